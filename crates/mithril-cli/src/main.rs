@@ -1,0 +1,2 @@
+//! The `mithril` command line.
+fn main() {}

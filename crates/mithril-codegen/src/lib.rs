@@ -1,0 +1,1 @@
+//! Typed graph to source text, one module per target family.

@@ -1,0 +1,1 @@
+//! The passes and the pipeline from a logical model to a program.

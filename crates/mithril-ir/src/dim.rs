@@ -1,0 +1,377 @@
+//! Symbolic dimensions: integers, symbols, and what is computed from them.
+//!
+//! A [`Dim`] is kept in a normal form (a sum of products of symbols and floor divisions, sorted), so that two
+//! equal expressions built in different ways compare, hash and print the same: `2*(n+1) == 2*n+2`.
+//! Arithmetic saturates at the ends of `i64`; sizes that large are refused where a shape is checked
+//! ([`crate::shape::Shape::check`]), so that saturation never reaches a user as a wrong answer.
+
+use std::fmt;
+use std::ops::{Add, Mul, Neg, Sub};
+use std::sync::Arc;
+
+/// A symbol in a dimension.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Symbol {
+    /// Named by the user: `batch`.
+    Named(Arc<str>),
+    /// Made by the solver, printed `?3`; never survives into a compiled graph.
+    Var(u32),
+}
+
+impl fmt::Display for Symbol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(name) => f.write_str(name),
+            Self::Var(n) => write!(f, "?{n}"),
+        }
+    }
+}
+
+/// A dimension: a number or an expression over symbols.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Dim {
+    /// A known number.
+    Const(i64),
+    /// An expression with at least one symbol.
+    Expr(Arc<Expr>),
+}
+
+/// Normal form of an expression: `constant + Σ coefficient · Π factors`, terms sorted by their factors.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Expr {
+    terms: Vec<(Vec<Atom>, i64)>,
+    constant: i64,
+}
+
+/// What a product is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Atom {
+    /// A symbol.
+    Symbol(Symbol),
+    /// A floor division that does not simplify.
+    Div(Dim, Dim),
+}
+
+impl Dim {
+    /// The dimension 1.
+    pub const ONE: Self = Self::Const(1);
+
+    /// A named symbol.
+    pub fn symbol(name: &str) -> Self {
+        Self::atom(Atom::Symbol(Symbol::Named(name.into())))
+    }
+    /// A variable of the solver.
+    pub fn var(n: u32) -> Self {
+        Self::atom(Atom::Symbol(Symbol::Var(n)))
+    }
+    fn atom(atom: Atom) -> Self {
+        Self::Expr(Arc::new(Expr { terms: vec![(vec![atom], 1)], constant: 0 }))
+    }
+    /// The number, if it is one.
+    pub fn known(&self) -> Option<i64> {
+        match self {
+            Self::Const(n) => Some(*n),
+            Self::Expr(_) => None,
+        }
+    }
+    /// Whether this is the number `n`.
+    pub fn is(&self, n: i64) -> bool {
+        self.known() == Some(n)
+    }
+    /// The symbol, if the dimension is nothing else.
+    pub fn as_symbol(&self) -> Option<&Symbol> {
+        match self {
+            Self::Expr(e) if e.constant == 0 && e.terms.len() == 1 && e.terms[0].1 == 1 => {
+                match e.terms[0].0.as_slice() {
+                    [Atom::Symbol(s)] => Some(s),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+    /// Terms and constant of the normal form.
+    pub fn parts(&self) -> (&[(Vec<Atom>, i64)], i64) {
+        match self {
+            Self::Const(n) => (&[], *n),
+            Self::Expr(e) => (&e.terms, e.constant),
+        }
+    }
+    fn from_parts(mut terms: Vec<(Vec<Atom>, i64)>, constant: i64) -> Self {
+        terms.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut merged: Vec<(Vec<Atom>, i64)> = Vec::with_capacity(terms.len());
+        for (factors, coefficient) in terms {
+            match merged.last_mut() {
+                Some(last) if last.0 == factors => last.1 = last.1.saturating_add(coefficient),
+                _ => merged.push((factors, coefficient)),
+            }
+        }
+        merged.retain(|t| t.1 != 0);
+        if merged.is_empty() {
+            Self::Const(constant)
+        } else {
+            Self::Expr(Arc::new(Expr { terms: merged, constant }))
+        }
+    }
+
+    /// Floor division. A divisor of 0 gives 0: the caller refuses it before, where it can say why.
+    #[must_use]
+    pub fn floor_div(&self, by: &Self) -> Self {
+        if let Self::Const(b) = by {
+            return self.floor_div_const(*b);
+        }
+        if self == by {
+            return Self::ONE;
+        }
+        if self.is(0) {
+            return Self::Const(0);
+        }
+        self.exact_div(by).unwrap_or_else(|| Self::atom(Atom::Div(self.clone(), by.clone())))
+    }
+    fn floor_div_const(&self, b: i64) -> Self {
+        if b == 0 {
+            return Self::Const(0);
+        }
+        match self {
+            Self::Const(a) => Self::Const(floor_div(*a, b)),
+            Self::Expr(_) if b == 1 => self.clone(),
+            Self::Expr(e) => {
+                // (b·q + r) // b = q + r // b
+                let (whole, rest): (Vec<_>, Vec<_>) = e.terms.iter().cloned().partition(|(_, c)| c % b == 0);
+                let whole = whole.into_iter().map(|(f, c)| (f, c / b)).collect();
+                let q = Self::from_parts(whole, floor_div(e.constant, b));
+                if rest.is_empty() {
+                    return q;
+                }
+                let rest = Self::from_parts(rest, e.constant - b.saturating_mul(floor_div(e.constant, b)));
+                &q + &Self::atom(Atom::Div(rest, Self::Const(b)))
+            }
+        }
+    }
+    /// `self / by` where `by` is a single product that divides every term without a remainder.
+    pub fn exact_div(&self, by: &Self) -> Option<Self> {
+        let (terms, constant) = self.parts();
+        let (by_terms, by_constant) = by.parts();
+        if by_terms.is_empty() {
+            let ok = by_constant != 0
+                && constant % by_constant == 0
+                && terms.iter().all(|(_, c)| c % by_constant == 0);
+            return ok.then(|| self.floor_div_const(by_constant));
+        }
+        let [(factors, coefficient)] = by_terms else { return None };
+        if by_constant != 0 || constant != 0 || terms.is_empty() {
+            return None;
+        }
+        let mut sum = Self::Const(0);
+        for (term, c) in terms {
+            if c % coefficient != 0 {
+                return None;
+            }
+            let mut left = term.clone();
+            for f in factors {
+                let at = left.iter().position(|x| x == f)?;
+                left.remove(at);
+            }
+            let quotient = if left.is_empty() {
+                Self::Const(c / coefficient)
+            } else {
+                Self::from_parts(vec![(left, c / coefficient)], 0)
+            };
+            sum = &sum + &quotient;
+        }
+        Some(sum)
+    }
+    /// Remainder of the floor division, with the sign of the divisor.
+    #[must_use]
+    pub fn remainder(&self, by: &Self) -> Self {
+        self - &(&self.floor_div(by) * by)
+    }
+    /// Replaces symbols; `None` keeps one.
+    #[must_use]
+    pub fn substitute(&self, with: &dyn Fn(&Symbol) -> Option<Dim>) -> Self {
+        let Self::Expr(e) = self else { return self.clone() };
+        let mut sum = Self::Const(e.constant);
+        for (factors, coefficient) in &e.terms {
+            let mut product = Self::Const(*coefficient);
+            for factor in factors {
+                let value = match factor {
+                    Atom::Symbol(s) => with(s).unwrap_or_else(|| Self::atom(factor.clone())),
+                    Atom::Div(a, b) => a.substitute(with).floor_div(&b.substitute(with)),
+                };
+                product = &product * &value;
+            }
+            sum = &sum + &product;
+        }
+        sum
+    }
+    /// Calls `f` for every symbol, inner ones included.
+    pub fn each_symbol(&self, f: &mut dyn FnMut(&Symbol)) {
+        for (factors, _) in self.parts().0 {
+            for factor in factors {
+                match factor {
+                    Atom::Symbol(s) => f(s),
+                    Atom::Div(a, b) => {
+                        a.each_symbol(f);
+                        b.each_symbol(f);
+                    }
+                }
+            }
+        }
+    }
+    /// Whether a solver variable occurs.
+    pub fn has_var(&self) -> bool {
+        let mut found = false;
+        self.each_symbol(&mut |s| found |= matches!(s, Symbol::Var(_)));
+        found
+    }
+}
+
+fn floor_div(a: i64, b: i64) -> i64 {
+    let q = a.saturating_div(b);
+    if a % b != 0 && (a < 0) != (b < 0) { q - 1 } else { q }
+}
+
+impl Add for &Dim {
+    type Output = Dim;
+    fn add(self, other: &Dim) -> Dim {
+        let ((a, ca), (b, cb)) = (self.parts(), other.parts());
+        if a.is_empty() && b.is_empty() {
+            return Dim::Const(ca.saturating_add(cb));
+        }
+        Dim::from_parts(a.iter().chain(b).cloned().collect(), ca.saturating_add(cb))
+    }
+}
+
+impl Neg for &Dim {
+    type Output = Dim;
+    fn neg(self) -> Dim {
+        self * &Dim::Const(-1)
+    }
+}
+
+impl Sub for &Dim {
+    type Output = Dim;
+    fn sub(self, other: &Dim) -> Dim {
+        self + &-other
+    }
+}
+
+impl Mul for &Dim {
+    type Output = Dim;
+    fn mul(self, other: &Dim) -> Dim {
+        let ((a, ca), (b, cb)) = (self.parts(), other.parts());
+        if a.is_empty() && b.is_empty() {
+            return Dim::Const(ca.saturating_mul(cb));
+        }
+        let mut terms = Vec::new();
+        for (fa, na) in a {
+            for (fb, nb) in b {
+                let mut factors = [fa.as_slice(), fb.as_slice()].concat();
+                factors.sort();
+                terms.push((factors, na.saturating_mul(*nb)));
+            }
+            terms.push((fa.clone(), na.saturating_mul(cb)));
+        }
+        terms.extend(b.iter().map(|(fb, nb)| (fb.clone(), nb.saturating_mul(ca))));
+        Dim::from_parts(terms, ca.saturating_mul(cb))
+    }
+}
+
+impl From<i64> for Dim {
+    fn from(n: i64) -> Self {
+        Self::Const(n)
+    }
+}
+impl From<usize> for Dim {
+    fn from(n: usize) -> Self {
+        Self::Const(i64::try_from(n).unwrap_or(i64::MAX))
+    }
+}
+impl From<i32> for Dim {
+    fn from(n: i32) -> Self {
+        Self::Const(n.into())
+    }
+}
+impl From<&str> for Dim {
+    fn from(name: &str) -> Self {
+        Self::symbol(name)
+    }
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (terms, constant) = self.parts();
+        if terms.is_empty() {
+            return write!(f, "{constant}");
+        }
+        for (i, (factors, coefficient)) in terms.iter().enumerate() {
+            match coefficient {
+                -1 => f.write_str("-")?,
+                1 if i == 0 => {}
+                1 => f.write_str("+")?,
+                c if *c < 0 || i == 0 => write!(f, "{c}*")?,
+                c => write!(f, "+{c}*")?,
+            }
+            for (j, factor) in factors.iter().enumerate() {
+                let star = if j > 0 { "*" } else { "" };
+                match factor {
+                    Atom::Symbol(s) => write!(f, "{star}{s}")?,
+                    // A quotient in a product needs its own brackets: 2*(n//2).
+                    Atom::Div(a, b) if factors.len() > 1 || *coefficient != 1 => {
+                        write!(f, "{star}({}//{})", Bracketed(a), Bracketed(b))?;
+                    }
+                    Atom::Div(a, b) => write!(f, "{star}{}//{}", Bracketed(a), Bracketed(b))?,
+                }
+            }
+        }
+        match constant {
+            0 => Ok(()),
+            c => write!(f, "{c:+}"),
+        }
+    }
+}
+
+struct Bracketed<'a>(&'a Dim);
+
+impl fmt::Display for Bracketed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            d if d.as_symbol().is_some() => write!(f, "{d}"),
+            Dim::Const(n) if *n >= 0 => write!(f, "{n}"),
+            d => write!(f, "({d})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_expressions_are_one() {
+        let n = Dim::symbol("n");
+        let two = Dim::Const(2);
+        assert_eq!(&two * &(&n + &Dim::ONE), &(&two * &n) + &two);
+        assert_eq!((&(&two * &n) + &Dim::Const(5)).floor_div(&two), &n + &two);
+        assert_eq!((&n * &Dim::Const(64)).floor_div(&n), Dim::Const(64));
+        assert_eq!(&n - &n, Dim::Const(0));
+    }
+
+    #[test]
+    fn prints_as_written() {
+        let n = Dim::symbol("n");
+        let half = (&n + &Dim::ONE).floor_div(&Dim::Const(2));
+        assert_eq!(half.to_string(), "(n+1)//2");
+        assert_eq!((&half * &Dim::Const(2)).to_string(), "2*((n+1)//2)");
+        assert_eq!((&(&n * &n) - &Dim::Const(3)).to_string(), "n*n-3");
+    }
+
+    #[test]
+    fn floor_division_rounds_down() {
+        for a in -7..8_i64 {
+            for b in [-3, -2, -1, 1, 2, 3_i64] {
+                assert_eq!(floor_div(a, b), (a as f64 / b as f64).floor() as i64, "{a}//{b}");
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The one error type of the compiler: a code, the place, the reason and a help.
+//!
+//! Every failure that a user can cause is one of [`Code`]'s variants. The message says what is wrong,
+//! [`Error::notes`] why (one reason a line), [`Error::help`] what to do next. `Display` prints all of it:
+//!
+//! ```text
+//! error[M0301]: shapes do not fit in `block.add`
+//!   left   [batch, 64]   because `block.fc1.weight` is [64, 784]        model.py:12
+//!   help: Linear(dimension=64) there would make them agree
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Result of everything in Mithril that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A user's own source line.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Line {
+    /// File as the host language names it.
+    pub file: Arc<str>,
+    /// Line, counted from 1.
+    pub line: u32,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// Where something was said: the path in the model and the user's own line, as far as known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Path in the model, e.g. `h.0.attn.c_attn`; empty for the model itself.
+    pub path: Option<Arc<str>>,
+    /// The user's line.
+    pub line: Option<Line>,
+}
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $class:ident;)*) => {
+        /// What went wrong, with a stable code that the documentation explains.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Code { $($(#[$doc])* $name,)* }
+        impl Code {
+            /// Every code, in order.
+            pub const ALL: &'static [Code] = &[$(Code::$name,)*];
+            /// The stable text of the code, e.g. `M0301`.
+            pub const fn text(self) -> &'static str { match self { $(Code::$name => $text,)* } }
+            /// The class of the error, which decides the Python exception.
+            pub const fn class(self) -> Class { match self { $(Code::$name => Class::$class,)* } }
+        }
+    };
+}
+
+/// The family of an error; each is one exception class in Python.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Class {
+    /// `ShapeError(MithrilError, ValueError)`
+    Shape,
+    /// `TypeInferenceError(MithrilError, TypeError)`
+    Type,
+    /// `KeyNotFoundError(MithrilError, KeyError)`
+    Key,
+    /// `ValueError` of the API: a wrong option or literal. `InvalidValueError(MithrilError, ValueError)`
+    Value,
+    /// `ConnectionError_` family: names and wiring. `WiringError(MithrilError, ValueError)`
+    Wiring,
+    /// `UnsupportedOpError(MithrilError, NotImplementedError)`
+    Unsupported,
+    /// `ParameterError(MithrilError, ValueError)`
+    Parameter,
+    /// `UnresolvedShapeError(ShapeError)`
+    Unresolved,
+    /// `ModelFileError(MithrilError, ValueError)`
+    File,
+    /// `NumericsError(MithrilError, ArithmeticError)`
+    Numerics,
+    /// A defect of Mithril itself. `InternalError(MithrilError, RuntimeError)`
+    Internal,
+}
+
+codes! {
+    /// A name is empty, taken, or not allowed.
+    BadName = "M0101", Wiring;
+    /// A name does not exist.
+    UnknownName = "M0102", Key;
+    /// Two outputs are connected to each other, or a connection has two sources.
+    TwoSources = "M0103", Wiring;
+    /// A connection depends on itself.
+    Cycle = "M0104", Wiring;
+    /// An input that needs a value has none.
+    Unconnected = "M0105", Wiring;
+    /// The model has nothing to compute.
+    EmptyModel = "M0106", Wiring;
+    /// A connection of another model, or a part where a whole is needed.
+    BadConnection = "M0107", Wiring;
+    /// Shapes do not fit together.
+    ShapeMismatch = "M0301", Shape;
+    /// The number of dimensions is wrong.
+    RankMismatch = "M0302", Shape;
+    /// A size is negative, too large, or the tensor would not fit in memory.
+    BadSize = "M0303", Shape;
+    /// A shape is needed and not known.
+    UnknownShape = "M0304", Unresolved;
+    /// A dtype does not fit.
+    DTypeMismatch = "M0401", Type;
+    /// A dtype is not known by that name, or not supported there.
+    BadDType = "M0402", Type;
+    /// An argument (axis, stride, mode …) has a value that is not allowed.
+    BadArgument = "M0501", Value;
+    /// An argument must be known when compiling and is not.
+    UnknownArgument = "M0502", Value;
+    /// Two options contradict each other.
+    ConflictingOptions = "M0503", Value;
+    /// An index is out of range.
+    IndexOutOfRange = "M0504", Value;
+    /// The target cannot run the op or dtype.
+    Unsupported = "M0601", Unsupported;
+    /// The op has no gradient.
+    NoGradient = "M0602", Unsupported;
+    /// A parameter or input is missing, superfluous or of the wrong shape.
+    BadParameter = "M0701", Parameter;
+    /// A saved model or text is malformed.
+    BadFile = "M0801", File;
+    /// A file could not be read or written.
+    Io = "M0802", File;
+    /// A number is not finite or not representable where it must be.
+    Numerics = "M0901", Numerics;
+    /// A defect of Mithril; please report it.
+    Internal = "M0999", Internal;
+}
+
+/// An error: what, where, why, and what to do.
+#[derive(Clone, Debug)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone, Debug)]
+struct Inner {
+    code: Code,
+    message: String,
+    place: Place,
+    notes: Vec<String>,
+    help: Option<String>,
+}
+
+impl Error {
+    /// A new error of that code; `message` is one sentence without a full stop.
+    #[cold]
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            code,
+            message: message.into(),
+            place: Place::default(),
+            notes: Vec::new(),
+            help: None,
+        }))
+    }
+    /// A defect of ours.
+    #[cold]
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(Code::Internal, message).help("this is a defect of Mithril; please report it")
+    }
+    /// Adds a reason, one line.
+    #[must_use]
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.0.notes.push(note.into());
+        self
+    }
+    /// Says what to do instead.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.0.help = Some(help.into());
+        self
+    }
+    /// Fills in the place where it is not known yet.
+    #[must_use]
+    pub fn at(mut self, place: &Place) -> Self {
+        let own = &mut self.0.place;
+        own.path = own.path.take().or_else(|| place.path.clone());
+        own.line = own.line.take().or_else(|| place.line.clone());
+        self
+    }
+    /// The code.
+    pub fn code(&self) -> Code {
+        self.0.code
+    }
+    /// What is wrong, one sentence.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+    /// Where.
+    pub fn place(&self) -> &Place {
+        &self.0.place
+    }
+    /// Why, one reason a line.
+    pub fn notes(&self) -> &[String] {
+        &self.0.notes
+    }
+    /// What to do instead.
+    pub fn hint(&self) -> Option<&str> {
+        self.0.help.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let e = &*self.0;
+        write!(f, "error[{}]: {}", e.code.text(), e.message)?;
+        if let Some(path) = e.place.path.as_deref().filter(|p| !p.is_empty() && !e.message.contains(*p)) {
+            write!(f, " in `{path}`")?;
+        }
+        if let Some(line) = &e.place.line {
+            write!(f, "\n  at {line}")?;
+        }
+        for note in &e.notes {
+            write!(f, "\n  {note}")?;
+        }
+        if let Some(help) = &e.help {
+            write!(f, "\n  help: {help}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The candidate nearest to `word`, for "did you mean" helps.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = (word.chars().count() / 3).max(1) + 1;
+    candidates
+        .into_iter()
+        .map(|c| (edit_distance(&word.to_lowercase(), &c.to_lowercase()), c))
+        .filter(|(d, _)| *d <= limit)
+        .min_by_key(|(d, _)| *d)
+        .map(|(_, c)| c)
+}
+
+fn edit_distance(a: &str, b: &str) -> usize {
+    // Names made to be huge must not make an error message quadratic.
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().take(64).collect());
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let cost = diagonal + usize::from(ca != cb);
+            diagonal = row[j + 1];
+            row[j + 1] = cost.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_every_part() {
+        let e = Error::new(Code::ShapeMismatch, "shapes do not fit").note("left [2]").help("transpose it");
+        assert_eq!(e.to_string(), "error[M0301]: shapes do not fit\n  left [2]\n  help: transpose it");
+    }
+
+    #[test]
+    fn nearest_finds_a_slip_and_refuses_a_stranger() {
+        assert_eq!(nearest("inptu", ["output", "input"]), Some("input"));
+        assert_eq!(nearest("weights", ["input", "zebra"]), None);
+    }
+
+    #[test]
+    fn codes_are_unique() {
+        let mut texts: Vec<_> = Code::ALL.iter().map(|c| c.text()).collect();
+        texts.sort_unstable();
+        texts.dedup();
+        assert_eq!(texts.len(), Code::ALL.len());
+    }
+}

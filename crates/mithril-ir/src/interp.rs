@@ -1,0 +1,339 @@
+//! The reference interpreter: runs a graph by the reference evaluations of the rows.
+//!
+//! It is the definition of every op, the oracle of the tests, and the constant folder. Floats are computed in
+//! `f64` and rounded once per op.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::build::Builder;
+use crate::dim::{Dim, Symbol};
+use crate::dtype::DType;
+use crate::error::{Code, Error, Result};
+use crate::graph::{Def, Graph, Node, Role, TensorType, ValueId};
+use crate::literal::Lit;
+use crate::op::{Eval, OpDef};
+use crate::rules::Attrs;
+use crate::shape::Shape;
+use crate::tensor::{Element, Scalar, Tensor, strides};
+
+/// An argument of a host evaluation.
+#[derive(Clone, Debug)]
+pub enum HostArg {
+    /// A tensor.
+    Tensor(Arc<Tensor>),
+    /// A literal, without symbols.
+    Lit(Lit),
+}
+
+/// Argument of [`Eval::Host`].
+#[derive(Debug)]
+pub struct HostCall<'a> {
+    op: &'static OpDef,
+    args: &'a [HostArg],
+    /// Dtypes and sizes of the outputs.
+    pub out: &'a [(DType, Vec<usize>)],
+}
+
+impl Attrs for HostCall<'_> {
+    fn op(&self) -> &'static OpDef {
+        self.op
+    }
+    fn lit(&self, i: usize) -> Lit {
+        match self.args.get(i) {
+            Some(HostArg::Lit(lit)) => lit.clone(),
+            _ => Lit::None,
+        }
+    }
+}
+
+impl HostCall<'_> {
+    /// The tensor at argument `i`.
+    ///
+    /// # Panics
+    /// When it is a literal: the builder makes tensors of numbers before.
+    pub fn tensor(&self, i: usize) -> &Tensor {
+        self.get(i).unwrap_or_else(|| panic!("argument {i} of {} is no tensor", self.op.name))
+    }
+    /// The tensor at argument `i`, `None` if absent.
+    pub fn get(&self, i: usize) -> Option<&Tensor> {
+        match self.args.get(i) {
+            Some(HostArg::Tensor(t)) => Some(t),
+            _ => None,
+        }
+    }
+    /// All tensors from argument `i` on, for a variadic port.
+    pub fn tensors_from(&self, i: usize) -> Vec<&Tensor> {
+        (i..self.args.len()).filter_map(|i| self.get(i)).collect()
+    }
+    /// Dtype of the first output.
+    pub fn dtype(&self) -> DType {
+        self.out[0].0
+    }
+    /// Sizes of the first output.
+    pub fn shape(&self) -> &[usize] {
+        &self.out[0].1
+    }
+}
+
+/// Values of the symbols in a run.
+pub type Symbols = FxHashMap<Symbol, i64>;
+
+/// Runs a graph on its inputs, in order; the outputs in order, then the updated states.
+///
+/// Sizes of the inputs bind the symbols; an input that does not fit its type is an error.
+pub fn run(graph: &Graph, inputs: &[Arc<Tensor>]) -> Result<Vec<Arc<Tensor>>> {
+    let symbols = bind(graph, inputs)?;
+    let mut values: Vec<Option<Arc<Tensor>>> = vec![None; graph.values().len()];
+    for (&v, t) in graph.inputs.iter().zip(inputs) {
+        values[v.index()] = Some(t.clone());
+    }
+    let mut uses = use_counts(graph);
+    for (n, node) in graph.nodes() {
+        let outs = eval_node(graph, node, &values, &symbols).map_err(|e| e.at(graph.place(n)))?;
+        for (&v, t) in node.outputs.iter().zip(outs) {
+            values[v.index()] = Some(t);
+        }
+        for v in &node.inputs {
+            uses[v.index()] -= 1;
+            if uses[v.index()] == 0 {
+                values[v.index()] = None;
+            }
+        }
+    }
+    let results = graph.outputs.values().chain(graph.updates.iter().map(|(_, new)| new));
+    results.map(|&v| read(graph, v, &values, &symbols)).collect()
+}
+
+fn use_counts(graph: &Graph) -> Vec<u32> {
+    let mut uses = vec![0; graph.values().len()];
+    for (_, node) in graph.nodes() {
+        for v in &node.inputs {
+            uses[v.index()] += 1;
+        }
+    }
+    for v in graph.outputs.values().chain(graph.updates.iter().map(|(_, new)| new)) {
+        uses[v.index()] += 1;
+    }
+    uses
+}
+
+/// Binds symbols from the sizes of the inputs and checks dtypes and sizes.
+pub fn bind(graph: &Graph, inputs: &[Arc<Tensor>]) -> Result<Symbols> {
+    if graph.inputs.len() != inputs.len() {
+        let message = format!("{} inputs are given, {} are needed", inputs.len(), graph.inputs.len());
+        return Err(Error::new(Code::BadParameter, message));
+    }
+    let mut symbols = Symbols::default();
+    for (&v, t) in graph.inputs.iter().zip(inputs) {
+        if let Some(ty) = graph.ty(v).filter(|ty| ty.shape.rank() == t.rank()) {
+            for (dim, &n) in ty.shape.iter().zip(t.shape()) {
+                if let Some(s) = dim.as_symbol() {
+                    symbols.entry(s.clone()).or_insert(n as i64);
+                }
+            }
+        }
+    }
+    for (&v, t) in graph.inputs.iter().zip(inputs) {
+        let value = graph.value(v);
+        let Some(ty) = &value.ty else { continue };
+        let sizes = ty.shape.iter().map(|d| resolve(d, &symbols)).collect::<Result<Vec<_>>>();
+        let fits = sizes.is_ok_and(|s| s.iter().copied().eq(t.shape().iter().map(|&n| n as i64)));
+        if !fits || ty.dtype != t.dtype() {
+            let name = value.name.as_deref().unwrap_or("?");
+            let given = TensorType { dtype: t.dtype(), shape: Shape::of(t.shape().iter().copied()) };
+            return Err(Error::new(Code::BadParameter, format!("`{name}` is {given}"))
+                .help(format!("it has to be {ty}")));
+        }
+    }
+    Ok(symbols)
+}
+
+/// The number a dimension is in this run.
+pub fn resolve(dim: &Dim, symbols: &Symbols) -> Result<i64> {
+    let value = match dim {
+        Dim::Const(n) => return Ok(*n),
+        Dim::Expr(_) => dim.substitute(&|s| symbols.get(s).map(|&n| Dim::Const(n))),
+    };
+    value.known().ok_or_else(|| {
+        Error::new(Code::UnknownShape, format!("the size {value} does not follow from the inputs"))
+    })
+}
+
+fn resolve_lit(lit: &Lit, symbols: &Symbols) -> Result<Lit> {
+    Ok(match lit {
+        Lit::Int(d @ Dim::Expr(_)) => Lit::int(resolve(d, symbols)?),
+        Lit::Tuple(items) => {
+            Lit::Tuple(items.iter().map(|i| resolve_lit(i, symbols)).collect::<Result<_>>()?)
+        }
+        Lit::Slice(p) => Lit::Slice(Arc::new([
+            resolve_lit(&p[0], symbols)?,
+            resolve_lit(&p[1], symbols)?,
+            resolve_lit(&p[2], symbols)?,
+        ])),
+        other => other.clone(),
+    })
+}
+
+fn read(graph: &Graph, v: ValueId, values: &[Option<Arc<Tensor>>], symbols: &Symbols) -> Result<Arc<Tensor>> {
+    if let Some(t) = &values[v.index()] {
+        return Ok(t.clone());
+    }
+    match &graph.value(v).def {
+        Def::Const(Lit::Tensor(t)) => Ok(t.clone()),
+        Def::Const(lit) => Ok(Arc::new(number(&resolve_lit(lit, symbols)?, None)?)),
+        _ => Err(Error::internal(format!("value {} is read before it is computed", v.index()))),
+    }
+}
+
+fn number(lit: &Lit, dtype: Option<DType>) -> Result<Tensor> {
+    let scalar = match lit {
+        Lit::Bool(b) => Scalar::Bool(*b),
+        Lit::Int(Dim::Const(n)) => Scalar::Int(*n),
+        Lit::Float(x) => Scalar::Float(*x),
+        other => return Err(Error::internal(format!("{other} is read as a tensor"))),
+    };
+    Ok(Tensor::scalar(dtype.or(lit.weak_dtype(DType::F32)).unwrap_or(DType::F32), scalar))
+}
+
+fn eval_node(
+    graph: &Graph,
+    node: &Node,
+    values: &[Option<Arc<Tensor>>],
+    symbols: &Symbols,
+) -> Result<Vec<Arc<Tensor>>> {
+    // A number takes the dtype of the operands it stands beside; `where` has a condition that does not count.
+    let beside = |lit: &Lit| {
+        let weak = lit.weak_dtype(DType::F32)?;
+        let tensors = node.inputs.iter().enumerate().filter(|(i, _)| node.op.takes_tensor(*i));
+        let mut dtypes = tensors.filter_map(|(_, &v)| graph.ty(v)).map(|t| t.dtype);
+        dtypes.find(|d| d.kind() >= weak.kind())
+    };
+    let mut args = Vec::with_capacity(node.inputs.len());
+    for (i, &v) in node.inputs.iter().enumerate() {
+        args.push(match &graph.value(v).def {
+            Def::Const(lit) if !node.op.takes_tensor(i) || lit.is_none() => {
+                HostArg::Lit(resolve_lit(lit, symbols)?)
+            }
+            Def::Const(Lit::Tensor(t)) => HostArg::Tensor(t.clone()),
+            Def::Const(lit) => HostArg::Tensor(Arc::new(number(&resolve_lit(lit, symbols)?, beside(lit))?)),
+            _ => HostArg::Tensor(read(graph, v, values, symbols)?),
+        });
+    }
+    let mut out = Vec::with_capacity(node.outputs.len());
+    for &v in &node.outputs {
+        let ty = graph.ty(v).ok_or_else(|| Error::internal("a node without a type is run"))?;
+        let sizes: Vec<usize> =
+            ty.shape.iter().map(|d| resolve(d, symbols).map(|n| n as usize)).collect::<Result<_>>()?;
+        out.push((ty.dtype, sizes));
+    }
+    eval(node.op, &args, &out)
+}
+
+/// Evaluates one use of an op on concrete arguments.
+pub fn eval(op: &'static OpDef, args: &[HostArg], out: &[(DType, Vec<usize>)]) -> Result<Vec<Arc<Tensor>>> {
+    let call = HostCall { op, args, out };
+    let result = match op.eval {
+        Some(Eval::Host(f)) => f(&call)?,
+        Some(Eval::F1(f)) => vec![float_map(&call, f)],
+        Some(Eval::F2(float, int)) => vec![binary_map(&call, float, int)],
+        Some(Eval::Scalar(f)) => vec![scalar_map(&call, f)],
+        None => return eval_expansion(op, args),
+    };
+    for (t, (dtype, shape)) in result.iter().zip(out) {
+        if t.dtype() != *dtype || t.shape() != *shape {
+            let found = format!("{}{:?}", t.dtype(), t.shape());
+            return Err(Error::internal(format!("{} evaluates to {found}, not {dtype}{shape:?}", op.name)));
+        }
+    }
+    Ok(result.into_iter().map(Arc::new).collect())
+}
+
+fn eval_expansion(op: &'static OpDef, args: &[HostArg]) -> Result<Vec<Arc<Tensor>>> {
+    let mut builder = Builder::default();
+    let mut inputs = Vec::new();
+    let ids: Vec<ValueId> = args
+        .iter()
+        .map(|arg| match arg {
+            HostArg::Lit(lit) => builder.lit(lit.clone()),
+            HostArg::Tensor(t) => {
+                let ty = TensorType { dtype: t.dtype(), shape: Shape::of(t.shape().iter().copied()) };
+                inputs.push(t.clone());
+                builder.graph.add_input(format!("x{}", inputs.len()), Role::Data, ty)
+            }
+        })
+        .collect();
+    let outs = builder.expand(op, &ids)?;
+    for (i, v) in outs.into_iter().enumerate() {
+        builder.graph.outputs.insert(format!("y{i}").into(), v);
+    }
+    run(&builder.graph, &inputs)
+}
+
+/// For each row-major position of `out`, the position in a tensor of `shape` that broadcasts to it.
+pub fn broadcast_index(shape: &[usize], out: &[usize]) -> impl Fn(usize) -> usize + use<> {
+    let pad = out.len() - shape.len();
+    let own = strides(shape);
+    let whole = shape == out;
+    let steps: Vec<(usize, usize, usize)> = strides(out)
+        .into_iter()
+        .zip(out)
+        .enumerate()
+        .map(|(i, (s, &n))| (s, n, if i < pad || shape[i - pad] == 1 { 0 } else { own[i - pad] }))
+        .collect();
+    move |i| if whole { i } else { steps.iter().map(|&(s, n, own)| (i / s) % n * own).sum() }
+}
+
+fn float_map(call: &HostCall<'_>, f: fn(f64) -> f64) -> Tensor {
+    let x = call.tensor(0);
+    if let (Some(x), DType::F32) = (x.as_slice::<f32>(), call.dtype()) {
+        return Tensor::of(call.shape(), x.iter().map(|&x| f(x.into()) as f32).collect());
+    }
+    Tensor::build(call.dtype(), call.shape(), |i| Scalar::Float(f(x.get(i).f64())))
+}
+
+fn binary_map(call: &HostCall<'_>, float: fn(f64, f64) -> f64, int: fn(i64, i64) -> i64) -> Tensor {
+    let (a, b) = (call.tensor(0), call.tensor(1));
+    let (ia, ib) = (broadcast_index(a.shape(), call.shape()), broadcast_index(b.shape(), call.shape()));
+    if let (Some(a), Some(b), DType::F32) = (a.as_slice::<f32>(), b.as_slice::<f32>(), call.dtype()) {
+        let n = call.shape().iter().product();
+        let at = |i| float(a[ia(i)].into(), b[ib(i)].into()) as f32;
+        return Tensor::of(call.shape(), (0..n).map(at).collect());
+    }
+    if call.dtype().is_float() {
+        return Tensor::build(call.dtype(), call.shape(), |i| {
+            Scalar::Float(float(a.get(ia(i)).f64(), b.get(ib(i)).f64()))
+        });
+    }
+    Tensor::build(call.dtype(), call.shape(), |i| Scalar::Int(int(a.get(ia(i)).i64(), b.get(ib(i)).i64())))
+}
+
+fn scalar_map(call: &HostCall<'_>, f: fn(&[Scalar]) -> Scalar) -> Tensor {
+    let tensors = call.tensors_from(0);
+    let at: Vec<_> = tensors.iter().map(|t| broadcast_index(t.shape(), call.shape())).collect();
+    let mut row = vec![Scalar::Bool(false); tensors.len()];
+    Tensor::build(call.dtype(), call.shape(), |i| {
+        for (slot, (t, at)) in row.iter_mut().zip(tensors.iter().zip(&at)) {
+            *slot = t.get(at(i));
+        }
+        f(&row)
+    })
+}
+
+/// The elements as `T`, borrowed if that is their type.
+pub fn elements<T: Element>(t: &Tensor) -> Cow<'_, [T]> {
+    match t.as_slice() {
+        Some(slice) => Cow::Borrowed(slice),
+        None => Cow::Owned((0..t.len()).map(|i| T::of(t.get(i))).collect()),
+    }
+}
+
+/// Builds a tensor of `dtype` from `f64` elements.
+pub fn from_f64s(dtype: DType, shape: &[usize], values: Vec<f64>) -> Tensor {
+    match dtype {
+        DType::F64 => Tensor::of(shape, values),
+        _ => Tensor::build(dtype, shape, |i| Scalar::Float(values[i])),
+    }
+}

@@ -1,0 +1,29 @@
+//! Data types, dimensions, tensors, ops and the graph of the Mithril compiler.
+//!
+//! The way in: [`op`] is the form that every op fills in, [`ops`] are the rows, [`graph`] is what passes walk,
+//! [`build`] makes typed graphs, [`interp`] runs them.
+
+pub mod build;
+pub mod dim;
+pub mod dtype;
+pub mod error;
+pub mod graph;
+pub mod interp;
+pub mod literal;
+pub mod op;
+pub mod ops;
+pub mod pattern;
+pub mod rules;
+pub mod shape;
+pub mod spell;
+pub mod tensor;
+
+pub use build::{Builder, Call, Cx, GradCall, V};
+pub use dim::{Dim, Symbol};
+pub use dtype::{DType, Kind, Kinds};
+pub use error::{Code, Error, Place, Result};
+pub use graph::{Graph, NodeId, Role, TensorType, ValueId};
+pub use literal::Lit;
+pub use op::OpDef;
+pub use shape::Shape;
+pub use tensor::{Scalar, Tensor};

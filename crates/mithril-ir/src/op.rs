@@ -1,0 +1,403 @@
+//! The form of an op: one row of static data that says everything about it, in one place.
+//!
+//! A row ([`OpDef`]) holds the ports, the shape and dtype rules, the reference evaluation and/or the expansion
+//! into other ops, the gradient as a formula in ops, and how each target spells it. Rows are `static` literals
+//! with functional update from the `const fn` constructors below (`..unary("tanh", doc, f64::tanh)`); the
+//! closures in them capture nothing. [`crate::ops`] lists all rows.
+//!
+//! A target finds an op in this order: its own table, the row's spelling, the row's expansion, an error.
+
+use crate::build::{Call, GradCall, V};
+use crate::dtype::{DType, Kinds};
+use crate::error::Result;
+use crate::interp::HostCall;
+use crate::rules::{DTypeCx, DTypes, ShapeCx};
+use crate::shape::Shape;
+use crate::spell::SpellCx;
+use crate::tensor::Scalar;
+
+/// One op.
+#[derive(Debug)]
+pub struct OpDef {
+    /// Canonical name, snake_case as in the array API standard.
+    pub name: &'static str,
+    /// Documentation: a sentence, then the formula, edge cases and source. Becomes the docs of every face.
+    pub doc: &'static str,
+    /// Inputs in order; a variadic port comes last.
+    pub ports: &'static [Port],
+    /// Names of the outputs.
+    pub outputs: &'static [&'static str],
+    /// How the shapes of the outputs follow from the inputs.
+    pub shape: ShapeRule,
+    /// How dtypes promote and what comes out.
+    pub dtype: DTypeRule,
+    /// The reference evaluation, which is the definition of a primitive.
+    pub eval: Option<Eval>,
+    /// The expansion into other ops, which is the definition of a composite (no `eval`) and the fall-back of a
+    /// target without a spelling.
+    pub expand: Option<ExpandFn>,
+    /// The gradient.
+    pub grad: Grad,
+    /// How the targets write the op.
+    pub spell: Spell,
+    /// How exact a target has to be.
+    pub tolerance: Tolerance,
+    /// Range from which tests draw float inputs, away from poles and kinks of the op.
+    pub domain: (f64, f64),
+    /// Test cases as text, e.g. `"[2,3] axis=1 keepdim=true"` or `"[5,3] i64[4]<5 axis=0"`: tensors by shape in
+    /// port order (`i64[4]<5`: integers below 5), arguments by name. Empty: derived from the ports.
+    pub cases: &'static [&'static str],
+    /// Name of the layer class (`LeakyRelu`); empty if the op has none.
+    pub layer: &'static str,
+    /// Other names under which users look for the op (`pow`, `reduce_sum`).
+    pub aliases: &'static [&'static str],
+}
+
+/// An input of an op.
+#[derive(Debug)]
+pub struct Port {
+    /// Name.
+    pub name: &'static str,
+    /// What it takes.
+    pub kind: PortKind,
+    /// What it is when not given.
+    pub default: DefaultLit,
+}
+
+/// What a port takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum PortKind {
+    /// A tensor of one of these kinds, or a number.
+    Tensor(Kinds),
+    /// Such a tensor, or `none`.
+    Optional(Kinds),
+    /// Any number of tensors; the last port.
+    Variadic(Kinds),
+    /// A literal known when compiling.
+    Attr(Attr),
+}
+
+/// What a literal argument may be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Attr {
+    /// Integer, possibly symbolic.
+    Int,
+    /// Integer or tuple of integers (stride, axis …).
+    Ints,
+    /// Integers or `none`.
+    OptInts,
+    /// Integer or `none`.
+    OptInt,
+    /// Number.
+    Float,
+    /// Number or `none`.
+    OptFloat,
+    /// Truth value (or [`crate::literal::Lit::Training`], until the mode is known).
+    Bool,
+    /// One of these texts.
+    Choice(&'static [&'static str]),
+    /// Any text.
+    Text,
+    /// Data type or `none`.
+    DType,
+    /// A shape: tuple of integers.
+    Shape,
+    /// Anything; the rules check it.
+    Any,
+}
+
+/// Default of a port.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum DefaultLit {
+    /// Has to be given.
+    Required,
+    /// `none`
+    None,
+    /// A truth value.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// A number.
+    Float(f64),
+    /// A text.
+    Str(&'static str),
+    /// The compile mode: true when compiled for training.
+    Training,
+}
+
+/// How shapes follow.
+#[derive(Debug, Clone, Copy)]
+pub enum ShapeRule {
+    /// All outputs have the shape of the first input.
+    Same,
+    /// All tensor inputs broadcast to the output.
+    Broadcast,
+    /// Input shapes and output shapes as a pattern, e.g. `"*b k, n k, n -> *b n"`: `*b` any number of dimensions,
+    /// equal wherever it occurs; a name a dimension; a number itself; `_` any dimension. Patterns stand for the
+    /// tensor ports in order, those of absent optional inputs are skipped.
+    Pattern(&'static str),
+    /// A function of the input shapes and arguments.
+    Fn(fn(&ShapeCx<'_>) -> Result<Vec<Shape>>),
+    /// As the expansion says.
+    Expansion,
+}
+
+/// How dtypes follow.
+#[derive(Debug, Clone, Copy)]
+pub enum DTypeRule {
+    /// Inputs promote to a common dtype, truth values to `i64`; so is the output.
+    Arith,
+    /// Inputs promote to a common dtype of any kind; so is the output.
+    Promote,
+    /// As `Arith`, but integers become the default float.
+    Float,
+    /// Inputs promote; the output is `bool`.
+    Compare,
+    /// Inputs become `bool`; so is the output.
+    Logical,
+    /// No promotion; the output has the dtype of that input.
+    Same(usize),
+    /// A function.
+    Fn(fn(&DTypeCx<'_>) -> Result<DTypes>),
+    /// As the expansion says; nothing promotes.
+    Expansion,
+}
+
+/// Reference evaluation.
+#[derive(Debug, Clone, Copy)]
+pub enum Eval {
+    /// Elementwise on floats, computed in `f64` and rounded once.
+    F1(fn(f64) -> f64),
+    /// Elementwise on two inputs: floats in `f64`, integers in `i64` (wrapped to the dtype).
+    F2(fn(f64, f64) -> f64, fn(i64, i64) -> i64),
+    /// Elementwise on any number of broadcast inputs.
+    Scalar(fn(&[Scalar]) -> Scalar),
+    /// A function of whole tensors.
+    Host(fn(&HostCall<'_>) -> Result<Vec<crate::tensor::Tensor>>),
+}
+
+/// Expansion: the outputs as formulas of the inputs.
+pub type ExpandFn = for<'a> fn(&Call<'a>) -> Vec<V<'a>>;
+
+/// Gradient formula: for each input the cotangent, or `none()`; trailing ones may be left out.
+pub type GradFn = for<'a> fn(&GradCall<'a>) -> Vec<V<'a>>;
+
+/// Gradient of an op.
+#[derive(Debug, Clone, Copy)]
+pub enum Grad {
+    /// By this formula.
+    Formula(GradFn),
+    /// By differentiating the expansion.
+    Expansion,
+    /// The derivative is zero wherever it exists (`floor`, comparisons, `argmax`).
+    Zero,
+    /// There is none; asking for it is an error with this reason.
+    Refuse(&'static str),
+}
+
+/// A spelling.
+#[derive(Debug, Clone, Copy)]
+pub enum Text {
+    /// Cannot be spelled.
+    No,
+    /// A template: `{0}` is the expression of input 0 (a tensor, or a literal as Python writes it), `{name}` the
+    /// one of the port of that name, `{xp}` the array module, `{dtype}` the output's dtype, `{shape}` the
+    /// output's shape. Brackets around operands are put where needed. A name with a leading underscore
+    /// (`_erf({0})`) is a helper of the target's prelude.
+    T(&'static str),
+    /// A function; `None` if this use of the op cannot be spelled.
+    F(fn(&SpellCx<'_>) -> Option<String>),
+}
+
+/// Spellings per target.
+#[derive(Debug, Clone, Copy)]
+pub struct Spell {
+    /// Common to the Python targets.
+    pub py: Text,
+    /// NumPy, before `py`.
+    pub numpy: Text,
+    /// PyTorch, before `py`.
+    pub torch: Text,
+    /// JAX, before `py`.
+    pub jax: Text,
+    /// MLX, before `py`.
+    pub mlx: Text,
+    /// A scalar C expression over elements.
+    pub c: Text,
+    /// A ggml call.
+    pub ggml: Text,
+}
+
+impl Spell {
+    /// No spelling at all: every target expands the op.
+    pub const NONE: Self = Self {
+        py: Text::No,
+        numpy: Text::No,
+        torch: Text::No,
+        jax: Text::No,
+        mlx: Text::No,
+        c: Text::No,
+        ggml: Text::No,
+    };
+    /// One template for all Python targets.
+    pub const fn py(template: &'static str) -> Self {
+        Self { py: Text::T(template), ..Self::NONE }
+    }
+    /// One template for NumPy alone.
+    pub const fn numpy(template: &'static str) -> Self {
+        Self { numpy: Text::T(template), ..Self::NONE }
+    }
+    /// `infix("+")`: the operator of Python and C.
+    pub const fn both(template: &'static str) -> Self {
+        Self { py: Text::T(template), c: Text::T(template), ..Self::NONE }
+    }
+}
+
+/// How far a target may be from the reference evaluated in `f64`, in units of the dtype's epsilon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tolerance {
+    /// Not at all: movement, comparison, integers.
+    Exact,
+    /// Correctly rounded: add, multiply, divide, sqrt.
+    Rounded,
+    /// 4: elementwise functions.
+    Elementwise,
+    /// 8 relative to the op on absolute values: sums and contractions.
+    Contraction,
+    /// 256: matrix decompositions.
+    Decomposition,
+    /// Bits of the common generator.
+    Random,
+}
+
+impl OpDef {
+    /// Position of the port called `name`.
+    pub fn port(&self, name: &str) -> Option<usize> {
+        self.ports.iter().position(|p| p.name == name)
+    }
+    /// Whether the last port takes any number of tensors.
+    pub fn is_variadic(&self) -> bool {
+        self.ports.last().is_some_and(|p| matches!(p.kind, PortKind::Variadic(_)))
+    }
+    /// The port that argument `i` belongs to.
+    pub fn port_of(&self, i: usize) -> Option<&'static Port> {
+        if i >= self.ports.len() && self.is_variadic() { self.ports.last() } else { self.ports.get(i) }
+    }
+    /// Whether argument `i` is a tensor, as opposed to a literal.
+    pub fn takes_tensor(&self, i: usize) -> bool {
+        self.port_of(i).is_some_and(|p| !matches!(p.kind, PortKind::Attr(_)))
+    }
+}
+
+/// A tensor input.
+pub const fn tensor(name: &'static str) -> Port {
+    Port { name, kind: PortKind::Tensor(Kinds::ANY), default: DefaultLit::Required }
+}
+/// A tensor input of these kinds.
+pub const fn tensor_of(name: &'static str, kinds: Kinds) -> Port {
+    Port { name, kind: PortKind::Tensor(kinds), default: DefaultLit::Required }
+}
+/// A tensor input that may be absent.
+pub const fn optional(name: &'static str) -> Port {
+    Port { name, kind: PortKind::Optional(Kinds::ANY), default: DefaultLit::None }
+}
+/// Any number of tensors; the last port.
+pub const fn variadic(name: &'static str) -> Port {
+    Port { name, kind: PortKind::Variadic(Kinds::ANY), default: DefaultLit::Required }
+}
+/// A literal argument.
+pub const fn attr(name: &'static str, kind: Attr, default: DefaultLit) -> Port {
+    Port { name, kind: PortKind::Attr(kind), default }
+}
+
+/// The row that all constructors start from: one output called `output`, nothing else.
+pub const BLANK: OpDef = OpDef {
+    name: "",
+    doc: "",
+    ports: &[],
+    outputs: &["output"],
+    shape: ShapeRule::Expansion,
+    dtype: DTypeRule::Expansion,
+    eval: None,
+    expand: None,
+    grad: Grad::Expansion,
+    spell: Spell::NONE,
+    tolerance: Tolerance::Elementwise,
+    domain: (-2.0, 2.0),
+    cases: &[],
+    layer: "",
+    aliases: &[],
+};
+
+const INPUT: &[Port] = &[tensor_of("input", Kinds::ANY)];
+const LEFT_RIGHT: &[Port] = &[tensor("left"), tensor("right")];
+
+/// Elementwise function of one float input (integers become the default float).
+pub const fn unary(name: &'static str, doc: &'static str, f: fn(f64) -> f64) -> OpDef {
+    OpDef {
+        name,
+        doc,
+        ports: INPUT,
+        shape: ShapeRule::Same,
+        dtype: DTypeRule::Float,
+        eval: Some(Eval::F1(f)),
+        ..BLANK
+    }
+}
+
+/// Elementwise function of two inputs that broadcast and promote.
+pub const fn binary(
+    name: &'static str,
+    doc: &'static str,
+    float: fn(f64, f64) -> f64,
+    int: fn(i64, i64) -> i64,
+) -> OpDef {
+    OpDef {
+        name,
+        doc,
+        ports: LEFT_RIGHT,
+        shape: ShapeRule::Broadcast,
+        dtype: DTypeRule::Arith,
+        eval: Some(Eval::F2(float, int)),
+        tolerance: Tolerance::Rounded,
+        ..BLANK
+    }
+}
+
+/// Elementwise function of one float input, defined by other ops.
+pub const fn composite(name: &'static str, doc: &'static str, expand: ExpandFn) -> OpDef {
+    OpDef {
+        name,
+        doc,
+        ports: INPUT,
+        shape: ShapeRule::Same,
+        dtype: DTypeRule::Float,
+        expand: Some(expand),
+        ..BLANK
+    }
+}
+
+/// Converts a default into the literal.
+impl DefaultLit {
+    /// The literal, `None` when the port has to be given.
+    pub fn lit(self) -> Option<crate::literal::Lit> {
+        use crate::literal::Lit;
+        Some(match self {
+            Self::Required => return None,
+            Self::None => Lit::None,
+            Self::Bool(b) => Lit::Bool(b),
+            Self::Int(n) => Lit::int(n),
+            Self::Float(x) => Lit::Float(x),
+            Self::Str(s) => Lit::text(s),
+            Self::Training => Lit::Training,
+        })
+    }
+}
+
+/// The dtype of a `dtype` argument, or the default.
+pub fn dtype_or(lit: &crate::literal::Lit, default: DType) -> DType {
+    match lit {
+        crate::literal::Lit::DType(d) => *d,
+        _ => default,
+    }
+}

@@ -1,0 +1,32 @@
+//! Every op, one family per file. A family file opens with its list, [`ALL`] joins the lists.
+
+pub mod elementwise;
+
+use std::sync::LazyLock;
+
+use rustc_hash::FxHashMap;
+
+use crate::op::OpDef;
+
+/// The families in the order of the documentation: name and rows.
+pub static FAMILIES: &[(&str, &[&OpDef])] = &[("elementwise", elementwise::OPS)];
+
+static BY_NAME: LazyLock<FxHashMap<&'static str, &'static OpDef>> = LazyLock::new(|| {
+    let mut map = FxHashMap::default();
+    for op in all() {
+        for name in std::iter::once(&op.name).chain(op.aliases) {
+            map.insert(*name, op);
+        }
+    }
+    map
+});
+
+/// All ops in the order of the documentation.
+pub fn all() -> impl Iterator<Item = &'static OpDef> {
+    FAMILIES.iter().flat_map(|(_, ops)| ops.iter().copied())
+}
+
+/// The op of that name or alias.
+pub fn find(name: &str) -> Option<&'static OpDef> {
+    BY_NAME.get(name).copied()
+}

@@ -1,0 +1,394 @@
+//! Evaluating shape and dtype rules, and reading literal arguments, for a use of an op.
+
+use std::cell::RefCell;
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::dim::Dim;
+use crate::dtype::{DType, Kind};
+use crate::error::{Code, Error, Result};
+use crate::literal::Lit;
+use crate::op::{DTypeRule, OpDef, PortKind};
+use crate::shape::{self, Shape, normalize_axis};
+
+/// Reading the literal arguments of a use of an op; implemented by everything that rules are given.
+pub trait Attrs {
+    /// The op.
+    fn op(&self) -> &'static OpDef;
+    /// Literal at port `i`.
+    fn lit(&self, i: usize) -> Lit;
+
+    /// An integer, possibly symbolic.
+    fn dim(&self, i: usize) -> Result<Dim> {
+        match self.lit(i) {
+            Lit::Int(d) => Ok(d),
+            Lit::Bool(b) => Ok(Dim::Const(b.into())),
+            other => Err(self.bad(i, &other, "an integer")),
+        }
+    }
+    /// A known integer.
+    fn int(&self, i: usize) -> Result<i64> {
+        let dim = self.dim(i)?;
+        dim.known().ok_or_else(|| self.symbolic(i, &dim))
+    }
+    /// A tuple of known integers; one integer counts as a tuple of one.
+    fn ints(&self, i: usize) -> Result<Vec<i64>> {
+        self.dims(i)?.iter().map(|d| d.known().ok_or_else(|| self.symbolic(i, d))).collect()
+    }
+    /// `n` integers: a tuple of `n`, or one for all.
+    fn ints_n(&self, i: usize, n: usize) -> Result<Vec<i64>> {
+        let all = self.ints(i)?;
+        match all.len() {
+            1 => Ok(vec![all[0]; n]),
+            len if len == n => Ok(all),
+            _ => Err(self.bad(i, &self.lit(i), &format!("one integer or {n}"))),
+        }
+    }
+    /// A tuple of integers, possibly symbolic; one integer counts as a tuple of one.
+    fn dims(&self, i: usize) -> Result<Vec<Dim>> {
+        let lit = self.lit(i);
+        match &lit {
+            Lit::Int(d) => Ok(vec![d.clone()]),
+            Lit::Tuple(items) => items
+                .iter()
+                .map(|item| match item {
+                    Lit::Int(d) => Ok(d.clone()),
+                    _ => Err(self.bad(i, &lit, "a tuple of integers")),
+                })
+                .collect(),
+            Lit::Tensor(t) if t.dtype().kind() == Kind::Int && t.rank() <= 1 => {
+                Ok(t.to_i64s().into_iter().map(Dim::Const).collect())
+            }
+            _ => Err(self.bad(i, &lit, "an integer or a tuple of integers")),
+        }
+    }
+    /// A number.
+    fn f64(&self, i: usize) -> Result<f64> {
+        match self.lit(i) {
+            Lit::Float(x) => Ok(x),
+            Lit::Int(Dim::Const(n)) => Ok(n as f64),
+            Lit::Bool(b) => Ok(f64::from(u8::from(b))),
+            Lit::Tensor(t) if t.len() == 1 => Ok(t.get(0).f64()),
+            other => Err(self.bad(i, &other, "a number")),
+        }
+    }
+    /// A truth value.
+    fn bool(&self, i: usize) -> Result<bool> {
+        match self.lit(i) {
+            Lit::Bool(b) => Ok(b),
+            Lit::Int(Dim::Const(n @ (0 | 1))) => Ok(n == 1),
+            // Until the mode is known, what does not depend on it (shapes, dtypes) may be asked already.
+            Lit::Training => Ok(true),
+            other => Err(self.bad(i, &other, "true or false")),
+        }
+    }
+    /// A text.
+    fn text(&self, i: usize) -> Result<String> {
+        match self.lit(i) {
+            Lit::Str(s) => Ok(s.to_string()),
+            other => Err(self.bad(i, &other, "a text")),
+        }
+    }
+    /// Whether port `i` was left `none`.
+    fn absent(&self, i: usize) -> bool {
+        self.lit(i).is_none()
+    }
+    /// Axes counted from the front, sorted and unique; `none` means all.
+    fn axes(&self, i: usize, rank: usize) -> Result<Vec<usize>> {
+        if self.absent(i) {
+            return Ok((0..rank).collect());
+        }
+        let mut axes = Vec::new();
+        for a in self.ints(i)? {
+            axes.push(normalize_axis(a, rank).map_err(|e| self.explain(e))?);
+        }
+        axes.sort_unstable();
+        let given = axes.len();
+        axes.dedup();
+        if axes.len() < given {
+            return Err(self.bad(i, &self.lit(i), "axes that differ"));
+        }
+        Ok(axes)
+    }
+    /// One axis counted from the front.
+    fn axis(&self, i: usize, rank: usize) -> Result<usize> {
+        normalize_axis(self.int(i)?, rank).map_err(|e| self.explain(e))
+    }
+    /// The error that port `i` has a value it cannot have.
+    fn bad(&self, i: usize, lit: &Lit, wanted: &str) -> Error {
+        let port = self.op().port_of(i).map_or("?", |p| p.name);
+        Error::new(Code::BadArgument, format!("`{port}` of {} is {lit}", self.op().name))
+            .help(format!("`{port}` has to be {wanted}"))
+    }
+    /// The error that port `i` has to be a number and is symbolic.
+    fn symbolic(&self, i: usize, dim: &Dim) -> Error {
+        let port = self.op().port_of(i).map_or("?", |p| p.name);
+        let message = format!("`{port}` of {} has to be a number, but is {dim}", self.op().name);
+        Error::new(Code::UnknownArgument, message)
+            .help("give the shapes of the inputs when compiling, so that it becomes a number")
+    }
+    /// Adds the op's name to an error of a general check.
+    fn explain(&self, e: Error) -> Error {
+        e.note(format!("in the arguments of {}", self.op().name))
+    }
+}
+
+/// What a shape rule sees of one argument.
+#[derive(Clone, Debug)]
+pub enum ShapeArg {
+    /// A tensor (a number standing for one is `[]`).
+    Shape(Shape),
+    /// A literal; `none` for an absent tensor.
+    Lit(Lit),
+}
+
+/// Argument of a shape function.
+#[derive(Debug)]
+pub struct ShapeCx<'a> {
+    op: &'static OpDef,
+    args: &'a [ShapeArg],
+    /// Equations between dimensions that are not decided, gathered for the solver; `None` when everything has to
+    /// be decided now.
+    equations: Option<RefCell<Vec<(Dim, Dim)>>>,
+}
+
+impl Attrs for ShapeCx<'_> {
+    fn op(&self) -> &'static OpDef {
+        self.op
+    }
+    fn lit(&self, i: usize) -> Lit {
+        match self.args.get(i) {
+            Some(ShapeArg::Lit(lit)) => lit.clone(),
+            _ => Lit::None,
+        }
+    }
+}
+
+impl<'a> ShapeCx<'a> {
+    /// For a typed graph: symbols are equal only if they are the same.
+    pub fn new(op: &'static OpDef, args: &'a [ShapeArg]) -> Self {
+        Self { op, args, equations: None }
+    }
+    /// For the solver: what is not decided becomes an equation.
+    pub fn solving(op: &'static OpDef, args: &'a [ShapeArg]) -> Self {
+        Self { op, args, equations: Some(RefCell::default()) }
+    }
+    /// The equations gathered.
+    pub fn into_equations(self) -> Vec<(Dim, Dim)> {
+        self.equations.map(RefCell::into_inner).unwrap_or_default()
+    }
+    /// Number of arguments.
+    pub fn len(&self) -> usize {
+        self.args.len()
+    }
+    /// Whether there is no argument.
+    pub fn is_empty(&self) -> bool {
+        self.args.is_empty()
+    }
+    /// Shape of the tensor at argument `i`; `[]` if it is absent or a literal.
+    pub fn shape(&self, i: usize) -> &Shape {
+        static SCALAR: std::sync::LazyLock<Shape> = std::sync::LazyLock::new(Shape::scalar);
+        match self.args.get(i) {
+            Some(ShapeArg::Shape(s)) => s,
+            _ => &SCALAR,
+        }
+    }
+    /// Whether argument `i` is a tensor.
+    pub fn has(&self, i: usize) -> bool {
+        matches!(self.args.get(i), Some(ShapeArg::Shape(_)))
+    }
+    /// Shapes of all tensors from argument `i` on, for a variadic port.
+    pub fn shapes_from(&self, i: usize) -> Vec<&Shape> {
+        self.args
+            .iter()
+            .skip(i)
+            .filter_map(|a| if let ShapeArg::Shape(s) = a { Some(s) } else { None })
+            .collect()
+    }
+    /// Checks the rank of argument `i`.
+    pub fn rank(&self, i: usize, allowed: &[usize]) -> Result<usize> {
+        let shape = self.shape(i);
+        if allowed.contains(&shape.rank()) {
+            return Ok(shape.rank());
+        }
+        let port = self.op.port_of(i).map_or("?", |p| p.name);
+        let wanted = allowed.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+        let message = format!("`{port}` of {} has {} dimensions: {shape}", self.op.name, shape.rank());
+        Err(Error::new(Code::RankMismatch, message).help(format!("it has to have {wanted}")))
+    }
+    /// Demands that two dimensions are equal. `what` says what they are, e.g. "inner sizes".
+    pub fn same(&self, a: &Dim, b: &Dim, what: &str) -> Result<()> {
+        if a == b {
+            return Ok(());
+        }
+        if let Some(equations) = &self.equations
+            && (a.known().is_none() || b.known().is_none())
+        {
+            equations.borrow_mut().push((a.clone(), b.clone()));
+            return Ok(());
+        }
+        let shapes = self.shapes_from(0).iter().map(|s| s.to_string()).collect::<Vec<_>>().join(", ");
+        Err(Error::new(Code::ShapeMismatch, format!("{what} of {} differ: {a} and {b}", self.op.name))
+            .note(format!("the shapes are {shapes}"))
+            .help("make the two sizes equal"))
+    }
+    /// Broadcasts shapes; while solving, undecided sizes are [`Code::UnknownShape`], which means "ask later".
+    pub fn broadcast(&self, shapes: &[&Shape]) -> Result<Shape> {
+        shape::broadcast(shapes).map_err(|e| {
+            let undecided = shapes.iter().any(|s| s.iter().any(Dim::has_var));
+            if self.equations.is_some() && undecided { unknown(self.op) } else { self.explain(e) }
+        })
+    }
+}
+
+fn unknown(op: &OpDef) -> Error {
+    Error::new(Code::UnknownShape, format!("the shapes of {} are not known yet", op.name))
+        .help("declare the shapes of the inputs, or pass shapes={...} when compiling")
+}
+
+/// What a dtype rule sees of one argument.
+#[derive(Clone, Debug)]
+pub enum DTypeArg {
+    /// A tensor of that dtype.
+    Tensor(DType),
+    /// A literal.
+    Lit(Lit),
+}
+
+/// Argument of a dtype function.
+#[derive(Debug)]
+pub struct DTypeCx<'a> {
+    op: &'static OpDef,
+    args: &'a [DTypeArg],
+    /// The float that integers become.
+    pub float: DType,
+}
+
+impl Attrs for DTypeCx<'_> {
+    fn op(&self) -> &'static OpDef {
+        self.op
+    }
+    fn lit(&self, i: usize) -> Lit {
+        match self.args.get(i) {
+            Some(DTypeArg::Lit(lit)) => lit.clone(),
+            _ => Lit::None,
+        }
+    }
+}
+
+/// Result of a dtype rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DTypes {
+    /// For each argument the dtype it is converted to, `None` to leave it.
+    pub cast: SmallVec<[Option<DType>; 4]>,
+    /// Dtypes of the outputs.
+    pub out: SmallVec<[DType; 1]>,
+}
+
+impl DTypes {
+    /// Nothing is converted.
+    pub fn keep(out: impl IntoIterator<Item = DType>) -> Self {
+        Self { cast: smallvec![], out: out.into_iter().collect() }
+    }
+    /// All tensors are converted to `to`.
+    pub fn all(cx: &DTypeCx<'_>, to: DType, out: impl IntoIterator<Item = DType>) -> Self {
+        let cast = (0..cx.args.len()).map(|i| cx.is_tensor(i).then_some(to)).collect();
+        Self { cast, out: out.into_iter().collect() }
+    }
+}
+
+impl<'a> DTypeCx<'a> {
+    /// For a use of `op`.
+    pub fn new(op: &'static OpDef, args: &'a [DTypeArg], float: DType) -> Self {
+        Self { op, args, float }
+    }
+    /// Number of arguments.
+    pub fn len(&self) -> usize {
+        self.args.len()
+    }
+    /// Whether there is no argument.
+    pub fn is_empty(&self) -> bool {
+        self.args.is_empty()
+    }
+    /// Whether argument `i` is a tensor or a number in its place.
+    pub fn is_tensor(&self, i: usize) -> bool {
+        match &self.args[i] {
+            DTypeArg::Tensor(_) => true,
+            DTypeArg::Lit(lit) => self.op.takes_tensor(i) && lit.is_numeric(),
+        }
+    }
+    /// Dtype of the tensor at argument `i` (of a number: the one it suggests).
+    pub fn dtype(&self, i: usize) -> Option<DType> {
+        match self.args.get(i)? {
+            DTypeArg::Tensor(d) => Some(*d),
+            DTypeArg::Lit(lit) if self.op.takes_tensor(i) => lit.weak_dtype(self.float),
+            DTypeArg::Lit(_) => None,
+        }
+    }
+    /// Whether argument `i` is a plain number in the place of a tensor.
+    pub fn is_number(&self, i: usize) -> bool {
+        matches!(self.args.get(i), Some(DTypeArg::Lit(lit)) if lit.is_numeric()) && self.op.takes_tensor(i)
+    }
+    /// The dtype in which all tensors and numbers meet; numbers never widen a tensor of their kind.
+    pub fn promoted(&self) -> DType {
+        let mut strong: Option<DType> = None;
+        let mut weak: Option<DType> = None;
+        for i in 0..self.args.len() {
+            let (slot, dtype) = match &self.args[i] {
+                DTypeArg::Tensor(d) => (&mut strong, Some(*d)),
+                DTypeArg::Lit(_) => (&mut weak, self.dtype(i)),
+            };
+            if let Some(d) = dtype {
+                *slot = Some(slot.map_or(d, |s| s.promote(d)));
+            }
+        }
+        match (strong, weak) {
+            (Some(s), Some(w)) if w.kind() <= s.kind() => s,
+            (Some(s), Some(w)) => s.promote(w),
+            (Some(d), None) | (None, Some(d)) => d,
+            (None, None) => self.float,
+        }
+    }
+    /// Evaluates a rule.
+    pub fn apply(&self, rule: DTypeRule) -> Result<DTypes> {
+        self.check_kinds()?;
+        let outputs = self.op.outputs.len();
+        let all = |to: DType, out: DType| DTypes::all(self, to, std::iter::repeat_n(out, outputs));
+        Ok(match rule {
+            DTypeRule::Arith => {
+                let d = Some(self.promoted()).filter(|d| d.kind() != Kind::Bool).unwrap_or(DType::I64);
+                all(d, d)
+            }
+            DTypeRule::Promote => {
+                let d = self.promoted();
+                all(d, d)
+            }
+            DTypeRule::Float => {
+                let d = Some(self.promoted()).filter(|d| d.is_float()).unwrap_or(self.float);
+                all(d, d)
+            }
+            DTypeRule::Compare => all(self.promoted(), DType::Bool),
+            DTypeRule::Logical => all(DType::Bool, DType::Bool),
+            DTypeRule::Same(i) => {
+                DTypes::keep(std::iter::repeat_n(self.dtype(i).unwrap_or(self.float), outputs))
+            }
+            DTypeRule::Fn(f) => f(self)?,
+            DTypeRule::Expansion => DTypes::keep([]),
+        })
+    }
+    fn check_kinds(&self) -> Result<()> {
+        for i in 0..self.args.len() {
+            let Some(port) = self.op.port_of(i) else { continue };
+            let (PortKind::Tensor(kinds) | PortKind::Optional(kinds) | PortKind::Variadic(kinds)) = port.kind
+            else {
+                continue;
+            };
+            if let Some(d) = self.dtype(i).filter(|d| !kinds.has(d.kind())) {
+                let message = format!("`{}` of {} is {}", port.name, self.op.name, d.name());
+                return Err(Error::new(Code::DTypeMismatch, message)
+                    .help(format!("it has to be {kinds}; convert it with cast")));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,311 @@
+//! Host tensors: contiguous, row-major, one vector per dtype. The values of the reference interpreter.
+
+use std::fmt;
+
+use half::{bf16, f16};
+
+use crate::dtype::DType;
+use crate::error::{Code, Error, Result};
+use crate::shape::Shape;
+
+/// One element, in the widest type of its kind.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scalar {
+    /// Truth value.
+    Bool(bool),
+    /// Integer.
+    Int(i64),
+    /// Floating point.
+    Float(f64),
+}
+
+impl Scalar {
+    /// As a float; truth values are 0 and 1.
+    pub fn f64(self) -> f64 {
+        match self {
+            Self::Bool(b) => f64::from(u8::from(b)),
+            Self::Int(n) => n as f64,
+            Self::Float(x) => x,
+        }
+    }
+    /// As an integer. Floats are cut towards zero and held inside `i64`; NaN is 0.
+    pub fn i64(self) -> i64 {
+        match self {
+            Self::Bool(b) => b.into(),
+            Self::Int(n) => n,
+            Self::Float(x) => x as i64,
+        }
+    }
+    /// As a truth value: everything but zero is true, NaN too.
+    pub fn bool(self) -> bool {
+        match self {
+            Self::Bool(b) => b,
+            Self::Int(n) => n != 0,
+            Self::Float(x) => x != 0.0,
+        }
+    }
+}
+
+impl From<f64> for Scalar {
+    fn from(x: f64) -> Self {
+        Self::Float(x)
+    }
+}
+impl From<i64> for Scalar {
+    fn from(n: i64) -> Self {
+        Self::Int(n)
+    }
+}
+impl From<bool> for Scalar {
+    fn from(b: bool) -> Self {
+        Self::Bool(b)
+    }
+}
+
+/// A Rust type that is the element of a tensor.
+pub trait Element: Copy + PartialEq + fmt::Debug + Send + Sync + 'static {
+    /// The dtype.
+    const DTYPE: DType;
+    /// Wraps a vector.
+    fn wrap(data: Vec<Self>) -> Data;
+    /// The elements, if that is their type.
+    fn slice(data: &Data) -> Option<&[Self]>;
+    /// The element in the widest type of its kind.
+    fn scalar(self) -> Scalar;
+    /// From a scalar of any kind: floats to integers are cut towards zero, held inside the range, NaN is 0;
+    /// integers to narrower integers wrap; floats round to nearest even.
+    fn of(scalar: Scalar) -> Self;
+}
+
+macro_rules! elements {
+    ($($variant:ident, $type:ty, $dtype:ident, |$x:ident| $scalar:expr, |$s:ident| $of:expr;)*) => {
+        /// Elements of a tensor, one variant per dtype.
+        #[derive(Clone, Debug)]
+        #[allow(missing_docs, reason = "the variants are the dtypes")]
+        pub enum Data { $($variant(Vec<$type>),)* }
+
+        impl Data {
+            /// The dtype.
+            pub fn dtype(&self) -> DType { match self { $(Self::$variant(_) => DType::$dtype,)* } }
+            /// Number of elements.
+            pub fn len(&self) -> usize { match self { $(Self::$variant(v) => v.len(),)* } }
+            /// Whether there is no element.
+            pub fn is_empty(&self) -> bool { self.len() == 0 }
+            /// Element `i`.
+            pub fn get(&self, i: usize) -> Scalar { match self { $(Self::$variant(v) => v[i].scalar(),)* } }
+            /// Builds `n` elements of `dtype` from a function of the position.
+            pub fn build(dtype: DType, n: usize, mut f: impl FnMut(usize) -> Scalar) -> Self {
+                match dtype { $(DType::$dtype => Self::$variant((0..n).map(|i| <$type>::of(f(i))).collect()),)* }
+            }
+            /// The elements at `indices`, in that order.
+            #[must_use]
+            pub fn select(&self, indices: impl Iterator<Item = usize>) -> Self {
+                match self { $(Self::$variant(v) => Self::$variant(indices.map(|i| v[i]).collect()),)* }
+            }
+        }
+
+        $(impl Element for $type {
+            const DTYPE: DType = DType::$dtype;
+            fn wrap(data: Vec<Self>) -> Data { Data::$variant(data) }
+            fn slice(data: &Data) -> Option<&[Self]> {
+                match data { Data::$variant(v) => Some(v), _ => None }
+            }
+            fn scalar(self) -> Scalar { let $x = self; $scalar }
+            fn of($s: Scalar) -> Self { $of }
+        })*
+    };
+}
+
+macro_rules! saturate {
+    ($s:ident, $t:ty) => {
+        match $s {
+            Scalar::Float(x) => x as $t,
+            other => other.i64() as $t,
+        }
+    };
+}
+
+elements! {
+    Bool, bool, Bool, |x| Scalar::Bool(x), |s| s.bool();
+    U8, u8, U8, |x| Scalar::Int(x.into()), |s| saturate!(s, u8);
+    I8, i8, I8, |x| Scalar::Int(x.into()), |s| saturate!(s, i8);
+    I16, i16, I16, |x| Scalar::Int(x.into()), |s| saturate!(s, i16);
+    I32, i32, I32, |x| Scalar::Int(x.into()), |s| saturate!(s, i32);
+    I64, i64, I64, |x| Scalar::Int(x), |s| s.i64();
+    F16, f16, F16, |x| Scalar::Float(x.to_f64()), |s| f16::from_f64(s.f64());
+    BF16, bf16, BF16, |x| Scalar::Float(x.to_f64()), |s| bf16::from_f64(s.f64());
+    F32, f32, F32, |x| Scalar::Float(x.into()), |s| s.f64() as f32;
+    F64, f64, F64, |x| Scalar::Float(x), |s| s.f64();
+}
+
+/// A tensor in host memory.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    shape: Vec<usize>,
+    data: Data,
+}
+
+impl Tensor {
+    /// From a shape and its elements in row-major order.
+    pub fn new(shape: Vec<usize>, data: Data) -> Result<Self> {
+        let sizes = Shape::of(shape.iter().copied());
+        sizes.check()?;
+        let wanted = shape.iter().product::<usize>();
+        if wanted != data.len() {
+            return Err(Error::new(
+                Code::BadSize,
+                format!("shape {sizes} holds {wanted} elements, but {} are given", data.len()),
+            ));
+        }
+        Ok(Self { shape, data })
+    }
+    /// From a shape and a vector whose length is known to fit.
+    ///
+    /// # Panics
+    /// When the number of elements is not the product of the shape.
+    pub fn of<T: Element>(shape: &[usize], data: Vec<T>) -> Self {
+        assert_eq!(shape.iter().product::<usize>(), data.len(), "elements of a tensor of shape {shape:?}");
+        Self { shape: shape.to_vec(), data: T::wrap(data) }
+    }
+    /// A 0-d tensor.
+    pub fn scalar(dtype: DType, value: impl Into<Scalar>) -> Self {
+        Self::full(dtype, &[], value)
+    }
+    /// A tensor filled with one value.
+    pub fn full(dtype: DType, shape: &[usize], value: impl Into<Scalar>) -> Self {
+        let value = value.into();
+        Self::build(dtype, shape, |_| value)
+    }
+    /// A tensor from a function of the row-major position.
+    pub fn build(dtype: DType, shape: &[usize], f: impl FnMut(usize) -> Scalar) -> Self {
+        Self { shape: shape.to_vec(), data: Data::build(dtype, shape.iter().product(), f) }
+    }
+    /// From `f64` values, rounded to `dtype`.
+    pub fn from_f64s(dtype: DType, shape: &[usize], values: &[f64]) -> Self {
+        Self::build(dtype, shape, |i| Scalar::Float(values[i]))
+    }
+    /// The dtype.
+    pub fn dtype(&self) -> DType {
+        self.data.dtype()
+    }
+    /// The sizes.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.shape.len()
+    }
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.data.len()
+    }
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+    /// The elements.
+    pub fn data(&self) -> &Data {
+        &self.data
+    }
+    /// The elements as a slice, if `T` is their type.
+    pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
+        T::slice(&self.data)
+    }
+    /// Element at the row-major position `i`.
+    pub fn get(&self, i: usize) -> Scalar {
+        self.data.get(i)
+    }
+    /// All elements as `f64`.
+    pub fn to_f64s(&self) -> Vec<f64> {
+        (0..self.len()).map(|i| self.get(i).f64()).collect()
+    }
+    /// All elements as `i64`.
+    pub fn to_i64s(&self) -> Vec<i64> {
+        (0..self.len()).map(|i| self.get(i).i64()).collect()
+    }
+    /// The same elements in another dtype; see [`Element::of`] for what does not fit.
+    #[must_use]
+    pub fn cast(&self, dtype: DType) -> Self {
+        if dtype == self.dtype() {
+            return self.clone();
+        }
+        Self::build(dtype, &self.shape, |i| self.get(i))
+    }
+    /// The same elements in another shape of the same size.
+    ///
+    /// # Panics
+    /// When the sizes differ.
+    #[must_use]
+    pub fn reshaped(&self, shape: &[usize]) -> Self {
+        assert_eq!(shape.iter().product::<usize>(), self.len(), "reshape to {shape:?}");
+        Self { shape: shape.to_vec(), data: self.data.clone() }
+    }
+    /// A tensor of `shape` whose element `i` is the element `indices[i]` of this one.
+    ///
+    /// # Panics
+    /// When an index is out of range or their number does not fit the shape.
+    #[must_use]
+    pub fn select(&self, shape: &[usize], indices: impl Iterator<Item = usize>) -> Self {
+        let data = self.data.select(indices);
+        assert_eq!(shape.iter().product::<usize>(), data.len(), "select to {shape:?}");
+        Self { shape: shape.to_vec(), data }
+    }
+    /// Whether dtype, shape and every bit of every element agree.
+    pub fn same_bits(&self, other: &Self) -> bool {
+        fn bits(s: Scalar) -> u64 {
+            match s {
+                Scalar::Bool(b) => b.into(),
+                Scalar::Int(n) => n as u64,
+                Scalar::Float(x) => x.to_bits(),
+            }
+        }
+        self.dtype() == other.dtype()
+            && self.shape == other.shape
+            && (0..self.len()).all(|i| bits(self.get(i)) == bits(other.get(i)))
+    }
+}
+
+/// Row-major strides of a shape, in elements.
+pub fn strides(shape: &[usize]) -> Vec<usize> {
+    let mut out = vec![1; shape.len()];
+    for i in (1..shape.len()).rev() {
+        out[i - 1] = out[i] * shape[i];
+    }
+    out
+}
+
+impl fmt::Display for Tensor {
+    /// `f32[2, 2]{1.0, 2.0, 3.0, 4.0}`: whole, since what prints also parses.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}{{", self.dtype(), Shape::of(self.shape.iter().copied()))?;
+        for i in 0..self.len() {
+            let comma = if i > 0 { ", " } else { "" };
+            match self.get(i) {
+                Scalar::Bool(b) => write!(f, "{comma}{b}")?,
+                Scalar::Int(n) => write!(f, "{comma}{n}")?,
+                Scalar::Float(x) => write!(f, "{comma}{x:?}")?,
+            }
+        }
+        f.write_str("}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn casts_are_defined_everywhere() {
+        let x = Tensor::of(&[4], vec![f64::NAN, 300.7, -1.5, f64::INFINITY]);
+        assert_eq!(x.cast(DType::U8).to_i64s(), [0, 255, 0, 255]);
+        assert_eq!(x.cast(DType::I32).to_i64s(), [0, 300, -1, i64::from(i32::MAX)]);
+        assert_eq!(Tensor::of(&[1], vec![300_i64]).cast(DType::I8).to_i64s(), [44]);
+        assert_eq!(x.cast(DType::Bool).to_i64s(), [1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn wrong_lengths_are_errors() {
+        assert!(Tensor::new(vec![2], Data::F32(vec![1.0])).is_err());
+    }
+}

@@ -1,0 +1,1 @@
+//! Logical models: connections, layers, save and load.

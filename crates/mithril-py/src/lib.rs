@@ -1,0 +1,1 @@
+//! The Python extension module of Mithril: the only crate that names PyO3.

@@ -1,0 +1,1 @@
+//! Files, processes and executables: the only crate with unsafe code.

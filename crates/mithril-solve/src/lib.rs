@@ -1,0 +1,1 @@
+//! Solver for shapes, dtypes and literal values; knows relations, no op.

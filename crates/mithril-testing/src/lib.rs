@@ -1,0 +1,1 @@
+//! Samples per op, tolerances, limitations and the Target x Suite runner.

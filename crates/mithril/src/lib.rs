@@ -1,0 +1,1 @@
+//! Define a model once, compile it for every target.
