@@ -1,6 +1,7 @@
 //! Every op, one family per file. A family file opens with its list, [`ALL`] joins the lists.
 
 pub mod elementwise;
+pub mod linalg;
 
 use std::sync::LazyLock;
 
@@ -9,7 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::op::OpDef;
 
 /// The families in the order of the documentation: name and rows.
-pub static FAMILIES: &[(&str, &[&OpDef])] = &[("elementwise", elementwise::OPS)];
+pub static FAMILIES: &[(&str, &[&OpDef])] = &[("elementwise", elementwise::OPS), ("linalg", linalg::OPS)];
 
 static BY_NAME: LazyLock<FxHashMap<&'static str, &'static OpDef>> = LazyLock::new(|| {
     let mut map = FxHashMap::default();
