@@ -2,6 +2,10 @@
 
 pub mod elementwise;
 pub mod linalg;
+pub mod loss;
+pub mod reduce;
+pub mod scan;
+pub mod sort;
 
 use std::sync::LazyLock;
 
@@ -10,7 +14,14 @@ use rustc_hash::FxHashMap;
 use crate::op::OpDef;
 
 /// The families in the order of the documentation: name and rows.
-pub static FAMILIES: &[(&str, &[&OpDef])] = &[("elementwise", elementwise::OPS), ("linalg", linalg::OPS)];
+pub static FAMILIES: &[(&str, &[&OpDef])] = &[
+    ("elementwise", elementwise::OPS),
+    ("linalg", linalg::OPS),
+    ("reduce", reduce::OPS),
+    ("scan", scan::OPS),
+    ("sort", sort::OPS),
+    ("loss", loss::OPS),
+];
 
 static BY_NAME: LazyLock<FxHashMap<&'static str, &'static OpDef>> = LazyLock::new(|| {
     let mut map = FxHashMap::default();

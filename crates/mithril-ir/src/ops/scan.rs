@@ -1,0 +1,6 @@
+//! Running sums and products along an axis.
+
+use crate::op::OpDef;
+
+/// Rows of this file.
+pub static OPS: &[&OpDef] = &[];
