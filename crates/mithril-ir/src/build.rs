@@ -67,6 +67,17 @@ impl Builder {
         self.push_inner(op, args).map_err(|error| error.at(&place))
     }
 
+    /// Adds a use of `op` whose types are known, as a pass copies it; nothing is checked.
+    pub fn push_typed(
+        &mut self,
+        op: &'static OpDef,
+        inputs: Values,
+        types: impl IntoIterator<Item = TensorType>,
+    ) -> Values {
+        let node = self.graph.add_node(op, inputs, types, self.origin);
+        self.graph.node(node).outputs.clone()
+    }
+
     fn push_inner(&mut self, op: &'static OpDef, args: &[ValueId]) -> Result<Values> {
         let mut inputs = self.complete(op, args)?;
         let dtypes = self.dtypes(op, &inputs)?;

@@ -198,19 +198,21 @@ fn number(lit: &Lit, dtype: Option<DType>) -> Result<Tensor> {
     Ok(Tensor::scalar(dtype.or(lit.weak_dtype(DType::F32)).unwrap_or(DType::F32), scalar))
 }
 
+/// The tensor that a number among the operands of `node` stands for: it takes the dtype of the operands beside
+/// it, of which a condition does not count for a float.
+pub fn operand(graph: &Graph, node: &Node, lit: &Lit) -> Result<Tensor> {
+    let weak = lit.weak_dtype(DType::F32);
+    let tensors = node.inputs.iter().enumerate().filter(|(i, _)| node.op.takes_tensor(*i));
+    let mut dtypes = tensors.filter_map(|(_, &v)| graph.ty(v)).map(|t| t.dtype);
+    number(lit, weak.and_then(|weak| dtypes.find(|d| d.kind() >= weak.kind())))
+}
+
 fn eval_node(
     graph: &Graph,
     node: &Node,
     values: &[Option<Arc<Tensor>>],
     symbols: &Symbols,
 ) -> Result<Vec<Arc<Tensor>>> {
-    // A number takes the dtype of the operands it stands beside; `where` has a condition that does not count.
-    let beside = |lit: &Lit| {
-        let weak = lit.weak_dtype(DType::F32)?;
-        let tensors = node.inputs.iter().enumerate().filter(|(i, _)| node.op.takes_tensor(*i));
-        let mut dtypes = tensors.filter_map(|(_, &v)| graph.ty(v)).map(|t| t.dtype);
-        dtypes.find(|d| d.kind() >= weak.kind())
-    };
     let mut args = Vec::with_capacity(node.inputs.len());
     for (i, &v) in node.inputs.iter().enumerate() {
         args.push(match &graph.value(v).def {
@@ -218,7 +220,7 @@ fn eval_node(
                 HostArg::Lit(resolve_lit(lit, symbols)?)
             }
             Def::Const(Lit::Tensor(t)) => HostArg::Tensor(t.clone()),
-            Def::Const(lit) => HostArg::Tensor(Arc::new(number(&resolve_lit(lit, symbols)?, beside(lit))?)),
+            Def::Const(lit) => HostArg::Tensor(Arc::new(operand(graph, node, &resolve_lit(lit, symbols)?)?)),
             _ => HostArg::Tensor(read(graph, v, values, symbols)?),
         });
     }

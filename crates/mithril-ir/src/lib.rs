@@ -17,6 +17,8 @@ pub mod rules;
 pub mod shape;
 pub mod spell;
 pub mod tensor;
+pub mod text;
+pub mod verify;
 
 pub use build::{Builder, Call, Cx, GradCall, V};
 pub use dim::{Dim, Symbol};
