@@ -162,6 +162,11 @@ pub fn resolve(dim: &Dim, symbols: &Symbols) -> Result<i64> {
     })
 }
 
+fn resolve_size(dim: &Dim, symbols: &Symbols) -> Result<usize> {
+    let n = resolve(dim, symbols)?;
+    usize::try_from(n).map_err(|_| Error::new(Code::BadSize, format!("the size {dim} is {n} in this run")))
+}
+
 fn resolve_lit(lit: &Lit, symbols: &Symbols) -> Result<Lit> {
     Ok(match lit {
         Lit::Int(d @ Dim::Expr(_)) => Lit::int(resolve(d, symbols)?),
@@ -227,8 +232,7 @@ fn eval_node(
     let mut out = Vec::with_capacity(node.outputs.len());
     for &v in &node.outputs {
         let ty = graph.ty(v).ok_or_else(|| Error::internal("a node without a type is run"))?;
-        let sizes: Vec<usize> =
-            ty.shape.iter().map(|d| resolve(d, symbols).map(|n| n as usize)).collect::<Result<_>>()?;
+        let sizes: Vec<usize> = ty.shape.iter().map(|d| resolve_size(d, symbols)).collect::<Result<_>>()?;
         out.push((ty.dtype, sizes));
     }
     eval(node.op, &args, &out)

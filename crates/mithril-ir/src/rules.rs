@@ -232,6 +232,10 @@ impl<'a> ShapeCx<'a> {
             .note(format!("the shapes are {shapes}"))
             .help("make the two sizes equal"))
     }
+    /// The error "ask later" of a rule that needs sizes which are not known yet.
+    pub fn unknown(&self) -> Error {
+        unknown(self.op)
+    }
     /// Broadcasts shapes; while solving, undecided sizes are [`Code::UnknownShape`], which means "ask later".
     pub fn broadcast(&self, shapes: &[&Shape]) -> Result<Shape> {
         shape::broadcast(shapes).map_err(|e| {

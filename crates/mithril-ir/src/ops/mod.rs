@@ -1,10 +1,16 @@
 //! Every op, one family per file. A family file opens with its list, [`ALL`] joins the lists.
 
+pub mod create;
 pub mod elementwise;
+pub mod index;
+pub mod joining;
 pub mod linalg;
 pub mod loss;
+pub mod movement;
+pub mod random;
 pub mod reduce;
 pub mod scan;
+pub mod slicing;
 pub mod sort;
 
 use std::sync::LazyLock;
@@ -16,6 +22,12 @@ use crate::op::OpDef;
 /// The families in the order of the documentation: name and rows.
 pub static FAMILIES: &[(&str, &[&OpDef])] = &[
     ("elementwise", elementwise::OPS),
+    ("movement", movement::OPS),
+    ("slicing", slicing::OPS),
+    ("joining", joining::OPS),
+    ("index", index::OPS),
+    ("create", create::OPS),
+    ("random", random::OPS),
     ("linalg", linalg::OPS),
     ("reduce", reduce::OPS),
     ("scan", scan::OPS),

@@ -1,0 +1,6 @@
+//! Joining, padding and repeating.
+
+use crate::op::OpDef;
+
+/// Rows of this file.
+pub static OPS: &[&OpDef] = &[];
