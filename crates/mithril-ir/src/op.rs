@@ -201,11 +201,12 @@ pub enum Text {
     /// Cannot be spelled.
     No,
     /// A template: `{0}` is the expression of input 0 (a tensor, or a literal as Python writes it), `{name}` the
-    /// one of the port of that name, `{xp}` the array module, `{dtype}` the output's dtype, `{shape}` the
-    /// output's shape. Brackets around operands are put where needed. A name with a leading underscore
-    /// (`_erf({0})`) is a helper of the target's prelude.
+    /// one of the port of that name, `{*}` all inputs of the variadic last port with commas between, `{xp}` the
+    /// array module, `{dtype}` the first output's dtype, `{shape}` its shape as a tuple; `{{` and `}}` are braces.
+    /// Brackets around operands are put where needed. A name with a leading underscore (`_erf({0})`) is a helper
+    /// of the target's prelude. An op whose row lists several outputs is spelled as a tuple of them.
     T(&'static str),
-    /// A function; `None` if this use of the op cannot be spelled.
+    /// A function; `None` if this use of the op cannot be spelled. Its text is taken as it is, braces too.
     F(fn(&SpellCx<'_>) -> Option<String>),
 }
 
