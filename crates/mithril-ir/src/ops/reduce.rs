@@ -1,22 +1,39 @@
 //! Reductions: sums, extremes, statistics and norms over axes.
 
+use std::cmp::Ordering;
+
 use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::interp::HostCall;
 use crate::literal::Lit;
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
     tensor,
 };
+use crate::ops::scan::CUMPROD;
+use crate::ops::{elementwise as e, movement as m};
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
 use crate::spell::SpellCx;
 use crate::tensor::{Scalar, Tensor, strides};
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] = &[&SUM];
+pub static OPS: &[&OpDef] = &[
+    &SUM,
+    &MEAN,
+    &PROD,
+    &MAX,
+    &MIN,
+    &ARGMAX,
+    &ARGMIN,
+    &ANY,
+    &ALL,
+    &COUNT_NONZERO,
+    &VAR,
+    &STD,
+];
 
 static PORTS: &[Port] = &[
     tensor("input"),
@@ -71,7 +88,7 @@ fn reduced(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
 }
 
 /// Integers and truth values add up in `i64`.
-fn accumulated(cx: &DTypeCx<'_>) -> Result<DTypes> {
+pub(super) fn accumulated(cx: &DTypeCx<'_>) -> Result<DTypes> {
     let dtype = cx.dtype(0).unwrap_or(cx.float);
     Ok(DTypes::keep([if dtype.is_float() { dtype } else { DType::I64 }]))
 }
@@ -129,42 +146,64 @@ fn kept_shape(call: &Call<'_>) -> Lit {
 
 /// A tensor of the output's shape with the reduced axes back as size 1.
 fn keep<'a>(v: &GradCall<'a>, t: V<'a>) -> V<'a> {
-    if v.get(keepdim) { t } else { t.op(movement("reshape"), &[v.cx.lit(kept_shape(v))]) }
+    if v.get(keepdim) { t } else { t.op(&m::RESHAPE, &[v.cx.lit(kept_shape(v))]) }
 }
 
 /// A tensor of the output's shape repeated over the reduced axes.
 fn spread<'a>(v: &GradCall<'a>, t: V<'a>) -> V<'a> {
     let shape = Lit::tuple(v.x[0].shape().iter().cloned());
-    keep(v, t).op(movement("broadcast_to"), &[v.cx.lit(shape)])
+    keep(v, t).op(&m::BROADCAST_TO, &[v.cx.lit(shape)])
 }
 
-fn movement(name: &str) -> &'static OpDef {
-    crate::ops::find(name).unwrap_or(&SUM)
-}
-
-/// A call of a reduction of an array module, e.g. `np.max(x, axis=1, keepdims=True)`; defaults are left out.
-fn call_text(c: &SpellCx<'_>, function: &str, axis_word: &str, keep_word: &str, more: &str) -> String {
-    let mut text = format!("{function}{}", c.arg(0));
+/// A call of a reduction of an array module, e.g. `np.max(x, axis=1, keepdims=True)`: `head` is what stands before
+/// the input, `words` are the names of axis and keepdim there. Defaults are left out.
+fn call_text(c: &SpellCx<'_>, head: &str, words: (&str, &str), more: &str) -> String {
+    let mut text = format!("{head}{}", c.arg(0));
     if !c.absent(port(c, "axis")) {
-        text += &format!(", {axis_word}={}", c.arg(port(c, "axis")));
+        text += &format!(", {}={}", words.0, c.arg(port(c, "axis")));
     }
     if keepdim(c).unwrap_or(false) {
-        text += &format!(", {keep_word}=True");
+        text += &format!(", {}=True", words.1);
     }
     text + more + ")"
 }
 
-/// A NumPy sum or product: integers in int64, halves in float32.
-fn numpy_accumulated(c: &SpellCx<'_>, function: &str) -> String {
-    match c.ty(0).map(|t| t.dtype) {
-        Some(DType::F16 | DType::BF16) => {
-            call_text(c, &format!("_wide({}, ", function.trim_end_matches('(')), "axis", "keepdims", "")
+const ARRAY: (&str, &str) = ("axis", "keepdims");
+const TORCH: (&str, &str) = ("dim", "keepdim");
+
+fn input_dtype(c: &SpellCx<'_>) -> Option<DType> {
+    c.ty(0).map(|t| t.dtype)
+}
+
+fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
+/// A NumPy sum or product: integers in int64, half precision by way of float32.
+fn numpy_accumulated(c: &SpellCx<'_>, function: &str) -> Option<String> {
+    Some(match input_dtype(c)? {
+        d if is_half(d) => call_text(c, &format!("_wide({function}, "), ARRAY, ""),
+        d if d.is_float() || d == DType::I64 => call_text(c, &format!("{function}("), ARRAY, ""),
+        _ => call_text(c, &format!("{function}("), ARRAY, ", dtype=np.int64"),
+    })
+}
+
+/// A NumPy mean or variance: integers in float64, half precision by way of float32.
+fn numpy_statistic(c: &SpellCx<'_>, function: &str, more: &str) -> Option<String> {
+    Some(match input_dtype(c)? {
+        d if is_half(d) => call_text(c, &format!("_wide({function}, "), ARRAY, more),
+        d if d.is_float() => call_text(c, &format!("{function}("), ARRAY, more),
+        _ => {
+            let float = c.out(0)?.dtype.name();
+            call_text(c, &format!("{function}("), ARRAY, more) + &format!(".astype(np.{float})")
         }
-        Some(d) if !d.is_float() && d != DType::I64 => {
-            call_text(c, function, "axis", "keepdims", ", dtype=np.int64")
-        }
-        _ => call_text(c, function, "axis", "keepdims", ""),
-    }
+    })
+}
+
+/// A PyTorch reduction; an empty `dim` means all axes there, none here.
+fn torch(c: &SpellCx<'_>, head: &str, more: &str) -> Option<String> {
+    let empty = matches!(c.lit(port(c, "axis")), Lit::Tuple(items) if items.is_empty());
+    (!empty).then(|| call_text(c, head, TORCH, more))
 }
 
 /// `Σ input`
@@ -172,7 +211,11 @@ pub static SUM: OpDef = OpDef {
     dtype: DTypeRule::Fn(accumulated),
     eval: Some(Eval::Host(|c| fold(c, sum_of))),
     grad: Grad::Formula(|v| vec![spread(v, v.g)]),
-    spell: Spell { numpy: Text::F(|c| Some(numpy_accumulated(c, "np.sum("))), ..Spell::NONE },
+    spell: Spell {
+        numpy: Text::F(|c| numpy_accumulated(c, "np.sum")),
+        torch: Text::F(|c| torch(c, "torch.sum(", "")),
+        ..Spell::NONE
+    },
     layer: "Sum",
     aliases: &["reduce_sum"],
     ..reduction(
@@ -181,3 +224,365 @@ pub static SUM: OpDef = OpDef {
          nothing is 0. `keepdim` leaves the reduced axes in place with size 1.",
     )
 };
+
+/// Number of elements that fall on one of the output.
+fn count(call: &Call<'_>) -> Dim {
+    let shape = call.x[0].shape();
+    call.get(|c| axes(c, shape.rank())).into_iter().fold(Dim::ONE, |n, axis| &n * &shape[axis])
+}
+
+/// Half precision in float32: sums of squares overflow it too soon.
+fn widened(x: V<'_>) -> V<'_> {
+    if is_half(x.dtype()) { x.cast(DType::F32) } else { x }
+}
+
+/// The float that the result has.
+fn float_of<'a>(x: V<'a>) -> DType {
+    let dtype = x.dtype();
+    if dtype.is_float() { dtype } else { x.cx().float() }
+}
+
+/// A float at least as wide as float32.
+fn floating(x: V<'_>) -> V<'_> {
+    widened(x.cast(float_of(x)))
+}
+
+fn float_result(cx: &DTypeCx<'_>) -> Result<DTypes> {
+    let dtype = cx.dtype(0).unwrap_or(cx.float);
+    Ok(DTypes::keep([if dtype.is_float() { dtype } else { cx.float }]))
+}
+
+/// `Σ input / n`
+pub static MEAN: OpDef = OpDef {
+    dtype: DTypeRule::Fn(float_result),
+    expand: Some(|c| {
+        let sum = widened(c.x[0]).op(&SUM, &c.x[1..]);
+        vec![(sum / c.cx.lit(count(c))).cast(float_of(c.x[0]))]
+    }),
+    spell: Spell {
+        numpy: Text::F(|c| numpy_statistic(c, "np.mean", "")),
+        torch: Text::F(|c| torch(c, "torch.mean(", "").filter(|_| input_dtype(c).is_some_and(DType::is_float))),
+        ..Spell::NONE
+    },
+    layer: "Mean",
+    aliases: &["reduce_mean", "average"],
+    ..reduction(
+        "mean",
+        "Arithmetic mean over `axis` (all axes if none is given). The mean of integers is of the default float; \
+         the mean of nothing is NaN. Half precision is added up in float32.",
+    )
+};
+
+/// `Π input`
+pub static PROD: OpDef = OpDef {
+    dtype: DTypeRule::Fn(accumulated),
+    eval: Some(Eval::Host(|c| {
+        fold(c, |values| match values.first() {
+            Some(Scalar::Float(_)) | None => Scalar::Float(values.iter().map(|x| x.f64()).product()),
+            _ => Scalar::Int(values.iter().fold(1, |product, x| product.wrapping_mul(x.i64()))),
+        })
+    })),
+    grad: Grad::Formula(prod_grad),
+    spell: Spell { numpy: Text::F(|c| numpy_accumulated(c, "np.prod")), ..Spell::NONE },
+    domain: (0.5, 2.0),
+    layer: "Prod",
+    aliases: &["reduce_prod", "product"],
+    ..reduction(
+        "prod",
+        "Product over `axis` (all axes if none is given). Integers and truth values multiply in int64; the \
+         product of nothing is 1. The gradient of an element is the product of the others, also where some are 0.",
+    )
+};
+
+/// One axis after the other; along an axis, the product of the others is that of those before and those after.
+fn prod_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+    let axes = v.get(|c| axes(c, c.x[0].rank()));
+    let (yes, no) = (v.cx.lit(true), v.cx.lit(false));
+    let mut levels = vec![v.x[0]];
+    for &axis in &axes {
+        let last = levels[levels.len() - 1];
+        levels.push(last.op(&PROD, &[v.cx.lit(axis), yes]));
+    }
+    let mut g = keep(v, v.g);
+    for (x, &axis) in levels.into_iter().zip(&axes).rev() {
+        let before = x.op(&CUMPROD, &[v.cx.lit(axis), yes, no]);
+        let after = x.op(&CUMPROD, &[v.cx.lit(axis), yes, yes]);
+        g = g * (before * after);
+    }
+    vec![g]
+}
+
+/// Orders elements; NaN is larger than every number.
+pub(super) fn order(a: &Scalar, b: &Scalar) -> Ordering {
+    match (a, b) {
+        (Scalar::Float(a), Scalar::Float(b)) => {
+            a.partial_cmp(b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+        }
+        _ => a.i64().cmp(&b.i64()),
+    }
+}
+
+/// Position of the first extreme; a NaN is one.
+fn extreme(values: &[Scalar], wanted: Ordering) -> usize {
+    let nan = values.iter().position(|x| x.f64().is_nan());
+    nan.unwrap_or_else(|| {
+        (1..values.len()).fold(0, |best, i| if order(&values[i], &values[best]) == wanted { i } else { best })
+    })
+}
+
+/// As [`reduced`]; there has to be something to choose from.
+fn chosen(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
+    let input = cx.shape(0);
+    for axis in axes(cx, input.rank())? {
+        if input[axis].is(0) {
+            return Err(nothing_to_choose(cx.op()).note(format!("the shape is {input}, its axis {axis} is empty")));
+        }
+    }
+    reduced(cx)
+}
+
+fn nothing_to_choose(op: &OpDef) -> Error {
+    Error::new(Code::BadSize, format!("{} of no elements is not defined", op.name))
+        .help("reduce over an axis that has elements")
+}
+
+fn choose(c: &HostCall<'_>, wanted: Ordering, pick: fn(&[Scalar], usize) -> Scalar) -> Result<Vec<Tensor>> {
+    let x = c.tensor(0);
+    if axes(c, x.rank())?.iter().any(|&axis| x.shape()[axis] == 0) {
+        return Err(nothing_to_choose(c.op()));
+    }
+    fold(c, |values| pick(values, extreme(values, wanted)))
+}
+
+/// The cotangent in equal parts for all elements that are the extreme.
+fn share<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+    let is_extreme = v.x[0].op(&e::EQUAL, &[keep(v, v.y)]);
+    let ties = is_extreme.cast(v.g.dtype()).op(&SUM, &[v.x[1], v.cx.lit(true)]);
+    vec![is_extreme.op(&e::WHERE, &[keep(v, v.g) / ties, v.cx.lit(0.0)])]
+}
+
+const fn extreme_of(name: &'static str, doc: &'static str) -> OpDef {
+    OpDef {
+        shape: ShapeRule::Fn(chosen),
+        dtype: DTypeRule::Same(0),
+        grad: Grad::Formula(share),
+        tolerance: Tolerance::Exact,
+        ..reduction(name, doc)
+    }
+}
+
+/// Largest element
+pub static MAX: OpDef = OpDef {
+    eval: Some(Eval::Host(|c| choose(c, Ordering::Greater, |values, i| values[i]))),
+    spell: Spell {
+        numpy: Text::F(|c| Some(call_text(c, "np.max(", ARRAY, ""))),
+        jax: Text::F(|c| Some(call_text(c, "jnp.max(", ARRAY, ""))),
+        torch: Text::F(|c| torch(c, "torch.amax(", "")),
+        ..Spell::NONE
+    },
+    layer: "Max",
+    aliases: &["reduce_max", "amax"],
+    ..extreme_of(
+        "max",
+        "Largest element over `axis` (all axes if none is given); NaN if one is NaN. The gradient is shared evenly \
+         among elements that tie.",
+    )
+};
+
+/// Smallest element
+pub static MIN: OpDef = OpDef {
+    eval: Some(Eval::Host(|c| choose(c, Ordering::Less, |values, i| values[i]))),
+    spell: Spell {
+        numpy: Text::F(|c| Some(call_text(c, "np.min(", ARRAY, ""))),
+        jax: Text::F(|c| Some(call_text(c, "jnp.min(", ARRAY, ""))),
+        torch: Text::F(|c| torch(c, "torch.amin(", "")),
+        ..Spell::NONE
+    },
+    layer: "Min",
+    aliases: &["reduce_min", "amin"],
+    ..extreme_of(
+        "min",
+        "Smallest element over `axis` (all axes if none is given); NaN if one is NaN. The gradient is shared \
+         evenly among elements that tie.",
+    )
+};
+
+static INDEX_PORTS: &[Port] = &[
+    tensor("input"),
+    attr("axis", Attr::OptInt, DefaultLit::None),
+    attr("keepdim", Attr::Bool, DefaultLit::Bool(false)),
+];
+
+const fn index_of(name: &'static str, doc: &'static str) -> OpDef {
+    OpDef {
+        ports: INDEX_PORTS,
+        shape: ShapeRule::Fn(chosen),
+        dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::I64]))),
+        grad: Grad::Zero,
+        tolerance: Tolerance::Exact,
+        cases: &["[2,3]", "[2,3] axis=1 keepdim=true", "[2,3,4] axis=-2", "i64[4,5]<3 axis=0", "[]"],
+        ..reduction(name, doc)
+    }
+}
+
+/// Position of the largest element
+pub static ARGMAX: OpDef = OpDef {
+    eval: Some(Eval::Host(|c| choose(c, Ordering::Greater, |_, i| Scalar::Int(i as i64)))),
+    spell: Spell { numpy: Text::F(|c| Some(call_text(c, "np.argmax(", ARRAY, ""))), ..Spell::NONE },
+    layer: "ArgMax",
+    ..index_of(
+        "argmax",
+        "Position of the largest element along `axis`, in int64; without an axis the position in the flattened \
+         input. The first one where several tie; the first NaN if there is one.",
+    )
+};
+
+/// Position of the smallest element
+pub static ARGMIN: OpDef = OpDef {
+    eval: Some(Eval::Host(|c| choose(c, Ordering::Less, |_, i| Scalar::Int(i as i64)))),
+    spell: Spell { numpy: Text::F(|c| Some(call_text(c, "np.argmin(", ARRAY, ""))), ..Spell::NONE },
+    layer: "ArgMin",
+    ..index_of(
+        "argmin",
+        "Position of the smallest element along `axis`, in int64; without an axis the position in the flattened \
+         input. The first one where several tie; the first NaN if there is one.",
+    )
+};
+
+const fn logical(name: &'static str, doc: &'static str) -> OpDef {
+    OpDef {
+        dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::Bool]))),
+        grad: Grad::Zero,
+        tolerance: Tolerance::Exact,
+        cases: &["bool[2,3]", "i64[2,3]<2 axis=1 keepdim=true", "[2,3,4] axis=(0,-1)", "[2,0] axis=1", "bool[]"],
+        ..reduction(name, doc)
+    }
+}
+
+/// Whether any element is true
+pub static ANY: OpDef = OpDef {
+    expand: Some(|c| vec![c.x[0].op(&COUNT_NONZERO, &c.x[1..]).cast(DType::Bool)]),
+    spell: Spell {
+        numpy: Text::F(|c| Some(call_text(c, "np.any(", ARRAY, ""))),
+        jax: Text::F(|c| Some(call_text(c, "jnp.any(", ARRAY, ""))),
+        ..Spell::NONE
+    },
+    layer: "Any",
+    aliases: &["reduce_any"],
+    ..logical(
+        "any",
+        "Whether any element over `axis` (all axes if none is given) is true, that is not zero; NaN is true. \
+         False for no elements.",
+    )
+};
+
+/// Whether all elements are true
+pub static ALL: OpDef = OpDef {
+    expand: Some(|c| {
+        let zeros = c.x[0].op(&e::EQUAL, &[c.cx.lit(0)]).op(&SUM, &c.x[1..]);
+        vec![zeros.op(&e::EQUAL, &[c.cx.lit(0)])]
+    }),
+    spell: Spell {
+        numpy: Text::F(|c| Some(call_text(c, "np.all(", ARRAY, ""))),
+        jax: Text::F(|c| Some(call_text(c, "jnp.all(", ARRAY, ""))),
+        ..Spell::NONE
+    },
+    layer: "All",
+    aliases: &["reduce_all"],
+    ..logical(
+        "all",
+        "Whether all elements over `axis` (all axes if none is given) are true, that is not zero; NaN is true. \
+         True for no elements.",
+    )
+};
+
+/// Number of elements that are not zero
+pub static COUNT_NONZERO: OpDef = OpDef {
+    dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::I64]))),
+    expand: Some(|c| vec![c.x[0].cast(DType::Bool).op(&SUM, &c.x[1..])]),
+    layer: "CountNonzero",
+    ..logical(
+        "count_nonzero",
+        "How many elements over `axis` (all axes if none is given) are not zero, in int64; NaN counts.",
+    )
+};
+
+static VARIANCE_PORTS: &[Port] = &[
+    tensor("input"),
+    attr("axis", Attr::OptInts, DefaultLit::None),
+    attr("keepdim", Attr::Bool, DefaultLit::Bool(false)),
+    attr("correction", Attr::Float, DefaultLit::Float(1.0)),
+];
+
+const fn variance(name: &'static str, doc: &'static str) -> OpDef {
+    OpDef {
+        ports: VARIANCE_PORTS,
+        dtype: DTypeRule::Fn(float_result),
+        cases: &["[2,3]", "[2,3] axis=1 keepdim=true", "[2,3,4] axis=(0,-1) correction=0", "[4,5] axis=0 correction=2"],
+        ..reduction(name, doc)
+    }
+}
+
+/// Difference of each element from the mean, and what the sum of its squares is divided by.
+fn centered<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
+    let x = floating(c.x[0]);
+    let correction = c.get(|c| c.f64(3));
+    let freedom = match count(c) {
+        Dim::Const(n) => c.cx.lit((n as f64 - correction).max(0.0)),
+        n if correction.fract() == 0.0 => c.cx.lit(&n - &Dim::Const(correction as i64)),
+        n => (c.cx.lit(n) - correction).cast(x.dtype()),
+    };
+    (x - x.op(&MEAN, &[c.x[1], c.cx.lit(true)]), freedom)
+}
+
+/// `Σ (input - mean)² / (n - correction)`
+pub static VAR: OpDef = OpDef {
+    expand: Some(|c| {
+        let (difference, freedom) = centered(c);
+        let sum = (difference * difference).op(&SUM, &c.x[1..3]);
+        vec![(sum / freedom).cast(float_of(c.x[0]))]
+    }),
+    grad: Grad::Formula(|v| {
+        let (difference, freedom) = centered(v);
+        vec![keep(v, v.g) * (2.0 * difference / freedom)]
+    }),
+    spell: Spell {
+        numpy: Text::F(|c| numpy_statistic(c, "np.var", &format!(", ddof={}", c.arg(3)))),
+        ..Spell::NONE
+    },
+    layer: "Var",
+    aliases: &["variance"],
+    ..variance(
+        "var",
+        "Variance over `axis` (all axes if none is given): `Σ (x - mean)² / max(0, n - correction)`. The \
+         correction is 1 unless given (Bessel's), 0 is the variance of a whole population. Integers become the \
+         default float; half precision is computed in float32.",
+    )
+};
+
+/// `√var`
+pub static STD: OpDef = OpDef {
+    expand: Some(|c| vec![floating(c.x[0]).op(&VAR, &c.x[1..]).op(&e::SQRT, &[]).cast(float_of(c.x[0]))]),
+    grad: Grad::Formula(|v| {
+        let (difference, freedom) = centered(v);
+        let y = keep(v, v.y);
+        vec![keep(v, v.g) * (difference / (freedom * unless_zero(y)))]
+    }),
+    spell: Spell {
+        numpy: Text::F(|c| numpy_statistic(c, "np.std", &format!(", ddof={}", c.arg(3)))),
+        ..Spell::NONE
+    },
+    layer: "Std",
+    aliases: &["standard_deviation"],
+    ..variance(
+        "std",
+        "Standard deviation over `axis` (all axes if none is given), the square root of `var`. The correction is \
+         1 unless given. The gradient at identical values is 0.",
+    )
+};
+
+/// `y`, but 1 where it is 0: for divisors whose dividend is 0 there.
+fn unless_zero(y: V<'_>) -> V<'_> {
+    y.op(&e::EQUAL, &[y.lit(0.0)]).op(&e::WHERE, &[y.lit(1.0), y])
+}
+

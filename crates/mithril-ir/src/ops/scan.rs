@@ -1,6 +1,172 @@
 //! Running sums and products along an axis.
 
-use crate::op::OpDef;
+use crate::build::{GradCall, V};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::interp::HostCall;
+use crate::op::{
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
+    tensor,
+};
+use crate::ops::elementwise as e;
+use crate::ops::reduce::accumulated;
+use crate::rules::{Attrs, ShapeCx};
+use crate::shape::Shape;
+use crate::spell::SpellCx;
+use crate::tensor::{Scalar, Tensor};
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] = &[];
+pub static OPS: &[&OpDef] = &[&CUMSUM, &CUMPROD];
+
+static PORTS: &[Port] = &[
+    tensor("input"),
+    attr("axis", Attr::Int, DefaultLit::Required),
+    attr("exclusive", Attr::Bool, DefaultLit::Bool(false)),
+    attr("reverse", Attr::Bool, DefaultLit::Bool(false)),
+];
+
+const fn scan(name: &'static str, doc: &'static str) -> OpDef {
+    OpDef {
+        name,
+        doc,
+        ports: PORTS,
+        shape: ShapeRule::Fn(same_with_axis),
+        dtype: DTypeRule::Fn(accumulated),
+        tolerance: Tolerance::Contraction,
+        cases: &[
+            "[2,3] axis=1",
+            "[2,3,4] axis=-2 reverse=true",
+            "[4] axis=0 exclusive=true",
+            "[2,3] axis=0 exclusive=true reverse=true",
+            "[2,0] axis=1",
+            "i64[5]<4 axis=0",
+        ],
+        ..BLANK
+    }
+}
+
+/// The shape of the input, whose `axis` at port 1 has to exist.
+pub(super) fn same_with_axis(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
+    let input = cx.shape(0);
+    cx.axis(1, input.rank())?;
+    Ok(vec![input.clone(); cx.op().outputs.len()])
+}
+
+/// The positions of each line along `axis`.
+pub(super) fn lines(shape: &[usize], axis: usize) -> impl Iterator<Item = impl DoubleEndedIterator<Item = usize>> {
+    let (n, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
+    let outer: usize = shape[..axis].iter().product();
+    (0..outer).flat_map(move |o| (0..inner).map(move |i| (0..n).map(move |k| (o * n + k) * inner + i)))
+}
+
+/// What a scan holds before the first element, and how an element enters it.
+struct Running {
+    float: (f64, fn(f64, f64) -> f64),
+    int: (i64, fn(i64, i64) -> i64),
+}
+
+fn run(c: &HostCall<'_>, running: &Running) -> Result<Vec<Tensor>> {
+    let x = c.tensor(0);
+    let (axis, exclusive, reverse) = (c.axis(1, x.rank())?, c.bool(2)?, c.bool(3)?);
+    let mut out = vec![Scalar::Int(0); x.len()];
+    for line in lines(x.shape(), axis) {
+        let mut line: Vec<usize> = line.collect();
+        if reverse {
+            line.reverse();
+        }
+        let (mut float, mut int) = (running.float.0, running.int.0);
+        for at in line {
+            let before = (float, int);
+            match x.get(at) {
+                Scalar::Float(x) => float = (running.float.1)(float, x),
+                x => int = (running.int.1)(int, x.i64()),
+            }
+            let (float, int) = if exclusive { before } else { (float, int) };
+            out[at] = if c.dtype().is_float() { Scalar::Float(float) } else { Scalar::Int(int) };
+        }
+    }
+    Ok(vec![Tensor::build(c.dtype(), c.shape(), |i| out[i])])
+}
+
+fn numpy(c: &SpellCx<'_>, name: &str) -> Option<String> {
+    let (exclusive, reverse) = (c.bool(2).ok()?, c.bool(3).ok()?);
+    let function = if exclusive || reverse { format!("_{name}") } else { format!("np.{name}") };
+    let head = match c.ty(0)?.dtype {
+        DType::F16 | DType::BF16 => format!("_wide({function}, "),
+        _ => format!("{function}("),
+    };
+    let mut text = format!("{head}{}, axis={}", c.arg(0), c.arg(1));
+    for (word, given) in [("exclusive", exclusive), ("reverse", reverse)] {
+        if given {
+            text += &format!(", {word}=True");
+        }
+    }
+    let input = c.ty(0)?.dtype;
+    if !input.is_float() && input != DType::I64 {
+        text += ", dtype=np.int64";
+    }
+    Some(text + ")")
+}
+
+fn torch(c: &SpellCx<'_>, name: &str) -> Option<String> {
+    let plain = !c.bool(2).ok()? && !c.bool(3).ok()?;
+    plain.then(|| format!("torch.{name}({}, dim={})", c.arg(0), c.arg(1)))
+}
+
+/// `y_k = Σ_{j ≤ k} x_j`
+pub static CUMSUM: OpDef = OpDef {
+    eval: Some(Eval::Host(|c| run(c, &Running { float: (0.0, |a, b| a + b), int: (0, i64::wrapping_add) }))),
+    grad: Grad::Formula(|v| vec![v.g.op(&CUMSUM, &[v.x[1], v.x[2], backwards(v)])]),
+    spell: Spell {
+        numpy: Text::F(|c| numpy(c, "cumsum")),
+        torch: Text::F(|c| torch(c, "cumsum")),
+        ..Spell::NONE
+    },
+    layer: "CumSum",
+    aliases: &["cumulative_sum"],
+    ..scan(
+        "cumsum",
+        "Running sum along `axis`: each element with all before it. `exclusive` leaves the element itself out, \
+         `reverse` runs from the end. Integers and truth values add up in int64.",
+    )
+};
+
+/// `y_k = Π_{j ≤ k} x_j`
+pub static CUMPROD: OpDef = OpDef {
+    eval: Some(Eval::Host(|c| run(c, &Running { float: (1.0, |a, b| a * b), int: (1, i64::wrapping_mul) }))),
+    grad: Grad::Formula(cumprod_grad),
+    spell: Spell {
+        numpy: Text::F(|c| numpy(c, "cumprod")),
+        torch: Text::F(|c| torch(c, "cumprod")),
+        ..Spell::NONE
+    },
+    domain: (0.5, 2.0),
+    layer: "CumProd",
+    aliases: &["cumulative_prod"],
+    ..scan(
+        "cumprod",
+        "Running product along `axis`: each element with all before it. `exclusive` leaves the element itself \
+         out, `reverse` runs from the end. Integers and truth values multiply in int64. The gradient is right \
+         also where elements are 0.",
+    )
+};
+
+/// The opposite direction of the scan.
+fn backwards<'a>(v: &GradCall<'a>) -> V<'a> {
+    v.cx.lit(!v.get(|c| c.bool(3)))
+}
+
+/// Up to the first zero of a line, `Σ_k g_k y_k / x_i`. At that zero the products are taken without it, and
+/// behind it everything is 0.
+fn cumprod_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+    let (x, axis, one) = (v.x[0], v.x[1], v.cx.lit(1.0));
+    let later = |t: V<'a>| t.op(&CUMSUM, &[axis, v.x[2], backwards(v)]);
+    let is_zero = x.op(&e::EQUAL, &[v.cx.lit(0.0)]);
+    let zeros = is_zero.op(&CUMSUM, &[axis, v.cx.lit(false), v.x[3]]);
+    let before = zeros.op(&e::EQUAL, &[v.cx.lit(0)]);
+    let first = is_zero.op(&e::WHERE, &[zeros.op(&e::EQUAL, &[v.cx.lit(1)]), v.cx.lit(false)]);
+    let without = first.op(&e::WHERE, &[one, x]).op(&CUMPROD, &[axis, v.x[2], v.x[3]]);
+    let divisor = before.op(&e::WHERE, &[x, one]);
+    let behind = first.op(&e::WHERE, &[later(v.g * without), v.cx.lit(0.0)]);
+    vec![before.op(&e::WHERE, &[later(v.g * v.y) / divisor, behind])]
+}
