@@ -20,20 +20,8 @@ use crate::spell::SpellCx;
 use crate::tensor::{Scalar, Tensor, strides};
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] = &[
-    &SUM,
-    &MEAN,
-    &PROD,
-    &MAX,
-    &MIN,
-    &ARGMAX,
-    &ARGMIN,
-    &ANY,
-    &ALL,
-    &COUNT_NONZERO,
-    &VAR,
-    &STD,
-];
+pub static OPS: &[&OpDef] =
+    &[&SUM, &MEAN, &PROD, &MAX, &MIN, &ARGMAX, &ARGMIN, &ANY, &ALL, &COUNT_NONZERO, &VAR, &STD];
 
 static PORTS: &[Port] = &[
     tensor("input"),
@@ -261,7 +249,9 @@ pub static MEAN: OpDef = OpDef {
     }),
     spell: Spell {
         numpy: Text::F(|c| numpy_statistic(c, "np.mean", "")),
-        torch: Text::F(|c| torch(c, "torch.mean(", "").filter(|_| input_dtype(c).is_some_and(DType::is_float))),
+        torch: Text::F(|c| {
+            torch(c, "torch.mean(", "").filter(|_| input_dtype(c).is_some_and(DType::is_float))
+        }),
         ..Spell::NONE
     },
     layer: "Mean",
@@ -335,7 +325,9 @@ fn chosen(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     let input = cx.shape(0);
     for axis in axes(cx, input.rank())? {
         if input[axis].is(0) {
-            return Err(nothing_to_choose(cx.op()).note(format!("the shape is {input}, its axis {axis} is empty")));
+            return Err(
+                nothing_to_choose(cx.op()).note(format!("the shape is {input}, its axis {axis} is empty"))
+            );
         }
     }
     reduced(cx)
@@ -454,7 +446,13 @@ const fn logical(name: &'static str, doc: &'static str) -> OpDef {
         dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::Bool]))),
         grad: Grad::Zero,
         tolerance: Tolerance::Exact,
-        cases: &["bool[2,3]", "i64[2,3]<2 axis=1 keepdim=true", "[2,3,4] axis=(0,-1)", "[2,0] axis=1", "bool[]"],
+        cases: &[
+            "bool[2,3]",
+            "i64[2,3]<2 axis=1 keepdim=true",
+            "[2,3,4] axis=(0,-1)",
+            "[2,0] axis=1",
+            "bool[]",
+        ],
         ..reduction(name, doc)
     }
 }
@@ -518,7 +516,12 @@ const fn variance(name: &'static str, doc: &'static str) -> OpDef {
     OpDef {
         ports: VARIANCE_PORTS,
         dtype: DTypeRule::Fn(float_result),
-        cases: &["[2,3]", "[2,3] axis=1 keepdim=true", "[2,3,4] axis=(0,-1) correction=0", "[4,5] axis=0 correction=2"],
+        cases: &[
+            "[2,3]",
+            "[2,3] axis=1 keepdim=true",
+            "[2,3,4] axis=(0,-1) correction=0",
+            "[4,5] axis=0 correction=2",
+        ],
         ..reduction(name, doc)
     }
 }
@@ -585,4 +588,3 @@ pub static STD: OpDef = OpDef {
 fn unless_zero(y: V<'_>) -> V<'_> {
     y.op(&e::EQUAL, &[y.lit(0.0)]).op(&e::WHERE, &[y.lit(1.0), y])
 }
-

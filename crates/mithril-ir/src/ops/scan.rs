@@ -53,7 +53,10 @@ pub(super) fn same_with_axis(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
 }
 
 /// The positions of each line along `axis`.
-pub(super) fn lines(shape: &[usize], axis: usize) -> impl Iterator<Item = impl DoubleEndedIterator<Item = usize>> {
+pub(super) fn lines(
+    shape: &[usize],
+    axis: usize,
+) -> impl Iterator<Item = impl DoubleEndedIterator<Item = usize>> {
     let (n, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
     let outer: usize = shape[..axis].iter().product();
     (0..outer).flat_map(move |o| (0..inner).map(move |i| (0..n).map(move |k| (o * n + k) * inner + i)))
