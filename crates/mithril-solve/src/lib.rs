@@ -1,1 +1,17 @@
 //! Solver for shapes, dtypes and literal values; knows relations, no op.
+//!
+//! A [`Slot`] stands for what is unknown of one connection: its shape, dtype and literal value. Facts
+//! ([`Solver::set_shape`] …) and relations ([`Solver::relate`]) arrive one at a time, in any order; each is
+//! propagated at once, in every direction in which it decides something, so that a contradiction is an error
+//! at the line that caused it. What is derived is only what is forced, hence the result does not depend on the
+//! order.
+
+mod relation;
+mod solver;
+mod term;
+mod why;
+
+pub use relation::{Answer, Fact, Facts, Relation, Rule, WhenFn};
+pub use solver::{Slot, Solver};
+pub use term::{Seq, ShapeTerm};
+pub use why::Why;

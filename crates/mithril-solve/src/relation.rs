@@ -1,0 +1,146 @@
+//! Relations between slots, as they are handed to the solver.
+
+use std::fmt;
+use std::sync::Arc;
+
+use mithril_ir::{DType, Dim, Lit, Result};
+use smallvec::SmallVec;
+
+use crate::solver::Slot;
+use crate::term::ShapeTerm;
+
+/// How the shapes of a relation hang together.
+#[derive(Clone)]
+pub enum Rule {
+    /// All outputs have the shape of the first tensor input.
+    Same,
+    /// All tensor inputs broadcast to the output.
+    Broadcast,
+    /// A pattern as in [`mithril_ir::pattern`], over the tensor inputs in order; absent optional inputs (literal
+    /// `none`) are skipped.
+    Pattern(&'static str),
+    /// A function, asked again whenever an input became more known.
+    When(WhenFn),
+    /// Nothing is known about shapes.
+    Free,
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Same => f.write_str("Same"),
+            Self::Broadcast => f.write_str("Broadcast"),
+            Self::Pattern(text) => write!(f, "Pattern({text:?})"),
+            Self::When(_) => f.write_str("When"),
+            Self::Free => f.write_str("Free"),
+        }
+    }
+}
+
+/// A function from what is known of the inputs to what follows.
+///
+/// It must be monotone: what it answers for less knowledge must stay true for more. Sizes that are variables are
+/// only symbols to it; sizes that have to be equal go into [`Facts::equations`].
+pub type WhenFn = Arc<dyn Fn(&[Fact]) -> Result<Answer> + Send + Sync>;
+
+/// One use of an op, or any other relation between slots.
+#[derive(Clone)]
+pub struct Relation {
+    /// How the shapes hang together.
+    pub rule: Rule,
+    /// How the dtypes hang together. It sees dtypes and literals, no shapes.
+    pub dtype: Option<WhenFn>,
+    /// The inputs in the order of the ports.
+    pub inputs: SmallVec<[Slot; 4]>,
+    /// Which inputs are tensors (as opposed to arguments); where it is shorter than `inputs`, they are.
+    pub tensor_ports: SmallVec<[bool; 4]>,
+    /// Names of the inputs for messages (`left`, `right`); where it is shorter, the slot's name is taken.
+    pub port_names: SmallVec<[&'static str; 4]>,
+    /// The outputs.
+    pub outputs: SmallVec<[Slot; 4]>,
+    /// Name for messages, e.g. `add`.
+    pub label: Arc<str>,
+}
+
+impl Relation {
+    /// A relation whose inputs are all tensors.
+    pub fn new(
+        label: impl Into<Arc<str>>,
+        rule: Rule,
+        inputs: impl IntoIterator<Item = Slot>,
+        outputs: impl IntoIterator<Item = Slot>,
+    ) -> Self {
+        Self {
+            rule,
+            dtype: None,
+            inputs: inputs.into_iter().collect(),
+            tensor_ports: SmallVec::new(),
+            port_names: SmallVec::new(),
+            outputs: outputs.into_iter().collect(),
+            label: label.into(),
+        }
+    }
+    /// Whether input `i` is a tensor.
+    pub fn is_tensor(&self, i: usize) -> bool {
+        self.tensor_ports.get(i).copied().unwrap_or(true)
+    }
+}
+
+impl fmt::Debug for Relation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}: {:?} -> {:?}", self.label, self.rule, self.inputs, self.outputs)
+    }
+}
+
+/// What is known of an input, or what follows for an output.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Fact {
+    /// The shape as far as known; `None` if nothing is.
+    pub shape: Option<ShapeTerm>,
+    /// The dtype.
+    pub dtype: Option<DType>,
+    /// The literal value, `Lit::None` for an absent input.
+    pub literal: Option<Lit>,
+}
+
+impl Fact {
+    /// A fact about a shape.
+    pub fn shape(shape: impl Into<ShapeTerm>) -> Self {
+        Self { shape: Some(shape.into()), ..Self::default() }
+    }
+    /// A fact about a dtype.
+    pub fn dtype(dtype: DType) -> Self {
+        Self { dtype: Some(dtype), ..Self::default() }
+    }
+    /// A fact about a literal.
+    pub fn literal(literal: impl Into<Lit>) -> Self {
+        Self { literal: Some(literal.into()), ..Self::default() }
+    }
+}
+
+/// Answer of a [`WhenFn`].
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// Not enough is known; ask again when more is.
+    Later,
+    /// This follows.
+    Now(Facts),
+}
+
+/// What follows from a relation.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// For the outputs in order; missing ones follow nothing.
+    pub outputs: Vec<Fact>,
+    /// Sizes that have to be equal.
+    pub equations: Vec<(Dim, Dim)>,
+    /// For the inputs in order, where something follows for them too.
+    pub inputs: Vec<Fact>,
+}
+
+impl Facts {
+    /// Facts about the outputs alone.
+    pub fn outputs(outputs: impl IntoIterator<Item = Fact>) -> Self {
+        Self { outputs: outputs.into_iter().collect(), ..Self::default() }
+    }
+}

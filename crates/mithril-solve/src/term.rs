@@ -1,0 +1,93 @@
+//! Shapes as far as they are known.
+
+use std::fmt;
+
+use mithril_ir::{Dim, Shape};
+
+/// An unknown run of dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Seq(pub(crate) u32);
+
+/// A shape as far as it is known: leading sizes, an unknown run, trailing sizes.
+///
+/// Without a run the rank is known and all sizes are in `prefix`; they may still be variables.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ShapeTerm {
+    /// Leading sizes.
+    pub prefix: Vec<Dim>,
+    /// The unknown run between them.
+    pub rest: Option<Seq>,
+    /// Trailing sizes; empty without a run.
+    pub suffix: Vec<Dim>,
+}
+
+impl ShapeTerm {
+    /// Nothing but the run is known of it.
+    pub fn unknown(rest: Seq) -> Self {
+        Self { rest: Some(rest), ..Self::default() }
+    }
+    /// A shape of known rank.
+    pub fn known(shape: Shape) -> Self {
+        Self { prefix: shape.0.into_vec(), ..Self::default() }
+    }
+    /// Number of dimensions, if known.
+    pub fn rank(&self) -> Option<usize> {
+        self.rest.is_none().then(|| self.prefix.len() + self.suffix.len())
+    }
+    /// The shape, if the rank is known; sizes may still be variables.
+    pub fn to_shape(&self) -> Option<Shape> {
+        self.rank()?;
+        Some(self.prefix.iter().chain(&self.suffix).cloned().collect())
+    }
+    /// Whether every size is known, as a number or an expression of named symbols.
+    pub fn is_decided(&self) -> bool {
+        self.rest.is_none() && !self.prefix.iter().chain(&self.suffix).any(Dim::has_var)
+    }
+}
+
+impl From<Shape> for ShapeTerm {
+    fn from(shape: Shape) -> Self {
+        Self::known(shape)
+    }
+}
+
+impl fmt::Display for ShapeTerm {
+    /// `[batch, ..., 64]`; `?` stands for a size that is not known.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rest = self.rest.map(|_| "...".to_owned());
+        let texts = self.prefix.iter().map(plain).chain(rest).chain(self.suffix.iter().map(plain));
+        write!(f, "[{}]", texts.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// A dimension without the numbers of variables, which mean nothing to a reader.
+pub(crate) fn plain(dim: &Dim) -> String {
+    let text = dim.to_string();
+    let mut out = String::with_capacity(text.len());
+    let mut in_variable = false;
+    for c in text.chars() {
+        in_variable = c == '?' || (in_variable && c.is_ascii_digit());
+        if c == '?' || !in_variable {
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_unknown_parts() {
+        let double = &Dim::var(12) * &Dim::Const(2);
+        let term = ShapeTerm {
+            prefix: vec![Dim::symbol("batch"), Dim::var(3)],
+            rest: Some(Seq(1)),
+            suffix: vec![double, 64.into()],
+        };
+        assert_eq!(term.to_string(), "[batch, ?, ..., 2*?, 64]");
+        assert_eq!(term.rank(), None);
+        assert_eq!(ShapeTerm::known(Shape::of([2, 3])).to_shape(), Some(Shape::of([2, 3])));
+    }
+}

@@ -1,0 +1,27 @@
+//! Reasons: why something is known, for the messages of contradictions.
+
+use std::sync::Arc;
+
+use mithril_ir::Place;
+
+/// Why something is known: one clause, and where it was said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Why {
+    /// A clause that follows "because", e.g. "`skip` was declared [batch, 32]".
+    pub text: Arc<str>,
+    /// Path in the model and the user's line. The path of a relation names the use: `block.add`.
+    pub place: Place,
+}
+
+impl Why {
+    /// A reason without a known place.
+    pub fn new(text: impl Into<Arc<str>>) -> Self {
+        Self { text: text.into(), place: Place::default() }
+    }
+    /// The same reason, said there.
+    #[must_use]
+    pub fn at(mut self, place: Place) -> Self {
+        self.place = place;
+        self
+    }
+}
