@@ -1,0 +1,149 @@
+//! Windows sliding along spatial axes: arguments and sizes, common to convolution and pooling.
+
+use crate::dim::Dim;
+use crate::error::{Code, Error, Result};
+use crate::literal::Lit;
+use crate::rules::{Attrs, ShapeCx};
+
+/// Largest kernel size, stride, dilation or padding; keeps offsets far inside `i64`.
+const LIMIT: i64 = 1 << 31;
+
+/// Amounts added before and after each axis (negative: cut off).
+pub type Pads = Vec<[Dim; 2]>;
+
+/// The `padding` argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Padding {
+    /// Amounts before and after each axis.
+    Explicit(Vec<[i64; 2]>),
+    /// So much that the output has ⌈n / stride⌉ elements; an odd element goes to the end.
+    Same,
+}
+
+/// `n` integers of at least 1 at port `i`: stride, dilation, kernel size.
+pub fn positive<A: Attrs + ?Sized>(cx: &A, i: usize, n: usize) -> Result<Vec<i64>> {
+    bounded(cx, i, n, 1)
+}
+
+/// `n` integers of at least `least` at port `i`.
+pub fn bounded<A: Attrs + ?Sized>(cx: &A, i: usize, n: usize, least: i64) -> Result<Vec<i64>> {
+    let all = cx.ints_n(i, n)?;
+    match all.iter().find(|&&v| v < least || v > LIMIT) {
+        Some(_) => Err(cx.bad(i, &cx.lit(i), &format!("at least {least} and at most {LIMIT}"))),
+        None => Ok(all),
+    }
+}
+
+/// A single integer of at least 1 at port `i` (groups).
+pub fn count<A: Attrs + ?Sized>(cx: &A, i: usize) -> Result<i64> {
+    Ok(positive(cx, i, 1)?[0])
+}
+
+/// Reads `padding` for `n` axes: an integer for all, one per axis, pairs, `"same"` or `"valid"`.
+pub fn padding<A: Attrs + ?Sized>(cx: &A, i: usize, n: usize) -> Result<Padding> {
+    let lit = cx.lit(i);
+    let wanted = || cx.bad(i, &lit, &padding_forms(n));
+    let pairs = match &lit {
+        Lit::Str(s) if s.eq_ignore_ascii_case("same") => return Ok(Padding::Same),
+        Lit::Str(s) if s.eq_ignore_ascii_case("valid") => vec![[0, 0]; n],
+        Lit::Tuple(items) if items.iter().any(|item| matches!(item, Lit::Tuple(_))) => {
+            let pairs = pads(cx, i, n)?;
+            let known = |d: &Dim| d.known().ok_or_else(|| cx.symbolic(i, d));
+            pairs.iter().map(|[lo, hi]| Ok([known(lo)?, known(hi)?])).collect::<Result<_>>()?
+        }
+        Lit::Int(_) | Lit::Bool(_) | Lit::Tuple(_) | Lit::Tensor(_) => {
+            cx.ints_n(i, n).map_err(|e| e.help(format!("it has to be {}", padding_forms(n))))?.iter().map(|&p| [p, p]).collect()
+        }
+        _ => return Err(wanted()),
+    };
+    if pairs.iter().flatten().any(|&p| !(0..=LIMIT).contains(&p)) {
+        return Err(cx.bad(i, &lit, &format!("at least 0 and at most {LIMIT}; to cut off, slice the input")));
+    }
+    Ok(Padding::Explicit(pairs))
+}
+
+fn padding_forms(n: usize) -> String {
+    let pairs = vec!["(before, after)"; n].join(", ");
+    let comma = if n == 1 { "," } else { "" };
+    format!("an integer, one per axis, ({pairs}{comma}), \"same\" or \"valid\"")
+}
+
+/// Reads pairs `((before, after), ...)`, possibly symbolic or negative, or one integer for all sides.
+pub fn pads<A: Attrs + ?Sized>(cx: &A, i: usize, n: usize) -> Result<Pads> {
+    let lit = cx.lit(i);
+    let wanted = || cx.bad(i, &lit, &format!("an integer, or {n} pairs ((before, after), ...)"));
+    let inside = |d: &Dim| d.known().is_none_or(|p| p.abs() <= LIMIT << 8);
+    let all: Pads = match &lit {
+        Lit::Int(p) => vec![[p.clone(), p.clone()]; n],
+        Lit::Tuple(items) if items.len() == n => {
+            let pair = |item: &Lit| match item {
+                Lit::Tuple(two) => match &**two {
+                    [Lit::Int(lo), Lit::Int(hi)] => Ok([lo.clone(), hi.clone()]),
+                    _ => Err(wanted()),
+                },
+                Lit::Tensor(t) if t.len() == 2 && !t.dtype().is_float() => {
+                    Ok([t.get(0).i64().into(), t.get(1).i64().into()])
+                }
+                _ => Err(wanted()),
+            };
+            items.iter().map(pair).collect::<Result<_>>()?
+        }
+        _ => return Err(wanted()),
+    };
+    if all.iter().flatten().all(inside) { Ok(all) } else { Err(wanted()) }
+}
+
+/// The literal of pads.
+pub fn pads_lit(pads: &[[Dim; 2]]) -> Lit {
+    Lit::tuple(pads.iter().map(|pair| Lit::tuple(pair.iter().cloned())))
+}
+
+/// Size after putting `by - 1` zeros between neighbours: `(n - 1)·by + 1`; nothing stays nothing.
+pub fn dilated(n: &Dim, by: i64) -> Dim {
+    if by == 1 || n.is(0) {
+        return n.clone();
+    }
+    &(&(n - &Dim::ONE) * &Dim::Const(by)) + &Dim::ONE
+}
+
+/// Number of window positions: `⌊(n + before + after - extent) / stride⌋ + 1`.
+pub fn positions(n: &Dim, [lo, hi]: &[Dim; 2], extent: &Dim, stride: i64) -> Dim {
+    let room = &(&(n + lo) + hi) - extent;
+    &room.floor_div(&Dim::Const(stride)) + &Dim::ONE
+}
+
+/// `⌈n / by⌉`
+pub fn ceil_div(n: &Dim, by: i64) -> Dim {
+    (n + &Dim::Const(by - 1)).floor_div(&Dim::Const(by))
+}
+
+/// Pads that give ⌈n / stride⌉ positions, the odd element at the end.
+pub fn same_pads<A: Attrs + ?Sized>(cx: &A, i: usize, n: &Dim, extent: i64, stride: i64) -> Result<[Dim; 2]> {
+    let steps = &(&ceil_div(n, stride) - &Dim::ONE) * &Dim::Const(stride);
+    let total = &(&steps + &Dim::Const(extent)) - n;
+    // At least `extent - stride`, so a symbolic amount is certain not to be negative when that is not.
+    let total = match total.known() {
+        Some(total) => Dim::Const(total.max(0)),
+        None if extent >= stride => total,
+        None => return Err(cx.symbolic(i, &total)),
+    };
+    let lo = total.floor_div(&Dim::Const(2));
+    let hi = &total - &lo;
+    Ok([lo, hi])
+}
+
+/// Checks that a kernel of `extent` fits into axis `axis` of size `n` with pads.
+pub fn check_fits(cx: &ShapeCx<'_>, axis: usize, n: &Dim, [lo, hi]: [i64; 2], extent: &Dim) -> Result<()> {
+    let (Some(size), Some(extent)) = (n.known(), extent.known()) else { return Ok(()) };
+    let padded = size.saturating_add(lo).saturating_add(hi);
+    if extent <= padded {
+        return Ok(());
+    }
+    let message = format!(
+        "the kernel of {} spans {extent} elements, but spatial axis {axis} of the input has {padded} (padding included)",
+        cx.op().name
+    );
+    Err(Error::new(Code::ShapeMismatch, message)
+        .note(format!("the input has shape {}", cx.shape(0)))
+        .help("use a smaller kernel or dilation, more padding, or a larger input"))
+}
