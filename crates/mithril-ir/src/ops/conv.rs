@@ -1,7 +1,10 @@
 //! Convolution: one general primitive, and the usual forms over it.
 
+use ndarray::linalg::general_mat_mul;
+use ndarray::{ArrayView2, ArrayViewMut2};
+
 use super::elementwise::ADD;
-use super::movement::{FLIP, RESHAPE, TRANSPOSE};
+use super::movement::{RESHAPE, TRANSPOSE};
 use super::window::{self, Padding};
 use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
@@ -19,15 +22,8 @@ use crate::spell::SpellCx;
 use crate::tensor::Tensor;
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] = &[
-    &CONV_GENERAL,
-    &CONV1D,
-    &CONV2D,
-    &CONV3D,
-    &CONV_TRANSPOSE1D,
-    &CONV_TRANSPOSE2D,
-    &CONV_TRANSPOSE3D,
-];
+pub static OPS: &[&OpDef] =
+    &[&CONV_GENERAL, &CONV1D, &CONV2D, &CONV3D, &CONV_TRANSPOSE1D, &CONV_TRANSPOSE2D, &CONV_TRANSPOSE3D];
 
 static GENERAL_PORTS: &[Port] = &[
     tensor_of("input", Kinds::NUMBER),
@@ -191,7 +187,7 @@ fn general_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
         // Blocks run over batch, then group; so do the images of the input.
         gather(&mut columns, &xs[block * image..][..image], per_group, &sizes, &axes);
         let weight = &ws[block % groups * filters * taps..][..filters * taps];
-        multiply(y, weight, &columns, taps, places);
+        multiply(y, weight, &columns, taps, places)?;
     }
     Ok(vec![from_f64s(call.dtype(), out, ys)])
 }
@@ -218,20 +214,15 @@ fn triples(a: usize, b: usize, c: usize) -> impl Iterator<Item = (usize, usize, 
     (0..a).flat_map(move |i| (0..b).flat_map(move |j| (0..c).map(move |k| (i, j, k))))
 }
 
-/// `y += weight · columns`, the columns cut into strips that stay in the cache.
-fn multiply(y: &mut [f64], weight: &[f64], columns: &[f64], taps: usize, places: usize) {
-    const STRIP: usize = 512;
-    for start in (0..places).step_by(STRIP) {
-        let len = STRIP.min(places - start);
-        for (row, weights) in y.chunks_exact_mut(places).zip(weight.chunks_exact(taps)) {
-            let row = &mut row[start..start + len];
-            for (&w, column) in weights.iter().zip(columns.chunks_exact(places)) {
-                for (y, x) in row.iter_mut().zip(&column[start..start + len]) {
-                    *y += w * x;
-                }
-            }
-        }
-    }
+/// `y = weight · columns`
+fn multiply(y: &mut [f64], weight: &[f64], columns: &[f64], taps: usize, places: usize) -> Result<()> {
+    let rows = y.len() / places.max(1);
+    let shape = |_| Error::internal("the matrices of a convolution do not fit");
+    let weight = ArrayView2::from_shape((rows, taps), weight).map_err(shape)?;
+    let columns = ArrayView2::from_shape((taps, places), columns).map_err(shape)?;
+    let mut y = ArrayViewMut2::from_shape((rows, places), y).map_err(shape)?;
+    general_mat_mul(1.0, &weight, &columns, 0.0, &mut y);
+    Ok(())
 }
 
 /// Both gradients are general convolutions again, so every order of derivative works.
@@ -300,7 +291,11 @@ fn merge(t: V<'_>, axis: usize) -> V<'_> {
 /// The weight `[g·o, c, *k]` as `[g·c, o, *k]` with every kernel turned around: the adjoint's weight.
 fn turn(weight: V<'_>, groups: i64) -> V<'_> {
     let spatial: Vec<usize> = (2..weight.rank()).collect();
-    let flipped = weight.op(&FLIP, &[weight.lit(spatial)]);
+    let Some(flip) = super::find("flip") else {
+        weight.cx().fail(Error::internal("there is no op `flip`"));
+        return weight;
+    };
+    let flipped = weight.op(flip, &[weight.lit(spatial)]);
     if groups == 1 {
         return swap(flipped);
     }
@@ -552,7 +547,10 @@ macro_rules! transposed_doc {
 /// transposed convolution over sequences
 pub static CONV_TRANSPOSE1D: OpDef = OpDef {
     shape: ShapeRule::Fn(transposed_shape::<1>),
-    cases: &["[2,3,5] [3,4,3] [4] stride=2 padding=1 output_padding=1", "[1,2,4] [2,3,2] padding=\"same\" stride=3"],
+    cases: &[
+        "[2,3,5] [3,4,3] [4] stride=2 padding=1 output_padding=1",
+        "[1,2,4] [2,3,2] padding=\"same\" stride=3",
+    ],
     ..transposed("conv_transpose1d", transposed_doc!("conv1d", "length", "k"))
 };
 
@@ -629,7 +627,9 @@ fn check_transposed_channels(cx: &ShapeCx<'_>) -> Result<()> {
         let message = format!("`input` of {} has {have} channels, `weight` expects {want}", cx.op().name);
         return Err(Error::new(Code::ShapeMismatch, message)
             .note(format!("input {}, weight {}", cx.shape(0), cx.shape(1)))
-            .help("the weight of a transposed convolution is [input channels, output channels / groups, ...]"));
+            .help(
+                "the weight of a transposed convolution is [input channels, output channels / groups, ...]",
+            ));
     }
     cx.same(have, want, "input channels")
 }

@@ -1,5 +1,6 @@
 //! Every op, one family per file. A family file opens with its list, [`ALL`] joins the lists.
 
+pub mod conv;
 pub mod create;
 pub mod elementwise;
 pub mod index;
@@ -12,6 +13,7 @@ pub mod reduce;
 pub mod scan;
 pub mod slicing;
 pub mod sort;
+pub mod window;
 
 use std::sync::LazyLock;
 
@@ -32,6 +34,7 @@ pub static FAMILIES: &[(&str, &[&OpDef])] = &[
     ("reduce", reduce::OPS),
     ("scan", scan::OPS),
     ("sort", sort::OPS),
+    ("conv", conv::OPS),
     ("loss", loss::OPS),
 ];
 

@@ -51,9 +51,12 @@ pub fn padding<A: Attrs + ?Sized>(cx: &A, i: usize, n: usize) -> Result<Padding>
             let known = |d: &Dim| d.known().ok_or_else(|| cx.symbolic(i, d));
             pairs.iter().map(|[lo, hi]| Ok([known(lo)?, known(hi)?])).collect::<Result<_>>()?
         }
-        Lit::Int(_) | Lit::Bool(_) | Lit::Tuple(_) | Lit::Tensor(_) => {
-            cx.ints_n(i, n).map_err(|e| e.help(format!("it has to be {}", padding_forms(n))))?.iter().map(|&p| [p, p]).collect()
-        }
+        Lit::Int(_) | Lit::Bool(_) | Lit::Tuple(_) | Lit::Tensor(_) => cx
+            .ints_n(i, n)
+            .map_err(|e| e.help(format!("it has to be {}", padding_forms(n))))?
+            .iter()
+            .map(|&p| [p, p])
+            .collect(),
         _ => return Err(wanted()),
     };
     if pairs.iter().flatten().any(|&p| !(0..=LIMIT).contains(&p)) {
