@@ -1,1 +1,4 @@
 //! The passes and the pipeline from a logical model to a program.
+
+pub mod passes;
+pub mod rewrite;

@@ -1,0 +1,51 @@
+# `make demo` and `make test` set up everything they need in .venv and need nothing but Rust, a C compiler and Python.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.py' | grep -v /target/) Cargo.toml pyproject.toml
+
+.PHONY: demo test test-rust test-python lint bench docs generate clean
+
+$(BIN)/uv:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+
+# The extension module, and the packages that the demo needs.
+$(VENV)/.demo: $(BIN)/uv $(RUST_SOURCES)
+	$(UV) pip install --quiet --python $(BIN)/python "maturin>=1.16,<2" "numpy>=2.0" typing_extensions "ml_dtypes>=0.5" "scikit-learn>=1.5" "matplotlib>=3.9" "tqdm>=4.66"
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --quiet --skip-install
+	touch $@
+
+# On top of it what the tests compare with.
+$(VENV)/.test: $(VENV)/.demo
+	$(UV) pip install --quiet --python $(BIN)/python "pytest>=8" "hypothesis>=6.100" "torch>=2.6" "ruff>=0.9" "mypy>=1.14"
+	touch $@
+
+demo: $(VENV)/.demo
+	PYTHONPATH=python:. $(BIN)/python -m examples.digits
+
+test: lint test-rust test-python
+
+test-rust:
+	cargo test --quiet
+
+test-python: $(VENV)/.test
+	PYTHONPATH=python:. $(BIN)/python -m pytest
+
+lint: $(VENV)/.test
+	cargo fmt --all --check
+	cargo clippy --quiet --all-targets -- -D warnings
+	$(BIN)/ruff check python examples crates/mithril-codegen/src/python/prelude
+	$(BIN)/ruff format --check python examples
+	PYTHONPATH=python $(BIN)/mypy
+
+bench: $(VENV)/.demo
+	PYTHONPATH=python:. $(BIN)/python -m bench
+
+# Rewrites what is derived from the rows: Python classes, stubs, docs/ops.md.
+generate: $(VENV)/.demo
+	PYTHONPATH=python:. $(BIN)/python -m mithril._generate
+
+clean:
+	rm -rf target $(VENV)

@@ -1,0 +1,278 @@
+//! Differentiate: adds the cotangent graph (vector-Jacobian product, reverse mode) to a graph.
+//!
+//! Walks the nodes backwards and applies each row's gradient formula to the cotangents of its outputs. What is
+//! common to all formulas is done once here: cotangents are summed over the axes that an input was broadcast
+//! along, converted to its dtype, and added up where a value is used several times. The result is an ordinary
+//! graph, so the pass may be applied to it again for higher orders.
+
+use std::sync::Arc;
+
+use mithril_ir::build::{Builder, Cx, GradCall, V};
+use mithril_ir::error::{Code, Error, Result, nearest};
+use mithril_ir::graph::{Graph, NodeId, Role, TensorType, ValueId, Values};
+use mithril_ir::op::{Grad, OpDef};
+use mithril_ir::ops::{create, elementwise, movement, reduce};
+use mithril_ir::{DType, Dim, Lit, Shape};
+
+use crate::rewrite::{Rewrite, inline};
+
+/// What to differentiate, with respect to what.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// Names of the outputs that get a cotangent, each an input of the new graph of that name prefixed with
+    /// [`COTANGENT`].
+    pub outputs: Vec<Arc<str>>,
+    /// Names of the inputs whose gradients become outputs, named with the prefix [`GRADIENT`].
+    pub inputs: Vec<Arc<str>>,
+}
+
+/// Prefix of the inputs that take the cotangents.
+pub const COTANGENT: &str = "cotangent:";
+/// Prefix of the outputs that give the gradients.
+pub const GRADIENT: &str = "gradient:";
+
+/// Adds gradients to a graph. Its outputs and updates stay; gradients follow them in the order asked for.
+pub fn differentiate(graph: &Graph, request: &Request, float: DType) -> Result<Graph> {
+    let inputs = find_inputs(graph, &request.inputs)?;
+    let mut forward = Forward { rewrite: Rewrite::new(graph, float), needs: Vec::new() };
+    let mut wrt = Vec::new();
+    for &v in &inputs {
+        let new = forward.rewrite.get(v)?;
+        forward.mark(new);
+        wrt.push(new);
+    }
+    forward.copy_all(graph)?;
+    let needs = forward.needs;
+    let mut result = forward.rewrite.finish()?;
+    let seeds = add_cotangents(&mut result, &request.outputs)?;
+    let forward_nodes = result.nodes().len();
+    let mut backward = Backward { b: Builder::extend(result, float), needs, cotangents: Vec::new() };
+    for (output, seed) in seeds {
+        backward.accumulate(output, seed)?;
+    }
+    for n in (0..forward_nodes).rev() {
+        backward.step(NodeId::new(n))?;
+    }
+    for (name, v) in request.inputs.iter().zip(wrt) {
+        let g = match backward.take(v) {
+            Some(g) => g,
+            None => backward.zeros(v)?,
+        };
+        backward.b.graph.outputs.insert(format!("{GRADIENT}{name}").into(), g);
+    }
+    Ok(backward.b.graph)
+}
+
+fn find_inputs(graph: &Graph, names: &[Arc<str>]) -> Result<Vec<ValueId>> {
+    let name_of = |v: ValueId| graph.value(v).name.as_deref().unwrap_or("");
+    names
+        .iter()
+        .map(|name| {
+            let found = graph.inputs.iter().copied().find(|&v| name_of(v) == &**name);
+            let v = found.ok_or_else(|| unknown("input", name, graph.inputs.iter().map(|&v| name_of(v))))?;
+            match graph.ty(v) {
+                Some(ty) if !ty.dtype.is_float() => Err(Error::new(
+                    Code::NoGradient,
+                    format!("there is no gradient with respect to `{name}`: it is {}", ty.dtype.name()),
+                )
+                .help("only floats have gradients; make it data, or declare a float dtype")),
+                _ => Ok(v),
+            }
+        })
+        .collect()
+}
+
+fn unknown<'a>(what: &str, name: &str, all: impl Iterator<Item = &'a str> + Clone) -> Error {
+    let error = Error::new(Code::UnknownName, format!("there is no {what} called `{name}`"));
+    match nearest(name, all.clone()) {
+        Some(n) => error.help(format!("did you mean `{n}`?")),
+        None => error.help(format!("there are: {}", all.collect::<Vec<_>>().join(", "))),
+    }
+}
+
+fn add_cotangents(graph: &mut Graph, outputs: &[Arc<str>]) -> Result<Vec<(ValueId, ValueId)>> {
+    let mut seeds = Vec::new();
+    for name in outputs {
+        let output = graph.outputs.get(name).copied();
+        let output = output.ok_or_else(|| unknown("output", name, graph.outputs.keys().map(|k| &**k)))?;
+        let Some(ty) = graph.ty(output).cloned() else { continue };
+        if !ty.dtype.is_float() {
+            let message = format!("output `{name}` is {} and has no gradient", ty.dtype.name());
+            return Err(Error::new(Code::NoGradient, message).help("give a cotangent to float outputs only"));
+        }
+        let seed = graph.add_input(format!("{COTANGENT}{name}"), Role::Cotangent, ty);
+        seeds.push((output, seed));
+    }
+    Ok(seeds)
+}
+
+/// The forward half: copies the graph, expanding composites whose gradient is that of their expansion.
+struct Forward<'g> {
+    rewrite: Rewrite<'g>,
+    /// Whether a value depends on what is differentiated with respect to.
+    needs: Vec<bool>,
+}
+
+impl Forward<'_> {
+    fn mark(&mut self, v: ValueId) {
+        mark(&mut self.needs, v);
+    }
+    fn copy_all(&mut self, graph: &Graph) -> Result<()> {
+        for (n, node) in graph.nodes() {
+            self.rewrite.at(n);
+            let inputs = self.rewrite.inputs(node)?;
+            let types = crate::rewrite::types(graph, node);
+            let outputs = place(&mut self.rewrite.builder, &mut self.needs, node.op, inputs, types)
+                .map_err(|e| e.at(graph.place(n)))?;
+            self.rewrite.set_outputs(node, &outputs);
+        }
+        Ok(())
+    }
+}
+
+fn mark(needs: &mut Vec<bool>, v: ValueId) {
+    if needs.len() <= v.index() {
+        needs.resize(v.index() + 1, false);
+    }
+    needs[v.index()] = true;
+}
+
+fn needed(needs: &[bool], v: ValueId) -> bool {
+    needs.get(v.index()).copied().unwrap_or(false)
+}
+
+fn place(
+    b: &mut Builder,
+    needs: &mut Vec<bool>,
+    op: &'static OpDef,
+    inputs: Values,
+    types: Vec<TensorType>,
+) -> Result<Values> {
+    let flows = inputs.iter().any(|&v| needed(needs, v)) && !matches!(op.grad, Grad::Zero);
+    if flows && matches!(op.grad, Grad::Expansion) {
+        return inline(b, op, &inputs, &mut |b, op, inputs, types| place(b, needs, op, inputs, types));
+    }
+    let outputs = b.push_typed(op, inputs, types);
+    if flows {
+        for &v in &outputs {
+            if b.graph.ty(v).is_some_and(|t| t.dtype.is_float()) {
+                mark(needs, v);
+            }
+        }
+    }
+    Ok(outputs)
+}
+
+/// The backward half.
+struct Backward {
+    b: Builder,
+    needs: Vec<bool>,
+    cotangents: Vec<Option<ValueId>>,
+}
+
+impl Backward {
+    fn take(&mut self, v: ValueId) -> Option<ValueId> {
+        self.cotangents.get(v.index()).copied().flatten()
+    }
+    fn accumulate(&mut self, v: ValueId, g: ValueId) -> Result<()> {
+        if self.cotangents.len() <= v.index() {
+            self.cotangents.resize(v.index() + 1, None);
+        }
+        let sum = match self.cotangents[v.index()] {
+            Some(old) => self.b.push(&elementwise::ADD, &[old, g])?[0],
+            None => g,
+        };
+        self.cotangents[v.index()] = Some(sum);
+        Ok(())
+    }
+    fn zeros(&mut self, v: ValueId) -> Result<ValueId> {
+        let ty = self.b.graph.ty(v).cloned();
+        let ty = ty.ok_or_else(|| Error::internal("a literal has no cotangent"))?;
+        let args = [Lit::tuple(ty.shape.iter().cloned()), Lit::Float(0.0), Lit::DType(ty.dtype)];
+        let args = args.map(|lit| self.b.lit(lit));
+        Ok(self.b.push(&create::FULL, &args)?[0])
+    }
+    fn step(&mut self, n: NodeId) -> Result<()> {
+        let node = self.b.graph.node(n).clone();
+        let reached = node.outputs.iter().any(|&v| self.take(v).is_some());
+        if !reached || !node.inputs.iter().any(|&v| needed(&self.needs, v)) {
+            return Ok(());
+        }
+        let place = self.b.graph.place(n).clone();
+        let formula = match node.op.grad {
+            Grad::Formula(f) => f,
+            Grad::Zero => return Ok(()),
+            Grad::Refuse(reason) => {
+                return Err(Error::new(Code::NoGradient, format!("{} has no gradient", node.op.name))
+                    .note(reason)
+                    .at(&place));
+            }
+            Grad::Expansion => {
+                return Err(Error::internal(format!("{} was not expanded", node.op.name)).at(&place));
+            }
+        };
+        self.b.set_origin(place.clone());
+        let mut gs = Values::new();
+        for &v in &node.outputs {
+            gs.push(match self.take(v) {
+                Some(g) => g,
+                None => self.zeros(v)?,
+            });
+        }
+        let needs = &self.needs;
+        let found = self
+            .b
+            .formula(|cx| {
+                let values = |ids: &[ValueId]| ids.iter().map(|&id| cx.value(id)).collect::<Vec<_>>();
+                let call =
+                    GradCall::new(cx, node.op, values(&node.inputs), values(&node.outputs), values(&gs));
+                let parts = formula(&call);
+                node.inputs
+                    .iter()
+                    .enumerate()
+                    .map(|(i, &v)| match parts.get(i) {
+                        Some(&g) if needed(needs, v) && g.is_some() => fit(cx, g, cx.value(v)),
+                        _ => cx.none(),
+                    })
+                    .collect()
+            })
+            .map_err(|e| e.note(format!("in the gradient of {}", node.op.name)).at(&place))?;
+        for (&v, &g) in node.inputs.iter().zip(&found) {
+            if needed(&self.needs, v) && self.b.graph.ty(g).is_some() {
+                self.accumulate(v, g)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Brings a cotangent to the shape and dtype of the value it belongs to.
+fn fit<'a>(cx: &'a Cx, g: V<'a>, x: V<'a>) -> V<'a> {
+    let (wanted, mut shape) = (x.shape(), g.shape());
+    let mut g = g;
+    if shape != wanted {
+        let extra = shape.rank().saturating_sub(wanted.rank());
+        let one = |i: usize, d: &Dim| i >= extra && wanted[i - extra].is(1) && !d.is(1);
+        let axes: Vec<i64> = shape
+            .iter()
+            .enumerate()
+            .filter(|&(i, d)| i < extra || one(i, d))
+            .map(|(i, _)| i as i64)
+            .collect();
+        if !axes.is_empty() {
+            g = g.op(&reduce::SUM, &[cx.lit(axes), cx.lit(true)]);
+            shape = g.shape();
+        }
+        if shape.rank() > wanted.rank() {
+            g = g.op(&movement::RESHAPE, &[cx.lit(dims(&Shape::of(shape.iter().skip(extra).cloned())))]);
+        }
+        if g.shape() != wanted {
+            g = g.op(&movement::BROADCAST_TO, &[cx.lit(dims(&wanted))]);
+        }
+    }
+    g.cast(x.dtype())
+}
+
+fn dims(shape: &Shape) -> Lit {
+    Lit::tuple(shape.iter().cloned())
+}

@@ -1,0 +1,98 @@
+//! Fold: what depends on no input is evaluated now, by the interpreter (static inference).
+
+use std::sync::Arc;
+
+use mithril_ir::dim::Dim;
+use mithril_ir::error::Result;
+use mithril_ir::graph::{Def, Graph, Node, ValueId};
+use mithril_ir::interp::{self, HostArg};
+use mithril_ir::literal::Lit;
+use mithril_ir::tensor::Tensor;
+
+use crate::rewrite::Rewrite;
+
+/// A result larger than this is folded only if it is no larger than the constants that it is made of.
+const MAX_ELEMENTS: usize = 4096;
+
+/// Evaluates constant nodes. A creation (`zeros`, `arange`) that feeds a node which stays is itself kept: it is
+/// shorter than its elements.
+pub fn fold(graph: &Graph) -> Result<Graph> {
+    let mut known: Vec<Option<Arc<Tensor>>> = vec![None; graph.values().len()];
+    let mut rewrite = Rewrite::new(graph, mithril_ir::DType::F32);
+    for (n, node) in graph.nodes() {
+        rewrite.at(n);
+        if let Some(results) = evaluate(graph, node, &known) {
+            for (&v, t) in node.outputs.iter().zip(results) {
+                known[v.index()] = Some(t);
+            }
+            if !is_creation(graph, node) {
+                for &v in &node.outputs {
+                    if let Some(t) = &known[v.index()] {
+                        let literal = rewrite.builder.graph.add_literal(Lit::Tensor(t.clone()));
+                        rewrite.set(v, literal);
+                    }
+                }
+                continue;
+            }
+        }
+        rewrite.copy(n)?;
+    }
+    rewrite.finish()
+}
+
+fn is_creation(graph: &Graph, node: &Node) -> bool {
+    node.inputs.iter().all(|&v| graph.ty(v).is_none())
+}
+
+fn evaluate(graph: &Graph, node: &Node, known: &[Option<Arc<Tensor>>]) -> Option<Vec<Arc<Tensor>>> {
+    let mut out = Vec::with_capacity(node.outputs.len());
+    for &v in &node.outputs {
+        let ty = graph.ty(v)?;
+        out.push((ty.dtype, ty.shape.known()?));
+    }
+    let mut given = 0;
+    let mut args = Vec::with_capacity(node.inputs.len());
+    for (i, &v) in node.inputs.iter().enumerate() {
+        let arg = argument(graph, node, i, v, known)?;
+        if let HostArg::Tensor(t) = &arg {
+            given += t.len();
+        }
+        args.push(arg);
+    }
+    let size: usize = out.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
+    if size > MAX_ELEMENTS.max(given) {
+        return None;
+    }
+    // What fails here fails when running, with the same message; folding never turns it into a compile error.
+    interp::eval(node.op, &args, &out).ok()
+}
+
+fn argument(
+    graph: &Graph,
+    node: &Node,
+    i: usize,
+    v: ValueId,
+    known: &[Option<Arc<Tensor>>],
+) -> Option<HostArg> {
+    if let Some(t) = &known[v.index()] {
+        return Some(HostArg::Tensor(t.clone()));
+    }
+    match &graph.value(v).def {
+        Def::Const(Lit::Tensor(t)) => Some(HostArg::Tensor(t.clone())),
+        Def::Const(lit) if has_symbol(lit) => None,
+        Def::Const(lit) if node.op.takes_tensor(i) && lit.is_numeric() => {
+            interp::operand(graph, node, lit).ok().map(|t| HostArg::Tensor(Arc::new(t)))
+        }
+        Def::Const(lit) => Some(HostArg::Lit(lit.clone())),
+        _ => None,
+    }
+}
+
+fn has_symbol(lit: &Lit) -> bool {
+    match lit {
+        Lit::Int(Dim::Expr(_)) => true,
+        Lit::Tuple(items) => items.iter().any(has_symbol),
+        Lit::Slice(parts) => parts.iter().any(has_symbol),
+        _ => false,
+    }
+}

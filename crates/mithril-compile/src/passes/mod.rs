@@ -1,0 +1,8 @@
+//! The passes: functions from a graph to a new graph, each in a file of its own.
+
+pub mod differentiate;
+pub mod fold;
+pub mod legalize;
+pub mod merge;
+pub mod prune;
+pub mod simplify;

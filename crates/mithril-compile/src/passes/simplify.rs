@@ -1,0 +1,80 @@
+//! Simplify: algebra that holds bit for bit, for NaN, infinities and signed zeros too.
+
+use mithril_ir::error::Result;
+use mithril_ir::graph::{Graph, Node, ValueId};
+use mithril_ir::literal::Lit;
+use mithril_ir::op::OpDef;
+use mithril_ir::ops::{elementwise as e, movement};
+
+use crate::rewrite::Rewrite;
+
+/// Removes nodes that give back one of their inputs: `x * 1`, `x / 1`, `x - 0`, a cast to the same dtype, a
+/// reshape or broadcast to the same shape, a transposition that changes nothing, `-(-x)`.
+///
+/// `x + 0` and `x * 0` stay: the first changes `-0.0`, the second NaN and infinity.
+pub fn simplify(graph: &Graph) -> Result<Graph> {
+    let mut rewrite = Rewrite::new(graph, mithril_ir::DType::F32);
+    for (n, node) in graph.nodes() {
+        match same_as(graph, node) {
+            Some(v) => {
+                let new = rewrite.get(v)?;
+                rewrite.set_outputs(node, &[new]);
+            }
+            None => {
+                rewrite.copy(n)?;
+            }
+        }
+    }
+    rewrite.finish()
+}
+
+fn is(op: &'static OpDef, other: &'static OpDef) -> bool {
+    std::ptr::eq(op, other)
+}
+
+/// The value that a node is equal to.
+fn same_as(graph: &Graph, node: &Node) -> Option<ValueId> {
+    let [output] = node.outputs.as_slice() else { return None };
+    let x = *node.inputs.first()?;
+    let number = |i: usize| node.inputs.get(i).and_then(|&v| graph.lit(v)).and_then(scalar);
+    let op = node.op;
+    let found = if is(op, &e::MULTIPLY) && number(0) == Some(1.0) {
+        *node.inputs.get(1)?
+    } else if (is(op, &e::MULTIPLY) || is(op, &e::DIVIDE)) && number(1) == Some(1.0)
+        || is(op, &e::SUBTRACT) && number(1).is_some_and(|n| n == 0.0 && n.is_sign_positive())
+        || [&e::CAST, &movement::RESHAPE, &movement::BROADCAST_TO].iter().any(|same| is(op, same))
+        || is(op, &movement::TRANSPOSE) && keeps_order(graph, node)
+    {
+        x
+    } else if is(op, &e::NEGATIVE) {
+        let inner = graph.node(graph.producer(x)?);
+        if !is(inner.op, &e::NEGATIVE) {
+            return None;
+        }
+        *inner.inputs.first()?
+    } else {
+        return None;
+    };
+    // A scalar operand may broadcast or promote: only the same type is the same value.
+    (graph.ty(found).is_some() && graph.ty(found) == graph.ty(*output)).then_some(found)
+}
+
+fn scalar(lit: &Lit) -> Option<f64> {
+    match lit {
+        Lit::Float(x) => Some(*x),
+        Lit::Int(d) => d.known().map(|n| n as f64),
+        Lit::Tensor(t) if t.rank() == 0 => Some(t.get(0).f64()),
+        _ => None,
+    }
+}
+
+fn keeps_order(graph: &Graph, node: &Node) -> bool {
+    let rank = graph.ty(node.outputs[0]).map_or(0, |t| t.shape.rank());
+    match node.inputs.get(1).and_then(|&v| graph.lit(v)) {
+        Some(Lit::Tuple(axes)) => axes
+            .iter()
+            .enumerate()
+            .all(|(i, a)| *a == Lit::int(i as i64) || *a == Lit::int(i as i64 - rank as i64)),
+        _ => rank < 2,
+    }
+}
