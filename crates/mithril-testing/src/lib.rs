@@ -1,1 +1,6 @@
-//! Samples per op, tolerances, limitations and the Target x Suite runner.
+//! What every test of ops and targets is made of: samples derived from the rows, tolerances, gradient checks.
+
+pub mod case;
+pub mod gradient;
+pub mod run;
+pub mod tolerance;
