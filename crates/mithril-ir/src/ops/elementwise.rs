@@ -1,23 +1,51 @@
-//! Elementwise arithmetic, functions, comparison and logic.
+//! Elementwise arithmetic and conversion.
+//!
+//! Integers wrap around; nothing divides by zero, and nothing overflows into a panic. [`super::function`] and
+//! [`super::compare`] hold the other elementwise rows; they are re-exported, so that a formula imports one module.
 
-use crate::dtype::{DType, Kinds};
+pub use super::compare::*;
+pub use super::function::*;
+
+use crate::dtype::DType;
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
-    binary, dtype_or, tensor, tensor_of, unary,
+    binary, dtype_or, optional, tensor, unary,
 };
 use crate::rules::{Attrs, DTypes};
+use crate::spell::SpellCx;
 use crate::tensor::Scalar;
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] =
-    &[&ADD, &SUBTRACT, &MULTIPLY, &DIVIDE, &NEGATIVE, &EXP, &SQRT, &TANH, &EQUAL, &WHERE, &ISNAN, &CAST];
+pub static OPS: &[&OpDef] = &[
+    &ADD,
+    &SUBTRACT,
+    &MULTIPLY,
+    &DIVIDE,
+    &FLOOR_DIVIDE,
+    &REMAINDER,
+    &POWER,
+    &NEGATIVE,
+    &ABS,
+    &SIGN,
+    &MAXIMUM,
+    &MINIMUM,
+    &CLIP,
+    &CAST,
+];
 
 /// `left + right`
 pub static ADD: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g, v.g]),
     spell: Spell::both("{0} + {1}"),
     layer: "Add",
-    ..binary("add", "Sum of two tensors, elementwise.", |a, b| a + b, i64::wrapping_add)
+    aliases: &["plus"],
+    ..binary(
+        "add",
+        "Sum of two tensors, elementwise. They broadcast and promote; truth values count as integers, \
+         integers wrap around.",
+        |a, b| a + b,
+        i64::wrapping_add,
+    )
 };
 
 /// `left - right`
@@ -25,7 +53,14 @@ pub static SUBTRACT: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g, -v.g]),
     spell: Spell::both("{0} - {1}"),
     layer: "Subtract",
-    ..binary("subtract", "Difference of two tensors, elementwise.", |a, b| a - b, i64::wrapping_sub)
+    aliases: &["sub", "minus"],
+    ..binary(
+        "subtract",
+        "Difference of two tensors, elementwise. They broadcast and promote; truth values count as integers, \
+         integers wrap around.",
+        |a, b| a - b,
+        i64::wrapping_sub,
+    )
 };
 
 /// `left * right`
@@ -33,122 +68,330 @@ pub static MULTIPLY: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[1], v.g * v.x[0]]),
     spell: Spell::both("{0} * {1}"),
     layer: "Multiply",
-    ..binary("multiply", "Product of two tensors, elementwise.", |a, b| a * b, i64::wrapping_mul)
+    aliases: &["mul", "times"],
+    ..binary(
+        "multiply",
+        "Product of two tensors, elementwise. They broadcast and promote; truth values count as integers, \
+         integers wrap around.",
+        |a, b| a * b,
+        i64::wrapping_mul,
+    )
 };
 
 /// `left / right`
 pub static DIVIDE: OpDef = OpDef {
     dtype: DTypeRule::Float,
-    eval: Some(Eval::F2(|a, b| a / b, |_, _| 0)),
     grad: Grad::Formula(|v| vec![v.g / v.x[1], -(v.g * v.y) / v.x[1]]),
     spell: Spell::both("{0} / {1}"),
     domain: (0.5, 2.0),
     layer: "Divide",
+    aliases: &["div", "true_divide"],
     ..binary(
         "divide",
-        "Quotient of two tensors, elementwise; integers become floats.",
+        "Quotient of two tensors, elementwise. Integers become the default float; `x / 0` is infinite with the \
+         sign of `x`, `0 / 0` is NaN.",
         |a, b| a / b,
+        // Integers became floats before.
         |_, _| 0,
     )
 };
 
-/// `-input`
-pub static NEGATIVE: OpDef = OpDef {
-    dtype: DTypeRule::Arith,
-    eval: Some(Eval::Scalar(|x| match x[0] {
-        Scalar::Float(x) => Scalar::Float(-x),
-        other => Scalar::Int(other.i64().wrapping_neg()),
-    })),
-    grad: Grad::Formula(|v| vec![-v.g]),
-    spell: Spell::both("-{0}"),
-    tolerance: Tolerance::Exact,
-    layer: "Negative",
-    ..unary("negative", "Each element with the opposite sign.", |x| -x)
+/// `⌊left / right⌋`
+pub static FLOOR_DIVIDE: OpDef = OpDef {
+    grad: Grad::Zero,
+    spell: Spell { c: Text::F(|cx| float_only(cx, "floor({0} / {1})")), ..Spell::numpy("{0} // {1}") },
+    tolerance: Tolerance::Elementwise,
+    domain: (0.5, 2.0),
+    layer: "FloorDivide",
+    aliases: &["floordiv", "integer_divide"],
+    ..binary(
+        "floor_divide",
+        "Quotient rounded towards minus infinity, as `//` of Python. `floor_divide(a, b) * b + remainder(a, b)` is \
+         `a`. Floats: the floor of the exact quotient; a divisor of 0 gives what `divide` gives. Integers: a \
+         divisor of 0 gives 0, and the smallest integer divided by -1 wraps around to itself.",
+        float_floor_divide,
+        |a, b| if b == 0 { 0 } else { a.wrapping_div(b) - i64::from(is_split(a, b)) },
+    )
 };
 
-/// `e^x`
-pub static EXP: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![v.g * v.y]),
-    spell: Spell { c: Text::T("exp({0})"), ..Spell::py("{xp}.exp({0})") },
-    layer: "Exp",
-    ..unary("exp", "Exponential function.", f64::exp)
+/// `left - ⌊left / right⌋ · right`
+pub static REMAINDER: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g, -(v.g * v.x[0].op(&FLOOR_DIVIDE, &[v.x[1]]))]),
+    spell: Spell::numpy("{0} % {1}"),
+    domain: (0.5, 2.0),
+    layer: "Remainder",
+    aliases: &["mod", "modulo"],
+    ..binary(
+        "remainder",
+        "Remainder of the floor division, with the sign of the divisor, as `%` of Python. Floats: a divisor of 0 \
+         gives NaN. Integers: a divisor of 0 gives 0.",
+        float_remainder,
+        |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) + if is_split(a, b) { b } else { 0 } },
+    )
 };
 
-/// `√x`
-pub static SQRT: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![v.g / (2.0 * v.y)]),
-    spell: Spell { c: Text::T("sqrt({0})"), ..Spell::py("{xp}.sqrt({0})") },
-    tolerance: Tolerance::Rounded,
-    domain: (0.1, 4.0),
-    layer: "Sqrt",
-    ..unary("sqrt", "Square root; NaN below zero.", f64::sqrt)
-};
+/// Whether the integer quotient lies below the truncated one: signs differ and something remains.
+fn is_split(a: i64, b: i64) -> bool {
+    a.wrapping_rem(b) != 0 && (a < 0) != (b < 0)
+}
 
-/// `tanh x`
-pub static TANH: OpDef = OpDef {
-    grad: Grad::Formula(|v| vec![v.g * (1.0 - v.y * v.y)]),
-    spell: Spell { c: Text::T("tanh({0})"), ggml: Text::T("ggml_tanh({0})"), ..Spell::py("{xp}.tanh({0})") },
-    layer: "Tanh",
-    ..unary("tanh", "Hyperbolic tangent.", f64::tanh)
-};
-
-const fn comparison(name: &'static str, doc: &'static str, f: fn(&[Scalar]) -> Scalar) -> OpDef {
-    OpDef {
-        dtype: DTypeRule::Compare,
-        eval: Some(Eval::Scalar(f)),
-        grad: Grad::Zero,
-        tolerance: Tolerance::Exact,
-        ..binary(name, doc, |_, _| 0.0, |_, _| 0)
+fn float_remainder(a: f64, b: f64) -> f64 {
+    let rest = libm::fmod(a, b);
+    if rest == 0.0 {
+        0.0_f64.copysign(b)
+    } else if (rest < 0.0) != (b < 0.0) {
+        rest + b
+    } else {
+        rest
     }
 }
 
-/// `left == right`
-pub static EQUAL: OpDef = OpDef {
-    spell: Spell::both("{0} == {1}"),
-    layer: "Equal",
-    ..comparison("equal", "Whether two elements are equal; NaN equals nothing.", |x| match (x[0], x[1]) {
-        (Scalar::Float(_), _) | (_, Scalar::Float(_)) => Scalar::Bool(x[0].f64() == x[1].f64()),
-        (a, b) => Scalar::Bool(a.i64() == b.i64()),
+fn float_floor_divide(a: f64, b: f64) -> f64 {
+    if b == 0.0 {
+        return a / b;
+    }
+    // Not `floor(a / b)`: 1.0 / 0.1 rounds up to 10, though 0.1 as stored fits only 9 times.
+    let rest = libm::fmod(a, b);
+    let below = rest != 0.0 && (rest < 0.0) != (b < 0.0);
+    let quotient = ((a - rest) / b).round() - f64::from(u8::from(below));
+    if quotient == 0.0 { 0.0_f64.copysign(a / b) } else { quotient }
+}
+
+/// `left ^ right`
+pub static POWER: OpDef = OpDef {
+    grad: Grad::Formula(|v| {
+        let (x, n) = (v.x[0], v.x[1]);
+        if n.literal().is_some() {
+            let n = v.get(|a| a.f64(1));
+            let slope = if n == 2.0 { x * 2.0 } else { x.op(&POWER, &[x.lit(n - 1.0)]) * n };
+            return vec![if n == 0.0 { x * 0.0 } else { v.g * slope }];
+        }
+        let zero = v.cx.lit(0.0);
+        let slope = n * x.op(&POWER, &[n - 1.0]);
+        let by_x = n.op(&EQUAL, &[zero]).op(&WHERE, &[zero, v.g * slope]);
+        // 0^n is 0 for all n > 0, though the logarithm of 0 is infinite.
+        let is_flat = x.op(&EQUAL, &[zero]).op(&LOGICAL_AND, &[n.op(&GREATER_EQUAL, &[zero])]);
+        vec![by_x, is_flat.op(&WHERE, &[zero, v.g * v.y * x.op(&LOG, &[])])]
+    }),
+    spell: Spell {
+        numpy: Text::F(|cx| {
+            let (x, n) = (cx.arg(0), cx.arg(1));
+            let dtype = cx.out(0)?.dtype;
+            Some(match cx.f64(1) {
+                Ok(2.0) => format!("np.square({x})"),
+                Err(_) | Ok(..0.0) if !dtype.is_float() => {
+                    format!("_integer_power({x}, {n}, {})", cx.dtype(dtype))
+                }
+                // A negative number as base would bind less than the operator.
+                _ if cx.ty(0).is_none() => format!("np.power({x}, {n})"),
+                _ => format!("{x} ** {n}"),
+            })
+        }),
+        c: Text::F(|cx| float_only(cx, "pow({0}, {1})")),
+        ..Spell::py("{0} ** {1}")
+    },
+    tolerance: Tolerance::Elementwise,
+    domain: (0.5, 2.0),
+    layer: "Power",
+    aliases: &["pow"],
+    ..binary(
+        "power",
+        "The first tensor to the power of the second, elementwise. Floats follow IEEE 754: `0 ^ 0` is 1, a negative \
+         base with a fractional exponent gives NaN. Integers wrap around; a negative exponent gives 0, except for the \
+         bases 1 and -1.",
+        libm::pow,
+        integer_power,
+    )
+};
+
+fn integer_power(base: i64, exponent: i64) -> i64 {
+    if exponent < 0 {
+        return match base {
+            1 => 1,
+            -1 => 1 - 2 * (exponent & 1),
+            _ => 0,
+        };
+    }
+    let (mut result, mut square, mut rest) = (1_i64, base, exponent);
+    while rest > 0 {
+        if rest & 1 == 1 {
+            result = result.wrapping_mul(square);
+        }
+        square = square.wrapping_mul(square);
+        rest >>= 1;
+    }
+    result
+}
+
+/// The C expression, if the output is a float; integers need more care than an expression of C takes.
+fn float_only(cx: &SpellCx<'_>, template: &str) -> Option<String> {
+    cx.out(0)?.dtype.is_float().then(|| template.replace("{0}", cx.arg(0)).replace("{1}", cx.arg(1)))
+}
+
+/// Elementwise, integers stay integers; truth values become integers.
+pub(super) const fn number_map(name: &'static str, doc: &'static str, f: fn(&[Scalar]) -> Scalar) -> OpDef {
+    OpDef {
+        dtype: DTypeRule::Arith,
+        eval: Some(Eval::Scalar(f)),
+        tolerance: Tolerance::Exact,
+        ..unary(name, doc, |x| x)
+    }
+}
+
+/// `-input`
+pub static NEGATIVE: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![-v.g]),
+    spell: Spell::both("-{0}"),
+    layer: "Negative",
+    aliases: &["neg"],
+    ..number_map("negative", "Each element with the opposite sign. Integers wrap around.", |x| match x[0] {
+        Scalar::Float(x) => Scalar::Float(-x),
+        other => Scalar::Int(other.i64().wrapping_neg()),
     })
 };
 
-static WHERE_PORTS: &[Port] = &[tensor_of("condition", Kinds::BOOL), tensor("input"), tensor("other")];
-
-/// `condition ? input : other`
-pub static WHERE: OpDef = OpDef {
-    name: "where",
-    doc: "Elements of `input` where `condition` holds, of `other` elsewhere. All three broadcast.",
-    ports: WHERE_PORTS,
-    shape: ShapeRule::Broadcast,
-    dtype: DTypeRule::Fn(|cx| {
-        let [a, b] = [cx.dtype(1), cx.dtype(2)].map(|d| d.unwrap_or(cx.float));
-        let to = match (cx.is_number(1), cx.is_number(2)) {
-            (true, false) if a.kind() <= b.kind() => b,
-            (false, true) if b.kind() <= a.kind() => a,
-            _ => a.promote(b),
-        };
-        Ok(DTypes { cast: [None, Some(to), Some(to)].into_iter().collect(), out: [to].into_iter().collect() })
-    }),
-    eval: Some(Eval::Scalar(|x| if x[0].bool() { x[1] } else { x[2] })),
-    grad: Grad::Formula(|v| {
-        let c = v.x[0];
-        vec![v.none(), c.op(&WHERE, &[v.g, v.cx.lit(0.0)]), c.op(&WHERE, &[v.cx.lit(0.0), v.g])]
-    }),
-    spell: Spell { c: Text::T("{0} ? {1} : {2}"), ..Spell::py("{xp}.where({0}, {1}, {2})") },
-    tolerance: Tolerance::Exact,
-    layer: "Where",
-    ..BLANK
+/// `|input|`
+pub static ABS: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&SIGN, &[])]),
+    spell: Spell { c: Text::F(|cx| float_only(cx, "fabs({0})")), ..Spell::py("{xp}.abs({0})") },
+    domain: (0.5, 2.0),
+    layer: "Abs",
+    aliases: &["absolute", "fabs"],
+    ..number_map(
+        "abs",
+        "Absolute value. The smallest integer of a dtype, which has none, stays as it is. The gradient at 0 is 0.",
+        |x| match x[0] {
+            Scalar::Float(x) => Scalar::Float(x.abs()),
+            other => Scalar::Int(other.i64().wrapping_abs()),
+        },
+    )
 };
 
-/// NaN or not
-pub static ISNAN: OpDef = OpDef {
-    dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::Bool]))),
-    eval: Some(Eval::Scalar(|x| Scalar::Bool(x[0].f64().is_nan()))),
+/// -1, 0 or 1
+pub static SIGN: OpDef = OpDef {
     grad: Grad::Zero,
-    spell: Spell::py("{xp}.isnan({0})"),
+    spell: Spell::py("{xp}.sign({0})"),
+    domain: (0.5, 2.0),
+    layer: "Sign",
+    aliases: &["signum"],
+    ..number_map("sign", "-1, 0 or 1, with the sign of each element; NaN stays NaN.", |x| match x[0] {
+        Scalar::Float(0.0) => Scalar::Float(0.0),
+        Scalar::Float(x) if x.is_nan() => Scalar::Float(x),
+        Scalar::Float(x) => Scalar::Float(x.signum()),
+        other => Scalar::Int(other.i64().signum()),
+    })
+};
+
+/// The larger of two numbers; NaN if one is.
+pub(super) fn larger(a: f64, b: f64) -> f64 {
+    if a >= b || a.is_nan() { a } else { b }
+}
+
+/// The smaller of two numbers; NaN if one is.
+pub(super) fn smaller(a: f64, b: f64) -> f64 {
+    if a <= b || a.is_nan() { a } else { b }
+}
+
+/// `max(left, right)`
+pub static MAXIMUM: OpDef = OpDef {
+    dtype: DTypeRule::Promote,
+    grad: Grad::Formula(|v| {
+        let (a, b, zero) = (v.x[0], v.x[1], v.cx.lit(0.0));
+        let share = a.op(&EQUAL, &[b]).op(&WHERE, &[v.g * 0.5, v.g]);
+        vec![a.op(&LESS, &[b]).op(&WHERE, &[zero, share]), a.op(&GREATER, &[b]).op(&WHERE, &[zero, share])]
+    }),
+    spell: Spell {
+        torch: Text::F(|cx| torch_extremum(cx, "maximum", "min")),
+        c: Text::T("{0} >= {1} || {0} != {0} ? {0} : {1}"),
+        ..Spell::py("{xp}.maximum({0}, {1})")
+    },
     tolerance: Tolerance::Exact,
-    layer: "IsNan",
-    ..unary("isnan", "Whether each element is NaN.", |x| x)
+    layer: "Maximum",
+    ..binary(
+        "maximum",
+        "The larger of two elements; NaN if either is. Where both are equal, each gets half of the gradient.",
+        larger,
+        |a, b| a.max(b),
+    )
+};
+
+/// `min(left, right)`
+pub static MINIMUM: OpDef = OpDef {
+    dtype: DTypeRule::Promote,
+    grad: Grad::Formula(|v| {
+        let (a, b, zero) = (v.x[0], v.x[1], v.cx.lit(0.0));
+        let share = a.op(&EQUAL, &[b]).op(&WHERE, &[v.g * 0.5, v.g]);
+        vec![a.op(&GREATER, &[b]).op(&WHERE, &[zero, share]), a.op(&LESS, &[b]).op(&WHERE, &[zero, share])]
+    }),
+    spell: Spell {
+        torch: Text::F(|cx| torch_extremum(cx, "minimum", "max")),
+        c: Text::T("{0} <= {1} || {0} != {0} ? {0} : {1}"),
+        ..Spell::py("{xp}.minimum({0}, {1})")
+    },
+    tolerance: Tolerance::Exact,
+    layer: "Minimum",
+    ..binary(
+        "minimum",
+        "The smaller of two elements; NaN if either is. Where both are equal, each gets half of the gradient.",
+        smaller,
+        |a, b| a.min(b),
+    )
+};
+
+/// `torch.maximum` takes tensors only; `clamp` takes the number.
+fn torch_extremum(cx: &SpellCx<'_>, name: &str, bound: &str) -> Option<String> {
+    let (a, b) = (cx.arg(0), cx.arg(1));
+    Some(match (cx.ty(0), cx.ty(1)) {
+        (Some(_), None) => format!("torch.clamp({a}, {bound}={b})"),
+        (None, Some(_)) => format!("torch.clamp({b}, {bound}={a})"),
+        _ => format!("torch.{name}({a}, {b})"),
+    })
+}
+
+static CLIP_PORTS: &[Port] = &[tensor("input"), optional("min"), optional("max")];
+
+/// `min(max(input, min), max)`
+pub static CLIP: OpDef = OpDef {
+    name: "clip",
+    doc: "Elements held between `min` and `max`, each of which is a number or a tensor that broadcasts, or absent. \
+          `minimum(maximum(input, min), max)`: NaN passes, and where `min > max` the result is `max`. The gradient \
+          flows to `input` where it lies inside or on the bounds, else to the bound that counts.",
+    ports: CLIP_PORTS,
+    shape: ShapeRule::Broadcast,
+    dtype: DTypeRule::Arith,
+    expand: Some(|c| {
+        let low = if c.x[1].is_some() { c.x[0].op(&MAXIMUM, &[c.x[1]]) } else { c.x[0] };
+        vec![if c.x[2].is_some() { low.op(&MINIMUM, &[c.x[2]]) } else { low }]
+    }),
+    grad: Grad::Formula(|v| {
+        let (x, min, max, zero) = (v.x[0], v.x[1], v.x[2], v.cx.lit(0.0));
+        let mut g = [v.g, v.none(), v.none()];
+        if min.is_some() {
+            g[0] = x.op(&LESS, &[min]).op(&WHERE, &[zero, g[0]]);
+            g[1] = x.op(&LESS, &[min]).op(&WHERE, &[v.g, zero]);
+        }
+        if max.is_some() {
+            g[0] = x.op(&GREATER, &[max]).op(&WHERE, &[zero, g[0]]);
+            g[2] = x.op(&GREATER, &[max]).op(&WHERE, &[v.g, zero]);
+        }
+        if min.is_some() && max.is_some() {
+            let is_crossed = min.op(&GREATER, &[max]);
+            g[1] = is_crossed.op(&WHERE, &[zero, g[1]]);
+            g[2] = is_crossed.op(&WHERE, &[v.g, g[2]]);
+        }
+        g.to_vec()
+    }),
+    spell: Spell {
+        numpy: Text::F(|cx| {
+            let is_bounded = !cx.absent(1) || !cx.absent(2);
+            is_bounded.then(|| format!("np.clip({}, {}, {})", cx.arg(0), cx.arg(1), cx.arg(2)))
+        }),
+        ..Spell::NONE
+    },
+    tolerance: Tolerance::Exact,
+    layer: "Clip",
+    aliases: &["clamp"],
+    ..BLANK
 };
 
 static CAST_PORTS: &[Port] = &[tensor("input"), attr("dtype", Attr::DType, DefaultLit::Required)];
@@ -163,7 +406,21 @@ pub static CAST: OpDef = OpDef {
     dtype: DTypeRule::Fn(|cx| Ok(DTypes::keep([dtype_or(&cx.lit(1), cx.float)]))),
     eval: Some(Eval::Host(|c| Ok(vec![c.tensor(0).cast(c.dtype())]))),
     grad: Grad::Formula(|v| vec![v.g.cast(v.x[0].dtype())]),
+    spell: Spell {
+        numpy: Text::F(|cx| {
+            let (from, to) = (cx.ty(0)?.dtype, cx.out(0)?.dtype);
+            let helper = match to {
+                _ if from.is_float() && to.int_range().is_some() => "_float_to_integer",
+                DType::BF16 if matches!(from, DType::F64 | DType::I32 | DType::I64) => "_round_to_bfloat16",
+                _ => return Some(format!("{}.astype({})", cx.arg(0), cx.arg(1))),
+            };
+            Some(format!("{helper}({}, {})", cx.arg(0), cx.arg(1)))
+        }),
+        ..Spell::NONE
+    },
     tolerance: Tolerance::Exact,
+    cases: &["[2,3] dtype=f64", "[2,3] dtype=i32", "[2,3] dtype=bool", "i64[4]<9 dtype=f32", "[0] dtype=f16"],
     layer: "Cast",
+    aliases: &["astype", "convert"],
     ..BLANK
 };

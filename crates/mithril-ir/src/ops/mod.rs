@@ -1,8 +1,11 @@
 //! Every op, one family per file. A family file opens with its list, [`ALL`] joins the lists.
 
+pub mod activation;
+pub mod compare;
 pub mod conv;
 pub mod create;
 pub mod elementwise;
+pub mod function;
 pub mod index;
 pub mod joining;
 pub mod linalg;
@@ -24,6 +27,9 @@ use crate::op::OpDef;
 /// The families in the order of the documentation: name and rows.
 pub static FAMILIES: &[(&str, &[&OpDef])] = &[
     ("elementwise", elementwise::OPS),
+    ("function", function::OPS),
+    ("compare", compare::OPS),
+    ("activation", activation::OPS),
     ("movement", movement::OPS),
     ("slicing", slicing::OPS),
     ("joining", joining::OPS),

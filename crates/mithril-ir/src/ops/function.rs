@@ -1,0 +1,413 @@
+//! Elementwise functions of one float (and `atan2`): powers, exponentials, trigonometry, rounding.
+//!
+//! The reference evaluations call `libm`, not the platform's mathematics, so that constants fold to the same bits
+//! everywhere.
+
+use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10, PI};
+
+use super::elementwise::number_map;
+use crate::op::{DTypeRule, Grad, OpDef, Spell, Text, Tolerance, binary, unary};
+use crate::tensor::Scalar;
+
+/// Rows of this file.
+pub static OPS: &[&OpDef] = &[
+    &SQRT,
+    &RSQRT,
+    &SQUARE,
+    &RECIPROCAL,
+    &EXP,
+    &EXPM1,
+    &LOG,
+    &LOG1P,
+    &LOG2,
+    &LOG10,
+    &SIN,
+    &COS,
+    &TAN,
+    &ASIN,
+    &ACOS,
+    &ATAN,
+    &ATAN2,
+    &SINH,
+    &COSH,
+    &TANH,
+    &ASINH,
+    &ACOSH,
+    &ATANH,
+    &ERF,
+    &ERFC,
+    &ERFINV,
+    &FLOOR,
+    &CEIL,
+    &ROUND,
+    &TRUNC,
+];
+
+/// The spelling of a function that Python's array modules call `py` and C calls `c`.
+const fn call(py: &'static str, c: &'static str) -> Spell {
+    Spell { c: Text::T(c), ..Spell::py(py) }
+}
+
+/// `√x`
+pub static SQRT: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g / (v.y * 2.0)]),
+    spell: Spell { ggml: Text::T("ggml_sqrt({0})"), ..call("{xp}.sqrt({0})", "sqrt({0})") },
+    tolerance: Tolerance::Rounded,
+    domain: (0.1, 4.0),
+    layer: "Sqrt",
+    ..unary("sqrt", "Square root; NaN below zero.", f64::sqrt)
+};
+
+/// `1 / √x`
+pub static RSQRT: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g * v.y / v.x[0] * -0.5]),
+    spell: Spell {
+        numpy: Text::T("1.0 / np.sqrt({0})"),
+        jax: Text::T("jax.lax.rsqrt({0})"),
+        ..call("{xp}.rsqrt({0})", "1 / sqrt({0})")
+    },
+    domain: (0.1, 4.0),
+    layer: "Rsqrt",
+    aliases: &["reciprocal_sqrt"],
+    ..unary("rsqrt", "Reciprocal of the square root; infinite at 0, NaN below.", |x| 1.0 / x.sqrt())
+};
+
+/// `x²`
+pub static SQUARE: OpDef = OpDef {
+    dtype: DTypeRule::Arith,
+    grad: Grad::Formula(|v| vec![v.g * v.x[0] * 2.0]),
+    spell: Spell { ggml: Text::T("ggml_sqr({0})"), ..call("{xp}.square({0})", "{0} * {0}") },
+    tolerance: Tolerance::Rounded,
+    layer: "Square",
+    ..number_map("square", "Each element times itself. Integers stay integers and wrap around.", |x| match x
+        [0]
+    {
+        Scalar::Float(x) => Scalar::Float(x * x),
+        other => Scalar::Int(other.i64().wrapping_mul(other.i64())),
+    })
+};
+
+/// `1 / x`
+pub static RECIPROCAL: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![-(v.g * v.y * v.y)]),
+    spell: Spell::both("1.0 / {0}"),
+    tolerance: Tolerance::Rounded,
+    domain: (0.5, 2.0),
+    layer: "Reciprocal",
+    ..unary("reciprocal", "One divided by each element; infinite at 0.", |x| 1.0 / x)
+};
+
+/// `e^x`
+pub static EXP: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g * v.y]),
+    spell: Spell { ggml: Text::T("ggml_exp({0})"), ..call("{xp}.exp({0})", "exp({0})") },
+    layer: "Exp",
+    ..unary("exp", "Exponential function.", libm::exp)
+};
+
+/// `e^x - 1`
+pub static EXPM1: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&EXP, &[])]),
+    spell: call("{xp}.expm1({0})", "expm1({0})"),
+    layer: "Expm1",
+    ..unary("expm1", "Exponential function minus one, exact near 0.", libm::expm1)
+};
+
+/// `ln x`
+pub static LOG: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g / v.x[0]]),
+    spell: Spell { ggml: Text::T("ggml_log({0})"), ..call("{xp}.log({0})", "log({0})") },
+    domain: (0.1, 4.0),
+    layer: "Log",
+    aliases: &["ln"],
+    ..unary("log", "Natural logarithm; minus infinity at 0, NaN below.", libm::log)
+};
+
+/// `ln (1 + x)`
+pub static LOG1P: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g / (v.x[0] + 1.0)]),
+    spell: call("{xp}.log1p({0})", "log1p({0})"),
+    domain: (-0.5, 4.0),
+    layer: "Log1p",
+    ..unary("log1p", "Natural logarithm of one plus x, exact near 0.", libm::log1p)
+};
+
+/// `log₂ x`
+pub static LOG2: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g / (v.x[0] * LN_2)]),
+    spell: call("{xp}.log2({0})", "log2({0})"),
+    domain: (0.1, 4.0),
+    layer: "Log2",
+    ..unary("log2", "Logarithm to the base 2; minus infinity at 0, NaN below.", libm::log2)
+};
+
+/// `log₁₀ x`
+pub static LOG10: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g / (v.x[0] * LN_10)]),
+    spell: call("{xp}.log10({0})", "log10({0})"),
+    domain: (0.1, 4.0),
+    layer: "Log10",
+    ..unary("log10", "Logarithm to the base 10; minus infinity at 0, NaN below.", libm::log10)
+};
+
+/// `sin x`
+pub static SIN: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&COS, &[])]),
+    spell: Spell { ggml: Text::T("ggml_sin({0})"), ..call("{xp}.sin({0})", "sin({0})") },
+    layer: "Sin",
+    ..unary("sin", "Sine of an angle in radians.", libm::sin)
+};
+
+/// `cos x`
+pub static COS: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![-(v.g * v.x[0].op(&SIN, &[]))]),
+    spell: Spell { ggml: Text::T("ggml_cos({0})"), ..call("{xp}.cos({0})", "cos({0})") },
+    layer: "Cos",
+    ..unary("cos", "Cosine of an angle in radians.", libm::cos)
+};
+
+/// `tan x`
+pub static TAN: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g * (v.y * v.y + 1.0)]),
+    spell: call("{xp}.tan({0})", "tan({0})"),
+    domain: (-1.2, 1.2),
+    layer: "Tan",
+    ..unary("tan", "Tangent of an angle in radians.", libm::tan)
+};
+
+/// `arcsin x`
+pub static ASIN: OpDef = OpDef {
+    // (1 - x)(1 + x), since 1 - x² cancels near the ends.
+    grad: Grad::Formula(|v| vec![v.g / ((1.0 - v.x[0]) * (1.0 + v.x[0])).op(&SQRT, &[])]),
+    spell: call("{xp}.arcsin({0})", "asin({0})"),
+    domain: (-0.9, 0.9),
+    layer: "Asin",
+    aliases: &["arcsin"],
+    ..unary("asin", "Arc sine in radians; NaN outside of [-1, 1].", libm::asin)
+};
+
+/// `arccos x`
+pub static ACOS: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![-(v.g / ((1.0 - v.x[0]) * (1.0 + v.x[0])).op(&SQRT, &[]))]),
+    spell: call("{xp}.arccos({0})", "acos({0})"),
+    domain: (-0.9, 0.9),
+    layer: "Acos",
+    aliases: &["arccos"],
+    ..unary("acos", "Arc cosine in radians; NaN outside of [-1, 1].", libm::acos)
+};
+
+/// `arctan x`
+pub static ATAN: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g / (v.x[0] * v.x[0] + 1.0)]),
+    spell: call("{xp}.arctan({0})", "atan({0})"),
+    layer: "Atan",
+    aliases: &["arctan"],
+    ..unary("atan", "Arc tangent in radians.", libm::atan)
+};
+
+/// angle of the point (right, left)
+pub static ATAN2: OpDef = OpDef {
+    dtype: DTypeRule::Float,
+    grad: Grad::Formula(|v| {
+        let (y, x) = (v.x[0], v.x[1]);
+        let square = x * x + y * y;
+        vec![v.g * x / square, -(v.g * y / square)]
+    }),
+    spell: call("{xp}.arctan2({0}, {1})", "atan2({0}, {1})"),
+    tolerance: Tolerance::Elementwise,
+    domain: (0.5, 2.0),
+    layer: "Atan2",
+    aliases: &["arctan2"],
+    ..binary(
+        "atan2",
+        "Angle in radians of the point with abscissa `right` and ordinate `left`, in [-π, π].",
+        libm::atan2,
+        |_, _| 0,
+    )
+};
+
+/// `sinh x`
+pub static SINH: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&COSH, &[])]),
+    spell: call("{xp}.sinh({0})", "sinh({0})"),
+    layer: "Sinh",
+    ..unary("sinh", "Hyperbolic sine.", libm::sinh)
+};
+
+/// `cosh x`
+pub static COSH: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&SINH, &[])]),
+    spell: call("{xp}.cosh({0})", "cosh({0})"),
+    layer: "Cosh",
+    ..unary("cosh", "Hyperbolic cosine.", libm::cosh)
+};
+
+/// `tanh x`
+pub static TANH: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g * (1.0 - v.y * v.y)]),
+    spell: Spell { ggml: Text::T("ggml_tanh({0})"), ..call("{xp}.tanh({0})", "tanh({0})") },
+    layer: "Tanh",
+    ..unary("tanh", "Hyperbolic tangent.", libm::tanh)
+};
+
+/// `arsinh x`
+pub static ASINH: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g / (v.x[0] * v.x[0] + 1.0).op(&SQRT, &[])]),
+    spell: call("{xp}.arcsinh({0})", "asinh({0})"),
+    layer: "Asinh",
+    aliases: &["arcsinh"],
+    ..unary("asinh", "Inverse of the hyperbolic sine.", libm::asinh)
+};
+
+/// `arcosh x`
+pub static ACOSH: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g / ((v.x[0] - 1.0) * (v.x[0] + 1.0)).op(&SQRT, &[])]),
+    spell: call("{xp}.arccosh({0})", "acosh({0})"),
+    domain: (1.5, 4.0),
+    layer: "Acosh",
+    aliases: &["arccosh"],
+    ..unary("acosh", "Inverse of the hyperbolic cosine; NaN below 1.", libm::acosh)
+};
+
+/// `artanh x`
+pub static ATANH: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g / ((1.0 - v.x[0]) * (1.0 + v.x[0]))]),
+    spell: call("{xp}.arctanh({0})", "atanh({0})"),
+    domain: (-0.9, 0.9),
+    layer: "Atanh",
+    aliases: &["arctanh"],
+    ..unary("atanh", "Inverse of the hyperbolic tangent; infinite at -1 and 1, NaN outside.", libm::atanh)
+};
+
+/// `2/√π ∫₀ˣ exp(-t²) dt`
+pub static ERF: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g * (-(v.x[0] * v.x[0])).op(&EXP, &[]) * FRAC_2_SQRT_PI]),
+    spell: Spell {
+        numpy: Text::T("_erf({0})"),
+        jax: Text::T("jax.lax.erf({0})"),
+        ..call("{xp}.erf({0})", "erf({0})")
+    },
+    layer: "Erf",
+    ..unary("erf", "Error function: `2/√π ∫ exp(-t²) dt` from 0 to x.", libm::erf)
+};
+
+/// `1 - erf x`
+pub static ERFC: OpDef = OpDef {
+    expand: Some(|c| vec![1.0 - c.x[0].op(&ERF, &[])]),
+    grad: Grad::Formula(|v| vec![v.g * (-(v.x[0] * v.x[0])).op(&EXP, &[]) * -FRAC_2_SQRT_PI]),
+    spell: Spell {
+        numpy: Text::T("_erfc({0})"),
+        torch: Text::T("torch.erfc({0})"),
+        jax: Text::T("jax.lax.erfc({0})"),
+        c: Text::T("erfc({0})"),
+        ..Spell::NONE
+    },
+    layer: "Erfc",
+    ..unary("erfc", "Complementary error function `1 - erf(x)`, exact where that is small.", libm::erfc)
+};
+
+/// inverse of `erf`
+pub static ERFINV: OpDef = OpDef {
+    grad: Grad::Formula(|v| vec![v.g * (v.y * v.y).op(&EXP, &[]) * (PI.sqrt() / 2.0)]),
+    spell: Spell {
+        numpy: Text::T("_erfinv({0})"),
+        jax: Text::T("jax.lax.erf_inv({0})"),
+        ..Spell::py("{xp}.erfinv({0})")
+    },
+    domain: (-0.9, 0.9),
+    layer: "Erfinv",
+    aliases: &["erf_inv"],
+    ..unary(
+        "erfinv",
+        "Inverse of the error function; infinite at -1 and 1, NaN outside. Evaluated by Halley's iteration from the \
+         estimate of S. Winitzki, A handy approximation for the error function and its inverse (2008).",
+        erfinv,
+    )
+};
+
+fn erfinv(x: f64) -> f64 {
+    let goal = x.abs();
+    if x.is_nan() || x == 0.0 || goal >= 1.0 {
+        return if goal == 1.0 {
+            x * f64::INFINITY
+        } else if x == 0.0 {
+            x
+        } else {
+            f64::NAN
+        };
+    }
+    let log = libm::log((1.0 - goal) * (1.0 + goal));
+    let half = 2.0 / (PI * 0.147) + 0.5 * log;
+    let mut y = libm::sqrt(libm::sqrt(half * half - log / 0.147) - half);
+    for _ in 0..3 {
+        // In the tail from the other end, where nothing cancels.
+        let excess = if goal < 0.5 { libm::erf(y) - goal } else { (1.0 - goal) - libm::erfc(y) };
+        let step = excess / (FRAC_2_SQRT_PI * libm::exp(-y * y));
+        y -= step / (1.0 + y * step);
+    }
+    y.copysign(x)
+}
+
+/// Rounding: integers are whole already.
+const fn rounding(name: &'static str, doc: &'static str, f: fn(&[Scalar]) -> Scalar) -> OpDef {
+    OpDef { grad: Grad::Zero, ..number_map(name, doc, f) }
+}
+
+macro_rules! round_spell {
+    ($py:literal, $c:literal) => {
+        Spell {
+            py: Text::F(|cx| {
+                let function = if cx.out(0)?.dtype.is_float() { $py } else { "positive" };
+                Some(format!("{}.{function}({})", cx.xp, cx.arg(0)))
+            }),
+            c: Text::F(|cx| {
+                let function = if cx.out(0)?.dtype.is_float() { $c } else { "" };
+                Some(format!("{function}({})", cx.arg(0)))
+            }),
+            ..Spell::NONE
+        }
+    };
+}
+
+macro_rules! round_scalar {
+    ($f:path) => {
+        |x| match x[0] {
+            Scalar::Float(x) => Scalar::Float($f(x)),
+            other => Scalar::Int(other.i64()),
+        }
+    };
+}
+
+/// `⌊x⌋`
+pub static FLOOR: OpDef = OpDef {
+    spell: round_spell!("floor", "floor"),
+    layer: "Floor",
+    ..rounding("floor", "Largest whole number not above each element.", round_scalar!(libm::floor))
+};
+
+/// `⌈x⌉`
+pub static CEIL: OpDef = OpDef {
+    spell: round_spell!("ceil", "ceil"),
+    layer: "Ceil",
+    ..rounding("ceil", "Smallest whole number not below each element.", round_scalar!(libm::ceil))
+};
+
+/// nearest whole number
+pub static ROUND: OpDef = OpDef {
+    spell: round_spell!("round", "rint"),
+    layer: "Round",
+    aliases: &["rint"],
+    ..rounding(
+        "round",
+        "Nearest whole number; halves go to the even one.",
+        round_scalar!(f64::round_ties_even),
+    )
+};
+
+/// whole part
+pub static TRUNC: OpDef = OpDef {
+    spell: round_spell!("trunc", "trunc"),
+    layer: "Trunc",
+    aliases: &["fix"],
+    ..rounding("trunc", "Whole part of each element, cut towards zero.", round_scalar!(libm::trunc))
+};
