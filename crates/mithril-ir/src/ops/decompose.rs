@@ -5,7 +5,6 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, broadcast_index, elements, from_f64s};
-use crate::literal::Lit;
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
     tensor,
@@ -15,8 +14,7 @@ use crate::shape::Shape;
 use crate::spell::SpellCx;
 use crate::tensor::Tensor;
 
-use super::create::{TRIL, TRIU};
-use super::linalg::{MATMUL, MATRIX_TRANSPOSE, as_column, reshape};
+use super::linalg::{MATMUL, as_column, named, reshape, transposed};
 
 /// Rows of this file.
 pub static OPS: &[&OpDef] = &[&SOLVE, &TRIANGULAR_SOLVE, &INV, &DET, &SLOGDET, &CHOLESKY];
@@ -26,7 +24,7 @@ static INPUT: &[Port] = &[tensor("input")];
 /// What the rows share.
 const MATRIX: OpDef = OpDef {
     ports: INPUT,
-    dtype: DTypeRule::Fn(|cx| precise(cx)),
+    dtype: DTypeRule::Fn(precise),
     tolerance: Tolerance::Decomposition,
     // Positive and with room: random matrices that are close to singular test nothing but their condition.
     domain: (0.25, 2.0),
@@ -43,7 +41,7 @@ pub static SOLVE: OpDef = OpDef {
     shape: ShapeRule::Fn(solve_shape),
     eval: Some(Eval::Host(|c| solve_eval(c, |a, n| Lu::new(a, n).map(Factor::Lu)))),
     grad: Grad::Formula(|v| {
-        let to_right = v.x[0].op(&MATRIX_TRANSPOSE, &[]).op(&SOLVE, &[v.g]);
+        let to_right = transposed(v.x[0]).op(&SOLVE, &[v.g]);
         vec![-outer(v, to_right, v.y), to_right]
     }),
     spell: Spell {
@@ -79,11 +77,15 @@ pub static TRIANGULAR_SOLVE: OpDef = OpDef {
         let (lower, transpose) = (v.get(|c| c.bool(2)), v.get(|c| c.bool(3)));
         let to_right = v.x[0].op(&TRIANGULAR_SOLVE, &[v.g, v.x[2], v.cx.lit(!transpose)]);
         let full = if transpose { outer(v, v.y, to_right) } else { outer(v, to_right, v.y) };
-        vec![-full.op(if lower { &TRIL } else { &TRIU }, &[]), to_right]
+        vec![-full.op(named(if lower { "tril" } else { "triu" }), &[]), to_right]
     }),
     spell: Spell {
         numpy: Text::T("_triangular_solve({0}, {1}, {2}, {3})"),
-        torch: Text::F(|s| triangular_text(s, |a, b, upper| format!("torch.linalg.solve_triangular({a}, {b}, upper={upper})"))),
+        torch: Text::F(|s| {
+            triangular_text(s, |a, b, upper| {
+                format!("torch.linalg.solve_triangular({a}, {b}, upper={upper})")
+            })
+        }),
         ..Spell::NONE
     },
     cases: &[
@@ -114,13 +116,10 @@ pub static INV: OpDef = OpDef {
         })
     })),
     grad: Grad::Formula(|v| {
-        let y = v.y.op(&MATRIX_TRANSPOSE, &[]);
+        let y = transposed(v.y);
         vec![-y.op(&MATMUL, &[v.g]).op(&MATMUL, &[y])]
     }),
-    spell: Spell {
-        mlx: Text::T("mx.linalg.inv({0}, stream=mx.cpu)"),
-        ..Spell::py("{xp}.linalg.inv({0})")
-    },
+    spell: Spell { mlx: Text::T("mx.linalg.inv({0}, stream=mx.cpu)"), ..Spell::py("{xp}.linalg.inv({0})") },
     cases: &["[3,3]", "[2,3,3]", "[1,1]", "[2,0,2,2]"],
     aliases: &["inverse"],
     ..MATRIX
@@ -172,18 +171,7 @@ pub static CHOLESKY: OpDef = OpDef {
         let n = size(c.tensor(0));
         each_matrix(c, |a| cholesky(a, n).ok_or_else(|| indefinite(c)))
     })),
-    grad: Grad::Formula(|v| {
-        let transposed = |x: V<'_>| x.op(&MATRIX_TRANSPOSE, &[]);
-        let product = transposed(v.y).op(&MATMUL, &[v.g]);
-        // Lower triangle with half the diagonal: the mean of the triangle with and without it.
-        let strict = product.op(&TRIL, &[v.cx.lit(-1)]);
-        let phi = (product.op(&TRIL, &[]) + strict) * 0.5;
-        // L⁻ᵀ Φ L⁻¹, by two triangular systems.
-        let (lower, transpose) = (v.cx.lit(true), v.cx.lit(true));
-        let half = v.y.op(&TRIANGULAR_SOLVE, &[phi, lower, transpose]);
-        let full = transposed(v.y.op(&TRIANGULAR_SOLVE, &[transposed(half), lower, transpose]));
-        vec![(full + transposed(full)) * 0.5]
-    }),
+    grad: Grad::Formula(cholesky_grad),
     spell: Spell {
         numpy: Text::T("_cholesky({0})"),
         torch: Text::T("torch.linalg.cholesky(({0} + {0}.mT) / 2)"),
@@ -224,7 +212,8 @@ fn solve_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     match &cx.shape(1)[..] {
         [] => {
             let message = format!("`{}` of {} is 0-d", cx.op().ports[1].name, cx.op().name);
-            Err(Error::new(Code::RankMismatch, message).help("it has to be a vector [n] or matrices [..., n, k]"))
+            Err(Error::new(Code::RankMismatch, message)
+                .help("it has to be a vector [n] or matrices [..., n, k]"))
         }
         [rows] => {
             cx.same(n, rows, "sizes of the systems")?;
@@ -250,11 +239,23 @@ fn outer<'a>(v: &GradCall<'a>, a: V<'a>, b: V<'a>) -> V<'a> {
         let Some((n, batch)) = shape.split_last() else { return a };
         return as_column(a) * reshape(b, batch.iter().cloned().chain([Dim::ONE, n.clone()]));
     }
-    a.op(&MATMUL, &[b.op(&MATRIX_TRANSPOSE, &[])])
+    a.op(&MATMUL, &[transposed(b)])
+}
+
+fn cholesky_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+    let product = transposed(v.y).op(&MATMUL, &[v.g]);
+    // Lower triangle with half the diagonal: the mean of the triangle with and without it.
+    let strict = product.op(named("tril"), &[v.cx.lit(-1)]);
+    let phi = (product.op(named("tril"), &[]) + strict) * 0.5;
+    // L⁻ᵀ Φ L⁻¹, by two triangular systems.
+    let (lower, transpose) = (v.cx.lit(true), v.cx.lit(true));
+    let half = v.y.op(&TRIANGULAR_SOLVE, &[phi, lower, transpose]);
+    let full = transposed(v.y.op(&TRIANGULAR_SOLVE, &[transposed(half), lower, transpose]));
+    vec![(full + transposed(full)) * 0.5]
 }
 
 fn inverse_transpose(x: V<'_>) -> V<'_> {
-    x.op(&INV, &[]).op(&MATRIX_TRANSPOSE, &[])
+    transposed(x.op(&INV, &[]))
 }
 
 /// Each matrix times its factor.
@@ -284,8 +285,9 @@ fn triangular_text(s: &SpellCx<'_>, call: fn(&str, &str, &str) -> String) -> Opt
 
 #[cold]
 fn singular(call: &HostCall<'_>) -> Error {
-    Error::new(Code::Numerics, format!("a matrix given to {} is singular", call.op().name))
-        .help("its rows have to be linearly independent; a small multiple of the identity added to it may help")
+    Error::new(Code::Numerics, format!("a matrix given to {} is singular", call.op().name)).help(
+        "its rows have to be linearly independent; a small multiple of the identity added to it may help",
+    )
 }
 
 #[cold]

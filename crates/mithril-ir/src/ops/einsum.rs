@@ -6,17 +6,22 @@ use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
-use crate::op::{Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr, variadic};
+use crate::op::{
+    Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr, variadic,
+};
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
 use crate::spell::SpellCx;
 
 use super::elementwise::MULTIPLY;
-use super::linalg::{MATMUL, reshape};
-use super::movement::{DIAGONAL, TRANSPOSE};
+use super::linalg::{MATMUL, named, reshape};
+use super::movement::TRANSPOSE;
 use super::reduce::SUM;
 
 static PORTS: &[Port] = &[attr("equation", Attr::Text, DefaultLit::Required), variadic("operands")];
+
+/// Rows of this file.
+pub static OPS: &[&OpDef] = &[&EINSUM];
 
 /// Sums of products named by an equation
 pub static EINSUM: OpDef = OpDef {
@@ -83,7 +88,9 @@ const HELP: &str = "write the letters of each operand between commas and those o
                     e.g. \"bij,bjk->bik\"; `...` stands for any further axes";
 
 fn malformed(text: &str, what: impl std::fmt::Display) -> Error {
-    Error::new(Code::BadArgument, format!("einsum cannot read the equation {text:?}")).note(what.to_string()).help(HELP)
+    Error::new(Code::BadArgument, format!("einsum cannot read the equation {text:?}"))
+        .note(what.to_string())
+        .help(HELP)
 }
 
 /// Labels of one term; `None` is `...`.
@@ -242,12 +249,14 @@ fn expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
         }
     };
     let terms = equation.inputs.iter().zip(operands);
-    let mut terms = terms.map(|(labels, &value)| Term { value, labels: labels.clone() }.simple(&sizes)).rev().collect::<Vec<_>>();
+    let mut terms = terms
+        .map(|(labels, &value)| Term { value, labels: labels.clone() }.simple(&sizes))
+        .rev()
+        .collect::<Vec<_>>();
     let Some(mut product) = terms.pop() else { return vec![c.cx.lit(0.0)] };
     while let Some(next) = terms.pop() {
         let later = |l: &Label| equation.output.contains(l) || terms.iter().any(|t| t.labels.contains(l));
-        let (left, right) = (product.labels.clone(), next.labels.clone());
-        let left = product.sum_except(|l| later(l) || right.contains(l));
+        let left = product.sum_except(|l| later(l) || next.labels.contains(l));
         let right = next.sum_except(|l| later(l) || left.labels.contains(l));
         product = left.times(&right, &sizes, later);
     }
@@ -260,13 +269,14 @@ impl<'a> Term<'a> {
     fn simple(mut self, sizes: &Sizes) -> Self {
         while let Some((i, j)) = self.repeated() {
             let axes = [i, j].map(|axis| self.value.lit(axis));
-            self.value = self.value.op(&DIAGONAL, &[self.value.lit(0), axes[0], axes[1]]);
+            self.value = self.value.op(named("diagonal"), &[self.value.lit(0), axes[0], axes[1]]);
             let label = self.labels.remove(j);
             self.labels.remove(i);
             self.labels.push(label);
         }
         let shape = self.value.shape();
-        let broadcasts = |i: usize, label: &Label| shape[i].is(1) && sizes.get(label).is_some_and(|d| !d.is(1));
+        let broadcasts =
+            |i: usize, label: &Label| shape[i].is(1) && sizes.get(label).is_some_and(|d| !d.is(1));
         let keep: Vec<usize> = (0..self.labels.len()).filter(|&i| !broadcasts(i, &self.labels[i])).collect();
         self.labels = keep.iter().map(|&i| self.labels[i]).collect();
         self.value = reshape(self.value, keep.iter().map(|&i| shape[i].clone()));
@@ -292,7 +302,8 @@ impl<'a> Term<'a> {
 
     /// The value with its axes in that order.
     fn ordered(&self, labels: &[Label]) -> V<'a> {
-        let order: Vec<usize> = labels.iter().filter_map(|l| self.labels.iter().position(|m| m == l)).collect();
+        let order: Vec<usize> =
+            labels.iter().filter_map(|l| self.labels.iter().position(|m| m == l)).collect();
         if order.iter().copied().eq(0..self.labels.len()) {
             return self.value;
         }
@@ -301,10 +312,12 @@ impl<'a> Term<'a> {
 
     /// The product, summed over what both have and is not needed later.
     fn times(&self, other: &Self, sizes: &Sizes, later: impl Fn(&Label) -> bool) -> Self {
-        let (shared, left): (Vec<Label>, Vec<Label>) = self.labels.iter().partition(|l| other.labels.contains(l));
+        let (shared, left): (Vec<Label>, Vec<Label>) =
+            self.labels.iter().partition(|l| other.labels.contains(l));
         let (batch, inner): (Vec<Label>, Vec<Label>) = shared.into_iter().partition(|l| later(l));
         let right: Vec<Label> = other.labels.iter().filter(|l| !self.labels.contains(l)).copied().collect();
-        let dims = |labels: &[Label]| labels.iter().filter_map(|l| sizes.get(l).cloned()).collect::<Vec<Dim>>();
+        let dims =
+            |labels: &[Label]| labels.iter().filter_map(|l| sizes.get(l).cloned()).collect::<Vec<Dim>>();
         let merged = |labels: &[Label]| Shape::of(dims(labels)).numel();
         let a = self.ordered(&[&batch[..], &left, &inner].concat());
         let labels = [&batch[..], &left, &right].concat();
@@ -327,7 +340,8 @@ impl<'a> Term<'a> {
 /// `np.einsum("ij,jk->ik", a, b)`. What the frameworks read in different ways is expanded instead.
 fn spell(s: &SpellCx<'_>, function: &str, options: &str) -> Option<String> {
     let text = s.text(0).ok()?;
-    let shapes: Vec<Shape> = (1..s.args.len()).map(|i| s.ty(i).map(|t| t.shape.clone())).collect::<Option<_>>()?;
+    let shapes: Vec<Shape> =
+        (1..s.args.len()).map(|i| s.ty(i).map(|t| t.shape.clone())).collect::<Option<_>>()?;
     let ranks: Vec<usize> = shapes.iter().map(Shape::rank).collect();
     let equation = Equation::parse(&text, &ranks).ok()?;
     let sizes = sizes(&equation, &shapes, |_, _, _| Ok(())).ok()?;

@@ -15,6 +15,8 @@ use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::{Scalar, Tensor};
 
+use super::movement::{RESHAPE, TRANSPOSE};
+
 /// Rows of this file.
 pub static OPS: &[&OpDef] = &[&MATMUL, &LINEAR, &MATRIX_TRANSPOSE];
 
@@ -66,12 +68,12 @@ pub static LINEAR: OpDef = OpDef {
     eval: Some(Eval::Host(linear_eval)),
     expand: Some(|c| {
         let [x, weight, bias] = [c.x[0], c.x[1], c.x[2]];
-        let y = x.op(&MATMUL, &[weight.op(&MATRIX_TRANSPOSE, &[])]);
+        let y = x.op(&MATMUL, &[transposed(weight)]);
         vec![if bias.is_some() { y + bias } else { y }]
     }),
     grad: Grad::Formula(|v| {
         let (x, weight) = (v.x[0], v.x[1]);
-        let to_weight = rows(v.g).op(&MATRIX_TRANSPOSE, &[]).op(&MATMUL, &[rows(x)]);
+        let to_weight = transposed(rows(v.g)).op(&MATMUL, &[rows(x)]);
         vec![v.g.op(&MATMUL, &[weight]), to_weight, if v.x[2].is_some() { v.g } else { v.none() }]
     }),
     spell: Spell {
@@ -106,17 +108,23 @@ pub static MATRIX_TRANSPOSE: OpDef = OpDef {
     ports: &[tensor("input")],
     shape: ShapeRule::Pattern("*b m n -> *b n m"),
     dtype: DTypeRule::Same(0),
-    eval: Some(Eval::Host(|c| {
-        let x = c.tensor(0);
-        let [m, n] = last_two(x.shape());
-        let from = |i: usize| {
-            let (matrix, at) = (i / (m * n), i % (m * n));
-            matrix * m * n + at % m * n + at / m
-        };
-        Ok(vec![x.select(c.shape(), (0..x.len()).map(from))])
-    })),
+    expand: Some(|c| {
+        let rank = c.x[0].rank();
+        let mut order: Vec<usize> = (0..rank).collect();
+        if rank >= 2 {
+            order.swap(rank - 1, rank - 2);
+        }
+        vec![c.x[0].op(&TRANSPOSE, &[c.cx.lit(order)])]
+    }),
     grad: Grad::Formula(|v| vec![v.g.op(&MATRIX_TRANSPOSE, &[])]),
-    spell: Spell::py("{xp}.swapaxes({0}, -1, -2)"),
+    spell: Spell {
+        py: Text::F(|s| {
+            let rank = s.ty(0)?.shape.rank();
+            let stack = format!("{}.swapaxes({}, -1, -2)", s.xp, s.arg(0));
+            Some(if rank == 2 { format!("{}.T", s.arg(0)) } else { stack })
+        }),
+        ..Spell::NONE
+    },
     tolerance: Tolerance::Exact,
     cases: &["[2,3]", "[4,2,3]", "[2,0,3]", "[1,1]"],
     aliases: &["mT"],
@@ -201,7 +209,7 @@ fn matmul_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
         let mut out = vec![0.0; len];
         plan.each(|i, j, o| {
             let (a, b) = (view(&a[i..i + m * k], m, k), view(&b[j..j + k * n], k, n));
-            gemm(a, b, &mut out[o..o + m * n]);
+            gemm(&a, &b, &mut out[o..o + m * n]);
         });
         return Ok(vec![from_f64s(call.dtype(), call.shape(), out)]);
     }
@@ -226,10 +234,10 @@ fn view(elements: &[f64], rows: usize, columns: usize) -> ArrayView2<'_, f64> {
 }
 
 /// `out = a @ b`
-fn gemm(a: ArrayView2<'_, f64>, b: ArrayView2<'_, f64>, out: &mut [f64]) {
+fn gemm(a: &ArrayView2<'_, f64>, b: &ArrayView2<'_, f64>, out: &mut [f64]) {
     let mut out =
         ArrayViewMut2::from_shape((a.nrows(), b.ncols()), out).unwrap_or_else(|e| unreachable!("{e}"));
-    general_mat_mul(1.0, &a, &b, 0.0, &mut out);
+    general_mat_mul(1.0, a, b, 0.0, &mut out);
 }
 
 fn linear_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
@@ -240,7 +248,7 @@ fn linear_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
     if call.dtype().is_float() {
         let (x, weight) = (elements::<f64>(x), elements::<f64>(weight));
         let mut out = vec![0.0; m * n];
-        gemm(view(&x, m, k), view(&weight, n, k).reversed_axes(), &mut out);
+        gemm(&view(&x, m, k), &view(&weight, n, k).reversed_axes(), &mut out);
         if let Some(bias) = bias {
             let bias = elements::<f64>(bias);
             out.iter_mut().enumerate().for_each(|(i, y)| *y += bias[i % n]);
@@ -257,12 +265,20 @@ fn linear_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
     Ok(vec![Tensor::build(call.dtype(), call.shape(), at)])
 }
 
-fn reshape<'a>(x: V<'a>, shape: impl IntoIterator<Item = Dim>) -> V<'a> {
-    let shape = x.lit(Lit::tuple(shape));
-    match crate::ops::find("reshape") {
-        Some(op) => x.op(op, &[shape]),
-        None => x,
-    }
+/// `x` in another shape; nothing if it has that shape.
+pub(super) fn reshape(x: V<'_>, shape: impl IntoIterator<Item = Dim>) -> V<'_> {
+    let shape: Shape = shape.into_iter().collect();
+    if x.shape() == shape { x } else { x.op(&RESHAPE, &[x.lit(Lit::tuple(shape.0))]) }
+}
+
+/// The last two axes exchanged.
+pub(super) fn transposed(x: V<'_>) -> V<'_> {
+    x.op(&MATRIX_TRANSPOSE, &[])
+}
+
+/// Stands in until those rows have landed.
+pub(super) fn named(name: &str) -> &'static OpDef {
+    crate::ops::find(name).unwrap_or(&MATRIX_TRANSPOSE)
 }
 
 /// `[..., k]` as a matrix `[rows, k]`
@@ -276,13 +292,12 @@ fn rows(x: V<'_>) -> V<'_> {
 }
 
 /// `[..., n]` as `[..., n, 1]`
-fn as_column(x: V<'_>) -> V<'_> {
+pub(super) fn as_column(x: V<'_>) -> V<'_> {
     reshape(x, x.shape().iter().cloned().chain([Dim::ONE]))
 }
 
 fn matmul_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     let (a, b, g) = (v.x[0], v.x[1], v.g);
-    let transposed = |x: V<'a>| x.op(&MATRIX_TRANSPOSE, &[]);
     match (a.rank(), b.rank()) {
         (1, 1) => vec![g * b, g * a],
         (1, _) => {

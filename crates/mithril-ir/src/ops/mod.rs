@@ -4,6 +4,8 @@ pub mod activation;
 pub mod compare;
 pub mod conv;
 pub mod create;
+pub mod decompose;
+pub mod einsum;
 pub mod elementwise;
 pub mod function;
 pub mod index;
@@ -37,6 +39,8 @@ pub static FAMILIES: &[(&str, &[&OpDef])] = &[
     ("create", create::OPS),
     ("random", random::OPS),
     ("linalg", linalg::OPS),
+    ("einsum", einsum::OPS),
+    ("decompose", decompose::OPS),
     ("reduce", reduce::OPS),
     ("scan", scan::OPS),
     ("sort", sort::OPS),

@@ -1,4 +1,7 @@
-//! Products of matrices against explicit loops, and their gradient formulas against central differences.
+//! Linear algebra against explicit loops and identities, and its gradient formulas against central differences.
+
+mod decompose;
+mod einsum;
 
 use std::sync::Arc;
 
@@ -28,6 +31,19 @@ fn run(op: &'static OpDef, args: &[&Tensor], lits: &[Lit]) -> Result<Vec<Arc<Ten
     for (i, v) in b.push(op, &ids)?.into_iter().enumerate() {
         b.graph.outputs.insert(format!("y{i}").into(), v);
     }
+    interp::run(&b.graph, &args.iter().map(|t| Arc::new((*t).clone())).collect::<Vec<_>>())
+}
+
+/// As `run`, with the literal at the front.
+fn run_equation(op: &'static OpDef, text: &str, args: &[&Tensor]) -> Result<Vec<Arc<Tensor>>> {
+    let mut b = Builder::new(DType::F64);
+    let mut ids = vec![b.lit(text)];
+    ids.extend(args.iter().map(|t| {
+        let shape = Shape::of(t.shape().iter().copied());
+        b.graph.add_input("x", Role::Data, TensorType { dtype: t.dtype(), shape })
+    }));
+    let y = b.push(op, &ids)?[0];
+    b.graph.outputs.insert("y".into(), y);
     interp::run(&b.graph, &args.iter().map(|t| Arc::new((*t).clone())).collect::<Vec<_>>())
 }
 
@@ -191,9 +207,21 @@ fn check_gradient(op: &'static OpDef, x: &[&Tensor], lits: &[Lit]) {
 #[test]
 fn gradients_agree_with_differences() {
     let mut seed = 3;
-    for (a, b) in [(&[2, 3, 4][..], &[2, 4, 5][..]), (&[3, 1, 2, 4], &[2, 4, 3])] {
+    for (a, b) in [
+        (&[2, 3, 4][..], &[2, 4, 5][..]),
+        (&[3, 1, 2, 4], &[2, 4, 3]),
+        (&[2, 3, 4], &[4, 5]),
+        (&[3, 4], &[2, 4, 5]),
+        (&[4], &[4]),
+        (&[3, 4], &[4]),
+        (&[2, 3, 4], &[4]),
+        (&[4], &[4, 3]),
+        (&[4], &[2, 4, 3]),
+    ] {
         check_gradient(&l::MATMUL, &[&random(&mut seed, a), &random(&mut seed, b)], &[]);
     }
-    let linear = [random(&mut seed, &[2, 3]), random(&mut seed, &[4, 3]), random(&mut seed, &[4])];
-    check_gradient(&l::LINEAR, &[&linear[0], &linear[1], &linear[2]], &[]);
+    for x in [&[2, 3][..], &[3], &[2, 5, 3]] {
+        let linear = [random(&mut seed, x), random(&mut seed, &[4, 3]), random(&mut seed, &[4])];
+        check_gradient(&l::LINEAR, &[&linear[0], &linear[1], &linear[2]], &[]);
+    }
 }
