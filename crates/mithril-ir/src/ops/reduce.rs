@@ -182,8 +182,8 @@ fn numpy_statistic(c: &SpellCx<'_>, function: &str, more: &str) -> Option<String
         d if is_half(d) => call_text(c, &format!("_wide({function}, "), ARRAY, more),
         d if d.is_float() => call_text(c, &format!("{function}("), ARRAY, more),
         _ => {
-            let float = c.out(0)?.dtype.name();
-            call_text(c, &format!("{function}("), ARRAY, more) + &format!(".astype(np.{float})")
+            let float = c.dtype(c.out(0)?.dtype);
+            call_text(c, &format!("{function}("), ARRAY, more) + &format!(".astype({float})")
         }
     })
 }
@@ -538,6 +538,10 @@ fn centered<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
     (x - x.op(&MEAN, &[c.x[1], c.cx.lit(true)]), freedom)
 }
 
+fn correction_text(c: &SpellCx<'_>) -> String {
+    format!(", ddof={}", c.f64(3).unwrap_or(1.0))
+}
+
 /// `Σ (input - mean)² / (n - correction)`
 pub static VAR: OpDef = OpDef {
     expand: Some(|c| {
@@ -549,10 +553,7 @@ pub static VAR: OpDef = OpDef {
         let (difference, freedom) = centered(v);
         vec![keep(v, v.g) * (2.0 * difference / freedom)]
     }),
-    spell: Spell {
-        numpy: Text::F(|c| numpy_statistic(c, "np.var", &format!(", ddof={}", c.arg(3)))),
-        ..Spell::NONE
-    },
+    spell: Spell { numpy: Text::F(|c| numpy_statistic(c, "np.var", &correction_text(c))), ..Spell::NONE },
     layer: "Var",
     aliases: &["variance"],
     ..variance(
@@ -571,10 +572,7 @@ pub static STD: OpDef = OpDef {
         let y = keep(v, v.y);
         vec![keep(v, v.g) * (difference / (freedom * unless_zero(y)))]
     }),
-    spell: Spell {
-        numpy: Text::F(|c| numpy_statistic(c, "np.std", &format!(", ddof={}", c.arg(3)))),
-        ..Spell::NONE
-    },
+    spell: Spell { numpy: Text::F(|c| numpy_statistic(c, "np.std", &correction_text(c))), ..Spell::NONE },
     layer: "Std",
     aliases: &["standard_deviation"],
     ..variance(
@@ -588,3 +586,6 @@ pub static STD: OpDef = OpDef {
 fn unless_zero(y: V<'_>) -> V<'_> {
     y.op(&e::EQUAL, &[y.lit(0.0)]).op(&e::WHERE, &[y.lit(1.0), y])
 }
+
+#[cfg(test)]
+pub(super) mod tests;

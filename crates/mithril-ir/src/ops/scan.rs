@@ -173,3 +173,49 @@ fn cumprod_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     let behind = first.op(&e::WHERE, &[later(v.g * without), v.cx.lit(0.0)]);
     vec![before.op(&e::WHERE, &[later(v.g * v.y) / divisor, behind])]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::reduce::tests::{check_gradient, f64s, run, values};
+
+    #[test]
+    fn all_directions() {
+        let t = [("input", f64s(&[4], &[1.0, 2.0, 3.0, 4.0]))];
+        let axis = ("axis", 0.into());
+        let (exclusive, reverse) = (("exclusive", true.into()), ("reverse", true.into()));
+        assert_eq!(values(&CUMSUM, &t, &[axis.clone()]), [1.0, 3.0, 6.0, 10.0]);
+        assert_eq!(values(&CUMSUM, &t, &[axis.clone(), exclusive.clone()]), [0.0, 1.0, 3.0, 6.0]);
+        assert_eq!(values(&CUMSUM, &t, &[axis.clone(), reverse.clone()]), [10.0, 9.0, 7.0, 4.0]);
+        assert_eq!(values(&CUMPROD, &t, &[axis.clone()]), [1.0, 2.0, 6.0, 24.0]);
+        assert_eq!(values(&CUMPROD, &t, &[axis, exclusive, reverse]), [24.0, 12.0, 4.0, 1.0]);
+    }
+
+    #[test]
+    fn axes_and_dtypes() {
+        let t = [("input", Tensor::of(&[2, 2], vec![100_i8, 100, 50, 50]))];
+        let y = &run(&CUMSUM, &t, &[("axis", (-1).into())]).unwrap()[0];
+        assert_eq!((y.dtype(), y.to_i64s()), (DType::I64, vec![100, 200, 50, 100]));
+        let y = &run(&CUMSUM, &t, &[("axis", 0.into())]).unwrap()[0];
+        assert_eq!(y.to_i64s(), [100, 100, 150, 150]);
+        assert!(run(&CUMSUM, &t, &[("axis", 2.into())]).is_err());
+    }
+
+    #[test]
+    fn gradients_agree_with_differences() {
+        let cases = [
+            [0.5, -1.5, 2.0, 0.7, -0.3],
+            [0.5, 0.0, 2.0, 0.7, -0.3],
+            [0.0, -1.5, 0.0, 0.7, 0.0],
+            [0.5, -1.5, 0.0, 0.0, 1.1],
+        ];
+        for values in cases {
+            for (exclusive, reverse) in [(false, false), (true, false), (false, true), (true, true)] {
+                let options =
+                    [("axis", 1.into()), ("exclusive", exclusive.into()), ("reverse", reverse.into())];
+                check_gradient(&CUMPROD, &[("input", f64s(&[1, 5], &values))], &options);
+                check_gradient(&CUMSUM, &[("input", f64s(&[1, 5], &values))], &options);
+            }
+        }
+    }
+}
