@@ -1,6 +1,378 @@
 //! Joining, padding and repeating.
 
-use crate::op::OpDef;
+use crate::build::{Call, V};
+use crate::dim::Dim;
+use crate::error::{Code, Error, Result};
+use crate::interp::HostCall;
+use crate::literal::Lit;
+use crate::op::{
+    Attr, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, attr, variadic,
+};
+use crate::ops::create::FULL;
+use crate::ops::movement::{BROADCAST_TO, EXPAND_DIMS, INPUT, MOVE, RESHAPE};
+use crate::ops::slicing::{FLIP, SLICE, SLICE_UPDATE, cut, parts};
+use crate::rules::{Attrs, ShapeCx};
+use crate::shape::Shape;
+use crate::spell::SpellCx;
+use crate::tensor::{Data, Tensor};
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] = &[];
+pub static OPS: &[&OpDef] = &[&CONCAT, &STACK, &PAD, &TILE, &REPEAT];
+
+// --- concat, stack -----------------------------------------------------------------------------------------
+
+/// one after the other
+pub static CONCAT: OpDef = OpDef {
+    name: "concat",
+    doc: "Tensors one after the other along `axis`; their other sizes are equal. Dtypes promote.",
+    ports: &[attr("axis", Attr::Int, DefaultLit::Int(0)), variadic("inputs")],
+    shape: ShapeRule::Fn(concat_shape),
+    dtype: DTypeRule::Promote,
+    eval: Some(Eval::Host(eval_concat)),
+    grad: Grad::Formula(|v| {
+        let axis = v.get(|c| c.axis(0, v.y.rank()));
+        let sizes: Vec<Dim> = v.x[1..].iter().map(|x| x.dim(axis as i64)).collect();
+        [v.none()].into_iter().chain(parts(v.g, axis, &sizes)).collect()
+    }),
+    spell: Spell {
+        numpy: Text::F(|s| joined(s, "np.concatenate", "axis")),
+        torch: Text::F(|s| joined(s, "torch.cat", "dim")),
+        jax: Text::F(|s| joined(s, "jnp.concatenate", "axis")),
+        mlx: Text::F(|s| joined(s, "mx.concatenate", "axis")),
+        ..Spell::NONE
+    },
+    cases: &["axis=0 [2,3] [1,3]", "axis=-1 [2,3] [2,1] [2,2]", "axis=0 [0] [2]", "axis=1 [2,2]"],
+    layer: "Concat",
+    aliases: &["concatenate", "cat"],
+    ..MOVE
+};
+
+fn joined(s: &SpellCx<'_>, function: &str, axis: &str) -> Option<String> {
+    let inputs: Vec<&str> = (1..s.args.len()).map(|i| s.arg(i)).collect();
+    let at = s.axis(0, s.ty(1)?.shape.rank()).ok()?;
+    Some(format!("{function}([{}], {axis}={at})", inputs.join(", ")))
+}
+
+fn concat_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
+    let shapes = cx.shapes_from(1);
+    let Some((first, rest)) = shapes.split_first() else {
+        return Err(Error::new(Code::BadArgument, format!("{} is given no tensor", cx.op().name))
+            .help("give at least one tensor"));
+    };
+    let axis = cx.axis(0, first.rank())?;
+    let mut out = (*first).clone();
+    for shape in rest {
+        if shape.rank() != first.rank() {
+            let message = format!("shapes {first} and {shape} cannot be joined by {}", cx.op().name);
+            return Err(Error::new(Code::RankMismatch, message).help("give all the same number of axes"));
+        }
+        for i in 0..first.rank() {
+            if i == axis {
+                out.0[i] = &out[i] + &shape[i];
+            } else {
+                cx.same(&first[i], &shape[i], &format!("sizes of axis {i}"))?;
+            }
+        }
+    }
+    Ok(vec![out])
+}
+
+fn eval_concat(c: &HostCall<'_>) -> Result<Vec<Tensor>> {
+    let tensors = c.tensors_from(1);
+    let axis = c.axis(0, c.shape().len())?;
+    let outer: usize = c.shape()[..axis].iter().product();
+    let runs: Vec<usize> = tensors.iter().map(|t| t.shape()[axis..].iter().product()).collect();
+    let mut places = Vec::with_capacity(c.shape().iter().product());
+    for o in 0..outer {
+        for (t, &run) in runs.iter().enumerate() {
+            places.extend((o * run..(o + 1) * run).map(|i| (t, i)));
+        }
+    }
+    let data = Data::build(c.dtype(), places.len(), |i| tensors[places[i].0].get(places[i].1));
+    Ok(vec![Tensor::new(c.shape().to_vec(), data)?])
+}
+
+/// a new axis
+pub static STACK: OpDef = OpDef {
+    name: "stack",
+    doc: "Tensors of one shape beside each other along a new axis, which stands at `axis` in the output.",
+    ports: &[attr("axis", Attr::Int, DefaultLit::Int(0)), variadic("inputs")],
+    shape: ShapeRule::Expansion,
+    dtype: DTypeRule::Promote,
+    expand: Some(|c| {
+        let inputs = c.x[1..].iter().map(|x| x.op(&EXPAND_DIMS, &[c.x[0]]));
+        let all: Vec<V<'_>> = [c.x[0]].into_iter().chain(inputs).collect();
+        vec![c.cx.call(&CONCAT, &all)]
+    }),
+    spell: Spell {
+        numpy: Text::F(|s| stacked(s, "axis")),
+        torch: Text::F(|s| stacked(s, "dim")),
+        jax: Text::F(|s| stacked(s, "axis")),
+        mlx: Text::F(|s| stacked(s, "axis")),
+        ..Spell::NONE
+    },
+    cases: &["axis=0 [2,3] [2,3]", "axis=-1 [2] [2] [2]", "axis=0 [] []", "axis=1 [0,2]"],
+    layer: "Stack",
+    ..MOVE
+};
+
+fn stacked(s: &SpellCx<'_>, axis: &str) -> Option<String> {
+    let inputs: Vec<&str> = (1..s.args.len()).map(|i| s.arg(i)).collect();
+    let at = s.axis(0, s.ty(1)?.shape.rank() + 1).ok()?;
+    Some(format!("{}.stack([{}], {axis}={at})", s.xp, inputs.join(", ")))
+}
+
+// --- pad ---------------------------------------------------------------------------------------------------
+
+const MODES: &[&str] =
+    &["constant", "reflect", "symmetric", "edge", "replicate", "circular", "wrap"];
+
+/// elements added at the ends
+pub static PAD: OpDef = OpDef {
+    name: "pad",
+    doc: "Elements added before and after each axis. `pads` is `((before, after), ...)` for each axis, the same \
+          numbers in one flat tuple, one pair for all axes, or one number. `mode` is `constant` (`value`; negative \
+          numbers cut off), `reflect` (mirrored at the outermost element), `symmetric` (mirrored at the border), \
+          `edge` or `replicate` (the outermost element), `circular` or `wrap` (from the other end).",
+    ports: &[
+        INPUT,
+        attr("pads", Attr::Any, DefaultLit::Required),
+        attr("mode", Attr::Choice(MODES), DefaultLit::Str("constant")),
+        attr("value", Attr::Float, DefaultLit::Float(0.0)),
+    ],
+    shape: ShapeRule::Fn(|cx| {
+        let from = cx.shape(0);
+        let pads = pads(cx, from.rank())?;
+        let mode = cx.text(2)?;
+        for (size, &(before, after)) in from.iter().zip(&pads) {
+            check_pad(cx, &mode, size, before.min(after), before.max(after))?;
+        }
+        Ok(vec![from.iter().zip(pads).map(|(size, (a, b))| size + &Dim::Const(a.saturating_add(b))).collect()])
+    }),
+    expand: Some(padded),
+    spell: Spell {
+        numpy: Text::F(pad_text),
+        jax: Text::F(pad_text),
+        ..Spell::NONE
+    },
+    cases: &[
+        "[2,3] pads=((1,0),(2,1))",
+        "[3] pads=(1,2) value=1.5",
+        "[2,3] pads=1",
+        "[4] pads=(-1,2)",
+        "[4,3] pads=((1,2),(0,2)) mode=\"reflect\"",
+        "[4] pads=(4,1) mode=\"symmetric\"",
+        "[2,3] pads=(3,0,0,1) mode=\"edge\"",
+        "[4] pads=(2,4) mode=\"circular\"",
+        "[0,2] pads=((1,1),(0,0))",
+    ],
+    layer: "Pad",
+    ..MOVE
+};
+
+/// Numbers of elements before and after each axis.
+fn pads(cx: &impl Attrs, rank: usize) -> Result<Vec<(i64, i64)>> {
+    let lit = cx.lit(1);
+    let bad = || cx.bad(1, &lit, "a number, a pair, or a pair (before, after) for each axis");
+    let number = |l: &Lit| match l {
+        Lit::Int(d) => d.known().ok_or_else(|| cx.symbolic(1, d)),
+        _ => Err(bad()),
+    };
+    let pair = |l: &Lit| match l {
+        Lit::Tuple(p) if p.len() == 2 => Ok((number(&p[0])?, number(&p[1])?)),
+        _ => Err(bad()),
+    };
+    let found = match &lit {
+        Lit::Int(_) => vec![(number(&lit)?, number(&lit)?)],
+        Lit::Tuple(items) if items.iter().all(|i| matches!(i, Lit::Tuple(_))) => {
+            items.iter().map(pair).collect::<Result<Vec<_>>>()?
+        }
+        Lit::Tuple(items) => {
+            let all = items.iter().map(number).collect::<Result<Vec<_>>>()?;
+            if all.len() % 2 == 1 {
+                return Err(bad());
+            }
+            all.chunks_exact(2).map(|p| (p[0], p[1])).collect()
+        }
+        _ => return Err(bad()),
+    };
+    match found.as_slice() {
+        [one] => Ok(vec![*one; rank]),
+        all if all.len() == rank => Ok(found),
+        _ => Err(bad()),
+    }
+}
+
+fn check_pad(cx: &ShapeCx<'_>, mode: &str, size: &Dim, least: i64, most: i64) -> Result<()> {
+    let limit = match mode {
+        "constant" => i64::MAX,
+        "reflect" => size.known().map_or(i64::MAX, |n| n - 1),
+        "edge" | "replicate" if size.is(0) => 0,
+        "edge" | "replicate" => i64::MAX,
+        _ => size.known().unwrap_or(i64::MAX),
+    };
+    if (least < 0 && mode != "constant") || (most > 0 && most > limit) {
+        let message = format!("an axis of size {size} cannot be padded by {least} and {most} in mode {mode}");
+        return Err(Error::new(Code::BadArgument, message).help(if least < 0 {
+            "only mode \"constant\" cuts off".to_owned()
+        } else {
+            format!("at most {limit} elements can be added at each end; pad twice for more")
+        }));
+    }
+    Ok(())
+}
+
+fn padded<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+    let x = c.x[0];
+    let pads = c.get(|c| pads(c, x.rank()));
+    let mode = c.get(|c| c.text(2));
+    if mode != "constant" {
+        let out = pads.iter().enumerate().fold(x, |x, (axis, &(a, b))| pad_axis(x, axis, a, b, &mode));
+        return vec![out];
+    }
+    vec![constant_pad(x, &pads, c.x[3])]
+}
+
+/// Cuts off what negative numbers say, then writes the rest into a larger tensor of one value.
+fn constant_pad<'a>(x: V<'a>, pads: &[(i64, i64)], value: V<'a>) -> V<'a> {
+    let cx = x.cx();
+    let mut kept = x;
+    if pads.iter().any(|&(a, b)| a < 0 || b < 0) {
+        let starts = pads.iter().map(|&(a, _)| Lit::int((-a).max(0)));
+        let stops = pads.iter().map(|&(_, b)| if b < 0 { Lit::int(b) } else { Lit::None });
+        kept = x.op(&SLICE, &[cx.lit(Lit::tuple(starts)), cx.lit(Lit::tuple(stops))]);
+    }
+    if pads.iter().all(|&(a, b)| a <= 0 && b <= 0) {
+        return kept;
+    }
+    let grown = kept.shape();
+    let shape: Vec<Dim> =
+        grown.iter().zip(pads).map(|(size, &(a, b))| size + &Dim::Const(a.max(0).saturating_add(b.max(0)))).collect();
+    let starts: Vec<i64> = pads.iter().map(|&(a, _)| a.max(0)).collect();
+    let stops: Vec<Dim> = grown.iter().zip(&starts).map(|(size, &a)| size + &Dim::Const(a)).collect();
+    let full = cx.call(&FULL, &[cx.lit(shape), value, cx.lit(x.dtype())]);
+    full.op(&SLICE_UPDATE, &[kept, cx.lit(starts), cx.lit(stops)])
+}
+
+/// Pads one axis with elements of the input.
+fn pad_axis<'a>(x: V<'a>, axis: usize, before: i64, after: i64, mode: &str) -> V<'a> {
+    let size = x.dim(axis as i64);
+    let flipped = |x: V<'a>| x.op(&FLIP, &[x.lit(axis)]);
+    let range = |from: i64, to: i64| cut(x, axis, Some(Dim::Const(from)), Some(Dim::Const(to)));
+    let back = |from: i64, to: i64| {
+        cut(x, axis, Some(&size - &Dim::Const(from)), Some(&size - &Dim::Const(to)))
+    };
+    let repeated = |x: V<'a>, n: i64| {
+        let mut shape = x.shape().0.to_vec();
+        shape[axis] = Dim::Const(n);
+        x.op(&BROADCAST_TO, &[x.lit(shape)])
+    };
+    let mut all = vec![x.lit(axis)];
+    if before > 0 {
+        all.push(match mode {
+            "reflect" => flipped(range(1, before + 1)),
+            "symmetric" => flipped(range(0, before)),
+            "edge" | "replicate" => repeated(range(0, 1), before),
+            _ => back(before, 0),
+        });
+    }
+    all.push(x);
+    if after > 0 {
+        all.push(match mode {
+            "reflect" => flipped(back(after + 1, 1)),
+            "symmetric" => flipped(back(after, 0)),
+            "edge" | "replicate" => repeated(back(1, 0), after),
+            _ => range(0, after),
+        });
+    }
+    if all.len() == 2 { x } else { x.cx().call(&CONCAT, &all) }
+}
+
+fn pad_text(s: &SpellCx<'_>) -> Option<String> {
+    let pads = pads(s, s.ty(0)?.shape.rank()).ok()?;
+    let mode = s.text(2).ok()?;
+    if pads.is_empty() || pads.iter().any(|&(a, b)| a < 0 || b < 0) {
+        return None;
+    }
+    let pairs = pads.iter().map(|(a, b)| format!("({a}, {b})")).collect::<Vec<_>>().join(", ");
+    let how = match &*mode {
+        "constant" => format!("constant_values={}", s.arg(3)),
+        "replicate" => "mode=\"edge\"".to_owned(),
+        "circular" => "mode=\"wrap\"".to_owned(),
+        other => format!("mode=\"{other}\""),
+    };
+    let comma = if pads.len() == 1 { "," } else { "" };
+    Some(format!("{}.pad({}, ({pairs}{comma}), {how})", s.xp, s.arg(0)))
+}
+
+// --- tile, repeat ------------------------------------------------------------------------------------------
+
+const REPS: Port = attr("reps", Attr::Ints, DefaultLit::Required);
+
+/// the whole several times
+pub static TILE: OpDef = OpDef {
+    name: "tile",
+    doc: "The whole tensor `reps[i]` times along axis `i`. The shorter of shape and `reps` is filled up with 1 in \
+          front.",
+    ports: &[INPUT, REPS],
+    shape: ShapeRule::Expansion,
+    expand: Some(tiled),
+    spell: Spell::py("{xp}.tile({0}, {1})"),
+    cases: &["[2,3] reps=(2,1)", "[2,3] reps=2", "[3] reps=(2,2)", "[] reps=(2,)", "[2] reps=0"],
+    layer: "Tile",
+    ..MOVE
+};
+
+fn tiled<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+    let x = c.x[0];
+    let reps = c.get(|c| c.dims(1));
+    if reps.iter().any(|d| d.known().is_some_and(|n| n < 0)) {
+        c.cx.fail(c.bad(1, &c.lit(1), "numbers that are not negative"));
+    }
+    let rank = reps.len().max(x.rank());
+    let fill = |dims: &[Dim]| [vec![Dim::ONE; rank - dims.len()], dims.to_vec()].concat();
+    let (sizes, reps) = (fill(&x.shape()), fill(&reps));
+    let pairs = |f: &dyn Fn(usize) -> [Dim; 2]| (0..rank).flat_map(f).collect::<Vec<_>>();
+    let apart = pairs(&|i| [Dim::ONE, sizes[i].clone()]);
+    let wide = pairs(&|i| [reps[i].clone(), sizes[i].clone()]);
+    let whole: Vec<Dim> = sizes.iter().zip(&reps).map(|(n, r)| n * r).collect();
+    let apart = x.op(&RESHAPE, &[c.cx.lit(apart)]);
+    vec![apart.op(&BROADCAST_TO, &[c.cx.lit(wide)]).op(&RESHAPE, &[c.cx.lit(whole)])]
+}
+
+/// each element several times
+pub static REPEAT: OpDef = OpDef {
+    name: "repeat",
+    doc: "Each element `repeats` times along `axis`; without an axis the elements in row-major order.",
+    ports: &[
+        INPUT,
+        attr("repeats", Attr::Int, DefaultLit::Required),
+        attr("axis", Attr::OptInt, DefaultLit::None),
+    ],
+    shape: ShapeRule::Expansion,
+    expand: Some(|c| {
+        let flat = c.absent(2);
+        let x = if flat { c.x[0].op(&RESHAPE, &[c.cx.lit(-1)]) } else { c.x[0] };
+        let axis = if flat { 0 } else { c.get(|c| c.axis(2, x.rank())) };
+        let repeats = c.get(|c| c.dims(1)).pop().unwrap_or(Dim::ONE);
+        if repeats.known().is_some_and(|n| n < 0) {
+            c.cx.fail(c.bad(1, &c.lit(1), "a number that is not negative"));
+        }
+        let mut wide = x.shape().0.to_vec();
+        let mut whole = wide.clone();
+        if let Some(size) = whole.get_mut(axis) {
+            *size = &*size * &repeats;
+            wide.insert(axis + 1, repeats);
+        }
+        let apart = x.op(&EXPAND_DIMS, &[c.cx.lit(axis + 1)]);
+        vec![apart.op(&BROADCAST_TO, &[c.cx.lit(wide)]).op(&RESHAPE, &[c.cx.lit(whole)])]
+    }),
+    spell: Spell {
+        torch: Text::T("torch.repeat_interleave({0}, {1}, dim={2})"),
+        ..Spell::py("{xp}.repeat({0}, {1}, axis={2})")
+    },
+    cases: &["[2,3] repeats=2", "[2,3] repeats=2 axis=0", "[2,3] repeats=3 axis=-1", "[] repeats=2", "[2] repeats=0"],
+    layer: "Repeat",
+    aliases: &["repeat_interleave"],
+    ..MOVE
+};

@@ -1,6 +1,469 @@
 //! Slices: parts of a tensor along its axes, and what is made of them.
 
-use crate::op::OpDef;
+use smallvec::smallvec;
+
+use crate::build::V;
+use crate::dim::Dim;
+use crate::dtype::Kinds;
+use crate::error::{Code, Error, Result};
+use crate::interp::{HostCall, broadcast_index};
+use crate::literal::Lit;
+use crate::op::{
+    Attr, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, attr, tensor_of,
+};
+use crate::ops::create::ZEROS;
+use crate::ops::joining::CONCAT;
+use crate::ops::movement::{INPUT, MOVE, RESHAPE, strided, tuple_text, undecided};
+use crate::rules::{Attrs, DTypes, ShapeCx};
+use crate::shape::Shape;
+use crate::spell::SpellCx;
+use crate::tensor::{Tensor, strides};
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] = &[];
+pub static OPS: &[&OpDef] = &[&SLICE, &SLICE_UPDATE, &FLIP, &ROLL, &SPLIT];
+
+// --- ranges ------------------------------------------------------------------------------------------------
+
+/// `start:stop:step` along one axis, as written.
+#[derive(Clone, Debug)]
+pub(super) struct Range {
+    pub start: Option<Dim>,
+    pub stop: Option<Dim>,
+    pub step: i64,
+}
+
+impl Range {
+    pub const ALL: Self = Self { start: None, stop: None, step: 1 };
+
+    /// Whether it takes the whole of an axis in order.
+    pub fn is_whole(&self, size: &Dim) -> bool {
+        let from_start = self.start.as_ref().is_none_or(|d| d.is(0));
+        self.step == 1 && from_start && self.stop.as_ref().is_none_or(|d| d == size)
+    }
+    /// The first position and the number of positions on an axis of that size.
+    ///
+    /// As in Python, negative bounds count from the end and bounds outside are held inside. Where size or bound
+    /// is a symbol that cannot be decided, and the bound is taken to lie inside.
+    fn on(&self, size: &Dim) -> (Dim, Dim) {
+        let (low, high) = if self.step > 0 { (0, 0) } else { (-1, -1) };
+        let last = size + &Dim::Const(high);
+        let bound = |b: &Option<Dim>, default: Dim| b.as_ref().map_or(default, |b| inside(b, size, low, &last));
+        let (start, stop) = if self.step > 0 {
+            (bound(&self.start, Dim::Const(0)), bound(&self.stop, size.clone()))
+        } else {
+            (bound(&self.start, last.clone()), bound(&self.stop, Dim::Const(-1)))
+        };
+        let way = if self.step > 0 { &stop - &start } else { &start - &stop };
+        let step = self.step.saturating_abs();
+        let count = (&way + &Dim::Const(step - 1)).floor_div(&Dim::Const(step));
+        (start, count.known().map_or(count, |n| Dim::Const(n.max(0))))
+    }
+    /// As Python writes it between the brackets.
+    fn text(&self, size: &Dim, s: &SpellCx<'_>) -> String {
+        let start = self.start.as_ref().filter(|d| !(self.step > 0 && d.is(0)));
+        let stop = self.stop.as_ref().filter(|d| !(self.step > 0 && *d == size));
+        let side = |d: Option<&Dim>| d.map(|d| s.dim(d)).unwrap_or_default();
+        let step = if self.step == 1 { String::new() } else { format!(":{}", self.step) };
+        format!("{}:{}{step}", side(start), side(stop))
+    }
+}
+
+/// A bound as a position between `low` and `last`.
+fn inside(bound: &Dim, size: &Dim, low: i64, last: &Dim) -> Dim {
+    let (terms, constant) = bound.parts();
+    let from_end = constant <= 0 && terms.iter().all(|(_, c)| *c < 0) && !bound.is(0);
+    let at = if from_end { size + bound } else { bound.clone() };
+    match (at.known(), last.known()) {
+        (Some(at), Some(last)) => Dim::Const(at.min(last).max(low)),
+        _ => at,
+    }
+}
+
+/// Integers or `none`, one for each of the first axes.
+fn bounds(cx: &impl Attrs, i: usize) -> Result<Vec<Option<Dim>>> {
+    let lit = cx.lit(i);
+    let one = |item: &Lit| match item {
+        Lit::Int(d) => Ok(Some(d.clone())),
+        Lit::None => Ok(None),
+        _ => Err(cx.bad(i, &lit, "a tuple of integers or none, one for each axis")),
+    };
+    match &lit {
+        Lit::Tuple(items) => items.iter().map(one).collect(),
+        Lit::None => Ok(Vec::new()),
+        other => Ok(vec![one(other)?]),
+    }
+}
+
+/// The ranges at the ports from `at` on, one for each axis of `shape`; axes that are not mentioned are whole.
+pub(super) fn ranges(cx: &impl Attrs, at: usize, shape: &[Dim]) -> Result<Vec<Range>> {
+    let (starts, stops) = (bounds(cx, at)?, bounds(cx, at + 1)?);
+    let steps = if cx.absent(at + 2) { Vec::new() } else { cx.ints(at + 2)? };
+    for (i, len) in [(at, starts.len()), (at + 1, stops.len()), (at + 2, steps.len())] {
+        if len > shape.len() {
+            return Err(cx.bad(i, &cx.lit(i), &format!("for at most {} axes", shape.len())));
+        }
+    }
+    if steps.contains(&0) {
+        return Err(cx.bad(at + 2, &cx.lit(at + 2), "steps that are not 0"));
+    }
+    Ok((0..shape.len())
+        .map(|i| Range {
+            start: starts.get(i).cloned().flatten(),
+            stop: stops.get(i).cloned().flatten(),
+            step: steps.get(i).copied().unwrap_or(1),
+        })
+        .collect())
+}
+
+/// The shape of the part that the ranges at the ports from `at` on cut out.
+fn part_shape(cx: &ShapeCx<'_>, at: usize) -> Result<Shape> {
+    let from = cx.shape(0);
+    let ranges = ranges(cx, at, from)?;
+    let open = |(range, size): (&Range, &Dim)| {
+        let bounds = [&range.start, &range.stop].into_iter().flatten();
+        !range.is_whole(size) && undecided(bounds.chain([size]))
+    };
+    if ranges.iter().zip(from.iter()).any(open) {
+        return Err(cx.unknown());
+    }
+    Ok(ranges.iter().zip(from.iter()).map(|(range, size)| range.on(size).1).collect())
+}
+
+/// Where the part lies in a tensor of sizes `shape`: the first element and the steps along the axes. `part` are
+/// the sizes that were inferred.
+fn part_place(cx: &impl Attrs, at: usize, shape: &[usize], part: &[usize]) -> Result<(i64, Vec<i64>)> {
+    let sizes: Vec<Dim> = shape.iter().map(|&n| n.into()).collect();
+    let mut base = 0;
+    let mut steps = strides(shape).into_iter().map(|s| s as i64).collect::<Vec<_>>();
+    for (i, range) in ranges(cx, at, &sizes)?.iter().enumerate() {
+        let (start, count) = range.on(&sizes[i]);
+        if !count.is(part[i] as i64) {
+            let message = format!("a slice of axis {i} leaves the axis, which has size {}", sizes[i]);
+            return Err(cx.explain(Error::new(Code::IndexOutOfRange, message)));
+        }
+        base += start.known().unwrap_or(0) * steps[i];
+        steps[i] *= range.step;
+    }
+    Ok((base, steps))
+}
+
+/// The text between the brackets: whole axes at the end are left out.
+fn index_text(s: &SpellCx<'_>, at: usize) -> Option<String> {
+    let shape = &s.ty(0)?.shape;
+    let ranges = ranges(s, at, shape).ok()?;
+    let used = (0..ranges.len()).rev().find(|&i| !ranges[i].is_whole(&shape[i])).map_or(0, |i| i + 1);
+    let parts: Vec<String> = (0..used).map(|i| ranges[i].text(&shape[i], s)).collect();
+    Some(if parts.is_empty() { "...".into() } else { parts.join(", ") })
+}
+
+const STARTS: Port = attr("starts", Attr::Any, DefaultLit::Required);
+const STOPS: Port = attr("stops", Attr::Any, DefaultLit::Required);
+const STEPS: Port = attr("steps", Attr::OptInts, DefaultLit::None);
+
+// --- slice and its adjoint ---------------------------------------------------------------------------------
+
+/// `input[start:stop:step, ...]`
+pub static SLICE: OpDef = OpDef {
+    name: "slice",
+    doc: "The part `input[start:stop:step, ...]`, with Python's rules: bounds may be negative (from the end), \
+          `none` (as far as possible) or outside (held inside), steps may be negative. One entry for each axis; \
+          axes at the end that are not mentioned are whole. Bounds beside symbolic sizes are taken to lie inside.",
+    ports: &[INPUT, STARTS, STOPS, STEPS],
+    shape: ShapeRule::Fn(|cx| Ok(vec![part_shape(cx, 1)?])),
+    eval: Some(Eval::Host(|c| {
+        let x = c.tensor(0);
+        let (base, steps) = part_place(c, 1, x.shape(), c.shape())?;
+        Ok(vec![strided(x, c.shape(), base, &steps)])
+    })),
+    grad: Grad::Formula(|v| {
+        let zeros = zeros(v.x[0]);
+        vec![zeros.op(&SLICE_UPDATE, &[v.g, v.x[1], v.x[2], v.x[3]])]
+    }),
+    spell: Spell {
+        torch: Text::F(|s| torch_slice(s, 1)),
+        py: Text::F(|s| Some(format!("{}[{}]", s.arg(0), index_text(s, 1)?))),
+        ..Spell::NONE
+    },
+    cases: &[
+        "[5,4] starts=(1,) stops=(4,)",
+        "[5,4] starts=(none,0) stops=(none,-1) steps=(-1,2)",
+        "[5] starts=(3,) stops=(none,) steps=(-2,)",
+        "[5] starts=(-9,) stops=(9,)",
+        "[5] starts=(4,) stops=(1,)",
+        "[2,0,3] starts=(1,) stops=(2,)",
+    ],
+    layer: "Slice",
+    ..MOVE
+};
+
+/// Zeros as `x`.
+pub(super) fn zeros(x: V<'_>) -> V<'_> {
+    x.cx().call(&ZEROS, &[x.lit(x.shape().0.to_vec()), x.lit(x.dtype())])
+}
+
+/// torch has no negative steps: it reverses the part taken forwards.
+fn torch_slice(s: &SpellCx<'_>, at: usize) -> Option<String> {
+    let shape = &s.ty(0)?.shape;
+    let ranges = ranges(s, at, shape).ok()?;
+    if ranges.iter().all(|r| r.step > 0) {
+        return Some(format!("{}[{}]", s.arg(0), index_text(s, at)?));
+    }
+    let mut parts = Vec::new();
+    let mut reversed = Vec::new();
+    for (i, range) in ranges.iter().enumerate() {
+        if range.step > 0 {
+            parts.push(range.text(&shape[i], s));
+            continue;
+        }
+        reversed.push(i);
+        let (first, count) = range.on(&shape[i]);
+        let (first, count) = (first.known()?, count.known()?);
+        let lowest = first + (count - 1).max(0) * range.step;
+        let stop = if count > 0 { first + 1 } else { lowest };
+        parts.push(format!("{lowest}:{stop}:{}", -range.step));
+    }
+    Some(format!("torch.flip({}[{}], {})", s.arg(0), parts.join(", "), tuple_text(&reversed)))
+}
+
+/// a tensor with a part replaced
+pub static SLICE_UPDATE: OpDef = OpDef {
+    name: "slice_update",
+    doc: "The input with the part `input[start:stop:step, ...]` replaced by `update`, which broadcasts to it. \
+          The bounds are read as by `slice`.",
+    ports: &[INPUT, tensor_of("update", Kinds::ANY), STARTS, STOPS, STEPS],
+    shape: ShapeRule::Fn(|cx| {
+        let part = part_shape(cx, 2)?;
+        let update = cx.shape(1);
+        let front = part.rank().checked_sub(update.rank());
+        let fits = |front: usize| update.iter().zip(&part[front..]).all(|(u, p)| u.is(1) || u == p || !known(u, p));
+        if !front.is_some_and(fits) {
+            let message = format!("`update` of slice_update is {update}, the part to replace is {part}");
+            return Err(Error::new(Code::ShapeMismatch, message).help("`update` has to broadcast to the part"));
+        }
+        for (u, p) in update.iter().zip(&part[front.unwrap_or(0)..]) {
+            if !u.is(1) {
+                cx.same(u, p, "sizes of the part and of its update")?;
+            }
+        }
+        Ok(vec![cx.shape(0).clone()])
+    }),
+    dtype: DTypeRule::Fn(|cx| {
+        let to = cx.dtype(0).unwrap_or(cx.float);
+        Ok(DTypes { cast: smallvec![None, Some(to)], out: smallvec![to] })
+    }),
+    eval: Some(Eval::Host(eval_update)),
+    grad: Grad::Formula(|v| {
+        let nothing = v.cx.lit(Tensor::scalar(v.x[1].dtype(), 0.0));
+        let kept = v.g.op(&SLICE_UPDATE, &[nothing, v.x[2], v.x[3], v.x[4]]);
+        vec![kept, v.g.op(&SLICE, &[v.x[2], v.x[3], v.x[4]])]
+    }),
+    spell: Spell {
+        numpy: Text::F(|s| {
+            let index = index_text(s, 2)?;
+            Some(format!("_slice_update({}, {}, np.s_[{index}])", s.arg(0), s.arg(1)))
+        }),
+        jax: Text::F(|s| Some(format!("{}.at[{}].set({})", s.arg(0), index_text(s, 2)?, s.arg(1)))),
+        ..Spell::NONE
+    },
+    cases: &[
+        "[5,4] [2,4] starts=(1,) stops=(3,)",
+        "[5,4] [5,2] starts=(none,3) stops=(none,none) steps=(1,-2)",
+        "[5,4] [4] starts=(1,) stops=(3,)",
+        "[4] [0] starts=(2,) stops=(2,)",
+    ],
+    layer: "SliceUpdate",
+    ..MOVE
+};
+
+fn known(a: &Dim, b: &Dim) -> bool {
+    a.known().is_some() && b.known().is_some()
+}
+
+fn eval_update(c: &HostCall<'_>) -> Result<Vec<Tensor>> {
+    let (x, update) = (c.tensor(0), c.tensor(1));
+    let sizes: Vec<Dim> = x.shape().iter().map(|&n| n.into()).collect();
+    let part: Vec<usize> = ranges(c, 2, &sizes)?
+        .iter()
+        .zip(&sizes)
+        .map(|(range, size)| range.on(size).1.known().unwrap_or(0) as usize)
+        .collect();
+    if part.len() < update.rank() {
+        return Err(Error::internal("the update of slice_update has too many axes"));
+    }
+    let front = part.len() - update.rank();
+    if update.shape().iter().zip(&part[front..]).any(|(&u, &p)| u != 1 && u != p) {
+        let message = format!("the part to replace is {part:?}, its update is {:?}", update.shape());
+        return Err(c.explain(Error::new(Code::IndexOutOfRange, message)));
+    }
+    let (base, steps) = part_place(c, 2, x.shape(), &part)?;
+    let from = broadcast_index(update.shape(), &part);
+    let own = strides(&part);
+    // For each element of the input the element of the update that replaces it.
+    let mut source: Vec<Option<usize>> = vec![None; x.len()];
+    for i in 0..part.iter().product() {
+        let moved: i64 = own.iter().zip(&part).zip(&steps).map(|((s, n), t)| (i / s % n) as i64 * t).sum();
+        source[(base + moved) as usize] = Some(from(i));
+    }
+    let at = |i: usize| source[i].map_or_else(|| x.get(i), |from| update.get(from));
+    Ok(vec![Tensor::build(c.dtype(), x.shape(), at)])
+}
+
+// --- flip, roll, split -------------------------------------------------------------------------------------
+
+/// order reversed
+pub static FLIP: OpDef = OpDef {
+    name: "flip",
+    doc: "The order of the elements reversed along `axis` (one, several, or all).",
+    ports: &[INPUT, attr("axis", Attr::OptInts, DefaultLit::None)],
+    shape: ShapeRule::Fn(|cx| {
+        cx.axes(1, cx.shape(0).rank())?;
+        Ok(vec![cx.shape(0).clone()])
+    }),
+    expand: Some(|c| {
+        let axes = c.get(|c| c.axes(1, c.x[0].rank()));
+        let steps = (0..c.x[0].rank()).map(|i| if axes.contains(&i) { -1 } else { 1_i64 });
+        let none = c.cx.none();
+        vec![c.x[0].op(&SLICE, &[none, none, c.cx.lit(Lit::tuple(steps))])]
+    }),
+    grad: Grad::Formula(|v| vec![v.g.op(&FLIP, &[v.x[1]])]),
+    spell: Spell {
+        torch: Text::F(|s| {
+            let axes = s.axes(1, s.ty(0)?.shape.rank()).ok()?;
+            Some(format!("torch.flip({}, {})", s.arg(0), tuple_text(&axes)))
+        }),
+        numpy: Text::T("np.flip({0}, {1})"),
+        jax: Text::T("jnp.flip({0}, {1})"),
+        ..Spell::NONE
+    },
+    cases: &["[2,3]", "[2,3] axis=0", "[2,3] axis=-1", "[2,3,2] axis=(0,2)", "[0,3]", "[]"],
+    layer: "Flip",
+    aliases: &["reverse"],
+    ..MOVE
+};
+
+/// elements moved around the end
+pub static ROLL: OpDef = OpDef {
+    name: "roll",
+    doc: "Elements moved by `shift` positions along `axis`; what leaves at the end comes in at the start. Without \
+          an axis the elements are rolled in row-major order.",
+    ports: &[
+        INPUT,
+        attr("shift", Attr::Ints, DefaultLit::Required),
+        attr("axis", Attr::OptInts, DefaultLit::None),
+    ],
+    shape: ShapeRule::Expansion,
+    expand: Some(|c| {
+        let x = c.x[0];
+        let shape = c.cx.lit(x.shape().0.to_vec());
+        if c.absent(2) {
+            let shift = c.get(|c| c.ints_n(1, 1)).first().copied().unwrap_or(0);
+            return vec![rolled(x.op(&RESHAPE, &[c.cx.lit(-1)]), shift, 0).op(&RESHAPE, &[shape])];
+        }
+        let axes = c.get(|c| c.ints(2)?.iter().map(|&a| x.shape().axis(a)).collect::<Result<Vec<_>>>());
+        let shifts = c.get(|c| c.ints_n(1, axes.len()));
+        vec![axes.iter().zip(&shifts).fold(x, |x, (&axis, &shift)| rolled(x, shift, axis))]
+    }),
+    spell: Spell::py("{xp}.roll({0}, {1}, {2})"),
+    cases: &["[5] shift=2", "[2,3] shift=-1 axis=1", "[2,3] shift=4", "[2,3] shift=(1,2) axis=(0,-1)", "[0] shift=1"],
+    layer: "Roll",
+    ..MOVE
+};
+
+/// Rolls one axis. A shift beside a symbolic size is taken to be no larger than it.
+fn rolled(x: V<'_>, shift: i64, axis: usize) -> V<'_> {
+    let size = x.dim(axis as i64);
+    let at = match size.known() {
+        Some(0) => return x,
+        Some(n) => Dim::Const((-shift).rem_euclid(n)),
+        None if shift > 0 => &size - &Dim::Const(shift),
+        None => Dim::Const(-shift),
+    };
+    if at.is(0) {
+        return x;
+    }
+    let (front, back) = (cut(x, axis, None, Some(at.clone())), cut(x, axis, Some(at), None));
+    x.cx().call(&CONCAT, &[x.lit(axis), back, front])
+}
+
+/// `x[..., start:stop, ...]` along one axis.
+pub(super) fn cut(x: V<'_>, axis: usize, start: Option<Dim>, stop: Option<Dim>) -> V<'_> {
+    let bound = |d: Option<Dim>| {
+        Lit::tuple((0..=axis).map(|i| if i == axis { Lit::from(d.clone()) } else { Lit::None }))
+    };
+    x.op(&SLICE, &[x.lit(bound(start)), x.lit(bound(stop))])
+}
+
+/// several parts along an axis
+pub static SPLIT: OpDef = OpDef {
+    name: "split",
+    doc: "Parts along `axis`, one output each: `sections` is a number of equal parts, or a tuple of the sizes of \
+          the parts, which have to add up to the size of the axis.",
+    ports: &[
+        INPUT,
+        attr("sections", Attr::Ints, DefaultLit::Required),
+        attr("axis", Attr::Int, DefaultLit::Int(0)),
+    ],
+    shape: ShapeRule::Fn(|cx| {
+        let from = cx.shape(0);
+        let axis = cx.axis(2, from.rank())?;
+        let sizes = section_sizes(cx, &from[axis])?;
+        if matches!(cx.lit(1), Lit::Tuple(_)) {
+            let sum = sizes.iter().fold(Dim::Const(0), |sum, d| &sum + d);
+            cx.same(&sum, &from[axis], "the sum of the sections and the size of the axis")?;
+        }
+        let part = |size| {
+            let mut shape = from.clone();
+            shape.0[axis] = size;
+            shape
+        };
+        Ok(sizes.into_iter().map(part).collect())
+    }),
+    expand: Some(|c| {
+        let x = c.x[0];
+        let axis = c.get(|c| c.axis(2, x.rank()));
+        let sizes = c.get(|c| section_sizes(c, &x.dim(axis as i64)));
+        parts(x, axis, &sizes)
+    }),
+    grad: Grad::Formula(|v| {
+        let axis = v.get(|c| c.axis(2, v.x[0].rank()));
+        let inputs: Vec<V<'_>> = [v.cx.lit(axis)].into_iter().chain(v.gs.iter().copied()).collect();
+        vec![v.cx.call(&CONCAT, &inputs)]
+    }),
+    cases: &["[6,2] sections=3", "[2,5] sections=(2,3) axis=1", "[4] sections=(0,4)", "[4] sections=1 axis=-1"],
+    layer: "Split",
+    ..MOVE
+};
+
+fn section_sizes(cx: &impl Attrs, size: &Dim) -> Result<Vec<Dim>> {
+    if matches!(cx.lit(1), Lit::Tuple(_)) {
+        let sizes = cx.dims(1)?;
+        let negative = sizes.iter().any(|d| d.known().is_some_and(|n| n < 0));
+        return if sizes.is_empty() || negative {
+            Err(cx.bad(1, &cx.lit(1), "a number of parts or a tuple of sizes"))
+        } else {
+            Ok(sizes)
+        };
+    }
+    let n = cx.int(1)?;
+    // Each part is a value of the graph: a bound keeps a slip from filling the memory.
+    if !(1..=1 << 16).contains(&n) {
+        return Err(cx.bad(1, &cx.lit(1), "between 1 and 65536 parts, or a tuple of sizes"));
+    }
+    let part = size.exact_div(&Dim::Const(n)).ok_or_else(|| {
+        Error::new(Code::ShapeMismatch, format!("an axis of size {size} has no {n} equal parts"))
+            .help("give the sizes of the parts as a tuple")
+    })?;
+    Ok(vec![part; n as usize])
+}
+
+/// Consecutive parts of those sizes.
+pub(super) fn parts<'a>(x: V<'a>, axis: usize, sizes: &[Dim]) -> Vec<V<'a>> {
+    let mut start = Dim::Const(0);
+    sizes
+        .iter()
+        .map(|size| {
+            let stop = &start + size;
+            cut(x, axis, Some(std::mem::replace(&mut start, stop.clone())), Some(stop))
+        })
+        .collect()
+}
