@@ -124,8 +124,7 @@ fn stacked(s: &SpellCx<'_>, axis: &str) -> Option<String> {
 
 // --- pad ---------------------------------------------------------------------------------------------------
 
-const MODES: &[&str] =
-    &["constant", "reflect", "symmetric", "edge", "replicate", "circular", "wrap"];
+const MODES: &[&str] = &["constant", "reflect", "symmetric", "edge", "replicate", "circular", "wrap"];
 
 /// elements added at the ends
 pub static PAD: OpDef = OpDef {
@@ -145,16 +144,14 @@ pub static PAD: OpDef = OpDef {
         let pads = pads(cx, from.rank())?;
         let mode = cx.text(2)?;
         for (size, &(before, after)) in from.iter().zip(&pads) {
-            check_pad(cx, &mode, size, before.min(after), before.max(after))?;
+            check_pad(&mode, size, before.min(after), before.max(after))?;
         }
-        Ok(vec![from.iter().zip(pads).map(|(size, (a, b))| size + &Dim::Const(a.saturating_add(b))).collect()])
+        Ok(vec![
+            from.iter().zip(pads).map(|(size, (a, b))| size + &Dim::Const(a.saturating_add(b))).collect(),
+        ])
     }),
     expand: Some(padded),
-    spell: Spell {
-        numpy: Text::F(pad_text),
-        jax: Text::F(pad_text),
-        ..Spell::NONE
-    },
+    spell: Spell { numpy: Text::F(pad_text), jax: Text::F(pad_text), ..Spell::NONE },
     cases: &[
         "[2,3] pads=((1,0),(2,1))",
         "[3] pads=(1,2) value=1.5",
@@ -203,12 +200,11 @@ fn pads(cx: &impl Attrs, rank: usize) -> Result<Vec<(i64, i64)>> {
     }
 }
 
-fn check_pad(cx: &ShapeCx<'_>, mode: &str, size: &Dim, least: i64, most: i64) -> Result<()> {
+fn check_pad(mode: &str, size: &Dim, least: i64, most: i64) -> Result<()> {
     let limit = match mode {
-        "constant" => i64::MAX,
         "reflect" => size.known().map_or(i64::MAX, |n| n - 1),
         "edge" | "replicate" if size.is(0) => 0,
-        "edge" | "replicate" => i64::MAX,
+        "constant" | "edge" | "replicate" => i64::MAX,
         _ => size.known().unwrap_or(i64::MAX),
     };
     if (least < 0 && mode != "constant") || (most > 0 && most > limit) {
@@ -246,8 +242,11 @@ fn constant_pad<'a>(x: V<'a>, pads: &[(i64, i64)], value: V<'a>) -> V<'a> {
         return kept;
     }
     let grown = kept.shape();
-    let shape: Vec<Dim> =
-        grown.iter().zip(pads).map(|(size, &(a, b))| size + &Dim::Const(a.max(0).saturating_add(b.max(0)))).collect();
+    let shape: Vec<Dim> = grown
+        .iter()
+        .zip(pads)
+        .map(|(size, &(a, b))| size + &Dim::Const(a.max(0).saturating_add(b.max(0))))
+        .collect();
     let starts: Vec<i64> = pads.iter().map(|&(a, _)| a.max(0)).collect();
     let stops: Vec<Dim> = grown.iter().zip(&starts).map(|(size, &a)| size + &Dim::Const(a)).collect();
     let full = cx.call(&FULL, &[cx.lit(shape), value, cx.lit(x.dtype())]);
@@ -259,9 +258,8 @@ fn pad_axis<'a>(x: V<'a>, axis: usize, before: i64, after: i64, mode: &str) -> V
     let size = x.dim(axis as i64);
     let flipped = |x: V<'a>| x.op(&FLIP, &[x.lit(axis)]);
     let range = |from: i64, to: i64| cut(x, axis, Some(Dim::Const(from)), Some(Dim::Const(to)));
-    let back = |from: i64, to: i64| {
-        cut(x, axis, Some(&size - &Dim::Const(from)), Some(&size - &Dim::Const(to)))
-    };
+    let back =
+        |from: i64, to: i64| cut(x, axis, Some(&size - &Dim::Const(from)), Some(&size - &Dim::Const(to)));
     let repeated = |x: V<'a>, n: i64| {
         let mut shape = x.shape().0.to_vec();
         shape[axis] = Dim::Const(n);
@@ -371,7 +369,13 @@ pub static REPEAT: OpDef = OpDef {
         torch: Text::T("torch.repeat_interleave({0}, {1}, dim={2})"),
         ..Spell::py("{xp}.repeat({0}, {1}, axis={2})")
     },
-    cases: &["[2,3] repeats=2", "[2,3] repeats=2 axis=0", "[2,3] repeats=3 axis=-1", "[] repeats=2", "[2] repeats=0"],
+    cases: &[
+        "[2,3] repeats=2",
+        "[2,3] repeats=2 axis=0",
+        "[2,3] repeats=3 axis=-1",
+        "[] repeats=2",
+        "[2] repeats=0",
+    ],
     layer: "Repeat",
     aliases: &["repeat_interleave"],
     ..MOVE

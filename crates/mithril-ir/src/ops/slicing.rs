@@ -33,8 +33,6 @@ pub(super) struct Range {
 }
 
 impl Range {
-    pub const ALL: Self = Self { start: None, stop: None, step: 1 };
-
     /// Whether it takes the whole of an axis in order.
     pub fn is_whole(&self, size: &Dim) -> bool {
         let from_start = self.start.as_ref().is_none_or(|d| d.is(0));
@@ -47,7 +45,8 @@ impl Range {
     fn on(&self, size: &Dim) -> (Dim, Dim) {
         let (low, high) = if self.step > 0 { (0, 0) } else { (-1, -1) };
         let last = size + &Dim::Const(high);
-        let bound = |b: &Option<Dim>, default: Dim| b.as_ref().map_or(default, |b| inside(b, size, low, &last));
+        let bound =
+            |b: &Option<Dim>, default: Dim| b.as_ref().map_or(default, |b| inside(b, size, low, &last));
         let (start, stop) = if self.step > 0 {
             (bound(&self.start, Dim::Const(0)), bound(&self.stop, size.clone()))
         } else {
@@ -235,10 +234,13 @@ pub static SLICE_UPDATE: OpDef = OpDef {
         let part = part_shape(cx, 2)?;
         let update = cx.shape(1);
         let front = part.rank().checked_sub(update.rank());
-        let fits = |front: usize| update.iter().zip(&part[front..]).all(|(u, p)| u.is(1) || u == p || !known(u, p));
+        let fits =
+            |front: usize| update.iter().zip(&part[front..]).all(|(u, p)| u.is(1) || u == p || !known(u, p));
         if !front.is_some_and(fits) {
             let message = format!("`update` of slice_update is {update}, the part to replace is {part}");
-            return Err(Error::new(Code::ShapeMismatch, message).help("`update` has to broadcast to the part"));
+            return Err(
+                Error::new(Code::ShapeMismatch, message).help("`update` has to broadcast to the part")
+            );
         }
         for (u, p) in update.iter().zip(&part[front.unwrap_or(0)..]) {
             if !u.is(1) {
@@ -364,7 +366,13 @@ pub static ROLL: OpDef = OpDef {
         vec![axes.iter().zip(&shifts).fold(x, |x, (&axis, &shift)| rolled(x, shift, axis))]
     }),
     spell: Spell::py("{xp}.roll({0}, {1}, {2})"),
-    cases: &["[5] shift=2", "[2,3] shift=-1 axis=1", "[2,3] shift=4", "[2,3] shift=(1,2) axis=(0,-1)", "[0] shift=1"],
+    cases: &[
+        "[5] shift=2",
+        "[2,3] shift=-1 axis=1",
+        "[2,3] shift=4",
+        "[2,3] shift=(1,2) axis=(0,-1)",
+        "[0] shift=1",
+    ],
     layer: "Roll",
     ..MOVE
 };
@@ -429,7 +437,12 @@ pub static SPLIT: OpDef = OpDef {
         let inputs: Vec<V<'_>> = [v.cx.lit(axis)].into_iter().chain(v.gs.iter().copied()).collect();
         vec![v.cx.call(&CONCAT, &inputs)]
     }),
-    cases: &["[6,2] sections=3", "[2,5] sections=(2,3) axis=1", "[4] sections=(0,4)", "[4] sections=1 axis=-1"],
+    cases: &[
+        "[6,2] sections=3",
+        "[2,5] sections=(2,3) axis=1",
+        "[4] sections=(0,4)",
+        "[4] sections=1 axis=-1",
+    ],
     layer: "Split",
     ..MOVE
 };
