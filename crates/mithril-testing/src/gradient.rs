@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mithril::compile::passes::differentiate::{COTANGENT, GRADIENT, Request, differentiate};
+use mithril::compile::passes::differentiate::{GRADIENT, Request, differentiate};
 use mithril::ir::dtype::DType;
 use mithril::ir::error::{Error, Result};
 use mithril::ir::graph::Graph;
@@ -48,7 +48,6 @@ pub fn check_graph(graph: &Graph, inputs: &[Arc<Tensor>], seed: &str) -> Result<
         }
     }
     given.extend(cotangents.iter().map(|(_, g)| g.clone()));
-    debug_assert!(backward.inputs.len() == given.len(), "inputs named {COTANGENT}*");
     let all = interp::run(&backward, &given)?;
     let loss = |inputs: &[Arc<Tensor>]| -> Result<f64> {
         let outs = interp::run(graph, inputs)?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use mithril_ir::build::{Builder, Cx, GradCall, V};
 use mithril_ir::error::{Code, Error, Result, nearest};
-use mithril_ir::graph::{Graph, NodeId, Role, TensorType, ValueId, Values};
+use mithril_ir::graph::{Def, Graph, NodeId, Role, TensorType, ValueId, Values};
 use mithril_ir::op::{Grad, OpDef};
 use mithril_ir::ops::{create, elementwise, movement, reduce};
 use mithril_ir::{DType, Dim, Lit, Shape};
@@ -19,15 +19,13 @@ use crate::rewrite::{Rewrite, inline};
 /// What to differentiate, with respect to what.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// Names of the outputs that get a cotangent, each an input of the new graph of that name prefixed with
-    /// [`COTANGENT`].
+    /// Names of the outputs that get a cotangent, each an input of the new graph of that name and of role
+    /// [`Role::Cotangent`].
     pub outputs: Vec<Arc<str>>,
     /// Names of the inputs whose gradients become outputs, named with the prefix [`GRADIENT`].
     pub inputs: Vec<Arc<str>>,
 }
 
-/// Prefix of the inputs that take the cotangents.
-pub const COTANGENT: &str = "cotangent:";
 /// Prefix of the outputs that give the gradients.
 pub const GRADIENT: &str = "gradient:";
 
@@ -68,7 +66,8 @@ fn find_inputs(graph: &Graph, names: &[Arc<str>]) -> Result<Vec<ValueId>> {
     names
         .iter()
         .map(|name| {
-            let found = graph.inputs.iter().copied().find(|&v| name_of(v) == &**name);
+            let is_input = |v: ValueId| !matches!(graph.value(v).def, Def::Input(Role::Cotangent));
+            let found = graph.inputs.iter().copied().find(|&v| is_input(v) && name_of(v) == &**name);
             let v = found.ok_or_else(|| unknown("input", name, graph.inputs.iter().map(|&v| name_of(v))))?;
             match graph.ty(v) {
                 Some(ty) if !ty.dtype.is_float() => Err(Error::new(
@@ -100,7 +99,7 @@ fn add_cotangents(graph: &mut Graph, outputs: &[Arc<str>]) -> Result<Vec<(ValueI
             let message = format!("output `{name}` is {} and has no gradient", ty.dtype.name());
             return Err(Error::new(Code::NoGradient, message).help("give a cotangent to float outputs only"));
         }
-        let seed = graph.add_input(format!("{COTANGENT}{name}"), Role::Cotangent, ty);
+        let seed = graph.add_input(name.clone(), Role::Cotangent, ty);
         seeds.push((output, seed));
     }
     Ok(seeds)
