@@ -1,6 +1,552 @@
-//! Activation functions.
+//! Activation functions. Constants and defaults are those of the papers, which PyTorch uses too.
 
-use crate::op::OpDef;
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
+
+pub use super::softmax::{LOG_SOFTMAX, SOFTMAX};
+use crate::build::{Call, GradCall, V};
+use crate::dtype::Kinds;
+use crate::error::Result;
+use crate::interp::HostCall;
+use crate::op::{
+    Attr, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, ShapeRule, Spell, Text, Tolerance, attr,
+    composite, tensor,
+};
+use crate::ops::elementwise::{
+    ABS, CLIP, ERFC, EXP, EXPM1, GREATER, LESS, LOG1P, LOGICAL_AND, MAXIMUM, MINIMUM, TANH, WHERE, larger,
+    smaller,
+};
+use crate::ops::movement::RESHAPE;
+use crate::rules::{Attrs, ShapeCx};
+use crate::shape::Shape;
+use crate::tensor::{Scalar, Tensor};
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] = &[];
+pub static OPS: &[&OpDef] = &[
+    &RELU,
+    &RELU6,
+    &LEAKY_RELU,
+    &PRELU,
+    &ELU,
+    &SELU,
+    &CELU,
+    &GELU,
+    &SIGMOID,
+    &SILU,
+    &MISH,
+    &LOG_SIGMOID,
+    &SOFTPLUS,
+    &SOFTSIGN,
+    &HARD_SIGMOID,
+    &HARD_SWISH,
+    &HARD_TANH,
+];
+
+/// Evaluates a function of one float whose arguments were read from the call.
+fn map(c: &HostCall<'_>, f: impl Fn(f64) -> f64) -> Result<Vec<Tensor>> {
+    let x = c.tensor(0);
+    Ok(vec![Tensor::build(c.dtype(), c.shape(), |i| Scalar::Float(f(x.get(i).f64())))])
+}
+
+/// `x > 0 ? above : below`
+fn positive<'a>(x: V<'a>, above: V<'a>, below: V<'a>) -> V<'a> {
+    x.op(&GREATER, &[x.lit(0.0)]).op(&WHERE, &[above, below])
+}
+
+/// `x` where it is negative, else 0, so that a branch not taken cannot overflow and turn a gradient into NaN.
+fn negative_part(x: V<'_>) -> V<'_> {
+    x.op(&MINIMUM, &[x.lit(0.0)])
+}
+
+/// `g` where `low < x < high`, else 0.
+fn strictly_inside<'a>(x: V<'a>, low: f64, high: f64, g: V<'a>) -> V<'a> {
+    let above = x.op(&GREATER, &[x.lit(low)]);
+    above.op(&LOGICAL_AND, &[x.op(&LESS, &[x.lit(high)])]).op(&WHERE, &[g, x.lit(0.0)])
+}
+
+/// `max(x, 0)`
+pub static RELU: OpDef = OpDef {
+    dtype: DTypeRule::Arith,
+    eval: Some(Eval::Scalar(|x| match x[0] {
+        Scalar::Float(x) => Scalar::Float(larger(x, 0.0)),
+        other => Scalar::Int(other.i64().max(0)),
+    })),
+    grad: Grad::Formula(|v| vec![positive(v.x[0], v.g, v.cx.lit(0.0))]),
+    spell: Spell {
+        torch: Text::T("torch.relu({0})"),
+        jax: Text::T("jax.nn.relu({0})"),
+        // This way round NaN passes.
+        c: Text::T("{0} < 0 ? 0 : {0}"),
+        ggml: Text::T("ggml_relu({0})"),
+        ..Spell::py("{xp}.maximum({0}, 0)")
+    },
+    tolerance: Tolerance::Exact,
+    layer: "Relu",
+    ..composite(
+        "relu",
+        "Rectified linear unit: `max(x, 0)`. NaN stays NaN; the gradient at 0 is 0; integers stay integers.",
+        |c| vec![c.x[0].op(&MAXIMUM, &[c.cx.lit(0)])],
+    )
+};
+
+/// `min(max(x, 0), 6)`
+pub static RELU6: OpDef = OpDef {
+    eval: Some(Eval::F1(|x| smaller(larger(x, 0.0), 6.0))),
+    grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], 0.0, 6.0, v.g)]),
+    tolerance: Tolerance::Exact,
+    domain: (-2.0, 8.0),
+    layer: "Relu6",
+    ..composite(
+        "relu6",
+        "Rectified linear unit held below 6: `min(max(x, 0), 6)`. The gradient at 0 and at 6 is 0.",
+        |c| vec![c.x[0].op(&CLIP, &[c.cx.lit(0.0), c.cx.lit(6.0)])],
+    )
+};
+
+static LEAKY_RELU_PORTS: &[Port] = &[
+    tensor("input"),
+    Port { name: "slope", kind: PortKind::Tensor(Kinds::ANY), default: DefaultLit::Float(0.01) },
+];
+
+/// `x > 0 ? x : slope * x`
+pub static LEAKY_RELU: OpDef = OpDef {
+    ports: LEAKY_RELU_PORTS,
+    shape: ShapeRule::Broadcast,
+    eval: Some(Eval::F2(|x, slope| if x > 0.0 { x } else { slope * x }, |_, _| 0)),
+    grad: Grad::Formula(|v| {
+        let (x, slope) = (v.x[0], v.x[1]);
+        vec![positive(x, v.g, v.g * slope), positive(x, v.cx.lit(0.0), v.g * x)]
+    }),
+    spell: Spell { c: Text::T("{0} > 0 ? {0} : {1} * {0}"), ..Spell::NONE },
+    tolerance: Tolerance::Rounded,
+    cases: &["[2,3]", "[2,3] slope=0.2", "[2,3] [3]", "[]", "[0,3]"],
+    layer: "LeakyRelu",
+    ..composite(
+        "leaky_relu",
+        "Leaky rectified linear unit: `x` above 0, `slope * x` below. The slope is a number or a tensor that \
+         broadcasts, 0.01 if not given. The gradient at 0 is the slope. A. L. Maas et al., Rectifier nonlinearities \
+         improve neural network acoustic models (2013).",
+        |c| vec![positive(c.x[0], c.x[0], c.x[0] * c.x[1])],
+    )
+};
+
+static PRELU_PORTS: &[Port] = &[tensor("input"), tensor("weight")];
+
+/// leaky ReLU with learned slopes
+pub static PRELU: OpDef = OpDef {
+    ports: PRELU_PORTS,
+    shape: ShapeRule::Fn(prelu_shape),
+    spell: Spell { torch: Text::T("torch.nn.functional.prelu({0}, {1})"), ..Spell::NONE },
+    tolerance: Tolerance::Rounded,
+    cases: &["[2,3] [3]", "[2,3,4] [3]", "[2,3] [1]", "[4] [1]", "[0,3] [3]", "[] []"],
+    layer: "Prelu",
+    ..composite(
+        "prelu",
+        "Leaky rectified linear unit with learned slopes: `x` above 0, `weight * x` below. `weight` has one element, \
+         or one per channel (axis 1). K. He et al., Delving deep into rectifiers (2015).",
+        |c| {
+            let (x, weight) = (c.x[0], c.x[1]);
+            let is_single = weight.rank() == 0 || weight.dim(0).is(1);
+            let mut shape = if is_single { Vec::new() } else { vec![weight.dim(0)] };
+            shape.extend(std::iter::repeat_n(
+                1.into(),
+                if is_single { 0 } else { x.rank().saturating_sub(2) },
+            ));
+            let slope = if weight.rank() == 0 { weight } else { weight.op(&RESHAPE, &[c.cx.lit(shape)]) };
+            vec![x.op(&LEAKY_RELU, &[slope])]
+        },
+    )
+};
+
+fn prelu_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
+    let (x, weight) = (cx.shape(0), cx.shape(1));
+    cx.rank(1, &[0, 1])?;
+    if let (Some(n), Some(channels)) = (weight.iter().next().filter(|n| !n.is(1)), x.get(1)) {
+        cx.same(n, channels, "numbers of channels")?;
+    } else if let Some(n) = weight.iter().next() {
+        cx.same(n, &1.into(), "numbers of channels")?;
+    }
+    Ok(vec![x.clone()])
+}
+
+static ALPHA: &[Port] = &[tensor("input"), attr("alpha", Attr::Float, DefaultLit::Float(1.0))];
+const ALPHA_CASES: &[&str] = &["[2,3]", "[2,3] alpha=0.5", "[]", "[0,3]"];
+
+/// `x > 0 ? x : alpha (e^x - 1)`
+pub static ELU: OpDef = OpDef {
+    ports: ALPHA,
+    eval: Some(Eval::Host(|c| {
+        let alpha = c.f64(1)?;
+        map(c, |x| if x > 0.0 { x } else { alpha * libm::expm1(x) })
+    })),
+    grad: Grad::Formula(|v| {
+        let alpha = v.get(|a| a.f64(1));
+        vec![positive(v.x[0], v.g, v.g * negative_part(v.x[0]).op(&EXP, &[]) * alpha)]
+    }),
+    spell: Spell {
+        torch: Text::T("torch.nn.functional.elu({0}, {1})"),
+        jax: Text::T("jax.nn.elu({0}, {1})"),
+        c: Text::T("{0} > 0 ? {0} : {1} * expm1({0})"),
+        ..Spell::NONE
+    },
+    cases: ALPHA_CASES,
+    layer: "Elu",
+    ..composite(
+        "elu",
+        "Exponential linear unit: `x` above 0, `alpha * (exp(x) - 1)` below. D.-A. Clevert et al., Fast and accurate \
+         deep network learning by exponential linear units (2015).",
+        |c| {
+            let alpha = c.get(|a| a.f64(1));
+            vec![positive(c.x[0], c.x[0], negative_part(c.x[0]).op(&EXPM1, &[]) * alpha)]
+        },
+    )
+};
+
+const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
+const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
+
+/// `scale * elu(x, alpha)` with fixed constants
+pub static SELU: OpDef = OpDef {
+    eval: Some(Eval::F1(|x| SELU_SCALE * if x > 0.0 { x } else { SELU_ALPHA * libm::expm1(x) })),
+    grad: Grad::Formula(|v| {
+        let below = negative_part(v.x[0]).op(&EXP, &[]) * (SELU_SCALE * SELU_ALPHA);
+        vec![positive(v.x[0], v.g * SELU_SCALE, v.g * below)]
+    }),
+    spell: Spell { torch: Text::T("torch.selu({0})"), jax: Text::T("jax.nn.selu({0})"), ..Spell::NONE },
+    layer: "Selu",
+    ..composite(
+        "selu",
+        "Self-normalising exponential linear unit: `scale * x` above 0, `scale * alpha * (exp(x) - 1)` below, with \
+         `scale` 1.0507009873554805 and `alpha` 1.6732632423543772. G. Klambauer et al., Self-normalizing neural \
+         networks (2017).",
+        |c| {
+            let below = negative_part(c.x[0]).op(&EXPM1, &[]) * (SELU_SCALE * SELU_ALPHA);
+            vec![positive(c.x[0], c.x[0] * SELU_SCALE, below)]
+        },
+    )
+};
+
+/// `max(x, 0) + min(alpha (e^(x/alpha) - 1), 0)`
+pub static CELU: OpDef = OpDef {
+    ports: ALPHA,
+    eval: Some(Eval::Host(|c| {
+        let alpha = c.f64(1)?;
+        map(c, |x| if x > 0.0 { x } else { alpha * libm::expm1(x / alpha) })
+    })),
+    grad: Grad::Formula(|v| {
+        let alpha = v.get(|a| a.f64(1));
+        vec![positive(v.x[0], v.g, v.g * (negative_part(v.x[0]) / alpha).op(&EXP, &[]))]
+    }),
+    spell: Spell {
+        torch: Text::T("torch.celu({0}, {1})"),
+        jax: Text::T("jax.nn.celu({0}, {1})"),
+        c: Text::T("{0} > 0 ? {0} : {1} * expm1({0} / {1})"),
+        ..Spell::NONE
+    },
+    cases: ALPHA_CASES,
+    layer: "Celu",
+    ..composite(
+        "celu",
+        "Exponential linear unit with a continuous derivative: `x` above 0, `alpha * (exp(x / alpha) - 1)` below; \
+         `alpha` above 0. J. T. Barron, Continuously differentiable exponential linear units (2017).",
+        |c| {
+            let alpha = c.get(|a| a.f64(1));
+            vec![positive(c.x[0], c.x[0], (negative_part(c.x[0]) / alpha).op(&EXPM1, &[]) * alpha)]
+        },
+    )
+};
+
+static GELU_PORTS: &[Port] =
+    &[tensor("input"), attr("approximate", Attr::Choice(&["none", "tanh"]), DefaultLit::Str("none"))];
+
+/// `√(2/π)`
+const GELU_BETA: f64 = SQRT_2 * FRAC_2_SQRT_PI / 2.0;
+const GELU_KAPPA: f64 = 0.044_715;
+
+fn is_tanh(cx: &impl Attrs) -> Result<bool> {
+    Ok(cx.text(1)? == "tanh")
+}
+
+/// `x Φ(x)`
+pub static GELU: OpDef = OpDef {
+    ports: GELU_PORTS,
+    eval: Some(Eval::Host(|c| map(c, if is_tanh(c)? { gelu_tanh } else { gelu }))),
+    grad: Grad::Formula(gelu_grad),
+    spell: Spell {
+        numpy: Text::F(|cx| {
+            let helper = if is_tanh(cx).ok()? { "_gelu_tanh" } else { "_gelu" };
+            Some(format!("{helper}({})", cx.arg(0)))
+        }),
+        torch: Text::T("torch.nn.functional.gelu({0}, approximate={1})"),
+        jax: Text::F(|cx| {
+            let approximate = if is_tanh(cx).ok()? { "True" } else { "False" };
+            Some(format!("jax.nn.gelu({}, approximate={approximate})", cx.arg(0)))
+        }),
+        ggml: Text::F(|cx| {
+            let function = if is_tanh(cx).ok()? { "ggml_gelu" } else { "ggml_gelu_erf" };
+            Some(format!("{function}({})", cx.arg(0)))
+        }),
+        ..Spell::NONE
+    },
+    cases: &["[2,3]", "[2,3] approximate=\"tanh\"", "[]", "[0,3]"],
+    layer: "Gelu",
+    ..composite(
+        "gelu",
+        "Gaussian error linear unit: `x` times the normal distribution function, `x * (1 + erf(x / √2)) / 2`. With \
+         `approximate=\"tanh\"` the approximation `x * (1 + tanh(√(2/π) * (x + 0.044715 * x³))) / 2`. D. Hendrycks and \
+         K. Gimpel, Gaussian error linear units (2016).",
+        |c| {
+            let x = c.x[0];
+            // Through `erfc` and `sigmoid`, since 1 + erf and 1 + tanh cancel for negative x.
+            let share = if c.get(is_tanh) {
+                gelu_inner(x).op(&SIGMOID, &[])
+            } else {
+                (x * -FRAC_1_SQRT_2).op(&ERFC, &[]) * 0.5
+            };
+            vec![x * share]
+        },
+    )
+};
+
+fn gelu(x: f64) -> f64 {
+    0.5 * x * libm::erfc(-x * FRAC_1_SQRT_2)
+}
+
+fn gelu_tanh(x: f64) -> f64 {
+    x * sigmoid(2.0 * GELU_BETA * (x + GELU_KAPPA * x * x * x))
+}
+
+/// Twice the argument of the hyperbolic tangent: `(1 + tanh(u)) / 2 = sigmoid(2u)`.
+fn gelu_inner(x: V<'_>) -> V<'_> {
+    x * (x * x * (2.0 * GELU_BETA * GELU_KAPPA) + 2.0 * GELU_BETA)
+}
+
+fn gelu_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+    let x = v.x[0];
+    let slope = if v.get(is_tanh) {
+        let share = gelu_inner(x).op(&SIGMOID, &[]);
+        // Beyond 10 the share is 0 or 1 in every dtype; x² must not overflow beside that 0.
+        let x = x.op(&CLIP, &[v.cx.lit(-10.0), v.cx.lit(10.0)]);
+        let inner = x * x * (6.0 * GELU_BETA * GELU_KAPPA) + 2.0 * GELU_BETA;
+        share + x * share * (1.0 - share) * inner
+    } else {
+        let share = (x * -FRAC_1_SQRT_2).op(&ERFC, &[]) * 0.5;
+        let density = (x * x * -0.5).op(&EXP, &[]) * (0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2);
+        share + x * density
+    };
+    vec![v.g * slope]
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + libm::exp(-x))
+}
+
+/// `1 / (1 + e^-x)`
+pub static SIGMOID: OpDef = OpDef {
+    eval: Some(Eval::F1(sigmoid)),
+    grad: Grad::Formula(|v| vec![v.g * v.y * (1.0 - v.y)]),
+    spell: Spell {
+        numpy: Text::T("_sigmoid({0})"),
+        jax: Text::T("jax.nn.sigmoid({0})"),
+        c: Text::T("1 / (1 + exp(-{0}))"),
+        ggml: Text::T("ggml_sigmoid({0})"),
+        ..Spell::py("{xp}.sigmoid({0})")
+    },
+    layer: "Sigmoid",
+    aliases: &["logistic", "expit"],
+    ..composite("sigmoid", "Logistic function: `1 / (1 + exp(-x))`.", |c| {
+        // Of the negative magnitude, which cannot overflow.
+        let small = (-c.x[0].op(&ABS, &[])).op(&EXP, &[]);
+        vec![positive(c.x[0], c.cx.lit(1.0), small) / (small + 1.0)]
+    })
+};
+
+/// `x sigmoid(x)`
+pub static SILU: OpDef = OpDef {
+    eval: Some(Eval::F1(|x| x / (1.0 + libm::exp(-x)))),
+    grad: Grad::Formula(|v| {
+        let share = v.x[0].op(&SIGMOID, &[]);
+        vec![v.g * (share + v.y * (1.0 - share))]
+    }),
+    spell: Spell {
+        numpy: Text::T("_silu({0})"),
+        torch: Text::T("torch.nn.functional.silu({0})"),
+        jax: Text::T("jax.nn.silu({0})"),
+        c: Text::T("{0} / (1 + exp(-{0}))"),
+        ggml: Text::T("ggml_silu({0})"),
+        ..Spell::NONE
+    },
+    layer: "Silu",
+    aliases: &["swish"],
+    ..composite(
+        "silu",
+        "Sigmoid linear unit, also called swish: `x * sigmoid(x)`. S. Elfwing et al., Sigmoid-weighted linear units \
+         (2017).",
+        |c| vec![c.x[0] * c.x[0].op(&SIGMOID, &[])],
+    )
+};
+
+/// `ln (1 + e^x)`, which neither overflows nor cancels.
+fn softplus(x: f64) -> f64 {
+    larger(x, 0.0) + libm::log1p(libm::exp(-x.abs()))
+}
+
+/// `x tanh(softplus(x))`
+pub static MISH: OpDef = OpDef {
+    eval: Some(Eval::F1(|x| x * libm::tanh(softplus(x)))),
+    spell: Spell {
+        numpy: Text::T("_mish({0})"),
+        torch: Text::T("torch.nn.functional.mish({0})"),
+        jax: Text::T("jax.nn.mish({0})"),
+        ..Spell::NONE
+    },
+    layer: "Mish",
+    ..composite(
+        "mish",
+        "`x * tanh(softplus(x))`. D. Misra, Mish: a self regularized non-monotonic activation function (2019).",
+        |c| vec![c.x[0] * c.x[0].op(&SOFTPLUS, &[]).op(&TANH, &[])],
+    )
+};
+
+/// `ln sigmoid(x)`
+pub static LOG_SIGMOID: OpDef = OpDef {
+    eval: Some(Eval::F1(|x| -softplus(-x))),
+    grad: Grad::Formula(|v| vec![v.g * (-v.x[0]).op(&SIGMOID, &[])]),
+    spell: Spell {
+        numpy: Text::T("_log_sigmoid({0})"),
+        torch: Text::T("torch.nn.functional.logsigmoid({0})"),
+        jax: Text::T("jax.nn.log_sigmoid({0})"),
+        ..Spell::NONE
+    },
+    layer: "LogSigmoid",
+    aliases: &["logsigmoid"],
+    ..composite("log_sigmoid", "Logarithm of the logistic function: `-log(1 + exp(-x))`, for any x.", |c| {
+        let small = (-c.x[0].op(&ABS, &[])).op(&EXP, &[]).op(&LOG1P, &[]);
+        vec![negative_part(c.x[0]) - small]
+    })
+};
+
+static SOFTPLUS_PORTS: &[Port] = &[
+    tensor("input"),
+    attr("beta", Attr::Float, DefaultLit::Float(1.0)),
+    attr("threshold", Attr::Float, DefaultLit::Float(20.0)),
+];
+
+/// `ln (1 + e^(beta x)) / beta`
+pub static SOFTPLUS: OpDef = OpDef {
+    ports: SOFTPLUS_PORTS,
+    eval: Some(Eval::Host(|c| {
+        let (beta, threshold) = (c.f64(1)?, c.f64(2)?);
+        map(c, |x| if x * beta > threshold { x } else { softplus(x * beta) / beta })
+    })),
+    grad: Grad::Formula(|v| {
+        let (scaled, is_linear) = softplus_parts(v);
+        vec![is_linear.op(&WHERE, &[v.g, v.g * scaled.op(&SIGMOID, &[])])]
+    }),
+    spell: Spell {
+        numpy: Text::T("_softplus({0}, {1}, {2})"),
+        torch: Text::T("torch.nn.functional.softplus({0}, {1}, {2})"),
+        ..Spell::NONE
+    },
+    cases: &["[2,3]", "[2,3] beta=2.0", "[2,3] beta=0.5 threshold=0.25", "[]", "[0,3]"],
+    layer: "Softplus",
+    ..composite(
+        "softplus",
+        "Smooth rectifier: `log(1 + exp(beta * x)) / beta`, and `x` itself where `beta * x` is above `threshold`.",
+        |c| {
+            let (scaled, is_linear) = softplus_parts(c);
+            let small = (-scaled.op(&ABS, &[])).op(&EXP, &[]).op(&LOG1P, &[]);
+            let soft = scaled.op(&MAXIMUM, &[c.cx.lit(0.0)]) + small;
+            vec![is_linear.op(&WHERE, &[c.x[0], soft / c.get(|a| a.f64(1))])]
+        },
+    )
+};
+
+/// `beta * x`, and whether it is above the threshold.
+fn softplus_parts<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
+    let scaled = c.x[0] * c.get(|a| a.f64(1));
+    (scaled, scaled.op(&GREATER, &[c.cx.lit(c.get(|a| a.f64(2)))]))
+}
+
+/// `x / (1 + |x|)`
+pub static SOFTSIGN: OpDef = OpDef {
+    eval: Some(Eval::F1(|x| x / (1.0 + x.abs()))),
+    grad: Grad::Formula(|v| {
+        let below = v.x[0].op(&ABS, &[]) + 1.0;
+        // Divided twice: the square could overflow.
+        vec![v.g / below / below]
+    }),
+    spell: Spell { c: Text::T("{0} / (1 + fabs({0}))"), ..Spell::NONE },
+    layer: "Softsign",
+    ..composite("softsign", "`x / (1 + |x|)`.", |c| vec![c.x[0] / (c.x[0].op(&ABS, &[]) + 1.0)])
+};
+
+/// `min(max(x + 3, 0), 6) / 6`
+pub static HARD_SIGMOID: OpDef = OpDef {
+    eval: Some(Eval::F1(|x| smaller(larger(x + 3.0, 0.0), 6.0) / 6.0)),
+    grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], -3.0, 3.0, v.g / 6.0)]),
+    spell: Spell {
+        torch: Text::T("torch.nn.functional.hardsigmoid({0})"),
+        ggml: Text::T("ggml_hardsigmoid({0})"),
+        ..Spell::NONE
+    },
+    layer: "HardSigmoid",
+    aliases: &["hardsigmoid"],
+    ..composite(
+        "hard_sigmoid",
+        "Logistic function of three straight pieces: `min(max(x + 3, 0), 6) / 6`. The gradient at -3 and at 3 is 0.",
+        |c| vec![(c.x[0] + 3.0).op(&CLIP, &[c.cx.lit(0.0), c.cx.lit(6.0)]) / 6.0],
+    )
+};
+
+/// `x hard_sigmoid(x)`
+pub static HARD_SWISH: OpDef = OpDef {
+    eval: Some(Eval::F1(|x| x * smaller(larger(x + 3.0, 0.0), 6.0) / 6.0)),
+    grad: Grad::Formula(|v| {
+        let x = v.x[0];
+        let inside = strictly_inside(x, -3.0, 3.0, v.g * (x / 3.0 + 0.5));
+        let above = x.op(&LESS, &[v.cx.lit(3.0)]).op(&WHERE, &[inside, v.g]);
+        vec![above]
+    }),
+    spell: Spell {
+        torch: Text::T("torch.nn.functional.hardswish({0})"),
+        ggml: Text::T("ggml_hardswish({0})"),
+        ..Spell::NONE
+    },
+    layer: "HardSwish",
+    aliases: &["hardswish", "hard_silu"],
+    ..composite(
+        "hard_swish",
+        "Swish of straight pieces: `x * min(max(x + 3, 0), 6) / 6`. The gradient at -3 is 0, at 3 it is 1. A. Howard \
+         et al., Searching for MobileNetV3 (2019).",
+        |c| vec![c.x[0] * (c.x[0] + 3.0).op(&CLIP, &[c.cx.lit(0.0), c.cx.lit(6.0)]) / 6.0],
+    )
+};
+
+static HARD_TANH_PORTS: &[Port] = &[
+    tensor("input"),
+    attr("min", Attr::Float, DefaultLit::Float(-1.0)),
+    attr("max", Attr::Float, DefaultLit::Float(1.0)),
+];
+
+/// `min(max(x, min), max)`
+pub static HARD_TANH: OpDef = OpDef {
+    ports: HARD_TANH_PORTS,
+    eval: Some(Eval::Host(|c| {
+        let (min, max) = (c.f64(1)?, c.f64(2)?);
+        map(c, |x| smaller(larger(x, min), max))
+    })),
+    grad: Grad::Formula(|v| {
+        let (min, max) = (v.get(|a| a.f64(1)), v.get(|a| a.f64(2)));
+        vec![strictly_inside(v.x[0], min, max, v.g)]
+    }),
+    spell: Spell { torch: Text::T("torch.nn.functional.hardtanh({0}, {1}, {2})"), ..Spell::NONE },
+    tolerance: Tolerance::Exact,
+    cases: &["[2,3]", "[2,3] min=-0.5 max=0.75", "[]", "[0,3]"],
+    layer: "HardTanh",
+    aliases: &["hardtanh"],
+    ..composite(
+        "hard_tanh",
+        "Hyperbolic tangent of three straight pieces: `min(max(x, min), max)`. The gradient on the bounds is 0.",
+        |c| vec![c.x[0].op(&CLIP, &[c.x[1], c.x[2]])],
+    )
+};

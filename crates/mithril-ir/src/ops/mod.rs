@@ -17,6 +17,7 @@ pub mod random;
 pub mod reduce;
 pub mod scan;
 pub mod slicing;
+pub mod softmax;
 pub mod sort;
 pub mod window;
 
@@ -32,6 +33,7 @@ pub static FAMILIES: &[(&str, &[&OpDef])] = &[
     ("function", function::OPS),
     ("compare", compare::OPS),
     ("activation", activation::OPS),
+    ("softmax", softmax::OPS),
     ("movement", movement::OPS),
     ("slicing", slicing::OPS),
     ("joining", joining::OPS),

@@ -1,0 +1,108 @@
+//! Softmax and its logarithm along an axis.
+
+use crate::build::{Call, V};
+use crate::error::Result;
+use crate::interp::HostCall;
+use crate::op::{
+    Attr, DefaultLit, Eval, ExpandFn, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr, composite,
+    tensor,
+};
+use crate::ops::elementwise::{EXP, LOG, larger};
+use crate::ops::reduce::{MAX, SUM};
+use crate::rules::Attrs;
+use crate::tensor::Tensor;
+
+/// Rows of this file.
+pub static OPS: &[&OpDef] = &[&SOFTMAX, &LOG_SOFTMAX];
+
+static SOFTMAX_PORTS: &[Port] = &[tensor("input"), attr("axis", Attr::Int, DefaultLit::Int(-1))];
+const SOFTMAX_CASES: &[&str] =
+    &["[2,3]", "[2,3,4] axis=1", "[2,3,4] axis=-3", "[5] axis=0", "[2,0]", "[0,3]"];
+
+/// The row that functions along an axis start from.
+const fn along_axis(name: &'static str, doc: &'static str, expand: ExpandFn) -> OpDef {
+    OpDef {
+        ports: SOFTMAX_PORTS,
+        shape: ShapeRule::Fn(|cx| {
+            cx.axis(1, cx.shape(0).rank())?;
+            Ok(vec![cx.shape(0).clone()])
+        }),
+        tolerance: Tolerance::Contraction,
+        cases: SOFTMAX_CASES,
+        ..composite(name, doc, expand)
+    }
+}
+
+/// Replaces each line along the axis by a function of its elements less the largest, and of the sum of their
+/// exponentials.
+fn map_lines(c: &HostCall<'_>, f: fn(f64, f64) -> f64) -> Result<Vec<Tensor>> {
+    let x = c.tensor(0);
+    let axis = c.axis(1, x.rank())?;
+    let mut values = x.to_f64s();
+    let (n, inner) = (x.shape()[axis], x.shape()[axis + 1..].iter().product::<usize>());
+    for start in (0..values.len()).filter(|i| i / inner % n == 0) {
+        let line = || (0..n).map(|k| start + k * inner);
+        let top = line().map(|i| values[i]).fold(f64::NEG_INFINITY, larger);
+        let sum: f64 = line().map(|i| libm::exp(values[i] - top)).sum();
+        for i in line() {
+            values[i] = f(values[i] - top, sum);
+        }
+    }
+    Ok(vec![Tensor::from_f64s(c.dtype(), c.shape(), &values)])
+}
+
+/// `x` minus its maximum along the axis, and the sum of the exponentials of that.
+fn shifted<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
+    let along = [c.x[1], c.cx.lit(true)];
+    let rest = c.x[0] - c.x[0].op(&MAX, &along);
+    (rest, rest.op(&EXP, &[]).op(&SUM, &along))
+}
+
+/// `e^x / Σ e^x`
+pub static SOFTMAX: OpDef = OpDef {
+    eval: Some(Eval::Host(|c| map_lines(c, |x, sum| libm::exp(x) / sum))),
+    grad: Grad::Formula(|v| {
+        let total = (v.g * v.y).op(&SUM, &[v.x[1], v.cx.lit(true)]);
+        vec![v.y * (v.g - total)]
+    }),
+    spell: Spell {
+        numpy: Text::T("_softmax({0}, {1})"),
+        jax: Text::T("jax.nn.softmax({0}, axis={1})"),
+        ..Spell::py("{xp}.softmax({0}, {1})")
+    },
+    layer: "Softmax",
+    ..along_axis(
+        "softmax",
+        "Exponentials along an axis, divided by their sum: `exp(x - max(x)) / sum(exp(x - max(x)))`. A line that holds \
+         NaN, plus infinity or nothing but minus infinity becomes NaN.",
+        |c| {
+            let (rest, sum) = shifted(c);
+            vec![rest.op(&EXP, &[]) / sum]
+        },
+    )
+};
+
+/// `x - ln Σ e^x`
+pub static LOG_SOFTMAX: OpDef = OpDef {
+    eval: Some(Eval::Host(|c| map_lines(c, |x, sum| x - libm::log(sum)))),
+    grad: Grad::Formula(|v| {
+        let total = v.g.op(&SUM, &[v.x[1], v.cx.lit(true)]);
+        vec![v.g - v.y.op(&EXP, &[]) * total]
+    }),
+    spell: Spell {
+        numpy: Text::T("_log_softmax({0}, {1})"),
+        torch: Text::T("torch.log_softmax({0}, {1})"),
+        jax: Text::T("jax.nn.log_softmax({0}, axis={1})"),
+        ..Spell::NONE
+    },
+    layer: "LogSoftmax",
+    ..along_axis(
+        "log_softmax",
+        "Logarithm of the softmax along an axis: `x - max(x) - log(sum(exp(x - max(x))))`, exact where the softmax \
+         rounds to 0.",
+        |c| {
+            let (rest, sum) = shifted(c);
+            vec![rest - sum.op(&LOG, &[])]
+        },
+    )
+};
