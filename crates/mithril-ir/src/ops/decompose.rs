@@ -41,7 +41,7 @@ pub static SOLVE: OpDef = OpDef {
     shape: ShapeRule::Fn(solve_shape),
     eval: Some(Eval::Host(|c| solve_eval(c, |a, n| Lu::new(a, n).map(Factor::Lu)))),
     grad: Grad::Formula(|v| {
-        let to_right = transposed(v.x[0]).op(&SOLVE, &[v.g]);
+        let to_right = solved(v, &SOLVE, transposed(v.x[0]), &[]);
         vec![-outer(v, to_right, v.y), to_right]
     }),
     spell: Spell {
@@ -50,7 +50,14 @@ pub static SOLVE: OpDef = OpDef {
         jax: Text::F(|s| Some(format!("jnp.linalg.solve({}, {})", s.arg(0), aligned(s)?))),
         ..Spell::NONE
     },
-    cases: &["[3,3] [3]", "[3,3] [3,2]", "[2,3,3] [2,3,1]", "[2,1,3,3] [4,3,2]", "[2,3,3] [3]", "[1,1] [1]"],
+    cases: &[
+        "spd[3,3] [3]",
+        "spd[3,3] [3,2]",
+        "spd[2,3,3] [2,3,1]",
+        "spd[2,1,3,3] [4,3,2]",
+        "spd[2,3,3] [3]",
+        "spd[1,1] [1]",
+    ],
     ..MATRIX
 };
 
@@ -75,7 +82,7 @@ pub static TRIANGULAR_SOLVE: OpDef = OpDef {
     })),
     grad: Grad::Formula(|v| {
         let (lower, transpose) = (v.get(|c| c.bool(2)), v.get(|c| c.bool(3)));
-        let to_right = v.x[0].op(&TRIANGULAR_SOLVE, &[v.g, v.x[2], v.cx.lit(!transpose)]);
+        let to_right = solved(v, &TRIANGULAR_SOLVE, v.x[0], &[v.x[2], v.cx.lit(!transpose)]);
         let full = if transpose { outer(v, v.y, to_right) } else { outer(v, to_right, v.y) };
         vec![-full.op(named(if lower { "tril" } else { "triu" }), &[]), to_right]
     }),
@@ -89,10 +96,10 @@ pub static TRIANGULAR_SOLVE: OpDef = OpDef {
         ..Spell::NONE
     },
     cases: &[
-        "[3,3] [3]",
-        "[3,3] [3,2] lower=false",
-        "[2,3,3] [2,3,1] transpose=true",
-        "[2,1,3,3] [4,3,2] lower=false transpose=true",
+        "spd[3,3] [3]",
+        "spd[3,3] [3,2] lower=false",
+        "spd[2,3,3] [2,3,1] transpose=true",
+        "spd[2,1,3,3] [4,3,2] lower=false transpose=true",
     ],
     ..MATRIX
 };
@@ -120,7 +127,7 @@ pub static INV: OpDef = OpDef {
         vec![-y.op(&MATMUL, &[v.g]).op(&MATMUL, &[y])]
     }),
     spell: Spell { mlx: Text::T("mx.linalg.inv({0}, stream=mx.cpu)"), ..Spell::py("{xp}.linalg.inv({0})") },
-    cases: &["[3,3]", "[2,3,3]", "[1,1]", "[2,0,2,2]"],
+    cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]", "spd[2,0,2,2]"],
     aliases: &["inverse"],
     ..MATRIX
 };
@@ -137,7 +144,7 @@ pub static DET: OpDef = OpDef {
     })),
     grad: Grad::Formula(|v| vec![scaled(v.g * v.y, inverse_transpose(v.x[0]))]),
     spell: Spell { mlx: Text::No, ..Spell::py("{xp}.linalg.det({0})") },
-    cases: &["[3,3]", "[2,3,3]", "[1,1]", "[2,0,0]"],
+    cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]", "spd[2,0,0]"],
     ..MATRIX
 };
 
@@ -151,7 +158,7 @@ pub static SLOGDET: OpDef = OpDef {
     eval: Some(Eval::Host(slogdet_eval)),
     grad: Grad::Formula(|v| vec![scaled(v.gs[1], inverse_transpose(v.x[0]))]),
     spell: Spell { mlx: Text::No, ..Spell::py("{xp}.linalg.slogdet({0})") },
-    cases: &["[3,3]", "[2,3,3]", "[1,1]"],
+    cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]"],
     ..MATRIX
 };
 
@@ -178,7 +185,7 @@ pub static CHOLESKY: OpDef = OpDef {
         jax: Text::T("jnp.linalg.cholesky({0})"),
         ..Spell::NONE
     },
-    cases: &["[3,3]", "[2,3,3]", "[1,1]"],
+    cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]"],
     ..MATRIX
 };
 
@@ -231,6 +238,14 @@ fn solve_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
 }
 
 // --- gradients -----------------------------------------------------------------------------------------------
+
+/// The systems with the cotangents on the right; those of a vector are columns for matrices of any number.
+fn solved<'a>(v: &GradCall<'a>, op: &'static OpDef, left: V<'a>, options: &[V<'a>]) -> V<'a> {
+    let vector = v.x[1].rank() == 1;
+    let right = if vector { as_column(v.g) } else { v.g };
+    let x = left.op(op, &[&[right], options].concat());
+    if vector { reshape(x, v.g.shape().0) } else { x }
+}
 
 /// `a · bᵀ` for solutions, which are vectors or columns of a matrix.
 fn outer<'a>(v: &GradCall<'a>, a: V<'a>, b: V<'a>) -> V<'a> {

@@ -13,6 +13,7 @@ pub mod joining;
 pub mod linalg;
 pub mod loss;
 pub mod movement;
+pub mod products;
 pub mod random;
 pub mod reduce;
 pub mod scan;
@@ -41,6 +42,7 @@ pub static FAMILIES: &[(&str, &[&OpDef])] = &[
     ("create", create::OPS),
     ("random", random::OPS),
     ("linalg", linalg::OPS),
+    ("products", products::OPS),
     ("einsum", einsum::OPS),
     ("decompose", decompose::OPS),
     ("reduce", reduce::OPS),

@@ -2,6 +2,7 @@
 
 mod decompose;
 mod einsum;
+mod products;
 
 use std::sync::Arc;
 
