@@ -1,6 +1,389 @@
-//! Look-up by integer tensors.
+//! Look-up by integer tensors, and the additions that are its adjoints.
+//!
+//! Everywhere negative indices count from the end, and an index outside the axis is an error.
 
-use crate::op::OpDef;
+use smallvec::smallvec;
+
+use crate::build::V;
+use crate::dim::Dim;
+use crate::dtype::{DType, Kinds};
+use crate::error::{Code, Error, Result};
+use crate::interp::{HostCall, broadcast_index};
+use crate::op::{
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
+    dtype_or, tensor_of,
+};
+use crate::ops::create::{ONES, ZEROS};
+use crate::ops::getitem::GETITEM;
+use crate::ops::movement::{BROADCAST_TO, EXPAND_DIMS, INPUT, MOVE, RESHAPE};
+use crate::ops::slicing::zeros;
+use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
+use crate::shape::Shape;
+use crate::spell::SpellCx;
+use crate::tensor::{Scalar, Tensor, strides};
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] = &[];
+pub static OPS: &[&OpDef] = &[&GETITEM, &TAKE, &TAKE_ALONG_AXIS, &SCATTER_ADD, &INDEX_ADD, &ONE_HOT];
+
+const INDICES: Port = tensor_of("indices", Kinds::INT);
+
+/// An index counted from either end, as a position.
+fn position(index: i64, size: usize) -> Result<usize> {
+    let n = size as i64;
+    if index < -n || index >= n {
+        return Err(Error::new(
+            Code::IndexOutOfRange,
+            format!("index {index} lies outside an axis of size {n}"),
+        )
+        .help(if n == 0 { "the axis is empty".into() } else { format!("use {} to {}", -n, n - 1) }));
+    }
+    Ok(if index < 0 { index + n } else { index } as usize)
+}
+
+fn positions(c: &HostCall<'_>, i: usize, size: usize) -> Result<Vec<usize>> {
+    let all = c.tensor(i).to_i64s();
+    all.into_iter().map(|index| position(index, size).map_err(|e| c.explain(e))).collect()
+}
+
+// --- take --------------------------------------------------------------------------------------------------
+
+/// elements at positions along an axis
+pub static TAKE: OpDef = OpDef {
+    name: "take",
+    doc: "The slices at `indices` along `axis`; the axes of `indices` (any number) stand in place of `axis`. \
+          Without an axis the elements are numbered in row-major order.",
+    ports: &[INPUT, INDICES, attr("axis", Attr::OptInt, DefaultLit::None)],
+    shape: ShapeRule::Fn(|cx| {
+        let (from, indices) = (cx.shape(0), cx.shape(1));
+        if cx.absent(2) {
+            return Ok(vec![indices.clone()]);
+        }
+        let axis = cx.axis(2, from.rank())?;
+        Ok(vec![from[..axis].iter().chain(indices.iter()).chain(&from[axis + 1..]).cloned().collect()])
+    }),
+    eval: Some(Eval::Host(|c| {
+        let x = c.tensor(0);
+        let (outer, size, inner) = around(c, x.shape(), 2)?;
+        let at = positions(c, 1, size)?;
+        let index =
+            |i: usize| i % inner + at[i / inner % at.len()] * inner + i / inner / at.len() * size * inner;
+        Ok(vec![x.select(c.shape(), (0..outer * at.len() * inner).map(index))])
+    })),
+    grad: Grad::Formula(take_gradient),
+    spell: Spell {
+        torch: Text::F(|s| {
+            if s.absent(2) {
+                return Some(format!("torch.reshape({}, (-1,))[{}]", s.arg(0), s.arg(1)));
+            }
+            Some(format!("{}[{}]", s.arg(0), at_axis(s, 2)?))
+        }),
+        ..Spell::py("{xp}.take({0}, {1}, axis={2})")
+    },
+    cases: &[
+        "[6,3] i64[4] axis=0",
+        "[2,6] i64[2,3] axis=-1",
+        "[2,6,2] i64[] axis=1",
+        "[2,3] i64[4]",
+        "[5,3] i32[0]<5 axis=0",
+        "[0,3] i64[2]<3 axis=1",
+        "bool[6] i64[3] axis=0",
+    ],
+    layer: "Take",
+    aliases: &["index_select"],
+    ..MOVE
+};
+
+/// Numbers of elements before, along and after the axis at port `i`; everything is one axis without one.
+fn around(c: &HostCall<'_>, shape: &[usize], i: usize) -> Result<(usize, usize, usize)> {
+    if c.absent(i) {
+        return Ok((1, shape.iter().product(), 1));
+    }
+    let axis = c.axis(i, shape.len())?;
+    Ok((shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product()))
+}
+
+/// `:, :, indices`: the index expression for the axis at port `i`.
+fn at_axis(s: &SpellCx<'_>, i: usize) -> Option<String> {
+    let axis = s.axis(i, s.ty(0)?.shape.rank()).ok()?;
+    Some(format!("{}{}", ":, ".repeat(axis), s.arg(1)))
+}
+
+fn take_gradient<'a>(v: &crate::build::GradCall<'a>) -> Vec<V<'a>> {
+    let (x, indices) = (v.x[0], v.x[1]);
+    let reshape = |x: V<'a>, dims: Vec<Dim>| x.op(&RESHAPE, &[v.cx.lit(dims)]);
+    let many = indices.shape().numel();
+    let flat = reshape(indices, vec![many.clone()]);
+    if v.absent(2) {
+        let all = v.cx.call(&ZEROS, &[v.cx.lit([x.shape().numel()]), v.cx.lit(x.dtype())]);
+        let sum = all.op(&INDEX_ADD, &[flat, reshape(v.g, vec![many])]);
+        return vec![reshape(sum, x.shape().0.to_vec())];
+    }
+    let axis = v.get(|c| c.axis(2, x.rank()));
+    let mut dims = x.shape().0.to_vec();
+    if let Some(size) = dims.get_mut(axis) {
+        *size = many;
+    }
+    vec![zeros(x).op(&INDEX_ADD, &[flat, reshape(v.g, dims), v.cx.lit(axis)])]
+}
+
+// --- along an axis -----------------------------------------------------------------------------------------
+
+/// The shape of `a` and `b` broadcast together, apart from the axis.
+fn along(cx: &ShapeCx<'_>, a: &Shape, b: &Shape, axis: usize) -> Result<Shape> {
+    let one = |s: &Shape| {
+        let mut s = s.clone();
+        s.0[axis] = Dim::ONE;
+        s
+    };
+    cx.broadcast(&[&one(a), &one(b)])
+}
+
+fn equal_ranks(cx: &ShapeCx<'_>) -> Result<()> {
+    let (input, indices) = (cx.shape(0), cx.shape(1));
+    if input.rank() == indices.rank() {
+        return Ok(());
+    }
+    let name = cx.op().name;
+    let message = format!("`indices` of {name} has shape {indices}, `input` {input}");
+    Err(Error::new(Code::RankMismatch, message)
+        .help("both have to have the same number of axes; see also take"))
+}
+
+/// for each place its own position
+pub static TAKE_ALONG_AXIS: OpDef = OpDef {
+    name: "take_along_axis",
+    doc: "At each place the element of `input` at the position along `axis` that `indices` gives there: \
+          `output[i, j] = input[indices[i, j], j]` for axis 0. The other sizes broadcast.",
+    ports: &[INPUT, INDICES, attr("axis", Attr::Int, DefaultLit::Int(-1))],
+    shape: ShapeRule::Fn(|cx| {
+        equal_ranks(cx)?;
+        let axis = cx.axis(2, cx.shape(0).rank())?;
+        let mut out = along(cx, cx.shape(0), cx.shape(1), axis)?;
+        out.0[axis] = cx.shape(1)[axis].clone();
+        Ok(vec![out])
+    }),
+    eval: Some(Eval::Host(|c| {
+        let (x, indices) = (c.tensor(0), c.tensor(1));
+        let axis = c.axis(2, x.rank())?;
+        let at = positions(c, 1, x.shape()[axis])?;
+        let step = strides(x.shape())[axis];
+        let from = base(x.shape(), c.shape(), axis);
+        let which = broadcast_index(indices.shape(), c.shape());
+        let places = (0..c.shape().iter().product()).map(|i| from(i) + at[which(i)] * step);
+        Ok(vec![x.select(c.shape(), places)])
+    })),
+    grad: Grad::Formula(|v| {
+        let (x, axis) = (v.x[0], v.get(|c| c.axis(2, v.x[0].rank())));
+        let mut dims = v.y.shape().0.to_vec();
+        let indices = v.x[1].op(&BROADCAST_TO, &[v.cx.lit(dims.clone())]);
+        if let Some(size) = dims.get_mut(axis) {
+            *size = x.dim(axis as i64);
+        }
+        let zeros = v.cx.call(&ZEROS, &[v.cx.lit(dims), v.cx.lit(x.dtype())]);
+        vec![zeros.op(&SCATTER_ADD, &[indices, v.g, v.x[2]])]
+    }),
+    spell: Spell {
+        torch: Text::F(|s| {
+            let axis = s.axis(2, s.ty(0)?.shape.rank()).ok()?;
+            Some(format!("torch.take_along_dim({}, {}, {axis})", s.arg(0), counted_from_front(s, axis)?))
+        }),
+        ..Spell::py("{xp}.take_along_axis({0}, {1}, axis={2})")
+    },
+    cases: &[
+        "[6,3] i64[2,3] axis=0",
+        "[2,6] i64[2,4] axis=-1",
+        "[2,6,3] i64[2,1,1] axis=1",
+        "[1,6] i64[3,2] axis=1",
+        "[5] i64[0]<5 axis=0",
+    ],
+    layer: "TakeAlongAxis",
+    aliases: &["gather"],
+    ..MOVE
+};
+
+/// For each place of `out` the offset in a tensor of `shape` that broadcasts to it, at position 0 of the axis.
+fn base(shape: &[usize], out: &[usize], axis: usize) -> impl Fn(usize) -> usize + use<> {
+    let (own, there) = (strides(shape), strides(out));
+    let steps: Vec<(usize, usize, usize)> = (0..shape.len())
+        .map(|i| (there[i], out[i], if i == axis || shape[i] == 1 { 0 } else { own[i] }))
+        .collect();
+    move |i| steps.iter().map(|&(s, n, step)| i / s % n * step).sum()
+}
+
+/// torch takes no negative positions in these functions.
+fn counted_from_front(s: &SpellCx<'_>, axis: usize) -> Option<String> {
+    let (size, i) = (s.dim(&s.ty(0)?.shape[axis]), s.arg(1));
+    Some(format!("torch.where({i} < 0, {i} + {size}, {i})"))
+}
+
+// --- additions ---------------------------------------------------------------------------------------------
+
+/// What additions convert: the source becomes what the input is.
+fn source_as_input(cx: &DTypeCx<'_>) -> DTypes {
+    let to = cx.dtype(0).unwrap_or(cx.float);
+    DTypes { cast: smallvec![None, None, Some(to)], out: smallvec![to] }
+}
+
+/// A row of an addition at indices.
+const ADDITION: OpDef = OpDef {
+    ports: &[
+        tensor_of("input", Kinds::NUMBER),
+        INDICES,
+        tensor_of("source", Kinds::NUMBER),
+        attr("axis", Attr::Int, DefaultLit::Int(0)),
+    ],
+    dtype: DTypeRule::Fn(|cx| Ok(source_as_input(cx))),
+    tolerance: Tolerance::Contraction,
+    ..BLANK
+};
+
+/// adjoint of take_along_axis
+pub static SCATTER_ADD: OpDef = OpDef {
+    name: "scatter_add",
+    doc: "The input with each element of `source` added at the position along `axis` that `indices` gives: \
+          `output[indices[i, j], j] += source[i, j]` for axis 0. Positions that occur several times add up. \
+          `indices` and `source` have the shape of the input apart from the axis.",
+    shape: ShapeRule::Fn(|cx| {
+        equal_ranks(cx)?;
+        let (input, indices, source) = (cx.shape(0), cx.shape(1), cx.shape(2));
+        let axis = cx.axis(3, input.rank())?;
+        cx.rank(2, &[input.rank()])?;
+        for i in 0..input.rank() {
+            cx.same(&indices[i], &source[i], "sizes of the indices and of the source")?;
+            if i != axis {
+                cx.same(&input[i], &source[i], "sizes of the input and of the source")?;
+            }
+        }
+        Ok(vec![input.clone()])
+    }),
+    eval: Some(Eval::Host(|c| {
+        let (x, source) = (c.tensor(0), c.tensor(2));
+        let axis = c.axis(3, x.rank())?;
+        let at = positions(c, 1, x.shape()[axis])?;
+        let (from, step) = (base(x.shape(), source.shape(), axis), strides(x.shape())[axis]);
+        Ok(vec![added(x, source, |i| from(i) + at[i] * step)])
+    })),
+    grad: Grad::Formula(|v| vec![v.g, v.none(), v.g.op(&TAKE_ALONG_AXIS, &[v.x[1], v.x[3]])]),
+    spell: Spell {
+        torch: Text::F(|s| {
+            let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
+            let at = counted_from_front(s, axis)?;
+            Some(format!("torch.scatter_add({}, {axis}, {at}, {})", s.arg(0), s.arg(2)))
+        }),
+        ..Spell::numpy("_scatter_add({0}, {1}, {2}, {3})")
+    },
+    cases: &[
+        "[6,3] i64[4,3] [4,3] axis=0",
+        "[2,6] i64[2,9] [2,9] axis=-1",
+        "[6] i64[0]<5 [0]",
+        "i64[6] i64[8] i64[8]",
+    ],
+    layer: "ScatterAdd",
+    ..ADDITION
+};
+
+/// adjoint of take
+pub static INDEX_ADD: OpDef = OpDef {
+    name: "index_add",
+    doc: "The input with the slices of `source` added at the positions `indices` (1-d) along `axis`. Positions \
+          that occur several times add up.",
+    shape: ShapeRule::Fn(|cx| {
+        let (input, indices, source) = (cx.shape(0), cx.shape(1), cx.shape(2));
+        cx.rank(1, &[1])?;
+        cx.rank(2, &[input.rank()])?;
+        let axis = cx.axis(3, input.rank())?;
+        for i in 0..input.rank() {
+            let wanted = if i == axis { &indices[0] } else { &input[i] };
+            cx.same(wanted, &source[i], &format!("sizes of axis {i}"))?;
+        }
+        Ok(vec![input.clone()])
+    }),
+    eval: Some(Eval::Host(|c| {
+        let (x, source) = (c.tensor(0), c.tensor(2));
+        let (_, size, inner) = around(c, x.shape(), 3)?;
+        let at = positions(c, 1, size)?;
+        let place = |i: usize| i % inner + (at[i / inner % at.len()] + i / inner / at.len() * size) * inner;
+        Ok(vec![added(x, source, place)])
+    })),
+    grad: Grad::Formula(|v| vec![v.g, v.none(), v.g.op(&TAKE, &[v.x[1], v.x[3]])]),
+    spell: Spell {
+        numpy: Text::T("_index_add({0}, {1}, {2}, {3})"),
+        torch: Text::F(|s| {
+            let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
+            let at = counted_from_front(s, axis)?;
+            Some(format!("torch.index_add({}, {axis}, {at}, {})", s.arg(0), s.arg(2)))
+        }),
+        jax: Text::F(|s| Some(format!("{}.at[{}].add({})", s.arg(0), at_axis(s, 3)?, s.arg(2)))),
+        mlx: Text::F(|s| Some(format!("{}.at[{}].add({})", s.arg(0), at_axis(s, 3)?, s.arg(2)))),
+        ..Spell::NONE
+    },
+    cases: &[
+        "[6,3] i64[4] [4,3]",
+        "[2,6] i64[9] [2,9] axis=1",
+        "[2,6,2] i64[1] [2,1,2] axis=-2",
+        "[6,2] i64[0]<5 [0,2]",
+        "i64[6] i64[8] i64[8]",
+    ],
+    layer: "IndexAdd",
+    ..ADDITION
+};
+
+/// `x` with element `i` of `source` added at `place(i)`, rounded once.
+fn added(x: &Tensor, source: &Tensor, place: impl Fn(usize) -> usize) -> Tensor {
+    if x.dtype().is_float() {
+        let mut sum = x.to_f64s();
+        for i in 0..source.len() {
+            sum[place(i)] += source.get(i).f64();
+        }
+        return Tensor::from_f64s(x.dtype(), x.shape(), &sum);
+    }
+    let mut sum = x.to_i64s();
+    for i in 0..source.len() {
+        let slot = &mut sum[place(i)];
+        *slot = slot.wrapping_add(source.get(i).i64());
+    }
+    Tensor::build(x.dtype(), x.shape(), |i| Scalar::Int(sum[i]))
+}
+
+/// a 1 at each index
+pub static ONE_HOT: OpDef = OpDef {
+    name: "one_hot",
+    doc: "For each index a row of `depth` zeros with a 1 at the index, along a new last axis. The dtype is the \
+          default float unless given.",
+    ports: &[
+        INDICES,
+        attr("depth", Attr::Int, DefaultLit::Required),
+        attr("dtype", Attr::DType, DefaultLit::None),
+    ],
+    shape: ShapeRule::Fn(|cx| {
+        let depth = cx.dim(1)?;
+        if depth.known().is_some_and(|n| n < 0) {
+            return Err(cx.bad(1, &cx.lit(1), "a size that is not negative"));
+        }
+        Ok(vec![cx.shape(0).iter().cloned().chain([depth]).collect()])
+    }),
+    dtype: DTypeRule::Fn(|cx| Ok(DTypes::keep([dtype_or(&cx.lit(2), cx.float)]))),
+    expand: Some(|c| {
+        let indices = c.x[0];
+        let dtype = dtype_or(&c.lit(2), c.cx.float());
+        // Sums are of numbers; a bool row is cast at the end.
+        let wide = if dtype == DType::Bool { DType::U8 } else { dtype };
+        let mut dims = indices.shape().0.to_vec();
+        dims.push(Dim::ONE);
+        let ones = c.cx.call(&ONES, &[c.cx.lit(dims.clone()), c.cx.lit(wide)]);
+        dims.pop();
+        dims.push(c.get(|c| c.dims(1)).pop().unwrap_or(Dim::ONE));
+        let zeros = c.cx.call(&ZEROS, &[c.cx.lit(dims), c.cx.lit(wide)]);
+        let at = indices.op(&EXPAND_DIMS, &[c.cx.lit(-1)]);
+        vec![zeros.op(&SCATTER_ADD, &[at, ones, c.cx.lit(-1)]).cast(dtype)]
+    }),
+    grad: Grad::Zero,
+    cases: &[
+        "i64[3]<4 depth=4",
+        "i64[2,3]<4 depth=5 dtype=i32",
+        "i64[] depth=6",
+        "i64[2]<3 depth=3 dtype=bool",
+    ],
+    layer: "OneHot",
+    ..MOVE
+};

@@ -8,6 +8,7 @@ pub mod decompose;
 pub mod einsum;
 pub mod elementwise;
 pub mod function;
+pub mod getitem;
 pub mod index;
 pub mod joining;
 pub mod linalg;

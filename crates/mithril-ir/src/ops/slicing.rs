@@ -58,7 +58,7 @@ impl Range {
         (start, count.known().map_or(count, |n| Dim::Const(n.max(0))))
     }
     /// As Python writes it between the brackets.
-    fn text(&self, size: &Dim, s: &SpellCx<'_>) -> String {
+    pub fn text(&self, size: &Dim, s: &SpellCx<'_>) -> String {
         let start = self.start.as_ref().filter(|d| !(self.step > 0 && d.is(0)));
         let stop = self.stop.as_ref().filter(|d| !(self.step > 0 && *d == size));
         let side = |d: Option<&Dim>| d.map(|d| s.dim(d)).unwrap_or_default();

@@ -1,0 +1,20 @@
+def _accumulator(x):
+    """A copy of x to add to; half precision adds in float32, so that long sums keep their digits."""
+    half = x.dtype.itemsize == 2 and x.dtype.kind not in "iu"
+    return x.astype(np.float32 if half else x.dtype)
+
+
+def _index_add(x, indices, source, axis):
+    """x with the slices of source added at indices along an axis; repeated indices add up."""
+    out = _accumulator(x)
+    np.add.at(np.moveaxis(out, axis, 0), indices, np.moveaxis(source, axis, 0))
+    return out.astype(x.dtype, copy=False)
+
+
+def _scatter_add(x, indices, source, axis):
+    """x with each element of source added at its own position along an axis; repeated positions add up."""
+    out = _accumulator(x)
+    places = list(np.indices(indices.shape, sparse=True))
+    places[axis] = indices
+    np.add.at(out, tuple(places), source)
+    return out.astype(x.dtype, copy=False)

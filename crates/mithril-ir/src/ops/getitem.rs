@@ -1,0 +1,344 @@
+//! Indexing as Python writes it: `input[1, ..., 2:, None, i]`.
+
+use crate::build::{Call, V};
+use crate::dim::Dim;
+use crate::dtype::{DType, Kind, Kinds};
+use crate::error::{Code, Error, Result};
+use crate::literal::Lit;
+use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, PortKind, ShapeRule, Spell, Text, attr};
+use crate::ops::compare::{LESS, LOGICAL_AND, WHERE};
+use crate::ops::elementwise::ADD;
+use crate::ops::index::TAKE;
+use crate::ops::movement::{INPUT, MOVE, RESHAPE, TRANSPOSE};
+use crate::ops::slicing::{Range, SLICE};
+use crate::rules::Attrs;
+use crate::shape::{self, Shape};
+use crate::spell::SpellCx;
+use crate::tensor::Tensor;
+
+/// `input[key]`
+pub static GETITEM: OpDef = OpDef {
+    name: "getitem",
+    doc: "The part `input[key]` with the rules of Python and NumPy. `key` is one item or a tuple of items: an \
+          integer, a slice, `...`, `none` (a new axis), a tuple of integers or an integer tensor that is a literal, \
+          or a text that stands for the next of the tensors `indices`. Several index tensors broadcast; their axes \
+          stand where the first of them stood, or in front when a slice, `...` or a new axis comes between two of \
+          them (an integer counts as an index tensor then). A mask of truth values is refused: the shape of the \
+          result would depend on data.",
+    ports: &[INPUT, attr("key", Attr::Any, DefaultLit::Required), INDICES],
+    shape: ShapeRule::Expansion,
+    dtype: DTypeRule::Same(0),
+    expand: Some(getitem),
+    grad: Grad::Expansion,
+    spell: Spell {
+        numpy: Text::F(|s| spelled(s, true)),
+        jax: Text::F(|s| spelled(s, true)),
+        torch: Text::F(|s| spelled(s, false)),
+        mlx: Text::F(|s| spelled(s, false)),
+        ..Spell::NONE
+    },
+    cases: &[
+        "[4,5] key=1",
+        "[4,5] key=(-1,2)",
+        "[4,5] key=(1:3:1,...)",
+        "[4,5,2] key=(...,none,0)",
+        "[6,5] key=\"tensor\" i64[2,3]",
+        "[3,6] key=(0:2:1,\"tensor\") i64[2]",
+        "[6,6,2] key=(\"tensor\",\"tensor\") i64[3,1] i64[2]",
+        "[6,2,6] key=(\"tensor\",none:none:-1,\"tensor\") i64[3] i64[3]",
+        "[2,3,6] key=(0,none:none:none,\"tensor\") i64[4]",
+        "[2,3,6] key=(none:none:none,1,\"tensor\") i64[4]",
+        "[4,5] key=(none:none:none,(0,-1))",
+        "[3] key=()",
+    ],
+    ..MOVE
+};
+
+const INDICES: Port =
+    Port { name: "indices", kind: PortKind::Variadic(Kinds::INT), default: DefaultLit::Required };
+
+/// One item of a key.
+enum Item {
+    /// An integer: the axis goes.
+    At(Dim),
+    /// A slice: the axis stays.
+    Range(Range),
+    /// `...` and how many axes it stands for.
+    Ellipsis(usize),
+    /// A new axis.
+    New,
+    /// The next of the index tensors at the ports.
+    Tensor,
+    /// An index tensor written in the key.
+    Literal(Lit),
+}
+
+impl Item {
+    /// How many axes of the input it stands for.
+    fn axes(&self) -> usize {
+        match self {
+            Self::Ellipsis(n) => *n,
+            Self::New => 0,
+            _ => 1,
+        }
+    }
+    fn is_tensor(&self) -> bool {
+        matches!(self, Self::Tensor | Self::Literal(_))
+    }
+}
+
+/// Reads the key for an input of that rank; `...` is always there.
+fn items(cx: &impl Attrs, rank: usize, tensors: usize) -> Result<Vec<Item>> {
+    let key = cx.lit(1);
+    let mut items = match &key {
+        Lit::Tuple(all) => all.iter().map(|lit| item(cx, lit)).collect::<Result<Vec<_>>>()?,
+        one => vec![item(cx, one)?],
+    };
+    let given = items.iter().filter(|i| matches!(i, Item::Tensor)).count();
+    if given != tensors {
+        let message = format!("the key of getitem has places for {given} tensors, {tensors} are given");
+        return Err(Error::new(Code::BadArgument, message).help("give one tensor for each place"));
+    }
+    let used: usize = items.iter().map(Item::axes).sum();
+    let Some(rest) = rank.checked_sub(used) else {
+        return Err(Error::new(Code::RankMismatch, format!("{used} indices are given for {rank} axes"))
+            .note(format!("the key is {key}"))
+            .help("give at most one index for each axis"));
+    };
+    match items.iter().filter(|i| matches!(i, Item::Ellipsis(_))).count() {
+        0 => items.push(Item::Ellipsis(rest)),
+        1 => items.iter_mut().for_each(|i| {
+            if let Item::Ellipsis(n) = i {
+                *n = rest;
+            }
+        }),
+        _ => return Err(cx.bad(1, &key, "a key with at most one `...`")),
+    }
+    Ok(items)
+}
+
+fn item(cx: &impl Attrs, lit: &Lit) -> Result<Item> {
+    let bound = |l: &Lit| match l {
+        Lit::None => Ok(None),
+        Lit::Int(d) => Ok(Some(d.clone())),
+        _ => Err(cx.bad(1, lit, "a slice of integers")),
+    };
+    Ok(match lit {
+        Lit::Int(d) => Item::At(d.clone()),
+        Lit::None => Item::New,
+        Lit::Ellipsis => Item::Ellipsis(0),
+        Lit::Str(_) => Item::Tensor,
+        Lit::Slice(parts) => {
+            let step = bound(&parts[2])?.unwrap_or(Dim::ONE);
+            let step = step.known().ok_or_else(|| cx.symbolic(1, &step))?;
+            if step == 0 {
+                return Err(cx.bad(1, lit, "a slice whose step is not 0"));
+            }
+            Item::Range(Range { start: bound(&parts[0])?, stop: bound(&parts[1])?, step })
+        }
+        Lit::Bool(_) => return Err(mask(lit)),
+        Lit::Tensor(t) if t.dtype().kind() == Kind::Bool => return Err(mask(lit)),
+        Lit::Tensor(t) if t.dtype().kind() == Kind::Int => Item::Literal(lit.clone()),
+        Lit::Tuple(list) => Item::Literal(index_list(cx, list, lit)?),
+        other => return Err(cx.bad(1, other, "made of integers, slices, `...`, none and integer tensors")),
+    })
+}
+
+fn mask(lit: &Lit) -> Error {
+    Error::new(Code::BadArgument, format!("an index is {lit}, a mask of truth values"))
+        .note("the shape of the result would depend on data")
+        .help("use where(mask, input, other), or take with positions")
+}
+
+/// A list of integers as an index tensor.
+fn index_list(cx: &impl Attrs, list: &[Lit], lit: &Lit) -> Result<Lit> {
+    let all = list.iter().map(|l| match l {
+        Lit::Int(Dim::Const(n)) => Ok(*n),
+        Lit::Bool(_) => Err(mask(lit)),
+        _ => Err(cx.bad(1, lit, "a list of known integers")),
+    });
+    let all = all.collect::<Result<Vec<i64>>>()?;
+    Ok(Tensor::of(&[all.len()], all).into())
+}
+
+/// Whether the index tensors (and integers among them) stand side by side.
+fn side_by_side(items: &[Item]) -> bool {
+    let advanced = |i: &Item| i.is_tensor() || matches!(i, Item::At(_));
+    let first = items.iter().position(advanced).unwrap_or(0);
+    let last = items.iter().rposition(advanced).unwrap_or(0);
+    items[first..=last].iter().all(advanced)
+}
+
+fn getitem<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+    let x = c.x[0];
+    let tensors = c.x.get(2..).unwrap_or_default();
+    let items = match items(c, x.rank(), tensors.len()) {
+        Ok(items) => items,
+        Err(error) => {
+            c.cx.fail(error);
+            return vec![x];
+        }
+    };
+    let basic = basic(x, &items);
+    if !items.iter().any(Item::is_tensor) {
+        return vec![basic];
+    }
+    // Axes of `basic` that are looked up, and how many axes come before the first index.
+    let (mut axis, mut looked_up, mut front, mut next) = (0, Vec::new(), None, tensors.iter());
+    for item in &items {
+        match item {
+            Item::Tensor | Item::Literal(_) => {
+                let index = match item {
+                    Item::Literal(lit) => Some(c.cx.lit(lit.clone())),
+                    _ => next.next().copied(),
+                };
+                looked_up.extend(index.map(|index| (axis, index)));
+                front = front.or(Some(axis));
+                axis += 1;
+            }
+            Item::At(_) => front = front.or(Some(axis)),
+            Item::New => axis += 1,
+            other => axis += other.axes(),
+        }
+    }
+    let front = if side_by_side(&items) { front.unwrap_or(0) } else { 0 };
+    vec![advanced(basic, &looked_up, front)]
+}
+
+/// Integers, slices and new axes; axes of index tensors stay whole.
+fn basic<'a>(x: V<'a>, items: &[Item]) -> V<'a> {
+    let from = x.shape();
+    let (mut starts, mut stops, mut steps) = (Vec::new(), Vec::new(), Vec::new());
+    let mut whole = true;
+    for item in items {
+        let axis = starts.len();
+        match item {
+            Item::At(at) => {
+                whole = false;
+                check_index(x, at, &from[axis]);
+                starts.push(Lit::Int(at.clone()));
+                stops.push(if at.is(-1) { Lit::None } else { Lit::Int(at + &Dim::ONE) });
+                steps.push(1);
+            }
+            Item::Range(range) => {
+                whole &= range.is_whole(&from[axis]);
+                starts.push(range.start.clone().into());
+                stops.push(range.stop.clone().into());
+                steps.push(range.step);
+            }
+            other => {
+                for _ in 0..other.axes() {
+                    starts.push(Lit::None);
+                    stops.push(Lit::None);
+                    steps.push(1);
+                }
+            }
+        }
+    }
+    let part = if whole { x } else { x.op(&SLICE, &[x.lit(starts), x.lit(stops), x.lit(steps)]) };
+    if !items.iter().any(|i| matches!(i, Item::At(_) | Item::New)) {
+        return part;
+    }
+    let mut sizes = part.shape().0.into_iter();
+    let mut out = Vec::new();
+    for item in items {
+        match item {
+            Item::New => out.push(Dim::ONE),
+            Item::At(_) => _ = sizes.next(),
+            other => out.extend(sizes.by_ref().take(other.axes())),
+        }
+    }
+    part.op(&RESHAPE, &[x.lit(out)])
+}
+
+/// A slice holds bounds inside the axis, an integer must not leave it.
+fn check_index(x: V<'_>, at: &Dim, size: &Dim) {
+    if let (Some(at), Some(n)) = (at.known(), size.known())
+        && (at < -n || at >= n)
+    {
+        let message = format!("index {at} lies outside an axis of size {n}");
+        x.cx().fail(Error::new(Code::IndexOutOfRange, message).note(format!("the shape is {}", x.shape())));
+    }
+}
+
+/// Looks up positions of several axes; the axes of the index tensors come out after `front` axes.
+fn advanced<'a>(x: V<'a>, looked_up: &[(usize, V<'a>)], front: usize) -> V<'a> {
+    let cx = x.cx();
+    let rest: Vec<usize> = (0..x.rank()).filter(|a| looked_up.iter().all(|(l, _)| l != a)).collect();
+    let front = front.min(rest.len());
+    let order: Vec<usize> = rest[..front]
+        .iter()
+        .copied()
+        .chain(looked_up.iter().map(|l| l.0))
+        .chain(rest[front..].iter().copied())
+        .collect();
+    let moved =
+        if order.iter().enumerate().all(|(i, &a)| i == a) { x } else { x.op(&TRANSPOSE, &[cx.lit(order)]) };
+    if let [(_, index)] = looked_up {
+        return moved.op(&TAKE, &[*index, cx.lit(front)]);
+    }
+    let shapes: Vec<Shape> = looked_up.iter().map(|(_, i)| i.shape()).collect();
+    if let Err(error) = shape::broadcast(&shapes.iter().collect::<Vec<_>>()) {
+        cx.fail(error.note("in the index tensors of a key"));
+        return x;
+    }
+    let sizes: Vec<Dim> = looked_up.iter().map(|&(axis, _)| x.dim(axis as i64)).collect();
+    let many = sizes.iter().fold(Dim::ONE, |n, d| &n * d);
+    let shape = moved.shape();
+    let joined: Vec<Dim> =
+        shape[..front].iter().chain([&many]).chain(&shape[front + looked_up.len()..]).cloned().collect();
+    let indices: Vec<V<'a>> = looked_up.iter().map(|&(_, i)| i).collect();
+    let at = joint_index(&indices, &sizes, &many);
+    moved.op(&RESHAPE, &[cx.lit(joined)]).op(&TAKE, &[at, cx.lit(front)])
+}
+
+/// The position in the joined axis. A position outside its own axis becomes one outside the joined axis, so that
+/// the look-up refuses it.
+fn joint_index<'a>(indices: &[V<'a>], sizes: &[Dim], many: &Dim) -> V<'a> {
+    let cx = indices[0].cx();
+    let zero = cx.lit(0);
+    let mut sum: Option<(V<'a>, V<'a>)> = None;
+    for (index, size) in indices.iter().zip(sizes) {
+        let (index, size) = (index.cast(DType::I64), cx.lit(size.clone()));
+        let at = index.op(&LESS, &[zero]).op(&WHERE, &[index.op(&ADD, &[size]), index]);
+        let valid = cx.lit(-1).op(&LESS, &[at]).op(&LOGICAL_AND, &[at.op(&LESS, &[size])]);
+        sum = Some(match sum {
+            None => (at, valid),
+            Some((sum, all)) => (sum * size + at, all.op(&LOGICAL_AND, &[valid])),
+        });
+    }
+    let Some((sum, valid)) = sum else { return zero };
+    valid.op(&WHERE, &[sum, cx.lit(many.clone())])
+}
+
+/// `x[1, ..., i]`. With integers among index tensors, and for negative steps, only NumPy and JAX mean what we do.
+fn spelled(s: &SpellCx<'_>, like_numpy: bool) -> Option<String> {
+    let rank = s.ty(0)?.shape.rank();
+    let items = items(s, rank, s.args.len().saturating_sub(2)).ok()?;
+    let tensors = items.iter().any(Item::is_tensor);
+    if !like_numpy && tensors {
+        return None;
+    }
+    let (mut next, mut axis, mut parts) = (2, 0, Vec::new());
+    for (i, item) in items.iter().enumerate() {
+        match item {
+            Item::At(d) => parts.push(s.dim(d)),
+            Item::Range(r) if r.step < 0 && !like_numpy => return None,
+            Item::Range(r) => parts.push(r.text(&s.ty(0)?.shape[axis], s)),
+            Item::Ellipsis(_) if i + 1 == items.len() && !parts.is_empty() => {}
+            Item::Ellipsis(_) => parts.push("...".into()),
+            Item::New => parts.push("None".into()),
+            Item::Tensor => {
+                parts.push(s.arg(next).to_owned());
+                next += 1;
+            }
+            Item::Literal(Lit::Tensor(t)) if t.rank() == 1 => {
+                let all: Vec<String> = t.to_i64s().iter().map(ToString::to_string).collect();
+                parts.push(format!("[{}]", all.join(", ")));
+            }
+            Item::Literal(_) => return None,
+        }
+        axis += item.axes();
+    }
+    Some(format!("{}[{}]", s.arg(0), parts.join(", ")))
+}
