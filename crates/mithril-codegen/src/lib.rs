@@ -1,1 +1,3 @@
-//! Typed graph to source text, one module per target family.
+//! Typed graph to source text, one module per target family. Pure: no files, no processes, no environment.
+
+pub mod python;

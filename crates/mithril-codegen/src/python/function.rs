@@ -1,0 +1,467 @@
+//! Writes one function: a statement per op, with short operands that are used once written in place.
+
+use std::sync::Arc;
+
+use mithril_ir::dim::{Atom, Symbol};
+use mithril_ir::error::Code;
+use mithril_ir::graph::{Def, Node, Role};
+use mithril_ir::op::{Eval, ShapeRule};
+use mithril_ir::{DType, Dim, Error, Graph, Lit, NodeId, Result, ValueId};
+
+use super::literal;
+use super::namer::{Namer, python_string};
+use super::template::{Expression, Piece, Template, symbol_name};
+use super::writer::{Body, Module};
+use super::{Emitted, Function, Results, no_such_input};
+
+/// Lines get no longer than this where operands can be moved to lines of their own.
+const MAX_LINE: usize = 100;
+/// An expression longer than this is not written into another one.
+const MAX_OPERAND: usize = 60;
+const INDENT: &str = "    ";
+
+/// A returned dict: keys and values.
+type Entries = Vec<(Arc<str>, ValueId)>;
+
+/// Symbols of sizes, in the order in which they are met.
+#[derive(Debug, Default)]
+struct Symbols(Vec<(String, String)>);
+
+impl Symbols {
+    fn text(&self, symbol: &str) -> &str {
+        self.0.iter().find(|(s, _)| s == symbol).map_or("?", |(_, name)| name)
+    }
+}
+
+/// Writes one function.
+#[derive(Debug)]
+pub struct FunctionWriter<'m, 'a> {
+    module: &'m mut Module<'a>,
+    function: &'m Function<'m>,
+    graph: &'m Graph,
+    templates: Vec<Option<Template>>,
+    /// How often the text mentions a value.
+    uses: Vec<u32>,
+    /// What stands for a value: its name, or an expression that is still to be written somewhere.
+    expressions: Vec<Option<Expression>>,
+    /// Whether the expression is a name already.
+    is_named: Vec<bool>,
+    /// Whether a value is returned.
+    is_result: Vec<bool>,
+    names: Namer,
+    symbols: Symbols,
+    lines: Vec<(String, Option<NodeId>)>,
+}
+
+impl<'m, 'a> FunctionWriter<'m, 'a> {
+    /// Writes `function` under `name`.
+    pub fn write(
+        module: &'m mut Module<'a>,
+        function: &'m Function<'m>,
+        name: String,
+        templates: Vec<Option<Template>>,
+    ) -> Result<Body> {
+        let graph = function.graph;
+        let count = graph.values().len();
+        let mut names = module.local_names();
+        for argument in function.arguments {
+            names.reserve(argument.name);
+        }
+        let mut writer = Self {
+            module,
+            function,
+            graph,
+            templates,
+            uses: vec![0; count],
+            expressions: vec![None; count],
+            is_named: vec![false; count],
+            is_result: vec![false; count],
+            names,
+            symbols: Symbols::default(),
+            lines: Vec::new(),
+        };
+        writer.body(name)
+    }
+
+    fn body(&mut self, name: String) -> Result<Body> {
+        let (dicts, states) = results(self.function);
+        self.count_uses(dicts.iter().flatten().chain(&states));
+        let arguments: Vec<&str> = self.function.arguments.iter().map(|a| a.name).collect();
+        self.lines.push((format!("def {name}({}):", arguments.join(", ")), None));
+        self.bind_symbols()?;
+        for (id, node) in self.graph.nodes() {
+            self.statement(id, node)?;
+        }
+        self.return_line(&dicts, &states)?;
+        let keys = |entries: &Entries| entries.iter().map(|(key, _)| key.clone()).collect();
+        let reads = self.function.arguments.iter().map(|argument| self.reads(argument.role)).collect();
+        let results = dicts.iter().map(keys).collect();
+        let emitted = Emitted { name, reads, results, states: keys(&states) };
+        Ok(Body { emitted, lines: std::mem::take(&mut self.lines) })
+    }
+
+    /// Keys of the inputs of a role that are used.
+    fn reads(&self, role: Role) -> Vec<Arc<str>> {
+        let inputs = self.graph.inputs.iter().filter(|v| self.uses[v.index()] > 0);
+        inputs
+            .map(|&v| self.graph.value(v))
+            .filter(|value| value.def == Def::Input(role))
+            .filter_map(|value| value.name.clone())
+            .collect()
+    }
+
+    fn count_uses<'e>(&mut self, results: impl Iterator<Item = &'e (Arc<str>, ValueId)>) {
+        for (_, v) in results {
+            self.uses[v.index()] += 1;
+            self.is_result[v.index()] = true;
+        }
+        for (id, node) in self.graph.nodes().rev() {
+            if node.outputs.iter().all(|v| self.uses[v.index()] == 0) {
+                continue;
+            }
+            let Some(template) = &self.templates[id.index()] else { continue };
+            self.module.note(template);
+            for piece in template.pieces() {
+                match piece {
+                    Piece::Text(..) => {}
+                    Piece::Symbol(symbol) => note_symbol(&mut self.symbols, symbol.clone()),
+                    Piece::Operand(i, _) => {
+                        let Some(&v) = node.inputs.get(*i) else { continue };
+                        self.uses[v.index()] += 1 + u32::from(template.repeats);
+                        if let Some(Lit::Int(dim)) = self.graph.lit(v) {
+                            dim.each_symbol(&mut |s| note_symbol(&mut self.symbols, symbol_name(s)));
+                        }
+                    }
+                }
+            }
+        }
+        for (v, value) in self.graph.values() {
+            if let (true, Def::Const(Lit::Int(dim))) = (self.is_result[v.index()], &value.def) {
+                dim.each_symbol(&mut |s| note_symbol(&mut self.symbols, symbol_name(s)));
+            }
+        }
+    }
+
+    /// `batch = data["input"].shape[0]`
+    fn bind_symbols(&mut self) -> Result<()> {
+        let mut bindings = Vec::new();
+        for (symbol, _) in &self.symbols.0 {
+            let (v, axis, dim) = self.source(symbol).ok_or_else(|| {
+                Error::new(Code::UnknownShape, format!("the size `{symbol}` does not follow from the inputs"))
+                    .help("give it a number when compiling, or an input that has a dimension of this size")
+            })?;
+            bindings.push((self.graph.inputs.iter().position(|i| *i == v), axis, v, dim, symbol.clone()));
+        }
+        bindings.sort_by_key(|(input, axis, ..)| (*input, *axis));
+        for (.., v, _, _) in &bindings {
+            self.uses[v.index()] += 1;
+        }
+        for (_, axis, v, dim, symbol) in bindings {
+            let size = format!("{}.shape[{axis}]", self.read(v)?.text);
+            let name = self.names.fresh(&symbol);
+            self.lines.push((format!("{INDENT}{name} = {}", solved(&size, dim)), None));
+            if let Some(entry) = self.symbols.0.iter_mut().find(|(s, _)| *s == symbol) {
+                entry.1 = name;
+            }
+        }
+        Ok(())
+    }
+
+    /// The input and axis that tell a symbol, and the size there; plain symbols and data first.
+    fn source(&self, symbol: &str) -> Option<(ValueId, usize, &'m Dim)> {
+        let mut best: Option<((bool, u8), (ValueId, usize, &'m Dim))> = None;
+        for &v in &self.graph.inputs {
+            let value = self.graph.value(v);
+            let Def::Input(role) = value.def else { continue };
+            if !self.function.arguments.iter().any(|a| a.role == role) {
+                continue;
+            }
+            let order = match role {
+                Role::Data => 0,
+                Role::State => 1,
+                Role::Param => 2,
+                Role::Cotangent => 3,
+            };
+            let shape = value.ty.iter().flat_map(|ty| ty.shape.iter().enumerate());
+            for (axis, dim) in shape {
+                if linear(dim).is_none_or(|(s, ..)| symbol_name(s) != symbol) {
+                    continue;
+                }
+                let rank = (dim.as_symbol().is_none(), order);
+                if best.as_ref().is_none_or(|(r, _)| rank < *r) {
+                    best = Some((rank, (v, axis, dim)));
+                }
+            }
+        }
+        best.map(|(_, found)| found)
+    }
+
+    fn statement(&mut self, id: NodeId, node: &'m Node) -> Result<()> {
+        if node.outputs.iter().all(|v| self.uses[v.index()] == 0) {
+            return Ok(());
+        }
+        let Some(template) = self.templates[id.index()].take() else {
+            return Err(Error::internal(format!("`{}` has no template", node.op.name)));
+        };
+        let hint = node.outputs.first().map_or(0, |&v| self.hint(v).len().min(40));
+        let expression = self.expression(node, &template, MAX_LINE - INDENT.len() - 3 - hint)?;
+        if let (&[v], 1) = (node.outputs.as_slice(), node.op.outputs.len()) {
+            let i = v.index();
+            let is_own = self.graph.value(v).name.is_some() || self.is_result[i];
+            self.expressions[i] = Some(expression);
+            if self.uses[i] > 1 || is_own || self.text_length(v) > MAX_OPERAND {
+                self.name(v);
+            }
+            return Ok(());
+        }
+        let targets: Vec<String> = node.outputs.iter().map(|&v| self.output_name(v)).collect();
+        let comma = if targets.len() == 1 { "," } else { "" };
+        self.lines.push((format!("{INDENT}{}{comma} = {}", targets.join(", "), expression.text), Some(id)));
+        Ok(())
+    }
+
+    /// The name of one output of several, `_` if nothing uses it.
+    fn output_name(&mut self, v: ValueId) -> String {
+        if self.uses[v.index()] == 0 {
+            return "_".into();
+        }
+        let name = self.names.fresh(&self.hint(v));
+        self.expressions[v.index()] = Some(Expression::atom(name.clone()));
+        self.is_named[v.index()] = true;
+        name
+    }
+
+    /// A use of an op with its operands; operands that would make the line too long get lines of their own.
+    fn expression(&mut self, node: &'m Node, template: &Template, room: usize) -> Result<Expression> {
+        let mut operands: Vec<(usize, Expression)> = Vec::with_capacity(node.inputs.len());
+        for piece in template.pieces() {
+            let Piece::Operand(i, _) = piece else { continue };
+            if !operands.iter().any(|(known, _)| known == i) {
+                operands.push((*i, self.operand(node, *i)?));
+            }
+        }
+        loop {
+            let absent = Expression::atom("None".into());
+            let find = |i| operands.iter().find(|(known, _)| *known == i).map_or(&absent, |(_, e)| e);
+            let whole = template.fill(find, |s| self.symbols.text(s));
+            if whole.text.len() <= room {
+                return Ok(whole);
+            }
+            let open = operands.iter_mut().filter(|(i, _)| {
+                node.inputs
+                    .get(*i)
+                    .is_some_and(|v| self.expressions[v.index()].is_some() && !self.is_named[v.index()])
+            });
+            let Some((i, longest)) = open.max_by_key(|(_, e)| e.text.len()) else { return Ok(whole) };
+            let v = node.inputs[*i];
+            self.name(v);
+            *longest = self.expressions[v.index()].clone().unwrap_or_else(|| longest.clone());
+        }
+    }
+
+    fn operand(&mut self, node: &Node, i: usize) -> Result<Expression> {
+        let Some(&v) = node.inputs.get(i) else {
+            return Err(Error::internal(format!("the spelling of {} asks for input {i}", node.op.name)));
+        };
+        match self.graph.lit(v) {
+            Some(lit) => Ok(self.constant_operand(node, v, lit)),
+            None => self.read(v),
+        }
+    }
+
+    /// A literal in the place of a tensor.
+    fn constant_operand(&mut self, node: &Node, own: ValueId, lit: &Lit) -> Expression {
+        let target = self.module.target;
+        let tensors = || node.inputs.iter().enumerate().filter(|(i, _)| node.op.takes_tensor(*i));
+        if let Lit::Tensor(t) = lit {
+            let is_variable = |v: &ValueId| *v != own && self.graph.lit(*v).is_none();
+            let mut others = tensors().filter(|(_, v)| is_variable(v)).filter_map(|(_, &v)| self.graph.ty(v));
+            let can_be_plain = is_elementwise(node) && others.any(|ty| ty.dtype == t.dtype());
+            if let Some(number) = literal::plain(target, t).filter(|_| can_be_plain) {
+                return Expression::measured(number);
+            }
+            return Expression::atom(self.module.constant(t));
+        }
+        let weak = lit.weak_dtype(DType::F32).unwrap_or(DType::F32);
+        let mut dtypes = tensors().filter_map(|(_, &v)| self.graph.ty(v)).map(|ty| ty.dtype);
+        let beside = dtypes.find(|d| d.kind() >= weak.kind());
+        if let Some(dtype) = beside {
+            if target.typed_numbers.contains(&dtype) {
+                self.module.note_dtype(dtype);
+            }
+            let symbol = |s: &Symbol| self.symbols.text(&symbol_name(s)).to_owned();
+            return Expression::measured(literal::number(target, lit, dtype, &symbol));
+        }
+        self.typed_number(lit, weak)
+    }
+
+    fn typed_number(&mut self, lit: &Lit, dtype: DType) -> Expression {
+        self.module.note_dtype(dtype);
+        let symbol = |s: &Symbol| self.symbols.text(&symbol_name(s)).to_owned();
+        Expression::atom(literal::typed_number(self.module.target, lit, dtype, &symbol))
+    }
+
+    /// What stands for a value that is not a literal.
+    fn read(&mut self, v: ValueId) -> Result<Expression> {
+        if let Some(expression) = &self.expressions[v.index()] {
+            return Ok(expression.clone());
+        }
+        let value = self.graph.value(v);
+        let key = value.name.as_deref().unwrap_or_default();
+        let Def::Input(role) = value.def else {
+            return Err(Error::internal(format!("value {} is read before it is computed", v.index())));
+        };
+        let argument = self.function.arguments.iter().find(|a| a.role == role);
+        let argument = argument.ok_or_else(|| no_such_input(key, self.function.name))?;
+        let expression = Expression::atom(format!("{}[{}]", argument.name, python_string(key)));
+        self.expressions[v.index()] = Some(expression.clone());
+        if self.uses[v.index()] > 1 {
+            self.name(v);
+            return self.read(v);
+        }
+        Ok(expression)
+    }
+
+    fn text_length(&self, v: ValueId) -> usize {
+        self.expressions[v.index()].as_ref().map_or(0, |e| e.text.len())
+    }
+
+    /// Writes the expression of a value into a line of its own.
+    fn name(&mut self, v: ValueId) {
+        let name = self.names.fresh(&self.hint(v));
+        if let Some(expression) = self.expressions[v.index()].replace(Expression::atom(name.clone())) {
+            self.lines.push((format!("{INDENT}{name} = {}", expression.text), self.graph.producer(v)));
+        }
+        self.is_named[v.index()] = true;
+    }
+
+    /// A name for a value, before the namer has seen it.
+    fn hint(&self, v: ValueId) -> String {
+        let value = self.graph.value(v);
+        if let Some(name) = &value.name {
+            return name.to_string();
+        }
+        if self.is_result[v.index()] {
+            let output = self.graph.outputs.iter().find(|(_, out)| **out == v);
+            if let Some((name, _)) = output {
+                return name.to_string();
+            }
+        }
+        let Some(id) = self.graph.producer(v) else { return "value".into() };
+        let op = self.graph.node(id).op.name;
+        match self.graph.place(id).path.as_deref().filter(|path| !path.is_empty()) {
+            Some(path) => format!("{path}.{op}"),
+            None => op.to_owned(),
+        }
+    }
+
+    fn return_line(&mut self, dicts: &[Entries], states: &Entries) -> Result<()> {
+        let mut parts: Vec<Vec<String>> = Vec::new();
+        let is_tuple = matches!(self.function.results, Results::Tuple);
+        let last = (!states.is_empty()).then_some(states);
+        for entries in dicts.iter().chain(last) {
+            let mut items = Vec::with_capacity(entries.len());
+            for (key, v) in entries {
+                let text = self.result(*v)?;
+                items.push(if is_tuple { text } else { format!("{}: {text}", python_string(key)) });
+            }
+            parts.push(items);
+        }
+        let whole = if is_tuple {
+            let items: Vec<String> = parts.concat();
+            if let [one] = items.as_slice() { format!("{one},") } else { items.join(", ") }
+        } else {
+            let dicts: Vec<String> = parts.iter().map(|items| format!("{{{}}}", items.join(", "))).collect();
+            dicts.join(", ")
+        };
+        let whole = if whole.is_empty() { "()".into() } else { whole };
+        if whole.len() + INDENT.len() + 7 <= MAX_LINE {
+            self.lines.push((format!("{INDENT}return {whole}"), None));
+        } else {
+            self.lines.push((format!("{INDENT}return {}", several_lines(&parts, is_tuple)), None));
+        }
+        Ok(())
+    }
+
+    /// A result as an array.
+    fn result(&mut self, v: ValueId) -> Result<String> {
+        let target = self.module.target;
+        let text = match self.graph.lit(v) {
+            Some(Lit::Tensor(t)) => self.module.constant(t),
+            Some(lit) if lit.is_numeric() => {
+                let dtype = lit.weak_dtype(DType::F32).unwrap_or(DType::F32);
+                self.typed_number(lit, dtype).text
+            }
+            Some(lit) => {
+                return Err(Error::internal(format!("{lit} is an output")));
+            }
+            None => self.read(v)?.text,
+        };
+        let rank = self.graph.ty(v).map_or(0, |ty| ty.shape.rank());
+        let is_input = matches!(self.graph.value(v).def, Def::Input(_));
+        if rank == 0 && !is_input { Ok(target.result.replace("{value}", &text)) } else { Ok(text) }
+    }
+}
+
+fn note_symbol(symbols: &mut Symbols, symbol: String) {
+    if !symbols.0.iter().any(|(known, _)| *known == symbol) {
+        symbols.0.push((symbol, String::new()));
+    }
+}
+
+/// The returned dicts, and the new states.
+pub fn results(function: &Function<'_>) -> (Vec<Entries>, Entries) {
+    let graph = function.graph;
+    let outputs = || graph.outputs.iter().map(|(key, v)| (key.clone(), *v)).collect();
+    let dicts = match &function.results {
+        Results::Dict | Results::Tuple => vec![outputs()],
+        Results::Dicts(dicts) => dicts.to_vec(),
+    };
+    let name = |v: ValueId| graph.value(v).name.clone().unwrap_or_default();
+    (dicts, graph.updates.iter().map(|(old, new)| (name(*old), *new)).collect())
+}
+
+fn several_lines(parts: &[Vec<String>], is_tuple: bool) -> String {
+    let (open, close) = if is_tuple { ("(", ")") } else { ("{", "}") };
+    let inner = INDENT.repeat(2);
+    let block = |items: &Vec<String>| {
+        let lines: String = items.iter().map(|item| format!("{inner}{item},\n")).collect();
+        if items.is_empty() { format!("{open}{close}") } else { format!("{open}\n{lines}{INDENT}{close}") }
+    };
+    if is_tuple {
+        return block(&parts.concat());
+    }
+    parts.iter().map(block).collect::<Vec<_>>().join(", ")
+}
+
+/// `coefficient · symbol + constant`
+fn linear(dim: &Dim) -> Option<(&Symbol, i64, i64)> {
+    let (terms, constant) = dim.parts();
+    let [(factors, coefficient)] = terms else { return None };
+    match factors.as_slice() {
+        [Atom::Symbol(s)] => Some((s, *coefficient, constant)),
+        _ => None,
+    }
+}
+
+/// The symbol in `dim`, given the size as an expression.
+fn solved(size: &str, dim: &Dim) -> String {
+    match linear(dim) {
+        Some((_, 1, 0)) | None => size.to_owned(),
+        Some((_, 1, constant)) => format!("{size} {}", signed(constant.saturating_neg())),
+        Some((_, coefficient, 0)) => format!("{size} // {coefficient}"),
+        Some((_, coefficient, constant)) => {
+            format!("({size} {}) // {coefficient}", signed(constant.saturating_neg()))
+        }
+    }
+}
+
+fn signed(n: i64) -> String {
+    if n < 0 { format!("- {}", n.unsigned_abs()) } else { format!("+ {n}") }
+}
+
+/// Whether plain numbers may stand beside the tensors; the builder asks the same before it leaves them plain.
+fn is_elementwise(node: &Node) -> bool {
+    matches!(node.op.eval, Some(Eval::F1(_) | Eval::F2(..) | Eval::Scalar(_)))
+        || matches!(node.op.shape, ShapeRule::Broadcast)
+}

@@ -1,0 +1,148 @@
+//! What differs between the Python targets, as data.
+
+use std::sync::LazyLock;
+
+use mithril_ir::DType;
+use mithril_ir::op::{Spell, Text};
+
+use super::prelude::{self, Prelude};
+
+/// A Python framework.
+#[derive(Debug)]
+pub struct PythonTarget {
+    /// Name of the target, as in error messages.
+    pub name: &'static str,
+    /// Name of the framework as its makers write it.
+    pub title: &'static str,
+    /// Name of the array module.
+    pub xp: &'static str,
+    /// Imports: the name each binds, and the line. The first is always written, the others when used.
+    pub imports: &'static [(&'static str, &'static str)],
+    /// How dtypes are written; empty for one that the framework lacks.
+    pub dtypes: fn(DType) -> &'static str,
+    /// Dtypes beside which a plain Python number would change the dtype of the result; it is written with its dtype.
+    pub typed_numbers: &'static [DType],
+    /// Spellings of an op in the order in which they are tried.
+    pub spellings: fn(&Spell) -> [Text; 2],
+    /// Helpers that spellings may call.
+    pub prelude: LazyLock<Prelude>,
+    /// A number as a value of a dtype: `{value}`, `{dtype}`.
+    pub scalar: &'static str,
+    /// A nested list as an array: `{value}`, `{dtype}`.
+    pub array: &'static str,
+    /// Makes an array of a result without dimensions, where ops return something else: `{value}`.
+    pub result: &'static str,
+    /// Line above each function; may be empty.
+    pub decorator: &'static str,
+}
+
+/// NumPy.
+pub static NUMPY: PythonTarget = PythonTarget {
+    name: "numpy",
+    title: "NumPy",
+    xp: "np",
+    imports: &[("np", "import numpy as np"), ("bfloat16", "from ml_dtypes import bfloat16")],
+    dtypes: |dtype| match dtype {
+        DType::Bool => "np.bool_",
+        DType::U8 => "np.uint8",
+        DType::I8 => "np.int8",
+        DType::I16 => "np.int16",
+        DType::I32 => "np.int32",
+        DType::I64 => "np.int64",
+        DType::F16 => "np.float16",
+        DType::BF16 => "bfloat16",
+        DType::F32 => "np.float32",
+        DType::F64 => "np.float64",
+    },
+    // bfloat16 is not NumPy's own: beside it, a Python float counts as float32.
+    typed_numbers: &[DType::BF16],
+    spellings: |spell| [spell.numpy, spell.py],
+    prelude: LazyLock::new(|| Prelude::parse(prelude::NUMPY_FILES)),
+    scalar: "{dtype}({value})",
+    array: "np.array({value}, dtype={dtype})",
+    // Ufuncs return NumPy scalars where the result has no dimensions.
+    result: "np.asarray({value})",
+    // Infinities and NaN are ordinary results here, not a reason to warn.
+    decorator: "@np.errstate(all=\"ignore\")",
+};
+
+/// PyTorch.
+pub static TORCH: PythonTarget = PythonTarget {
+    name: "torch",
+    title: "PyTorch",
+    xp: "torch",
+    imports: &[("torch", "import torch"), ("math", "import math")],
+    dtypes: |dtype| match dtype {
+        DType::Bool => "torch.bool",
+        DType::U8 => "torch.uint8",
+        DType::I8 => "torch.int8",
+        DType::I16 => "torch.int16",
+        DType::I32 => "torch.int32",
+        DType::I64 => "torch.int64",
+        DType::F16 => "torch.float16",
+        DType::BF16 => "torch.bfloat16",
+        DType::F32 => "torch.float32",
+        DType::F64 => "torch.float64",
+    },
+    typed_numbers: &[],
+    spellings: |spell| [spell.torch, spell.py],
+    prelude: LazyLock::new(|| Prelude::parse(prelude::TORCH_FILES)),
+    scalar: "torch.tensor({value}, dtype={dtype})",
+    array: "torch.tensor({value}, dtype={dtype})",
+    result: "{value}",
+    decorator: "",
+};
+
+/// JAX.
+pub static JAX: PythonTarget = PythonTarget {
+    name: "jax",
+    title: "JAX",
+    xp: "jnp",
+    imports: &[("jnp", "import jax.numpy as jnp"), ("jax", "import jax")],
+    dtypes: |dtype| match dtype {
+        DType::Bool => "jnp.bool_",
+        DType::U8 => "jnp.uint8",
+        DType::I8 => "jnp.int8",
+        DType::I16 => "jnp.int16",
+        DType::I32 => "jnp.int32",
+        DType::I64 => "jnp.int64",
+        DType::F16 => "jnp.float16",
+        DType::BF16 => "jnp.bfloat16",
+        DType::F32 => "jnp.float32",
+        DType::F64 => "jnp.float64",
+    },
+    typed_numbers: &[],
+    spellings: |spell| [spell.jax, spell.py],
+    prelude: LazyLock::new(|| Prelude::parse(prelude::JAX_FILES)),
+    scalar: "jnp.array({value}, dtype={dtype})",
+    array: "jnp.array({value}, dtype={dtype})",
+    result: "{value}",
+    decorator: "",
+};
+
+/// MLX, which has no `float64` on its devices.
+pub static MLX: PythonTarget = PythonTarget {
+    name: "mlx",
+    title: "MLX",
+    xp: "mx",
+    imports: &[("mx", "import mlx.core as mx"), ("math", "import math")],
+    dtypes: |dtype| match dtype {
+        DType::Bool => "mx.bool_",
+        DType::U8 => "mx.uint8",
+        DType::I8 => "mx.int8",
+        DType::I16 => "mx.int16",
+        DType::I32 => "mx.int32",
+        DType::I64 => "mx.int64",
+        DType::F16 => "mx.float16",
+        DType::BF16 => "mx.bfloat16",
+        DType::F32 => "mx.float32",
+        DType::F64 => "",
+    },
+    typed_numbers: &[],
+    spellings: |spell| [spell.mlx, spell.py],
+    prelude: LazyLock::new(|| Prelude::parse(prelude::MLX_FILES)),
+    scalar: "mx.array({value}, dtype={dtype})",
+    array: "mx.array({value}, dtype={dtype})",
+    result: "{value}",
+    decorator: "",
+};

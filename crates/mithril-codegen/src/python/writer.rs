@@ -1,0 +1,239 @@
+//! Writes the module: header, helpers and constants used, then one function after another.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use mithril_ir::error::Code;
+use mithril_ir::{DType, Error, Graph, NodeId, Result, Tensor};
+
+use super::function::{FunctionWriter, results};
+use super::literal;
+use super::namer::{Namer, python_string};
+use super::targets::PythonTarget;
+use super::template::{self, Template};
+use super::{Emitted, Function, Origin, Source};
+
+/// Constant tensors with more elements than this are not written as text.
+const MAX_INLINE_ELEMENTS: usize = 32;
+
+/// What the functions of a module share.
+#[derive(Debug)]
+pub struct Module<'a> {
+    /// The target.
+    pub target: &'a PythonTarget,
+    /// Names of helpers and imports that the text uses.
+    used: BTreeSet<String>,
+    names: Namer,
+    /// Constant tensors: the expression that stands for each.
+    constants: Vec<(Arc<Tensor>, String)>,
+    /// Lines that define small constants.
+    definitions: Vec<String>,
+    /// Large constants by key.
+    large: Vec<(String, Arc<Tensor>)>,
+}
+
+/// A body with the nodes that its lines compute.
+#[derive(Debug)]
+pub struct Body {
+    /// The function as written.
+    pub emitted: Emitted,
+    /// Its lines.
+    pub lines: Vec<(String, Option<NodeId>)>,
+}
+
+/// See [`super::emit`].
+pub fn module(target: &PythonTarget, functions: &[Function<'_>]) -> Result<Source> {
+    let mut module = Module::new(target);
+    let templates = spell_all(target, functions)?;
+    let names: Vec<String> = functions.iter().map(|f| module.names.fresh(f.name)).collect();
+    let mut bodies = Vec::with_capacity(functions.len());
+    for ((function, templates), name) in functions.iter().zip(templates).zip(names) {
+        bodies.push(FunctionWriter::write(&mut module, function, name, templates)?);
+    }
+    let mut text = module.head();
+    let mut origins = Vec::new();
+    let mut line = text.matches('\n').count() as u32;
+    let mut emitted = Vec::with_capacity(bodies.len());
+    for (function, (body, form)) in bodies.into_iter().zip(functions).enumerate() {
+        text.push_str("\n\n");
+        line += 2;
+        if !target.decorator.is_empty() {
+            text.push_str(target.decorator);
+            text.push('\n');
+            line += 1;
+        }
+        for (content, node) in body.lines {
+            text.push_str(&content);
+            text.push('\n');
+            line += 1;
+            if let Some(node) = node {
+                let (op, place) = (form.graph.node(node).op.name, form.graph.place(node).clone());
+                origins.push(Origin { line, function, node, op, place });
+            }
+            // A result that is too long for a line is written in several.
+            line += content.matches('\n').count() as u32;
+        }
+        emitted.push(body.emitted);
+    }
+    Ok(Source { text, functions: emitted, constants: module.large, origins })
+}
+
+impl<'a> Module<'a> {
+    fn new(target: &'a PythonTarget) -> Self {
+        let mut names = Namer::default();
+        for (name, _) in target.imports {
+            names.reserve(name);
+        }
+        Self {
+            target,
+            used: BTreeSet::new(),
+            names,
+            constants: Vec::new(),
+            definitions: Vec::new(),
+            large: Vec::new(),
+        }
+    }
+    /// A namer for the inside of a function.
+    pub fn local_names(&self) -> Namer {
+        self.names.clone()
+    }
+    /// Notes the helpers and imports that a template uses.
+    pub fn note(&mut self, template: &Template) {
+        for name in template.names() {
+            self.note_name(name);
+        }
+    }
+    /// Notes a dtype that is written outside a template.
+    pub fn note_dtype(&mut self, dtype: DType) {
+        self.note_name((self.target.dtypes)(dtype));
+    }
+    fn note_name(&mut self, name: &str) {
+        let is_known = name.starts_with('_') || self.target.imports.iter().any(|(bound, _)| *bound == name);
+        if is_known && !self.used.contains(name) {
+            self.used.insert(name.to_owned());
+        }
+    }
+    /// The expression for a constant tensor.
+    pub fn constant(&mut self, tensor: &Arc<Tensor>) -> String {
+        self.note_dtype(tensor.dtype());
+        if tensor.rank() == 0 {
+            return literal::tensor(self.target, tensor);
+        }
+        if let Some((_, name)) =
+            self.constants.iter().find(|(t, _)| Arc::ptr_eq(t, tensor) || t.same_bits(tensor))
+        {
+            return name.clone();
+        }
+        let number = self.constants.len() + 1;
+        let expression = if tensor.len() > MAX_INLINE_ELEMENTS {
+            let key = format!("constant_{number}");
+            let expression = format!("_CONSTANTS[{}]", python_string(&key));
+            self.large.push((key, tensor.clone()));
+            expression
+        } else {
+            // Helpers are lower-case functions or have names that say what they are for.
+            let name = format!("_CONSTANT_{number}");
+            self.definitions.push(format!("{name} = {}", literal::tensor(self.target, tensor)));
+            name
+        };
+        self.constants.push((tensor.clone(), expression.clone()));
+        expression
+    }
+    /// Everything above the first function.
+    fn head(&self) -> String {
+        let chosen = self.target.prelude.choose(self.used.iter().map(String::as_str));
+        let mut imports: Vec<&str> = Vec::new();
+        for (i, (name, line)) in self.target.imports.iter().enumerate() {
+            if i == 0 || self.used.contains(*name) || chosen.imports.contains(line) {
+                imports.push(line);
+            }
+        }
+        let own = |line: &&&str| !self.target.imports.iter().any(|(_, l)| l == *line);
+        imports.extend(chosen.imports.iter().filter(own));
+        imports.sort_by_key(|line| (line.starts_with("from "), *line));
+        let mut text = format!("# Generated by Mithril. Needs only {}.\n", self.target.title);
+        if !self.large.is_empty() {
+            text.push_str("# The caller puts the large constants into the global dict `_CONSTANTS`.\n");
+        }
+        for line in imports {
+            let _ = writeln!(text, "{line}");
+        }
+        for block in &chosen.blocks {
+            let _ = write!(text, "\n\n{block}\n");
+        }
+        if !self.definitions.is_empty() {
+            let _ = write!(text, "\n{}\n", self.definitions.join("\n"));
+        }
+        text
+    }
+}
+
+/// The templates of all nodes that matter; all that cannot be spelled are one error.
+fn spell_all(target: &PythonTarget, functions: &[Function<'_>]) -> Result<Vec<Vec<Option<Template>>>> {
+    let mut missing = Vec::new();
+    let mut all = Vec::with_capacity(functions.len());
+    for function in functions {
+        let mut templates: Vec<Option<Template>> = Vec::with_capacity(function.graph.nodes().len());
+        let live = live_nodes(function);
+        for (id, _) in function.graph.nodes() {
+            let template = live[id.index()].then(|| template::spell(target, function.graph, id)).flatten();
+            if template.is_none() && live[id.index()] {
+                missing.push((function.graph, id));
+            }
+            templates.push(template);
+        }
+        all.push(templates);
+    }
+    if missing.is_empty() { Ok(all) } else { Err(unsupported(target, &missing)) }
+}
+
+/// The nodes that results depend on.
+fn live_nodes(function: &Function<'_>) -> Vec<bool> {
+    let graph = function.graph;
+    let mut values = vec![false; graph.values().len()];
+    let (dicts, states) = results(function);
+    for (_, v) in dicts.iter().flatten().chain(&states) {
+        values[v.index()] = true;
+    }
+    let mut nodes = vec![false; graph.nodes().len()];
+    for (id, node) in graph.nodes().rev() {
+        if node.outputs.iter().any(|v| values[v.index()]) {
+            nodes[id.index()] = true;
+            for v in &node.inputs {
+                values[v.index()] = true;
+            }
+        }
+    }
+    nodes
+}
+
+fn unsupported(target: &PythonTarget, missing: &[(&Graph, NodeId)]) -> Error {
+    // Op and dtype, how often, and where first; in order of the first.
+    let mut kinds: Vec<(&str, &str, usize, String)> = Vec::new();
+    for (graph, id) in missing {
+        let node = graph.node(*id);
+        let mut types = node.inputs.iter().chain(&node.outputs).filter_map(|&v| graph.ty(v));
+        let lacking = types.clone().find(|ty| (target.dtypes)(ty.dtype).is_empty());
+        let dtype = lacking.or_else(|| types.next()).map_or("", |ty| ty.dtype.name());
+        match kinds.iter_mut().find(|(op, d, ..)| *op == node.op.name && *d == dtype) {
+            Some(kind) => kind.2 += 1,
+            None => kinds.push((node.op.name, dtype, 1, place_text(graph, *id))),
+        }
+    }
+    let ops = if kinds.len() == 1 { "an op" } else { "some ops" };
+    let mut error = Error::new(Code::Unsupported, format!("{} cannot run {ops} of this model", target.title));
+    for (op, dtype, count, place) in kinds {
+        let times = if count == 1 { String::new() } else { format!(", {count} times, first") };
+        error = error.note(format!("`{op}` of {dtype}{times}{place}"));
+    }
+    let (graph, first) = missing[0];
+    error.at(graph.place(first)).help("use another backend, or write the model with other ops")
+}
+
+fn place_text(graph: &Graph, node: NodeId) -> String {
+    let place = graph.place(node);
+    let path = place.path.as_deref().filter(|p| !p.is_empty()).map(|p| format!(" in `{p}`"));
+    let line = place.line.as_ref().map(|line| format!(" at {line}"));
+    path.unwrap_or_default() + &line.unwrap_or_default()
+}
