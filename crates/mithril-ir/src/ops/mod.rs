@@ -21,6 +21,7 @@ pub mod scan;
 pub mod slicing;
 pub mod softmax;
 pub mod sort;
+pub mod statistics;
 pub mod window;
 
 use std::sync::LazyLock;
@@ -47,6 +48,7 @@ pub static FAMILIES: &[(&str, &[&OpDef])] = &[
     ("einsum", einsum::OPS),
     ("decompose", decompose::OPS),
     ("reduce", reduce::OPS),
+    ("statistics", statistics::OPS),
     ("scan", scan::OPS),
     ("sort", sort::OPS),
     ("conv", conv::OPS),

@@ -1,7 +1,8 @@
-//! Reductions: sums, extremes, statistics and norms over axes.
+//! Reductions over axes: sums, products, extremes, truth values.
 
 use std::cmp::Ordering;
 
+pub use super::statistics::{LOGSUMEXP, NORM, STD, VAR};
 use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -20,8 +21,7 @@ use crate::spell::SpellCx;
 use crate::tensor::{Scalar, Tensor, strides};
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] =
-    &[&SUM, &MEAN, &PROD, &MAX, &MIN, &ARGMAX, &ARGMIN, &ANY, &ALL, &COUNT_NONZERO, &VAR, &STD];
+pub static OPS: &[&OpDef] = &[&SUM, &MEAN, &PROD, &MAX, &MIN, &ARGMAX, &ARGMIN, &ANY, &ALL, &COUNT_NONZERO];
 
 static PORTS: &[Port] = &[
     tensor("input"),
@@ -39,7 +39,7 @@ const CASES: &[&str] = &[
 ];
 
 /// The row that reductions over `axis` start from.
-const fn reduction(name: &'static str, doc: &'static str) -> OpDef {
+pub(super) const fn reduction(name: &'static str, doc: &'static str) -> OpDef {
     OpDef {
         name,
         doc,
@@ -52,15 +52,15 @@ const fn reduction(name: &'static str, doc: &'static str) -> OpDef {
 }
 
 /// Position of a port that the row is known to have.
-fn port(cx: &impl Attrs, name: &str) -> usize {
+pub(super) fn port(cx: &impl Attrs, name: &str) -> usize {
     cx.op().port(name).unwrap_or(usize::MAX)
 }
 
-fn axes(cx: &impl Attrs, rank: usize) -> Result<Vec<usize>> {
+pub(super) fn axes(cx: &impl Attrs, rank: usize) -> Result<Vec<usize>> {
     cx.axes(port(cx, "axis"), rank)
 }
 
-fn keepdim(cx: &impl Attrs) -> Result<bool> {
+pub(super) fn keepdim(cx: &impl Attrs) -> Result<bool> {
     cx.bool(port(cx, "keepdim"))
 }
 
@@ -133,7 +133,7 @@ fn kept_shape(call: &Call<'_>) -> Lit {
 }
 
 /// A tensor of the output's shape with the reduced axes back as size 1.
-fn keep<'a>(v: &GradCall<'a>, t: V<'a>) -> V<'a> {
+pub(super) fn keep<'a>(v: &GradCall<'a>, t: V<'a>) -> V<'a> {
     if v.get(keepdim) { t } else { t.op(&m::RESHAPE, &[v.cx.lit(kept_shape(v))]) }
 }
 
@@ -145,7 +145,7 @@ fn spread<'a>(v: &GradCall<'a>, t: V<'a>) -> V<'a> {
 
 /// A call of a reduction of an array module, e.g. `np.max(x, axis=1, keepdims=True)`: `head` is what stands before
 /// the input, `words` are the names of axis and keepdim there. Defaults are left out.
-fn call_text(c: &SpellCx<'_>, head: &str, words: (&str, &str), more: &str) -> String {
+pub(super) fn call_text(c: &SpellCx<'_>, head: &str, words: (&str, &str), more: &str) -> String {
     let mut text = format!("{head}{}", c.arg(0));
     if !c.absent(port(c, "axis")) {
         text += &format!(", {}={}", words.0, c.arg(port(c, "axis")));
@@ -163,7 +163,7 @@ fn input_dtype(c: &SpellCx<'_>) -> Option<DType> {
     c.ty(0).map(|t| t.dtype)
 }
 
-fn is_half(dtype: DType) -> bool {
+pub(super) fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
@@ -177,7 +177,7 @@ fn numpy_accumulated(c: &SpellCx<'_>, function: &str) -> Option<String> {
 }
 
 /// A NumPy mean or variance: integers in float64, half precision by way of float32.
-fn numpy_statistic(c: &SpellCx<'_>, function: &str, more: &str) -> Option<String> {
+pub(super) fn numpy_statistic(c: &SpellCx<'_>, function: &str, more: &str) -> Option<String> {
     Some(match input_dtype(c)? {
         d if is_half(d) => call_text(c, &format!("_wide({function}, "), ARRAY, more),
         d if d.is_float() => call_text(c, &format!("{function}("), ARRAY, more),
@@ -214,7 +214,7 @@ pub static SUM: OpDef = OpDef {
 };
 
 /// Number of elements that fall on one of the output.
-fn count(call: &Call<'_>) -> Dim {
+pub(super) fn count(call: &Call<'_>) -> Dim {
     let shape = call.x[0].shape();
     call.get(|c| axes(c, shape.rank())).into_iter().fold(Dim::ONE, |n, axis| &n * &shape[axis])
 }
@@ -225,17 +225,17 @@ fn widened(x: V<'_>) -> V<'_> {
 }
 
 /// The float that the result has.
-fn float_of<'a>(x: V<'a>) -> DType {
+pub(super) fn float_of<'a>(x: V<'a>) -> DType {
     let dtype = x.dtype();
     if dtype.is_float() { dtype } else { x.cx().float() }
 }
 
 /// A float at least as wide as float32.
-fn floating(x: V<'_>) -> V<'_> {
+pub(super) fn floating(x: V<'_>) -> V<'_> {
     widened(x.cast(float_of(x)))
 }
 
-fn float_result(cx: &DTypeCx<'_>) -> Result<DTypes> {
+pub(super) fn float_result(cx: &DTypeCx<'_>) -> Result<DTypes> {
     let dtype = cx.dtype(0).unwrap_or(cx.float);
     Ok(DTypes::keep([if dtype.is_float() { dtype } else { cx.float }]))
 }
@@ -504,88 +504,6 @@ pub static COUNT_NONZERO: OpDef = OpDef {
         "How many elements over `axis` (all axes if none is given) are not zero, in int64; NaN counts.",
     )
 };
-
-static VARIANCE_PORTS: &[Port] = &[
-    tensor("input"),
-    attr("axis", Attr::OptInts, DefaultLit::None),
-    attr("keepdim", Attr::Bool, DefaultLit::Bool(false)),
-    attr("correction", Attr::Float, DefaultLit::Float(1.0)),
-];
-
-const fn variance(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef {
-        ports: VARIANCE_PORTS,
-        dtype: DTypeRule::Fn(float_result),
-        cases: &[
-            "[2,3]",
-            "[2,3] axis=1 keepdim=true",
-            "[2,3,4] axis=(0,-1) correction=0",
-            "[4,5] axis=0 correction=2",
-        ],
-        ..reduction(name, doc)
-    }
-}
-
-/// Difference of each element from the mean, and what the sum of its squares is divided by.
-fn centered<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
-    let x = floating(c.x[0]);
-    let correction = c.get(|c| c.f64(3));
-    let freedom = match count(c) {
-        Dim::Const(n) => c.cx.lit((n as f64 - correction).max(0.0)),
-        n if correction.fract() == 0.0 => c.cx.lit(&n - &Dim::Const(correction as i64)),
-        n => (c.cx.lit(n) - correction).cast(x.dtype()),
-    };
-    (x - x.op(&MEAN, &[c.x[1], c.cx.lit(true)]), freedom)
-}
-
-fn correction_text(c: &SpellCx<'_>) -> String {
-    format!(", ddof={}", c.f64(3).unwrap_or(1.0))
-}
-
-/// `Σ (input - mean)² / (n - correction)`
-pub static VAR: OpDef = OpDef {
-    expand: Some(|c| {
-        let (difference, freedom) = centered(c);
-        let sum = (difference * difference).op(&SUM, &c.x[1..3]);
-        vec![(sum / freedom).cast(float_of(c.x[0]))]
-    }),
-    grad: Grad::Formula(|v| {
-        let (difference, freedom) = centered(v);
-        vec![keep(v, v.g) * (2.0 * difference / freedom)]
-    }),
-    spell: Spell { numpy: Text::F(|c| numpy_statistic(c, "np.var", &correction_text(c))), ..Spell::NONE },
-    layer: "Var",
-    aliases: &["variance"],
-    ..variance(
-        "var",
-        "Variance over `axis` (all axes if none is given): `Σ (x - mean)² / max(0, n - correction)`. The \
-         correction is 1 unless given (Bessel's), 0 is the variance of a whole population. Integers become the \
-         default float; half precision is computed in float32.",
-    )
-};
-
-/// `√var`
-pub static STD: OpDef = OpDef {
-    expand: Some(|c| vec![floating(c.x[0]).op(&VAR, &c.x[1..]).op(&e::SQRT, &[]).cast(float_of(c.x[0]))]),
-    grad: Grad::Formula(|v| {
-        let (difference, freedom) = centered(v);
-        let y = keep(v, v.y);
-        vec![keep(v, v.g) * (difference / (freedom * unless_zero(y)))]
-    }),
-    spell: Spell { numpy: Text::F(|c| numpy_statistic(c, "np.std", &correction_text(c))), ..Spell::NONE },
-    layer: "Std",
-    aliases: &["standard_deviation"],
-    ..variance(
-        "std",
-        "Standard deviation over `axis` (all axes if none is given), the square root of `var`. The correction is \
-         1 unless given. The gradient at identical values is 0.",
-    )
-};
-
-/// `y`, but 1 where it is 0: for divisors whose dividend is 0 there.
-fn unless_zero(y: V<'_>) -> V<'_> {
-    y.op(&e::EQUAL, &[y.lit(0.0)]).op(&e::WHERE, &[y.lit(1.0), y])
-}
 
 #[cfg(test)]
 pub(super) mod tests;

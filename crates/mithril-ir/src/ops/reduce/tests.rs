@@ -265,6 +265,42 @@ fn gradients_agree_with_differences() {
 }
 
 #[test]
+fn norms() {
+    let t = f64s(&[4], &[3.0, -4.0, 0.0, 12.0]);
+    let infinity = f64::INFINITY;
+    for (p, wanted) in [(2.0, 13.0), (1.0, 19.0), (infinity, 12.0), (-infinity, 0.0), (0.0, 3.0)] {
+        close(&values(&NORM, &x(t.clone()), &[("p", p.into())]), &[wanted]);
+    }
+    // 3³ + 4³ + 5³ = 6³
+    close(&values(&NORM, &x(f64s(&[3], &[3.0, -4.0, 5.0])), &[("p", 3.into())]), &[6.0]);
+    close(&values(&NORM, &x(f64s(&[2, 2], &[3.0, 4.0, 6.0, 8.0])), &[("axis", 1.into())]), &[5.0, 10.0]);
+    // 300² exceeds the range of f16, the norm does not.
+    let half = Tensor::full(DType::F16, &[4], 300.0);
+    assert_eq!(values(&NORM, &x(half), &[]), [600.0]);
+    for p in [2.0, 1.0, 3.5, 0.5, infinity, -infinity] {
+        let t = f64s(&[2, 3], &[0.3, -1.2, 2.0, 0.7, 1.1, -0.4]);
+        check_gradient(&NORM, &x(t.clone()), &[("p", p.into())]);
+        check_gradient(&NORM, &x(t), &[("p", p.into()), ("axis", 1.into()), ("keepdim", true.into())]);
+    }
+}
+
+#[test]
+fn logsumexp_does_not_overflow() {
+    let infinity = f64::INFINITY;
+    let of = |values_of: &[f64]| values(&LOGSUMEXP, &x(f64s(&[values_of.len()], values_of)), &[])[0];
+    close(&[of(&[1000.0, 1000.0])], &[1000.0 + 2_f64.ln()]);
+    close(&[of(&[-1000.0, -1000.0])], &[-1000.0 + 2_f64.ln()]);
+    assert_eq!(of(&[-infinity, -infinity]), -infinity);
+    assert_eq!(of(&[infinity, 0.0]), infinity);
+    assert!(of(&[f64::NAN, 0.0]).is_nan());
+    let t = f64s(&[2, 3], &[0.3, -1.2, 2.0, 0.7, 1.1, -0.4]);
+    check_gradient(&LOGSUMEXP, &x(t.clone()), &[("axis", 0.into())]);
+    check_gradient(&LOGSUMEXP, &x(t), &[("keepdim", true.into())]);
+    let t = f64s(&[2], &[-infinity, -infinity]);
+    assert_eq!(gradients(&LOGSUMEXP, &x(t), &[], &f64s(&[], &[1.0]))[0], [0.0, 0.0]);
+}
+
+#[test]
 fn gradient_of_a_product_with_zeros() {
     for zeros in [1, 2, 3] {
         let mut t = vec![0.3, -1.2, 2.0, 0.7, 1.1, -0.4];
@@ -287,4 +323,8 @@ fn ties_share_the_gradient() {
 fn gradients_at_singular_points() {
     let same = f64s(&[3], &[2.0, 2.0, 2.0]);
     assert_eq!(gradients(&STD, &x(same), &[], &f64s(&[], &[1.0]))[0], [0.0, 0.0, 0.0]);
+    for p in [2.0, 1.0, 3.5, 0.5, f64::INFINITY] {
+        let zero = f64s(&[2], &[0.0, 0.0]);
+        assert_eq!(gradients(&NORM, &x(zero), &[("p", p.into())], &f64s(&[], &[1.0]))[0], [0.0, 0.0]);
+    }
 }

@@ -1,0 +1,201 @@
+//! Statistics and norms over axes.
+
+use crate::build::{Call, GradCall, V};
+use crate::dim::Dim;
+use crate::literal::Lit;
+use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, Spell, Text, attr, tensor};
+use crate::ops::reduce::{
+    COUNT_NONZERO, MAX, MEAN, MIN, SUM, axes, count, float_of, float_result, floating, keep, keepdim,
+    numpy_statistic, reduction,
+};
+use crate::ops::{elementwise as e, movement as m};
+use crate::rules::Attrs;
+use crate::spell::SpellCx;
+
+/// Rows of this file.
+pub static OPS: &[&OpDef] = &[&VAR, &STD, &NORM, &LOGSUMEXP];
+
+static VARIANCE_PORTS: &[Port] = &[
+    tensor("input"),
+    attr("axis", Attr::OptInts, DefaultLit::None),
+    attr("keepdim", Attr::Bool, DefaultLit::Bool(false)),
+    attr("correction", Attr::Float, DefaultLit::Float(1.0)),
+];
+
+const fn variance(name: &'static str, doc: &'static str) -> OpDef {
+    OpDef {
+        ports: VARIANCE_PORTS,
+        dtype: DTypeRule::Fn(float_result),
+        cases: &[
+            "[2,3]",
+            "[2,3] axis=1 keepdim=true",
+            "[2,3,4] axis=(0,-1) correction=0",
+            "[4,5] axis=0 correction=2",
+        ],
+        ..reduction(name, doc)
+    }
+}
+
+/// Difference of each element from the mean, and what the sum of its squares is divided by.
+fn centered<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
+    let x = floating(c.x[0]);
+    let correction = c.get(|c| c.f64(3));
+    let freedom = match count(c) {
+        Dim::Const(n) => c.cx.lit((n as f64 - correction).max(0.0)),
+        n if correction.fract() == 0.0 => c.cx.lit(&n - &Dim::Const(correction as i64)),
+        n => (c.cx.lit(n) - correction).cast(x.dtype()),
+    };
+    (x - x.op(&MEAN, &[c.x[1], c.cx.lit(true)]), freedom)
+}
+
+fn correction_text(c: &SpellCx<'_>) -> String {
+    format!(", ddof={}", c.f64(3).unwrap_or(1.0))
+}
+
+/// `Σ (input - mean)² / (n - correction)`
+pub static VAR: OpDef = OpDef {
+    expand: Some(|c| {
+        let (difference, freedom) = centered(c);
+        let sum = (difference * difference).op(&SUM, &c.x[1..3]);
+        vec![(sum / freedom).cast(float_of(c.x[0]))]
+    }),
+    grad: Grad::Formula(|v| {
+        let (difference, freedom) = centered(v);
+        vec![keep(v, v.g) * (2.0 * difference / freedom)]
+    }),
+    spell: Spell { numpy: Text::F(|c| numpy_statistic(c, "np.var", &correction_text(c))), ..Spell::NONE },
+    layer: "Var",
+    aliases: &["variance"],
+    ..variance(
+        "var",
+        "Variance over `axis` (all axes if none is given): `Σ (x - mean)² / max(0, n - correction)`. The \
+         correction is 1 unless given (Bessel's), 0 is the variance of a whole population. Integers become the \
+         default float; half precision is computed in float32.",
+    )
+};
+
+/// `√var`
+pub static STD: OpDef = OpDef {
+    expand: Some(|c| vec![floating(c.x[0]).op(&VAR, &c.x[1..]).op(&e::SQRT, &[]).cast(float_of(c.x[0]))]),
+    grad: Grad::Formula(|v| {
+        let (difference, freedom) = centered(v);
+        let y = keep(v, v.y);
+        vec![keep(v, v.g) * (difference / (freedom * unless_zero(y)))]
+    }),
+    spell: Spell { numpy: Text::F(|c| numpy_statistic(c, "np.std", &correction_text(c))), ..Spell::NONE },
+    layer: "Std",
+    aliases: &["standard_deviation"],
+    ..variance(
+        "std",
+        "Standard deviation over `axis` (all axes if none is given), the square root of `var`. The correction is \
+         1 unless given. The gradient at identical values is 0.",
+    )
+};
+
+/// `y`, but 1 where it is 0: for divisors whose dividend is 0 there.
+fn unless_zero(y: V<'_>) -> V<'_> {
+    y.op(&e::EQUAL, &[y.lit(0.0)]).op(&e::WHERE, &[y.lit(1.0), y])
+}
+
+static NORM_PORTS: &[Port] = &[
+    tensor("input"),
+    attr("p", Attr::Float, DefaultLit::Float(2.0)),
+    attr("axis", Attr::OptInts, DefaultLit::None),
+    attr("keepdim", Attr::Bool, DefaultLit::Bool(false)),
+];
+
+/// `(Σ |input|^p)^(1/p)`
+pub static NORM: OpDef = OpDef {
+    ports: NORM_PORTS,
+    dtype: DTypeRule::Fn(float_result),
+    expand: Some(norm),
+    grad: Grad::Formula(norm_grad),
+    layer: "Norm",
+    aliases: &["vector_norm"],
+    cases: &[
+        "[2,3]",
+        "[2,3] p=1 axis=1 keepdim=true",
+        "[2,3,4] p=3.5 axis=(0,-1)",
+        "[2,3] p=inf axis=0",
+        "[2,3] p=-inf axis=0",
+        "[2,3] p=0",
+        "[3] p=0.5",
+    ],
+    ..reduction(
+        "norm",
+        "Vector norm `(Σ |x|^p)^(1/p)` over `axis` (all axes if none is given). `p` is 2 unless given; infinity is \
+         the largest absolute value, minus infinity the smallest, 0 the number of elements that are not 0. The \
+         gradient is 0 where an element or the norm is 0. Half precision is computed in float32.",
+    )
+};
+
+fn norm<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+    let x = floating(c.x[0]);
+    let over = &c.x[2..];
+    let size = || x.op(&e::ABS, &[]);
+    let y = match c.get(|c| c.f64(1)) {
+        2.0 => (x * x).op(&SUM, over).op(&e::SQRT, &[]),
+        1.0 => size().op(&SUM, over),
+        0.0 => x.op(&COUNT_NONZERO, over),
+        f64::INFINITY => size().op(&MAX, over),
+        f64::NEG_INFINITY => size().op(&MIN, over),
+        p => {
+            let sum = size().op(&e::POWER, &[c.cx.lit(p)]).op(&SUM, over);
+            sum.op(&e::POWER, &[c.cx.lit(1.0 / p)])
+        }
+    };
+    vec![y.cast(float_of(c.x[0]))]
+}
+
+fn norm_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+    let x = floating(v.x[0]);
+    let (g, y) = (keep(v, v.g), keep(v, v.y).cast(x.dtype()));
+    let (sign, size) = (x.op(&e::SIGN, &[]), x.op(&e::ABS, &[]));
+    vec![match v.get(|c| c.f64(1)) {
+        2.0 => g * (x / unless_zero(y)),
+        1.0 => g * sign,
+        0.0 => v.none(),
+        p if p.is_infinite() => {
+            let is_extreme = size.op(&e::EQUAL, &[y]);
+            let ties = is_extreme.cast(x.dtype()).op(&SUM, &[v.x[2], v.cx.lit(true)]);
+            is_extreme.op(&e::WHERE, &[g / ties * sign, v.cx.lit(0.0)])
+        }
+        p => {
+            let ratio = unless_zero(size) / unless_zero(y);
+            g * sign * ratio.op(&e::POWER, &[v.cx.lit(p - 1.0)])
+        }
+    }]
+}
+
+/// `log Σ e^input`
+pub static LOGSUMEXP: OpDef = OpDef {
+    dtype: DTypeRule::Fn(float_result),
+    expand: Some(|c| {
+        let x = floating(c.x[0]);
+        let max = x.op(&MAX, &[c.x[1], c.cx.lit(true)]);
+        // An infinite maximum would turn the difference into NaN.
+        let max = max.op(&e::ISFINITE, &[]).op(&e::WHERE, &[max, c.cx.lit(0.0)]);
+        let y = (x - max).op(&e::EXP, &[]).op(&SUM, &[c.x[1], c.cx.lit(true)]).op(&e::LOG, &[]) + max;
+        let y = if c.get(keepdim) { y } else { y.op(&m::RESHAPE, &[c.cx.lit(bare_shape(c))]) };
+        vec![y.cast(float_of(c.x[0]))]
+    }),
+    grad: Grad::Formula(|v| {
+        let y = keep(v, v.y);
+        let y = y.op(&e::EQUAL, &[v.cx.lit(f64::NEG_INFINITY)]).op(&e::WHERE, &[v.cx.lit(0.0), y]);
+        vec![keep(v, v.g) * (v.x[0] - y).op(&e::EXP, &[])]
+    }),
+    layer: "LogSumExp",
+    aliases: &["log_sum_exp", "reduce_logsumexp"],
+    ..reduction(
+        "logsumexp",
+        "`log Σ exp(x)` over `axis` (all axes if none is given), computed as `max + log Σ exp(x - max)`, which \
+         does not overflow. Minus infinity where all elements are. Half precision is computed in float32.",
+    )
+};
+
+/// The shape without the reduced axes.
+fn bare_shape(call: &Call<'_>) -> Lit {
+    let shape = call.x[0].shape();
+    let axes = call.get(|c| axes(c, shape.rank()));
+    Lit::tuple(shape.iter().enumerate().filter(|(i, _)| !axes.contains(i)).map(|(_, d)| d.clone()))
+}
