@@ -18,6 +18,7 @@ pub mod products;
 pub mod random;
 pub mod reduce;
 pub mod scan;
+pub mod signal;
 pub mod slicing;
 pub mod softmax;
 pub mod sort;
@@ -47,6 +48,7 @@ pub static FAMILIES: &[(&str, &[&OpDef])] = &[
     ("products", products::OPS),
     ("einsum", einsum::OPS),
     ("decompose", decompose::OPS),
+    ("signal", signal::OPS),
     ("reduce", reduce::OPS),
     ("statistics", statistics::OPS),
     ("scan", scan::OPS),

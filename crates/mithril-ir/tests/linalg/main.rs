@@ -3,6 +3,7 @@
 mod decompose;
 mod einsum;
 mod products;
+mod signal;
 
 use std::sync::Arc;
 

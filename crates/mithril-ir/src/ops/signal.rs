@@ -1,0 +1,474 @@
+//! Fourier transforms. There is no complex dtype: a complex tensor is its real and its imaginary part.
+
+use std::f64::consts::TAU;
+
+use crate::build::{Call, GradCall, V};
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::error::{Code, Error, Result};
+use crate::interp::{HostCall, from_f64s};
+use crate::op::{
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
+    optional, tensor,
+};
+use crate::rules::{Attrs, ShapeCx};
+use crate::shape::Shape;
+use crate::spell::SpellCx;
+use crate::tensor::Tensor;
+
+use super::compare::{EQUAL, GREATER, WHERE};
+use super::create::ONES;
+use super::elementwise::REMAINDER;
+use super::function::{COS, SIN};
+use super::linalg::{MATMUL, as_column, reshape, transposed};
+use super::movement::SWAPAXES;
+use super::scan::CUMSUM;
+
+/// Rows of this file.
+pub static OPS: &[&OpDef] = &[&FFT, &IFFT, &RFFT, &IRFFT];
+
+const AXIS: Port = attr("axis", Attr::Int, DefaultLit::Int(-1));
+const NORM: Port = attr("norm", Attr::Choice(&["backward", "ortho", "forward"]), DefaultLit::Str("backward"));
+
+const TRANSFORM: OpDef = OpDef {
+    ports: &[tensor("real"), optional("imag"), AXIS, NORM],
+    outputs: &["real", "imag"],
+    shape: ShapeRule::Fn(complex_shape),
+    dtype: DTypeRule::Float,
+    tolerance: Tolerance::Contraction,
+    cases: &[
+        "[8]",
+        "[5] [5]",
+        "[2,6,3] axis=1",
+        "[2,3,4] [2,3,4] axis=0 norm=\"ortho\"",
+        "[1] [1]",
+        "[7] norm=\"forward\"",
+    ],
+    ..BLANK
+};
+
+/// Discrete Fourier transform
+pub static FFT: OpDef = OpDef {
+    name: "fft",
+    doc: "Discrete Fourier transform along `axis` of `real + i·imag` (`imag` absent: 0); any size.\n\n\
+          `output[k] = Σ_t input[t] · exp(-2πi·k·t/n)`, divided by `√n` with `norm=\"ortho\"` and by `n` with \
+          `norm=\"forward\"`. The two outputs are the real and the imaginary part.",
+    eval: Some(Eval::Host(|c| complex_eval(c, false))),
+    expand: Some(|c| complex_expand(c, -1.0)),
+    grad: Grad::Formula(|v| complex_grad(v, &IFFT)),
+    spell: Spell {
+        numpy: Text::T("_fft({0}, {1}, {2}, {3})"),
+        torch: Text::F(|s| torch_complex(s, "fft")),
+        ..Spell::NONE
+    },
+    ..TRANSFORM
+};
+
+/// Inverse discrete Fourier transform
+pub static IFFT: OpDef = OpDef {
+    name: "ifft",
+    doc: "Inverse discrete Fourier transform along `axis` of `real + i·imag` (`imag` absent: 0); any size.\n\n\
+          `output[t] = 1/n · Σ_k input[k] · exp(2πi·k·t/n)`; the factor is `1/√n` with `norm=\"ortho\"` and 1 with \
+          `norm=\"forward\"`. The two outputs are the real and the imaginary part.",
+    eval: Some(Eval::Host(|c| complex_eval(c, true))),
+    expand: Some(|c| complex_expand(c, 1.0)),
+    grad: Grad::Formula(|v| complex_grad(v, &FFT)),
+    spell: Spell {
+        numpy: Text::T("_ifft({0}, {1}, {2}, {3})"),
+        torch: Text::F(|s| torch_complex(s, "ifft")),
+        ..Spell::NONE
+    },
+    ..TRANSFORM
+};
+
+/// Discrete Fourier transform of a real signal
+pub static RFFT: OpDef = OpDef {
+    name: "rfft",
+    doc: "Discrete Fourier transform of a real signal along `axis`: the frequencies 0 to n/2.\n\n\
+          The other half of the spectrum is the complex conjugate of this one. `norm` is as in `fft`. The two \
+          outputs are the real and the imaginary part, of size `n // 2 + 1`.",
+    ports: &[tensor("input"), AXIS, NORM],
+    shape: ShapeRule::Fn(|cx| {
+        let mut out = cx.shape(0).clone();
+        let axis = cx.axis(1, out.rank())?;
+        not_empty(cx, &out[axis])?;
+        out.0[axis] = half(&out[axis]);
+        Ok(vec![out.clone(), out])
+    }),
+    eval: Some(Eval::Host(rfft_eval)),
+    expand: Some(rfft_expand),
+    grad: Grad::Formula(|v| {
+        let (axis, n) = axis_and_size(v, v.x[0], 1);
+        let weights = weights(v, &n, axis, v.x[0]);
+        let n = v.cx.lit(n);
+        vec![(v.gs[0] / weights).op(&IRFFT, &[v.gs[1] / weights, n, v.x[1], dual(v, 2)])]
+    }),
+    spell: Spell {
+        numpy: Text::T("_rfft({0}, {1}, {2})"),
+        torch: Text::F(|s| {
+            wide(s)?;
+            let call = format!("torch.fft.rfft({}, dim={}, norm={})", s.arg(0), s.arg(1), s.arg(2));
+            Some(format!("torch.view_as_real({call}).unbind(-1)"))
+        }),
+        ..Spell::NONE
+    },
+    cases: &["[8]", "[5]", "[2,6,3] axis=1", "[3,2] axis=0 norm=\"ortho\"", "[1]", "[2] norm=\"forward\""],
+    ..TRANSFORM
+};
+
+/// Inverse of [`RFFT`]
+pub static IRFFT: OpDef = OpDef {
+    name: "irfft",
+    doc: "The real signal of which `real + i·imag` are the frequencies 0 to n/2 along `axis`: the inverse of \
+          `rfft`.\n\n\
+          `n` is the size of the signal, `2·(m-1)` for `m` frequencies if not given; to get a signal of odd size, \
+          give it. The imaginary part of frequency 0, and of frequency n/2 for even `n`, is not read. `norm` is as \
+          in `ifft`.",
+    ports: &[tensor("real"), tensor("imag"), attr("n", Attr::OptInt, DefaultLit::None), AXIS, NORM],
+    outputs: &["output"],
+    shape: ShapeRule::Fn(irfft_shape),
+    eval: Some(Eval::Host(irfft_eval)),
+    expand: Some(irfft_expand),
+    grad: Grad::Formula(|v| {
+        let (axis, n) = axis_and_size(v, v.y, 3);
+        let weights = weights(v, &n, axis, v.x[0]);
+        let back = v.cx.apply(&RFFT, &[v.g, v.x[3], dual(v, 4)]);
+        back.into_iter().map(|part| part * weights).collect()
+    }),
+    spell: Spell {
+        numpy: Text::T("_irfft({0}, {1}, {2}, {3}, {4})"),
+        torch: Text::F(|s| {
+            wide(s)?;
+            let n = s.dim(&s.out(0)?.shape[s.axis(3, s.ty(0)?.shape.rank()).ok()?]);
+            let [re, im, axis, norm] = [0, 1, 3, 4].map(|i| s.arg(i));
+            Some(format!("torch.fft.irfft(torch.complex({re}, {im}), n={n}, dim={axis}, norm={norm})"))
+        }),
+        ..Spell::NONE
+    },
+    cases: &[
+        "[5] [5]",
+        "[5] [5] n=9",
+        "[2,4,3] [2,4,3] axis=1",
+        "[2,3] [2,3] axis=0 n=2 norm=\"ortho\"",
+        "[1] [1] n=1",
+        "[3] [3] n=5 norm=\"forward\"",
+    ],
+    ..TRANSFORM
+};
+
+// --- shapes ------------------------------------------------------------------------------------------------
+
+fn half(n: &Dim) -> Dim {
+    &n.floor_div(&Dim::Const(2)) + &Dim::ONE
+}
+
+fn not_empty(cx: &ShapeCx<'_>, n: &Dim) -> Result<()> {
+    if n.known().is_none_or(|n| n > 0) { Ok(()) } else { Err(empty(cx.op())) }
+}
+
+#[cold]
+fn empty(op: &OpDef) -> Error {
+    Error::new(Code::BadSize, format!("{} along an axis without elements", op.name))
+        .help("a Fourier transform needs at least one element")
+}
+
+/// Checks that the two parts have one shape.
+fn parts_fit<'s>(cx: &'s ShapeCx<'_>) -> Result<&'s Shape> {
+    let (real, imag) = (cx.shape(0), cx.shape(1));
+    if cx.has(1) {
+        cx.rank(1, &[real.rank()])?;
+        for (a, b) in real.iter().zip(imag.iter()) {
+            cx.same(a, b, "sizes of the real and the imaginary part")?;
+        }
+    }
+    Ok(real)
+}
+
+fn complex_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
+    let shape = parts_fit(cx)?;
+    not_empty(cx, &shape[cx.axis(2, shape.rank())?])?;
+    Ok(vec![shape.clone(); 2])
+}
+
+fn irfft_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
+    let mut out = parts_fit(cx)?.clone();
+    let axis = cx.axis(3, out.rank())?;
+    let frequencies = &out[axis];
+    let n = if cx.absent(2) { &Dim::Const(2) * &(frequencies - &Dim::ONE) } else { cx.dim(2)? };
+    if n.known().is_some_and(|n| n < 1) {
+        let message = format!("irfft of {frequencies} frequencies to a signal of {n} elements");
+        return Err(Error::new(Code::BadSize, message)
+            .help("give the size of the signal as `n`, at least 1; a single frequency needs n=1"));
+    }
+    cx.same(frequencies, &half(&n), "number of frequencies and n // 2 + 1")?;
+    out.0[axis] = n;
+    Ok(vec![out])
+}
+
+// --- reference evaluation ----------------------------------------------------------------------------------
+
+/// Real and imaginary part.
+type Complex = (f64, f64);
+
+/// The `n`-th roots of unity `exp(2πi·j/n)`, exact where they are simple.
+fn roots(n: usize) -> Vec<Complex> {
+    let root = |j: usize| match 8 * j {
+        0 => (1.0, 0.0),
+        e if e == 2 * n => (0.0, 1.0),
+        e if e == 4 * n => (-1.0, 0.0),
+        e if e == 6 * n => (0.0, -1.0),
+        _ => {
+            let angle = TAU * j as f64 / n as f64;
+            (angle.cos(), angle.sin())
+        }
+    };
+    (0..n).map(root).collect()
+}
+
+/// `Σ_t x[t] · exp(sign·2πi·k·t/n)` for all `k`, by splitting off the smallest prime factor of `n` (Cooley and
+/// Tukey 1965); `roots` are those of a multiple of `n`.
+fn transform(x: &[Complex], roots: &[Complex], sign: f64) -> Vec<Complex> {
+    let n = x.len();
+    if n <= 1 {
+        return x.to_vec();
+    }
+    let p = (2..n).find(|&p| n.is_multiple_of(p)).unwrap_or(n);
+    let m = n / p;
+    let parts: Vec<Vec<Complex>> = (0..p)
+        .map(|r| transform(&x.iter().skip(r).step_by(p).copied().collect::<Vec<_>>(), roots, sign))
+        .collect();
+    let step = roots.len() / n;
+    (0..n)
+        .map(|k| {
+            parts.iter().enumerate().fold((0.0, 0.0), |sum, (r, part)| {
+                let (cos, sin) = roots[r * k % n * step];
+                let ((re, im), sin) = (part[k % m], sign * sin);
+                (sum.0 + re * cos - im * sin, sum.1 + re * sin + im * cos)
+            })
+        })
+        .collect()
+}
+
+/// The factor of a transform of size `n`; `port` is that of `norm`.
+fn scale(call: &impl Attrs, port: usize, n: f64, inverse: bool) -> Result<f64> {
+    Ok(match (call.text(port)?.as_str(), inverse) {
+        ("ortho", _) => 1.0 / n.sqrt(),
+        ("backward", true) | ("forward", false) => 1.0 / n,
+        _ => 1.0,
+    })
+}
+
+/// Puts the results of `f` on each line along `axis` into tensors as the outputs are.
+fn along(
+    call: &HostCall<'_>,
+    axis: usize,
+    read: impl Fn(usize) -> Complex,
+    f: impl Fn(Vec<Complex>) -> Vec<Complex>,
+) -> Vec<Tensor> {
+    let (given, out) = (call.tensor(0).shape(), call.shape());
+    let (n, m) = (given[axis], out[axis]);
+    let inner: usize = out[axis + 1..].iter().product();
+    let lines = out[..axis].iter().product::<usize>() * inner;
+    let mut parts = [vec![0.0; lines * m], vec![0.0; lines * m]];
+    for line in 0..lines {
+        let (outer, rest) = (line / inner, line % inner);
+        let y = f((0..n).map(|t| read((outer * n + t) * inner + rest)).collect());
+        for (k, (re, im)) in y.into_iter().take(m).enumerate() {
+            parts[0][(outer * m + k) * inner + rest] = re;
+            parts[1][(outer * m + k) * inner + rest] = im;
+        }
+    }
+    parts.into_iter().take(call.out.len()).map(|values| from_f64s(call.dtype(), out, values)).collect()
+}
+
+fn scaled(mut values: Vec<Complex>, by: f64) -> Vec<Complex> {
+    for x in &mut values {
+        *x = (x.0 * by, x.1 * by);
+    }
+    values
+}
+
+/// Size along an axis, which has to be positive.
+fn size(call: &HostCall<'_>, shape: &[usize], axis: usize) -> Result<usize> {
+    if shape[axis] == 0 { Err(empty(call.op())) } else { Ok(shape[axis]) }
+}
+
+fn complex_eval(call: &HostCall<'_>, inverse: bool) -> Result<Vec<Tensor>> {
+    let (real, imag) = (call.tensor(0), call.get(1));
+    let axis = call.axis(2, real.rank())?;
+    let n = size(call, real.shape(), axis)?;
+    let (roots, by) = (roots(n), scale(call, 3, n as f64, inverse)?);
+    let sign = if inverse { 1.0 } else { -1.0 };
+    let read = |i: usize| (real.get(i).f64(), imag.map_or(0.0, |t| t.get(i).f64()));
+    Ok(along(call, axis, read, |x| scaled(transform(&x, &roots, sign), by)))
+}
+
+fn rfft_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
+    let x = call.tensor(0);
+    let axis = call.axis(1, x.rank())?;
+    let n = size(call, x.shape(), axis)?;
+    let (roots, by) = (roots(n), scale(call, 2, n as f64, false)?);
+    Ok(along(call, axis, |i| (x.get(i).f64(), 0.0), |x| scaled(transform(&x, &roots, -1.0), by)))
+}
+
+fn irfft_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
+    let (real, imag) = (call.tensor(0), call.tensor(1));
+    let axis = call.axis(3, real.rank())?;
+    let n = size(call, call.shape(), axis)?;
+    let (roots, by) = (roots(n), scale(call, 4, n as f64, true)?);
+    let whole = |x: Vec<Complex>| {
+        let at = |k: usize| match k {
+            k if k == 0 || 2 * k == n => (x[k].0, 0.0),
+            k if 2 * k < n => x[k],
+            k => (x[n - k].0, -x[n - k].1),
+        };
+        let spectrum: Vec<Complex> = (0..n).map(at).collect();
+        scaled(transform(&spectrum, &roots, 1.0), by)
+    };
+    Ok(along(call, axis, |i| (real.get(i).f64(), imag.get(i).f64()), whole))
+}
+
+// --- expansion into products with matrices of cosines and sines ----------------------------------------------
+
+/// The dtype in which a transform of `dtype` is computed.
+fn working(dtype: DType) -> DType {
+    if dtype.size() < DType::F32.size() { DType::F32 } else { dtype }
+}
+
+/// `0, 1, …, n-1`
+fn counting<'a>(like: V<'a>, n: &Dim) -> V<'a> {
+    let cx = like.cx();
+    let ones = cx.call(&ONES, &[cx.lit([n.clone()]), cx.lit(DType::I64)]);
+    ones.op(&CUMSUM, &[cx.lit(0)]) - cx.lit(1)
+}
+
+/// `cos` and `sin` of `2π·k·t/n` for `k` below `rows` and `t` below `n`.
+fn waves<'a>(like: V<'a>, rows: &Dim, n: &Dim) -> (V<'a>, V<'a>) {
+    let cx = like.cx();
+    let size = cx.lit(n.clone());
+    // Reduced while it is an integer: a float angle of many turns has no exact digit left.
+    let products = as_column(counting(like, rows)) * counting(like, n);
+    let turns = products.op(&REMAINDER, &[size]);
+    let over = (turns * cx.lit(2)).op(&GREATER, &[size]);
+    let turns = over.op(&WHERE, &[turns - size, turns]);
+    let angle = turns.cast(working(like.dtype())) * TAU / size;
+    (angle.op(&COS, &[]), angle.op(&SIN, &[]))
+}
+
+/// With `axis` last, in the working dtype.
+fn lined_up<'a>(x: V<'a>, axis: V<'a>) -> V<'a> {
+    swapped(x, axis).cast(working(x.dtype()))
+}
+
+fn swapped<'a>(x: V<'a>, axis: V<'a>) -> V<'a> {
+    let rank = x.rank() as i64;
+    let last = matches!(axis.literal(), Some(crate::literal::Lit::Int(d)) if d.is(-1) || d.is(rank - 1));
+    if last { x } else { x.op(&SWAPAXES, &[axis, x.lit(-1)]) }
+}
+
+/// The factor of the transform, by number or, where `n` is a symbol, as a value.
+fn normed<'a>(c: &Call<'a>, port: usize, x: V<'a>, n: &Dim, inverse: bool) -> V<'a> {
+    if let Some(n) = n.known() {
+        let by = c.get(|c| scale(c, port, n as f64, inverse));
+        return if by == 1.0 { x } else { x * by };
+    }
+    // The factor for two elements tells the kind of norm: 1, 1/2 or 1/√2.
+    let by = c.get(|c| scale(c, port, 2.0, inverse));
+    let n = c.cx.lit(n.clone());
+    match by {
+        1.0 => x,
+        0.5 => x / n,
+        _ => x / (x.lit(1.0).cast(x.dtype()) * n).op(&super::function::SQRT, &[]),
+    }
+}
+
+fn complex_expand<'a>(c: &Call<'a>, sign: f64) -> Vec<V<'a>> {
+    let (real, imag, axis) = (c.x[0], c.x[1], c.x[2]);
+    let n = real.dim(c.get(|c| c.int(2)));
+    let (cos, sin) = waves(real, &n, &n);
+    let product = |x: V<'a>, wave: V<'a>| lined_up(x, axis).op(&MATMUL, &[wave]);
+    let (mut re, mut im) = (product(real, cos), product(real, sin * sign));
+    if imag.is_some() {
+        re = re - product(imag, sin * sign);
+        im = im + product(imag, cos);
+    }
+    let finish = |x: V<'a>| swapped(normed(c, 3, x, &n, sign > 0.0).cast(real.dtype()), axis);
+    vec![finish(re), finish(im)]
+}
+
+fn rfft_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+    let (x, axis) = (c.x[0], c.x[1]);
+    let n = x.dim(c.get(|c| c.int(1)));
+    let (cos, sin) = waves(x, &half(&n), &n);
+    [cos, -sin]
+        .into_iter()
+        .map(|wave| {
+            let y = lined_up(x, axis).op(&MATMUL, &[transposed(wave)]);
+            swapped(normed(c, 2, y, &n, false).cast(x.dtype()), axis)
+        })
+        .collect()
+}
+
+fn irfft_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+    let (real, imag, axis) = (c.x[0], c.x[1], c.x[3]);
+    let frequencies = real.dim(c.get(|c| c.int(3)));
+    let given = if c.absent(2) { None } else { Some(c.get(|c| c.dim(2).map(Some))) };
+    let n = given.flatten().unwrap_or_else(|| &Dim::Const(2) * &(&frequencies - &Dim::ONE));
+    let (cos, sin) = waves(real, &frequencies, &n);
+    let weights = half_weights(real, &frequencies, &n).cast(working(real.dtype()));
+    let product = |x: V<'a>, wave: V<'a>| (lined_up(x, axis) * weights).op(&MATMUL, &[wave]);
+    let y = product(real, cos) - product(imag, sin);
+    vec![swapped(normed(c, 4, y, &n, true).cast(real.dtype()), axis)]
+}
+
+// --- gradients: a transform is linear, so its gradient is a transform ------------------------------------------
+
+/// How often each of the frequencies 0 to n/2 occurs in the whole spectrum: 2, but 1 for 0 and n/2.
+fn half_weights<'a>(like: V<'a>, frequencies: &Dim, n: &Dim) -> V<'a> {
+    let k = counting(like, frequencies);
+    let once = |same: V<'a>| same.cast(DType::I64);
+    let zero = once(k.op(&EQUAL, &[k.lit(0)]));
+    let middle = once((k * k.lit(2)).op(&EQUAL, &[k.lit(n.clone())]));
+    k.lit(2) - zero - middle
+}
+
+/// The same, as factors along `axis` of a spectrum.
+fn weights<'a>(v: &GradCall<'a>, n: &Dim, axis: usize, x: V<'a>) -> V<'a> {
+    let frequencies = half(n);
+    let factors = half_weights(v.y, &frequencies, n).cast(x.dtype());
+    reshape(factors, [frequencies].into_iter().chain(vec![Dim::ONE; x.rank() - 1 - axis]))
+}
+
+fn axis_and_size<'a>(v: &GradCall<'a>, x: V<'a>, port: usize) -> (usize, Dim) {
+    let axis = v.get(|c| c.axis(port, x.rank()));
+    (axis, x.dim(axis as i64))
+}
+
+/// The norm under which the opposite transform has the same factor.
+fn dual<'a>(v: &GradCall<'a>, port: usize) -> V<'a> {
+    let norm = v.get(|c| c.text(port));
+    v.cx.lit(match norm.as_str() {
+        "backward" => "forward",
+        "forward" => "backward",
+        other => other,
+    })
+}
+
+fn complex_grad<'a>(v: &GradCall<'a>, opposite: &'static OpDef) -> Vec<V<'a>> {
+    let back = v.cx.apply(opposite, &[v.gs[0], v.gs[1], v.x[2], dual(v, 3)]);
+    vec![back[0], if v.x[1].is_some() { back[1] } else { v.none() }]
+}
+
+// --- spellings ---------------------------------------------------------------------------------------------
+
+/// Nothing for half precision, which torch transforms on some devices only.
+fn wide(s: &SpellCx<'_>) -> Option<()> {
+    (s.ty(0)?.dtype.size() >= DType::F32.size()).then_some(())
+}
+
+fn torch_complex(s: &SpellCx<'_>, function: &str) -> Option<String> {
+    wide(s)?;
+    let [re, im, axis, norm] = [0, 1, 2, 3].map(|i| s.arg(i));
+    let x = if s.ty(1).is_some() { format!("torch.complex({re}, {im})") } else { re.into() };
+    Some(format!("torch.view_as_real(torch.fft.{function}({x}, dim={axis}, norm={norm})).unbind(-1)"))
+}
