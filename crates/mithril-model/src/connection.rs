@@ -174,8 +174,7 @@ impl Connection {
     }
     /// As [`Connection::op`], with all outputs.
     pub fn op_outputs(name: &str, args: Vec<Arg>, named: Vec<(&str, Arg)>) -> Result<Vec<Self>> {
-        let op = ops::find(name)
-            .ok_or_else(|| unknown("op", name, "Mithril", ops::all().map(|op| op.name)))?;
+        let op = ops::find(name).ok_or_else(|| unknown("op", name, "Mithril", op_names().into_iter()))?;
         let (mut tensors, mut plain) = (Vec::new(), Vec::new());
         if op.is_variadic() {
             for arg in args {
@@ -333,9 +332,7 @@ impl Model {
     pub fn connection(&self, name: &str) -> Result<Connection> {
         match self.composite() {
             Some(c) => {
-                let found = c.find(name).or_else(|| {
-                    self.find_output(name).map(|i| c.outputs()[i].1)
-                });
+                let found = c.find(name).or_else(|| self.find_output(name).map(|i| c.outputs()[i].1));
                 let e = found.ok_or_else(|| c.no_edge(name))?;
                 Ok(Connection::new(Source::Edge(self.0.id, c.edge_name(e))))
             }
@@ -356,7 +353,9 @@ impl fmt::Debug for Connection {
         match &*self.0 {
             Source::Key(_, key) => write!(f, "Connection(input {})", key.name().unwrap_or("without a name")),
             Source::Value(lit) => write!(f, "Connection({lit})"),
-            Source::Out(call, i) => write!(f, "Connection({} of {})", call.model.output_name(*i), call.model.class()),
+            Source::Out(call, i) => {
+                write!(f, "Connection({} of {})", call.model.output_name(*i), call.model.class())
+            }
             Source::Port(model, port) => write!(f, "Connection({port} of {})", model.title()),
             Source::Edge(_, name) => write!(f, "Connection({name})"),
         }
@@ -379,4 +378,8 @@ operators! {
     Mul, mul, "multiply";
     Div, div, "divide";
     Rem, rem, "remainder";
+}
+
+fn op_names() -> Vec<&'static str> {
+    ops::all().map(|op| op.name).collect()
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mithril_ir::error::Line;
 use mithril_ir::{Code, Error, Lit, Place, Result, Role};
-use mithril_solve::{Slot, Solver, Why};
+use mithril_solve::{Slot, Solver};
 
 use crate::connection::{Arg, Call, Source};
 use crate::key::{Declared, IOKey};
@@ -180,8 +180,11 @@ impl<'a> Edit<'a> {
     pub fn set_value(&mut self, e: EdgeId, value: &Lit) -> Result<()> {
         let name = self.c.edge_name(e);
         if self.c.edge(e).source.is_some() {
-            return Err(Error::new(Code::TwoSources, format!("`{name}` is computed and cannot have a value too"))
-                .help("give values to inputs only"));
+            return Err(Error::new(
+                Code::TwoSources,
+                format!("`{name}` is computed and cannot have a value too"),
+            )
+            .help("give values to inputs only"));
         }
         if let Some(old) = &self.c.edge(e).value
             && old != value
@@ -267,7 +270,13 @@ impl<'a> Edit<'a> {
         self.check_cycle(&bound, &sourced, &name)?;
         let ins: Vec<Term> = bound.iter().enumerate().map(|(i, b)| self.term(model, i, b)).collect();
         let outs: Vec<Slot> = sourced.iter().map(|&e| self.c.edge(e).slot).collect();
-        let child = Child { name: name.clone(), model: model.clone(), inputs: bound, outputs: sourced, line: line.cloned() };
+        let child = Child {
+            name: name.clone(),
+            model: model.clone(),
+            inputs: bound,
+            outputs: sourced,
+            line: line.cloned(),
+        };
         self.c.by_name.insert(name.clone(), index);
         self.c.children.push(child);
         relations::instantiate(self.solver, model, &ins, &outs, &name, line)?;
@@ -421,9 +430,4 @@ fn each_call(arg: &Arg, f: &mut dyn FnMut(&Arc<Call>)) {
         Arg::List(items) => items.iter().for_each(|item| each_call(item, f)),
         _ => {}
     }
-}
-
-/// A reason without a place.
-pub(crate) fn why(text: impl Into<Arc<str>>) -> Why {
-    Why::new(text)
 }

@@ -10,7 +10,7 @@ use mithril_ir::{Code, Error, Lit, Place, Result};
 use crate::connection::{Arg, Connection, Source, Spec};
 use crate::edit::{Edit, Target};
 use crate::key::IOKey;
-use crate::model::{Bound, Cache, MAX_DEPTH, MAX_SIZE, Model, at_line};
+use crate::model::{Bound, Cache, MAX_DEPTH, MAX_SIZE, Model};
 use crate::names;
 
 /// A child as it was added.
@@ -242,7 +242,12 @@ impl Edit<'_> {
         if let Some(other) = found.next() {
             return Err(Error::new(
                 Code::BadConnection,
-                format!("{} is part of the model more than once: `{}` and `{}`", model.title(), other.name, child.name),
+                format!(
+                    "{} is part of the model more than once: `{}` and `{}`",
+                    model.title(),
+                    other.name,
+                    child.name
+                ),
             )
             .help(format!("name the one you mean, e.g. {:?}", format!("{}.{port}", child.name))));
         }
@@ -286,11 +291,4 @@ fn given_twice(child: &Model, port: &str) -> Error {
 fn not_a_target(child: &Model, port: &str) -> Error {
     Error::new(Code::BadConnection, format!("output `{port}` of {} cannot go there", child.title()))
         .help("give an output the name of a connection, or an input of the model that has no source")
-}
-
-impl Model {
-    /// The place of a user's line, for errors of children.
-    pub(crate) fn child_place(&self, child: u32) -> Place {
-        self.composite().map_or_else(Place::default, |c| at_line(c.children[child as usize].line.as_ref()))
-    }
 }

@@ -80,12 +80,7 @@ impl Model {
         Ok(self)
     }
     /// The leaf with a port that is learned.
-    pub fn learned(
-        mut self,
-        port: &str,
-        shape: impl IntoIterator<Item = Size>,
-        init: Init,
-    ) -> Result<Self> {
+    pub fn learned(mut self, port: &str, shape: impl IntoIterator<Item = Size>, init: Init) -> Result<Self> {
         let port = self.leaf_port(port)?;
         port.default = None;
         port.declared = Declared {

@@ -1,1 +1,29 @@
 //! Logical models: connections, layers, save and load.
+//!
+//! A [`Model`] says what is computed, and nothing about where. [`Model::extend`] (`model |= child(...)`) and
+//! [`Model::chain`] (`model += child(...)`) add to it; [`Connection`]s write the same as expressions; shapes and
+//! dtypes are inferred at every step. [`flatten`] makes a graph of it.
+
+mod connection;
+mod create;
+mod edit;
+mod extend;
+mod flatten;
+mod init;
+mod inputs;
+mod key;
+pub mod layers;
+mod leaf;
+mod literal_fn;
+mod model;
+pub mod names;
+mod relations;
+mod settings;
+
+pub use connection::{Arg, Connection, Spec};
+pub use extend::Child;
+pub use flatten::{Flat, FlattenOptions, Input, flatten};
+pub use init::{Init, init_parameters};
+pub use key::{Declared, IOKey, Size};
+pub use literal_fn::LiteralFn;
+pub use model::{MAX_DEPTH, MAX_SIZE, Model};

@@ -128,11 +128,9 @@ impl LiteralFn {
                 }
                 (a, b) => self.float(a, b, f64::powf),
             },
-            Self::Product => self
-                .dims(args)?
-                .into_iter()
-                .try_fold(Dim::ONE, |p, d| Ok(&p * &d?))
-                .map(Lit::Int),
+            Self::Product => {
+                self.dims(args)?.into_iter().try_fold(Dim::ONE, |p, d| Ok(&p * &d?)).map(Lit::Int)
+            }
             Self::Length => match args {
                 [Lit::Tuple(items)] => Ok(items.len().into()),
                 _ => Err(self.bad(args)),
@@ -161,7 +159,11 @@ impl LiteralFn {
                 Code::IndexOutOfRange,
                 format!("item {i} is asked of a tuple of {n}: {tuple}"),
             )
-            .help(if n == 0 { "the tuple is empty".to_owned() } else { format!("use {} to {}", -n, n - 1) })),
+            .help(if n == 0 {
+                "the tuple is empty".to_owned()
+            } else {
+                format!("use {} to {}", -n, n - 1)
+            })),
             Lit::Slice(parts) => slice(items, parts).ok_or_else(|| self.bad(std::slice::from_ref(index))),
             _ => Err(self.bad(std::slice::from_ref(index))),
         }

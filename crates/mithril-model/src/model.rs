@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use mithril_ir::error::{Line, Place, nearest};
+use mithril_ir::error::{Line, nearest};
 use mithril_ir::op::{Attr, OpDef, PortKind};
 use mithril_ir::{Code, Error, Lit, Result, Role};
 use mithril_solve::{Slot, Solver};
@@ -254,7 +254,10 @@ impl Model {
     }
     /// Names of all inputs, in order of appearance; those with a constant value or default are left out.
     pub fn inputs(&self) -> Vec<Arc<str>> {
-        (0..self.port_count()).filter(|&i| self.port_default(i).is_none()).map(|i| self.port_name(i)).collect()
+        (0..self.port_count())
+            .filter(|&i| self.port_default(i).is_none())
+            .map(|i| self.port_name(i))
+            .collect()
     }
     /// Names of the inputs of that role, in order of appearance.
     pub fn inputs_of(&self, role: Role) -> Vec<Arc<str>> {
@@ -388,7 +391,9 @@ impl Model {
     /// Inputs that data flows into: no literal arguments, no parameters or states.
     pub(crate) fn data_ports(&self) -> Vec<usize> {
         (0..self.port_count())
-            .filter(|&i| self.port_default(i).is_none() && self.port_role(i) == Role::Data && !self.is_attr(i))
+            .filter(|&i| {
+                self.port_default(i).is_none() && self.port_role(i) == Role::Data && !self.is_attr(i)
+            })
             .collect()
     }
     /// The error that no port is called `name`.
@@ -421,7 +426,11 @@ pub(crate) fn unknown<'a>(
     let mut all: Vec<&str> = candidates.take(21).collect();
     let more = if all.len() > 20 { ", …" } else { "" };
     all.truncate(20);
-    error.help(if all.is_empty() { "it has none".into() } else { format!("it has: {}{more}", all.join(", ")) })
+    error.help(if all.is_empty() {
+        "it has none".into()
+    } else {
+        format!("it has: {}{more}", all.join(", "))
+    })
 }
 
 impl Composite {
@@ -520,9 +529,4 @@ impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
-}
-
-/// The place of a line of the user.
-pub(crate) fn at_line(line: Option<&Line>) -> Place {
-    Place { path: None, line: line.cloned() }
 }

@@ -1,0 +1,135 @@
+//! Making a model of expressions.
+
+use std::sync::Arc;
+
+use mithril_ir::{Code, Error, Place, Result};
+
+use crate::connection::{Connection, Source};
+use crate::model::{Bound, EdgeId, Model};
+use crate::names;
+
+impl Model {
+    /// The model with these outputs; its inputs are the free-standing connections that they are computed from.
+    ///
+    /// ```
+    /// use mithril_model::{Connection, Model, layers};
+    /// let x = Connection::input("input");
+    /// let y = layers::linear(10, true).call([&x])?;
+    /// let model = Model::from_outputs([("output", y)])?;
+    /// assert_eq!(model.parameters().len(), 2);
+    /// # Ok::<(), mithril_ir::Error>(())
+    /// ```
+    pub fn from_outputs<N: AsRef<str>>(outputs: impl IntoIterator<Item = (N, Connection)>) -> Result<Self> {
+        let mut model = Self::new();
+        let outputs: Vec<(Arc<str>, Connection)> =
+            outputs.into_iter().map(|(n, c)| (n.as_ref().into(), c)).collect();
+        if outputs.is_empty() {
+            return Err(Error::new(Code::EmptyModel, "a model needs at least one output")
+                .help("name the connections that the model computes"));
+        }
+        model.add_outputs(&outputs, &Place::default())?;
+        Ok(model)
+    }
+
+    /// Makes connections outputs of the model, under these names; expressions are added to it.
+    pub fn add_outputs(&mut self, outputs: &[(Arc<str>, Connection)], place: &Place) -> Result<()> {
+        for (i, (name, _)) in outputs.iter().enumerate() {
+            names::check_path(name, "an output").map_err(|e| e.at(place))?;
+            if outputs[..i].iter().any(|(other, _)| other == name) {
+                return Err(Error::new(Code::BadName, format!("two outputs are called {name:?}"))
+                    .help("give every output its own name")
+                    .at(place));
+            }
+        }
+        let before = self.0.clone();
+        let size = |m: &Self| m.composite().map_or(1, |c| c.children.iter().map(|c| c.model.0.size).sum());
+        let depth = |m: &Self| m.children().map(|(_, c)| c.0.depth).max().unwrap_or(0) + 1;
+        let chosen = self.change(place, |edit| {
+            let mut chosen = edit.c.chosen.clone().unwrap_or_default();
+            for (name, connection) in outputs {
+                let e = match edit.connection(connection)? {
+                    Bound::Edge(e) => e,
+                    Bound::Lit(_) | Bound::Default => {
+                        return Err(Error::new(
+                            Code::BadConnection,
+                            format!("output {name:?} is a constant, so that nothing is computed"),
+                        ));
+                    }
+                };
+                chosen.retain(|(other, _)| other != name);
+                chosen.push((name.clone(), e));
+                // The name also leads to the connection, unless it leads elsewhere or has a name already.
+                if edit.c.find(name).is_none() && !is_named(edit.c.edge(e)) {
+                    edit.name_edge(name, e)?;
+                    edit.edge_mut(e).label = crate::model::Label::Given(name.clone());
+                }
+            }
+            Ok(chosen)
+        })?;
+        if let Ok(c) = self.composite_mut() {
+            c.chosen = Some(chosen);
+        }
+        let (size, depth) = (size(self), depth(self));
+        if depth > crate::MAX_DEPTH || size > crate::MAX_SIZE {
+            self.0 = before;
+            return Err(Error::new(Code::BadConnection, "the model becomes too large or too deep").at(place));
+        }
+        let inner = self.inner_mut();
+        inner.size = size;
+        inner.depth = depth;
+        Ok(())
+    }
+
+    /// Says which connections are the outputs of the model.
+    pub fn set_outputs<N: AsRef<str>>(
+        &mut self,
+        outputs: impl IntoIterator<Item = (N, Connection)>,
+        place: &Place,
+    ) -> Result<()> {
+        let outputs: Vec<(Arc<str>, Connection)> =
+            outputs.into_iter().map(|(n, c)| (n.as_ref().into(), c)).collect();
+        let before = self.0.clone();
+        self.composite_mut().map_err(|e| e.at(place))?.chosen = None;
+        self.add_outputs(&outputs, place).inspect_err(|_| self.0 = before)
+    }
+}
+
+fn is_named(edge: &crate::model::Edge) -> bool {
+    matches!(edge.label, crate::model::Label::Given(_))
+}
+
+impl Model {
+    /// A composite with the same inputs and outputs as this leaf; a composite itself.
+    pub(crate) fn wrapped(&self) -> Result<Self> {
+        if self.composite().is_some() {
+            return Ok(self.clone());
+        }
+        let mut model = Self::with_class(self.class());
+        let mut spec = crate::Spec::new();
+        for i in (0..self.port_count()).filter(|&i| self.port_default(i).is_none()) {
+            let name = self.port_name(i);
+            spec = spec.with(&*name, crate::IOKey::new(&*name));
+        }
+        let output = |i: usize| {
+            let name = self.output_name(i);
+            // An output may be called as an input is.
+            if self.find_port(&name).is_some() { Arc::from(format!("{name}_out")) } else { name }
+        };
+        let child = model.extend(self, spec, Place::default())?;
+        let c = model.composite().ok_or_else(|| Error::internal("a new model is a leaf"))?;
+        let edges: Vec<EdgeId> = c.children[c.by_name[&child.name] as usize].outputs.to_vec();
+        let chosen = edges.into_iter().enumerate().map(|(i, e)| (output(i), e)).collect();
+        model.composite_mut()?.chosen = Some(chosen);
+        Ok(model)
+    }
+}
+
+impl Connection {
+    /// The constant, if it is one.
+    pub fn constant_value(&self) -> Option<&mithril_ir::Lit> {
+        match &*self.0 {
+            Source::Value(lit) => Some(lit),
+            _ => None,
+        }
+    }
+}

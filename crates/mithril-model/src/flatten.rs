@@ -1,0 +1,472 @@
+//! From the tree of models to one typed graph.
+//!
+//! Shapes and dtypes given when compiling join what the model knows, on a copy of its solver; then the tree is
+//! walked in an order in which everything is computed before it is read. Arithmetic with shapes is carried out
+//! on the way, so that the graph holds only ops.
+
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use mithril_ir::error::Line;
+use mithril_ir::op::PortKind;
+use mithril_ir::{
+    Builder, Code, DType, Error, Graph, Lit, Place, Result, Role, Shape, Tensor, TensorType, ValueId, ops,
+};
+use mithril_solve::Solver;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+
+use crate::init::Init;
+use crate::inputs;
+use crate::key::Size;
+use crate::literal_fn::LiteralFn;
+use crate::model::{Body, Bound, Child, Composite, EdgeId, Label, Leaf, Model, Prim};
+use crate::relations;
+
+/// What is known when compiling.
+#[derive(Clone, Debug)]
+pub struct FlattenOptions {
+    /// Shapes of connections by name.
+    pub shapes: Vec<(Arc<str>, Vec<Size>)>,
+    /// Dtypes of connections by name.
+    pub dtypes: Vec<(Arc<str>, DType)>,
+    /// The dtype of inputs about which nothing is said, and that integers become where floats are needed.
+    pub float: DType,
+    /// Whether the model is compiled for training (dropout, running statistics).
+    pub training: bool,
+    /// Inputs with constant values.
+    pub constants: Vec<(Arc<str>, Arc<Tensor>)>,
+    /// Inputs that are learned.
+    pub trainable: Vec<Arc<str>>,
+    /// Inputs that are given at each call.
+    pub data: Vec<Arc<str>>,
+    /// The outputs to compute; all if `None`.
+    pub outputs: Option<Vec<Arc<str>>>,
+    /// Outputs that are not computed.
+    pub discard: Vec<Arc<str>>,
+    /// Other connections to have as outputs too, by name or path.
+    pub keep_edges: Vec<Arc<str>>,
+}
+
+impl Default for FlattenOptions {
+    fn default() -> Self {
+        Self {
+            shapes: Vec::new(),
+            dtypes: Vec::new(),
+            float: DType::F32,
+            training: false,
+            constants: Vec::new(),
+            trainable: Vec::new(),
+            data: Vec::new(),
+            outputs: None,
+            discard: Vec::new(),
+            keep_edges: Vec::new(),
+        }
+    }
+}
+
+/// An input of the graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Input {
+    /// Name.
+    pub name: Arc<str>,
+    /// What it is for.
+    pub role: Role,
+    /// Dtype and shape.
+    pub ty: TensorType,
+    /// How it starts, if it is learned or kept.
+    pub init: Init,
+}
+
+/// A flat model.
+#[derive(Clone, Debug)]
+pub struct Flat {
+    /// The typed graph; values are named by their path.
+    pub graph: Graph,
+    /// Its inputs in order.
+    pub inputs: Vec<Input>,
+    /// Named connections of the model itself that are tensors.
+    pub edges: IndexMap<Arc<str>, ValueId, FxBuildHasher>,
+}
+
+/// Makes one typed graph of a model.
+pub fn flatten(model: &Model, options: &FlattenOptions) -> Result<Flat> {
+    let model = model.wrapped()?;
+    let c = model.composite().ok_or_else(|| Error::internal("a model is no composite"))?;
+    if c.children.is_empty() {
+        return Err(Error::new(Code::EmptyModel, format!("{model} has nothing to compute"))
+            .help("add layers to it with `|=` or `+=`"));
+    }
+    let solver = solve(c, options)?;
+    let outputs = chosen_outputs(c, options)?;
+    let needed = needed_children(c, outputs.iter().map(|(_, e)| *e));
+    let mut walk =
+        Walk { b: Builder::new(options.float), training: options.training, inits: FxHashMap::default() };
+    let mut env: Vec<Option<ValueId>> = vec![None; c.edges.len()];
+    inputs::enter(c, &solver, options, &needed, &mut walk, &mut env)?;
+    let names = c
+        .edges
+        .iter()
+        .map(|edge| if let Label::Given(name) = &edge.label { Some(name.clone()) } else { None })
+        .collect();
+    let mut frame = Frame { env, names, path: "".into(), line: None };
+    walk.composite(c, &mut frame, Some(&needed))?;
+    for (name, e) in outputs {
+        let v = walk.output(&frame, e, &name)?;
+        walk.b.graph.outputs.insert(name, v);
+    }
+    walk.finish(c, &frame)
+}
+
+/// The solver with everything that is given when compiling.
+fn solve(c: &Composite, options: &FlattenOptions) -> Result<Solver> {
+    let mut solver = c.solver.clone();
+    let place = Place::default();
+    let find = |name: &Arc<str>| c.outputs().iter().find(|(n, _)| n == name).map(|(_, e)| *e);
+    for (name, shape) in &options.shapes {
+        let e = find(name).map_or_else(|| c.lookup(name), Ok)?;
+        relations::set_shape(&mut solver, c.edge(e).slot, shape, name, &place)?;
+    }
+    for (name, dtype) in &options.dtypes {
+        let e = find(name).map_or_else(|| c.lookup(name), Ok)?;
+        let why = mithril_solve::Why::new(format!("`{name}` was given {dtype} when compiling"));
+        solver.set_dtype(c.edge(e).slot, *dtype, why)?;
+    }
+    for (name, value) in &options.constants {
+        let e = c.lookup(name)?;
+        relations::set_literal(&mut solver, c.edge(e).slot, &Lit::Tensor(value.clone()), name)?;
+    }
+    Ok(solver)
+}
+
+fn chosen_outputs(c: &Composite, options: &FlattenOptions) -> Result<Vec<(Arc<str>, EdgeId)>> {
+    let all = c.outputs();
+    let known = |name: &Arc<str>| {
+        let names = || all.iter().map(|(n, _)| &**n);
+        if all.iter().any(|(n, _)| n == name) {
+            return Ok(());
+        }
+        Err(crate::model::unknown("output", name, "the model", names()))
+    };
+    options.discard.iter().chain(options.outputs.iter().flatten()).try_for_each(known)?;
+    let mut outputs: Vec<(Arc<str>, EdgeId)> = all
+        .iter()
+        .filter(|(n, _)| options.outputs.as_ref().is_none_or(|keep| keep.contains(n)))
+        .filter(|(n, _)| !options.discard.contains(n))
+        .cloned()
+        .collect();
+    for name in &options.keep_edges {
+        if outputs.iter().any(|(n, _)| n == name) {
+            continue;
+        }
+        let hidden = all.iter().find(|(n, _)| n == name).map(|(_, e)| *e);
+        // Deeper paths are found among the values when the graph is done.
+        if let Some(e) = hidden.or_else(|| c.find(name)) {
+            outputs.push((name.clone(), e));
+        }
+    }
+    if outputs.is_empty() && options.keep_edges.is_empty() {
+        return Err(Error::new(Code::EmptyModel, "no output is left to compute")
+            .help("keep at least one of the model's outputs"));
+    }
+    Ok(outputs)
+}
+
+/// Children that the outputs depend on.
+fn needed_children(c: &Composite, outputs: impl Iterator<Item = EdgeId>) -> Vec<bool> {
+    let mut needed = vec![false; c.children.len()];
+    let mut stack: Vec<EdgeId> = outputs.collect();
+    while let Some(e) = stack.pop() {
+        let Some((child, _)) = c.edge(e).source else { continue };
+        if std::mem::replace(&mut needed[child as usize], true) {
+            continue;
+        }
+        stack.extend(c.children[child as usize].inputs.iter().filter_map(|b| match b {
+            Bound::Edge(e) => Some(*e),
+            _ => None,
+        }));
+    }
+    needed
+}
+
+/// The values and names of one level of the tree.
+struct Frame {
+    env: Vec<Option<ValueId>>,
+    /// Names that the level above gives.
+    names: Vec<Option<Arc<str>>>,
+    path: Arc<str>,
+    line: Option<Line>,
+}
+
+/// The graph being made.
+pub(crate) struct Walk {
+    pub b: Builder,
+    pub training: bool,
+    pub inits: FxHashMap<ValueId, Init>,
+}
+
+impl Walk {
+    /// All children of one level, in an order that depends on the model alone.
+    fn composite(&mut self, c: &Composite, frame: &mut Frame, needed: Option<&[bool]>) -> Result<()> {
+        for index in order(c) {
+            if needed.is_some_and(|n| !n[index]) {
+                continue;
+            }
+            let child = &c.children[index];
+            let args = self.arguments(child, frame)?;
+            let path: Arc<str> = if frame.path.is_empty() {
+                child.name.clone()
+            } else {
+                format!("{}.{}", frame.path, child.name).into()
+            };
+            let line = child.line.clone().or_else(|| frame.line.clone());
+            let place = Place { path: Some(path.clone()), line: line.clone() };
+            let outs = match &child.model.0.body {
+                Body::Leaf(leaf) => {
+                    let outs = self.leaf(leaf, &args, &place).map_err(|e| e.at(&place))?;
+                    self.name(&child.model, child, &outs, c, frame, &path);
+                    outs
+                }
+                Body::Composite(inner) => {
+                    let mut names = vec![None; inner.edges.len()];
+                    for ((_, e), outer) in inner.outputs().iter().zip(&child.outputs) {
+                        names[e.index()].clone_from(&frame.names[outer.index()]);
+                    }
+                    let mut env = vec![None; inner.edges.len()];
+                    for (&e, v) in inner.ports().iter().zip(&args) {
+                        env[e.index()] = Some(*v);
+                    }
+                    let mut below = Frame { env, names, path, line };
+                    self.composite(inner, &mut below, None)?;
+                    inner.outputs().iter().map(|(_, e)| below.env[e.index()]).collect()
+                }
+            };
+            for (&e, v) in child.outputs.iter().zip(outs) {
+                frame.env[e.index()] = v;
+            }
+        }
+        for &(input, new) in &c.updates {
+            self.update(frame.env[input.index()], frame.env[new.index()]);
+        }
+        Ok(())
+    }
+
+    fn update(&mut self, input: Option<ValueId>, new: Option<ValueId>) {
+        if let (Some(input), Some(new)) = (input, new)
+            && self.training
+            && self.b.graph.value(input).def == mithril_ir::graph::Def::Input(Role::State)
+        {
+            self.b.graph.updates.push((input, new));
+        }
+    }
+
+    fn arguments(&mut self, child: &Child, frame: &Frame) -> Result<Vec<ValueId>> {
+        let mut args = Vec::with_capacity(child.inputs.len());
+        for (i, bound) in child.inputs.iter().enumerate() {
+            args.push(match bound {
+                Bound::Edge(e) => match frame.env[e.index()] {
+                    Some(v) => v,
+                    None => {
+                        let port = child.model.port_name(i);
+                        return Err(relations::no_value(&format!("{}.{port}", child.name)));
+                    }
+                },
+                Bound::Lit(lit) => self.lit(lit),
+                Bound::Default => {
+                    let lit = child.model.port_default(i).cloned().unwrap_or(Lit::None);
+                    self.lit(&lit)
+                }
+            });
+        }
+        Ok(args)
+    }
+    pub fn lit(&mut self, lit: &Lit) -> ValueId {
+        self.b.lit(if *lit == Lit::Training { Lit::Bool(self.training) } else { lit.clone() })
+    }
+
+    fn leaf(&mut self, leaf: &Leaf, args: &[ValueId], place: &Place) -> Result<Vec<Option<ValueId>>> {
+        let op = match leaf.prim {
+            Prim::Op(op) => op,
+            Prim::Literal(f) => return Ok(vec![Some(self.literal(f, args, place)?)]),
+        };
+        self.bias_inits(leaf, args);
+        self.b.set_origin(place.clone());
+        let outs = self.b.push(op, args)?;
+        for &(input, output) in &leaf.updates {
+            self.update(args.get(input).copied(), outs.get(output).copied());
+        }
+        Ok((0..leaf.outputs.len()).map(|i| outs.get(i).copied()).collect())
+    }
+
+    /// Initial values that follow from another parameter of the same layer.
+    fn bias_inits(&mut self, leaf: &Leaf, args: &[ValueId]) {
+        for (port, v) in leaf.ports.iter().zip(args) {
+            let Some(Init::FanInOf(of)) = self.inits.get(v) else { continue };
+            if port.declared.init.as_ref() != Some(&Init::FanInOf(of.clone())) {
+                continue;
+            }
+            let other = leaf.ports.iter().position(|p| p.name == *of);
+            let shape = other.and_then(|i| self.b.graph.ty(args[i])).and_then(|t| t.shape.known());
+            let bound = shape.map_or(0.0, |s| crate::init::fan_in_bound(&s));
+            self.inits.insert(*v, Init::Uniform(bound));
+        }
+    }
+
+    /// A function of literals; what depends on symbolic sizes and has no exact form becomes an op.
+    fn literal(&mut self, f: LiteralFn, args: &[ValueId], place: &Place) -> Result<ValueId> {
+        let mut lits = Vec::with_capacity(args.len());
+        for (i, &v) in args.iter().enumerate() {
+            lits.push(match (self.b.graph.lit(v), self.b.graph.ty(v)) {
+                (_, Some(ty)) if f == LiteralFn::Shape => relations::shape_lit(&ty.shape),
+                (Some(lit), _) if f == LiteralFn::Shape && lit.is_numeric() => Lit::Tuple([].into()),
+                (Some(Lit::Tensor(t)), _) if t.rank() == 0 => match t.get(0) {
+                    mithril_ir::Scalar::Float(x) => Lit::Float(x),
+                    other => Lit::int(other.i64()),
+                },
+                (Some(Lit::Tensor(t)), _) if t.rank() == 1 => {
+                    Lit::Tuple(t.to_i64s().into_iter().map(Lit::int).collect())
+                }
+                (Some(lit), _) => lit.clone(),
+                (None, _) => {
+                    return Err(Error::new(
+                        Code::UnknownArgument,
+                        format!("argument {i} of {} is computed by the model", f.name()),
+                    )
+                    .help(
+                        "it has to be known when compiling: a literal or a shape, not the value of a tensor",
+                    ));
+                }
+            });
+        }
+        match (f.eval(&lits), f) {
+            (Ok(lit), _) => Ok(self.b.lit(lit)),
+            (Err(error), LiteralFn::Divide | LiteralFn::Power) if error.code() == Code::UnknownArgument => {
+                let name = if f == LiteralFn::Divide { "divide" } else { "power" };
+                let op = ops::find(name).ok_or(error)?;
+                self.b.set_origin(place.clone());
+                Ok(self.b.push(op, args)?[0])
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    fn name(
+        &mut self,
+        model: &Model,
+        child: &Child,
+        outs: &[Option<ValueId>],
+        c: &Composite,
+        frame: &Frame,
+        path: &Arc<str>,
+    ) {
+        for (i, (v, &e)) in outs.iter().zip(&child.outputs).enumerate() {
+            let Some(v) = *v else { continue };
+            let name: Arc<str> = match (&frame.names[e.index()], &c.edge(e).label) {
+                (Some(name), _) => name.clone(),
+                (None, Label::Given(name)) if frame.path.is_empty() => name.clone(),
+                (None, Label::Given(name)) => format!("{}.{name}", frame.path).into(),
+                (None, _) if outs.len() == 1 => path.clone(),
+                (None, _) => format!("{path}.{}", model.output_name(i)).into(),
+            };
+            self.b.graph.name_value(v, name);
+        }
+    }
+
+    /// The tensor of an output.
+    fn output(&mut self, frame: &Frame, e: EdgeId, name: &Arc<str>) -> Result<ValueId> {
+        let v = frame.env[e.index()].ok_or_else(|| relations::no_value(name))?;
+        let Some(lit) = self.b.graph.lit(v).cloned() else { return Ok(v) };
+        let tensor = match &lit {
+            Lit::Tensor(_) => return Ok(v),
+            Lit::Bool(b) => Tensor::scalar(DType::Bool, *b),
+            Lit::Float(x) => Tensor::scalar(self.b.float, *x),
+            Lit::Int(dim) if dim.known().is_some() => {
+                Tensor::scalar(DType::I64, dim.known().unwrap_or_default())
+            }
+            Lit::Tuple(items) => {
+                let sizes: Option<Vec<i64>> =
+                    items.iter().map(|item| if let Lit::Int(d) = item { d.known() } else { None }).collect();
+                match sizes {
+                    Some(sizes) => Tensor::of(&[sizes.len()], sizes),
+                    None => return Err(symbolic_output(name, &lit)),
+                }
+            }
+            _ => return Err(symbolic_output(name, &lit)),
+        };
+        Ok(self.b.lit(tensor))
+    }
+
+    fn finish(self, c: &Composite, frame: &Frame) -> Result<Flat> {
+        let mut edges: IndexMap<Arc<str>, ValueId, FxBuildHasher> = IndexMap::default();
+        for (i, edge) in c.edges.iter().enumerate() {
+            if let (Label::Given(name), Some(v)) = (&edge.label, frame.env[i])
+                && self.b.graph.ty(v).is_some()
+            {
+                edges.insert(name.clone(), v);
+            }
+        }
+        let graph = self.b.graph;
+        let inputs = graph
+            .inputs
+            .iter()
+            .filter_map(|&v| {
+                let value = graph.value(v);
+                let mithril_ir::graph::Def::Input(role) = value.def else { return None };
+                Some(Input {
+                    name: value.name.clone().unwrap_or_else(|| "".into()),
+                    role,
+                    ty: value.ty.clone()?,
+                    init: self.inits.get(&v).cloned().unwrap_or(Init::Normal(1.0)),
+                })
+            })
+            .collect();
+        Ok(Flat { graph, inputs, edges })
+    }
+}
+
+#[cold]
+fn symbolic_output(name: &str, lit: &Lit) -> Error {
+    Error::new(Code::UnknownShape, format!("output `{name}` is {lit}, which is no tensor"))
+        .help("pass the shapes of the inputs, so that it becomes numbers")
+}
+
+/// Children so that each comes after those it reads; otherwise in the order of adding.
+fn order(c: &Composite) -> Vec<usize> {
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+    let mut waiting = vec![0_u32; c.children.len()];
+    for edge in c.edges.iter().filter(|e| e.source.is_some()) {
+        for &(user, _) in &edge.users {
+            waiting[user as usize] += 1;
+        }
+    }
+    let ready = waiting.iter().enumerate().filter(|(_, n)| **n == 0).map(|(i, _)| Reverse(i));
+    let mut ready: BinaryHeap<Reverse<usize>> = ready.collect();
+    let mut order = Vec::with_capacity(c.children.len());
+    while let Some(Reverse(child)) = ready.pop() {
+        order.push(child);
+        for e in &c.children[child].outputs {
+            for &(user, _) in &c.edge(*e).users {
+                waiting[user as usize] -= 1;
+                if waiting[user as usize] == 0 {
+                    ready.push(Reverse(user as usize));
+                }
+            }
+        }
+    }
+    order
+}
+
+/// The dtype that an input takes when nothing is said.
+pub(crate) fn default_dtype(kind: PortKind, float: DType) -> DType {
+    match kind {
+        PortKind::Tensor(k) | PortKind::Optional(k) | PortKind::Variadic(k) => {
+            relations::default_dtype(k, float)
+        }
+        PortKind::Attr(_) => float,
+    }
+}
+
+/// A shape without variables, or `None`.
+pub(crate) fn decided(shape: &Shape) -> bool {
+    !shape.iter().any(mithril_ir::Dim::has_var)
+}
