@@ -5,7 +5,7 @@ use ndarray::{ArrayView2, ArrayViewMut2};
 
 use super::elementwise::ADD;
 use super::movement::{RESHAPE, TRANSPOSE};
-use super::window::{self, Padding};
+use super::window::{self, Axis, Padding, triples};
 use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::Kinds;
@@ -135,37 +135,13 @@ fn check_divides(cx: &ShapeCx<'_>, what: &str, channels: &Dim, groups: i64) -> R
     }
 }
 
-/// One spatial axis of an evaluation: for window position and kernel element the input element, if there is one.
-struct Axis {
-    kernel: usize,
-    out: usize,
-    /// `[kernel][out]`
-    source: Vec<Option<usize>>,
-}
-
-impl Axis {
-    fn new(input: usize, kernel: usize, out: usize, a: [i64; 4]) -> Self {
-        let [stride, lo, dilation, input_dilation] = a;
-        let source = |k: usize, o: usize| {
-            let at = o as i64 * stride - lo + k as i64 * dilation;
-            let i = usize::try_from(at / input_dilation).ok()?;
-            (at >= 0 && at % input_dilation == 0 && i < input).then_some(i)
-        };
-        let source = (0..kernel).flat_map(|k| (0..out).map(move |o| source(k, o))).collect();
-        Self { kernel, out, source }
-    }
-    fn row(&self, k: usize) -> &[Option<usize>] {
-        &self.source[k * self.out..][..self.out]
-    }
-}
-
 fn general_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
     let (x, w, out) = (call.tensor(0), call.tensor(1), call.shape());
     let n = x.rank() - 2;
     let a = general(call, n)?;
     let groups = a.groups as usize;
     // Fewer spatial axes than three are axes of size 1 in front.
-    let mut axes: Vec<Axis> = (n..3).map(|_| Axis::new(1, 1, 1, [1, 0, 1, 1])).collect();
+    let mut axes: Vec<Axis> = (n..3).map(|_| Axis::unit()).collect();
     let mut sizes = vec![1; 3 - n];
     for i in 0..n {
         let lo = a.pads[i][0].known().unwrap_or(0);
@@ -197,7 +173,7 @@ fn gather(columns: &mut [f64], image: &[f64], channels: usize, sizes: &[usize], 
     let [d, h, w] = [&axes[0], &axes[1], &axes[2]];
     let mut at = columns.iter_mut();
     for c in 0..channels {
-        for (kd, kh, kw) in triples(d.kernel, h.kernel, w.kernel) {
+        for [kd, kh, kw] in triples([d.kernel, h.kernel, w.kernel]) {
             for id in d.row(kd) {
                 for ih in h.row(kh) {
                     let line = id.zip(*ih).map(|(id, ih)| ((c * sizes[0] + id) * sizes[1] + ih) * sizes[2]);
@@ -208,10 +184,6 @@ fn gather(columns: &mut [f64], image: &[f64], channels: usize, sizes: &[usize], 
             }
         }
     }
-}
-
-fn triples(a: usize, b: usize, c: usize) -> impl Iterator<Item = (usize, usize, usize)> {
-    (0..a).flat_map(move |i| (0..b).flat_map(move |j| (0..c).map(move |k| (i, j, k))))
 }
 
 /// `y = weight · columns`

@@ -150,3 +150,43 @@ pub fn check_fits(cx: &ShapeCx<'_>, axis: usize, n: &Dim, [lo, hi]: [i64; 2], ex
         .note(format!("the input has shape {}", cx.shape(0)))
         .help("use a smaller kernel or dilation, more padding, or a larger input"))
 }
+
+/// One spatial axis of an evaluation: for each kernel element and window position the input element, if there is
+/// one there.
+#[derive(Debug)]
+pub struct Axis {
+    /// Size of the input.
+    pub input: usize,
+    /// Size of the kernel.
+    pub kernel: usize,
+    /// Number of positions.
+    pub out: usize,
+    source: Vec<Option<usize>>,
+}
+
+impl Axis {
+    /// An axis of size 1 that does nothing.
+    pub fn unit() -> Self {
+        Self::new(1, 1, 1, [1, 0, 1, 1])
+    }
+    /// `steps` are stride, padding before, dilation and input dilation.
+    pub fn new(input: usize, kernel: usize, out: usize, steps: [i64; 4]) -> Self {
+        let [stride, lo, dilation, input_dilation] = steps;
+        let source = |k: usize, o: usize| {
+            let at = o as i64 * stride - lo + k as i64 * dilation;
+            let i = usize::try_from(at / input_dilation).ok()?;
+            (at >= 0 && at % input_dilation == 0 && i < input).then_some(i)
+        };
+        let source = (0..kernel).flat_map(|k| (0..out).map(move |o| source(k, o))).collect();
+        Self { input, kernel, out, source }
+    }
+    /// The input elements under kernel element `k`, by position.
+    pub fn row(&self, k: usize) -> &[Option<usize>] {
+        &self.source[k * self.out..][..self.out]
+    }
+}
+
+/// All triples of numbers below `a`, `b` and `c`, the last running fastest.
+pub fn triples([a, b, c]: [usize; 3]) -> impl Iterator<Item = [usize; 3]> {
+    (0..a).flat_map(move |i| (0..b).flat_map(move |j| (0..c).map(move |k| [i, j, k])))
+}

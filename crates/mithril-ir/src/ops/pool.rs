@@ -1,0 +1,784 @@
+//! Pooling, and the two primitives under it: windows of a tensor and their adjoint.
+
+use super::elementwise::{EQUAL, WHERE};
+use super::create::ONES;
+use super::index::TAKE_ALONG_AXIS;
+use super::linalg::MATMUL;
+use super::movement::{EXPAND_DIMS, RESHAPE, SQUEEZE, SWAPAXES};
+use super::reduce::{ARGMAX, MAX, MEAN, SUM};
+use super::window::{self, Axis, Padding, triples};
+use crate::build::{Call, GradCall, V};
+use crate::dim::Dim;
+use crate::dtype::{DType, Kinds};
+use crate::error::{Code, Error, Result};
+use crate::interp::HostCall;
+use crate::literal::Lit;
+use crate::op::{
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr, tensor,
+    tensor_of,
+};
+use crate::rules::{Attrs, ShapeCx};
+use crate::shape::Shape;
+use crate::spell::SpellCx;
+use crate::tensor::{Scalar, Tensor};
+
+/// Rows of this file.
+pub static OPS: &[&OpDef] = &[
+    &WINDOWS,
+    &FOLD_WINDOWS,
+    &MAX_POOL1D,
+    &MAX_POOL2D,
+    &MAX_POOL3D,
+    &AVG_POOL1D,
+    &AVG_POOL2D,
+    &AVG_POOL3D,
+    &ADAPTIVE_AVG_POOL1D,
+    &ADAPTIVE_AVG_POOL2D,
+    &ADAPTIVE_MAX_POOL1D,
+    &ADAPTIVE_MAX_POOL2D,
+];
+
+static WINDOWS_PORTS: &[Port] = &[
+    tensor("input"),
+    attr("window", Attr::Ints, DefaultLit::Required),
+    attr("stride", Attr::Ints, DefaultLit::Int(1)),
+    attr("pads", Attr::Any, DefaultLit::Int(0)),
+    attr("dilation", Attr::Ints, DefaultLit::Int(1)),
+    attr("value", Attr::Float, DefaultLit::Float(0.0)),
+];
+
+/// all windows of a tensor
+pub static WINDOWS: OpDef = OpDef {
+    name: "windows",
+    doc: "Windows sliding over the spatial axes: `[n, c, *s]` becomes `[n, c, *positions, *window]`.\n\n\
+          `output[n, c, p, k] = input'[n, c, p·stride + k·dilation]`, where `input'` is the input with `pads` \
+          elements of `value` before and after each axis (negative: cut off). For integers an infinite `value` is \
+          the end of their range.",
+    ports: WINDOWS_PORTS,
+    shape: ShapeRule::Fn(windows_shape),
+    dtype: DTypeRule::Same(0),
+    eval: Some(Eval::Host(windows_eval)),
+    grad: Grad::Formula(|v| {
+        let sizes = v.x[0].shape().iter().skip(2).cloned().collect::<Vec<_>>();
+        vec![v.g.op(&FOLD_WINDOWS, &[v.cx.lit(sizes), v.x[2], v.x[3], v.x[4]])]
+    }),
+    spell: Spell::numpy("_windows({0}, {window}, {stride}, {pads}, {dilation}, {value})"),
+    tolerance: Tolerance::Exact,
+    cases: &[
+        "[2,3,7] window=3",
+        "[2,3,5,6] window=(2,3) stride=(1,2) pads=((1,0),(2,1)) value=-1.5",
+        "[1,2,5,6] window=2 pads=((-1,1),(0,-2)) dilation=(2,1)",
+        "i64[1,1,4,4]<9 window=2 stride=2",
+        "[0,3,4] window=2",
+    ],
+    aliases: &["unfold", "sliding_window"],
+    ..BLANK
+};
+
+static FOLD_PORTS: &[Port] = &[
+    tensor("input"),
+    attr("sizes", Attr::Shape, DefaultLit::Required),
+    attr("stride", Attr::Ints, DefaultLit::Int(1)),
+    attr("pads", Attr::Any, DefaultLit::Int(0)),
+    attr("dilation", Attr::Ints, DefaultLit::Int(1)),
+];
+
+/// adjoint of [`WINDOWS`]
+pub static FOLD_WINDOWS: OpDef = OpDef {
+    name: "fold_windows",
+    doc: "Adds windows up where they were taken from, the adjoint of `windows`: `[n, c, *positions, *window]` \
+          becomes `[n, c, *sizes]`. What falls on the padding is dropped.",
+    ports: FOLD_PORTS,
+    shape: ShapeRule::Fn(fold_shape),
+    dtype: DTypeRule::Arith,
+    eval: Some(Eval::Host(fold_eval)),
+    grad: Grad::Formula(|v| {
+        let shape = v.x[0].shape();
+        let window = shape.iter().skip(usize::midpoint(shape.rank(), 2)).cloned().collect::<Vec<_>>();
+        vec![v.g.op(&WINDOWS, &[v.cx.lit(window), v.x[2], v.x[3], v.x[4]])]
+    }),
+    spell: Spell::numpy("_fold_windows({0}, {sizes}, {stride}, {pads}, {dilation})"),
+    tolerance: Tolerance::Contraction,
+    cases: &[
+        "[2,3,5,3] sizes=7",
+        "[2,1,3,2,2,3] sizes=(4,5) stride=(1,2) pads=((0,0),(1,1))",
+        "i64[1,1,2,2,2,2]<9 sizes=(4,4) stride=2",
+    ],
+    aliases: &["fold"],
+    ..BLANK
+};
+
+fn windows_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
+    let n = cx.rank(0, &[3, 4, 5])? - 2;
+    let (window, stride) = (window::positive(cx, 1, n)?, window::positive(cx, 2, n)?);
+    let (pads, dilation) = (window::pads(cx, 3, n)?, window::positive(cx, 4, n)?);
+    let input = cx.shape(0);
+    let mut out = Shape::of(input[..2].iter().cloned());
+    for i in 0..n {
+        let extent = window::dilated(&Dim::Const(window[i]), dilation[i]);
+        let p = window::positions(&input[i + 2], &pads[i], &extent, stride[i]);
+        if p.known().is_some_and(|p| p < 0) {
+            let [lo, hi] = pads[i].clone().map(|d| d.known().unwrap_or(0));
+            window::check_fits(cx, i, &input[i + 2], [lo, hi], &extent)?;
+        }
+        out.0.push(p);
+    }
+    out.0.extend(window.into_iter().map(Dim::Const));
+    Ok(vec![out])
+}
+
+fn fold_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
+    let n = cx.rank(0, &[4, 6, 8])? / 2 - 1;
+    let (stride, dilation) = (window::positive(cx, 2, n)?, window::positive(cx, 4, n)?);
+    let (pads, sizes) = (window::pads(cx, 3, n)?, cx.dims(1)?);
+    if sizes.len() != n {
+        return Err(cx.bad(1, &cx.lit(1), &format!("{n} sizes, one for each spatial axis")));
+    }
+    let input = cx.shape(0);
+    for i in 0..n {
+        let extent = window::dilated(&input[2 + n + i], dilation[i]);
+        let p = window::positions(&sizes[i], &pads[i], &extent, stride[i]);
+        cx.same(&input[2 + i], &p, "numbers of windows")?;
+    }
+    Ok(vec![Shape::of(input[..2].iter().cloned().chain(sizes))])
+}
+
+/// For each position and window element, in this order, the offset of the element in a plane of the input.
+fn sources(call: &HostCall<'_>, sizes: &[usize], positions: &[usize], window: &[usize]) -> Result<Vec<Option<usize>>> {
+    let n = sizes.len();
+    let (stride, dilation) = (window::positive(call, 2, n)?, window::positive(call, 4, n)?);
+    let pads = window::pads(call, 3, n)?;
+    let mut axes: Vec<Axis> = (n..3).map(|_| Axis::unit()).collect();
+    for i in 0..n {
+        let lo = pads[i][0].known().unwrap_or(0);
+        axes.push(Axis::new(sizes[i], window[i], positions[i], [stride[i], lo, dilation[i], 1]));
+    }
+    let [a, b, c] = [&axes[0], &axes[1], &axes[2]];
+    let one = |[i, j, k]: [usize; 3], [p, q, r]: [usize; 3]| {
+        let (i, j, k) = (a.row(i)[p]?, b.row(j)[q]?, c.row(k)[r]?);
+        Some((i * b.input + j) * c.input + k)
+    };
+    let kernel = [a.kernel, b.kernel, c.kernel];
+    let places = triples([a.out, b.out, c.out]);
+    Ok(places.flat_map(|p| triples(kernel).map(move |k| (k, p))).map(|(k, p)| one(k, p)).collect())
+}
+
+/// The filling of a tensor of `dtype`.
+fn filling(dtype: DType, value: f64) -> Scalar {
+    match dtype.int_range() {
+        Some((least, _)) if value == f64::NEG_INFINITY => Scalar::Int(least),
+        Some((_, most)) if value == f64::INFINITY => Scalar::Int(most),
+        Some(_) => Scalar::Int(value as i64),
+        None => Scalar::Float(value),
+    }
+}
+
+fn windows_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
+    let (x, out) = (call.tensor(0), call.shape());
+    let n = x.rank() - 2;
+    let sources = sources(call, &x.shape()[2..], &out[2..2 + n], &out[2 + n..])?;
+    let plane: usize = x.shape()[2..].iter().product();
+    let value = filling(x.dtype(), call.f64(5)?);
+    let at = |i: usize| {
+        let source = sources[i % sources.len()];
+        source.map_or(value, |source| x.get(i / sources.len() * plane + source))
+    };
+    Ok(vec![Tensor::build(x.dtype(), out, at)])
+}
+
+fn fold_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
+    let (x, out) = (call.tensor(0), call.shape());
+    let n = out.len() - 2;
+    let sources = sources(call, &out[2..], &x.shape()[2..2 + n], &x.shape()[2 + n..])?;
+    let plane: usize = out[2..].iter().product();
+    let target = |i: usize| Some(i / sources.len() * plane + sources[i % sources.len()]?);
+    let len = out.iter().product();
+    if call.dtype().is_float() {
+        let mut sums = vec![0.0; len];
+        for i in 0..x.len() {
+            if let Some(at) = target(i) {
+                sums[at] += x.get(i).f64();
+            }
+        }
+        return Ok(vec![Tensor::from_f64s(call.dtype(), out, &sums)]);
+    }
+    let mut sums = vec![0_i64; len];
+    for i in 0..x.len() {
+        if let Some(at) = target(i) {
+            sums[at] = sums[at].wrapping_add(x.get(i).i64());
+        }
+    }
+    Ok(vec![Tensor::build(call.dtype(), out, |i| Scalar::Int(sums[i]))])
+}
+
+// --- pooling with windows ----------------------------------------------------------------------------------
+
+const KERNEL: Port = attr("kernel_size", Attr::Ints, DefaultLit::Required);
+const STRIDE: Port = attr("stride", Attr::OptInts, DefaultLit::None);
+const PADDING: Port = attr("padding", Attr::Any, DefaultLit::Int(0));
+const CEIL: Port = attr("ceil_mode", Attr::Bool, DefaultLit::Bool(false));
+
+static MAX_PORTS: &[Port] = &[
+    tensor_of("input", Kinds::NUMBER),
+    KERNEL,
+    STRIDE,
+    PADDING,
+    attr("dilation", Attr::Ints, DefaultLit::Int(1)),
+    CEIL,
+];
+
+static AVG_PORTS: &[Port] = &[
+    tensor_of("input", Kinds::NUMBER),
+    KERNEL,
+    STRIDE,
+    PADDING,
+    CEIL,
+    attr("count_include_pad", Attr::Bool, DefaultLit::Bool(true)),
+];
+
+/// The arguments of a use of a pooling.
+struct Pool {
+    kernel: Vec<i64>,
+    stride: Vec<i64>,
+    dilation: Vec<i64>,
+    padding: Padding,
+    ceil: bool,
+}
+
+impl Pool {
+    fn read(cx: &(impl Attrs + ?Sized), n: usize) -> Result<Self> {
+        let port = |name| cx.op().port(name);
+        let kernel = window::positive(cx, 1, n)?;
+        let stride = if cx.absent(2) { kernel.clone() } else { window::positive(cx, 2, n)? };
+        let dilation = port("dilation").map_or(Ok(vec![1; n]), |i| window::positive(cx, i, n))?;
+        let ceil = port("ceil_mode").map_or(Ok(false), |i| cx.bool(i))?;
+        let pool = Self { kernel, stride, dilation, padding: window::padding(cx, 3, n)?, ceil };
+        if let Padding::Explicit(pads) = &pool.padding
+            && let Some(i) = (0..n).find(|&i| pads[i].iter().any(|p| *p > pool.extent(i) / 2))
+        {
+            let message = format!(
+                "padding {:?} of {} is more than half of the kernel, which spans {}",
+                pads[i],
+                cx.op().name,
+                pool.extent(i)
+            );
+            return Err(Error::new(Code::BadArgument, message)
+                .help("a window must not lie in the padding alone; pad less, or pad the input before"));
+        }
+        Ok(pool)
+    }
+    fn extent(&self, i: usize) -> i64 {
+        (self.kernel[i] - 1) * self.dilation[i] + 1
+    }
+    /// Pads of axis `i` of size `n`; those of `ceil_mode` include what the last window reaches beyond.
+    fn pads(&self, cx: &(impl Attrs + ?Sized), i: usize, n: &Dim) -> Result<[Dim; 2]> {
+        let (extent, stride) = (self.extent(i), self.stride[i]);
+        let [lo, hi] = match &self.padding {
+            Padding::Same => return window::same_pads(cx, 3, n, extent, stride),
+            Padding::Explicit(pads) => pads[i],
+        };
+        let beyond = match n.known() {
+            _ if !self.ceil => 0,
+            Some(n) => {
+                let room = n.saturating_add(lo + hi) - extent;
+                let steps = room.saturating_add(stride - 1).div_euclid(stride);
+                // The last window has to start inside the input or the padding before it.
+                let steps = if steps * stride >= n + lo { steps - 1 } else { steps };
+                (steps * stride - room).max(0)
+            }
+            // So the last window always starts there.
+            None if stride + hi <= extent => stride - 1,
+            None if n.has_var() => {
+                let message = format!("the size of {} is not known yet", cx.op().name);
+                return Err(Error::new(Code::UnknownShape, message).help("declare the shape of the input"));
+            }
+            None => return Err(cx.symbolic(0, n)),
+        };
+        Ok([Dim::Const(lo), Dim::Const(hi + beyond)])
+    }
+    fn all_pads(&self, cx: &(impl Attrs + ?Sized), input: &Shape) -> Result<window::Pads> {
+        (0..self.kernel.len()).map(|i| self.pads(cx, i, &input[i + 2])).collect()
+    }
+}
+
+fn pool_shape<const N: usize>(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
+    check_rank(cx, N)?;
+    let pool = Pool::read(cx, N)?;
+    let input = cx.shape(0);
+    let mut out = Shape::of(input[..2].iter().cloned());
+    for i in 0..N {
+        let size = &input[i + 2];
+        if size.is(0) {
+            return Err(nothing_to_pool(cx, i));
+        }
+        let extent = Dim::Const(pool.extent(i));
+        out.0.push(if pool.padding == Padding::Same {
+            window::ceil_div(size, pool.stride[i])
+        } else {
+            let pads = pool.pads(cx, i, size)?;
+            let p = window::positions(size, &pads, &extent, pool.stride[i]);
+            if p.known().is_some_and(|p| p < 1) {
+                let [lo, hi] = pads.map(|d| d.known().unwrap_or(0));
+                window::check_fits(cx, i, size, [lo, hi], &extent)?;
+            }
+            p
+        });
+    }
+    Ok(vec![out])
+}
+
+fn check_rank(cx: &ShapeCx<'_>, n: usize) -> Result<()> {
+    if cx.shape(0).rank() == n + 1 {
+        let message = format!("`input` of {} has {} dimensions: {}", cx.op().name, n + 1, cx.shape(0));
+        return Err(Error::new(Code::RankMismatch, message).help(
+            "batch and channels come first; if one of them is missing, add an axis of size 1 with expand_dims",
+        ));
+    }
+    cx.rank(0, &[n + 2]).map(|_| ())
+}
+
+fn nothing_to_pool(cx: &ShapeCx<'_>, i: usize) -> Error {
+    let message = format!("spatial axis {i} of the input of {} has no elements", cx.op().name);
+    Error::new(Code::BadSize, message).note(format!("the input has shape {}", cx.shape(0)))
+}
+
+const fn max_pool(name: &'static str, doc: &'static str) -> OpDef {
+    OpDef {
+        name,
+        doc,
+        ports: MAX_PORTS,
+        dtype: DTypeRule::Same(0),
+        expand: Some(max_expand),
+        grad: Grad::Formula(max_grad),
+        spell: Spell { numpy: Text::F(max_numpy), torch: Text::F(max_torch), ..Spell::NONE },
+        tolerance: Tolerance::Exact,
+        ..BLANK
+    }
+}
+
+macro_rules! max_doc {
+    ($shape:literal) => {
+        concat!(
+            "Largest element of each window; input `", $shape, "`.\n\n`stride` is `kernel_size` if not given. \
+             Padding, at most half of the kernel, never wins: it is -∞, for integers their least value. Each axis \
+             gets `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` \
+             rounded up, so that the last window may reach beyond the end, but starts inside. `padding` is an \
+             integer, one per axis, pairs, `\"valid\"` or `\"same\"`. NaN wins. The gradient goes to the first of \
+             equal elements."
+        )
+    };
+}
+
+/// maximum of windows over sequences
+pub static MAX_POOL1D: OpDef = OpDef {
+    shape: ShapeRule::Fn(pool_shape::<1>),
+    cases: &["[2,3,8] kernel_size=2", "[2,3,8] kernel_size=3 stride=2 padding=1 dilation=2 ceil_mode=true"],
+    ..max_pool("max_pool1d", max_doc!("[n, c, length]"))
+};
+
+/// maximum of windows over images
+pub static MAX_POOL2D: OpDef = OpDef {
+    shape: ShapeRule::Fn(pool_shape::<2>),
+    cases: &[
+        "[2,3,6,5] kernel_size=2",
+        "[2,3,6,5] kernel_size=3 stride=2 padding=1",
+        "[1,2,7,6] kernel_size=(2,3) stride=(2,1) ceil_mode=true",
+        "[1,2,7,6] kernel_size=3 padding=\"same\" stride=2",
+        "[0,2,4,4] kernel_size=2",
+    ],
+    aliases: &["max_pool"],
+    ..max_pool("max_pool2d", max_doc!("[n, c, height, width]"))
+};
+
+/// maximum of windows over volumes
+pub static MAX_POOL3D: OpDef = OpDef {
+    shape: ShapeRule::Fn(pool_shape::<3>),
+    cases: &["[1,2,4,5,4] kernel_size=2 stride=(1,2,2)"],
+    ..max_pool("max_pool3d", max_doc!("[n, c, depth, height, width]"))
+};
+
+/// All windows as `[n, c, *positions, elements]`.
+fn flat_windows<'a>(c: &Call<'a>, value: f64) -> Result<(V<'a>, Vec<V<'a>>)> {
+    let input = c.x[0].shape();
+    let n = input.rank().saturating_sub(2);
+    let pool = Pool::read(c, n)?;
+    let pads = pool.all_pads(c, &input)?;
+    let args = [c.cx.lit(pool.stride), c.cx.lit(window::pads_lit(&pads)), c.cx.lit(pool.dilation)];
+    let [stride, pads, dilation] = args;
+    let all = [c.cx.lit(pool.kernel.clone()), stride, pads, dilation, c.cx.lit(value)];
+    let windows = c.x[0].op(&WINDOWS, &all);
+    let mut shape: Vec<Dim> = windows.shape().iter().take(n + 2).cloned().collect();
+    shape.push(Dim::Const(pool.kernel.iter().product()));
+    Ok((windows.op(&RESHAPE, &[c.cx.lit(shape)]), args.to_vec()))
+}
+
+fn max_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+    match flat_windows(c, f64::NEG_INFINITY) {
+        Ok((windows, _)) => vec![windows.op(&MAX, &[c.cx.lit(-1)])],
+        Err(error) => {
+            c.cx.fail(error);
+            vec![c.x[0]]
+        }
+    }
+}
+
+fn max_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+    let Ok((windows, geometry)) = flat_windows(v, f64::NEG_INFINITY) else { return vec![] };
+    let input = v.x[0].shape();
+    let elements = windows.dim(-1).known().unwrap_or(1);
+    let first = windows.op(&ARGMAX, &[v.cx.lit(-1), v.cx.lit(true)]);
+    let numbers = v.cx.lit(Tensor::of(&[elements as usize], (0..elements).collect::<Vec<i64>>()));
+    let g = v.g.op(&EXPAND_DIMS, &[v.cx.lit(-1)]);
+    let to_windows = first.op(&EQUAL, &[numbers]).op(&WHERE, &[g, v.cx.lit(0.0)]);
+    let kernel = v.get(|c| window::positive(c, 1, input.rank() - 2)).into_iter().map(Dim::Const);
+    let shape: Vec<Dim> = v.g.shape().iter().cloned().chain(kernel).collect();
+    let sizes: Vec<Dim> = input.iter().skip(2).cloned().collect();
+    let mut args = vec![v.cx.lit(sizes)];
+    args.extend(geometry);
+    vec![to_windows.op(&RESHAPE, &[v.cx.lit(shape)]).op(&FOLD_WINDOWS, &args)]
+}
+
+fn max_numpy(s: &SpellCx<'_>) -> Option<String> {
+    let input = &s.ty(0)?.shape;
+    let pool = Pool::read(s, input.rank().checked_sub(2)?).ok()?;
+    let pads = pool.all_pads(s, input).ok()?;
+    Some(format!(
+        "_max_pool({}, {}, {}, {}, {})",
+        s.arg(0),
+        python(s, &pool.kernel),
+        python(s, &pool.stride),
+        crate::spell::tuple(pads.iter().map(|pair| s.dims(pair))),
+        python(s, &pool.dilation)
+    ))
+}
+
+fn python(s: &SpellCx<'_>, values: &[i64]) -> String {
+    s.dims(&values.iter().copied().map(Dim::Const).collect::<Vec<_>>())
+}
+
+/// The symmetric padding that torch takes.
+fn symmetric(pool: &Pool) -> Option<Vec<i64>> {
+    let Padding::Explicit(pads) = &pool.padding else { return None };
+    pads.iter().map(|[lo, hi]| (lo == hi).then_some(*lo)).collect()
+}
+
+fn max_torch(s: &SpellCx<'_>) -> Option<String> {
+    let ty = s.ty(0).filter(|ty| ty.dtype.is_float())?;
+    let pool = Pool::read(s, ty.shape.rank().checked_sub(2)?).ok()?;
+    let (kernel, stride) = (python(s, &pool.kernel), python(s, &pool.stride));
+    let (padding, dilation) = (python(s, &symmetric(&pool)?), python(s, &pool.dilation));
+    let ceil = if pool.ceil { ", ceil_mode=True" } else { "" };
+    let name = s.op().name;
+    Some(format!("torch.nn.functional.{name}({}, {kernel}, {stride}, {padding}, {dilation}{ceil})", s.arg(0)))
+}
+
+const fn avg_pool(name: &'static str, doc: &'static str) -> OpDef {
+    OpDef {
+        name,
+        doc,
+        ports: AVG_PORTS,
+        dtype: DTypeRule::Float,
+        expand: Some(avg_expand),
+        spell: Spell { torch: Text::F(avg_torch), ..Spell::NONE },
+        tolerance: Tolerance::Contraction,
+        ..BLANK
+    }
+}
+
+macro_rules! avg_doc {
+    ($shape:literal) => {
+        concat!(
+            "Mean of each window; input `", $shape, "`.\n\n`stride` is `kernel_size` if not given. Padding, at \
+             most half of the kernel, counts as zeros, or not at all with `count_include_pad=False`; what the \
+             last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in \
+             max pooling."
+        )
+    };
+}
+
+/// mean of windows over sequences
+pub static AVG_POOL1D: OpDef = OpDef {
+    shape: ShapeRule::Fn(pool_shape::<1>),
+    cases: &["[2,3,8] kernel_size=2", "[2,3,8] kernel_size=3 stride=2 padding=1 ceil_mode=true"],
+    ..avg_pool("avg_pool1d", avg_doc!("[n, c, length]"))
+};
+
+/// mean of windows over images
+pub static AVG_POOL2D: OpDef = OpDef {
+    shape: ShapeRule::Fn(pool_shape::<2>),
+    cases: &[
+        "[2,3,6,5] kernel_size=2",
+        "[2,3,6,5] kernel_size=3 stride=2 padding=1",
+        "[2,3,6,5] kernel_size=3 stride=2 padding=1 count_include_pad=false",
+        "[1,2,7,6] kernel_size=(2,3) stride=(2,1) ceil_mode=true",
+        "[1,2,7,6] kernel_size=3 padding=\"same\" stride=2",
+    ],
+    aliases: &["avg_pool", "average_pool2d", "mean_pool2d"],
+    ..avg_pool("avg_pool2d", avg_doc!("[n, c, height, width]"))
+};
+
+/// mean of windows over volumes
+pub static AVG_POOL3D: OpDef = OpDef {
+    shape: ShapeRule::Fn(pool_shape::<3>),
+    cases: &["[1,2,4,5,4] kernel_size=2 stride=(1,2,2)"],
+    ..avg_pool("avg_pool3d", avg_doc!("[n, c, depth, height, width]"))
+};
+
+fn avg_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+    let dtype = c.x[0].dtype();
+    let wide = Call { cx: c.cx, op: c.op, x: c.x.iter().copied().collect() };
+    let means = flat_windows(&wide, 0.0).and_then(|(windows, _)| {
+        let sums = widened(windows).op(&SUM, &[c.cx.lit(-1)]);
+        let counts = counts(c, sums.dtype())?;
+        Ok((sums / counts).cast(dtype))
+    });
+    vec![means.unwrap_or_else(|error| {
+        c.cx.fail(error);
+        c.x[0]
+    })]
+}
+
+/// Halves in float32.
+fn widened(x: V<'_>) -> V<'_> {
+    if matches!(x.dtype(), DType::F16 | DType::BF16) { x.cast(DType::F32) } else { x }
+}
+
+/// The number of elements that count in each window, to be broadcast.
+fn counts<'a>(c: &Call<'a>, dtype: DType) -> Result<V<'a>> {
+    let input = c.x[0].shape();
+    let n = input.rank().saturating_sub(2);
+    let pool = Pool::read(c, n)?;
+    let include = c.bool(5)?;
+    let mut product = c.cx.lit(1.0);
+    for i in 0..n {
+        let [lo, hi] = pool.pads(c, i, &input[i + 2])?;
+        let asked = match &pool.padding {
+            Padding::Explicit(pads) => pads[i].map(Dim::Const),
+            Padding::Same => [lo.clone(), hi.clone()],
+        };
+        let whole = if include { hi == asked[1] } else { lo.is(0) && hi.is(0) };
+        if whole {
+            product = product * pool.kernel[i] as f64;
+            continue;
+        }
+        let (size, pads) = if include {
+            (&(&input[i + 2] + &asked[0]) + &asked[1], [Dim::Const(0), &hi - &asked[1]])
+        } else {
+            (input[i + 2].clone(), [lo, hi])
+        };
+        let ones = c.cx.call(&ONES, &[c.cx.lit([Dim::ONE, Dim::ONE, size]), c.cx.lit(dtype)]);
+        let args = [pool.kernel[i], pool.stride[i]].map(|v| c.cx.lit(v));
+        let windows = ones.op(&WINDOWS, &[args[0], args[1], c.cx.lit(window::pads_lit(&[pads]))]);
+        let along = windows.op(&SUM, &[c.cx.lit([0, 1, 3])]);
+        let mut shape = vec![Dim::ONE; n - i];
+        shape[0] = along.dim(0);
+        product = product * along.op(&RESHAPE, &[c.cx.lit(shape)]);
+    }
+    Ok(product)
+}
+
+fn avg_torch(s: &SpellCx<'_>) -> Option<String> {
+    let ty = s.ty(0).filter(|ty| ty.dtype.is_float())?;
+    let pool = Pool::read(s, ty.shape.rank().checked_sub(2)?).ok()?;
+    let (kernel, stride) = (python(s, &pool.kernel), python(s, &pool.stride));
+    let padding = python(s, &symmetric(&pool)?);
+    let ceil = if pool.ceil { ", ceil_mode=True" } else { "" };
+    let count = if s.bool(5).ok()? { "" } else { ", count_include_pad=False" };
+    let name = s.op().name;
+    Some(format!("torch.nn.functional.{name}({}, {kernel}, {stride}, {padding}{ceil}{count})", s.arg(0)))
+}
+
+// --- pooling to a given size -------------------------------------------------------------------------------
+
+static ADAPTIVE_PORTS: &[Port] =
+    &[tensor_of("input", Kinds::NUMBER), attr("output_size", Attr::Any, DefaultLit::Int(1))];
+
+const fn adaptive(name: &'static str, doc: &'static str) -> OpDef {
+    OpDef { name, doc, ports: ADAPTIVE_PORTS, ..BLANK }
+}
+
+macro_rules! adaptive_doc {
+    ($what:literal, $shape:literal) => {
+        concat!(
+            $what, " of so many windows that the output has `output_size`; input `", $shape, "`.\n\nWindow `i` of \
+             `o` over `n` elements runs from `⌊i·n/o⌋` to `⌈(i+1)·n/o⌉`. `output_size` is an integer or one per \
+             axis; `None` keeps the size of an axis, and 1 pools over the whole axis."
+        )
+    };
+}
+
+/// mean to a given length
+pub static ADAPTIVE_AVG_POOL1D: OpDef = OpDef {
+    shape: ShapeRule::Fn(adaptive_shape::<1>),
+    dtype: DTypeRule::Float,
+    expand: Some(adaptive_avg),
+    tolerance: Tolerance::Contraction,
+    cases: &["[2,3,8] output_size=4", "[2,3,7] output_size=3", "[2,3,7] output_size=1"],
+    ..adaptive("adaptive_avg_pool1d", adaptive_doc!("Mean", "[n, c, length]"))
+};
+
+/// mean to a given size of the image
+pub static ADAPTIVE_AVG_POOL2D: OpDef = OpDef {
+    shape: ShapeRule::Fn(adaptive_shape::<2>),
+    dtype: DTypeRule::Float,
+    expand: Some(adaptive_avg),
+    tolerance: Tolerance::Contraction,
+    cases: &["[2,3,8,6] output_size=(4,1)", "[2,3,7,5] output_size=3", "[2,3,4,5] output_size=(none,2)"],
+    aliases: &["global_avg_pool2d"],
+    ..adaptive("adaptive_avg_pool2d", adaptive_doc!("Mean", "[n, c, height, width]"))
+};
+
+/// maximum to a given length
+pub static ADAPTIVE_MAX_POOL1D: OpDef = OpDef {
+    shape: ShapeRule::Fn(adaptive_shape::<1>),
+    dtype: DTypeRule::Same(0),
+    expand: Some(adaptive_max),
+    tolerance: Tolerance::Exact,
+    cases: &["[2,3,8] output_size=4", "[2,3,7] output_size=3"],
+    ..adaptive("adaptive_max_pool1d", adaptive_doc!("Maximum", "[n, c, length]"))
+};
+
+/// maximum to a given size of the image
+pub static ADAPTIVE_MAX_POOL2D: OpDef = OpDef {
+    shape: ShapeRule::Fn(adaptive_shape::<2>),
+    dtype: DTypeRule::Same(0),
+    expand: Some(adaptive_max),
+    tolerance: Tolerance::Exact,
+    cases: &["[2,3,8,6] output_size=(4,1)", "[2,3,7,5] output_size=3", "[2,3,4,5] output_size=(none,2)"],
+    aliases: &["global_max_pool2d"],
+    ..adaptive("adaptive_max_pool2d", adaptive_doc!("Maximum", "[n, c, height, width]"))
+};
+
+/// The output sizes asked for, `None` where a size is kept.
+fn output_sizes(cx: &(impl Attrs + ?Sized), n: usize) -> Result<Vec<Option<i64>>> {
+    let lit = cx.lit(1);
+    let wanted = || cx.bad(1, &lit, &format!("an integer of at least 1 or none, or {n} of them"));
+    let one = |item: &Lit| match item {
+        Lit::None => Ok(None),
+        Lit::Int(Dim::Const(o)) if *o >= 1 => Ok(Some(*o)),
+        Lit::Int(d @ Dim::Expr(_)) => Err(cx.symbolic(1, d)),
+        _ => Err(wanted()),
+    };
+    match &lit {
+        Lit::Tuple(items) if items.len() == n => items.iter().map(one).collect(),
+        Lit::Tuple(items) if items.len() == 1 => Ok(vec![one(&items[0])?; n]),
+        Lit::Tensor(_) => Ok(window::positive(cx, 1, n)?.into_iter().map(Some).collect()),
+        item => Ok(vec![one(item)?; n]),
+    }
+}
+
+fn adaptive_shape<const N: usize>(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
+    check_rank(cx, N)?;
+    let mut out = cx.shape(0).clone();
+    for (i, o) in output_sizes(cx, N)?.into_iter().enumerate() {
+        if out[i + 2].is(0) {
+            return Err(nothing_to_pool(cx, i));
+        }
+        if let Some(o) = o {
+            out.0[i + 2] = Dim::Const(o);
+        }
+    }
+    Ok(vec![out])
+}
+
+/// How an axis gets its output size.
+enum Plan {
+    Keep,
+    Whole,
+    /// Windows of that size, side by side.
+    Even(i64),
+    /// First element and end of each window.
+    Uneven(Vec<[i64; 2]>),
+}
+
+fn plan(cx: &(impl Attrs + ?Sized), n: &Dim, o: Option<i64>) -> Result<Plan> {
+    let Some(o) = o else { return Ok(Plan::Keep) };
+    Ok(match n.known() {
+        Some(n) if n == o => Plan::Keep,
+        _ if o == 1 => Plan::Whole,
+        Some(n) if n % o == 0 => Plan::Even(n / o),
+        Some(n) => Plan::Uneven((0..o).map(|i| [i * n / o, ((i + 1) * n + o - 1) / o]).collect()),
+        None => return Err(cx.symbolic(0, n)),
+    })
+}
+
+/// Reduces the spatial axes one after the other, the last first, by `f`.
+fn each_axis<'a>(c: &Call<'a>, f: impl Fn(V<'a>, usize, Plan) -> V<'a>) -> V<'a> {
+    let n = c.x[0].rank().saturating_sub(2);
+    let sizes = c.get(|c| output_sizes(c, n));
+    let mut y = c.x[0];
+    for (i, o) in sizes.into_iter().enumerate().rev() {
+        match plan(c, &y.dim(i as i64 + 2), o) {
+            Ok(plan) => y = f(y, i + 2, plan),
+            Err(error) => c.cx.fail(error),
+        }
+    }
+    y
+}
+
+/// Splits an axis into windows side by side; they come after it.
+fn split_axis<'a>(x: V<'a>, axis: usize, window: i64) -> V<'a> {
+    let mut shape = x.shape();
+    let windows = shape[axis].floor_div(&Dim::Const(window));
+    shape.0[axis] = windows;
+    shape.0.insert(axis + 1, Dim::Const(window));
+    x.op(&RESHAPE, &[x.lit(shape.0.to_vec())])
+}
+
+fn adaptive_avg<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+    let dtype = c.x[0].dtype();
+    let y = each_axis(c, |x, axis, plan| {
+        let mean = |x: V<'a>, axis: usize, keep: bool| widened(x).op(&MEAN, &[x.lit(axis), x.lit(keep)]);
+        match plan {
+            Plan::Keep => x,
+            Plan::Whole => mean(x, axis, true),
+            Plan::Even(window) => mean(split_axis(x, axis, window), axis + 1, false),
+            Plan::Uneven(windows) => {
+                let x = widened(x);
+                let n = x.dim(axis as i64).known().unwrap_or(0);
+                let weight = |at: usize| {
+                    let [start, end] = windows[at / n as usize];
+                    let inside = (start..end).contains(&(at as i64 % n));
+                    Scalar::Float(if inside { 1.0 / (end - start) as f64 } else { 0.0 })
+                };
+                let matrix = Tensor::build(x.dtype(), &[windows.len(), n as usize], weight);
+                apply_along(x, x.lit(matrix), axis)
+            }
+        }
+    });
+    vec![y.cast(dtype)]
+}
+
+/// `matrix [o, n]` times each line of `x` along `axis`.
+fn apply_along<'a>(x: V<'a>, matrix: V<'a>, axis: usize) -> V<'a> {
+    let before_last = x.rank().saturating_sub(2);
+    if axis == before_last {
+        return matrix.op(&MATMUL, &[x]);
+    }
+    let ends = [x.lit(axis), x.lit(before_last)];
+    matrix.op(&MATMUL, &[x.op(&SWAPAXES, &ends)]).op(&SWAPAXES, &ends)
+}
+
+fn adaptive_max<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+    vec![each_axis(c, |x, axis, plan| match plan {
+        Plan::Keep => x,
+        Plan::Whole => first_max(x, axis, true),
+        Plan::Even(window) => first_max(split_axis(x, axis, window), axis + 1, false),
+        Plan::Uneven(windows) => {
+            let longest = windows.iter().map(|[start, end]| end - start).max().unwrap_or(1);
+            // A shorter window sees its last element again, which does not change the maximum.
+            let indices = windows.iter().flat_map(|&[start, end]| (0..longest).map(move |i| (start + i).min(end - 1)));
+            let indices: Vec<i64> = indices.collect();
+            let picked = x.op(&super::index::TAKE, &[x.lit(Tensor::of(&[indices.len()], indices)), x.lit(axis)]);
+            first_max(split_axis(picked, axis, longest), axis + 1, false)
+        }
+    })]
+}
+
+/// Maximum whose gradient goes to the first of equal elements.
+fn first_max<'a>(x: V<'a>, axis: usize, keep: bool) -> V<'a> {
+    let axis = x.lit(axis);
+    let first = x.op(&ARGMAX, &[axis, x.lit(true)]);
+    let max = x.op(&TAKE_ALONG_AXIS, &[first, axis]);
+    if keep { max } else { max.op(&SQUEEZE, &[axis]) }
+}
