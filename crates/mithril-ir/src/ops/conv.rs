@@ -5,6 +5,7 @@ use ndarray::{ArrayView2, ArrayViewMut2};
 
 use super::elementwise::ADD;
 use super::movement::{RESHAPE, TRANSPOSE};
+use super::slicing::FLIP;
 use super::window::{self, Axis, Padding, triples};
 use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
@@ -263,11 +264,7 @@ fn merge(t: V<'_>, axis: usize) -> V<'_> {
 /// The weight `[g·o, c, *k]` as `[g·c, o, *k]` with every kernel turned around: the adjoint's weight.
 fn turn(weight: V<'_>, groups: i64) -> V<'_> {
     let spatial: Vec<usize> = (2..weight.rank()).collect();
-    let Some(flip) = super::find("flip") else {
-        weight.cx().fail(Error::internal("there is no op `flip`"));
-        return weight;
-    };
-    let flipped = weight.op(flip, &[weight.lit(spatial)]);
+    let flipped = weight.op(&FLIP, &[weight.lit(spatial)]);
     if groups == 1 {
         return swap(flipped);
     }

@@ -14,6 +14,7 @@ pub mod joining;
 pub mod linalg;
 pub mod loss;
 pub mod movement;
+pub mod pool;
 pub mod products;
 pub mod random;
 pub mod reduce;
@@ -54,6 +55,7 @@ pub static FAMILIES: &[(&str, &[&OpDef])] = &[
     ("scan", scan::OPS),
     ("sort", sort::OPS),
     ("conv", conv::OPS),
+    ("pool", pool::OPS),
     ("loss", loss::OPS),
 ];
 

@@ -1,8 +1,7 @@
 //! Pooling, and the two primitives under it: windows of a tensor and their adjoint.
 
-use super::elementwise::{EQUAL, WHERE};
 use super::create::ONES;
-use super::index::TAKE_ALONG_AXIS;
+use super::elementwise::{EQUAL, WHERE};
 use super::linalg::MATMUL;
 use super::movement::{EXPAND_DIMS, RESHAPE, SQUEEZE, SWAPAXES};
 use super::reduce::{ARGMAX, MAX, MEAN, SUM};
@@ -14,8 +13,8 @@ use crate::error::{Code, Error, Result};
 use crate::interp::HostCall;
 use crate::literal::Lit;
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr, tensor,
-    tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
+    tensor, tensor_of,
 };
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
@@ -144,7 +143,12 @@ fn fold_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
 }
 
 /// For each position and window element, in this order, the offset of the element in a plane of the input.
-fn sources(call: &HostCall<'_>, sizes: &[usize], positions: &[usize], window: &[usize]) -> Result<Vec<Option<usize>>> {
+fn sources(
+    call: &HostCall<'_>,
+    sizes: &[usize],
+    positions: &[usize],
+    window: &[usize],
+) -> Result<Vec<Option<usize>>> {
     let n = sizes.len();
     let (stride, dilation) = (window::positive(call, 2, n)?, window::positive(call, 4, n)?);
     let pads = window::pads(call, 3, n)?;
@@ -767,9 +771,13 @@ fn adaptive_max<'a>(c: &Call<'a>) -> Vec<V<'a>> {
         Plan::Uneven(windows) => {
             let longest = windows.iter().map(|[start, end]| end - start).max().unwrap_or(1);
             // A shorter window sees its last element again, which does not change the maximum.
-            let indices = windows.iter().flat_map(|&[start, end]| (0..longest).map(move |i| (start + i).min(end - 1)));
+            let indices =
+                windows.iter().flat_map(|&[start, end]| (0..longest).map(move |i| (start + i).min(end - 1)));
             let indices: Vec<i64> = indices.collect();
-            let picked = x.op(&super::index::TAKE, &[x.lit(Tensor::of(&[indices.len()], indices)), x.lit(axis)]);
+            let picked = x.op(
+                super::find("take").unwrap_or(&MAX),
+                &[x.lit(Tensor::of(&[indices.len()], indices)), x.lit(axis)],
+            );
             first_max(split_axis(picked, axis, longest), axis + 1, false)
         }
     })]
@@ -779,6 +787,6 @@ fn adaptive_max<'a>(c: &Call<'a>) -> Vec<V<'a>> {
 fn first_max<'a>(x: V<'a>, axis: usize, keep: bool) -> V<'a> {
     let axis = x.lit(axis);
     let first = x.op(&ARGMAX, &[axis, x.lit(true)]);
-    let max = x.op(&TAKE_ALONG_AXIS, &[first, axis]);
+    let max = x.op(super::find("take_along_axis").unwrap_or(&MAX), &[first, axis]);
     if keep { max } else { max.op(&SQUEEZE, &[axis]) }
 }
