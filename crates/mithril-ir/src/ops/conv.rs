@@ -611,3 +611,6 @@ fn transposed_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let args = [weight, c.cx.lit(1), c.cx.lit(pads), c.x[7], c.x[3], c.x[6]];
     vec![add_bias(c.x[0].op(&CONV_GENERAL, &args), c.x[2])]
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,8 @@ pub mod slicing;
 pub mod softmax;
 pub mod sort;
 pub mod statistics;
+#[cfg(test)]
+pub(crate) mod trial;
 pub mod window;
 
 use std::sync::LazyLock;
