@@ -1,7 +1,8 @@
 //! Pooling, and the two primitives under it: windows of a tensor and their adjoint.
 
+use super::compare::{EQUAL, WHERE};
 use super::create::ONES;
-use super::elementwise::{EQUAL, WHERE};
+use super::index::{TAKE, TAKE_ALONG_AXIS};
 use super::linalg::MATMUL;
 use super::movement::{EXPAND_DIMS, RESHAPE, SQUEEZE, SWAPAXES};
 use super::reduce::{ARGMAX, MAX, MEAN, SUM};
@@ -774,10 +775,7 @@ fn adaptive_max<'a>(c: &Call<'a>) -> Vec<V<'a>> {
             let indices =
                 windows.iter().flat_map(|&[start, end]| (0..longest).map(move |i| (start + i).min(end - 1)));
             let indices: Vec<i64> = indices.collect();
-            let picked = x.op(
-                super::find("take").unwrap_or(&MAX),
-                &[x.lit(Tensor::of(&[indices.len()], indices)), x.lit(axis)],
-            );
+            let picked = x.op(&TAKE, &[x.lit(Tensor::of(&[indices.len()], indices)), x.lit(axis)]);
             first_max(split_axis(picked, axis, longest), axis + 1, false)
         }
     })]
@@ -787,6 +785,6 @@ fn adaptive_max<'a>(c: &Call<'a>) -> Vec<V<'a>> {
 fn first_max<'a>(x: V<'a>, axis: usize, keep: bool) -> V<'a> {
     let axis = x.lit(axis);
     let first = x.op(&ARGMAX, &[axis, x.lit(true)]);
-    let max = x.op(super::find("take_along_axis").unwrap_or(&MAX), &[first, axis]);
+    let max = x.op(&TAKE_ALONG_AXIS, &[first, axis]);
     if keep { max } else { max.op(&SQUEEZE, &[axis]) }
 }
