@@ -1,6 +1,7 @@
 //! Every op, one family per file. A family file opens with its list, [`ALL`] joins the lists.
 
 pub mod activation;
+pub mod attention;
 pub mod compare;
 pub mod conv;
 pub mod create;
@@ -9,11 +10,13 @@ pub mod einsum;
 pub mod elementwise;
 pub mod function;
 pub mod getitem;
+pub mod image;
 pub mod index;
 pub mod joining;
 pub mod linalg;
 pub mod loss;
 pub mod movement;
+pub mod norm;
 pub mod pool;
 pub mod products;
 pub mod random;
@@ -58,6 +61,9 @@ pub static FAMILIES: &[(&str, &[&OpDef])] = &[
     ("sort", sort::OPS),
     ("conv", conv::OPS),
     ("pool", pool::OPS),
+    ("norm", norm::OPS),
+    ("attention", attention::OPS),
+    ("image", image::OPS),
     ("loss", loss::OPS),
 ];
 

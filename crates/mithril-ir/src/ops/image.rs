@@ -1,0 +1,6 @@
+//! Resizing images.
+
+use crate::op::OpDef;
+
+/// Rows of this file.
+pub static OPS: &[&OpDef] = &[];
