@@ -64,6 +64,10 @@ impl Dim {
     pub fn var(n: u32) -> Self {
         Self::atom(Atom::Symbol(Symbol::Var(n)))
     }
+    /// Any symbol.
+    pub fn of_symbol(symbol: Symbol) -> Self {
+        Self::atom(Atom::Symbol(symbol))
+    }
     fn atom(atom: Atom) -> Self {
         Self::Expr(Arc::new(Expr { terms: vec![(vec![atom], 1)], constant: 0 }))
     }

@@ -60,6 +60,14 @@ impl Kinds {
     pub const NUMBER: Self = Self(6);
     /// Everything.
     pub const ANY: Self = Self(7);
+    /// What is in both sets; `None` if nothing is.
+    #[must_use]
+    pub const fn intersect(self, other: Self) -> Option<Self> {
+        match self.0 & other.0 {
+            0 => None,
+            both => Some(Self(both)),
+        }
+    }
     /// Whether `kind` is in the set.
     pub const fn has(self, kind: Kind) -> bool {
         let bit = match kind {

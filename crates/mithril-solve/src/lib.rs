@@ -6,12 +6,19 @@
 //! at the line that caused it. What is derived is only what is forced, hence the result does not depend on the
 //! order.
 
+mod broadcast;
+mod facts;
+mod pattern;
 mod relation;
+mod report;
 mod solver;
+mod store;
 mod term;
+mod unify;
 mod why;
 
 pub use relation::{Answer, Fact, Facts, Relation, Rule, WhenFn};
-pub use solver::{Slot, Solver};
+pub use solver::Solver;
+pub use store::Slot;
 pub use term::{Seq, ShapeTerm};
 pub use why::Why;

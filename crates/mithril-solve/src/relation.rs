@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mithril_ir::{DType, Dim, Lit, Result};
 use smallvec::SmallVec;
 
-use crate::solver::Slot;
+use crate::store::Slot;
 use crate::term::ShapeTerm;
 
 /// How the shapes of a relation hang together.

@@ -1,149 +1,271 @@
-//! The solver's face.
+//! The solver's face, and the loop that derives facts to the fixpoint.
 
+use std::fmt;
 use std::sync::Arc;
 
 use mithril_ir::dtype::Kinds;
-use mithril_ir::{Code, DType, Dim, Error, Lit, Result};
+use mithril_ir::{DType, Dim, Lit, Result};
 
-use crate::relation::{Answer, Fact, Relation, Rule};
-use crate::term::{Seq, ShapeTerm};
-use crate::why::Why;
-
-/// The unknowns of one connection: shape, dtype, literal value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Slot(u32);
-
-#[derive(Clone, Debug)]
-struct Node {
-    name: Arc<str>,
-    parent: u32,
-    shape: Option<ShapeTerm>,
-    seq: Seq,
-    dtype: Option<DType>,
-    literal: Option<Lit>,
-}
+use crate::relation::{Relation, Rule};
+use crate::report::{Clash, Context, Step};
+use crate::store::{Constraint, Id, Slot, Store};
+use crate::term::{Seq, ShapeTerm, Term};
+use crate::why::{Why, WhyId};
 
 /// Knows what is known of slots, and derives what follows.
-#[derive(Clone, Debug, Default)]
+///
+/// Every method that adds something either succeeds or leaves the solver as it was.
+#[derive(Clone, Default)]
 pub struct Solver {
-    slots: Vec<Node>,
-    dims: u32,
-    seqs: u32,
+    store: Store,
+}
+
+impl fmt::Debug for Solver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let slots = self.store.slots.len();
+        let mut map = f.debug_map();
+        for s in (0..slots as u32).map(Slot) {
+            map.entry(&self.store.name(s), &format_args!("{} {:?}", self.shape(s), self.dtype(s)));
+        }
+        map.finish()
+    }
 }
 
 impl Solver {
     /// A new slot; `name` is for messages, e.g. `block.fc1.weight`.
     pub fn slot(&mut self, name: impl Into<Arc<str>>) -> Slot {
-        let seq = self.fresh_seq();
-        let id = self.slots.len() as u32;
-        self.slots.push(Node { name: name.into(), parent: id, shape: None, seq, dtype: None, literal: None });
-        Slot(id)
+        self.store.add_slot(name.into())
     }
     /// Gives a slot another name for messages.
     pub fn rename(&mut self, s: Slot, name: Arc<str>) {
-        if let Some(node) = self.slots.get_mut(s.0 as usize) {
-            node.name = name;
-        }
+        self.store.rename(s, name);
+    }
+    /// The name of a slot.
+    pub fn name(&self, s: Slot) -> Arc<str> {
+        self.store.name(s)
     }
     /// A new dimension variable: some size, never negative.
     pub fn fresh_dim(&mut self) -> Dim {
-        self.dims += 1;
-        Dim::var(self.dims - 1)
+        self.store.add_var()
     }
     /// A new run of dimensions.
     pub fn fresh_seq(&mut self) -> Seq {
-        self.seqs += 1;
-        Seq(self.seqs - 1)
+        self.store.add_seq()
     }
-    fn root(&self, s: Slot) -> usize {
-        let mut at = s.0 as usize;
-        while self.slots[at].parent as usize != at {
-            at = self.slots[at].parent as usize;
-        }
-        at
-    }
+
     /// The slot has that shape.
     pub fn set_shape(&mut self, s: Slot, shape: ShapeTerm, why: Why) -> Result<()> {
-        let node = self.root(s);
-        match &self.slots[node].shape {
-            Some(old) if *old != shape && old.rest.is_none() => {
-                Err(Error::new(Code::ShapeMismatch, format!("{old} and {shape}"))
-                    .note(&*why.text)
-                    .at(&why.place))
+        self.derive(|store| {
+            let why = store.add_why(why);
+            store.context = Context::Given(s, why);
+            store.put_shape(s, &Term::from_shape(&shape, why))
+        })
+    }
+    /// The slot has that dtype.
+    pub fn set_dtype(&mut self, s: Slot, dtype: DType, why: Why) -> Result<()> {
+        self.derive(|store| {
+            let why = store.add_why(why);
+            store.context = Context::Given(s, why);
+            store.unify_dtype(s, (dtype, why))
+        })
+    }
+    /// The slot's dtype is of one of these kinds.
+    pub fn set_kinds(&mut self, s: Slot, kinds: Kinds, why: Why) -> Result<()> {
+        self.derive(|store| {
+            let why = store.add_why(why);
+            store.context = Context::Given(s, why);
+            store.unify_kinds(s, (kinds, why))
+        })
+    }
+    /// The slot is a literal: an argument, a number in the place of a tensor (then its shape follows), or absent.
+    pub fn set_literal(&mut self, s: Slot, lit: Lit, why: Why) -> Result<()> {
+        self.derive(|store| {
+            let why = store.add_why(why);
+            store.context = Context::Given(s, why);
+            store.unify_literal(s, (lit, why))
+        })
+    }
+    /// Both slots are one value.
+    pub fn equate(&mut self, a: Slot, b: Slot, why: Why) -> Result<()> {
+        self.derive(|store| {
+            let why = store.add_why(why);
+            store.context = Context::Equal(a, b, why);
+            store.unify_slots(a, b)
+        })
+    }
+    /// Two sizes are equal.
+    pub fn equate_dims(&mut self, a: &Dim, b: &Dim, why: Why) -> Result<()> {
+        self.derive(|store| {
+            let why = store.add_why(why);
+            store.context = Context::Nothing;
+            store.intern(a);
+            store.intern(b);
+            let size = |dim: &Dim| crate::term::Size { dim: dim.clone(), why };
+            store.unify_size(&size(a), &size(b))
+        })
+    }
+    /// Adds a relation and derives what follows.
+    pub fn relate(&mut self, relation: Relation, why: Why) -> Result<()> {
+        self.derive(|store| {
+            let why = store.add_why(why);
+            store.add_relation(relation, why)
+        })
+    }
+
+    /// The shape as far as it is known.
+    pub fn shape(&self, s: Slot) -> ShapeTerm {
+        self.store.term(s).map_or_else(|_| ShapeTerm::default(), |term| term.to_shape())
+    }
+    /// The dtype, if known.
+    pub fn dtype(&self, s: Slot) -> Option<DType> {
+        self.store.node(s)?.dtype.map(|(dtype, _)| dtype)
+    }
+    /// The kinds that the dtype may be of.
+    pub fn kinds(&self, s: Slot) -> Kinds {
+        self.store.node(s).and_then(|node| node.kinds).map_or(Kinds::ANY, |(kinds, _)| kinds)
+    }
+    /// The literal value, if the slot is one.
+    pub fn literal(&self, s: Slot) -> Option<Lit> {
+        self.store.literal(s)
+    }
+    /// Whether two slots are one value.
+    pub fn is_same(&self, a: Slot, b: Slot) -> bool {
+        self.store.root(a).is_some_and(|root| Some(root) == self.store.root(b))
+    }
+    /// A dimension with everything put in that is known.
+    pub fn resolve(&self, d: &Dim) -> Dim {
+        self.store.resolve(d)
+    }
+
+    /// Runs `f`; if it fails, everything is as before.
+    pub fn transaction<T>(&mut self, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let mark = self.store.begin();
+        let result = f(self);
+        self.store.end(mark, result.is_ok());
+        result
+    }
+    /// Adds something and derives what follows from it.
+    fn derive(&mut self, add: impl FnOnce(&mut Store) -> Step) -> Result<()> {
+        let mark = self.store.begin();
+        let result = add(&mut self.store).and_then(|()| self.store.run());
+        let result = result.map_err(|clash| {
+            let context = self.store.context.clone();
+            self.store.explain(*clash, &context)
+        });
+        self.store.end(mark, result.is_ok());
+        result
+    }
+}
+
+impl Store {
+    /// Looks at every constraint that something new may decide, until nothing follows any more.
+    fn run(&mut self) -> Step {
+        while let Some(id) = self.next() {
+            let node = &self.constraints[id as usize];
+            if node.done {
+                continue;
             }
-            _ => {
-                self.slots[node].shape = Some(shape);
+            let what = node.what.clone();
+            self.context = node.context.clone();
+            match &*what {
+                Constraint::Sizes(a, b) => {
+                    self.finish(id);
+                    self.unify_size(a, b)?;
+                }
+                Constraint::Terms(a, b) => {
+                    self.finish(id);
+                    self.unify_term(a, b)?;
+                }
+                Constraint::Broadcast => self.run_broadcast(id)?,
+                Constraint::When => self.run_shapes(id)?,
+                Constraint::DTypes => self.run_dtypes(id)?,
+            }
+        }
+        Ok(())
+    }
+    fn add_relation(&mut self, relation: Relation, why: WhyId) -> Step {
+        for slot in relation.inputs.iter().chain(&relation.outputs) {
+            self.class(*slot)?;
+        }
+        self.context = Context::Relation(self.relations.len());
+        let relation = Arc::new((relation, why));
+        self.relations.push(relation.clone());
+        let relation = &relation.0;
+        if relation.dtype.is_some() {
+            self.add_constraint(Constraint::DTypes);
+        }
+        match &relation.rule {
+            Rule::Free => Ok(()),
+            Rule::Same => {
+                let first = (0..relation.inputs.len()).find(|i| relation.is_tensor(*i));
+                let Some(first) = first.and_then(|i| relation.inputs.get(i)) else { return Ok(()) };
+                let term = self.term(*first)?;
+                relation.outputs.iter().try_for_each(|s| {
+                    let output = self.term(*s)?;
+                    self.unify_term(&output, &term)
+                })
+            }
+            Rule::Pattern(text) => self.pattern(text, relation, why),
+            Rule::Broadcast => {
+                self.add_constraint(Constraint::Broadcast);
+                Ok(())
+            }
+            Rule::When(_) => {
+                self.add_constraint(Constraint::When);
                 Ok(())
             }
         }
     }
-    /// The slot has that dtype.
-    pub fn set_dtype(&mut self, s: Slot, dtype: DType, _why: Why) -> Result<()> {
-        let node = self.root(s);
-        self.slots[node].dtype = Some(dtype);
-        Ok(())
-    }
-    /// The slot's dtype is of one of these kinds.
-    pub fn set_kinds(&mut self, _s: Slot, _kinds: Kinds, _why: Why) -> Result<()> {
-        Ok(())
-    }
-    /// The slot is a literal: an argument, a number, or absent.
-    pub fn set_literal(&mut self, s: Slot, lit: Lit, _why: Why) -> Result<()> {
-        let node = self.root(s);
-        self.slots[node].literal = Some(lit);
-        Ok(())
-    }
-    /// Both slots are one value.
-    pub fn equate(&mut self, a: Slot, b: Slot, why: Why) -> Result<()> {
-        let (a_root, b_root) = (self.root(a), self.root(b));
-        let old = self.slots[b_root].clone();
-        self.slots[b_root].parent = a_root as u32;
-        if let Some(shape) = old.shape {
-            self.set_shape(a, shape, why)?;
+    /// The relation that a constraint belongs to.
+    pub fn relation_of(&self, id: Id) -> Option<Arc<(Relation, WhyId)>> {
+        match self.constraints[id as usize].context {
+            Context::Relation(r) => self.relations.get(r).cloned(),
+            _ => None,
         }
-        Ok(())
     }
-    /// Adds a relation and derives what follows.
-    pub fn relate(&mut self, relation: Relation, why: Why) -> Result<()> {
-        let Rule::When(f) = &relation.rule else { return Ok(()) };
-        let facts: Vec<Fact> = relation
-            .inputs
-            .iter()
-            .map(|s| Fact {
-                shape: self.slots[self.root(*s)].shape.clone(),
-                dtype: self.dtype(*s),
-                literal: self.literal(*s),
-            })
-            .collect();
-        if let Answer::Now(facts) = f(&facts)? {
-            for (fact, s) in facts.outputs.into_iter().zip(&relation.outputs) {
-                if let Some(shape) = fact.shape {
-                    self.set_shape(*s, shape, why.clone())?;
-                }
+    fn run_broadcast(&mut self, id: Id) -> Step {
+        let Some(relation) = self.relation_of(id) else { return Ok(()) };
+        let (relation, why) = (&relation.0, relation.1);
+        let Some((first, others)) = relation.outputs.split_first() else { return Ok(()) };
+        let mut inputs = Vec::with_capacity(relation.inputs.len());
+        for (i, slot) in relation.inputs.iter().enumerate() {
+            if !relation.is_tensor(i) || self.is_absent(*slot) {
+                continue;
+            }
+            let term = self.term(*slot)?;
+            if term.rest.is_some() {
+                self.watch_slot(*slot, id)?;
+            }
+            inputs.push(term);
+        }
+        let output = self.term(*first)?;
+        for other in others {
+            let other = self.term(*other)?;
+            self.unify_term(&other, &output)?;
+        }
+        let operands = crate::broadcast::operands(&inputs);
+        if operands.len() > 1 {
+            // Waits first: what is derived below wakes the constraint again, up to the fixpoint.
+            for term in operands.iter().copied().chain([&output]) {
+                self.watch_term(term, id);
             }
         }
+        if self.broadcast(&operands, &output, why)? {
+            self.finish(id);
+        }
         Ok(())
     }
-    /// The shape as far as it is known.
-    pub fn shape(&self, s: Slot) -> ShapeTerm {
-        let node = &self.slots[self.root(s)];
-        node.shape.clone().unwrap_or_else(|| ShapeTerm::unknown(node.seq))
+    /// Checks a shape from outside and puts it on a slot.
+    pub fn put_shape(&mut self, s: Slot, term: &Term) -> Step {
+        self.class(s)?;
+        self.admit(term)?;
+        let old = self.term(s)?;
+        self.unify_term(&old, term)
     }
-    /// The dtype, if known.
-    pub fn dtype(&self, s: Slot) -> Option<DType> {
-        self.slots[self.root(s)].dtype
-    }
-    /// The literal value, if the slot is one.
-    pub fn literal(&self, s: Slot) -> Option<Lit> {
-        self.slots[self.root(s)].literal.clone()
-    }
-    /// A dimension with everything put in that is known.
-    pub fn resolve(&self, d: &Dim) -> Dim {
-        d.clone()
-    }
-    /// Runs `f`; if it fails, everything is as before.
-    pub fn transaction<T>(&mut self, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        let before = self.clone();
-        f(self).inspect_err(|_| *self = before)
+}
+
+impl From<mithril_ir::Error> for Box<Clash> {
+    fn from(error: mithril_ir::Error) -> Self {
+        Box::new(Clash::Error(error))
     }
 }

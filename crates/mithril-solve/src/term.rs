@@ -4,6 +4,8 @@ use std::fmt;
 
 use mithril_ir::{Dim, Shape};
 
+use crate::why::WhyId;
+
 /// An unknown run of dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Seq(pub(crate) u32);
@@ -57,6 +59,74 @@ impl fmt::Display for ShapeTerm {
         let rest = self.rest.map(|_| "...".to_owned());
         let texts = self.prefix.iter().map(plain).chain(rest).chain(self.suffix.iter().map(plain));
         write!(f, "[{}]", texts.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// A size and the reason for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub dim: Dim,
+    pub why: WhyId,
+}
+
+/// A [`ShapeTerm`] with reasons, as the solver keeps it.
+#[derive(Clone, Debug)]
+pub(crate) struct Term {
+    pub prefix: Vec<Size>,
+    pub rest: Option<Seq>,
+    pub suffix: Vec<Size>,
+    /// Why the rank is as it is.
+    pub why: WhyId,
+}
+
+impl Term {
+    pub fn run(seq: Seq) -> Self {
+        Self { prefix: Vec::new(), rest: Some(seq), suffix: Vec::new(), why: WhyId::NONE }
+    }
+    pub fn known(dims: Vec<Size>, why: WhyId) -> Self {
+        Self { prefix: dims, rest: None, suffix: Vec::new(), why }
+    }
+    /// The same reason for all of it.
+    pub fn from_shape(shape: &ShapeTerm, why: WhyId) -> Self {
+        let size = |dim: &Dim| Size { dim: dim.clone(), why };
+        let mut term = Self {
+            prefix: shape.prefix.iter().map(size).collect(),
+            rest: shape.rest,
+            suffix: shape.suffix.iter().map(size).collect(),
+            why,
+        };
+        if term.rest.is_none() {
+            term.prefix.append(&mut term.suffix);
+        }
+        term
+    }
+    pub fn to_shape(&self) -> ShapeTerm {
+        let dims = |sizes: &[Size]| sizes.iter().map(|s| s.dim.clone()).collect();
+        ShapeTerm { prefix: dims(&self.prefix), rest: self.rest, suffix: dims(&self.suffix) }
+    }
+    pub fn min_rank(&self) -> usize {
+        self.prefix.len() + self.suffix.len()
+    }
+    pub fn rank(&self) -> Option<usize> {
+        self.rest.is_none().then(|| self.min_rank())
+    }
+    pub fn sizes(&self) -> impl Iterator<Item = &Size> {
+        self.prefix.iter().chain(&self.suffix)
+    }
+    /// Sizes whose distance from the right end is known: all of them, or those after the run.
+    pub fn right(&self) -> &[Size] {
+        if self.rest.is_none() { &self.prefix } else { &self.suffix }
+    }
+    /// The size at distance `j` from the right end, if known.
+    pub fn from_right(&self, j: usize) -> Option<&Size> {
+        let right = self.right();
+        right.len().checked_sub(j + 1).and_then(|i| right.get(i))
+    }
+    /// Equal apart from reasons.
+    pub fn same(&self, other: &Self) -> bool {
+        let equal =
+            |a: &[Size], b: &[Size]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.dim == b.dim);
+        self.rest == other.rest && equal(&self.prefix, &other.prefix) && equal(&self.suffix, &other.suffix)
     }
 }
 

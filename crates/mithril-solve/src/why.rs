@@ -25,3 +25,12 @@ impl Why {
         self
     }
 }
+
+/// Names a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WhyId(pub u32);
+
+impl WhyId {
+    /// No reason.
+    pub const NONE: Self = Self(u32::MAX);
+}

@@ -1,0 +1,231 @@
+//! Pattern relations: `"*b k, n k, n -> *b n"`.
+//!
+//! A pattern is read once per solver. Matching it takes sizes and runs directly from the inputs where they are
+//! visible, and makes variables only for what is not.
+
+use mithril_ir::pattern::{Token, split, tokens};
+use mithril_ir::{Code, Dim, Error};
+use rustc_hash::FxHashMap;
+
+use crate::relation::Relation;
+use crate::report::{Clash, Step};
+use crate::store::Store;
+use crate::term::{Seq, Size, Term};
+use crate::why::WhyId;
+
+/// One size of a pattern.
+#[derive(Clone, Copy, Debug)]
+enum Item {
+    Name(usize),
+    Number(i64),
+    Any,
+}
+
+/// One shape of a pattern.
+#[derive(Clone, Debug, Default)]
+struct Side {
+    prefix: Vec<Item>,
+    run: Option<usize>,
+    suffix: Vec<Item>,
+}
+
+/// A pattern with its names numbered.
+#[derive(Clone, Debug)]
+pub(crate) struct Pattern {
+    inputs: Vec<Side>,
+    outputs: Vec<Side>,
+    names: usize,
+    runs: usize,
+    texts: Vec<&'static str>,
+}
+
+impl Pattern {
+    /// `None` if a shape has two runs.
+    pub fn parse(text: &'static str) -> Option<Self> {
+        let (inputs, outputs) = split(text);
+        let (mut names, mut runs) = (FxHashMap::default(), FxHashMap::default());
+        let mut side = |text: &'static str| {
+            let mut side = Side::default();
+            for token in tokens(text) {
+                let item = match token {
+                    Token::Sequence(name) => {
+                        let next = runs.len();
+                        if side.run.replace(*runs.entry(name).or_insert(next)).is_some() {
+                            return None;
+                        }
+                        continue;
+                    }
+                    Token::Name(name) => {
+                        let next = names.len();
+                        Item::Name(*names.entry(name).or_insert(next))
+                    }
+                    Token::Number(n) => Item::Number(n),
+                    Token::Any => Item::Any,
+                };
+                if side.run.is_some() { side.suffix.push(item) } else { side.prefix.push(item) }
+            }
+            Some(side)
+        };
+        let texts = inputs.clone();
+        let inputs = inputs.into_iter().map(&mut side).collect::<Option<_>>()?;
+        let outputs = outputs.into_iter().map(&mut side).collect::<Option<_>>()?;
+        Some(Self { inputs, outputs, names: names.len(), runs: runs.len(), texts })
+    }
+}
+
+/// What names and runs stand for in one use.
+struct Match {
+    names: Vec<Option<Size>>,
+    runs: Vec<Option<Term>>,
+    why: WhyId,
+}
+
+impl Store {
+    /// Derives all that follows from a pattern; nothing has to be kept.
+    pub fn pattern(&mut self, text: &'static str, relation: &Relation, why: WhyId) -> Step {
+        let pattern = match self.patterns.get(text) {
+            Some(pattern) => pattern.clone(),
+            None => {
+                let parsed = Pattern::parse(text)
+                    .ok_or_else(|| Clash::Error(Error::internal(format!("pattern {text:?} has two runs"))))?;
+                self.patterns.entry(text).or_insert(std::sync::Arc::new(parsed)).clone()
+            }
+        };
+        let mut found = Match { names: vec![None; pattern.names], runs: vec![None; pattern.runs], why };
+        let inputs = relation.inputs.iter().enumerate().filter(|(i, _)| relation.is_tensor(*i));
+        for (k, ((_, slot), side)) in inputs.zip(&pattern.inputs).enumerate() {
+            if self.is_absent(*slot) {
+                continue;
+            }
+            let term = self.term(*slot)?;
+            if term.rank().is_some_and(|rank| !side.fits(rank)) {
+                let message = format!("{} does not take {}", relation.label, term.to_shape());
+                let error = Error::new(Code::RankMismatch, message)
+                    .help(format!("it has to look like [{}]", pattern.texts[k].replace(' ', ", ")));
+                return Err(Box::new(Clash::Input(k, error)));
+            }
+            self.match_side(side, &term, &mut found)?;
+        }
+        for (slot, side) in relation.outputs.iter().zip(&pattern.outputs) {
+            let built = self.build_side(side, &mut found);
+            let term = self.term(*slot)?;
+            self.unify_term(&term, &built)?;
+        }
+        Ok(())
+    }
+    fn match_side(&mut self, side: &Side, term: &Term, found: &mut Match) -> Step {
+        let (p, q) = (side.prefix.len(), side.suffix.len());
+        let visible = match (term.rest, side.run) {
+            (None, _) => true,
+            (Some(_), run) => run.is_some() && p <= term.prefix.len() && q <= term.suffix.len(),
+        };
+        if !visible {
+            let built = self.build_side(side, found);
+            return self.unify_term(term, &built);
+        }
+        for (item, size) in side.prefix.iter().zip(&term.prefix) {
+            self.match_item(*item, size, found)?;
+        }
+        let right = term.right();
+        for (item, size) in side.suffix.iter().zip(&right[right.len() - q..]) {
+            self.match_item(*item, size, found)?;
+        }
+        let Some(run) = side.run else { return Ok(()) };
+        let mut part = term.clone();
+        let (end, list) = if term.rest.is_some() {
+            (part.suffix.len() - q, &mut part.suffix)
+        } else {
+            (part.prefix.len() - q, &mut part.prefix)
+        };
+        list.truncate(end);
+        part.prefix.drain(..p);
+        match found.runs[run].clone() {
+            Some(old) => self.unify_term(&old, &part),
+            None => {
+                found.runs[run] = Some(part);
+                Ok(())
+            }
+        }
+    }
+    fn match_item(&mut self, item: Item, size: &Size, found: &mut Match) -> Step {
+        match item {
+            Item::Name(name) => match found.names[name].clone() {
+                Some(old) => self.unify_size(&old, size),
+                None => {
+                    found.names[name] = Some(size.clone());
+                    Ok(())
+                }
+            },
+            Item::Number(n) => self.unify_size(&Size { dim: Dim::Const(n), why: found.why }, size),
+            Item::Any => Ok(()),
+        }
+    }
+    fn build_side(&mut self, side: &Side, found: &mut Match) -> Term {
+        let prefix = side.prefix.iter().map(|item| self.build_item(*item, found)).collect();
+        let suffix: Vec<Size> = side.suffix.iter().map(|item| self.build_item(*item, found)).collect();
+        let mut term = Term { prefix, rest: None, suffix: Vec::new(), why: found.why };
+        if let Some(run) = side.run {
+            let part = match &found.runs[run] {
+                Some(part) => part.clone(),
+                None => {
+                    let part = Term::run(self.add_seq());
+                    found.runs[run] = Some(part.clone());
+                    part
+                }
+            };
+            term.prefix.extend(part.prefix);
+            term.suffix = part.suffix;
+            term.rest = part.rest;
+            term.why = part.why;
+        }
+        let end = if term.rest.is_some() { &mut term.suffix } else { &mut term.prefix };
+        end.extend(suffix);
+        term
+    }
+    fn build_item(&mut self, item: Item, found: &mut Match) -> Size {
+        let why = found.why;
+        match item {
+            Item::Number(n) => Size { dim: Dim::Const(n), why },
+            Item::Any => Size { dim: self.add_var(), why },
+            Item::Name(name) => match &found.names[name] {
+                Some(size) => size.clone(),
+                None => {
+                    let size = Size { dim: self.add_var(), why };
+                    found.names[name] = Some(size.clone());
+                    size
+                }
+            },
+        }
+    }
+}
+
+impl Side {
+    fn fits(&self, rank: usize) -> bool {
+        let fixed = self.prefix.len() + self.suffix.len();
+        if self.run.is_some() { rank >= fixed } else { rank == fixed }
+    }
+}
+
+/// Makes sure that `Seq` of a caller exists here.
+impl Store {
+    /// Checks a shape from outside: runs and sizes that this solver can work with.
+    pub fn admit(&mut self, term: &Term) -> Step {
+        for size in term.sizes() {
+            self.intern(&size.dim);
+            if let Some(n) = size.dim.known().filter(|n| *n < 0) {
+                let shape = term.to_shape();
+                let error = Error::new(Code::BadSize, format!("shape {shape} has a negative size: {n}"));
+                return Err(Box::new(Clash::Error(error.help("sizes are 0 or more"))));
+            }
+        }
+        if let Some(Seq(seq)) = term.rest
+            && seq as usize >= self.seqs.len()
+        {
+            return Err(Box::new(Clash::Error(Error::internal("a run of dimensions of another solver"))));
+        }
+        match term.to_shape().to_shape() {
+            Some(shape) => shape.check().map_err(|e| Box::new(Clash::Error(e))),
+            None => Ok(()),
+        }
+    }
+}
