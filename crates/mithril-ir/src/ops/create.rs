@@ -1,18 +1,24 @@
 //! Creation: tensors that come from sizes and numbers alone.
 
 use crate::build::{Call, V};
+use crate::dim::Dim;
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::literal::Lit;
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
-    dtype_or,
+    dtype_or, tensor,
 };
+use crate::ops::compare::EQUAL;
+use crate::ops::movement::EXPAND_DIMS;
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
-use crate::shape::Shape;
+use crate::shape::{MAX_ELEMENTS, Shape};
+use crate::spell::SpellCx;
 use crate::tensor::{Scalar, Tensor};
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] = &[&FULL, &ZEROS, &ONES];
+pub static OPS: &[&OpDef] =
+    &[&FULL, &ZEROS, &ONES, &FULL_LIKE, &ZEROS_LIKE, &ONES_LIKE, &ARANGE, &LINSPACE, &EYE];
 
 const CREATE: OpDef = OpDef { grad: Grad::Zero, tolerance: Tolerance::Exact, ..BLANK };
 
@@ -103,3 +109,259 @@ pub static ONES: OpDef = OpDef {
     },
     ..filled("ones", "A tensor of ones, of the default float unless `dtype` says otherwise.")
 };
+
+// --- as another tensor -------------------------------------------------------------------------------------
+
+const LIKE: OpDef = OpDef {
+    shape: ShapeRule::Same,
+    cases: &["[2,3]", "[]", "i64[0,2]", "[2] dtype=i32", "bool[3]"],
+    ..CREATE
+};
+
+/// The dtype given at port `i`, or that of the first input.
+fn given_or_same(cx: &DTypeCx<'_>, i: usize) -> DTypes {
+    DTypes::keep([dtype_or(&cx.lit(i), cx.dtype(0).unwrap_or(cx.float))])
+}
+
+/// A tensor as the first input, filled by `op`.
+fn like<'a>(c: &Call<'a>, op: &'static OpDef, value: Option<V<'a>>, dtype: usize) -> Vec<V<'a>> {
+    let dtype = c.cx.lit(dtype_or(&c.lit(dtype), c.x[0].dtype()));
+    let shape = c.cx.lit(c.x[0].shape().0.to_vec());
+    let args: Vec<V<'a>> = [shape].into_iter().chain(value).chain([dtype]).collect();
+    vec![c.cx.call(op, &args)]
+}
+
+/// one number, shape and dtype as another tensor
+pub static FULL_LIKE: OpDef = OpDef {
+    name: "full_like",
+    doc: "A tensor of the shape and (unless given) dtype of the input, filled with one number.",
+    ports: &[tensor("input"), attr("value", Attr::Float, DefaultLit::Required), DTYPE],
+    dtype: DTypeRule::Fn(|cx| Ok(given_or_same(cx, 2))),
+    expand: Some(|c| like(c, &FULL, Some(c.x[1]), 2)),
+    cases: &["[2,3] value=1.5", "[] value=2", "i64[0,2] value=3", "[2] value=1 dtype=i32"],
+    ..LIKE
+};
+
+/// zeros, shape and dtype as another tensor
+pub static ZEROS_LIKE: OpDef = OpDef {
+    name: "zeros_like",
+    doc: "Zeros of the shape and (unless given) dtype of the input.",
+    ports: &[tensor("input"), DTYPE],
+    dtype: DTypeRule::Fn(|cx| Ok(given_or_same(cx, 1))),
+    expand: Some(|c| like(c, &ZEROS, None, 1)),
+    ..LIKE
+};
+
+/// ones, shape and dtype as another tensor
+pub static ONES_LIKE: OpDef = OpDef {
+    name: "ones_like",
+    doc: "Ones of the shape and (unless given) dtype of the input.",
+    ports: &[tensor("input"), DTYPE],
+    dtype: DTypeRule::Fn(|cx| Ok(given_or_same(cx, 1))),
+    expand: Some(|c| like(c, &ONES, None, 1)),
+    ..LIKE
+};
+
+// --- sequences ---------------------------------------------------------------------------------------------
+
+/// What `arange` counts: whole numbers, which may be symbolic, or floats.
+enum Count {
+    Whole { start: Dim, stop: Dim, step: i64 },
+    Float { start: f64, stop: f64, step: f64 },
+}
+
+impl Count {
+    fn of(cx: &impl Attrs) -> Result<Self> {
+        let (from, to) = if cx.absent(1) { (None, 0) } else { (Some(0), 1) };
+        let whole = [0, 1, 2].into_iter().all(|i| !matches!(cx.lit(i), Lit::Float(_)));
+        let zero = || cx.bad(2, &cx.lit(2), "a finite number other than 0");
+        if whole {
+            let start = from.map_or(Ok(Dim::Const(0)), |i| cx.dim(i))?;
+            let step = cx.int(2)?;
+            return if step == 0 { Err(zero()) } else { Ok(Self::Whole { start, stop: cx.dim(to)?, step }) };
+        }
+        let start = from.map_or(Ok(0.0), |i| cx.f64(i))?;
+        let (stop, step) = (cx.f64(to)?, cx.f64(2)?);
+        if step == 0.0 || !step.is_finite() {
+            return Err(zero());
+        }
+        if !start.is_finite() || !stop.is_finite() {
+            return Err(cx.bad(to, &cx.lit(to), "finite"));
+        }
+        Ok(Self::Float { start, stop, step })
+    }
+    fn len(&self) -> Dim {
+        match self {
+            Self::Whole { start, stop, step } => {
+                let way = if *step > 0 { stop - start } else { start - stop };
+                let step = step.saturating_abs();
+                let n = (&way + &Dim::Const(step - 1)).floor_div(&Dim::Const(step));
+                n.known().map_or(n, |n| Dim::Const(n.max(0)))
+            }
+            Self::Float { start, stop, step } => Dim::Const(((stop - start) / step).ceil().max(0.0) as i64),
+        }
+    }
+}
+
+/// `start, start + step, ...` below `stop`
+pub static ARANGE: OpDef = OpDef {
+    name: "arange",
+    doc: "The numbers `start + i * step` that lie before `stop`, `ceil((stop - start) / step)` of them.           `arange(n)` counts from 0 to `n - 1`. The dtype is int64 if all three are whole numbers, else the           default float. Bounds may be symbolic.",
+    ports: &[
+        attr("start", Attr::Float, DefaultLit::Required),
+        attr("stop", Attr::OptFloat, DefaultLit::None),
+        attr("step", Attr::Float, DefaultLit::Int(1)),
+        DTYPE,
+    ],
+    shape: ShapeRule::Fn(|cx| Ok(vec![Shape::of([Count::of(cx)?.len()])])),
+    dtype: DTypeRule::Fn(|cx| {
+        let whole = (0..3).all(|i| !matches!(cx.lit(i), Lit::Float(_)));
+        Ok(DTypes::keep([dtype_or(&cx.lit(3), if whole { DType::I64 } else { cx.float })]))
+    }),
+    eval: Some(Eval::Host(|c| {
+        let element: Box<dyn Fn(usize) -> Scalar> = match Count::of(c)? {
+            Count::Whole { start, step, .. } => {
+                let start = start.known().unwrap_or(0);
+                Box::new(move |i| Scalar::Int(start.wrapping_add(step.wrapping_mul(i as i64))))
+            }
+            Count::Float { start, step, .. } => Box::new(move |i| Scalar::Float(start + i as f64 * step)),
+        };
+        Ok(vec![Tensor::build(c.dtype(), c.shape(), element)])
+    })),
+    spell: Spell {
+        torch: Text::F(|s| Some(format!("{}.to({})", arange_text(s)?, s.dtype(s.out(0)?.dtype)))),
+        py: Text::F(|s| {
+            let (text, dtype) = (arange_text(s)?, s.out(0)?.dtype);
+            let as_is = dtype == DType::I64 && s.xp == "np";
+            Some(if as_is { text } else { format!("{text}.astype({})", s.dtype(dtype)) })
+        }),
+        ..Spell::NONE
+    },
+    cases: &[
+        "start=5",
+        "start=2 stop=9 step=3",
+        "start=5 stop=0 step=-2",
+        "start=0.5 stop=2.0 step=0.25",
+        "start=3 stop=1",
+        "start=4 dtype=f16",
+    ],
+    ..CREATE
+};
+
+/// Whole numbers as int64, floats as float64 where the target has them.
+fn arange_text(s: &SpellCx<'_>) -> Option<String> {
+    let count = Count::of(s).ok()?;
+    Some(match &count {
+        Count::Whole { start, stop, step: 1 } if start.is(0) => format!("{}.arange({})", s.xp, s.dim(stop)),
+        Count::Whole { start, stop, step } => {
+            format!("{}.arange({}, {}, {step})", s.xp, s.dim(start), s.dim(stop))
+        }
+        Count::Float { start, step, .. } => {
+            format!("({start:?} + {step:?} * {}.arange({}))", s.xp, s.dim(&count.len()))
+        }
+    })
+}
+
+/// numbers evenly apart
+pub static LINSPACE: OpDef = OpDef {
+    name: "linspace",
+    doc: "`num` numbers evenly apart from `start` to `stop`, both included. A single one is `start`.",
+    ports: &[
+        attr("start", Attr::Float, DefaultLit::Required),
+        attr("stop", Attr::Float, DefaultLit::Required),
+        attr("num", Attr::Int, DefaultLit::Int(50)),
+        DTYPE,
+    ],
+    shape: ShapeRule::Fn(|cx| {
+        let num = cx.dim(2)?;
+        if num.known().is_some_and(|n| n < 0) {
+            return Err(cx.bad(2, &cx.lit(2), "a number that is not negative"));
+        }
+        cx.f64(0)?;
+        cx.f64(1)?;
+        Ok(vec![Shape::of([num])])
+    }),
+    dtype: DTypeRule::Fn(|cx| Ok(given_or_float(cx, 3))),
+    eval: Some(Eval::Host(|c| {
+        let (start, stop, n) = (c.f64(0)?, c.f64(1)?, c.shape()[0]);
+        let step = (stop - start) / (n as f64 - 1.0);
+        let at = |i: usize| match i {
+            0 => start,
+            i if i + 1 == n => stop,
+            i => start + i as f64 * step,
+        };
+        Ok(vec![Tensor::build(c.dtype(), c.shape(), |i| Scalar::Float(at(i)))])
+    })),
+    expand: Some(|c| {
+        let (start, stop, n) = (c.get(|c| c.f64(0)), c.get(|c| c.f64(1)), c.get(|c| c.int(2)));
+        let dtype = dtype_or(&c.lit(3), c.cx.float());
+        let wide = if dtype.is_float() { dtype } else { c.cx.float() };
+        let none = c.cx.none();
+        let count = c.cx.call(&ARANGE, &[c.x[2], none, c.cx.lit(1), c.cx.lit(wide)]);
+        vec![(count * ((stop - start) / (n - 1).max(1) as f64) + start).cast(dtype)]
+    }),
+    spell: Spell {
+        torch: Text::T("torch.linspace({0}, {1}, {2}, dtype={dtype})"),
+        ..Spell::py("{xp}.linspace({0}, {1}, {2}, dtype={dtype})")
+    },
+    tolerance: Tolerance::Elementwise,
+    cases: &[
+        "start=0.0 stop=1.0 num=5",
+        "start=-1.0 stop=3.0 num=1",
+        "start=2 stop=1 num=4 dtype=f64",
+        "start=0 stop=1 num=0",
+    ],
+    ..CREATE
+};
+
+/// ones on a diagonal
+pub static EYE: OpDef = OpDef {
+    name: "eye",
+    doc: "An `n` by `m` matrix (square without `m`) with ones on diagonal `k` and zeros elsewhere; `k` counts \
+          upwards from the main diagonal.",
+    ports: &[
+        attr("n", Attr::Int, DefaultLit::Required),
+        attr("m", Attr::OptInt, DefaultLit::None),
+        attr("k", Attr::Int, DefaultLit::Int(0)),
+        DTYPE,
+    ],
+    shape: ShapeRule::Fn(|cx| {
+        let n = cx.dim(0)?;
+        let m = if cx.absent(1) { n.clone() } else { cx.dim(1)? };
+        cx.int(2)?;
+        for (i, size) in [(0, &n), (1, &m)] {
+            if size.known().is_some_and(|n| n < 0) {
+                return Err(cx.bad(i, &cx.lit(i), "a size that is not negative"));
+            }
+        }
+        Ok(vec![Shape::of([n, m])])
+    }),
+    dtype: DTypeRule::Fn(|cx| Ok(given_or_float(cx, 3))),
+    expand: Some(|c| {
+        let n = c.get(|c| c.dims(0)).pop().unwrap_or(Dim::ONE);
+        let m = if c.absent(1) { n.clone() } else { c.get(|c| c.dims(1)).pop().unwrap_or(Dim::ONE) };
+        let (rows, columns) = (diagonal_of_row(c, &n, c.get(|c| c.int(2))), count(c, &m));
+        vec![rows.op(&EQUAL, &[columns]).cast(dtype_or(&c.lit(3), c.cx.float()))]
+    }),
+    spell: Spell {
+        numpy: Text::T("np.eye({0}, {1}, {2}, {dtype})"),
+        jax: Text::T("jnp.eye({0}, {1}, {2}, {dtype})"),
+        mlx: Text::T("mx.eye({0}, {1}, {2}, {dtype})"),
+        ..Spell::NONE
+    },
+    cases: &["n=3", "n=2 m=4", "n=3 k=1 dtype=i64", "n=3 m=2 k=-1", "n=0", "n=2 k=5 dtype=bool"],
+    ..CREATE
+};
+
+/// `[0, 1, ..., n - 1]`
+pub(super) fn count<'a>(c: &Call<'a>, n: &Dim) -> V<'a> {
+    c.cx.call(&ARANGE, &[c.cx.lit(n.clone())])
+}
+
+/// The column in which diagonal `k` meets each row, as a column vector.
+pub(super) fn diagonal_of_row<'a>(c: &Call<'a>, rows: &Dim, k: i64) -> V<'a> {
+    // Farther out a diagonal meets no matrix; the sum must not saturate.
+    let k = k.clamp(-MAX_ELEMENTS, MAX_ELEMENTS);
+    let last = rows + &Dim::Const(k);
+    c.cx.call(&ARANGE, &[c.cx.lit(k), c.cx.lit(last)]).op(&EXPAND_DIMS, &[c.cx.lit(1)])
+}

@@ -144,7 +144,7 @@ pub static PAD: OpDef = OpDef {
         let pads = pads(cx, from.rank())?;
         let mode = cx.text(2)?;
         for (size, &(before, after)) in from.iter().zip(&pads) {
-            check_pad(&mode, size, before.min(after), before.max(after))?;
+            check_pad(&mode, size, before, after)?;
         }
         Ok(vec![
             from.iter().zip(pads).map(|(size, (a, b))| size + &Dim::Const(a.saturating_add(b))).collect(),
@@ -200,20 +200,27 @@ fn pads(cx: &impl Attrs, rank: usize) -> Result<Vec<(i64, i64)>> {
     }
 }
 
-fn check_pad(mode: &str, size: &Dim, least: i64, most: i64) -> Result<()> {
-    let limit = match mode {
-        "reflect" => size.known().map_or(i64::MAX, |n| n - 1),
-        "edge" | "replicate" if size.is(0) => 0,
-        "constant" | "edge" | "replicate" => i64::MAX,
-        _ => size.known().unwrap_or(i64::MAX),
+fn check_pad(mode: &str, size: &Dim, before: i64, after: i64) -> Result<()> {
+    let (least, most) = (before.min(after), before.max(after));
+    let message = format!("an axis of size {size} cannot be padded by {before} and {after} in mode {mode}");
+    let bad = |help: String| Err(Error::new(Code::BadArgument, message).help(help));
+    if mode == "constant" {
+        let cut_off = before.min(0).saturating_add(after.min(0));
+        return match size.known() {
+            Some(n) if n.saturating_add(cut_off) < 0 => bad(format!("at most {n} elements can be cut off")),
+            _ => Ok(()),
+        };
+    }
+    let limit = match (mode, size.known()) {
+        ("reflect", Some(n)) => n - 1,
+        (_, None) | ("edge" | "replicate", Some(1..)) => i64::MAX,
+        (_, Some(n)) => n,
     };
-    if (least < 0 && mode != "constant") || (most > 0 && most > limit) {
-        let message = format!("an axis of size {size} cannot be padded by {least} and {most} in mode {mode}");
-        return Err(Error::new(Code::BadArgument, message).help(if least < 0 {
-            "only mode \"constant\" cuts off".to_owned()
-        } else {
-            format!("at most {limit} elements can be added at each end; pad twice for more")
-        }));
+    if least < 0 {
+        return bad("only mode \"constant\" cuts off".to_owned());
+    }
+    if most > 0 && most > limit {
+        return bad(format!("at most {limit} elements can be added at each end; pad twice for more"));
     }
     Ok(())
 }
@@ -234,7 +241,7 @@ fn constant_pad<'a>(x: V<'a>, pads: &[(i64, i64)], value: V<'a>) -> V<'a> {
     let cx = x.cx();
     let mut kept = x;
     if pads.iter().any(|&(a, b)| a < 0 || b < 0) {
-        let starts = pads.iter().map(|&(a, _)| Lit::int((-a).max(0)));
+        let starts = pads.iter().map(|&(a, _)| Lit::int(a.saturating_neg().max(0)));
         let stops = pads.iter().map(|&(_, b)| if b < 0 { Lit::int(b) } else { Lit::None });
         kept = x.op(&SLICE, &[cx.lit(Lit::tuple(starts)), cx.lit(Lit::tuple(stops))]);
     }

@@ -29,6 +29,7 @@ pub mod sort;
 pub mod statistics;
 #[cfg(test)]
 pub(crate) mod trial;
+pub mod triangle;
 pub mod window;
 
 use std::sync::LazyLock;
@@ -49,6 +50,7 @@ pub static FAMILIES: &[(&str, &[&OpDef])] = &[
     ("joining", joining::OPS),
     ("index", index::OPS),
     ("create", create::OPS),
+    ("triangle", triangle::OPS),
     ("random", random::OPS),
     ("linalg", linalg::OPS),
     ("products", products::OPS),

@@ -141,7 +141,8 @@ fn part_place(cx: &impl Attrs, at: usize, shape: &[usize], part: &[usize]) -> Re
             return Err(cx.explain(Error::new(Code::IndexOutOfRange, message)));
         }
         base += start.known().unwrap_or(0) * steps[i];
-        steps[i] *= range.step;
+        // A step that leaves the integers belongs to at most one element and is never taken.
+        steps[i] = steps[i].wrapping_mul(range.step);
     }
     Ok((base, steps))
 }
@@ -217,9 +218,9 @@ fn torch_slice(s: &SpellCx<'_>, at: usize) -> Option<String> {
         reversed.push(i);
         let (first, count) = range.on(&shape[i]);
         let (first, count) = (first.known()?, count.known()?);
-        let lowest = first + (count - 1).max(0) * range.step;
+        let lowest = first.saturating_add((count - 1).max(0).saturating_mul(range.step));
         let stop = if count > 0 { first + 1 } else { lowest };
-        parts.push(format!("{lowest}:{stop}:{}", -range.step));
+        parts.push(format!("{lowest}:{stop}:{}", range.step.saturating_neg()));
     }
     Some(format!("torch.flip({}[{}], {})", s.arg(0), parts.join(", "), tuple_text(&reversed)))
 }
@@ -382,9 +383,9 @@ fn rolled(x: V<'_>, shift: i64, axis: usize) -> V<'_> {
     let size = x.dim(axis as i64);
     let at = match size.known() {
         Some(0) => return x,
-        Some(n) => Dim::Const((-shift).rem_euclid(n)),
+        Some(n) => Dim::Const((n - shift.rem_euclid(n)) % n),
         None if shift > 0 => &size - &Dim::Const(shift),
-        None => Dim::Const(-shift),
+        None => Dim::Const(shift.saturating_neg()),
     };
     if at.is(0) {
         return x;
