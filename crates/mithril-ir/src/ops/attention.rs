@@ -1,6 +1,467 @@
 //! Embedding, attention and rotary positions.
 
-use crate::op::OpDef;
+use super::compare::{EQUAL, GREATER, GREATER_EQUAL, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR, WHERE};
+use super::create::ARANGE;
+use super::function::{COS, RSQRT, SIN};
+use super::index::TAKE;
+use super::joining::{CONCAT, STACK};
+use super::linalg::{MATMUL, MATRIX_TRANSPOSE};
+use super::movement::{EXPAND_DIMS, RESHAPE};
+use super::reduce::ANY;
+use super::slicing::SLICE;
+use super::softmax::SOFTMAX;
+use crate::build::{Call, V};
+use crate::dim::Dim;
+use crate::dtype::{DType, Kind, Kinds};
+use crate::error::{Code, Error, Result};
+use crate::literal::Lit;
+use crate::op::{
+    Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, PortKind, ShapeRule, Spell, Text, Tolerance, attr, optional,
+    tensor_of,
+};
+use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
+use crate::shape::Shape;
+use crate::spell::SpellCx;
+use crate::tensor::Tensor;
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] = &[];
+pub static OPS: &[&OpDef] = &[&EMBEDDING, &SCALED_DOT_PRODUCT_ATTENTION, &ROTATE_PAIRS, &ROPE];
+
+const fn maybe(name: &'static str, kinds: Kinds) -> Port {
+    Port { name, kind: PortKind::Optional(kinds), default: DefaultLit::None }
+}
+
+/// Halves in float32.
+fn widened(x: V<'_>) -> V<'_> {
+    if matches!(x.dtype(), DType::F16 | DType::BF16) { x.cast(DType::F32) } else { x }
+}
+
+// --- embedding ---------------------------------------------------------------------------------------------
+
+/// rows of a table
+pub static EMBEDDING: OpDef = OpDef {
+    name: "embedding",
+    doc: "Rows of `weight` `[v, d]` at `indices`, of any shape: `[...]` becomes `[..., d]`.\n\n\
+          `indices` are integers. The row `padding_idx`, counted from either end, is looked up like any other, but \
+          gets no gradient.",
+    ports: &[
+        tensor_of("indices", Kinds::INT),
+        tensor_of("weight", Kinds::NUMBER),
+        attr("padding_idx", Attr::OptInt, DefaultLit::None),
+    ],
+    shape: ShapeRule::Fn(|cx| {
+        cx.rank(1, &[2])?;
+        let weight = cx.shape(1);
+        if let Some((i, v)) = padding_index(cx, weight)?.zip(weight[0].known())
+            && !(0..v).contains(&i)
+        {
+            return Err(cx.bad(2, &cx.lit(2), &format!("a row of the weight: {} to {}", -v, v - 1)));
+        }
+        Ok(vec![cx.shape(0).iter().cloned().chain([weight[1].clone()]).collect()])
+    }),
+    dtype: DTypeRule::Same(1),
+    expand: Some(|c| {
+        let (indices, weight) = (c.x[0], c.x[1]);
+        let rows = weight.op(&TAKE, &[indices, c.cx.lit(0)]);
+        let Some(padding) = c.get(|c| padding_index(c, &c.x[1].shape())) else { return vec![rows] };
+        // The value of the padding row comes from a constant place in which no gradient is asked for.
+        let is_padding = indices.op(&EQUAL, &[c.cx.lit(padding)]).op(&EXPAND_DIMS, &[c.cx.lit(-1)]);
+        vec![is_padding.op(&WHERE, &[rows.op(&super::create::STOP_GRADIENT, &[]), rows])]
+    }),
+    spell: Spell { torch: Text::F(embedding_torch), ..Spell::py("{1}[{0}]") },
+    tolerance: Tolerance::Exact,
+    cases: &["i64[2,3]<5 [5,4]", "i32[]<5 [5,4]", "i64[4]<5 [5,2] padding_idx=1", "i64[0]<5 [5,4]"],
+    ..BLANK
+};
+
+/// The row without gradient, counted from the front.
+fn padding_index(cx: &(impl Attrs + ?Sized), weight: &Shape) -> Result<Option<i64>> {
+    if cx.absent(2) {
+        return Ok(None);
+    }
+    let i = cx.int(2)?;
+    match weight.first().and_then(Dim::known) {
+        Some(v) if i < 0 => Ok(Some(i + v)),
+        None if i < 0 => Err(cx.symbolic(1, &weight[0])),
+        _ => Ok(Some(i)),
+    }
+}
+
+fn embedding_torch(s: &SpellCx<'_>) -> Option<String> {
+    let padding = if s.absent(2) { String::new() } else { format!(", padding_idx={}", s.arg(2)) };
+    // torch looks up with int32 and int64 only.
+    let wide = matches!(s.ty(0)?.dtype, DType::I32 | DType::I64);
+    let indices = if wide { s.arg(0).to_owned() } else { format!("({}).long()", s.arg(0)) };
+    Some(format!("torch.nn.functional.embedding({indices}, {}{padding})", s.arg(1)))
+}
+
+// --- attention ---------------------------------------------------------------------------------------------
+
+static ATTENTION_PORTS: &[Port] = &[
+    tensor_of("query", Kinds::NUMBER),
+    tensor_of("key", Kinds::NUMBER),
+    tensor_of("value", Kinds::NUMBER),
+    optional("mask"),
+    attr("is_causal", Attr::Bool, DefaultLit::Bool(false)),
+    attr("scale", Attr::OptFloat, DefaultLit::None),
+    attr("enable_gqa", Attr::Bool, DefaultLit::Bool(false)),
+];
+
+/// `softmax(query · keyᵀ · scale + mask) · value`
+pub static SCALED_DOT_PRODUCT_ATTENTION: OpDef = OpDef {
+    name: "scaled_dot_product_attention",
+    doc: "Attention: `softmax(query · keyᵀ · scale + mask) · value`.\n\nShapes: query `[*b, l, d]`, key `[*b, s, d]`, \
+          value `[*b, s, e]`, output `[*b, l, e]`; with heads `*b` ends in them. `scale` is `1 / √d` if not given. \
+          `mask` broadcasts to `[*b, l, s]`: true where a query may attend, or numbers that are added. With \
+          `is_causal` query `i` sees keys up to `i`, counted from the first of both; a mask may be given beside it. \
+          A query that may attend to nothing gives zeros. With `enable_gqa` the heads (axis -3) of key and value \
+          divide those of the query, and each serves as many neighbouring heads of the query. Halves are computed \
+          in float32. (Vaswani et al. 2017)",
+    ports: ATTENTION_PORTS,
+    shape: ShapeRule::Fn(attention_shape),
+    dtype: DTypeRule::Fn(attention_dtype),
+    expand: Some(attention),
+    spell: Spell { torch: Text::F(attention_torch), ..Spell::NONE },
+    tolerance: Tolerance::Contraction,
+    cases: &[
+        "[2,3,4] [2,5,4] [2,5,6]",
+        "[2,2,3,4] [2,2,3,4] [2,2,3,4] is_causal=true",
+        "[1,2,3,4] [1,2,5,4] [1,2,5,4] bool[3,5] scale=0.7",
+        "[1,2,3,4] [1,2,5,4] [1,2,5,4] [1,1,3,5]",
+        "[1,4,3,4] [1,2,5,4] [1,2,5,4] enable_gqa=true",
+        "[3,4] [5,4] [5,2]",
+    ],
+    aliases: &["attention", "sdpa"],
+    ..BLANK
+};
+
+fn attention_dtype(cx: &DTypeCx<'_>) -> Result<DTypes> {
+    let mut to = (0..3).filter_map(|i| cx.dtype(i)).fold(DType::Bool, DType::promote);
+    if !to.is_float() {
+        to = cx.float;
+    }
+    // The mask takes part in the dtype of the sum only.
+    let mask = cx.dtype(3).filter(|d| d.kind() != Kind::Bool).map(|_| to);
+    Ok(DTypes { cast: [Some(to), Some(to), Some(to), mask].into_iter().collect(), out: [to].into_iter().collect() })
+}
+
+fn attention_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
+    let [q, k, v] = [0, 1, 2].map(|i| cx.shape(i));
+    for (i, shape) in [q, k, v].into_iter().enumerate() {
+        if shape.rank() < 2 || shape.rank() != q.rank() {
+            let message = format!("`{}` of {} is {shape}", cx.op().ports[i].name, cx.op().name);
+            return Err(Error::new(Code::RankMismatch, message)
+                .note(format!("the query is {q}"))
+                .help("query, key and value have equally many axes, at least 2: [..., length, features]"));
+        }
+    }
+    let n = q.rank();
+    cx.same(&q[n - 1], &k[n - 1], "feature sizes of query and key")?;
+    cx.same(&k[n - 2], &v[n - 2], "lengths of key and value")?;
+    let grouped = cx.bool(6)? && n >= 3;
+    for i in 0..n - 2 {
+        cx.same(&k[i], &v[i], "leading sizes of key and value")?;
+        if !(grouped && i == n - 3) {
+            cx.same(&q[i], &k[i], "leading sizes of query and key").map_err(|e| {
+                if i + 3 == n { e.help("if the heads of the query share those of the key, set enable_gqa=True") } else { e }
+            })?;
+        }
+    }
+    if grouped && let (Some(many), Some(few)) = (q[n - 3].known(), k[n - 3].known())
+        && (few < 1 || many % few != 0)
+    {
+        let message = format!("{many} query heads do not divide by {few} key heads");
+        return Err(Error::new(Code::ShapeMismatch, message).help("the query has a multiple of the key's heads"));
+    }
+    let mut scores = q.clone();
+    scores.0[n - 1] = k[n - 2].clone();
+    if cx.has(3) {
+        check_mask(cx, &scores)?;
+    }
+    let mut out = q.clone();
+    out.0[n - 1] = v[n - 1].clone();
+    Ok(vec![out])
+}
+
+fn check_mask(cx: &ShapeCx<'_>, scores: &Shape) -> Result<()> {
+    let mask = cx.shape(3);
+    let Some(front) = scores.rank().checked_sub(mask.rank()) else {
+        let message = format!("`mask` of {} is {mask}, the scores are {scores}", cx.op().name);
+        return Err(Error::new(Code::RankMismatch, message).help("a mask broadcasts to [..., queries, keys]"));
+    };
+    for (m, s) in mask.iter().zip(&scores[front..]).filter(|(m, _)| !m.is(1)) {
+        cx.same(m, s, "sizes of `mask` and of the scores [..., queries, keys]")?;
+    }
+    Ok(())
+}
+
+fn attention<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+    let [q, k, v] = [0, 1, 2].map(|i| widened(c.x[i]));
+    let shape = c.x[0].shape();
+    let grouped = shape.rank() >= 3 && c.get(|c| c.bool(6)) && c.x[0].dim(-3) != c.x[1].dim(-3);
+    let group = |x: V<'a>, split: bool| {
+        if grouped { split_heads(x, &c.x[1].dim(-3), split) } else { x }
+    };
+    let (q, k, v) = (group(q, true), group(k, false), group(v, false));
+    let mask = if c.x[3].is_some() && grouped { mask_heads(c.x[3], &c.x[1].dim(-3)) } else { c.x[3] };
+
+    let scaled = if c.absent(5) { q * inverse_root(q, &c.x[0].dim(-1)) } else { q * c.x[5] };
+    let mut scores = scaled.op(&MATMUL, &[k.op(&MATRIX_TRANSPOSE, &[])]);
+    let lowest = c.cx.lit(f64::NEG_INFINITY);
+    let mut allowed = None;
+    if mask.is_some() && mask.dtype() == DType::Bool {
+        allowed = Some(mask);
+    } else if mask.is_some() {
+        let finite = mask.op(&GREATER, &[lowest]);
+        scores = scores + finite.op(&WHERE, &[mask, c.cx.lit(0.0)]).cast(scores.dtype());
+        allowed = Some(finite);
+    }
+    if c.get(|c| c.bool(4)) {
+        let causal = causal(scores);
+        allowed = Some(allowed.map_or(causal, |a| a.op(&LOGICAL_AND, &[causal])));
+    }
+    let y = match allowed {
+        None => scores.op(&SOFTMAX, &[]).op(&MATMUL, &[v]),
+        // Every query sees at least the first key.
+        Some(allowed) if mask.is_none() => {
+            allowed.op(&WHERE, &[scores, lowest]).op(&SOFTMAX, &[]).op(&MATMUL, &[v])
+        }
+        Some(allowed) => {
+            // A row without any key is computed as if it had all of them, which keeps NaN out of the gradient.
+            let live = allowed.op(&ANY, &[c.cx.lit(-1), c.cx.lit(true)]);
+            let open = allowed.op(&LOGICAL_OR, &[live.op(&LOGICAL_NOT, &[])]);
+            let y = open.op(&WHERE, &[scores, lowest]).op(&SOFTMAX, &[]).op(&MATMUL, &[v]);
+            live.op(&WHERE, &[y, c.cx.lit(0.0)])
+        }
+    };
+    let mut out = shape;
+    if let Some(last) = out.0.last_mut() {
+        *last = c.x[2].dim(-1);
+    }
+    let y = if grouped { y.op(&RESHAPE, &[c.cx.lit(out.0.to_vec())]) } else { y };
+    vec![y.cast(c.x[0].dtype())]
+}
+
+/// `1 / √d`
+fn inverse_root<'a>(x: V<'a>, d: &Dim) -> V<'a> {
+    match d.known() {
+        Some(d) => x.lit(1.0 / (d.max(1) as f64).sqrt()),
+        None => x.lit(d.clone()).cast(x.dtype()).op(&RSQRT, &[]),
+    }
+}
+
+/// `[*b, h, ...]` as `[*b, few, h / few, ...]` or, where not split, `[*b, few, 1, ...]`.
+fn split_heads<'a>(x: V<'a>, few: &Dim, split: bool) -> V<'a> {
+    let mut shape = x.shape();
+    let at = shape.rank() - 3;
+    let each = if split { shape[at].floor_div(few) } else { Dim::ONE };
+    shape.0[at] = few.clone();
+    shape.0.insert(at + 1, each);
+    x.op(&RESHAPE, &[x.lit(shape.0.to_vec())])
+}
+
+/// A mask beside grouped scores.
+fn mask_heads<'a>(mask: V<'a>, few: &Dim) -> V<'a> {
+    match mask.rank() {
+        0..=2 => mask,
+        _ if mask.dim(-3).is(1) => mask.op(&EXPAND_DIMS, &[mask.lit(-3)]),
+        _ => split_heads(mask, few, true),
+    }
+}
+
+/// `[l, s]`: whether key `j` is not after query `i`.
+fn causal(scores: V<'_>) -> V<'_> {
+    let count = |axis: i64| scores.cx().call(&ARANGE, &[scores.lit(scores.dim(axis))]);
+    count(-2).op(&EXPAND_DIMS, &[scores.lit(-1)]).op(&GREATER_EQUAL, &[count(-1)])
+}
+
+fn attention_torch(s: &SpellCx<'_>) -> Option<String> {
+    let causal = s.bool(4).ok()?;
+    if causal && s.ty(3).is_some() {
+        return None;
+    }
+    let mut text =
+        format!("torch.nn.functional.scaled_dot_product_attention({}, {}, {}", s.arg(0), s.arg(1), s.arg(2));
+    if s.ty(3).is_some() {
+        text += &format!(", attn_mask={}", s.arg(3));
+    }
+    if causal {
+        text += ", is_causal=True";
+    }
+    if !s.absent(5) {
+        text += &format!(", scale={}", s.arg(5));
+    }
+    if s.bool(6).ok()? {
+        text += ", enable_gqa=True";
+    }
+    Some(text + ")")
+}
+
+// --- rotary positions --------------------------------------------------------------------------------------
+
+const INTERLEAVED: Port = attr("interleaved", Attr::Bool, DefaultLit::Bool(false));
+
+/// pairs of features turned by given angles
+pub static ROTATE_PAIRS: OpDef = OpDef {
+    name: "rotate_pairs",
+    doc: "Turns pairs of features by angles given as cosine and sine: `(a, b)` becomes `(a·cos - b·sin, b·cos + \
+          a·sin)`.\n\n`input` is `[..., d]` with even `d`; `cos` and `sin` broadcast to `[..., d/2]`, or to `[..., d]` \
+          with each value twice, as some libraries keep them. Pairs are feature `i` with `i + d/2` (as in Llama), or \
+          `2i` with `2i + 1` when `interleaved`.",
+    ports: &[
+        tensor_of("input", Kinds::NUMBER),
+        tensor_of("cos", Kinds::FLOAT),
+        tensor_of("sin", Kinds::FLOAT),
+        INTERLEAVED,
+    ],
+    shape: ShapeRule::Fn(|cx| {
+        check_even(cx)?;
+        let input = cx.shape(0);
+        let last = input.rank() - 1;
+        let half = input[last].floor_div(&Dim::Const(2));
+        for i in 1..3 {
+            let angles = cx.shape(i);
+            let mut like = input.clone();
+            let whole = angles.last().is_some_and(|d| *d == input[last]);
+            like.0[last] = if whole { input[last].clone() } else { half.clone() };
+            if cx.broadcast(&[&like, angles])? != like {
+                let message = format!("`{}` of rotate_pairs is {angles}, the input {input}", cx.op().ports[i].name);
+                return Err(Error::new(Code::ShapeMismatch, message)
+                    .help("it has one value for each pair of features and broadcasts to the other axes"));
+            }
+        }
+        Ok(vec![input.clone()])
+    }),
+    dtype: DTypeRule::Fn(|cx| {
+        let dtype = cx.dtype(0).filter(|d| d.is_float()).unwrap_or(cx.float);
+        Ok(DTypes { cast: [Some(dtype)].into_iter().collect(), out: [dtype].into_iter().collect() })
+    }),
+    expand: Some(|c| {
+        let d = c.x[0].dim(-1);
+        let interleaved = c.get(|c| c.bool(3));
+        let x = widened(c.x[0]);
+        let angles = |i: usize| {
+            let v = c.x[i].cast(x.dtype());
+            if v.dim(-1) == d { part(v, interleaved, 0) } else { v }
+        };
+        vec![turned(x, angles(1), angles(2), interleaved).cast(c.x[0].dtype())]
+    }),
+    tolerance: Tolerance::Contraction,
+    cases: &["[2,3,4] [3,2] [3,2]", "[2,3,4] [3,2] [3,2] interleaved=true", "[2,3,4] [3,4] [3,4]"],
+    aliases: &["apply_rotary_embedding"],
+    ..BLANK
+};
+
+fn check_even(cx: &ShapeCx<'_>) -> Result<()> {
+    let Some(d) = cx.shape(0).last() else {
+        let message = format!("`input` of {} is 0-d", cx.op().name);
+        return Err(Error::new(Code::RankMismatch, message).help("its last axis are the features"));
+    };
+    if d.known().is_some_and(|d| d % 2 != 0) {
+        let message = format!("`input` of {} has {d} features: {}", cx.op().name, cx.shape(0));
+        return Err(Error::new(Code::ShapeMismatch, message).help("features are turned in pairs; use an even number"));
+    }
+    Ok(())
+}
+
+/// The first or second of each pair of features.
+fn part(x: V<'_>, interleaved: bool, which: i64) -> V<'_> {
+    let rank = x.rank();
+    let half = x.dim(-1).floor_div(&Dim::Const(2));
+    let last = |value: Lit| {
+        let front = std::iter::repeat_n(Lit::None, rank - 1);
+        x.lit(Lit::tuple(front.chain([value])))
+    };
+    if interleaved {
+        let steps: Vec<i64> = std::iter::repeat_n(1, rank - 1).chain([2]).collect();
+        return x.op(&SLICE, &[last(which.into()), last(Lit::None), x.lit(steps)]);
+    }
+    let [start, stop] = if which == 0 { [Dim::Const(0), half] } else { [half, x.dim(-1)] };
+    x.op(&SLICE, &[last(start.into()), last(stop.into())])
+}
+
+fn turned<'a>(x: V<'a>, cos: V<'a>, sin: V<'a>, interleaved: bool) -> V<'a> {
+    let (a, b) = (part(x, interleaved, 0), part(x, interleaved, 1));
+    let both = [x.lit(-1), a * cos - b * sin, b * cos + a * sin];
+    if interleaved {
+        return x.cx().call(&STACK, &both).op(&RESHAPE, &[x.lit(x.shape().0.to_vec())]);
+    }
+    x.cx().call(&CONCAT, &both)
+}
+
+/// rotary position embedding
+pub static ROPE: OpDef = OpDef {
+    name: "rope",
+    doc: "Rotary position embedding: turns pair `i` of the features of `input` `[*b, l, d]` by `position · \
+          base^(-2i/d)`.\n\n`positions` are `[l]` or `[*b, l]` (axes between, such as heads, may be missing); without \
+          them they are 0 to l-1. Pairs as in `rotate_pairs`. Angles and sums are computed in float32 at least. (Su et \
+          al. 2021)",
+    ports: &[
+        tensor_of("input", Kinds::NUMBER),
+        maybe("positions", Kinds::NUMBER),
+        attr("base", Attr::Float, DefaultLit::Float(10_000.0)),
+        INTERLEAVED,
+    ],
+    shape: ShapeRule::Fn(|cx| {
+        check_even(cx)?;
+        let input = cx.shape(0);
+        if input.rank() < 2 {
+            let message = format!("`input` of rope has 1 dimension: {input}");
+            return Err(Error::new(Code::RankMismatch, message).help("it is [..., length, features]"));
+        }
+        let base = cx.f64(2)?;
+        if !(base > 0.0 && base.is_finite()) {
+            return Err(cx.bad(2, &cx.lit(2), "a positive number"));
+        }
+        if cx.has(1) {
+            check_positions(cx)?;
+        }
+        Ok(vec![input.clone()])
+    }),
+    dtype: DTypeRule::Fn(|cx| {
+        let dtype = cx.dtype(0).filter(|d| d.is_float()).unwrap_or(cx.float);
+        Ok(DTypes { cast: [Some(dtype)].into_iter().collect(), out: [dtype].into_iter().collect() })
+    }),
+    expand: Some(rope),
+    tolerance: Tolerance::Contraction,
+    cases: &["[2,3,4]", "[2,5,3,4] i64[3]<9 interleaved=true", "[2,5,3,4] i64[2,3]<9 base=100.0"],
+    aliases: &["rotary_embedding"],
+    ..BLANK
+};
+
+fn check_positions(cx: &ShapeCx<'_>) -> Result<()> {
+    let (input, positions) = (cx.shape(0), cx.shape(1));
+    let n = input.rank();
+    if positions.rank() == 0 || positions.rank() >= n {
+        let message = format!("`positions` of rope is {positions}, the input {input}");
+        return Err(Error::new(Code::RankMismatch, message).help("positions are [length] or [batch, length]"));
+    }
+    let (leading, length) = positions.split_at(positions.rank() - 1);
+    for (p, x) in leading.iter().zip(input.iter()).filter(|(p, _)| !p.is(1)) {
+        cx.same(p, x, "leading sizes of `positions` and the input")?;
+    }
+    if !length[0].is(1) {
+        cx.same(&length[0], &input[n - 2], "lengths of `positions` and the input")?;
+    }
+    Ok(())
+}
+
+fn rope<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+    let x = c.x[0];
+    let d = x.dim(-1);
+    let Some(pairs) = d.known().map(|d| d / 2) else {
+        c.cx.fail(c.symbolic(0, &d));
+        return vec![x];
+    };
+    let base = c.get(|c| c.f64(2));
+    let dtype = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+    let speeds: Vec<f64> = (0..pairs).map(|i| base.powf(-(2 * i) as f64 / (2 * pairs) as f64)).collect();
+    let speeds = c.cx.lit(Tensor::from_f64s(dtype, &[speeds.len()], &speeds));
+    let positions = if c.x[1].is_some() { c.x[1] } else { c.cx.call(&ARANGE, &[c.cx.lit(x.dim(-2))]) };
+    let mut angles = positions.cast(dtype).op(&EXPAND_DIMS, &[c.cx.lit(-1)]) * speeds;
+    while angles.rank() > 2 && angles.rank() < x.rank() {
+        angles = angles.op(&EXPAND_DIMS, &[c.cx.lit(-3)]);
+    }
+    let (cos, sin) = (angles.op(&COS, &[]), angles.op(&SIN, &[]));
+    vec![x.op(&ROTATE_PAIRS, &[cos, sin, c.x[3]])]
+}

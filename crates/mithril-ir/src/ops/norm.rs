@@ -1,6 +1,401 @@
-//! Normalisation: over the batch, features, groups.
+//! Normalisation: over the batch, over features, over groups of channels, to unit length.
+//!
+//! The dtype of the result is that of the input, whatever the weights are; halves are computed in float32.
 
-use crate::op::OpDef;
+use super::elementwise::MAXIMUM;
+use super::function::{RSQRT, SQUARE};
+use super::movement::RESHAPE;
+use super::reduce::{MEAN, SUM};
+use super::window::count;
+use crate::build::{Call, V};
+use crate::dim::Dim;
+use crate::dtype::{DType, Kinds};
+use crate::error::{Code, Error, Result};
+use crate::literal::Lit;
+use crate::op::{
+    Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, PortKind, ShapeRule, Spell, Text, Tolerance, attr, tensor_of,
+};
+use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
+use crate::shape::Shape;
+use crate::spell::SpellCx;
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] = &[];
+pub static OPS: &[&OpDef] = &[&BATCH_NORM, &LAYER_NORM, &RMS_NORM, &GROUP_NORM, &INSTANCE_NORM, &NORMALIZE];
+
+const INPUT: Port = tensor_of("input", Kinds::NUMBER);
+const WEIGHT: Port = optional("weight");
+const BIAS: Port = optional("bias");
+const EPS: Port = attr("eps", Attr::Float, DefaultLit::Float(1e-5));
+
+const fn optional(name: &'static str) -> Port {
+    Port { name, kind: PortKind::Optional(Kinds::NUMBER), default: DefaultLit::None }
+}
+
+const NORM: OpDef = OpDef {
+    shape: ShapeRule::Same,
+    dtype: DTypeRule::Fn(|cx| Ok(like_input(cx, []))),
+    tolerance: Tolerance::Contraction,
+    ..BLANK
+};
+
+/// The float that argument `i` is or becomes.
+fn float(cx: &DTypeCx<'_>, i: usize) -> DType {
+    cx.dtype(i).filter(|d| d.is_float()).unwrap_or(cx.float)
+}
+
+/// The input becomes a float, which the first output has too.
+fn like_input(cx: &DTypeCx<'_>, more: impl IntoIterator<Item = DType>) -> DTypes {
+    let dtype = float(cx, 0);
+    DTypes { cast: [Some(dtype)].into_iter().collect(), out: [dtype].into_iter().chain(more).collect() }
+}
+
+/// The dtype of the result of a use.
+fn result(c: &Call<'_>) -> DType {
+    c.x[0].dtype()
+}
+
+/// The input in the dtype in which it is computed.
+fn wide<'a>(c: &Call<'a>) -> V<'a> {
+    let half = matches!(result(c), DType::F16 | DType::BF16);
+    if half { c.x[0].cast(DType::F32) } else { c.x[0] }
+}
+
+/// `(x - mean) / √(variance + eps)` over `axes`, with mean and biased variance.
+fn standardize<'a>(x: V<'a>, axes: &Lit, eps: V<'a>) -> [V<'a>; 3] {
+    let over = [x.lit(axes.clone()), x.lit(true)];
+    let mean = x.op(&MEAN, &over);
+    let centred = x - mean;
+    let variance = centred.op(&SQUARE, &[]).op(&MEAN, &over);
+    [centred * (variance + eps).op(&RSQRT, &[]), mean, variance]
+}
+
+/// `x · weight + bias`, both in the shape of `like`.
+fn affine<'a>(x: V<'a>, weight: V<'a>, bias: V<'a>, like: &[Dim]) -> V<'a> {
+    let fit = |v: V<'a>| v.cast(x.dtype()).op(&RESHAPE, &[x.lit(like.to_vec())]);
+    let x = if weight.is_some() { x * fit(weight) } else { x };
+    if bias.is_some() { x + fit(bias) } else { x }
+}
+
+/// `[c, 1, ...]`: a value per channel beside `[n, c, ...]`.
+fn per_channel(x: V<'_>) -> Vec<Dim> {
+    let mut shape = vec![Dim::ONE; x.rank().saturating_sub(1)];
+    if let Some(first) = shape.first_mut() {
+        *first = x.dim(1);
+    }
+    shape
+}
+
+/// All axes but the channels.
+fn but_channels(rank: usize) -> Lit {
+    Lit::tuple([0].into_iter().chain(2..rank))
+}
+
+fn check_rank(cx: &ShapeCx<'_>, least: usize) -> Result<()> {
+    let rank = cx.shape(0).rank();
+    if rank >= least {
+        return Ok(());
+    }
+    let message = format!("`input` of {} has {rank} dimensions: {}", cx.op().name, cx.shape(0));
+    Err(Error::new(Code::RankMismatch, message)
+        .help(format!("it needs at least {least}: batch, channels{}", if least > 2 { " and what follows" } else { "" })))
+}
+
+/// Checks that the tensors at `ports` have one value per channel.
+fn check_channels(cx: &ShapeCx<'_>, ports: &[usize]) -> Result<()> {
+    for &i in ports.iter().filter(|&&i| cx.has(i)) {
+        cx.rank(i, &[1])?;
+        let name = cx.op().ports[i].name;
+        cx.same(&cx.shape(i)[0], &cx.shape(0)[1], &format!("sizes of `{name}` and of the channels"))?;
+    }
+    Ok(())
+}
+
+// --- over the batch ----------------------------------------------------------------------------------------
+
+static BATCH_PORTS: &[Port] = &[
+    INPUT,
+    WEIGHT,
+    BIAS,
+    tensor_of("running_mean", Kinds::FLOAT),
+    tensor_of("running_var", Kinds::FLOAT),
+    attr("training", Attr::Bool, DefaultLit::Training),
+    attr("momentum", Attr::Float, DefaultLit::Float(0.1)),
+    EPS,
+];
+
+/// batch normalisation
+pub static BATCH_NORM: OpDef = OpDef {
+    name: "batch_norm",
+    doc: "Normalises each channel (axis 1) over the batch and all other axes; input `[n, c, ...]`, the others \
+          `[c]`.\n\n`output = (input - mean) / √(variance + eps) · weight + bias`. When training, mean and (biased) \
+          variance are those of this batch, and the outputs `running_mean` and `running_var` are the new running \
+          statistics `(1 - momentum)·running + momentum·statistic`, with the unbiased variance. Otherwise the \
+          running statistics are used and come back unchanged. (Ioffe and Szegedy \
+          2015)",
+    ports: BATCH_PORTS,
+    outputs: &["output", "running_mean", "running_var"],
+    shape: ShapeRule::Fn(batch_shape),
+    dtype: DTypeRule::Fn(|cx| Ok(like_input(cx, [float(cx, 3), float(cx, 4)]))),
+    expand: Some(batch_expand),
+    domain: (0.1, 2.0),
+    cases: &[
+        "[4,3,5] [3] [3] [3] [3] training=true",
+        "[4,3,2,2] none none [3] [3] training=true momentum=0.3",
+        "[4,3] [3] [3] [3] [3] training=false",
+        "[2,3,2,2] [3] [3] [3] [3] training=false eps=0.1",
+    ],
+    ..NORM
+};
+
+fn batch_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
+    check_rank(cx, 2)?;
+    check_channels(cx, &[1, 2, 3, 4])?;
+    let input = cx.shape(0);
+    if cx.lit(5) == Lit::Bool(true) && values_per_channel(input).known().is_some_and(|n| n < 2) {
+        let message = format!("batch_norm is trained on one value per channel: the input is {input}");
+        return Err(Error::new(Code::BadSize, message)
+            .help("one value has no variance: use a larger batch, or compile for inference"));
+    }
+    let running = Shape::of([input[1].clone()]);
+    Ok(vec![input.clone(), running.clone(), running])
+}
+
+fn values_per_channel(input: &Shape) -> Dim {
+    input.iter().enumerate().filter(|(i, _)| *i != 1).fold(Dim::ONE, |n, (_, d)| &n * d)
+}
+
+fn batch_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+    let (x, eps) = (wide(c), c.x[7]);
+    let (running_mean, running_var) = (c.x[3], c.x[4]);
+    let like = per_channel(x);
+    if !c.get(|c| c.bool(5)) {
+        let fit = |v: V<'a>| v.cast(x.dtype()).op(&RESHAPE, &[x.lit(like.clone())]);
+        let y = (x - fit(running_mean)) * (fit(running_var) + eps).op(&RSQRT, &[]);
+        return vec![affine(y, c.x[1], c.x[2], &like).cast(result(c)), running_mean, running_var];
+    }
+    let [y, mean, variance] = standardize(x, &but_channels(x.rank()), eps);
+    let momentum = c.get(|c| c.f64(6));
+    let update = |old: V<'a>, new: V<'a>| {
+        let new = new.op(&RESHAPE, &[x.lit([x.dim(1)])]).cast(old.dtype());
+        old * (1.0 - momentum) + new * momentum
+    };
+    let mean = update(running_mean, mean);
+    let variance = update(running_var, variance * unbias(variance, &values_per_channel(&x.shape())));
+    vec![affine(y, c.x[1], c.x[2], &like).cast(result(c)), mean, variance]
+}
+
+/// `n / (n - 1)`; of one value, which has no unbiased variance, 1.
+fn unbias<'a>(variance: V<'a>, n: &Dim) -> V<'a> {
+    if let Some(n) = n.known() {
+        return variance.lit(n as f64 / (n - 1).max(1) as f64);
+    }
+    let n = variance.lit(n.clone()).cast(variance.dtype());
+    n / (n - 1.0).op(&MAXIMUM, &[n.lit(1.0)])
+}
+
+// --- over features -----------------------------------------------------------------------------------------
+
+const SHAPE: Port = attr("normalized_shape", Attr::OptInts, DefaultLit::None);
+
+/// layer normalisation
+pub static LAYER_NORM: OpDef = OpDef {
+    name: "layer_norm",
+    doc: "Normalises over the last axes, those of `normalized_shape`.\n\n`output = (input - mean) / √(variance + \
+          eps) · weight + bias` with the biased variance; weight and bias have the shape `normalized_shape`. If \
+          that is not given, it is the shape of the weight or bias, or else the last size. (Ba, Kiros and Hinton \
+          2016)",
+    ports: &[INPUT, WEIGHT, BIAS, SHAPE, EPS],
+    shape: ShapeRule::Fn(feature_shape),
+    expand: Some(|c| {
+        let (axes, like) = c.get(|c| features(c, c.x[0].rank(), |i| c.x[i].is_some().then(|| c.x[i].shape())));
+        let [y, ..] = standardize(wide(c), &axes.unwrap_or(Lit::int(-1)), c.x[4]);
+        vec![affine(y, c.x[1], c.x[2], &like).cast(result(c))]
+    }),
+    spell: Spell {
+        numpy: Text::F(|s| {
+            let dims = feature_dims(s)?.len();
+            Some(format!("_layer_norm({}, {}, {}, {dims}, {})", s.arg(0), s.arg(1), s.arg(2), s.arg(4)))
+        }),
+        torch: Text::F(|s| {
+            let shape = s.dims(&feature_dims(s).filter(|_| one_dtype(s))?);
+            let (x, weight, bias, eps) = (s.arg(0), s.arg(1), s.arg(2), s.arg(4));
+            Some(format!("torch.nn.functional.layer_norm({x}, {shape}, {weight}, {bias}, {eps})"))
+        }),
+        ..Spell::NONE
+    },
+    cases: &[
+        "[2,3,4] [4] [4]",
+        "[2,3,4] [3,4] [3,4]",
+        "[2,3,4] [4]",
+        "[2,3,4] normalized_shape=(3,4)",
+        "[5]",
+        "[0,4] [4] [4]",
+    ],
+    ..NORM
+};
+
+/// normalisation by the root mean square
+pub static RMS_NORM: OpDef = OpDef {
+    name: "rms_norm",
+    doc: "Divides by the root mean square over the last axes, those of `normalized_shape`.\n\n`output = input / \
+          √(mean(input²) + eps) · weight`. `normalized_shape` as in layer_norm; `eps` is the epsilon of the input's \
+          dtype if not given. (Zhang and Sennrich 2019)",
+    ports: &[INPUT, WEIGHT, SHAPE, attr("eps", Attr::OptFloat, DefaultLit::None)],
+    shape: ShapeRule::Fn(feature_shape),
+    expand: Some(|c| {
+        let (axes, like) = c.get(|c| features(c, c.x[0].rank(), |i| c.x[i].is_some().then(|| c.x[i].shape())));
+        let x = wide(c);
+        let eps = if c.absent(3) { c.cx.lit(result(c).epsilon()) } else { c.x[3] };
+        let square = x.op(&SQUARE, &[]).op(&MEAN, &[c.cx.lit(axes.unwrap_or(Lit::int(-1))), c.cx.lit(true)]);
+        vec![affine(x * (square + eps).op(&RSQRT, &[]), c.x[1], c.cx.none(), &like).cast(result(c))]
+    }),
+    spell: Spell {
+        numpy: Text::F(|s| {
+            let dims = feature_dims(s)?.len();
+            let eps = if s.absent(3) { s.ty(0)?.dtype.epsilon().to_string() } else { s.arg(3).into() };
+            Some(format!("_rms_norm({}, {}, {dims}, {eps})", s.arg(0), s.arg(1)))
+        }),
+        ..Spell::NONE
+    },
+    cases: &["[2,3,4] [4]", "[2,3,4] [3,4] eps=0.1", "[2,3,4] normalized_shape=4"],
+    ..NORM
+};
+
+/// Axes (the last ones) and sizes of the features; `shape` gives the shape of a tensor argument.
+fn features<C: Attrs>(c: &C, rank: usize, shape: impl Fn(usize) -> Option<Shape>) -> Result<(Option<Lit>, Vec<Dim>)> {
+    let at = c.op().port("normalized_shape").unwrap_or(0);
+    let weights = (1..at).find_map(&shape);
+    let dims = match weights {
+        _ if !c.absent(at) => c.dims(at)?,
+        Some(shape) => shape.0.to_vec(),
+        None => shape(0).and_then(|s| s.last().cloned()).into_iter().collect(),
+    };
+    if dims.is_empty() || dims.len() > rank {
+        let message = format!("{} normalises over {} of the input's {rank} dimensions", c.op().name, dims.len());
+        return Err(Error::new(Code::RankMismatch, message)
+            .help("`normalized_shape`, or the weight, has to have the last sizes of the input, at least one"));
+    }
+    Ok((Some(Lit::tuple((rank - dims.len())..rank)), dims))
+}
+
+fn feature_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
+    let input = cx.shape(0);
+    let (_, dims) = features(cx, input.rank(), |i| cx.has(i).then(|| cx.shape(i).clone()))?;
+    for (have, want) in input[input.rank() - dims.len()..].iter().zip(&dims) {
+        cx.same(have, want, "the last sizes of the input and `normalized_shape`")?;
+    }
+    for i in (1..3).filter(|&i| cx.has(i)) {
+        cx.rank(i, &[dims.len()])?;
+        for (have, want) in cx.shape(i).iter().zip(&dims) {
+            let name = cx.op().ports[i].name;
+            cx.same(have, want, &format!("sizes of `{name}` and `normalized_shape`"))?;
+        }
+    }
+    Ok(vec![input.clone()])
+}
+
+fn feature_dims(s: &SpellCx<'_>) -> Option<Vec<Dim>> {
+    let shape = |i| s.ty(i).map(|t| t.shape.clone());
+    Some(features(s, shape(0)?.rank(), shape).ok()?.1)
+}
+
+/// Whether all tensors have the dtype of the output, as torch wants it.
+fn one_dtype(s: &SpellCx<'_>) -> bool {
+    let Some(out) = s.out(0) else { return false };
+    (0..3).filter_map(|i| s.ty(i)).all(|ty| ty.dtype == out.dtype)
+}
+
+// --- over groups of channels -------------------------------------------------------------------------------
+
+/// group normalisation
+pub static GROUP_NORM: OpDef = OpDef {
+    name: "group_norm",
+    doc: "Normalises groups of neighbouring channels of each example; input `[n, c, ...]`, weight and bias `[c]`.\n\n\
+          Mean and biased variance are taken over `c / num_groups` channels and all axes after them. (Wu and He \
+          2018)",
+    ports: &[INPUT, WEIGHT, BIAS, attr("num_groups", Attr::Int, DefaultLit::Required), EPS],
+    shape: ShapeRule::Fn(|cx| {
+        check_rank(cx, 2)?;
+        check_channels(cx, &[1, 2])?;
+        let (input, groups) = (cx.shape(0), count(cx, 3)?);
+        if let Some(c) = input[1].known().filter(|c| c % groups != 0) {
+            let message = format!("{c} channels of group_norm do not divide into {groups} groups");
+            return Err(Error::new(Code::BadArgument, message).help("choose groups that divide the channels"));
+        }
+        Ok(vec![input.clone()])
+    }),
+    expand: Some(|c| {
+        let groups = Dim::Const(c.get(|c| count(c, 3)).max(1));
+        vec![grouped(c, &groups)]
+    }),
+    spell: Spell {
+        numpy: Text::T("_group_norm({0}, {1}, {2}, {num_groups}, {eps})"),
+        torch: Text::F(|s| {
+            let [x, weight, bias, groups, eps] = [0, 1, 2, 3, 4].map(|i| s.arg(i));
+            let text = format!("torch.nn.functional.group_norm({x}, {groups}, {weight}, {bias}, {eps})");
+            one_dtype(s).then_some(text)
+        }),
+        ..Spell::NONE
+    },
+    cases: &["[2,6,3] [6] [6] num_groups=3", "[2,4,3,2] num_groups=1", "[2,4] [4] num_groups=2"],
+    ..NORM
+};
+
+/// instance normalisation
+pub static INSTANCE_NORM: OpDef = OpDef {
+    name: "instance_norm",
+    doc: "Normalises each channel of each example over the axes after it; input `[n, c, ...]`, weight and bias \
+          `[c]`. (Ulyanov, Vedaldi and Lempitsky 2016)",
+    ports: &[INPUT, WEIGHT, BIAS, EPS],
+    shape: ShapeRule::Fn(|cx| {
+        check_rank(cx, 3)?;
+        check_channels(cx, &[1, 2])?;
+        Ok(vec![cx.shape(0).clone()])
+    }),
+    expand: Some(|c| {
+        let x = wide(c);
+        let [y, ..] = standardize(x, &Lit::tuple(2..x.rank()), c.x[3]);
+        vec![affine(y, c.x[1], c.x[2], &per_channel(x)).cast(result(c))]
+    }),
+    cases: &["[2,3,5] [3] [3]", "[2,3,4,2]"],
+    ..NORM
+};
+
+fn grouped<'a>(c: &Call<'a>, groups: &Dim) -> V<'a> {
+    let x = wide(c);
+    let shape = x.shape();
+    let channels = x.dim(1).floor_div(groups);
+    let elements = shape.iter().skip(2).fold(channels, |n, d| &n * d);
+    let split = x.op(&RESHAPE, &[x.lit([x.dim(0), groups.clone(), elements])]);
+    let [y, ..] = standardize(split, &Lit::int(-1), c.x[4]);
+    let y = y.op(&RESHAPE, &[x.lit(shape.0.to_vec())]);
+    affine(y, c.x[1], c.x[2], &per_channel(x)).cast(result(c))
+}
+
+// --- to unit length ----------------------------------------------------------------------------------------
+
+/// vectors of length 1
+pub static NORMALIZE: OpDef = OpDef {
+    name: "normalize",
+    doc: "Vectors along `axis` (one or several) scaled to Euclidean length 1: `input / max(‖input‖, eps)`. Its \
+          gradient is finite at 0.",
+    ports: &[
+        INPUT,
+        attr("axis", Attr::Ints, DefaultLit::Int(-1)),
+        attr("eps", Attr::Float, DefaultLit::Float(1e-12)),
+    ],
+    shape: ShapeRule::Fn(|cx| {
+        cx.axes(1, cx.shape(0).rank())?;
+        Ok(vec![cx.shape(0).clone()])
+    }),
+    expand: Some(|c| {
+        let x = wide(c);
+        // Held away from 0 below the root, where its slope would be infinite.
+        let least = c.get(|c| c.f64(2)).powi(2).max(f64::from(f32::MIN_POSITIVE));
+        let squares = x.op(&SQUARE, &[]).op(&SUM, &[c.x[1], c.cx.lit(true)]);
+        vec![(x * squares.op(&MAXIMUM, &[c.cx.lit(least)]).op(&RSQRT, &[])).cast(result(c))]
+    }),
+    cases: &["[2,3]", "[2,3,4] axis=1", "[2,3,4] axis=(0,-1) eps=0.5"],
+    aliases: &["l2_normalize"],
+    ..NORM
+};
