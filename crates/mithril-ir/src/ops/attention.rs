@@ -1,14 +1,14 @@
 //! Embedding, attention and rotary positions.
 
-use super::compare::{EQUAL, GREATER, GREATER_EQUAL, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR, WHERE};
+use super::compare::{GREATER, GREATER_EQUAL, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR, NOT_EQUAL, WHERE};
 use super::create::ARANGE;
 use super::function::{COS, RSQRT, SIN};
-use super::index::TAKE;
+use super::index::{INDEX_ADD, TAKE};
 use super::joining::{CONCAT, STACK};
 use super::linalg::{MATMUL, MATRIX_TRANSPOSE};
 use super::movement::{EXPAND_DIMS, RESHAPE};
 use super::reduce::ANY;
-use super::slicing::SLICE;
+use super::slicing::{SLICE, zeros};
 use super::softmax::SOFTMAX;
 use crate::build::{Call, V};
 use crate::dim::Dim;
@@ -16,8 +16,8 @@ use crate::dtype::{DType, Kind, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, PortKind, ShapeRule, Spell, Text, Tolerance, attr, optional,
-    tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, PortKind, ShapeRule, Spell, Text, Tolerance, attr,
+    optional, tensor_of,
 };
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
@@ -60,13 +60,18 @@ pub static EMBEDDING: OpDef = OpDef {
         Ok(vec![cx.shape(0).iter().cloned().chain([weight[1].clone()]).collect()])
     }),
     dtype: DTypeRule::Same(1),
-    expand: Some(|c| {
-        let (indices, weight) = (c.x[0], c.x[1]);
-        let rows = weight.op(&TAKE, &[indices, c.cx.lit(0)]);
-        let Some(padding) = c.get(|c| padding_index(c, &c.x[1].shape())) else { return vec![rows] };
-        // The value of the padding row comes from a constant place in which no gradient is asked for.
-        let is_padding = indices.op(&EQUAL, &[c.cx.lit(padding)]).op(&EXPAND_DIMS, &[c.cx.lit(-1)]);
-        vec![is_padding.op(&WHERE, &[rows.op(&super::create::STOP_GRADIENT, &[]), rows])]
+    expand: Some(|c| vec![c.x[1].op(&TAKE, &[c.x[0], c.cx.lit(0)])]),
+    grad: Grad::Formula(|v| {
+        let (indices, weight) = (v.x[0], v.x[1]);
+        let padding = v.get(|c| padding_index(c, &c.x[1].shape()));
+        let g = padding.map_or(v.g, |padding| {
+            let others = indices.op(&NOT_EQUAL, &[v.cx.lit(padding)]).op(&EXPAND_DIMS, &[v.cx.lit(-1)]);
+            others.op(&WHERE, &[v.g, v.cx.lit(0.0)])
+        });
+        let many = indices.shape().numel();
+        let flat = indices.op(&RESHAPE, &[v.cx.lit([many.clone()])]);
+        let g = g.op(&RESHAPE, &[v.cx.lit([many, weight.dim(1)])]);
+        vec![v.none(), zeros(weight).op(&INDEX_ADD, &[flat, g, v.cx.lit(0)])]
     }),
     spell: Spell { torch: Text::F(embedding_torch), ..Spell::py("{1}[{0}]") },
     tolerance: Tolerance::Exact,
@@ -142,7 +147,10 @@ fn attention_dtype(cx: &DTypeCx<'_>) -> Result<DTypes> {
     }
     // The mask takes part in the dtype of the sum only.
     let mask = cx.dtype(3).filter(|d| d.kind() != Kind::Bool).map(|_| to);
-    Ok(DTypes { cast: [Some(to), Some(to), Some(to), mask].into_iter().collect(), out: [to].into_iter().collect() })
+    Ok(DTypes {
+        cast: [Some(to), Some(to), Some(to), mask].into_iter().collect(),
+        out: [to].into_iter().collect(),
+    })
 }
 
 fn attention_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
@@ -163,15 +171,22 @@ fn attention_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
         cx.same(&k[i], &v[i], "leading sizes of key and value")?;
         if !(grouped && i == n - 3) {
             cx.same(&q[i], &k[i], "leading sizes of query and key").map_err(|e| {
-                if i + 3 == n { e.help("if the heads of the query share those of the key, set enable_gqa=True") } else { e }
+                if i + 3 == n {
+                    e.help("if the heads of the query share those of the key, set enable_gqa=True")
+                } else {
+                    e
+                }
             })?;
         }
     }
-    if grouped && let (Some(many), Some(few)) = (q[n - 3].known(), k[n - 3].known())
+    if grouped
+        && let (Some(many), Some(few)) = (q[n - 3].known(), k[n - 3].known())
         && (few < 1 || many % few != 0)
     {
         let message = format!("{many} query heads do not divide by {few} key heads");
-        return Err(Error::new(Code::ShapeMismatch, message).help("the query has a multiple of the key's heads"));
+        return Err(
+            Error::new(Code::ShapeMismatch, message).help("the query has a multiple of the key's heads")
+        );
     }
     let mut scores = q.clone();
     scores.0[n - 1] = k[n - 2].clone();
@@ -325,7 +340,8 @@ pub static ROTATE_PAIRS: OpDef = OpDef {
             let whole = angles.last().is_some_and(|d| *d == input[last]);
             like.0[last] = if whole { input[last].clone() } else { half.clone() };
             if cx.broadcast(&[&like, angles])? != like {
-                let message = format!("`{}` of rotate_pairs is {angles}, the input {input}", cx.op().ports[i].name);
+                let message =
+                    format!("`{}` of rotate_pairs is {angles}, the input {input}", cx.op().ports[i].name);
                 return Err(Error::new(Code::ShapeMismatch, message)
                     .help("it has one value for each pair of features and broadcasts to the other axes"));
             }
@@ -359,7 +375,9 @@ fn check_even(cx: &ShapeCx<'_>) -> Result<()> {
     };
     if d.known().is_some_and(|d| d % 2 != 0) {
         let message = format!("`input` of {} has {d} features: {}", cx.op().name, cx.shape(0));
-        return Err(Error::new(Code::ShapeMismatch, message).help("features are turned in pairs; use an even number"));
+        return Err(
+            Error::new(Code::ShapeMismatch, message).help("features are turned in pairs; use an even number")
+        );
     }
     Ok(())
 }

@@ -13,7 +13,8 @@ use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, PortKind, ShapeRule, Spell, Text, Tolerance, attr, tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, PortKind, ShapeRule, Spell, Text, Tolerance, attr,
+    tensor_of,
 };
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
@@ -96,8 +97,10 @@ fn check_rank(cx: &ShapeCx<'_>, least: usize) -> Result<()> {
         return Ok(());
     }
     let message = format!("`input` of {} has {rank} dimensions: {}", cx.op().name, cx.shape(0));
-    Err(Error::new(Code::RankMismatch, message)
-        .help(format!("it needs at least {least}: batch, channels{}", if least > 2 { " and what follows" } else { "" })))
+    Err(Error::new(Code::RankMismatch, message).help(format!(
+        "it needs at least {least}: batch, channels{}",
+        if least > 2 { " and what follows" } else { "" }
+    )))
 }
 
 /// Checks that the tensors at `ports` have one value per channel.
@@ -207,7 +210,8 @@ pub static LAYER_NORM: OpDef = OpDef {
     ports: &[INPUT, WEIGHT, BIAS, SHAPE, EPS],
     shape: ShapeRule::Fn(feature_shape),
     expand: Some(|c| {
-        let (axes, like) = c.get(|c| features(c, c.x[0].rank(), |i| c.x[i].is_some().then(|| c.x[i].shape())));
+        let (axes, like) =
+            c.get(|c| features(c, c.x[0].rank(), |i| c.x[i].is_some().then(|| c.x[i].shape())));
         let [y, ..] = standardize(wide(c), &axes.unwrap_or(Lit::int(-1)), c.x[4]);
         vec![affine(y, c.x[1], c.x[2], &like).cast(result(c))]
     }),
@@ -243,7 +247,8 @@ pub static RMS_NORM: OpDef = OpDef {
     ports: &[INPUT, WEIGHT, SHAPE, attr("eps", Attr::OptFloat, DefaultLit::None)],
     shape: ShapeRule::Fn(feature_shape),
     expand: Some(|c| {
-        let (axes, like) = c.get(|c| features(c, c.x[0].rank(), |i| c.x[i].is_some().then(|| c.x[i].shape())));
+        let (axes, like) =
+            c.get(|c| features(c, c.x[0].rank(), |i| c.x[i].is_some().then(|| c.x[i].shape())));
         let x = wide(c);
         let eps = if c.absent(3) { c.cx.lit(result(c).epsilon()) } else { c.x[3] };
         let square = x.op(&SQUARE, &[]).op(&MEAN, &[c.cx.lit(axes.unwrap_or(Lit::int(-1))), c.cx.lit(true)]);
@@ -262,7 +267,11 @@ pub static RMS_NORM: OpDef = OpDef {
 };
 
 /// Axes (the last ones) and sizes of the features; `shape` gives the shape of a tensor argument.
-fn features<C: Attrs>(c: &C, rank: usize, shape: impl Fn(usize) -> Option<Shape>) -> Result<(Option<Lit>, Vec<Dim>)> {
+fn features<C: Attrs>(
+    c: &C,
+    rank: usize,
+    shape: impl Fn(usize) -> Option<Shape>,
+) -> Result<(Option<Lit>, Vec<Dim>)> {
     let at = c.op().port("normalized_shape").unwrap_or(0);
     let weights = (1..at).find_map(&shape);
     let dims = match weights {
@@ -271,9 +280,11 @@ fn features<C: Attrs>(c: &C, rank: usize, shape: impl Fn(usize) -> Option<Shape>
         None => shape(0).and_then(|s| s.last().cloned()).into_iter().collect(),
     };
     if dims.is_empty() || dims.len() > rank {
-        let message = format!("{} normalises over {} of the input's {rank} dimensions", c.op().name, dims.len());
-        return Err(Error::new(Code::RankMismatch, message)
-            .help("`normalized_shape`, or the weight, has to have the last sizes of the input, at least one"));
+        let message =
+            format!("{} normalises over {} of the input's {rank} dimensions", c.op().name, dims.len());
+        return Err(Error::new(Code::RankMismatch, message).help(
+            "`normalized_shape`, or the weight, has to have the last sizes of the input, at least one",
+        ));
     }
     Ok((Some(Lit::tuple((rank - dims.len())..rank)), dims))
 }
