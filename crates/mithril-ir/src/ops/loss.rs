@@ -3,15 +3,24 @@
 //! Two things are stricter: input and target have the same shape (or one of them is 0-d) where PyTorch would
 //! broadcast `[n, 1]` against `[n]` to `[n, n]`, and a parameter that has no meaning is an error.
 
+use smallvec::smallvec;
+
 use crate::build::{Call, GradCall, V};
+use crate::dim::Dim;
+use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, ShapeRule, Tolerance, attr, optional, tensor,
+    Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr, optional,
+    tensor, tensor_of,
 };
 use crate::ops::elementwise as e;
-use crate::ops::reduce::{MEAN, SUM};
-use crate::rules::{Attrs, ShapeCx};
+use crate::ops::index::TAKE_ALONG_AXIS;
+use crate::ops::movement::{EXPAND_DIMS, RESHAPE};
+use crate::ops::reduce::{MEAN, SUM, widened};
+use crate::ops::softmax::LOG_SOFTMAX;
+use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
+use crate::spell::SpellCx;
 
 /// Rows of this file.
 pub static OPS: &[&OpDef] = &[
@@ -26,6 +35,8 @@ pub static OPS: &[&OpDef] = &[
     &KL_DIV,
     &HINGE_LOSS,
     &QUAD_HINGE_LOSS,
+    &NLL_LOSS,
+    &CROSS_ENTROPY,
 ];
 
 const REDUCTION: Port = attr("reduction", Attr::Choice(&["mean", "sum", "none"]), DefaultLit::Str("mean"));
@@ -129,6 +140,7 @@ pub static ABSOLUTE_ERROR: OpDef = OpDef {
 /// Mean of `(input - target)²`
 pub static MSE_LOSS: OpDef = OpDef {
     expand: Some(|c| reduce(c, (c.x[0] - c.x[1]).op(&e::SQUARE, &[]))),
+    spell: Spell { torch: Text::F(torch_pair), ..Spell::NONE },
     layer: "MSELoss",
     aliases: &["mse", "mean_squared_error"],
     ..loss(
@@ -140,6 +152,7 @@ pub static MSE_LOSS: OpDef = OpDef {
 /// Mean of `|input - target|`
 pub static L1_LOSS: OpDef = OpDef {
     expand: Some(|c| reduce(c, distance(c))),
+    spell: Spell { torch: Text::F(torch_pair), ..Spell::NONE },
     layer: "L1Loss",
     aliases: &["mae", "mean_absolute_error"],
     ..loss(
@@ -177,6 +190,7 @@ pub static HUBER_LOSS: OpDef = OpDef {
         loss_shape(cx)
     }),
     expand: Some(|c| reduce(c, capped(c, c.get(|c| c.f64(3))))),
+    spell: Spell { torch: Text::F(torch_pair), ..Spell::NONE },
     layer: "HuberLoss",
     cases: &["[2,3] [2,3]", "[2,3] [2,3] reduction=\"sum\" delta=0.5", "[4] [4] reduction=\"none\" delta=2"],
     aliases: &["huber"],
@@ -198,6 +212,7 @@ pub static SMOOTH_L1_LOSS: OpDef = OpDef {
         let beta = c.get(|c| c.f64(3));
         reduce(c, if beta == 0.0 { distance(c) } else { capped(c, beta) / beta })
     }),
+    spell: Spell { torch: Text::F(torch_pair), ..Spell::NONE },
     layer: "SmoothL1Loss",
     cases: &["[2,3] [2,3]", "[2,3] [2,3] reduction=\"sum\" beta=0.5", "[4] [4] reduction=\"none\" beta=0"],
     aliases: &["smooth_l1"],
@@ -221,6 +236,7 @@ pub static BINARY_CROSS_ENTROPY: OpDef = OpDef {
         vec![weighted(v, g * ((x - t) / spread)), weighted(v, g * (no - yes)), -(g * likelihood(v))]
     }),
     domain: (0.1, 0.9),
+    spell: Spell { torch: Text::F(torch_pair), ..Spell::NONE },
     layer: "BinaryCrossEntropy",
     cases: &[
         "[2,3] [2,3]",
@@ -272,6 +288,7 @@ pub static BINARY_CROSS_ENTROPY_WITH_LOGITS: OpDef = OpDef {
         let right = if positive.is_some() { softplus * (1.0 + (positive - 1.0) * t) } else { softplus };
         reduce(c, weighted(c, (1.0 - t) * x + right))
     }),
+    spell: Spell { torch: Text::F(torch_pair), ..Spell::NONE },
     layer: "BinaryCrossEntropyWithLogits",
     cases: &[
         "[2,3] [2,3]",
@@ -312,6 +329,7 @@ pub static KL_DIV: OpDef = OpDef {
         reduce(c, t * (log - x))
     }),
     domain: (0.1, 0.9),
+    spell: Spell { torch: Text::F(torch_pair), ..Spell::NONE },
     layer: "KLDivergence",
     cases: &[
         "[2,3] [2,3]",
@@ -350,6 +368,219 @@ pub static QUAD_HINGE_LOSS: OpDef = OpDef {
     aliases: &["squared_hinge", "quad_hinge"],
     ..loss("quad_hinge_loss", "Squared hinge loss `max(0, 1 - target·input)²` for targets of -1 and 1.")
 };
+
+// --- classes -----------------------------------------------------------------------------------------------
+
+const IGNORE_INDEX: Port = attr("ignore_index", Attr::Int, DefaultLit::Int(-100));
+
+/// The axis of the classes: 1, or the only one.
+fn class_axis(rank: usize) -> usize {
+    usize::from(rank > 1)
+}
+
+/// Shapes of the losses of classes: input `[n, classes, ...]`; target `[n, ...]`, or probabilities as the input.
+fn class_shape(cx: &ShapeCx<'_>, probabilities: bool) -> Result<Vec<Shape>> {
+    let (input, target) = (cx.shape(0), cx.shape(1));
+    if input.rank() == 0 {
+        let message = format!("`input` of {} has no axis for the classes", cx.op().name);
+        return Err(Error::new(Code::RankMismatch, message).help("give it the shape [n, classes]"));
+    }
+    let axis = class_axis(input.rank());
+    let mut places = input.clone();
+    let classes = places.0.remove(axis);
+    let wanted = if probabilities && target.rank() == input.rank() { input } else { &places };
+    if target.rank() != wanted.rank() {
+        let message = format!("`target` of {} has shape {target}, `input` {input}", cx.op().name);
+        return Err(Error::new(Code::RankMismatch, message)
+            .help(format!("give `target` class indices of shape {places}")));
+    }
+    for (a, b) in wanted.iter().zip(target.iter()) {
+        cx.same(a, b, "sizes of `input` and `target`")?;
+    }
+    if cx.has(2) {
+        cx.rank(2, &[1])?;
+        cx.same(&classes, &cx.shape(2)[0], "numbers of classes of `input` and `weight`")?;
+    }
+    Ok(vec![if reduction(cx)? == "none" { places } else { Shape::scalar() }])
+}
+
+/// Input and weight meet in a float; class indices become int64, probabilities that float.
+fn class_dtypes(cx: &DTypeCx<'_>) -> Result<DTypes> {
+    let float = |i: usize| cx.dtype(i).filter(|d| d.is_float());
+    let input = float(0).unwrap_or(cx.float);
+    let to = if cx.is_number(2) { input } else { float(2).map_or(input, |weight| input.promote(weight)) };
+    let target = if float(1).is_some() { to } else { DType::I64 };
+    let weight = cx.is_tensor(2).then_some(to);
+    Ok(DTypes { cast: smallvec![Some(to), Some(target), weight], out: smallvec![to] })
+}
+
+/// The weights of the classes in the place of the class axis.
+fn class_weights<'a>(c: &Call<'a>, input: V<'a>) -> Option<V<'a>> {
+    let mut shape = vec![Dim::ONE; input.rank()];
+    let axis = class_axis(input.rank());
+    *shape.get_mut(axis)? = input.dim(axis as i64);
+    let weight = c.x[2];
+    weight.is_some().then(|| weight.cast(input.dtype()).op(&RESHAPE, &[c.cx.lit(shape)]))
+}
+
+/// Where class indices point in log-probabilities.
+struct Classes<'a> {
+    /// Targets that do not count.
+    ignored: V<'a>,
+    /// Negative log-probability of the target times its weight; 0 if ignored.
+    losses: V<'a>,
+    /// Weight of the target; 0 if ignored.
+    weights: V<'a>,
+}
+
+fn classes<'a>(c: &Call<'a>, log: V<'a>) -> Classes<'a> {
+    let target = c.x[1];
+    let (zero, axis) = (c.cx.lit(0), c.cx.lit(class_axis(log.rank())));
+    let ignored = target.op(&e::EQUAL, &[c.x[port(c, "ignore_index")]]);
+    let at = ignored.op(&e::WHERE, &[zero, target]).op(&EXPAND_DIMS, &[axis]);
+    let shape = c.cx.lit(target.shape().0.to_vec());
+    let pick = |from: V<'a>| from.op(&TAKE_ALONG_AXIS, &[at, axis]).op(&RESHAPE, &[shape]);
+    let unless_ignored = |t: V<'a>| ignored.op(&e::WHERE, &[zero, t]);
+    let counted = ignored.op(&e::LOGICAL_NOT, &[]).cast(log.dtype());
+    match class_weights(c, log) {
+        Some(weight) => {
+            let weight = pick(weight);
+            let losses = unless_ignored(-pick(log) * weight);
+            Classes { ignored, losses, weights: unless_ignored(weight) }
+        }
+        None => Classes { ignored, losses: unless_ignored(-pick(log)), weights: counted },
+    }
+}
+
+/// As `reduction` says; the mean is over the weights of the targets that count.
+fn reduce_weighted<'a>(c: &Call<'a>, losses: V<'a>, weights: V<'a>) -> V<'a> {
+    match c.get(reduction).as_str() {
+        "none" => losses,
+        "sum" => losses.op(&SUM, &[]),
+        _ => losses.op(&SUM, &[]) / weights.op(&SUM, &[]),
+    }
+}
+
+/// Negative log-likelihood of classes
+pub static NLL_LOSS: OpDef = OpDef {
+    ports: &[tensor("input"), tensor_of("target", Kinds::INT), optional("weight"), REDUCTION, IGNORE_INDEX],
+    shape: ShapeRule::Fn(|cx| class_shape(cx, false)),
+    dtype: DTypeRule::Fn(class_dtypes),
+    expand: Some(|c| {
+        let found = classes(c, widened(c.x[0]));
+        vec![reduce_weighted(c, found.losses, found.weights).cast(c.x[0].dtype())]
+    }),
+    spell: Spell { torch: Text::F(|c| torch(c, "nll_loss")), ..Spell::NONE },
+    domain: (0.1, 2.0),
+    layer: "NLLLoss",
+    cases: &[
+        "[4,3] i64[4]<3",
+        "[4,3] i64[4]<3 [3]",
+        "[2,3,4] i64[2,4]<3 [3] reduction=\"sum\" ignore_index=1",
+        "[4,3] i64[4]<3 reduction=\"none\" ignore_index=0",
+        "[3] i64[]<3",
+    ],
+    aliases: &["nll"],
+    ..loss(
+        "nll_loss",
+        "`-weight[target]·input[target]` of log-probabilities `[n, classes, ...]` (or `[classes]`) and class indices \
+         `[n, ...]`. Targets equal to `ignore_index` count as 0. The mean is divided by the sum of the weights of \
+         the targets that count, NaN if there are none.",
+    )
+};
+
+/// Cross-entropy of logits and classes
+pub static CROSS_ENTROPY: OpDef = OpDef {
+    ports: &[
+        tensor("input"),
+        tensor("target"),
+        optional("weight"),
+        REDUCTION,
+        IGNORE_INDEX,
+        attr("label_smoothing", Attr::Float, DefaultLit::Float(0.0)),
+    ],
+    shape: ShapeRule::Fn(|cx| {
+        if !(0.0..=1.0).contains(&cx.f64(5)?) {
+            return Err(cx.bad(5, &cx.lit(5), "from 0 to 1"));
+        }
+        class_shape(cx, true)
+    }),
+    dtype: DTypeRule::Fn(class_dtypes),
+    expand: Some(cross_entropy),
+    spell: Spell {
+        torch: Text::F(|c| {
+            let whole = c.ty(1)?.shape.rank() == c.ty(0)?.shape.rank();
+            (whole == c.ty(1)?.dtype.is_float()).then(|| torch(c, "cross_entropy"))?
+        }),
+        ..Spell::NONE
+    },
+    domain: (0.1, 2.0),
+    layer: "CrossEntropy",
+    cases: &[
+        "[4,3] i64[4]<3",
+        "[4,3] i64[4]<3 [3] label_smoothing=0.1",
+        "[2,3,4] i64[2,4]<3 reduction=\"sum\" ignore_index=1 label_smoothing=0.2",
+        "[4,3] i64[4]<3 [3] reduction=\"none\" ignore_index=0",
+        "[3] i64[]<3",
+        "[4,3] [4,3]",
+        "[2,3,4] [2,3,4] [3] label_smoothing=0.1",
+        "[3] [3] reduction=\"none\"",
+    ],
+    aliases: &["cross_entropy_loss"],
+    ..loss(
+        "cross_entropy",
+        "Cross-entropy of logits `[n, classes, ...]` (or `[classes]`) and targets: class indices `[n, ...]`, or \
+         probabilities of the shape of the logits. `-Σ weight·target·log_softmax(input)` over the classes. With \
+         `label_smoothing` a part of each target is spread evenly over the classes. Class indices equal to \
+         `ignore_index` count as 0, and the mean is divided by the sum of the weights of those that count; with \
+         probabilities it is over all places.",
+    )
+};
+
+fn cross_entropy<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+    let x = widened(c.x[0]);
+    let class_axis = class_axis(x.rank());
+    let axis = c.cx.lit(class_axis);
+    let log = x.op(&LOG_SOFTMAX, &[axis]);
+    let smoothing = c.get(|c| c.f64(5));
+    let part = smoothing / c.cx.lit(x.dim(class_axis as i64)).cast(x.dtype());
+    let over_classes = |terms: V<'a>| {
+        let terms = class_weights(c, x).map_or(terms, |weight| terms * weight);
+        -terms.op(&SUM, &[axis])
+    };
+    let losses = if c.x[1].rank() == x.rank() {
+        let target = c.x[1].cast(x.dtype());
+        let target = if smoothing > 0.0 { target * (1.0 - smoothing) + part } else { target };
+        let losses = over_classes(log * target);
+        reduce(c, losses)[0]
+    } else {
+        let found = classes(c, log);
+        let mut losses = found.losses;
+        if smoothing > 0.0 {
+            let even = found.ignored.op(&e::WHERE, &[c.cx.lit(0.0), over_classes(log)]);
+            losses = losses * (1.0 - smoothing) + even * part;
+        }
+        reduce_weighted(c, losses, found.weights)
+    };
+    vec![losses.cast(c.x[0].dtype())]
+}
+
+/// A call of PyTorch's function, whose parameters have the names and defaults of the ports.
+fn torch(c: &SpellCx<'_>, name: &str) -> Option<String> {
+    let mut arguments = vec![c.arg(0).to_owned(), c.arg(1).to_owned()];
+    for (i, port) in c.op().ports.iter().enumerate().skip(2) {
+        let is_default = c.ty(i).is_none() && port.default.lit() == Some(c.lit(i));
+        if !is_default {
+            arguments.push(format!("{}={}", port.name, c.arg(i)));
+        }
+    }
+    Some(format!("torch.nn.functional.{name}({})", arguments.join(", ")))
+}
+
+/// As [`torch`] for input and target of one shape; it warns of others.
+fn torch_pair(c: &SpellCx<'_>) -> Option<String> {
+    (c.ty(0)?.shape == c.ty(1)?.shape).then(|| torch(c, c.op().name))?
+}
 
 #[cfg(test)]
 mod tests;

@@ -68,10 +68,10 @@ pub(super) fn keepdim(cx: &impl Attrs) -> Result<bool> {
 fn reduced(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     let input = cx.shape(0);
     let (axes, keep) = (axes(cx, input.rank())?, keepdim(cx)?);
-    let dims = input.iter().enumerate().filter_map(|(i, d)| match axes.contains(&i) {
-        true => keep.then_some(Dim::ONE),
-        false => Some(d.clone()),
-    });
+    let dims = input
+        .iter()
+        .enumerate()
+        .filter_map(|(i, d)| if axes.contains(&i) { keep.then_some(Dim::ONE) } else { Some(d.clone()) });
     Ok(vec![Shape(dims.collect())])
 }
 
@@ -146,14 +146,10 @@ fn spread<'a>(v: &GradCall<'a>, t: V<'a>) -> V<'a> {
 /// A call of a reduction of an array module, e.g. `np.max(x, axis=1, keepdims=True)`: `head` is what stands before
 /// the input, `words` are the names of axis and keepdim there. Defaults are left out.
 pub(super) fn call_text(c: &SpellCx<'_>, head: &str, words: (&str, &str), more: &str) -> String {
-    let mut text = format!("{head}{}", c.arg(0));
-    if !c.absent(port(c, "axis")) {
-        text += &format!(", {}={}", words.0, c.arg(port(c, "axis")));
-    }
-    if keepdim(c).unwrap_or(false) {
-        text += &format!(", {}=True", words.1);
-    }
-    text + more + ")"
+    let axis = port(c, "axis");
+    let axis = if c.absent(axis) { String::new() } else { format!(", {}={}", words.0, c.arg(axis)) };
+    let keep = if keepdim(c).unwrap_or(false) { format!(", {}=True", words.1) } else { String::new() };
+    format!("{head}{}{axis}{keep}{more})", c.arg(0))
 }
 
 const ARRAY: (&str, &str) = ("axis", "keepdims");
@@ -220,12 +216,12 @@ pub(super) fn count(call: &Call<'_>) -> Dim {
 }
 
 /// Half precision in float32: sums of squares overflow it too soon.
-fn widened(x: V<'_>) -> V<'_> {
+pub(super) fn widened(x: V<'_>) -> V<'_> {
     if is_half(x.dtype()) { x.cast(DType::F32) } else { x }
 }
 
 /// The float that the result has.
-pub(super) fn float_of<'a>(x: V<'a>) -> DType {
+pub(super) fn float_of(x: V<'_>) -> DType {
     let dtype = x.dtype();
     if dtype.is_float() { dtype } else { x.cx().float() }
 }

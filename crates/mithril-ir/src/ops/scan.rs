@@ -98,17 +98,11 @@ fn numpy(c: &SpellCx<'_>, name: &str) -> Option<String> {
         DType::F16 | DType::BF16 => format!("_wide({function}, "),
         _ => format!("{function}("),
     };
-    let mut text = format!("{head}{}, axis={}", c.arg(0), c.arg(1));
-    for (word, given) in [("exclusive", exclusive), ("reverse", reverse)] {
-        if given {
-            text += &format!(", {word}=True");
-        }
-    }
+    let given = |word: &str, is: bool| if is { format!(", {word}=True") } else { String::new() };
+    let (exclusive, reverse) = (given("exclusive", exclusive), given("reverse", reverse));
     let input = c.ty(0)?.dtype;
-    if !input.is_float() && input != DType::I64 {
-        text += ", dtype=np.int64";
-    }
-    Some(text + ")")
+    let dtype = if input.is_float() || input == DType::I64 { "" } else { ", dtype=np.int64" };
+    Some(format!("{head}{}, axis={}{exclusive}{reverse}{dtype})", c.arg(0), c.arg(1)))
 }
 
 fn torch(c: &SpellCx<'_>, name: &str) -> Option<String> {
@@ -184,10 +178,10 @@ mod tests {
         let t = [("input", f64s(&[4], &[1.0, 2.0, 3.0, 4.0]))];
         let axis = ("axis", 0.into());
         let (exclusive, reverse) = (("exclusive", true.into()), ("reverse", true.into()));
-        assert_eq!(values(&CUMSUM, &t, &[axis.clone()]), [1.0, 3.0, 6.0, 10.0]);
+        assert_eq!(values(&CUMSUM, &t, std::slice::from_ref(&axis)), [1.0, 3.0, 6.0, 10.0]);
         assert_eq!(values(&CUMSUM, &t, &[axis.clone(), exclusive.clone()]), [0.0, 1.0, 3.0, 6.0]);
         assert_eq!(values(&CUMSUM, &t, &[axis.clone(), reverse.clone()]), [10.0, 9.0, 7.0, 4.0]);
-        assert_eq!(values(&CUMPROD, &t, &[axis.clone()]), [1.0, 2.0, 6.0, 24.0]);
+        assert_eq!(values(&CUMPROD, &t, std::slice::from_ref(&axis)), [1.0, 2.0, 6.0, 24.0]);
         assert_eq!(values(&CUMPROD, &t, &[axis, exclusive, reverse]), [24.0, 12.0, 4.0, 1.0]);
     }
 

@@ -1,17 +1,20 @@
 //! Sorting, and the largest or smallest elements. NaN counts as larger than every number, as in `max`.
 
 use crate::dtype::DType;
+use crate::literal::Lit;
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
     tensor,
 };
+use crate::ops::index::TAKE_ALONG_AXIS;
 use crate::ops::reduce::order;
 use crate::ops::scan::{lines, same_with_axis};
+use crate::ops::slicing::SLICE;
 use crate::rules::{Attrs, DTypes};
 use crate::tensor::{Scalar, Tensor};
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] = &[&ARGSORT];
+pub static OPS: &[&OpDef] = &[&SORT, &ARGSORT, &TOPK];
 
 static PORTS: &[Port] = &[
     tensor("input"),
@@ -37,6 +40,32 @@ const fn sorting(name: &'static str, doc: &'static str) -> OpDef {
         ..BLANK
     }
 }
+
+/// In order of size
+pub static SORT: OpDef = OpDef {
+    dtype: DTypeRule::Same(0),
+    expand: Some(|c| {
+        let order = c.x[0].op(&ARGSORT, &c.x[1..]);
+        vec![c.x[0].op(&TAKE_ALONG_AXIS, &[order, c.x[1]])]
+    }),
+    spell: Spell {
+        numpy: Text::F(|c| {
+            Some(if c.bool(2).ok()? {
+                format!("_sort_descending({}, axis={})", c.arg(0), c.arg(1))
+            } else {
+                format!("np.sort({}, axis={}, kind=\"stable\")", c.arg(0), c.arg(1))
+            })
+        }),
+        torch: Text::T("torch.sort({0}, dim={1}, descending={2}, stable=True).values"),
+        ..Spell::NONE
+    },
+    layer: "Sort",
+    ..sorting(
+        "sort",
+        "The elements along `axis` in order, largest first if `descending`. NaN is larger than every number: last, \
+         or first when `descending`. The gradient goes back to where each element came from.",
+    )
+};
 
 /// Positions in order of size
 pub static ARGSORT: OpDef = OpDef {
@@ -79,10 +108,69 @@ pub static ARGSORT: OpDef = OpDef {
     )
 };
 
+static TOPK_PORTS: &[Port] = &[
+    tensor("input"),
+    attr("k", Attr::Int, DefaultLit::Required),
+    attr("axis", Attr::Int, DefaultLit::Int(-1)),
+    attr("largest", Attr::Bool, DefaultLit::Bool(true)),
+    attr("sorted", Attr::Bool, DefaultLit::Bool(true)),
+];
+
+/// The largest or smallest elements
+pub static TOPK: OpDef = OpDef {
+    ports: TOPK_PORTS,
+    outputs: &["values", "indices"],
+    shape: ShapeRule::Fn(|cx| {
+        let mut shape = cx.shape(0).clone();
+        let (axis, k) = (cx.axis(2, shape.rank())?, cx.dim(1)?);
+        let size = &shape[axis];
+        let too_many = matches!((k.known(), size.known()), (Some(k), Some(n)) if k > n);
+        if too_many || k.known().is_some_and(|k| k < 0) {
+            return Err(cx.bad(1, &cx.lit(1), &format!("from 0 to the size of the axis, {size}")));
+        }
+        shape.0[axis] = k;
+        Ok(vec![shape.clone(), shape])
+    }),
+    dtype: DTypeRule::Fn(|cx| Ok(DTypes::keep([cx.dtype(0).unwrap_or(cx.float), DType::I64]))),
+    expand: Some(|c| {
+        let x = c.x[0];
+        let axis = c.get(|c| c.axis(2, x.rank()));
+        let order = x.op(&ARGSORT, &[c.x[2], c.x[3]]);
+        let up_to = |last: Lit| {
+            let whole = std::iter::repeat_n(Lit::None, axis);
+            c.cx.lit(Lit::Tuple(whole.chain([last]).collect()))
+        };
+        let indices = order.op(&SLICE, &[up_to(Lit::None), up_to(c.lit(1))]);
+        vec![x.op(&TAKE_ALONG_AXIS, &[indices, c.x[2]]), indices]
+    }),
+    spell: Spell {
+        numpy: Text::F(|c| {
+            let largest = if c.bool(3).ok()? { "" } else { ", largest=False" };
+            Some(format!("_topk({}, {}, axis={}{largest})", c.arg(0), c.arg(1), c.arg(2)))
+        }),
+        ..Spell::NONE
+    },
+    layer: "TopK",
+    cases: &[
+        "[5] k=2",
+        "[3,4] k=3 axis=0 largest=false",
+        "[2,3,4] k=1 axis=-2",
+        "i64[4,5]<3 k=5",
+        "[2,3] k=0",
+    ],
+    aliases: &["top_k"],
+    ..sorting(
+        "topk",
+        "The `k` largest elements along `axis` (the smallest if not `largest`) and their positions in int64. They \
+         come in order, whether `sorted` asks for it or not; of equal elements the first come first. NaN is larger \
+         than every number.",
+    )
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::reduce::tests::{f64s, run, values};
+    use crate::ops::reduce::tests::{close, f64s, run, values};
 
     #[test]
     fn equal_elements_keep_their_order() {
@@ -104,5 +192,27 @@ mod tests {
         let y = &run(&ARGSORT, &t, &[("axis", 0.into())]).unwrap()[0];
         assert_eq!((y.dtype(), y.to_i64s()), (DType::I64, vec![1, 0, 2, 2, 0, 1]));
         assert!(run(&ARGSORT, &t, &[("axis", 2.into())]).is_err());
+    }
+
+    #[test]
+    fn sorts_values() {
+        let t = [("input", f64s(&[5], &[2.0, f64::NAN, 1.0, -3.0, 1.0]))];
+        close(&values(&SORT, &t, &[]), &[-3.0, 1.0, 1.0, 2.0, f64::NAN]);
+        close(&values(&SORT, &t, &[("descending", true.into())]), &[f64::NAN, 2.0, 1.0, 1.0, -3.0]);
+        let empty = [("input", f64s(&[2, 0], &[]))];
+        assert_eq!(run(&SORT, &empty, &[]).unwrap()[0].shape(), [2, 0]);
+    }
+
+    #[test]
+    fn largest_and_smallest() {
+        let t = [("input", f64s(&[2, 4], &[1.0, 4.0, 4.0, 2.0, 8.0, 5.0, 7.0, 5.0]))];
+        let y = run(&TOPK, &t, &[("k", 3.into())]).unwrap();
+        assert_eq!(y[0].to_f64s(), [4.0, 4.0, 2.0, 8.0, 7.0, 5.0]);
+        assert_eq!(y[1].to_i64s(), [1, 2, 3, 0, 2, 1]);
+        let y = run(&TOPK, &t, &[("k", 1.into()), ("axis", 0.into()), ("largest", false.into())]).unwrap();
+        assert_eq!((y[0].shape(), y[0].to_f64s()), (&[1, 4][..], vec![1.0, 4.0, 4.0, 2.0]));
+        for k in [-1, 5] {
+            assert!(run(&TOPK, &t, &[("k", k.into())]).is_err());
+        }
     }
 }

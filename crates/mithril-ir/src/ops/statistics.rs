@@ -42,8 +42,8 @@ fn centered<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
     let correction = c.get(|c| c.f64(3));
     let freedom = match count(c) {
         Dim::Const(n) => c.cx.lit((n as f64 - correction).max(0.0)),
-        n if correction.fract() == 0.0 => c.cx.lit(&n - &Dim::Const(correction as i64)),
-        n => (c.cx.lit(n) - correction).cast(x.dtype()),
+        n @ Dim::Expr(_) if correction.fract() == 0.0 => c.cx.lit(&n - &Dim::Const(correction as i64)),
+        n @ Dim::Expr(_) => (c.cx.lit(n) - correction).cast(x.dtype()),
     };
     (x - x.op(&MEAN, &[c.x[1], c.cx.lit(true)]), freedom)
 }

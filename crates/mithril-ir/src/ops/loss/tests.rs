@@ -73,7 +73,7 @@ fn logits_do_not_overflow() {
         3.0 * (4.0 * 0.3 * minus_log_sigmoid(-1.1) + 0.7 * minus_log_sigmoid(1.1)),
     ];
     close(&values(&BINARY_CROSS_ENTROPY_WITH_LOGITS, &all, &[none()]), &wanted);
-    close(&values(&BINARY_CROSS_ENTROPY_WITH_LOGITS, &all, &[]), &[(wanted[0] + wanted[1]) / 2.0]);
+    close(&values(&BINARY_CROSS_ENTROPY_WITH_LOGITS, &all, &[]), &[f64::midpoint(wanted[0], wanted[1])]);
 }
 
 #[test]
@@ -94,4 +94,113 @@ fn hinges() {
     let p = pair(&[0.5, 2.0, -1.0], &[1.0, 1.0, 1.0]);
     close(&values(&HINGE_LOSS, &p, &[none()]), &[0.5, 0.0, 2.0]);
     close(&values(&QUAD_HINGE_LOSS, &p, &[none()]), &[0.25, 0.0, 4.0]);
+}
+
+/// `log Σ e^x` of the row 1, 2, 3.
+fn lse() -> f64 {
+    (1_f64.exp() + 2_f64.exp() + 3_f64.exp()).ln()
+}
+
+fn rows(target: Tensor) -> [(&'static str, Tensor); 2] {
+    let input = f64s(&[2, 3], &[1.0, 2.0, 3.0, 1.0, 2.0, 3.0]);
+    [("input", input), ("target", target)]
+}
+
+#[test]
+fn classes_by_index() {
+    let t = rows(Tensor::of(&[2], vec![0_i64, 2]));
+    let (a, b) = (lse() - 1.0, lse() - 3.0);
+    close(&values(&CROSS_ENTROPY, &t, &[none()]), &[a, b]);
+    close(&values(&CROSS_ENTROPY, &t, &[]), &[f64::midpoint(a, b)]);
+    let [input, target] = t.clone();
+    let weighted = [input, target, ("weight", f64s(&[3], &[1.0, 2.0, 3.0]))];
+    close(&values(&CROSS_ENTROPY, &weighted, &[]), &[(a + 3.0 * b) / 4.0]);
+    close(&values(&CROSS_ENTROPY, &weighted, &[("reduction", "sum".into())]), &[a + 3.0 * b]);
+    let ignore = ("ignore_index", 0.into());
+    close(&values(&CROSS_ENTROPY, &weighted, std::slice::from_ref(&ignore)), &[b]);
+    close(&values(&CROSS_ENTROPY, &t, &[ignore, none()]), &[0.0, b]);
+    let unsigned = rows(Tensor::of(&[2], vec![0_u8, 2]));
+    close(&values(&CROSS_ENTROPY, &unsigned, &[none()]), &[a, b]);
+}
+
+#[test]
+fn smoothed_labels() {
+    // With ε = 0.3 the target is 0.8, 0.1, 0.1 for class 0.
+    let t = rows(Tensor::of(&[2], vec![0_i64, 2]));
+    let wanted = [lse() - (0.8 + 0.2 + 0.3), lse() - (0.1 + 0.2 + 2.4)];
+    let smoothing = ("label_smoothing", 0.3.into());
+    close(&values(&CROSS_ENTROPY, &t, &[none(), smoothing.clone()]), &wanted);
+    let one = rows(f64s(&[2, 3], &[1.0, 0.0, 0.0, 0.0, 0.0, 1.0]));
+    close(&values(&CROSS_ENTROPY, &one, &[none(), smoothing.clone()]), &wanted);
+    // The even part is weighted by each class, and the mean by the targets.
+    let [input, target] = t;
+    let weighted = [input, target, ("weight", f64s(&[3], &[1.0, 2.0, 3.0]))];
+    let (a, b, c) = (lse() - 1.0, lse() - 2.0, lse() - 3.0);
+    let even = a + 2.0 * b + 3.0 * c;
+    let wanted = (0.7 * (a + 3.0 * c) + 0.1 * 2.0 * even) / 4.0;
+    close(&values(&CROSS_ENTROPY, &weighted, std::slice::from_ref(&smoothing)), &[wanted]);
+    let ignore = ("ignore_index", 0.into());
+    let wanted = (0.7 * 3.0 * c + 0.1 * even) / 3.0;
+    close(&values(&CROSS_ENTROPY, &weighted, &[smoothing, ignore]), &[wanted]);
+    let error = run(&CROSS_ENTROPY, &weighted, &[("label_smoothing", 1.5.into())]).unwrap_err();
+    assert_eq!(error.code(), Code::BadArgument);
+}
+
+#[test]
+fn classes_by_probability() {
+    let t = rows(f64s(&[2, 3], &[0.5, 0.5, 0.0, 0.2, 0.3, 0.5]));
+    let wanted = [lse() - 1.5, lse() - 2.3];
+    close(&values(&CROSS_ENTROPY, &t, &[none()]), &wanted);
+    close(&values(&CROSS_ENTROPY, &t, &[]), &[f64::midpoint(wanted[0], wanted[1])]);
+    let one_hot = rows(Tensor::of(&[2, 3], vec![1_i64, 0, 0, 0, 0, 1]));
+    close(&values(&CROSS_ENTROPY, &one_hot, &[none()]), &[lse() - 1.0, lse() - 3.0]);
+}
+
+#[test]
+fn places_and_single_rows() {
+    let row = f64s(&[3], &[1.0, 2.0, 3.0]);
+    let single = [("input", row), ("target", Tensor::of(&[], vec![1_i64]))];
+    close(&values(&CROSS_ENTROPY, &single, &[]), &[lse() - 2.0]);
+    let input = f64s(&[1, 3, 2], &[1.0, 3.0, 2.0, 2.0, 3.0, 1.0]);
+    let places = [("input", input), ("target", Tensor::of(&[1, 2], vec![0_i64, 0]))];
+    let y = &run(&CROSS_ENTROPY, &places, &[none()]).unwrap()[0];
+    assert_eq!(y.shape(), [1, 2]);
+    close(&y.to_f64s(), &[lse() - 1.0, lse() - 3.0]);
+    close(&values(&NLL_LOSS, &places, &[none()]), &[-1.0, -3.0]);
+}
+
+#[test]
+fn nothing_to_count_is_nan() {
+    let t = rows(Tensor::of(&[2], vec![-100_i64, -100]));
+    assert!(values(&CROSS_ENTROPY, &t, &[])[0].is_nan());
+    close(&values(&CROSS_ENTROPY, &t, &[("reduction", "sum".into())]), &[0.0]);
+}
+
+#[test]
+fn large_logits() {
+    let input = f64s(&[1, 2], &[1e4, 0.0]);
+    let t = [("input", input), ("target", Tensor::of(&[1], vec![1_i64]))];
+    close(&values(&CROSS_ENTROPY, &t, &[]), &[1e4]);
+    let half = [
+        ("input", Tensor::full(DType::F16, &[70_000, 2], 0.0)),
+        ("target", Tensor::full(DType::I64, &[70_000], 0_i64)),
+    ];
+    let y = &run(&CROSS_ENTROPY, &half, &[]).unwrap()[0];
+    assert_eq!(y.dtype(), DType::F16);
+    assert!((y.get(0).f64() - 2_f64.ln()).abs() < 1e-3);
+}
+
+#[test]
+fn targets_that_do_not_fit() {
+    let cases = [
+        Tensor::of(&[3], vec![0_i64; 3]),
+        Tensor::of(&[2, 2], vec![0_i64; 4]),
+        Tensor::of(&[2, 3, 1], vec![0_i64; 6]),
+    ];
+    for target in cases {
+        assert!(run(&CROSS_ENTROPY, &rows(target), &[]).is_err());
+    }
+    assert!(run(&CROSS_ENTROPY, &rows(Tensor::of(&[2], vec![0_i64, 3])), &[]).is_err());
+    assert!(run(&CROSS_ENTROPY, &rows(f64s(&[2], &[0.0, 1.0])), &[]).is_err());
+    assert!(run(&NLL_LOSS, &rows(f64s(&[2], &[0.0, 1.0])), &[]).is_err());
 }
