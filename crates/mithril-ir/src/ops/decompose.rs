@@ -14,7 +14,8 @@ use crate::shape::Shape;
 use crate::spell::SpellCx;
 use crate::tensor::Tensor;
 
-use super::linalg::{MATMUL, as_column, named, reshape, transposed};
+use super::linalg::{MATMUL, as_column, reshape, transposed};
+use super::triangle::{TRIL, TRIU};
 
 /// Rows of this file.
 pub static OPS: &[&OpDef] = &[&SOLVE, &TRIANGULAR_SOLVE, &INV, &DET, &SLOGDET, &CHOLESKY];
@@ -84,7 +85,7 @@ pub static TRIANGULAR_SOLVE: OpDef = OpDef {
         let (lower, transpose) = (v.get(|c| c.bool(2)), v.get(|c| c.bool(3)));
         let to_right = solved(v, &TRIANGULAR_SOLVE, v.x[0], &[v.x[2], v.cx.lit(!transpose)]);
         let full = if transpose { outer(v, v.y, to_right) } else { outer(v, to_right, v.y) };
-        vec![-full.op(named(if lower { "tril" } else { "triu" }), &[]), to_right]
+        vec![-full.op(if lower { &TRIL } else { &TRIU }, &[]), to_right]
     }),
     spell: Spell {
         numpy: Text::T("_triangular_solve({0}, {1}, {2}, {3})"),
@@ -260,8 +261,8 @@ fn outer<'a>(v: &GradCall<'a>, a: V<'a>, b: V<'a>) -> V<'a> {
 fn cholesky_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     let product = transposed(v.y).op(&MATMUL, &[v.g]);
     // Lower triangle with half the diagonal: the mean of the triangle with and without it.
-    let strict = product.op(named("tril"), &[v.cx.lit(-1)]);
-    let phi = (product.op(named("tril"), &[]) + strict) * 0.5;
+    let strict = product.op(&TRIL, &[v.cx.lit(-1)]);
+    let phi = (product.op(&TRIL, &[]) + strict) * 0.5;
     // L⁻ᵀ Φ L⁻¹, by two triangular systems.
     let (lower, transpose) = (v.cx.lit(true), v.cx.lit(true));
     let half = v.y.op(&TRIANGULAR_SOLVE, &[phi, lower, transpose]);

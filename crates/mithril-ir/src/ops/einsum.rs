@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::build::{Call, V};
 use crate::dim::Dim;
+use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
 use crate::op::{
@@ -14,9 +15,10 @@ use crate::shape::Shape;
 use crate::spell::SpellCx;
 
 use super::elementwise::MULTIPLY;
-use super::linalg::{MATMUL, named, reshape};
+use super::linalg::{MATMUL, reshape};
 use super::movement::TRANSPOSE;
 use super::reduce::SUM;
+use super::triangle::DIAGONAL;
 
 static PORTS: &[Port] = &[attr("equation", Attr::Text, DefaultLit::Required), variadic("operands")];
 
@@ -38,7 +40,11 @@ pub static EINSUM: OpDef = OpDef {
     dtype: DTypeRule::Arith,
     expand: Some(expand),
     spell: Spell {
-        numpy: Text::F(|s| spell(s, "np.einsum", if s.args.len() > 2 { ", optimize=True" } else { "" })),
+        numpy: Text::F(|s| {
+            // NumPy's einsum does not know bfloat16.
+            s.out(0).filter(|t| t.dtype != DType::BF16)?;
+            spell(s, "np.einsum", if s.args.len() > 2 { ", optimize=True" } else { "" })
+        }),
         torch: Text::F(|s| spell(s, "torch.einsum", "")),
         jax: Text::F(|s| spell(s, "jnp.einsum", "")),
         ..Spell::NONE
@@ -269,7 +275,7 @@ impl<'a> Term<'a> {
     fn simple(mut self, sizes: &Sizes) -> Self {
         while let Some((i, j)) = self.repeated() {
             let axes = [i, j].map(|axis| self.value.lit(axis));
-            self.value = self.value.op(named("diagonal"), &[self.value.lit(0), axes[0], axes[1]]);
+            self.value = self.value.op(&DIAGONAL, &[self.value.lit(0), axes[0], axes[1]]);
             let label = self.labels.remove(j);
             self.labels.remove(i);
             self.labels.push(label);

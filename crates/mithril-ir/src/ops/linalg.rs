@@ -5,6 +5,7 @@ use ndarray::{ArrayView2, ArrayViewMut2};
 
 use crate::build::{GradCall, V};
 use crate::dim::Dim;
+use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, broadcast_index, elements, from_f64s};
 use crate::literal::Lit;
@@ -13,6 +14,7 @@ use crate::op::{
 };
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
+use crate::spell::SpellCx;
 use crate::tensor::{Scalar, Tensor};
 
 use super::movement::{RESHAPE, TRANSPOSE};
@@ -34,7 +36,10 @@ pub static MATMUL: OpDef = OpDef {
     dtype: DTypeRule::Arith,
     eval: Some(Eval::Host(matmul_eval)),
     grad: Grad::Formula(matmul_grad),
-    spell: Spell::py("{0} @ {1}"),
+    spell: Spell {
+        numpy: Text::F(|s| Some(numpy_product(s, format!("{} @ {}", s.arg(0), s.arg(1))))),
+        ..Spell::py("{0} @ {1}")
+    },
     tolerance: Tolerance::Contraction,
     cases: &[
         "[3,4] [4,2]",
@@ -77,10 +82,8 @@ pub static LINEAR: OpDef = OpDef {
         vec![v.g.op(&MATMUL, &[weight]), to_weight, if v.x[2].is_some() { v.g } else { v.none() }]
     }),
     spell: Spell {
-        py: Text::F(|s| {
-            let product = format!("{} @ {}.T", s.arg(0), s.arg(1));
-            Some(if s.ty(2).is_some() { format!("{product} + {}", s.arg(2)) } else { product })
-        }),
+        py: Text::F(|s| Some(linear_text(s))),
+        numpy: Text::F(|s| Some(numpy_product(s, linear_text(s)))),
         torch: Text::F(|s| {
             let args = s.args.iter().take(if s.ty(2).is_some() { 3 } else { 2 });
             let args = args.map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -130,6 +133,17 @@ pub static MATRIX_TRANSPOSE: OpDef = OpDef {
     aliases: &["mT"],
     ..BLANK
 };
+
+fn linear_text(s: &SpellCx<'_>) -> String {
+    let product = format!("{} @ {}.T", s.arg(0), s.arg(1));
+    if s.ty(2).is_some() { format!("{product} + {}", s.arg(2)) } else { product }
+}
+
+/// NumPy gives products of `bfloat16` in `float32`.
+fn numpy_product(s: &SpellCx<'_>, product: String) -> String {
+    let half = s.out(0).is_some_and(|t| t.dtype == DType::BF16);
+    if half { format!("({product}).astype({})", s.dtype(DType::BF16)) } else { product }
+}
 
 fn matmul_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     for i in 0..2 {
@@ -274,11 +288,6 @@ pub(super) fn reshape(x: V<'_>, shape: impl IntoIterator<Item = Dim>) -> V<'_> {
 /// The last two axes exchanged.
 pub(super) fn transposed(x: V<'_>) -> V<'_> {
     x.op(&MATRIX_TRANSPOSE, &[])
-}
-
-/// Stands in until those rows have landed.
-pub(super) fn named(name: &str) -> &'static OpDef {
-    crate::ops::find(name).unwrap_or(&MATRIX_TRANSPOSE)
 }
 
 /// `[..., k]` as a matrix `[rows, k]`

@@ -17,12 +17,11 @@ use crate::spell::SpellCx;
 use crate::tensor::Tensor;
 
 use super::compare::{EQUAL, GREATER, WHERE};
-use super::create::ONES;
+use super::create::ARANGE;
 use super::elementwise::REMAINDER;
 use super::function::{COS, SIN};
 use super::linalg::{MATMUL, as_column, reshape, transposed};
 use super::movement::SWAPAXES;
-use super::scan::CUMSUM;
 
 /// Rows of this file.
 pub static OPS: &[&OpDef] = &[&FFT, &IFFT, &RFFT, &IRFFT];
@@ -108,7 +107,7 @@ pub static RFFT: OpDef = OpDef {
         torch: Text::F(|s| {
             wide(s)?;
             let call = format!("torch.fft.rfft({}, dim={}, norm={})", s.arg(0), s.arg(1), s.arg(2));
-            Some(format!("torch.view_as_real({call}).unbind(-1)"))
+            Some(format!("torch.view_as_real({call}.resolve_conj()).unbind(-1)"))
         }),
         ..Spell::NONE
     },
@@ -337,9 +336,7 @@ fn working(dtype: DType) -> DType {
 
 /// `0, 1, …, n-1`
 fn counting<'a>(like: V<'a>, n: &Dim) -> V<'a> {
-    let cx = like.cx();
-    let ones = cx.call(&ONES, &[cx.lit([n.clone()]), cx.lit(DType::I64)]);
-    ones.op(&CUMSUM, &[cx.lit(0)]) - cx.lit(1)
+    like.lit(n.clone()).op(&ARANGE, &[])
 }
 
 /// `cos` and `sin` of `2π·k·t/n` for `k` below `rows` and `t` below `n`.
@@ -470,5 +467,7 @@ fn torch_complex(s: &SpellCx<'_>, function: &str) -> Option<String> {
     wide(s)?;
     let [re, im, axis, norm] = [0, 1, 2, 3].map(|i| s.arg(i));
     let x = if s.ty(1).is_some() { format!("torch.complex({re}, {im})") } else { re.into() };
-    Some(format!("torch.view_as_real(torch.fft.{function}({x}, dim={axis}, norm={norm})).unbind(-1)"))
+    Some(format!(
+        "torch.view_as_real(torch.fft.{function}({x}, dim={axis}, norm={norm}).resolve_conj()).unbind(-1)"
+    ))
 }
