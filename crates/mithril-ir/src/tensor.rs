@@ -132,10 +132,23 @@ elements! {
     I16, i16, I16, |x| Scalar::Int(x.into()), |s| saturate!(s, i16);
     I32, i32, I32, |x| Scalar::Int(x.into()), |s| saturate!(s, i32);
     I64, i64, I64, |x| Scalar::Int(x), |s| s.i64();
-    F16, f16, F16, |x| Scalar::Float(x.to_f64()), |s| f16::from_f64(s.f64());
-    BF16, bf16, BF16, |x| Scalar::Float(x.to_f64()), |s| bf16::from_f64(s.f64());
-    F32, f32, F32, |x| Scalar::Float(x.into()), |s| s.f64() as f32;
+    F16, f16, F16, |x| Scalar::Float(x.to_f64()), |s| f16::from_f32(round_to_odd(s.f64()));
+    BF16, bf16, BF16, |x| Scalar::Float(x.to_f64()), |s| bf16::from_f32(round_to_odd(s.f64()));
+    F32, f32, F32, |x| Scalar::Float(x.into()), |s| saturate!(s, f32);
     F64, f64, F64, |x| Scalar::Float(x), |s| s.f64();
+}
+
+/// Of the two `f32` around an inexact `x` the one with an odd last bit: rounded further to 16 bits, it gives what `x`
+/// rounded once gives.
+fn round_to_odd(x: f64) -> f32 {
+    let near = x as f32;
+    if x.is_nan() || f64::from(near) == x || near.to_bits() % 2 == 1 {
+        near
+    } else if x > f64::from(near) {
+        near.next_up()
+    } else {
+        near.next_down()
+    }
 }
 
 /// A tensor in host memory.
@@ -302,6 +315,19 @@ mod tests {
         assert_eq!(x.cast(DType::I32).to_i64s(), [0, 300, -1, i64::from(i32::MAX)]);
         assert_eq!(Tensor::of(&[1], vec![300_i64]).cast(DType::I8).to_i64s(), [44]);
         assert_eq!(x.cast(DType::Bool).to_i64s(), [1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn casts_round_once() {
+        let tie = 1.0 + 2.0_f64.powi(-8);
+        let above = Tensor::of(&[3], vec![tie, tie + 2.0_f64.powi(-40), 1e300]).cast(DType::BF16);
+        assert_eq!(above.to_f64s(), [1.0, 1.0 + 2.0_f64.powi(-7), f64::INFINITY]);
+        let tie = 1.0 + 2.0_f64.powi(-11);
+        let above = Tensor::of(&[2], vec![tie, tie + 2.0_f64.powi(-40)]).cast(DType::F16);
+        assert_eq!(above.to_f64s(), [1.0, 1.0 + 2.0_f64.powi(-10)]);
+        let n = (1_i64 << 60) + (1 << 36) + 1;
+        let cast = Tensor::of(&[1], vec![n]).cast(DType::F32);
+        assert_eq!(cast.to_f64s(), [(2.0_f64.powi(24) + 2.0) * 2.0_f64.powi(36)]);
     }
 
     #[test]

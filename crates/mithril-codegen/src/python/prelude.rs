@@ -4,7 +4,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Helper files for NumPy, one per family of ops; a file may use helpers of all others.
 pub const NUMPY_FILES: &[&str] = &[
+    include_str!("prelude/numpy_activation.py"),
     include_str!("prelude/numpy_conv.py"),
+    include_str!("prelude/numpy_elementwise.py"),
     include_str!("prelude/numpy_linalg.py"),
     include_str!("prelude/numpy_movement.py"),
     include_str!("prelude/numpy_reduce.py"),

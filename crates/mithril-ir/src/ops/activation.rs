@@ -550,3 +550,6 @@ pub static HARD_TANH: OpDef = OpDef {
         |c| vec![c.x[0].op(&CLIP, &[c.x[1], c.x[2]])],
     )
 };
+
+#[cfg(test)]
+mod tests;

@@ -381,3 +381,104 @@ pub static ISFINITE: OpDef = OpDef {
         |x| Scalar::Bool(x[0].f64().is_finite()),
     )
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Code;
+    use crate::ops::reduce::tests::run;
+    use crate::tensor::{Element, Tensor};
+
+    const NAN: f64 = f64::NAN;
+
+    fn of<T: Element>(values: &[T]) -> Tensor {
+        Tensor::of(&[values.len()], values.to_vec())
+    }
+
+    fn both<T: Element, Out: Element>(op: &'static OpDef, left: &[T], right: &[T]) -> Vec<Out> {
+        let out = run(op, &[("left", of(left)), ("right", of(right))], &[]).unwrap();
+        out[0].as_slice::<Out>().unwrap().to_vec()
+    }
+
+    fn one<T: Element, Out: Element>(op: &'static OpDef, x: &[T]) -> Vec<Out> {
+        let out = run(op, &[("input", of(x))], &[]).unwrap();
+        out[0].as_slice::<Out>().unwrap().to_vec()
+    }
+
+    #[test]
+    fn nan_compares_with_nothing() {
+        let (a, b) = ([1.0, 2.0, 2.0, NAN, NAN], [2.0, 2.0, 1.0, 1.0, NAN]);
+        let check = |op, wanted: [u8; 5]| {
+            assert_eq!(both::<f64, bool>(op, &a, &b), wanted.map(|w| w == 1), "{}", op.name);
+        };
+        check(&EQUAL, [0, 1, 0, 0, 0]);
+        check(&NOT_EQUAL, [1, 0, 1, 1, 1]);
+        check(&LESS, [1, 0, 0, 0, 0]);
+        check(&LESS_EQUAL, [1, 1, 0, 0, 0]);
+        check(&GREATER, [0, 0, 1, 0, 0]);
+        check(&GREATER_EQUAL, [0, 1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn large_integers_compare_exactly() {
+        assert_eq!(both::<i64, bool>(&LESS, &[i64::MAX - 1], &[i64::MAX]), [true]);
+        assert_eq!(both::<i64, bool>(&EQUAL, &[i64::MAX - 1], &[i64::MAX]), [false]);
+    }
+
+    #[test]
+    fn everything_but_zero_is_true() {
+        let (a, b) = ([0.0, -0.0, NAN, 2.0], [0.0, 1.0, 1.0, 0.0]);
+        assert_eq!(both::<f64, bool>(&LOGICAL_AND, &a, &b), [false, false, true, false]);
+        assert_eq!(both::<f64, bool>(&LOGICAL_OR, &a, &b), [false, true, true, true]);
+        assert_eq!(both::<f64, bool>(&LOGICAL_XOR, &a, &b), [false, true, false, true]);
+        assert_eq!(one::<f64, bool>(&LOGICAL_NOT, &a), [true, true, false, false]);
+    }
+
+    #[test]
+    fn bits_of_integers_and_truth_values() {
+        assert_eq!(both::<u8, u8>(&BITWISE_AND, &[0b1100], &[0b1010]), [0b1000]);
+        assert_eq!(both::<u8, u8>(&BITWISE_OR, &[0b1100], &[0b1010]), [0b1110]);
+        assert_eq!(both::<u8, u8>(&BITWISE_XOR, &[0b1100], &[0b1010]), [0b0110]);
+        assert_eq!(one::<u8, u8>(&BITWISE_NOT, &[0b1100]), [0b1111_0011]);
+        assert_eq!(one::<i32, i32>(&BITWISE_NOT, &[5]), [-6]);
+        assert_eq!(both::<bool, bool>(&BITWISE_XOR, &[true, true], &[true, false]), [false, true]);
+        assert_eq!(one::<bool, bool>(&BITWISE_NOT, &[true, false]), [false, true]);
+        let error = run(&BITWISE_NOT, &[("input", of(&[1.0_f64]))], &[]).unwrap_err();
+        assert_eq!(error.code(), Code::DTypeMismatch);
+    }
+
+    #[test]
+    fn shifts_are_defined_for_any_number() {
+        let by = [1, 7, 8, 63, 64, 100, -1];
+        assert_eq!(both::<i8, i8>(&LEFT_SHIFT, &[3; 7], &by), [6, -128, 0, 0, 0, 0, 0]);
+        assert_eq!(both::<i8, i8>(&RIGHT_SHIFT, &[100; 7], &by), [50, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(both::<i8, i8>(&RIGHT_SHIFT, &[-100; 7], &by), [-50, -1, -1, -1, -1, -1, -1]);
+        assert_eq!(both::<u8, u8>(&RIGHT_SHIFT, &[200, 200], &[4, 8]), [12, 0]);
+        assert_eq!(both::<i64, i64>(&LEFT_SHIFT, &[1, 1], &[63, 64]), [i64::MIN, 0]);
+    }
+
+    #[test]
+    fn kinds_of_numbers() {
+        let x = [1.0, NAN, f64::INFINITY, f64::NEG_INFINITY];
+        assert_eq!(one::<f64, bool>(&ISNAN, &x), [false, true, false, false]);
+        assert_eq!(one::<f64, bool>(&ISINF, &x), [false, false, true, true]);
+        assert_eq!(one::<f64, bool>(&ISFINITE, &x), [true, false, false, false]);
+        assert_eq!(one::<i64, bool>(&ISFINITE, &[1]), [true]);
+        assert_eq!(one::<i64, bool>(&ISNAN, &[1]), [false]);
+    }
+
+    #[test]
+    fn where_takes_no_value_from_the_other_side() {
+        let parts = [
+            ("condition", of(&[true, false])),
+            ("input", of(&[1_i64, 2])),
+            ("other", of(&[0.5_f32, f32::NAN])),
+        ];
+        let out = run(&WHERE, &parts, &[]).unwrap();
+        assert_eq!(out[0].dtype(), DType::F32);
+        assert_eq!(out[0].get(0), Scalar::Float(1.0));
+        assert!(out[0].get(1).f64().is_nan());
+        let out = run(&WHERE, &parts[..2], &[("other", 7.into())]).unwrap();
+        assert_eq!(out[0].as_slice::<i64>().unwrap(), [1, 7]);
+    }
+}

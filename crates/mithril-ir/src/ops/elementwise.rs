@@ -161,8 +161,7 @@ fn float_floor_divide(a: f64, b: f64) -> f64 {
 pub static POWER: OpDef = OpDef {
     grad: Grad::Formula(|v| {
         let (x, n) = (v.x[0], v.x[1]);
-        if n.literal().is_some() {
-            let n = v.get(|a| a.f64(1));
+        if let Ok(n) = v.f64(1) {
             let slope = if n == 2.0 { x * 2.0 } else { x.op(&POWER, &[x.lit(n - 1.0)]) * n };
             return vec![if n == 0.0 { x * 0.0 } else { v.g * slope }];
         }
@@ -383,8 +382,9 @@ pub static CLIP: OpDef = OpDef {
     }),
     spell: Spell {
         numpy: Text::F(|cx| {
-            let is_bounded = !cx.absent(1) || !cx.absent(2);
-            is_bounded.then(|| format!("np.clip({}, {}, {})", cx.arg(0), cx.arg(1), cx.arg(2)))
+            // `np.clip` knows nothing of bfloat16 and computes it as float32.
+            let is_known = cx.out(0)?.dtype != DType::BF16 && !(cx.absent(1) && cx.absent(2));
+            is_known.then(|| format!("np.clip({}, {}, {})", cx.arg(0), cx.arg(1), cx.arg(2)))
         }),
         ..Spell::NONE
     },
@@ -412,9 +412,9 @@ pub static CAST: OpDef = OpDef {
             let helper = match to {
                 _ if from.is_float() && to.int_range().is_some() => "_float_to_integer",
                 DType::BF16 if matches!(from, DType::F64 | DType::I32 | DType::I64) => "_round_to_bfloat16",
-                _ => return Some(format!("{}.astype({})", cx.arg(0), cx.arg(1))),
+                _ => return Some(format!("{}.astype({})", cx.arg(0), cx.dtype(to))),
             };
-            Some(format!("{helper}({}, {})", cx.arg(0), cx.arg(1)))
+            Some(format!("{helper}({}, {})", cx.arg(0), cx.dtype(to)))
         }),
         ..Spell::NONE
     },
@@ -424,3 +424,6 @@ pub static CAST: OpDef = OpDef {
     aliases: &["astype", "convert"],
     ..BLANK
 };
+
+#[cfg(test)]
+mod tests;
