@@ -9,6 +9,8 @@ pub const NUMPY_FILES: &[&str] = &[
     include_str!("prelude/numpy_elementwise.py"),
     include_str!("prelude/numpy_linalg.py"),
     include_str!("prelude/numpy_movement.py"),
+    include_str!("prelude/numpy_norm.py"),
+    include_str!("prelude/numpy_pool.py"),
     include_str!("prelude/numpy_reduce.py"),
     include_str!("prelude/numpy_signal.py"),
 ];

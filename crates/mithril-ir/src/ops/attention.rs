@@ -75,7 +75,7 @@ pub static EMBEDDING: OpDef = OpDef {
     }),
     spell: Spell { torch: Text::F(embedding_torch), ..Spell::py("{1}[{0}]") },
     tolerance: Tolerance::Exact,
-    cases: &["i64[2,3]<5 [5,4]", "i32[]<5 [5,4]", "i64[4]<5 [5,2] padding_idx=1", "i64[0]<5 [5,4]"],
+    cases: &["i64[2,3]<5 [5,4]", "i32[]<5 [5,4]", "i64[4]<4 [5,2] padding_idx=-1", "i64[0]<5 [5,4]"],
     ..BLANK
 };
 

@@ -101,7 +101,7 @@ pub static FOLD_WINDOWS: OpDef = OpDef {
     tolerance: Tolerance::Contraction,
     cases: &[
         "[2,3,5,3] sizes=7",
-        "[2,1,3,2,2,3] sizes=(4,5) stride=(1,2) pads=((0,0),(1,1))",
+        "[2,1,3,3,2,3] sizes=(4,5) stride=(1,2) pads=((0,0),(1,1))",
         "i64[1,1,2,2,2,2]<9 sizes=(4,4) stride=2",
     ],
     aliases: &["fold"],
