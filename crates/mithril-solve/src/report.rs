@@ -121,7 +121,10 @@ impl Store {
         let named = |s: Slot| Some((format!("`{}`", self.name(s)), self.term(s).ok()?));
         match context {
             Context::Nothing => Vec::new(),
-            Context::Given(s, _) => named(*s).into_iter().collect(),
+            Context::Given(s, _) => {
+                let given = self.given.as_ref().map(|term| ("given".to_owned(), self.resolve_term(term)));
+                named(*s).into_iter().chain(given).collect()
+            }
             Context::Equal(a, b, _) => [*a, *b].into_iter().filter_map(named).collect(),
             Context::Relation(r) => {
                 let Some(relation) = self.relations.get(*r) else { return Vec::new() };
@@ -178,21 +181,23 @@ impl Store {
         error.help("make the two sizes equal")
     }
     fn explain_axis(&self, a: &Size, b: &Size, axis: usize, context: &Context) -> Error {
-        let parties = self.parties(context);
-        let mut rows = Vec::new();
-        for (what, term) in &parties {
-            if let Some(size) = term.from_right(axis)
-                && (size.dim == a.dim || size.dim == b.dim)
-            {
-                rows.push(Row { what: what.clone(), value: term.to_shape().to_string(), why: size.why });
-            }
+        let mut parties = self.parties(context);
+        parties.retain(|(_, t)| t.from_right(axis).is_some_and(|s| s.dim == a.dim || s.dim == b.dim));
+        // Two inputs that disagree say it all; the output only repeats one of them.
+        let dim = |t: &Term| t.from_right(axis).map(|s| s.dim.clone());
+        if let Some(second) = parties.iter().position(|(_, t)| dim(t) != dim(&parties[0].1)) {
+            parties.truncate(second + 1);
         }
+        let row = |(what, term): &(String, Term)| {
+            let why = term.from_right(axis).map_or(WhyId::NONE, |s| s.why);
+            Row { what: what.clone(), value: term.to_shape().to_string(), why }
+        };
+        let rows: Vec<Row> = parties.iter().map(row).collect();
         // Counted from the left if that means the same for all.
-        let ranks = parties.iter().map(|(_, t)| t.rank()).collect::<Option<Vec<_>>>().unwrap_or_default();
+        let mut ranks: Vec<Option<usize>> = parties.iter().map(|(_, t)| t.rank()).collect();
+        ranks.dedup();
         let place = match ranks.as_slice() {
-            [first, others @ ..] if *first > axis && others.iter().all(|r| r == first) => {
-                format!("{}", first - axis - 1)
-            }
+            [Some(rank)] => format!("{}", rank - axis - 1),
             _ => format!("-{}", axis + 1),
         };
         let label = self.rule(context).map_or("this", |(label, _)| label);
@@ -209,8 +214,7 @@ impl Store {
         }
         let is_told = |t: &Term| parties.iter().any(|(_, p)| p.same(t));
         for term in [a, b].into_iter().filter(|t| !is_told(t)) {
-            let what = if matches!(context, Context::Given(..)) { "given" } else { "needed" };
-            rows.push(Row { what: what.into(), value: term.to_shape().to_string(), why: term.why });
+            rows.push(Row { what: "needed".into(), value: term.to_shape().to_string(), why: term.why });
         }
         let error = Error::new(Code::RankMismatch, self.headline("shapes", context));
         let count = |t: &Term| match t.rank() {

@@ -58,7 +58,9 @@ impl Solver {
         self.derive(|store| {
             let why = store.add_why(why);
             store.context = Context::Given(s, why);
-            store.put_shape(s, &Term::from_shape(&shape, why))
+            let term = Term::from_shape(&shape, why);
+            store.given = Some(term.clone());
+            store.put_shape(s, &term)
         })
     }
     /// The slot has that dtype.
@@ -152,6 +154,7 @@ impl Solver {
             let context = self.store.context.clone();
             self.store.explain(*clash, &context)
         });
+        self.store.given = None;
         self.store.end(mark, result.is_ok());
         result
     }

@@ -19,8 +19,8 @@ use crate::report::{Clash, Context, Step};
 use crate::term::{Seq, Size, Term};
 use crate::why::{Why, WhyId};
 
-/// Terms of an expression beyond which it is refused rather than computed with.
-const MAX_TERMS: usize = 256;
+/// Symbols in an expression beyond which it is refused rather than computed with.
+const MAX_SYMBOLS: usize = 256;
 
 /// The unknowns of one connection: shape, dtype, literal value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -137,6 +137,8 @@ pub(crate) struct Store {
     depth: u32,
     /// On whose behalf facts are derived at the moment.
     pub context: Context,
+    /// The shape that is being given to a slot.
+    pub given: Option<Term>,
     /// Parsed patterns; a cache that no result depends on.
     pub patterns: FxHashMap<&'static str, Arc<Pattern>>,
 }
@@ -352,7 +354,7 @@ impl Store {
             why = next.why;
             dim = next.dim.clone();
         }
-        while self.has_bound(&dim) && dim.parts().0.len() <= MAX_TERMS {
+        while self.has_bound(&dim) && count_symbols(&dim) <= MAX_SYMBOLS {
             dim = dim.substitute(&|s| self.binding(s).map(|size| size.dim.clone()));
         }
         (dim, why)
@@ -374,8 +376,8 @@ impl Store {
             let error = if why.text.is_empty() { error } else { error.note(format!("because {}", why.text)) };
             return Err(Box::new(Clash::Error(error.help("make the sizes it is computed from larger"))));
         }
-        if size.dim.parts().0.len() > MAX_TERMS || self.has_bound(&size.dim) {
-            let message = format!("a size is an expression of more than {MAX_TERMS} terms");
+        if count_symbols(&size.dim) > MAX_SYMBOLS {
+            let message = format!("a size is an expression of more than {MAX_SYMBOLS} symbols");
             let error = Error::new(Code::BadSize, message).help("declare some of the sizes as numbers");
             return Err(Box::new(Clash::Error(error)));
         }
@@ -534,4 +536,12 @@ impl Store {
         }
         waits
     }
+}
+
+fn count_symbols(dim: &Dim) -> usize {
+    let mut count = 0;
+    if dim.known().is_none() {
+        dim.each_symbol(&mut |_| count += 1);
+    }
+    count
 }
