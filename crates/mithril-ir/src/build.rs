@@ -316,7 +316,8 @@ fn misfit(op: &OpDef, port: &Port, lit: Option<&Lit>) -> Error {
         .help(format!("it has to be {wanted}"))
 }
 
-fn attr_fits(kind: Attr, lit: &Lit) -> bool {
+/// Whether a literal may stand at an argument of that kind.
+pub fn attr_fits(kind: Attr, lit: &Lit) -> bool {
     let int = |l: &Lit| matches!(l, Lit::Int(_) | Lit::Bool(_));
     let ints = |l: &Lit| match l {
         Lit::Tuple(items) => items.iter().all(int),

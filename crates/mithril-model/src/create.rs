@@ -14,7 +14,7 @@ impl Model {
     /// ```
     /// use mithril_model::{Connection, Model, layers};
     /// let x = Connection::input("input");
-    /// let y = layers::linear(10, true).call([&x])?;
+    /// let y = layers::linear(10, true)?.call([&x])?;
     /// let model = Model::from_outputs([("output", y)])?;
     /// assert_eq!(model.parameters().len(), 2);
     /// # Ok::<(), mithril_ir::Error>(())

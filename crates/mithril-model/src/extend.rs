@@ -31,7 +31,7 @@ impl Model {
     /// use mithril_model::{Model, layers};
     /// use mithril_ir::Place;
     /// let mut model = Model::new();
-    /// let linear = layers::linear(64, true);
+    /// let linear = layers::linear(64, true)?;
     /// model.extend(&linear, [("input", "input"), ("output", "hidden")], Place::default())?;
     /// assert_eq!(model.outputs()[..], ["hidden".into()]);
     /// # Ok::<(), mithril_ir::Error>(())

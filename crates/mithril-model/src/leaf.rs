@@ -91,16 +91,22 @@ impl Model {
         };
         Ok(self)
     }
-    /// The leaf with an input that is kept from call to call, replaced by an output when training.
-    pub fn state(mut self, port: &str, shape: Vec<Size>, init: Init, output: &str) -> Result<Self> {
+    /// The leaf with what is declared about a port.
+    pub fn declared(mut self, port: &str, declared: Declared) -> Result<Self> {
+        self.leaf_port(port)?.declared = declared;
+        Ok(self)
+    }
+    /// The leaf with an input that is kept from call to call; output number `output` of the op, which is no output
+    /// of the layer, replaces it when training.
+    pub fn state(mut self, port: &str, shape: Vec<Size>, init: Init, output: usize) -> Result<Self> {
         let i = self.find_port(port).ok_or_else(|| self.no_port(port))?;
-        let o = self.find_output(output).ok_or_else(|| self.no_port(output))?;
         let place = self.leaf_port(port)?;
         place.default = None;
         place.declared =
             Declared { shape: Some(shape), dtype: None, role: Some(Role::State), init: Some(init) };
         if let Body::Leaf(leaf) = &mut self.inner_mut().body {
-            leaf.updates.push((i, o));
+            leaf.updates.push((i, output));
+            leaf.outputs.truncate(output.max(1).min(leaf.outputs.len()));
         }
         Ok(self)
     }

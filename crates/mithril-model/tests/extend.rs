@@ -24,11 +24,13 @@ fn shapes(name: &str, sizes: &[i64]) -> FlattenOptions {
 
 fn classifier() -> Model {
     let mut m = Model::new();
-    m.extend(&layers::linear(128, true), [("input", "input"), ("output", "hidden1")], at()).unwrap();
+    m.extend(&layers::linear(128, true).unwrap(), [("input", "input"), ("output", "hidden1")], at()).unwrap();
     m.chain(&op("relu"), [("input", "hidden1"), ("output", "hidden1_act")], at()).unwrap();
-    m.chain(&layers::linear(64, true), [("input", "hidden1_act"), ("output", "hidden2")], at()).unwrap();
+    m.chain(&layers::linear(64, true).unwrap(), [("input", "hidden1_act"), ("output", "hidden2")], at())
+        .unwrap();
     m.chain(&op("relu"), [("input", "hidden2"), ("output", "hidden2_act")], at()).unwrap();
-    m.chain(&layers::linear(10, true), [("input", "hidden2_act"), ("output", "logits")], at()).unwrap();
+    m.chain(&layers::linear(10, true).unwrap(), [("input", "hidden2_act"), ("output", "logits")], at())
+        .unwrap();
     m.chain(&op("softmax"), [("input", "logits"), ("output", "output")], at()).unwrap();
     m
 }
@@ -68,7 +70,7 @@ fn missing_shapes_are_listed_at_once() {
 
 #[test]
 fn adding_changes_neither_part() {
-    let linear = layers::linear(4, true);
+    let linear = layers::linear(4, true).unwrap();
     let mut block = Model::new();
     block.extend(&linear, (), at()).unwrap();
     let copy = block.clone();
@@ -83,7 +85,7 @@ fn adding_changes_neither_part() {
 #[test]
 fn unlisted_inputs_become_inputs_and_nest() {
     let mut attention = Model::new().named("attn").unwrap();
-    attention.chain(&layers::linear(4, true).named("c_attn").unwrap(), (), at()).unwrap();
+    attention.chain(&layers::linear(4, true).unwrap().named("c_attn").unwrap(), (), at()).unwrap();
     let mut block = Model::new().named("0").unwrap();
     block.chain(&attention, (), at()).unwrap();
     let mut blocks = Model::new().named("h").unwrap();
@@ -92,7 +94,7 @@ fn unlisted_inputs_become_inputs_and_nest() {
     gpt.chain(&blocks, (), at()).unwrap();
     assert_eq!(names(gpt.inputs()), ["input", "h.0.attn.c_attn.weight", "h.0.attn.c_attn.bias"]);
     let mut listed = Model::new();
-    listed.extend(&layers::linear(4, false), (), at()).unwrap();
+    listed.extend(&layers::linear(4, false).unwrap(), (), at()).unwrap();
     assert_eq!(names(listed.inputs()), ["linear.input", "linear.weight"]);
     let flat = flatten(&gpt, &shapes("input", &[2, 3])).unwrap();
     assert_eq!(flat.inputs[1].name.as_ref(), "h.0.attn.c_attn.weight");
@@ -103,9 +105,9 @@ fn unlisted_inputs_become_inputs_and_nest() {
 #[test]
 fn the_order_of_adding_does_not_matter() {
     let parts = [
-        (layers::linear(8, true).named("a").unwrap(), "input", "x"),
+        (layers::linear(8, true).unwrap().named("a").unwrap(), "input", "x"),
         (op("relu").named("b").unwrap(), "x", "y"),
-        (layers::linear(3, true).named("c").unwrap(), "y", "output"),
+        (layers::linear(3, true).unwrap().named("c").unwrap(), "y", "output"),
     ];
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         let mut m = Model::new();
@@ -153,8 +155,8 @@ fn wiring_mistakes_are_errors_and_leave_the_model_as_it_was() {
 #[test]
 fn weights_are_shared_by_name() {
     let mut m = Model::new();
-    m.chain(&layers::linear(4, false), (), at()).unwrap();
-    m.chain(&layers::linear(4, false), [("weight", "linear.weight")], at()).unwrap();
+    m.chain(&layers::linear(4, false).unwrap(), (), at()).unwrap();
+    m.chain(&layers::linear(4, false).unwrap(), [("weight", "linear.weight")], at()).unwrap();
     assert_eq!(names(m.parameters()), ["linear.weight"]);
     let flat = flatten(&m, &shapes("input", &[2, 4])).unwrap();
     assert_eq!(flat.inputs.len(), 2);
@@ -174,14 +176,14 @@ fn literals_and_keys_at_ports() {
 #[test]
 fn expressions_make_models() {
     let x = Connection::input("input");
-    let h = layers::linear(8, true).call([&x]).unwrap();
+    let h = layers::linear(8, true).unwrap().call([&x]).unwrap();
     let y = (&op("relu").call([&h]).unwrap() + &x).unwrap();
     let m = Model::from_outputs([("output", y)]).unwrap();
     assert_eq!(names(m.inputs_of(Role::Data)), ["input"]);
     let flat = flatten(&m, &shapes("input", &[4, 8])).unwrap();
     assert_eq!(flat.graph.ty(flat.graph.outputs["output"]).unwrap().to_string(), "f32[4, 8]");
     // The same expression twice is computed once.
-    let h = layers::linear(8, true).call([&x]).unwrap();
+    let h = layers::linear(8, true).unwrap().call([&x]).unwrap();
     let m = Model::from_outputs([("a", (&h + 1.0).unwrap()), ("b", (&h + 2.0).unwrap())]).unwrap();
     assert_eq!(m.len(), 3);
 }
@@ -215,7 +217,7 @@ fn connections_of_other_models_are_refused() {
     let other = a.connection("logits").unwrap();
     let error = b.extend(&op("relu"), [("input", &other)], at()).unwrap_err();
     assert_eq!(error.code(), Code::BadConnection);
-    let linear = layers::linear(2, true);
+    let linear = layers::linear(2, true).unwrap();
     let port = linear.port("output").unwrap();
     assert_eq!(b.extend(&op("relu"), [("input", &port)], at()).unwrap_err().code(), Code::BadConnection);
     b.extend(&linear, (), at()).unwrap();

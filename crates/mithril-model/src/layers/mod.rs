@@ -1,26 +1,312 @@
-//! Layers: models that are ready to add.
+//! Layers: models that are ready to add, and the registry from which the classes of other languages are made.
+//!
+//! A layer is a row ([`LayerDef`]): name, documentation, arguments, and the function that builds the model. Every
+//! op whose row names a layer is one too; its arguments are the literal arguments of the op.
 
-use mithril_ir::{Lit, Result, ops};
+mod args;
+mod attention;
+mod basic;
+mod conv;
+mod norm;
+mod recurrent;
 
-use crate::init::Init;
-use crate::key::Size;
-use crate::model::Model;
+use std::sync::LazyLock;
 
-/// `Linear(dimension, bias)`
-pub fn linear(dimension: i64, bias: bool) -> Model {
-    build_linear(dimension, bias).unwrap_or_else(|_| Model::new())
+use mithril_ir::op::{Attr, DefaultLit, OpDef, PortKind};
+use mithril_ir::{Code, Error, Lit, Result, ops};
+use rustc_hash::FxHashMap;
+
+pub use args::LayerArgs;
+pub use basic::linear;
+
+use crate::model::{Model, unknown};
+
+/// An argument of a layer.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerArg {
+    /// Name.
+    pub name: &'static str,
+    /// What it takes.
+    pub kind: Attr,
+    /// What it is when not given.
+    pub default: DefaultLit,
+    /// What it means.
+    pub doc: &'static str,
 }
 
-fn build_linear(dimension: i64, bias: bool) -> Result<Model> {
-    let op = ops::find("linear").ok_or_else(|| mithril_ir::Error::internal("there is no op `linear`"))?;
-    let model = Model::leaf(op, 0).of_class("Linear").learned(
-        "weight",
-        [Size::from(dimension), Size::Unknown],
-        Init::KaimingUniform,
-    )?;
-    if bias {
-        model.learned("bias", [Size::from(dimension)], Init::FanInOf("weight".into()))
-    } else {
-        model.setting("bias", Lit::None)
+/// An argument of a layer.
+const fn arg(name: &'static str, kind: Attr, default: DefaultLit, doc: &'static str) -> LayerArg {
+    LayerArg { name, kind, default, doc }
+}
+
+/// A layer that is built of several things, or with parameters.
+#[derive(Debug)]
+pub struct LayerDef {
+    /// Name in CamelCase.
+    pub name: &'static str,
+    /// Documentation.
+    pub doc: &'static str,
+    /// Arguments in order.
+    pub args: &'static [LayerArg],
+    /// Makes the model.
+    pub build: fn(&LayerArgs<'_>) -> Result<Model>,
+    /// Other names of the layer.
+    pub aliases: &'static [&'static str],
+    /// Other names of arguments, and what they stand for.
+    pub arg_aliases: &'static [(&'static str, &'static str)],
+}
+
+/// A layer, from a row or from an op.
+#[derive(Debug)]
+pub struct Layer {
+    /// Name in CamelCase.
+    pub name: &'static str,
+    /// Documentation.
+    pub doc: &'static str,
+    /// Arguments in order.
+    pub args: Vec<LayerArg>,
+    /// Other names of the layer.
+    pub aliases: Vec<&'static str>,
+    /// Other names of arguments, and what they stand for.
+    pub arg_aliases: &'static [(&'static str, &'static str)],
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Def(fn(&LayerArgs<'_>) -> Result<Model>),
+    Op(&'static OpDef),
+}
+
+/// Where a layer's default differs from the one of its op: layers keep the batch.
+static OVERRIDES: &[(&str, &str, DefaultLit)] = &[("Flatten", "start_axis", DefaultLit::Int(1))];
+
+/// Layers that are ops with another default than their row has, or none.
+static EXTRA: &[(&str, &str)] = &[("Flatten", "flatten"), ("Dot", "dot")];
+
+/// Other names, after the rules `Conv2D` = `Conv2d` and `ReLU` = `Relu`.
+static ALIASES: &[(&str, &[&str])] = &[
+    ("Relu", &["ReLU"]),
+    ("Relu6", &["ReLU6"]),
+    ("LeakyRelu", &["LeakyReLU"]),
+    ("Prelu", &["PReLU"]),
+    ("Gelu", &["GELU"]),
+    ("Silu", &["SiLU", "Swish"]),
+    ("Elu", &["ELU"]),
+    ("Selu", &["SELU"]),
+    ("Celu", &["CELU"]),
+    ("MatrixMultiply", &["MatMul", "Matmul"]),
+    ("Power", &["Pow"]),
+];
+
+static ARG_ALIASES: &[(&str, &str)] = &[
+    ("dim", "axis"),
+    ("keepdims", "keepdim"),
+    ("start_dim", "start_axis"),
+    ("end_dim", "end_axis"),
+    ("strides", "stride"),
+];
+
+static LAYERS: LazyLock<Vec<Layer>> = LazyLock::new(|| {
+    let defs = [basic::LAYERS, conv::LAYERS, norm::LAYERS, recurrent::LAYERS, attention::LAYERS];
+    let mut layers: Vec<Layer> = defs.into_iter().flatten().map(|def| of_def(def)).collect();
+    let mut add = |name: &'static str, op: &'static OpDef| {
+        if !layers.iter().any(|l: &Layer| l.name == name) {
+            layers.push(of_op(name, op));
+        }
+    };
+    for op in ops::all().filter(|op| !op.layer.is_empty()) {
+        add(op.layer, op);
+    }
+    for (name, op) in EXTRA {
+        if let Some(op) = ops::find(op) {
+            add(name, op);
+        }
+    }
+    layers
+});
+
+static BY_NAME: LazyLock<FxHashMap<String, usize>> = LazyLock::new(|| {
+    let mut map = FxHashMap::default();
+    for (i, layer) in LAYERS.iter().enumerate() {
+        for name in std::iter::once(&layer.name).chain(&layer.aliases) {
+            map.entry((*name).to_owned()).or_insert(i);
+        }
+        // `Conv2D`: dimensions are written both ways.
+        if let Some(stem) = layer.name.strip_suffix('d').filter(|s| s.ends_with(|c: char| c.is_ascii_digit()))
+        {
+            map.entry(format!("{stem}D")).or_insert(i);
+        }
+    }
+    map
+});
+
+fn of_def(def: &'static LayerDef) -> Layer {
+    Layer {
+        name: def.name,
+        doc: def.doc,
+        args: def.args.to_vec(),
+        aliases: def.aliases.to_vec(),
+        arg_aliases: def.arg_aliases,
+        source: Source::Def(def.build),
+    }
+}
+
+fn of_op(name: &'static str, op: &'static OpDef) -> Layer {
+    let overridden = |arg: &str| OVERRIDES.iter().find(|(l, a, _)| *l == name && *a == arg).map(|(.., d)| *d);
+    let mut args: Vec<LayerArg> = op
+        .ports
+        .iter()
+        .filter_map(|port| match port.kind {
+            PortKind::Attr(kind) => Some(LayerArg {
+                name: port.name,
+                kind,
+                default: overridden(port.name).unwrap_or(port.default),
+                doc: "",
+            }),
+            _ => None,
+        })
+        .collect();
+    if op.is_variadic() {
+        args.push(arg("n", Attr::Int, DefaultLit::Int(2), "Number of inputs."));
+    }
+    let aliases = ALIASES.iter().find(|(l, _)| *l == name).map_or(Vec::new(), |(_, a)| a.to_vec());
+    Layer { name, doc: op.doc, args, aliases, arg_aliases: ARG_ALIASES, source: Source::Op(op) }
+}
+
+/// All layers in the order of the documentation.
+pub fn all() -> &'static [Layer] {
+    &LAYERS
+}
+
+/// The layer of that name or alias.
+pub fn find(name: &str) -> Option<&'static Layer> {
+    BY_NAME.get(name).map(|&i| &LAYERS[i])
+}
+
+/// Makes a layer by name; arguments by place, then by name.
+///
+/// ```
+/// use mithril_model::layers;
+/// let linear = layers::build("Linear", vec![64.into()], vec![("bias", false.into())])?;
+/// assert_eq!(linear.to_string(), "Linear(inputs=[input], outputs=[output])");
+/// # Ok::<(), mithril_ir::Error>(())
+/// ```
+pub fn build(name: &str, args: Vec<Lit>, named: Vec<(&str, Lit)>) -> Result<Model> {
+    let layer = find(name).ok_or_else(|| unknown("layer", name, "Mithril", all().iter().map(|l| l.name)))?;
+    layer.build(args, named)
+}
+
+impl Layer {
+    /// Makes the model; arguments by place, then by name. Every alias of an argument is accepted.
+    pub fn build(&self, args: Vec<Lit>, named: Vec<(&str, Lit)>) -> Result<Model> {
+        let values = self.values(args, named)?;
+        match self.source {
+            Source::Def(build) => {
+                let values = values
+                    .into_iter()
+                    .zip(&self.args)
+                    .map(|(value, arg)| value.ok_or_else(|| self.missing(arg.name)))
+                    .collect::<Result<Vec<Lit>>>()?;
+                build(&LayerArgs { layer: self, values: &values }).map(|m| m.of_class(self.name))
+            }
+            Source::Op(op) => self.build_op(op, values),
+        }
+    }
+    fn build_op(&self, op: &'static OpDef, values: Vec<Option<Lit>>) -> Result<Model> {
+        let mut n = 0;
+        if op.is_variadic() {
+            n = match values.last() {
+                Some(Some(Lit::Int(d))) => d.known().filter(|n| (0..=10_000).contains(n)).unwrap_or(-1),
+                _ => 2,
+            };
+            if n < 0 {
+                return Err(Error::new(
+                    Code::BadArgument,
+                    format!("`n` of {} is no number of inputs", self.name),
+                )
+                .help("`n` has to be between 0 and 10000"));
+            }
+        }
+        let mut model = Model::leaf(op, n as usize).of_class(self.name);
+        for (value, arg) in values.into_iter().zip(&self.args) {
+            // What is not given stays a port, which may be connected.
+            if let Some(value) = value.filter(|_| op.port(arg.name).is_some()) {
+                model = model.setting(arg.name, value)?;
+            }
+        }
+        Ok(model)
+    }
+    /// One value per argument; `None` where a required one of an op is left open.
+    fn values(&self, args: Vec<Lit>, named: Vec<(&str, Lit)>) -> Result<Vec<Option<Lit>>> {
+        if args.len() > self.args.len() {
+            let message =
+                format!("{} takes {} arguments, but {} are given", self.name, self.args.len(), args.len());
+            return Err(Error::new(Code::BadArgument, message).help(self.signature()));
+        }
+        let mut given: Vec<Option<(Lit, String)>> = vec![None; self.args.len()];
+        for ((i, value), arg) in args.into_iter().enumerate().zip(&self.args) {
+            given[i] = Some((value, arg.name.to_owned()));
+        }
+        for (name, value) in named {
+            let canonical = self.arg_aliases.iter().find(|(a, _)| *a == name).map_or(name, |(_, c)| c);
+            let position = self.args.iter().position(|a| a.name == name || a.name == canonical);
+            let Some(i) = position else {
+                return Err(unknown("argument", name, self.name, self.args.iter().map(|a| a.name))
+                    .note(self.signature()));
+            };
+            if let Some((old, as_name)) = &given[i]
+                && *old != value
+            {
+                let message = format!("{} is given `{as_name}` = {old} and `{name}` = {value}", self.name);
+                return Err(
+                    Error::new(Code::ConflictingOptions, message).help("both are one argument; give it once")
+                );
+            }
+            given[i] = Some((value, name.to_owned()));
+        }
+        given
+            .into_iter()
+            .zip(&self.args)
+            .map(|(given, arg)| match given {
+                Some((value, _)) => self.check(arg, value).map(Some),
+                None => Ok(arg.default.lit()),
+            })
+            .collect()
+    }
+    fn check(&self, arg: &LayerArg, value: Lit) -> Result<Lit> {
+        let value = match (arg.kind, value) {
+            // Choices are case-insensitive: "SAME".
+            (Attr::Choice(all), Lit::Str(s)) => match all.iter().find(|c| c.eq_ignore_ascii_case(&s)) {
+                Some(c) => Lit::text(c),
+                None => Lit::Str(s),
+            },
+            (_, value) => value,
+        };
+        if mithril_ir::build::attr_fits(arg.kind, &value) {
+            return Ok(value);
+        }
+        let wanted = match arg.kind {
+            Attr::Choice(all) => format!("one of {}", all.join(", ")),
+            kind => args::kind_text(kind).to_owned(),
+        };
+        Err(Error::new(Code::BadArgument, format!("`{}` of {} is {value}", arg.name, self.name))
+            .help(format!("it has to be {wanted}")))
+    }
+    #[cold]
+    fn missing(&self, name: &str) -> Error {
+        Error::new(Code::BadArgument, format!("`{name}` of {} is missing", self.name)).help(self.signature())
+    }
+    /// `Linear(dimension, bias=true)`
+    pub fn signature(&self) -> String {
+        let args: Vec<String> = self
+            .args
+            .iter()
+            .map(|a| match a.default.lit() {
+                Some(lit) => format!("{}={lit}", a.name),
+                None => a.name.to_owned(),
+            })
+            .collect();
+        format!("{}({})", self.name, args.join(", "))
     }
 }

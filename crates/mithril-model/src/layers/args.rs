@@ -1,0 +1,115 @@
+//! Reading the arguments of a layer.
+
+use mithril_ir::op::{Attr, OpDef};
+use mithril_ir::{Code, Dim, Error, Lit, Result, ops};
+
+use super::Layer;
+
+/// The arguments of a layer, one value per argument.
+#[derive(Debug)]
+pub struct LayerArgs<'a> {
+    pub(super) layer: &'a Layer,
+    pub(super) values: &'a [Lit],
+}
+
+impl LayerArgs<'_> {
+    /// The value of an argument.
+    pub fn lit(&self, name: &str) -> Lit {
+        let i = self.layer.args.iter().position(|a| a.name == name);
+        i.and_then(|i| self.values.get(i)).cloned().unwrap_or(Lit::None)
+    }
+    /// A number of things: at least 1.
+    pub fn count(&self, name: &str) -> Result<i64> {
+        let n = self.int(name)?;
+        // What is larger is refused here, where the reason is known, and not where it is multiplied.
+        if (1..=1 << 40).contains(&n) {
+            return Ok(n);
+        }
+        Err(self.bad(name, "a positive number"))
+    }
+    /// A number of things, or `None`.
+    pub fn opt_count(&self, name: &str) -> Result<Option<i64>> {
+        if self.lit(name).is_none() { Ok(None) } else { self.count(name).map(Some) }
+    }
+    /// An integer.
+    pub fn int(&self, name: &str) -> Result<i64> {
+        match self.lit(name) {
+            Lit::Int(Dim::Const(n)) => Ok(n),
+            _ => Err(self.bad(name, "an integer")),
+        }
+    }
+    /// Positive integers, `n` of them or one for all.
+    pub fn counts(&self, name: &str, n: usize) -> Result<Vec<i64>> {
+        let all = self.counts_any(name)?;
+        match all.len() {
+            1 => Ok(vec![all[0]; n]),
+            len if len == n => Ok(all),
+            _ => Err(self.bad(name, &format!("one integer or {n}"))),
+        }
+    }
+    /// Positive integers, any number of them.
+    pub fn counts_any(&self, name: &str) -> Result<Vec<i64>> {
+        let items = match self.lit(name) {
+            Lit::Tuple(items) => items.to_vec(),
+            one => vec![one],
+        };
+        items
+            .iter()
+            .map(|item| match item {
+                Lit::Int(Dim::Const(n @ 1..)) => Ok(*n),
+                _ => Err(self.bad(name, "positive integers")),
+            })
+            .collect()
+    }
+    /// A truth value.
+    pub fn bool(&self, name: &str) -> Result<bool> {
+        match self.lit(name) {
+            Lit::Bool(b) => Ok(b),
+            Lit::Int(Dim::Const(n @ (0 | 1))) => Ok(n == 1),
+            _ => Err(self.bad(name, "true or false")),
+        }
+    }
+    /// A number.
+    pub fn f64(&self, name: &str) -> Result<f64> {
+        match self.lit(name) {
+            Lit::Float(x) => Ok(x),
+            Lit::Int(Dim::Const(n)) => Ok(n as f64),
+            _ => Err(self.bad(name, "a number")),
+        }
+    }
+    /// A text.
+    pub fn text(&self, name: &str) -> Result<String> {
+        match self.lit(name) {
+            Lit::Str(s) => Ok(s.to_string()),
+            _ => Err(self.bad(name, "a text")),
+        }
+    }
+    /// The error that an argument has a value it cannot have.
+    #[cold]
+    pub fn bad(&self, name: &str, wanted: &str) -> Error {
+        let message = format!("`{name}` of {} is {}", self.layer.name, self.lit(name));
+        Error::new(Code::BadArgument, message).help(format!("it has to be {wanted}"))
+    }
+}
+
+/// The op of that name, which a layer is made of.
+pub(super) fn op(name: &str) -> Result<&'static OpDef> {
+    ops::find(name).ok_or_else(|| Error::internal(format!("there is no op `{name}`")))
+}
+
+/// What an argument takes, for messages.
+pub(super) fn kind_text(kind: Attr) -> &'static str {
+    match kind {
+        Attr::Int => "an integer",
+        Attr::Ints => "an integer or a tuple of integers",
+        Attr::OptInts => "an integer, a tuple of integers, or none",
+        Attr::OptInt => "an integer or none",
+        Attr::Float => "a number",
+        Attr::OptFloat => "a number or none",
+        Attr::Bool => "true or false",
+        Attr::Choice(_) | Attr::Text => "a text",
+        Attr::DType => "a dtype or none",
+        Attr::Shape => "a shape: a tuple of integers",
+        Attr::Any => "a value",
+    }
+}

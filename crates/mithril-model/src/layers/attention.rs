@@ -1,0 +1,2 @@
+//! Attention and transformers.
+pub(super) static LAYERS: &[super::LayerDef] = &[];

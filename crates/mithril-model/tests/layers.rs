@@ -1,0 +1,123 @@
+//! Layers: parameters, shapes, arguments.
+
+use mithril_ir::{Code, Lit, Place, Role};
+use mithril_model::{FlattenOptions, Model, flatten, layers};
+
+fn options(name: &str, sizes: &[i64]) -> FlattenOptions {
+    FlattenOptions {
+        shapes: vec![(name.into(), sizes.iter().map(|&n| n.into()).collect())],
+        ..FlattenOptions::default()
+    }
+}
+
+fn build(name: &str, args: &[i64], named: &[(&str, Lit)]) -> Model {
+    layers::build(name, args.iter().map(|&n| n.into()).collect(), named.to_vec()).unwrap()
+}
+
+/// Parameters with types, then the type of the output.
+fn types(model: &Model, input: &[i64]) -> Vec<String> {
+    let flat = flatten(model, &options("input", input)).unwrap();
+    let mut all: Vec<String> =
+        flat.inputs.iter().filter(|i| i.role != Role::Data).map(|i| format!("{} {}", i.name, i.ty)).collect();
+    all.push(flat.graph.ty(flat.graph.outputs[0]).unwrap().to_string());
+    all
+}
+
+#[test]
+fn the_image_model_of_the_guide() {
+    let mut m = Model::new();
+    let mut add = |m: &mut Model, layer: Model, from: &str, to: &str| {
+        m.chain(&layer, [("input", from), ("output", to)], Place::default()).unwrap();
+    };
+    let conv = |n: i64| {
+        build(
+            "Conv2d",
+            &[],
+            &[
+                ("filters", n.into()),
+                ("kernel_size", 3.into()),
+                ("stride", 1.into()),
+                ("padding", Lit::text("same")),
+            ],
+        )
+    };
+    add(&mut m, conv(16), "input", "conv1");
+    add(&mut m, build("Relu", &[], &[]), "conv1", "conv1_act");
+    add(&mut m, build("MaxPool2d", &[2], &[]), "conv1_act", "pool1");
+    add(&mut m, conv(32), "pool1", "conv2");
+    add(&mut m, build("Relu", &[], &[]), "conv2", "conv2_act");
+    add(&mut m, build("MaxPool2d", &[2], &[]), "conv2_act", "pool2");
+    add(&mut m, build("Flatten", &[], &[]), "pool2", "flat");
+    add(&mut m, build("Linear", &[64], &[]), "flat", "hidden");
+    add(&mut m, build("Relu", &[], &[]), "hidden", "hidden_act");
+    add(&mut m, build("Linear", &[10], &[]), "hidden_act", "output");
+    assert_eq!(
+        types(&m, &[8, 3, 28, 28]),
+        [
+            "conv2d.weight f32[16, 3, 3, 3]",
+            "conv2d.bias f32[16]",
+            "conv2d_1.weight f32[32, 16, 3, 3]",
+            "conv2d_1.bias f32[32]",
+            "linear.weight f32[64, 1568]",
+            "linear.bias f32[64]",
+            "linear_1.weight f32[10, 64]",
+            "linear_1.bias f32[10]",
+            "f32[8, 10]",
+        ]
+    );
+}
+
+#[test]
+fn layouts_are_those_of_torch() {
+    assert_eq!(
+        types(&build("Conv1d", &[6, 3], &[("groups", 2.into())]), &[2, 4, 9])[0],
+        "weight f32[6, 2, 3]"
+    );
+    assert_eq!(
+        types(
+            &build("ConvTranspose2d", &[6, 4], &[("stride", 2.into()), ("padding", 1.into())]),
+            &[2, 5, 8, 8]
+        ),
+        ["weight f32[5, 6, 4, 4]", "bias f32[6]", "f32[2, 6, 16, 16]"]
+    );
+    assert_eq!(
+        types(&build("MLP", &[], &[("dimensions", [8, 4].into())]), &[2, 3]).last().unwrap(),
+        "f32[2, 4]"
+    );
+}
+
+#[test]
+fn aliases_and_mistakes() {
+    let by_alias =
+        layers::build("Conv2D", vec![], vec![("out_channels", 4.into()), ("kernel_size", 3.into())]);
+    assert_eq!(by_alias.unwrap().class(), "Conv2d");
+    for name in ["ReLU", "Relu", "BatchNorm2D", "MaxPool2D", "Softmax", "GELU"] {
+        assert!(layers::find(name).is_some(), "{name}");
+    }
+    let error =
+        |name: &str, args: Vec<Lit>, named: Vec<(&str, Lit)>| layers::build(name, args, named).unwrap_err();
+    let e = error("Linear", vec![], vec![]);
+    assert!(
+        e.message().contains("`dimension` of Linear is missing")
+            && e.hint().unwrap().contains("Linear(dimension")
+    );
+    let e = error("Linear", vec![4.into()], vec![("dimensoin", 3.into())]);
+    assert!(e.hint().unwrap().contains("did you mean \"dimension\"?"), "{e}");
+    let e = error("Linear", vec![4.into()], vec![("units", 3.into())]);
+    assert_eq!(e.code(), Code::ConflictingOptions);
+    for bad in [Lit::int(0), Lit::int(-4), Lit::int(i64::MAX), Lit::text("8"), Lit::Float(2.5)] {
+        assert_eq!(error("Linear", vec![bad], vec![]).code(), Code::BadArgument);
+    }
+    assert_eq!(error("Lineer", vec![], vec![]).code(), Code::UnknownName);
+}
+
+#[test]
+fn every_layer_is_documented_and_builds_or_says_what_is_missing() {
+    for layer in layers::all() {
+        assert!(!layer.doc.is_empty(), "{}", layer.name);
+        match layer.build(vec![], vec![]) {
+            Ok(model) => assert!(!model.outputs().is_empty(), "{}", layer.name),
+            Err(e) => assert!(e.message().contains("is missing"), "{}: {e}", layer.name),
+        }
+    }
+}
