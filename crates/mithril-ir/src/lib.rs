@@ -13,6 +13,7 @@ pub mod literal;
 pub mod op;
 pub mod ops;
 pub mod pattern;
+pub mod random;
 pub mod rules;
 pub mod shape;
 pub mod spell;
