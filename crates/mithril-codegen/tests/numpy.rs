@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use mithril_codegen::python::{Argument, EVALUATE, Function, NUMPY, Results, Source, can_spell, emit};
+use mithril_codegen::python::{
+    Argument, EVALUATE, Function, NUMPY, Results, Source, Support, can_spell, emit, row_support, support,
+};
 use mithril_ir::error::{Code, Line};
+use mithril_ir::op::{DefaultLit, Text};
 use mithril_ir::ops::{elementwise as e, find};
 use mithril_ir::{
     Builder, DType, Dim, Error, Graph, Lit, OpDef, Place, Role, Shape, Tensor, TensorType, ValueId,
@@ -348,4 +351,50 @@ fn several_functions_share_helpers_and_constants() {
     assert!(source.text.contains("def first(inputs):") && source.text.contains("def first_2(inputs):"));
     let twice = emit(&NUMPY, &[function("first"), function("first")]).unwrap();
     assert_eq!(source.text, twice.text);
+}
+
+static LOOP: OpDef = OpDef {
+    spell: mithril_ir::op::Spell::py("{xp}.stack([{0} * tanh for tanh in {1}])"),
+    shape: mithril_ir::op::ShapeRule::Same,
+    name: "loop",
+    ..e::ADD
+};
+
+#[test]
+fn variables_of_a_comprehension_hide_nothing() {
+    let mut b = Builder::default();
+    let x = data(&mut b, "x", &[2]);
+    let y = b.push(op("tanh"), &[x]).unwrap()[0];
+    let z = b.push(&LOOP, &[y, x]).unwrap()[0];
+    output(&mut b, "z", z);
+    let text = body(&write(&b.graph));
+    assert!(text.contains("tanh_2 = np.tanh(x)\nz = np.stack([tanh_2 * tanh for tanh in x])"), "{text}");
+}
+
+static COMPOSITE: OpDef =
+    OpDef { spell: mithril_ir::op::Spell::NONE, expand: Some(|c| vec![c.x[0] + c.x[1]]), ..e::ADD };
+
+#[test]
+fn support_is_native_expanded_or_missing() {
+    let mut b = Builder::default();
+    let x = data(&mut b, "x", &[2]);
+    for row in [op("exp"), &COMPOSITE, &HOMELESS] {
+        let args = vec![x; row.ports.iter().filter(|p| p.default == DefaultLit::Required).count()];
+        b.push(row, &args).unwrap();
+    }
+    let found: Vec<Support> = b.graph.nodes().map(|(id, _)| support(&NUMPY, &b.graph, id)).collect();
+    assert_eq!(found, [Support::Native, Support::Expanded, Support::Missing]);
+    assert_eq!(row_support(&NUMPY, op("exp")), Support::Native);
+    assert_eq!(row_support(&NUMPY, &HOMELESS), Support::Missing);
+}
+
+/// The texts of the rows name only helpers that exist; a wrong name would silently mean "cannot be spelled".
+#[test]
+fn rows_use_helpers_that_exist() {
+    for row in mithril_ir::ops::all() {
+        let Text::T(text) = row.spell.numpy else { continue };
+        for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
+            assert!(!word.starts_with('_') || NUMPY.prelude.has(word), "{} calls {word}", row.name);
+        }
+    }
 }

@@ -121,6 +121,10 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
             }
             let Some(template) = &self.templates[id.index()] else { continue };
             self.module.note(template);
+            if template.repeats {
+                // Its own variables must not hide ours.
+                template.names().for_each(|name| self.names.reserve(name));
+            }
             for piece in template.pieces() {
                 match piece {
                     Piece::Text(..) => {}

@@ -33,6 +33,7 @@ mod writer;
 use std::sync::Arc;
 
 use mithril_ir::graph::Role;
+use mithril_ir::op::{OpDef, Text};
 use mithril_ir::{Error, Graph, NodeId, Place, Result, Tensor, ValueId};
 
 pub use namer::python_string;
@@ -140,6 +141,36 @@ impl Source {
 /// Whether the target has a spelling for this use of an op, with these dtypes.
 pub fn can_spell(target: &PythonTarget, graph: &Graph, node: NodeId) -> bool {
     template::spell(target, graph, node).is_some()
+}
+
+/// How a target runs an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Support {
+    /// By its own spelling.
+    Native,
+    /// By its expansion into other ops, which have to be supported in turn.
+    Expanded,
+    /// Not at all.
+    Missing,
+}
+
+/// How the target runs this use of an op, with these dtypes.
+pub fn support(target: &PythonTarget, graph: &Graph, node: NodeId) -> Support {
+    match graph.node(node).op.expand {
+        _ if can_spell(target, graph, node) => Support::Native,
+        Some(_) => Support::Expanded,
+        None => Support::Missing,
+    }
+}
+
+/// How the target runs an op in general, by its row alone; single uses may differ ([`support`]).
+pub fn row_support(target: &PythonTarget, op: &OpDef) -> Support {
+    let is_spelled = (target.spellings)(&op.spell).iter().any(|text| !matches!(text, Text::No));
+    match op.expand {
+        _ if is_spelled => Support::Native,
+        Some(_) => Support::Expanded,
+        None => Support::Missing,
+    }
 }
 
 /// Writes a module. If the target lacks ops or dtypes, the error lists all of them.

@@ -7,6 +7,7 @@ pub const NUMPY_FILES: &[&str] = &[
     include_str!("prelude/numpy_activation.py"),
     include_str!("prelude/numpy_conv.py"),
     include_str!("prelude/numpy_elementwise.py"),
+    include_str!("prelude/numpy_index.py"),
     include_str!("prelude/numpy_linalg.py"),
     include_str!("prelude/numpy_movement.py"),
     include_str!("prelude/numpy_norm.py"),
