@@ -14,9 +14,11 @@ use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
 use crate::spell::SpellCx;
 
+use super::compare::{EQUAL, WHERE};
+use super::create::ARANGE;
 use super::elementwise::MULTIPLY;
 use super::linalg::{MATMUL, reshape};
-use super::movement::TRANSPOSE;
+use super::movement::{MOVEAXIS, TRANSPOSE};
 use super::reduce::SUM;
 use super::triangle::DIAGONAL;
 
@@ -274,8 +276,7 @@ impl<'a> Term<'a> {
     /// Takes diagonals of repeated labels and drops axes of size 1 that broadcast.
     fn simple(mut self, sizes: &Sizes) -> Self {
         while let Some((i, j)) = self.repeated() {
-            let axes = [i, j].map(|axis| self.value.lit(axis));
-            self.value = self.value.op(&DIAGONAL, &[self.value.lit(0), axes[0], axes[1]]);
+            self.value = diagonal(self.value, i, j);
             let label = self.labels.remove(j);
             self.labels.remove(i);
             self.labels.push(label);
@@ -341,6 +342,23 @@ impl<'a> Term<'a> {
         let b = reshape(b, [dims(&batch), vec![merged(&inner), merged(&right)]].concat());
         Self { value: reshape(a.op(&MATMUL, &[b]), dims(&labels)), labels }
     }
+}
+
+/// The diagonal of axes `i` and `j`, as the last axis.
+fn diagonal(x: V<'_>, i: usize, j: usize) -> V<'_> {
+    let size = x.dim(i as i64);
+    if size.known().is_some() {
+        return x.op(&DIAGONAL, &[x.lit(0), x.lit(i), x.lit(j)]);
+    }
+    // Where the diagonal ends is not known before: zeros beside it, and a sum.
+    let count = x.lit(size.clone()).op(&ARANGE, &[]);
+    let along = |axis| {
+        let one = |k| if k == axis { size.clone() } else { Dim::ONE };
+        reshape(count, (0..x.rank()).map(one))
+    };
+    let masked = along(i).op(&EQUAL, &[along(j)]).op(&WHERE, &[x, x.lit(0)]);
+    let sum = masked.op(&SUM, &[x.lit(i)]).cast(x.dtype());
+    sum.op(&MOVEAXIS, &[x.lit(j - 1), x.lit(-1)])
 }
 
 /// `np.einsum("ij,jk->ik", a, b)`. What the frameworks read in different ways is expanded instead.

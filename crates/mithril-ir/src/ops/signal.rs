@@ -432,7 +432,7 @@ fn half_weights<'a>(like: V<'a>, frequencies: &Dim, n: &Dim) -> V<'a> {
 /// The same, as factors along `axis` of a spectrum.
 fn weights<'a>(v: &GradCall<'a>, n: &Dim, axis: usize, x: V<'a>) -> V<'a> {
     let frequencies = half(n);
-    let factors = half_weights(v.y, &frequencies, n).cast(x.dtype());
+    let factors = half_weights(v.y, &frequencies, n).cast(working(x.dtype())).cast(x.dtype());
     reshape(factors, [frequencies].into_iter().chain(vec![Dim::ONE; x.rank() - 1 - axis]))
 }
 

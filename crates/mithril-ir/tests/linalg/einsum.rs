@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use mithril_ir::ops::einsum::EINSUM;
-use mithril_ir::{Code, Tensor};
+use mithril_ir::{Builder, Code, DType, Role, Shape, Tensor, TensorType, interp};
 
 use super::{assert_near, random, run_equation};
 
@@ -106,7 +106,7 @@ fn the_ellipsis_broadcasts() {
 fn integers_keep_their_dtype() {
     let x = Tensor::of(&[2, 2], vec![1_i32, 2, 3, 4]);
     let y = run_equation(&EINSUM, "ij->j", &[&x]).unwrap();
-    assert_eq!((y[0].dtype(), y[0].to_i64s()), (mithril_ir::DType::I32, vec![4, 6]));
+    assert_eq!((y[0].dtype(), y[0].to_i64s()), (DType::I32, vec![4, 6]));
 }
 
 #[test]
@@ -120,4 +120,23 @@ fn unequal_sizes_are_errors() {
     assert_eq!(code("ii->i", &[&[2, 3]]), Code::ShapeMismatch);
     assert_eq!(code("ii->i", &[&[1, 3]]), Code::ShapeMismatch);
     assert_eq!(code("ij->ij", &[&[2]]), Code::BadArgument);
+}
+
+#[test]
+fn sizes_may_be_symbols() {
+    let mut b = Builder::new(DType::F64);
+    let mut seed = 7;
+    let tensors =
+        [random(&mut seed, &[2, 3, 4, 5]), random(&mut seed, &[2, 6, 4, 5]), random(&mut seed, &[6, 6])];
+    let mut ids = vec![b.lit("bqhd,bkhd,kk->bhqk")];
+    for (t, names) in tensors.iter().zip([&["b", "q", "h", "d"][..], &["b", "k", "h", "d"], &["k", "k"]]) {
+        let ty = TensorType { dtype: t.dtype(), shape: Shape::of(names.iter().copied()) };
+        ids.push(b.graph.add_input("x", Role::Data, ty));
+    }
+    let y = b.push(&EINSUM, &ids).unwrap()[0];
+    assert_eq!(b.graph.ty(y).unwrap().shape, Shape::of(["b", "h", "q", "k"]));
+    let expanded = b.expand(&EINSUM, &ids).unwrap()[0];
+    b.graph.outputs.insert("y".into(), expanded);
+    let found = interp::run(&b.graph, &tensors.clone().map(std::sync::Arc::new)).unwrap();
+    assert_near(&found[0].to_f64s(), &loops("bqhd,bkhd,kk->bhqk", &tensors.iter().collect::<Vec<_>>()));
 }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use mithril_ir::build::GradCall;
 use mithril_ir::op::Grad;
 use mithril_ir::ops::linalg as l;
-use mithril_ir::{Builder, Code, DType, Lit, OpDef, Result, Role, Shape, Tensor, TensorType, interp};
+use mithril_ir::{
+    Builder, Code, DType, Dim, Lit, OpDef, Result, Role, Shape, Tensor, TensorType, ValueId, interp,
+};
 
 fn random(seed: &mut u64, shape: &[usize]) -> Tensor {
     let mut next = || {
@@ -144,35 +146,59 @@ fn unfit_shapes_are_errors() {
     assert_eq!(code(&[], &[3]), Code::RankMismatch);
 }
 
-/// Compares the gradient formula of `op` at `x` with central differences of `Σ g · op(x)`.
-fn check_gradient(op: &'static OpDef, x: &[&Tensor], lits: &[Lit]) {
+/// The outputs of `op` and, by its formula, the cotangents of `x` for `gs`, evaluated by a graph whose sizes are
+/// numbers, or symbols where they are above 1.
+fn gradients(
+    op: &'static OpDef,
+    x: &[&Tensor],
+    gs: &[Tensor],
+    lits: &[Lit],
+    symbolic: bool,
+) -> Vec<Arc<Tensor>> {
     let Grad::Formula(formula) = op.grad else { panic!("{} has no formula", op.name) };
-    let ys = run(op, x, lits).unwrap();
-    let gs: Vec<Tensor> = ys.iter().map(|y| random(&mut 99, y.shape())).collect();
     let mut b = Builder::new(DType::F64);
-    let mut add = |t: &Tensor| {
-        let shape = Shape::of(t.shape().iter().copied());
-        b.graph.add_input("x", Role::Data, TensorType { dtype: t.dtype(), shape })
-    };
-    let ins: Vec<_> = x.iter().map(|t| add(t)).collect();
-    let cotangents: Vec<_> = gs.iter().map(&mut add).collect();
-    let mut args = ins.clone();
+    let size = |&n: &usize| if symbolic && n > 1 { Dim::symbol(&format!("n{n}")) } else { Dim::from(n) };
+    let ty = |t: &Tensor| TensorType { dtype: t.dtype(), shape: t.shape().iter().map(size).collect() };
+    let mut args: Vec<_> = x.iter().map(|t| b.graph.add_input("x", Role::Data, ty(t))).collect();
     args.extend(lits.iter().map(|l| b.lit(l.clone())));
     let outs = b.push(op, &args).unwrap();
     while args.len() < op.ports.len() {
         args.push(b.lit(op.ports[args.len()].default.lit().unwrap()));
     }
+    let types: Vec<_> = outs.iter().map(|&v| b.graph.ty(v).unwrap().clone()).collect();
+    let cotangents: Vec<_> =
+        types.into_iter().map(|ty| b.graph.add_input("g", Role::Cotangent, ty)).collect();
     let grads = b
         .formula(|cx| {
-            let values = |ids: &[mithril_ir::ValueId]| ids.iter().map(|&v| cx.value(v)).collect::<Vec<_>>();
+            let values = |ids: &[ValueId]| ids.iter().map(|&v| cx.value(v)).collect::<Vec<_>>();
             formula(&GradCall::new(cx, op, values(&args), values(&outs), values(&cotangents)))
         })
         .unwrap();
-    for (i, &v) in grads.iter().take(x.len()).enumerate() {
-        b.graph.outputs.insert(format!("g{i}").into(), v);
+    for (i, &v) in outs.iter().chain(grads.iter().take(x.len())).enumerate() {
+        b.graph.outputs.insert(format!("y{i}").into(), v);
     }
     let all = x.iter().map(|t| Arc::new((*t).clone())).chain(gs.iter().map(|g| Arc::new(g.clone())));
-    let found = interp::run(&b.graph, &all.collect::<Vec<_>>()).unwrap();
+    interp::run(&b.graph, &all.collect::<Vec<_>>()).unwrap()
+}
+
+fn cotangents(op: &'static OpDef, x: &[&Tensor], lits: &[Lit]) -> Vec<Tensor> {
+    run(op, x, lits).unwrap().iter().map(|y| random(&mut 99, y.shape())).collect()
+}
+
+/// Checks that symbols as sizes give what numbers give.
+fn check_symbols(op: &'static OpDef, x: &[&Tensor], lits: &[Lit]) {
+    let gs = cotangents(op, x, lits);
+    let with_numbers = gradients(op, x, &gs, lits, false);
+    for (a, b) in gradients(op, x, &gs, lits, true).iter().zip(&with_numbers) {
+        assert_eq!(a.shape(), b.shape(), "{}", op.name);
+        assert_near(&a.to_f64s(), &b.to_f64s());
+    }
+}
+
+/// Compares the gradient formula of `op` at `x` with central differences of `Σ g · op(x)`.
+fn check_gradient(op: &'static OpDef, x: &[&Tensor], lits: &[Lit]) {
+    let gs = cotangents(op, x, lits);
+    let found = gradients(op, x, &gs, lits, false).split_off(gs.len());
     let value = |x: &[&Tensor]| -> f64 {
         let ys = run(op, x, lits).unwrap();
         let dot = |(y, g): (&Arc<Tensor>, &Tensor)| -> f64 {
@@ -226,4 +252,66 @@ fn gradients_agree_with_differences() {
         let linear = [random(&mut seed, x), random(&mut seed, &[4, 3]), random(&mut seed, &[4])];
         check_gradient(&l::LINEAR, &[&linear[0], &linear[1], &linear[2]], &[]);
     }
+}
+
+#[test]
+fn sizes_may_be_symbols() {
+    use mithril_ir::ops::{decompose as d, signal as f};
+    let mut seed = 12;
+    let mut t = |shape: &[usize]| random(&mut seed, shape);
+    for (a, b) in
+        [(&[2, 3, 4][..], &[2, 4, 5][..]), (&[2, 3, 4], &[4, 5]), (&[4], &[2, 4, 3]), (&[2, 3, 4], &[4])]
+    {
+        check_symbols(&l::MATMUL, &[&t(a), &t(b)], &[]);
+    }
+    check_symbols(&l::LINEAR, &[&t(&[2, 5, 3]), &t(&[4, 3]), &t(&[4])], &[]);
+    check_symbols(&d::SOLVE, &[&t(&[2, 3, 3]), &t(&[3])], &[]);
+    check_symbols(&d::TRIANGULAR_SOLVE, &[&t(&[2, 3, 3]), &t(&[2, 3, 4])], &[]);
+    check_symbols(&d::INV, &[&t(&[2, 3, 3])], &[]);
+    for n in [1, 2, 5, 6] {
+        for norm in ["backward", "ortho", "forward"].map(Lit::text) {
+            check_symbols(&f::FFT, &[&t(&[2, n]), &t(&[2, n])], &[Lit::int(1), norm.clone()]);
+            check_symbols(&f::RFFT, &[&t(&[n, 2])], &[Lit::int(0), norm.clone()]);
+        }
+    }
+    check_symbols(&f::IRFFT, &[&t(&[2, 4]), &t(&[2, 4])], &[]);
+}
+
+/// Checks that the expansion, with symbols as sizes, gives what the evaluation gives.
+fn check_expansion(op: &'static OpDef, front: &[Lit], x: &[&Tensor], back: &[Lit]) {
+    let mut b = Builder::new(DType::F64);
+    let size = |&n: &usize| if n > 1 { Dim::symbol(&format!("n{n}")) } else { Dim::from(n) };
+    let mut args: Vec<_> = front.iter().map(|l| b.lit(l.clone())).collect();
+    for t in x {
+        let ty = TensorType { dtype: t.dtype(), shape: t.shape().iter().map(size).collect() };
+        args.push(b.graph.add_input("x", Role::Data, ty));
+    }
+    args.extend(back.iter().map(|l| b.lit(l.clone())));
+    let whole = b.push(op, &args).unwrap();
+    for (i, v) in whole.into_iter().chain(b.expand(op, &args).unwrap()).enumerate() {
+        b.graph.outputs.insert(format!("y{i}").into(), v);
+    }
+    let ys = interp::run(&b.graph, &x.iter().map(|t| Arc::new((*t).clone())).collect::<Vec<_>>()).unwrap();
+    let (whole, expanded) = ys.split_at(ys.len() / 2);
+    for (a, b) in whole.iter().zip(expanded) {
+        assert_eq!(a.shape(), b.shape(), "{}", op.name);
+        assert_near(&a.to_f64s(), &b.to_f64s());
+    }
+}
+
+#[test]
+fn expansions_mean_the_same_with_symbols() {
+    use mithril_ir::ops::signal as f;
+    let mut seed = 13;
+    let mut t = |shape: &[usize]| random(&mut seed, shape);
+    for norm in ["backward", "ortho", "forward"].map(Lit::text) {
+        for op in [&f::FFT, &f::IFFT] {
+            check_expansion(op, &[], &[&t(&[7, 2]), &t(&[7, 2])], &[Lit::int(0), norm.clone()]);
+        }
+        check_expansion(&f::RFFT, &[], &[&t(&[7, 2])], &[Lit::int(0), norm.clone()]);
+        check_expansion(&f::RFFT, &[], &[&t(&[2, 8])], &[Lit::int(-1), norm.clone()]);
+        let parts = [t(&[4, 2]), t(&[4, 2])];
+        check_expansion(&f::IRFFT, &[], &[&parts[0], &parts[1]], &[Lit::None, Lit::int(0), norm]);
+    }
+    check_expansion(&l::LINEAR, &[], &[&t(&[2, 5, 3]), &t(&[4, 3]), &t(&[4])], &[]);
 }
