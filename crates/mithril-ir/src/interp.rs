@@ -246,7 +246,7 @@ pub fn eval(op: &'static OpDef, args: &[HostArg], out: &[(DType, Vec<usize>)]) -
         Some(Eval::F1(f)) => vec![float_map(&call, f)],
         Some(Eval::F2(float, int)) => vec![binary_map(&call, float, int)],
         Some(Eval::Scalar(f)) => vec![scalar_map(&call, f)],
-        None => return eval_expansion(op, args),
+        None => return eval_expansion(op, args, default_float(args, out)),
     };
     for (t, (dtype, shape)) in result.iter().zip(out) {
         if t.dtype() != *dtype || t.shape() != *shape {
@@ -257,8 +257,18 @@ pub fn eval(op: &'static OpDef, args: &[HostArg], out: &[(DType, Vec<usize>)]) -
     Ok(result.into_iter().map(Arc::new).collect())
 }
 
-fn eval_expansion(op: &'static OpDef, args: &[HostArg]) -> Result<Vec<Arc<Tensor>>> {
-    let mut builder = Builder::default();
+/// The default float that a node was built with, as far as it shows: a float that comes from no float tensor and
+/// no dtype argument is the default.
+fn default_float(args: &[HostArg], out: &[(DType, Vec<usize>)]) -> DType {
+    let given = args.iter().any(|arg| match arg {
+        HostArg::Tensor(t) => t.dtype().is_float(),
+        HostArg::Lit(lit) => matches!(lit, Lit::DType(_)),
+    });
+    out.first().map(|o| o.0).filter(|d| d.is_float() && !given).unwrap_or(DType::F32)
+}
+
+fn eval_expansion(op: &'static OpDef, args: &[HostArg], float: DType) -> Result<Vec<Arc<Tensor>>> {
+    let mut builder = Builder::new(float);
     let mut inputs = Vec::new();
     let ids: Vec<ValueId> = args
         .iter()

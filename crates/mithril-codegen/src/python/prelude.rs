@@ -12,6 +12,7 @@ pub const NUMPY_FILES: &[&str] = &[
     include_str!("prelude/numpy_movement.py"),
     include_str!("prelude/numpy_norm.py"),
     include_str!("prelude/numpy_pool.py"),
+    include_str!("prelude/numpy_random.py"),
     include_str!("prelude/numpy_reduce.py"),
     include_str!("prelude/numpy_signal.py"),
 ];
