@@ -483,3 +483,6 @@ fn rope<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let (cos, sin) = (angles.op(&COS, &[]), angles.op(&SIN, &[]));
     vec![x.op(&ROTATE_PAIRS, &[cos, sin, c.x[3]])]
 }
+
+#[cfg(test)]
+mod tests;

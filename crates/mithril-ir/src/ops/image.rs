@@ -217,6 +217,8 @@ fn taps(mode: &str, corners: bool, s: i64, o: i64, factor: Option<f64>) -> Vec<(
                 0.0
             }
         }
+        // What is left of a factor that does not change the size counts for the other modes only.
+        Some(_) if s == o && mode.ends_with("linear") => 1.0,
         Some(factor) => 1.0 / factor,
         None => s as f64 / o as f64,
     };
@@ -353,3 +355,6 @@ fn rearranged<'a>(x: V<'a>, lead: &[Dim], split: &[Dim; 5], order: [usize; 5], o
     let axes: Vec<usize> = (0..n).chain(order.map(|a| a + n)).collect();
     x.op(&RESHAPE, &[shape(split)]).op(&TRANSPOSE, &[x.lit(axes)]).op(&RESHAPE, &[shape(&out)])
 }
+
+#[cfg(test)]
+mod tests;

@@ -410,3 +410,6 @@ pub static NORMALIZE: OpDef = OpDef {
     aliases: &["l2_normalize"],
     ..NORM
 };
+
+#[cfg(test)]
+mod tests;

@@ -344,7 +344,9 @@ fn check_rank(cx: &ShapeCx<'_>, n: usize) -> Result<()> {
 
 fn nothing_to_pool(cx: &ShapeCx<'_>, i: usize) -> Error {
     let message = format!("spatial axis {i} of the input of {} has no elements", cx.op().name);
-    Error::new(Code::BadSize, message).note(format!("the input has shape {}", cx.shape(0)))
+    Error::new(Code::BadSize, message)
+        .note(format!("the input has shape {}", cx.shape(0)))
+        .help("there has to be something to pool")
 }
 
 const fn max_pool(name: &'static str, doc: &'static str) -> OpDef {
@@ -788,3 +790,6 @@ fn first_max<'a>(x: V<'a>, axis: usize, keep: bool) -> V<'a> {
     let max = x.op(&TAKE_ALONG_AXIS, &[first, axis]);
     if keep { max } else { max.op(&SQUEEZE, &[axis]) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -70,28 +70,29 @@ pub fn close(a: &[f64], b: &[f64]) {
     }
 }
 
-/// Compares the gradient formula of `op` with central differences, for the inputs `wrt`; all tensors are `f64`.
-pub fn check_gradient(op: &'static OpDef, args: &[Lit], wrt: &[usize]) {
+/// The gradients that the formula of `op` gives for the inputs `wrt` and the cotangent `g`.
+pub fn gradients(op: &'static OpDef, args: &[Lit], g: &Tensor, wrt: &[usize]) -> Vec<Arc<Tensor>> {
     let Grad::Formula(formula) = op.grad else { panic!("{} has no formula", op.name) };
-    let y = first(op, args);
-    let g = noise(y.shape(), 99);
     let mut builder = Builder::default();
     let ids: Vec<_> = args.iter().map(|lit| builder.lit(lit.clone())).collect();
     let outs = builder.push(op, &ids).unwrap_or_else(|e| panic!("{e}"));
-    let node =
-        builder.graph.producer(outs[0]).map(|n| builder.graph.node(n).inputs.clone()).unwrap_or_default();
-    let grads = builder
-        .formula(|cx| {
-            let x = node.iter().map(|&v| cx.value(v)).collect();
-            let ys = outs.iter().map(|&v| cx.value(v)).collect();
-            formula(&GradCall::new(cx, op, x, ys, vec![cx.lit(g.clone())]))
-        })
-        .unwrap_or_else(|e| panic!("{e}"));
+    let node = builder.graph.producer(outs[0]).map(|n| builder.graph.node(n).inputs.clone());
+    let grads = builder.formula(|cx| {
+        let x = node.iter().flatten().map(|&v| cx.value(v)).collect();
+        let ys = outs.iter().map(|&v| cx.value(v)).collect();
+        formula(&GradCall::new(cx, op, x, ys, vec![cx.lit(g.clone())]))
+    });
+    let grads = grads.unwrap_or_else(|e| panic!("{e}"));
     for &i in wrt {
         builder.graph.outputs.insert(i.to_string().into(), grads[i]);
     }
-    let found = interp::run(&builder.graph, &[]).unwrap_or_else(|e| panic!("{e}"));
-    for (&i, found) in wrt.iter().zip(found) {
+    interp::run(&builder.graph, &[]).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Compares the gradient formula of `op` with central differences, for the inputs `wrt`; all tensors are `f64`.
+pub fn check_gradient(op: &'static OpDef, args: &[Lit], wrt: &[usize]) {
+    let g = noise(first(op, args).shape(), 99);
+    for (&i, found) in wrt.iter().zip(gradients(op, args, &g, wrt)) {
         let Lit::Tensor(x) = &args[i] else { panic!("input {i} is no tensor") };
         assert_eq!(found.shape(), x.shape(), "gradient {i} of {}", op.name);
         let wanted: Vec<f64> = (0..x.len()).map(|at| difference(op, args, i, at, &g)).collect();
