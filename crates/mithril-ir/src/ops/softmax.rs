@@ -51,11 +51,16 @@ fn map_lines(c: &HostCall<'_>, f: fn(f64, f64) -> f64) -> Result<Vec<Tensor>> {
     Ok(vec![Tensor::from_f64s(c.dtype(), c.shape(), &values)])
 }
 
-/// `x` minus its maximum along the axis, and the sum of the exponentials of that.
-fn shifted<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
+/// What `f` makes of `x` minus its maximum along the axis, and of the sum of the exponentials of that.
+fn shifted<'a>(c: &Call<'a>, f: fn(V<'a>, V<'a>) -> V<'a>) -> Vec<V<'a>> {
+    let x = c.x[0];
+    if x.dim(c.get(|a| a.int(1))).is(0) {
+        // There is no maximum, and nothing to compute.
+        return vec![x];
+    }
     let along = [c.x[1], c.cx.lit(true)];
-    let rest = c.x[0] - c.x[0].op(&MAX, &along);
-    (rest, rest.op(&EXP, &[]).op(&SUM, &along))
+    let rest = x - x.op(&MAX, &along);
+    vec![f(rest, rest.op(&EXP, &[]).op(&SUM, &along))]
 }
 
 /// `e^x / Σ e^x`
@@ -75,10 +80,7 @@ pub static SOFTMAX: OpDef = OpDef {
         "softmax",
         "Exponentials along an axis, divided by their sum: `exp(x - max(x)) / sum(exp(x - max(x)))`. A line that holds \
          NaN, plus infinity or nothing but minus infinity becomes NaN.",
-        |c| {
-            let (rest, sum) = shifted(c);
-            vec![rest.op(&EXP, &[]) / sum]
-        },
+        |c| shifted(c, |rest, sum| rest.op(&EXP, &[]) / sum),
     )
 };
 
@@ -100,9 +102,6 @@ pub static LOG_SOFTMAX: OpDef = OpDef {
         "log_softmax",
         "Logarithm of the softmax along an axis: `x - max(x) - log(sum(exp(x - max(x))))`, exact where the softmax \
          rounds to 0.",
-        |c| {
-            let (rest, sum) = shifted(c);
-            vec![rest - sum.op(&LOG, &[])]
-        },
+        |c| shifted(c, |rest, sum| rest - sum.op(&LOG, &[])),
     )
 };
