@@ -518,7 +518,7 @@ pub static HARD_SWISH: OpDef = OpDef {
         "hard_swish",
         "Swish of straight pieces: `x * min(max(x + 3, 0), 6) / 6`. The gradient at -3 is 0, at 3 it is 1. A. Howard \
          et al., Searching for MobileNetV3 (2019).",
-        |c| vec![c.x[0] * (c.x[0] + 3.0).op(&CLIP, &[c.cx.lit(0.0), c.cx.lit(6.0)]) / 6.0],
+        |c| vec![c.x[0] * c.x[0].op(&HARD_SIGMOID, &[])],
     )
 };
 

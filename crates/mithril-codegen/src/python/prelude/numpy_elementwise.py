@@ -29,8 +29,8 @@ def _integer_power(base, exponent, dtype):
     """Wraps around; a negative exponent gives 0, except for the bases 1 and -1."""
     base, exponent = np.asarray(base).astype(dtype), np.asarray(exponent).astype(dtype)
     power = base ** np.maximum(exponent, 0)
-    unit = np.where(exponent % 2 == 0, base * base, base)
-    inverse = np.where(base * base == 1, unit, 0)
+    inverse = np.where(exponent % 2 == 0, base * base, base)
+    inverse = np.where((base == 1) | (base == -1), inverse, 0)
     return np.where(exponent < 0, inverse, power).astype(dtype)
 
 
