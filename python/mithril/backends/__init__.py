@@ -1,0 +1,7 @@
+"""Backends: where a compiled model runs. Importing this imports no framework but NumPy."""
+
+from .backend import Backend
+from .registry import get_backend, list_backends, register_backend
+from .with_manualgrad.numpy_backend import NumpyBackend
+
+__all__ = ["Backend", "NumpyBackend", "get_backend", "list_backends", "register_backend"]

@@ -1,0 +1,284 @@
+"""The interface of all backends, and what they have in common."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import _core, dtypes
+from .._generated.ops import Ops
+from ..dtypes import DType
+from ..errors import InvalidValueError, UnsupportedOpError
+from . import options
+
+__all__ = ["Backend"]
+
+
+class Backend(Ops, ABC):
+    """Creates arrays, applies ops to them at once, and runs compiled models.
+
+    A backend of your own derives from this class (or from a built-in one) and defines `tensor`, `zeros` and
+    `ones`; everything else has a default.
+
+    Parameters
+    ----------
+    dtype : dtype, optional
+        Dtype of floats (default ``float32``).
+    seed : int, optional
+        Seed of the random numbers (default 0). The same seed gives the same numbers on every backend.
+    """
+
+    #: Name under which the backend is registered.
+    name: str = "custom"
+    #: Target of the compiler.
+    target: str = "numpy"
+    #: Options of the constructor.
+    _options: tuple[str, ...] = ("dtype", "device", "seed")
+    #: Options that are accepted for the sake of other backends.
+    _ignored: tuple[str, ...] = ()
+    #: dtype name -> dtype of the framework, for `_convert_dtype`.
+    dtype_map: dict[str, Any] = {}  # noqa: RUF012 - a table that subclasses replace
+
+    def __init__(self, **given: Any) -> None:
+        found = options.normalize(type(self).__name__, given, self._options, self._ignored)
+        self.ignored_options: tuple[str, ...] = tuple(name for name in found if name in self._ignored)
+        self.default_dtype: DType = dtypes.normalize(found.get("dtype", dtypes.float32))
+        if not self.default_dtype.is_floating:
+            raise InvalidValueError(
+                f"the dtype of a backend is that of its floats, not {self.default_dtype}",
+                hint="use float16, bfloat16, float32 or float64",
+            )
+        self.device: str = self._find_device(found.get("device", "cpu"))
+        self._stream = 0
+        self._seed = 0
+        self.set_seed(found.get("seed", 0))
+        self._eager: dict[Any, Callable[..., Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(device='{self.device}', dtype={self.default_dtype})"
+
+    # --- what a backend defines -------------------------------------------------------------------------------
+
+    def tensor(self, data: Any, dtype: Any = None) -> Any:
+        """Create an array. A backend of your own has to define it."""
+        raise self._missing("tensor")
+
+    def zeros(self, *shape: Any, dtype: Any = None) -> Any:
+        """Create an array of zeros. A backend of your own has to define it."""
+        raise self._missing("zeros")
+
+    def ones(self, *shape: Any, dtype: Any = None) -> Any:
+        """Create an array of ones. A backend of your own has to define it."""
+        raise self._missing("ones")
+
+    def _missing(self, method: str) -> UnsupportedOpError:
+        return UnsupportedOpError(
+            f"{type(self).__name__} does not define `{method}`", hint=f"define `{method}` in {type(self).__name__}"
+        )
+
+    def _find_device(self, device: Any) -> str:
+        return str(device)
+
+    def _convert_dtype(self, dtype: Any) -> Any:
+        """Dtype of the framework for a dtype of ours; None stays None."""
+        return None if dtype is None else self.dtype_map.get(dtypes.normalize(dtype))
+
+    # --- conversion -------------------------------------------------------------------------------------------
+
+    def array(self, data: Any, dtype: Any = None) -> Any:
+        """Create an array of this backend.
+
+        Parameters
+        ----------
+        data : array_like
+            A list, a number, a NumPy array or anything that converts to one.
+        dtype : dtype, optional
+            Default: floats become the dtype of the backend, integers and truth values stay.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> ml.NumpyBackend().array([1.5, 2.0]).dtype
+        dtype('float32')
+        """
+        return self.tensor(data, dtype)
+
+    asarray = array
+
+    def from_numpy(self, data: Any, dtype: Any = None) -> Any:
+        """Create an array from a NumPy array; see `array`."""
+        return self.array(data, dtype)
+
+    def to_numpy(self, tensor: Any) -> np.ndarray[Any, Any]:
+        """Convert an array of this backend to NumPy."""
+        return np.asarray(tensor)
+
+    def shape(self, tensor: Any) -> tuple[int, ...]:
+        """Shape of an array, a tuple of ints."""
+        return tuple(int(n) for n in tensor.shape)
+
+    def dtype(self, tensor: Any) -> DType:
+        """Dtype of an array.
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> backend = ml.NumpyBackend()
+        >>> backend.dtype(backend.zeros(2)) == "float32"
+        True
+        """
+        return dtypes.normalize(tensor.dtype)
+
+    # --- random numbers ---------------------------------------------------------------------------------------
+
+    def set_seed(self, seed: int) -> None:
+        """Restart the random numbers; the same seed gives the same numbers on every backend."""
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+            raise InvalidValueError(f"a seed is an integer, not {seed!r}")
+        self._seed = int(seed)
+        self._stream = 0
+
+    def _next_key(self) -> Any:
+        """Key of the next draw: the seed and a counter."""
+        self._stream += 1
+        seed = (self._seed + 2**63) % 2**64 - 2**63
+        return self.tensor(np.array([seed, self._stream], dtype=np.int64), "int64")
+
+    def randn(self, *shape: Any, dtype: Any = None) -> Any:
+        """Draw from the standard normal distribution.
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> ml.NumpyBackend(seed=1).randn(3, 4).shape
+        (3, 4)
+        """
+        return self.random_normal(_shape(shape), dtype=dtype)
+
+    def random_normal(self, shape: Any = (), mean: float = 0.0, stddev: float = 1.0, dtype: Any = None) -> Any:
+        """Draw from a normal distribution."""
+        return self._op("random_normal", (self._next_key(), _shape((shape,)), mean, stddev, self._float(dtype)))
+
+    normal = random_normal
+
+    def rand(self, *shape: Any, dtype: Any = None) -> Any:
+        """Draw uniformly from 0 to 1."""
+        return self.random_uniform(_shape(shape), dtype=dtype)
+
+    def random_uniform(self, shape: Any = (), low: float = 0.0, high: float = 1.0, dtype: Any = None) -> Any:
+        """Draw uniformly from ``low`` to ``high``."""
+        return self._op("random_uniform", (self._next_key(), _shape((shape,)), low, high, self._float(dtype)))
+
+    uniform = random_uniform
+
+    def randint(self, low: int, high: int, shape: Any = ()) -> Any:
+        """Draw integers from ``low`` to ``high - 1``."""
+        return self._op("random_randint", (self._next_key(), _shape((shape,)), low, high))
+
+    def _float(self, dtype: Any) -> DType:
+        return self.default_dtype if dtype is None else dtypes.normalize(dtype)
+
+    # --- ops at once ------------------------------------------------------------------------------------------
+
+    def _op(self, name: str, args: Sequence[Any]) -> Any:
+        """Apply an op: at once to arrays; to a connection, as a part of the model being defined."""
+        if any(isinstance(a, _core.Connection) for a in args) or any(
+            isinstance(a, (list, tuple)) and any(isinstance(i, _core.Connection) for i in a) for a in args
+        ):
+            return _core.apply_op(name, list(args))
+        key: list[Any] = [name]
+        arrays: list[Any] = []
+        for arg in args:
+            key.append(self._signature(arg, arrays))
+        found = self._eager.get(signature := tuple(key))
+        if found is None:
+            if len(self._eager) > 4096:
+                self._eager.clear()
+            found = self._eager[signature] = self._build(name, key[1:])
+        return found(arrays)
+
+    def _signature(self, arg: Any, arrays: list[Any]) -> Any:
+        """What of an argument decides the code; arrays are gathered in ``arrays``."""
+        if arg is None or isinstance(arg, (str, slice, type(...))):
+            return arg if not isinstance(arg, slice) else ("slice", arg.start, arg.stop, arg.step)
+        if isinstance(arg, (bool, int, float)):
+            return (type(arg).__name__, arg)
+        if hasattr(arg, "shape") and hasattr(arg, "dtype"):
+            arrays.append(arg if self._is_own(arg) else self.array(arg))
+            own = arrays[-1]
+            return ("array", str(own.dtype), tuple(own.shape))
+        if isinstance(arg, (list, tuple)):
+            return ("tuple", *(self._signature(a, arrays) for a in arg))
+        if isinstance(arg, type) or type(arg).__name__ in ("dtype", "Dtype", "DType"):
+            return ("dtype", dtypes.normalize(arg))
+        arrays.append(self.array(arg))
+        return ("array", str(arrays[-1].dtype), tuple(arrays[-1].shape))
+
+    def _is_own(self, arg: Any) -> bool:
+        return isinstance(arg, np.ndarray)
+
+    def _build(self, name: str, signature: list[Any]) -> Callable[[list[Any]], Any]:
+        from ..loading import load
+
+        source = _core.eager_source(name, signature, self.target, str(self.default_dtype))
+        function = load(source, f"op.{name}").function("op")
+        many = source.many
+
+        def call(arrays: list[Any]) -> Any:
+            results = function({f"x{i}": a for i, a in enumerate(arrays)})
+            return results if many else results[0]
+
+        return call
+
+    # --- gradients --------------------------------------------------------------------------------------------
+
+    def grad(self, function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+        """Gradient of a function with one number as its result.
+
+        Parameters
+        ----------
+        function : callable
+            Takes arrays, returns a 0-d array, and is made of ops of this backend and operators.
+        argnums : int or sequence of int
+            Arguments to differentiate with respect to.
+
+        Returns
+        -------
+        callable
+            Takes what ``function`` takes, returns the gradient (a tuple for several ``argnums``).
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> backend = ml.NumpyBackend()
+        >>> def f(x):
+        ...     return backend.reduce_sum(backend.power(x, 2))
+        >>> print(backend.grad(f)(backend.tensor([1.0, 2.0, 3.0])))
+        [2. 4. 6.]
+        """
+        with_value = self.value_and_grad(function, argnums)
+
+        def gradient(*args: Any) -> Any:
+            return with_value(*args)[1]
+
+        return gradient
+
+    def value_and_grad(self, function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+        """As `grad`, returning the pair of value and gradient."""
+        from ..tracing import value_and_grad
+
+        return value_and_grad(self, function, argnums)
+
+
+def _shape(shape: Sequence[Any]) -> tuple[int, ...]:
+    """Shape from ``(3, 4)``, ``((3, 4),)`` or ``(n,)``."""
+    if len(shape) == 1 and isinstance(shape[0], (list, tuple)):
+        shape = shape[0]
+    return tuple(int(n) for n in shape)

@@ -1,0 +1,1 @@
+"""Backends that bring their own automatic differentiation."""

@@ -1,0 +1,1 @@
+"""Backends whose gradients come from Mithril's own gradient graph."""

@@ -1,0 +1,5 @@
+"""The NumPy backend."""
+
+from .backend import NumpyBackend
+
+__all__ = ["NumpyBackend"]

@@ -1,0 +1,203 @@
+"""`compile`: from a logical model and a backend to a physical model."""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from . import dtypes
+from ._core import Model
+from .backends.backend import Backend
+from .errors import (
+    ConflictingOptionError,
+    InvalidValueError,
+    KeyNotFoundError,
+    UnsupportedOpError,
+    UnusedKeyWarning,
+)
+from .physical import PhysicalModel
+
+__all__ = ["compile"]
+
+#: Accepted spelling -> canonical keyword of `compile`.
+ALIASES = {"types": "dtypes", "checkpoint": "gradient_checkpointing"}
+
+
+def compile(  # noqa: A001 - the name is the API
+    model: Model,
+    backend: Backend,
+    *,
+    shapes: Mapping[str, Any] | None = None,
+    dtypes: Mapping[str, Any] | None = None,
+    data_keys: Iterable[str] | None = None,
+    constant_keys: Mapping[str, Any] | None = None,
+    trainable_keys: Iterable[str] | None = None,
+    discard_keys: Iterable[str] | None = None,
+    inference: bool = False,
+    static_inference: bool = False,
+    static_shapes: bool = False,
+    jit: bool | None = None,
+    jit_options: Mapping[str, Any] | None = None,
+    auto_scalar_promotion: bool = True,
+    gradient_checkpointing: bool = False,
+    autodiff: str | None = None,
+    file_path: str | None = None,
+    strict: bool = False,
+    verbose: bool = False,
+    **aliases: Any,
+) -> PhysicalModel:
+    """Compile a model for a backend.
+
+    The model is not changed and may be compiled any number of times.
+
+    Parameters
+    ----------
+    model : Model
+        What is computed.
+    backend : Backend
+        Where it runs.
+    shapes : mapping, optional
+        Input name to shape. A size is a number, a symbol (``"batch"``: any size, the same wherever it occurs)
+        or None (any size). Without shapes the model is specialised at the first `PhysicalModel.evaluate`.
+    dtypes : mapping, optional
+        Input name to dtype. Default: the dtype of the backend for floats.
+    data_keys : iterable of str, optional
+        Inputs that are given at each call and have no gradient. Inputs are data unless a layer or
+        ``trainable_keys`` makes them parameters.
+    constant_keys : mapping, optional
+        Input name to a value that is fixed now and folded into the program.
+    trainable_keys : iterable of str, optional
+        Inputs that become parameters.
+    discard_keys : iterable of str, optional
+        Outputs that are not computed.
+    inference : bool, optional
+        Freeze dropout and batch statistics; gradients are refused. Also spelled ``static_inference``.
+    static_shapes : bool, optional
+        Demand that every size is known now.
+    jit : bool, optional
+        Compile the generated code further where the framework can. NumPy has no such compiler: no effect.
+    jit_options : mapping, optional
+        Options of that compiler.
+    auto_scalar_promotion : bool, optional
+        Let numbers stand where tensors are expected (the default, and the only choice so far).
+    gradient_checkpointing : bool, optional
+        Recompute instead of keeping intermediate results. Not available on the NumPy backend yet.
+    autodiff : {"graph"}, optional
+        Where gradients come from; NumPy always uses Mithril's gradient graph.
+    file_path : str, optional
+        Also write the generated source there.
+    strict : bool, optional
+        Make keys that name nothing in the model errors instead of warnings.
+    verbose : bool, optional
+        Print what is compiled, and how long each part takes.
+    **aliases
+        Other accepted spellings: ``types``, ``checkpoint``.
+
+    Returns
+    -------
+    PhysicalModel
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> import numpy as np
+    >>> model = ml.Model()
+    >>> model |= ml.Linear(4)(input="input", output="hidden")
+    >>> model += ml.Relu()(output="output")
+    >>> compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": ["batch", 3]})
+    >>> params = compiled.randomize_params(seed=0)
+    >>> compiled.evaluate(params, {"input": np.ones((2, 3))})["output"].shape
+    (2, 4)
+    """
+    given = _aliases(aliases, {"dtypes": dtypes, "gradient_checkpointing": gradient_checkpointing})
+    dtypes, gradient_checkpointing = given["dtypes"], given["gradient_checkpointing"]
+    _check(model, backend, autodiff, gradient_checkpointing, auto_scalar_promotion)
+    options = {
+        "shapes": _by_name("shapes", shapes),
+        "dtypes": {k: str(_dtype(v)) for k, v in _by_name("dtypes", dtypes).items()},
+        "data_keys": _names("data_keys", data_keys),
+        "constants": _by_name("constant_keys", constant_keys),
+        "trainable_keys": _names("trainable_keys", trainable_keys),
+        "discard_keys": _names("discard_keys", discard_keys),
+        "training": not (inference or static_inference),
+    }
+    _check_names(model, options, strict)
+    return PhysicalModel(
+        model, backend, options, static_shapes=static_shapes, file_path=file_path, verbose=verbose
+    )
+
+
+def _aliases(given: dict[str, Any], canonical: dict[str, Any]) -> dict[str, Any]:
+    for name, value in given.items():
+        if name not in ALIASES:
+            known = [n for n in compile.__kwdefaults__ or {}] + list(ALIASES)
+            near = difflib.get_close_matches(name, known, n=1)
+            guess = f"; did you mean `{near[0]}`?" if near else ""
+            raise TypeError(f"compile has no option `{name}`{guess} It takes: {', '.join(sorted(known))}")
+        target = ALIASES[name]
+        if canonical[target] and canonical[target] != value:
+            raise ConflictingOptionError(f"`{name}` and `{target}` are the same option and differ")
+        canonical[target] = value
+    return canonical
+
+
+def _check(model: Any, backend: Any, autodiff: Any, checkpointing: bool, promotion: bool) -> None:
+    if not isinstance(model, Model):
+        raise InvalidValueError(f"the model is a {type(model).__name__}", hint="pass an ml.Model")
+    if isinstance(backend, type) and issubclass(backend, Backend):
+        raise InvalidValueError(
+            f"the backend is the class {backend.__name__}", hint=f"pass an instance: {backend.__name__}()"
+        )
+    if not isinstance(backend, Backend):
+        raise InvalidValueError(f"the backend is a {type(backend).__name__}", hint="pass e.g. ml.NumpyBackend()")
+    if autodiff not in (None, "graph"):
+        raise InvalidValueError(f"autodiff is {autodiff!r}", hint='NumPy takes "graph"')
+    if checkpointing:
+        raise UnsupportedOpError(
+            "gradient_checkpointing is not available on this backend", hint="leave it out, or use a smaller batch"
+        )
+    if not promotion:
+        raise UnsupportedOpError(
+            "auto_scalar_promotion=False is not available", hint="leave it out: numbers are always promoted"
+        )
+
+
+def _dtype(dtype: Any) -> dtypes.DType:
+    return dtypes.normalize(dtype)
+
+
+def _by_name(option: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InvalidValueError(f"{option} is a {type(given).__name__}", hint=f"pass {option}={{'input': ...}}")
+    return {str(name): value for name, value in given.items()}
+
+
+def _names(option: str, given: Iterable[str] | None) -> list[str]:
+    if given is None:
+        return []
+    if isinstance(given, str):
+        raise InvalidValueError(f"{option} is a string", hint=f"pass a set: {option}={{{given!r}}}")
+    return sorted(str(name) for name in given)
+
+
+def _check_names(model: Model, options: dict[str, Any], strict: bool) -> None:
+    """Refuse or warn about keys that name nothing; they are then left out."""
+    inputs, outputs = set(model.input_keys), set(model.output_keys)
+    for option in ("shapes", "dtypes", "data_keys", "constants", "trainable_keys", "discard_keys"):
+        known = outputs if option == "discard_keys" else inputs
+        for name in [n for n in options[option] if n not in known]:
+            if option in ("shapes", "dtypes") and model.has_connection(name):
+                continue
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known)[:20])}"
+            label = "constant_keys" if option == "constants" else option
+            text = f"{label} names {name!r}, which is not in the model"
+            if strict or option in ("trainable_keys", "constants", "shapes", "dtypes"):
+                raise KeyNotFoundError(f"{text}\n  help: {hint}", message=text, hint=hint)
+            warnings.warn(f"{text}; {hint}", UnusedKeyWarning, stacklevel=3)
+            options[option] = [n for n in options[option] if n != name]
+            options.setdefault("tolerated", []).append(name)

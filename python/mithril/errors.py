@@ -1,0 +1,140 @@
+"""Exceptions and warnings of Mithril.
+
+Every error has a stable ``code`` that the documentation explains, says where (``path`` in the model and
+``where``, the user's own line), why (``notes``) and what to do (``hint``). All derive from `MithrilError`, and
+each also from the built-in exception that fits, so that ``except ValueError`` keeps working.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class MithrilError(Exception):
+    """Root of all errors of Mithril.
+
+    Attributes
+    ----------
+    code : str
+        Stable code, e.g. ``"M0301"``.
+    message : str
+        What is wrong, one sentence.
+    path : str or None
+        Path in the model.
+    where : str or None
+        The user's line, ``"file.py:12"``.
+    notes : tuple of str
+        Reasons.
+    hint : str or None
+        What to do.
+    """
+
+    code: str = "M0000"
+
+    def __init__(
+        self,
+        text: str = "",
+        *,
+        code: str | None = None,
+        message: str | None = None,
+        path: str | None = None,
+        where: str | None = None,
+        notes: tuple[str, ...] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.code = code or type(self).code
+        self.message = message if message is not None else text
+        self.path = path
+        self.where = where
+        self.notes = notes
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class ShapeError(MithrilError, ValueError):
+    """Shapes do not fit together, or a size is impossible."""
+
+
+class UnresolvedShapeError(ShapeError):
+    """A shape is needed and not known yet."""
+
+
+class TypeInferenceError(MithrilError, TypeError):
+    """A dtype does not fit."""
+
+
+class KeyNotFoundError(MithrilError, KeyError):
+    """A name does not exist."""
+
+
+class InvalidValueError(MithrilError, ValueError):
+    """An option or argument has a value that is not allowed."""
+
+
+class ConflictingOptionError(InvalidValueError):
+    """Two options contradict each other."""
+
+
+class WiringError(MithrilError, ValueError):
+    """Names or connections of a model do not fit."""
+
+
+class UnsupportedOpError(MithrilError, NotImplementedError):
+    """The target cannot run an op or dtype, or an op has no gradient."""
+
+
+class ParameterError(MithrilError, ValueError):
+    """A parameter or input is missing, superfluous, or of the wrong shape."""
+
+
+class ModelFileError(MithrilError, ValueError):
+    """A saved model is malformed."""
+
+
+class NumericsError(MithrilError, ArithmeticError):
+    """A number is not finite or not representable where it must be."""
+
+
+class BackendUnavailableError(MithrilError, ImportError, RuntimeError):
+    """A framework or device is not there; the hint says how to install it."""
+
+
+class InternalError(MithrilError, RuntimeError):
+    """A defect of Mithril; please report it."""
+
+
+class MithrilWarning(UserWarning):
+    """Root of all warnings of Mithril."""
+
+
+class IgnoredOptionWarning(MithrilWarning):
+    """An option means nothing on this backend."""
+
+
+class UnusedKeyWarning(MithrilWarning):
+    """A key names nothing in the model."""
+
+
+_CLASSES: dict[str, type[MithrilError]] = {
+    "Shape": ShapeError,
+    "Unresolved": UnresolvedShapeError,
+    "Type": TypeInferenceError,
+    "Key": KeyNotFoundError,
+    "Value": InvalidValueError,
+    "Wiring": WiringError,
+    "Unsupported": UnsupportedOpError,
+    "Parameter": ParameterError,
+    "File": ModelFileError,
+    "Numerics": NumericsError,
+    "Internal": InternalError,
+}
+
+
+def from_core(family: str, text: str, **details: Any) -> MithrilError:
+    """Make the exception for an error of the core; called from Rust."""
+    if details.get("code") == "M0503":
+        return ConflictingOptionError(text, **details)
+    return _CLASSES.get(family, InternalError)(text, **details)

@@ -1,0 +1,66 @@
+"""Loading generated source: executed once, readable in tracebacks and debuggers, errors traced to the model."""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from . import _core
+from .errors import InvalidValueError, MithrilError, NumericsError
+
+__all__ = ["Module", "load"]
+
+
+class Module:
+    """A loaded module of generated functions."""
+
+    def __init__(self, source: _core.Source, name: str) -> None:
+        self.source = source
+        digest = hashlib.blake2b(source.text.encode(), digest_size=6).hexdigest()
+        self.filename = f"<mithril {name} {digest}>"
+        self.namespace: dict[str, Any] = {"__name__": f"mithril_generated_{digest}", "_CONSTANTS": source.constants()}
+        code = compile(source.text, self.filename, "exec")
+        # Without a modification time the entry is never dropped as stale.
+        linecache.cache[self.filename] = (len(source.text), None, source.text.splitlines(keepends=True), self.filename)
+        exec(code, self.namespace)
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return a function of the module."""
+        function: Callable[..., Any] = self.namespace[name]
+        return function
+
+    def explain(self, error: BaseException) -> MithrilError | None:
+        """Make an error of ours of one that generated code raised; None if it came from elsewhere."""
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == self.filename]
+        if not lines or isinstance(error, MithrilError):
+            return None
+        for line in reversed(lines):
+            origin = self.source.origin(line) if line is not None else None
+            if origin is not None:
+                op, path, where = origin
+                family = NumericsError if "LinAlg" in type(error).__name__ else InvalidValueError
+                place = f" in `{path}`" if path else ""
+                notes = (f"the generated line is: {linecache.getline(self.filename, line or 0).strip()}",)
+                text = f"{op} failed{place}: {error}" + (f"\n  at {where}" if where else "") + f"\n  {notes[0]}"
+                return family(text, code="M0504", path=path, where=where, notes=notes)
+        return None
+
+
+def load(source: _core.Source, name: str) -> Module:
+    """Execute generated source.
+
+    Parameters
+    ----------
+    source : Source
+        What the compiler wrote.
+    name : str
+        Shown in tracebacks.
+
+    Returns
+    -------
+    Module
+    """
+    return Module(source, name)

@@ -1,0 +1,82 @@
+"""The dict of parameters: plain arrays by name, lazy until the shapes are known."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import ItemsView, Iterator, ValuesView
+from typing import Any
+
+from .errors import KeyNotFoundError, UnresolvedShapeError
+
+__all__ = ["Parameters"]
+
+
+class Parameters(dict[str, Any]):
+    """Parameters by name.
+
+    A model compiled without shapes does not know yet how large its parameters are. Its parameters fill
+    themselves at the first `PhysicalModel.evaluate` that they are passed to; reading one before is an error
+    that says what to do.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Names of all parameters.
+    seed : int or None
+        Seed of the values to come.
+    """
+
+    __slots__ = ("_names", "_resolved", "_seed")
+
+    def __init__(self, names: tuple[str, ...], seed: int | None = None) -> None:
+        super().__init__()
+        self._names = names
+        self._seed = seed
+        self._resolved = False
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether the values are there."""
+        return self._resolved
+
+    def _resolve(self, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            if not dict.__contains__(self, name):
+                dict.__setitem__(self, name, value)
+        self._resolved = True
+
+    def _check(self) -> None:
+        if not self._resolved:
+            raise UnresolvedShapeError(
+                "the shapes of the parameters are not known yet",
+                hint="pass shapes={'input': [...]} to compile, or call evaluate once with these parameters",
+            )
+
+    def __missing__(self, name: str) -> Any:
+        if not self._resolved and name in self._names:
+            self._check()
+        near = difflib.get_close_matches(str(name), self._names, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(self._names[:20])}"
+        raise KeyNotFoundError(f"there is no parameter called {name!r}", hint=hint)
+
+    def items(self) -> ItemsView[str, Any]:  # noqa: D102 - as dict
+        self._check()
+        return super().items()
+
+    def values(self) -> ValuesView[Any]:  # noqa: D102 - as dict
+        self._check()
+        return super().values()
+
+    def __iter__(self) -> Iterator[str]:
+        return super().__iter__() if self._resolved else iter(self._names)
+
+    def __len__(self) -> int:
+        return super().__len__() if self._resolved else len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (not self._resolved and name in self._names)
+
+    def __repr__(self) -> str:
+        if not self._resolved:
+            return f"Parameters({', '.join(self._names)}; shapes not known yet)"
+        return super().__repr__()

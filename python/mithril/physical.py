@@ -1,0 +1,593 @@
+"""Physical models: a compiled model that evaluates, differentiates and shows what it is made of."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from . import _core
+from .errors import (
+    InvalidValueError,
+    KeyNotFoundError,
+    ParameterError,
+    UnresolvedShapeError,
+    UnsupportedOpError,
+)
+from .loading import Module, load
+from .parameters import Parameters
+
+if TYPE_CHECKING:
+    from .backends.backend import Backend
+
+__all__ = ["PhysicalModel", "Stages"]
+
+
+class _Program:
+    """One specialisation: generated functions for shapes that are known, up to symbols."""
+
+    def __init__(self, core: _core.Compiled, backend: Backend) -> None:
+        self.core = core
+        self.backend = backend
+        self.params: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("param"))
+        self.data: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("data"))
+        self.state: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("state"))
+        self.updates: tuple[str, ...] = tuple(core.updates)
+        self.module: Module = load(core.source(backend.target), "model")
+        self.evaluate: Callable[..., Any] = self.module.function("evaluate")
+        self.gradients: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Module, Callable[..., Any]]] = {}
+        self.seen: set[Any] = set()
+
+    def gradient(self, outputs: tuple[str, ...]) -> tuple[Module, Callable[..., Any]]:
+        names = tuple(name for name, dtype, _ in self.params if "float" in dtype)
+        found = self.gradients.get((outputs, names))
+        if found is None:
+            source = self.core.gradient_source(self.backend.target, list(outputs), list(names))
+            module = load(source, "gradients")
+            found = self.gradients[(outputs, names)] = (module, module.function("evaluate_gradients"))
+        return found
+
+
+class Stages(Mapping[str, str]):
+    """Text of the graph after each stage of compiling, in order."""
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        self._texts = texts
+
+    def __getitem__(self, stage: str) -> str:
+        if stage not in self._texts:
+            raise KeyNotFoundError(f"there is no stage {stage!r}", hint=f"there are: {', '.join(self._texts)}")
+        return self._texts[stage]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+class PhysicalModel:
+    """A model compiled for a backend. Made by `compile`.
+
+    Any number of threads may evaluate one physical model at once; with random or batch-norm state they share
+    that state, and each call replaces it as a whole.
+
+    Attributes
+    ----------
+    backend : Backend
+        Where it runs.
+    state : dict
+        What is kept from call to call: running statistics, the counter of the random numbers.
+    """
+
+    def __init__(
+        self,
+        model: _core.Model,
+        backend: Backend,
+        options: dict[str, Any],
+        *,
+        static_shapes: bool = False,
+        file_path: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.backend = backend
+        self._model = model
+        self._options = options
+        self._tolerated = frozenset(options.pop("tolerated", ()))
+        self._file_path = file_path
+        self._verbose = verbose
+        self._programs: dict[Any, _Program] = {}
+        self._current: _Program | None = None
+        self._edges: tuple[str, ...] = ()
+        self._store: Parameters | None = None
+        self._lock = threading.RLock()
+        self.state: dict[str, Any] = {}
+        roles = _core.roles(model, options)
+        self._names: dict[str, tuple[str, ...]] = {role: tuple(names) for role, names in roles.items()}
+        try:
+            self._adopt(self._compile({}), ())
+        except UnresolvedShapeError:
+            if static_shapes:
+                raise
+        if static_shapes and self._current is not None:
+            self._demand_numbers(self._current)
+
+    # --- compiling --------------------------------------------------------------------------------------------
+
+    def _compile(self, shapes: dict[str, Any]) -> _Program:
+        start = time.perf_counter()
+        options = {**self._options, "shapes": {**self._options["shapes"], **shapes}, "edges": list(self._edges)}
+        core = _core.compile(self._model, str(self.backend.default_dtype), options)
+        program = _Program(core, self.backend)
+        if self._file_path is not None:
+            with open(self._file_path, "w", encoding="utf-8") as file:
+                file.write(program.module.source.text)
+        if self._verbose:
+            milliseconds = (time.perf_counter() - start) * 1e3
+            print(f"compiled {self._model} for {self.backend} in {milliseconds:.1f} ms")
+            print(core.summary())
+        return program
+
+    def _adopt(self, program: _Program, key: Any) -> None:
+        self._programs[key] = program
+        self._current = program
+        self._initialize_state(program)
+
+    def _initialize_state(self, program: _Program) -> None:
+        missing = [entry for entry in program.state if entry[0] not in self.state]
+        if missing:
+            fresh = program.core.initial([name for name, _, _ in missing], self.backend._seed)
+            state = dict(self.state)
+            for name, dtype, _ in missing:
+                state[name] = self.backend.tensor(fresh[name], dtype)
+            self.state = state
+
+    def _demand_numbers(self, program: _Program) -> None:
+        loose = [name for name, _, shape in program.data if not all(isinstance(n, int) for n in shape)]
+        if loose:
+            raise UnresolvedShapeError(
+                f"static_shapes=True, but sizes of {', '.join(loose)} are not known",
+                hint=f"pass shapes={{{loose[0]!r}: [...]}} with numbers only",
+            )
+
+    def _specialize(self, data: Mapping[str, Any], params: Mapping[str, Any]) -> _Program:
+        """Find or make the program for the shapes of these arrays."""
+        shapes = {name: tuple(np.shape(value)) for name, value in data.items() if name in self._names["data"]}
+        key = tuple(sorted(shapes.items()))
+        with self._lock:
+            found = self._programs.get(key)
+            if found is None:
+                known = {name: tuple(np.shape(v)) for name, v in params.items()} if _is_resolved(params) else {}
+                known = {name: shape for name, shape in known.items() if name in self._names["param"]}
+                found = self._generalized(shapes, known) or self._compile({**known, **shapes})
+                self._adopt(found, key)
+            self._current = found
+            return found
+
+    def _generalized(self, shapes: dict[str, tuple[int, ...]], known: dict[str, Any]) -> _Program | None:
+        """After two different sizes, a program for any size: the axes that changed become symbols."""
+        previous = [dict(key) for key in self._programs if key and {n for n, _ in key} == set(shapes)]
+        for old in reversed(previous):
+            symbols: dict[tuple[int, int], str] = {}
+            mixed: dict[str, Any] = {}
+            for name, shape in shapes.items():
+                if len(old[name]) != len(shape):
+                    break
+                sizes = zip(old[name], shape, strict=True)
+                mixed[name] = [
+                    a if a == b else symbols.setdefault((a, b), f"size_{len(symbols)}") for a, b in sizes
+                ]
+            else:
+                try:
+                    return self._compile({**known, **mixed})
+                except (ValueError, TypeError):
+                    return None
+        return None
+
+    # --- parameters -------------------------------------------------------------------------------------------
+
+    def randomize_params(self, seed: int | None = None) -> Parameters:
+        """Draw fresh parameters.
+
+        Parameters
+        ----------
+        seed : int, optional
+            Default: the seed of the backend. The same seed gives the same values on every backend.
+
+        Returns
+        -------
+        Parameters
+            Parameter name to array. If shapes are not known yet, they fill themselves at the first `evaluate`.
+        """
+        params = Parameters(self._names["param"], seed)
+        if self._current is not None:
+            params._resolve(self._draw(self._current, seed))
+        return params
+
+    def _draw(self, program: _Program, seed: int | None) -> dict[str, Any]:
+        names = [name for name, _, _ in program.params]
+        fresh = program.core.initial(names, self.backend._seed if seed is None else seed)
+        return {name: self.backend.tensor(fresh[name], dtype) for name, dtype, _ in program.params}
+
+    def get_parameters(self) -> Parameters:
+        """Return the parameters that belong to this model; the first call draws them.
+
+        Returns
+        -------
+        Parameters
+            The same dict at every call: what a training loop stores in it stays.
+        """
+        with self._lock:
+            if self._store is None:
+                self._store = self.randomize_params()
+            return self._store
+
+    @property
+    def parameters(self) -> Parameters:
+        """The parameters that belong to this model; see `get_parameters`."""
+        return self.get_parameters()
+
+    @property
+    def input_keys(self) -> tuple[str, ...]:
+        """Names of the data inputs."""
+        return self._names["data"]
+
+    @property
+    def output_keys(self) -> tuple[str, ...]:
+        """Names of the outputs."""
+        return self._names["output"]
+
+    @property
+    def parameter_keys(self) -> tuple[str, ...]:
+        """Names of the parameters."""
+        return self._names["param"]
+
+    # --- evaluation -------------------------------------------------------------------------------------------
+
+    @overload
+    def evaluate(
+        self, params: Mapping[str, Any], data: Mapping[str, Any] | None = None, output_gradients: None = None
+    ) -> dict[str, Any]: ...
+
+    @overload
+    def evaluate(
+        self, params: Mapping[str, Any], data: Mapping[str, Any] | None = None, output_gradients: Any = ...
+    ) -> tuple[dict[str, Any], dict[str, Any]]: ...
+
+    def evaluate(
+        self,
+        params: Mapping[str, Any] | None = None,
+        data: Mapping[str, Any] | None = None,
+        output_gradients: Any = None,
+    ) -> Any:
+        """Compute the outputs, and the gradients if output gradients are given.
+
+        Parameters
+        ----------
+        params : mapping
+            Parameter name to array. Empty: the parameters that belong to the model (`get_parameters`).
+        data : mapping, optional
+            Input name to array; converted to the dtype of the input where needed.
+        output_gradients : mapping, callable, array or True, optional
+            Gradients of what is minimised with respect to outputs or other named connections: a mapping by
+            name; a callable that makes one of the outputs; an array if there is one output; True for ones.
+
+        Returns
+        -------
+        dict or (dict, dict)
+            Outputs by name; with ``output_gradients`` also the gradients by parameter name.
+
+        Raises
+        ------
+        ParameterError
+            If something is missing, superfluous, or of the wrong shape or dtype.
+        """
+        data = {} if data is None else data
+        params = self.get_parameters() if not params and params is not self._store else params
+        program, data = self._prepare(params, data)
+        if output_gradients is not None:
+            return self._differentiate(program, params, data, output_gradients)
+        state = self._next_state(program)
+        try:
+            result = program.evaluate(params, data, state)
+        except Exception as error:
+            explained = program.module.explain(error)
+            if explained is None:
+                raise
+            raise explained from error
+        return self._keep(program, result)
+
+    def evaluate_gradients(
+        self,
+        params: Mapping[str, Any],
+        data: Mapping[str, Any] | None = None,
+        output_gradients: Any = True,
+        *,
+        include_output: bool = False,
+    ) -> Any:
+        """Compute the gradients of the parameters; see `evaluate`.
+
+        Returns
+        -------
+        dict or (dict, dict)
+            Gradients by parameter name, or outputs and gradients if ``include_output``.
+        """
+        outputs, gradients = self.evaluate(params, data, output_gradients)
+        return (outputs, gradients) if include_output else gradients
+
+    def __call__(self, *arrays: Any, params: Mapping[str, Any] | None = None, **named: Any) -> Any:
+        """Compute the output for data given by place or by name.
+
+        Returns
+        -------
+        array or dict
+            The output, or all of them by name if there are several.
+        """
+        names = self._names["data"]
+        if len(arrays) > len(names):
+            raise ParameterError(
+                f"{len(arrays)} arrays are given, but the model has {len(names)} data inputs",
+                hint=f"they are: {', '.join(names)}",
+            )
+        if len(arrays) == 1 and len(names) > 1 and not named:
+            raise ParameterError(
+                "one array is given, but the model has several data inputs", hint=f"name them: {', '.join(names)}"
+            )
+        data = {**dict(zip(names, arrays, strict=False)), **named}
+        outputs = self.evaluate(params if params is not None else self.get_parameters(), data)
+        return next(iter(outputs.values())) if len(outputs) == 1 else outputs
+
+    def _prepare(self, params: Any, data: Mapping[str, Any]) -> tuple[_Program, Mapping[str, Any]]:
+        program = self._current
+        if program is None or (type(params) is Parameters and not params._resolved):
+            data = self._convert_loose(data)
+            program = self._specialize(data, params)
+            if type(params) is Parameters and not params._resolved:
+                params._resolve(self._draw(program, params._seed))
+        shapes = []
+        converted: dict[str, Any] | None = None
+        for name, dtype, _ in program.data:
+            value = data.get(name)
+            if value is None:
+                raise self._missing("data", name, data)
+            if type(value) is not np.ndarray or value.dtype != dtype:
+                converted = dict(data) if converted is None else converted
+                value = converted[name] = self._convert_data(name, value, dtype)
+            shapes.append(value.shape)
+        if len(data) != len(program.data):
+            self._check_superfluous(data)
+        key = tuple(shapes)
+        data = data if converted is None else converted
+        if key not in program.seen:
+            program = self._fit(program, params, data, key)
+        if not isinstance(params, Mapping):
+            raise ParameterError(f"params is a {type(params).__name__}", hint="pass a dict of arrays by name")
+        self._check_params(program, params)
+        return program, data
+
+    def _fit(self, program: _Program, params: Any, data: Mapping[str, Any], key: Any) -> _Program:
+        """Check the shapes of data not seen before; other shapes may need another program."""
+        problem = program.core.check({name: tuple(data[name].shape) for name, _, _ in program.data})
+        if problem is not None:
+            if self._fixed():
+                raise problem
+            other = self._specialize({name: data[name] for name, _, _ in program.data}, params)
+            if other.core.check({name: tuple(data[name].shape) for name, _, _ in other.data}) is not None:
+                raise problem
+            program = other
+        if len(program.seen) > 10_000:
+            program.seen.clear()
+        program.seen.add(key)
+        return program
+
+    def _fixed(self) -> bool:
+        """Whether shapes were given when compiling, so that others are errors."""
+        return () in self._programs
+
+    def _check_params(self, program: _Program, params: Mapping[str, Any]) -> None:
+        for name, dtype, shape in program.params:
+            try:
+                value = params[name]
+            except KeyError:
+                raise self._missing("params", name, params) from None
+            if type(value) is not np.ndarray or value.shape != shape or value.dtype != dtype:
+                raise self._bad_parameter(name, value, dtype, shape)
+        if len(params) != len(program.params):
+            known = {*self._names["param"], *self._names["state"]}
+            for name in params:
+                if name not in known:
+                    near = difflib.get_close_matches(name, known, n=1)
+                    hint = f"did you mean {near[0]!r}?" if near else "leave it out"
+                    raise ParameterError(f"params holds {name!r}, which is not in the model", hint=hint)
+
+    def _bad_parameter(self, name: str, value: Any, dtype: str, shape: tuple[Any, ...]) -> ParameterError:
+        if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+            return ParameterError(
+                f"parameter {name!r} is a {type(value).__name__}", hint="convert it with backend.array(...)"
+            )
+        wanted = f"{dtype} {list(shape)}"
+        return ParameterError(
+            f"parameter {name!r} is {value.dtype} {list(value.shape)}, but has to be {wanted}",
+            hint="convert it with backend.array(...)" if tuple(value.shape) == shape else "check where it comes from",
+        )
+
+    def _missing(self, group: str, name: str, given: Mapping[str, Any]) -> ParameterError:
+        absent = [n for n, _, _ in getattr(self._current, group) if n not in given]
+        near = difflib.get_close_matches(name, [n for n in given if n not in absent], n=1)
+        hint = f"you gave {near[0]!r}; is that it?" if near else f"add it to {group}"
+        return ParameterError(f"{group} lacks {', '.join(repr(n) for n in absent)}", hint=hint)
+
+    def _check_superfluous(self, data: Mapping[str, Any]) -> None:
+        known = {*self._names["data"], *self._tolerated}
+        for name in data:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                where = "it is a parameter: pass it in params" if name in self._names["param"] else "leave it out"
+                hint = f"did you mean {near[0]!r}?" if near else where
+                raise ParameterError(f"data holds {name!r}, which is no data input of the model", hint=hint)
+
+    def _convert_data(self, name: str, value: Any, dtype: str) -> Any:
+        try:
+            found = value if isinstance(value, np.ndarray) else self.backend.array(value)
+        except (TypeError, ValueError) as error:
+            raise ParameterError(f"data {name!r} is no array: {error}", hint="pass an array of numbers") from error
+        source, wanted = str(found.dtype), dtype
+        if "float" in source and "int" in wanted:
+            if not np.all(found == np.trunc(found)):
+                raise ParameterError(
+                    f"data {name!r} is {source}, but has to be {wanted}", hint="pass integers, e.g. class indices"
+                )
+        elif wanted == "bool" and source != "bool":
+            raise ParameterError(f"data {name!r} is {source}, but has to be bool", hint="compare it: x != 0")
+        return self.backend.tensor(found, wanted)
+
+    def _convert_loose(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        return {n: v if isinstance(v, np.ndarray) else self.backend.array(v) for n, v in data.items()}
+
+    # --- state ------------------------------------------------------------------------------------------------
+
+    def _next_state(self, program: _Program) -> dict[str, Any]:
+        state = self.state
+        if "key" in state and "key" not in program.updates:
+            with self._lock:
+                state = self.state
+                self.state = {**state, "key": state["key"] + np.array([0, 1], dtype=np.int64)}
+        return state
+
+    def _keep(self, program: _Program, result: Any) -> Any:
+        if not program.updates:
+            return result
+        *results, updated = result
+        with self._lock:
+            self.state = {**self.state, **updated}
+        return results[0] if len(results) == 1 else tuple(results)
+
+    # --- gradients --------------------------------------------------------------------------------------------
+
+    def _differentiate(self, program: _Program, params: Any, data: Any, output_gradients: Any) -> Any:
+        if not self._options["training"]:
+            raise UnsupportedOpError(
+                "the model was compiled for inference and has no gradients", hint="compile it without inference=True"
+            )
+        cotangents = self._cotangents(program, params, data, output_gradients)
+        unknown = [name for name in cotangents if name not in program.core.output_names]
+        if unknown:
+            program = self._with_edges(unknown, params, data)
+        cotangents = {name: self._cotangent(program, name, value, data) for name, value in cotangents.items()}
+        module, function = program.gradient(tuple(sorted(cotangents)))
+        try:
+            result = function(params, data, self._next_state(program), cotangents)
+        except Exception as error:
+            explained = module.explain(error)
+            if explained is None:
+                raise
+            raise explained from error
+        outputs, gradients = self._keep(program, result)
+        if self._edges:
+            outputs = {name: value for name, value in outputs.items() if name in self._names["output"]}
+        return outputs, gradients
+
+    def _cotangents(self, program: _Program, params: Any, data: Any, given: Any) -> dict[str, Any]:
+        if callable(given):
+            given = given(self._keep(program, program.evaluate(params, data, self.state)))
+        outputs = [n for n in self._names["output"] if "float" in program.core.output_type(n)[0]]
+        if given is True:
+            return {name: None for name in outputs}
+        if isinstance(given, Mapping):
+            if not given:
+                raise InvalidValueError("output_gradients is empty", hint=f"give one of {', '.join(outputs)}")
+            return dict(given)
+        if len(outputs) != 1:
+            raise InvalidValueError(
+                "output_gradients is one array, but there are several outputs",
+                hint=f"pass a dict with some of {', '.join(outputs)}",
+            )
+        return {outputs[0]: given}
+
+    def _with_edges(self, names: list[str], params: Any, data: Any) -> _Program:
+        """Compile again with further connections as outputs, so that they take gradients."""
+        for name in names:
+            if not self._model.has_connection(name):
+                known = self._model.connection_names
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"outputs are {', '.join(self._names['output'])}"
+                raise KeyNotFoundError(f"output_gradients names {name!r}, which is not in the model", hint=hint)
+        with self._lock:
+            self._edges = tuple(sorted({*self._edges, *names}))
+            keys = list(self._programs)
+            self._programs.clear()
+            self._current = None
+            if () in keys:
+                self._adopt(self._compile({}), ())
+            else:
+                self._specialize(data, params)
+            assert self._current is not None
+            return self._current
+
+    def _cotangent(self, program: _Program, name: str, value: Any, data: Any) -> Any:
+        dtype, shape = program.core.output_type(name)
+        wanted = program.core.output_shape(name, {n: tuple(data[n].shape) for n, _, _ in program.data})
+        if value is None:
+            return self.backend.ones(wanted, dtype=dtype)
+        value = self.backend.tensor(value, dtype)
+        if tuple(value.shape) != tuple(wanted):
+            raise ParameterError(
+                f"the gradient of output {name!r} has shape {list(value.shape)}, but has to be {list(wanted)}",
+                hint="an output gradient has the shape of its output",
+            )
+        return value
+
+    # --- looking inside ---------------------------------------------------------------------------------------
+
+    @property
+    def source(self) -> str:
+        """The generated source of `evaluate`."""
+        return self._known().module.source.text
+
+    @property
+    def gradient_source(self) -> str:
+        """The generated source of the gradients of all outputs."""
+        program = self._known()
+        outputs = tuple(sorted(n for n in self._names["output"] if "float" in program.core.output_type(n)[0]))
+        return program.gradient(outputs)[0].source.text
+
+    @property
+    def stages(self) -> Stages:
+        """Text of the graph after each stage of compiling: ``infer``, ``fold`` … ``finish``, and ``emit``."""
+        program = self._known()
+        return Stages({**dict(program.core.stages(self.backend.target)), "emit": program.module.source.text})
+
+    @property
+    def function(self) -> Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]:
+        """The model as a pure function ``fn(params, data) -> outputs``."""
+
+        def function(params: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+            return self.evaluate(params, data)
+
+        return function
+
+    def summary(self) -> str:
+        """Return a table of the layers: name, output shape, number of parameters."""
+        if self._current is not None:
+            return str(self._current.core.summary())
+        return str(self._model.summary())
+
+    def _known(self) -> _Program:
+        if self._current is None:
+            raise UnresolvedShapeError(
+                "the shapes of the inputs are not known yet",
+                hint="pass shapes={'input': [...]} to compile, or call evaluate once",
+            )
+        return self._current
+
+    def __repr__(self) -> str:
+        names = ", ".join(self._names["output"])
+        return f"PhysicalModel({self._model}, backend={self.backend}, outputs=[{names}])"
+
+
+def _is_resolved(params: Any) -> bool:
+    return not isinstance(params, Parameters) or params._resolved
