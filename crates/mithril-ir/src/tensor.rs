@@ -237,6 +237,52 @@ impl Tensor {
     pub fn to_i64s(&self) -> Vec<i64> {
         (0..self.len()).map(|i| self.get(i).i64()).collect()
     }
+    /// The elements as little-endian bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        macro_rules! bytes {
+            ($v:expr) => {
+                $v.iter().flat_map(|x| x.to_le_bytes()).collect()
+            };
+        }
+        match &self.data {
+            Data::Bool(v) => v.iter().map(|&b| u8::from(b)).collect(),
+            Data::U8(v) => v.clone(),
+            Data::I8(v) => bytes!(v),
+            Data::I16(v) => bytes!(v),
+            Data::I32(v) => bytes!(v),
+            Data::I64(v) => bytes!(v),
+            Data::F16(v) => bytes!(v),
+            Data::BF16(v) => bytes!(v),
+            Data::F32(v) => bytes!(v),
+            Data::F64(v) => bytes!(v),
+        }
+    }
+    /// From little-endian bytes.
+    pub fn from_bytes(dtype: DType, shape: Vec<usize>, bytes: &[u8]) -> Result<Self> {
+        macro_rules! read {
+            ($variant:ident, $t:ty) => {{
+                let chunks = bytes.chunks_exact(size_of::<$t>());
+                Data::$variant(chunks.map(|c| <$t>::from_le_bytes(c.try_into().unwrap_or_default())).collect())
+            }};
+        }
+        if bytes.len() % dtype.size() != 0 {
+            let message = format!("{} bytes hold no whole number of {}", bytes.len(), dtype.name());
+            return Err(Error::new(Code::BadSize, message));
+        }
+        let data = match dtype {
+            DType::Bool => Data::Bool(bytes.iter().map(|&b| b != 0).collect()),
+            DType::U8 => Data::U8(bytes.to_vec()),
+            DType::I8 => read!(I8, i8),
+            DType::I16 => read!(I16, i16),
+            DType::I32 => read!(I32, i32),
+            DType::I64 => read!(I64, i64),
+            DType::F16 => read!(F16, f16),
+            DType::BF16 => read!(BF16, bf16),
+            DType::F32 => read!(F32, f32),
+            DType::F64 => read!(F64, f64),
+        };
+        Self::new(shape, data)
+    }
     /// The same elements in another dtype; see [`Element::of`] for what does not fit.
     #[must_use]
     pub fn cast(&self, dtype: DType) -> Self {
@@ -328,6 +374,15 @@ mod tests {
         let n = (1_i64 << 60) + (1 << 36) + 1;
         let cast = Tensor::of(&[1], vec![n]).cast(DType::F32);
         assert_eq!(cast.to_f64s(), [(2.0_f64.powi(24) + 2.0) * 2.0_f64.powi(36)]);
+    }
+
+    #[test]
+    fn bytes_round_trip() {
+        for &dtype in DType::ALL {
+            let x = Tensor::build(dtype, &[2, 2], |i| Scalar::Int(i as i64));
+            assert!(Tensor::from_bytes(dtype, vec![2, 2], &x.to_bytes()).unwrap().same_bits(&x), "{dtype}");
+        }
+        assert!(Tensor::from_bytes(DType::F32, vec![1], &[0; 3]).is_err());
     }
 
     #[test]

@@ -1,1 +1,35 @@
 //! The Python extension module of Mithril: the only crate that names PyO3.
+//!
+//! It translates and holds no logic of its own: arguments ([`convert`]), errors ([`errors`]), models
+//! ([`model`], [`connection`]), compiling ([`compile`]) and the rows from which the Python classes are
+//! generated ([`rows`]).
+
+mod compile;
+mod connection;
+mod convert;
+mod errors;
+mod model;
+mod rows;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<model::PyModel>()?;
+    module.add_class::<model::PyUse>()?;
+    module.add_class::<connection::PyConnection>()?;
+    module.add_class::<connection::PyIOKey>()?;
+    module.add_class::<connection::PyMethod>()?;
+    module.add_class::<compile::PyCompiled>()?;
+    module.add_class::<compile::PySource>()?;
+    module.add_function(wrap_pyfunction!(connection::apply_op, module)?)?;
+    module.add_function(wrap_pyfunction!(convert::parse_dtype, module)?)?;
+    module.add_function(wrap_pyfunction!(compile::compile, module)?)?;
+    module.add_function(wrap_pyfunction!(compile::roles, module)?)?;
+    module.add_function(wrap_pyfunction!(compile::eager_source, module)?)?;
+    module.add_function(wrap_pyfunction!(rows::op_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(rows::layer_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(rows::error_codes, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! A model compiled as far as no target is needed: typed, optimised, ready to be differentiated and lowered.
+
+use std::sync::Arc;
+
+use mithril_ir::error::Result;
+use mithril_ir::graph::{Graph, Role};
+use mithril_ir::{DType, Tensor};
+use mithril_model::flatten::{FlattenOptions, Input, flatten};
+use mithril_model::init::init_parameters;
+use mithril_model::Model;
+
+use crate::passes::differentiate::{GRADIENT, Request};
+use crate::pipeline::{Observer, Target, differentiated, lower, optimize};
+
+/// A compiled model.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The optimised graph.
+    pub graph: Graph,
+    /// Its inputs: names, roles, types, initial values.
+    pub inputs: Vec<Input>,
+    /// The default float.
+    pub float: DType,
+}
+
+impl Compiled {
+    /// Flattens and optimises a model.
+    pub fn new(model: &Model, options: &FlattenOptions) -> Result<Self> {
+        Self::observed(model, options, &mut |_, _| {})
+    }
+    /// As [`Compiled::new`], showing every stage.
+    pub fn observed(model: &Model, options: &FlattenOptions, observe: &mut Observer<'_>) -> Result<Self> {
+        let flat = flatten(model, options)?;
+        let graph = optimize(flat.graph, options.float, observe)?;
+        Ok(Self { graph, inputs: flat.inputs, float: options.float })
+    }
+    /// The graph that evaluates the model on a target.
+    pub fn forward(&self, target: &dyn Target, observe: &mut Observer<'_>) -> Result<Graph> {
+        lower(&self.graph, target, self.float, observe)
+    }
+    /// The graph that gives outputs and gradients on a target: cotangents of `outputs` come in, gradients of
+    /// `inputs` follow the outputs, named with the prefix [`GRADIENT`].
+    pub fn gradient(
+        &self,
+        target: &dyn Target,
+        outputs: &[Arc<str>],
+        inputs: &[Arc<str>],
+        observe: &mut Observer<'_>,
+    ) -> Result<Graph> {
+        let request = Request { outputs: outputs.to_vec(), inputs: inputs.to_vec() };
+        let graph = differentiated(&self.graph, &request, self.float, observe)?;
+        lower(&graph, target, self.float, observe)
+    }
+    /// Inputs of that role.
+    pub fn inputs_of(&self, role: Role) -> impl Iterator<Item = &Input> {
+        self.inputs.iter().filter(move |i| i.role == role)
+    }
+    /// Initial values of the inputs with these names.
+    pub fn initial(&self, names: &[&str], seed: u64) -> Result<Vec<Tensor>> {
+        let wanted: Vec<_> = self
+            .inputs
+            .iter()
+            .filter(|i| names.contains(&&*i.name))
+            .map(|i| (i.name.clone(), i.ty.clone(), i.init.clone()))
+            .collect();
+        init_parameters(&wanted, seed)
+    }
+}
+
+/// The name of the input that a gradient output belongs to.
+pub fn gradient_of(output: &str) -> Option<&str> {
+    output.strip_prefix(GRADIENT)
+}

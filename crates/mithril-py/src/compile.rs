@@ -1,0 +1,363 @@
+//! Compiling: models to programs in Python source.
+
+use std::sync::Arc;
+
+use mithril::codegen::python::{self as codegen, Argument, EVALUATE, Function, GRADIENT, PythonTarget, Results};
+use mithril::compile::compiled::{Compiled, gradient_of};
+use mithril::compile::python::Python as PythonBackend;
+use mithril::ir::error::{Code, Error};
+use mithril::ir::graph::{Graph, Role, TensorType};
+use mithril::ir::{Builder, DType, Lit, Shape, interp, ops, text};
+use mithril::model::FlattenOptions;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::convert::{array, dtype, literal, pairs, shape_to_python, sizes, tensor};
+use crate::errors::{Outcome, exception};
+use crate::model::PyModel;
+
+/// Generated source.
+#[pyclass(name = "Source", module = "mithril", frozen)]
+#[derive(Debug)]
+pub struct PySource {
+    source: codegen::Source,
+    many: bool,
+}
+
+#[pymethods]
+impl PySource {
+    /// The text.
+    #[getter]
+    fn text(&self) -> &str {
+        &self.source.text
+    }
+    /// Whether an op has several outputs.
+    #[getter]
+    fn many(&self) -> bool {
+        self.many
+    }
+    /// What the global `_CONSTANTS` has to hold.
+    fn constants<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (name, t) in &self.source.constants {
+            dict.set_item(name, array(py, t)?)?;
+        }
+        Ok(dict)
+    }
+    /// Op, path and user's line that a line comes from.
+    fn origin(&self, line: u32) -> Option<(&str, Option<String>, Option<String>)> {
+        let origin = self.source.origin(line)?;
+        let path = origin.place.path.as_deref().filter(|p| !p.is_empty()).map(Into::into);
+        Some((origin.op, path, origin.place.line.as_ref().map(ToString::to_string)))
+    }
+}
+
+fn target(name: &str) -> Outcome<&'static PythonTarget> {
+    let all: [&'static PythonTarget; 1] = [&codegen::NUMPY];
+    let found = all.into_iter().find(|t| t.name == name);
+    Ok(found.ok_or_else(|| {
+        Error::new(Code::Unsupported, format!("there is no target {name:?}")).help("the target is \"numpy\"")
+    })?)
+}
+
+fn options(given: &Bound<'_, PyDict>, float: DType) -> Outcome<FlattenOptions> {
+    let mut options = FlattenOptions { float, ..FlattenOptions::default() };
+    for (key, value) in pairs(given.as_any())? {
+        let names = || value.extract::<Vec<String>>().map(|v| v.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>());
+        match key.as_str() {
+            "shapes" => {
+                for (name, shape) in pairs(&value)? {
+                    options.shapes.push((name.into(), sizes(&shape)?));
+                }
+            }
+            "dtypes" => {
+                for (name, d) in pairs(&value)? {
+                    options.dtypes.push((name.into(), dtype(&d)?));
+                }
+            }
+            "constants" => {
+                for (name, t) in pairs(&value)? {
+                    let t = tensor(&t, None)?;
+                    let t = if t.dtype().is_float() { t.cast(float) } else { t };
+                    options.constants.push((name.into(), Arc::new(t)));
+                }
+            }
+            "training" => options.training = value.extract()?,
+            "data_keys" => options.data = names()?,
+            "trainable_keys" => options.trainable = names()?,
+            "discard_keys" => options.discard = names()?,
+            "edges" => options.keep_edges = names()?,
+            other => return Err(Error::internal(format!("compile is given {other:?}")).into()),
+        }
+    }
+    Ok(options)
+}
+
+/// Names of the inputs by role, and of the outputs.
+#[pyfunction]
+pub fn roles<'py>(py: Python<'py>, model: &PyModel, given: &Bound<'py, PyDict>) -> Outcome<Bound<'py, PyDict>> {
+    let options = options(given, DType::F32)?;
+    let model = &model.inner;
+    let dict = PyDict::new(py);
+    let constant = |name: &Arc<str>| options.constants.iter().any(|(n, _)| n == name);
+    for (key, role) in [("param", Role::Param), ("data", Role::Data), ("state", Role::State)] {
+        let mut names = Vec::new();
+        for name in model.inputs() {
+            let found = if options.trainable.contains(&name) {
+                Role::Param
+            } else if options.data.contains(&name) {
+                Role::Data
+            } else {
+                model.role_of(&name)?
+            };
+            if found == role && !constant(&name) {
+                names.push(name.to_string());
+            }
+        }
+        dict.set_item(key, names)?;
+    }
+    let outputs: Vec<String> =
+        model.outputs().iter().filter(|n| !options.discard.contains(n)).map(|n| n.to_string()).collect();
+    dict.set_item("output", outputs)?;
+    Ok(dict)
+}
+
+/// Flattens, types and optimises a model.
+#[pyfunction]
+pub fn compile(model: &PyModel, float: &str, given: &Bound<'_, PyDict>) -> Outcome<PyCompiled> {
+    let options = options(given, DType::parse(float)?)?;
+    let compiled = Compiled::new(&model.inner, &options)?;
+    Ok(PyCompiled { model: model.inner.clone(), options, compiled })
+}
+
+/// A model compiled as far as no target is needed.
+#[pyclass(name = "Compiled", module = "mithril", frozen)]
+#[derive(Debug)]
+pub struct PyCompiled {
+    model: mithril::model::Model,
+    options: FlattenOptions,
+    compiled: Compiled,
+}
+
+type Entry<'py> = (String, &'static str, Bound<'py, PyTuple>);
+
+#[pymethods]
+impl PyCompiled {
+    /// Name, dtype and shape of the inputs of a role.
+    fn inputs<'py>(&self, py: Python<'py>, role: &str) -> Outcome<Vec<Entry<'py>>> {
+        let role = match role {
+            "param" => Role::Param,
+            "data" => Role::Data,
+            _ => Role::State,
+        };
+        self.compiled
+            .inputs_of(role)
+            .map(|i| Ok((i.name.to_string(), i.ty.dtype.name(), shape_to_python(py, &i.ty.shape)?)))
+            .collect()
+    }
+    /// Names of the states that change at a call.
+    #[getter]
+    fn updates(&self) -> Vec<String> {
+        let name = |v| self.compiled.graph.value(v).name.as_deref().unwrap_or("").to_owned();
+        self.compiled.graph.updates.iter().map(|(input, _)| name(*input)).collect()
+    }
+    /// Names of the outputs.
+    #[getter]
+    fn output_names(&self) -> Vec<String> {
+        self.compiled.graph.outputs.keys().map(|n| n.to_string()).collect()
+    }
+    /// Dtype and shape of an output.
+    fn output_type<'py>(&self, py: Python<'py>, name: &str) -> Outcome<(&'static str, Bound<'py, PyTuple>)> {
+        let ty = self.type_of(name)?;
+        Ok((ty.dtype.name(), shape_to_python(py, &ty.shape)?))
+    }
+    /// Shape of an output for data of these shapes.
+    fn output_shape<'py>(&self, py: Python<'py>, name: &str, shapes: &Bound<'py, PyDict>) -> Outcome<Bound<'py, PyTuple>> {
+        let symbols = self.bind(shapes)?;
+        let ty = self.type_of(name)?;
+        let sizes = ty.shape.iter().map(|d| interp::resolve(d, &symbols)).collect::<Result<Vec<_>, _>>()?;
+        Ok(PyTuple::new(py, sizes)?)
+    }
+    /// The error that data of these shapes does not fit, or None.
+    fn check<'py>(&self, py: Python<'py>, shapes: &Bound<'py, PyDict>) -> Outcome<Option<Bound<'py, PyAny>>> {
+        match self.misfit(shapes)? {
+            Some(error) => Ok(Some(exception(py, &error)?)),
+            None => Ok(None),
+        }
+    }
+    /// Initial values of inputs, as NumPy arrays.
+    fn initial<'py>(&self, py: Python<'py>, names: Vec<String>, seed: i64) -> Outcome<Bound<'py, PyDict>> {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let values = self.compiled.initial(&names, seed as u64)?;
+        let dict = PyDict::new(py);
+        let found = self.compiled.inputs.iter().filter(|i| names.contains(&&*i.name));
+        for (input, t) in found.zip(&values) {
+            dict.set_item(&*input.name, array(py, t)?)?;
+        }
+        Ok(dict)
+    }
+    /// Source of the function `evaluate`.
+    fn source(&self, py: Python<'_>, target: &str) -> Outcome<PySource> {
+        let target = self::target(target)?;
+        py.detach(|| {
+            let graph = self.compiled.forward(&PythonBackend(target), &mut |_, _| {})?;
+            let function = Function { name: "evaluate", graph: &graph, arguments: EVALUATE, results: Results::Dict };
+            Ok(PySource { source: codegen::emit(target, &[function])?, many: false })
+        })
+    }
+    /// Source of the function `evaluate_gradients`.
+    fn gradient_source(&self, py: Python<'_>, target: &str, outputs: Vec<String>, inputs: Vec<String>) -> Outcome<PySource> {
+        let target = self::target(target)?;
+        let names = |list: Vec<String>| list.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>();
+        let (outputs, inputs) = (names(outputs), names(inputs));
+        py.detach(|| {
+            let graph = self.compiled.gradient(&PythonBackend(target), &outputs, &inputs, &mut |_, _| {})?;
+            let dicts = two_dicts(&graph);
+            let function =
+                Function { name: "evaluate_gradients", graph: &graph, arguments: GRADIENT, results: Results::Dicts(&dicts) };
+            Ok(PySource { source: codegen::emit(target, &[function])?, many: true })
+        })
+    }
+    /// Name and text of each stage.
+    fn stages(&self, target: &str) -> Outcome<Vec<(String, String)>> {
+        let target = self::target(target)?;
+        let mut found = Vec::new();
+        let mut observe = |name: &str, graph: &Graph| found.push((name.to_owned(), text::print(graph)));
+        Compiled::observed(&self.model, &self.options, &mut observe)?.forward(&PythonBackend(target), &mut observe)?;
+        Ok(found)
+    }
+    /// Table of the layers.
+    fn summary(&self) -> Outcome<String> {
+        Ok(self.model.summary_with(&self.options)?)
+    }
+}
+
+fn two_dicts(graph: &Graph) -> Vec<Vec<(Arc<str>, mithril::ir::ValueId)>> {
+    let mut outputs = Vec::new();
+    let mut gradients = Vec::new();
+    for (name, &v) in &graph.outputs {
+        match gradient_of(name) {
+            Some(input) => gradients.push((input.into(), v)),
+            None => outputs.push((name.clone(), v)),
+        }
+    }
+    vec![outputs, gradients]
+}
+
+impl PyCompiled {
+    fn type_of(&self, name: &str) -> Outcome<&TensorType> {
+        let graph = &self.compiled.graph;
+        let found = graph.outputs.get(name).and_then(|&v| graph.ty(v));
+        Ok(found.ok_or_else(|| Error::new(Code::UnknownName, format!("there is no output called `{name}`")))?)
+    }
+    fn bind(&self, shapes: &Bound<'_, PyDict>) -> Outcome<interp::Symbols> {
+        let mut symbols = interp::Symbols::default();
+        for (name, shape) in pairs(shapes.as_any())? {
+            let shape: Vec<i64> = shape.extract()?;
+            let input = self.compiled.inputs.iter().find(|i| *i.name == *name);
+            for (dim, n) in input.map(|i| i.ty.shape.iter()).into_iter().flatten().zip(shape) {
+                if let Some(s) = dim.as_symbol() {
+                    symbols.entry(s.clone()).or_insert(n);
+                }
+            }
+        }
+        Ok(symbols)
+    }
+    fn misfit(&self, shapes: &Bound<'_, PyDict>) -> Outcome<Option<Error>> {
+        let symbols = self.bind(shapes)?;
+        for (name, given) in pairs(shapes.as_any())? {
+            let given: Vec<i64> = given.extract()?;
+            let Some(input) = self.compiled.inputs.iter().find(|i| *i.name == *name) else { continue };
+            let wanted = &input.ty.shape;
+            let fits = wanted.rank() == given.len()
+                && wanted.iter().zip(&given).all(|(d, &n)| interp::resolve(d, &symbols).is_ok_and(|m| m == n));
+            if !fits {
+                let given = Shape::of(given);
+                let mut error = Error::new(Code::BadParameter, format!("data `{name}` has shape {given}, but has to be {wanted}"));
+                for (symbol, n) in wanted.iter().filter_map(|d| d.as_symbol()).filter_map(|s| Some((s, symbols.get(s)?))) {
+                    error = error.note(format!("{symbol} is {n} in this call"));
+                }
+                let help = if wanted.iter().all(|d| d.known().is_some()) {
+                    "the shape was fixed when compiling; give a symbol there for any size, e.g. shapes={\"input\": [\"batch\", 784]}"
+                } else {
+                    "the same symbol is the same size everywhere in one call"
+                };
+                return Ok(Some(error.help(help)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Source of the function `op` that applies one op to arrays `x0`, `x1` … of the given dtypes and shapes.
+#[pyfunction]
+pub fn eager_source(name: &str, signature: Vec<Bound<'_, PyAny>>, target: &str, float: &str) -> Outcome<PySource> {
+    let op = ops::find(name).ok_or_else(|| Error::new(Code::UnknownName, format!("there is no op {name:?}")))?;
+    let target = self::target(target)?;
+    let float = DType::parse(float)?;
+    let mut builder = Builder::new(float);
+    let mut args = Vec::new();
+    let mut arrays = 0;
+    for item in &signature {
+        eager_argument(&mut builder, item, &mut arrays, &mut args)?;
+    }
+    let outputs = builder.push(op, &args)?;
+    for (i, &v) in outputs.iter().enumerate() {
+        builder.graph.outputs.insert(format!("y{i}").into(), v);
+    }
+    let no_op = &mut |_: &str, _: &Graph| {};
+    let graph = mithril::compile::pipeline::lower(&builder.graph, &PythonBackend(target), float, no_op)?;
+    let arguments = [Argument { name: "x", role: Role::Data }];
+    let function = Function { name: "op", graph: &graph, arguments: &arguments, results: Results::Tuple };
+    Ok(PySource { source: codegen::emit(target, &[function])?, many: outputs.len() > 1 })
+}
+
+fn eager_argument(
+    builder: &mut Builder,
+    item: &Bound<'_, PyAny>,
+    arrays: &mut usize,
+    args: &mut Vec<mithril::ir::ValueId>,
+) -> Outcome<()> {
+    let Ok(parts) = item.cast::<PyTuple>() else {
+        let lit = literal(item)?;
+        args.push(builder.lit(lit));
+        return Ok(());
+    };
+    let tag: String = parts.get_item(0)?.extract()?;
+    if tag == "array" {
+        let shape: Vec<i64> = parts.get_item(2)?.extract()?;
+        let ty = TensorType { dtype: dtype(&parts.get_item(1)?)?, shape: Shape::of(shape) };
+        let v = builder.graph.add_input(format!("x{arrays}"), Role::Data, ty);
+        *arrays += 1;
+        args.push(v);
+        return Ok(());
+    }
+    let holds_arrays = tag == "tuple"
+        && parts.iter().skip(1).any(|p| p.cast::<PyTuple>().is_ok_and(|p| p.get_item(0).is_ok_and(|t| t.eq("array").unwrap_or(false))));
+    if holds_arrays {
+        for part in parts.iter().skip(1) {
+            eager_argument(builder, &part, arrays, args)?;
+        }
+        return Ok(());
+    }
+    let lit = eager_literal(item)?;
+    args.push(builder.lit(lit));
+    Ok(())
+}
+
+/// A literal of a signature, where every value is tagged with its type.
+fn eager_literal(item: &Bound<'_, PyAny>) -> Outcome<Lit> {
+    let Ok(parts) = item.cast::<PyTuple>() else { return literal(item) };
+    let tag: String = parts.get_item(0)?.extract()?;
+    let rest = || parts.iter().skip(1);
+    Ok(match tag.as_str() {
+        "tuple" => Lit::Tuple(rest().map(|p| eager_literal(&p)).collect::<Outcome<Vec<_>>>()?.into()),
+        "slice" => {
+            let p = rest().map(|p| literal(&p)).collect::<Outcome<Vec<_>>>()?;
+            let get = |i: usize| p.get(i).cloned().unwrap_or(Lit::None);
+            Lit::Slice(Arc::new([get(0), get(1), get(2)]))
+        }
+        "dtype" => Lit::DType(dtype(&parts.get_item(1)?)?),
+        _ => literal(&parts.get_item(1)?)?,
+    })
+}

@@ -1,0 +1,69 @@
+"""Mithril: define a machine-learning model once, compile it for every target.
+
+>>> import mithril as ml
+>>> model = ml.Model()
+>>> model |= ml.Linear(64)(input="input", output="hidden")
+>>> model += ml.Relu()(output="output")
+"""
+
+from __future__ import annotations
+
+from . import errors
+from ._core import Connection, IOKey, Model, __version__
+from ._generated import layers as _layers
+from ._generated.layers import *  # noqa: F403 - the layers are the public names of that module
+from .backends import Backend, NumpyBackend, get_backend, list_backends, register_backend
+from .compiling import compile
+from .dtypes import (
+    DType,
+    bfloat16,
+    bool_,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+)
+from .errors import MithrilError
+from .files import load, save
+from .parameters import Parameters
+from .physical import PhysicalModel
+from .tracing import Lambda
+
+LogicalModel = Model
+
+__all__ = [
+    "Backend",
+    "Connection",
+    "DType",
+    "IOKey",
+    "Lambda",
+    "LogicalModel",
+    "MithrilError",
+    "Model",
+    "NumpyBackend",
+    "Parameters",
+    "PhysicalModel",
+    "__version__",
+    "bfloat16",
+    "bool_",
+    "compile",
+    "errors",
+    "float16",
+    "float32",
+    "float64",
+    "get_backend",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "list_backends",
+    "load",
+    "register_backend",
+    "save",
+    "uint8",
+]
+__all__ += _layers.__all__
