@@ -5,9 +5,7 @@ use std::sync::Arc;
 use mithril_ir::error::Result;
 use mithril_ir::graph::{Graph, Role};
 use mithril_ir::{DType, Tensor};
-use mithril_model::flatten::{FlattenOptions, Input, flatten};
-use mithril_model::init::init_parameters;
-use mithril_model::Model;
+use mithril_model::{FlattenOptions, Input, Model, flatten, init_parameters};
 
 use crate::passes::differentiate::{GRADIENT, Request};
 use crate::pipeline::{Observer, Target, differentiated, lower, optimize};

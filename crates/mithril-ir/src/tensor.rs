@@ -262,7 +262,9 @@ impl Tensor {
         macro_rules! read {
             ($variant:ident, $t:ty) => {{
                 let chunks = bytes.chunks_exact(size_of::<$t>());
-                Data::$variant(chunks.map(|c| <$t>::from_le_bytes(c.try_into().unwrap_or_default())).collect())
+                Data::$variant(
+                    chunks.map(|c| <$t>::from_le_bytes(c.try_into().unwrap_or_default())).collect(),
+                )
             }};
         }
         if bytes.len() % dtype.size() != 0 {

@@ -31,6 +31,23 @@ impl Model {
         Ok(model)
     }
 
+    /// Makes an expression a part of the model (`model |= relu(x)`); what is added next by [`Model::chain`] follows it.
+    pub fn include(&mut self, connection: &Connection, place: &Place) -> Result<()> {
+        let outputs = [(Arc::from("output"), connection.clone())];
+        let mut with_output = self.clone();
+        with_output.add_outputs(&outputs, place)?;
+        self.change(place, |edit| {
+            if let Bound::Edge(e) = edit.connection(connection)? {
+                edit.set_last(Some(e));
+            }
+            Ok(())
+        })?;
+        let inner = self.inner_mut();
+        inner.size = with_output.0.size;
+        inner.depth = with_output.0.depth;
+        Ok(())
+    }
+
     /// Makes connections outputs of the model, under these names; expressions are added to it.
     pub fn add_outputs(&mut self, outputs: &[(Arc<str>, Connection)], place: &Place) -> Result<()> {
         for (i, (name, _)) in outputs.iter().enumerate() {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use mithril::codegen::python::{self as codegen, Argument, EVALUATE, Function, GRADIENT, PythonTarget, Results};
+use mithril::codegen::python::{
+    self as codegen, Argument, EVALUATE, Function, GRADIENT, PythonTarget, Results,
+};
 use mithril::compile::compiled::{Compiled, gradient_of};
 use mithril::compile::python::Python as PythonBackend;
 use mithril::ir::error::{Code, Error};
@@ -63,7 +65,9 @@ fn target(name: &str) -> Outcome<&'static PythonTarget> {
 fn options(given: &Bound<'_, PyDict>, float: DType) -> Outcome<FlattenOptions> {
     let mut options = FlattenOptions { float, ..FlattenOptions::default() };
     for (key, value) in pairs(given.as_any())? {
-        let names = || value.extract::<Vec<String>>().map(|v| v.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>());
+        let names = || {
+            value.extract::<Vec<String>>().map(|v| v.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>())
+        };
         match key.as_str() {
             "shapes" => {
                 for (name, shape) in pairs(&value)? {
@@ -95,7 +99,11 @@ fn options(given: &Bound<'_, PyDict>, float: DType) -> Outcome<FlattenOptions> {
 
 /// Names of the inputs by role, and of the outputs.
 #[pyfunction]
-pub fn roles<'py>(py: Python<'py>, model: &PyModel, given: &Bound<'py, PyDict>) -> Outcome<Bound<'py, PyDict>> {
+pub fn roles<'py>(
+    py: Python<'py>,
+    model: &PyModel,
+    given: &Bound<'py, PyDict>,
+) -> Outcome<Bound<'py, PyDict>> {
     let options = options(given, DType::F32)?;
     let model = &model.inner;
     let dict = PyDict::new(py);
@@ -172,7 +180,12 @@ impl PyCompiled {
         Ok((ty.dtype.name(), shape_to_python(py, &ty.shape)?))
     }
     /// Shape of an output for data of these shapes.
-    fn output_shape<'py>(&self, py: Python<'py>, name: &str, shapes: &Bound<'py, PyDict>) -> Outcome<Bound<'py, PyTuple>> {
+    fn output_shape<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        shapes: &Bound<'py, PyDict>,
+    ) -> Outcome<Bound<'py, PyTuple>> {
         let symbols = self.bind(shapes)?;
         let ty = self.type_of(name)?;
         let sizes = ty.shape.iter().map(|d| interp::resolve(d, &symbols)).collect::<Result<Vec<_>, _>>()?;
@@ -201,20 +214,31 @@ impl PyCompiled {
         let target = self::target(target)?;
         py.detach(|| {
             let graph = self.compiled.forward(&PythonBackend(target), &mut |_, _| {})?;
-            let function = Function { name: "evaluate", graph: &graph, arguments: EVALUATE, results: Results::Dict };
+            let function =
+                Function { name: "evaluate", graph: &graph, arguments: EVALUATE, results: Results::Dict };
             Ok(PySource { source: codegen::emit(target, &[function])?, many: false })
         })
     }
     /// Source of the function `evaluate_gradients`.
-    fn gradient_source(&self, py: Python<'_>, target: &str, outputs: Vec<String>, inputs: Vec<String>) -> Outcome<PySource> {
+    fn gradient_source(
+        &self,
+        py: Python<'_>,
+        target: &str,
+        outputs: Vec<String>,
+        inputs: Vec<String>,
+    ) -> Outcome<PySource> {
         let target = self::target(target)?;
         let names = |list: Vec<String>| list.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>();
         let (outputs, inputs) = (names(outputs), names(inputs));
         py.detach(|| {
             let graph = self.compiled.gradient(&PythonBackend(target), &outputs, &inputs, &mut |_, _| {})?;
             let dicts = two_dicts(&graph);
-            let function =
-                Function { name: "evaluate_gradients", graph: &graph, arguments: GRADIENT, results: Results::Dicts(&dicts) };
+            let function = Function {
+                name: "evaluate_gradients",
+                graph: &graph,
+                arguments: GRADIENT,
+                results: Results::Dicts(&dicts),
+            };
             Ok(PySource { source: codegen::emit(target, &[function])?, many: true })
         })
     }
@@ -223,7 +247,8 @@ impl PyCompiled {
         let target = self::target(target)?;
         let mut found = Vec::new();
         let mut observe = |name: &str, graph: &Graph| found.push((name.to_owned(), text::print(graph)));
-        Compiled::observed(&self.model, &self.options, &mut observe)?.forward(&PythonBackend(target), &mut observe)?;
+        Compiled::observed(&self.model, &self.options, &mut observe)?
+            .forward(&PythonBackend(target), &mut observe)?;
         Ok(found)
     }
     /// Table of the layers.
@@ -248,7 +273,8 @@ impl PyCompiled {
     fn type_of(&self, name: &str) -> Outcome<&TensorType> {
         let graph = &self.compiled.graph;
         let found = graph.outputs.get(name).and_then(|&v| graph.ty(v));
-        Ok(found.ok_or_else(|| Error::new(Code::UnknownName, format!("there is no output called `{name}`")))?)
+        Ok(found
+            .ok_or_else(|| Error::new(Code::UnknownName, format!("there is no output called `{name}`")))?)
     }
     fn bind(&self, shapes: &Bound<'_, PyDict>) -> Outcome<interp::Symbols> {
         let mut symbols = interp::Symbols::default();
@@ -270,11 +296,19 @@ impl PyCompiled {
             let Some(input) = self.compiled.inputs.iter().find(|i| *i.name == *name) else { continue };
             let wanted = &input.ty.shape;
             let fits = wanted.rank() == given.len()
-                && wanted.iter().zip(&given).all(|(d, &n)| interp::resolve(d, &symbols).is_ok_and(|m| m == n));
+                && wanted
+                    .iter()
+                    .zip(&given)
+                    .all(|(d, &n)| interp::resolve(d, &symbols).is_ok_and(|m| m == n));
             if !fits {
                 let given = Shape::of(given);
-                let mut error = Error::new(Code::BadParameter, format!("data `{name}` has shape {given}, but has to be {wanted}"));
-                for (symbol, n) in wanted.iter().filter_map(|d| d.as_symbol()).filter_map(|s| Some((s, symbols.get(s)?))) {
+                let mut error = Error::new(
+                    Code::BadParameter,
+                    format!("data `{name}` has shape {given}, but has to be {wanted}"),
+                );
+                for (symbol, n) in
+                    wanted.iter().filter_map(|d| d.as_symbol()).filter_map(|s| Some((s, symbols.get(s)?)))
+                {
                     error = error.note(format!("{symbol} is {n} in this call"));
                 }
                 let help = if wanted.iter().all(|d| d.known().is_some()) {
@@ -291,8 +325,14 @@ impl PyCompiled {
 
 /// Source of the function `op` that applies one op to arrays `x0`, `x1` … of the given dtypes and shapes.
 #[pyfunction]
-pub fn eager_source(name: &str, signature: Vec<Bound<'_, PyAny>>, target: &str, float: &str) -> Outcome<PySource> {
-    let op = ops::find(name).ok_or_else(|| Error::new(Code::UnknownName, format!("there is no op {name:?}")))?;
+pub fn eager_source(
+    name: &str,
+    signature: Vec<Bound<'_, PyAny>>,
+    target: &str,
+    float: &str,
+) -> Outcome<PySource> {
+    let op =
+        ops::find(name).ok_or_else(|| Error::new(Code::UnknownName, format!("there is no op {name:?}")))?;
     let target = self::target(target)?;
     let float = DType::parse(float)?;
     let mut builder = Builder::new(float);
@@ -333,7 +373,9 @@ fn eager_argument(
         return Ok(());
     }
     let holds_arrays = tag == "tuple"
-        && parts.iter().skip(1).any(|p| p.cast::<PyTuple>().is_ok_and(|p| p.get_item(0).is_ok_and(|t| t.eq("array").unwrap_or(false))));
+        && parts.iter().skip(1).any(|p| {
+            p.cast::<PyTuple>().is_ok_and(|p| p.get_item(0).is_ok_and(|t| t.eq("array").unwrap_or(false)))
+        });
     if holds_arrays {
         for part in parts.iter().skip(1) {
             eager_argument(builder, &part, arrays, args)?;

@@ -143,7 +143,11 @@ pub fn outputs(py: Python<'_>, connections: Vec<Connection>) -> Outcome<Bound<'_
 
 /// Applies an op to connections, numbers and arrays.
 #[pyfunction]
-pub fn apply_op<'py>(py: Python<'py>, name: &str, args: Vec<Bound<'py, PyAny>>) -> Outcome<Bound<'py, PyAny>> {
+pub fn apply_op<'py>(
+    py: Python<'py>,
+    name: &str,
+    args: Vec<Bound<'py, PyAny>>,
+) -> Outcome<Bound<'py, PyAny>> {
     let args = args.iter().map(argument).collect::<Outcome<Vec<_>>>()?;
     let args = match ops::find(name) {
         Some(op) => texts(op, args),
@@ -152,119 +156,169 @@ pub fn apply_op<'py>(py: Python<'py>, name: &str, args: Vec<Bound<'py, PyAny>>) 
     outputs(py, Connection::op_outputs(name, args, Vec::new())?)
 }
 
-macro_rules! binary_methods {
-    ($($method:ident, $reflected:ident, $op:literal;)*) => {
-        #[pymethods]
-        impl PyConnection {
-            $(
-                fn $method(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
-                    Ok(Self(Connection::arithmetic($op, (&self.0).into(), argument(other)?)?))
-                }
-                fn $reflected(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
-                    Ok(Self(Connection::arithmetic($op, argument(other)?, (&self.0).into())?))
-                }
-            )*
-            fn __pow__(&self, other: &Bound<'_, PyAny>, _modulo: Option<&Bound<'_, PyAny>>) -> Outcome<Self> {
-                Ok(Self(Connection::arithmetic("power", (&self.0).into(), argument(other)?)?))
-            }
-            fn __rpow__(&self, other: &Bound<'_, PyAny>, _modulo: Option<&Bound<'_, PyAny>>) -> Outcome<Self> {
-                Ok(Self(Connection::arithmetic("power", argument(other)?, (&self.0).into())?))
-            }
-            fn __neg__(&self) -> Outcome<Self> {
-                Ok(Self(self.0.negative()?))
-            }
-            fn __abs__(&self) -> Outcome<Self> {
-                Ok(Self(Connection::op("abs", vec![(&self.0).into()], Vec::new())?))
-            }
-            fn __invert__(&self) -> Outcome<Self> {
-                Ok(Self(Connection::op("logical_not", vec![(&self.0).into()], Vec::new())?))
-            }
-            fn __richcmp__(&self, other: &Bound<'_, PyAny>, how: pyo3::basic::CompareOp) -> Outcome<Self> {
-                use pyo3::basic::CompareOp;
-                let op = match how {
-                    CompareOp::Lt => "less",
-                    CompareOp::Le => "less_equal",
-                    CompareOp::Eq => "equal",
-                    CompareOp::Ne => "not_equal",
-                    CompareOp::Gt => "greater",
-                    CompareOp::Ge => "greater_equal",
-                };
-                Ok(Self(Connection::op(op, vec![(&self.0).into(), argument(other)?], Vec::new())?))
-            }
-            fn __getitem__(&self, key: &Bound<'_, PyAny>) -> Outcome<Self> {
-                if self.0.is_literal() {
-                    return Ok(Self(self.0.item(argument(key)?)?));
-                }
-                let (key, tensors) = split_key(key)?;
-                let mut args = vec![Arg::from(&self.0), Arg::Lit(key)];
-                args.extend(tensors);
-                Ok(Self(Connection::op("getitem", args, Vec::new())?))
-            }
-            /// The shape, a tuple of sizes: ``x.shape[0]`` may stand wherever a number may.
-            #[getter]
-            fn shape(&self) -> Outcome<Self> {
-                Ok(Self(self.0.shape()?))
-            }
-            /// The tensor with its axes in reverse order.
-            #[getter(T)]
-            fn transposed(&self) -> Outcome<Self> {
-                Ok(Self(Connection::op("transpose", vec![(&self.0).into()], Vec::new())?))
-            }
-            /// A free-standing input.
-            #[staticmethod]
-            #[pyo3(signature = (name=None, shape=None, dtype=None))]
-            fn input(name: Option<&str>, shape: Option<&Bound<'_, PyAny>>, dtype: Option<&Bound<'_, PyAny>>) -> Outcome<Self> {
-                let mut key = name.map_or_else(IOKey::unnamed, IOKey::new);
-                if let Some(shape) = shape {
-                    key = key.shape(sizes(shape)?);
-                }
-                if let Some(d) = dtype {
-                    key = key.dtype(self::dtype(d)?);
-                }
-                Ok(Self(Connection::input(key)))
-            }
-            fn __getattr__(&self, name: &str) -> PyResult<PyMethod> {
-                match ops::find(name) {
-                    Some(op) if !name.starts_with("__") => Ok(PyMethod { connection: self.0.clone(), op }),
-                    _ => Err(PyAttributeError::new_err(format!("a connection has no attribute and there is no op {name:?}"))),
-                }
-            }
-            fn __bool__(&self) -> PyResult<bool> {
-                Err(PyTypeError::new_err(
-                    "a connection has no value while the model is defined, so it cannot decide an `if` or `while`; \
-                     use where(condition, a, b), or decide by a Python value",
-                ))
-            }
-            fn __iter__(&self) -> PyResult<()> {
-                Err(PyTypeError::new_err("a connection cannot be iterated over; index it: x[0], x.shape[0]"))
-            }
-            fn __array__(&self) -> PyResult<()> {
-                Err(PyTypeError::new_err(
-                    "a connection has no value while the model is defined; use ops of a backend or methods of the \
-                     connection in the place of NumPy functions",
-                ))
-            }
-            fn __hash__(slf: &Bound<'_, Self>) -> isize {
-                slf.as_ptr() as isize >> 4
-            }
-            fn __repr__(&self) -> String {
-                format!("{:?}", self.0)
-            }
-        }
-    };
+impl PyConnection {
+    fn left(&self, op: &str, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        Ok(Self(Connection::arithmetic(op, (&self.0).into(), argument(other)?)?))
+    }
+    fn right(&self, op: &str, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        Ok(Self(Connection::arithmetic(op, argument(other)?, (&self.0).into())?))
+    }
 }
 
-binary_methods! {
-    __add__, __radd__, "add";
-    __sub__, __rsub__, "subtract";
-    __mul__, __rmul__, "multiply";
-    __truediv__, __rtruediv__, "divide";
-    __floordiv__, __rfloordiv__, "floor_divide";
-    __mod__, __rmod__, "remainder";
-    __matmul__, __rmatmul__, "matmul";
-    __and__, __rand__, "logical_and";
-    __or__, __ror__, "logical_or";
-    __xor__, __rxor__, "logical_xor";
+#[pymethods]
+impl PyConnection {
+    fn __add__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.left("add", other)
+    }
+    fn __radd__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.right("add", other)
+    }
+    fn __sub__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.left("subtract", other)
+    }
+    fn __rsub__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.right("subtract", other)
+    }
+    fn __mul__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.left("multiply", other)
+    }
+    fn __rmul__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.right("multiply", other)
+    }
+    fn __truediv__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.left("divide", other)
+    }
+    fn __rtruediv__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.right("divide", other)
+    }
+    fn __floordiv__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.left("floor_divide", other)
+    }
+    fn __rfloordiv__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.right("floor_divide", other)
+    }
+    fn __mod__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.left("remainder", other)
+    }
+    fn __rmod__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.right("remainder", other)
+    }
+    fn __matmul__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.left("matmul", other)
+    }
+    fn __rmatmul__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.right("matmul", other)
+    }
+    fn __and__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.left("logical_and", other)
+    }
+    fn __rand__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.right("logical_and", other)
+    }
+    fn __or__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.left("logical_or", other)
+    }
+    fn __ror__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.right("logical_or", other)
+    }
+    fn __xor__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.left("logical_xor", other)
+    }
+    fn __rxor__(&self, other: &Bound<'_, PyAny>) -> Outcome<Self> {
+        self.right("logical_xor", other)
+    }
+    fn __pow__(&self, other: &Bound<'_, PyAny>, _modulo: Option<&Bound<'_, PyAny>>) -> Outcome<Self> {
+        Ok(Self(Connection::arithmetic("power", (&self.0).into(), argument(other)?)?))
+    }
+    fn __rpow__(&self, other: &Bound<'_, PyAny>, _modulo: Option<&Bound<'_, PyAny>>) -> Outcome<Self> {
+        Ok(Self(Connection::arithmetic("power", argument(other)?, (&self.0).into())?))
+    }
+    fn __neg__(&self) -> Outcome<Self> {
+        Ok(Self(self.0.negative()?))
+    }
+    fn __abs__(&self) -> Outcome<Self> {
+        Ok(Self(Connection::op("abs", vec![(&self.0).into()], Vec::new())?))
+    }
+    fn __invert__(&self) -> Outcome<Self> {
+        Ok(Self(Connection::op("logical_not", vec![(&self.0).into()], Vec::new())?))
+    }
+    fn __richcmp__(&self, other: &Bound<'_, PyAny>, how: pyo3::basic::CompareOp) -> Outcome<Self> {
+        use pyo3::basic::CompareOp;
+        let op = match how {
+            CompareOp::Lt => "less",
+            CompareOp::Le => "less_equal",
+            CompareOp::Eq => "equal",
+            CompareOp::Ne => "not_equal",
+            CompareOp::Gt => "greater",
+            CompareOp::Ge => "greater_equal",
+        };
+        Ok(Self(Connection::op(op, vec![(&self.0).into(), argument(other)?], Vec::new())?))
+    }
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> Outcome<Self> {
+        if self.0.is_literal() {
+            return Ok(Self(self.0.item(argument(key)?)?));
+        }
+        let (key, tensors) = split_key(key)?;
+        let mut args = vec![Arg::from(&self.0), Arg::Lit(key)];
+        args.extend(tensors);
+        Ok(Self(Connection::op("getitem", args, Vec::new())?))
+    }
+    /// The shape, a tuple of sizes: ``x.shape[0]`` may stand wherever a number may.
+    #[getter]
+    fn shape(&self) -> Outcome<Self> {
+        Ok(Self(self.0.shape()?))
+    }
+    /// The tensor with its axes in reverse order.
+    #[getter(T)]
+    fn transposed(&self) -> Outcome<Self> {
+        Ok(Self(Connection::op("transpose", vec![(&self.0).into()], Vec::new())?))
+    }
+    /// A free-standing input.
+    #[staticmethod]
+    #[pyo3(signature = (name=None, shape=None, dtype=None))]
+    fn input(
+        name: Option<&str>,
+        shape: Option<&Bound<'_, PyAny>>,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> Outcome<Self> {
+        let mut key = name.map_or_else(IOKey::unnamed, IOKey::new);
+        if let Some(shape) = shape {
+            key = key.shape(sizes(shape)?);
+        }
+        if let Some(d) = dtype {
+            key = key.dtype(self::dtype(d)?);
+        }
+        Ok(Self(Connection::input(key)))
+    }
+    fn __getattr__(&self, name: &str) -> PyResult<PyMethod> {
+        match ops::find(name) {
+            Some(op) if !name.starts_with("__") => Ok(PyMethod { connection: self.0.clone(), op }),
+            _ => Err(PyAttributeError::new_err(format!(
+                "a connection has no attribute and there is no op {name:?}"
+            ))),
+        }
+    }
+    fn __bool__(&self) -> PyResult<bool> {
+        Err(PyTypeError::new_err(
+            "a connection has no value while the model is defined, so it cannot decide an `if` or `while`; \
+             use where(condition, a, b), or decide by a Python value",
+        ))
+    }
+    fn __iter__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err("a connection cannot be iterated over; index it: x[0], x.shape[0]"))
+    }
+    fn __array__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "a connection has no value while the model is defined; use ops of a backend or methods of the \
+             connection in the place of NumPy functions",
+        ))
+    }
+    fn __hash__(slf: &Bound<'_, Self>) -> isize {
+        slf.as_ptr() as isize >> 4
+    }
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.0)
+    }
 }
 
 /// The literal part of an index, with the text "tensor" where a tensor stands, and the tensors.

@@ -6,7 +6,9 @@ use mithril::ir::error::{Code, Error};
 use mithril::ir::{DType, Dim, Lit, Tensor, text};
 use mithril::model::{Arg, Size};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyEllipsis, PyFloat, PyInt, PyList, PySlice, PyString, PyTuple, PyType};
+use pyo3::types::{
+    PyBool, PyBytes, PyDict, PyEllipsis, PyFloat, PyInt, PyList, PySlice, PyString, PyTuple, PyType,
+};
 
 use crate::connection::{PyConnection, PyIOKey};
 use crate::errors::{Failure, Outcome};
@@ -65,7 +67,8 @@ fn literal_at(object: &Bound<'_, PyAny>, depth: usize) -> Outcome<Lit> {
         return Ok(if is_dtype { Lit::DType(dtype(object)?) } else { Lit::text(&s.to_string_lossy()) });
     }
     if object.is_instance_of::<PyTuple>() || object.is_instance_of::<PyList>() {
-        let items = object.try_iter()?.map(|item| literal_at(&item?, depth + 1)).collect::<Outcome<Vec<_>>>()?;
+        let items =
+            object.try_iter()?.map(|item| literal_at(&item?, depth + 1)).collect::<Outcome<Vec<_>>>()?;
         return Ok(Lit::Tuple(items.into()));
     }
     if object.is_instance_of::<PySlice>() {
@@ -82,7 +85,9 @@ fn literal_at(object: &Bound<'_, PyAny>, depth: usize) -> Outcome<Lit> {
         }
         return Ok(Lit::Tensor(Arc::new(t)));
     }
-    if object.is_instance_of::<PyType>() || object.get_type().name()?.to_string().to_lowercase().contains("dtype") {
+    if object.is_instance_of::<PyType>()
+        || object.get_type().name()?.to_string().to_lowercase().contains("dtype")
+    {
         return Ok(Lit::DType(dtype(object)?));
     }
     Err(wrong(object, "a number, a text, a tuple, a dtype, an array or a connection"))
@@ -107,7 +112,8 @@ pub fn tensor(object: &Bound<'_, PyAny>, wanted: Option<DType>) -> Outcome<Tenso
         object.clone()
     };
     let array = numpy.call_method1("ascontiguousarray", (&object,))?;
-    let shape: Vec<usize> = object.getattr("shape").and_then(|s| s.extract()).or_else(|_| array.getattr("shape")?.extract())?;
+    let shape: Vec<usize> =
+        object.getattr("shape").and_then(|s| s.extract()).or_else(|_| array.getattr("shape")?.extract())?;
     let dtype = dtype(&array.getattr("dtype")?)?;
     let little = array.getattr("dtype")?.call_method1("newbyteorder", ("<",))?;
     let array = array.call_method1("astype", (little,))?;
@@ -162,7 +168,8 @@ pub fn argument(object: &Bound<'_, PyAny>) -> Outcome<Arg> {
     if let Ok(name) = object.cast_exact::<PyString>() {
         return Ok(Arg::Name(name.to_string_lossy().as_ref().into()));
     }
-    if (object.is_instance_of::<PyTuple>() || object.is_instance_of::<PyList>()) && holds_connection(object)? {
+    if (object.is_instance_of::<PyTuple>() || object.is_instance_of::<PyList>()) && holds_connection(object)?
+    {
         let items = object.try_iter()?.map(|item| argument(&item?)).collect::<Outcome<Vec<_>>>()?;
         return Ok(Arg::List(items));
     }

@@ -77,7 +77,11 @@ impl PyModel {
     #[new]
     #[classmethod]
     #[pyo3(signature = (*args, **named))]
-    fn new(cls: &Bound<'_, PyType>, args: &Bound<'_, PyTuple>, named: Option<&Bound<'_, PyDict>>) -> Outcome<Self> {
+    fn new(
+        cls: &Bound<'_, PyType>,
+        args: &Bound<'_, PyTuple>,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> Outcome<Self> {
         let class = cls.name()?.to_string();
         let mut inner = Model::with_class(&class);
         // Arguments of a subclass are for its own __init__; a plain Model takes a name.
@@ -93,12 +97,17 @@ impl PyModel {
 
     /// Build a layer of the registry in place; the generated classes call this.
     #[pyo3(signature = (layer, args, name=None))]
-    fn _build(slf: &Bound<'_, Self>, layer: &str, args: &Bound<'_, PyDict>, name: Option<&str>) -> Outcome<()> {
+    fn _build(
+        slf: &Bound<'_, Self>,
+        layer: &str,
+        args: &Bound<'_, PyDict>,
+        name: Option<&str>,
+    ) -> Outcome<()> {
         let given = pairs(args.as_any())?;
         let given = given.iter().map(|(k, v)| Ok((k.as_str(), literal(v)?))).collect::<Outcome<Vec<_>>>()?;
         let place = here(slf.py());
         let class = slf.get_type().name()?.to_string();
-        let mut model = layers::build(layer, given).map_err(|e| e.at(&place))?.of_class(&class);
+        let mut model = layers::build(layer, Vec::new(), given).map_err(|e| e.at(&place))?.of_class(&class);
         model.set_name(name).map_err(|e| e.at(&place))?;
         slf.borrow_mut().inner = model;
         Ok(())
@@ -118,7 +127,9 @@ impl PyModel {
         let is_spec = args.is_empty()
             && (named.is_empty()
                 || named.iter().any(|(k, v)| {
-                    v.is_instance_of::<PyString>() || v.is_instance_of::<PyIOKey>() || outs.iter().any(|o| **o == **k)
+                    v.is_instance_of::<PyString>()
+                        || v.is_instance_of::<PyIOKey>()
+                        || outs.iter().any(|o| **o == **k)
                 })
                 || !named.iter().any(|(_, v)| v.is_instance_of::<PyConnection>()));
         if is_spec {
@@ -132,10 +143,13 @@ impl PyModel {
         for value in args {
             let connection = value.is_instance_of::<PyConnection>() || value.is_instance_of::<PyIOKey>();
             if value.is_instance_of::<PyString>() {
-                return Err(Error::new(Code::BadArgument, format!("{} is called with a text by place", model.class()))
-                    .help("name the port: layer(input=\"x\", output=\"y\")")
-                    .at(&here(py))
-                    .into());
+                return Err(Error::new(
+                    Code::BadArgument,
+                    format!("{} is called with a text by place", model.class()),
+                )
+                .help("name the port: layer(input=\"x\", output=\"y\")")
+                .at(&here(py))
+                .into());
             }
             if !connection && value.hasattr("shape")? {
                 return Err(arrays(&model).at(&here(py)).into());
@@ -167,38 +181,66 @@ impl PyModel {
 
     /// Declare shapes of connections: ``model.set_shapes({"input": ["batch", 3]})`` or ``set_shapes(input=[...])``.
     #[pyo3(signature = (shapes=None, **named))]
-    fn set_shapes(&mut self, py: Python<'_>, shapes: Option<&Bound<'_, PyAny>>, named: Option<&Bound<'_, PyDict>>) -> Outcome<()> {
+    fn set_shapes(
+        &mut self,
+        py: Python<'_>,
+        shapes: Option<&Bound<'_, PyAny>>,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> Outcome<()> {
         let given = both(shapes, named)?;
         let shapes = given.iter().map(|(k, v)| Ok((k.as_str(), sizes(v)?))).collect::<Outcome<Vec<_>>>()?;
         Ok(self.inner.set_shapes(shapes, &here(py))?)
     }
     /// Declare dtypes of connections.
     #[pyo3(signature = (types=None, **named))]
-    fn set_types(&mut self, py: Python<'_>, types: Option<&Bound<'_, PyAny>>, named: Option<&Bound<'_, PyDict>>) -> Outcome<()> {
+    fn set_types(
+        &mut self,
+        py: Python<'_>,
+        types: Option<&Bound<'_, PyAny>>,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> Outcome<()> {
         let given = both(types, named)?;
         let types = given.iter().map(|(k, v)| Ok((k.as_str(), dtype(v)?))).collect::<Outcome<Vec<_>>>()?;
         Ok(self.inner.set_dtypes(types, &here(py))?)
     }
     /// Say which inputs are learned.
     #[pyo3(signature = (flags=None, **named))]
-    fn set_differentiability(&mut self, py: Python<'_>, flags: Option<&Bound<'_, PyAny>>, named: Option<&Bound<'_, PyDict>>) -> Outcome<()> {
+    fn set_differentiability(
+        &mut self,
+        py: Python<'_>,
+        flags: Option<&Bound<'_, PyAny>>,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> Outcome<()> {
         let given = both(flags, named)?;
-        let flags = given.iter().map(|(k, v)| Ok((k.as_str(), v.extract::<bool>()?))).collect::<Outcome<Vec<_>>>()?;
+        let flags =
+            given.iter().map(|(k, v)| Ok((k.as_str(), v.extract::<bool>()?))).collect::<Outcome<Vec<_>>>()?;
         Ok(self.inner.set_differentiability(flags, &here(py))?)
     }
     /// Give inputs constant values.
     #[pyo3(signature = (values=None, **named))]
-    fn set_values(&mut self, py: Python<'_>, values: Option<&Bound<'_, PyAny>>, named: Option<&Bound<'_, PyDict>>) -> Outcome<()> {
+    fn set_values(
+        &mut self,
+        py: Python<'_>,
+        values: Option<&Bound<'_, PyAny>>,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> Outcome<()> {
         let given = both(values, named)?;
         let values = given.iter().map(|(k, v)| Ok((k.as_str(), literal(v)?))).collect::<Outcome<Vec<_>>>()?;
         Ok(self.inner.set_values(values, &here(py))?)
     }
     /// Say which connections are the outputs: ``set_outputs("hidden", output=model.logits)``.
     #[pyo3(signature = (*names, **named))]
-    fn set_outputs(&mut self, py: Python<'_>, names: Vec<String>, named: Option<&Bound<'_, PyDict>>) -> Outcome<()> {
+    fn set_outputs(
+        &mut self,
+        py: Python<'_>,
+        names: Vec<String>,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> Outcome<()> {
         let place = here(py);
         if !names.is_empty() {
-            self.inner.set_outputs(names.iter().map(|n| (n.as_str(), n.as_str())), &place)?;
+            let found = names.iter().map(|n| Ok((n.as_str(), self.inner.connection(n)?)));
+            let found = found.collect::<Outcome<Vec<_>>>()?;
+            self.inner.set_outputs(found, &place)?;
         }
         let given = named.map(|n| pairs(n.as_any())).transpose()?.unwrap_or_default();
         let mut found: Vec<(Arc<str>, Connection)> = Vec::new();
@@ -287,7 +329,11 @@ impl PyModel {
     }
     /// Compile the model; see `mithril.compile`.
     #[pyo3(signature = (backend, **options))]
-    fn compile<'py>(slf: &Bound<'py, Self>, backend: &Bound<'py, PyAny>, options: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
+    fn compile<'py>(
+        slf: &Bound<'py, Self>,
+        backend: &Bound<'py, PyAny>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("mithril.compiling")?.getattr("compile")?.call((slf, backend), options)
     }
     fn __len__(&self) -> usize {
@@ -325,7 +371,9 @@ impl PyModel {
             add(&mut self.inner, &part.model, part.spec.clone(), place)?;
         } else if let Ok(model) = part.cast::<Self>() {
             let model = model.try_borrow().map_err(|_| {
-                Error::new(Code::Cycle, "a model is added to itself").help("add a copy of it: copy.copy(model)").at(&place)
+                Error::new(Code::Cycle, "a model is added to itself")
+                    .help("add a copy of it: copy.copy(model)")
+                    .at(&place)
             })?;
             add(&mut self.inner, &model.inner, Spec::new(), place)?;
         } else if let Ok(c) = connection(part) {
@@ -368,6 +416,10 @@ fn arrays(model: &Model) -> Error {
         .help("a model has no values: compile it, then call what `ml.compile(model, backend)` returns")
 }
 
-fn explain_array(model: &Model, value: &Bound<'_, PyAny>, failure: crate::errors::Failure) -> crate::errors::Failure {
+fn explain_array(
+    model: &Model,
+    value: &Bound<'_, PyAny>,
+    failure: crate::errors::Failure,
+) -> crate::errors::Failure {
     if value.hasattr("shape").unwrap_or(false) { arrays(model).into() } else { failure }
 }

@@ -1,6 +1,6 @@
 //! The rows of ops and layers as Python data, from which classes, stubs and documentation are generated.
 
-use mithril::ir::op::{Attr, DefaultLit, Port, PortKind};
+use mithril::ir::op::{Attr, DefaultLit, PortKind};
 use mithril::ir::{Code, ops};
 use mithril::model::layers;
 use pyo3::prelude::*;
@@ -8,8 +8,8 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::convert::literal_to_python;
 
-fn kind(port: &Port) -> &'static str {
-    match port.kind {
+fn kind(port: PortKind) -> &'static str {
+    match port {
         PortKind::Tensor(_) => "tensor",
         PortKind::Optional(_) => "optional",
         PortKind::Variadic(_) => "variadic",
@@ -29,23 +29,26 @@ fn kind(port: &Port) -> &'static str {
     }
 }
 
-fn ports<'py>(py: Python<'py>, ports: &[Port]) -> PyResult<Bound<'py, PyList>> {
-    let list = PyList::empty(py);
-    for port in ports {
-        let row = PyDict::new(py);
-        row.set_item("name", port.name)?;
-        row.set_item("kind", kind(port))?;
-        if let PortKind::Attr(Attr::Choice(all)) = port.kind {
-            row.set_item("choices", all.to_vec())?;
-        }
-        row.set_item("required", matches!(port.default, DefaultLit::Required))?;
-        if let Some(lit) = port.default.lit() {
-            row.set_item("default", literal_to_python(py, &lit)?)?;
-        }
-        row.set_item("training", matches!(port.default, DefaultLit::Training))?;
-        list.append(row)?;
+fn argument<'py>(
+    py: Python<'py>,
+    name: &str,
+    kind_of: PortKind,
+    default: DefaultLit,
+    doc: &str,
+) -> PyResult<Bound<'py, PyDict>> {
+    let row = PyDict::new(py);
+    row.set_item("name", name)?;
+    row.set_item("kind", kind(kind_of))?;
+    if let PortKind::Attr(Attr::Choice(all)) = kind_of {
+        row.set_item("choices", all.to_vec())?;
     }
-    Ok(list)
+    row.set_item("required", matches!(default, DefaultLit::Required))?;
+    if let Some(lit) = default.lit() {
+        row.set_item("default", literal_to_python(py, &lit)?)?;
+    }
+    row.set_item("training", matches!(default, DefaultLit::Training))?;
+    row.set_item("doc", doc)?;
+    Ok(row)
 }
 
 /// All ops by family.
@@ -58,7 +61,8 @@ pub fn op_rows(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
             row.set_item("name", op.name)?;
             row.set_item("family", family)?;
             row.set_item("doc", op.doc)?;
-            row.set_item("ports", ports(py, op.ports)?)?;
+            let ports = op.ports.iter().map(|p| argument(py, p.name, p.kind, p.default, ""));
+            row.set_item("ports", ports.collect::<PyResult<Vec<_>>>()?)?;
             row.set_item("outputs", op.outputs.to_vec())?;
             row.set_item("aliases", op.aliases.to_vec())?;
             row.set_item("layer", op.layer)?;
@@ -80,8 +84,9 @@ pub fn layer_rows(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
         let row = PyDict::new(py);
         row.set_item("name", layer.name)?;
         row.set_item("doc", layer.doc)?;
-        row.set_item("args", ports(py, &layer.args)?)?;
-        row.set_item("aliases", layer.aliases.to_vec())?;
+        let args = layer.args.iter().map(|a| argument(py, a.name, PortKind::Attr(a.kind), a.default, a.doc));
+        row.set_item("args", args.collect::<PyResult<Vec<_>>>()?)?;
+        row.set_item("aliases", layer.aliases.clone())?;
         list.append(row)?;
     }
     Ok(list)
