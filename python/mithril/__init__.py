@@ -12,7 +12,7 @@ from . import errors
 from ._core import Connection, IOKey, Model, __version__
 from ._generated import layers as _layers
 from ._generated.layers import *  # noqa: F403 - the layers are the public names of that module
-from .backends import Backend, NumpyBackend, get_backend, list_backends, register_backend
+from .backends import Backend, InterpreterBackend, NumpyBackend, get_backend, list_backends, register_backend
 from .compiling import compile
 from .dtypes import (
     DType,
@@ -40,6 +40,7 @@ __all__ = [
     "Connection",
     "DType",
     "IOKey",
+    "InterpreterBackend",
     "Lambda",
     "LogicalModel",
     "MithrilError",

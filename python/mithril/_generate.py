@@ -114,9 +114,13 @@ def layers_module() -> str:
     names = []
     for row in _core.layer_rows():
         names.append(row["name"])
-        names.extend(row["aliases"])
+        aliases = list(row["aliases"])
+        # Dimensions are written both ways: Conv2d, Conv2D.
+        if row["name"][-2:-1].isdigit() and row["name"].endswith("d"):
+            aliases.append(row["name"][:-1] + "D")
+        names.extend(aliases)
         out.append(_layer(row))
-        out.extend(f"{alias} = {row['name']}" for alias in row["aliases"])
+        out.extend(f"{alias} = {row['name']}" for alias in aliases)
     listing = "".join(f'    "{n}",\n' for n in sorted(set(names)))
     out.insert(2, f"__all__ = [\n{listing}]\n")
     return "\n".join(out) + "\n"

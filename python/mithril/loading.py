@@ -11,7 +11,7 @@ from typing import Any
 from . import _core
 from .errors import InvalidValueError, MithrilError, NumericsError
 
-__all__ = ["Module", "load"]
+__all__ = ["Module", "Runner", "load"]
 
 
 class Module:
@@ -46,6 +46,21 @@ class Module:
                 notes = (f"the generated line is: {linecache.getline(self.filename, line or 0).strip()}",)
                 text = f"{op} failed{place}: {error}" + (f"\n  at {where}" if where else "") + f"\n  {notes[0]}"
                 return family(text, code="M0504", path=path, where=where, notes=notes)
+        return None
+
+
+class Runner:
+    """A graph run by the reference interpreter, in the place of a module."""
+
+    def __init__(self, runner: _core.Runner) -> None:
+        self.source = runner
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return the one function there is."""
+        return self.source
+
+    def explain(self, error: BaseException) -> MithrilError | None:
+        """Errors of the interpreter say by themselves where they come from."""
         return None
 
 

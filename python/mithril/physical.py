@@ -18,7 +18,7 @@ from .errors import (
     UnresolvedShapeError,
     UnsupportedOpError,
 )
-from .loading import Module, load
+from .loading import Module, Runner
 from .parameters import Parameters
 
 if TYPE_CHECKING:
@@ -37,17 +37,16 @@ class _Program:
         self.data: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("data"))
         self.state: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("state"))
         self.updates: tuple[str, ...] = tuple(core.updates)
-        self.module: Module = load(core.source(backend.target), "model")
+        self.module: Module | Runner = backend._load(core)
         self.evaluate: Callable[..., Any] = self.module.function("evaluate")
-        self.gradients: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Module, Callable[..., Any]]] = {}
+        self.gradients: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Module | Runner, Callable[..., Any]]] = {}
         self.seen: set[Any] = set()
 
-    def gradient(self, outputs: tuple[str, ...]) -> tuple[Module, Callable[..., Any]]:
+    def gradient(self, outputs: tuple[str, ...]) -> tuple[Module | Runner, Callable[..., Any]]:
         names = tuple(name for name, dtype, _ in self.params if "float" in dtype)
         found = self.gradients.get((outputs, names))
         if found is None:
-            source = self.core.gradient_source(self.backend.target, list(outputs), list(names))
-            module = load(source, "gradients")
+            module = self.backend._load_gradients(self.core, list(outputs), list(names))
             found = self.gradients[(outputs, names)] = (module, module.function("evaluate_gradients"))
         return found
 

@@ -6,9 +6,10 @@ use mithril::codegen::python::{
     self as codegen, Argument, EVALUATE, Function, GRADIENT, PythonTarget, Results,
 };
 use mithril::compile::compiled::{Compiled, gradient_of};
+use mithril::compile::pipeline::Interpreter;
 use mithril::compile::python::Python as PythonBackend;
 use mithril::ir::error::{Code, Error};
-use mithril::ir::graph::{Graph, Role, TensorType};
+use mithril::ir::graph::{Def, Graph, Role, TensorType, ValueId};
 use mithril::ir::{Builder, DType, Lit, Shape, interp, ops, text};
 use mithril::model::FlattenOptions;
 use pyo3::prelude::*;
@@ -242,6 +243,26 @@ impl PyCompiled {
             Ok(PySource { source: codegen::emit(target, &[function])?, many: true })
         })
     }
+    /// The function `evaluate`, run by the reference interpreter.
+    fn runner(&self) -> Outcome<PyRunner> {
+        let graph = self.compiled.forward(&Interpreter, &mut |_, _| {})?;
+        let results = vec![graph.outputs.iter().map(|(n, &v)| (n.clone(), v)).collect()];
+        Ok(PyRunner {
+            graph,
+            groups: vec![Role::Param, Role::Data, Role::State],
+            results,
+            tuple: false,
+            many: false,
+        })
+    }
+    /// The function `evaluate_gradients`, run by the reference interpreter.
+    fn gradient_runner(&self, outputs: Vec<String>, inputs: Vec<String>) -> Outcome<PyRunner> {
+        let names = |list: Vec<String>| list.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>();
+        let graph = self.compiled.gradient(&Interpreter, &names(outputs), &names(inputs), &mut |_, _| {})?;
+        let results = two_dicts(&graph);
+        let groups = vec![Role::Param, Role::Data, Role::State, Role::Cotangent];
+        Ok(PyRunner { graph, groups, results, tuple: false, many: true })
+    }
     /// Name and text of each stage.
     fn stages(&self, target: &str) -> Outcome<Vec<(String, String)>> {
         let target = self::target(target)?;
@@ -257,7 +278,75 @@ impl PyCompiled {
     }
 }
 
-fn two_dicts(graph: &Graph) -> Vec<Vec<(Arc<str>, mithril::ir::ValueId)>> {
+type Named = Vec<(Arc<str>, ValueId)>;
+
+/// A graph run by the reference interpreter, called like a generated function.
+#[pyclass(name = "Runner", module = "mithril", frozen)]
+#[derive(Debug)]
+pub struct PyRunner {
+    graph: Graph,
+    groups: Vec<Role>,
+    results: Vec<Named>,
+    tuple: bool,
+    many: bool,
+}
+
+#[pymethods]
+impl PyRunner {
+    /// Whether an op has several outputs.
+    #[getter]
+    fn many(&self) -> bool {
+        self.many
+    }
+    /// The graph.
+    #[getter]
+    fn text(&self) -> String {
+        text::print(&self.graph)
+    }
+    #[pyo3(signature = (*groups))]
+    fn __call__<'py>(&self, py: Python<'py>, groups: Vec<Bound<'py, PyAny>>) -> Outcome<Bound<'py, PyAny>> {
+        let mut inputs = Vec::new();
+        for &v in &self.graph.inputs {
+            let value = self.graph.value(v);
+            let (Def::Input(role), Some(name)) = (&value.def, &value.name) else { continue };
+            let group = self.groups.iter().position(|r| r == role).and_then(|i| groups.get(i));
+            let group = group.ok_or_else(|| Error::internal(format!("no group holds `{name}`")))?;
+            inputs.push(Arc::new(tensor(&group.get_item(&**name)?, None)?));
+        }
+        let found = py.detach(|| interp::run(&self.graph, &inputs))?;
+        let (outputs, states) = found.split_at(self.graph.outputs.len());
+        let all: Vec<ValueId> = self.graph.outputs.values().copied().collect();
+        let value = |v: &ValueId| {
+            let at = all.iter().position(|a| a == v).unwrap_or_default();
+            array(py, &outputs[at])
+        };
+        if self.tuple {
+            let items = self.results.iter().flatten().map(|(_, v)| value(v)).collect::<PyResult<Vec<_>>>()?;
+            return Ok(PyTuple::new(py, items)?.into_any());
+        }
+        let mut dicts = Vec::new();
+        for names in &self.results {
+            let dict = PyDict::new(py);
+            for (name, v) in names {
+                dict.set_item(&**name, value(v)?)?;
+            }
+            dicts.push(dict);
+        }
+        if !self.graph.updates.is_empty() {
+            let dict = PyDict::new(py);
+            for ((input, _), t) in self.graph.updates.iter().zip(states) {
+                dict.set_item(self.graph.value(*input).name.as_deref(), array(py, t)?)?;
+            }
+            dicts.push(dict);
+        }
+        match <[_; 1]>::try_from(dicts) {
+            Ok([one]) => Ok(one.into_any()),
+            Err(several) => Ok(PyTuple::new(py, several)?.into_any()),
+        }
+    }
+}
+
+fn two_dicts(graph: &Graph) -> Vec<Named> {
     let mut outputs = Vec::new();
     let mut gradients = Vec::new();
     for (name, &v) in &graph.outputs {
@@ -331,32 +420,45 @@ pub fn eager_source(
     target: &str,
     float: &str,
 ) -> Outcome<PySource> {
-    let op =
-        ops::find(name).ok_or_else(|| Error::new(Code::UnknownName, format!("there is no op {name:?}")))?;
     let target = self::target(target)?;
     let float = DType::parse(float)?;
+    let (graph, many) = eager_graph(name, &signature, float)?;
+    let no_op = &mut |_: &str, _: &Graph| {};
+    let graph = mithril::compile::pipeline::lower(&graph, &PythonBackend(target), float, no_op)?;
+    let arguments = [Argument { name: "x", role: Role::Data }];
+    let function = Function { name: "op", graph: &graph, arguments: &arguments, results: Results::Tuple };
+    Ok(PySource { source: codegen::emit(target, &[function])?, many })
+}
+
+/// As [`eager_source`], run by the reference interpreter.
+#[pyfunction]
+pub fn eager_runner(name: &str, signature: Vec<Bound<'_, PyAny>>, float: &str) -> Outcome<PyRunner> {
+    let (graph, many) = eager_graph(name, &signature, DType::parse(float)?)?;
+    let results = vec![graph.outputs.iter().map(|(n, &v)| (n.clone(), v)).collect()];
+    Ok(PyRunner { graph, groups: vec![Role::Data], results, tuple: true, many })
+}
+
+fn eager_graph(name: &str, signature: &[Bound<'_, PyAny>], float: DType) -> Outcome<(Graph, bool)> {
+    let op =
+        ops::find(name).ok_or_else(|| Error::new(Code::UnknownName, format!("there is no op {name:?}")))?;
     let mut builder = Builder::new(float);
     let mut args = Vec::new();
     let mut arrays = 0;
-    for item in &signature {
+    for item in signature {
         eager_argument(&mut builder, item, &mut arrays, &mut args)?;
     }
     let outputs = builder.push(op, &args)?;
     for (i, &v) in outputs.iter().enumerate() {
         builder.graph.outputs.insert(format!("y{i}").into(), v);
     }
-    let no_op = &mut |_: &str, _: &Graph| {};
-    let graph = mithril::compile::pipeline::lower(&builder.graph, &PythonBackend(target), float, no_op)?;
-    let arguments = [Argument { name: "x", role: Role::Data }];
-    let function = Function { name: "op", graph: &graph, arguments: &arguments, results: Results::Tuple };
-    Ok(PySource { source: codegen::emit(target, &[function])?, many: outputs.len() > 1 })
+    Ok((builder.graph, outputs.len() > 1))
 }
 
 fn eager_argument(
     builder: &mut Builder,
     item: &Bound<'_, PyAny>,
     arrays: &mut usize,
-    args: &mut Vec<mithril::ir::ValueId>,
+    args: &mut Vec<ValueId>,
 ) -> Outcome<()> {
     let Ok(parts) = item.cast::<PyTuple>() else {
         let lit = literal(item)?;

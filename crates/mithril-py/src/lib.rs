@@ -23,11 +23,13 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<connection::PyMethod>()?;
     module.add_class::<compile::PyCompiled>()?;
     module.add_class::<compile::PySource>()?;
+    module.add_class::<compile::PyRunner>()?;
     module.add_function(wrap_pyfunction!(connection::apply_op, module)?)?;
     module.add_function(wrap_pyfunction!(convert::parse_dtype, module)?)?;
     module.add_function(wrap_pyfunction!(compile::compile, module)?)?;
     module.add_function(wrap_pyfunction!(compile::roles, module)?)?;
     module.add_function(wrap_pyfunction!(compile::eager_source, module)?)?;
+    module.add_function(wrap_pyfunction!(compile::eager_runner, module)?)?;
     module.add_function(wrap_pyfunction!(rows::op_rows, module)?)?;
     module.add_function(wrap_pyfunction!(rows::layer_rows, module)?)?;
     module.add_function(wrap_pyfunction!(rows::error_codes, module)?)?;

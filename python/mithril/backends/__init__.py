@@ -2,6 +2,7 @@
 
 from .backend import Backend
 from .registry import get_backend, list_backends, register_backend
+from .with_manualgrad.interpreter_backend import InterpreterBackend
 from .with_manualgrad.numpy_backend import NumpyBackend
 
-__all__ = ["Backend", "NumpyBackend", "get_backend", "list_backends", "register_backend"]
+__all__ = ["Backend", "InterpreterBackend", "NumpyBackend", "get_backend", "list_backends", "register_backend"]

@@ -12,6 +12,7 @@ from .. import _core, dtypes
 from .._generated.ops import Ops
 from ..dtypes import DType
 from ..errors import InvalidValueError, UnsupportedOpError
+from ..loading import Module, Runner, load
 from . import options
 
 __all__ = ["Backend"]
@@ -225,17 +226,31 @@ class Backend(Ops, ABC):
         return isinstance(arg, np.ndarray)
 
     def _build(self, name: str, signature: list[Any]) -> Callable[[list[Any]], Any]:
-        from ..loading import load
-
-        source = _core.eager_source(name, signature, self.target, str(self.default_dtype))
-        function = load(source, f"op.{name}").function("op")
-        many = source.many
+        module = self._load_op(name, signature)
+        function, many = module.function("op"), module.source.many
 
         def call(arrays: list[Any]) -> Any:
-            results = function({f"x{i}": a for i, a in enumerate(arrays)})
+            try:
+                results = function({f"x{i}": a for i, a in enumerate(arrays)})
+            except Exception as error:
+                explained = module.explain(error)
+                if explained is None:
+                    raise
+                raise explained from error
             return results if many else results[0]
 
         return call
+
+    # --- how programs are loaded ------------------------------------------------------------------------------
+
+    def _load(self, core: _core.Compiled) -> Module | Runner:
+        return load(core.source(self.target), "model")
+
+    def _load_gradients(self, core: _core.Compiled, outputs: list[str], inputs: list[str]) -> Module | Runner:
+        return load(core.gradient_source(self.target, outputs, inputs), "gradients")
+
+    def _load_op(self, name: str, signature: list[Any]) -> Module | Runner:
+        return load(_core.eager_source(name, signature, self.target, str(self.default_dtype)), f"op.{name}")
 
     # --- gradients --------------------------------------------------------------------------------------------
 

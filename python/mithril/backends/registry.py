@@ -14,6 +14,7 @@ __all__ = ["get_backend", "list_backends", "register_backend"]
 
 _FACTORIES: dict[str, Callable[..., Any]] = {}
 _BUILT_IN: dict[str, tuple[str, str]] = {
+    "interpreter": ("mithril.backends.with_manualgrad.interpreter_backend", "InterpreterBackend"),
     "numpy": ("mithril.backends.with_manualgrad.numpy_backend", "NumpyBackend"),
 }
 

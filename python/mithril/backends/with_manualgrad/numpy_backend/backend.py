@@ -1,33 +1,13 @@
-"""The NumPy backend: readable generated code that needs nothing but NumPy, and the reference of the others."""
+"""The NumPy backend: readable generated code that needs nothing but NumPy."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from .... import dtypes
-from ....errors import BackendUnavailableError, InvalidValueError
-from ...backend import Backend, _shape
+from ...numpy_arrays import NumpyArrays
 
 __all__ = ["NumpyBackend"]
 
 
-def numpy_dtype(dtype: Any) -> np.dtype[Any]:
-    """NumPy's dtype for a dtype of ours; bfloat16 needs the package ``ml_dtypes``."""
-    name = dtypes.normalize(dtype)
-    if name == "bfloat16":
-        try:
-            import ml_dtypes
-        except ImportError as error:
-            raise BackendUnavailableError(
-                "NumPy has no bfloat16 of its own", hint='pip install "mithril[bfloat16]"'
-            ) from error
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(str(name))
-
-
-class NumpyBackend(Backend):
+class NumpyBackend(NumpyArrays):
     """Runs models with NumPy on the CPU.
 
     Parameters
@@ -50,68 +30,3 @@ class NumpyBackend(Backend):
 
     name = "numpy"
     target = "numpy"
-    is_manualgrad = True
-    _options = ("dtype", "device", "seed", "jit")
-
-    def _find_device(self, device: Any) -> str:
-        if str(device).lower() not in ("cpu", "cpu:0"):
-            raise BackendUnavailableError(
-                f"NumPy has no device {str(device)!r}", hint='NumPy runs on "cpu"; use another backend for others'
-            )
-        return "cpu"
-
-    def tensor(self, data: Any, dtype: Any = None) -> Any:
-        """Create an array; see `array`."""
-        if hasattr(data, "detach"):
-            data = data.detach().cpu()
-        try:
-            found = np.asarray(data)
-        except ValueError as error:
-            raise InvalidValueError(f"the data makes no array: {error}", hint="give rows of equal length") from error
-        if found.dtype == object or found.dtype.kind in "USMmV" and found.dtype.name != "bfloat16":
-            raise InvalidValueError(f"the data makes no array of numbers: {found.dtype}", hint="give numbers")
-        if dtype is not None:
-            return self._convert(found, dtypes.normalize(dtype))
-        if found.dtype.kind == "f" or found.dtype.name == "bfloat16":
-            return self._convert(found, self.default_dtype)
-        return np.array(found)
-
-    def _convert(self, found: np.ndarray[Any, Any], dtype: dtypes.DType) -> Any:
-        wanted = numpy_dtype(dtype)
-        if found.dtype.kind == "f" and wanted.kind in "iu":
-            return self.cast(found, dtype)
-        return np.array(found, dtype=wanted)
-
-    def _as_array(self, data: Any, dtype: dtypes.DType) -> Any:
-        """As `tensor`, without a copy where dtype and memory allow it."""
-        if isinstance(data, np.ndarray) and data.dtype == numpy_dtype(dtype):
-            return data
-        return self.tensor(data, dtype)
-
-    def zeros(self, *shape: Any, dtype: Any = None) -> Any:
-        """Create an array of zeros: ``zeros(3, 4)`` or ``zeros((3, 4), dtype="int64")``.
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> ml.NumpyBackend().zeros(2)
-        array([0., 0.], dtype=float32)
-        """
-        shape, dtype = _shape_and_dtype(shape, dtype)
-        return np.zeros(shape, numpy_dtype(self._float(dtype)))
-
-    def ones(self, *shape: Any, dtype: Any = None) -> Any:
-        """Create an array of ones; see `zeros`."""
-        shape, dtype = _shape_and_dtype(shape, dtype)
-        return np.ones(shape, numpy_dtype(self._float(dtype)))
-
-    def eye(self, n: int, m: int | None = None, k: int = 0, dtype: Any = None) -> Any:
-        """Create a matrix with ones on a diagonal."""
-        return np.eye(n, m, k, numpy_dtype(self._float(dtype)))
-
-
-def _shape_and_dtype(shape: tuple[Any, ...], dtype: Any) -> tuple[tuple[int, ...], Any]:
-    """Read ``zeros((3, 4), "float32")``: a second place that is a dtype."""
-    if dtype is None and len(shape) == 2 and isinstance(shape[0], (list, tuple)):
-        shape, dtype = shape[:1], shape[1]
-    return _shape(shape), dtype
