@@ -45,7 +45,7 @@ bench: $(VENV)/.demo
 
 # Rewrites what is derived from the rows: Python classes, stubs, docs/ops.md.
 generate: $(VENV)/.demo
-	PYTHONPATH=python:. $(BIN)/python -m mithril._generate
+	$(BIN)/python tools/generate.py
 
 clean:
 	rm -rf target $(VENV)
