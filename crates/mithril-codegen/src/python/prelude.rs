@@ -17,9 +17,9 @@ pub const NUMPY_FILES: &[&str] = &[
     include_str!("prelude/numpy_signal.py"),
 ];
 /// Helper files for PyTorch.
-pub const TORCH_FILES: &[&str] = &[];
+pub const TORCH_FILES: &[&str] = &[include_str!("prelude/torch_reduce.py")];
 /// Helper files for JAX.
-pub const JAX_FILES: &[&str] = &[];
+pub const JAX_FILES: &[&str] = &[include_str!("prelude/jax_reduce.py")];
 /// Helper files for MLX.
 pub const MLX_FILES: &[&str] = &[];
 

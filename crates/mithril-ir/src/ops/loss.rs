@@ -329,7 +329,11 @@ pub static KL_DIV: OpDef = OpDef {
         reduce(c, t * (log - x))
     }),
     domain: (0.1, 0.9),
-    spell: Spell { torch: Text::F(torch_pair), ..Spell::NONE },
+    spell: Spell {
+        // PyTorch warns of the mean and means to change it.
+        torch: Text::F(|c| if reduction(c).ok()? == "mean" { None } else { torch_pair(c) }),
+        ..Spell::NONE
+    },
     layer: "KLDivergence",
     cases: &[
         "[2,3] [2,3]",

@@ -17,7 +17,7 @@ use crate::ops::scan::CUMPROD;
 use crate::ops::{elementwise as e, movement as m};
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
-use crate::spell::SpellCx;
+use crate::spell::{SpellCx, tuple};
 use crate::tensor::{Scalar, Tensor, strides};
 
 /// Rows of this file.
@@ -143,19 +143,28 @@ fn spread<'a>(v: &GradCall<'a>, t: V<'a>) -> V<'a> {
     keep(v, t).op(&m::BROADCAST_TO, &[v.cx.lit(shape)])
 }
 
-/// A call of a reduction of an array module, e.g. `np.max(x, axis=1, keepdims=True)`: `head` is what stands before
-/// the input, `words` are the names of axis and keepdim there. Defaults are left out.
+/// A call of a reduction of a framework, e.g. `np.max(x, axis=1, keepdims=True)`: `head` is what stands before the
+/// input, `words` are the names of axis and keepdim there. Defaults are left out.
 pub(super) fn call_text(c: &SpellCx<'_>, head: &str, words: (&str, &str), more: &str) -> String {
-    let axis = port(c, "axis");
-    let axis = if c.absent(axis) { String::new() } else { format!(", {}={}", words.0, c.arg(axis)) };
-    let keep = if keepdim(c).unwrap_or(false) { format!(", {}=True", words.1) } else { String::new() };
+    let (axis, keep) = (port(c, "axis"), keepdim(c).unwrap_or(false));
+    let axis = match c.absent(axis) {
+        // PyTorch keeps dimensions only where they are named.
+        true if words == TORCH && keep => format!(", dim={}", all_axes(c)),
+        true => String::new(),
+        false => format!(", {}={}", words.0, c.arg(axis)),
+    };
+    let keep = if keep { format!(", {}=True", words.1) } else { String::new() };
     format!("{head}{}{axis}{keep}{more})", c.arg(0))
 }
 
-const ARRAY: (&str, &str) = ("axis", "keepdims");
-const TORCH: (&str, &str) = ("dim", "keepdim");
+pub(super) fn all_axes(c: &SpellCx<'_>) -> String {
+    tuple((0..c.ty(0).map_or(0, |t| t.shape.rank())).map(|axis| axis.to_string()))
+}
 
-fn input_dtype(c: &SpellCx<'_>) -> Option<DType> {
+pub(super) const ARRAY: (&str, &str) = ("axis", "keepdims");
+pub(super) const TORCH: (&str, &str) = ("dim", "keepdim");
+
+pub(super) fn input_dtype(c: &SpellCx<'_>) -> Option<DType> {
     c.ty(0).map(|t| t.dtype)
 }
 
@@ -163,31 +172,51 @@ pub(super) fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
-/// A NumPy sum or product: integers in int64, half precision by way of float32.
-fn numpy_accumulated(c: &SpellCx<'_>, function: &str) -> Option<String> {
+/// A call of the array module's function of that name.
+fn plain(c: &SpellCx<'_>, name: &str) -> Option<String> {
+    Some(call_text(c, &format!("{}.{name}(", c.xp), ARRAY, ""))
+}
+
+/// A sum or product: integers in int64, half precision of NumPy by way of float32.
+fn accumulating(c: &SpellCx<'_>, name: &str) -> Option<String> {
+    let function = format!("{}.{name}", c.xp);
     Some(match input_dtype(c)? {
-        d if is_half(d) => call_text(c, &format!("_wide({function}, "), ARRAY, ""),
-        d if d.is_float() || d == DType::I64 => call_text(c, &format!("{function}("), ARRAY, ""),
-        _ => call_text(c, &format!("{function}("), ARRAY, ", dtype=np.int64"),
+        d if is_half(d) && c.xp == "np" => call_text(c, &format!("_wide({function}, "), ARRAY, ""),
+        d if d.is_float() || d == DType::I64 => plain(c, name)?,
+        _ => call_text(c, &format!("{function}("), ARRAY, &format!(", dtype={}", c.dtype(DType::I64))),
     })
 }
 
-/// A NumPy mean or variance: integers in float64, half precision by way of float32.
-pub(super) fn numpy_statistic(c: &SpellCx<'_>, function: &str, more: &str) -> Option<String> {
+/// A mean or variance: integers in float64, half precision of NumPy by way of float32.
+pub(super) fn statistic(c: &SpellCx<'_>, name: &str, more: &str) -> Option<String> {
+    let function = format!("{}.{name}", c.xp);
     Some(match input_dtype(c)? {
-        d if is_half(d) => call_text(c, &format!("_wide({function}, "), ARRAY, more),
+        d if is_half(d) && c.xp == "np" => call_text(c, &format!("_wide({function}, "), ARRAY, more),
         d if d.is_float() => call_text(c, &format!("{function}("), ARRAY, more),
-        _ => {
+        _ if c.xp == "np" => {
             let float = c.dtype(c.out(0)?.dtype);
             call_text(c, &format!("{function}("), ARRAY, more) + &format!(".astype({float})")
         }
+        _ => return None,
     })
 }
 
+/// A sum or product of MLX, which adds up integers in what they are.
+fn mlx_accumulating(c: &SpellCx<'_>, name: &str) -> Option<String> {
+    let text = call_text(c, &format!("mx.{name}("), ARRAY, "");
+    let wide = input_dtype(c)?.is_float() || input_dtype(c)? == DType::I64;
+    Some(if wide { text } else { text.replacen(c.arg(0), &format!("{}.astype(mx.int64)", c.arg(0)), 1) })
+}
+
 /// A PyTorch reduction; an empty `dim` means all axes there, none here.
-fn torch(c: &SpellCx<'_>, head: &str, more: &str) -> Option<String> {
+pub(super) fn torch(c: &SpellCx<'_>, head: &str, more: &str) -> Option<String> {
     let empty = matches!(c.lit(port(c, "axis")), Lit::Tuple(items) if items.is_empty());
     (!empty).then(|| call_text(c, head, TORCH, more))
+}
+
+/// As [`torch`], for functions that take floats only.
+pub(super) fn torch_float(c: &SpellCx<'_>, head: &str, more: &str) -> Option<String> {
+    if input_dtype(c)?.is_float() { torch(c, head, more) } else { None }
 }
 
 /// `Σ input`
@@ -196,8 +225,9 @@ pub static SUM: OpDef = OpDef {
     eval: Some(Eval::Host(|c| fold(c, sum_of))),
     grad: Grad::Formula(|v| vec![spread(v, v.g)]),
     spell: Spell {
-        numpy: Text::F(|c| numpy_accumulated(c, "np.sum")),
         torch: Text::F(|c| torch(c, "torch.sum(", "")),
+        mlx: Text::F(|c| mlx_accumulating(c, "sum")),
+        py: Text::F(|c| accumulating(c, "sum")),
         ..Spell::NONE
     },
     layer: "Sum",
@@ -244,10 +274,8 @@ pub static MEAN: OpDef = OpDef {
         vec![(sum / c.cx.lit(count(c))).cast(float_of(c.x[0]))]
     }),
     spell: Spell {
-        numpy: Text::F(|c| numpy_statistic(c, "np.mean", "")),
-        torch: Text::F(|c| {
-            torch(c, "torch.mean(", "").filter(|_| input_dtype(c).is_some_and(DType::is_float))
-        }),
+        torch: Text::F(|c| torch_float(c, "torch.mean(", "")),
+        py: Text::F(|c| statistic(c, "mean", "")),
         ..Spell::NONE
     },
     layer: "Mean",
@@ -269,7 +297,12 @@ pub static PROD: OpDef = OpDef {
         })
     })),
     grad: Grad::Formula(prod_grad),
-    spell: Spell { numpy: Text::F(|c| numpy_accumulated(c, "np.prod")), ..Spell::NONE },
+    spell: Spell {
+        torch: Text::F(torch_prod),
+        mlx: Text::F(|c| mlx_accumulating(c, "prod")),
+        py: Text::F(|c| accumulating(c, "prod")),
+        ..Spell::NONE
+    },
     domain: (0.5, 2.0),
     layer: "Prod",
     aliases: &["reduce_prod", "product"],
@@ -279,6 +312,21 @@ pub static PROD: OpDef = OpDef {
          product of nothing is 1. The gradient of an element is the product of the others, also where some are 0.",
     )
 };
+
+/// PyTorch multiplies over one axis at a time.
+fn torch_prod(c: &SpellCx<'_>) -> Option<String> {
+    let (rank, keep) = (c.ty(0)?.shape.rank(), keepdim(c).ok()?);
+    let axes = axes(c, rank).ok()?;
+    if axes.is_empty() && rank > 0 {
+        return None;
+    }
+    if axes.len() == rank && !keep {
+        return Some(format!("torch.prod({})", c.arg(0)));
+    }
+    let keep = if keep { ", keepdim=True" } else { "" };
+    let last_first = axes.iter().rev();
+    Some(last_first.fold(c.arg(0).to_owned(), |text, axis| format!("torch.prod({text}, dim={axis}{keep})")))
+}
 
 /// One axis after the other; along an axis, the product of the others is that of those before and those after.
 fn prod_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
@@ -363,9 +411,8 @@ const fn extreme_of(name: &'static str, doc: &'static str) -> OpDef {
 pub static MAX: OpDef = OpDef {
     eval: Some(Eval::Host(|c| choose(c, Ordering::Greater, |values, i| values[i]))),
     spell: Spell {
-        numpy: Text::F(|c| Some(call_text(c, "np.max(", ARRAY, ""))),
-        jax: Text::F(|c| Some(call_text(c, "jnp.max(", ARRAY, ""))),
         torch: Text::F(|c| torch(c, "torch.amax(", "")),
+        py: Text::F(|c| plain(c, "max")),
         ..Spell::NONE
     },
     layer: "Max",
@@ -381,9 +428,8 @@ pub static MAX: OpDef = OpDef {
 pub static MIN: OpDef = OpDef {
     eval: Some(Eval::Host(|c| choose(c, Ordering::Less, |values, i| values[i]))),
     spell: Spell {
-        numpy: Text::F(|c| Some(call_text(c, "np.min(", ARRAY, ""))),
-        jax: Text::F(|c| Some(call_text(c, "jnp.min(", ARRAY, ""))),
         torch: Text::F(|c| torch(c, "torch.amin(", "")),
+        py: Text::F(|c| plain(c, "min")),
         ..Spell::NONE
     },
     layer: "Min",
@@ -401,6 +447,14 @@ static INDEX_PORTS: &[Port] = &[
     attr("keepdim", Attr::Bool, DefaultLit::Bool(false)),
 ];
 
+/// PyTorch does not compare truth values here.
+fn torch_index(c: &SpellCx<'_>, name: &str) -> Option<String> {
+    let as_numbers = if input_dtype(c)? == DType::Bool { ".to(torch.uint8)" } else { "" };
+    let axis = if c.absent(1) { String::new() } else { format!(", dim={}", c.arg(1)) };
+    let keep = if keepdim(c).ok()? { ", keepdim=True" } else { "" };
+    Some(format!("torch.{name}({}{as_numbers}{axis}{keep})", c.arg(0)))
+}
+
 const fn index_of(name: &'static str, doc: &'static str) -> OpDef {
     OpDef {
         ports: INDEX_PORTS,
@@ -416,7 +470,12 @@ const fn index_of(name: &'static str, doc: &'static str) -> OpDef {
 /// Position of the largest element
 pub static ARGMAX: OpDef = OpDef {
     eval: Some(Eval::Host(|c| choose(c, Ordering::Greater, |_, i| Scalar::Int(i as i64)))),
-    spell: Spell { numpy: Text::F(|c| Some(call_text(c, "np.argmax(", ARRAY, ""))), ..Spell::NONE },
+    spell: Spell {
+        numpy: Text::F(|c| plain(c, "argmax")),
+        torch: Text::F(|c| torch_index(c, "argmax")),
+        py: Text::F(|c| Some(format!("{}.astype({})", plain(c, "argmax")?, c.dtype(DType::I64)))),
+        ..Spell::NONE
+    },
     layer: "ArgMax",
     ..index_of(
         "argmax",
@@ -428,7 +487,12 @@ pub static ARGMAX: OpDef = OpDef {
 /// Position of the smallest element
 pub static ARGMIN: OpDef = OpDef {
     eval: Some(Eval::Host(|c| choose(c, Ordering::Less, |_, i| Scalar::Int(i as i64)))),
-    spell: Spell { numpy: Text::F(|c| Some(call_text(c, "np.argmin(", ARRAY, ""))), ..Spell::NONE },
+    spell: Spell {
+        numpy: Text::F(|c| plain(c, "argmin")),
+        torch: Text::F(|c| torch_index(c, "argmin")),
+        py: Text::F(|c| Some(format!("{}.astype({})", plain(c, "argmin")?, c.dtype(DType::I64)))),
+        ..Spell::NONE
+    },
     layer: "ArgMin",
     ..index_of(
         "argmin",
@@ -457,8 +521,8 @@ const fn logical(name: &'static str, doc: &'static str) -> OpDef {
 pub static ANY: OpDef = OpDef {
     expand: Some(|c| vec![c.x[0].op(&COUNT_NONZERO, &c.x[1..]).cast(DType::Bool)]),
     spell: Spell {
-        numpy: Text::F(|c| Some(call_text(c, "np.any(", ARRAY, ""))),
-        jax: Text::F(|c| Some(call_text(c, "jnp.any(", ARRAY, ""))),
+        torch: Text::F(|c| torch(c, "torch.any(", "")),
+        py: Text::F(|c| plain(c, "any")),
         ..Spell::NONE
     },
     layer: "Any",
@@ -477,8 +541,8 @@ pub static ALL: OpDef = OpDef {
         vec![zeros.op(&e::EQUAL, &[c.cx.lit(0)])]
     }),
     spell: Spell {
-        numpy: Text::F(|c| Some(call_text(c, "np.all(", ARRAY, ""))),
-        jax: Text::F(|c| Some(call_text(c, "jnp.all(", ARRAY, ""))),
+        torch: Text::F(|c| torch(c, "torch.all(", "")),
+        py: Text::F(|c| plain(c, "all")),
         ..Spell::NONE
     },
     layer: "All",

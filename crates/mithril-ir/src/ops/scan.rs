@@ -9,7 +9,7 @@ use crate::op::{
     tensor,
 };
 use crate::ops::elementwise as e;
-use crate::ops::reduce::accumulated;
+use crate::ops::reduce::{accumulated, is_half};
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
 use crate::spell::SpellCx;
@@ -91,34 +91,37 @@ fn run(c: &HostCall<'_>, running: &Running) -> Result<Vec<Tensor>> {
     Ok(vec![Tensor::build(c.dtype(), c.shape(), |i| out[i])])
 }
 
-fn numpy(c: &SpellCx<'_>, name: &str) -> Option<String> {
+/// The function of the framework, or a helper of ours for what it lacks.
+fn spelled(c: &SpellCx<'_>, name: &str) -> Option<String> {
     let (exclusive, reverse) = (c.bool(2).ok()?, c.bool(3).ok()?);
-    let function = if exclusive || reverse { format!("_{name}") } else { format!("np.{name}") };
-    let head = match c.ty(0)?.dtype {
-        DType::F16 | DType::BF16 => format!("_wide({function}, "),
-        _ => format!("{function}("),
-    };
+    let function = if exclusive || reverse { format!("_{name}") } else { format!("{}.{name}", c.xp) };
     let given = |word: &str, is: bool| if is { format!(", {word}=True") } else { String::new() };
     let (exclusive, reverse) = (given("exclusive", exclusive), given("reverse", reverse));
     let input = c.ty(0)?.dtype;
-    let dtype = if input.is_float() || input == DType::I64 { "" } else { ", dtype=np.int64" };
-    Some(format!("{head}{}, axis={}{exclusive}{reverse}{dtype})", c.arg(0), c.arg(1)))
+    let head =
+        if is_half(input) && c.xp == "np" { format!("_wide({function}, ") } else { format!("{function}(") };
+    let axis = if c.xp == "torch" { "dim" } else { "axis" };
+    let dtype = if input.is_float() || input == DType::I64 {
+        String::new()
+    } else {
+        format!(", dtype={}", c.dtype(DType::I64))
+    };
+    Some(format!("{head}{}, {axis}={}{exclusive}{reverse}{dtype})", c.arg(0), c.arg(1)))
 }
 
-fn torch(c: &SpellCx<'_>, name: &str) -> Option<String> {
-    let plain = !c.bool(2).ok()? && !c.bool(3).ok()?;
-    plain.then(|| format!("torch.{name}({}, dim={})", c.arg(0), c.arg(1)))
+fn mlx(c: &SpellCx<'_>, name: &str) -> Option<String> {
+    let given = |word: &str, is: bool| if is { format!(", {word}") } else { String::new() };
+    let (exclusive, reverse) =
+        (given("inclusive=False", c.bool(2).ok()?), given("reverse=True", c.bool(3).ok()?));
+    let wide = if c.ty(0)?.dtype.is_float() { "" } else { ".astype(mx.int64)" };
+    Some(format!("mx.{name}({}{wide}, axis={}{reverse}{exclusive})", c.arg(0), c.arg(1)))
 }
 
 /// `y_k = Σ_{j ≤ k} x_j`
 pub static CUMSUM: OpDef = OpDef {
     eval: Some(Eval::Host(|c| run(c, &Running { float: (0.0, |a, b| a + b), int: (0, i64::wrapping_add) }))),
     grad: Grad::Formula(|v| vec![v.g.op(&CUMSUM, &[v.x[1], v.x[2], backwards(v)])]),
-    spell: Spell {
-        numpy: Text::F(|c| numpy(c, "cumsum")),
-        torch: Text::F(|c| torch(c, "cumsum")),
-        ..Spell::NONE
-    },
+    spell: Spell { mlx: Text::F(|c| mlx(c, "cumsum")), py: Text::F(|c| spelled(c, "cumsum")), ..Spell::NONE },
     layer: "CumSum",
     aliases: &["cumulative_sum"],
     ..scan(
@@ -133,8 +136,8 @@ pub static CUMPROD: OpDef = OpDef {
     eval: Some(Eval::Host(|c| run(c, &Running { float: (1.0, |a, b| a * b), int: (1, i64::wrapping_mul) }))),
     grad: Grad::Formula(cumprod_grad),
     spell: Spell {
-        numpy: Text::F(|c| numpy(c, "cumprod")),
-        torch: Text::F(|c| torch(c, "cumprod")),
+        mlx: Text::F(|c| mlx(c, "cumprod")),
+        py: Text::F(|c| spelled(c, "cumprod")),
         ..Spell::NONE
     },
     domain: (0.5, 2.0),

@@ -5,8 +5,8 @@ use crate::dim::Dim;
 use crate::literal::Lit;
 use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, Spell, Text, attr, tensor};
 use crate::ops::reduce::{
-    COUNT_NONZERO, MAX, MEAN, MIN, SUM, axes, count, float_of, float_result, floating, keep, keepdim,
-    numpy_statistic, reduction,
+    ARRAY, COUNT_NONZERO, MAX, MEAN, MIN, SUM, all_axes, axes, call_text, count, float_of, float_result,
+    floating, input_dtype, keep, keepdim, reduction, statistic, torch_float,
 };
 use crate::ops::{elementwise as e, movement as m};
 use crate::rules::Attrs;
@@ -48,8 +48,9 @@ fn centered<'a>(c: &Call<'a>) -> (V<'a>, V<'a>) {
     (x - x.op(&MEAN, &[c.x[1], c.cx.lit(true)]), freedom)
 }
 
-fn correction_text(c: &SpellCx<'_>) -> String {
-    format!(", ddof={}", c.f64(3).unwrap_or(1.0))
+/// An integer where it is one: MLX takes no other.
+fn correction_text(c: &SpellCx<'_>) -> Option<String> {
+    c.f64(3).ok().map(|x| x.to_string())
 }
 
 /// `Σ (input - mean)² / (n - correction)`
@@ -63,7 +64,11 @@ pub static VAR: OpDef = OpDef {
         let (difference, freedom) = centered(v);
         vec![keep(v, v.g) * (2.0 * difference / freedom)]
     }),
-    spell: Spell { numpy: Text::F(|c| numpy_statistic(c, "np.var", &correction_text(c))), ..Spell::NONE },
+    spell: Spell {
+        torch: Text::F(|c| torch_float(c, "torch.var(", &format!(", correction={}", correction_text(c)?))),
+        py: Text::F(|c| statistic(c, "var", &format!(", ddof={}", correction_text(c)?))),
+        ..Spell::NONE
+    },
     layer: "Var",
     aliases: &["variance"],
     ..variance(
@@ -82,7 +87,11 @@ pub static STD: OpDef = OpDef {
         let y = keep(v, v.y);
         vec![keep(v, v.g) * (difference / (freedom * unless_zero(y)))]
     }),
-    spell: Spell { numpy: Text::F(|c| numpy_statistic(c, "np.std", &correction_text(c))), ..Spell::NONE },
+    spell: Spell {
+        torch: Text::F(|c| torch_float(c, "torch.std(", &format!(", correction={}", correction_text(c)?))),
+        py: Text::F(|c| statistic(c, "std", &format!(", ddof={}", correction_text(c)?))),
+        ..Spell::NONE
+    },
     layer: "Std",
     aliases: &["standard_deviation"],
     ..variance(
@@ -110,6 +119,13 @@ pub static NORM: OpDef = OpDef {
     dtype: DTypeRule::Fn(float_result),
     expand: Some(norm),
     grad: Grad::Formula(norm_grad),
+    spell: Spell {
+        torch: Text::F(|c| {
+            let p = format!(", ord={}", c.arg(1));
+            torch_float(c, "torch.linalg.vector_norm(", &p)
+        }),
+        ..Spell::NONE
+    },
     layer: "Norm",
     aliases: &["vector_norm"],
     cases: &[
@@ -184,6 +200,23 @@ pub static LOGSUMEXP: OpDef = OpDef {
         let y = y.op(&e::EQUAL, &[v.cx.lit(f64::NEG_INFINITY)]).op(&e::WHERE, &[v.cx.lit(0.0), y]);
         vec![keep(v, v.g) * (v.x[0] - y).op(&e::EXP, &[])]
     }),
+    spell: Spell {
+        torch: Text::F(|c| {
+            let axis = if c.absent(1) { all_axes(c) } else { c.arg(1).to_owned() };
+            let keep = if keepdim(c).ok()? { ", keepdim=True" } else { "" };
+            let fits = input_dtype(c)?.is_float() && axis != "()";
+            fits.then(|| format!("torch.logsumexp({}, dim={axis}{keep})", c.arg(0)))
+        }),
+        jax: Text::F(|c| {
+            let fits = input_dtype(c)?.is_float();
+            fits.then(|| call_text(c, "jax.nn.logsumexp(", ARRAY, ""))
+        }),
+        mlx: Text::F(|c| {
+            let fits = input_dtype(c)?.is_float();
+            fits.then(|| call_text(c, "mx.logsumexp(", ARRAY, ""))
+        }),
+        ..Spell::NONE
+    },
     layer: "LogSumExp",
     aliases: &["log_sum_exp", "reduce_logsumexp"],
     ..reduction(
