@@ -77,6 +77,20 @@ pub enum Arg {
     List(Vec<Arg>),
 }
 
+impl Arg {
+    /// The literal that it is, if no connection occurs.
+    pub fn to_lit(&self) -> Option<Lit> {
+        match self {
+            Self::Lit(lit) => Some(lit.clone()),
+            Self::List(items) => {
+                Some(Lit::Tuple(items.iter().map(Self::to_lit).collect::<Option<Vec<Lit>>>()?.into()))
+            }
+            Self::Connection(c) => c.constant_value().cloned(),
+            Self::Name(_) | Self::Key(_) => None,
+        }
+    }
+}
+
 impl From<&str> for Arg {
     fn from(name: &str) -> Self {
         Self::Name(name.into())
@@ -192,7 +206,16 @@ impl Connection {
             let message = format!("{name} takes {fixed} inputs, but {} are given", plain.len());
             return Err(Error::new(Code::BadArgument, message));
         }
-        let model = Model::leaf(op, tensors.len());
+        let mut model = Model::leaf(op, tensors.len());
+        // Literal arguments are settings, as far as the number of outputs depends on them.
+        let sections = op.port("sections").and_then(|i| {
+            let named = named.iter().find(|(n, _)| *n == "sections").map(|(_, a)| a);
+            plain.get(i).or(named)
+        });
+        if let Some(lit) = sections.and_then(Arg::to_lit) {
+            model = model.setting("sections", lit)?;
+            model.count_outputs();
+        }
         let mut bound: Vec<(usize, Arg)> = plain.into_iter().enumerate().collect();
         bound.extend(tensors.into_iter().enumerate().map(|(i, a)| (fixed + i, a)));
         model.apply(bound, named, None)

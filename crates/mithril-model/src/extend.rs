@@ -158,6 +158,9 @@ impl Edit<'_> {
                 Ok(Bound::Lit(lit))
             }
             Arg::List(items) => {
+                if let Some(lit) = Arg::List(items.clone()).to_lit() {
+                    return Ok(Bound::Lit(lit));
+                }
                 let tuple = Connection::tuple(items)?;
                 self.connection(&tuple)
             }

@@ -91,6 +91,27 @@ impl Model {
         };
         Ok(self)
     }
+    /// The leaf with another name of a port.
+    pub fn port_called(mut self, port: &str, name: &str) -> Result<Self> {
+        self.leaf_port(port)?.name = name.into();
+        Ok(self)
+    }
+    /// Gives the leaf as many outputs as its literal `sections` says, if the op has such an argument: a number of
+    /// parts, or a tuple of their sizes.
+    pub(crate) fn count_outputs(&mut self) {
+        let Body::Leaf(leaf) = &mut self.inner_mut().body else { return };
+        let Prim::Op(op) = leaf.prim else { return };
+        let sections = op.port("sections").and_then(|i| leaf.ports.get(i)).and_then(|p| p.default.as_ref());
+        let n = match sections {
+            Some(Lit::Int(d)) => d.known().and_then(|n| usize::try_from(n).ok()),
+            Some(Lit::Tuple(items)) => Some(items.len()),
+            _ => None,
+        };
+        // An absurd number is left to the rule of the op, which says what is wrong with it.
+        if let Some(n) = n.filter(|n| (1..=1 << 16).contains(n)) {
+            leaf.outputs = (1..=n).map(|i| format!("output{i}").into()).collect();
+        }
+    }
     /// The leaf with what is declared about a port.
     pub fn declared(mut self, port: &str, declared: Declared) -> Result<Self> {
         self.leaf_port(port)?.declared = declared;

@@ -121,3 +121,94 @@ fn every_layer_is_documented_and_builds_or_says_what_is_missing() {
         }
     }
 }
+
+#[test]
+fn normalisations() {
+    assert_eq!(
+        types(&build("BatchNorm2d", &[], &[]), &[4, 3, 5, 5]),
+        ["weight f32[3]", "bias f32[3]", "running_mean f32[3]", "running_var f32[3]", "f32[4, 3, 5, 5]"]
+    );
+    let flat = |training| {
+        let options = FlattenOptions { training, ..options("input", &[4, 3, 5, 5]) };
+        flatten(&build("BatchNorm2d", &[3], &[]), &options).unwrap()
+    };
+    assert_eq!((flat(true).graph.updates.len(), flat(false).graph.updates.len()), (2, 0));
+    assert_eq!(
+        types(&build("LayerNorm", &[], &[]), &[2, 7, 6]),
+        ["weight f32[6]", "bias f32[6]", "f32[2, 7, 6]"]
+    );
+    let two = build("LayerNorm", &[], &[("normalized_shape", [7, 6].into()), ("bias", false.into())]);
+    assert_eq!(types(&two, &[2, 7, 6]), ["weight f32[7, 6]", "f32[2, 7, 6]"]);
+    assert_eq!(
+        types(&build("GroupNorm", &[2], &[]), &[2, 4, 6]),
+        ["weight f32[4]", "bias f32[4]", "f32[2, 4, 6]"]
+    );
+    assert_eq!(types(&build("RMSNorm", &[], &[]), &[2, 6]), ["weight f32[6]", "f32[2, 6]"]);
+}
+
+#[test]
+fn embedding_takes_integers() {
+    let flat = flatten(&build("Embedding", &[100, 16], &[]), &options("input", &[2, 7])).unwrap();
+    let types: Vec<String> = flat.inputs.iter().map(|i| format!("{} {}", i.name, i.ty)).collect();
+    assert_eq!(types, ["input i64[2, 7]", "weight f32[100, 16]"]);
+    assert_eq!(flat.graph.ty(flat.graph.outputs[0]).unwrap().to_string(), "f32[2, 7, 16]");
+}
+
+#[test]
+fn recurrent_layers() {
+    assert_eq!(
+        types(&build("LSTM", &[5, 3], &[]), &[3, 2, 4]),
+        [
+            "weight_ih_l0 f32[20, 4]",
+            "bias_ih_l0 f32[20]",
+            "weight_hh_l0 f32[20, 5]",
+            "bias_hh_l0 f32[20]",
+            "f32[3, 2, 5]"
+        ]
+    );
+    let gru = build(
+        "GRU",
+        &[5, 3],
+        &[("num_layers", 2.into()), ("bidirectional", true.into()), ("batch_first", true.into())],
+    );
+    let flat = flatten(&gru, &options("input", &[2, 3, 4])).unwrap();
+    let find = |n: &str| flat.inputs.iter().find(|i| &*i.name == n).unwrap().ty.to_string();
+    assert_eq!(find("weight_ih_l1_reverse"), "f32[15, 10]");
+    let outputs: Vec<String> =
+        flat.graph.outputs.iter().map(|(n, v)| format!("{n} {}", flat.graph.ty(*v).unwrap())).collect();
+    assert_eq!(outputs, ["output f32[2, 3, 10]", "last_hidden f32[4, 2, 5]"]);
+    assert_eq!(types(&build("RNNCell", &[5], &[]), &[2, 4]).last().unwrap(), "f32[2, 5]");
+}
+
+#[test]
+fn attention_and_transformers() {
+    let mut m = Model::new();
+    m.chain(&build("SelfAttention", &[8, 2], &[]), (), Place::default()).unwrap();
+    assert_eq!(
+        types(&m, &[2, 5, 8]),
+        [
+            "self_attention.in_proj_weight f32[24, 8]",
+            "self_attention.in_proj_bias f32[24]",
+            "self_attention.out_proj.weight f32[8, 8]",
+            "self_attention.out_proj.bias f32[8]",
+            "f32[2, 5, 8]",
+        ]
+    );
+    let named = [("dim_feedforward", 16.into()), ("dropout", 0.0.into()), ("norm", true.into())];
+    let encoder = build("TransformerEncoder", &[2, 8, 2], &named);
+    let all = types(&encoder, &[2, 5, 8]);
+    assert_eq!(all.len(), 2 * 12 + 2 + 1);
+    assert!(all.contains(&"layers.1.self_attn.in_proj_weight f32[24, 8]".to_owned()), "{all:?}");
+    assert!(all.contains(&"layers.0.linear1.weight f32[16, 8]".to_owned()), "{all:?}");
+    assert!(all.contains(&"norm.weight f32[8]".to_owned()), "{all:?}");
+    let decoder = build("TransformerDecoder", &[1, 8, 2], &named);
+    let options = FlattenOptions {
+        shapes: vec![
+            ("input".into(), vec!["n".into(), 5.into(), 8.into()]),
+            ("memory".into(), vec!["n".into(), 7.into(), 8.into()]),
+        ],
+        ..FlattenOptions::default()
+    };
+    let flat = flatten(&decoder, &options).unwrap();
+    assert_eq!(flat.graph.ty(flat.graph.outputs[0]).unwrap().to_string(), "f32[n, 5, 8]");
+}

@@ -30,6 +30,7 @@ pub(super) static LAYERS: &[LayerDef] = &[
         args: &[
             arg("num_embeddings", Attr::Int, DefaultLit::Required, "Number of rows."),
             arg("dimension", Attr::Int, DefaultLit::Required, "Length of a row."),
+            arg("padding_idx", Attr::OptInt, DefaultLit::None, "A row that is not learned."),
         ],
         build: embedding,
         aliases: &[],
@@ -57,7 +58,7 @@ pub(super) static LAYERS: &[LayerDef] = &[
         name: "Identity",
         doc: "The input.",
         args: &[],
-        build: |_| Ok(Model::leaf(op("reshape")?, 0).of_class("Identity")).and_then(identity),
+        build: |_| identity(),
         aliases: &[],
         arg_aliases: &[],
     },
@@ -84,7 +85,8 @@ fn linear_layer(dimension: i64, bias: bool) -> Result<Model> {
 fn embedding(a: &LayerArgs<'_>) -> Result<Model> {
     let shape = [a.count("num_embeddings")?, a.count("dimension")?].map(Size::from);
     let row = op("embedding")?;
-    Model::leaf(row, 0).learned("weight", shape, Init::Normal(1.0))
+    let model = Model::leaf(row, 0).setting("padding_idx", a.lit("padding_idx"))?;
+    model.port_called("indices", "input")?.learned("weight", shape, Init::Normal(1.0))
 }
 
 /// The layer of an activation: its name in any spelling, or `none`.
@@ -123,8 +125,8 @@ fn mlp(a: &LayerArgs<'_>) -> Result<Model> {
     Ok(model)
 }
 
-fn identity(_: Model) -> Result<Model> {
-    // The sum with nothing: reshaping to its own shape needs no op row of its own.
+fn identity() -> Result<Model> {
+    // A reshape to the shape it has, which every pass removes: the identity needs no op of its own.
     let x = crate::Connection::input("input");
     let y = crate::Connection::op("reshape", vec![(&x).into(), x.shape()?.into()], Vec::new())?;
     Model::from_outputs([("output", y)])

@@ -7,6 +7,7 @@ mod args;
 mod attention;
 mod basic;
 mod conv;
+mod expr;
 mod norm;
 mod recurrent;
 
@@ -66,7 +67,7 @@ pub struct Layer {
     /// Arguments in order.
     pub args: Vec<LayerArg>,
     /// Other names of the layer.
-    pub aliases: Vec<&'static str>,
+    pub aliases: Vec<String>,
     /// Other names of arguments, and what they stand for.
     pub arg_aliases: &'static [(&'static str, &'static str)],
     source: Source,
@@ -81,8 +82,28 @@ enum Source {
 /// Where a layer's default differs from the one of its op: layers keep the batch.
 static OVERRIDES: &[(&str, &str, DefaultLit)] = &[("Flatten", "start_axis", DefaultLit::Int(1))];
 
-/// Layers that are ops with another default than their row has, or none.
-static EXTRA: &[(&str, &str)] = &[("Flatten", "flatten"), ("Dot", "dot")];
+/// Layers of ops whose rows name none.
+static EXTRA: &[(&str, &str)] = &[
+    ("Flatten", "flatten"),
+    ("MaxPool1d", "max_pool1d"),
+    ("MaxPool2d", "max_pool2d"),
+    ("MaxPool3d", "max_pool3d"),
+    ("AvgPool1d", "avg_pool1d"),
+    ("AvgPool2d", "avg_pool2d"),
+    ("AvgPool3d", "avg_pool3d"),
+    ("AdaptiveAvgPool1d", "adaptive_avg_pool1d"),
+    ("AdaptiveAvgPool2d", "adaptive_avg_pool2d"),
+    ("AdaptiveAvgPool3d", "adaptive_avg_pool3d"),
+    ("AdaptiveMaxPool1d", "adaptive_max_pool1d"),
+    ("AdaptiveMaxPool2d", "adaptive_max_pool2d"),
+    ("AdaptiveMaxPool3d", "adaptive_max_pool3d"),
+    ("Upsample", "interpolate"),
+    ("PixelShuffle", "pixel_shuffle"),
+    ("PixelUnshuffle", "pixel_unshuffle"),
+    ("Normalize", "normalize"),
+    ("ScaledDotProductAttention", "scaled_dot_product_attention"),
+    ("RotaryEmbedding", "rope"),
+];
 
 /// Other names, after the rules `Conv2D` = `Conv2d` and `ReLU` = `Relu`.
 static ALIASES: &[(&str, &[&str])] = &[
@@ -129,13 +150,9 @@ static LAYERS: LazyLock<Vec<Layer>> = LazyLock::new(|| {
 static BY_NAME: LazyLock<FxHashMap<String, usize>> = LazyLock::new(|| {
     let mut map = FxHashMap::default();
     for (i, layer) in LAYERS.iter().enumerate() {
-        for name in std::iter::once(&layer.name).chain(&layer.aliases) {
-            map.entry((*name).to_owned()).or_insert(i);
-        }
-        // `Conv2D`: dimensions are written both ways.
-        if let Some(stem) = layer.name.strip_suffix('d').filter(|s| s.ends_with(|c: char| c.is_ascii_digit()))
-        {
-            map.entry(format!("{stem}D")).or_insert(i);
+        map.entry(layer.name.to_owned()).or_insert(i);
+        for alias in &layer.aliases {
+            map.entry(alias.clone()).or_insert(i);
         }
     }
     map
@@ -146,10 +163,16 @@ fn of_def(def: &'static LayerDef) -> Layer {
         name: def.name,
         doc: def.doc,
         args: def.args.to_vec(),
-        aliases: def.aliases.to_vec(),
+        aliases: aliases(def.name, def.aliases),
         arg_aliases: def.arg_aliases,
         source: Source::Def(def.build),
     }
+}
+
+/// Other names; dimensions are written `2d` and `2D`.
+fn aliases(name: &str, others: &[&str]) -> Vec<String> {
+    let stem = name.strip_suffix('d').filter(|s| s.ends_with(|c: char| c.is_ascii_digit()));
+    stem.map(|s| format!("{s}D")).into_iter().chain(others.iter().map(|&a| a.to_owned())).collect()
 }
 
 fn of_op(name: &'static str, op: &'static OpDef) -> Layer {
@@ -170,8 +193,15 @@ fn of_op(name: &'static str, op: &'static OpDef) -> Layer {
     if op.is_variadic() {
         args.push(arg("n", Attr::Int, DefaultLit::Int(2), "Number of inputs."));
     }
-    let aliases = ALIASES.iter().find(|(l, _)| *l == name).map_or(Vec::new(), |(_, a)| a.to_vec());
-    Layer { name, doc: op.doc, args, aliases, arg_aliases: ARG_ALIASES, source: Source::Op(op) }
+    let others = ALIASES.iter().find(|(l, _)| *l == name).map_or(&[][..], |(_, a)| a);
+    Layer {
+        name,
+        doc: op.doc,
+        args,
+        aliases: aliases(name, others),
+        arg_aliases: ARG_ALIASES,
+        source: Source::Op(op),
+    }
 }
 
 /// All layers in the order of the documentation.
@@ -235,6 +265,7 @@ impl Layer {
                 model = model.setting(arg.name, value)?;
             }
         }
+        model.count_outputs();
         Ok(model)
     }
     /// One value per argument; `None` where a required one of an op is left open.
