@@ -173,7 +173,8 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
 
     /// The input and axis that tell a symbol, and the size there; plain symbols and data first.
     fn source(&self, symbol: &str) -> Option<(ValueId, usize, &'m Dim)> {
-        let mut best: Option<((bool, u8), (ValueId, usize, &'m Dim))> = None;
+        let mut best = None;
+        let mut best_rank = (true, u8::MAX);
         for &v in &self.graph.inputs {
             let value = self.graph.value(v);
             let Def::Input(role) = value.def else { continue };
@@ -192,12 +193,12 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
                     continue;
                 }
                 let rank = (dim.as_symbol().is_none(), order);
-                if best.as_ref().is_none_or(|(r, _)| rank < *r) {
-                    best = Some((rank, (v, axis, dim)));
+                if rank < best_rank {
+                    (best, best_rank) = (Some((v, axis, dim)), rank);
                 }
             }
         }
-        best.map(|(_, found)| found)
+        best
     }
 
     fn statement(&mut self, id: NodeId, node: &'m Node) -> Result<()> {
@@ -429,8 +430,11 @@ fn several_lines(parts: &[Vec<String>], is_tuple: bool) -> String {
     let (open, close) = if is_tuple { ("(", ")") } else { ("{", "}") };
     let inner = INDENT.repeat(2);
     let block = |items: &Vec<String>| {
-        let lines: String = items.iter().map(|item| format!("{inner}{item},\n")).collect();
-        if items.is_empty() { format!("{open}{close}") } else { format!("{open}\n{lines}{INDENT}{close}") }
+        if items.is_empty() {
+            return format!("{open}{close}");
+        }
+        let lines = items.join(&format!(",\n{inner}"));
+        format!("{open}\n{inner}{lines},\n{INDENT}{close}")
     };
     if is_tuple {
         return block(&parts.concat());

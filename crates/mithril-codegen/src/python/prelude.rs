@@ -115,10 +115,8 @@ fn split(file: &str) -> Vec<Block> {
             comments.push('\n');
             is_open = false;
         } else if line.trim().is_empty() {
-            if is_open {
-                if let Some(block) = blocks.last_mut() {
-                    block.text.push('\n');
-                }
+            if let Some(block) = blocks.last_mut().filter(|_| is_open) {
+                block.text.push('\n');
             }
             comments.clear();
         } else if line.starts_with([' ', '\t', ')', ']', '}']) || after_decorator(&blocks, is_open) {
