@@ -7,7 +7,7 @@ use super::index::{INDEX_ADD, TAKE};
 use super::joining::{CONCAT, STACK};
 use super::linalg::{MATMUL, MATRIX_TRANSPOSE};
 use super::movement::{EXPAND_DIMS, RESHAPE};
-use super::reduce::ANY;
+use super::reduce::{ANY, widened};
 use super::slicing::{SLICE, zeros};
 use super::softmax::SOFTMAX;
 use crate::build::{Call, V};
@@ -29,11 +29,6 @@ pub static OPS: &[&OpDef] = &[&EMBEDDING, &SCALED_DOT_PRODUCT_ATTENTION, &ROTATE
 
 const fn maybe(name: &'static str, kinds: Kinds) -> Port {
     Port { name, kind: PortKind::Optional(kinds), default: DefaultLit::None }
-}
-
-/// Halves in float32.
-fn widened(x: V<'_>) -> V<'_> {
-    if matches!(x.dtype(), DType::F16 | DType::BF16) { x.cast(DType::F32) } else { x }
 }
 
 // --- embedding ---------------------------------------------------------------------------------------------
@@ -295,21 +290,16 @@ fn attention_torch(s: &SpellCx<'_>) -> Option<String> {
     if causal && s.ty(3).is_some() {
         return None;
     }
-    let mut text =
-        format!("torch.nn.functional.scaled_dot_product_attention({}, {}, {}", s.arg(0), s.arg(1), s.arg(2));
-    if s.ty(3).is_some() {
-        text += &format!(", attn_mask={}", s.arg(3));
-    }
-    if causal {
-        text += ", is_causal=True";
-    }
-    if !s.absent(5) {
-        text += &format!(", scale={}", s.arg(5));
-    }
-    if s.bool(6).ok()? {
-        text += ", enable_gqa=True";
-    }
-    Some(text + ")")
+    let option = |name: &str, i: usize| format!(", {name}={}", s.arg(i));
+    let options = [
+        s.ty(3).map(|_| option("attn_mask", 3)),
+        causal.then(|| option("is_causal", 4)),
+        (!s.absent(5)).then(|| option("scale", 5)),
+        s.bool(6).ok()?.then(|| option("enable_gqa", 6)),
+    ];
+    let inputs = [0, 1, 2].map(|i| s.arg(i)).join(", ");
+    let options: String = options.into_iter().flatten().collect();
+    Some(format!("torch.nn.functional.scaled_dot_product_attention({inputs}{options})"))
 }
 
 // --- rotary positions --------------------------------------------------------------------------------------

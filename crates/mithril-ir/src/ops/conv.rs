@@ -225,6 +225,9 @@ fn general_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
 
     // The batch is summed over, so it takes the place of the channels.
     let batch_last = |t: V<'a>, groups: i64| {
+        if groups == 1 {
+            return swap(t);
+        }
         let split = split_channels(t, 1, groups);
         let order: Vec<usize> = [2, 1, 0].into_iter().chain(3..n + 3).collect();
         merge(split.op(&TRANSPOSE, &[v.cx.lit(order)]), 1)

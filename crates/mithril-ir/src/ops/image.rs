@@ -195,7 +195,7 @@ fn undecided(cx: &(impl Attrs + ?Sized), s: &Dim) -> Error {
 }
 
 /// Each element `times` over.
-fn repeated<'a>(x: V<'a>, axis: usize, times: i64) -> V<'a> {
+fn repeated(x: V<'_>, axis: usize, times: i64) -> V<'_> {
     if times == 1 {
         return x;
     }
@@ -285,7 +285,7 @@ pub static PIXEL_SHUFFLE: OpDef = OpDef {
         let (lead, [channels, h, w]) = lead(x);
         let each = channels.floor_div(&(&r * &r));
         let split = [each.clone(), r.clone(), r.clone(), h.clone(), w.clone()];
-        vec![rearranged(x, &lead, &split, [0, 3, 1, 4, 2], [each, &h * &r, &w * &r])]
+        vec![rearranged(x, &lead, &split, [0, 3, 1, 4, 2], &[each, &h * &r, &w * &r])]
     }),
     tolerance: Tolerance::Exact,
     cases: &["[1,8,2,3] upscale_factor=2", "[9,2,1] upscale_factor=3"],
@@ -312,7 +312,7 @@ pub static PIXEL_UNSHUFFLE: OpDef = OpDef {
         let (lead, [channels, h, w]) = lead(x);
         let (h, w) = (h.floor_div(&r), w.floor_div(&r));
         let split = [channels.clone(), h.clone(), r.clone(), w.clone(), r.clone()];
-        vec![rearranged(x, &lead, &split, [0, 2, 4, 1, 3], [&(&channels * &r) * &r, h, w])]
+        vec![rearranged(x, &lead, &split, [0, 2, 4, 1, 3], &[&(&channels * &r) * &r, h, w])]
     }),
     tolerance: Tolerance::Exact,
     cases: &["[1,2,4,6] downscale_factor=2", "[1,3,6] downscale_factor=3"],
@@ -349,11 +349,11 @@ fn lead(x: V<'_>) -> (Vec<Dim>, [Dim; 3]) {
 }
 
 /// Splits the last axes, changes their order, and merges them.
-fn rearranged<'a>(x: V<'a>, lead: &[Dim], split: &[Dim; 5], order: [usize; 5], out: [Dim; 3]) -> V<'a> {
+fn rearranged<'a>(x: V<'a>, lead: &[Dim], split: &[Dim; 5], order: [usize; 5], out: &[Dim; 3]) -> V<'a> {
     let n = lead.len();
     let shape = |last: &[Dim]| x.lit(lead.iter().chain(last).cloned().collect::<Vec<Dim>>());
     let axes: Vec<usize> = (0..n).chain(order.map(|a| a + n)).collect();
-    x.op(&RESHAPE, &[shape(split)]).op(&TRANSPOSE, &[x.lit(axes)]).op(&RESHAPE, &[shape(&out)])
+    x.op(&RESHAPE, &[shape(split)]).op(&TRANSPOSE, &[x.lit(axes)]).op(&RESHAPE, &[shape(out)])
 }
 
 #[cfg(test)]

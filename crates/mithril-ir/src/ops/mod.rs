@@ -1,6 +1,7 @@
 //! Every op, one family per file. A family file opens with its list, [`ALL`] joins the lists.
 
 pub mod activation;
+pub mod adaptive;
 pub mod attention;
 pub mod compare;
 pub mod conv;
@@ -63,6 +64,7 @@ pub static FAMILIES: &[(&str, &[&OpDef])] = &[
     ("sort", sort::OPS),
     ("conv", conv::OPS),
     ("pool", pool::OPS),
+    ("adaptive", adaptive::OPS),
     ("norm", norm::OPS),
     ("attention", attention::OPS),
     ("image", image::OPS),

@@ -2,17 +2,14 @@
 
 use super::compare::{EQUAL, WHERE};
 use super::create::ONES;
-use super::index::{TAKE, TAKE_ALONG_AXIS};
-use super::linalg::MATMUL;
-use super::movement::{EXPAND_DIMS, RESHAPE, SQUEEZE, SWAPAXES};
-use super::reduce::{ARGMAX, MAX, MEAN, SUM};
+use super::movement::{EXPAND_DIMS, RESHAPE};
+use super::reduce::{ARGMAX, MAX, SUM, widened};
 use super::window::{self, Axis, Padding, triples};
 use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::interp::HostCall;
-use crate::literal::Lit;
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
     tensor, tensor_of,
@@ -23,20 +20,8 @@ use crate::spell::SpellCx;
 use crate::tensor::{Scalar, Tensor};
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] = &[
-    &WINDOWS,
-    &FOLD_WINDOWS,
-    &MAX_POOL1D,
-    &MAX_POOL2D,
-    &MAX_POOL3D,
-    &AVG_POOL1D,
-    &AVG_POOL2D,
-    &AVG_POOL3D,
-    &ADAPTIVE_AVG_POOL1D,
-    &ADAPTIVE_AVG_POOL2D,
-    &ADAPTIVE_MAX_POOL1D,
-    &ADAPTIVE_MAX_POOL2D,
-];
+pub static OPS: &[&OpDef] =
+    &[&WINDOWS, &FOLD_WINDOWS, &MAX_POOL1D, &MAX_POOL2D, &MAX_POOL3D, &AVG_POOL1D, &AVG_POOL2D, &AVG_POOL3D];
 
 static WINDOWS_PORTS: &[Port] = &[
     tensor("input"),
@@ -332,7 +317,7 @@ fn pool_shape<const N: usize>(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     Ok(vec![out])
 }
 
-fn check_rank(cx: &ShapeCx<'_>, n: usize) -> Result<()> {
+pub(super) fn check_rank(cx: &ShapeCx<'_>, n: usize) -> Result<()> {
     if cx.shape(0).rank() == n + 1 {
         let message = format!("`input` of {} has {} dimensions: {}", cx.op().name, n + 1, cx.shape(0));
         return Err(Error::new(Code::RankMismatch, message).help(
@@ -342,7 +327,7 @@ fn check_rank(cx: &ShapeCx<'_>, n: usize) -> Result<()> {
     cx.rank(0, &[n + 2]).map(|_| ())
 }
 
-fn nothing_to_pool(cx: &ShapeCx<'_>, i: usize) -> Error {
+pub(super) fn nothing_to_pool(cx: &ShapeCx<'_>, i: usize) -> Error {
     let message = format!("spatial axis {i} of the input of {} has no elements", cx.op().name);
     Error::new(Code::BadSize, message)
         .note(format!("the input has shape {}", cx.shape(0)))
@@ -533,8 +518,7 @@ pub static AVG_POOL3D: OpDef = OpDef {
 
 fn avg_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let dtype = c.x[0].dtype();
-    let wide = Call { cx: c.cx, op: c.op, x: c.x.iter().copied().collect() };
-    let means = flat_windows(&wide, 0.0).and_then(|(windows, _)| {
+    let means = flat_windows(c, 0.0).and_then(|(windows, _)| {
         let sums = widened(windows).op(&SUM, &[c.cx.lit(-1)]);
         let counts = counts(c, sums.dtype())?;
         Ok((sums / counts).cast(dtype))
@@ -543,11 +527,6 @@ fn avg_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
         c.cx.fail(error);
         c.x[0]
     })]
-}
-
-/// Halves in float32.
-fn widened(x: V<'_>) -> V<'_> {
-    if matches!(x.dtype(), DType::F16 | DType::BF16) { x.cast(DType::F32) } else { x }
 }
 
 /// The number of elements that count in each window, to be broadcast.
@@ -593,202 +572,6 @@ fn avg_torch(s: &SpellCx<'_>) -> Option<String> {
     let count = if s.bool(5).ok()? { "" } else { ", count_include_pad=False" };
     let name = s.op().name;
     Some(format!("torch.nn.functional.{name}({}, {kernel}, {stride}, {padding}{ceil}{count})", s.arg(0)))
-}
-
-// --- pooling to a given size -------------------------------------------------------------------------------
-
-static ADAPTIVE_PORTS: &[Port] =
-    &[tensor_of("input", Kinds::NUMBER), attr("output_size", Attr::Any, DefaultLit::Int(1))];
-
-const fn adaptive(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef { name, doc, ports: ADAPTIVE_PORTS, ..BLANK }
-}
-
-macro_rules! adaptive_doc {
-    ($what:literal, $shape:literal) => {
-        concat!(
-            $what, " of so many windows that the output has `output_size`; input `", $shape, "`.\n\nWindow `i` of \
-             `o` over `n` elements runs from `⌊i·n/o⌋` to `⌈(i+1)·n/o⌉`. `output_size` is an integer or one per \
-             axis; `None` keeps the size of an axis, and 1 pools over the whole axis."
-        )
-    };
-}
-
-/// mean to a given length
-pub static ADAPTIVE_AVG_POOL1D: OpDef = OpDef {
-    shape: ShapeRule::Fn(adaptive_shape::<1>),
-    dtype: DTypeRule::Float,
-    expand: Some(adaptive_avg),
-    tolerance: Tolerance::Contraction,
-    cases: &["[2,3,8] output_size=4", "[2,3,7] output_size=3", "[2,3,7] output_size=1"],
-    ..adaptive("adaptive_avg_pool1d", adaptive_doc!("Mean", "[n, c, length]"))
-};
-
-/// mean to a given size of the image
-pub static ADAPTIVE_AVG_POOL2D: OpDef = OpDef {
-    shape: ShapeRule::Fn(adaptive_shape::<2>),
-    dtype: DTypeRule::Float,
-    expand: Some(adaptive_avg),
-    tolerance: Tolerance::Contraction,
-    cases: &["[2,3,8,6] output_size=(4,1)", "[2,3,7,5] output_size=3", "[2,3,4,5] output_size=(none,2)"],
-    aliases: &["global_avg_pool2d"],
-    ..adaptive("adaptive_avg_pool2d", adaptive_doc!("Mean", "[n, c, height, width]"))
-};
-
-/// maximum to a given length
-pub static ADAPTIVE_MAX_POOL1D: OpDef = OpDef {
-    shape: ShapeRule::Fn(adaptive_shape::<1>),
-    dtype: DTypeRule::Same(0),
-    expand: Some(adaptive_max),
-    tolerance: Tolerance::Exact,
-    cases: &["[2,3,8] output_size=4", "[2,3,7] output_size=3"],
-    ..adaptive("adaptive_max_pool1d", adaptive_doc!("Maximum", "[n, c, length]"))
-};
-
-/// maximum to a given size of the image
-pub static ADAPTIVE_MAX_POOL2D: OpDef = OpDef {
-    shape: ShapeRule::Fn(adaptive_shape::<2>),
-    dtype: DTypeRule::Same(0),
-    expand: Some(adaptive_max),
-    tolerance: Tolerance::Exact,
-    cases: &["[2,3,8,6] output_size=(4,1)", "[2,3,7,5] output_size=3", "[2,3,4,5] output_size=(none,2)"],
-    aliases: &["global_max_pool2d"],
-    ..adaptive("adaptive_max_pool2d", adaptive_doc!("Maximum", "[n, c, height, width]"))
-};
-
-/// The output sizes asked for, `None` where a size is kept.
-fn output_sizes(cx: &(impl Attrs + ?Sized), n: usize) -> Result<Vec<Option<i64>>> {
-    let lit = cx.lit(1);
-    let wanted = || cx.bad(1, &lit, &format!("an integer of at least 1 or none, or {n} of them"));
-    let one = |item: &Lit| match item {
-        Lit::None => Ok(None),
-        Lit::Int(Dim::Const(o)) if *o >= 1 => Ok(Some(*o)),
-        Lit::Int(d @ Dim::Expr(_)) => Err(cx.symbolic(1, d)),
-        _ => Err(wanted()),
-    };
-    match &lit {
-        Lit::Tuple(items) if items.len() == n => items.iter().map(one).collect(),
-        Lit::Tuple(items) if items.len() == 1 => Ok(vec![one(&items[0])?; n]),
-        Lit::Tensor(_) => Ok(window::positive(cx, 1, n)?.into_iter().map(Some).collect()),
-        item => Ok(vec![one(item)?; n]),
-    }
-}
-
-fn adaptive_shape<const N: usize>(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
-    check_rank(cx, N)?;
-    let mut out = cx.shape(0).clone();
-    for (i, o) in output_sizes(cx, N)?.into_iter().enumerate() {
-        if out[i + 2].is(0) {
-            return Err(nothing_to_pool(cx, i));
-        }
-        if let Some(o) = o {
-            out.0[i + 2] = Dim::Const(o);
-        }
-    }
-    Ok(vec![out])
-}
-
-/// How an axis gets its output size.
-enum Plan {
-    Keep,
-    Whole,
-    /// Windows of that size, side by side.
-    Even(i64),
-    /// First element and end of each window.
-    Uneven(Vec<[i64; 2]>),
-}
-
-fn plan(cx: &(impl Attrs + ?Sized), n: &Dim, o: Option<i64>) -> Result<Plan> {
-    let Some(o) = o else { return Ok(Plan::Keep) };
-    Ok(match n.known() {
-        Some(n) if n == o => Plan::Keep,
-        _ if o == 1 => Plan::Whole,
-        Some(n) if n % o == 0 => Plan::Even(n / o),
-        Some(n) => Plan::Uneven((0..o).map(|i| [i * n / o, ((i + 1) * n + o - 1) / o]).collect()),
-        None => return Err(cx.symbolic(0, n)),
-    })
-}
-
-/// Reduces the spatial axes one after the other, the last first, by `f`.
-fn each_axis<'a>(c: &Call<'a>, f: impl Fn(V<'a>, usize, Plan) -> V<'a>) -> V<'a> {
-    let n = c.x[0].rank().saturating_sub(2);
-    let sizes = c.get(|c| output_sizes(c, n));
-    let mut y = c.x[0];
-    for (i, o) in sizes.into_iter().enumerate().rev() {
-        match plan(c, &y.dim(i as i64 + 2), o) {
-            Ok(plan) => y = f(y, i + 2, plan),
-            Err(error) => c.cx.fail(error),
-        }
-    }
-    y
-}
-
-/// Splits an axis into windows side by side; they come after it.
-fn split_axis<'a>(x: V<'a>, axis: usize, window: i64) -> V<'a> {
-    let mut shape = x.shape();
-    let windows = shape[axis].floor_div(&Dim::Const(window));
-    shape.0[axis] = windows;
-    shape.0.insert(axis + 1, Dim::Const(window));
-    x.op(&RESHAPE, &[x.lit(shape.0.to_vec())])
-}
-
-fn adaptive_avg<'a>(c: &Call<'a>) -> Vec<V<'a>> {
-    let dtype = c.x[0].dtype();
-    let y = each_axis(c, |x, axis, plan| {
-        let mean = |x: V<'a>, axis: usize, keep: bool| widened(x).op(&MEAN, &[x.lit(axis), x.lit(keep)]);
-        match plan {
-            Plan::Keep => x,
-            Plan::Whole => mean(x, axis, true),
-            Plan::Even(window) => mean(split_axis(x, axis, window), axis + 1, false),
-            Plan::Uneven(windows) => {
-                let x = widened(x);
-                let n = x.dim(axis as i64).known().unwrap_or(0);
-                let weight = |at: usize| {
-                    let [start, end] = windows[at / n as usize];
-                    let inside = (start..end).contains(&(at as i64 % n));
-                    Scalar::Float(if inside { 1.0 / (end - start) as f64 } else { 0.0 })
-                };
-                let matrix = Tensor::build(x.dtype(), &[windows.len(), n as usize], weight);
-                apply_along(x, x.lit(matrix), axis)
-            }
-        }
-    });
-    vec![y.cast(dtype)]
-}
-
-/// `matrix [o, n]` times each line of `x` along `axis`.
-fn apply_along<'a>(x: V<'a>, matrix: V<'a>, axis: usize) -> V<'a> {
-    let before_last = x.rank().saturating_sub(2);
-    if axis == before_last {
-        return matrix.op(&MATMUL, &[x]);
-    }
-    let ends = [x.lit(axis), x.lit(before_last)];
-    matrix.op(&MATMUL, &[x.op(&SWAPAXES, &ends)]).op(&SWAPAXES, &ends)
-}
-
-fn adaptive_max<'a>(c: &Call<'a>) -> Vec<V<'a>> {
-    vec![each_axis(c, |x, axis, plan| match plan {
-        Plan::Keep => x,
-        Plan::Whole => first_max(x, axis, true),
-        Plan::Even(window) => first_max(split_axis(x, axis, window), axis + 1, false),
-        Plan::Uneven(windows) => {
-            let longest = windows.iter().map(|[start, end]| end - start).max().unwrap_or(1);
-            // A shorter window sees its last element again, which does not change the maximum.
-            let indices =
-                windows.iter().flat_map(|&[start, end]| (0..longest).map(move |i| (start + i).min(end - 1)));
-            let indices: Vec<i64> = indices.collect();
-            let picked = x.op(&TAKE, &[x.lit(Tensor::of(&[indices.len()], indices)), x.lit(axis)]);
-            first_max(split_axis(picked, axis, longest), axis + 1, false)
-        }
-    })]
-}
-
-/// Maximum whose gradient goes to the first of equal elements.
-fn first_max<'a>(x: V<'a>, axis: usize, keep: bool) -> V<'a> {
-    let axis = x.lit(axis);
-    let first = x.op(&ARGMAX, &[axis, x.lit(true)]);
-    let max = x.op(&TAKE_ALONG_AXIS, &[first, axis]);
-    if keep { max } else { max.op(&SQUEEZE, &[axis]) }
 }
 
 #[cfg(test)]

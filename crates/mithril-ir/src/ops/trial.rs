@@ -24,7 +24,10 @@ pub fn run(op: &'static OpDef, args: &[Lit]) -> Result<Vec<Arc<Tensor>>> {
 
 /// First output of [`run`].
 pub fn first(op: &'static OpDef, args: &[Lit]) -> Tensor {
-    run(op, args).map(|out| (*out[0]).clone()).unwrap_or_else(|e| panic!("{e}"))
+    match run(op, args) {
+        Ok(out) => (*out[0]).clone(),
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// The message of the error that the op ends in; it has to have a help.
@@ -109,7 +112,7 @@ fn difference(op: &'static OpDef, args: &[Lit], i: usize, at: usize, g: &Tensor)
         if let Lit::Tensor(x) = &args[i] {
             let mut values = x.to_f64s();
             values[at] += step;
-            args[i] = Tensor::of(&x.shape().to_vec(), values).into();
+            args[i] = Tensor::of(x.shape(), values).into();
         }
         let y = first(op, &args).to_f64s();
         y.iter().zip(g.to_f64s()).map(|(y, g)| y * g).sum::<f64>()

@@ -1,6 +1,10 @@
 //! Pooling against values worked out by hand and, for gradients, differences.
 
 use super::*;
+use crate::literal::Lit;
+use crate::ops::adaptive::{
+    ADAPTIVE_AVG_POOL1D, ADAPTIVE_AVG_POOL2D, ADAPTIVE_MAX_POOL1D, ADAPTIVE_MAX_POOL2D,
+};
 use crate::ops::trial::{check_gradient, close, first, gradients, infer, noise, refusal};
 
 fn line(values: &[f64]) -> Lit {
