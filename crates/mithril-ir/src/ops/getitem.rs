@@ -8,7 +8,7 @@ use crate::literal::Lit;
 use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, PortKind, ShapeRule, Spell, Text, attr};
 use crate::ops::compare::{LESS, LOGICAL_AND, WHERE};
 use crate::ops::elementwise::ADD;
-use crate::ops::index::TAKE;
+use crate::ops::index::{TAKE, position};
 use crate::ops::movement::{INPUT, MOVE, RESHAPE, TRANSPOSE};
 use crate::ops::slicing::{Range, SLICE};
 use crate::rules::Attrs;
@@ -254,10 +254,9 @@ fn basic<'a>(x: V<'a>, items: &[Item]) -> V<'a> {
 /// A slice holds bounds inside the axis, an integer must not leave it.
 fn check_index(x: V<'_>, at: &Dim, size: &Dim) {
     if let (Some(at), Some(n)) = (at.known(), size.known())
-        && (at < -n || at >= n)
+        && let Err(error) = position(at, n.max(0) as usize)
     {
-        let message = format!("index {at} lies outside an axis of size {n}");
-        x.cx().fail(Error::new(Code::IndexOutOfRange, message).note(format!("the shape is {}", x.shape())));
+        x.cx().fail(error.note(format!("the shape is {}", x.shape())));
     }
 }
 

@@ -28,7 +28,7 @@ pub static OPS: &[&OpDef] = &[&GETITEM, &TAKE, &TAKE_ALONG_AXIS, &SCATTER_ADD, &
 const INDICES: Port = tensor_of("indices", Kinds::INT);
 
 /// An index counted from either end, as a position.
-fn position(index: i64, size: usize) -> Result<usize> {
+pub(super) fn position(index: i64, size: usize) -> Result<usize> {
     let n = size as i64;
     if index < -n || index >= n {
         return Err(Error::new(

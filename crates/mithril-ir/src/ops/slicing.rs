@@ -128,6 +128,8 @@ fn part_shape(cx: &ShapeCx<'_>, at: usize) -> Result<Shape> {
     Ok(ranges.iter().zip(from.iter()).map(|(range, size)| range.on(size).1).collect())
 }
 
+const INSIDE: &str = "beside a symbolic size, bounds have to lie inside the axis";
+
 /// Where the part lies in a tensor of sizes `shape`: the first element and the steps along the axes. `part` are
 /// the sizes that were inferred.
 fn part_place(cx: &impl Attrs, at: usize, shape: &[usize], part: &[usize]) -> Result<(i64, Vec<i64>)> {
@@ -138,7 +140,7 @@ fn part_place(cx: &impl Attrs, at: usize, shape: &[usize], part: &[usize]) -> Re
         let (start, count) = range.on(&sizes[i]);
         if !count.is(part[i] as i64) {
             let message = format!("a slice of axis {i} leaves the axis, which has size {}", sizes[i]);
-            return Err(cx.explain(Error::new(Code::IndexOutOfRange, message)));
+            return Err(cx.explain(Error::new(Code::IndexOutOfRange, message)).help(INSIDE));
         }
         base += start.known().unwrap_or(0) * steps[i];
         // A step that leaves the integers belongs to at most one element and is never taken.
@@ -296,7 +298,7 @@ fn eval_update(c: &HostCall<'_>) -> Result<Vec<Tensor>> {
     let front = part.len() - update.rank();
     if update.shape().iter().zip(&part[front..]).any(|(&u, &p)| u != 1 && u != p) {
         let message = format!("the part to replace is {part:?}, its update is {:?}", update.shape());
-        return Err(c.explain(Error::new(Code::IndexOutOfRange, message)));
+        return Err(c.explain(Error::new(Code::IndexOutOfRange, message)).help(INSIDE));
     }
     let (base, steps) = part_place(c, 2, x.shape(), &part)?;
     let from = broadcast_index(update.shape(), &part);
