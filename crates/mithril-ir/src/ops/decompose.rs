@@ -1,10 +1,11 @@
 //! Linear systems, inverses, determinants and the Cholesky factor.
 
-use crate::build::{GradCall, V};
+use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, broadcast_index, elements, from_f64s};
+use crate::literal::Lit;
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
     tensor,
@@ -14,11 +15,13 @@ use crate::shape::Shape;
 use crate::spell::SpellCx;
 use crate::tensor::Tensor;
 
+use super::create::EYE;
 use super::linalg::{MATMUL, as_column, reshape, transposed};
+use super::movement::BROADCAST_TO;
 use super::triangle::{TRIL, TRIU};
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] = &[&SOLVE, &TRIANGULAR_SOLVE, &INV, &DET, &SLOGDET, &CHOLESKY];
+pub static OPS: &[&OpDef] = &[&SOLVE, &TRIANGULAR_SOLVE, &INV, &DET, &SLOGDET, &CHOLESKY, &MATRIX_POWER];
 
 static INPUT: &[Port] = &[tensor("input")];
 
@@ -49,6 +52,11 @@ pub static SOLVE: OpDef = OpDef {
         numpy: Text::T("np.linalg.solve({0}, {1})"),
         torch: Text::F(|s| Some(format!("torch.linalg.solve({}, {})", s.arg(0), aligned(s)?))),
         jax: Text::F(|s| Some(format!("jnp.linalg.solve({}, {})", s.arg(0), aligned(s)?))),
+        mlx: Text::F(|s| {
+            let ranks = (s.ty(0)?.shape.rank(), s.ty(1)?.shape.rank());
+            let plain = ranks == (2, 1) || ranks.0 == ranks.1;
+            plain.then(|| format!("mx.linalg.solve({}, {}, stream=mx.cpu)", s.arg(0), s.arg(1)))
+        }),
         ..Spell::NONE
     },
     cases: &[
@@ -87,8 +95,12 @@ pub static TRIANGULAR_SOLVE: OpDef = OpDef {
         let full = if transpose { outer(v, v.y, to_right) } else { outer(v, to_right, v.y) };
         vec![-full.op(if lower { &TRIL } else { &TRIU }, &[]), to_right]
     }),
+    expand: Some(|c| {
+        let (lower, transpose) = (c.get(|c| c.bool(2)), c.get(|c| c.bool(3)));
+        let triangle = c.x[0].op(if lower { &TRIL } else { &TRIU }, &[]);
+        vec![if transpose { transposed(triangle) } else { triangle }.op(&SOLVE, &[c.x[1]])]
+    }),
     spell: Spell {
-        numpy: Text::T("_triangular_solve({0}, {1}, {2}, {3})"),
         torch: Text::F(|s| {
             triangular_text(s, |a, b, upper| {
                 format!("torch.linalg.solve_triangular({a}, {b}, upper={upper})")
@@ -184,11 +196,53 @@ pub static CHOLESKY: OpDef = OpDef {
         numpy: Text::T("_cholesky({0})"),
         torch: Text::T("torch.linalg.cholesky(({0} + {0}.mT) / 2)"),
         jax: Text::T("jnp.linalg.cholesky({0})"),
+        mlx: Text::T("mx.linalg.cholesky(({0} + mx.swapaxes({0}, -1, -2)) / 2, stream=mx.cpu)"),
         ..Spell::NONE
     },
     cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]"],
     ..MATRIX
 };
+
+static POWER_PORTS: &[Port] = &[tensor("input"), attr("n", Attr::Int, DefaultLit::Required)];
+
+/// Repeated matrix product
+pub static MATRIX_POWER: OpDef = OpDef {
+    name: "matrix_power",
+    doc: "The product of `n` copies of square matrices `[..., m, m]`: the identity for `n = 0`, the power of the \
+          inverse for negative `n`.",
+    ports: POWER_PORTS,
+    shape: ShapeRule::Fn(|cx| {
+        square(cx, 0)?;
+        Ok(vec![cx.shape(0).clone()])
+    }),
+    dtype: DTypeRule::Expansion,
+    expand: Some(|c| vec![matrix_power(c)]),
+    cases: &["spd[3,3] n=2", "spd[2,3,3] n=5", "spd[3,3] n=0", "spd[3,3] n=-2", "spd[2,2] n=1"],
+    ..MATRIX
+};
+
+fn matrix_power<'a>(c: &Call<'a>) -> V<'a> {
+    let (x, n) = (c.x[0], c.get(|c| c.int(1)));
+    if n == 0 {
+        let shape = x.shape();
+        let eye = x.dim(-1);
+        let eye = x.lit(eye).op(&EYE, &[x.lit(Lit::None), x.lit(0), x.lit(x.dtype())]);
+        return eye.op(&BROADCAST_TO, &[x.lit(shape.0.to_vec())]);
+    }
+    let mut square = if n < 0 { x.op(&INV, &[]) } else { x };
+    let mut product = None;
+    let mut left = n.unsigned_abs();
+    loop {
+        if left % 2 == 1 {
+            product = Some(product.map_or(square, |p: V<'a>| p.op(&MATMUL, &[square])));
+        }
+        left /= 2;
+        if left == 0 {
+            return product.unwrap_or(square);
+        }
+        square = square.op(&MATMUL, &[square]);
+    }
+}
 
 /// Floats of at least single precision; integers become the default float.
 fn precise(cx: &DTypeCx<'_>) -> Result<DTypes> {

@@ -2,6 +2,7 @@
 
 use crate::build::V;
 use crate::dim::Dim;
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::literal::Lit;
 use crate::op::{
@@ -9,13 +10,15 @@ use crate::op::{
 };
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::{Shape, normalize_axis};
+use crate::spell::SpellCx;
 
 use super::linalg::{MATMUL, as_column, reshape};
 use super::movement::TRANSPOSE;
 use super::reduce::SUM;
+use super::slicing::ROLL;
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] = &[&OUTER, &VECDOT, &INNER, &DOT, &TENSORDOT, &KRON];
+pub static OPS: &[&OpDef] = &[&OUTER, &VECDOT, &INNER, &DOT, &TENSORDOT, &KRON, &CROSS];
 
 static LEFT_RIGHT: &[Port] = &[tensor("left"), tensor("right")];
 
@@ -44,12 +47,7 @@ pub static VECDOT: OpDef = OpDef {
           counts in the broadcast shape and has one size in both.",
     ports: VECDOT_PORTS,
     shape: ShapeRule::Fn(|cx| {
-        let mut out = cx.broadcast(&[cx.shape(0), cx.shape(1)])?;
-        let axis = cx.axis(2, out.rank())?;
-        let from_end = axis as i64 - out.rank() as i64;
-        let [a, b] = [cx.shape(0), cx.shape(1)];
-        let [i, j] = [a.axis(from_end)?, b.axis(from_end)?];
-        cx.same(&a[i], &b[j], "lengths of the vectors")?;
+        let (mut out, axis) = vectors(cx)?;
         out.0.remove(axis);
         Ok(vec![out])
     }),
@@ -75,6 +73,10 @@ pub static INNER: OpDef = OpDef {
           operand multiplies.",
     shape: ShapeRule::Fn(|cx| contracted(cx, &inner_axes(cx.shape(0), cx.shape(1)))),
     expand: Some(|c| vec![contract(c.x[0], c.x[1], &inner_axes(&c.x[0].shape(), &c.x[1].shape()))]),
+    spell: Spell {
+        numpy: Text::F(|s| not_brain_float(s, format!("np.inner({}, {})", s.arg(0), s.arg(1)))),
+        ..Spell::NONE
+    },
     cases: &["[3] [3]", "[2,3] [4,3]", "[2,3] [3]", "[2,2,3] [2,3]", "[] [2,3]"],
     ..PRODUCT
 };
@@ -87,6 +89,10 @@ pub static DOT: OpDef = OpDef {
           `matmul`, leading axes are not matched but combined.",
     shape: ShapeRule::Fn(|cx| contracted(cx, &dot_axes(cx.shape(0), cx.shape(1)))),
     expand: Some(|c| vec![contract(c.x[0], c.x[1], &dot_axes(&c.x[0].shape(), &c.x[1].shape()))]),
+    spell: Spell {
+        numpy: Text::F(|s| not_brain_float(s, format!("np.dot({}, {})", s.arg(0), s.arg(1)))),
+        ..Spell::NONE
+    },
     cases: &["[3] [3]", "[2,3] [3,4]", "[2,3] [3]", "[2,2,3] [2,3,2]", "[2,3] []"],
     ..PRODUCT
 };
@@ -103,6 +109,12 @@ pub static TENSORDOT: OpDef = OpDef {
     ports: TENSORDOT_PORTS,
     shape: ShapeRule::Fn(|cx| contracted(cx, &pairs(cx, cx.shape(0).rank(), cx.shape(1).rank())?)),
     expand: Some(|c| vec![contract(c.x[0], c.x[1], &c.get(|c| pairs(c, c.x[0].rank(), c.x[1].rank())))]),
+    spell: Spell {
+        numpy: Text::F(|s| {
+            not_brain_float(s, format!("np.tensordot({}, {}, {})", s.arg(0), s.arg(1), s.arg(2)))
+        }),
+        ..Spell::NONE
+    },
     cases: &[
         "[2,3,4] [3,4,5]",
         "[2,3] [3,4] axes=1",
@@ -135,6 +147,45 @@ pub static KRON: OpDef = OpDef {
     cases: &["[2,3] [4,2]", "[3] [2]", "[2,3] [2]", "[] [3]", "[2,0] [3,2]"],
     ..PRODUCT
 };
+
+/// Vector product in space
+pub static CROSS: OpDef = OpDef {
+    name: "cross",
+    doc: "Vector products of the vectors of three elements along `axis`: \
+          `output[i] = left[i+1] · right[i+2] - left[i+2] · right[i+1]`, indices modulo 3. The other axes \
+          broadcast; `axis` counts in the broadcast shape.",
+    ports: VECDOT_PORTS,
+    shape: ShapeRule::Fn(|cx| {
+        let (out, axis) = vectors(cx)?;
+        cx.same(&out[axis], &Dim::Const(3), "lengths of the vectors and 3")?;
+        Ok(vec![out])
+    }),
+    expand: Some(|c| {
+        let rank = c.x[0].rank().max(c.x[1].rank());
+        let axis = c.get(|c| c.axis(2, rank)) as i64 - rank as i64;
+        // Element i + k of each vector.
+        let next = |i: usize, k: i64| c.x[i].op(&ROLL, &[c.cx.lit(-k), c.cx.lit(axis)]);
+        vec![next(0, 1) * next(1, 2) - next(0, 2) * next(1, 1)]
+    }),
+    cases: &["[3] [3]", "[2,3] [2,3]", "[3,2] [3,2] axis=0", "[4,1,3] [2,3]", "i32[3] i32[3]"],
+    ..PRODUCT
+};
+
+/// The broadcast shape of two stacks of vectors and the axis of the vectors in it.
+fn vectors(cx: &ShapeCx<'_>) -> Result<(Shape, usize)> {
+    let (a, b) = (cx.shape(0), cx.shape(1));
+    let out = cx.broadcast(&[a, b])?;
+    let axis = cx.axis(2, out.rank())?;
+    let from_end = axis as i64 - out.rank() as i64;
+    let (i, j) = (a.axis(from_end)?, b.axis(from_end)?);
+    cx.same(&a[i], &b[j], "lengths of the vectors")?;
+    Ok((out, axis))
+}
+
+/// NumPy gives products of `bfloat16` in `float32`; the expansion does not.
+fn not_brain_float(s: &SpellCx<'_>, text: String) -> Option<String> {
+    s.out(0).filter(|t| t.dtype != DType::BF16).map(|_| text)
+}
 
 fn padded(shape: &Shape, rank: usize) -> Vec<Dim> {
     let ones = std::iter::repeat_n(Dim::ONE, rank - shape.rank());

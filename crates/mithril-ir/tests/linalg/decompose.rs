@@ -145,3 +145,16 @@ fn gradients_agree_with_differences() {
     }
     check_gradient(&d::CHOLESKY, &[&definite(&mut seed, &[2, 3, 3])], &[]);
 }
+
+#[test]
+fn powers_of_a_rotation() {
+    // The imaginary unit as a matrix, as in the NumPy documentation of matrix_power.
+    let i = Tensor::of(&[2, 2], vec![0.0, 1.0, -1.0, 0.0]);
+    let power = |n: i64| run(&d::MATRIX_POWER, &[&i], &[Lit::int(n)]).unwrap()[0].to_f64s();
+    assert_eq!(power(3), [0.0, -1.0, 1.0, 0.0]);
+    assert_eq!(power(0), [1.0, 0.0, 0.0, 1.0]);
+    assert_eq!(power(-3), [0.0, 1.0, -1.0, 0.0]);
+    let ones = Tensor::of(&[2, 2], vec![1_i32, 1, 1, 0]);
+    let fibonacci = run(&d::MATRIX_POWER, &[&ones], &[Lit::int(10)]).unwrap();
+    assert_eq!((fibonacci[0].dtype(), fibonacci[0].to_i64s()), (DType::I32, vec![89, 55, 55, 34]));
+}

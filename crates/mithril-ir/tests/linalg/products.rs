@@ -66,3 +66,14 @@ fn tensordot_sums_over_pairs() {
     assert_eq!(code(Lit::from([5, 0])), Code::BadArgument);
     assert_eq!(code(Lit::tuple([Lit::from([1, 1]), Lit::from([0, 0])])), Code::BadArgument);
 }
+
+#[test]
+fn cross_is_perpendicular() {
+    // np.cross([1, 2, 3], [4, 5, 6]) of the NumPy documentation.
+    let (a, b) = (Tensor::of(&[3], vec![1.0, 2.0, 3.0]), Tensor::of(&[3], vec![4.0, 5.0, 6.0]));
+    assert_eq!(run(&p::CROSS, &[&a, &b], &[]).unwrap()[0].to_f64s(), [-3.0, 6.0, -3.0]);
+    let columns = run(&p::CROSS, &[&a.reshaped(&[3, 1]), &b.reshaped(&[3, 1])], &[Lit::int(0)]).unwrap();
+    assert_eq!(columns[0].to_f64s(), [-3.0, 6.0, -3.0]);
+    let two = counting(&[2]);
+    assert_eq!(run(&p::CROSS, &[&two, &two], &[]).unwrap_err().code(), Code::ShapeMismatch);
+}
