@@ -9,7 +9,7 @@ use crate::op::{
     Attr, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, attr, variadic,
 };
 use crate::ops::create::FULL;
-use crate::ops::movement::{BROADCAST_TO, EXPAND_DIMS, INPUT, MOVE, RESHAPE};
+use crate::ops::movement::{BROADCAST_TO, EXPAND_DIMS, INPUT, MOVE, RESHAPE, tuple_text};
 use crate::ops::slicing::{FLIP, SLICE, SLICE_UPDATE, cut, parts};
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
@@ -151,7 +151,22 @@ pub static PAD: OpDef = OpDef {
         ])
     }),
     expand: Some(padded),
-    spell: Spell { numpy: Text::F(pad_text), jax: Text::F(pad_text), ..Spell::NONE },
+    spell: Spell {
+        numpy: Text::F(pad_text),
+        jax: Text::F(pad_text),
+        mlx: Text::F(|s| if s.text(2).ok()? == "constant" { pad_text(s) } else { None }),
+        torch: Text::F(|s| {
+            // One flat tuple, from the last axis to the first; negative numbers cut off as ours do.
+            let pads = pads(s, s.ty(0)?.shape.rank()).ok()?;
+            let flat: Vec<i64> = pads.iter().rev().flat_map(|&(a, b)| [a, b]).collect();
+            let constant = s.text(2).ok()? == "constant" && !flat.is_empty();
+            let text = || {
+                format!("torch.nn.functional.pad({}, {}, value={})", s.arg(0), tuple_text(&flat), s.arg(3))
+            };
+            constant.then(text)
+        }),
+        ..Spell::NONE
+    },
     cases: &[
         "[2,3] pads=((1,0),(2,1))",
         "[3] pads=(1,2) value=1.5",
