@@ -17,7 +17,8 @@ pub const NUMPY_FILES: &[&str] = &[
     include_str!("prelude/numpy_signal.py"),
 ];
 /// Helper files for PyTorch.
-pub const TORCH_FILES: &[&str] = &[include_str!("prelude/torch_reduce.py")];
+pub const TORCH_FILES: &[&str] =
+    &[include_str!("prelude/torch_elementwise.py"), include_str!("prelude/torch_reduce.py")];
 /// Helper files for JAX.
 pub const JAX_FILES: &[&str] = &[include_str!("prelude/jax_reduce.py")];
 /// Helper files for MLX.

@@ -307,7 +307,7 @@ pub static BITWISE_NOT: OpDef = OpDef {
 pub static LEFT_SHIFT: OpDef = OpDef {
     ports: SHIFT,
     cases: SHIFT_CASES,
-    spell: Spell::numpy("{0} << {1}"),
+    spell: Spell { torch: Text::T("{0} << {1}"), ..Spell::numpy("{0} << {1}") },
     layer: "LeftShift",
     aliases: &["bitwise_left_shift"],
     ..bits(
@@ -323,7 +323,7 @@ pub static LEFT_SHIFT: OpDef = OpDef {
 pub static RIGHT_SHIFT: OpDef = OpDef {
     ports: SHIFT,
     cases: SHIFT_CASES,
-    spell: Spell::numpy("{0} >> {1}"),
+    spell: Spell { torch: Text::T("{0} >> {1}"), ..Spell::numpy("{0} >> {1}") },
     layer: "RightShift",
     aliases: &["bitwise_right_shift"],
     ..bits(

@@ -99,7 +99,11 @@ pub static DIVIDE: OpDef = OpDef {
 /// `⌊left / right⌋`
 pub static FLOOR_DIVIDE: OpDef = OpDef {
     grad: Grad::Zero,
-    spell: Spell { c: Text::F(|cx| float_only(cx, "floor({0} / {1})")), ..Spell::numpy("{0} // {1}") },
+    // No expression of C or JAX: the floor of the rounded quotient is not always that of the exact one.
+    spell: Spell {
+        torch: Text::F(|cx| torch_division(cx, "//", "_integer_floor_divide")),
+        ..Spell::numpy("{0} // {1}")
+    },
     tolerance: Tolerance::Elementwise,
     domain: (0.5, 2.0),
     layer: "FloorDivide",
@@ -117,7 +121,10 @@ pub static FLOOR_DIVIDE: OpDef = OpDef {
 /// `left - ⌊left / right⌋ · right`
 pub static REMAINDER: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g, -(v.g * v.x[0].op(&FLOOR_DIVIDE, &[v.x[1]]))]),
-    spell: Spell::numpy("{0} % {1}"),
+    spell: Spell {
+        torch: Text::F(|cx| torch_division(cx, "%", "_integer_remainder")),
+        ..Spell::numpy("{0} % {1}")
+    },
     domain: (0.5, 2.0),
     layer: "Remainder",
     aliases: &["mod", "modulo"],
@@ -129,6 +136,19 @@ pub static REMAINDER: OpDef = OpDef {
         |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) + if is_split(a, b) { b } else { 0 } },
     )
 };
+
+/// PyTorch divides floats as Python does, and refuses integers divided by 0.
+fn torch_division(cx: &SpellCx<'_>, operator: &str, helper: &str) -> Option<String> {
+    let (left, right, dtype) = (cx.arg(0), cx.arg(1), cx.out(0)?.dtype);
+    if dtype.is_float() {
+        return Some(format!("{left} {operator} {right}"));
+    }
+    let tensor = |i: usize| match cx.ty(i) {
+        Some(_) => cx.arg(i).to_owned(),
+        None => format!("torch.tensor({}, dtype={})", cx.arg(i), cx.dtype(dtype)),
+    };
+    Some(format!("{helper}({}, {})", tensor(0), tensor(1)))
+}
 
 /// Whether the integer quotient lies below the truncated one: signs differ and something remains.
 fn is_split(a: i64, b: i64) -> bool {
@@ -183,6 +203,16 @@ pub static POWER: OpDef = OpDef {
                 }
                 // A negative number as base would bind less than the operator.
                 _ if cx.ty(0).is_none() => format!("np.power({x}, {n})"),
+                _ => format!("{x} ** {n}"),
+            })
+        }),
+        torch: Text::F(|cx| {
+            let (x, n, dtype) = (cx.arg(0), cx.arg(1), cx.out(0)?.dtype);
+            // Of an integer PyTorch takes a negative power only as a tensor.
+            Some(match cx.f64(1) {
+                Ok(..0.0) if !dtype.is_float() => {
+                    format!("{x} ** torch.tensor({n}, dtype={})", cx.dtype(dtype))
+                }
                 _ => format!("{x} ** {n}"),
             })
         }),
@@ -269,7 +299,19 @@ pub static ABS: OpDef = OpDef {
 /// -1, 0 or 1
 pub static SIGN: OpDef = OpDef {
     grad: Grad::Zero,
-    spell: Spell::py("{xp}.sign({0})"),
+    spell: Spell {
+        // PyTorch makes 0 of NaN.
+        torch: Text::F(|cx| {
+            let x = cx.arg(0);
+            let is_float = cx.out(0)?.dtype.is_float();
+            Some(if is_float {
+                format!("torch.where(torch.isnan({x}), {x}, torch.sign({x}))")
+            } else {
+                format!("torch.sign({x})")
+            })
+        }),
+        ..Spell::py("{xp}.sign({0})")
+    },
     domain: (0.5, 2.0),
     layer: "Sign",
     aliases: &["signum"],
@@ -407,15 +449,8 @@ pub static CAST: OpDef = OpDef {
     eval: Some(Eval::Host(|c| Ok(vec![c.tensor(0).cast(c.dtype())]))),
     grad: Grad::Formula(|v| vec![v.g.cast(v.x[0].dtype())]),
     spell: Spell {
-        numpy: Text::F(|cx| {
-            let (from, to) = (cx.ty(0)?.dtype, cx.out(0)?.dtype);
-            let helper = match to {
-                _ if from.is_float() && to.int_range().is_some() => "_float_to_integer",
-                DType::BF16 if matches!(from, DType::F64 | DType::I32 | DType::I64) => "_round_to_bfloat16",
-                _ => return Some(format!("{}.astype({})", cx.arg(0), cx.dtype(to))),
-            };
-            Some(format!("{helper}({}, {})", cx.arg(0), cx.dtype(to)))
-        }),
+        numpy: Text::F(|cx| conversion(cx, "astype")),
+        torch: Text::F(|cx| conversion(cx, "to")),
         ..Spell::NONE
     },
     tolerance: Tolerance::Exact,
@@ -424,6 +459,19 @@ pub static CAST: OpDef = OpDef {
     aliases: &["astype", "convert"],
     ..BLANK
 };
+
+/// A method of the array where it converts as we do, else a helper.
+fn conversion(cx: &SpellCx<'_>, method: &str) -> Option<String> {
+    let (from, to) = (cx.ty(0)?.dtype, cx.out(0)?.dtype);
+    let (x, dtype) = (cx.arg(0), cx.dtype(to));
+    Some(match to {
+        _ if from.is_float() && to.int_range().is_some() => format!("_float_to_integer({x}, {dtype})"),
+        DType::BF16 if matches!(from, DType::F64 | DType::I32 | DType::I64) => {
+            format!("_round_to_bfloat16({x}, {dtype})")
+        }
+        _ => format!("{x}.{method}({dtype})"),
+    })
+}
 
 #[cfg(test)]
 mod tests;

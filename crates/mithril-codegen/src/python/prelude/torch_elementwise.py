@@ -1,0 +1,38 @@
+"""Elementwise helpers: conversions and integer arithmetic as Mithril defines them."""
+
+import torch
+
+
+def _float_to_integer(x, dtype):
+    """Cut towards zero and held inside the range; NaN becomes 0."""
+    limits = torch.iinfo(dtype)
+    # As a double, the largest int64 is one too large: what reaches a limit is set to it, not converted.
+    low, high = float(limits.min), float(limits.max)
+    x = x.double()
+    result = torch.where((x > low) & (x < high), x, 0.0).to(dtype)
+    return result.masked_fill(x <= low, limits.min).masked_fill(x >= high, limits.max)
+
+
+def _round_to_bfloat16(x, dtype):
+    """Rounded once, where plain `to` rounds to float32 first."""
+    x = x.double()
+    single = x.float()
+    # An inexact float32 is made odd: a tie of bfloat16 can then only come from a tie.
+    is_even = single.view(torch.int32) % 2 == 0
+    towards = torch.where(x > single, torch.inf, -torch.inf).float()
+    return torch.where((single != x) & is_even, torch.nextafter(single, towards), single).to(dtype)
+
+
+def _integer_floor_divide(left, right):
+    """Rounded towards minus infinity; 0 where the divisor is 0."""
+    left, right = torch.broadcast_tensors(left, right)
+    # The smallest integer divided by -1 traps on some processors: there a sign changes instead.
+    is_minus_one = (right < 0) & (right + 1 == 0)
+    divisor = torch.where((right == 0) | is_minus_one, 1, right)
+    result = torch.where(is_minus_one, -left, torch.div(left, divisor, rounding_mode="floor"))
+    return result.masked_fill(right == 0, 0)
+
+
+def _integer_remainder(left, right):
+    """With the sign of the divisor; 0 where that is 0."""
+    return (left - _integer_floor_divide(left, right) * right).masked_fill(right == 0, 0)
