@@ -1,15 +1,14 @@
 //! Pooling to a given size.
 
 use super::index::{TAKE, TAKE_ALONG_AXIS};
-use super::linalg::MATMUL;
-use super::movement::{RESHAPE, SQUEEZE, SWAPAXES};
+use super::movement::{RESHAPE, SQUEEZE};
 use super::pool::{check_rank, nothing_to_pool};
-use super::reduce::{ARGMAX, MEAN, widened};
+use super::reduce::{ARGMAX, MEAN, SUM, widened};
 use super::window;
 use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::dtype::Kinds;
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
 use crate::op::{Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, ShapeRule, Tolerance, attr, tensor_of};
 use crate::rules::{Attrs, ShapeCx};
@@ -127,6 +126,13 @@ fn plan(cx: &(impl Attrs + ?Sized), n: &Dim, o: Option<i64>) -> Result<Plan> {
         Some(n) if n == o => Plan::Keep,
         _ if o == 1 => Plan::Whole,
         Some(n) if n % o == 0 => Plan::Even(n / o),
+        Some(n) if n.max(o) > window::MAX_TABLE => {
+            let message = format!("{} takes {o} windows of uneven size from {n} elements", cx.op().name);
+            return Err(Error::new(Code::BadSize, message).help(format!(
+                "with more than {} of either, the output size has to divide the input",
+                window::MAX_TABLE
+            )));
+        }
         Some(n) => Plan::Uneven((0..o).map(|i| [i * n / o, ((i + 1) * n + o - 1) / o]).collect()),
         None => return Err(cx.symbolic(0, n)),
     })
@@ -164,29 +170,34 @@ fn adaptive_avg<'a>(c: &Call<'a>) -> Vec<V<'a>> {
             Plan::Whole => mean(x, axis, true),
             Plan::Even(window) => mean(split_axis(x, axis, window), axis + 1, false),
             Plan::Uneven(windows) => {
-                let x = widened(x);
-                let n = x.dim(axis as i64).known().unwrap_or(0);
+                let picked = widened(uneven(x, axis, &windows));
+                let longest = longest(&windows);
                 let weight = |at: usize| {
-                    let [start, end] = windows[at / n as usize];
-                    let inside = (start..end).contains(&(at as i64 % n));
+                    let [start, end] = windows[at / longest];
+                    let inside = (at % longest) < (end - start) as usize;
                     Scalar::Float(if inside { 1.0 / (end - start) as f64 } else { 0.0 })
                 };
-                let matrix = Tensor::build(x.dtype(), &[windows.len(), n as usize], weight);
-                apply_along(x, x.lit(matrix), axis)
+                let mut shape = vec![1; x.rank() - axis + 1];
+                shape[..2].copy_from_slice(&[windows.len(), longest]);
+                let weights = Tensor::build(picked.dtype(), &shape, weight);
+                (picked * picked.lit(weights)).op(&SUM, &[x.lit(axis + 1)])
             }
         }
     });
     vec![y.cast(dtype)]
 }
 
-/// `matrix [o, n]` times each line of `x` along `axis`.
-fn apply_along<'a>(x: V<'a>, matrix: V<'a>, axis: usize) -> V<'a> {
-    let before_last = x.rank().saturating_sub(2);
-    if axis == before_last {
-        return matrix.op(&MATMUL, &[x]);
-    }
-    let ends = [x.lit(axis), x.lit(before_last)];
-    matrix.op(&MATMUL, &[x.op(&SWAPAXES, &ends)]).op(&SWAPAXES, &ends)
+fn longest(windows: &[[i64; 2]]) -> usize {
+    windows.iter().map(|[start, end]| end - start).max().unwrap_or(1) as usize
+}
+
+/// The elements of windows, which come after the axis; a shorter window sees its last element again.
+fn uneven<'a>(x: V<'a>, axis: usize, windows: &[[i64; 2]]) -> V<'a> {
+    let longest = longest(windows) as i64;
+    let elements = |&[start, end]: &[i64; 2]| (0..longest).map(move |i| (start + i).min(end - 1));
+    let indices: Vec<i64> = windows.iter().flat_map(elements).collect();
+    let picked = x.op(&TAKE, &[x.lit(Tensor::of(&[indices.len()], indices)), x.lit(axis)]);
+    split_axis(picked, axis, longest)
 }
 
 fn adaptive_max<'a>(c: &Call<'a>) -> Vec<V<'a>> {
@@ -194,15 +205,7 @@ fn adaptive_max<'a>(c: &Call<'a>) -> Vec<V<'a>> {
         Plan::Keep => x,
         Plan::Whole => first_max(x, axis, true),
         Plan::Even(window) => first_max(split_axis(x, axis, window), axis + 1, false),
-        Plan::Uneven(windows) => {
-            let longest = windows.iter().map(|[start, end]| end - start).max().unwrap_or(1);
-            // A shorter window sees its last element again, which does not change the maximum.
-            let indices =
-                windows.iter().flat_map(|&[start, end]| (0..longest).map(move |i| (start + i).min(end - 1)));
-            let indices: Vec<i64> = indices.collect();
-            let picked = x.op(&TAKE, &[x.lit(Tensor::of(&[indices.len()], indices)), x.lit(axis)]);
-            first_max(split_axis(picked, axis, longest), axis + 1, false)
-        }
+        Plan::Uneven(windows) => first_max(uneven(x, axis, &windows), axis + 1, false),
     })]
 }
 

@@ -10,6 +10,7 @@ use super::movement::{EXPAND_DIMS, RESHAPE};
 use super::reduce::{ANY, widened};
 use super::slicing::{SLICE, zeros};
 use super::softmax::SOFTMAX;
+use super::window;
 use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kind, Kinds};
@@ -199,7 +200,8 @@ fn check_mask(cx: &ShapeCx<'_>, scores: &Shape) -> Result<()> {
         let message = format!("`mask` of {} is {mask}, the scores are {scores}", cx.op().name);
         return Err(Error::new(Code::RankMismatch, message).help("a mask broadcasts to [..., queries, keys]"));
     };
-    for (m, s) in mask.iter().zip(&scores[front..]).filter(|(m, _)| !m.is(1)) {
+    // A size that the solver does not know yet may turn out to be 1.
+    for (m, s) in mask.iter().zip(&scores[front..]).filter(|(m, _)| !m.is(1) && !m.has_var()) {
         cx.same(m, s, "sizes of `mask` and of the scores [..., queries, keys]")?;
     }
     Ok(())
@@ -445,10 +447,10 @@ fn check_positions(cx: &ShapeCx<'_>) -> Result<()> {
         return Err(Error::new(Code::RankMismatch, message).help("positions are [length] or [batch, length]"));
     }
     let (leading, length) = positions.split_at(positions.rank() - 1);
-    for (p, x) in leading.iter().zip(input.iter()).filter(|(p, _)| !p.is(1)) {
+    for (p, x) in leading.iter().zip(input.iter()).filter(|(p, _)| !p.is(1) && !p.has_var()) {
         cx.same(p, x, "leading sizes of `positions` and the input")?;
     }
-    if !length[0].is(1) {
+    if !length[0].is(1) && !length[0].has_var() {
         cx.same(&length[0], &input[n - 2], "lengths of `positions` and the input")?;
     }
     Ok(())
@@ -461,6 +463,13 @@ fn rope<'a>(c: &Call<'a>) -> Vec<V<'a>> {
         c.cx.fail(c.symbolic(0, &d));
         return vec![x];
     };
+    if pairs > window::MAX_TABLE {
+        let message = format!("rope turns {d} features");
+        c.cx.fail(
+            Error::new(Code::BadSize, message).help(format!("at most {} are possible", window::MAX_TABLE)),
+        );
+        return vec![x];
+    }
     let base = c.get(|c| c.f64(2));
     let dtype = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
     let speeds: Vec<f64> = (0..pairs).map(|i| base.powf(-(2 * i) as f64 / (2 * pairs) as f64)).collect();

@@ -145,6 +145,11 @@ impl Resize {
             let nearest = mode.starts_with("nearest");
             return if nearest { Ok(repeated(x, axis, times)) } else { Err(undecided(c, &size)) };
         };
+        if s.max(o) > window::MAX_TABLE {
+            let message = format!("interpolate resizes an axis from {s} to {o} elements");
+            return Err(Error::new(Code::BadSize, message)
+                .help(format!("at most {} are possible", window::MAX_TABLE)));
+        }
         let taps = taps(&mode, corners, s, o, self.factor);
         let own: Vec<i64> = (0..s).collect();
         if taps.iter().all(|(at, weights)| *at == own || weights.iter().all(|w| *w == 0.0)) {

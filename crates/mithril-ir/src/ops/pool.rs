@@ -242,6 +242,13 @@ impl Pool {
         let stride = if cx.absent(2) { kernel.clone() } else { window::positive(cx, 2, n)? };
         let dilation = port("dilation").map_or(Ok(vec![1; n]), |i| window::positive(cx, i, n))?;
         let ceil = port("ceil_mode").map_or(Ok(false), |i| cx.bool(i))?;
+        if kernel.iter().fold(1_i64, |n, &k| n.saturating_mul(k)) > window::MAX_TABLE {
+            return Err(cx.bad(
+                1,
+                &cx.lit(1),
+                &format!("a window of at most {} elements", window::MAX_TABLE),
+            ));
+        }
         let pool = Self { kernel, stride, dilation, padding: window::padding(cx, 3, n)?, ceil };
         if let Padding::Explicit(pads) = &pool.padding
             && let Some(i) = (0..n).find(|&i| pads[i].iter().any(|p| *p > pool.extent(i) / 2))

@@ -8,6 +8,10 @@ use crate::rules::{Attrs, ShapeCx};
 /// Largest kernel size, stride, dilation or padding; keeps offsets far inside `i64`.
 const LIMIT: i64 = 1 << 31;
 
+/// Largest number of positions that may become a table in the graph: a tiny model must not fill the memory while it
+/// is compiled.
+pub const MAX_TABLE: i64 = 1 << 22;
+
 /// Amounts added before and after each axis (negative: cut off).
 pub type Pads = Vec<[Dim; 2]>;
 
