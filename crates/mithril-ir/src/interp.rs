@@ -340,9 +340,11 @@ fn scalar_map(call: &HostCall<'_>, f: fn(&[Scalar]) -> Scalar) -> Tensor {
 
 /// The elements as `T`, borrowed if that is their type.
 pub fn elements<T: Element>(t: &Tensor) -> Cow<'_, [T]> {
-    match t.as_slice() {
-        Some(slice) => Cow::Borrowed(slice),
-        None => Cow::Owned((0..t.len()).map(|i| T::of(t.get(i))).collect()),
+    match (t.as_slice(), t.as_slice::<f32>()) {
+        (Some(slice), _) => Cow::Borrowed(slice),
+        // The usual case, without a look at the dtype for every element.
+        (None, Some(slice)) => Cow::Owned(slice.iter().map(|x| T::of(x.scalar())).collect()),
+        (None, None) => Cow::Owned((0..t.len()).map(|i| T::of(t.get(i))).collect()),
     }
 }
 
@@ -350,6 +352,7 @@ pub fn elements<T: Element>(t: &Tensor) -> Cow<'_, [T]> {
 pub fn from_f64s(dtype: DType, shape: &[usize], values: Vec<f64>) -> Tensor {
     match dtype {
         DType::F64 => Tensor::of(shape, values),
+        DType::F32 => Tensor::of(shape, values.into_iter().map(|x| x as f32).collect()),
         _ => Tensor::build(dtype, shape, |i| Scalar::Float(values[i])),
     }
 }

@@ -67,6 +67,7 @@ pub static SOLVE: OpDef = OpDef {
         "spd[2,3,3] [3]",
         "spd[1,1] [1]",
     ],
+    layer: "Solve",
     ..MATRIX
 };
 
@@ -114,6 +115,7 @@ pub static TRIANGULAR_SOLVE: OpDef = OpDef {
         "spd[2,3,3] [2,3,1] transpose=true",
         "spd[2,1,3,3] [4,3,2] lower=false transpose=true",
     ],
+    layer: "TriangularSolve",
     ..MATRIX
 };
 
@@ -141,6 +143,7 @@ pub static INV: OpDef = OpDef {
     }),
     spell: Spell { mlx: Text::T("mx.linalg.inv({0}, stream=mx.cpu)"), ..Spell::py("{xp}.linalg.inv({0})") },
     cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]", "spd[2,0,2,2]"],
+    layer: "Inverse",
     aliases: &["inverse"],
     ..MATRIX
 };
@@ -158,6 +161,7 @@ pub static DET: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![scaled(v.g * v.y, inverse_transpose(v.x[0]))]),
     spell: Spell { mlx: Text::No, ..Spell::py("{xp}.linalg.det({0})") },
     cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]", "spd[2,0,0]"],
+    layer: "Determinant",
     ..MATRIX
 };
 
@@ -172,6 +176,7 @@ pub static SLOGDET: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![scaled(v.gs[1], inverse_transpose(v.x[0]))]),
     spell: Spell { mlx: Text::No, ..Spell::py("{xp}.linalg.slogdet({0})") },
     cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]"],
+    layer: "SlogDeterminant",
     ..MATRIX
 };
 
@@ -200,6 +205,7 @@ pub static CHOLESKY: OpDef = OpDef {
         ..Spell::NONE
     },
     cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]"],
+    layer: "Cholesky",
     ..MATRIX
 };
 
@@ -218,6 +224,7 @@ pub static MATRIX_POWER: OpDef = OpDef {
     dtype: DTypeRule::Expansion,
     expand: Some(|c| vec![matrix_power(c)]),
     cases: &["spd[3,3] n=2", "spd[2,3,3] n=5", "spd[3,3] n=0", "spd[3,3] n=-2", "spd[2,2] n=1"],
+    layer: "MatrixPower",
     ..MATRIX
 };
 

@@ -71,6 +71,7 @@ pub static EINSUM: OpDef = OpDef {
         "equation=\"iij,jk->ik\" [3,3,2] [2,4]",
         "equation=\"ij,jk->ik\" i32[2,3]<9 i32[3,4]<9",
     ],
+    layer: "Einsum",
     ..BLANK
 };
 

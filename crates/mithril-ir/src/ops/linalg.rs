@@ -130,6 +130,7 @@ pub static MATRIX_TRANSPOSE: OpDef = OpDef {
     },
     tolerance: Tolerance::Exact,
     cases: &["[2,3]", "[4,2,3]", "[2,0,3]", "[1,1]"],
+    layer: "MatrixTranspose",
     aliases: &["mT"],
     ..BLANK
 };

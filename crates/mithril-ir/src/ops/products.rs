@@ -34,6 +34,7 @@ pub static OUTER: OpDef = OpDef {
     spell: Spell::py("{xp}.outer({0}, {1})"),
     tolerance: Tolerance::Rounded,
     cases: &["[3] [4]", "[0] [4]", "[1] [1]", "i32[3] i32[2]"],
+    layer: "Outer",
     ..PRODUCT
 };
 
@@ -63,6 +64,7 @@ pub static VECDOT: OpDef = OpDef {
         "[2,0] [2,0]",
         "i32[3]<9 i32[3]<9",
     ],
+    layer: "VectorDot",
     ..PRODUCT
 };
 
@@ -78,6 +80,7 @@ pub static INNER: OpDef = OpDef {
         ..Spell::NONE
     },
     cases: &["[3] [3]", "[2,3] [4,3]", "[2,3] [3]", "[2,2,3] [2,3]", "[] [2,3]"],
+    layer: "Inner",
     ..PRODUCT
 };
 
@@ -94,6 +97,7 @@ pub static DOT: OpDef = OpDef {
         ..Spell::NONE
     },
     cases: &["[3] [3]", "[2,3] [3,4]", "[2,3] [3]", "[2,2,3] [2,3,2]", "[2,3] []"],
+    layer: "Dot",
     ..PRODUCT
 };
 
@@ -122,6 +126,7 @@ pub static TENSORDOT: OpDef = OpDef {
         "[2,3,4] [4,2,5] axes=((0,2),(1,0))",
         "[2,3] [2,4] axes=(0,-2)",
     ],
+    layer: "Tensordot",
     ..PRODUCT
 };
 
@@ -145,6 +150,7 @@ pub static KRON: OpDef = OpDef {
     spell: Spell { mlx: Text::No, ..Spell::py("{xp}.kron({0}, {1})") },
     tolerance: Tolerance::Rounded,
     cases: &["[2,3] [4,2]", "[3] [2]", "[2,3] [2]", "[] [3]", "[2,0] [3,2]"],
+    layer: "Kron",
     ..PRODUCT
 };
 
@@ -168,6 +174,7 @@ pub static CROSS: OpDef = OpDef {
         vec![next(0, 1) * next(1, 2) - next(0, 2) * next(1, 1)]
     }),
     cases: &["[3] [3]", "[2,3] [2,3]", "[3,2] [3,2] axis=0", "[4,1,3] [2,3]", "i32[3] i32[3]"],
+    layer: "Cross",
     ..PRODUCT
 };
 

@@ -60,6 +60,7 @@ pub static FFT: OpDef = OpDef {
         torch: Text::F(|s| torch_complex(s, "fft")),
         ..Spell::NONE
     },
+    layer: "Fft",
     ..TRANSFORM
 };
 
@@ -77,6 +78,7 @@ pub static IFFT: OpDef = OpDef {
         torch: Text::F(|s| torch_complex(s, "ifft")),
         ..Spell::NONE
     },
+    layer: "InverseFft",
     ..TRANSFORM
 };
 
@@ -112,6 +114,7 @@ pub static RFFT: OpDef = OpDef {
         ..Spell::NONE
     },
     cases: &["[8]", "[5]", "[2,6,3] axis=1", "[3,2] axis=0 norm=\"ortho\"", "[1]", "[2] norm=\"forward\""],
+    layer: "RealFft",
     ..TRANSFORM
 };
 
@@ -152,6 +155,7 @@ pub static IRFFT: OpDef = OpDef {
         "[1] [1] n=1",
         "[3] [3] n=5 norm=\"forward\"",
     ],
+    layer: "InverseRealFft",
     ..TRANSFORM
 };
 
