@@ -22,7 +22,7 @@ pub const TORCH_FILES: &[&str] =
 /// Helper files for JAX.
 pub const JAX_FILES: &[&str] = &[include_str!("prelude/jax_reduce.py")];
 /// Helper files for MLX.
-pub const MLX_FILES: &[&str] = &[];
+pub const MLX_FILES: &[&str] = &[include_str!("prelude/mlx_reduce.py")];
 
 /// The helpers of a target.
 #[derive(Debug)]

@@ -205,7 +205,12 @@ pub(super) fn statistic(c: &SpellCx<'_>, name: &str, more: &str) -> Option<Strin
 fn mlx_accumulating(c: &SpellCx<'_>, name: &str) -> Option<String> {
     let text = call_text(c, &format!("mx.{name}("), ARRAY, "");
     let wide = input_dtype(c)?.is_float() || input_dtype(c)? == DType::I64;
-    Some(if wide { text } else { text.replacen(c.arg(0), &format!("{}.astype(mx.int64)", c.arg(0)), 1) })
+    Some(if wide { text } else { of_operand(c, &text, ".astype(mx.int64)") })
+}
+
+/// The call with something behind its first argument.
+fn of_operand(c: &SpellCx<'_>, call: &str, more: &str) -> String {
+    call.replacen(c.arg(0), &format!("{}{more}", c.arg(0)), 1)
 }
 
 /// A PyTorch reduction; an empty `dim` means all axes there, none here.
@@ -558,6 +563,11 @@ pub static ALL: OpDef = OpDef {
 pub static COUNT_NONZERO: OpDef = OpDef {
     dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::I64]))),
     expand: Some(|c| vec![c.x[0].cast(DType::Bool).op(&SUM, &c.x[1..])]),
+    spell: Spell {
+        torch: Text::F(|c| Some(of_operand(c, &torch(c, "torch.sum(", "")?, " != 0"))),
+        numpy: Text::F(|c| Some(of_operand(c, &plain(c, "sum")?, " != 0"))),
+        ..Spell::NONE
+    },
     layer: "CountNonzero",
     ..logical(
         "count_nonzero",

@@ -50,6 +50,9 @@ pub static SORT: OpDef = OpDef {
     }),
     spell: Spell {
         numpy: Text::F(|c| {
+            if c.ty(0)?.dtype == DType::BF16 {
+                return None;
+            }
             Some(if c.bool(2).ok()? {
                 format!("_sort_descending({}, axis={})", c.arg(0), c.arg(1))
             } else {
@@ -57,6 +60,7 @@ pub static SORT: OpDef = OpDef {
             })
         }),
         torch: Text::T("torch.sort({0}, dim={1}, descending={2}, stable=True).values"),
+        jax: Text::T("jnp.sort({0}, axis={1}, descending={2})"),
         ..Spell::NONE
     },
     layer: "Sort",
@@ -91,13 +95,17 @@ pub static ARGSORT: OpDef = OpDef {
     grad: Grad::Zero,
     spell: Spell {
         numpy: Text::F(|c| {
+            // NumPy has no order for bfloat16 that knows NaN.
+            let wide = if c.ty(0)?.dtype == DType::BF16 { ".astype(np.float32)" } else { "" };
             Some(if c.bool(2).ok()? {
-                format!("_argsort_descending({}, axis={})", c.arg(0), c.arg(1))
+                format!("_argsort_descending({}{wide}, axis={})", c.arg(0), c.arg(1))
             } else {
-                format!("np.argsort({}, axis={}, kind=\"stable\")", c.arg(0), c.arg(1))
+                format!("np.argsort({}{wide}, axis={}, kind=\"stable\")", c.arg(0), c.arg(1))
             })
         }),
         torch: Text::T("torch.argsort({0}, dim={1}, descending={2}, stable=True)"),
+        jax: Text::T("jnp.argsort({0}, axis={1}, descending={2}).astype({dtype})"),
+        mlx: Text::T("_argsort({0}, {1}, {2})"),
         ..Spell::NONE
     },
     layer: "ArgSort",
@@ -145,6 +153,9 @@ pub static TOPK: OpDef = OpDef {
     }),
     spell: Spell {
         numpy: Text::F(|c| {
+            if c.ty(0)?.dtype == DType::BF16 {
+                return None;
+            }
             let largest = if c.bool(3).ok()? { "" } else { ", largest=False" };
             Some(format!("_topk({}, {}, axis={}{largest})", c.arg(0), c.arg(1), c.arg(2)))
         }),
