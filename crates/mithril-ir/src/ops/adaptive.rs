@@ -16,8 +16,14 @@ use crate::shape::Shape;
 use crate::tensor::{Scalar, Tensor};
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] =
-    &[&ADAPTIVE_AVG_POOL1D, &ADAPTIVE_AVG_POOL2D, &ADAPTIVE_MAX_POOL1D, &ADAPTIVE_MAX_POOL2D];
+pub static OPS: &[&OpDef] = &[
+    &ADAPTIVE_AVG_POOL1D,
+    &ADAPTIVE_AVG_POOL2D,
+    &ADAPTIVE_AVG_POOL3D,
+    &ADAPTIVE_MAX_POOL1D,
+    &ADAPTIVE_MAX_POOL2D,
+    &ADAPTIVE_MAX_POOL3D,
+];
 
 static ADAPTIVE_PORTS: &[Port] =
     &[tensor_of("input", Kinds::NUMBER), attr("output_size", Attr::Any, DefaultLit::Int(1))];
@@ -57,6 +63,16 @@ pub static ADAPTIVE_AVG_POOL2D: OpDef = OpDef {
     ..adaptive("adaptive_avg_pool2d", adaptive_doc!("Mean", "[n, c, height, width]"))
 };
 
+/// mean to a given size of the volume
+pub static ADAPTIVE_AVG_POOL3D: OpDef = OpDef {
+    shape: ShapeRule::Fn(adaptive_shape::<3>),
+    dtype: DTypeRule::Float,
+    expand: Some(adaptive_avg),
+    tolerance: Tolerance::Contraction,
+    cases: &["[1,2,4,3,5] output_size=(2,1,3)"],
+    ..adaptive("adaptive_avg_pool3d", adaptive_doc!("Mean", "[n, c, depth, height, width]"))
+};
+
 /// maximum to a given length
 pub static ADAPTIVE_MAX_POOL1D: OpDef = OpDef {
     shape: ShapeRule::Fn(adaptive_shape::<1>),
@@ -76,6 +92,16 @@ pub static ADAPTIVE_MAX_POOL2D: OpDef = OpDef {
     cases: &["[2,3,8,6] output_size=(4,1)", "[2,3,7,5] output_size=3", "[2,3,4,5] output_size=(none,2)"],
     aliases: &["global_max_pool2d"],
     ..adaptive("adaptive_max_pool2d", adaptive_doc!("Maximum", "[n, c, height, width]"))
+};
+
+/// maximum to a given size of the volume
+pub static ADAPTIVE_MAX_POOL3D: OpDef = OpDef {
+    shape: ShapeRule::Fn(adaptive_shape::<3>),
+    dtype: DTypeRule::Same(0),
+    expand: Some(adaptive_max),
+    tolerance: Tolerance::Exact,
+    cases: &["[1,2,4,3,5] output_size=(2,1,3)"],
+    ..adaptive("adaptive_max_pool3d", adaptive_doc!("Maximum", "[n, c, depth, height, width]"))
 };
 
 /// The output sizes asked for, `None` where a size is kept.

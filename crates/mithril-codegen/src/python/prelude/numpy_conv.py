@@ -72,6 +72,8 @@ def _conv_gather(x, w, stride, dilation, groups, out):
     n, count = len(kernel), int(np.prod(places))
     view = view.reshape((batch, groups, -1) + view.shape[2:]) if groups > 1 else view[:, None]
     w = np.ascontiguousarray(w.reshape(groups, filters, taps))
+    if all(k == 1 for k in kernel):
+        return (w @ view.reshape(batch, groups, taps, count)).reshape(out)
     spatial, inner = tuple(range(3, 3 + n)), tuple(range(3 + n, 3 + 2 * n))
     if count < np.prod(kernel):
         # Few positions of a large kernel, as in the gradient of a weight: one product per position.
