@@ -1,0 +1,122 @@
+"""Speed of building and compiling, and of generated calls against the same lines written by hand."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import mithril as ml
+
+
+def chain(layers: int) -> None:
+    """Build and compile a chain of Linear and Relu."""
+    model = ml.Model()
+    model |= ml.Linear(64)(input="input", output="h0")
+    for _ in range(layers - 1):
+        model += ml.Relu()()
+        model += ml.Linear(64)()
+    model += ml.Relu()(output="output")
+    ml.compile(model, ml.NumpyBackend(), shapes={"input": ["batch", 64]})
+
+
+def block(dims: int, heads: int, index: int) -> ml.Model:
+    """Build a transformer block, op by op, as GPT-2 writes it."""
+    x = ml.IOKey("input")
+    normed = ml.LayerNorm(name="ln_1")(x)
+    qkv = ml.Linear(3 * dims, name="c_attn")(normed)
+    parts = []
+    for i in range(3):
+        part = qkv[..., i * dims : (i + 1) * dims]
+        part = part.reshape((x.shape[0], x.shape[1], heads, dims // heads))
+        parts.append(part.transpose((0, 2, 1, 3)))
+    query, key, value = parts
+    scores = (query @ key.transpose((0, 1, 3, 2))) / float(np.sqrt(dims // heads))
+    attended = (ml.Softmax(axis=-1)(scores)) @ value
+    merged = attended.transpose((0, 2, 1, 3)).reshape((x.shape[0], x.shape[1], dims))
+    x1 = x + ml.Linear(dims, name="c_proj")(merged)
+    normed = ml.LayerNorm(name="ln_2")(x1)
+    hidden = ml.Gelu(approximate="tanh")(ml.Linear(4 * dims, name="c_fc")(normed))
+    model = ml.Model.create(output=x1 + ml.Linear(dims, name="c_proj2")(hidden))
+    model.name = f"h{index}"
+    return model
+
+
+def gpt(blocks: int = 12, dims: int = 768, heads: int = 12) -> None:
+    """Build and compile a graph of the size of GPT-2."""
+    model = ml.Model()
+    model |= ml.Embedding(50257, dims, name="wte")(input="input", output="x0")
+    for i in range(blocks):
+        model += block(dims, heads, i)(output=f"x{i + 1}")
+    model += ml.LayerNorm(name="ln_f")()
+    model += ml.Linear(50257, bias=False, name="lm_head")(output="output")
+    ml.compile(model, ml.NumpyBackend(), shapes={"input": ["batch", 128]})
+
+
+def timed(function: Callable[[], Any], repeats: int) -> float:
+    """Return the median time of a call in milliseconds."""
+    times = []
+    for _ in range(repeats):
+        gc.collect()
+        start = time.perf_counter()
+        function()
+        times.append((time.perf_counter() - start) * 1e3)
+    return statistics.median(times)
+
+
+def call_overhead() -> tuple[float, float]:
+    """Return microseconds of a generated call, and of the same lines written by hand."""
+    model = ml.Model()
+    model |= ml.Linear(128)(input="input", output="h1")
+    model += ml.Relu()()
+    model += ml.Linear(64)()
+    model += ml.Relu()()
+    model += ml.Linear(10)(output="output")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": ["batch", 784]})
+    params = compiled.randomize_params(seed=0)
+    data = {"input": np.ones((1, 784), np.float32)}
+    w1, b1, w2, b2, w3, b3 = (params[name] for name in compiled.parameter_keys)
+
+    def by_hand(x: Any) -> Any:
+        h = np.maximum(x @ w1.T + b1, 0)
+        h = np.maximum(h @ w2.T + b2, 0)
+        return {"output": h @ w3.T + b3}
+
+    def generated(x: Any) -> Any:
+        return compiled.evaluate(params, x)
+
+    return paired(lambda: generated(data), lambda: by_hand(data["input"]))
+
+
+def paired(left: Callable[[], Any], right: Callable[[], Any], calls: int = 500, rounds: int = 41) -> tuple[float, float]:
+    """Return the median microseconds of two functions, called in turns."""
+    found: tuple[list[float], list[float]] = ([], [])
+    for _ in range(rounds):
+        for function, times in zip((left, right), found, strict=True):
+            start = time.perf_counter()
+            for _ in range(calls):
+                function()
+            times.append((time.perf_counter() - start) / calls * 1e6)
+    return statistics.median(found[0]), statistics.median(found[1])
+
+
+def main() -> None:
+    """Print the table."""
+    chain(10)
+    print(f"{'what':<58}{'measured':>12}{'aim':>12}")
+    small, large = timed(lambda: chain(500), 5), timed(lambda: chain(1000), 5)
+    print(f"{'build and compile 1,000 Linear+Relu':<58}{large:>9.1f} ms{150:>9} ms")
+    print(f"{'  growth from 500 to 1,000 (2 is linear)':<58}{large / small:>12.2f}{'':>12}")
+    print(f"{'build and compile a graph of the size of GPT-2':<58}{timed(gpt, 9):>9.1f} ms{50:>9} ms")
+    ours, hand = call_overhead()
+    print(f"{'MLP 784-128-64-10, batch 1: generated call':<58}{ours:>9.1f} µs{'':>12}")
+    print(f"{'  the same lines by hand':<58}{hand:>9.1f} µs{'':>12}")
+    print(f"{'  difference':<58}{ours - hand:>9.1f} µs{3:>9} µs")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Train two models on real handwritten digits, each defined once, on every available backend.
+
+``make demo`` runs this. Both models start from the same parameters and see the same batches on every backend, so
+that the losses agree to rounding. The learning curves are written as a picture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import mithril as ml
+
+#: Test accuracy that the dense model has to reach.
+WANTED = 0.96
+
+
+def dense() -> ml.Model:
+    """Build the classifier of fully connected layers."""
+    model = ml.Model(name="dense")
+    model |= ml.Flatten()(input="input", output="flat")
+    model += ml.Linear(dimension=128)(input="flat", output="hidden1")
+    model += ml.Relu()(input="hidden1", output="hidden1_act")
+    model += ml.Linear(dimension=64)(input="hidden1_act", output="hidden2")
+    model += ml.Relu()(input="hidden2", output="hidden2_act")
+    model += ml.Linear(dimension=10)(input="hidden2_act", output="logits")
+    return model
+
+
+def convolutional() -> ml.Model:
+    """Build the classifier of convolutions."""
+    model = ml.Model(name="convolutional")
+    model |= ml.Conv2d(filters=16, kernel_size=3, stride=1, padding="same")(input="input", output="conv1")
+    model += ml.Relu()(input="conv1", output="conv1_act")
+    model += ml.MaxPool2d(kernel_size=2)(input="conv1_act", output="pool1")
+    model += ml.Conv2d(filters=32, kernel_size=3, stride=1, padding="same")(input="pool1", output="conv2")
+    model += ml.Relu()(input="conv2", output="conv2_act")
+    model += ml.MaxPool2d(kernel_size=2)(input="conv2_act", output="pool2")
+    model += ml.Flatten()(input="pool2", output="flat")
+    model += ml.Linear(dimension=64)(input="flat", output="hidden")
+    model += ml.Relu()(input="hidden", output="hidden_act")
+    model += ml.Linear(dimension=10)(input="hidden_act", output="logits")
+    return model
+
+
+def with_loss(model: ml.Model) -> ml.Model:
+    """Wrap a classifier with its loss: inputs ``input`` and ``target``, outputs ``logits`` and ``loss``."""
+    trained = ml.Model()
+    trained |= model(input="input", logits=ml.IOKey("logits", expose=True))
+    trained |= ml.CrossEntropy()(input="logits", target="target", output=ml.IOKey("loss", expose=True))
+    return trained
+
+
+@dataclass
+class Run:
+    """What one training gives."""
+
+    model: str
+    backend: str
+    losses: list[float] = field(default_factory=list)
+    accuracy: float = 0.0
+    seconds: float = 0.0
+    params: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+
+
+def load_digits() -> tuple[np.ndarray[Any, Any], ...]:
+    """Load scikit-learn's 1,797 images of 8 by 8 pixels: 1,437 to train, 360 to test."""
+    from sklearn import datasets
+
+    digits = datasets.load_digits()
+    order = np.random.default_rng(0).permutation(len(digits.target))
+    images = (digits.images / 16.0).astype(np.float32)[order, None]
+    labels = digits.target.astype(np.int64)[order]
+    return images[:1437], labels[:1437], images[1437:], labels[1437:]
+
+
+def train(model: ml.Model, backend: ml.Backend, data: tuple[np.ndarray[Any, Any], ...], epochs: int) -> Run:
+    """Train by stochastic gradient descent with momentum."""
+    from tqdm import tqdm
+
+    images, labels, test_images, test_labels = data
+    run = Run(str(model.name), backend.name)
+    shapes = {"input": ["batch", 1, 8, 8], "target": ["batch"]}
+    start = time.perf_counter()
+    compiled = ml.compile(with_loss(model), backend, shapes=shapes)
+    params = compiled.randomize_params(seed=1)
+    velocity = {name: 0.0 * value for name, value in params.items()}
+    batch = 32
+    with tqdm(total=epochs * (len(images) // batch), desc=f"{run.model} on {run.backend}", leave=False) as bar:
+        for epoch in range(epochs):
+            order = np.random.default_rng(epoch).permutation(len(images))
+            losses = []
+            for at in range(0, len(order) - batch + 1, batch):
+                chosen = order[at : at + batch]
+                outputs, gradients = compiled.evaluate(
+                    params, {"input": images[chosen], "target": labels[chosen]}, output_gradients={"loss": 1.0}
+                )
+                for name, gradient in gradients.items():
+                    velocity[name] = 0.9 * velocity[name] + gradient
+                    params[name] = params[name] - 0.05 * velocity[name]
+                losses.append(float(outputs["loss"]))
+                bar.update()
+            run.losses.append(float(np.mean(losses)))
+    inference = ml.compile(model, backend, shapes={"input": ["batch", 1, 8, 8]}, inference=True)
+    logits = inference.evaluate(params, {"input": test_images})["logits"]
+    run.accuracy = float(np.mean(np.argmax(backend.to_numpy(logits), axis=1) == test_labels))
+    run.seconds = time.perf_counter() - start
+    run.params = {name: backend.to_numpy(value) for name, value in params.items()}
+    return run
+
+
+def difference(runs: list[Run]) -> float:
+    """Return the largest difference between the parameters that the backends ended with."""
+    first, *others = runs
+    return max((float(np.abs(r.params[k] - first.params[k]).max()) for r in others for k in first.params), default=0.0)
+
+
+def picture(runs: list[Run], path: Path) -> None:
+    """Draw the learning curves."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    models = list(dict.fromkeys(run.model for run in runs))
+    figure, axes = pyplot.subplots(1, len(models), figsize=(5 * len(models), 4), squeeze=False, sharey=True)
+    styles = ["-", "--", ":", "-."]
+    for axis, model in zip(axes[0], models, strict=True):
+        for style, run in zip(styles * len(runs), [r for r in runs if r.model == model], strict=False):
+            axis.plot(range(1, len(run.losses) + 1), run.losses, style, linewidth=2, label=run.backend)
+        axis.set(title=model, xlabel="epoch", yscale="log")
+        axis.grid(alpha=0.3)
+        axis.legend(frameon=False)
+    axes[0][0].set_ylabel("training loss (cross entropy)")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120, bbox_inches="tight")
+    pyplot.close(figure)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the demonstration."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=12, help="passes over the training images (default 12)")
+    parser.add_argument("--backends", nargs="+", default=["interpreter", "numpy"], help="backends to train on")
+    parser.add_argument("--out", type=Path, default=Path("out"), help="folder of the picture (default out)")
+    options = parser.parse_args(arguments)
+    data = load_digits()
+    runs: list[Run] = []
+    print(f"{'model':<15}{'backend':<13}{'loss':>9}{'accuracy':>10}{'seconds':>9}{'largest difference':>20}")
+    for model in (dense(), convolutional()):
+        mine: list[Run] = []
+        for name in options.backends:
+            run = train(model, ml.get_backend(name), data, options.epochs)
+            mine.append(run)
+            print(
+                f"{run.model:<15}{run.backend:<13}{run.losses[-1]:>9.4f}{run.accuracy:>10.4f}{run.seconds:>9.1f}"
+                f"{difference([mine[0], run]):>20.2e}"
+            )
+        runs += mine
+    path = options.out / "digits.png"
+    picture(runs, path)
+    print(f"learning curves: {path}")
+    failed = [r for r in runs if r.model == "dense" and r.accuracy < WANTED]
+    for run in failed:
+        print(f"the dense model reaches {run.accuracy:.4f} on {run.backend}, less than {WANTED}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
