@@ -1,8 +1,15 @@
-//! Define a model once, compile it for every target.
-//!
-//! This crate joins the others under one name; [`ir`] holds the ops and graphs, [`compile`] the passes.
+#![doc = include_str!("../README.md")]
 
 pub use mithril_codegen as codegen;
 pub use mithril_compile as compile;
 pub use mithril_ir as ir;
 pub use mithril_model as model;
+pub use mithril_runtime as runtime;
+
+/// What most programs need.
+pub mod prelude {
+    pub use crate::compile::compiled::Compiled;
+    pub use crate::ir::{Code, DType, Dim, Error, Lit, Place, Result, Shape, Tensor};
+    pub use crate::model::{Arg, Connection, FlattenOptions, IOKey, Init, Model, Size, Spec, layers};
+    pub use crate::runtime::interpreter::{Evaluation, Executable, Tensors, tensors};
+}

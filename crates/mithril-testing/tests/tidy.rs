@@ -1,0 +1,106 @@
+//! The structure that ARCHITECTURE.md promises: crate edges, file sizes, module docs, who may name what.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Which of our crates a crate may depend on.
+const EDGES: &[(&str, &[&str])] = &[
+    ("mithril-ir", &[]),
+    ("mithril-solve", &["mithril-ir"]),
+    ("mithril-model", &["mithril-ir", "mithril-solve"]),
+    ("mithril-codegen", &["mithril-ir"]),
+    ("mithril-compile", &["mithril-ir", "mithril-model", "mithril-codegen"]),
+    ("mithril-runtime", &["mithril-ir", "mithril-model", "mithril-compile"]),
+    (
+        "mithril",
+        &["mithril-ir", "mithril-solve", "mithril-model", "mithril-codegen", "mithril-compile", "mithril-runtime"],
+    ),
+    ("mithril-py", &["mithril"]),
+    ("mithril-cli", &["mithril"]),
+    ("mithril-testing", &["mithril"]),
+];
+
+const MAX_LINES: usize = 700;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let name = entry.file_name();
+        if path.is_dir() && !["target", ".venv", "__pycache__", "_generated"].iter().any(|n| name == *n) {
+            files(&path, extension, found);
+        } else if path.extension().is_some_and(|e| e == extension) {
+            found.push(path);
+        }
+    }
+    found.sort();
+}
+
+fn sources(extension: &str) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for folder in ["crates", "python", "examples", "bench", "tools"] {
+        files(&root().join(folder), extension, &mut found);
+    }
+    found.into_iter().map(|p| (p.clone(), fs::read_to_string(&p).expect("a source file"))).collect()
+}
+
+#[test]
+fn crates_depend_in_one_direction() {
+    for (name, allowed) in EDGES {
+        let manifest = fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).expect(name);
+        let dependencies = manifest.split("[dependencies]").nth(1).unwrap_or_default();
+        let dependencies = dependencies.split("\n[").next().unwrap_or_default();
+        for line in dependencies.lines() {
+            let other = line.split([' ', '=', '.']).next().unwrap_or_default();
+            if other.starts_with("mithril") {
+                assert!(allowed.contains(&other), "{name} must not depend on {other}");
+            }
+        }
+    }
+}
+
+#[test]
+fn files_are_small_and_say_what_they_are_for() {
+    let mut problems = Vec::new();
+    for (extension, opening) in [("rs", "//!"), ("py", "\"\"\"")] {
+        for (path, text) in sources(extension) {
+            let lines = text.lines().count();
+            if lines > MAX_LINES {
+                problems.push(format!("{} has {lines} lines", path.display()));
+            }
+            let documented = text.starts_with(opening) || text.starts_with("#!") || text.starts_with("#![doc");
+            if !documented && !text.trim().is_empty() {
+                problems.push(format!("{} does not say what it is for", path.display()));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn only_the_python_crate_names_pyo3_and_only_the_runtime_is_unsafe() {
+    for (path, text) in sources("rs") {
+        let name = path.to_string_lossy().into_owned();
+        if name.ends_with("tidy.rs") {
+            continue;
+        }
+        assert!(!text.contains("pyo3") || name.contains("mithril-py"), "{name} names PyO3");
+        let is_unsafe = text.contains("unsafe {") || text.contains("unsafe fn") || text.contains("unsafe impl");
+        assert!(!is_unsafe || name.contains("mithril-runtime"), "{name} has unsafe code");
+    }
+}
+
+#[test]
+fn the_architecture_names_every_crate_and_stage() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    for (name, _) in EDGES {
+        assert!(text.contains(&format!("`{name}`")), "ARCHITECTURE.md does not name {name}");
+    }
+    for (stage, _) in mithril::compile::pipeline::OPTIMIZE {
+        assert!(text.contains(&format!("**{stage}**")), "ARCHITECTURE.md does not name the stage {stage}");
+    }
+}
