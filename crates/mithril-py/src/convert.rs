@@ -22,6 +22,12 @@ pub fn parse_dtype(name: &str) -> Outcome<&'static str> {
     Ok(DType::parse(name)?.name())
 }
 
+/// The value of a literal in the text form, for test cases.
+#[pyfunction]
+pub fn parse_literal<'py>(py: Python<'py>, literal: &str) -> Outcome<Bound<'py, PyAny>> {
+    Ok(literal_to_python(py, &text::parse_literal(literal)?)?)
+}
+
 /// A dtype of any library, by its name.
 pub fn dtype(object: &Bound<'_, PyAny>) -> Outcome<DType> {
     let name = match object.cast::<PyString>() {
@@ -146,14 +152,18 @@ pub fn literal_to_python<'py>(py: Python<'py>, lit: &Lit) -> PyResult<Bound<'py,
         Lit::Int(Dim::Const(n)) => n.into_pyobject(py)?.into_any(),
         Lit::Float(x) => PyFloat::new(py, *x).into_any(),
         Lit::Str(s) => PyString::new(py, s).into_any(),
-        Lit::DType(d) => PyString::new(py, d.name()).into_any(),
+        Lit::DType(d) => py.import("mithril.dtypes")?.getattr("DType")?.call1((d.name(),))?,
         Lit::Tuple(items) => {
             let items = items.iter().map(|i| literal_to_python(py, i)).collect::<PyResult<Vec<_>>>()?;
             PyTuple::new(py, items)?.into_any()
         }
         Lit::Ellipsis => py.Ellipsis().into_bound(py),
         Lit::Tensor(t) => array(py, t)?,
-        Lit::Int(_) | Lit::Slice(_) | Lit::Training => PyString::new(py, &lit.to_string()).into_any(),
+        Lit::Slice(p) => {
+            let part = |i: usize| literal_to_python(py, &p[i]);
+            py.import("builtins")?.getattr("slice")?.call1((part(0)?, part(1)?, part(2)?))?
+        }
+        Lit::Int(_) | Lit::Training => PyString::new(py, &lit.to_string()).into_any(),
     })
 }
 

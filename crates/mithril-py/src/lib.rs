@@ -26,6 +26,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<compile::PyRunner>()?;
     module.add_function(wrap_pyfunction!(connection::apply_op, module)?)?;
     module.add_function(wrap_pyfunction!(convert::parse_dtype, module)?)?;
+    module.add_function(wrap_pyfunction!(convert::parse_literal, module)?)?;
     module.add_function(wrap_pyfunction!(compile::compile, module)?)?;
     module.add_function(wrap_pyfunction!(compile::roles, module)?)?;
     module.add_function(wrap_pyfunction!(compile::eager_source, module)?)?;

@@ -39,6 +39,9 @@ fn argument<'py>(
     let row = PyDict::new(py);
     row.set_item("name", name)?;
     row.set_item("kind", kind(kind_of))?;
+    if let PortKind::Tensor(kinds) | PortKind::Optional(kinds) | PortKind::Variadic(kinds) = kind_of {
+        row.set_item("kinds", kinds.to_string())?;
+    }
     if let PortKind::Attr(Attr::Choice(all)) = kind_of {
         row.set_item("choices", all.to_vec())?;
     }
