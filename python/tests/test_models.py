@@ -1,0 +1,215 @@
+"""Models as users write them: the documentation's spellings, values, names, expressions."""
+
+import copy
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+import mithril as ml
+
+BACKENDS = [ml.NumpyBackend, ml.InterpreterBackend]
+
+
+def classifier():
+    model = ml.Model()
+    model |= ml.Linear(dimension=16)(input="input", output="hidden1")
+    model += ml.Relu()(input="hidden1", output="hidden1_act")
+    model += ml.Linear(dimension=10)(input="hidden1_act", output="logits")
+    model += ml.Softmax()(input="logits", output="output")
+    return model
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_documented_training_loop_without_shapes(backend):
+    compiled = ml.compile(classifier(), backend())
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(20, 8))
+    y = np.eye(10)[rng.integers(0, 10, 20)]
+    params = compiled.get_parameters()
+    with pytest.raises(ml.errors.UnresolvedShapeError):
+        params.items()
+    losses = []
+    for _ in range(30):
+        outputs = compiled.evaluate(params, {"input": x})
+        predictions = outputs["output"]
+        losses.append(-np.log((predictions * y).sum(1)).mean())
+        _, gradients = compiled.evaluate(params, {"input": x}, output_gradients={"logits": (predictions - y) / 20})
+        assert set(gradients) == set(params)
+        for name, gradient in gradients.items():
+            params[name] = params[name] - 0.5 * gradient
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_both_backends_give_the_same_numbers():
+    results = []
+    for backend in BACKENDS:
+        compiled = ml.compile(classifier(), backend(), shapes={"input": ["batch", 8]})
+        params = compiled.randomize_params(seed=3)
+        x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 8)
+        results.append(compiled.evaluate(params, {"input": x}, True))
+    for a, b in zip(results[0], results[1], strict=True):
+        assert list(a) == list(b)
+        for name in a:
+            np.testing.assert_allclose(a[name], b[name], rtol=1e-5, atol=1e-6)
+
+
+def test_a_model_is_a_value():
+    block = ml.Model(name="block")
+    block |= ml.Linear(4)(input="input", output="output")
+    before = repr(block)
+    outer = ml.Model()
+    outer |= block(input="input", output="a")
+    outer |= block(input="a", output="output")
+    assert repr(block) == before
+    assert outer.parameter_keys == [
+        "block.linear.weight",
+        "block.linear.bias",
+        "block_1.linear.weight",
+        "block_1.linear.bias",
+    ]
+    block |= ml.Relu()(input="output", output="more")
+    assert len(outer.parameter_keys) == 4
+    assert len(copy.deepcopy(outer).parameter_keys) == 4
+
+
+def test_one_model_compiles_many_times():
+    model = classifier()
+    sources = {ml.compile(model, ml.NumpyBackend(), shapes={"input": [2, 8]}).source for _ in range(3)}
+    assert len(sources) == 1
+
+
+def test_subclass():
+    class Block(ml.Model):
+        def __init__(self, size, name=None):
+            super().__init__(name=name)
+            self |= ml.Linear(size)(input="input", output="hidden")
+            self += ml.Relu()(output="output")
+
+    model = ml.Model()
+    model |= Block(8)(input="input", output="h")
+    model |= Block(4, name="second")(input="h", output="output")
+    assert model.parameter_keys[0] == "block.linear.weight"
+    assert model.parameter_keys[2] == "second.linear.weight"
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [2, 3]})
+    assert compiled(np.ones((2, 3))).shape == (2, 4)
+
+
+def test_expressions_and_shape_arithmetic():
+    x = ml.IOKey("input", shape=["batch", 4, 6])
+    y = x[..., :3].reshape((x.shape[0], -1)) * 2.0 + 1.0
+    model = ml.Model.create(output=y)
+    compiled = ml.compile(model, ml.NumpyBackend())
+    data = np.arange(48, dtype=np.float32).reshape(2, 4, 6)
+    np.testing.assert_array_equal(compiled(data), data[..., :3].reshape(2, -1) * 2 + 1)
+
+
+def test_shared_weights():
+    model = ml.Model()
+    model |= ml.Linear(4, name="first")(input="input", output="h")
+    model |= ml.Linear(4)(input="h", weight="first.weight", output="output")
+    assert "first.weight" in model.parameter_keys
+    assert len(model.parameter_keys) == 3
+
+
+def test_lambda_is_traced():
+    backend = ml.NumpyBackend()
+
+    def custom_activation(x):
+        return backend.maximum(0.01 * x, x)
+
+    model = ml.Model()
+    model |= ml.Linear(dimension=64)(input="input", output="hidden")
+    model += ml.Lambda(custom_activation)(input="hidden", output="hidden_act")
+    model += ml.Linear(dimension=10)(input="hidden_act", output="output")
+    compiled = ml.compile(model, backend, shapes={"input": [2, 3]})
+    assert "maximum" in compiled.source
+    outputs, gradients = compiled.evaluate(compiled.randomize_params(), {"input": np.ones((2, 3))}, True)
+    assert outputs["output"].shape == (2, 10)
+    assert len(gradients) == 4
+
+
+def test_any_input_is_trainable_and_constants_fold():
+    model = ml.Model()
+    model |= ml.Multiply()(left="a", right="b", output="output")
+    compiled = ml.compile(
+        model, ml.NumpyBackend(), shapes={"a": [3]}, trainable_keys={"a"}, constant_keys={"b": np.array([1.0, 2.0, 3.0])}
+    )
+    outputs, gradients = compiled.evaluate({"a": np.ones(3, np.float32)}, {}, True)
+    np.testing.assert_array_equal(outputs["output"], [1, 2, 3])
+    np.testing.assert_array_equal(gradients["a"], [1, 2, 3])
+
+
+def test_batch_size_may_change():
+    compiled = ml.compile(classifier(), ml.NumpyBackend(), shapes={"input": ["batch", 8]})
+    params = compiled.randomize_params()
+    for n in (1, 5, 0):
+        assert compiled.evaluate(params, {"input": np.zeros((n, 8))})["output"].shape == (n, 10)
+    late = ml.compile(classifier(), ml.NumpyBackend())
+    params = late.get_parameters()
+    for n in (2, 3, 7, 2):
+        assert late.evaluate(params, {"input": np.zeros((n, 8))})["output"].shape == (n, 10)
+    assert len(late._programs) <= 4
+
+
+def test_threads_share_a_model():
+    compiled = ml.compile(classifier(), ml.NumpyBackend(), shapes={"input": ["batch", 8]})
+    params = compiled.randomize_params(seed=0)
+    inputs = [np.full((n, 8), n / 10, np.float32) for n in range(1, 9)]
+    wanted = [compiled.evaluate(params, {"input": x}, True) for x in inputs]
+    failures = []
+
+    def work(i):
+        for _ in range(50):
+            outputs, gradients = compiled.evaluate(params, {"input": inputs[i]}, True)
+            same = np.array_equal(outputs["output"], wanted[i][0]["output"])
+            if not (same and all(np.array_equal(gradients[k], wanted[i][1][k]) for k in gradients)):
+                failures.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(inputs))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failures
+
+
+def test_save_and_load(tmp_path):
+    path = tmp_path / "model.json"
+    ml.save(classifier(), path)
+    loaded = ml.load(path)
+    assert repr(loaded) == repr(classifier())
+    source = ml.compile(classifier(), ml.NumpyBackend(), shapes={"input": [1, 8]}).source
+    assert ml.compile(loaded, ml.NumpyBackend(), shapes={"input": [1, 8]}).source == source
+    params = ml.compile(loaded, ml.NumpyBackend(), shapes={"input": [1, 8]}).randomize_params(seed=0)
+    again = pickle.loads(pickle.dumps(dict(params)))
+    assert set(again) == set(params)
+
+
+def test_second_order_gradients():
+    backend = ml.NumpyBackend(dtype="float64")
+
+    def inner(x):
+        return backend.reduce_sum(backend.power(x, 3))
+
+    value, gradient = backend.value_and_grad(inner)(np.array([1.0, 2.0]))
+    assert value == 9
+    np.testing.assert_allclose(gradient, [3, 12])
+
+
+def test_eager_ops():
+    backend = ml.NumpyBackend()
+    x = backend.tensor([1, 2, 3], dtype="float32")
+    y = backend.tensor([4, 5, 6], dtype="float32")
+    assert backend.matmul(x, y).shape == ()
+    np.testing.assert_array_equal(backend.add(x, y), [5, 7, 9])
+    np.testing.assert_array_equal(backend.relu(backend.array([-1.0, 2.0])), [0, 2])
+    assert backend.zeros(3, 4).shape == backend.zeros((3, 4)).shape == (3, 4)
+    assert backend.zeros((3, 4), "int64").dtype == np.int64
+    assert backend.shape(x) == (3,)
+    assert backend.dtype(x) == "float32"
+    a = ml.NumpyBackend(seed=42).random_normal(shape=(3, 4), mean=0.0, stddev=1.0)
+    backend.set_seed(42)
+    np.testing.assert_array_equal(a, backend.random_normal(shape=(3, 4), mean=0.0, stddev=1.0))
+    np.testing.assert_array_equal(a, ml.InterpreterBackend(seed=42).randn(3, 4).astype(np.float32))
