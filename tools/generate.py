@@ -72,6 +72,12 @@ def ops_module() -> str:
     out = [HEADER.format(doc="Ops of the backends.")]
     out.append("from __future__ import annotations\n")
     out.append("from collections.abc import Sequence\nfrom typing import Any, Literal\n\n")
+    out.append("#: For each op, what its arguments are: ``t`` a tensor, ``a`` a value; the last holds for all that follow.")
+    out.append("KINDS: dict[str, str] = {")
+    for row in _core.op_rows():
+        kinds = "".join("t" if p["kind"] in ("tensor", "optional", "variadic") else "a" for p in row["ports"])
+        out.append(f'    "{row["name"]}": "{kinds}",')
+    out.append("}\n\n")
     out.append("class Ops:")
     out.append('    """A method per op: applied at once to arrays, or as a part of a model to connections."""\n')
     out.append("    def _op(self, name: str, args: Sequence[Any]) -> Any:")

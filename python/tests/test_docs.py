@@ -25,7 +25,7 @@ def blocks():
                 yield pytest.param(block, id=f"{page.name}-{number}")
 
 
-@pytest.mark.parametrize("block", blocks())
+@pytest.mark.parametrize("block", list(blocks()))
 def test_block_runs(block):
     with contextlib.redirect_stdout(io.StringIO()):
         exec(compile(block, "<documentation>", "exec"), {"__name__": "documentation"})

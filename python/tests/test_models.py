@@ -56,7 +56,7 @@ def test_both_backends_give_the_same_numbers():
 
 
 def test_a_model_is_a_value():
-    block = ml.Model(name="block")
+    block = ml.Model()
     block |= ml.Linear(4)(input="input", output="output")
     before = repr(block)
     outer = ml.Model()
@@ -64,10 +64,10 @@ def test_a_model_is_a_value():
     outer |= block(input="a", output="output")
     assert repr(block) == before
     assert outer.parameter_keys == [
-        "block.linear.weight",
-        "block.linear.bias",
-        "block_1.linear.weight",
-        "block_1.linear.bias",
+        "model.linear.weight",
+        "model.linear.bias",
+        "model_1.linear.weight",
+        "model_1.linear.bias",
     ]
     block |= ml.Relu()(input="output", output="more")
     assert len(outer.parameter_keys) == 4

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use mithril_ir::error::Line;
-use mithril_ir::op::PortKind;
+use mithril_ir::op::{OpDef, PortKind};
 use mithril_ir::{Code, DType, Error, Lit, Result, Role, ops};
 
 use crate::key::IOKey;
@@ -189,34 +189,23 @@ impl Connection {
     /// As [`Connection::op`], with all outputs.
     pub fn op_outputs(name: &str, args: Vec<Arg>, named: Vec<(&str, Arg)>) -> Result<Vec<Self>> {
         let op = ops::find(name).ok_or_else(|| unknown("op", name, "Mithril", op_names().into_iter()))?;
-        let (mut tensors, mut plain) = (Vec::new(), Vec::new());
-        if op.is_variadic() {
-            for arg in args {
-                match arg {
-                    Arg::List(items) => tensors.extend(items),
-                    Arg::Lit(_) if op.ports.len() > 1 => plain.push(arg),
-                    other => tensors.push(other),
-                }
-            }
-        } else {
-            plain = args;
-        }
+        let (plain, tensors) = split_args(op, args, &named);
         let fixed = op.ports.len() - usize::from(op.is_variadic());
-        if plain.len() > fixed {
-            let message = format!("{name} takes {fixed} inputs, but {} are given", plain.len());
+        if !op.is_variadic() && !tensors.is_empty() {
+            let message = format!("{name} takes {fixed} inputs, but {} are given", fixed + tensors.len());
             return Err(Error::new(Code::BadArgument, message));
         }
         let mut model = Model::leaf(op, tensors.len());
         // Literal arguments are settings, as far as the number of outputs depends on them.
         let sections = op.port("sections").and_then(|i| {
             let named = named.iter().find(|(n, _)| *n == "sections").map(|(_, a)| a);
-            plain.get(i).or(named)
+            plain.iter().find(|(p, _)| *p == i).map(|(_, a)| a).or(named)
         });
         if let Some(lit) = sections.and_then(Arg::to_lit) {
             model = model.setting("sections", lit)?;
             model.count_outputs();
         }
-        let mut bound: Vec<(usize, Arg)> = plain.into_iter().enumerate().collect();
+        let mut bound = plain;
         bound.extend(tensors.into_iter().enumerate().map(|(i, a)| (fixed + i, a)));
         model.apply(bound, named, None)
     }
@@ -289,6 +278,34 @@ impl Connection {
             _ => None,
         }
     }
+}
+
+/// Arguments by port, and those of the variadic port. A literal port before it may be left out: `concat(x, y)`.
+fn split_args(op: &OpDef, args: Vec<Arg>, named: &[(&str, Arg)]) -> (Vec<(usize, Arg)>, Vec<Arg>) {
+    let fixed = op.ports.len() - usize::from(op.is_variadic());
+    let (mut plain, mut tensors) = (Vec::new(), Vec::new());
+    let mut args = args.into_iter().peekable();
+    for (i, port) in op.ports.iter().enumerate().take(fixed) {
+        let Some(next) = args.peek() else { break };
+        let is_value = match next {
+            Arg::Connection(c) => c.is_literal(),
+            Arg::Lit(_) | Arg::Name(_) | Arg::List(_) => true,
+            Arg::Key(_) => false,
+        };
+        let left_out = op.is_variadic()
+            && matches!(port.kind, PortKind::Attr(_))
+            && (!is_value || matches!(next, Arg::List(_)) || named.iter().any(|(n, _)| *n == port.name));
+        if !left_out && let Some(arg) = args.next() {
+            plain.push((i, arg));
+        }
+    }
+    for arg in args {
+        match arg {
+            Arg::List(items) if op.is_variadic() => tensors.extend(items),
+            other => tensors.push(other),
+        }
+    }
+    (plain, tensors)
 }
 
 impl From<IOKey> for Connection {

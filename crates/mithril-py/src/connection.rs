@@ -12,7 +12,7 @@ use crate::errors::Outcome;
 /// What flows between the parts of a model.
 ///
 /// Operators and methods of a connection are ops: ``x * 2``, ``x.sum(axis=1)``, ``x[:, 0]``, ``x.shape[0]``.
-#[pyclass(name = "Connection", module = "mithril", frozen)]
+#[pyclass(name = "Connection", module = "mithril", frozen, subclass)]
 #[derive(Debug)]
 pub struct PyConnection(pub Connection);
 
@@ -32,13 +32,10 @@ pub struct PyConnection(pub Connection);
 ///     Make it an output of the model, or keep it from being one.
 /// differentiable : bool, optional
 ///     Whether the input is learned. Also spelled ``trainable``.
-#[pyclass(name = "IOKey", module = "mithril", frozen)]
+#[pyclass(name = "IOKey", module = "mithril", frozen, extends = PyConnection)]
 #[derive(Debug)]
 pub struct PyIOKey {
-    /// What is said.
-    pub key: IOKey,
-    /// The same connection wherever the object is used.
-    pub connection: Connection,
+    name: Option<String>,
 }
 
 #[pymethods]
@@ -55,7 +52,7 @@ impl PyIOKey {
         differentiable: Option<bool>,
         r#type: Option<&Bound<'_, PyAny>>,
         trainable: Option<bool>,
-    ) -> Outcome<Self> {
+    ) -> Outcome<PyClassInitializer<Self>> {
         let mut key = name.map_or_else(IOKey::unnamed, IOKey::new);
         if let Some(value) = value {
             key = key.value(literal(value)?);
@@ -72,19 +69,16 @@ impl PyIOKey {
         if let Some(trainable) = differentiable.or(trainable) {
             key = key.trainable(trainable);
         }
-        let connection = Connection::input(key.clone());
-        Ok(Self { key, connection })
+        // One connection wherever the object is used.
+        let connection = PyConnection(Connection::input(key));
+        Ok(PyClassInitializer::from(connection).add_subclass(Self { name: name.map(Into::into) }))
     }
     #[getter]
     fn name(&self) -> Option<&str> {
-        self.key.name()
+        self.name.as_deref()
     }
     fn __repr__(&self) -> String {
-        format!("IOKey({})", self.key.name().map_or_else(|| "None".into(), |n| format!("{n:?}")))
-    }
-    fn __getattr__(slf: &Bound<'_, Self>, name: &str) -> PyResult<Py<PyAny>> {
-        let connection = Bound::new(slf.py(), PyConnection(slf.get().connection.clone()))?;
-        Ok(connection.getattr(name)?.unbind())
+        format!("IOKey({})", self.name.as_ref().map_or_else(|| "None".into(), |n| format!("{n:?}")))
     }
 }
 

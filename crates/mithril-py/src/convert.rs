@@ -10,7 +10,7 @@ use pyo3::types::{
     PyBool, PyBytes, PyDict, PyEllipsis, PyFloat, PyInt, PyList, PySlice, PyString, PyTuple, PyType,
 };
 
-use crate::connection::{PyConnection, PyIOKey};
+use crate::connection::PyConnection;
 use crate::errors::{Failure, Outcome};
 
 /// Nesting of tuples that is still read.
@@ -172,9 +172,6 @@ pub fn argument(object: &Bound<'_, PyAny>) -> Outcome<Arg> {
     if let Ok(c) = object.cast::<PyConnection>() {
         return Ok(Arg::Connection(c.get().0.clone()));
     }
-    if let Ok(key) = object.cast::<PyIOKey>() {
-        return Ok(Arg::Connection(key.get().connection.clone()));
-    }
     if let Ok(name) = object.cast_exact::<PyString>() {
         return Ok(Arg::Name(name.to_string_lossy().as_ref().into()));
     }
@@ -199,7 +196,7 @@ fn slice_parts<'py>(slice: &Bound<'py, PySlice>) -> PyResult<Bound<'py, PyAny>> 
 fn holds_connection(items: &Bound<'_, PyAny>) -> PyResult<bool> {
     for item in items.try_iter()? {
         let item = item?;
-        if item.is_instance_of::<PyConnection>() || item.is_instance_of::<PyIOKey>() {
+        if item.is_instance_of::<PyConnection>() {
             return Ok(true);
         }
     }

@@ -141,7 +141,7 @@ impl PyModel {
             return Ok(Bound::new(py, PyUse { model, spec })?.into_any());
         }
         for value in args {
-            let connection = value.is_instance_of::<PyConnection>() || value.is_instance_of::<PyIOKey>();
+            let connection = value.is_instance_of::<PyConnection>();
             if value.is_instance_of::<PyString>() {
                 return Err(Error::new(
                     Code::BadArgument,
@@ -401,9 +401,6 @@ fn both<'py>(
 fn connection(value: &Bound<'_, PyAny>) -> Outcome<Connection> {
     if let Ok(c) = value.cast::<PyConnection>() {
         return Ok(c.get().0.clone());
-    }
-    if let Ok(key) = value.cast::<PyIOKey>() {
-        return Ok(key.get().connection.clone());
     }
     let kind = value.get_type().name()?.to_string();
     Err(Error::new(Code::BadConnection, format!("a {kind} is no connection"))

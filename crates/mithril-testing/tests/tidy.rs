@@ -13,7 +13,14 @@ const EDGES: &[(&str, &[&str])] = &[
     ("mithril-runtime", &["mithril-ir", "mithril-model", "mithril-compile"]),
     (
         "mithril",
-        &["mithril-ir", "mithril-solve", "mithril-model", "mithril-codegen", "mithril-compile", "mithril-runtime"],
+        &[
+            "mithril-ir",
+            "mithril-solve",
+            "mithril-model",
+            "mithril-codegen",
+            "mithril-compile",
+            "mithril-runtime",
+        ],
     ),
     ("mithril-py", &["mithril"]),
     ("mithril-cli", &["mithril"]),
@@ -72,7 +79,8 @@ fn files_are_small_and_say_what_they_are_for() {
             if lines > MAX_LINES {
                 problems.push(format!("{} has {lines} lines", path.display()));
             }
-            let documented = text.starts_with(opening) || text.starts_with("#!") || text.starts_with("#![doc");
+            let documented =
+                text.starts_with(opening) || text.starts_with("#!") || text.starts_with("#![doc");
             if !documented && !text.trim().is_empty() {
                 problems.push(format!("{} does not say what it is for", path.display()));
             }
@@ -89,7 +97,8 @@ fn only_the_python_crate_names_pyo3_and_only_the_runtime_is_unsafe() {
             continue;
         }
         assert!(!text.contains("pyo3") || name.contains("mithril-py"), "{name} names PyO3");
-        let is_unsafe = text.contains("unsafe {") || text.contains("unsafe fn") || text.contains("unsafe impl");
+        let is_unsafe =
+            text.contains("unsafe {") || text.contains("unsafe fn") || text.contains("unsafe impl");
         assert!(!is_unsafe || name.contains("mithril-runtime"), "{name} has unsafe code");
     }
 }

@@ -11,6 +11,14 @@ __all__ = [
     "AbsoluteError",
     "Acos",
     "Acosh",
+    "AdaptiveAvgPool1D",
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2D",
+    "AdaptiveAvgPool2d",
+    "AdaptiveMaxPool1D",
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2D",
+    "AdaptiveMaxPool2d",
     "Add",
     "All",
     "Any",
@@ -22,6 +30,12 @@ __all__ = [
     "Atan",
     "Atan2",
     "Atanh",
+    "AvgPool1D",
+    "AvgPool1d",
+    "AvgPool2D",
+    "AvgPool2d",
+    "AvgPool3D",
+    "AvgPool3d",
     "BatchNorm1D",
     "BatchNorm1d",
     "BatchNorm2D",
@@ -69,7 +83,6 @@ __all__ = [
     "Diag",
     "Diagonal",
     "Divide",
-    "Dot",
     "Dropout",
     "ELU",
     "Elu",
@@ -86,6 +99,8 @@ __all__ = [
     "Floor",
     "FloorDivide",
     "GELU",
+    "GRU",
+    "GRUCell",
     "Gelu",
     "Greater",
     "GreaterEqual",
@@ -108,6 +123,8 @@ __all__ = [
     "IsNan",
     "KLDivergence",
     "L1Loss",
+    "LSTM",
+    "LSTMCell",
     "LayerNorm",
     "LeakyReLU",
     "LeakyRelu",
@@ -132,26 +149,40 @@ __all__ = [
     "Matmul",
     "MatrixMultiply",
     "Max",
+    "MaxPool1D",
+    "MaxPool1d",
+    "MaxPool2D",
+    "MaxPool2d",
+    "MaxPool3D",
+    "MaxPool3d",
     "Maximum",
     "Mean",
     "Min",
     "Minimum",
     "Mish",
     "MoveAxis",
+    "MultiHeadAttention",
+    "MultiHeadSelfAttention",
+    "MultiheadAttention",
     "Multiply",
     "NLLLoss",
     "Negative",
     "Norm",
+    "Normalize",
     "NotEqual",
     "OneHot",
     "PReLU",
     "Pad",
+    "PixelShuffle",
+    "PixelUnshuffle",
     "Pow",
     "Power",
     "Prelu",
     "Prod",
     "QuadHingeLoss",
     "RMSNorm",
+    "RNN",
+    "RNNCell",
     "RandomBernoulli",
     "RandomNormal",
     "RandomPermutation",
@@ -167,15 +198,19 @@ __all__ = [
     "Reshape",
     "RightShift",
     "Roll",
+    "RotaryEmbedding",
     "Round",
     "Rsqrt",
     "SELU",
+    "ScaledDotProductAttention",
     "ScatterAdd",
+    "SelfAttention",
     "Selu",
     "SiLU",
     "Sigmoid",
     "Sign",
     "Silu",
+    "SimpleRNN",
     "Sin",
     "Sinh",
     "Slice",
@@ -203,10 +238,15 @@ __all__ = [
     "Tile",
     "TopK",
     "Trace",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
     "Transpose",
     "Tril",
     "Triu",
     "Trunc",
+    "Upsample",
     "Var",
     "Where",
 ]
@@ -246,12 +286,14 @@ class Embedding(Model):
         Number of rows.
     dimension : int
         Length of a row.
+    padding_idx : int | None, optional
+        A row that is not learned.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, num_embeddings: int | None = None, dimension: int | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"num_embeddings": num_embeddings, "dimension": dimension}
+    def __init__(self, num_embeddings: int | None = None, dimension: int | None = None, padding_idx: int | None = None, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"num_embeddings": num_embeddings, "dimension": dimension, "padding_idx": padding_idx}
         if args["num_embeddings"] is None:
             del args["num_embeddings"]
         if args["dimension"] is None:
@@ -330,6 +372,7 @@ class Conv1d(Model):
             del args["kernel_size"]
         self._build("Conv1d", {**args, **aliases}, name)
 
+Conv1D = Conv1d
 Convolution1D = Conv1d
 Conv1D = Conv1d
 
@@ -367,6 +410,7 @@ class Conv2d(Model):
             del args["kernel_size"]
         self._build("Conv2d", {**args, **aliases}, name)
 
+Conv2D = Conv2d
 Convolution2D = Conv2d
 Conv2D = Conv2d
 
@@ -404,6 +448,7 @@ class Conv3d(Model):
             del args["kernel_size"]
         self._build("Conv3d", {**args, **aliases}, name)
 
+Conv3D = Conv3d
 Convolution3D = Conv3d
 Conv3D = Conv3d
 
@@ -441,6 +486,7 @@ class ConvTranspose1d(Model):
             del args["kernel_size"]
         self._build("ConvTranspose1d", {**args, **aliases}, name)
 
+ConvTranspose1D = ConvTranspose1d
 Convolution1DTranspose = ConvTranspose1d
 ConvTranspose1D = ConvTranspose1d
 
@@ -478,6 +524,7 @@ class ConvTranspose2d(Model):
             del args["kernel_size"]
         self._build("ConvTranspose2d", {**args, **aliases}, name)
 
+ConvTranspose2D = ConvTranspose2d
 Convolution2DTranspose = ConvTranspose2d
 ConvTranspose2D = ConvTranspose2d
 
@@ -515,6 +562,7 @@ class ConvTranspose3d(Model):
             del args["kernel_size"]
         self._build("ConvTranspose3d", {**args, **aliases}, name)
 
+ConvTranspose3D = ConvTranspose3d
 Convolution3DTranspose = ConvTranspose3d
 ConvTranspose3D = ConvTranspose3d
 
@@ -542,6 +590,7 @@ class BatchNorm1d(Model):
         self._build("BatchNorm1d", {**args, **aliases}, name)
 
 BatchNorm1D = BatchNorm1d
+BatchNorm1D = BatchNorm1d
 
 class BatchNorm2d(Model):
     r"""Normalises each channel over the batch, for images `[n, c, height, width]`.  Parameters: `weight`
@@ -567,6 +616,7 @@ class BatchNorm2d(Model):
         self._build("BatchNorm2d", {**args, **aliases}, name)
 
 BatchNorm2D = BatchNorm2d
+BatchNorm2D = BatchNorm2d
 
 class BatchNorm3d(Model):
     r"""Normalises each channel over the batch, for volumes `[n, c, depth, height, width]`.  Parameters:
@@ -591,6 +641,7 @@ class BatchNorm3d(Model):
         args: dict[str, Any] = {"num_features": num_features, "eps": eps, "momentum": momentum, "affine": affine}
         self._build("BatchNorm3d", {**args, **aliases}, name)
 
+BatchNorm3D = BatchNorm3d
 BatchNorm3D = BatchNorm3d
 
 class LayerNorm(Model):
@@ -682,6 +733,7 @@ class InstanceNorm1d(Model):
         self._build("InstanceNorm1d", {**args, **aliases}, name)
 
 InstanceNorm1D = InstanceNorm1d
+InstanceNorm1D = InstanceNorm1d
 
 class InstanceNorm2d(Model):
     r"""Normalises each channel of each example, for images `[n, c, height, width]`.
@@ -702,6 +754,7 @@ class InstanceNorm2d(Model):
         args: dict[str, Any] = {"num_features": num_features, "eps": eps, "affine": affine}
         self._build("InstanceNorm2d", {**args, **aliases}, name)
 
+InstanceNorm2D = InstanceNorm2d
 InstanceNorm2D = InstanceNorm2d
 
 class InstanceNorm3d(Model):
@@ -724,6 +777,383 @@ class InstanceNorm3d(Model):
         self._build("InstanceNorm3d", {**args, **aliases}, name)
 
 InstanceNorm3D = InstanceNorm3d
+InstanceNorm3D = InstanceNorm3d
+
+class RNNCell(Model):
+    r"""One step of a simple recurrent network: `tanh(W_ih·x + b_ih + W_hh·h + b_hh)`.  Inputs `input` `[n, in]`
+    and `hidden` `[n, hidden_size]` (0 if not given).
+
+    Parameters
+    ----------
+    hidden_size : int
+        Number of features of the state.
+    bias : bool, optional
+        Whether biases are added.
+    nonlinearity : Literal['tanh', 'relu'], optional
+        What is applied to the new state.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, hidden_size: int | None = None, bias: bool = True, nonlinearity: Literal['tanh', 'relu'] = 'tanh', *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"hidden_size": hidden_size, "bias": bias, "nonlinearity": nonlinearity}
+        if args["hidden_size"] is None:
+            del args["hidden_size"]
+        self._build("RNNCell", {**args, **aliases}, name)
+
+
+class LSTMCell(Model):
+    r"""One step of a long short-term memory (Hochreiter and Schmidhuber 1997): outputs `output`, the new hidden
+    state, and `cell_output`.  With the gates i, f, g, o of `W_ih·x + b_ih + W_hh·h + b_hh`: `c' = σ(f)·c +
+    σ(i)·tanh(g)`, `h' = σ(o)·tanh(c')`.
+
+    Inputs `input` `[n, in]`, `hidden` and `cell` `[n, hidden_size]` (0 if not given).
+
+    Parameters
+    ----------
+    hidden_size : int
+        Number of features of the state.
+    bias : bool, optional
+        Whether biases are added.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, hidden_size: int | None = None, bias: bool = True, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"hidden_size": hidden_size, "bias": bias}
+        if args["hidden_size"] is None:
+            del args["hidden_size"]
+        self._build("LSTMCell", {**args, **aliases}, name)
+
+
+class GRUCell(Model):
+    r"""One step of a gated recurrent unit (Cho et al.
+
+    2014): `r = σ(x_r + h_r)`, `z = σ(x_z + h_z)`, `n = tanh(x_n + r·h_n)`, `h' = (1 - z)·n + z·h`.  Inputs
+    `input` `[n, in]` and `hidden` `[n, hidden_size]` (0 if not given).
+
+    Parameters
+    ----------
+    hidden_size : int
+        Number of features of the state.
+    bias : bool, optional
+        Whether biases are added.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, hidden_size: int | None = None, bias: bool = True, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"hidden_size": hidden_size, "bias": bias}
+        if args["hidden_size"] is None:
+            del args["hidden_size"]
+        self._build("GRUCell", {**args, **aliases}, name)
+
+
+class RNN(Model):
+    r"""A simple recurrent network over a sequence of known length.  Outputs `output` `[length, n, hidden_size]`
+    and `last_hidden` `[num_layers, n, hidden_size]`; `hidden` is the state before (0).
+
+    Parameters
+    ----------
+    hidden_size : int
+        Number of features of the state.
+    length : int
+        Number of steps of the sequence.
+    num_layers : int, optional
+        Layers on top of each other.
+    bias : bool, optional
+        Whether biases are added.
+    batch_first : bool, optional
+        Input `[n, length, in]` instead of `[length, n, in]`.
+    bidirectional : bool, optional
+        Whether a second pass reads the sequence backwards.
+    nonlinearity : Literal['tanh', 'relu'], optional
+        What is applied to the new state.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, hidden_size: int | None = None, length: int | None = None, num_layers: int = 1, bias: bool = True, batch_first: bool = False, bidirectional: bool = False, nonlinearity: Literal['tanh', 'relu'] = 'tanh', *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"hidden_size": hidden_size, "length": length, "num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional, "nonlinearity": nonlinearity}
+        if args["hidden_size"] is None:
+            del args["hidden_size"]
+        if args["length"] is None:
+            del args["length"]
+        self._build("RNN", {**args, **aliases}, name)
+
+SimpleRNN = RNN
+
+class LSTM(Model):
+    r"""A long short-term memory over a sequence of known length.  Outputs `output` `[length, n, hidden_size]`,
+    `last_hidden` and `last_cell` `[num_layers, n, hidden_size]`; `hidden` and `cell` are the states before
+    (0).
+
+    Parameters
+    ----------
+    hidden_size : int
+        Number of features of the state.
+    length : int
+        Number of steps of the sequence.
+    num_layers : int, optional
+        Layers on top of each other.
+    bias : bool, optional
+        Whether biases are added.
+    batch_first : bool, optional
+        Input `[n, length, in]` instead of `[length, n, in]`.
+    bidirectional : bool, optional
+        Whether a second pass reads the sequence backwards.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, hidden_size: int | None = None, length: int | None = None, num_layers: int = 1, bias: bool = True, batch_first: bool = False, bidirectional: bool = False, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"hidden_size": hidden_size, "length": length, "num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
+        if args["hidden_size"] is None:
+            del args["hidden_size"]
+        if args["length"] is None:
+            del args["length"]
+        self._build("LSTM", {**args, **aliases}, name)
+
+
+class GRU(Model):
+    r"""A gated recurrent unit over a sequence of known length.  Outputs `output` `[length, n, hidden_size]` and
+    `last_hidden` `[num_layers, n, hidden_size]`; `hidden` is the state before (0).
+
+    Parameters
+    ----------
+    hidden_size : int
+        Number of features of the state.
+    length : int
+        Number of steps of the sequence.
+    num_layers : int, optional
+        Layers on top of each other.
+    bias : bool, optional
+        Whether biases are added.
+    batch_first : bool, optional
+        Input `[n, length, in]` instead of `[length, n, in]`.
+    bidirectional : bool, optional
+        Whether a second pass reads the sequence backwards.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, hidden_size: int | None = None, length: int | None = None, num_layers: int = 1, bias: bool = True, batch_first: bool = False, bidirectional: bool = False, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"hidden_size": hidden_size, "length": length, "num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
+        if args["hidden_size"] is None:
+            del args["hidden_size"]
+        if args["length"] is None:
+            del args["length"]
+        self._build("GRU", {**args, **aliases}, name)
+
+
+class MultiHeadAttention(Model):
+    r"""Attention with several heads (Vaswani et al.
+
+    2017).  Inputs `query` `[n, l, embed_dim]`, `key` and `value` `[n, s, embed_dim]`, and an optional
+    `mask` that broadcasts to `[n, heads, l, s]` (true where a query may attend, or numbers that are added).
+    Parameters `in_proj_weight`, `in_proj_bias`, `out_proj.weight`, `out_proj.bias`.
+
+    Parameters
+    ----------
+    embed_dim : int
+        Number of features.
+    num_heads : int
+        Heads; a divisor of the features.
+    bias : bool, optional
+        Whether biases are added.
+    causal : bool, optional
+        Whether a position sees only those up to it.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, embed_dim: int | None = None, num_heads: int | None = None, bias: bool = True, causal: bool = False, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"embed_dim": embed_dim, "num_heads": num_heads, "bias": bias, "causal": causal}
+        if args["embed_dim"] is None:
+            del args["embed_dim"]
+        if args["num_heads"] is None:
+            del args["num_heads"]
+        self._build("MultiHeadAttention", {**args, **aliases}, name)
+
+MultiheadAttention = MultiHeadAttention
+
+class SelfAttention(Model):
+    r"""As MultiHeadAttention, where `input` is query, key and value.
+
+    Parameters
+    ----------
+    embed_dim : int
+        Number of features.
+    num_heads : int
+        Heads; a divisor of the features.
+    bias : bool, optional
+        Whether biases are added.
+    causal : bool, optional
+        Whether a position sees only those up to it.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, embed_dim: int | None = None, num_heads: int | None = None, bias: bool = True, causal: bool = False, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"embed_dim": embed_dim, "num_heads": num_heads, "bias": bias, "causal": causal}
+        if args["embed_dim"] is None:
+            del args["embed_dim"]
+        if args["num_heads"] is None:
+            del args["num_heads"]
+        self._build("SelfAttention", {**args, **aliases}, name)
+
+MultiHeadSelfAttention = SelfAttention
+
+class TransformerEncoderLayer(Model):
+    r"""Self-attention and two linear layers, each with a residual and a normalisation.  Inputs `input` `[n,
+    length, embed_dim]` and an optional `mask`.
+
+    Parameters
+    ----------
+    embed_dim : int
+        Number of features.
+    num_heads : int
+        Heads; a divisor of the features.
+    dim_feedforward : int, optional
+        Features between the two linear layers.
+    dropout : float, optional
+        Share of values dropped when training.
+    activation : object, optional
+        Layer between the two linear layers, by name.
+    eps : float, optional
+        Added to the variance in the normalisations.
+    norm_first : bool, optional
+        Whether normalisation comes before, not after.
+    causal : bool, optional
+        Whether a position sees only those up to it.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, embed_dim: int | None = None, num_heads: int | None = None, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = 'relu', eps: float = 1e-05, norm_first: bool = False, causal: bool = False, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"embed_dim": embed_dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward, "dropout": dropout, "activation": activation, "eps": eps, "norm_first": norm_first, "causal": causal}
+        if args["embed_dim"] is None:
+            del args["embed_dim"]
+        if args["num_heads"] is None:
+            del args["num_heads"]
+        self._build("TransformerEncoderLayer", {**args, **aliases}, name)
+
+
+class TransformerDecoderLayer(Model):
+    r"""Causal self-attention, attention to `memory`, and two linear layers, each with a residual and a
+    normalisation.  Inputs `input` `[n, l, embed_dim]`, `memory` `[n, s, embed_dim]`, optional `mask` and
+    `memory_mask`.
+
+    Parameters
+    ----------
+    embed_dim : int
+        Number of features.
+    num_heads : int
+        Heads; a divisor of the features.
+    dim_feedforward : int, optional
+        Features between the two linear layers.
+    dropout : float, optional
+        Share of values dropped when training.
+    activation : object, optional
+        Layer between the two linear layers, by name.
+    eps : float, optional
+        Added to the variance in the normalisations.
+    norm_first : bool, optional
+        Whether normalisation comes before, not after.
+    causal : bool, optional
+        Whether a position sees only those up to it.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, embed_dim: int | None = None, num_heads: int | None = None, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = 'relu', eps: float = 1e-05, norm_first: bool = False, causal: bool = False, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"embed_dim": embed_dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward, "dropout": dropout, "activation": activation, "eps": eps, "norm_first": norm_first, "causal": causal}
+        if args["embed_dim"] is None:
+            del args["embed_dim"]
+        if args["num_heads"] is None:
+            del args["num_heads"]
+        self._build("TransformerDecoderLayer", {**args, **aliases}, name)
+
+
+class TransformerEncoder(Model):
+    r"""Several TransformerEncoderLayer, called `layers.0`, `layers.1` ….
+
+    Parameters
+    ----------
+    num_layers : int
+        Number of layers.
+    embed_dim : int
+        Number of features.
+    num_heads : int
+        Heads; a divisor of the features.
+    dim_feedforward : int, optional
+        Features between the two linear layers.
+    dropout : float, optional
+        Share of values dropped when training.
+    activation : object, optional
+        Layer between the two linear layers, by name.
+    eps : float, optional
+        Added to the variance in the normalisations.
+    norm_first : bool, optional
+        Whether normalisation comes before, not after.
+    causal : bool, optional
+        Whether a position sees only those up to it.
+    norm : bool, optional
+        Whether a normalisation comes last.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, num_layers: int | None = None, embed_dim: int | None = None, num_heads: int | None = None, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = 'relu', eps: float = 1e-05, norm_first: bool = False, causal: bool = False, norm: bool = False, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"num_layers": num_layers, "embed_dim": embed_dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward, "dropout": dropout, "activation": activation, "eps": eps, "norm_first": norm_first, "causal": causal, "norm": norm}
+        if args["num_layers"] is None:
+            del args["num_layers"]
+        if args["embed_dim"] is None:
+            del args["embed_dim"]
+        if args["num_heads"] is None:
+            del args["num_heads"]
+        self._build("TransformerEncoder", {**args, **aliases}, name)
+
+
+class TransformerDecoder(Model):
+    r"""Several TransformerDecoderLayer, called `layers.0`, `layers.1` ….
+
+    Parameters
+    ----------
+    num_layers : int
+        Number of layers.
+    embed_dim : int
+        Number of features.
+    num_heads : int
+        Heads; a divisor of the features.
+    dim_feedforward : int, optional
+        Features between the two linear layers.
+    dropout : float, optional
+        Share of values dropped when training.
+    activation : object, optional
+        Layer between the two linear layers, by name.
+    eps : float, optional
+        Added to the variance in the normalisations.
+    norm_first : bool, optional
+        Whether normalisation comes before, not after.
+    causal : bool, optional
+        Whether a position sees only those up to it.
+    norm : bool, optional
+        Whether a normalisation comes last.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, num_layers: int | None = None, embed_dim: int | None = None, num_heads: int | None = None, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = 'relu', eps: float = 1e-05, norm_first: bool = False, causal: bool = False, norm: bool = False, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"num_layers": num_layers, "embed_dim": embed_dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward, "dropout": dropout, "activation": activation, "eps": eps, "norm_first": norm_first, "causal": causal, "norm": norm}
+        if args["num_layers"] is None:
+            del args["num_layers"]
+        if args["embed_dim"] is None:
+            del args["embed_dim"]
+        if args["num_heads"] is None:
+            del args["num_heads"]
+        self._build("TransformerDecoder", {**args, **aliases}, name)
+
 
 class Add(Model):
     r"""Sum of two tensors, elementwise.
@@ -3377,19 +3807,423 @@ class Flatten(Model):
         self._build("Flatten", {**args, **aliases}, name)
 
 
-class Dot(Model):
-    r"""Sums of products over the last axis of `left` and the last but one of `right` (the only one of a
-    vector): `output[i.., j.., l] = Σ_k left[i.., k] · right[j.., k, l]`.
+class MaxPool1d(Model):
+    r"""Largest element of each window; input `[n, c, length]`.  `stride` is `kernel_size` if not given.
 
-    A 0-d operand multiplies. Unlike `matmul`, leading axes are not matched but combined.
+    Padding, at most half of the kernel, never wins: it is -∞, for integers their least value. Each axis
+    gets `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` rounded
+    up, so that the last window may reach beyond the end, but starts inside. `padding` is an integer, one
+    per axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of equal elements.
 
     Parameters
     ----------
+    kernel_size : int | tuple[int, ...]
+        Required.
+    stride : int | tuple[int, ...] | None, optional
+        Default: ``None``.
+    padding : object, optional
+        Default: ``0``.
+    dilation : int | tuple[int, ...], optional
+        Default: ``1``.
+    ceil_mode : bool, optional
+        Default: ``False``.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
-        self._build("Dot", {**args, **aliases}, name)
+    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: Any = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
+        if args["kernel_size"] is None:
+            del args["kernel_size"]
+        self._build("MaxPool1d", {**args, **aliases}, name)
+
+MaxPool1D = MaxPool1d
+MaxPool1D = MaxPool1d
+
+class MaxPool2d(Model):
+    r"""Largest element of each window; input `[n, c, height, width]`.  `stride` is `kernel_size` if not given.
+
+    Padding, at most half of the kernel, never wins: it is -∞, for integers their least value. Each axis
+    gets `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` rounded
+    up, so that the last window may reach beyond the end, but starts inside. `padding` is an integer, one
+    per axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of equal elements.
+
+    Parameters
+    ----------
+    kernel_size : int | tuple[int, ...]
+        Required.
+    stride : int | tuple[int, ...] | None, optional
+        Default: ``None``.
+    padding : object, optional
+        Default: ``0``.
+    dilation : int | tuple[int, ...], optional
+        Default: ``1``.
+    ceil_mode : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: Any = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
+        if args["kernel_size"] is None:
+            del args["kernel_size"]
+        self._build("MaxPool2d", {**args, **aliases}, name)
+
+MaxPool2D = MaxPool2d
+MaxPool2D = MaxPool2d
+
+class MaxPool3d(Model):
+    r"""Largest element of each window; input `[n, c, depth, height, width]`.  `stride` is `kernel_size` if not
+    given.
+
+    Padding, at most half of the kernel, never wins: it is -∞, for integers their least value. Each axis
+    gets `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` rounded
+    up, so that the last window may reach beyond the end, but starts inside. `padding` is an integer, one
+    per axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of equal elements.
+
+    Parameters
+    ----------
+    kernel_size : int | tuple[int, ...]
+        Required.
+    stride : int | tuple[int, ...] | None, optional
+        Default: ``None``.
+    padding : object, optional
+        Default: ``0``.
+    dilation : int | tuple[int, ...], optional
+        Default: ``1``.
+    ceil_mode : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: Any = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
+        if args["kernel_size"] is None:
+            del args["kernel_size"]
+        self._build("MaxPool3d", {**args, **aliases}, name)
+
+MaxPool3D = MaxPool3d
+MaxPool3D = MaxPool3d
+
+class AvgPool1d(Model):
+    r"""Mean of each window; input `[n, c, length]`.  `stride` is `kernel_size` if not given.
+
+    Padding, at most half of the kernel, counts as zeros, or not at all with `count_include_pad=False`; what
+    the last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in max
+    pooling.
+
+    Parameters
+    ----------
+    kernel_size : int | tuple[int, ...]
+        Required.
+    stride : int | tuple[int, ...] | None, optional
+        Default: ``None``.
+    padding : object, optional
+        Default: ``0``.
+    ceil_mode : bool, optional
+        Default: ``False``.
+    count_include_pad : bool, optional
+        Default: ``True``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
+        if args["kernel_size"] is None:
+            del args["kernel_size"]
+        self._build("AvgPool1d", {**args, **aliases}, name)
+
+AvgPool1D = AvgPool1d
+AvgPool1D = AvgPool1d
+
+class AvgPool2d(Model):
+    r"""Mean of each window; input `[n, c, height, width]`.  `stride` is `kernel_size` if not given.
+
+    Padding, at most half of the kernel, counts as zeros, or not at all with `count_include_pad=False`; what
+    the last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in max
+    pooling.
+
+    Parameters
+    ----------
+    kernel_size : int | tuple[int, ...]
+        Required.
+    stride : int | tuple[int, ...] | None, optional
+        Default: ``None``.
+    padding : object, optional
+        Default: ``0``.
+    ceil_mode : bool, optional
+        Default: ``False``.
+    count_include_pad : bool, optional
+        Default: ``True``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
+        if args["kernel_size"] is None:
+            del args["kernel_size"]
+        self._build("AvgPool2d", {**args, **aliases}, name)
+
+AvgPool2D = AvgPool2d
+AvgPool2D = AvgPool2d
+
+class AvgPool3d(Model):
+    r"""Mean of each window; input `[n, c, depth, height, width]`.  `stride` is `kernel_size` if not given.
+
+    Padding, at most half of the kernel, counts as zeros, or not at all with `count_include_pad=False`; what
+    the last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in max
+    pooling.
+
+    Parameters
+    ----------
+    kernel_size : int | tuple[int, ...]
+        Required.
+    stride : int | tuple[int, ...] | None, optional
+        Default: ``None``.
+    padding : object, optional
+        Default: ``0``.
+    ceil_mode : bool, optional
+        Default: ``False``.
+    count_include_pad : bool, optional
+        Default: ``True``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
+        if args["kernel_size"] is None:
+            del args["kernel_size"]
+        self._build("AvgPool3d", {**args, **aliases}, name)
+
+AvgPool3D = AvgPool3d
+AvgPool3D = AvgPool3d
+
+class AdaptiveAvgPool1d(Model):
+    r"""Mean of so many windows that the output has `output_size`; input `[n, c, length]`.  Window `i` of `o`
+    over `n` elements runs from `⌊i·n/o⌋` to `⌈(i+1)·n/o⌉`.
+
+    `output_size` is an integer or one per axis; `None` keeps the size of an axis, and 1 pools over the
+    whole axis.
+
+    Parameters
+    ----------
+    output_size : object, optional
+        Default: ``1``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, output_size: Any = 1, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"output_size": output_size}
+        self._build("AdaptiveAvgPool1d", {**args, **aliases}, name)
+
+AdaptiveAvgPool1D = AdaptiveAvgPool1d
+AdaptiveAvgPool1D = AdaptiveAvgPool1d
+
+class AdaptiveAvgPool2d(Model):
+    r"""Mean of so many windows that the output has `output_size`; input `[n, c, height, width]`.  Window `i` of
+    `o` over `n` elements runs from `⌊i·n/o⌋` to `⌈(i+1)·n/o⌉`.
+
+    `output_size` is an integer or one per axis; `None` keeps the size of an axis, and 1 pools over the
+    whole axis.
+
+    Parameters
+    ----------
+    output_size : object, optional
+        Default: ``1``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, output_size: Any = 1, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"output_size": output_size}
+        self._build("AdaptiveAvgPool2d", {**args, **aliases}, name)
+
+AdaptiveAvgPool2D = AdaptiveAvgPool2d
+AdaptiveAvgPool2D = AdaptiveAvgPool2d
+
+class AdaptiveMaxPool1d(Model):
+    r"""Maximum of so many windows that the output has `output_size`; input `[n, c, length]`.  Window `i` of `o`
+    over `n` elements runs from `⌊i·n/o⌋` to `⌈(i+1)·n/o⌉`.
+
+    `output_size` is an integer or one per axis; `None` keeps the size of an axis, and 1 pools over the
+    whole axis.
+
+    Parameters
+    ----------
+    output_size : object, optional
+        Default: ``1``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, output_size: Any = 1, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"output_size": output_size}
+        self._build("AdaptiveMaxPool1d", {**args, **aliases}, name)
+
+AdaptiveMaxPool1D = AdaptiveMaxPool1d
+AdaptiveMaxPool1D = AdaptiveMaxPool1d
+
+class AdaptiveMaxPool2d(Model):
+    r"""Maximum of so many windows that the output has `output_size`; input `[n, c, height, width]`.  Window `i`
+    of `o` over `n` elements runs from `⌊i·n/o⌋` to `⌈(i+1)·n/o⌉`.
+
+    `output_size` is an integer or one per axis; `None` keeps the size of an axis, and 1 pools over the
+    whole axis.
+
+    Parameters
+    ----------
+    output_size : object, optional
+        Default: ``1``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, output_size: Any = 1, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"output_size": output_size}
+        self._build("AdaptiveMaxPool2d", {**args, **aliases}, name)
+
+AdaptiveMaxPool2D = AdaptiveMaxPool2d
+AdaptiveMaxPool2D = AdaptiveMaxPool2d
+
+class Upsample(Model):
+    r"""Resizes the spatial axes of `[n, c, *s]` (1 to 3 of them) to `size`, or to `⌊scale_factor · s⌋`.  Output
+    element `i` lies at `(i + 0.5)·s/size - 0.5` of the input (`s/size` is `1/scale_factor` if that is
+    given), or at `i·(s - 1)/(size - 1)` with `align_corners`.
+
+    `linear` (`bilinear`, `trilinear`) mixes its two neighbours along each axis, `bicubic` four, by the
+    convolution kernel of Keys (1981) with a = -0.75; beyond the border the last element is repeated.
+    `nearest` takes element `⌊i·s/size⌋`, `nearest-exact` `⌊(i + 0.5)·s/size⌋`; both keep the dtype, the
+    others give floats. There is no antialiasing. As in torch.
+
+    Parameters
+    ----------
+    size : object, optional
+        Default: ``None``.
+    scale_factor : object, optional
+        Default: ``None``.
+    mode : Literal['nearest', 'nearest-exact', 'linear', 'bilinear', 'trilinear', 'bicubic'], optional
+        Default: ``'nearest'``.
+    align_corners : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, size: Any = None, scale_factor: Any = None, mode: Literal['nearest', 'nearest-exact', 'linear', 'bilinear', 'trilinear', 'bicubic'] = 'nearest', align_corners: bool = False, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"size": size, "scale_factor": scale_factor, "mode": mode, "align_corners": align_corners}
+        self._build("Upsample", {**args, **aliases}, name)
+
+
+class PixelShuffle(Model):
+    r"""Channels become pixels: `[*b, c·r², h, w]` becomes `[*b, c, h·r, w·r]`, where `r` is `upscale_factor`.
+
+    (Shi et al. 2016)
+
+    Parameters
+    ----------
+    upscale_factor : int
+        Required.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, upscale_factor: int | None = None, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"upscale_factor": upscale_factor}
+        if args["upscale_factor"] is None:
+            del args["upscale_factor"]
+        self._build("PixelShuffle", {**args, **aliases}, name)
+
+
+class PixelUnshuffle(Model):
+    r"""Pixels become channels, the inverse of `pixel_shuffle`: `[*b, c, h·r, w·r]` becomes `[*b, c·r², h, w]`,
+    where `r` is `downscale_factor`.
+
+    Parameters
+    ----------
+    downscale_factor : int
+        Required.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, downscale_factor: int | None = None, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"downscale_factor": downscale_factor}
+        if args["downscale_factor"] is None:
+            del args["downscale_factor"]
+        self._build("PixelUnshuffle", {**args, **aliases}, name)
+
+
+class Normalize(Model):
+    r"""Vectors along `axis` (one or several) scaled to Euclidean length 1: `input / max(‖input‖, eps)`.
+
+    Its gradient is finite at 0.
+
+    Parameters
+    ----------
+    axis : int | tuple[int, ...], optional
+        Default: ``-1``.
+    eps : float, optional
+        Default: ``1e-12``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, axis: int | tuple[int, ...] = -1, eps: float = 1e-12, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"axis": axis, "eps": eps}
+        self._build("Normalize", {**args, **aliases}, name)
+
+
+class ScaledDotProductAttention(Model):
+    r"""Attention: `softmax(query · keyᵀ · scale + mask) · value`.  Shapes: query `[*b, l, d]`, key `[*b, s,
+    d]`, value `[*b, s, e]`, output `[*b, l, e]`; with heads `*b` ends in them.
+
+    `scale` is `1 / √d` if not given. `mask` broadcasts to `[*b, l, s]`: true where a query may attend, or
+    numbers that are added. With `is_causal` query `i` sees keys up to `i`, counted from the first of both;
+    a mask may be given beside it. A query that may attend to nothing gives zeros. With `enable_gqa` the
+    heads (axis -3) of key and value divide those of the query, and each serves as many neighbouring heads
+    of the query. Halves are computed in float32. (Vaswani et al. 2017)
+
+    Parameters
+    ----------
+    is_causal : bool, optional
+        Default: ``False``.
+    scale : float | None, optional
+        Default: ``None``.
+    enable_gqa : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
+        self._build("ScaledDotProductAttention", {**args, **aliases}, name)
+
+
+class RotaryEmbedding(Model):
+    r"""Rotary position embedding: turns pair `i` of the features of `input` `[*b, l, d]` by `position ·
+    base^(-2i/d)`.  `positions` are `[l]` or `[*b, l]` (axes between, such as heads, may be missing);
+    without them they are 0 to l-1.
+
+    Pairs as in `rotate_pairs`. Angles and sums are computed in float32 at least. (Su et al. 2021)
+
+    Parameters
+    ----------
+    base : float, optional
+        Default: ``10000.0``.
+    interleaved : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, base: float = 10000.0, interleaved: bool = False, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"base": base, "interleaved": interleaved}
+        self._build("RotaryEmbedding", {**args, **aliases}, name)
 

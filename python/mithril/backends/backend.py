@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core, dtypes
-from .._generated.ops import Ops
+from .._generated.ops import KINDS, Ops
 from ..dtypes import DType
 from ..errors import InvalidValueError, UnsupportedOpError
 from ..loading import Module, Runner, load
@@ -196,7 +196,12 @@ class Backend(Ops, ABC):
             return _core.apply_op(name, list(args))
         key: list[Any] = [name]
         arrays: list[Any] = []
-        for arg in args:
+        kinds = KINDS[name]
+        for i, arg in enumerate(args):
+            if isinstance(arg, (list, tuple)) and kinds[min(i, len(kinds) - 1)] == "t":
+                # Numbers in a list are one tensor; arrays in a list are several.
+                if not any(hasattr(item, "dtype") for item in arg):
+                    arg = self.array(arg)
             key.append(self._signature(arg, arrays))
         found = self._eager.get(signature := tuple(key))
         if found is None:
