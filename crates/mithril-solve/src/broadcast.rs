@@ -67,7 +67,7 @@ impl Store {
         for placed in axes(operands, aligned) {
             let size = match placed.left {
                 Some(i) => out.prefix.get(i),
-                None => out.from_right(placed.axis.from_right),
+                None => out.at_right(placed.axis.from_right),
             };
             settled &= self.broadcast_axis(&placed.axis, size, why)?;
         }
@@ -230,7 +230,7 @@ fn axes<'a>(operands: &[&'a Term], complete: bool) -> Vec<Placed<'a>> {
     }
     let right = operands.iter().map(|t| t.right().len()).max().unwrap_or(0);
     for j in 0..right {
-        let sizes = operands.iter().filter_map(|t| t.from_right(j)).collect();
+        let sizes = operands.iter().filter_map(|t| t.at_right(j)).collect();
         let open = operands.iter().any(|t| t.rest.is_some() && t.suffix.len() <= j);
         all.push(Placed { axis: Axis { operands: sizes, open, from_right: j }, left: None });
     }

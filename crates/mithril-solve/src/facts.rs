@@ -90,7 +90,7 @@ impl Store {
         };
         self.put_literal(root, literal);
         if let Some(shape) = shape {
-            self.put_shape(s, &Term::from_shape(&ShapeTerm::known(shape), why))?;
+            self.put_shape(s, &Term::from_shape(ShapeTerm::known(shape), why))?;
         }
         match dtype {
             Some(dtype) => self.unify_dtype(s, (dtype, why)),
@@ -236,7 +236,7 @@ impl Store {
         let outputs = relation.outputs.iter().zip(&facts.outputs);
         for (slot, fact) in relation.inputs.iter().zip(&facts.inputs).chain(outputs) {
             if let Some(shape) = &fact.shape {
-                self.put_shape(*slot, &Term::from_shape(shape, why))?;
+                self.put_shape(*slot, &Term::from_shape(shape.clone(), why))?;
             }
             if let Some(dtype) = fact.dtype {
                 self.unify_dtype(*slot, (dtype, why))?;

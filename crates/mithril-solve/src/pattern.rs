@@ -83,17 +83,16 @@ struct Match {
 impl Store {
     /// Derives all that follows from a pattern; nothing has to be kept.
     pub fn pattern(&mut self, text: &'static str, relation: &Relation, why: WhyId) -> Step {
-        let pattern = match self.patterns.get(text) {
-            Some(pattern) => pattern.clone(),
-            None => {
-                let parsed = Pattern::parse(text)
-                    .ok_or_else(|| Clash::Error(Error::internal(format!("pattern {text:?} has two runs"))))?;
-                self.patterns.entry(text).or_insert(std::sync::Arc::new(parsed)).clone()
-            }
+        let pattern = if let Some(pattern) = self.patterns.get(text) {
+            pattern.clone()
+        } else {
+            let parsed = Pattern::parse(text)
+                .ok_or_else(|| Clash::Error(Error::internal(format!("pattern {text:?} has two runs"))))?;
+            self.patterns.entry(text).or_insert(std::sync::Arc::new(parsed)).clone()
         };
         let mut found = Match { names: vec![None; pattern.names], runs: vec![None; pattern.runs], why };
         let inputs = relation.inputs.iter().enumerate().filter(|(i, _)| relation.is_tensor(*i));
-        for (k, ((_, slot), side)) in inputs.zip(&pattern.inputs).enumerate() {
+        for (k, ((i, slot), side)) in inputs.zip(&pattern.inputs).enumerate() {
             if self.is_absent(*slot) {
                 continue;
             }
@@ -102,7 +101,7 @@ impl Store {
                 let message = format!("{} does not take {}", relation.label, term.to_shape());
                 let error = Error::new(Code::RankMismatch, message)
                     .help(format!("it has to look like [{}]", pattern.texts[k].replace(' ', ", ")));
-                return Err(Box::new(Clash::Input(k, error)));
+                return Err(Box::new(Clash::Input(i, error)));
             }
             self.match_side(side, &term, &mut found)?;
         }
@@ -139,23 +138,23 @@ impl Store {
         };
         list.truncate(end);
         part.prefix.drain(..p);
-        match found.runs[run].clone() {
-            Some(old) => self.unify_term(&old, &part),
-            None => {
-                found.runs[run] = Some(part);
-                Ok(())
-            }
+        if let Some(old) = found.runs[run].clone() {
+            self.unify_term(&old, &part)
+        } else {
+            found.runs[run] = Some(part);
+            Ok(())
         }
     }
     fn match_item(&mut self, item: Item, size: &Size, found: &mut Match) -> Step {
         match item {
-            Item::Name(name) => match found.names[name].clone() {
-                Some(old) => self.unify_size(&old, size),
-                None => {
+            Item::Name(name) => {
+                if let Some(old) = found.names[name].clone() {
+                    self.unify_size(&old, size)
+                } else {
                     found.names[name] = Some(size.clone());
                     Ok(())
                 }
-            },
+            }
             Item::Number(n) => self.unify_size(&Size { dim: Dim::Const(n), why: found.why }, size),
             Item::Any => Ok(()),
         }
@@ -165,13 +164,12 @@ impl Store {
         let suffix: Vec<Size> = side.suffix.iter().map(|item| self.build_item(*item, found)).collect();
         let mut term = Term { prefix, rest: None, suffix: Vec::new(), why: found.why };
         if let Some(run) = side.run {
-            let part = match &found.runs[run] {
-                Some(part) => part.clone(),
-                None => {
-                    let part = Term::run(self.add_seq());
-                    found.runs[run] = Some(part.clone());
-                    part
-                }
+            let part = if let Some(part) = &found.runs[run] {
+                part.clone()
+            } else {
+                let part = Term::run(self.add_seq());
+                found.runs[run] = Some(part.clone());
+                part
             };
             term.prefix.extend(part.prefix);
             term.suffix = part.suffix;
@@ -187,14 +185,15 @@ impl Store {
         match item {
             Item::Number(n) => Size { dim: Dim::Const(n), why },
             Item::Any => Size { dim: self.add_var(), why },
-            Item::Name(name) => match &found.names[name] {
-                Some(size) => size.clone(),
-                None => {
+            Item::Name(name) => {
+                if let Some(size) = &found.names[name] {
+                    size.clone()
+                } else {
                     let size = Size { dim: self.add_var(), why };
                     found.names[name] = Some(size.clone());
                     size
                 }
-            },
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Contradictions, and how they are told: what does not fit, and for each side why it is as it is.
 
+use std::fmt::Write;
+
 use mithril_ir::dtype::Kinds;
 use mithril_ir::error::Class;
 use mithril_ir::{Code, DType, Error, Lit};
@@ -134,15 +136,14 @@ impl Store {
         }
     }
     fn input_parties(&self, relation: &Relation) -> Vec<(String, Term)> {
-        let tensors = relation.inputs.iter().enumerate();
-        tensors
-            .filter(|(i, s)| relation.is_tensor(*i) && !self.is_absent(**s))
-            .filter_map(|(i, s)| {
-                let own = || format!("`{}`", self.name(*s));
-                let name = relation.port_names.get(i).map_or_else(own, ToString::to_string);
-                Some((name, self.term(*s).ok()?))
-            })
-            .collect()
+        (0..relation.inputs.len()).filter_map(|i| self.input_party(relation, i)).collect()
+    }
+    /// A tensor input that is not absent.
+    fn input_party(&self, relation: &Relation, i: usize) -> Option<(String, Term)> {
+        let slot = *relation.inputs.get(i).filter(|s| relation.is_tensor(i) && !self.is_absent(**s))?;
+        let own = || format!("`{}`", self.name(slot));
+        let name = relation.port_names.get(i).map_or_else(own, ToString::to_string);
+        Some((name, self.term(slot).ok()?))
     }
     fn explain_sizes(&self, a: &Size, b: &Size, context: &Context) -> Error {
         let mut rows = Vec::new();
@@ -182,14 +183,14 @@ impl Store {
     }
     fn explain_axis(&self, a: &Size, b: &Size, axis: usize, context: &Context) -> Error {
         let mut parties = self.parties(context);
-        parties.retain(|(_, t)| t.from_right(axis).is_some_and(|s| s.dim == a.dim || s.dim == b.dim));
+        parties.retain(|(_, t)| t.at_right(axis).is_some_and(|s| s.dim == a.dim || s.dim == b.dim));
         // Two inputs that disagree say it all; the output only repeats one of them.
-        let dim = |t: &Term| t.from_right(axis).map(|s| s.dim.clone());
+        let dim = |t: &Term| t.at_right(axis).map(|s| s.dim.clone());
         if let Some(second) = parties.iter().position(|(_, t)| dim(t) != dim(&parties[0].1)) {
             parties.truncate(second + 1);
         }
         let row = |(what, term): &(String, Term)| {
-            let why = term.from_right(axis).map_or(WhyId::NONE, |s| s.why);
+            let why = term.at_right(axis).map_or(WhyId::NONE, |s| s.why);
             Row { what: what.clone(), value: term.to_shape().to_string(), why }
         };
         let rows: Vec<Row> = parties.iter().map(row).collect();
@@ -228,7 +229,7 @@ impl Store {
     fn explain_input(&self, i: usize, error: Error, context: &Context) -> Error {
         let Context::Relation(r) = context else { return error };
         let Some(relation) = self.relations.get(*r) else { return error };
-        match self.input_parties(&relation.0).into_iter().nth(i) {
+        match self.input_party(&relation.0, i) {
             Some((what, term)) => {
                 let why = term.why;
                 self.with_rows(error, &[Row { what, value: term.to_shape().to_string(), why }])
@@ -264,12 +265,13 @@ impl Store {
             if what > 0 {
                 line = format!("{:what$}  ", row.what);
             }
-            line += &format!("{:value$}", row.value);
+            // Writing to a `String` cannot fail.
+            let _ = write!(line, "{:value$}", row.value);
             if !why.text.is_empty() {
-                line += &format!("   because {:text$}", why.text);
+                let _ = write!(line, "   because {:text$}", why.text);
             }
             if let Some(place) = &why.place.line {
-                line += &format!("   {place}");
+                let _ = write!(line, "   {place}");
             }
             error = error.note(line.trim_end());
         }

@@ -58,7 +58,7 @@ impl Solver {
         self.derive(|store| {
             let why = store.add_why(why);
             store.context = Context::Given(s, why);
-            let term = Term::from_shape(&shape, why);
+            let term = Term::from_shape(shape, why);
             store.given = Some(term.clone());
             store.put_shape(s, &term)
         })

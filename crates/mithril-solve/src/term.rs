@@ -87,12 +87,12 @@ impl Term {
         Self { prefix: dims, rest: None, suffix: Vec::new(), why }
     }
     /// The same reason for all of it.
-    pub fn from_shape(shape: &ShapeTerm, why: WhyId) -> Self {
-        let size = |dim: &Dim| Size { dim: dim.clone(), why };
+    pub fn from_shape(shape: ShapeTerm, why: WhyId) -> Self {
+        let size = |dim: Dim| Size { dim, why };
         let mut term = Self {
-            prefix: shape.prefix.iter().map(size).collect(),
+            prefix: shape.prefix.into_iter().map(size).collect(),
             rest: shape.rest,
-            suffix: shape.suffix.iter().map(size).collect(),
+            suffix: shape.suffix.into_iter().map(size).collect(),
             why,
         };
         if term.rest.is_none() {
@@ -118,7 +118,7 @@ impl Term {
         if self.rest.is_none() { &self.prefix } else { &self.suffix }
     }
     /// The size at distance `j` from the right end, if known.
-    pub fn from_right(&self, j: usize) -> Option<&Size> {
+    pub fn at_right(&self, j: usize) -> Option<&Size> {
         let right = self.right();
         right.len().checked_sub(j + 1).and_then(|i| right.get(i))
     }

@@ -328,7 +328,9 @@ fn known_prefix_meets_known_suffix() {
     for order in [["2 ..", ".. 3", "n .."], [".. 3", "n ..", "2 .."], ["n ..", ".. 3", "2 .."]] {
         let mut s = Solver::default();
         let x = s.slot("x");
-        order.iter().for_each(|text| set(&mut s, x, text).unwrap());
+        for text in order {
+            set(&mut s, x, text).unwrap();
+        }
         assert_eq!(s.resolve(&Dim::symbol("n")), Dim::Const(2));
     }
 }
