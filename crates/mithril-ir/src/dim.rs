@@ -140,9 +140,12 @@ impl Dim {
             Self::Const(a) => Self::Const(floor_div(*a, b)),
             Self::Expr(_) if b == 1 => self.clone(),
             Self::Expr(e) => {
+                if let Some(flat) = e.floor_div_nested(b) {
+                    return flat;
+                }
                 // (b·q + r) // b = q + r // b
-                let (whole, rest): (Vec<_>, Vec<_>) = e.terms.iter().cloned().partition(|(_, c)| c % b == 0);
-                let whole = whole.into_iter().map(|(f, c)| (f, c / b)).collect();
+                let (whole, rest): (Vec<_>, Vec<_>) = e.terms.iter().cloned().partition(|(_, c)| c.wrapping_rem(b) == 0);
+                let whole = whole.into_iter().map(|(f, c)| (f, c.saturating_div(b))).collect();
                 let q = Self::from_parts(whole, floor_div(e.constant, b));
                 if rest.is_empty() {
                     return q;
@@ -158,8 +161,8 @@ impl Dim {
         let (by_terms, by_constant) = by.parts();
         if by_terms.is_empty() {
             let ok = by_constant != 0
-                && constant % by_constant == 0
-                && terms.iter().all(|(_, c)| c % by_constant == 0);
+                && constant.wrapping_rem(by_constant) == 0
+                && terms.iter().all(|(_, c)| c.wrapping_rem(by_constant) == 0);
             return ok.then(|| self.floor_div_const(by_constant));
         }
         let [(factors, coefficient)] = by_terms else { return None };
@@ -168,7 +171,7 @@ impl Dim {
         }
         let mut sum = Self::Const(0);
         for (term, c) in terms {
-            if c % coefficient != 0 {
+            if c.wrapping_rem(*coefficient) != 0 {
                 return None;
             }
             let mut left = term.clone();
@@ -177,9 +180,9 @@ impl Dim {
                 left.remove(at);
             }
             let quotient = if left.is_empty() {
-                Self::Const(c / coefficient)
+                Self::Const(c.saturating_div(*coefficient))
             } else {
-                Self::from_parts(vec![(left, c / coefficient)], 0)
+                Self::from_parts(vec![(left, c.saturating_div(*coefficient))], 0)
             };
             sum = &sum + &quotient;
         }
@@ -230,9 +233,20 @@ impl Dim {
     }
 }
 
+impl Expr {
+    /// (x // a + c) // b = (x + a·c) // (a·b) for positive a and b: repeated halving stays one division.
+    fn floor_div_nested(&self, b: i64) -> Option<Dim> {
+        let [(factors, 1)] = self.terms.as_slice() else { return None };
+        let [Atom::Div(x, Dim::Const(a))] = factors.as_slice() else { return None };
+        let by = a.checked_mul(b).filter(|_| *a > 0 && b > 0)?;
+        let shift = a.checked_mul(self.constant)?;
+        Some((x + &Dim::Const(shift)).floor_div_const(by))
+    }
+}
+
 fn floor_div(a: i64, b: i64) -> i64 {
     let q = a.saturating_div(b);
-    if a % b != 0 && (a < 0) != (b < 0) { q - 1 } else { q }
+    if a.wrapping_rem(b) != 0 && (a < 0) != (b < 0) { q - 1 } else { q }
 }
 
 impl Add for &Dim {
@@ -368,6 +382,32 @@ mod tests {
         assert_eq!(half.to_string(), "(n+1)//2");
         assert_eq!((&half * &Dim::Const(2)).to_string(), "2*((n+1)//2)");
         assert_eq!((&(&n * &n) - &Dim::Const(3)).to_string(), "n*n-3");
+    }
+
+    #[test]
+    fn nested_floor_division_is_one() {
+        let n = Dim::symbol("n");
+        let halve = |d: &Dim| (d + &Dim::ONE).floor_div(&Dim::Const(2));
+        assert_eq!(halve(&halve(&n)).to_string(), "(n+3)//4");
+        for (a, c, b) in [(2, 1, 2), (3, -2, 4), (2, 5, 3), (5, 0, 7)] {
+            let nested = (&n.floor_div(&Dim::Const(a)) + &Dim::Const(c)).floor_div(&Dim::Const(b));
+            for x in -20..60_i64 {
+                let expected = (x.div_euclid(a) + c).div_euclid(b);
+                assert_eq!(nested.substitute(&|_| Some(x.into())), Dim::Const(expected), "{nested} at {x}");
+            }
+        }
+    }
+
+    #[test]
+    fn extreme_numbers_do_not_overflow() {
+        let n = Dim::symbol("n");
+        for k in [i64::MIN, i64::MIN + 1, i64::MAX, -1, 0, 2] {
+            for m in [i64::MIN, -1, 0, 1, i64::MAX] {
+                let e = &(&n * &Dim::Const(k)) + &Dim::Const(m);
+                let _ = (e.floor_div(&Dim::Const(m)), Dim::Const(k).floor_div(&Dim::Const(m)));
+                let _ = (e.exact_div(&Dim::Const(m)), e.exact_div(&(&n * &Dim::Const(m))), -&e);
+            }
+        }
     }
 
     #[test]

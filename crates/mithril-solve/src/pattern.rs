@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::relation::Relation;
 use crate::report::{Clash, Step};
-use crate::store::Store;
+use crate::store::{Store, check_extent};
 use crate::term::{Seq, Size, Term};
 use crate::why::WhyId;
 
@@ -210,6 +210,7 @@ impl Store {
     /// Checks a shape from outside: runs and sizes that this solver can work with.
     pub fn admit(&mut self, term: &Term) -> Step {
         for size in term.sizes() {
+            check_extent(&size.dim)?;
             self.intern(&size.dim);
             if let Some(n) = size.dim.known().filter(|n| *n < 0) {
                 let shape = term.to_shape();

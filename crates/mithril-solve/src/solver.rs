@@ -9,7 +9,7 @@ use mithril_ir::{DType, Dim, Lit, Result};
 use crate::relation::{Relation, Rule};
 use crate::report::{Clash, Context, Step};
 use crate::store::{Constraint, Id, Slot, Store};
-use crate::term::{Seq, ShapeTerm, Term};
+use crate::term::{Seq, ShapeTerm, Size, Term};
 use crate::why::{Why, WhyId};
 
 /// Knows what is known of slots, and derives what follows.
@@ -102,7 +102,7 @@ impl Solver {
             store.context = Context::Nothing;
             store.intern(a);
             store.intern(b);
-            let size = |dim: &Dim| crate::term::Size { dim: dim.clone(), why };
+            let size = |dim: &Dim| Size { dim: dim.clone(), why };
             store.unify_size(&size(a), &size(b))
         })
     }
@@ -178,6 +178,14 @@ impl Store {
                 Constraint::Terms(a, b) => {
                     self.finish(id);
                     self.unify_term(a, b)?;
+                }
+                Constraint::NotNegative(symbol) => {
+                    let dim = self.symbols[*symbol as usize].dim.clone();
+                    let size = self.resolve_size(&Size { dim, why: WhyId::NONE });
+                    self.check_sign(*symbol, &size)?;
+                    if !self.watch_dim(&size.dim, id) {
+                        self.finish(id);
+                    }
                 }
                 Constraint::Broadcast => self.run_broadcast(id)?,
                 Constraint::When => self.run_shapes(id)?,

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use mithril_ir::dim::Atom;
 use mithril_ir::dtype::Kinds;
 use mithril_ir::shape::MAX_RANK;
 use mithril_ir::{Code, DType, Dim, Error, Lit, Symbol};
@@ -21,6 +22,9 @@ use crate::why::{Why, WhyId};
 
 /// Symbols in an expression beyond which it is refused rather than computed with.
 const MAX_SYMBOLS: usize = 256;
+
+/// Divisions in an expression nested deeper than this are refused.
+const MAX_DEPTH: usize = 64;
 
 /// The unknowns of one connection: shape, dtype, literal value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,6 +74,8 @@ pub(crate) enum Constraint {
     Sizes(Size, Size),
     /// Two runs are equal.
     Terms(Term, Term),
+    /// A symbol that is bound to an expression is a size, hence not negative.
+    NotNegative(u32),
 }
 
 #[derive(Clone, Debug)]
@@ -368,28 +374,31 @@ impl Store {
     }
     /// Binds an unbound symbol to what does not contain it.
     pub fn bind_symbol(&mut self, symbol: u32, size: Size) -> Step {
-        if let Some(n) = size.dim.known().filter(|n| *n < 0) {
-            let name = &self.symbols[symbol as usize].dim;
-            let of = if name.has_var() { "a size".to_owned() } else { format!("`{name}`") };
-            let why = self.why(size.why);
-            let error = Error::new(Code::BadSize, format!("{of} would be negative: {n}"));
-            let error = if why.text.is_empty() { error } else { error.note(format!("because {}", why.text)) };
-            return Err(Box::new(Clash::Error(error.help("make the sizes it is computed from larger"))));
-        }
-        if count_symbols(&size.dim) > MAX_SYMBOLS {
-            let message = format!("a size is an expression of more than {MAX_SYMBOLS} symbols");
-            let error = Error::new(Code::BadSize, message).help("declare some of the sizes as numbers");
-            return Err(Box::new(Clash::Error(error)));
-        }
+        self.check_sign(symbol, &size)?;
+        check_extent(&size.dim)?;
         if let Some(root) = size.dim.as_symbol().and_then(|s| self.index(s)) {
             let old = self.symbols[root as usize].members;
             self.symbols[root as usize].members = old + self.symbols[symbol as usize].members;
             self.log(Undo::SymbolMembers(root, old));
         }
+        if may_be_negative(&size.dim) {
+            self.add_constraint(Constraint::NotNegative(symbol));
+        }
         self.symbols[symbol as usize].bound = Some(size);
         self.log(Undo::Symbol(symbol));
         self.wake(Key::Symbol(symbol));
         Ok(())
+    }
+
+    /// Refuses a negative size.
+    pub fn check_sign(&self, symbol: u32, size: &Size) -> Step {
+        let Some(n) = size.dim.known().filter(|n| *n < 0) else { return Ok(()) };
+        let name = &self.symbols[symbol as usize].dim;
+        let of = if name.has_var() { "a size".to_owned() } else { format!("`{name}`") };
+        let why = self.why(size.why);
+        let error = Error::new(Code::BadSize, format!("{of} would be negative: {n}"));
+        let error = if why.text.is_empty() { error } else { error.note(format!("because {}", why.text)) };
+        Err(Box::new(Clash::Error(error.help("make the sizes it is computed from larger"))))
     }
 
     // Runs of dimensions.
@@ -544,4 +553,31 @@ fn count_symbols(dim: &Dim) -> usize {
         dim.each_symbol(&mut |_| count += 1);
     }
     count
+}
+
+/// Refuses expressions that are too large or too deep to compute with.
+pub(crate) fn check_extent(dim: &Dim) -> Step {
+    if dim.known().is_some() || (count_symbols(dim) <= MAX_SYMBOLS && depth(dim, 0) <= MAX_DEPTH) {
+        return Ok(());
+    }
+    let message = format!(
+        "a size is an expression of more than {MAX_SYMBOLS} symbols, or {MAX_DEPTH} nested divisions"
+    );
+    let error = Error::new(Code::BadSize, message).help("declare some of the sizes as numbers");
+    Err(Box::new(Clash::Error(error)))
+}
+
+/// Depth of nested divisions, at most one more than [`MAX_DEPTH`].
+fn depth(dim: &Dim, outer: usize) -> usize {
+    let factors = dim.parts().0.iter().flat_map(|(factors, _)| factors);
+    factors.fold(outer, |deepest, factor| match factor {
+        Atom::Div(a, b) if outer <= MAX_DEPTH => deepest.max(depth(a, outer + 1)).max(depth(b, outer + 1)),
+        _ => deepest,
+    })
+}
+
+fn may_be_negative(dim: &Dim) -> bool {
+    let (terms, constant) = dim.parts();
+    let positive = |factors: &[Atom]| factors.iter().all(|f| matches!(f, Atom::Symbol(_)));
+    !terms.is_empty() && (constant < 0 || terms.iter().any(|(factors, c)| *c < 0 || !positive(factors)))
 }

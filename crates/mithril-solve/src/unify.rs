@@ -8,7 +8,7 @@ use crate::store::{Constraint, Store};
 use crate::term::{Seq, Size, Term};
 
 /// Coefficients beyond this are left alone: arithmetic on them may have saturated.
-const LARGE: i64 = 1 << 60;
+const LARGE: u64 = 1 << 60;
 
 impl Store {
     /// Makes two sizes equal, as far as that is decided; otherwise keeps the equation.
@@ -53,7 +53,7 @@ impl Store {
         let clash = || Err(Box::new(Clash::Sizes(a.clone(), b.clone())));
         let difference = &a.dim - &b.dim;
         let (terms, constant) = difference.parts();
-        if terms.iter().any(|(_, c)| c.abs() > LARGE) || constant.abs() > LARGE {
+        if terms.iter().any(|(_, c)| c.unsigned_abs() > LARGE) || constant.unsigned_abs() > LARGE {
             self.add_equation(difference, a.clone(), b.clone());
             return Ok(());
         }

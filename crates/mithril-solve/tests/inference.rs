@@ -279,6 +279,17 @@ fn equations_without_a_solution() {
         assert!(matches!(error.code(), Code::ShapeMismatch | Code::BadSize), "{a} = {b}: {error}");
         assert_eq!(s.resolve(&n), n);
     }
+    // n = m - 5 is negative only once m is known.
+    let m = Dim::symbol("m");
+    for known_first in [true, false] {
+        let mut s = Solver::default();
+        let mut facts = [(n.clone(), &m - &Dim::Const(5)), (m.clone(), Dim::Const(4))];
+        if known_first {
+            facts.reverse();
+        }
+        s.equate_dims(&facts[0].0, &facts[0].1, why()).unwrap();
+        assert_eq!(s.equate_dims(&facts[1].0, &facts[1].1, why()).unwrap_err().code(), Code::BadSize);
+    }
     let mut s = Solver::default();
     s.equate_dims(&times(2), &Dim::Const(0), why()).unwrap();
     assert_eq!(s.resolve(&n), Dim::Const(0));

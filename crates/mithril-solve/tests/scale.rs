@@ -89,6 +89,30 @@ fn expressions_that_grow_without_end_are_refused_not_computed() {
 }
 
 #[test]
+fn long_chains_of_windows_stay_one_division() {
+    let halve = Rule::When(Arc::new(|facts: &[Fact]| {
+        let Some(mut shape) = facts[0].shape.as_ref().and_then(ShapeTerm::to_shape) else {
+            return Ok(Answer::Later);
+        };
+        shape.0[0] = (&shape.0[0] + &Dim::ONE).floor_div(&Dim::Const(2));
+        Ok(Answer::Now(Facts::outputs([Fact::shape(shape)])))
+    }));
+    let mut s = Solver::default();
+    let mut x = s.slot("x");
+    s.set_shape(x, Shape::of(["n"]).into(), why()).unwrap();
+    let mut halved = 0;
+    let grown = (0..50_000).try_for_each(|_| {
+        let y = s.slot("y");
+        s.relate(Relation::new("halve", halve.clone(), [x], [y]), why())?;
+        (x, halved) = (y, halved + 1);
+        Ok::<_, mithril_ir::Error>(())
+    });
+    // 2^62 is the last divisor that is a number; beyond it divisions nest, up to the limit.
+    assert!(halved > 62);
+    assert_eq!(grown.unwrap_err().code(), Code::BadSize);
+}
+
+#[test]
 fn ranks_are_limited() {
     let mut s = Solver::default();
     let mut x = s.slot("x");
