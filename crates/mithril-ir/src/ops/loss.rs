@@ -547,7 +547,10 @@ fn cross_entropy<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let axis = c.cx.lit(class_axis);
     let log = x.op(&LOG_SOFTMAX, &[axis]);
     let smoothing = c.get(|c| c.f64(5));
-    let part = smoothing / c.cx.lit(x.dim(class_axis as i64)).cast(x.dtype());
+    let part = match x.dim(class_axis as i64) {
+        Dim::Const(n) => c.cx.lit(smoothing / n as f64),
+        n @ Dim::Expr(_) => (smoothing / c.cx.lit(n)).cast(x.dtype()),
+    };
     let over_classes = |terms: V<'a>| {
         let terms = class_weights(c, x).map_or(terms, |weight| terms * weight);
         -terms.op(&SUM, &[axis])
