@@ -144,7 +144,8 @@ impl Dim {
                     return flat;
                 }
                 // (b·q + r) // b = q + r // b
-                let (whole, rest): (Vec<_>, Vec<_>) = e.terms.iter().cloned().partition(|(_, c)| c.wrapping_rem(b) == 0);
+                let (whole, rest): (Vec<_>, Vec<_>) =
+                    e.terms.iter().cloned().partition(|(_, c)| c.wrapping_rem(b) == 0);
                 let whole = whole.into_iter().map(|(f, c)| (f, c.saturating_div(b))).collect();
                 let q = Self::from_parts(whole, floor_div(e.constant, b));
                 if rest.is_empty() {

@@ -17,12 +17,17 @@ pub const NUMPY_FILES: &[&str] = &[
     include_str!("prelude/numpy_signal.py"),
 ];
 /// Helper files for PyTorch.
-pub const TORCH_FILES: &[&str] =
-    &[include_str!("prelude/torch_elementwise.py"), include_str!("prelude/torch_reduce.py")];
+pub const TORCH_FILES: &[&str] = &[
+    include_str!("prelude/torch_elementwise.py"),
+    include_str!("prelude/torch_movement.py"),
+    include_str!("prelude/torch_reduce.py"),
+];
 /// Helper files for JAX.
-pub const JAX_FILES: &[&str] = &[include_str!("prelude/jax_reduce.py")];
+pub const JAX_FILES: &[&str] =
+    &[include_str!("prelude/jax_movement.py"), include_str!("prelude/jax_reduce.py")];
 /// Helper files for MLX.
-pub const MLX_FILES: &[&str] = &[include_str!("prelude/mlx_reduce.py")];
+pub const MLX_FILES: &[&str] =
+    &[include_str!("prelude/mlx_movement.py"), include_str!("prelude/mlx_reduce.py")];
 
 /// The helpers of a target.
 #[derive(Debug)]

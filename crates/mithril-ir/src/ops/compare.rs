@@ -5,7 +5,8 @@ use crate::op::{
     BLANK, DTypeRule, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, binary, tensor, tensor_of,
     unary,
 };
-use crate::rules::DTypes;
+use crate::rules::{Attrs, DTypes};
+use crate::spell::SpellCx;
 use crate::tensor::Scalar;
 
 /// Rows of this file.
@@ -319,11 +320,22 @@ pub static LEFT_SHIFT: OpDef = OpDef {
     )
 };
 
+/// JAX and MLX leave open what a shift by the width or more gives.
+fn shift_by_literal(s: &SpellCx<'_>) -> Option<String> {
+    let width = 8 * s.ty(0)?.dtype.size() as i64;
+    (0..width).contains(&s.int(1).ok()?).then(|| format!("{} >> {}", s.arg(0), s.arg(1)))
+}
+
 /// `left >> right`
 pub static RIGHT_SHIFT: OpDef = OpDef {
     ports: SHIFT,
     cases: SHIFT_CASES,
-    spell: Spell { torch: Text::T("{0} >> {1}"), ..Spell::numpy("{0} >> {1}") },
+    spell: Spell {
+        torch: Text::T("{0} >> {1}"),
+        jax: Text::F(shift_by_literal),
+        mlx: Text::F(shift_by_literal),
+        ..Spell::numpy("{0} >> {1}")
+    },
     layer: "RightShift",
     aliases: &["bitwise_right_shift"],
     ..bits(

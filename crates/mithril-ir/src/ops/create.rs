@@ -252,6 +252,8 @@ pub static ARANGE: OpDef = OpDef {
 fn arange_text(s: &SpellCx<'_>) -> Option<String> {
     let count = Count::of(s).ok()?;
     Some(match &count {
+        // torch refuses a stop before the start.
+        _ if count.len().is(0) => format!("{}.arange(0)", s.xp),
         Count::Whole { start, stop, step: 1 } if start.is(0) => format!("{}.arange({})", s.xp, s.dim(stop)),
         Count::Whole { start, stop, step } => {
             format!("{}.arange({}, {}, {step})", s.xp, s.dim(start), s.dim(stop))

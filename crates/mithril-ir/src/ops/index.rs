@@ -270,7 +270,7 @@ pub static SCATTER_ADD: OpDef = OpDef {
             let at = counted_from_front(s, axis)?;
             Some(format!("torch.scatter_add({}, {axis}, {at}, {})", s.arg(0), s.arg(2)))
         }),
-        ..Spell::numpy("_scatter_add({0}, {1}, {2}, {3})")
+        ..Spell::py("_scatter_add({0}, {1}, {2}, {3})")
     },
     cases: &[
         "[6,3] i64[4,3] [4,3] axis=0",
@@ -314,7 +314,12 @@ pub static INDEX_ADD: OpDef = OpDef {
             Some(format!("torch.index_add({}, {axis}, {at}, {})", s.arg(0), s.arg(2)))
         }),
         jax: Text::F(|s| Some(format!("{}.at[{}].add({})", s.arg(0), at_axis(s, 3)?, s.arg(2)))),
-        mlx: Text::F(|s| Some(format!("{}.at[{}].add({})", s.arg(0), at_axis(s, 3)?, s.arg(2)))),
+        mlx: Text::F(|s| {
+            // MLX refuses to add to nothing.
+            let empty = s.ty(0)?.shape.iter().any(|d| d.is(0));
+            let sum = || Some(format!("{}.at[{}].add({})", s.arg(0), at_axis(s, 3)?, s.arg(2)));
+            if empty { Some(s.arg(0).to_owned()) } else { sum() }
+        }),
         ..Spell::NONE
     },
     cases: &[

@@ -337,7 +337,11 @@ pub static TILE: OpDef = OpDef {
     ports: &[INPUT, REPS],
     shape: ShapeRule::Expansion,
     expand: Some(tiled),
-    spell: Spell::py("{xp}.tile({0}, {1})"),
+    spell: Spell {
+        // torch takes no single number.
+        py: Text::F(|s| Some(format!("{}.tile({}, {})", s.xp, s.arg(0), s.dims(&Attrs::dims(s, 1).ok()?)))),
+        ..Spell::NONE
+    },
     cases: &["[2,3] reps=(2,1)", "[2,3] reps=2", "[3] reps=(2,2)", "[] reps=(2,)", "[2] reps=0"],
     layer: "Tile",
     ..MOVE

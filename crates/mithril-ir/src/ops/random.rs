@@ -81,7 +81,7 @@ pub static RANDOM_BITS: OpDef = OpDef {
         Ok(vec![Tensor::of(c.shape(), all.take(n).map(i64::from).collect())])
     })),
     expand: Some(bits_by_integers),
-    spell: Spell::numpy("_random_bits({0}, {shape})"),
+    spell: Spell::py("_random_bits({0}, {shape})"),
     tolerance: Tolerance::Exact,
     cases: &["i64[2] shape=(2,3)", "i64[2] shape=()", "i64[2] shape=(0,2)", "i32[2] shape=9"],
     ..DRAW

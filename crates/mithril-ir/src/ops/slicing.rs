@@ -203,28 +203,60 @@ pub(super) fn zeros(x: V<'_>) -> V<'_> {
     x.cx().call(&ZEROS, &[x.lit(x.shape().0.to_vec()), x.lit(x.dtype())])
 }
 
-/// torch has no negative steps: it reverses the part taken forwards.
-fn torch_slice(s: &SpellCx<'_>, at: usize) -> Option<String> {
+/// torch has no negative steps: the axes with one, and all ranges as they run forwards.
+fn forwards(s: &SpellCx<'_>, at: usize) -> Option<(Vec<usize>, Vec<Range>)> {
     let shape = &s.ty(0)?.shape;
-    let ranges = ranges(s, at, shape).ok()?;
-    if ranges.iter().all(|r| r.step > 0) {
-        return Some(format!("{}[{}]", s.arg(0), index_text(s, at)?));
-    }
-    let mut parts = Vec::new();
     let mut reversed = Vec::new();
-    for (i, range) in ranges.iter().enumerate() {
+    let mut forwards = Vec::new();
+    for (i, range) in ranges(s, at, shape).ok()?.into_iter().enumerate() {
         if range.step > 0 {
-            parts.push(range.text(&shape[i], s));
+            forwards.push(range);
             continue;
         }
         reversed.push(i);
+        if range.step == -1 && range.start.is_none() && range.stop.is_none() {
+            forwards.push(Range { step: 1, ..range });
+            continue;
+        }
         let (first, count) = range.on(&shape[i]);
         let (first, count) = (first.known()?, count.known()?);
         let lowest = first.saturating_add((count - 1).max(0).saturating_mul(range.step));
-        let stop = if count > 0 { first + 1 } else { lowest };
-        parts.push(format!("{lowest}:{stop}:{}", range.step.saturating_neg()));
+        let (start, stop) = if count > 0 { (lowest, first + 1) } else { (0, 0) };
+        let (start, stop) = (Some(Dim::Const(start)), Some(Dim::Const(stop)));
+        forwards.push(Range { start, stop, step: range.step.saturating_neg() });
     }
+    Some((reversed, forwards))
+}
+
+fn torch_slice(s: &SpellCx<'_>, at: usize) -> Option<String> {
+    let (reversed, forwards) = forwards(s, at)?;
+    if reversed.is_empty() {
+        return Some(format!("{}[{}]", s.arg(0), index_text(s, at)?));
+    }
+    let shape = &s.ty(0)?.shape;
+    let parts: Vec<String> =
+        forwards.iter().zip(shape.iter()).map(|(range, size)| range.text(size, s)).collect();
     Some(format!("torch.flip({}[{}], {})", s.arg(0), parts.join(", "), tuple_text(&reversed)))
+}
+
+/// `[(start, stop, step), ...]`
+fn slices_text(s: &SpellCx<'_>, ranges: &[Range]) -> String {
+    let bound = |d: &Option<Dim>| d.as_ref().map_or_else(|| "None".to_owned(), |d| s.dim(d));
+    let one = |r: &Range| format!("({}, {}, {})", bound(&r.start), bound(&r.stop), r.step);
+    format!("[{}]", ranges.iter().map(one).collect::<Vec<_>>().join(", "))
+}
+
+fn torch_update(s: &SpellCx<'_>) -> Option<String> {
+    let (reversed, forwards) = forwards(s, 2)?;
+    // The update is aligned at the right; it need not be reversed along axes that it lacks.
+    let front = forwards.len() - s.ty(1)?.shape.rank();
+    let flipped: Vec<usize> = reversed.iter().filter_map(|a| a.checked_sub(front)).collect();
+    let update = if flipped.is_empty() {
+        s.arg(1).to_owned()
+    } else {
+        format!("torch.flip({}, {})", s.arg(1), tuple_text(&flipped))
+    };
+    Some(format!("_slice_update({}, {update}, {})", s.arg(0), slices_text(s, &forwards)))
 }
 
 /// a tensor with a part replaced
@@ -267,7 +299,12 @@ pub static SLICE_UPDATE: OpDef = OpDef {
             let index = index_text(s, 2)?;
             Some(format!("_slice_update({}, {}, np.s_[{index}])", s.arg(0), s.arg(1)))
         }),
+        torch: Text::F(torch_update),
         jax: Text::F(|s| Some(format!("{}.at[{}].set({})", s.arg(0), index_text(s, 2)?, s.arg(1)))),
+        mlx: Text::F(|s| {
+            let ranges = ranges(s, 2, &s.ty(0)?.shape).ok()?;
+            Some(format!("_slice_update({}, {}, {})", s.arg(0), s.arg(1), slices_text(s, &ranges)))
+        }),
         ..Spell::NONE
     },
     cases: &[
