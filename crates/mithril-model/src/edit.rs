@@ -5,6 +5,7 @@ use std::sync::Arc;
 use mithril_ir::error::Line;
 use mithril_ir::{Code, Error, Lit, Place, Result, Role};
 use mithril_solve::{Slot, Solver};
+use smallvec::SmallVec;
 
 use crate::connection::{Arg, Call, Source};
 use crate::key::{Declared, IOKey};
@@ -109,12 +110,12 @@ impl<'a> Edit<'a> {
         }
     }
 
-    fn new_edge(&mut self, label: Label, slot: Slot) -> EdgeId {
+    pub fn new_edge(&mut self, label: Label, slot: Slot) -> EdgeId {
         let e = EdgeId(self.c.edges.len() as u32);
         self.c.edges.push(Edge {
             label,
             source: None,
-            users: smallvec::SmallVec::new(),
+            users: SmallVec::new(),
             value: None,
             declared: Declared::default(),
             inherited: Declared::default(),
@@ -248,7 +249,7 @@ impl<'a> Edit<'a> {
         let index = self.c.children.len() as u32;
         let name = self.child_name(model)?;
         let prefix: Arc<str> = name.clone();
-        let mut bound = smallvec::SmallVec::with_capacity(inputs.len());
+        let mut bound: SmallVec<[Bound; 4]> = SmallVec::with_capacity(inputs.len());
         for (i, input) in inputs.into_iter().enumerate() {
             let input = match input {
                 Some(input) => input,
@@ -263,24 +264,29 @@ impl<'a> Edit<'a> {
             }
             bound.push(input);
         }
-        let mut sourced = smallvec::SmallVec::with_capacity(outputs.len());
+        let mut sourced: SmallVec<[EdgeId; 1]> = SmallVec::with_capacity(outputs.len());
         for (o, target) in outputs.into_iter().enumerate() {
             sourced.push(self.produce(target, index, o, model, &prefix)?);
         }
         self.check_cycle(&bound, &sourced, &name)?;
-        let ins: Vec<Term> = bound.iter().enumerate().map(|(i, b)| self.term(model, i, b)).collect();
-        let outs: Vec<Slot> = sourced.iter().map(|&e| self.c.edge(e).slot).collect();
-        let child = Child {
-            name: name.clone(),
-            model: model.clone(),
-            inputs: bound,
-            outputs: sourced,
-            line: line.cloned(),
-        };
-        self.c.by_name.insert(name.clone(), index);
-        self.c.children.push(child);
-        relations::instantiate(self.solver, model, &ins, &outs, &name, line)?;
+        self.enter_child(name, model, bound, sourced, line)?;
         Ok(index)
+    }
+    /// Enters a child and its relations.
+    pub fn enter_child(
+        &mut self,
+        name: Arc<str>,
+        model: &Model,
+        inputs: SmallVec<[Bound; 4]>,
+        outputs: SmallVec<[EdgeId; 1]>,
+        line: Option<&Line>,
+    ) -> Result<()> {
+        let ins: Vec<Term> = inputs.iter().enumerate().map(|(i, b)| self.term(model, i, b)).collect();
+        let outs: Vec<Slot> = outputs.iter().map(|&e| self.c.edge(e).slot).collect();
+        self.c.by_name.insert(name.clone(), self.c.children.len() as u32);
+        let path = name.clone();
+        self.c.children.push(Child { name, model: model.clone(), inputs, outputs, line: line.cloned() });
+        relations::instantiate(self.solver, model, &ins, &outs, &path, line)
     }
     pub fn term(&self, model: &Model, port: usize, bound: &Bound) -> Term {
         match bound {
@@ -290,7 +296,7 @@ impl<'a> Edit<'a> {
         }
     }
 
-    fn consume(&mut self, e: EdgeId, child: u32, port: usize, model: &Model) {
+    pub fn consume(&mut self, e: EdgeId, child: u32, port: usize, model: &Model) {
         let (role, init) = (model.port_role(port), model.port_init(port).cloned());
         let edge = self.edge_mut(e);
         edge.users.push((child, port as u32));

@@ -4,12 +4,14 @@
 
 use std::sync::Arc;
 
+use mithril_ir::build::attr_fits;
 use mithril_ir::op::{Attr, PortKind};
 use mithril_ir::{Code, Error, Lit, Place, Result};
 
 use crate::connection::{Arg, Connection, Source, Spec};
 use crate::edit::{Edit, Target};
 use crate::key::IOKey;
+use crate::layers::kind_text;
 use crate::model::{Bound, Cache, MAX_DEPTH, MAX_SIZE, Model};
 use crate::names;
 
@@ -273,17 +275,25 @@ fn is_text(kind: PortKind) -> bool {
     matches!(kind, PortKind::Attr(Attr::Choice(_) | Attr::Text))
 }
 
-fn check_literal(child: &Model, port: usize, kind: PortKind, lit: &Lit) -> Result<()> {
-    let fits = match kind {
-        PortKind::Attr(_) => true,
+/// Whether a literal may stand at a port of that kind.
+pub(crate) fn literal_fits(kind: PortKind, lit: &Lit) -> bool {
+    match kind {
+        PortKind::Attr(kind) => attr_fits(kind, lit),
         PortKind::Optional(_) => lit.is_numeric() || lit.is_none(),
         PortKind::Tensor(_) | PortKind::Variadic(_) => lit.is_numeric(),
-    };
-    if fits {
+    }
+}
+
+pub(crate) fn check_literal(child: &Model, port: usize, kind: PortKind, lit: &Lit) -> Result<()> {
+    if literal_fits(kind, lit) {
         return Ok(());
     }
     let message = format!("`{}` of {} is {lit}", child.port_name(port), child.title());
-    Err(Error::new(Code::BadArgument, message).help("it has to be a connection, a number or a tensor"))
+    Err(Error::new(Code::BadArgument, message).help(match kind {
+        PortKind::Attr(Attr::Choice(all)) => format!("it has to be one of {}", all.join(", ")),
+        PortKind::Attr(kind) => format!("it has to be {}", kind_text(kind)),
+        _ => "it has to be a connection, a number or a tensor".into(),
+    }))
 }
 
 fn given_twice(child: &Model, port: &str) -> Error {

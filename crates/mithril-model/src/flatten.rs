@@ -430,7 +430,7 @@ fn symbolic_output(name: &str, lit: &Lit) -> Error {
 }
 
 /// Children so that each comes after those it reads; otherwise in the order of adding.
-fn order(c: &Composite) -> Vec<usize> {
+pub(crate) fn order(c: &Composite) -> Vec<usize> {
     use std::cmp::Reverse;
     use std::collections::BinaryHeap;
     let mut waiting = vec![0_u32; c.children.len()];

@@ -23,7 +23,7 @@ use crate::names;
 pub const MAX_DEPTH: usize = 100;
 
 /// Ops in a model, those of its children included, at most.
-pub const MAX_SIZE: usize = 10_000_000;
+pub const MAX_SIZE: usize = 1_000_000;
 
 /// A logical model.
 ///

@@ -26,7 +26,7 @@ fn types(model: &Model, input: &[i64]) -> Vec<String> {
 #[test]
 fn the_image_model_of_the_guide() {
     let mut m = Model::new();
-    let mut add = |m: &mut Model, layer: Model, from: &str, to: &str| {
+    let add = |m: &mut Model, layer: Model, from: &str, to: &str| {
         m.chain(&layer, [("input", from), ("output", to)], Place::default()).unwrap();
     };
     let conv = |n: i64| {

@@ -98,7 +98,7 @@ pub(super) fn op(name: &str) -> Result<&'static OpDef> {
 }
 
 /// What an argument takes, for messages.
-pub(super) fn kind_text(kind: Attr) -> &'static str {
+pub(crate) fn kind_text(kind: Attr) -> &'static str {
     match kind {
         Attr::Int => "an integer",
         Attr::Ints => "an integer or a tuple of integers",
