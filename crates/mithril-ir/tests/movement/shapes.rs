@@ -1,9 +1,11 @@
 //! Shapes, axes, broadcasting.
 
+use mithril_ir::op::ShapeRule;
+use mithril_ir::rules::{ShapeArg, ShapeCx};
 use mithril_ir::shape::Shape;
 use mithril_ir::{Code, Dim, Lit};
 
-use crate::{args, infer, is, is_refused, lit, range, run};
+use crate::{args, infer, is, is_refused, lit, op, range, run};
 
 #[test]
 fn transposing_moves_coordinates() {
@@ -71,4 +73,33 @@ fn bad_arguments_are_refused() {
     is_refused("broadcast_to", args![range(&[2, 2]), lit([2])], Code::RankMismatch);
     is_refused("broadcast_to", args![range(&[2]), lit([-1, 2])], Code::BadArgument);
     is_refused("flatten", args![range(&[2, 2]), lit(1), lit(0)], Code::BadArgument);
+}
+
+/// While solving, a rule that needs an unknown size says "ask later", and the others go on.
+#[test]
+fn unknown_sizes_wait_or_become_equations() {
+    let var = || Dim::var(0);
+    let shape = |dims: [Dim; 2]| ShapeArg::Shape(Shape::of(dims));
+    let solve = |name: &str, args: &[ShapeArg]| {
+        let row = op(name);
+        let cx = ShapeCx::solving(row, args);
+        let ShapeRule::Fn(rule) = row.shape else { panic!("{name} has no rule") };
+        rule(&cx).map(|shapes| (shapes[0].clone(), cx.into_equations())).map_err(|e| e.code())
+    };
+    let open = || shape([var(), 3.into()]);
+    let arg = |l: Lit| ShapeArg::Lit(l);
+    assert_eq!(solve("reshape", &[open(), arg(lit([-1, 3]))]), Err(Code::UnknownShape));
+    assert_eq!(solve("reshape", &[open(), arg(lit([6, 2]))]), Ok((Shape::of([6, 2]), vec![])));
+    assert_eq!(solve("squeeze", &[open(), arg(Lit::None)]), Err(Code::UnknownShape));
+    let squeezed = solve("squeeze", &[open(), arg(lit(0))]);
+    assert_eq!(squeezed, Ok((Shape::of([3]), vec![(var(), Dim::ONE)])));
+    let joined = solve("concat", &[arg(lit(1)), open(), shape([2.into(), 4.into()])]);
+    assert_eq!(joined, Ok((Shape::of([var(), 7.into()]), vec![(var(), Dim::Const(2))])));
+    let none = || arg(Lit::None);
+    assert_eq!(solve("slice", &[open(), arg(lit([1])), none(), none()]), Err(Code::UnknownShape));
+    let second = arg(Lit::tuple([Lit::None, lit(1)]));
+    let sliced = solve("slice", &[open(), second, none(), none()]);
+    assert_eq!(sliced, Ok((Shape::of([var(), 2.into()]), vec![])));
+    let wide = solve("broadcast_to", &[open(), arg(lit([5, 3]))]);
+    assert_eq!(wide, Ok((Shape::of([5, 3]), vec![])));
 }
