@@ -56,6 +56,7 @@ impl Drop for Call {
                     }
                 }
                 Arg::List(items) => stack.extend(items.into_iter().map(|a| (0, a))),
+                Arg::Slice(parts) => stack.extend(parts.into_iter().map(|a| (0, a))),
                 _ => {}
             }
         }
@@ -75,6 +76,8 @@ pub enum Arg {
     Lit(Lit),
     /// Several: a tuple with connections in it, or the tensors of a variadic port.
     List(Vec<Arg>),
+    /// `start:stop:step` with connections in it.
+    Slice(Box<[Arg; 3]>),
 }
 
 impl Arg {
@@ -85,8 +88,29 @@ impl Arg {
             Self::List(items) => {
                 Some(Lit::Tuple(items.iter().map(Self::to_lit).collect::<Option<Vec<Lit>>>()?.into()))
             }
+            Self::Slice(parts) => {
+                let [a, b, c] = &**parts;
+                Some(Lit::Slice([a.to_lit()?, b.to_lit()?, c.to_lit()?].into()))
+            }
             Self::Connection(c) => c.constant_value().cloned(),
             Self::Name(_) | Self::Key(_) => None,
+        }
+    }
+}
+
+impl Arg {
+    /// The argument with lists and slices in it as one literal or one connection.
+    pub(crate) fn nested(self) -> Result<Self> {
+        if let Some(lit) = self.to_lit() {
+            return Ok(Self::Lit(lit));
+        }
+        let all = |items: Vec<Self>| items.into_iter().map(Self::nested).collect::<Result<Vec<_>>>();
+        match self {
+            Self::List(items) => Connection::literal(LiteralFn::Tuple, all(items)?).map(Self::Connection),
+            Self::Slice(parts) => {
+                Connection::literal(LiteralFn::Slice, all(Vec::from(*parts))?).map(Self::Connection)
+            }
+            other => Ok(other),
         }
     }
 }
@@ -179,7 +203,8 @@ impl Connection {
     }
     /// A tuple that may hold connections, for arguments such as shapes.
     pub fn tuple(items: impl IntoIterator<Item = Arg>) -> Result<Self> {
-        Self::literal(LiteralFn::Tuple, items.into_iter().collect())
+        let items = items.into_iter().map(Arg::nested).collect::<Result<Vec<_>>>()?;
+        Self::literal(LiteralFn::Tuple, items)
     }
     /// Calls the op of that name: arguments in the order of its ports, then by name.
     pub fn op(name: &str, args: Vec<Arg>, named: Vec<(&str, Arg)>) -> Result<Self> {
@@ -226,13 +251,28 @@ impl Connection {
     pub fn shape(&self) -> Result<Self> {
         Self::literal(LiteralFn::Shape, vec![self.into()])
     }
-    /// `self[index]`: an item of a tuple of sizes, or a part of a tensor.
+    /// `self[index]`: an item of a tuple of sizes, or a part of a tensor. In the index (one item or a list of
+    /// them) may stand integers, slices, `...`, `none` and connections: sizes, or tensors of integers.
     pub fn item(&self, index: impl Into<Arg>) -> Result<Self> {
         let index = index.into();
         if self.is_literal() {
-            return Self::literal(LiteralFn::Item, vec![self.into(), index]);
+            return Self::literal(LiteralFn::Item, vec![self.into(), index.nested()?]);
         }
-        Self::op("getitem", vec![self.into(), index], Vec::new())
+        let mut tensors = Vec::new();
+        let mut key = |item: Arg| match item {
+            Arg::Connection(c) if !c.is_literal() => {
+                tensors.push(Arg::Connection(c));
+                Arg::Lit(Lit::text("tensor"))
+            }
+            other => other,
+        };
+        let key = match index {
+            Arg::List(items) => Arg::List(items.into_iter().map(key).collect()),
+            one => key(one),
+        };
+        let mut args = vec![self.into(), key.nested()?];
+        args.extend(tensors);
+        Self::op("getitem", args, Vec::new())
     }
     /// Arithmetic: exact on sizes, an op on tensors. `name` is the one of the op.
     pub fn arithmetic(name: &str, left: Arg, right: Arg) -> Result<Self> {
@@ -289,7 +329,7 @@ fn split_args(op: &OpDef, args: Vec<Arg>, named: &[(&str, Arg)]) -> (Vec<(usize,
         let Some(next) = args.peek() else { break };
         let is_value = match next {
             Arg::Connection(c) => c.is_literal(),
-            Arg::Lit(_) | Arg::Name(_) | Arg::List(_) => true,
+            Arg::Lit(_) | Arg::Name(_) | Arg::List(_) | Arg::Slice(_) => true,
             Arg::Key(_) => false,
         };
         let left_out = op.is_variadic()

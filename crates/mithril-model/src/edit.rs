@@ -434,6 +434,7 @@ fn each_call(arg: &Arg, f: &mut dyn FnMut(&Arc<Call>)) {
             }
         }
         Arg::List(items) => items.iter().for_each(|item| each_call(item, f)),
+        Arg::Slice(parts) => parts.iter().for_each(|part| each_call(part, f)),
         _ => {}
     }
 }

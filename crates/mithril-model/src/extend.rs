@@ -159,13 +159,14 @@ impl Edit<'_> {
                 check_literal(child, port, kind, &lit)?;
                 Ok(Bound::Lit(lit))
             }
-            Arg::List(items) => {
-                if let Some(lit) = Arg::List(items.clone()).to_lit() {
-                    return Ok(Bound::Lit(lit));
+            Arg::List(_) | Arg::Slice(_) => match arg.nested()? {
+                Arg::Connection(c) => self.connection(&c),
+                Arg::Lit(lit) => {
+                    check_literal(child, port, kind, &lit)?;
+                    Ok(Bound::Lit(lit))
                 }
-                let tuple = Connection::tuple(items)?;
-                self.connection(&tuple)
-            }
+                other => Err(Error::internal(format!("{other:?} is no literal"))),
+            },
         }
     }
 
@@ -184,7 +185,7 @@ impl Edit<'_> {
                 }
                 _ => return Err(not_a_target(child, port)),
             },
-            Arg::Lit(_) | Arg::List(_) => return Err(not_a_target(child, port)),
+            Arg::Lit(_) | Arg::List(_) | Arg::Slice(_) => return Err(not_a_target(child, port)),
         };
         let edge = match key.name() {
             Some(name) => {

@@ -138,6 +138,7 @@ enum InitFile {
     FanInOf(String),
     XavierUniform,
     XavierNormal,
+    Key,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -268,6 +269,7 @@ impl InitFile {
             Init::FanInOf(port) => Self::FanInOf(port.to_string()),
             Init::XavierUniform => Self::XavierUniform,
             Init::XavierNormal => Self::XavierNormal,
+            Init::Key => Self::Key,
         }
     }
     fn read(self) -> Init {
@@ -281,6 +283,7 @@ impl InitFile {
             Self::FanInOf(port) => Init::FanInOf(port.into()),
             Self::XavierUniform => Init::XavierUniform,
             Self::XavierNormal => Init::XavierNormal,
+            Self::Key => Init::Key,
         }
     }
 }

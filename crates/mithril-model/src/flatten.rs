@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 use mithril_ir::error::Line;
-use mithril_ir::op::PortKind;
+use mithril_ir::op::{OpDef, PortKind};
 use mithril_ir::{
     Builder, Code, DType, Error, Graph, Lit, Place, Result, Role, Shape, Tensor, TensorType, ValueId, ops,
 };
@@ -18,6 +18,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use crate::init::Init;
 use crate::inputs;
 use crate::key::Size;
+use crate::leaf::is_random_key;
 use crate::literal_fn::LiteralFn;
 use crate::model::{Body, Bound, Child, Composite, EdgeId, Label, Leaf, Model, Prim};
 use crate::relations;
@@ -99,8 +100,12 @@ pub fn flatten(model: &Model, options: &FlattenOptions) -> Result<Flat> {
     let solver = solve(c, options)?;
     let outputs = chosen_outputs(c, options)?;
     let needed = needed_children(c, outputs.iter().map(|(_, e)| *e));
-    let mut walk =
-        Walk { b: Builder::new(options.float), training: options.training, inits: FxHashMap::default() };
+    let mut walk = Walk {
+        b: Builder::new(options.float),
+        training: options.training,
+        inits: FxHashMap::default(),
+        key: None,
+    };
     let mut env: Vec<Option<ValueId>> = vec![None; c.edges.len()];
     inputs::enter(c, &solver, options, &needed, &mut walk, &mut env)?;
     let names = c
@@ -202,6 +207,8 @@ pub(crate) struct Walk {
     pub b: Builder,
     pub training: bool,
     pub inits: FxHashMap<ValueId, Init>,
+    /// The key of the random ops, once one needs it.
+    pub key: Option<ValueId>,
 }
 
 impl Walk {
@@ -290,11 +297,54 @@ impl Walk {
         };
         self.bias_inits(leaf, args);
         self.b.set_origin(place.clone());
+        let args = &self.random_key(op, args, place)?;
         let outs = self.b.push(op, args)?;
         for &(input, output) in &leaf.updates {
             self.update(args.get(input).copied(), outs.get(output).copied());
         }
         Ok((0..leaf.outputs.len()).map(|i| outs.get(i).copied()).collect())
+    }
+
+    /// The arguments with the key of a random op that was left open: the key of the whole model, in a stream of
+    /// the part's own.
+    fn random_key(&mut self, op: &'static OpDef, args: &[ValueId], place: &Place) -> Result<Vec<ValueId>> {
+        let mut args = args.to_vec();
+        let none = self.b.lit(Lit::None);
+        let Some(at) = (0..args.len()).find(|&i| is_random_key(op, i) && args[i] == none) else {
+            return Ok(args);
+        };
+        // Dropout needs a key when training only.
+        let trains = |i: usize| self.b.graph.lit(args[i]) == Some(&Lit::Bool(true));
+        let optional = matches!(op.ports[at].kind, PortKind::Optional(_));
+        if optional && !op.port("training").is_some_and(trains) {
+            return Ok(args);
+        }
+        let key = self.model_key()?;
+        // 31 bits, so that targets with 32-bit integers hold it.
+        let stream = (crate::init::hash(place.path.as_deref().unwrap_or("")) >> 33) as i64;
+        let offset = self.b.lit(Tensor::of(&[2], vec![0, stream]));
+        args[at] = self.b.push(add()?, &[key, offset])?[0];
+        Ok(args)
+    }
+
+    /// The key of the model: a state that is another one at each call.
+    fn model_key(&mut self) -> Result<ValueId> {
+        if let Some(key) = self.key {
+            return Ok(key);
+        }
+        let taken = |name: &str| {
+            self.b.graph.inputs.iter().any(|&v| self.b.graph.value(v).name.as_deref() == Some(name))
+        };
+        let name = if taken("key") { "random_key" } else { "key" };
+        let ty = TensorType { dtype: DType::I64, shape: Shape::of([2]) };
+        let key = self.b.graph.add_input(name, Role::State, ty);
+        self.inits.insert(key, Init::Key);
+        // Neighbouring seeds meet only after a million calls.
+        let step = self.b.lit(Tensor::of(&[2], vec![1_000_003_i64, 0]));
+        let next = self.b.push(add()?, &[key, step])?[0];
+        self.b.graph.updates.push((key, next));
+        self.key = Some(key);
+        Ok(key)
     }
 
     /// Initial values that follow from another parameter of the same layer.
@@ -421,6 +471,10 @@ impl Walk {
             .collect();
         Ok(Flat { graph, inputs, edges })
     }
+}
+
+fn add() -> Result<&'static OpDef> {
+    ops::find("add").ok_or_else(|| Error::internal("there is no op `add`"))
 }
 
 #[cold]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::{Code, Error, Result, Tensor, TensorType};
+use mithril_ir::{Code, Error, Result, Tensor, TensorType, random};
 
 /// How a parameter starts.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +25,8 @@ pub enum Init {
     XavierUniform,
     /// Normal with standard deviation `√(2/(fan_in + fan_out))`.
     XavierNormal,
+    /// The key of the random ops: the seed, and stream 0.
+    Key,
 }
 impl Init {
     fn check(&self) -> Result<()> {
@@ -67,7 +69,7 @@ fn initial(name: &str, ty: &TensorType, init: &Init, seed: u64) -> Result<Tensor
     ty.shape.check()?;
     let (fan_in, fan_out) = fans(&shape);
     let sum = ((fan_in + fan_out) as f64).max(1.0);
-    let mut stream = Stream::new(name, seed);
+    let mut stream = stream(name, seed);
     Ok(match init {
         Init::Zeros => Tensor::full(ty.dtype, &shape, 0.0),
         Init::Ones => Tensor::full(ty.dtype, &shape, 1.0),
@@ -77,37 +79,29 @@ fn initial(name: &str, ty: &TensorType, init: &Init, seed: u64) -> Result<Tensor
         Init::KaimingUniform | Init::FanInOf(_) => stream.uniform(ty, &shape, fan_in_bound(&shape)),
         Init::XavierUniform => stream.uniform(ty, &shape, (6.0 / sum).sqrt()),
         Init::XavierNormal => stream.normal(ty, &shape, (2.0 / sum).sqrt()),
+        Init::Key => {
+            Tensor::build(ty.dtype, &shape, |i| if i == 0 { (seed as i64).into() } else { 0_i64.into() })
+        }
     })
 }
 
-/// Random numbers of one parameter: Philox 4x32-10 (Salmon et al. 2011) keyed by the seed, with the name in the
-/// counter, so that no parameter's values depend on which others there are.
-struct Stream {
-    key: [u32; 2],
-    name: u64,
-    block: u64,
-    buffer: [u32; 4],
-    left: usize,
+/// A number of 64 bits for a name (FNV-1a).
+pub(crate) fn hash(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
 
-impl Stream {
-    fn new(name: &str, seed: u64) -> Self {
-        // FNV-1a
-        let hash = name
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
-        Self { key: [seed as u32, (seed >> 32) as u32], name: hash, block: 0, buffer: [0; 4], left: 0 }
-    }
+/// Random numbers of one parameter: those of the common generator whose stream is the name's, so that no
+/// parameter's values depend on which others there are.
+struct Stream<I>(I);
+
+fn stream(name: &str, seed: u64) -> Stream<impl Iterator<Item = u32>> {
+    Stream(random::words([seed as i64, hash(name) as i64]))
+}
+
+impl<I: Iterator<Item = u32>> Stream<I> {
+    /// A number between 0 and 1, both excluded.
     fn next(&mut self) -> f64 {
-        if self.left == 0 {
-            let counter =
-                [self.block as u32, (self.block >> 32) as u32, self.name as u32, (self.name >> 32) as u32];
-            self.buffer = philox(counter, self.key);
-            self.block += 1;
-            self.left = 4;
-        }
-        self.left -= 1;
-        (f64::from(self.buffer[3 - self.left]) + 0.5) / 4_294_967_296.0
+        (f64::from(self.0.next().unwrap_or(0)) + 0.5) / 4_294_967_296.0
     }
     fn uniform(&mut self, ty: &TensorType, shape: &[usize], bound: f64) -> Tensor {
         Tensor::build(ty.dtype, shape, |_| ((self.next() * 2.0 - 1.0) * bound).into())
@@ -121,32 +115,9 @@ impl Stream {
     }
 }
 
-fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
-    for _ in 0..10 {
-        let a = u64::from(counter[0]) * 0xD251_1F53;
-        let b = u64::from(counter[2]) * 0xCD9E_8D57;
-        counter = [
-            (b >> 32) as u32 ^ counter[1] ^ key[0],
-            b as u32,
-            (a >> 32) as u32 ^ counter[3] ^ key[1],
-            a as u32,
-        ];
-        key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
-    }
-    counter
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn philox_gives_the_published_answers() {
-        // Known answers of Random123.
-        assert_eq!(philox([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
-        let ones = u32::MAX;
-        assert_eq!(philox([ones; 4], [ones; 2]), [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
-    }
 
     #[test]
     fn values_depend_on_name_and_seed_alone() {

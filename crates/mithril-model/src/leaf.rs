@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mithril_ir::op::{OpDef, PortKind};
-use mithril_ir::{Lit, Result, Role};
+use mithril_ir::{Lit, Result, Role, ops};
 
 use crate::init::Init;
 use crate::key::{Declared, Size};
@@ -19,6 +19,12 @@ pub(crate) fn port_name(op: &OpDef, i: usize) -> String {
         Some(port) => port.name.to_owned(),
         None => format!("input{i}"),
     }
+}
+
+/// Whether argument `i` is the key of a random op. Left open, it is fed by the model's own key.
+pub(crate) fn is_random_key(op: &OpDef, i: usize) -> bool {
+    let random = || ops::FAMILIES.iter().filter(|(family, _)| *family == "random").flat_map(|(_, ops)| *ops);
+    op.ports.get(i).is_some_and(|p| p.name == "key") && random().any(|other| other.name == op.name)
 }
 
 /// `max_pool2d` → `MaxPool2d`.
@@ -40,7 +46,11 @@ impl Model {
         let ports = (0..count)
             .map(|i| LeafPort {
                 name: port_name(op, i).into(),
-                default: if i < fixed { op.ports[i].default.lit() } else { None },
+                default: match op.ports.get(i) {
+                    Some(_) if is_random_key(op, i) => Some(Lit::None),
+                    Some(port) if i < fixed => port.default.lit(),
+                    _ => None,
+                },
                 declared: Declared::default(),
             })
             .collect();

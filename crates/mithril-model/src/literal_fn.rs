@@ -34,6 +34,8 @@ pub enum LiteralFn {
     Product,
     /// Number of items of a tuple.
     Length,
+    /// `start:stop:step`
+    Slice,
 }
 
 impl LiteralFn {
@@ -52,6 +54,7 @@ impl LiteralFn {
         Self::Power,
         Self::Product,
         Self::Length,
+        Self::Slice,
     ];
 
     /// Name, as saved and as children are called.
@@ -70,6 +73,7 @@ impl LiteralFn {
             Self::Power => "shape_power",
             Self::Product => "shape_product",
             Self::Length => "shape_length",
+            Self::Slice => "shape_slice",
         }
     }
     /// The function of that name.
@@ -82,6 +86,7 @@ impl LiteralFn {
             Self::Tuple => (1..=n).map(|i| format!("input{i}")).collect(),
             Self::Shape | Self::Negative | Self::Product | Self::Length => vec!["input".into()],
             Self::Item => vec!["input".into(), "index".into()],
+            Self::Slice => ["start", "stop", "step"].map(String::from).into(),
             _ => vec!["left".into(), "right".into()],
         }
     }
@@ -131,6 +136,10 @@ impl LiteralFn {
             Self::Product => {
                 self.dims(args)?.into_iter().try_fold(Dim::ONE, |p, d| Ok(&p * &d?)).map(Lit::Int)
             }
+            Self::Slice => match args {
+                [a, b, c] => Ok(Lit::Slice([a.clone(), b.clone(), c.clone()].into())),
+                _ => Err(self.bad(args)),
+            },
             Self::Length => match args {
                 [Lit::Tuple(items)] => Ok(items.len().into()),
                 _ => Err(self.bad(args)),

@@ -11,6 +11,7 @@ use crate::edit::Edit;
 use crate::extend::{check_literal, literal_fits};
 use crate::file::{BodyFile, BoundFile, CompositeFile, FORMAT, File, LeafFile, PortFile, VERSION, bad};
 use crate::key::IOKey;
+use crate::leaf::is_random_key;
 use crate::literal_fn::LiteralFn;
 use crate::model::{Body, Bound, Composite, EdgeId, Label, Leaf, LeafPort, MAX_DEPTH, Model, Prim};
 use crate::names;
@@ -122,7 +123,7 @@ fn read_op(file: LeafFile) -> Result<Body> {
 
 fn check_default(op: &'static OpDef, i: usize, port: &LeafPort) -> Result<()> {
     let (Some(lit), Some(row)) = (&port.default, op.port_of(i)) else { return Ok(()) };
-    if literal_fits(row.kind, lit) {
+    if literal_fits(row.kind, lit) || (lit.is_none() && is_random_key(op, i)) {
         Ok(())
     } else {
         Err(bad(format!("`{}` of {} is {lit}", port.name, op.name)))

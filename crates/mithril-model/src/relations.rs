@@ -5,11 +5,14 @@ use std::sync::Arc;
 use mithril_ir::error::Line;
 use mithril_ir::op::{DTypeRule, OpDef, PortKind, ShapeRule};
 use mithril_ir::rules::{DTypeArg, DTypeCx, ShapeArg, ShapeCx};
-use mithril_ir::{Builder, Code, DType, Dim, Error, Kinds, Lit, Place, Result, Role, Shape, TensorType};
+use mithril_ir::{
+    Builder, Code, DType, Dim, Error, Kinds, Lit, Place, Result, Role, Shape, Tensor, TensorType,
+};
 use mithril_solve::{Answer, Fact, Facts, Relation, Rule, ShapeTerm, Slot, Solver, WhenFn, Why};
 use smallvec::SmallVec;
 
 use crate::key::{Declared, Size};
+use crate::leaf::is_random_key;
 use crate::literal_fn::LiteralFn;
 use crate::model::{Body, Bound, Composite, Leaf, Model, Prim};
 
@@ -188,6 +191,10 @@ fn relate(
     let mut args = SmallVec::new();
     for (i, term) in ins.iter().enumerate() {
         let tensor = op.takes_tensor(i);
+        if matches!(term, Term::Lit(Lit::None)) && is_random_key(op, i) {
+            args.push(Source::Lit(Tensor::of(&[2], vec![0_i64; 2]).into()));
+            continue;
+        }
         let slot = match term {
             Term::Slot(slot) => *slot,
             // A plain number bears on no shape; an absent tensor keeps its place in a pattern.

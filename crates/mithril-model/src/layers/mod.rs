@@ -127,6 +127,7 @@ static ARG_ALIASES: &[(&str, &str)] = &[
     ("start_dim", "start_axis"),
     ("end_dim", "end_axis"),
     ("strides", "stride"),
+    ("rate", "p"),
 ];
 
 static LAYERS: LazyLock<Vec<Layer>> = LazyLock::new(|| {
