@@ -23,8 +23,11 @@ pub const TORCH_FILES: &[&str] = &[
     include_str!("prelude/torch_reduce.py"),
 ];
 /// Helper files for JAX.
-pub const JAX_FILES: &[&str] =
-    &[include_str!("prelude/jax_movement.py"), include_str!("prelude/jax_reduce.py")];
+pub const JAX_FILES: &[&str] = &[
+    include_str!("prelude/jax_elementwise.py"),
+    include_str!("prelude/jax_movement.py"),
+    include_str!("prelude/jax_reduce.py"),
+];
 /// Helper files for MLX.
 pub const MLX_FILES: &[&str] =
     &[include_str!("prelude/mlx_movement.py"), include_str!("prelude/mlx_reduce.py")];

@@ -308,7 +308,7 @@ pub static BITWISE_NOT: OpDef = OpDef {
 pub static LEFT_SHIFT: OpDef = OpDef {
     ports: SHIFT,
     cases: SHIFT_CASES,
-    spell: Spell { torch: Text::T("{0} << {1}"), ..Spell::numpy("{0} << {1}") },
+    spell: Spell { torch: Text::T("{0} << {1}"), jax: Text::T("{0} << {1}"), ..Spell::numpy("{0} << {1}") },
     layer: "LeftShift",
     aliases: &["bitwise_left_shift"],
     ..bits(
@@ -320,7 +320,7 @@ pub static LEFT_SHIFT: OpDef = OpDef {
     )
 };
 
-/// JAX and MLX leave open what a shift by the width or more gives.
+/// MLX leaves open what a shift by the width or more gives.
 fn shift_by_literal(s: &SpellCx<'_>) -> Option<String> {
     let width = 8 * s.ty(0)?.dtype.size() as i64;
     (0..width).contains(&s.int(1).ok()?).then(|| format!("{} >> {}", s.arg(0), s.arg(1)))
@@ -332,7 +332,7 @@ pub static RIGHT_SHIFT: OpDef = OpDef {
     cases: SHIFT_CASES,
     spell: Spell {
         torch: Text::T("{0} >> {1}"),
-        jax: Text::F(shift_by_literal),
+        jax: Text::T("{0} >> {1}"),
         mlx: Text::F(shift_by_literal),
         ..Spell::numpy("{0} >> {1}")
     },

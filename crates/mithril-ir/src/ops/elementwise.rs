@@ -99,9 +99,10 @@ pub static DIVIDE: OpDef = OpDef {
 /// `⌊left / right⌋`
 pub static FLOOR_DIVIDE: OpDef = OpDef {
     grad: Grad::Zero,
-    // No expression of C or JAX: the floor of the rounded quotient is not always that of the exact one.
+    // No expression of C: the floor of the rounded quotient is not always that of the exact one.
     spell: Spell {
         torch: Text::F(|cx| torch_division(cx, "//", "_integer_floor_divide")),
+        jax: Text::T("_floor_divide({0}, {1})"),
         ..Spell::numpy("{0} // {1}")
     },
     tolerance: Tolerance::Elementwise,
@@ -123,6 +124,14 @@ pub static REMAINDER: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g, -(v.g * v.x[0].op(&FLOOR_DIVIDE, &[v.x[1]]))]),
     spell: Spell {
         torch: Text::F(|cx| torch_division(cx, "%", "_integer_remainder")),
+        jax: Text::F(|cx| {
+            let (left, right, is_float) = (cx.arg(0), cx.arg(1), cx.out(0)?.dtype.is_float());
+            Some(if is_float {
+                format!("{left} % {right}")
+            } else {
+                format!("_integer_remainder({left}, {right})")
+            })
+        }),
         ..Spell::numpy("{0} % {1}")
     },
     domain: (0.5, 2.0),
@@ -193,19 +202,8 @@ pub static POWER: OpDef = OpDef {
         vec![by_x, is_flat.op(&WHERE, &[zero, v.g * v.y * x.op(&LOG, &[])])]
     }),
     spell: Spell {
-        numpy: Text::F(|cx| {
-            let (x, n) = (cx.arg(0), cx.arg(1));
-            let dtype = cx.out(0)?.dtype;
-            Some(match cx.f64(1) {
-                Ok(2.0) => format!("np.square({x})"),
-                Err(_) | Ok(..0.0) if !dtype.is_float() => {
-                    format!("_integer_power({x}, {n}, {})", cx.dtype(dtype))
-                }
-                // A negative number as base would bind less than the operator.
-                _ if cx.ty(0).is_none() => format!("np.power({x}, {n})"),
-                _ => format!("{x} ** {n}"),
-            })
-        }),
+        numpy: Text::F(power_text),
+        jax: Text::F(power_text),
         torch: Text::F(|cx| {
             let (x, n, dtype) = (cx.arg(0), cx.arg(1), cx.out(0)?.dtype);
             // Of an integer PyTorch takes a negative power only as a tensor.
@@ -232,6 +230,17 @@ pub static POWER: OpDef = OpDef {
         integer_power,
     )
 };
+
+fn power_text(cx: &SpellCx<'_>) -> Option<String> {
+    let (x, n, xp, dtype) = (cx.arg(0), cx.arg(1), cx.xp, cx.out(0)?.dtype);
+    Some(match cx.f64(1) {
+        Ok(2.0) => format!("{xp}.square({x})"),
+        Err(_) | Ok(..0.0) if !dtype.is_float() => format!("_integer_power({x}, {n}, {})", cx.dtype(dtype)),
+        // A negative number as base would bind less than the operator.
+        _ if cx.ty(0).is_none() => format!("{xp}.power({x}, {n})"),
+        _ => format!("{x} ** {n}"),
+    })
+}
 
 fn integer_power(base: i64, exponent: i64) -> i64 {
     if exponent < 0 {
@@ -300,16 +309,8 @@ pub static ABS: OpDef = OpDef {
 pub static SIGN: OpDef = OpDef {
     grad: Grad::Zero,
     spell: Spell {
-        // PyTorch makes 0 of NaN.
-        torch: Text::F(|cx| {
-            let x = cx.arg(0);
-            let is_float = cx.out(0)?.dtype.is_float();
-            Some(if is_float {
-                format!("torch.where(torch.isnan({x}), {x}, torch.sign({x}))")
-            } else {
-                format!("torch.sign({x})")
-            })
-        }),
+        torch: Text::F(sign_with_nan),
+        mlx: Text::F(sign_with_nan),
         ..Spell::py("{xp}.sign({0})")
     },
     domain: (0.5, 2.0),
@@ -322,6 +323,13 @@ pub static SIGN: OpDef = OpDef {
         other => Scalar::Int(other.i64().signum()),
     })
 };
+
+/// PyTorch and MLX make 0 of NaN.
+fn sign_with_nan(cx: &SpellCx<'_>) -> Option<String> {
+    let (x, xp, is_float) = (cx.arg(0), cx.xp, cx.out(0)?.dtype.is_float());
+    let sign = format!("{xp}.sign({x})");
+    Some(if is_float { format!("{xp}.where({xp}.isnan({x}), {x}, {sign})") } else { sign })
+}
 
 /// The larger of two numbers; NaN if one is.
 pub(super) fn larger(a: f64, b: f64) -> f64 {
@@ -451,6 +459,8 @@ pub static CAST: OpDef = OpDef {
     spell: Spell {
         numpy: Text::F(|cx| conversion(cx, "astype")),
         torch: Text::F(|cx| conversion(cx, "to")),
+        jax: Text::F(|cx| conversion(cx, "astype")),
+        mlx: Text::F(|cx| conversion(cx, "astype")),
         ..Spell::NONE
     },
     tolerance: Tolerance::Exact,
@@ -466,7 +476,8 @@ fn conversion(cx: &SpellCx<'_>, method: &str) -> Option<String> {
     let (x, dtype) = (cx.arg(0), cx.dtype(to));
     Some(match to {
         _ if from.is_float() && to.int_range().is_some() => format!("_float_to_integer({x}, {dtype})"),
-        DType::BF16 if matches!(from, DType::F64 | DType::I32 | DType::I64) => {
+        // JAX rounds once.
+        DType::BF16 if matches!(from, DType::F64 | DType::I32 | DType::I64) && cx.xp != "jnp" => {
             format!("_round_to_bfloat16({x}, {dtype})")
         }
         _ => format!("{x}.{method}({dtype})"),

@@ -1,0 +1,38 @@
+"""Elementwise helpers: conversions and integer arithmetic as Mithril defines them."""
+
+import jax.numpy as jnp
+
+
+def _float_to_integer(x, dtype):
+    """Cut towards zero and held inside the range; NaN becomes 0."""
+    limits = jnp.iinfo(dtype)
+    # As a float, the largest integer may be one too large: what reaches a limit is set to it, not converted.
+    low, high = float(limits.min), float(limits.max)
+    x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    result = jnp.where((x > low) & (x < high), x, 0).astype(dtype)
+    result = jnp.where(x <= low, dtype(limits.min), result)
+    return jnp.where(x >= high, dtype(limits.max), result)
+
+
+def _integer_power(base, exponent, dtype):
+    """Wraps around; a negative exponent gives 0, except for the bases 1 and -1."""
+    base, exponent = jnp.asarray(base, dtype), jnp.asarray(exponent, dtype)
+    # Not `**`, which looks at the lowest six bits of the exponent only.
+    power, square, rest = dtype(1), base, exponent
+    for _ in range(jnp.iinfo(dtype).bits):
+        power = jnp.where(rest & 1 == 1, power * square, power)
+        square, rest = square * square, rest >> 1
+    inverse = jnp.where(exponent % 2 == 0, base * base, base)
+    inverse = jnp.where((base == 1) | (base == -1), inverse, 0)
+    return jnp.where(exponent < 0, inverse, power).astype(dtype)
+
+
+def _floor_divide(left, right):
+    """Rounded towards minus infinity; by 0 it is the quotient of floats, and 0 of integers."""
+    by_zero = left / right if jnp.issubdtype(jnp.result_type(left, right), jnp.floating) else 0
+    return jnp.where(right == 0, by_zero, left // jnp.where(right == 0, 1, right))
+
+
+def _integer_remainder(left, right):
+    """With the sign of the divisor; 0 where that is 0."""
+    return jnp.where(right == 0, 0, left % jnp.where(right == 0, 1, right))
