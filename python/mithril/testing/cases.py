@@ -136,7 +136,7 @@ def _tensor(row: dict[str, Any], word: str, random: np.random.Generator) -> Any:
         # Exactly representable in every float dtype, so that all are given the same numbers.
         return random.uniform(low, high, shape).astype(np.float16).astype(dtype)
     if dtype == "bool":
-        return random.random(shape) < 0.5
+        return np.asarray(random.random(shape) < 0.5)
     if tail.startswith("<"):
-        return random.integers(0, int(tail[1:]), shape).astype(dtype)
-    return random.integers(0 if dtype == "uint8" else -5, 6, shape).astype(dtype)
+        return np.asarray(random.integers(0, int(tail[1:]), shape), dtype)
+    return np.asarray(random.integers(0 if dtype == "uint8" else -5, 6, shape), dtype)

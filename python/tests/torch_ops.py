@@ -1,0 +1,851 @@
+"""The same ops from torch: an oracle that shares no code with ours.
+
+Each function takes the arguments of our op in the order of its ports, with tensors as torch tensors. NumPy's
+indexing gives positions where torch has none (negative steps, padding modes).
+"""
+
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+DTYPES = {
+    name: getattr(torch, name)
+    for name in (
+        "bool",
+        "uint8",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+    )
+}
+
+
+def torch_dtype(dtype):
+    return None if dtype is None else DTYPES[str(dtype)]
+
+
+def as_tuple(value, n):
+    return tuple(value) if isinstance(value, tuple) else (value,) * n
+
+
+def all_axes(x, axis):
+    axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return tuple(a % x.ndim if x.ndim else 0 for a in axes)
+
+
+def at_positions(x, key):
+    """Read ``x[key]`` with NumPy's rules, through the positions of the elements."""
+    positions = np.arange(x.numel()).reshape(tuple(x.shape))[key]
+    return x.reshape(-1)[torch.tensor(np.array(positions))]
+
+
+# --- elementwise --------------------------------------------------------------------------------------------
+
+
+def clip(x, low, high):
+    x = x if low is None else torch.clamp(x, min=torch.as_tensor(low, dtype=x.dtype))
+    return x if high is None else torch.clamp(x, max=torch.as_tensor(high, dtype=x.dtype))
+
+
+def cast(x, dtype):
+    return x.to(torch_dtype(dtype))
+
+
+def leaky_relu(x, slope):
+    return torch.where(x > 0, x, slope * x)
+
+
+# --- movement -----------------------------------------------------------------------------------------------
+
+
+def transpose(x, axes):
+    return x.permute(tuple(reversed(range(x.ndim))) if axes is None else axes)
+
+
+def expand_dims(x, axis):
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    for a in sorted(a % (x.ndim + len(axes)) for a in axes):
+        x = x.unsqueeze(a)
+    return x
+
+
+def squeeze(x, axis):
+    return x.squeeze() if axis is None else x.squeeze(axis)
+
+
+def broadcast_to(x, shape):
+    return x.expand(as_tuple(shape, 1))
+
+
+def slices(starts, stops, steps):
+    return tuple(slice(*bounds) for bounds in zip(starts, stops, steps or (None,) * len(starts), strict=True))
+
+
+def slice_update(x, update, starts, stops, steps):
+    positions = np.arange(x.numel()).reshape(tuple(x.shape))[slices(starts, stops, steps)]
+    flat = x.reshape(-1).clone()
+    flat[torch.tensor(positions.reshape(-1).copy())] = update.expand(positions.shape).reshape(-1)
+    return flat.reshape(x.shape)
+
+
+def roll(x, shift, axis):
+    return torch.roll(x, shift) if axis is None else torch.roll(x, shift, axis)
+
+
+def split(x, sections, axis):
+    return torch.split(x, x.shape[axis] // sections if isinstance(sections, int) else list(sections), axis)
+
+
+PAD_MODES = {"circular": "wrap", "replicate": "edge"}
+
+
+def pad_pairs(pads, n):
+    if isinstance(pads, int):
+        return ((pads, pads),) * n
+    if isinstance(pads[0], tuple):
+        return pads
+    return (pads,) * n if len(pads) == 2 else tuple(zip(pads[::2], pads[1::2], strict=True))
+
+
+def pad(x, pads, mode, value):
+    pairs = pad_pairs(pads, x.ndim)
+    if mode == "constant":
+        return F.pad(x, [n for pair in reversed(pairs) for n in pair], value=value)
+    for axis, pair in enumerate(pairs):
+        positions = np.pad(np.arange(x.shape[axis]), pair, mode=PAD_MODES.get(mode, mode))
+        x = x.index_select(axis, torch.tensor(positions))
+    return x
+
+
+def repeat(x, repeats, axis):
+    return torch.repeat_interleave(x, repeats, dim=axis)
+
+
+# --- index --------------------------------------------------------------------------------------------------
+
+
+def getitem(x, key, *indices):
+    rest = iter(indices)
+    items = [next(rest).numpy() if k == "tensor" else k for k in (key if isinstance(key, tuple) else (key,))]
+    return at_positions(x, tuple(np.array(k) if isinstance(k, tuple) else k for k in items))
+
+
+def counted(indices, size):
+    return torch.where(indices < 0, indices + size, indices).long()
+
+
+def take(x, indices, axis):
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    axis %= x.ndim
+    found = x.index_select(axis, counted(indices, x.shape[axis]).reshape(-1))
+    return found.reshape(x.shape[:axis] + indices.shape + x.shape[axis + 1 :])
+
+
+def take_along_axis(x, indices, axis):
+    return torch.take_along_dim(x, counted(indices, x.shape[axis]), axis)
+
+
+def scatter_add(x, indices, source, axis):
+    return torch.scatter_add(x, axis, counted(indices, x.shape[axis]), source)
+
+
+def index_add(x, indices, source, axis):
+    return torch.index_add(x, axis, counted(indices, x.shape[axis]), source)
+
+
+def one_hot(indices, depth, dtype):
+    return F.one_hot(counted(indices, depth), depth).to(torch_dtype(dtype) or torch.float64)
+
+
+# --- creation -----------------------------------------------------------------------------------------------
+
+
+def full(shape, value, dtype):
+    return torch.full(as_tuple(shape, 1), value, dtype=torch_dtype(dtype))
+
+
+def arange(start, stop, step, dtype):
+    start, stop = (0, start) if stop is None else (start, stop)
+    if (stop - start) * step <= 0:
+        return torch.zeros(0, dtype=torch_dtype(dtype) or torch.int64)
+    return torch.arange(start, stop, step, dtype=torch_dtype(dtype))
+
+
+def linspace(start, stop, num, dtype):
+    return torch.linspace(start, stop, num, dtype=torch.float64)
+
+
+def eye(n, m, k, dtype):
+    return torch.tensor(np.eye(n, m, k)).to(torch_dtype(dtype) or torch.float64)
+
+
+def trace(x, offset, axis1, axis2):
+    return torch.diagonal(x, offset, axis1, axis2).sum(-1)
+
+
+# --- random -------------------------------------------------------------------------------------------------
+
+
+def philox(counter, key):
+    """One block of Philox4x32-10 (Salmon et al. 2011) with Python's integers."""
+    c, k = list(counter), list(key)
+    for _ in range(10):
+        high0, low0 = divmod(0xD2511F53 * c[0], 2**32)
+        high1, low1 = divmod(0xCD9E8D57 * c[2], 2**32)
+        c = [high1 ^ c[1] ^ k[0], low1, high0 ^ c[3] ^ k[1], low0]
+        k = [(k[0] + 0x9E3779B9) % 2**32, (k[1] + 0xBB67AE85) % 2**32]
+    return c
+
+
+def words(key, count):
+    seed, stream = (int(n) % 2**64 for n in key)
+    found = []
+    for block in range((count + 3) // 4):
+        counter = [block % 2**32, block >> 32, stream % 2**32, stream >> 32]
+        found += philox(counter, [seed % 2**32, seed >> 32])
+    return np.array(found[:count], dtype=np.int64)
+
+
+def random_bits(key, shape):
+    shape = as_tuple(shape, 1)
+    return torch.tensor(words(key, math.prod(shape)).reshape(shape))
+
+
+def unit(key, shape, dtype):
+    if dtype == "float64":
+        bits = words(key, 2 * math.prod(shape)).reshape(*shape, 2)
+        return ((bits[..., 0] >> 5) * 2**26 + (bits[..., 1] >> 6)) / 2**53
+    return (words(key, math.prod(shape)).reshape(shape) >> 8) / 2**24
+
+
+def random_uniform(key, shape, low, high, dtype, *, default):
+    name = default if dtype is None else str(dtype)
+    return torch.tensor(low + (high - low) * unit(key, as_tuple(shape, 1), name))
+
+
+def random_normal(key, shape, mean, stddev, dtype, *, default):
+    shape = as_tuple(shape, 1)
+    count = math.prod(shape)
+    u, v = unit(key, (2, (count + 1) // 2), default if dtype is None else str(dtype))
+    radius = np.sqrt(-2 * np.log1p(-u))
+    z = np.concatenate([radius * np.cos(2 * np.pi * v), radius * np.sin(2 * np.pi * v)])[:count]
+    return torch.tensor(mean + stddev * z.reshape(shape))
+
+
+def random_randint(key, shape, low, high):
+    return low + (random_bits(key, shape) * (high - low) >> 32)
+
+
+def random_bernoulli(key, p, shape):
+    # Drawn in float32 whatever the dtype of the model, so that masks are the same in all.
+    shape = tuple(np.shape(p)) if shape is None else as_tuple(shape, 1)
+    return torch.tensor(unit(key, shape, "float32")) < p
+
+
+def random_permutation(key, n):
+    return torch.argsort(random_bits(key, n), stable=True)
+
+
+def dropout(x, key, p, training):
+    if not training or p == 0:
+        return x
+    kept = random_bernoulli(key, 1 - p, tuple(x.shape))
+    return torch.where(kept, x / (1 - p) if p < 1 else torch.zeros_like(x), torch.zeros_like(x))
+
+
+# --- linear algebra -----------------------------------------------------------------------------------------
+
+
+def dot(a, b):
+    if a.ndim == 0 or b.ndim == 0:
+        return a * b
+    return torch.tensordot(a, b, dims=([a.ndim - 1], [max(b.ndim - 2, 0)]))
+
+
+def tensordot(a, b, axes):
+    if isinstance(axes, int):
+        return torch.tensordot(a, b, dims=axes)
+    return torch.tensordot(a, b, dims=[list(as_tuple(side, 1)) for side in axes])
+
+
+def columns(function):
+    def with_vector(a, b, *args):
+        return function(a, b[:, None], *args)[..., 0] if b.ndim == 1 else function(a, b, *args)
+
+    return with_vector
+
+
+def triangular_solve(a, b, lower, transpose):
+    return (
+        torch.linalg.solve_triangular(a.mT, b, upper=lower)
+        if transpose
+        else (torch.linalg.solve_triangular(a, b, upper=not lower))
+    )
+
+
+def transform(function):
+    def both_parts(real, imag, axis, norm):
+        found = function(
+            torch.complex(real, torch.zeros_like(real) if imag is None else imag), dim=axis, norm=norm
+        )
+        return found.real, found.imag
+
+    return both_parts
+
+
+def rfft(x, axis, norm):
+    found = torch.fft.rfft(x, dim=axis, norm=norm)
+    return found.real, found.imag
+
+
+def irfft(real, imag, n, axis, norm):
+    return torch.fft.irfft(torch.complex(real, imag), n=n, dim=axis, norm=norm)
+
+
+# --- reduction ----------------------------------------------------------------------------------------------
+
+
+def prod(x, axis, keepdim):
+    if x.ndim == 0:
+        return x.clone()
+    for a in sorted(all_axes(x, axis), reverse=True):
+        x = torch.prod(x, a, keepdim=keepdim)
+    return x
+
+
+def position(function):
+    return lambda x, axis, keepdim: torch.as_tensor(function(x.numpy(), axis, keepdims=keepdim))
+
+
+def truth(function):
+    return lambda x, axis, keepdim: function(x != 0, all_axes(x, axis), keepdim=keepdim) if x.ndim else x != 0
+
+
+def count_nonzero(x, axis, keepdim):
+    return torch.sum(x != 0, dim=axis, keepdim=keepdim)
+
+
+def var(x, axis, keepdim, correction):
+    return torch.var(x, dim=axis, keepdim=keepdim, correction=correction)
+
+
+def std(x, axis, keepdim, correction):
+    return torch.std(x, dim=axis, keepdim=keepdim, correction=correction)
+
+
+def norm(x, p, axis, keepdim):
+    return torch.linalg.vector_norm(x, p, dim=axis, keepdim=keepdim)
+
+
+def scan(function, neutral):
+    def run(x, axis, exclusive, reverse):
+        x = x.flip(axis) if reverse else x
+        found = function(x, axis)
+        if exclusive:
+            first = torch.full_like(found.narrow(axis, 0, 1), neutral)
+            found = torch.cat([first, found.narrow(axis, 0, x.shape[axis] - 1)], axis)
+        return found.flip(axis) if reverse else found
+
+    return run
+
+
+def sort(x, axis, descending):
+    return torch.sort(x, dim=axis, descending=descending, stable=True).values
+
+
+def topk(x, k, axis, largest, sorted):
+    values, indices = torch.sort(x, dim=axis, descending=largest, stable=True)
+    return values.narrow(axis, 0, k), indices.narrow(axis, 0, k)
+
+
+# --- convolution and pooling --------------------------------------------------------------------------------
+
+CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+
+
+def spatial_pad(x, pairs, value=0.0):
+    return F.pad(x, [n for pair in reversed(pairs) for n in pair], value=value)
+
+
+def spatial_pairs(padding, sizes, kernel, stride, dilation):
+    n = len(sizes)
+    if padding == "valid":
+        return ((0, 0),) * n
+    if padding == "same":
+        totals = [
+            max((-(-size // s) - 1) * s + d * (k - 1) + 1 - size, 0)
+            for size, k, s, d in zip(sizes, kernel, stride, dilation, strict=True)
+        ]
+        return tuple((t // 2, t - t // 2) for t in totals)
+    return tuple(p if isinstance(p, tuple) else (p, p) for p in as_tuple(padding, n))
+
+
+def conv_general(x, weight, stride, pads, dilation, input_dilation, groups):
+    n = x.ndim - 2
+    apart = as_tuple(input_dilation, n)
+    sizes = [(s - 1) * d + 1 for s, d in zip(x.shape[2:], apart, strict=True)]
+    spread = x.new_zeros(*x.shape[:2], *sizes)
+    spread[(..., *(slice(None, None, d) for d in apart))] = x
+    pairs = ((0, 0),) * n if pads == 0 else pad_pairs(pads, n)
+    return CONV[n](spatial_pad(spread, pairs), weight, None, stride, 0, dilation, groups)
+
+
+def conv(x, weight, bias, stride, padding, dilation, groups):
+    n = x.ndim - 2
+    stride, dilation = as_tuple(stride, n), as_tuple(dilation, n)
+    pairs = spatial_pairs(padding, x.shape[2:], weight.shape[2:], stride, dilation)
+    return CONV[n](spatial_pad(x, pairs), weight, bias, stride, 0, dilation, groups)
+
+
+def conv_transpose(x, weight, bias, stride, padding, output_padding, groups, dilation):
+    n = x.ndim - 2
+    stride, dilation, more = as_tuple(stride, n), as_tuple(dilation, n), as_tuple(output_padding, n)
+    if padding == "same":
+        totals = [
+            d * (k - 1) + 1 + o - s
+            for k, s, d, o in zip(weight.shape[2:], stride, dilation, more, strict=True)
+        ]
+        pairs = tuple((max(t, 0) // 2, t - max(t, 0) // 2) for t in totals)
+    else:
+        pairs = spatial_pairs(padding, x.shape[2:], weight.shape[2:], stride, dilation)
+    whole = CONV_TRANSPOSE[n](x, weight, None, stride, 0, 0, groups, dilation)
+    found = spatial_pad(whole, [(-a, o - b) for (a, b), o in zip(pairs, more, strict=True)])
+    return found if bias is None else found + bias.reshape(-1, *(1,) * n)
+
+
+def window_positions(sizes, window, stride, dilation):
+    """One array of positions per axis, which broadcast to all positions, then all places in the window."""
+    n = len(sizes)
+    found = []
+    for axis, (size, k, s, d) in enumerate(zip(sizes, window, stride, dilation, strict=True)):
+        many = (size - d * (k - 1) - 1) // s + 1
+        shape = [1] * (2 * n)
+        shape[axis], shape[n + axis] = many, k
+        found.append((torch.arange(many)[:, None] * s + torch.arange(k) * d).reshape(shape))
+    return tuple(found)
+
+
+def windows(x, window, stride, pads, dilation, value):
+    n = x.ndim - 2
+    padded = spatial_pad(x, ((0, 0),) * n if pads == 0 else pad_pairs(pads, n), value)
+    window, stride, dilation = as_tuple(window, n), as_tuple(stride, n), as_tuple(dilation, n)
+    return padded[(slice(None), slice(None), *window_positions(padded.shape[2:], window, stride, dilation))]
+
+
+def fold_windows(x, sizes, stride, pads, dilation):
+    n = (x.ndim - 2) // 2
+    sizes, stride, dilation = as_tuple(sizes, n), as_tuple(stride, n), as_tuple(dilation, n)
+    pairs = ((0, 0),) * n if pads == 0 else pad_pairs(pads, n)
+    padded = [size + sum(pair) for size, pair in zip(sizes, pairs, strict=True)]
+    positions = window_positions(padded, x.shape[2 + n :], stride, dilation)
+    target = x.new_zeros(*padded, *x.shape[:2])
+    target = target.index_put(positions, x.permute(*range(2, x.ndim), 0, 1), accumulate=True)
+    return spatial_pad(target.permute(n, n + 1, *range(n)), [(-a, -b) for a, b in pairs])
+
+
+def max_pool(x, kernel_size, stride, padding, dilation, ceil_mode):
+    n = x.ndim - 2
+    kernel = as_tuple(kernel_size, n)
+    stride = kernel if stride is None else as_tuple(stride, n)
+    if isinstance(padding, str):
+        x = spatial_pad(
+            x, spatial_pairs(padding, x.shape[2:], kernel, stride, as_tuple(dilation, n)), -math.inf
+        )
+        padding = 0
+    return MAX_POOL[n](x, kernel, stride, padding, dilation, ceil_mode)
+
+
+def avg_pool(x, kernel_size, stride, padding, ceil_mode, count_include_pad):
+    n = x.ndim - 2
+    kernel = as_tuple(kernel_size, n)
+    stride = kernel if stride is None else as_tuple(stride, n)
+    if isinstance(padding, str):
+        pairs = spatial_pairs(padding, x.shape[2:], kernel, stride, (1,) * n)
+        mean = AVG_POOL[n](spatial_pad(x, pairs), kernel, stride)
+        return (
+            mean
+            if count_include_pad
+            else mean / AVG_POOL[n](spatial_pad(torch.ones_like(x), pairs), kernel, stride)
+        )
+    return AVG_POOL[n](x, kernel, stride, padding, ceil_mode, count_include_pad)
+
+
+# --- normalisation and attention ----------------------------------------------------------------------------
+
+
+def batch_norm(x, weight, bias, mean, variance, training, momentum, eps):
+    if not training:
+        shape = (-1, *(1,) * (x.ndim - 2))  # torch has no gradients of the statistics
+        scale = (variance + eps).rsqrt() * (1 if weight is None else weight)
+        shift = 0 if bias is None else bias.reshape(shape)
+        return (x - mean.reshape(shape)) * scale.reshape(shape) + shift, mean, variance
+    axes = (0, *range(2, x.ndim))
+    moved = [
+        (1 - momentum) * mean + momentum * x.mean(axes),
+        (1 - momentum) * variance + momentum * x.var(axes),
+    ]
+    return (F.batch_norm(x, None, None, weight, bias, True, momentum, eps), *moved)
+
+
+def normalized(shape, x, *affine):
+    if shape is not None:
+        return as_tuple(shape, 1)
+    return next((tuple(a.shape) for a in affine if a is not None), tuple(x.shape[-1:]))
+
+
+def layer_norm(x, weight, bias, shape, eps):
+    return F.layer_norm(x, normalized(shape, x, weight, bias), weight, bias, eps)
+
+
+def rms_norm(x, weight, shape, eps, *, default):
+    eps = float(torch.finfo(DTYPES[default]).eps) if eps is None else eps
+    return F.rms_norm(x, normalized(shape, x, weight), weight, eps)
+
+
+def group_norm(x, weight, bias, num_groups, eps):
+    return F.group_norm(x, num_groups, weight, bias, eps)
+
+
+def normalize(x, axis, eps):
+    return x / torch.linalg.vector_norm(x, dim=axis, keepdim=True).clamp_min(eps)
+
+
+def attention(query, key, value, mask, is_causal, scale, enable_gqa):
+    if is_causal and mask is not None:
+        earlier = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
+        mask = mask & earlier if mask.dtype == torch.bool else mask.masked_fill(~earlier, -math.inf)
+        is_causal = False
+    return F.scaled_dot_product_attention(
+        query, key, value, mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+
+
+def rotate_pairs(x, cos, sin, interleaved):
+    half = x.shape[-1] // 2
+    if cos.shape[-1] == x.shape[-1]:
+        part = slice(None, None, 2) if interleaved else slice(None, half)
+        cos, sin = cos[..., part], sin[..., part]
+    pairs = x.unflatten(-1, (half, 2)) if interleaved else x.unflatten(-1, (2, half)).mT
+    turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * torch.complex(cos, sin))
+    return (turned if interleaved else turned.mT).flatten(-2)
+
+
+def rope(x, positions, base, interleaved):
+    positions = torch.arange(x.shape[-2]) if positions is None else positions
+    while 1 < positions.ndim < x.ndim - 1:
+        positions = positions.unsqueeze(-2)
+    angles = positions[..., None] * base ** (
+        -torch.arange(0, x.shape[-1], 2, dtype=torch.float64) / x.shape[-1]
+    )
+    return rotate_pairs(x, angles.cos(), angles.sin(), interleaved)
+
+
+def interpolate(x, size, scale_factor, mode, align_corners):
+    if mode.endswith("linear"):
+        mode = {1: "linear", 2: "bilinear", 3: "trilinear"}[x.ndim - 2]
+    corners = None if mode.startswith("nearest") else align_corners
+    return F.interpolate(x, size, scale_factor, mode, corners)
+
+
+# --- losses -------------------------------------------------------------------------------------------------
+
+
+def reduced(loss, reduction):
+    return {"mean": torch.mean, "sum": torch.sum, "none": lambda x: x}[reduction](loss)
+
+
+def hinge_loss(x, target, reduction):
+    return reduced(F.relu(1 - target * x), reduction)
+
+
+def quad_hinge_loss(x, target, reduction):
+    return reduced(F.relu(1 - target * x) ** 2, reduction)
+
+
+def binary_cross_entropy(x, target, weight, reduction):
+    loss = F.binary_cross_entropy(x, target, reduction="none")
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+def binary_cross_entropy_with_logits(x, target, weight, pos_weight, reduction):
+    positive = 1 if pos_weight is None else pos_weight
+    loss = -(positive * target * F.logsigmoid(x) + (1 - target) * F.logsigmoid(-x))
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+def nll_loss(x, target, weight, reduction, ignore_index):
+    if weight is None or not weight.requires_grad:
+        return F.nll_loss(x, target, weight, ignore_index=ignore_index, reduction=reduction)
+    # torch has no gradient of the weights.
+    each = torch.where(target == ignore_index, 0.0, weight[target.clamp_min(0)])
+    loss = F.nll_loss(x, target, ignore_index=ignore_index, reduction="none") * each
+    return loss.sum() / each.sum() if reduction == "mean" else reduced(loss, reduction)
+
+
+def cross_entropy(x, target, weight, reduction, ignore_index, label_smoothing):
+    if weight is None or not weight.requires_grad:
+        return F.cross_entropy(
+            x, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
+        )
+    axis = min(x.ndim - 1, 1)
+    classes = x.shape[axis]
+    shape = [classes if a == axis else 1 for a in range(x.ndim)]
+    logs = torch.log_softmax(x, axis) * weight.reshape(shape)
+    if target.is_floating_point():
+        smooth = target * (1 - label_smoothing) + label_smoothing / classes
+        loss = -(smooth * logs).sum(axis)
+        return loss.sum() / loss.numel() if reduction == "mean" else reduced(loss, reduction)
+    counts = target != ignore_index
+    place = target.clamp_min(0)
+    picked = -logs.gather(axis, place.unsqueeze(axis)).squeeze(axis)
+    loss = ((1 - label_smoothing) * picked - label_smoothing / classes * logs.sum(axis)) * counts
+    return loss.sum() / (weight[place] * counts).sum() if reduction == "mean" else reduced(loss, reduction)
+
+
+#: Ops whose function needs the default dtype, as the argument ``default``.
+WITH_DEFAULT = {"random_uniform", "random_normal", "rms_norm"}
+
+#: Our name of an op where torch has a function of the same name and arguments.
+SAME = [
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "remainder",
+    "abs",
+    "sign",
+    "maximum",
+    "minimum",
+    "sqrt",
+    "rsqrt",
+    "square",
+    "reciprocal",
+    "exp",
+    "expm1",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "atan2",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "erfc",
+    "erfinv",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "not_equal",
+    "less",
+    "less_equal",
+    "greater",
+    "greater_equal",
+    "where",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "logical_not",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "bitwise_not",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "sigmoid",
+    "swapaxes",
+    "moveaxis",
+    "flatten",
+    "tril",
+    "triu",
+    "diagonal",
+    "diag",
+    "matmul",
+    "outer",
+    "inner",
+    "kron",
+    "einsum",
+    "det",
+    "mean",
+]
+
+OPS = {name: getattr(torch, name) for name in SAME} | {
+    "power": torch.pow,
+    "floor_divide": lambda a, b: torch.floor_divide(a.detach(), b.detach()),  # torch has no gradient: it is 0
+    "negative": torch.neg,
+    "clip": clip,
+    "cast": cast,
+    "equal": torch.eq,
+    "left_shift": torch.bitwise_left_shift,
+    "right_shift": torch.bitwise_right_shift,
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "leaky_relu": leaky_relu,
+    "prelu": F.prelu,
+    "elu": F.elu,
+    "selu": F.selu,
+    "celu": F.celu,
+    "gelu": lambda x, approximate: F.gelu(x, approximate=approximate),
+    "silu": F.silu,
+    "mish": F.mish,
+    "log_sigmoid": F.logsigmoid,
+    "softplus": F.softplus,
+    "softsign": F.softsign,
+    "hard_sigmoid": lambda x: F.relu6(x + 3) / 6,  # the gradient of torch's is that of float32
+    "hard_swish": F.hardswish,
+    "hard_tanh": F.hardtanh,
+    "softmax": torch.softmax,
+    "log_softmax": torch.log_softmax,
+    "reshape": lambda x, shape: torch.reshape(x, as_tuple(shape, 1)),
+    "transpose": transpose,
+    "expand_dims": expand_dims,
+    "squeeze": squeeze,
+    "broadcast_to": broadcast_to,
+    "slice": lambda x, starts, stops, steps: at_positions(x, slices(starts, stops, steps)),
+    "slice_update": slice_update,
+    "flip": lambda x, axis: torch.flip(x, all_axes(x, axis)),
+    "roll": roll,
+    "split": split,
+    "concat": lambda axis, *inputs: torch.cat(inputs, axis),
+    "stack": lambda axis, *inputs: torch.stack(inputs, axis),
+    "pad": pad,
+    "tile": lambda x, reps: torch.tile(x, as_tuple(reps, 1)),
+    "repeat": repeat,
+    "getitem": getitem,
+    "take": take,
+    "take_along_axis": take_along_axis,
+    "scatter_add": scatter_add,
+    "index_add": index_add,
+    "one_hot": one_hot,
+    "full": full,
+    "zeros": lambda shape, dtype: full(shape, 0.0, dtype),
+    "ones": lambda shape, dtype: full(shape, 1.0, dtype),
+    "full_like": lambda x, value, dtype: torch.full_like(x, value, dtype=torch_dtype(dtype)),
+    "zeros_like": lambda x, dtype: torch.zeros_like(x, dtype=torch_dtype(dtype)),
+    "ones_like": lambda x, dtype: torch.ones_like(x, dtype=torch_dtype(dtype)),
+    "arange": arange,
+    "linspace": linspace,
+    "eye": eye,
+    "trace": trace,
+    "random_bits": random_bits,
+    "random_uniform": random_uniform,
+    "random_normal": random_normal,
+    "random_randint": random_randint,
+    "random_bernoulli": random_bernoulli,
+    "random_permutation": random_permutation,
+    "dropout": dropout,
+    "linear": F.linear,
+    "matrix_transpose": lambda x: x.mT,
+    "vecdot": lambda a, b, axis: (a * b).sum(axis, dtype=a.dtype),
+    "dot": dot,
+    "tensordot": tensordot,
+    "cross": lambda a, b, axis: torch.linalg.cross(*torch.broadcast_tensors(a, b), dim=axis),
+    "solve": columns(torch.linalg.solve),
+    "triangular_solve": columns(triangular_solve),
+    "inv": torch.linalg.inv,
+    "slogdet": torch.linalg.slogdet,
+    "cholesky": lambda x: torch.linalg.cholesky((x + x.mT) / 2),
+    "matrix_power": torch.linalg.matrix_power,
+    "fft": transform(torch.fft.fft),
+    "ifft": transform(torch.fft.ifft),
+    "rfft": rfft,
+    "irfft": irfft,
+    "sum": lambda x, axis, keepdim: torch.sum(x, dim=axis, keepdim=keepdim),
+    "prod": prod,
+    "max": lambda x, axis, keepdim: torch.amax(x, all_axes(x, axis), keepdim),
+    "min": lambda x, axis, keepdim: torch.amin(x, all_axes(x, axis), keepdim),
+    "argmax": position(np.argmax),
+    "argmin": position(np.argmin),
+    "any": truth(torch.any),
+    "all": truth(torch.all),
+    "count_nonzero": count_nonzero,
+    "var": var,
+    "std": std,
+    "norm": norm,
+    "logsumexp": lambda x, axis, keepdim: torch.logsumexp(x, all_axes(x, axis), keepdim),
+    "cumsum": scan(torch.cumsum, 0),
+    "cumprod": scan(torch.cumprod, 1),
+    "sort": sort,
+    "argsort": lambda x, axis, descending: torch.argsort(x, dim=axis, descending=descending, stable=True),
+    "topk": topk,
+    "conv_general": conv_general,
+    "conv1d": conv,
+    "conv2d": conv,
+    "conv3d": conv,
+    "conv_transpose1d": conv_transpose,
+    "conv_transpose2d": conv_transpose,
+    "conv_transpose3d": conv_transpose,
+    "windows": windows,
+    "fold_windows": fold_windows,
+    "max_pool1d": max_pool,
+    "max_pool2d": max_pool,
+    "max_pool3d": max_pool,
+    "avg_pool1d": avg_pool,
+    "avg_pool2d": avg_pool,
+    "avg_pool3d": avg_pool,
+    "adaptive_avg_pool1d": F.adaptive_avg_pool1d,
+    "adaptive_avg_pool2d": F.adaptive_avg_pool2d,
+    "adaptive_max_pool1d": F.adaptive_max_pool1d,
+    "adaptive_max_pool2d": F.adaptive_max_pool2d,
+    "batch_norm": batch_norm,
+    "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "group_norm": group_norm,
+    "instance_norm": lambda x, weight, bias, eps: F.instance_norm(x, weight=weight, bias=bias, eps=eps),
+    "normalize": normalize,
+    "embedding": F.embedding,
+    "scaled_dot_product_attention": attention,
+    "rotate_pairs": rotate_pairs,
+    "rope": rope,
+    "interpolate": interpolate,
+    "pixel_shuffle": F.pixel_shuffle,
+    "pixel_unshuffle": F.pixel_unshuffle,
+    "squared_error": lambda x, target: (x - target) ** 2,
+    "absolute_error": lambda x, target: (x - target).abs(),
+    "mse_loss": lambda x, target, reduction: F.mse_loss(x, target, reduction=reduction),
+    "l1_loss": lambda x, target, reduction: F.l1_loss(x, target, reduction=reduction),
+    "huber_loss": lambda x, target, reduction, delta: F.huber_loss(
+        x, target, reduction=reduction, delta=delta
+    ),
+    "smooth_l1_loss": lambda x, target, reduction, beta: F.smooth_l1_loss(
+        x, target, reduction=reduction, beta=beta
+    ),
+    "binary_cross_entropy": binary_cross_entropy,
+    "binary_cross_entropy_with_logits": binary_cross_entropy_with_logits,
+    "kl_div": lambda x, t, reduction, log_target: F.kl_div(x, t, reduction=reduction, log_target=log_target),
+    "hinge_loss": hinge_loss,
+    "quad_hinge_loss": quad_hinge_loss,
+    "nll_loss": nll_loss,
+    "cross_entropy": cross_entropy,
+}
+
+#: Ops without an oracle, each with the reason.
+EXCEPTIONS: dict[str, str] = {}
+
+
+def run(name, args, default):
+    """Apply the oracle; results as a tuple."""
+    found = OPS[name](*args, **({"default": default} if name in WITH_DEFAULT else {}))
+    return tuple(found) if isinstance(found, (tuple, list)) else (found,)
