@@ -17,10 +17,7 @@ GRADIENT_UNITS = {"Decomposition": 256}
 BACKEND = functools.cache(lambda dtype: ml.NumpyBackend(dtype=dtype))
 
 #: Known defects, by test and op.
-DEFECTS = {
-    ("gradients", "getitem"): "apply_op gives the first tensor of getitem to its variadic port",
-    ("symbolic batch", "getitem"): "apply_op gives the first tensor of getitem to its variadic port",
-}
+DEFECTS: dict[tuple[str, str], str] = {}
 
 
 def rows(test):
