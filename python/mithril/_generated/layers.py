@@ -15,10 +15,14 @@ __all__ = [
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2D",
     "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool3D",
+    "AdaptiveAvgPool3d",
     "AdaptiveMaxPool1D",
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2D",
     "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3D",
+    "AdaptiveMaxPool3d",
     "Add",
     "All",
     "Any",
@@ -53,6 +57,7 @@ __all__ = [
     "Cast",
     "Ceil",
     "Celu",
+    "Cholesky",
     "Clip",
     "Concat",
     "Conv1D",
@@ -76,15 +81,19 @@ __all__ = [
     "Cos",
     "Cosh",
     "CountNonzero",
+    "Cross",
     "CrossEntropy",
     "CumProd",
     "CumSum",
     "Dense",
+    "Determinant",
     "Diag",
     "Diagonal",
     "Divide",
+    "Dot",
     "Dropout",
     "ELU",
+    "Einsum",
     "Elu",
     "Embedding",
     "Equal",
@@ -94,6 +103,7 @@ __all__ = [
     "Exp",
     "ExpandDims",
     "Expm1",
+    "Fft",
     "Flatten",
     "Flip",
     "Floor",
@@ -112,16 +122,21 @@ __all__ = [
     "HuberLoss",
     "Identity",
     "IndexAdd",
+    "Inner",
     "InstanceNorm1D",
     "InstanceNorm1d",
     "InstanceNorm2D",
     "InstanceNorm2d",
     "InstanceNorm3D",
     "InstanceNorm3d",
+    "Inverse",
+    "InverseFft",
+    "InverseRealFft",
     "IsFinite",
     "IsInf",
     "IsNan",
     "KLDivergence",
+    "Kron",
     "L1Loss",
     "LSTM",
     "LSTMCell",
@@ -148,6 +163,8 @@ __all__ = [
     "MatMul",
     "Matmul",
     "MatrixMultiply",
+    "MatrixPower",
+    "MatrixTranspose",
     "Max",
     "MaxPool1D",
     "MaxPool1d",
@@ -171,6 +188,7 @@ __all__ = [
     "Normalize",
     "NotEqual",
     "OneHot",
+    "Outer",
     "PReLU",
     "Pad",
     "PixelShuffle",
@@ -190,6 +208,7 @@ __all__ = [
     "RandomUniform",
     "ReLU",
     "ReLU6",
+    "RealFft",
     "Reciprocal",
     "Relu",
     "Relu6",
@@ -215,10 +234,12 @@ __all__ = [
     "Sinh",
     "Slice",
     "SliceUpdate",
+    "SlogDeterminant",
     "SmoothL1Loss",
     "Softmax",
     "Softplus",
     "Softsign",
+    "Solve",
     "Sort",
     "Split",
     "Sqrt",
@@ -235,6 +256,7 @@ __all__ = [
     "TakeAlongAxis",
     "Tan",
     "Tanh",
+    "Tensordot",
     "Tile",
     "TopK",
     "Trace",
@@ -243,11 +265,13 @@ __all__ = [
     "TransformerEncoder",
     "TransformerEncoderLayer",
     "Transpose",
+    "TriangularSolve",
     "Tril",
     "Triu",
     "Trunc",
     "Upsample",
     "Var",
+    "VectorDot",
     "Where",
 ]
 
@@ -3063,7 +3087,7 @@ class RandomRandint(Model):
 
 class RandomBernoulli(Model):
     r"""True with probability `p` (a number or a tensor that broadcasts to `shape`; without a shape, that of
-    `p`): `random_uniform(key, shape) < p`.
+    `p`): `random_uniform(key, shape) < p`, in float32 for every dtype of `p`.
 
     Parameters
     ----------
@@ -3137,6 +3161,383 @@ class MatrixMultiply(Model):
 
 MatMul = MatrixMultiply
 Matmul = MatrixMultiply
+
+class MatrixTranspose(Model):
+    r"""Exchanges the last two axes; the axes before them count matrices.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {}
+        self._build("MatrixTranspose", {**args, **aliases}, name)
+
+
+class Outer(Model):
+    r"""The matrix of all products of the elements of two vectors: `output[i, j] = left[i] · right[j]`.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {}
+        self._build("Outer", {**args, **aliases}, name)
+
+
+class VectorDot(Model):
+    r"""Scalar products of the vectors along `axis`, `Σ_i left[i] · right[i]`.
+
+    The other axes broadcast; `axis` counts in the broadcast shape and has one size in both.
+
+    Parameters
+    ----------
+    axis : int, optional
+        Default: ``-1``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, axis: int = -1, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"axis": axis}
+        self._build("VectorDot", {**args, **aliases}, name)
+
+
+class Inner(Model):
+    r"""Sums of products over the last axis of both: `output[i.., j..] = Σ_k left[i.., k] · right[j.., k]`.
+
+    A 0-d operand multiplies.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {}
+        self._build("Inner", {**args, **aliases}, name)
+
+
+class Dot(Model):
+    r"""Sums of products over the last axis of `left` and the last but one of `right` (the only one of a
+    vector): `output[i.., j.., l] = Σ_k left[i.., k] · right[j.., k, l]`.
+
+    A 0-d operand multiplies. Unlike `matmul`, leading axes are not matched but combined.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {}
+        self._build("Dot", {**args, **aliases}, name)
+
+
+class Tensordot(Model):
+    r"""Sums of products over pairs of axes.
+
+    `axes=n`: the last `n` axes of `left` with the first `n` of `right`; `axes=((i, j), (k, l))`: axis `i`
+    of `left` with `k` of `right`, `j` with `l`. The output has the other axes of `left`, then those of
+    `right`.
+
+    Parameters
+    ----------
+    axes : object, optional
+        Default: ``2``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, axes: Any = 2, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"axes": axes}
+        self._build("Tensordot", {**args, **aliases}, name)
+
+
+class Kron(Model):
+    r"""Kronecker product: every element of `left` times the whole of `right`, as one tensor whose sizes are the
+    products of the sizes.
+
+    Missing leading axes have size 1.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {}
+        self._build("Kron", {**args, **aliases}, name)
+
+
+class Cross(Model):
+    r"""Vector products of the vectors of three elements along `axis`: `output[i] = left[i+1] · right[i+2] -
+    left[i+2] · right[i+1]`, indices modulo 3.
+
+    The other axes broadcast; `axis` counts in the broadcast shape.
+
+    Parameters
+    ----------
+    axis : int, optional
+        Default: ``-1``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, axis: int = -1, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"axis": axis}
+        self._build("Cross", {**args, **aliases}, name)
+
+
+class Einsum(Model):
+    r"""Sums of products after Einstein's convention, e.g.
+
+    `"bij,bjk->bik"` for a batch of matrix products.  The equation names each axis of each operand by a
+    letter. Axes of the same letter run together and have equal sizes (a size 1 broadcasts); a letter that
+    is repeated within an operand takes its diagonal; letters that are not in the output are summed. `...`
+    stands for the axes without a letter, which broadcast. Without `->` the output is `...` and then, in
+    alphabetical order, the letters that occur once. Where the output leaves out the `...` of the operands,
+    those axes are summed. Operands are multiplied from left to right, so that their order decides the cost.
+
+    Parameters
+    ----------
+    equation : str
+        Required.
+    n : int, optional
+        Number of inputs.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, equation: str | None = None, n: int = 2, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"equation": equation, "n": n}
+        if args["equation"] is None:
+            del args["equation"]
+        self._build("Einsum", {**args, **aliases}, name)
+
+
+class Solve(Model):
+    r"""The solution `x` of the linear systems `left @ x = right`.  `left` is `[..., n, n]`.
+
+    `right` is `[..., n, k]`, one system a column, or a vector `[n]`; the leading axes broadcast. A singular
+    matrix is an error. Lower precision than float32 is refused.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {}
+        self._build("Solve", {**args, **aliases}, name)
+
+
+class TriangularSolve(Model):
+    r"""The solution `x` of the linear systems `left @ x = right` with a triangular matrix.  Only the lower
+    triangle of `left` is read, or the upper one with `lower=False`.
+
+    With `transpose` the systems are `leftᵀ @ x = right`. Shapes are as in `solve`; a zero on the diagonal
+    is an error.
+
+    Parameters
+    ----------
+    lower : bool, optional
+        Default: ``True``.
+    transpose : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, lower: bool = True, transpose: bool = False, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"lower": lower, "transpose": transpose}
+        self._build("TriangularSolve", {**args, **aliases}, name)
+
+
+class Inverse(Model):
+    r"""The inverses of square matrices `[..., n, n]`; a singular matrix is an error.
+
+    To solve a linear system, `solve` is faster and more exact.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {}
+        self._build("Inverse", {**args, **aliases}, name)
+
+
+class Determinant(Model):
+    r"""The determinants of square matrices `[..., n, n]`; that of an empty matrix is 1.
+
+    The gradient needs a matrix that is not singular.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {}
+        self._build("Determinant", {**args, **aliases}, name)
+
+
+class SlogDeterminant(Model):
+    r"""Sign and natural logarithm of the absolute value of the determinants of matrices `[..., n, n]`; of a
+    singular matrix 0 and -inf.
+
+    It does not overflow where `det` does.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {}
+        self._build("SlogDeterminant", {**args, **aliases}, name)
+
+
+class Cholesky(Model):
+    r"""The lower triangular `L` with a positive diagonal and `L @ Lᵀ = input`, for symmetric positive definite
+    matrices `[..., n, n]`.  What is decomposed is the symmetric part `(input + inputᵀ) / 2`, so that
+    rounding in `input` does not matter and the gradient is symmetric.
+
+    A matrix that is not positive definite is an error. Gradient: Murray, Differentiation of the Cholesky
+    decomposition (2016).
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {}
+        self._build("Cholesky", {**args, **aliases}, name)
+
+
+class MatrixPower(Model):
+    r"""The product of `n` copies of square matrices `[..., m, m]`: the identity for `n = 0`, the power of the
+    inverse for negative `n`.
+
+    Parameters
+    ----------
+    n : int
+        Required.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, n: int | None = None, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"n": n}
+        if args["n"] is None:
+            del args["n"]
+        self._build("MatrixPower", {**args, **aliases}, name)
+
+
+class Fft(Model):
+    r"""Discrete Fourier transform along `axis` of `real + i·imag` (`imag` absent: 0); any size.  `output[k] =
+    Σ_t input[t] · exp(-2πi·k·t/n)`, divided by `√n` with `norm="ortho"` and by `n` with `norm="forward"`.
+
+    The two outputs are the real and the imaginary part.
+
+    Parameters
+    ----------
+    axis : int, optional
+        Default: ``-1``.
+    norm : Literal['backward', 'ortho', 'forward'], optional
+        Default: ``'backward'``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, axis: int = -1, norm: Literal['backward', 'ortho', 'forward'] = 'backward', *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"axis": axis, "norm": norm}
+        self._build("Fft", {**args, **aliases}, name)
+
+
+class InverseFft(Model):
+    r"""Inverse discrete Fourier transform along `axis` of `real + i·imag` (`imag` absent: 0); any size.
+    `output[t] = 1/n · Σ_k input[k] · exp(2πi·k·t/n)`; the factor is `1/√n` with `norm="ortho"` and 1 with
+    `norm="forward"`.
+
+    The two outputs are the real and the imaginary part.
+
+    Parameters
+    ----------
+    axis : int, optional
+        Default: ``-1``.
+    norm : Literal['backward', 'ortho', 'forward'], optional
+        Default: ``'backward'``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, axis: int = -1, norm: Literal['backward', 'ortho', 'forward'] = 'backward', *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"axis": axis, "norm": norm}
+        self._build("InverseFft", {**args, **aliases}, name)
+
+
+class RealFft(Model):
+    r"""Discrete Fourier transform of a real signal along `axis`: the frequencies 0 to n/2.  The other half of
+    the spectrum is the complex conjugate of this one.
+
+    `norm` is as in `fft`. The two outputs are the real and the imaginary part, of size `n // 2 + 1`.
+
+    Parameters
+    ----------
+    axis : int, optional
+        Default: ``-1``.
+    norm : Literal['backward', 'ortho', 'forward'], optional
+        Default: ``'backward'``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, axis: int = -1, norm: Literal['backward', 'ortho', 'forward'] = 'backward', *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"axis": axis, "norm": norm}
+        self._build("RealFft", {**args, **aliases}, name)
+
+
+class InverseRealFft(Model):
+    r"""The real signal of which `real + i·imag` are the frequencies 0 to n/2 along `axis`: the inverse of
+    `rfft`.  `n` is the size of the signal, `2·(m-1)` for `m` frequencies if not given; to get a signal of
+    odd size, give it.
+
+    The imaginary part of frequency 0, and of frequency n/2 for even `n`, is not read. `norm` is as in
+    `ifft`.
+
+    Parameters
+    ----------
+    n : int | None, optional
+        Default: ``None``.
+    axis : int, optional
+        Default: ``-1``.
+    norm : Literal['backward', 'ortho', 'forward'], optional
+        Default: ``'backward'``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, n: int | None = None, axis: int = -1, norm: Literal['backward', 'ortho', 'forward'] = 'backward', *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"n": n, "axis": axis, "norm": norm}
+        self._build("InverseRealFft", {**args, **aliases}, name)
+
 
 class Sum(Model):
     r"""Sum over `axis` (all axes if none is given).
@@ -4047,6 +4448,28 @@ class AdaptiveAvgPool2d(Model):
 AdaptiveAvgPool2D = AdaptiveAvgPool2d
 AdaptiveAvgPool2D = AdaptiveAvgPool2d
 
+class AdaptiveAvgPool3d(Model):
+    r"""Mean of so many windows that the output has `output_size`; input `[n, c, depth, height, width]`.  Window
+    `i` of `o` over `n` elements runs from `⌊i·n/o⌋` to `⌈(i+1)·n/o⌉`.
+
+    `output_size` is an integer or one per axis; `None` keeps the size of an axis, and 1 pools over the
+    whole axis.
+
+    Parameters
+    ----------
+    output_size : object, optional
+        Default: ``1``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, output_size: Any = 1, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"output_size": output_size}
+        self._build("AdaptiveAvgPool3d", {**args, **aliases}, name)
+
+AdaptiveAvgPool3D = AdaptiveAvgPool3d
+AdaptiveAvgPool3D = AdaptiveAvgPool3d
+
 class AdaptiveMaxPool1d(Model):
     r"""Maximum of so many windows that the output has `output_size`; input `[n, c, length]`.  Window `i` of `o`
     over `n` elements runs from `⌊i·n/o⌋` to `⌈(i+1)·n/o⌉`.
@@ -4090,6 +4513,28 @@ class AdaptiveMaxPool2d(Model):
 
 AdaptiveMaxPool2D = AdaptiveMaxPool2d
 AdaptiveMaxPool2D = AdaptiveMaxPool2d
+
+class AdaptiveMaxPool3d(Model):
+    r"""Maximum of so many windows that the output has `output_size`; input `[n, c, depth, height, width]`.
+    Window `i` of `o` over `n` elements runs from `⌊i·n/o⌋` to `⌈(i+1)·n/o⌉`.
+
+    `output_size` is an integer or one per axis; `None` keeps the size of an axis, and 1 pools over the
+    whole axis.
+
+    Parameters
+    ----------
+    output_size : object, optional
+        Default: ``1``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, output_size: Any = 1, *, name: str | None = None, **aliases: Any) -> None:
+        args: dict[str, Any] = {"output_size": output_size}
+        self._build("AdaptiveMaxPool3d", {**args, **aliases}, name)
+
+AdaptiveMaxPool3D = AdaptiveMaxPool3d
+AdaptiveMaxPool3D = AdaptiveMaxPool3d
 
 class Upsample(Model):
     r"""Resizes the spatial axes of `[n, c, *s]` (1 to 3 of them) to `size`, or to `⌊scale_factor · s⌋`.  Output

@@ -194,8 +194,10 @@ KINDS: dict[str, str] = {
     "avg_pool3d": "taaaaa",
     "adaptive_avg_pool1d": "ta",
     "adaptive_avg_pool2d": "ta",
+    "adaptive_avg_pool3d": "ta",
     "adaptive_max_pool1d": "ta",
     "adaptive_max_pool2d": "ta",
+    "adaptive_max_pool3d": "ta",
     "batch_norm": "tttttaaa",
     "layer_norm": "tttaa",
     "rms_norm": "ttaa",
@@ -1124,7 +1126,7 @@ class Ops:
 
     def random_bernoulli(self, key: Any, p: Any = 0.5, shape: int | tuple[int, ...] | None = None) -> Any:
         r"""True with probability `p` (a number or a tensor that broadcasts to `shape`; without a shape, that of
-        `p`): `random_uniform(key, shape) < p`.
+        `p`): `random_uniform(key, shape) < p`, in float32 for every dtype of `p`.
         """
         return self._op("random_bernoulli", (key, p, shape))
 
@@ -1911,6 +1913,15 @@ class Ops:
 
     global_avg_pool2d = adaptive_avg_pool2d
 
+    def adaptive_avg_pool3d(self, input: Any, output_size: Any = 1) -> Any:
+        r"""Mean of so many windows that the output has `output_size`; input `[n, c, depth, height, width]`.
+        Window `i` of `o` over `n` elements runs from `⌊i·n/o⌋` to `⌈(i+1)·n/o⌉`.
+
+        `output_size` is an integer or one per axis; `None` keeps the size of an axis, and 1 pools over the
+        whole axis.
+        """
+        return self._op("adaptive_avg_pool3d", (input, output_size))
+
     def adaptive_max_pool1d(self, input: Any, output_size: Any = 1) -> Any:
         r"""Maximum of so many windows that the output has `output_size`; input `[n, c, length]`.  Window `i` of
         `o` over `n` elements runs from `⌊i·n/o⌋` to `⌈(i+1)·n/o⌉`.
@@ -1930,6 +1941,15 @@ class Ops:
         return self._op("adaptive_max_pool2d", (input, output_size))
 
     global_max_pool2d = adaptive_max_pool2d
+
+    def adaptive_max_pool3d(self, input: Any, output_size: Any = 1) -> Any:
+        r"""Maximum of so many windows that the output has `output_size`; input `[n, c, depth, height, width]`.
+        Window `i` of `o` over `n` elements runs from `⌊i·n/o⌋` to `⌈(i+1)·n/o⌉`.
+
+        `output_size` is an integer or one per axis; `None` keeps the size of an axis, and 1 pools over the
+        whole axis.
+        """
+        return self._op("adaptive_max_pool3d", (input, output_size))
 
     def batch_norm(
         self,

@@ -270,7 +270,7 @@ pub static RANDOM_RANDINT: OpDef = OpDef {
 pub static RANDOM_BERNOULLI: OpDef = OpDef {
     name: "random_bernoulli",
     doc: "True with probability `p` (a number or a tensor that broadcasts to `shape`; without a shape, that of \
-          `p`): `random_uniform(key, shape) < p`.",
+          `p`): `random_uniform(key, shape) < p`, in float32 for every dtype of `p`.",
     ports: &[
         KEY,
         Port { name: "p", kind: PortKind::Tensor(Kinds::FLOAT), default: DefaultLit::Float(0.5) },
