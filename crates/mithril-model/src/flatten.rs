@@ -13,7 +13,7 @@ use mithril_ir::{
     Builder, Code, DType, Error, Graph, Lit, Place, Result, Role, Shape, Tensor, TensorType, ValueId, ops,
 };
 use mithril_solve::Solver;
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::init::Init;
 use crate::inputs;
@@ -22,6 +22,7 @@ use crate::leaf::is_random_key;
 use crate::literal_fn::LiteralFn;
 use crate::model::{Body, Bound, Child, Composite, EdgeId, Label, Leaf, Model, Prim};
 use crate::relations;
+use crate::summary::Row;
 
 /// What is known when compiling.
 #[derive(Clone, Debug)]
@@ -93,6 +94,24 @@ pub struct Flat {
 pub fn flatten(model: &Model, options: &FlattenOptions) -> Result<Flat> {
     let model = model.wrapped()?;
     let c = model.composite().ok_or_else(|| Error::internal("a model is no composite"))?;
+    let (walk, frame) = walk(&model, c, options, None)?;
+    walk.finish(c, &frame)
+}
+
+/// The parts of a model with what is known of them when compiling.
+pub(crate) fn rows(model: &Model, options: &FlattenOptions) -> Result<Vec<Row>> {
+    let model = model.wrapped()?;
+    let c = model.composite().ok_or_else(|| Error::internal("a model is no composite"))?;
+    let (walk, _) = walk(&model, c, options, Some(Vec::new()))?;
+    Ok(walk.rows.unwrap_or_default())
+}
+
+fn walk(
+    model: &Model,
+    c: &Composite,
+    options: &FlattenOptions,
+    rows: Option<Vec<Row>>,
+) -> Result<(Walk, Frame)> {
     if c.children.is_empty() {
         return Err(Error::new(Code::EmptyModel, format!("{model} has nothing to compute"))
             .help("add layers to it with `|=` or `+=`"));
@@ -105,6 +124,8 @@ pub fn flatten(model: &Model, options: &FlattenOptions) -> Result<Flat> {
         training: options.training,
         inits: FxHashMap::default(),
         key: None,
+        rows,
+        counted: FxHashSet::default(),
     };
     let mut env: Vec<Option<ValueId>> = vec![None; c.edges.len()];
     inputs::enter(c, &solver, options, &needed, &mut walk, &mut env)?;
@@ -119,7 +140,7 @@ pub fn flatten(model: &Model, options: &FlattenOptions) -> Result<Flat> {
         let v = walk.output(&frame, e, &name)?;
         walk.b.graph.outputs.insert(name, v);
     }
-    walk.finish(c, &frame)
+    Ok((walk, frame))
 }
 
 /// The solver with everything that is given when compiling.
@@ -209,6 +230,10 @@ pub(crate) struct Walk {
     pub inits: FxHashMap<ValueId, Init>,
     /// The key of the random ops, once one needs it.
     pub key: Option<ValueId>,
+    /// The parts, where a table is wanted.
+    rows: Option<Vec<Row>>,
+    /// Parameters that a part has been counted for.
+    counted: FxHashSet<ValueId>,
 }
 
 impl Walk {
@@ -227,6 +252,7 @@ impl Walk {
             };
             let line = child.line.clone().or_else(|| frame.line.clone());
             let place = Place { path: Some(path.clone()), line: line.clone() };
+            let row = self.open_row(child, &path);
             let outs = match &child.model.0.body {
                 Body::Leaf(leaf) => {
                     let outs = self.leaf(leaf, &args, &place).map_err(|e| e.at(&place))?;
@@ -247,6 +273,7 @@ impl Walk {
                     inner.outputs().iter().map(|(_, e)| below.env[e.index()]).collect()
                 }
             };
+            self.close_row(row, &args, &outs);
             for (&e, v) in child.outputs.iter().zip(outs) {
                 frame.env[e.index()] = v;
             }
@@ -255,6 +282,41 @@ impl Walk {
             self.update(frame.env[input.index()], frame.env[new.index()]);
         }
         Ok(())
+    }
+
+    fn open_row(&mut self, child: &Child, path: &str) -> Option<usize> {
+        let rows = self.rows.as_mut().filter(|_| child.model.literal_fn().is_none())?;
+        rows.push(Row {
+            path: path.to_owned(),
+            depth: path.split('.').count(),
+            class: child.model.class().to_owned(),
+            shape: String::new(),
+            parameters: Some(mithril_ir::Dim::Const(0)),
+        });
+        Some(rows.len() - 1)
+    }
+    fn close_row(&mut self, row: Option<usize>, args: &[ValueId], outs: &[Option<ValueId>]) {
+        let (Some(i), Some(rows)) = (row, &mut self.rows) else { return };
+        let graph = &self.b.graph;
+        let shapes: Vec<String> =
+            outs.iter().filter_map(|v| graph.ty((*v)?)).map(|ty| ty.shape.to_string()).collect();
+        rows[i].shape = shapes.join(", ");
+        let mut sum = mithril_ir::Dim::Const(0);
+        // The parts of a part have counted what they read.
+        for row in rows[i + 1..].iter().filter(|r| r.depth == rows[i].depth + 1) {
+            if let Some(n) = &row.parameters {
+                sum = &sum + n;
+            }
+        }
+        for &v in args {
+            let learned = graph.value(v).def == mithril_ir::graph::Def::Input(Role::Param);
+            if let Some(ty) = graph.ty(v).filter(|_| learned)
+                && self.counted.insert(v)
+            {
+                sum = &sum + &ty.shape.numel();
+            }
+        }
+        rows[i].parameters = Some(sum);
     }
 
     fn update(&mut self, input: Option<ValueId>, new: Option<ValueId>) {

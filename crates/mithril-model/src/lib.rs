@@ -22,6 +22,7 @@ pub mod names;
 mod relations;
 mod save;
 mod settings;
+mod summary;
 
 pub use connection::{Arg, Connection, Spec};
 pub use extend::Child;
