@@ -90,9 +90,8 @@ pub fn read(op: &'static OpDef, line: &str, float: DType, seed: u64) -> Result<C
         let next =
             if matches!(port.kind, PortKind::Attr(_)) || given.is_some() { None } else { tensors.next() };
         match (given, next, port.default.lit()) {
-            (Some(lit), _, _) => args.push(Arg::Lit(lit)),
             (None, Some(arg), _) => args.push(arg),
-            (None, None, Some(lit)) => args.push(Arg::Lit(lit)),
+            (Some(lit), _, _) | (None, None, Some(lit)) => args.push(Arg::Lit(lit)),
             (None, None, None) if op.is_variadic() && std::ptr::eq(port, op.ports.last().unwrap_or(port)) => {
             }
             (None, None, None) => {

@@ -2,5 +2,6 @@
 
 pub mod case;
 pub mod gradient;
+pub mod program;
 pub mod run;
 pub mod tolerance;

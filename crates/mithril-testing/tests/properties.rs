@@ -1,0 +1,295 @@
+//! Properties of passes on random programs. `PROPTEST_CASES` and `PROPTEST_RNG_SEED` ask for more and for other
+//! programs than the ones that are always run.
+
+use std::sync::Arc;
+
+use mithril::codegen::python::{EVALUATE, Function, NUMPY, Results, emit};
+use mithril::compile::passes::differentiate::{Request, differentiate};
+use mithril::compile::passes::legalize::legalize;
+use mithril::compile::pipeline::{OPTIMIZE, Pass, Target, lower, optimize};
+use mithril::compile::python::Python;
+use mithril::ir::graph::{Graph, Role};
+use mithril::ir::tensor::{Scalar, Tensor};
+use mithril::ir::{DType, interp, text, verify};
+use mithril_testing::program::{Program, Step, Style, build};
+use mithril_testing::{gradient, tolerance};
+use proptest::collection::vec;
+use proptest::prelude::any;
+use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner};
+
+const F32: DType = DType::F32;
+const F64: DType = DType::F64;
+
+type Check = Result<(), String>;
+
+/// Runs `check` on random programs; the extra bytes decide what else is random.
+fn for_programs(cases: u32, style: Style, float: DType, check: impl Fn(&Program, &[u8]) -> Check) {
+    let mut config = Config { failure_persistence: None, ..Config::default() };
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = cases;
+    }
+    if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
+        config.rng_seed = RngSeed::Fixed(1);
+    }
+    let longest = if style == Style::Any { 24 } else { 10 };
+    let strategy = (vec(any::<Step>(), 0..longest), vec(any::<u8>(), 0..6));
+    let result = TestRunner::new(config).run(&strategy, |(steps, extra)| {
+        check(&build(&steps, style, float), &extra).map_err(TestCaseError::fail)
+    });
+    if let Err(TestError::Fail(reason, (steps, extra))) = result {
+        let graph = text::print(&build(&steps, style, float).graph);
+        panic!("{reason}\nextra {extra:?}, steps {steps:?}\n{graph}");
+    }
+}
+
+fn said<T>(result: mithril::ir::Result<T>, stage: &str) -> Result<T, String> {
+    result.map_err(|e| format!("{stage}: {e}"))
+}
+
+/// Equal bit for bit; a NaN is a NaN.
+fn equal(a: &Tensor, b: &Tensor) -> bool {
+    let same = |i| match (a.get(i), b.get(i)) {
+        (Scalar::Float(x), Scalar::Float(y)) => x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan(),
+        (x, y) => x == y,
+    };
+    a.dtype() == b.dtype() && a.shape() == b.shape() && (0..a.len()).all(same)
+}
+
+/// A graph that has to mean the same as the program, bit for bit.
+fn same(program: &Program, graph: &Graph, stage: &str) -> Check {
+    compare(program, graph, stage, equal)
+}
+
+fn compare(program: &Program, graph: &Graph, stage: &str, agree: impl Fn(&Tensor, &Tensor) -> bool) -> Check {
+    // A program that fails when running may fail or not afterwards: dead code is gone.
+    let Ok(wanted) = interp::run(&program.graph, &program.inputs) else { return Ok(()) };
+    let found = said(interp::run(graph, &program.inputs), stage)?;
+    if found.len() != wanted.len() {
+        return Err(format!("{stage}: {} results, not {}", found.len(), wanted.len()));
+    }
+    for (i, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+        if !agree(found, wanted) {
+            return Err(format!("{stage}: result {i} is {found}, not {wanted}\n{}", text::print(graph)));
+        }
+    }
+    Ok(())
+}
+
+fn verified(graph: &Graph, float: DType, stage: &str) -> Check {
+    said(verify::verify(graph, float), stage).map_err(|e| format!("{e}\n{}", text::print(graph)))
+}
+
+#[test]
+fn programs_are_typed_and_most_of_them_run() {
+    let ran = std::cell::Cell::new((0, 0));
+    for_programs(100, Style::Any, F32, |program, _| {
+        verified(&program.graph, F32, "build")?;
+        let (all, fine) = ran.get();
+        let runs = interp::run(&program.graph, &program.inputs).is_ok();
+        ran.set((all + 1, fine + i32::from(runs)));
+        Ok(())
+    });
+    let (all, fine) = ran.get();
+    assert!(fine * 10 > all * 7, "only {fine} of {all} programs run");
+}
+
+#[test]
+fn every_pass_keeps_every_bit() {
+    for_programs(200, Style::Any, F32, |program, _| {
+        for (name, pass) in OPTIMIZE {
+            let graph = said(pass(&program.graph), name)?;
+            verified(&graph, F32, name)?;
+            same(program, &graph, name)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn passes_in_any_order_keep_every_bit() {
+    for_programs(200, Style::Any, F32, |program, order| {
+        let mut graph = program.graph.clone();
+        let mut names = String::new();
+        for &choice in order {
+            let (name, pass) = OPTIMIZE[choice as usize % OPTIMIZE.len()];
+            names = format!("{names} {name}");
+            graph = said(pass(&graph), &names)?;
+            verified(&graph, F32, &names)?;
+        }
+        same(program, &graph, &names)
+    });
+}
+
+#[test]
+fn passes_do_not_grow_graphs() {
+    for_programs(200, Style::Any, F32, |program, order| {
+        let apply = |pass: Pass, graph: &Graph| said(pass(graph), "pass");
+        let mut graph = program.graph.clone();
+        for &choice in order {
+            graph = apply(OPTIMIZE[choice as usize % OPTIMIZE.len()].1, &graph)?;
+        }
+        for &(name, pass) in OPTIMIZE {
+            let once = apply(pass, &graph)?;
+            let twice = apply(pass, &once)?;
+            let sizes = [&graph, &once, &twice].map(|g| g.nodes().len());
+            if !sizes.is_sorted_by(|a, b| a >= b) {
+                return Err(format!("{name}: {sizes:?} nodes"));
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn expansions_of_what_has_no_evaluation_keep_every_bit() {
+    // The evaluation of such an op is its expansion.
+    for_programs(150, Style::Any, F32, |program, _| {
+        let is_evaluated = |g: &Graph, n| g.node(n).op.eval.is_some();
+        let graph = said(legalize(&program.graph, F32, &is_evaluated), "legalize")?;
+        verified(&graph, F32, "legalize")?;
+        if let Some((_, node)) = graph.nodes().find(|(_, node)| node.op.eval.is_none()) {
+            // What is refused while expanding stays until it is pruned.
+            let pruned = said(OPTIMIZE[3].1(&graph), "prune")?;
+            if pruned.nodes().any(|(_, other)| std::ptr::eq(other.op, node.op)) {
+                return Err(format!("{} is left", node.op.name));
+            }
+        }
+        same(program, &graph, "legalize")
+    });
+}
+
+/// A target that writes nothing but primitives.
+struct Primitives;
+
+impl Target for Primitives {
+    fn name(&self) -> &'static str {
+        "primitives"
+    }
+    fn can_spell(&self, graph: &Graph, n: mithril::ir::NodeId) -> bool {
+        graph.node(n).op.expand.is_none()
+    }
+}
+
+#[test]
+fn lowered_graphs_agree_within_tolerance() {
+    let targets: [&dyn Target; 2] = [&Primitives, &Python(&NUMPY)];
+    for_programs(100, Style::Smooth, F32, |program, _| {
+        for target in targets {
+            let graph = said(lower(&program.graph, target, F32, &mut |_, _| {}), target.name())?;
+            verified(&graph, F32, target.name())?;
+            compare(program, &graph, target.name(), |found, wanted| {
+                tolerance::error(found, wanted, Some(tolerance::magnitude(wanted).max(1.0))) <= 8.0
+            })?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn text_reads_back_as_it_was() {
+    for_programs(200, Style::Any, F32, |program, _| {
+        let printed = text::print(&program.graph);
+        let graph = said(text::parse(&printed), "parse")?;
+        let again = text::print(&graph);
+        if again != printed {
+            return Err(format!("printed again it is\n{again}"));
+        }
+        verified(&graph, F32, "parse")?;
+        same(program, &graph, "parse")
+    });
+}
+
+/// Gradients of all float outputs by all float inputs.
+fn request(graph: &Graph) -> Request {
+    let is_float = |v| graph.ty(v).is_some_and(|t| t.dtype.is_float());
+    let inputs = graph.inputs.iter().filter(|&&v| is_float(v)).filter_map(|&v| graph.value(v).name.clone());
+    let outputs = graph.outputs.iter().filter(|(_, v)| is_float(**v)).map(|(name, _)| name.clone());
+    Request { outputs: outputs.collect(), inputs: inputs.collect() }
+}
+
+/// The graph with gradients and its inputs.
+fn with_gradients(program: &Program, float: DType) -> Result<Program, String> {
+    let graph = said(differentiate(&program.graph, &request(&program.graph), float), "differentiate")?;
+    let forward = said(interp::run(&program.graph, &program.inputs), "run")?;
+    let mut inputs = program.inputs.clone();
+    for &v in graph.inputs.iter().filter(|&&v| is_cotangent(&graph, v)) {
+        let name = graph.value(v).name.as_deref().unwrap_or_default();
+        let at = program.graph.outputs.get_index_of(name).ok_or("a cotangent of nothing")?;
+        let like = &forward[at];
+        inputs.push(Arc::new(Tensor::build(like.dtype(), like.shape(), |i| {
+            Scalar::Float(0.5 + 0.25 * (i % 4) as f64)
+        })));
+    }
+    Ok(Program { graph, inputs })
+}
+
+fn is_cotangent(graph: &Graph, v: mithril::ir::ValueId) -> bool {
+    matches!(graph.value(v).def, mithril::ir::graph::Def::Input(Role::Cotangent))
+}
+
+#[test]
+fn gradients_agree_with_differences() {
+    for_programs(60, Style::Smooth, F64, |program, _| {
+        match said(gradient::check_graph(&program.graph, &program.inputs, "program"), "check")? {
+            Some(error) if error > 1.0 => Err(format!("{error:.1} times the allowed difference")),
+            _ => Ok(()),
+        }
+    });
+}
+
+#[test]
+fn optimised_gradients_keep_every_bit() {
+    for_programs(100, Style::Any, F32, |program, _| {
+        if interp::run(&program.graph, &program.inputs).is_err() {
+            return Ok(());
+        }
+        let program = with_gradients(program, F32)?;
+        verified(&program.graph, F32, "differentiate")?;
+        let graph = said(optimize(program.graph.clone(), F32, &mut |_, _| {}), "optimize")?;
+        same(&program, &graph, "optimize")
+    });
+}
+
+#[test]
+fn gradients_of_optimised_graphs_agree() {
+    for_programs(60, Style::Smooth, F64, |program, _| {
+        let wanted = with_gradients(program, F64)?;
+        let graph = said(optimize(program.graph.clone(), F64, &mut |_, _| {}), "optimize")?;
+        let found = with_gradients(&Program { graph, inputs: program.inputs.clone() }, F64)?;
+        // Cotangents add up in another order.
+        compare(&wanted, &found.graph, "differentiate", |found, wanted| {
+            tolerance::error(found, wanted, Some(tolerance::magnitude(wanted).max(1.0)))
+                <= tolerance::GRADIENT
+        })
+    });
+}
+
+/// Everything that is printed on the way to a source for NumPy.
+fn stages(program: &Program) -> Result<String, String> {
+    let mut all = String::new();
+    let mut observe = |stage: &str, graph: &Graph| all.extend([stage, "\n", &text::print(graph)]);
+    let graph = said(optimize(program.graph.clone(), F32, &mut observe), "optimize")?;
+    let gradients = said(differentiate(&graph, &request(&graph), F32), "differentiate")?;
+    observe("differentiate", &gradients);
+    let graph = said(lower(&graph, &Python(&NUMPY), F32, &mut observe), "lower")?;
+    let function = Function { name: "evaluate", graph: &graph, arguments: EVALUATE, results: Results::Dict };
+    Ok(all + &said(emit(&NUMPY, &[function]), "emit")?.text)
+}
+
+#[test]
+fn equal_programs_become_equal_sources() {
+    for_programs(60, Style::Any, F32, |program, _| {
+        let read = said(text::parse(&text::print(&program.graph)), "parse")?;
+        let first = stages(program)?;
+        let twin = Program { graph: program.graph.clone(), inputs: Vec::new() };
+        if stages(&twin)? != first {
+            return Err("the second time it becomes something else".into());
+        }
+        // Nor do the indices of values matter, which a graph read from text has others of.
+        let parsed = Program { graph: read, inputs: Vec::new() };
+        if stages(&parsed)? != first {
+            return Err("read from its text it becomes something else".into());
+        }
+        Ok(())
+    });
+}
