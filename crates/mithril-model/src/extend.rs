@@ -38,11 +38,13 @@ impl Model {
     /// assert_eq!(model.outputs()[..], ["hidden".into()]);
     /// # Ok::<(), mithril_ir::Error>(())
     /// ```
+    #[allow(clippy::needless_pass_by_value, reason = "callers make the place for this call")]
     pub fn extend(&mut self, child: &Self, spec: impl Into<Spec>, place: Place) -> Result<Child> {
         self.add(child, spec.into(), &place, false)
     }
     /// Adds `child` behind the child added last (`model += child(...)`): its data input is fed by the last
     /// output, unless `spec` gives an input.
+    #[allow(clippy::needless_pass_by_value, reason = "callers make the place for this call")]
     pub fn chain(&mut self, child: &Self, spec: impl Into<Spec>, place: Place) -> Result<Child> {
         self.add(child, spec.into(), &place, true)
     }
@@ -86,7 +88,7 @@ impl Edit<'_> {
     fn add(&mut self, child: &Model, spec: Spec, chain: bool, place: &Place) -> Result<Arc<str>> {
         let mut inputs: Vec<Option<Bound>> = vec![None; child.port_count()];
         let mut outputs: Vec<Option<Target>> = vec![None; child.output_count()];
-        let fed = if chain { self.fed(child, &spec)? } else { None };
+        let fed = if chain { Self::fed(child, &spec)? } else { None };
         if let Some(port) = fed {
             inputs[port] = Some(match self.c.last {
                 Some(last) => Bound::Edge(last),
@@ -120,7 +122,7 @@ impl Edit<'_> {
     }
 
     /// The port that the last output feeds, if none is given.
-    fn fed(&self, child: &Model, spec: &Spec) -> Result<Option<usize>> {
+    fn fed(child: &Model, spec: &Spec) -> Result<Option<usize>> {
         let free = child.data_ports();
         let given = |&i: &usize| spec.0.iter().any(|(name, _)| child.find_port(name) == Some(i));
         if free.iter().any(given) {

@@ -476,11 +476,10 @@ fn element(dtype: DType, bytes: &[u8]) -> mithril_ir::Scalar {
     let bits = u64::from_le_bytes(raw);
     match dtype {
         DType::Bool => Scalar::Bool(bits != 0),
-        DType::U8 => Scalar::Int(bits as i64),
         DType::I8 => Scalar::Int((bits as i8).into()),
         DType::I16 => Scalar::Int((bits as i16).into()),
         DType::I32 => Scalar::Int((bits as i32).into()),
-        DType::I64 => Scalar::Int(bits as i64),
+        DType::U8 | DType::I64 => Scalar::Int(bits as i64),
         DType::F16 => Scalar::Float(half::f16::from_bits(bits as u16).to_f64()),
         DType::BF16 => Scalar::Float(half::bf16::from_bits(bits as u16).to_f64()),
         DType::F32 => Scalar::Float(f32::from_bits(bits as u32).into()),

@@ -140,6 +140,12 @@ fn walk(
         let v = walk.output(&frame, e, &name)?;
         walk.b.graph.outputs.insert(name, v);
     }
+    for name in &options.keep_edges {
+        if !walk.b.graph.outputs.contains_key(name) {
+            let v = inner_value(&walk.b.graph, name)?;
+            walk.b.graph.outputs.insert(name.clone(), v);
+        }
+    }
     Ok((walk, frame))
 }
 
@@ -332,13 +338,9 @@ impl Walk {
         let mut args = Vec::with_capacity(child.inputs.len());
         for (i, bound) in child.inputs.iter().enumerate() {
             args.push(match bound {
-                Bound::Edge(e) => match frame.env[e.index()] {
-                    Some(v) => v,
-                    None => {
-                        let port = child.model.port_name(i);
-                        return Err(relations::no_value(&format!("{}.{port}", child.name)));
-                    }
-                },
+                Bound::Edge(e) => frame.env[e.index()].ok_or_else(|| {
+                    relations::no_value(&format!("{}.{}", child.name, child.model.port_name(i)))
+                })?,
                 Bound::Lit(lit) => self.lit(lit),
                 Bound::Default => {
                     let lit = child.model.port_default(i).cloned().unwrap_or(Lit::None);
@@ -533,6 +535,17 @@ impl Walk {
             .collect();
         Ok(Flat { graph, inputs, edges })
     }
+}
+
+/// A value below the first level, by its path.
+fn inner_value(graph: &Graph, name: &str) -> Result<ValueId> {
+    let short = name.strip_suffix(".output").unwrap_or(name);
+    let tensors = || graph.values().filter(|(_, v)| v.ty.is_some());
+    let named = |wanted: &str| tensors().find(|(_, v)| v.name.as_deref() == Some(wanted)).map(|(id, _)| id);
+    named(name).or_else(|| named(short)).ok_or_else(|| {
+        let names: Vec<Arc<str>> = tensors().filter_map(|(_, v)| v.name.clone()).collect();
+        crate::model::unknown("connection", name, "the model", names.iter().map(|n| &**n))
+    })
 }
 
 fn add() -> Result<&'static OpDef> {

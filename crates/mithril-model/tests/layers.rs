@@ -212,3 +212,22 @@ fn attention_and_transformers() {
     let flat = flatten(&decoder, &options).unwrap();
     assert_eq!(flat.graph.ty(flat.graph.outputs[0]).unwrap().to_string(), "f32[n, 5, 8]");
 }
+
+#[test]
+fn transformers_train_with_dropout_and_masks() {
+    let encoder = build("TransformerEncoder", &[2, 8, 2], &[("dim_feedforward", 16.into())]);
+    let shapes = options("input", &[2, 5, 8]).shapes;
+    let train = FlattenOptions { training: true, shapes, ..FlattenOptions::default() };
+    let flat = flatten(&encoder, &train).unwrap();
+    assert_eq!(flat.inputs.last().unwrap().name.as_ref(), "key");
+    let mut m = Model::new();
+    m.extend(&encoder, [("input", "input"), ("mask", "mask"), ("output", "y")], Place::default()).unwrap();
+    let mut o = options("input", &[2, 5, 8]);
+    assert_eq!(flatten(&m, &o).unwrap_err().code(), Code::UnknownShape);
+    o.shapes.push(("mask".into(), vec![5.into(), 5.into()]));
+    let flat = flatten(&m, &o).unwrap();
+    assert!(flat.inputs.iter().any(|i| &*i.name == "mask" && i.ty.to_string() == "f32[5, 5]"));
+    // A mask that does not fit is found in the parts of the parts.
+    o.shapes[1].1 = vec![4.into(), 5.into()];
+    assert_eq!(flatten(&m, &o).unwrap_err().code(), Code::ShapeMismatch);
+}

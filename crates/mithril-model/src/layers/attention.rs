@@ -111,7 +111,7 @@ pub(super) static LAYERS: &[LayerDef] = &[
 /// Sizes that all attentions share.
 struct Heads {
     features: i64,
-    heads: i64,
+    count: i64,
     bias: bool,
     causal: Lit,
 }
@@ -122,7 +122,7 @@ impl Heads {
         if features % heads != 0 {
             return Err(a.bad("num_heads", &format!("a divisor of the {features} features")));
         }
-        Ok(Self { features, heads, bias, causal: a.lit("causal") })
+        Ok(Self { features, count: heads, bias, causal: a.lit("causal") })
     }
     fn sequence(&self, name: &str) -> Connection {
         let features = Size::from(self.features);
@@ -136,8 +136,8 @@ impl Heads {
     }
     /// `[n, length, features]` as `[n, heads, length, features / heads]`.
     fn apart(&self, x: &Connection) -> Result<Connection> {
-        let each = self.features / self.heads;
-        let shape = tuple([size(x, 0)?.into(), size(x, 1)?.into(), self.heads.into(), each.into()]);
+        let each = self.features / self.count;
+        let shape = tuple([size(x, 0)?.into(), size(x, 1)?.into(), self.count.into(), each.into()]);
         op("transpose", [op("reshape", [x.into(), shape])?.into(), Lit::from([0, 2, 1, 3]).into()])
     }
     /// The attention, and the projection behind it.
@@ -245,7 +245,7 @@ fn decoder_layer(a: &LayerArgs<'_>) -> Result<Model> {
     let cross = layer(
         "MultiHeadAttention",
         "multihead_attn",
-        vec![heads.features.into(), heads.heads.into()],
+        vec![heads.features.into(), heads.count.into()],
         vec![],
     )?;
     let x = block.residual(&x, ["norm1", "dropout1"], |x| {

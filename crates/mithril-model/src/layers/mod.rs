@@ -132,7 +132,7 @@ static ARG_ALIASES: &[(&str, &str)] = &[
 
 static LAYERS: LazyLock<Vec<Layer>> = LazyLock::new(|| {
     let defs = [basic::LAYERS, conv::LAYERS, norm::LAYERS, recurrent::LAYERS, attention::LAYERS];
-    let mut layers: Vec<Layer> = defs.into_iter().flatten().map(|def| of_def(def)).collect();
+    let mut layers: Vec<Layer> = defs.into_iter().flatten().map(of_def).collect();
     let mut add = |name: &'static str, op: &'static OpDef| {
         if !layers.iter().any(|l: &Layer| l.name == name) {
             layers.push(of_op(name, op));

@@ -184,7 +184,7 @@ fn batch_norm(a: &LayerArgs<'_>, ranks: Option<usize>) -> Result<Model> {
     if let Some(n) = ranks {
         model = rank(model, n)?;
     }
-    let model = affine(model, a.bool("affine")?, &[channels.clone()])?;
+    let model = affine(model, a.bool("affine")?, std::slice::from_ref(&channels))?;
     let model = model.state("running_mean", vec![channels.clone()], Init::Zeros, 1)?;
     model.state("running_var", vec![channels], Init::Ones, 2)
 }
