@@ -7,6 +7,7 @@ that the losses agree to rounding. The learning curves are written as a picture.
 from __future__ import annotations
 
 import argparse
+import copy
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,10 +50,9 @@ def convolutional() -> ml.Model:
 
 
 def with_loss(model: ml.Model) -> ml.Model:
-    """Wrap a classifier with its loss: inputs ``input`` and ``target``, outputs ``logits`` and ``loss``."""
-    trained = ml.Model()
-    trained |= model(input="input", logits=ml.IOKey("logits", expose=True))
-    trained |= ml.CrossEntropy()(input="logits", target="target", output=ml.IOKey("loss", expose=True))
+    """Add the loss: one more input, ``target``, and one more output, ``loss``."""
+    trained = copy.copy(model)
+    trained |= ml.CrossEntropy()(input=ml.IOKey("logits", expose=True), target="target", output="loss")
     return trained
 
 
@@ -91,7 +91,7 @@ def train(model: ml.Model, backend: ml.Backend, data: tuple[np.ndarray[Any, Any]
     params = compiled.randomize_params(seed=1)
     velocity = {name: 0.0 * value for name, value in params.items()}
     batch = 32
-    with tqdm(total=epochs * (len(images) // batch), desc=f"{run.model} on {run.backend}", leave=False) as bar:
+    with tqdm(total=epochs * (len(images) // batch), desc=f"{run.model} on {run.backend}", leave=False, disable=None) as bar:
         for epoch in range(epochs):
             order = np.random.default_rng(epoch).permutation(len(images))
             losses = []

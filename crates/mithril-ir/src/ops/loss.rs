@@ -438,7 +438,8 @@ struct Classes<'a> {
 }
 
 fn classes<'a>(c: &Call<'a>, log: V<'a>) -> Classes<'a> {
-    let target = c.x[1];
+    // Class indices may come as floats: an input about which nothing is said is one.
+    let target = c.x[1].cast(DType::I64);
     let (zero, axis) = (c.cx.lit(0), c.cx.lit(class_axis(log.rank())));
     let ignored = target.op(&e::EQUAL, &[c.x[port(c, "ignore_index")]]);
     let at = ignored.op(&e::WHERE, &[zero, target]).op(&EXPAND_DIMS, &[axis]);
