@@ -325,9 +325,7 @@ impl PyModel {
     /// A model from its JSON text.
     #[staticmethod]
     fn from_json(text: &str) -> Outcome<Self> {
-        {
         Ok(Self { inner: Model::from_json(text)? })
-    }
     }
     /// Compile the model; see `mithril.compile`.
     #[pyo3(signature = (backend, **options))]
