@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 import mithril as ml
+import numpy as np
 
 
 def chain(layers: int) -> None:
@@ -92,7 +91,9 @@ def call_overhead() -> tuple[float, float]:
     return paired(lambda: generated(data), lambda: by_hand(data["input"]))
 
 
-def paired(left: Callable[[], Any], right: Callable[[], Any], calls: int = 500, rounds: int = 41) -> tuple[float, float]:
+def paired(
+    left: Callable[[], Any], right: Callable[[], Any], calls: int = 500, rounds: int = 41
+) -> tuple[float, float]:
     """Return the median microseconds of two functions, called in turns."""
     found: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds):

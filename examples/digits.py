@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import mithril as ml
+import numpy as np
 
 #: Test accuracy that the dense model has to reach.
 WANTED = 0.96
@@ -91,7 +90,9 @@ def train(model: ml.Model, backend: ml.Backend, data: tuple[np.ndarray[Any, Any]
     params = compiled.randomize_params(seed=1)
     velocity = {name: 0.0 * value for name, value in params.items()}
     batch = 32
-    with tqdm(total=epochs * (len(images) // batch), desc=f"{run.model} on {run.backend}", leave=False, disable=None) as bar:
+    with tqdm(
+        total=epochs * (len(images) // batch), desc=f"{run.model} on {run.backend}", leave=False, disable=None
+    ) as bar:
         for epoch in range(epochs):
             order = np.random.default_rng(epoch).permutation(len(images))
             losses = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import inspect
 import keyword
 import sys
 import textwrap
@@ -72,7 +73,9 @@ def ops_module() -> str:
     out = [HEADER.format(doc="Ops of the backends.")]
     out.append("from __future__ import annotations\n")
     out.append("from collections.abc import Sequence\nfrom typing import Any, Literal\n\n")
-    out.append("#: For each op, what its arguments are: ``t`` a tensor, ``a`` a value; the last holds for all that follow.")
+    out.append(
+        "#: For each op, what its arguments are: ``t`` a tensor, ``a`` a value; the last holds for all that follow."
+    )
     out.append("KINDS: dict[str, str] = {")
     for row in _core.op_rows():
         kinds = "".join("t" if p["kind"] in ("tensor", "optional", "variadic") else "a" for p in row["ports"])
@@ -83,7 +86,8 @@ def ops_module() -> str:
     out.append("    def _op(self, name: str, args: Sequence[Any]) -> Any:")
     out.append("        raise NotImplementedError\n")
     for row in _core.op_rows():
-        out.append(_method(row))
+        if row["name"] not in _OWN:
+            out.append(_method(row))
     return "\n".join(out) + "\n"
 
 
@@ -97,8 +101,10 @@ def _method(row: dict[str, Any]) -> str:
             signature.append(f"{name}: Any")
             continue
         optional = optional or not port["required"]
-        annotation = _type(port)
-        default = "" if port["required"] and not optional else f" = {_default(port)}" if not port["required"] else " = ..."
+        annotation = _type(port) if not (port["required"] and optional) else "Any"
+        default = (
+            "" if port["required"] and not optional else f" = {_default(port)}" if not port["required"] else " = ..."
+        )
         signature.append(f"{name}: {annotation}{default}")
     for port in row["ports"]:
         name = _identifier(port["name"])
@@ -110,18 +116,22 @@ def _method(row: dict[str, Any]) -> str:
     call = f'        return self._op("{row["name"]}", ({", ".join(args)}{"," if len(args) == 1 else ""}))'
     if len(call) > 110:
         inner = "".join(f"            {a},\n" for a in args)
-        call = f'        return self._op(\n            "{row["name"]}",\n            (\n{inner}            ),\n        )'
+        call = (
+            f'        return self._op(\n            "{row["name"]}",\n            (\n{inner}            ),\n        )'
+        )
     lines = [head, _doc(row["doc"], 8), call, ""]
     for alias in row["aliases"]:
-        if not hasattr(_RESERVED, alias):
+        if alias not in _OWN_ALIASES:
             lines.append(f"    {_identifier(alias)} = {_identifier(row['name'])}")
     if row["aliases"]:
         lines.append("")
     return "\n".join(lines)
 
 
-class _RESERVED:
-    """Names that the backend itself defines."""
+#: Names of the same kind among the aliases.
+_OWN_ALIASES = ("array", "tensor", "shape", "dtype", "grad", "name", "device")
+#: Methods that a backend defines itself, with another signature: they draw from its own stream.
+_OWN = ("random_normal", "random_uniform", "random_randint", "zeros", "ones")
 
 
 def _variadic(row: dict[str, Any]) -> bool:
@@ -131,7 +141,7 @@ def _variadic(row: dict[str, Any]) -> bool:
 def layers_module() -> str:
     """Source of the layer classes."""
     out = [HEADER.format(doc="Layers.")]
-    out.append("from __future__ import annotations\n\nfrom typing import Any, Literal\n\nfrom .._core import Model\n")
+    out.append("from __future__ import annotations\n\nimport typing\n\nfrom .._core import Model\n")
     names = []
     for row in _core.layer_rows():
         names.append(row["name"])
@@ -139,6 +149,7 @@ def layers_module() -> str:
         # Dimensions are written both ways: Conv2d, Conv2D.
         if row["name"][-2:-1].isdigit() and row["name"].endswith("d"):
             aliases.append(row["name"][:-1] + "D")
+        aliases = [a for a in dict.fromkeys(aliases) if a != row["name"]]
         names.extend(aliases)
         out.append(_layer(row))
         out.extend(f"{alias} = {row['name']}" for alias in aliases)
@@ -147,22 +158,27 @@ def layers_module() -> str:
     return "\n".join(out) + "\n"
 
 
+def _typing(annotation: str) -> str:
+    """Qualify names of the module typing: there are layers of the same names."""
+    return annotation.replace("Any", "typing.Any").replace("Literal[", "typing.Literal[")
+
+
 def _layer(row: dict[str, Any]) -> str:
     signature, args = ["self"], []
     for port in row["args"]:
         name = _identifier(port["name"])
         default = " = None" if port["required"] else f" = {_default(port)}"
-        annotation = _type(port)
-        if default == " = None" and "None" not in annotation and annotation != "Any":
+        annotation = _typing(_type(port))
+        if default == " = None" and "None" not in annotation and annotation != "typing.Any":
             annotation += " | None"
         signature.append(f"{name}: {annotation}{default}")
         args.append((port, name))
-    signature += ["*", "name: str | None = None", "**aliases: Any"]
+    signature += ["*", "name: str | None = None", "**aliases: typing.Any"]
     required = [p["name"] for p, _ in args if p["required"]]
     entries = ", ".join(f'"{p["name"]}": {n}' for p, n in args)
     lines = ["", f"class {row['name']}(Model):", _doc(row["doc"], 4, _parameters(row)), ""]
     lines.append(f"    def __init__({', '.join(signature)}) -> None:")
-    lines.append(f"        args: dict[str, Any] = {{{entries}}}")
+    lines.append(f"        args: dict[str, typing.Any] = {{{entries}}}")
     for name in required:
         lines.append(f'        if args["{name}"] is None:\n            del args["{name}"]')
     lines.append(f'        self._build("{row["name"]}", {{**args, **aliases}}, name)')
@@ -178,6 +194,111 @@ def _parameters(row: dict[str, Any]) -> str:
         lines.append(f"    {text}")
     lines += ["name : str, optional", "    Name; becomes a part of the paths of the parameters."]
     return "Parameters\n----------\n" + "\n".join(lines)
+
+
+#: What methods of the extension module return, where that is more than "something".
+_RETURNS = {
+    "Model.create": "Model",
+    "Model.from_json": "Model",
+    "Model.to_json": "str",
+    "Model.summary": "str",
+    "Model.has_connection": "bool",
+    "Model.input_keys": "list[str]",
+    "Model.output_keys": "list[str]",
+    "Model.parameter_keys": "list[str]",
+    "Model.layer_keys": "list[str]",
+    "Model.connection_names": "list[str]",
+    "Model.name": "str | None",
+    "Model.__ior__": "Model",
+    "Model.__iadd__": "Model",
+    "Model.__getattr__": "Connection",
+    "Model.__len__": "int",
+    "Model.__bool__": "bool",
+    "Model.__repr__": "str",
+    "Connection.__hash__": "int",
+    "Connection.__bool__": "bool",
+    "Connection.__eq__": "Any",
+    "Connection.__repr__": "str",
+    "IOKey.__repr__": "str",
+    "IOKey.name": "str | None",
+    "Source.text": "str",
+    "Source.many": "bool",
+    "Compiled.summary": "str",
+    "Compiled.updates": "list[str]",
+    "Compiled.output_names": "list[str]",
+    "parse_dtype": "str",
+}
+#: Python adds these to every class.
+_COMMON = {"__init__", "__doc__", "__module__", "__new__", "__dict__", "__weakref__", "__getattribute__", "__setattr__"}
+
+
+def core_stub() -> str:
+    """Stub of the extension module, from its own signatures."""
+    out = [HEADER.format(doc="The extension module."), "from typing import Any\n", "__version__: str\n"]
+    for name, value in sorted(vars(_core).items()):
+        if isinstance(value, type):
+            out.append(_class_stub(value))
+        elif callable(value) and not name.startswith("__"):
+            out.append(f"def {name}({_stub_signature(value, method=False)}) -> {_RETURNS.get(name, 'Any')}: ...")
+    return "\n".join(out) + "\n"
+
+
+def _class_stub(cls: type) -> str:
+    base = cls.__mro__[1].__name__
+    lines = [f"class {cls.__name__}{'' if base == 'object' else f'({base})'}:"]
+    connection = cls.__name__ in ("Connection", "IOKey")
+    for name, value in sorted(vars(cls).items()):
+        if name in _COMMON:
+            continue
+        key = f"{cls.__name__}.{name}"
+        returns = _RETURNS.get(key, "Connection" if connection and name.startswith("__") else "Any")
+        ignore = "  # type: ignore[override]" if name == "__ne__" else ""
+        if type(value).__name__ in ("getset_descriptor", "property"):
+            lines.append(f"    @property\n    def {name}(self) -> {returns}: ...")
+            if key == "Model.name":
+                lines.append(f"    @{name}.setter\n    def {name}(self, value: str | None) -> None: ...")
+        elif isinstance(value, (staticmethod, classmethod)) or type(value).__name__ == "classmethod_descriptor":
+            kind = "staticmethod" if isinstance(value, staticmethod) else "classmethod"
+            first = [] if kind == "staticmethod" else ["cls"]
+            rest = _stub_signature(getattr(cls, name), method=False)
+            lines.append(
+                f"    @{kind}\n    def {name}({', '.join([*first, *([rest] if rest else [])])}) -> {returns}: ..."
+            )
+        elif callable(value):
+            lines.append(f"    def {name}({_stub_signature(value, method=True)}) -> {returns}: ...{ignore}")
+    if cls.__name__ == "Model":
+        lines.append("    def __init__(self, *args: Any, **named: Any) -> None: ...")
+    elif cls.__name__ == "IOKey":
+        lines.append(
+            "    def __init__(self, name: str | None = None, value: Any = None, shape: Any = None, dtype: Any = None,"
+        )
+        lines.append(
+            "                 expose: bool | None = None, differentiable: bool | None = None, *, type: Any = None,"
+        )
+        lines.append("                 trainable: bool | None = None) -> None: ...")
+    if len(lines) == 1:
+        lines.append("    ...")
+    return "\n".join(lines)
+
+
+def _stub_signature(function: Any, *, method: bool) -> str:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return "self, *args: Any, **named: Any" if method else "*args: Any, **named: Any"
+    parts, keyword_only = [], False
+    for i, p in enumerate(parameters):
+        if method and i == 0:
+            parts.append("self")
+            continue
+        if p.kind is p.KEYWORD_ONLY and not keyword_only:
+            keyword_only = True
+            if not any(q.kind is q.VAR_POSITIONAL for q in parameters):
+                parts.append("*")
+        prefix = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+        default = "" if p.default is p.empty else " = ..."
+        parts.append(f"{prefix}{p.name}: Any{default}")
+    return ", ".join(parts)
 
 
 def ops_page() -> str:
@@ -206,6 +327,7 @@ def files() -> dict[Path, str]:
     return {
         PACKAGE / "_generated" / "ops.py": ops_module(),
         PACKAGE / "_generated" / "layers.py": layers_module(),
+        PACKAGE / "_core.pyi": core_stub(),
         ROOT / "docs" / "ops.md": ops_page(),
     }
 

@@ -25,7 +25,7 @@ __all__ = ["compile"]
 ALIASES = {"types": "dtypes", "checkpoint": "gradient_checkpointing"}
 
 
-def compile(  # noqa: A001 - the name is the API
+def compile(
     model: Model,
     backend: Backend,
     *,
@@ -124,9 +124,7 @@ def compile(  # noqa: A001 - the name is the API
         "training": not (inference or static_inference),
     }
     _check_names(model, options, strict)
-    return PhysicalModel(
-        model, backend, options, static_shapes=static_shapes, file_path=file_path, verbose=verbose
-    )
+    return PhysicalModel(model, backend, options, static_shapes=static_shapes, file_path=file_path, verbose=verbose)
 
 
 def _aliases(given: dict[str, Any], canonical: dict[str, Any]) -> dict[str, Any]:

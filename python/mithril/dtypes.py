@@ -24,7 +24,7 @@ class DType(str):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return f"mithril.{str(self)}"
+        return f"mithril.{self!s}"
 
     @property
     def itemsize(self) -> int:

@@ -57,7 +57,8 @@ class Runner:
 
     def function(self, name: str) -> Callable[..., Any]:
         """Return the one function there is."""
-        return self.source
+        runner: Callable[..., Any] = self.source
+        return runner
 
     def explain(self, error: BaseException) -> MithrilError | None:
         """Errors of the interpreter say by themselves where they come from."""

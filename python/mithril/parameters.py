@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import ItemsView, Iterator, ValuesView
+from collections.abc import Iterator
 from typing import Any
 
 from .errors import KeyNotFoundError, UnresolvedShapeError
@@ -59,11 +59,11 @@ class Parameters(dict[str, Any]):
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(self._names[:20])}"
         raise KeyNotFoundError(f"there is no parameter called {name!r}", hint=hint)
 
-    def items(self) -> ItemsView[str, Any]:  # noqa: D102 - as dict
+    def items(self) -> Any:  # noqa: D102 - as dict
         self._check()
         return super().items()
 
-    def values(self) -> ValuesView[Any]:  # noqa: D102 - as dict
+    def values(self) -> Any:  # noqa: D102 - as dict
         self._check()
         return super().values()
 

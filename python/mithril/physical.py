@@ -177,9 +177,7 @@ class PhysicalModel:
                 if len(old[name]) != len(shape):
                     break
                 sizes = zip(old[name], shape, strict=True)
-                mixed[name] = [
-                    a if a == b else symbols.setdefault((a, b), f"size_{len(symbols)}") for a, b in sizes
-                ]
+                mixed[name] = [a if a == b else symbols.setdefault((a, b), f"size_{len(symbols)}") for a, b in sizes]
             else:
                 try:
                     return self._compile({**known, **mixed})
@@ -199,7 +197,7 @@ class PhysicalModel:
 
         Returns
         -------
-        Parameters
+        dict
             Parameter name to array. If shapes are not known yet, they fill themselves at the first `evaluate`.
         """
         params = Parameters(self._names["param"], seed)
@@ -217,7 +215,7 @@ class PhysicalModel:
 
         Returns
         -------
-        Parameters
+        dict
             The same dict at every call: what a training loop stores in it stays.
         """
         with self._lock:
@@ -528,7 +526,7 @@ class PhysicalModel:
             return self._current
 
     def _cotangent(self, program: _Program, name: str, value: Any, data: Any) -> Any:
-        dtype, shape = program.core.output_type(name)
+        dtype, _ = program.core.output_type(name)
         wanted = program.core.output_shape(name, {n: tuple(data[n].shape) for n, _, _ in program.data})
         if value is None:
             return self.backend.ones(wanted, dtype=dtype)
@@ -545,14 +543,14 @@ class PhysicalModel:
     @property
     def source(self) -> str:
         """The generated source of `evaluate`."""
-        return self._known().module.source.text
+        return str(self._known().module.source.text)
 
     @property
     def gradient_source(self) -> str:
         """The generated source of the gradients of all outputs."""
         program = self._known()
         outputs = tuple(sorted(n for n in self._names["output"] if "float" in program.core.output_type(n)[0]))
-        return program.gradient(outputs)[0].source.text
+        return str(program.gradient(outputs)[0].source.text)
 
     @property
     def stages(self) -> Stages:

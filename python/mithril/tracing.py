@@ -76,9 +76,7 @@ def Lambda(function: Callable[..., Any], name: str | None = None) -> _core.Model
     return model
 
 
-def value_and_grad(
-    backend: Backend, function: Callable[..., Any], argnums: int | Sequence[int]
-) -> Callable[..., Any]:
+def value_and_grad(backend: Backend, function: Callable[..., Any], argnums: int | Sequence[int]) -> Callable[..., Any]:
     """Trace a function into a model and differentiate that."""
     from .compiling import compile
 

@@ -1,9 +1,8 @@
 """Mistakes that users make: each is an error that says what, where and what to do, and leaves nothing broken."""
 
+import mithril as ml
 import numpy as np
 import pytest
-
-import mithril as ml
 from mithril import errors
 
 
@@ -131,7 +130,22 @@ def test_index_out_of_range_names_the_layer():
 
 @pytest.mark.parametrize(
     "name",
-    ['x"]; import os #', "class", "np", "params", "a\nb", "\u2028", "é", "x" * 900, "..", "/etc/passwd", "'", "\\", "I", "{0}"],
+    [
+        'x"]; import os #',
+        "class",
+        "np",
+        "params",
+        "a\nb",
+        "\u2028",
+        "é",
+        "x" * 900,
+        "..",
+        "/etc/passwd",
+        "'",
+        "\\",
+        "I",
+        "{0}",
+    ],
 )
 def test_names_cannot_break_out(name):
     model = ml.Model()

@@ -4,10 +4,9 @@ import copy
 import pickle
 import threading
 
+import mithril as ml
 import numpy as np
 import pytest
-
-import mithril as ml
 
 BACKENDS = [ml.NumpyBackend, ml.InterpreterBackend]
 
@@ -134,7 +133,11 @@ def test_any_input_is_trainable_and_constants_fold():
     model = ml.Model()
     model |= ml.Multiply()(left="a", right="b", output="output")
     compiled = ml.compile(
-        model, ml.NumpyBackend(), shapes={"a": [3]}, trainable_keys={"a"}, constant_keys={"b": np.array([1.0, 2.0, 3.0])}
+        model,
+        ml.NumpyBackend(),
+        shapes={"a": [3]},
+        trainable_keys={"a"},
+        constant_keys={"b": np.array([1.0, 2.0, 3.0])},
     )
     outputs, gradients = compiled.evaluate({"a": np.ones(3, np.float32)}, {}, True)
     np.testing.assert_array_equal(outputs["output"], [1, 2, 3])

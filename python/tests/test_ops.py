@@ -1,9 +1,8 @@
 """Every op on the NumPy backend against the reference interpreter, in every float dtype."""
 
+import mithril as ml
 import numpy as np
 import pytest
-
-import mithril as ml
 from mithril import _core
 from mithril.testing import cases
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import typing
 
 from .._core import Model
 
@@ -292,8 +292,8 @@ class Linear(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, dimension: int | None = None, bias: bool = True, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"dimension": dimension, "bias": bias}
+    def __init__(self, dimension: int | None = None, bias: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"dimension": dimension, "bias": bias}
         if args["dimension"] is None:
             del args["dimension"]
         self._build("Linear", {**args, **aliases}, name)
@@ -316,8 +316,8 @@ class Embedding(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, num_embeddings: int | None = None, dimension: int | None = None, padding_idx: int | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"num_embeddings": num_embeddings, "dimension": dimension, "padding_idx": padding_idx}
+    def __init__(self, num_embeddings: int | None = None, dimension: int | None = None, padding_idx: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"num_embeddings": num_embeddings, "dimension": dimension, "padding_idx": padding_idx}
         if args["num_embeddings"] is None:
             del args["num_embeddings"]
         if args["dimension"] is None:
@@ -341,8 +341,8 @@ class MLP(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, dimensions: int | tuple[int, ...] | None = None, activations: Any = 'Relu', bias: bool = True, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"dimensions": dimensions, "activations": activations, "bias": bias}
+    def __init__(self, dimensions: int | tuple[int, ...] | None = None, activations: typing.Any = 'Relu', bias: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"dimensions": dimensions, "activations": activations, "bias": bias}
         if args["dimensions"] is None:
             del args["dimensions"]
         self._build("MLP", {**args, **aliases}, name)
@@ -357,8 +357,8 @@ class Identity(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Identity", {**args, **aliases}, name)
 
 
@@ -388,8 +388,8 @@ class Conv1d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, filters: int | None = None, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] = 1, padding: Any = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1, bias: bool = True, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"filters": filters, "kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "bias": bias}
+    def __init__(self, filters: int | None = None, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] = 1, padding: typing.Any = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1, bias: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"filters": filters, "kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "bias": bias}
         if args["filters"] is None:
             del args["filters"]
         if args["kernel_size"] is None:
@@ -398,7 +398,6 @@ class Conv1d(Model):
 
 Conv1D = Conv1d
 Convolution1D = Conv1d
-Conv1D = Conv1d
 
 class Conv2d(Model):
     r"""Convolution over images `[n, c, height, width]`.  Parameters: `weight` `[filters, in/groups,
@@ -426,8 +425,8 @@ class Conv2d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, filters: int | None = None, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] = 1, padding: Any = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1, bias: bool = True, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"filters": filters, "kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "bias": bias}
+    def __init__(self, filters: int | None = None, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] = 1, padding: typing.Any = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1, bias: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"filters": filters, "kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "bias": bias}
         if args["filters"] is None:
             del args["filters"]
         if args["kernel_size"] is None:
@@ -436,7 +435,6 @@ class Conv2d(Model):
 
 Conv2D = Conv2d
 Convolution2D = Conv2d
-Conv2D = Conv2d
 
 class Conv3d(Model):
     r"""Convolution over volumes `[n, c, depth, height, width]`.  Parameters: `weight` `[filters, in/groups,
@@ -464,8 +462,8 @@ class Conv3d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, filters: int | None = None, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] = 1, padding: Any = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1, bias: bool = True, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"filters": filters, "kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "bias": bias}
+    def __init__(self, filters: int | None = None, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] = 1, padding: typing.Any = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1, bias: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"filters": filters, "kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "bias": bias}
         if args["filters"] is None:
             del args["filters"]
         if args["kernel_size"] is None:
@@ -474,7 +472,6 @@ class Conv3d(Model):
 
 Conv3D = Conv3d
 Convolution3D = Conv3d
-Conv3D = Conv3d
 
 class ConvTranspose1d(Model):
     r"""Transposed convolution over sequences: the adjoint of a convolution.  Parameters: `weight` `[in,
@@ -502,8 +499,8 @@ class ConvTranspose1d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, filters: int | None = None, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] = 1, padding: Any = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1, bias: bool = True, dilation: int | tuple[int, ...] = 1, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"filters": filters, "kernel_size": kernel_size, "stride": stride, "padding": padding, "output_padding": output_padding, "groups": groups, "bias": bias, "dilation": dilation}
+    def __init__(self, filters: int | None = None, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] = 1, padding: typing.Any = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1, bias: bool = True, dilation: int | tuple[int, ...] = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"filters": filters, "kernel_size": kernel_size, "stride": stride, "padding": padding, "output_padding": output_padding, "groups": groups, "bias": bias, "dilation": dilation}
         if args["filters"] is None:
             del args["filters"]
         if args["kernel_size"] is None:
@@ -512,7 +509,6 @@ class ConvTranspose1d(Model):
 
 ConvTranspose1D = ConvTranspose1d
 Convolution1DTranspose = ConvTranspose1d
-ConvTranspose1D = ConvTranspose1d
 
 class ConvTranspose2d(Model):
     r"""Transposed convolution over images: the adjoint of a convolution.  Parameters: `weight` `[in,
@@ -540,8 +536,8 @@ class ConvTranspose2d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, filters: int | None = None, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] = 1, padding: Any = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1, bias: bool = True, dilation: int | tuple[int, ...] = 1, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"filters": filters, "kernel_size": kernel_size, "stride": stride, "padding": padding, "output_padding": output_padding, "groups": groups, "bias": bias, "dilation": dilation}
+    def __init__(self, filters: int | None = None, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] = 1, padding: typing.Any = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1, bias: bool = True, dilation: int | tuple[int, ...] = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"filters": filters, "kernel_size": kernel_size, "stride": stride, "padding": padding, "output_padding": output_padding, "groups": groups, "bias": bias, "dilation": dilation}
         if args["filters"] is None:
             del args["filters"]
         if args["kernel_size"] is None:
@@ -550,7 +546,6 @@ class ConvTranspose2d(Model):
 
 ConvTranspose2D = ConvTranspose2d
 Convolution2DTranspose = ConvTranspose2d
-ConvTranspose2D = ConvTranspose2d
 
 class ConvTranspose3d(Model):
     r"""Transposed convolution over volumes: the adjoint of a convolution.  Parameters: `weight` `[in,
@@ -578,8 +573,8 @@ class ConvTranspose3d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, filters: int | None = None, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] = 1, padding: Any = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1, bias: bool = True, dilation: int | tuple[int, ...] = 1, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"filters": filters, "kernel_size": kernel_size, "stride": stride, "padding": padding, "output_padding": output_padding, "groups": groups, "bias": bias, "dilation": dilation}
+    def __init__(self, filters: int | None = None, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] = 1, padding: typing.Any = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1, bias: bool = True, dilation: int | tuple[int, ...] = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"filters": filters, "kernel_size": kernel_size, "stride": stride, "padding": padding, "output_padding": output_padding, "groups": groups, "bias": bias, "dilation": dilation}
         if args["filters"] is None:
             del args["filters"]
         if args["kernel_size"] is None:
@@ -588,7 +583,6 @@ class ConvTranspose3d(Model):
 
 ConvTranspose3D = ConvTranspose3d
 Convolution3DTranspose = ConvTranspose3d
-ConvTranspose3D = ConvTranspose3d
 
 class BatchNorm1d(Model):
     r"""Normalises each channel over the batch, for features `[n, c]` or sequences `[n, c, length]`.
@@ -609,11 +603,10 @@ class BatchNorm1d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, num_features: int | None = None, eps: float = 1e-05, momentum: float = 0.1, affine: bool = True, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"num_features": num_features, "eps": eps, "momentum": momentum, "affine": affine}
+    def __init__(self, num_features: int | None = None, eps: float = 1e-05, momentum: float = 0.1, affine: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"num_features": num_features, "eps": eps, "momentum": momentum, "affine": affine}
         self._build("BatchNorm1d", {**args, **aliases}, name)
 
-BatchNorm1D = BatchNorm1d
 BatchNorm1D = BatchNorm1d
 
 class BatchNorm2d(Model):
@@ -635,11 +628,10 @@ class BatchNorm2d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, num_features: int | None = None, eps: float = 1e-05, momentum: float = 0.1, affine: bool = True, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"num_features": num_features, "eps": eps, "momentum": momentum, "affine": affine}
+    def __init__(self, num_features: int | None = None, eps: float = 1e-05, momentum: float = 0.1, affine: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"num_features": num_features, "eps": eps, "momentum": momentum, "affine": affine}
         self._build("BatchNorm2d", {**args, **aliases}, name)
 
-BatchNorm2D = BatchNorm2d
 BatchNorm2D = BatchNorm2d
 
 class BatchNorm3d(Model):
@@ -661,11 +653,10 @@ class BatchNorm3d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, num_features: int | None = None, eps: float = 1e-05, momentum: float = 0.1, affine: bool = True, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"num_features": num_features, "eps": eps, "momentum": momentum, "affine": affine}
+    def __init__(self, num_features: int | None = None, eps: float = 1e-05, momentum: float = 0.1, affine: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"num_features": num_features, "eps": eps, "momentum": momentum, "affine": affine}
         self._build("BatchNorm3d", {**args, **aliases}, name)
 
-BatchNorm3D = BatchNorm3d
 BatchNorm3D = BatchNorm3d
 
 class LayerNorm(Model):
@@ -686,8 +677,8 @@ class LayerNorm(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, normalized_shape: int | tuple[int, ...] | None = None, eps: float = 1e-05, bias: bool = True, affine: bool = True, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"normalized_shape": normalized_shape, "eps": eps, "bias": bias, "affine": affine}
+    def __init__(self, normalized_shape: int | tuple[int, ...] | None = None, eps: float = 1e-05, bias: bool = True, affine: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"normalized_shape": normalized_shape, "eps": eps, "bias": bias, "affine": affine}
         self._build("LayerNorm", {**args, **aliases}, name)
 
 
@@ -707,8 +698,8 @@ class RMSNorm(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, normalized_shape: int | tuple[int, ...] | None = None, eps: float | None = None, affine: bool = True, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"normalized_shape": normalized_shape, "eps": eps, "affine": affine}
+    def __init__(self, normalized_shape: int | tuple[int, ...] | None = None, eps: float | None = None, affine: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"normalized_shape": normalized_shape, "eps": eps, "affine": affine}
         self._build("RMSNorm", {**args, **aliases}, name)
 
 
@@ -730,8 +721,8 @@ class GroupNorm(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, num_groups: int | None = None, num_channels: int | None = None, eps: float = 1e-05, affine: bool = True, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"num_groups": num_groups, "num_channels": num_channels, "eps": eps, "affine": affine}
+    def __init__(self, num_groups: int | None = None, num_channels: int | None = None, eps: float = 1e-05, affine: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"num_groups": num_groups, "num_channels": num_channels, "eps": eps, "affine": affine}
         if args["num_groups"] is None:
             del args["num_groups"]
         self._build("GroupNorm", {**args, **aliases}, name)
@@ -752,11 +743,10 @@ class InstanceNorm1d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, num_features: int | None = None, eps: float = 1e-05, affine: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"num_features": num_features, "eps": eps, "affine": affine}
+    def __init__(self, num_features: int | None = None, eps: float = 1e-05, affine: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"num_features": num_features, "eps": eps, "affine": affine}
         self._build("InstanceNorm1d", {**args, **aliases}, name)
 
-InstanceNorm1D = InstanceNorm1d
 InstanceNorm1D = InstanceNorm1d
 
 class InstanceNorm2d(Model):
@@ -774,11 +764,10 @@ class InstanceNorm2d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, num_features: int | None = None, eps: float = 1e-05, affine: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"num_features": num_features, "eps": eps, "affine": affine}
+    def __init__(self, num_features: int | None = None, eps: float = 1e-05, affine: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"num_features": num_features, "eps": eps, "affine": affine}
         self._build("InstanceNorm2d", {**args, **aliases}, name)
 
-InstanceNorm2D = InstanceNorm2d
 InstanceNorm2D = InstanceNorm2d
 
 class InstanceNorm3d(Model):
@@ -796,11 +785,10 @@ class InstanceNorm3d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, num_features: int | None = None, eps: float = 1e-05, affine: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"num_features": num_features, "eps": eps, "affine": affine}
+    def __init__(self, num_features: int | None = None, eps: float = 1e-05, affine: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"num_features": num_features, "eps": eps, "affine": affine}
         self._build("InstanceNorm3d", {**args, **aliases}, name)
 
-InstanceNorm3D = InstanceNorm3d
 InstanceNorm3D = InstanceNorm3d
 
 class RNNCell(Model):
@@ -819,8 +807,8 @@ class RNNCell(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, hidden_size: int | None = None, bias: bool = True, nonlinearity: Literal['tanh', 'relu'] = 'tanh', *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"hidden_size": hidden_size, "bias": bias, "nonlinearity": nonlinearity}
+    def __init__(self, hidden_size: int | None = None, bias: bool = True, nonlinearity: typing.Literal['tanh', 'relu'] = 'tanh', *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"hidden_size": hidden_size, "bias": bias, "nonlinearity": nonlinearity}
         if args["hidden_size"] is None:
             del args["hidden_size"]
         self._build("RNNCell", {**args, **aliases}, name)
@@ -843,8 +831,8 @@ class LSTMCell(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, hidden_size: int | None = None, bias: bool = True, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"hidden_size": hidden_size, "bias": bias}
+    def __init__(self, hidden_size: int | None = None, bias: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"hidden_size": hidden_size, "bias": bias}
         if args["hidden_size"] is None:
             del args["hidden_size"]
         self._build("LSTMCell", {**args, **aliases}, name)
@@ -866,8 +854,8 @@ class GRUCell(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, hidden_size: int | None = None, bias: bool = True, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"hidden_size": hidden_size, "bias": bias}
+    def __init__(self, hidden_size: int | None = None, bias: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"hidden_size": hidden_size, "bias": bias}
         if args["hidden_size"] is None:
             del args["hidden_size"]
         self._build("GRUCell", {**args, **aliases}, name)
@@ -897,8 +885,8 @@ class RNN(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, hidden_size: int | None = None, length: int | None = None, num_layers: int = 1, bias: bool = True, batch_first: bool = False, bidirectional: bool = False, nonlinearity: Literal['tanh', 'relu'] = 'tanh', *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"hidden_size": hidden_size, "length": length, "num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional, "nonlinearity": nonlinearity}
+    def __init__(self, hidden_size: int | None = None, length: int | None = None, num_layers: int = 1, bias: bool = True, batch_first: bool = False, bidirectional: bool = False, nonlinearity: typing.Literal['tanh', 'relu'] = 'tanh', *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"hidden_size": hidden_size, "length": length, "num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional, "nonlinearity": nonlinearity}
         if args["hidden_size"] is None:
             del args["hidden_size"]
         if args["length"] is None:
@@ -930,8 +918,8 @@ class LSTM(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, hidden_size: int | None = None, length: int | None = None, num_layers: int = 1, bias: bool = True, batch_first: bool = False, bidirectional: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"hidden_size": hidden_size, "length": length, "num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
+    def __init__(self, hidden_size: int | None = None, length: int | None = None, num_layers: int = 1, bias: bool = True, batch_first: bool = False, bidirectional: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"hidden_size": hidden_size, "length": length, "num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
         if args["hidden_size"] is None:
             del args["hidden_size"]
         if args["length"] is None:
@@ -961,8 +949,8 @@ class GRU(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, hidden_size: int | None = None, length: int | None = None, num_layers: int = 1, bias: bool = True, batch_first: bool = False, bidirectional: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"hidden_size": hidden_size, "length": length, "num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
+    def __init__(self, hidden_size: int | None = None, length: int | None = None, num_layers: int = 1, bias: bool = True, batch_first: bool = False, bidirectional: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"hidden_size": hidden_size, "length": length, "num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
         if args["hidden_size"] is None:
             del args["hidden_size"]
         if args["length"] is None:
@@ -991,8 +979,8 @@ class MultiHeadAttention(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, embed_dim: int | None = None, num_heads: int | None = None, bias: bool = True, causal: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"embed_dim": embed_dim, "num_heads": num_heads, "bias": bias, "causal": causal}
+    def __init__(self, embed_dim: int | None = None, num_heads: int | None = None, bias: bool = True, causal: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"embed_dim": embed_dim, "num_heads": num_heads, "bias": bias, "causal": causal}
         if args["embed_dim"] is None:
             del args["embed_dim"]
         if args["num_heads"] is None:
@@ -1018,8 +1006,8 @@ class SelfAttention(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, embed_dim: int | None = None, num_heads: int | None = None, bias: bool = True, causal: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"embed_dim": embed_dim, "num_heads": num_heads, "bias": bias, "causal": causal}
+    def __init__(self, embed_dim: int | None = None, num_heads: int | None = None, bias: bool = True, causal: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"embed_dim": embed_dim, "num_heads": num_heads, "bias": bias, "causal": causal}
         if args["embed_dim"] is None:
             del args["embed_dim"]
         if args["num_heads"] is None:
@@ -1054,8 +1042,8 @@ class TransformerEncoderLayer(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, embed_dim: int | None = None, num_heads: int | None = None, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = 'relu', eps: float = 1e-05, norm_first: bool = False, causal: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"embed_dim": embed_dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward, "dropout": dropout, "activation": activation, "eps": eps, "norm_first": norm_first, "causal": causal}
+    def __init__(self, embed_dim: int | None = None, num_heads: int | None = None, dim_feedforward: int = 2048, dropout: float = 0.1, activation: typing.Any = 'relu', eps: float = 1e-05, norm_first: bool = False, causal: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"embed_dim": embed_dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward, "dropout": dropout, "activation": activation, "eps": eps, "norm_first": norm_first, "causal": causal}
         if args["embed_dim"] is None:
             del args["embed_dim"]
         if args["num_heads"] is None:
@@ -1090,8 +1078,8 @@ class TransformerDecoderLayer(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, embed_dim: int | None = None, num_heads: int | None = None, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = 'relu', eps: float = 1e-05, norm_first: bool = False, causal: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"embed_dim": embed_dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward, "dropout": dropout, "activation": activation, "eps": eps, "norm_first": norm_first, "causal": causal}
+    def __init__(self, embed_dim: int | None = None, num_heads: int | None = None, dim_feedforward: int = 2048, dropout: float = 0.1, activation: typing.Any = 'relu', eps: float = 1e-05, norm_first: bool = False, causal: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"embed_dim": embed_dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward, "dropout": dropout, "activation": activation, "eps": eps, "norm_first": norm_first, "causal": causal}
         if args["embed_dim"] is None:
             del args["embed_dim"]
         if args["num_heads"] is None:
@@ -1128,8 +1116,8 @@ class TransformerEncoder(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, num_layers: int | None = None, embed_dim: int | None = None, num_heads: int | None = None, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = 'relu', eps: float = 1e-05, norm_first: bool = False, causal: bool = False, norm: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"num_layers": num_layers, "embed_dim": embed_dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward, "dropout": dropout, "activation": activation, "eps": eps, "norm_first": norm_first, "causal": causal, "norm": norm}
+    def __init__(self, num_layers: int | None = None, embed_dim: int | None = None, num_heads: int | None = None, dim_feedforward: int = 2048, dropout: float = 0.1, activation: typing.Any = 'relu', eps: float = 1e-05, norm_first: bool = False, causal: bool = False, norm: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"num_layers": num_layers, "embed_dim": embed_dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward, "dropout": dropout, "activation": activation, "eps": eps, "norm_first": norm_first, "causal": causal, "norm": norm}
         if args["num_layers"] is None:
             del args["num_layers"]
         if args["embed_dim"] is None:
@@ -1168,8 +1156,8 @@ class TransformerDecoder(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, num_layers: int | None = None, embed_dim: int | None = None, num_heads: int | None = None, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = 'relu', eps: float = 1e-05, norm_first: bool = False, causal: bool = False, norm: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"num_layers": num_layers, "embed_dim": embed_dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward, "dropout": dropout, "activation": activation, "eps": eps, "norm_first": norm_first, "causal": causal, "norm": norm}
+    def __init__(self, num_layers: int | None = None, embed_dim: int | None = None, num_heads: int | None = None, dim_feedforward: int = 2048, dropout: float = 0.1, activation: typing.Any = 'relu', eps: float = 1e-05, norm_first: bool = False, causal: bool = False, norm: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"num_layers": num_layers, "embed_dim": embed_dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward, "dropout": dropout, "activation": activation, "eps": eps, "norm_first": norm_first, "causal": causal, "norm": norm}
         if args["num_layers"] is None:
             del args["num_layers"]
         if args["embed_dim"] is None:
@@ -1190,8 +1178,8 @@ class Add(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Add", {**args, **aliases}, name)
 
 
@@ -1206,8 +1194,8 @@ class Subtract(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Subtract", {**args, **aliases}, name)
 
 
@@ -1222,8 +1210,8 @@ class Multiply(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Multiply", {**args, **aliases}, name)
 
 
@@ -1238,8 +1226,8 @@ class Divide(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Divide", {**args, **aliases}, name)
 
 
@@ -1256,8 +1244,8 @@ class FloorDivide(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("FloorDivide", {**args, **aliases}, name)
 
 
@@ -1272,8 +1260,8 @@ class Remainder(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Remainder", {**args, **aliases}, name)
 
 
@@ -1289,8 +1277,8 @@ class Power(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Power", {**args, **aliases}, name)
 
 Pow = Power
@@ -1306,8 +1294,8 @@ class Negative(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Negative", {**args, **aliases}, name)
 
 
@@ -1322,8 +1310,8 @@ class Abs(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Abs", {**args, **aliases}, name)
 
 
@@ -1336,8 +1324,8 @@ class Sign(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Sign", {**args, **aliases}, name)
 
 
@@ -1352,8 +1340,8 @@ class Maximum(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Maximum", {**args, **aliases}, name)
 
 
@@ -1368,8 +1356,8 @@ class Minimum(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Minimum", {**args, **aliases}, name)
 
 
@@ -1385,8 +1373,8 @@ class Clip(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Clip", {**args, **aliases}, name)
 
 
@@ -1404,8 +1392,8 @@ class Cast(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, dtype: Any | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"dtype": dtype}
+    def __init__(self, dtype: typing.Any | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"dtype": dtype}
         if args["dtype"] is None:
             del args["dtype"]
         self._build("Cast", {**args, **aliases}, name)
@@ -1420,8 +1408,8 @@ class Sqrt(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Sqrt", {**args, **aliases}, name)
 
 
@@ -1434,8 +1422,8 @@ class Rsqrt(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Rsqrt", {**args, **aliases}, name)
 
 
@@ -1450,8 +1438,8 @@ class Square(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Square", {**args, **aliases}, name)
 
 
@@ -1464,8 +1452,8 @@ class Reciprocal(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Reciprocal", {**args, **aliases}, name)
 
 
@@ -1478,8 +1466,8 @@ class Exp(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Exp", {**args, **aliases}, name)
 
 
@@ -1492,8 +1480,8 @@ class Expm1(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Expm1", {**args, **aliases}, name)
 
 
@@ -1506,8 +1494,8 @@ class Log(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Log", {**args, **aliases}, name)
 
 
@@ -1520,8 +1508,8 @@ class Log1p(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Log1p", {**args, **aliases}, name)
 
 
@@ -1534,8 +1522,8 @@ class Log2(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Log2", {**args, **aliases}, name)
 
 
@@ -1548,8 +1536,8 @@ class Log10(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Log10", {**args, **aliases}, name)
 
 
@@ -1562,8 +1550,8 @@ class Sin(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Sin", {**args, **aliases}, name)
 
 
@@ -1576,8 +1564,8 @@ class Cos(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Cos", {**args, **aliases}, name)
 
 
@@ -1590,8 +1578,8 @@ class Tan(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Tan", {**args, **aliases}, name)
 
 
@@ -1604,8 +1592,8 @@ class Asin(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Asin", {**args, **aliases}, name)
 
 
@@ -1618,8 +1606,8 @@ class Acos(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Acos", {**args, **aliases}, name)
 
 
@@ -1632,8 +1620,8 @@ class Atan(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Atan", {**args, **aliases}, name)
 
 
@@ -1646,8 +1634,8 @@ class Atan2(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Atan2", {**args, **aliases}, name)
 
 
@@ -1660,8 +1648,8 @@ class Sinh(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Sinh", {**args, **aliases}, name)
 
 
@@ -1674,8 +1662,8 @@ class Cosh(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Cosh", {**args, **aliases}, name)
 
 
@@ -1688,8 +1676,8 @@ class Tanh(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Tanh", {**args, **aliases}, name)
 
 
@@ -1702,8 +1690,8 @@ class Asinh(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Asinh", {**args, **aliases}, name)
 
 
@@ -1716,8 +1704,8 @@ class Acosh(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Acosh", {**args, **aliases}, name)
 
 
@@ -1730,8 +1718,8 @@ class Atanh(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Atanh", {**args, **aliases}, name)
 
 
@@ -1744,8 +1732,8 @@ class Erf(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Erf", {**args, **aliases}, name)
 
 
@@ -1758,8 +1746,8 @@ class Erfc(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Erfc", {**args, **aliases}, name)
 
 
@@ -1775,8 +1763,8 @@ class Erfinv(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Erfinv", {**args, **aliases}, name)
 
 
@@ -1789,8 +1777,8 @@ class Floor(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Floor", {**args, **aliases}, name)
 
 
@@ -1803,8 +1791,8 @@ class Ceil(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Ceil", {**args, **aliases}, name)
 
 
@@ -1817,8 +1805,8 @@ class Round(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Round", {**args, **aliases}, name)
 
 
@@ -1831,8 +1819,8 @@ class Trunc(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Trunc", {**args, **aliases}, name)
 
 
@@ -1845,8 +1833,8 @@ class Equal(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Equal", {**args, **aliases}, name)
 
 
@@ -1859,8 +1847,8 @@ class NotEqual(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("NotEqual", {**args, **aliases}, name)
 
 
@@ -1873,8 +1861,8 @@ class Less(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Less", {**args, **aliases}, name)
 
 
@@ -1887,8 +1875,8 @@ class LessEqual(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("LessEqual", {**args, **aliases}, name)
 
 
@@ -1901,8 +1889,8 @@ class Greater(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Greater", {**args, **aliases}, name)
 
 
@@ -1915,8 +1903,8 @@ class GreaterEqual(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("GreaterEqual", {**args, **aliases}, name)
 
 
@@ -1931,8 +1919,8 @@ class Where(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Where", {**args, **aliases}, name)
 
 
@@ -1947,8 +1935,8 @@ class LogicalAnd(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("LogicalAnd", {**args, **aliases}, name)
 
 
@@ -1963,8 +1951,8 @@ class LogicalOr(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("LogicalOr", {**args, **aliases}, name)
 
 
@@ -1979,8 +1967,8 @@ class LogicalXor(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("LogicalXor", {**args, **aliases}, name)
 
 
@@ -1995,8 +1983,8 @@ class LogicalNot(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("LogicalNot", {**args, **aliases}, name)
 
 
@@ -2009,8 +1997,8 @@ class BitwiseAnd(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("BitwiseAnd", {**args, **aliases}, name)
 
 
@@ -2023,8 +2011,8 @@ class BitwiseOr(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("BitwiseOr", {**args, **aliases}, name)
 
 
@@ -2037,8 +2025,8 @@ class BitwiseXor(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("BitwiseXor", {**args, **aliases}, name)
 
 
@@ -2051,8 +2039,8 @@ class BitwiseNot(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("BitwiseNot", {**args, **aliases}, name)
 
 
@@ -2067,8 +2055,8 @@ class LeftShift(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("LeftShift", {**args, **aliases}, name)
 
 
@@ -2084,8 +2072,8 @@ class RightShift(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("RightShift", {**args, **aliases}, name)
 
 
@@ -2098,8 +2086,8 @@ class IsNan(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("IsNan", {**args, **aliases}, name)
 
 
@@ -2112,8 +2100,8 @@ class IsInf(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("IsInf", {**args, **aliases}, name)
 
 
@@ -2126,8 +2114,8 @@ class IsFinite(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("IsFinite", {**args, **aliases}, name)
 
 
@@ -2142,8 +2130,8 @@ class Relu(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Relu", {**args, **aliases}, name)
 
 ReLU = Relu
@@ -2159,8 +2147,8 @@ class Relu6(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Relu6", {**args, **aliases}, name)
 
 ReLU6 = Relu6
@@ -2177,8 +2165,8 @@ class LeakyRelu(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("LeakyRelu", {**args, **aliases}, name)
 
 LeakyReLU = LeakyRelu
@@ -2195,8 +2183,8 @@ class Prelu(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Prelu", {**args, **aliases}, name)
 
 PReLU = Prelu
@@ -2214,8 +2202,8 @@ class Elu(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, alpha: float = 1.0, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"alpha": alpha}
+    def __init__(self, alpha: float = 1.0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"alpha": alpha}
         self._build("Elu", {**args, **aliases}, name)
 
 ELU = Elu
@@ -2232,8 +2220,8 @@ class Selu(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Selu", {**args, **aliases}, name)
 
 SELU = Selu
@@ -2252,8 +2240,8 @@ class Celu(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, alpha: float = 1.0, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"alpha": alpha}
+    def __init__(self, alpha: float = 1.0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"alpha": alpha}
         self._build("Celu", {**args, **aliases}, name)
 
 CELU = Celu
@@ -2272,8 +2260,8 @@ class Gelu(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, approximate: Literal['none', 'tanh'] = 'none', *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"approximate": approximate}
+    def __init__(self, approximate: typing.Literal['none', 'tanh'] = 'none', *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"approximate": approximate}
         self._build("Gelu", {**args, **aliases}, name)
 
 GELU = Gelu
@@ -2287,8 +2275,8 @@ class Sigmoid(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Sigmoid", {**args, **aliases}, name)
 
 
@@ -2303,8 +2291,8 @@ class Silu(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Silu", {**args, **aliases}, name)
 
 SiLU = Silu
@@ -2321,8 +2309,8 @@ class Mish(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Mish", {**args, **aliases}, name)
 
 
@@ -2335,8 +2323,8 @@ class LogSigmoid(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("LogSigmoid", {**args, **aliases}, name)
 
 
@@ -2353,8 +2341,8 @@ class Softplus(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, beta: float = 1.0, threshold: float = 20.0, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"beta": beta, "threshold": threshold}
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"beta": beta, "threshold": threshold}
         self._build("Softplus", {**args, **aliases}, name)
 
 
@@ -2367,8 +2355,8 @@ class Softsign(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Softsign", {**args, **aliases}, name)
 
 
@@ -2383,8 +2371,8 @@ class HardSigmoid(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("HardSigmoid", {**args, **aliases}, name)
 
 
@@ -2399,8 +2387,8 @@ class HardSwish(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("HardSwish", {**args, **aliases}, name)
 
 
@@ -2419,8 +2407,8 @@ class HardTanh(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, min: float = -1.0, max: float = 1.0, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"min": min, "max": max}
+    def __init__(self, min: float = -1.0, max: float = 1.0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"min": min, "max": max}
         self._build("HardTanh", {**args, **aliases}, name)
 
 
@@ -2437,8 +2425,8 @@ class Softmax(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int = -1, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis}
+    def __init__(self, axis: int = -1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis}
         self._build("Softmax", {**args, **aliases}, name)
 
 
@@ -2454,8 +2442,8 @@ class LogSoftmax(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int = -1, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis}
+    def __init__(self, axis: int = -1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis}
         self._build("LogSoftmax", {**args, **aliases}, name)
 
 
@@ -2473,8 +2461,8 @@ class Reshape(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, shape: tuple[int, ...] | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"shape": shape}
+    def __init__(self, shape: tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"shape": shape}
         if args["shape"] is None:
             del args["shape"]
         self._build("Reshape", {**args, **aliases}, name)
@@ -2493,8 +2481,8 @@ class Transpose(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axes: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axes": axes}
+    def __init__(self, axes: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axes": axes}
         self._build("Transpose", {**args, **aliases}, name)
 
 
@@ -2511,8 +2499,8 @@ class SwapAxes(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis1: int | None = None, axis2: int | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis1": axis1, "axis2": axis2}
+    def __init__(self, axis1: int | None = None, axis2: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis1": axis1, "axis2": axis2}
         if args["axis1"] is None:
             del args["axis1"]
         if args["axis2"] is None:
@@ -2533,8 +2521,8 @@ class MoveAxis(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, source: int | tuple[int, ...] | None = None, destination: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"source": source, "destination": destination}
+    def __init__(self, source: int | tuple[int, ...] | None = None, destination: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"source": source, "destination": destination}
         if args["source"] is None:
             del args["source"]
         if args["destination"] is None:
@@ -2555,8 +2543,8 @@ class ExpandDims(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis}
+    def __init__(self, axis: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis}
         if args["axis"] is None:
             del args["axis"]
         self._build("ExpandDims", {**args, **aliases}, name)
@@ -2573,8 +2561,8 @@ class Squeeze(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis}
+    def __init__(self, axis: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis}
         self._build("Squeeze", {**args, **aliases}, name)
 
 
@@ -2591,8 +2579,8 @@ class BroadcastTo(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, shape: tuple[int, ...] | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"shape": shape}
+    def __init__(self, shape: tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"shape": shape}
         if args["shape"] is None:
             del args["shape"]
         self._build("BroadcastTo", {**args, **aliases}, name)
@@ -2617,8 +2605,8 @@ class Slice(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, starts: Any = None, stops: Any = None, steps: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"starts": starts, "stops": stops, "steps": steps}
+    def __init__(self, starts: typing.Any = None, stops: typing.Any = None, steps: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"starts": starts, "stops": stops, "steps": steps}
         if args["starts"] is None:
             del args["starts"]
         if args["stops"] is None:
@@ -2643,8 +2631,8 @@ class SliceUpdate(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, starts: Any = None, stops: Any = None, steps: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"starts": starts, "stops": stops, "steps": steps}
+    def __init__(self, starts: typing.Any = None, stops: typing.Any = None, steps: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"starts": starts, "stops": stops, "steps": steps}
         if args["starts"] is None:
             del args["starts"]
         if args["stops"] is None:
@@ -2663,8 +2651,8 @@ class Flip(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis}
+    def __init__(self, axis: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis}
         self._build("Flip", {**args, **aliases}, name)
 
 
@@ -2683,8 +2671,8 @@ class Roll(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, shift: int | tuple[int, ...] | None = None, axis: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"shift": shift, "axis": axis}
+    def __init__(self, shift: int | tuple[int, ...] | None = None, axis: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"shift": shift, "axis": axis}
         if args["shift"] is None:
             del args["shift"]
         self._build("Roll", {**args, **aliases}, name)
@@ -2704,8 +2692,8 @@ class Split(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, sections: int | tuple[int, ...] | None = None, axis: int = 0, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"sections": sections, "axis": axis}
+    def __init__(self, sections: int | tuple[int, ...] | None = None, axis: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"sections": sections, "axis": axis}
         if args["sections"] is None:
             del args["sections"]
         self._build("Split", {**args, **aliases}, name)
@@ -2726,8 +2714,8 @@ class Concat(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int = 0, n: int = 2, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "n": n}
+    def __init__(self, axis: int = 0, n: int = 2, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "n": n}
         self._build("Concat", {**args, **aliases}, name)
 
 
@@ -2744,8 +2732,8 @@ class Stack(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int = 0, n: int = 2, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "n": n}
+    def __init__(self, axis: int = 0, n: int = 2, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "n": n}
         self._build("Stack", {**args, **aliases}, name)
 
 
@@ -2769,8 +2757,8 @@ class Pad(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, pads: Any = None, mode: Literal['constant', 'reflect', 'symmetric', 'edge', 'replicate', 'circular', 'wrap'] = 'constant', value: float = 0.0, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"pads": pads, "mode": mode, "value": value}
+    def __init__(self, pads: typing.Any = None, mode: typing.Literal['constant', 'reflect', 'symmetric', 'edge', 'replicate', 'circular', 'wrap'] = 'constant', value: float = 0.0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"pads": pads, "mode": mode, "value": value}
         if args["pads"] is None:
             del args["pads"]
         self._build("Pad", {**args, **aliases}, name)
@@ -2789,8 +2777,8 @@ class Tile(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, reps: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"reps": reps}
+    def __init__(self, reps: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"reps": reps}
         if args["reps"] is None:
             del args["reps"]
         self._build("Tile", {**args, **aliases}, name)
@@ -2809,8 +2797,8 @@ class Repeat(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, repeats: int | None = None, axis: int | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"repeats": repeats, "axis": axis}
+    def __init__(self, repeats: int | None = None, axis: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"repeats": repeats, "axis": axis}
         if args["repeats"] is None:
             del args["repeats"]
         self._build("Repeat", {**args, **aliases}, name)
@@ -2829,8 +2817,8 @@ class Take(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis}
+    def __init__(self, axis: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis}
         self._build("Take", {**args, **aliases}, name)
 
 
@@ -2848,8 +2836,8 @@ class TakeAlongAxis(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int = -1, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis}
+    def __init__(self, axis: int = -1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis}
         self._build("TakeAlongAxis", {**args, **aliases}, name)
 
 
@@ -2868,8 +2856,8 @@ class ScatterAdd(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int = 0, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis}
+    def __init__(self, axis: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis}
         self._build("ScatterAdd", {**args, **aliases}, name)
 
 
@@ -2886,8 +2874,8 @@ class IndexAdd(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int = 0, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis}
+    def __init__(self, axis: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis}
         self._build("IndexAdd", {**args, **aliases}, name)
 
 
@@ -2906,8 +2894,8 @@ class OneHot(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, depth: int | None = None, dtype: Any | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"depth": depth, "dtype": dtype}
+    def __init__(self, depth: int | None = None, dtype: typing.Any | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"depth": depth, "dtype": dtype}
         if args["depth"] is None:
             del args["depth"]
         self._build("OneHot", {**args, **aliases}, name)
@@ -2924,8 +2912,8 @@ class Tril(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, k: int = 0, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"k": k}
+    def __init__(self, k: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"k": k}
         self._build("Tril", {**args, **aliases}, name)
 
 
@@ -2940,8 +2928,8 @@ class Triu(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, k: int = 0, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"k": k}
+    def __init__(self, k: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"k": k}
         self._build("Triu", {**args, **aliases}, name)
 
 
@@ -2960,8 +2948,8 @@ class Diagonal(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, offset: int = 0, axis1: int = 0, axis2: int = 1, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"offset": offset, "axis1": axis1, "axis2": axis2}
+    def __init__(self, offset: int = 0, axis1: int = 0, axis2: int = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"offset": offset, "axis1": axis1, "axis2": axis2}
         self._build("Diagonal", {**args, **aliases}, name)
 
 
@@ -2976,8 +2964,8 @@ class Diag(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, k: int = 0, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"k": k}
+    def __init__(self, k: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"k": k}
         self._build("Diag", {**args, **aliases}, name)
 
 
@@ -2996,8 +2984,8 @@ class Trace(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, offset: int = 0, axis1: int = 0, axis2: int = 1, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"offset": offset, "axis1": axis1, "axis2": axis2}
+    def __init__(self, offset: int = 0, axis1: int = 0, axis2: int = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"offset": offset, "axis1": axis1, "axis2": axis2}
         self._build("Trace", {**args, **aliases}, name)
 
 
@@ -3022,8 +3010,8 @@ class RandomUniform(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, shape: tuple[int, ...] | None = None, low: float = 0.0, high: float = 1.0, dtype: Any | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"shape": shape, "low": low, "high": high, "dtype": dtype}
+    def __init__(self, shape: tuple[int, ...] | None = None, low: float = 0.0, high: float = 1.0, dtype: typing.Any | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"shape": shape, "low": low, "high": high, "dtype": dtype}
         if args["shape"] is None:
             del args["shape"]
         self._build("RandomUniform", {**args, **aliases}, name)
@@ -3050,8 +3038,8 @@ class RandomNormal(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, shape: tuple[int, ...] | None = None, mean: float = 0.0, stddev: float = 1.0, dtype: Any | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"shape": shape, "mean": mean, "stddev": stddev, "dtype": dtype}
+    def __init__(self, shape: tuple[int, ...] | None = None, mean: float = 0.0, stddev: float = 1.0, dtype: typing.Any | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"shape": shape, "mean": mean, "stddev": stddev, "dtype": dtype}
         if args["shape"] is None:
             del args["shape"]
         self._build("RandomNormal", {**args, **aliases}, name)
@@ -3074,8 +3062,8 @@ class RandomRandint(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, shape: tuple[int, ...] | None = None, low: int | None = None, high: int | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"shape": shape, "low": low, "high": high}
+    def __init__(self, shape: tuple[int, ...] | None = None, low: int | None = None, high: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"shape": shape, "low": low, "high": high}
         if args["shape"] is None:
             del args["shape"]
         if args["low"] is None:
@@ -3097,8 +3085,8 @@ class RandomBernoulli(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, shape: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"shape": shape}
+    def __init__(self, shape: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"shape": shape}
         self._build("RandomBernoulli", {**args, **aliases}, name)
 
 
@@ -3113,8 +3101,8 @@ class RandomPermutation(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, n: int | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"n": n}
+    def __init__(self, n: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"n": n}
         if args["n"] is None:
             del args["n"]
         self._build("RandomPermutation", {**args, **aliases}, name)
@@ -3136,8 +3124,8 @@ class Dropout(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, p: float = 0.5, training: bool = True, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"p": p, "training": training}
+    def __init__(self, p: float = 0.5, training: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"p": p, "training": training}
         self._build("Dropout", {**args, **aliases}, name)
 
 
@@ -3155,8 +3143,8 @@ class MatrixMultiply(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("MatrixMultiply", {**args, **aliases}, name)
 
 MatMul = MatrixMultiply
@@ -3171,8 +3159,8 @@ class MatrixTranspose(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("MatrixTranspose", {**args, **aliases}, name)
 
 
@@ -3185,8 +3173,8 @@ class Outer(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Outer", {**args, **aliases}, name)
 
 
@@ -3203,8 +3191,8 @@ class VectorDot(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int = -1, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis}
+    def __init__(self, axis: int = -1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis}
         self._build("VectorDot", {**args, **aliases}, name)
 
 
@@ -3219,8 +3207,8 @@ class Inner(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Inner", {**args, **aliases}, name)
 
 
@@ -3236,8 +3224,8 @@ class Dot(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Dot", {**args, **aliases}, name)
 
 
@@ -3256,8 +3244,8 @@ class Tensordot(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axes: Any = 2, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axes": axes}
+    def __init__(self, axes: typing.Any = 2, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axes": axes}
         self._build("Tensordot", {**args, **aliases}, name)
 
 
@@ -3273,8 +3261,8 @@ class Kron(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Kron", {**args, **aliases}, name)
 
 
@@ -3292,8 +3280,8 @@ class Cross(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int = -1, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis}
+    def __init__(self, axis: int = -1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis}
         self._build("Cross", {**args, **aliases}, name)
 
 
@@ -3317,8 +3305,8 @@ class Einsum(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, equation: str | None = None, n: int = 2, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"equation": equation, "n": n}
+    def __init__(self, equation: str | None = None, n: int = 2, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"equation": equation, "n": n}
         if args["equation"] is None:
             del args["equation"]
         self._build("Einsum", {**args, **aliases}, name)
@@ -3336,8 +3324,8 @@ class Solve(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Solve", {**args, **aliases}, name)
 
 
@@ -3358,8 +3346,8 @@ class TriangularSolve(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, lower: bool = True, transpose: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"lower": lower, "transpose": transpose}
+    def __init__(self, lower: bool = True, transpose: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"lower": lower, "transpose": transpose}
         self._build("TriangularSolve", {**args, **aliases}, name)
 
 
@@ -3374,8 +3362,8 @@ class Inverse(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Inverse", {**args, **aliases}, name)
 
 
@@ -3390,8 +3378,8 @@ class Determinant(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Determinant", {**args, **aliases}, name)
 
 
@@ -3407,8 +3395,8 @@ class SlogDeterminant(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("SlogDeterminant", {**args, **aliases}, name)
 
 
@@ -3426,8 +3414,8 @@ class Cholesky(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("Cholesky", {**args, **aliases}, name)
 
 
@@ -3443,8 +3431,8 @@ class MatrixPower(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, n: int | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"n": n}
+    def __init__(self, n: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"n": n}
         if args["n"] is None:
             del args["n"]
         self._build("MatrixPower", {**args, **aliases}, name)
@@ -3466,8 +3454,8 @@ class Fft(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int = -1, norm: Literal['backward', 'ortho', 'forward'] = 'backward', *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "norm": norm}
+    def __init__(self, axis: int = -1, norm: typing.Literal['backward', 'ortho', 'forward'] = 'backward', *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "norm": norm}
         self._build("Fft", {**args, **aliases}, name)
 
 
@@ -3488,8 +3476,8 @@ class InverseFft(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int = -1, norm: Literal['backward', 'ortho', 'forward'] = 'backward', *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "norm": norm}
+    def __init__(self, axis: int = -1, norm: typing.Literal['backward', 'ortho', 'forward'] = 'backward', *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "norm": norm}
         self._build("InverseFft", {**args, **aliases}, name)
 
 
@@ -3509,8 +3497,8 @@ class RealFft(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int = -1, norm: Literal['backward', 'ortho', 'forward'] = 'backward', *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "norm": norm}
+    def __init__(self, axis: int = -1, norm: typing.Literal['backward', 'ortho', 'forward'] = 'backward', *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "norm": norm}
         self._build("RealFft", {**args, **aliases}, name)
 
 
@@ -3534,8 +3522,8 @@ class InverseRealFft(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, n: int | None = None, axis: int = -1, norm: Literal['backward', 'ortho', 'forward'] = 'backward', *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"n": n, "axis": axis, "norm": norm}
+    def __init__(self, n: int | None = None, axis: int = -1, norm: typing.Literal['backward', 'ortho', 'forward'] = 'backward', *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"n": n, "axis": axis, "norm": norm}
         self._build("InverseRealFft", {**args, **aliases}, name)
 
 
@@ -3555,8 +3543,8 @@ class Sum(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "keepdim": keepdim}
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("Sum", {**args, **aliases}, name)
 
 
@@ -3576,8 +3564,8 @@ class Mean(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "keepdim": keepdim}
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("Mean", {**args, **aliases}, name)
 
 
@@ -3597,8 +3585,8 @@ class Prod(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "keepdim": keepdim}
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("Prod", {**args, **aliases}, name)
 
 
@@ -3617,8 +3605,8 @@ class Max(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "keepdim": keepdim}
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("Max", {**args, **aliases}, name)
 
 
@@ -3637,8 +3625,8 @@ class Min(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "keepdim": keepdim}
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("Min", {**args, **aliases}, name)
 
 
@@ -3658,8 +3646,8 @@ class ArgMax(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "keepdim": keepdim}
+    def __init__(self, axis: int | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("ArgMax", {**args, **aliases}, name)
 
 
@@ -3679,8 +3667,8 @@ class ArgMin(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "keepdim": keepdim}
+    def __init__(self, axis: int | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("ArgMin", {**args, **aliases}, name)
 
 
@@ -3699,8 +3687,8 @@ class Any(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "keepdim": keepdim}
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("Any", {**args, **aliases}, name)
 
 
@@ -3719,8 +3707,8 @@ class All(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "keepdim": keepdim}
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("All", {**args, **aliases}, name)
 
 
@@ -3737,8 +3725,8 @@ class CountNonzero(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "keepdim": keepdim}
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("CountNonzero", {**args, **aliases}, name)
 
 
@@ -3760,8 +3748,8 @@ class Var(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, correction: float = 1.0, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "keepdim": keepdim, "correction": correction}
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, correction: float = 1.0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim, "correction": correction}
         self._build("Var", {**args, **aliases}, name)
 
 
@@ -3782,8 +3770,8 @@ class Std(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, correction: float = 1.0, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "keepdim": keepdim, "correction": correction}
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, correction: float = 1.0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim, "correction": correction}
         self._build("Std", {**args, **aliases}, name)
 
 
@@ -3806,8 +3794,8 @@ class Norm(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, p: float = 2.0, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"p": p, "axis": axis, "keepdim": keepdim}
+    def __init__(self, p: float = 2.0, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"p": p, "axis": axis, "keepdim": keepdim}
         self._build("Norm", {**args, **aliases}, name)
 
 
@@ -3827,8 +3815,8 @@ class LogSumExp(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "keepdim": keepdim}
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("LogSumExp", {**args, **aliases}, name)
 
 
@@ -3850,8 +3838,8 @@ class CumSum(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | None = None, exclusive: bool = False, reverse: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
+    def __init__(self, axis: int | None = None, exclusive: bool = False, reverse: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
         if args["axis"] is None:
             del args["axis"]
         self._build("CumSum", {**args, **aliases}, name)
@@ -3875,8 +3863,8 @@ class CumProd(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | None = None, exclusive: bool = False, reverse: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
+    def __init__(self, axis: int | None = None, exclusive: bool = False, reverse: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
         if args["axis"] is None:
             del args["axis"]
         self._build("CumProd", {**args, **aliases}, name)
@@ -3898,8 +3886,8 @@ class Sort(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int = -1, descending: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "descending": descending}
+    def __init__(self, axis: int = -1, descending: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "descending": descending}
         self._build("Sort", {**args, **aliases}, name)
 
 
@@ -3919,8 +3907,8 @@ class ArgSort(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int = -1, descending: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "descending": descending}
+    def __init__(self, axis: int = -1, descending: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "descending": descending}
         self._build("ArgSort", {**args, **aliases}, name)
 
 
@@ -3944,8 +3932,8 @@ class TopK(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, k: int | None = None, axis: int = -1, largest: bool = True, sorted: bool = True, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"k": k, "axis": axis, "largest": largest, "sorted": sorted}
+    def __init__(self, k: int | None = None, axis: int = -1, largest: bool = True, sorted: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"k": k, "axis": axis, "largest": largest, "sorted": sorted}
         if args["k"] is None:
             del args["k"]
         self._build("TopK", {**args, **aliases}, name)
@@ -3960,8 +3948,8 @@ class SquaredError(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("SquaredError", {**args, **aliases}, name)
 
 
@@ -3974,8 +3962,8 @@ class AbsoluteError(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {}
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
         self._build("AbsoluteError", {**args, **aliases}, name)
 
 
@@ -3990,8 +3978,8 @@ class MSELoss(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, reduction: Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"reduction": reduction}
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"reduction": reduction}
         self._build("MSELoss", {**args, **aliases}, name)
 
 
@@ -4006,8 +3994,8 @@ class L1Loss(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, reduction: Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"reduction": reduction}
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"reduction": reduction}
         self._build("L1Loss", {**args, **aliases}, name)
 
 
@@ -4025,8 +4013,8 @@ class HuberLoss(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, reduction: Literal['mean', 'sum', 'none'] = 'mean', delta: float = 1.0, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"reduction": reduction, "delta": delta}
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', delta: float = 1.0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"reduction": reduction, "delta": delta}
         self._build("HuberLoss", {**args, **aliases}, name)
 
 
@@ -4044,8 +4032,8 @@ class SmoothL1Loss(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, reduction: Literal['mean', 'sum', 'none'] = 'mean', beta: float = 1.0, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"reduction": reduction, "beta": beta}
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', beta: float = 1.0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"reduction": reduction, "beta": beta}
         self._build("SmoothL1Loss", {**args, **aliases}, name)
 
 
@@ -4063,8 +4051,8 @@ class BinaryCrossEntropy(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, reduction: Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"reduction": reduction}
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"reduction": reduction}
         self._build("BinaryCrossEntropy", {**args, **aliases}, name)
 
 
@@ -4082,8 +4070,8 @@ class BinaryCrossEntropyWithLogits(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, reduction: Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"reduction": reduction}
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"reduction": reduction}
         self._build("BinaryCrossEntropyWithLogits", {**args, **aliases}, name)
 
 
@@ -4104,8 +4092,8 @@ class KLDivergence(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, reduction: Literal['mean', 'sum', 'none', 'batchmean'] = 'mean', log_target: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"reduction": reduction, "log_target": log_target}
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none', 'batchmean'] = 'mean', log_target: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"reduction": reduction, "log_target": log_target}
         self._build("KLDivergence", {**args, **aliases}, name)
 
 
@@ -4120,8 +4108,8 @@ class HingeLoss(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, reduction: Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"reduction": reduction}
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"reduction": reduction}
         self._build("HingeLoss", {**args, **aliases}, name)
 
 
@@ -4136,8 +4124,8 @@ class QuadHingeLoss(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, reduction: Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"reduction": reduction}
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"reduction": reduction}
         self._build("QuadHingeLoss", {**args, **aliases}, name)
 
 
@@ -4158,8 +4146,8 @@ class NLLLoss(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, reduction: Literal['mean', 'sum', 'none'] = 'mean', ignore_index: int = -100, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"reduction": reduction, "ignore_index": ignore_index}
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', ignore_index: int = -100, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"reduction": reduction, "ignore_index": ignore_index}
         self._build("NLLLoss", {**args, **aliases}, name)
 
 
@@ -4183,8 +4171,8 @@ class CrossEntropy(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, reduction: Literal['mean', 'sum', 'none'] = 'mean', ignore_index: int = -100, label_smoothing: float = 0.0, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"reduction": reduction, "ignore_index": ignore_index, "label_smoothing": label_smoothing}
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', ignore_index: int = -100, label_smoothing: float = 0.0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"reduction": reduction, "ignore_index": ignore_index, "label_smoothing": label_smoothing}
         self._build("CrossEntropy", {**args, **aliases}, name)
 
 
@@ -4203,8 +4191,8 @@ class Flatten(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, start_axis: int = 1, end_axis: int = -1, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"start_axis": start_axis, "end_axis": end_axis}
+    def __init__(self, start_axis: int = 1, end_axis: int = -1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"start_axis": start_axis, "end_axis": end_axis}
         self._build("Flatten", {**args, **aliases}, name)
 
 
@@ -4232,13 +4220,12 @@ class MaxPool1d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: Any = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
+    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: typing.Any = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
         if args["kernel_size"] is None:
             del args["kernel_size"]
         self._build("MaxPool1d", {**args, **aliases}, name)
 
-MaxPool1D = MaxPool1d
 MaxPool1D = MaxPool1d
 
 class MaxPool2d(Model):
@@ -4265,13 +4252,12 @@ class MaxPool2d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: Any = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
+    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: typing.Any = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
         if args["kernel_size"] is None:
             del args["kernel_size"]
         self._build("MaxPool2d", {**args, **aliases}, name)
 
-MaxPool2D = MaxPool2d
 MaxPool2D = MaxPool2d
 
 class MaxPool3d(Model):
@@ -4299,13 +4285,12 @@ class MaxPool3d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: Any = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
+    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: typing.Any = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
         if args["kernel_size"] is None:
             del args["kernel_size"]
         self._build("MaxPool3d", {**args, **aliases}, name)
 
-MaxPool3D = MaxPool3d
 MaxPool3D = MaxPool3d
 
 class AvgPool1d(Model):
@@ -4331,13 +4316,12 @@ class AvgPool1d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
+    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: typing.Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
         if args["kernel_size"] is None:
             del args["kernel_size"]
         self._build("AvgPool1d", {**args, **aliases}, name)
 
-AvgPool1D = AvgPool1d
 AvgPool1D = AvgPool1d
 
 class AvgPool2d(Model):
@@ -4363,13 +4347,12 @@ class AvgPool2d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
+    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: typing.Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
         if args["kernel_size"] is None:
             del args["kernel_size"]
         self._build("AvgPool2d", {**args, **aliases}, name)
 
-AvgPool2D = AvgPool2d
 AvgPool2D = AvgPool2d
 
 class AvgPool3d(Model):
@@ -4395,13 +4378,12 @@ class AvgPool3d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
+    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: typing.Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
         if args["kernel_size"] is None:
             del args["kernel_size"]
         self._build("AvgPool3d", {**args, **aliases}, name)
 
-AvgPool3D = AvgPool3d
 AvgPool3D = AvgPool3d
 
 class AdaptiveAvgPool1d(Model):
@@ -4419,11 +4401,10 @@ class AdaptiveAvgPool1d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, output_size: Any = 1, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"output_size": output_size}
+    def __init__(self, output_size: typing.Any = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"output_size": output_size}
         self._build("AdaptiveAvgPool1d", {**args, **aliases}, name)
 
-AdaptiveAvgPool1D = AdaptiveAvgPool1d
 AdaptiveAvgPool1D = AdaptiveAvgPool1d
 
 class AdaptiveAvgPool2d(Model):
@@ -4441,11 +4422,10 @@ class AdaptiveAvgPool2d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, output_size: Any = 1, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"output_size": output_size}
+    def __init__(self, output_size: typing.Any = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"output_size": output_size}
         self._build("AdaptiveAvgPool2d", {**args, **aliases}, name)
 
-AdaptiveAvgPool2D = AdaptiveAvgPool2d
 AdaptiveAvgPool2D = AdaptiveAvgPool2d
 
 class AdaptiveAvgPool3d(Model):
@@ -4463,11 +4443,10 @@ class AdaptiveAvgPool3d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, output_size: Any = 1, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"output_size": output_size}
+    def __init__(self, output_size: typing.Any = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"output_size": output_size}
         self._build("AdaptiveAvgPool3d", {**args, **aliases}, name)
 
-AdaptiveAvgPool3D = AdaptiveAvgPool3d
 AdaptiveAvgPool3D = AdaptiveAvgPool3d
 
 class AdaptiveMaxPool1d(Model):
@@ -4485,11 +4464,10 @@ class AdaptiveMaxPool1d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, output_size: Any = 1, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"output_size": output_size}
+    def __init__(self, output_size: typing.Any = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"output_size": output_size}
         self._build("AdaptiveMaxPool1d", {**args, **aliases}, name)
 
-AdaptiveMaxPool1D = AdaptiveMaxPool1d
 AdaptiveMaxPool1D = AdaptiveMaxPool1d
 
 class AdaptiveMaxPool2d(Model):
@@ -4507,11 +4485,10 @@ class AdaptiveMaxPool2d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, output_size: Any = 1, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"output_size": output_size}
+    def __init__(self, output_size: typing.Any = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"output_size": output_size}
         self._build("AdaptiveMaxPool2d", {**args, **aliases}, name)
 
-AdaptiveMaxPool2D = AdaptiveMaxPool2d
 AdaptiveMaxPool2D = AdaptiveMaxPool2d
 
 class AdaptiveMaxPool3d(Model):
@@ -4529,11 +4506,10 @@ class AdaptiveMaxPool3d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, output_size: Any = 1, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"output_size": output_size}
+    def __init__(self, output_size: typing.Any = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"output_size": output_size}
         self._build("AdaptiveMaxPool3d", {**args, **aliases}, name)
 
-AdaptiveMaxPool3D = AdaptiveMaxPool3d
 AdaptiveMaxPool3D = AdaptiveMaxPool3d
 
 class Upsample(Model):
@@ -4560,8 +4536,8 @@ class Upsample(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, size: Any = None, scale_factor: Any = None, mode: Literal['nearest', 'nearest-exact', 'linear', 'bilinear', 'trilinear', 'bicubic'] = 'nearest', align_corners: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"size": size, "scale_factor": scale_factor, "mode": mode, "align_corners": align_corners}
+    def __init__(self, size: typing.Any = None, scale_factor: typing.Any = None, mode: typing.Literal['nearest', 'nearest-exact', 'linear', 'bilinear', 'trilinear', 'bicubic'] = 'nearest', align_corners: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"size": size, "scale_factor": scale_factor, "mode": mode, "align_corners": align_corners}
         self._build("Upsample", {**args, **aliases}, name)
 
 
@@ -4578,8 +4554,8 @@ class PixelShuffle(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, upscale_factor: int | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"upscale_factor": upscale_factor}
+    def __init__(self, upscale_factor: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"upscale_factor": upscale_factor}
         if args["upscale_factor"] is None:
             del args["upscale_factor"]
         self._build("PixelShuffle", {**args, **aliases}, name)
@@ -4597,8 +4573,8 @@ class PixelUnshuffle(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, downscale_factor: int | None = None, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"downscale_factor": downscale_factor}
+    def __init__(self, downscale_factor: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"downscale_factor": downscale_factor}
         if args["downscale_factor"] is None:
             del args["downscale_factor"]
         self._build("PixelUnshuffle", {**args, **aliases}, name)
@@ -4619,8 +4595,8 @@ class Normalize(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, axis: int | tuple[int, ...] = -1, eps: float = 1e-12, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"axis": axis, "eps": eps}
+    def __init__(self, axis: int | tuple[int, ...] = -1, eps: float = 1e-12, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "eps": eps}
         self._build("Normalize", {**args, **aliases}, name)
 
 
@@ -4646,8 +4622,8 @@ class ScaledDotProductAttention(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
+    def __init__(self, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
         self._build("ScaledDotProductAttention", {**args, **aliases}, name)
 
 
@@ -4668,7 +4644,7 @@ class RotaryEmbedding(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, base: float = 10000.0, interleaved: bool = False, *, name: str | None = None, **aliases: Any) -> None:
-        args: dict[str, Any] = {"base": base, "interleaved": interleaved}
+    def __init__(self, base: float = 10000.0, interleaved: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"base": base, "interleaved": interleaved}
         self._build("RotaryEmbedding", {**args, **aliases}, name)
 

@@ -1001,14 +1001,6 @@ class Ops:
         """
         return self._op("full", (shape, value, dtype))
 
-    def zeros(self, shape: tuple[int, ...], dtype: Any | None = None) -> Any:
-        r"""A tensor of zeros, of the default float unless `dtype` says otherwise."""
-        return self._op("zeros", (shape, dtype))
-
-    def ones(self, shape: tuple[int, ...], dtype: Any | None = None) -> Any:
-        r"""A tensor of ones, of the default float unless `dtype` says otherwise."""
-        return self._op("ones", (shape, dtype))
-
     def full_like(self, input: Any, value: float, dtype: Any | None = None) -> Any:
         r"""A tensor of the shape and (unless given) dtype of the input, filled with one number."""
         return self._op("full_like", (input, value, dtype))
@@ -1078,51 +1070,6 @@ class Ops:
         names.
         """
         return self._op("random_bits", (key, shape))
-
-    def random_uniform(
-        self,
-        key: Any,
-        shape: tuple[int, ...],
-        low: float = 0.0,
-        high: float = 1.0,
-        dtype: Any | None = None,
-    ) -> Any:
-        r"""Numbers from `low` to `high`, evenly distributed: `low + (high - low) * u` with `u` in [0, 1) from
-        the high 24 bits of one word (float32; the half dtypes are rounded from it), or from 53 bits of two
-        words (float64).
-
-        Rounding may reach `high`.
-        """
-        return self._op("random_uniform", (key, shape, low, high, dtype))
-
-    uniform = random_uniform
-
-    def random_normal(
-        self,
-        key: Any,
-        shape: tuple[int, ...],
-        mean: float = 0.0,
-        stddev: float = 1.0,
-        dtype: Any | None = None,
-    ) -> Any:
-        r"""Numbers from the normal distribution with that mean and standard deviation.
-
-        Of `n` elements the first `h = ceil(n / 2)` are `sqrt(-2 log(1 - u)) cos(2π v)`, the others the same
-        with the sine, with `u` and `v` the two rows of `random_uniform(key, (2, h))` (Box and Muller 1958).
-        The half dtypes are rounded from float32.
-        """
-        return self._op("random_normal", (key, shape, mean, stddev, dtype))
-
-    normal = random_normal
-
-    def random_randint(self, key: Any, shape: tuple[int, ...], low: int, high: int) -> Any:
-        r"""Integers from `low` to `high - 1`: `low + floor(word * (high - low) / 2³²)`.
-
-        The range is at most 2³¹ wide; narrow ranges are as good as even.
-        """
-        return self._op("random_randint", (key, shape, low, high))
-
-    randint = random_randint
 
     def random_bernoulli(self, key: Any, p: Any = 0.5, shape: int | tuple[int, ...] | None = None) -> Any:
         r"""True with probability `p` (a number or a tensor that broadcasts to `shape`; without a shape, that of
@@ -2020,7 +1967,7 @@ class Ops:
         input: Any,
         weight: Any = None,
         bias: Any = None,
-        num_groups: int = ...,
+        num_groups: Any = ...,
         eps: float = 1e-05,
     ) -> Any:
         r"""Normalises groups of neighbouring channels of each example; input `[n, c, ...]`, weight and bias

@@ -198,11 +198,12 @@ class Backend(Ops, ABC):
         arrays: list[Any] = []
         kinds = KINDS[name]
         for i, arg in enumerate(args):
-            if isinstance(arg, (list, tuple)) and kinds[min(i, len(kinds) - 1)] == "t":
-                # Numbers in a list are one tensor; arrays in a list are several.
-                if not any(hasattr(item, "dtype") for item in arg):
-                    arg = self.array(arg)
-            key.append(self._signature(arg, arrays))
+            is_tensor = kinds[min(i, len(kinds) - 1)] == "t"
+            # Numbers in a list are one tensor; arrays in a list are several.
+            if is_tensor and isinstance(arg, (list, tuple)) and not any(hasattr(item, "dtype") for item in arg):
+                key.append(self._signature(self.array(arg), arrays))
+            else:
+                key.append(self._signature(arg, arrays))
         found = self._eager.get(signature := tuple(key))
         if found is None:
             if len(self._eager) > 4096:
@@ -211,7 +212,7 @@ class Backend(Ops, ABC):
         return found(arrays)
 
     def _signature(self, arg: Any, arrays: list[Any]) -> Any:
-        """What of an argument decides the code; arrays are gathered in ``arrays``."""
+        """Return what of an argument decides the code; gather arrays in ``arrays``."""
         if arg is None or isinstance(arg, (str, slice, type(...))):
             return arg if not isinstance(arg, slice) else ("slice", arg.start, arg.stop, arg.step)
         if isinstance(arg, (bool, int, float)):

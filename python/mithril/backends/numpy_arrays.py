@@ -23,7 +23,8 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
             raise BackendUnavailableError(
                 "NumPy has no bfloat16 of its own", hint='pip install "mithril[bfloat16]"'
             ) from error
-        return np.dtype(ml_dtypes.bfloat16)
+        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return found
     return np.dtype(str(name))
 
 
@@ -36,7 +37,8 @@ class NumpyArrays(Backend):
     def _find_device(self, device: Any) -> str:
         if str(device).lower() not in ("cpu", "cpu:0"):
             raise BackendUnavailableError(
-                f"{type(self).__name__} has no device {str(device)!r}", hint='it runs on "cpu"; use another backend for others'
+                f"{type(self).__name__} has no device {str(device)!r}",
+                hint='it runs on "cpu"; use another backend for others',
             )
         return "cpu"
 
@@ -48,7 +50,7 @@ class NumpyArrays(Backend):
             found = np.asarray(data)
         except ValueError as error:
             raise InvalidValueError(f"the data makes no array: {error}", hint="give rows of equal length") from error
-        if found.dtype == object or found.dtype.kind in "USMmV" and found.dtype.name != "bfloat16":
+        if found.dtype == object or (found.dtype.kind in "USMmV" and found.dtype.name != "bfloat16"):
             raise InvalidValueError(f"the data makes no array of numbers: {found.dtype}", hint="give numbers")
         if dtype is not None:
             return self._convert(found, dtypes.normalize(dtype))
@@ -93,5 +95,6 @@ class NumpyArrays(Backend):
 def _shape_and_dtype(shape: tuple[Any, ...], dtype: Any) -> tuple[tuple[int, ...], Any]:
     """Read ``zeros((3, 4), "float32")``: a second place that is a dtype."""
     if dtype is None and len(shape) == 2 and isinstance(shape[0], (list, tuple)):
-        shape, dtype = shape[:1], shape[1]
+        first, dtype = shape
+        return _shape((first,)), dtype
     return _shape(shape), dtype

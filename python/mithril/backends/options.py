@@ -26,7 +26,9 @@ ALIASES: dict[str, str] = {
 }
 
 
-def normalize(owner: str, given: Mapping[str, Any], allowed: tuple[str, ...], ignored: tuple[str, ...] = ()) -> dict[str, Any]:
+def normalize(
+    owner: str, given: Mapping[str, Any], allowed: tuple[str, ...], ignored: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """Bring options to their canonical names.
 
     Parameters

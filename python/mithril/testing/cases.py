@@ -62,11 +62,12 @@ def cases(row: dict[str, Any]) -> Iterator[Case]:
 
 def _derived(row: dict[str, Any]) -> list[str]:
     tensors = [p for p in row["ports"] if p["kind"] == "tensor"]
-    shapes = {
+    table: dict[int, list[list[str]]] = {
         0: [[]],
         1: [["[2,3]"], ["[]"], ["[0,3]"], ["[2,1,3,2]"]],
         2: [["[2,3]", "[2,3]"], ["[2,1,3]", "[4,1]"], ["[2,3]", "[]"], ["[0,3]", "[1]"]],
-    }.get(len(tensors), [["[2,3]"] * len(tensors)])
+    }
+    shapes = table.get(len(tensors), [["[2,3]"] * len(tensors)])
     lines = []
     for choice in shapes:
         words = []

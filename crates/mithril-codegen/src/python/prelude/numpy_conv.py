@@ -1,3 +1,8 @@
+"""Convolution for NumPy: windows as views, then one matrix product per group."""
+
+import numpy as np
+
+
 def _per_axis(value, n):
     """One value per axis."""
     return (value,) * n if np.ndim(value) == 0 else tuple(value)

@@ -1,3 +1,8 @@
+"""Look-up by index for NumPy."""
+
+import numpy as np
+
+
 def _accumulator(x):
     """A copy of x to add to; half precision adds in float32, so that long sums keep their digits."""
     half = x.dtype.itemsize == 2 and x.dtype.kind not in "iu"

@@ -1,3 +1,8 @@
+"""Normalisation for NumPy."""
+
+import numpy as np
+
+
 def _layer_norm(x, weight, bias, dims, eps):
     """Normalises over the last `dims` axes with mean and biased variance."""
     axes = tuple(range(-dims, 0))

@@ -1,3 +1,8 @@
+"""Pooling for NumPy: windows as views, then a reduction."""
+
+import numpy as np
+
+
 def _filling(dtype, value):
     """The padding value of a dtype: infinity is the end of the range of integers."""
     if dtype.kind in "iu" and np.isinf(value):

@@ -1,3 +1,8 @@
+"""The common random numbers for NumPy: Philox 4x32-10 on vectors of 64-bit integers."""
+
+import numpy as np
+
+
 def _random_bits(key, shape):
     """Words of Philox4x32-10: word i is word i % 4 of block i // 4 of the stream key = (seed, stream)."""
     count = int(np.prod(shape, dtype=np.int64))
