@@ -35,6 +35,9 @@ class _Program:
         self.backend = backend
         self.params: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("param"))
         self.data: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("data"))
+        # Dtypes as objects of the framework: comparing those is fast.
+        self.param_types = tuple((name, backend._native(dtype), shape) for name, dtype, shape in self.params)
+        self.data_types = tuple((name, backend._native(dtype), dtype) for name, dtype, _ in self.data)
         self.state: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("state"))
         self.updates: tuple[str, ...] = tuple(core.updates)
         self.module: Module | Runner = backend._load(core)
@@ -347,11 +350,11 @@ class PhysicalModel:
                 params._resolve(self._draw(program, params._seed))
         shapes = []
         converted: dict[str, Any] | None = None
-        for name, dtype, _ in program.data:
+        for name, native, dtype in program.data_types:
             value = data.get(name)
             if value is None:
                 raise self._missing("data", name, data)
-            if type(value) is not np.ndarray or value.dtype != dtype:
+            if type(value) is not np.ndarray or (value.dtype is not native and value.dtype != native):
                 converted = dict(data) if converted is None else converted
                 value = converted[name] = self._convert_data(name, value, dtype)
             shapes.append(value.shape)
@@ -386,13 +389,13 @@ class PhysicalModel:
         return () in self._programs
 
     def _check_params(self, program: _Program, params: Mapping[str, Any]) -> None:
-        for name, dtype, shape in program.params:
+        for name, native, shape in program.param_types:
             try:
                 value = params[name]
             except KeyError:
                 raise self._missing("params", name, params) from None
-            if type(value) is not np.ndarray or value.shape != shape or value.dtype != dtype:
-                raise self._bad_parameter(name, value, dtype, shape)
+            if type(value) is not np.ndarray or value.shape != shape or value.dtype is not native:
+                self._check_parameter(name, value, native, shape)
         if len(params) != len(program.params):
             known = {*self._names["param"], *self._names["state"]}
             for name in params:
@@ -401,13 +404,15 @@ class PhysicalModel:
                     hint = f"did you mean {near[0]!r}?" if near else "leave it out"
                     raise ParameterError(f"params holds {name!r}, which is not in the model", hint=hint)
 
-    def _bad_parameter(self, name: str, value: Any, dtype: str, shape: tuple[Any, ...]) -> ParameterError:
+    def _check_parameter(self, name: str, value: Any, native: Any, shape: tuple[Any, ...]) -> None:
         if not hasattr(value, "shape") or not hasattr(value, "dtype"):
-            return ParameterError(
+            raise ParameterError(
                 f"parameter {name!r} is a {type(value).__name__}", hint="convert it with backend.array(...)"
             )
-        wanted = f"{dtype} {list(shape)}"
-        return ParameterError(
+        if type(value) is np.ndarray and value.shape == shape and value.dtype == native:
+            return
+        wanted = f"{native} {list(shape)}"
+        raise ParameterError(
             f"parameter {name!r} is {value.dtype} {list(value.shape)}, but has to be {wanted}",
             hint="convert it with backend.array(...)" if tuple(value.shape) == shape else "check where it comes from",
         )

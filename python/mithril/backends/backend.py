@@ -83,6 +83,10 @@ class Backend(Ops, ABC):
     def _find_device(self, device: Any) -> str:
         return str(device)
 
+    def _native(self, dtype: str) -> Any:
+        """Dtype of the framework's arrays for a dtype of ours."""
+        return self._convert_dtype(dtype)
+
     def _convert_dtype(self, dtype: Any) -> Any:
         """Dtype of the framework for a dtype of ours; None stays None."""
         return None if dtype is None else self.dtype_map.get(dtypes.normalize(dtype))

@@ -42,6 +42,9 @@ class NumpyArrays(Backend):
             )
         return "cpu"
 
+    def _native(self, dtype: str) -> Any:
+        return numpy_dtype(dtype)
+
     def tensor(self, data: Any, dtype: Any = None) -> Any:
         """Create an array; see `array`."""
         if hasattr(data, "detach"):
