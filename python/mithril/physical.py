@@ -6,6 +6,7 @@ import difflib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -37,6 +38,7 @@ class _Program:
         self.data: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("data"))
         # Dtypes as objects of the framework: comparing those is fast.
         self.param_types = tuple((name, backend._native(dtype), shape) for name, dtype, shape in self.params)
+        self.read_params = _reader(tuple(name for name, _, _ in self.params))
         self.data_types = tuple((name, backend._native(dtype), dtype) for name, dtype, _ in self.data)
         self.state: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("state"))
         self.updates: tuple[str, ...] = tuple(core.updates)
@@ -389,13 +391,18 @@ class PhysicalModel:
         return () in self._programs
 
     def _check_params(self, program: _Program, params: Mapping[str, Any]) -> None:
-        for name, native, shape in program.param_types:
+        try:
+            values = program.read_params(params)
+        except KeyError:
+            absent = next(name for name, _, _ in program.param_types if name not in params)
+            raise self._missing("params", absent, params) from None
+        for value, (name, native, shape) in zip(values, program.param_types, strict=True):
             try:
-                value = params[name]
-            except KeyError:
-                raise self._missing("params", name, params) from None
-            if type(value) is not np.ndarray or value.shape != shape or value.dtype is not native:
-                self._check_parameter(name, value, native, shape)
+                if value.dtype is native and value.shape == shape:
+                    continue
+            except AttributeError:
+                pass
+            self._check_parameter(name, value, native, shape)
         if len(params) != len(program.params):
             known = {*self._names["param"], *self._names["state"]}
             for name in params:
@@ -589,6 +596,14 @@ class PhysicalModel:
     def __repr__(self) -> str:
         names = ", ".join(self._names["output"])
         return f"PhysicalModel({self._model}, backend={self.backend}, outputs=[{names}])"
+
+
+def _reader(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that reads these keys of a mapping at once."""
+    if len(names) == 1:
+        [only] = names
+        return lambda mapping: (mapping[only],)
+    return itemgetter(*names) if names else lambda mapping: ()
 
 
 def _is_resolved(params: Any) -> bool:
