@@ -37,15 +37,17 @@ pub(crate) struct Edit<'a> {
     pub id: u64,
     pub c: &'a mut Composite,
     pub solver: &'a mut Solver,
+    /// Where the change is asked for.
+    place: Place,
     log: Vec<Undo>,
     edges: usize,
     children: usize,
 }
 
 impl<'a> Edit<'a> {
-    pub fn new(id: u64, c: &'a mut Composite, solver: &'a mut Solver) -> Self {
+    pub fn new(id: u64, c: &'a mut Composite, solver: &'a mut Solver, place: Place) -> Self {
         let (edges, children) = (c.edges.len(), c.children.len());
-        Self { id, c, solver, log: Vec::new(), edges, children }
+        Self { id, c, solver, place, log: Vec::new(), edges, children }
     }
     /// Undoes everything but the solver's part, which its transaction undoes.
     pub fn undo(&mut self) {
@@ -167,7 +169,7 @@ impl<'a> Edit<'a> {
             return Ok(());
         }
         let (slot, name) = (self.c.edge(e).slot, self.c.edge_name(e));
-        relations::declare(self.solver, slot, &key.declared, &name, &Place::default())?;
+        relations::declare(self.solver, slot, &key.declared, &name, &self.place)?;
         if let Some(value) = &key.value {
             self.set_value(e, value)?;
         }

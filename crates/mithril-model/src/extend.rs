@@ -75,7 +75,7 @@ impl Model {
         let c = self.composite_mut().map_err(|e| e.at(place))?;
         let mut solver = std::mem::take(&mut c.solver);
         let result = solver.transaction(|solver| {
-            let mut edit = Edit::new(id, c, solver);
+            let mut edit = Edit::new(id, c, solver, place.clone());
             f(&mut edit).inspect_err(|_| edit.undo())
         });
         c.solver = solver;

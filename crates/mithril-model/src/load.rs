@@ -171,7 +171,7 @@ fn read_composite(file: CompositeFile, models: &[Model]) -> Result<Body> {
     };
     let mut c = Composite::default();
     let mut solver = std::mem::take(&mut c.solver);
-    let mut edit = Edit::new(0, &mut c, &mut solver);
+    let mut edit = Edit::new(0, &mut c, &mut solver, Place::default());
     let labels = labels(&file, models)?;
     for (i, (entry, label)) in file.connections.into_iter().zip(labels).enumerate() {
         let at = |e: mithril_ir::Error| within(&e, &format!(".connections[{i}]"));

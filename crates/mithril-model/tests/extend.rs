@@ -12,7 +12,7 @@ fn op(name: &str) -> Model {
 }
 
 fn names(list: Vec<std::sync::Arc<str>>) -> Vec<String> {
-    list.iter().map(ToString::to_string).collect()
+    list.into_iter().map(|n| n.to_string()).collect()
 }
 
 fn shapes(name: &str, sizes: &[i64]) -> FlattenOptions {

@@ -32,7 +32,6 @@ fn time_grows_with_the_size_of_the_model() {
     // Eight times as much; a quadratic part would make it 64.
     assert!(large < small * 24, "extend: {small:?} for 1000, {large:?} for 8000");
     assert!(large_flat < small_flat * 24, "flatten: {small_flat:?} for 1000, {large_flat:?} for 8000");
-    println!("extend {small:?} {large:?}, flatten {small_flat:?} {large_flat:?}");
 }
 
 #[test]
