@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use mithril::ir::error::nearest;
-use mithril::ir::{Code, Error, Result, ops};
+use mithril::ir::{Code, Error, OpDef, Result, ops};
 use mithril::model::Model;
 
 const USAGE: &str = "\
@@ -52,12 +52,11 @@ fn summary(file: &str) -> Result<String> {
 }
 
 fn list_ops() -> String {
-    let mut text = String::new();
-    for (family, rows) in ops::FAMILIES {
+    let line = |(family, rows): &(&str, &[&OpDef])| {
         let names: Vec<&str> = rows.iter().map(|op| op.name).collect();
-        text += &format!("{family}: {}\n", names.join(" "));
-    }
-    text
+        format!("{family}: {}\n", names.join(" "))
+    };
+    ops::FAMILIES.iter().map(line).collect()
 }
 
 fn describe(name: &str) -> Result<String> {

@@ -96,12 +96,16 @@ pub fn types(graph: &Graph, node: &Node) -> Vec<TensorType> {
     node.outputs.iter().filter_map(|&v| graph.ty(v)).cloned().collect()
 }
 
+/// Adds a node of an expansion: op, inputs and the types of the outputs.
+pub type AddNode<'a> =
+    dyn FnMut(&mut Builder, &'static OpDef, Values, Vec<TensorType>) -> Result<Values> + 'a;
+
 /// Adds the expansion of a use of `op`; what it expands to is added by `place`, which may expand further.
 pub fn inline(
     builder: &mut Builder,
     op: &'static OpDef,
     inputs: &[ValueId],
-    place: &mut dyn FnMut(&mut Builder, &'static OpDef, Values, Vec<TensorType>) -> Result<Values>,
+    place: &mut AddNode<'_>,
 ) -> Result<Values> {
     let mut scratch = Builder::new(builder.float);
     let args: Values = inputs

@@ -366,7 +366,7 @@ impl Cx {
         self.apply(op, args)[0]
     }
     /// The value of a literal.
-    pub fn lit<'a>(&'a self, lit: impl Into<Lit>) -> V<'a> {
+    pub fn lit(&self, lit: impl Into<Lit>) -> V<'_> {
         V { cx: self, id: self.builder.borrow_mut().lit(lit) }
     }
     /// `none`: an absent input, or "no gradient".
@@ -461,6 +461,7 @@ impl<'a> V<'a> {
         }
     }
     /// Applies an op with this value as first input and one output.
+    #[must_use]
     pub fn op(self, op: &'static OpDef, more: &[V<'a>]) -> V<'a> {
         let mut args: SmallVec<[V<'a>; 4]> = SmallVec::new();
         args.push(self);
@@ -468,6 +469,7 @@ impl<'a> V<'a> {
         self.cx.call(op, &args)
     }
     /// A literal in the same graph.
+    #[must_use]
     pub fn lit(self, lit: impl Into<Lit>) -> V<'a> {
         self.cx.lit(lit)
     }
@@ -532,7 +534,7 @@ impl Attrs for Call<'_> {
     }
 }
 
-impl<'a> Call<'a> {
+impl Call<'_> {
     /// Reads an argument with [`Attrs`]; a failure is kept in the graph and the default stands in.
     pub fn get<T: Default>(&self, read: impl FnOnce(&Self) -> Result<T>) -> T {
         read(self).unwrap_or_else(|error| {

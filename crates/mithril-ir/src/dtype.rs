@@ -194,9 +194,8 @@ impl DType {
         let (a, b) = if (self as u8) <= (other as u8) { (self, other) } else { (other, self) };
         match (a, b) {
             (Bool, x) => x,
-            (U8, I8) => I16,
+            (U8, I8 | I16) => I16,
             (F16, BF16) => F32,
-            (U8, I16) => I16,
             _ => b,
         }
     }

@@ -58,7 +58,7 @@ pub fn apply(text: &str, cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
             for token in tokens(output) {
                 match token {
                     Token::Sequence(s) => {
-                        shape.0.extend(sequences.get(s).ok_or_else(|| unbound(s))?.iter().cloned())
+                        shape.0.extend(sequences.get(s).ok_or_else(|| unbound(s))?.iter().cloned());
                     }
                     Token::Name(n) => shape.0.push(names.get(n).ok_or_else(|| unbound(n))?.clone()),
                     Token::Number(n) => shape.0.push(Dim::Const(n)),

@@ -267,7 +267,7 @@ impl Tensor {
                 )
             }};
         }
-        if bytes.len() % dtype.size() != 0 {
+        if !bytes.len().is_multiple_of(dtype.size()) {
             let message = format!("{} bytes hold no whole number of {}", bytes.len(), dtype.name());
             return Err(Error::new(Code::BadSize, message));
         }

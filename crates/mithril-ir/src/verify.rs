@@ -9,90 +9,86 @@ use crate::build::Builder;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Def, Graph, TensorType, ValueId, Values};
+use crate::graph::{Def, Graph, Node, TensorType, ValueId, Values};
 use crate::literal::Lit;
 
 /// Checks a typed graph; `float` is the default float it was built with. The error is a defect of a pass.
 pub fn verify(graph: &Graph, float: DType) -> Result<()> {
-    let mut builder = Builder::new(float);
-    let mut map: Vec<Option<ValueId>> = vec![None; graph.values().len()];
+    let mut again = Again { builder: Builder::new(float), map: vec![None; graph.values().len()] };
     for &v in &graph.inputs {
         let value = graph.value(v);
         let (Def::Input(role), Some(ty)) = (&value.def, &value.ty) else {
-            return Err(defect(format!("input {} is no typed input", v.index())));
+            return Err(Error::internal(format!("input {} is no typed input", v.index())));
         };
         no_variables(ty)?;
-        map[v.index()] = Some(builder.graph.add_input("x", *role, ty.clone()));
+        again.map[v.index()] = Some(again.builder.graph.add_input("x", *role, ty.clone()));
     }
     for (n, node) in graph.nodes() {
-        let mut inputs = Values::new();
-        for &v in &node.inputs {
-            inputs.push(match (map[v.index()], graph.lit(v)) {
-                (Some(new), _) => new,
-                (None, Some(lit)) => builder.graph.add_literal(lit.clone()),
-                (None, None) => {
-                    return Err(defect(format!(
-                        "node {} ({}) uses a value before it is defined",
-                        n.index(),
-                        node.op.name
-                    )));
-                }
-            });
-        }
-        let before = builder.graph.nodes().len();
-        let outputs = builder.push(node.op, &inputs).map_err(|e| e.note(format!("at node {}", n.index())))?;
-        if builder.graph.nodes().len() != before + 1
-            || builder.graph.nodes().next_back().is_some_and(|(_, new)| new.inputs != inputs)
-        {
-            return Err(defect(format!(
-                "node {} ({}) needs conversions of its inputs",
-                n.index(),
-                node.op.name
-            )));
-        }
+        let at = |problem: &str| Error::internal(format!("node {} ({}) {problem}", n.index(), node.op.name));
+        let outputs = again.derive(graph, node, &at).map_err(|e| e.note(format!("at node {}", n.index())))?;
         if outputs.len() != node.outputs.len() {
-            return Err(defect(format!(
-                "node {} ({}) has {} outputs",
-                n.index(),
-                node.op.name,
-                node.outputs.len()
-            )));
+            return Err(at(&format!("has {} outputs", node.outputs.len())));
         }
         for (&old, new) in node.outputs.iter().zip(outputs) {
-            let (stated, derived) = (graph.ty(old), builder.graph.ty(new));
-            if stated != derived {
-                let show = |ty: Option<&TensorType>| ty.map_or("nothing".into(), ToString::to_string);
-                let message = format!(
-                    "node {} ({}) states {}, but is {}",
-                    n.index(),
-                    node.op.name,
-                    show(stated),
-                    show(derived)
-                );
-                return Err(defect(message));
-            }
-            if let Some(ty) = stated {
-                no_variables(ty)?;
-            }
-            map[old.index()] = Some(new);
+            again.compare(graph, old, new, &at)?;
         }
     }
     let read = graph.outputs.values().chain(graph.updates.iter().flat_map(|(input, value)| [input, value]));
     for v in read {
-        if map[v.index()].is_none() && !graph.lit(*v).is_some_and(Lit::is_numeric) {
-            return Err(defect(format!("output {} is not defined", v.index())));
+        if again.map[v.index()].is_none() && !graph.lit(*v).is_some_and(Lit::is_numeric) {
+            return Err(Error::internal(format!("output {} is not defined", v.index())));
         }
     }
     Ok(())
 }
 
-fn no_variables(ty: &TensorType) -> Result<()> {
-    if ty.shape.iter().any(Dim::has_var) {
-        return Err(defect(format!("{ty} holds a variable of the solver")));
-    }
-    Ok(())
+/// The graph, built again from its ops alone.
+struct Again {
+    builder: Builder,
+    map: Vec<Option<ValueId>>,
 }
 
-fn defect(message: String) -> Error {
-    Error::internal(message)
+impl Again {
+    fn derive(&mut self, graph: &Graph, node: &Node, at: &dyn Fn(&str) -> Error) -> Result<Values> {
+        let mut inputs = Values::new();
+        for &v in &node.inputs {
+            inputs.push(match (self.map[v.index()], graph.lit(v)) {
+                (Some(new), _) => new,
+                (None, Some(lit)) => self.builder.graph.add_literal(lit.clone()),
+                (None, None) => return Err(at("uses a value before it is defined")),
+            });
+        }
+        let before = self.builder.graph.nodes().len();
+        let outputs = self.builder.push(node.op, &inputs)?;
+        let mut added = self.builder.graph.nodes().skip(before);
+        match (added.next(), added.next()) {
+            (Some((_, new)), None) if new.inputs == inputs => Ok(outputs),
+            _ => Err(at("needs conversions of its inputs")),
+        }
+    }
+    fn compare(
+        &mut self,
+        graph: &Graph,
+        old: ValueId,
+        new: ValueId,
+        at: &dyn Fn(&str) -> Error,
+    ) -> Result<()> {
+        let (stated, derived) = (graph.ty(old), self.builder.graph.ty(new));
+        if stated != derived {
+            let show = |ty: Option<&TensorType>| ty.map_or("nothing".into(), ToString::to_string);
+            return Err(at(&format!("states {}, but is {}", show(stated), show(derived))));
+        }
+        if let Some(ty) = stated {
+            no_variables(ty)?;
+        }
+        self.map[old.index()] = Some(new);
+        Ok(())
+    }
+}
+
+fn no_variables(ty: &TensorType) -> Result<()> {
+    if ty.shape.iter().any(Dim::has_var) {
+        return Err(Error::internal(format!("{ty} holds a variable of the solver")));
+    }
+    Ok(())
 }

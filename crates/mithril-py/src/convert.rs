@@ -69,7 +69,7 @@ fn literal_at(object: &Bound<'_, PyAny>, depth: usize) -> Outcome<Lit> {
     }
     if let Ok(s) = object.cast::<PyString>() {
         // Our dtypes are strings of a class of their own.
-        let is_dtype = !object.get_type().is(&PyType::new::<PyString>(object.py()));
+        let is_dtype = !object.get_type().is(PyType::new::<PyString>(object.py()));
         return Ok(if is_dtype { Lit::DType(dtype(object)?) } else { Lit::text(&s.to_string_lossy()) });
     }
     if object.is_instance_of::<PyTuple>() || object.is_instance_of::<PyList>() {

@@ -4,6 +4,12 @@
 //! ([`model`], [`connection`]), compiling ([`compile`]) and the rows from which the Python classes are
 //! generated ([`rows`]).
 
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::unused_self,
+    reason = "PyO3 hands over owned values and wants methods to take self"
+)]
+
 mod compile;
 mod connection;
 mod convert;

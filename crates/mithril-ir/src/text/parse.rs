@@ -220,7 +220,7 @@ impl<'t> Parser<'t> {
 
     fn tensor_type(&mut self) -> Result<TensorType> {
         let name = self.word();
-        let dtype = self.dtype(name).ok_or_else(|| self.error(format!("there is no dtype `{name}`")))?;
+        let dtype = dtype(name).ok_or_else(|| self.error(format!("there is no dtype `{name}`")))?;
         self.expect("[")?;
         let mut shape = Shape::scalar();
         while !self.eat("]") {
@@ -232,10 +232,6 @@ impl<'t> Parser<'t> {
         }
         shape.check().map_err(|e| self.error(e.message().to_owned()))?;
         Ok(TensorType { dtype, shape })
-    }
-
-    fn dtype(&self, name: &str) -> Option<DType> {
-        DType::ALL.iter().copied().find(|d| d.short() == name)
     }
 
     fn literal(&mut self) -> Result<Lit> {
@@ -273,7 +269,7 @@ impl<'t> Parser<'t> {
             "training" => return Ok(Lit::Training),
             _ => {}
         }
-        if let Some(dtype) = self.dtype(word) {
+        if let Some(dtype) = dtype(word) {
             return if self.rest().starts_with('[') { self.tensor(start) } else { Ok(Lit::DType(dtype)) };
         }
         self.at = start;
@@ -327,13 +323,11 @@ impl<'t> Parser<'t> {
             // `(n+1)` without a comma is a dimension in brackets.
             Ok((items.len() != 1 || comma).then(|| Lit::Tuple(items.into())))
         })?;
-        match result {
-            Some(tuple) => Ok(tuple),
-            None => {
-                self.at = start;
-                Ok(Lit::Int(self.dim()?))
-            }
+        if let Some(tuple) = result {
+            return Ok(tuple);
         }
+        self.at = start;
+        Ok(Lit::Int(self.dim()?))
     }
 
     fn tensor(&mut self, start: usize) -> Result<Lit> {
@@ -449,6 +443,10 @@ impl<'t> Parser<'t> {
         }
         if word.is_empty() { Err(self.error("expected a size")) } else { Ok(Dim::symbol(word)) }
     }
+}
+
+fn dtype(name: &str) -> Option<DType> {
+    DType::ALL.iter().copied().find(|d| d.short() == name)
 }
 
 fn unicode(chars: &mut std::str::CharIndices<'_>) -> Option<char> {
