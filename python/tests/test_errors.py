@@ -50,12 +50,24 @@ def test_wrong_shape_is_an_error_at_its_line():
         (lambda m: ml.Model.from_json('{"version": 99}'), errors.ModelFileError, ""),
         (lambda m: ml.compile(ml.Model(), ml.NumpyBackend()), errors.WiringError, ""),
         (lambda m: ml.compile(m, ml.NumpyBackend), errors.InvalidValueError, "NumpyBackend()"),
-        (lambda m: ml.compile(m, ml.NumpyBackend(), shapes={"inptu": [1, 2]}), errors.KeyNotFoundError, "input"),
+        (
+            lambda m: ml.compile(m, ml.NumpyBackend(), shapes={"inptu": [1, 2]}),
+            errors.KeyNotFoundError,
+            "input",
+        ),
         (lambda m: ml.compile(m, ml.NumpyBackend(), shapes={"input": [2**62, 2**62]}), errors.ShapeError, ""),
-        (lambda m: ml.compile(m, ml.NumpyBackend(), static_shapes=True), errors.UnresolvedShapeError, "shapes"),
+        (
+            lambda m: ml.compile(m, ml.NumpyBackend(), static_shapes=True),
+            errors.UnresolvedShapeError,
+            "shapes",
+        ),
         (lambda m: ml.NumpyBackend(device="cuda"), errors.BackendUnavailableError, "cpu"),
         (lambda m: ml.NumpyBackend(dtype="int32"), errors.InvalidValueError, "float"),
-        (lambda m: ml.NumpyBackend(dtype="float32", default_dtype="float64"), errors.ConflictingOptionError, "dtype"),
+        (
+            lambda m: ml.NumpyBackend(dtype="float32", default_dtype="float64"),
+            errors.ConflictingOptionError,
+            "dtype",
+        ),
         (lambda m: ml.get_backend("numpie"), errors.KeyNotFoundError, "numpy"),
     ],
 )
@@ -77,7 +89,11 @@ def test_defining_and_compiling(make, kind, word):
         ({}, {"input": "text"}, "input"),
         ({}, {"input": [[1, 2], [3]]}, "input"),
         ({"linear.weight": np.ones((4, 3), np.float32)}, {"input": np.ones((2, 3))}, "linear.bias"),
-        ({"linear.weight": np.ones((4, 3)), "linear.bias": np.ones(4)}, {"input": np.ones((2, 3))}, "float64"),
+        (
+            {"linear.weight": np.ones((4, 3)), "linear.bias": np.ones(4)},
+            {"input": np.ones((2, 3))},
+            "float64",
+        ),
         (
             {"linear.weight": np.ones((3, 4), np.float32), "linear.bias": np.ones(4, np.float32)},
             {"input": np.ones((2, 3))},
@@ -106,7 +122,9 @@ def test_gradients():
 
 def test_unknown_data_key_warns_or_raises():
     with pytest.warns(errors.UnusedKeyWarning, match="target"):
-        model = ml.compile(simple(), ml.NumpyBackend(), shapes={"input": [2, 3]}, data_keys={"input", "target"})
+        model = ml.compile(
+            simple(), ml.NumpyBackend(), shapes={"input": [2, 3]}, data_keys={"input", "target"}
+        )
     model.evaluate({}, {"input": np.ones((2, 3)), "target": np.ones(2)})
     with pytest.raises(errors.KeyNotFoundError):
         ml.compile(simple(), ml.NumpyBackend(), data_keys={"input", "target"}, strict=True)

@@ -58,6 +58,15 @@ def cast(x, dtype):
     return x.to(torch_dtype(dtype))
 
 
+def sign(x):
+    return torch.where(x.isnan(), x, torch.sign(x))  # torch: 0 for NaN
+
+
+def gelu(x, approximate):
+    # torch's own exact gelu loses all digits far below 0.
+    return F.gelu(x, approximate="tanh") if approximate == "tanh" else x * torch.erfc(-x / math.sqrt(2)) / 2
+
+
 def leaky_relu(x, slope):
     return torch.where(x > 0, x, slope * x)
 
@@ -624,7 +633,6 @@ SAME = [
     "divide",
     "remainder",
     "abs",
-    "sign",
     "maximum",
     "minimum",
     "sqrt",
@@ -688,12 +696,12 @@ SAME = [
     "kron",
     "einsum",
     "det",
-    "mean",
 ]
 
 OPS = {name: getattr(torch, name) for name in SAME} | {
     "power": torch.pow,
     "floor_divide": lambda a, b: torch.floor_divide(a.detach(), b.detach()),  # torch has no gradient: it is 0
+    "sign": sign,
     "negative": torch.neg,
     "clip": clip,
     "cast": cast,
@@ -707,7 +715,7 @@ OPS = {name: getattr(torch, name) for name in SAME} | {
     "elu": F.elu,
     "selu": F.selu,
     "celu": F.celu,
-    "gelu": lambda x, approximate: F.gelu(x, approximate=approximate),
+    "gelu": gelu,
     "silu": F.silu,
     "mish": F.mish,
     "log_sigmoid": F.logsigmoid,
@@ -772,7 +780,8 @@ OPS = {name: getattr(torch, name) for name in SAME} | {
     "ifft": transform(torch.fft.ifft),
     "rfft": rfft,
     "irfft": irfft,
-    "sum": lambda x, axis, keepdim: torch.sum(x, dim=axis, keepdim=keepdim),
+    "sum": lambda x, axis, keepdim: x + 0 if axis == () else torch.sum(x, dim=axis, keepdim=keepdim),
+    "mean": lambda x, axis, keepdim: torch.mean(x.double(), dim=axis, keepdim=keepdim),
     "prod": prod,
     "max": lambda x, axis, keepdim: torch.amax(x, all_axes(x, axis), keepdim),
     "min": lambda x, axis, keepdim: torch.amin(x, all_axes(x, axis), keepdim),
