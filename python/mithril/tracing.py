@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from . import _core
@@ -17,7 +19,10 @@ __all__ = ["Lambda", "trace", "value_and_grad"]
 
 def trace(function: Callable[..., Any], names: Sequence[str]) -> Any:
     """Call a function on connections; what it returns is connections too."""
-    inputs = [_core.Connection.input(name) for name in names]
+    return _call(function, [_core.Connection.input(name) for name in names])
+
+
+def _call(function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
     try:
         return function(*inputs)
     except (TypeError, ValueError, AttributeError) as error:
@@ -76,45 +81,104 @@ def Lambda(function: Callable[..., Any], name: str | None = None) -> _core.Model
     return model
 
 
-def value_and_grad(backend: Backend, function: Callable[..., Any], argnums: int | Sequence[int]) -> Callable[..., Any]:
-    """Trace a function into a model and differentiate that."""
-    from .compiling import compile
+#: Arguments of the functions that are being traced, so that functions inside may use them.
+_active: ContextVar[dict[str, Any]] = ContextVar("mithril_traced_arguments")
+_numbers = itertools.count()
 
+
+def value_and_grad(backend: Backend, function: Callable[..., Any], argnums: int | Sequence[int]) -> Callable[..., Any]:
+    """Trace a function into a model and differentiate that.
+
+    Called with arrays, the result computes at once; called with connections, inside another function that is
+    traced, it becomes a part of that one, so that gradients of gradients work to any order.
+    """
     single = isinstance(argnums, int)
     wanted = [argnums] if isinstance(argnums, int) else list(argnums)
 
     def with_gradient(*args: Any) -> tuple[Any, Any]:
-        arrays = [backend.array(a) for a in args]
-        names = [f"x{i}" for i in range(len(arrays))]
-        result = trace(function, names)
-        if not isinstance(result, _core.Connection):
-            raise InvalidValueError(
-                f"the function returns a {type(result).__name__}", hint="return one number, made by ops of the backend"
-            )
-        model = _core.Model.create(output=result)
-        used = set(model.input_keys)
-        trainable = [names[i] for i in wanted if names[i] in used]
-        compiled = compile(
-            model,
-            backend,
-            shapes={n: a.shape for n, a in zip(names, arrays, strict=True) if n in used},
-            dtypes={n: str(a.dtype) for n, a in zip(names, arrays, strict=True) if n in used},
-            trainable_keys=trainable,
-        )
-        by_name = dict(zip(names, arrays, strict=True))
-        params = {n: by_name[n] for n in trainable}
-        data = {n: a for n, a in by_name.items() if n in used and n not in params}
-        if not trainable:
-            value = compiled.evaluate(params, data)["output"]
-            gradients: dict[str, Any] = {}
-        else:
-            outputs, gradients = compiled.evaluate(params, data, True)
-            value = outputs["output"]
-        if value.shape != ():
-            raise InvalidValueError(
-                f"the function returns shape {list(value.shape)}", hint="return one number, e.g. its reduce_sum"
-            )
-        found = [gradients.get(names[i], backend.zeros(arrays[i].shape)) for i in wanted]
-        return value, found[0] if single else tuple(found)
+        nested = any(isinstance(a, _core.Connection) for a in args)
+        value, gradients = (_connect if nested else _compute)(backend, function, wanted, args)
+        return value, gradients[0] if single else tuple(gradients)
 
     return with_gradient
+
+
+def _traced(function: Callable[..., Any], inputs: list[Any], names: list[str]) -> _core.Model:
+    """Trace a function of one result; its model has the output ``output``."""
+    known = {**_active.get({}), **dict(zip(names, inputs, strict=True))}
+    token = _active.set(known)
+    try:
+        result = _call(function, inputs)
+    finally:
+        _active.reset(token)
+    if not isinstance(result, _core.Connection):
+        raise InvalidValueError(
+            f"the function returns a {type(result).__name__}", hint="return one number, made by ops of the backend"
+        )
+    return _core.Model.create(output=result)
+
+
+def _fresh(count: int) -> list[str]:
+    return [f"traced_{next(_numbers)}" for _ in range(count)]
+
+
+def _compute(backend: Backend, function: Any, wanted: list[int], args: Sequence[Any]) -> tuple[Any, list[Any]]:
+    from .compiling import compile
+
+    arrays = [backend.array(a) for a in args]
+    names = _fresh(len(arrays))
+    inputs = [_core.Connection.input(n, list(a.shape), str(a.dtype)) for n, a in zip(names, arrays, strict=True)]
+    model = _traced(function, inputs, names)
+    used = set(model.input_keys)
+    by_name = dict(zip(names, arrays, strict=True))
+    params = {names[i]: arrays[i] for i in wanted if names[i] in used}
+    data = {n: a for n, a in by_name.items() if n in used and n not in params}
+    compiled = compile(model, backend, trainable_keys=params)
+    gradients: dict[str, Any] = {}
+    if params:
+        outputs, gradients = compiled.evaluate(params, data, True)
+    else:
+        outputs = compiled.evaluate(params, data)
+    value = outputs["output"]
+    _check_number(value.shape)
+    zeros = [backend.zeros(arrays[i].shape, dtype=str(arrays[i].dtype)) for i in wanted]
+    return value, [gradients.get(names[i], zero) for i, zero in zip(wanted, zeros, strict=True)]
+
+
+def _connect(backend: Backend, function: Any, wanted: list[int], args: Sequence[Any]) -> tuple[Any, list[Any]]:
+    places = [i for i, a in enumerate(args) if isinstance(a, _core.Connection)]
+    if any(i not in places for i in wanted):
+        raise InvalidValueError(
+            "inside a traced function, gradients are with respect to what is traced",
+            hint="choose argnums among the arguments that are connections",
+        )
+    names = dict(zip(places, _fresh(len(places)), strict=True))
+    inputs = list(args)
+    for i, name in names.items():
+        part = _core.Model.create(output=args[i])
+        shape, dtype = part.shape_of("output"), part.dtype_of("output")
+        inputs[i] = _core.Connection.input(name, shape, dtype or str(backend.default_dtype))
+    model = _traced(
+        lambda *given: function(*_merge(args, places, given)), [inputs[i] for i in places], list(names.values())
+    )
+    core = _core.compile(model, str(backend.default_dtype), {"training": True})
+    _check_number(core.output_type("output")[1])
+    given = {**_active.get({}), **{name: args[i] for i, name in names.items()}}
+    used = [i for i in wanted if names[i] in model.input_keys]
+    value, gradients = core.lift_gradient([names[i] for i in used], given)
+    found = dict(zip(used, gradients, strict=True))
+    return value, [found[i] if i in found else args[i] * 0.0 for i in wanted]
+
+
+def _merge(args: Sequence[Any], places: list[int], given: Sequence[Any]) -> list[Any]:
+    merged = list(args)
+    for i, value in zip(places, given, strict=True):
+        merged[i] = value
+    return merged
+
+
+def _check_number(shape: Sequence[Any]) -> None:
+    if tuple(shape) != ():
+        raise InvalidValueError(
+            f"the function returns shape {list(shape)}", hint="return one number, e.g. its reduce_sum"
+        )

@@ -192,15 +192,43 @@ def test_save_and_load(tmp_path):
     assert set(again) == set(params)
 
 
-def test_second_order_gradients():
+def test_gradients_of_gradients():
     backend = ml.NumpyBackend(dtype="float64")
 
-    def inner(x):
-        return backend.reduce_sum(backend.power(x, 3))
+    def f(x):
+        return backend.reduce_sum(backend.power(x, 4))
 
-    value, gradient = backend.value_and_grad(inner)(np.array([1.0, 2.0]))
-    assert value == 9
-    np.testing.assert_allclose(gradient, [3, 12])
+    def squared_gradient(x):
+        return backend.reduce_sum(backend.grad(f)(x) ** 2)
+
+    def third(x):
+        return backend.reduce_sum(backend.grad(squared_gradient)(x))
+
+    x = np.array([1.0, -2.0, 0.5])
+    np.testing.assert_allclose(backend.grad(f)(x), 4 * x**3)
+    np.testing.assert_allclose(backend.grad(squared_gradient)(x), 96 * x**5)
+    np.testing.assert_allclose(backend.grad(third)(x), 480 * x**4)
+
+
+def test_gradients_inside_functions_see_what_is_around_them():
+    backend = ml.NumpyBackend(dtype="float64")
+
+    def outer(w):
+        def inner(x):
+            return backend.reduce_sum(backend.tanh(w * x))
+
+        return backend.reduce_sum(backend.grad(inner)(w * 2.0))
+
+    # d/dx tanh(w x) = w (1 - tanh²(w x)) at x = 2 w
+    def by_hand(w):
+        return np.sum(w * (1 - np.tanh(2 * w * w) ** 2))
+
+    w = np.array([0.3, -0.7])
+    value, gradient = backend.value_and_grad(outer)(w)
+    np.testing.assert_allclose(value, by_hand(w))
+    steps = 1e-6 * np.eye(2)
+    wanted = [(by_hand(w + h) - by_hand(w - h)) / 2e-6 for h in steps]
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-6)
 
 
 def test_eager_ops():

@@ -221,17 +221,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:reduction:UserWarning")  # of to
 def test_forward(name, dtype):
     row = ROWS[name]
     for case in every_case(row):
-        args = [
-            a.astype(dtype) if isinstance(a, np.ndarray) and a.dtype == np.float64 else a for a in case.args
-        ]
+        args = [a.astype(dtype) if isinstance(a, np.ndarray) and a.dtype == np.float64 else a for a in case.args]
         wanted = torch_ops.run(name, [to_torch(a) for a in case.args], dtype)
         found = BACKEND(dtype)._op(name, args)
         found = found if isinstance(found, tuple) else (found,)
         assert len(found) == len(wanted)
         for a, b in zip(found, wanted, strict=True):
-            assert_close(
-                np.asarray(a), b, given_dtype(row, case) or dtype, UNITS[row["tolerance"]], str(case)
-            )
+            assert_close(np.asarray(a), b, given_dtype(row, case) or dtype, UNITS[row["tolerance"]], str(case))
 
 
 #: Ops that are no functions of elements alone, or that torch refuses integers for.
@@ -335,9 +331,7 @@ class Single:
 def random_cotangents(tensors):
     random = np.random.default_rng(7)
     return {
-        f"output{i}": random.uniform(-1, 1, tuple(t.shape))
-        for i, t in enumerate(tensors)
-        if t.dtype == torch.float64
+        f"output{i}": random.uniform(-1, 1, tuple(t.shape)) for i, t in enumerate(tensors) if t.dtype == torch.float64
     }
 
 

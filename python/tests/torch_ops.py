@@ -302,9 +302,7 @@ def triangular_solve(a, b, lower, transpose):
 
 def transform(function):
     def both_parts(real, imag, axis, norm):
-        found = function(
-            torch.complex(real, torch.zeros_like(real) if imag is None else imag), dim=axis, norm=norm
-        )
+        found = function(torch.complex(real, torch.zeros_like(real) if imag is None else imag), dim=axis, norm=norm)
         return found.real, found.imag
 
     return both_parts
@@ -421,10 +419,7 @@ def conv_transpose(x, weight, bias, stride, padding, output_padding, groups, dil
     n = x.ndim - 2
     stride, dilation, more = as_tuple(stride, n), as_tuple(dilation, n), as_tuple(output_padding, n)
     if padding == "same":
-        totals = [
-            d * (k - 1) + 1 + o - s
-            for k, s, d, o in zip(weight.shape[2:], stride, dilation, more, strict=True)
-        ]
+        totals = [d * (k - 1) + 1 + o - s for k, s, d, o in zip(weight.shape[2:], stride, dilation, more, strict=True)]
         pairs = tuple((max(t, 0) // 2, t - max(t, 0) // 2) for t in totals)
     else:
         pairs = spatial_pairs(padding, x.shape[2:], weight.shape[2:], stride, dilation)
@@ -468,9 +463,7 @@ def max_pool(x, kernel_size, stride, padding, dilation, ceil_mode):
     kernel = as_tuple(kernel_size, n)
     stride = kernel if stride is None else as_tuple(stride, n)
     if isinstance(padding, str):
-        x = spatial_pad(
-            x, spatial_pairs(padding, x.shape[2:], kernel, stride, as_tuple(dilation, n)), -math.inf
-        )
+        x = spatial_pad(x, spatial_pairs(padding, x.shape[2:], kernel, stride, as_tuple(dilation, n)), -math.inf)
         padding = 0
     return MAX_POOL[n](x, kernel, stride, padding, dilation, ceil_mode)
 
@@ -482,11 +475,7 @@ def avg_pool(x, kernel_size, stride, padding, ceil_mode, count_include_pad):
     if isinstance(padding, str):
         pairs = spatial_pairs(padding, x.shape[2:], kernel, stride, (1,) * n)
         mean = AVG_POOL[n](spatial_pad(x, pairs), kernel, stride)
-        return (
-            mean
-            if count_include_pad
-            else mean / AVG_POOL[n](spatial_pad(torch.ones_like(x), pairs), kernel, stride)
-        )
+        return mean if count_include_pad else mean / AVG_POOL[n](spatial_pad(torch.ones_like(x), pairs), kernel, stride)
     return AVG_POOL[n](x, kernel, stride, padding, ceil_mode, count_include_pad)
 
 
@@ -554,9 +543,7 @@ def rope(x, positions, base, interleaved):
     positions = torch.arange(x.shape[-2]) if positions is None else positions
     while 1 < positions.ndim < x.ndim - 1:
         positions = positions.unsqueeze(-2)
-    angles = positions[..., None] * base ** (
-        -torch.arange(0, x.shape[-1], 2, dtype=torch.float64) / x.shape[-1]
-    )
+    angles = positions[..., None] * base ** (-torch.arange(0, x.shape[-1], 2, dtype=torch.float64) / x.shape[-1])
     return rotate_pairs(x, angles.cos(), angles.sin(), interleaved)
 
 
@@ -837,12 +824,8 @@ OPS = {name: getattr(torch, name) for name in SAME} | {
     "absolute_error": lambda x, target: (x - target).abs(),
     "mse_loss": lambda x, target, reduction: F.mse_loss(x, target, reduction=reduction),
     "l1_loss": lambda x, target, reduction: F.l1_loss(x, target, reduction=reduction),
-    "huber_loss": lambda x, target, reduction, delta: F.huber_loss(
-        x, target, reduction=reduction, delta=delta
-    ),
-    "smooth_l1_loss": lambda x, target, reduction, beta: F.smooth_l1_loss(
-        x, target, reduction=reduction, beta=beta
-    ),
+    "huber_loss": lambda x, target, reduction, delta: F.huber_loss(x, target, reduction=reduction, delta=delta),
+    "smooth_l1_loss": lambda x, target, reduction, beta: F.smooth_l1_loss(x, target, reduction=reduction, beta=beta),
     "binary_cross_entropy": binary_cross_entropy,
     "binary_cross_entropy_with_logits": binary_cross_entropy_with_logits,
     "kl_div": lambda x, t, reduction, log_target: F.kl_div(x, t, reduction=reduction, log_target=log_target),

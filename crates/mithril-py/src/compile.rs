@@ -6,16 +6,18 @@ use mithril::codegen::python::{
     self as codegen, Argument, EVALUATE, Function, GRADIENT, PythonTarget, Results,
 };
 use mithril::compile::compiled::{Compiled, gradient_of};
+use mithril::compile::lift::lift;
 use mithril::compile::pipeline::Interpreter;
 use mithril::compile::python::Python as PythonBackend;
 use mithril::ir::error::{Code, Error};
 use mithril::ir::graph::{Def, Graph, Role, TensorType, ValueId};
-use mithril::ir::{Builder, DType, Lit, Shape, interp, ops, text};
-use mithril::model::FlattenOptions;
+use mithril::ir::{Builder, DType, Lit, Shape, Tensor, interp, ops, text};
+use mithril::model::{Arg, Connection, FlattenOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::convert::{array, dtype, literal, pairs, shape_to_python, sizes, tensor};
+use crate::connection::PyConnection;
+use crate::convert::{argument, array, dtype, literal, pairs, shape_to_python, sizes, tensor};
 use crate::errors::{Outcome, exception};
 use crate::model::PyModel;
 
@@ -262,6 +264,40 @@ impl PyCompiled {
         let results = two_dicts(&graph);
         let groups = vec![Role::Param, Role::Data, Role::State, Role::Cotangent];
         Ok(PyRunner { graph, groups, results, tuple: false, many: true })
+    }
+    /// Value and gradients of the 0-d output `output` as connections; `inputs` says which connection stands for
+    /// which input.
+    fn lift_gradient<'py>(
+        &self,
+        py: Python<'py>,
+        wanted: Vec<String>,
+        inputs: &Bound<'py, PyDict>,
+    ) -> Outcome<(Bound<'py, PyAny>, Vec<Bound<'py, PyAny>>)> {
+        let names: Vec<Arc<str>> = wanted.iter().map(|n| n.as_str().into()).collect();
+        let dtype = self.type_of("output")?.dtype;
+        let graph = self.compiled.gradient(&Interpreter, &["output".into()], &names, &mut |_, _| {})?;
+        let given = pairs(inputs.as_any())?;
+        let given =
+            given.iter().map(|(name, c)| Ok((name.as_str(), argument(c)?))).collect::<Outcome<Vec<_>>>()?;
+        let one = Arg::Lit(Tensor::scalar(dtype, 1.0).into());
+        let input = |role: Role, name: &str| match role {
+            Role::Cotangent => Some(one.clone()),
+            _ => given.iter().find(|(n, _)| *n == name).map(|(_, arg)| arg.clone()),
+        };
+        let mut found = Vec::new();
+        for (_, arg) in lift(&graph, &input)? {
+            let connection = match arg {
+                Arg::Connection(c) => c,
+                Arg::Lit(lit) => Connection::constant(lit),
+                _ => return Err(Error::internal("an output is lifted to no connection").into()),
+            };
+            found.push(Bound::new(py, PyConnection(connection))?.into_any());
+        }
+        if found.is_empty() {
+            return Err(Error::internal("a gradient without outputs").into());
+        }
+        let gradients = found.split_off(1);
+        Ok((found.remove(0), gradients))
     }
     /// Name and text of each stage.
     fn stages(&self, target: &str) -> Outcome<Vec<(String, String)>> {
