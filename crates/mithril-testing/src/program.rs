@@ -65,8 +65,8 @@ pub fn op(name: &str) -> &'static OpDef {
 type Make = fn(&mut Maker, [u8; 3]) -> Option<Values>;
 
 static ANY: &[Make] = &[
-    unary, binary, number, binary, compare, select, cast, reduce, reshape, transpose, broadcast, slice,
-    concat, pad, flip, matmul, along, layer_norm, constant, again, output, name,
+    unary, binary, number, binary, number, compare, number, select, cast, reduce, reshape, transpose,
+    broadcast, slice, concat, pad, flip, matmul, along, layer_norm, constant, again, output, name,
 ];
 static SMOOTH: &[Make] = &[
     unary, binary, number, binary, select, reduce, reshape, transpose, broadcast, slice, concat, pad, flip,
@@ -114,6 +114,8 @@ const BINARY: &[&str] = &[
     "bitwise_xor",
     "logical_or",
 ];
+const NUMBER: &[&str] =
+    &["multiply", "add", "subtract", "divide", "power", "maximum", "floor_divide", "remainder"];
 const COMPARE: &[&str] = &["less", "equal", "not_equal", "greater", "less_equal", "greater_equal"];
 const REDUCE: &[&str] =
     &["sum", "mean", "max", "min", "prod", "argmax", "any", "all", "var", "count_nonzero"];
@@ -226,26 +228,42 @@ impl Maker {
     fn finish(mut self, steps: &[Step]) -> Program {
         let last = self.value(0);
         self.b.graph.outputs.insert("last".into(), last);
+        let choice = steps.first().map_or(0, |step| step[3]);
+        if choice % 2 == 1 {
+            self.output_unread();
+        }
         let state = self.ty(self.state).clone();
         let fits = |v: &&ValueId| *self.ty(**v) == state && **v != self.state;
         if let Some(&update) = self.pool.iter().rev().find(fits) {
             self.b.graph.updates.push((self.state, update));
         }
         let sizes: &[i64] = if self.smooth() { &[2] } else { &[2, 3, 1, 0] };
-        let n = pick(sizes, steps.first().map_or(0, |step| step[3]));
-        let graph = self.b.graph;
+        let n = pick(sizes, choice / 2);
+        let (graph, style) = (self.b.graph, self.style);
         let mut random = Random::new("program", n as u64);
-        let inputs = graph.inputs.iter().filter_map(|&v| graph.ty(v)).map(|ty| tensor(ty, n, &mut random));
-        Program { inputs: inputs.collect(), graph }
+        let zeros = if style == Style::Any { 0.3 } else { 0.0 };
+        let types = graph.inputs.iter().filter_map(|&v| graph.ty(v));
+        let inputs = types.map(|ty| tensor(ty, n, zeros, &mut random)).collect();
+        Program { graph, inputs }
+    }
+    /// What no node reads becomes an output, so that little is dead.
+    fn output_unread(&mut self) {
+        let read: Vec<ValueId> = self.b.graph.nodes().flat_map(|(_, node)| node.inputs.clone()).collect();
+        for &v in self.pool.iter().filter(|v| !read.contains(v)) {
+            let name = format!("unread{}", v.index());
+            self.b.graph.outputs.insert(name.into(), v);
+        }
     }
 }
 
-fn tensor(ty: &TensorType, n: i64, random: &mut Random) -> Arc<Tensor> {
+/// Floats among which that share are zeros of both signs.
+fn tensor(ty: &TensorType, n: i64, zeros: f64, random: &mut Random) -> Arc<Tensor> {
     let size = |d: &Dim| d.known().unwrap_or(n) as usize;
     let shape: Vec<usize> = ty.shape.iter().map(size).collect();
     Arc::new(Tensor::build(ty.dtype, &shape, |_| match ty.dtype.kind() {
         Kind::Bool => Scalar::Bool(random.unit() < 0.5),
         Kind::Int => Scalar::Int((random.unit() * 5.0) as i64),
+        Kind::Float if random.unit() < zeros => Scalar::Float(if random.unit() < 0.5 { 0.0 } else { -0.0 }),
         Kind::Float => Scalar::Float(random.unit() * 3.0 - 1.5),
     }))
 }
@@ -284,13 +302,16 @@ fn binary(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
 }
 
 fn number(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
+    // Mostly those that an optimiser looks for.
     let numbers = [
         Lit::Float(1.0),
         Lit::int(0),
         Lit::Float(0.5),
         Lit::int(1),
+        Lit::Float(-0.0),
         Lit::Float(0.0),
         Lit::Float(-0.0),
+        Lit::Float(0.0),
         Lit::Bool(true),
         Lit::Float(-1.5),
         Lit::int(-3),
@@ -298,10 +319,10 @@ fn number(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
         Lit::Float(f64::NAN),
         Lit::int(300),
     ];
-    let usable = if m.smooth() { 8 } else { numbers.len() };
+    let usable = if m.smooth() { 10 } else { numbers.len() };
     let x = m.value(b);
     let lit = m.b.lit(numbers[(c / 2) as usize % usable].clone());
-    let name = pick(if m.smooth() { &["multiply", "add", "subtract"] } else { BINARY }, a);
+    let name = pick(if m.smooth() { &NUMBER[..3] } else { NUMBER }, a);
     m.push(name, &if c % 2 == 0 { [x, lit] } else { [lit, x] })
 }
 

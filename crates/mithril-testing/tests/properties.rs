@@ -82,7 +82,7 @@ fn verified(graph: &Graph, float: DType, stage: &str) -> Check {
 #[test]
 fn programs_are_typed_and_most_of_them_run() {
     let ran = std::cell::Cell::new((0, 0));
-    for_programs(100, Style::Any, F32, |program, _| {
+    for_programs(200, Style::Any, F32, |program, _| {
         verified(&program.graph, F32, "build")?;
         let (all, fine) = ran.get();
         let runs = interp::run(&program.graph, &program.inputs).is_ok();
@@ -95,7 +95,7 @@ fn programs_are_typed_and_most_of_them_run() {
 
 #[test]
 fn every_pass_keeps_every_bit() {
-    for_programs(200, Style::Any, F32, |program, _| {
+    for_programs(400, Style::Any, F32, |program, _| {
         for (name, pass) in OPTIMIZE {
             let graph = said(pass(&program.graph), name)?;
             verified(&graph, F32, name)?;
@@ -107,7 +107,7 @@ fn every_pass_keeps_every_bit() {
 
 #[test]
 fn passes_in_any_order_keep_every_bit() {
-    for_programs(200, Style::Any, F32, |program, order| {
+    for_programs(400, Style::Any, F32, |program, order| {
         let mut graph = program.graph.clone();
         let mut names = String::new();
         for &choice in order {
@@ -122,7 +122,7 @@ fn passes_in_any_order_keep_every_bit() {
 
 #[test]
 fn passes_do_not_grow_graphs() {
-    for_programs(200, Style::Any, F32, |program, order| {
+    for_programs(400, Style::Any, F32, |program, order| {
         let apply = |pass: Pass, graph: &Graph| said(pass(graph), "pass");
         let mut graph = program.graph.clone();
         for &choice in order {
@@ -143,7 +143,7 @@ fn passes_do_not_grow_graphs() {
 #[test]
 fn expansions_of_what_has_no_evaluation_keep_every_bit() {
     // The evaluation of such an op is its expansion.
-    for_programs(150, Style::Any, F32, |program, _| {
+    for_programs(300, Style::Any, F32, |program, _| {
         let is_evaluated = |g: &Graph, n| g.node(n).op.eval.is_some();
         let graph = said(legalize(&program.graph, F32, &is_evaluated), "legalize")?;
         verified(&graph, F32, "legalize")?;
@@ -173,7 +173,7 @@ impl Target for Primitives {
 #[test]
 fn lowered_graphs_agree_within_tolerance() {
     let targets: [&dyn Target; 2] = [&Primitives, &Python(&NUMPY)];
-    for_programs(100, Style::Smooth, F32, |program, _| {
+    for_programs(200, Style::Smooth, F32, |program, _| {
         for target in targets {
             let graph = said(lower(&program.graph, target, F32, &mut |_, _| {}), target.name())?;
             verified(&graph, F32, target.name())?;
@@ -187,7 +187,7 @@ fn lowered_graphs_agree_within_tolerance() {
 
 #[test]
 fn text_reads_back_as_it_was() {
-    for_programs(200, Style::Any, F32, |program, _| {
+    for_programs(400, Style::Any, F32, |program, _| {
         let printed = text::print(&program.graph);
         let graph = said(text::parse(&printed), "parse")?;
         let again = text::print(&graph);
@@ -229,7 +229,7 @@ fn is_cotangent(graph: &Graph, v: mithril::ir::ValueId) -> bool {
 
 #[test]
 fn gradients_agree_with_differences() {
-    for_programs(60, Style::Smooth, F64, |program, _| {
+    for_programs(150, Style::Smooth, F64, |program, _| {
         match said(gradient::check_graph(&program.graph, &program.inputs, "program"), "check")? {
             Some(error) if error > 1.0 => Err(format!("{error:.1} times the allowed difference")),
             _ => Ok(()),
@@ -239,7 +239,7 @@ fn gradients_agree_with_differences() {
 
 #[test]
 fn optimised_gradients_keep_every_bit() {
-    for_programs(100, Style::Any, F32, |program, _| {
+    for_programs(200, Style::Any, F32, |program, _| {
         if interp::run(&program.graph, &program.inputs).is_err() {
             return Ok(());
         }
@@ -252,7 +252,7 @@ fn optimised_gradients_keep_every_bit() {
 
 #[test]
 fn gradients_of_optimised_graphs_agree() {
-    for_programs(60, Style::Smooth, F64, |program, _| {
+    for_programs(150, Style::Smooth, F64, |program, _| {
         let wanted = with_gradients(program, F64)?;
         let graph = said(optimize(program.graph.clone(), F64, &mut |_, _| {}), "optimize")?;
         let found = with_gradients(&Program { graph, inputs: program.inputs.clone() }, F64)?;
@@ -278,7 +278,7 @@ fn stages(program: &Program) -> Result<String, String> {
 
 #[test]
 fn equal_programs_become_equal_sources() {
-    for_programs(60, Style::Any, F32, |program, _| {
+    for_programs(150, Style::Any, F32, |program, _| {
         let read = said(text::parse(&text::print(&program.graph)), "parse")?;
         let first = stages(program)?;
         let twin = Program { graph: program.graph.clone(), inputs: Vec::new() };

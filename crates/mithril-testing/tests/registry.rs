@@ -83,3 +83,12 @@ fn gradients_agree_with_differences() {
         Err(error) => Err(error.to_string()),
     });
 }
+
+#[test]
+fn second_gradients_agree_with_differences() {
+    for_each_case(DType::F64, |case| match gradient::check_second(case) {
+        Ok(Some(error)) if error > 1.0 => Err(format!("{error:.1} times the allowed difference")),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    });
+}

@@ -2,8 +2,18 @@
 //!
 //! Walks the nodes backwards and applies each row's gradient formula to the cotangents of its outputs. What is
 //! common to all formulas is done once here: cotangents are summed over the axes that an input was broadcast
-//! along, converted to its dtype, and added up where a value is used several times. The result is an ordinary
-//! graph, so the pass may be applied to it again for higher orders.
+//! along, converted to its dtype, and added up where a value is used several times.
+//!
+//! # Higher orders
+//!
+//! The result is an ordinary graph, so the pass may be applied to it again: its outputs are those of the graph
+//! before and the gradients, its inputs those of the graph before and the cotangents. Names stay distinct:
+//! - a cotangent shares the name of its output; where another cotangent has that name already, the prefix
+//!   [`COTANGENT`] is put before it, as often as needed;
+//! - a gradient is named like its input with the prefix [`GRADIENT`]; where another output has that name already,
+//!   the prefix is put before it as often as needed: the second derivative by `x` is `gradient:gradient:x`;
+//! - a [`Request`] for the gradient by a cotangent names it with the prefix [`COTANGENT`], since an input and an
+//!   output may have the same name. (The gradient of a gradient by its cotangent is a Jacobian-vector product.)
 
 use std::sync::Arc;
 
@@ -20,16 +30,21 @@ use crate::rewrite::{Rewrite, inline};
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Names of the outputs that get a cotangent, each an input of the new graph of that name and of role
-    /// [`Role::Cotangent`].
+    /// [`Role::Cotangent`]. These are the last inputs, in this order.
     pub outputs: Vec<Arc<str>>,
-    /// Names of the inputs whose gradients become outputs, named with the prefix [`GRADIENT`].
+    /// Names of the inputs whose gradients become outputs, named with the prefix [`GRADIENT`]. These are the last
+    /// outputs, in this order.
     pub inputs: Vec<Arc<str>>,
 }
 
 /// Prefix of the outputs that give the gradients.
 pub const GRADIENT: &str = "gradient:";
 
-/// Adds gradients to a graph. Its outputs and updates stay; gradients follow them in the order asked for.
+/// Prefix by which a [`Request`] names an input that is itself a cotangent.
+pub const COTANGENT: &str = "cotangent:";
+
+/// Adds gradients to a graph. Its outputs and updates stay; gradients follow them in the order asked for. What a
+/// request names twice counts once.
 pub fn differentiate(graph: &Graph, request: &Request, float: DType) -> Result<Graph> {
     let inputs = find_inputs(graph, &request.inputs)?;
     let mut forward = Forward { rewrite: Rewrite::new(graph, float), needs: Vec::new() };
@@ -51,14 +66,32 @@ pub fn differentiate(graph: &Graph, request: &Request, float: DType) -> Result<G
     for n in (0..forward_nodes).rev() {
         backward.step(NodeId::new(n))?;
     }
-    for (name, v) in request.inputs.iter().zip(wrt) {
+    for (i, (name, v)) in request.inputs.iter().zip(wrt).enumerate() {
+        if request.inputs[..i].contains(name) {
+            continue;
+        }
         let g = match backward.take(v) {
             Some(g) => g,
             None => backward.zeros(v)?,
         };
-        backward.b.graph.outputs.insert(format!("{GRADIENT}{name}").into(), g);
+        let outputs = &mut backward.b.graph.outputs;
+        let name = free(GRADIENT, format!("{GRADIENT}{name}"), |name| outputs.contains_key(name));
+        outputs.insert(name.into(), g);
     }
     Ok(backward.b.graph)
+}
+
+/// The name, with the prefix before it as often as it takes to be new.
+fn free(prefix: &str, name: String, taken: impl Fn(&str) -> bool) -> String {
+    let mut name = name;
+    while taken(&name) {
+        name.insert_str(0, prefix);
+    }
+    name
+}
+
+fn is_cotangent(graph: &Graph, v: ValueId) -> bool {
+    matches!(graph.value(v).def, Def::Input(Role::Cotangent))
 }
 
 fn find_inputs(graph: &Graph, names: &[Arc<str>]) -> Result<Vec<ValueId>> {
@@ -66,8 +99,12 @@ fn find_inputs(graph: &Graph, names: &[Arc<str>]) -> Result<Vec<ValueId>> {
     names
         .iter()
         .map(|name| {
-            let is_input = |v: ValueId| !matches!(graph.value(v).def, Def::Input(Role::Cotangent));
-            let found = graph.inputs.iter().copied().find(|&v| is_input(v) && name_of(v) == &**name);
+            let find = |name: &str, cotangent: bool| {
+                let fits = |&v: &ValueId| is_cotangent(graph, v) == cotangent && name_of(v) == name;
+                graph.inputs.iter().copied().find(fits)
+            };
+            let cotangent = || name.strip_prefix(COTANGENT).and_then(|name| find(name, true));
+            let found = find(name, false).or_else(cotangent);
             let v = found.ok_or_else(|| unknown("input", name, graph.inputs.iter().map(|&v| name_of(v))))?;
             match graph.ty(v) {
                 Some(ty) if !ty.dtype.is_float() => Err(Error::new(
@@ -91,7 +128,10 @@ fn unknown<'a>(what: &str, name: &str, all: impl Iterator<Item = &'a str> + Clon
 
 fn add_cotangents(graph: &mut Graph, outputs: &[Arc<str>]) -> Result<Vec<(ValueId, ValueId)>> {
     let mut seeds = Vec::new();
-    for name in outputs {
+    for (i, name) in outputs.iter().enumerate() {
+        if outputs[..i].contains(name) {
+            continue;
+        }
         let output = graph.outputs.get(name).copied();
         let output = output.ok_or_else(|| unknown("output", name, graph.outputs.keys().map(|k| &**k)))?;
         let Some(ty) = graph.ty(output).cloned() else { continue };
@@ -99,7 +139,10 @@ fn add_cotangents(graph: &mut Graph, outputs: &[Arc<str>]) -> Result<Vec<(ValueI
             let message = format!("output `{name}` is {} and has no gradient", ty.dtype.name());
             return Err(Error::new(Code::NoGradient, message).help("give a cotangent to float outputs only"));
         }
-        let seed = graph.add_input(name.clone(), Role::Cotangent, ty);
+        let taken: Vec<ValueId> = graph.inputs.iter().copied().filter(|&v| is_cotangent(graph, v)).collect();
+        let is_taken = |name: &str| taken.iter().any(|&v| graph.value(v).name.as_deref() == Some(name));
+        let name = free(COTANGENT, name.to_string(), is_taken);
+        let seed = graph.add_input(name, Role::Cotangent, ty);
         seeds.push((output, seed));
     }
     Ok(seeds)
