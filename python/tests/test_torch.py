@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch_ops
 from mithril import _core
-from mithril.testing import cases
+from mithril.testing import Case, cases
 
 ROWS = {row["name"]: row for row in _core.op_rows()}
 EPSILON = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -116,9 +116,7 @@ MORE = {
         '[1,2,5,5] kernel_size=3 padding="same" stride=2 count_include_pad=false',
     ],
     "max_pool3d": ["[1,2,5,4,5] kernel_size=(2,3,2) stride=2 padding=1 dilation=(1,1,2) ceil_mode=true"],
-    "avg_pool3d": [
-        "[1,2,5,4,5] kernel_size=(2,3,2) stride=2 padding=1 ceil_mode=true count_include_pad=false"
-    ],
+    "avg_pool3d": ["[1,2,5,4,5] kernel_size=(2,3,2) stride=2 padding=1 ceil_mode=true count_include_pad=false"],
     "adaptive_avg_pool2d": ["[2,3,5,7] output_size=(7,3)"],
     "adaptive_max_pool2d": ["[2,3,5,7] output_size=(7,3)"],
     "layer_norm": ["[2,3,4] [3,4] none eps=0.1", "[2,3,4] none [4]"],
@@ -266,9 +264,7 @@ def test_integers(name, dtype):
 
 #: Ops that no formula gives exactly far out, where they are nearly 0; there the input is the scale.
 TAILS = {"gelu": "the tail of the normal distribution changes by x² epsilon when x / √2 is rounded"}
-SPECIAL = np.array(
-    [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, -3.0, 6.0, 30.0, -30.0, 1e-30, 80.0]
-)
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, -3.0, 6.0, 30.0, -30.0, 1e-30, 80.0])
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -279,9 +275,7 @@ def test_special_values(name, dtype):
     ports = tensor_ports(row)
     if "float" not in ports[0]["kinds"] or name in ("cast", "prelu"):
         pytest.skip("no floats to try")
-    arrays = (
-        [SPECIAL] if len(ports) == 1 else [np.repeat(SPECIAL, len(SPECIAL)), np.tile(SPECIAL, len(SPECIAL))]
-    )
+    arrays = [SPECIAL] if len(ports) == 1 else [np.repeat(SPECIAL, len(SPECIAL)), np.tile(SPECIAL, len(SPECIAL))]
     defaults = [p.get("default") for p in row["ports"] if p not in ports]
     with np.errstate(all="ignore"):
         found = np.asarray(BACKEND(dtype)._op(name, [*(a.astype(dtype) for a in arrays), *defaults]))
@@ -371,6 +365,87 @@ def test_gradients(name):
         for key, gradient in wanted.items():
             label = f"{case}: gradient of {key}"
             assert_close(found[key], gradient, "float64", units, label, TERMS.get(label))
+
+
+#: Arguments at which functions bend, tie or vanish; the rows say that the gradient is the one torch has.
+BENDS = [
+    ("relu", [0.0, -0.0, 1.0, -1.0]),
+    ("relu6", [0.0, 6.0, 3.0, 7.0]),
+    ("leaky_relu", [0.0, 1.0, -1.0], 0.2),
+    ("hard_sigmoid", [-3.0, 3.0, 0.0]),
+    ("hard_tanh", [-1.0, 1.0, 0.0], -1.0, 1.0),
+    ("hard_swish", [-3.0, 3.0, 0.0]),
+    ("elu", [0.0, -0.0], 0.5),
+    ("abs", [0.0, -0.0, 2.0]),
+    ("sign", [0.0, 2.0]),
+    ("softplus", [20.0, 20.5, -800.0, 800.0], 1.0, 20.0),
+    ("log_sigmoid", [-800.0, 0.0, 800.0]),
+    ("sigmoid", [-800.0, 0.0, 800.0]),
+    ("silu", [-100.0, 100.0]),
+    ("mish", [-100.0, 0.0, 100.0]),
+    ("tanh", [-400.0, 0.0, 400.0]),
+    ("gelu", [-40.0, 0.0, 40.0], "none"),
+    ("gelu", [-40.0, 0.0, 40.0], "tanh"),
+    ("clip", [-1.0, 0.5, 2.0], -1.0, 2.0),
+    ("clip", [-1.0, 0.5, 2.0], [-1.0, 1.0, 0.0], [1.0, 2.0, 2.0]),
+    ("maximum", [1.0, 2.0, 3.0], [1.0, 3.0, 2.0]),
+    ("minimum", [1.0, 2.0, 3.0], [1.0, 3.0, 2.0]),
+    ("max", [1.0, 3.0, 3.0], None, False),
+    ("min", [[1.0, 1.0], [2.0, 1.0]], 1, False),
+    ("prod", [2.0, 0.0, 3.0], None, False),
+    ("prod", [0.0, 0.0, 3.0], None, False),
+    ("cumprod", [2.0, 0.0, 3.0, 0.0, 5.0], 0, False, False),
+    ("norm", [0.0, 0.0], 2.0, None, False),
+    ("norm", [0.0, 1.0, -1.0], 1.0, None, False),
+    ("norm", [0.0, 1.0, -2.0], float("inf"), None, False),
+    ("norm", [0.0, 1.0, -2.0], 3.0, None, False),
+    ("logsumexp", [1000.0, 1000.0, -1000.0], None, False),
+    ("logsumexp", [float("-inf"), 0.0], None, False),
+    ("softmax", [1000.0, -1000.0, 999.0], 0),
+    ("log_softmax", [1000.0, -1000.0, 999.0], 0),
+    ("power", [0.0, 2.0, 3.0], [2.0, 0.0, 1.0]),
+    ("power", [0.0, 2.0, -3.0], 2.0),
+    ("sqrt", [0.0, 4.0]),
+    ("remainder", [5.0, -5.0, 4.0], [3.0, 3.0, -2.0]),
+    ("where", np.array([True, False]), [0.0, 1.0], [1.0, float("inf")]),
+    ("l1_loss", [1.0, 2.0], [1.0, 3.0], "sum"),
+    ("huber_loss", [1.0, 2.0, 4.0], [1.0, 3.0, 2.0], "sum", 1.0),
+    ("smooth_l1_loss", [1.0, 2.0, 4.0], [1.0, 3.0, 2.0], "sum", 1.0),
+    ("binary_cross_entropy", [0.0, 1.0, 0.5], [0.0, 1.0, 1.0], None, "sum"),
+    ("binary_cross_entropy_with_logits", [-500.0, 500.0], [1.0, 0.0], None, None, "sum"),
+    ("cross_entropy", [[1000.0, 0.0], [0.0, -1000.0]], np.array([1, 0]), None, "mean", -100, 0.0),
+    ("cross_entropy", [[1.0, 0.0], [0.0, 1.0]], np.array([1, -100]), None, "mean", -100, 0.1),
+    ("kl_div", [-1.0, -2.0], [0.0, 1.0], "sum", False),
+    ("sort", [2.0, 1.0, 2.0, 1.0], 0, False),
+    ("max_pool1d", [[[1.0, 1.0, 0.0, 1.0]]], 2, None, 0, 1, False),
+    ("normalize", [[3.0, 4.0], [1e-20, 0.0]], 1, 1e-12),
+    ("atan2", [0.0, 0.0, 1.0], [1.0, -1.0, 0.0]),
+    ("erfinv", [0.0, 0.999]),
+    ("round", [0.5, 1.5]),
+]
+
+
+#: Gradients that differ from torch on purpose.
+OWN = {
+    ("binary_cross_entropy", "x1"): "logarithms are held at -100 in the gradient of the target too; torch: infinite",
+    ("kl_div", "x1"): "a target of 0 counts as 0; torch: NaN",
+}
+
+
+@pytest.mark.parametrize("bend", BENDS, ids=lambda bend: f"{bend[0]}-{bend[1:]}"[:60])
+def test_gradients_where_functions_bend(bend):
+    name, *args = bend
+    case = Case(name, str(args), tuple(np.array(a) if isinstance(a, list) else a for a in args))
+    inputs = [to_torch(a, gradient=True) for a in case.args]
+    outputs = torch_ops.run(name, inputs, "float64")
+    cotangents = random_cotangents(outputs)
+    with np.errstate(all="ignore"):
+        _, found = Single(case).run(cotangents)
+    for key, gradient in torch_gradients(case, inputs, outputs, cotangents).items():
+        if (name, key) in OWN:
+            assert np.isfinite(found[key]).all()
+        else:
+            assert_close(found[key], gradient, "float64", 64, f"{case}: gradient of {key}")
 
 
 #: Ops, or single cases, that need the first size of their first tensor as a number.

@@ -50,8 +50,9 @@ def at_positions(x, key):
 
 
 def clip(x, low, high):
-    x = x if low is None else torch.clamp(x, min=torch.as_tensor(low, dtype=x.dtype))
-    return x if high is None else torch.clamp(x, max=torch.as_tensor(high, dtype=x.dtype))
+    # torch gives no gradient on bounds that are numbers, and half of it on those that are tensors.
+    x = x if low is None else torch.where(x < low, low, x)
+    return x if high is None else torch.where(x > high, high, x)
 
 
 def cast(x, dtype):
