@@ -93,19 +93,20 @@ def ops_module() -> str:
 
 def _method(row: dict[str, Any]) -> str:
     signature, args = ["self"], []
-    ports = sorted(row["ports"], key=lambda p: p["kind"] != "variadic") if _variadic(row) else row["ports"]
+    variadic = any(p["kind"] == "variadic" for p in row["ports"])
+    # What has a default follows the tensors of a variadic op, by name: concat(a, b, axis=1).
+    by_name = [p for p in row["ports"] if variadic and not p["required"]]
     optional = False
-    for port in ports:
+    for port in [*(p for p in row["ports"] if p not in by_name), *by_name]:
         name = _identifier(port["name"])
         if port["kind"] == "variadic":
-            signature.append(f"{name}: Any")
+            signature.append(f"*{name}: Any")
             continue
         optional = optional or not port["required"]
-        annotation = _type(port) if not (port["required"] and optional) else "Any"
-        default = (
-            "" if port["required"] and not optional else f" = {_default(port)}" if not port["required"] else " = ..."
-        )
-        signature.append(f"{name}: {annotation}{default}")
+        if port["required"]:
+            signature.append(f"{name}: Any = ..." if optional else f"{name}: {_type(port)}")
+        else:
+            signature.append(f"{name}: {_type(port)} = {_default(port)}")
     for port in row["ports"]:
         name = _identifier(port["name"])
         args.append(f"*{name}" if port["kind"] == "variadic" else name)
@@ -132,10 +133,6 @@ def _method(row: dict[str, Any]) -> str:
 _OWN_ALIASES = ("array", "tensor", "shape", "dtype", "grad", "name", "device")
 #: Methods that a backend defines itself, with another signature: they draw from its own stream.
 _OWN = ("random_normal", "random_uniform", "random_randint", "zeros", "ones")
-
-
-def _variadic(row: dict[str, Any]) -> bool:
-    return any(p["kind"] == "variadic" for p in row["ports"])
 
 
 def layers_module() -> str:
@@ -167,14 +164,15 @@ def _layer(row: dict[str, Any]) -> str:
     signature, args = ["self"], []
     for port in row["args"]:
         name = _identifier(port["name"])
-        default = " = None" if port["required"] else f" = {_default(port)}"
+        unset = port["required"] or port["training"]
+        default = " = None" if unset else f" = {_default(port)}"
         annotation = _typing(_type(port))
         if default == " = None" and "None" not in annotation and annotation != "typing.Any":
             annotation += " | None"
         signature.append(f"{name}: {annotation}{default}")
         args.append((port, name))
     signature += ["*", "name: str | None = None", "**aliases: typing.Any"]
-    required = [p["name"] for p, _ in args if p["required"]]
+    required = [p["name"] for p, _ in args if p["required"] or p["training"]]
     entries = ", ".join(f'"{p["name"]}": {n}' for p, n in args)
     lines = ["", f"class {row['name']}(Model):", _doc(row["doc"], 4, _parameters(row)), ""]
     lines.append(f"    def __init__({', '.join(signature)}) -> None:")
@@ -190,7 +188,11 @@ def _parameters(row: dict[str, Any]) -> str:
     for port in row["args"]:
         optional = "" if port["required"] else ", optional"
         lines.append(f"{port['name']} : {_type(port).replace('Any', 'object')}{optional}")
-        text = port.get("doc") or ("Required." if port["required"] else f"Default: ``{_default(port)}``.")
+        text = (
+            port.get("doc")
+            or ("Default: as the model is compiled." if port["training"] else "")
+            or ("Required." if port["required"] else f"Default: ``{_default(port)}``.")
+        )
         lines.append(f"    {text}")
     lines += ["name : str, optional", "    Name; becomes a part of the paths of the parameters."]
     return "Parameters\n----------\n" + "\n".join(lines)

@@ -195,7 +195,7 @@ def _check_names(model: Model, options: dict[str, Any], strict: bool) -> None:
             label = "constant_keys" if option == "constants" else option
             text = f"{label} names {name!r}, which is not in the model"
             if strict or option in ("trainable_keys", "constants", "shapes", "dtypes"):
-                raise KeyNotFoundError(f"{text}\n  help: {hint}", message=text, hint=hint)
+                raise KeyNotFoundError(text, hint=hint)
             warnings.warn(f"{text}; {hint}", UnusedKeyWarning, stacklevel=3)
             options[option] = [n for n in options[option] if n != name]
             options.setdefault("tolerated", []).append(name)

@@ -42,9 +42,12 @@ class MithrilError(Exception):
         notes: tuple[str, ...] = (),
         hint: str | None = None,
     ) -> None:
-        super().__init__(text)
         self.code = code or type(self).code
-        self.message = message if message is not None else text
+        if message is None:
+            message = text
+            text = f"error[{self.code}]: {text}" + (f"\n  help: {hint}" if hint else "")
+        super().__init__(text)
+        self.message = message
         self.path = path
         self.where = where
         self.notes = notes
@@ -57,53 +60,79 @@ class MithrilError(Exception):
 class ShapeError(MithrilError, ValueError):
     """Shapes do not fit together, or a size is impossible."""
 
+    code = "M0301"
+
 
 class UnresolvedShapeError(ShapeError):
     """A shape is needed and not known yet."""
+
+    code = "M0304"
 
 
 class TypeInferenceError(MithrilError, TypeError):
     """A dtype does not fit."""
 
+    code = "M0401"
+
 
 class KeyNotFoundError(MithrilError, KeyError):
     """A name does not exist."""
+
+    code = "M0102"
 
 
 class InvalidValueError(MithrilError, ValueError):
     """An option or argument has a value that is not allowed."""
 
+    code = "M0501"
+
 
 class ConflictingOptionError(InvalidValueError):
     """Two options contradict each other."""
+
+    code = "M0503"
 
 
 class WiringError(MithrilError, ValueError):
     """Names or connections of a model do not fit."""
 
+    code = "M0107"
+
 
 class UnsupportedOpError(MithrilError, NotImplementedError):
     """The target cannot run an op or dtype, or an op has no gradient."""
+
+    code = "M0601"
 
 
 class ParameterError(MithrilError, ValueError):
     """A parameter or input is missing, superfluous, or of the wrong shape."""
 
+    code = "M0701"
+
 
 class ModelFileError(MithrilError, ValueError):
     """A saved model is malformed."""
+
+    code = "M0801"
 
 
 class NumericsError(MithrilError, ArithmeticError):
     """A number is not finite or not representable where it must be."""
 
+    code = "M0901"
+
 
 class BackendUnavailableError(MithrilError, ImportError, RuntimeError):
     """A framework or device is not there; the hint says how to install it."""
 
+    code = "M1001"
+
 
 class InternalError(MithrilError, RuntimeError):
     """A defect of Mithril; please report it."""
+
+    code = "M0999"
 
 
 class MithrilWarning(UserWarning):

@@ -44,8 +44,9 @@ class Module:
                 family = NumericsError if "LinAlg" in type(error).__name__ else InvalidValueError
                 place = f" in `{path}`" if path else ""
                 notes = (f"the generated line is: {linecache.getline(self.filename, line or 0).strip()}",)
-                text = f"{op} failed{place}: {error}" + (f"\n  at {where}" if where else "") + f"\n  {notes[0]}"
-                return family(text, code="M0504", path=path, where=where, notes=notes)
+                message = f"{op} failed{place}: {error}"
+                text = f"error[M0504]: {message}" + (f"\n  at {where}" if where else "") + f"\n  {notes[0]}"
+                return family(text, code="M0504", message=message, path=path, where=where, notes=notes)
         return None
 
 

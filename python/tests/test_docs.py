@@ -52,9 +52,7 @@ def test_docstrings(name):
 
 
 def test_generated_files_are_current():
-    done = subprocess.run(
-        [sys.executable, ROOT / "tools" / "generate.py", "--check"], capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, ROOT / "tools" / "generate.py", "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

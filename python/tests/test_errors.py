@@ -122,9 +122,7 @@ def test_gradients():
 
 def test_unknown_data_key_warns_or_raises():
     with pytest.warns(errors.UnusedKeyWarning, match="target"):
-        model = ml.compile(
-            simple(), ml.NumpyBackend(), shapes={"input": [2, 3]}, data_keys={"input", "target"}
-        )
+        model = ml.compile(simple(), ml.NumpyBackend(), shapes={"input": [2, 3]}, data_keys={"input", "target"})
     model.evaluate({}, {"input": np.ones((2, 3)), "target": np.ones(2)})
     with pytest.raises(errors.KeyNotFoundError):
         ml.compile(simple(), ml.NumpyBackend(), data_keys={"input", "target"}, strict=True)

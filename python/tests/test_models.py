@@ -34,9 +34,7 @@ def test_documented_training_loop_without_shapes(backend):
         outputs = compiled.evaluate(params, {"input": x})
         predictions = outputs["output"]
         losses.append(-np.log((predictions * y).sum(1)).mean())
-        _, gradients = compiled.evaluate(
-            params, {"input": x}, output_gradients={"logits": (predictions - y) / 20}
-        )
+        _, gradients = compiled.evaluate(params, {"input": x}, output_gradients={"logits": (predictions - y) / 20})
         assert set(gradients) == set(params)
         for name, gradient in gradients.items():
             params[name] = params[name] - 0.5 * gradient

@@ -52,9 +52,7 @@ class Graph:
         return self.draw(st.integers(-len(shape), len(shape) - 1))
 
     def grow(self):
-        kind = self.draw(
-            st.sampled_from(["unary", "binary", "reduce", "move", "matmul", "where", "softmax", "number"])
-        )
+        kind = self.draw(st.sampled_from(["unary", "binary", "reduce", "move", "matmul", "where", "softmax", "number"]))
         getattr(self, kind)()
 
     def unary(self):
@@ -126,9 +124,7 @@ class Graph:
 
     def move(self):
         kind = self.draw(
-            st.sampled_from(
-                ["transpose", "reshape", "expand", "slice", "flip", "concat", "squeeze", "broadcast"]
-            )
+            st.sampled_from(["transpose", "reshape", "expand", "slice", "flip", "concat", "squeeze", "broadcast"])
         )
         x, shape = self.pick(lambda s: len(s) > 0) or (None, ())
         if x is None:
@@ -144,14 +140,10 @@ class Graph:
             self.apply("expand_dims", (*shape[:at], 1, *shape[at:]), x, at)
         elif kind == "slice":
             bounds = st.integers(-5, 5) | st.none()
-            part = slice(
-                self.draw(bounds), self.draw(bounds), self.draw(st.sampled_from([None, 1, 2, -1, -2]))
-            )
+            part = slice(self.draw(bounds), self.draw(bounds), self.draw(st.sampled_from([None, 1, 2, -1, -2])))
             starts, stops, steps = [[None] * at + [n] for n in (part.start, part.stop, part.step)]
             sizes = (*shape[:at], len(range(shape[at])[part]), *shape[at + 1 :])
-            self.apply(
-                "slice", sizes, x, tuple(starts), tuple(stops), tuple(1 if s is None else s for s in steps)
-            )
+            self.apply("slice", sizes, x, tuple(starts), tuple(stops), tuple(1 if s is None else s for s in steps))
         elif kind == "flip":
             self.apply("flip", shape, x, axis)
         elif kind == "concat":
@@ -208,6 +200,4 @@ def test_backends_agree_on_random_graphs(data):
         assert wanted[0][f"output{i}"].shape == shape
     plain = numpy.evaluate(params, {})
     for name in plain:
-        np.testing.assert_array_equal(
-            plain[name], found[0][name], err_msg=f"{name}: with gradients other numbers"
-        )
+        np.testing.assert_array_equal(plain[name], found[0][name], err_msg=f"{name}: with gradients other numbers")

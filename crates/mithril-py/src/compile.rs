@@ -436,7 +436,9 @@ impl PyCompiled {
                 {
                     error = error.note(format!("{symbol} is {n} in this call"));
                 }
-                let help = if wanted.iter().all(|d| d.known().is_some()) {
+                let help = if wanted.rank() != given.rank() {
+                    "the number of dimensions differs"
+                } else if wanted.iter().all(|d| d.known().is_some()) {
                     "the shape was fixed when compiling; give a symbol there for any size, e.g. shapes={\"input\": [\"batch\", 784]}"
                 } else {
                     "the same symbol is the same size everywhere in one call"

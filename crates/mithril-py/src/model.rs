@@ -1,6 +1,6 @@
 //! Models.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use mithril::ir::error::Line;
 use mithril::ir::{Code, Error, Place, Role};
@@ -13,12 +13,25 @@ use crate::connection::{PyConnection, PyIOKey, outputs};
 use crate::convert::{argument, dtype, literal, pairs, shape_to_python, sizes};
 use crate::errors::Outcome;
 
-/// The line of the user's program that is running.
+/// The line of the user's program that is running: the innermost outside of this package.
 pub fn user_line(py: Python<'_>) -> Option<Line> {
-    let frame = py.import("sys").ok()?.getattr("_getframe").ok()?.call1((0,)).ok()?;
-    let line: u32 = frame.getattr("f_lineno").ok()?.extract().ok()?;
-    let file: String = frame.getattr("f_code").ok()?.getattr("co_filename").ok()?.extract().ok()?;
-    Some(Line { file: file.into(), line })
+    static PACKAGE: OnceLock<String> = OnceLock::new();
+    let package = match PACKAGE.get() {
+        Some(package) => package,
+        None => {
+            let path = py.import("mithril").ok()?.getattr("__path__").ok()?.get_item(0).ok()?;
+            PACKAGE.get_or_init(|| path.to_string())
+        }
+    };
+    let mut frame = py.import("sys").ok()?.getattr("_getframe").ok()?.call1((0,)).ok()?;
+    loop {
+        let file: String = frame.getattr("f_code").ok()?.getattr("co_filename").ok()?.extract().ok()?;
+        if !file.starts_with(package.as_str()) {
+            let line: u32 = frame.getattr("f_lineno").ok()?.extract().ok()?;
+            return Some(Line { file: file.into(), line });
+        }
+        frame = frame.getattr("f_back").ok().filter(|f| !f.is_none())?;
+    }
 }
 
 fn here(py: Python<'_>) -> Place {

@@ -3119,13 +3119,15 @@ class Dropout(Model):
     p : float, optional
         Default: ``0.5``.
     training : bool, optional
-        Default: ``True``.
+        Default: as the model is compiled.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, p: float = 0.5, training: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+    def __init__(self, p: float = 0.5, training: bool | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"p": p, "training": training}
+        if args["training"] is None:
+            del args["training"]
         self._build("Dropout", {**args, **aliases}, name)
 
 

@@ -898,7 +898,7 @@ class Ops:
         """
         return self._op("split", (input, sections, axis))
 
-    def concat(self, inputs: Any, axis: int = 0) -> Any:
+    def concat(self, *inputs: Any, axis: int = 0) -> Any:
         r"""Tensors one after the other along `axis`; their other sizes are equal.
 
         Dtypes promote.
@@ -908,7 +908,7 @@ class Ops:
     concatenate = concat
     cat = concat
 
-    def stack(self, inputs: Any, axis: int = 0) -> Any:
+    def stack(self, *inputs: Any, axis: int = 0) -> Any:
         r"""Tensors of one shape beside each other along a new axis, which stands at `axis` in the output."""
         return self._op("stack", (axis, *inputs))
 
@@ -941,7 +941,7 @@ class Ops:
 
     repeat_interleave = repeat
 
-    def getitem(self, indices: Any, input: Any, key: Any) -> Any:
+    def getitem(self, input: Any, key: Any, *indices: Any) -> Any:
         r"""The part `input[key]` with the rules of Python and NumPy.
 
         `key` is one item or a tuple of items: an integer, a slice, `...`, `none` (a new axis), a tuple of
@@ -1171,7 +1171,7 @@ class Ops:
         """
         return self._op("cross", (left, right, axis))
 
-    def einsum(self, operands: Any, equation: str) -> Any:
+    def einsum(self, equation: str, *operands: Any) -> Any:
         r"""Sums of products after Einstein's convention, e.g.
 
         `"bij,bjk->bik"` for a batch of matrix products.  The equation names each axis of each operand by a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -60,6 +61,11 @@ class Backend(Ops, ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(device='{self.device}', dtype={self.default_dtype})"
+
+    def __getattr__(self, name: str) -> Any:
+        near = difflib.get_close_matches(name, [n for n in dir(self) if not n.startswith("_")], n=1)
+        guess = f"; did you mean {near[0]!r}?" if near else ""
+        raise AttributeError(f"{type(self).__name__} has no op and no attribute {name!r}{guess}")
 
     # --- what a backend defines -------------------------------------------------------------------------------
 
