@@ -506,7 +506,6 @@ NUMBERS = {
     "broadcast_to [1,3] shape=(0,3)": "a symbol is not 1",
     "take_along_axis [1,6] i64[3,2] axis=1": "a symbol is not 1",
     "pixel_shuffle [9,2,1] upscale_factor=3": "without a batch the first size is that of the channels",
-    "pixel_unshuffle [3,6] downscale_factor=3": "without a batch the first size is that of the channels",
 }
 
 
