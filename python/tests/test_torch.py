@@ -296,6 +296,32 @@ def test_special_values(name, dtype):
             np.testing.assert_array_equal(found, wanted, err_msg=name)
 
 
+UNARY = [n for n in ELEMENTWISE if len(tensor_ports(ROWS[n])) == 1 and n not in ("cast", "bitwise_not")]
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_every_half(name):
+    """All 65536 numbers of float16, to 4 epsilon of each result (what is subnormal: of the least normal number)."""
+    row = ROWS[name]
+    x = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    defaults = [p.get("default") for p in row["ports"] if p not in tensor_ports(row)]
+    with np.errstate(all="ignore"):
+        found = np.asarray(BACKEND("float16")._op(name, [x, *defaults]))
+        [wanted] = torch_ops.run(name, [torch.tensor(x.astype(np.float64)), *defaults], "float64")
+        wanted = wanted.numpy()
+        if wanted.dtype.kind != "f":
+            np.testing.assert_array_equal(found, wanted, err_msg=name)
+            return
+        assert found.dtype == np.float16
+        rounded = wanted.astype(np.float16).astype(np.float64)
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(rounded), err_msg=name)
+        finite = np.isfinite(rounded)
+        np.testing.assert_array_equal(found[~finite], rounded[~finite], err_msg=name)
+        error = np.abs(found[finite].astype(np.float64) - wanted[finite])
+        error /= np.maximum(np.abs(wanted[finite]), 2.0**-14) * EPSILON["float16"]
+        assert error.max() <= 4, (name, x[finite][error.argmax()], error.max())
+
+
 class Single:
     """A model of one op: its arrays are inputs, floats among them trainable."""
 
