@@ -16,6 +16,12 @@ use crate::tensor::{Scalar, Tensor};
 /// Brackets may nest this deep.
 const MAX_DEPTH: usize = 64;
 
+/// Terms that a product of sizes may have: products of sums double with every factor.
+const MAX_TERMS: usize = 64;
+
+/// Words that are literals.
+const RESERVED: &[&str] = &["none", "true", "false", "training", "NaN", "inf"];
+
 /// Reads the text form of a graph.
 pub fn parse(text: &str) -> Result<Graph> {
     let mut parser = Parser::new(text);
@@ -290,7 +296,7 @@ impl<'t> Parser<'t> {
         let bytes = rest.as_bytes();
         let mut end = usize::from(rest.starts_with('-'));
         while end < bytes.len() {
-            let sign = matches!(bytes[end], b'+' | b'-') && matches!(bytes[end - 1], b'e' | b'E');
+            let sign = end > 0 && matches!(bytes[end], b'+' | b'-') && matches!(bytes[end - 1], b'e' | b'E');
             if !(bytes[end].is_ascii_digit() || matches!(bytes[end], b'.' | b'e' | b'E') || sign) {
                 break;
             }
@@ -405,6 +411,9 @@ impl<'t> Parser<'t> {
         loop {
             if self.eat("*") {
                 product = &product * &self.atom()?;
+                if product.parts().0.len() > MAX_TERMS {
+                    return Err(self.error("a size has too many terms"));
+                }
             } else if self.eat("//") {
                 let by = self.atom()?;
                 if by.is(0) {
@@ -441,7 +450,14 @@ impl<'t> Parser<'t> {
                 .map(Dim::Const)
                 .map_err(|_| self.error("a number is too large or malformed"));
         }
-        if word.is_empty() { Err(self.error("expected a size")) } else { Ok(Dim::symbol(word)) }
+        if word.is_empty() {
+            return Err(self.error("expected a size"));
+        }
+        // Among literals such a symbol would read as something else.
+        if RESERVED.contains(&word) || dtype(word).is_some() {
+            return Err(self.error(format!("`{word}` cannot be the name of a size")));
+        }
+        Ok(Dim::symbol(word))
     }
 }
 

@@ -1,0 +1,85 @@
+//! The files in `tests/stages`: a graph, what is done to it, and what comes out.
+//!
+//! A file is
+//!
+//! ```text
+//! # What it shows.
+//! run: STAGE | STAGE ...
+//! graph { ... }
+//! ---
+//! the text that comes out
+//! ```
+//!
+//! with the stages `fold`, `simplify`, `merge`, `prune`, `differentiate OUTPUTS by INPUTS`, `legalize primitives`,
+//! `legalize numpy` and `emit numpy` (the last one). With `UPDATE=1` in the environment the texts are rewritten:
+//! read the difference before you keep it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mithril::codegen::python::{EVALUATE, Function, NUMPY, Results, can_spell, emit};
+use mithril::compile::passes::differentiate::{Request, differentiate};
+use mithril::compile::passes::legalize::legalize;
+use mithril::compile::pipeline::OPTIMIZE;
+use mithril::ir::graph::Graph;
+use mithril::ir::{DType, Result, text, verify};
+
+const FLOAT: DType = DType::F32;
+
+fn files() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stages");
+    let entries = fs::read_dir(folder).expect("the folder of stages").flatten();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    files.sort();
+    files
+}
+
+/// The text that the stages make of a graph.
+fn run(stages: &str, graph: &str) -> Result<String> {
+    let mut graph = text::parse(graph)?;
+    verify::verify(&graph, FLOAT)?;
+    for stage in stages.split('|') {
+        let words: Vec<&str> = stage.split_whitespace().collect();
+        if words == ["emit", "numpy"] {
+            let function =
+                Function { name: "evaluate", graph: &graph, arguments: EVALUATE, results: Results::Dict };
+            return Ok(emit(&NUMPY, &[function])?.text);
+        }
+        graph = apply(&words, &graph)?;
+        verify::verify(&graph, FLOAT)?;
+    }
+    Ok(text::print(&graph))
+}
+
+fn apply(words: &[&str], graph: &Graph) -> Result<Graph> {
+    match *words {
+        ["legalize", "primitives"] => legalize(graph, FLOAT, &|g, n| g.node(n).op.expand.is_none()),
+        ["legalize", "numpy"] => legalize(graph, FLOAT, &|g, n| can_spell(&NUMPY, g, n)),
+        ["differentiate", ref names @ ..] => {
+            let mut sides = names.split(|word| *word == "by");
+            let mut side = || sides.next().unwrap_or_default().iter().map(|&name| name.into()).collect();
+            differentiate(graph, &Request { outputs: side(), inputs: side() }, FLOAT)
+        }
+        [name] => OPTIMIZE.iter().find(|(known, _)| *known == name).expect("a stage").1(graph),
+        _ => panic!("{words:?} is no stage"),
+    }
+}
+
+#[test]
+fn stages_make_what_the_files_say() {
+    let update = std::env::var_os("UPDATE").is_some();
+    let mut failures = Vec::new();
+    for path in files() {
+        let file = fs::read_to_string(&path).expect("a file");
+        let (given, wanted) = file.split_once("\n---\n").expect("a line `---`");
+        let start = given.find("run:").expect("a line `run:`");
+        let (stages, graph) = given[start + "run:".len()..].split_once('\n').expect("a graph");
+        let found = run(stages, graph).unwrap_or_else(|error| format!("{error}\n"));
+        if update {
+            fs::write(&path, format!("{given}\n---\n{found}")).expect("the file is written");
+        } else if found != wanted {
+            failures.push(format!("{}\n{found}", path.display()));
+        }
+    }
+    assert!(failures.is_empty(), "other texts come out, see `UPDATE` above:\n{}", failures.join("\n"));
+}
