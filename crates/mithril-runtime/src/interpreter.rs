@@ -33,7 +33,7 @@ pub struct Evaluation {
 /// use mithril_runtime::interpreter::{Executable, tensors};
 ///
 /// let mut model = Model::new();
-/// model.extend(&layers::linear(2, true), [("input", "input"), ("output", "output")], Place::default())?;
+/// model.extend(&layers::linear(2, true)?, [("input", "input"), ("output", "output")], Place::default())?;
 /// let options =
 ///     FlattenOptions { shapes: vec![("input".into(), vec!["batch".into(), 3.into()])], ..Default::default() };
 /// let program = Executable::new(&model, &options)?;

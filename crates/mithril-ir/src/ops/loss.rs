@@ -438,14 +438,21 @@ struct Classes<'a> {
 }
 
 fn classes<'a>(c: &Call<'a>, log: V<'a>) -> Classes<'a> {
-    // Class indices may come as floats: an input about which nothing is said is one.
     let target = c.x[1].cast(DType::I64);
     let (zero, axis) = (c.cx.lit(0), c.cx.lit(class_axis(log.rank())));
     let ignored = target.op(&e::EQUAL, &[c.x[port(c, "ignore_index")]]);
     let at = ignored.op(&e::WHERE, &[zero, target]).op(&EXPAND_DIMS, &[axis]);
     let shape = c.cx.lit(target.shape().0.to_vec());
     let pick = |from: V<'a>| from.op(&TAKE_ALONG_AXIS, &[at, axis]).op(&RESHAPE, &[shape]);
-    let unless_ignored = |t: V<'a>| ignored.op(&e::WHERE, &[zero, t]);
+    let unless_ignored = |t: V<'a>| {
+        let kept = ignored.op(&e::WHERE, &[zero, t]);
+        if !c.x[1].dtype().is_float() {
+            return kept;
+        }
+        // Class indices may come as floats: an input about which nothing is said is one. Half a class is none.
+        let whole = c.x[1].op(&e::EQUAL, &[c.x[1].op(&e::FLOOR, &[])]);
+        whole.op(&e::WHERE, &[kept, c.cx.lit(f64::NAN)])
+    };
     let counted = ignored.op(&e::LOGICAL_NOT, &[]).cast(log.dtype());
     match class_weights(c, log) {
         Some(weight) => {
@@ -535,7 +542,7 @@ pub static CROSS_ENTROPY: OpDef = OpDef {
     ..loss(
         "cross_entropy",
         "Cross-entropy of logits `[n, classes, ...]` (or `[classes]`) and targets: class indices `[n, ...]`, or \
-         probabilities of the shape of the logits. `-Σ weight·target·log_softmax(input)` over the classes. With \
+         probabilities of the shape of the logits (indices may be floats; one that is no whole number gives NaN). `-Σ weight·target·log_softmax(input)` over the classes. With \
          `label_smoothing` a part of each target is spread evenly over the classes. Class indices equal to \
          `ignore_index` count as 0, and the mean is divided by the sum of the weights of those that count; with \
          probabilities it is over all places.",
