@@ -4155,7 +4155,7 @@ class NLLLoss(Model):
 
 class CrossEntropy(Model):
     r"""Cross-entropy of logits `[n, classes, ...]` (or `[classes]`) and targets: class indices `[n, ...]`, or
-    probabilities of the shape of the logits.
+    probabilities of the shape of the logits (indices may be floats; one that is no whole number gives NaN).
 
     `-Σ weight·target·log_softmax(input)` over the classes. With `label_smoothing` a part of each target is
     spread evenly over the classes. Class indices equal to `ignore_index` count as 0, and the mean is

@@ -2254,7 +2254,8 @@ class Ops:
         label_smoothing: float = 0.0,
     ) -> Any:
         r"""Cross-entropy of logits `[n, classes, ...]` (or `[classes]`) and targets: class indices `[n, ...]`,
-        or probabilities of the shape of the logits.
+        or probabilities of the shape of the logits (indices may be floats; one that is no whole number
+        gives NaN).
 
         `-Σ weight·target·log_softmax(input)` over the classes. With `label_smoothing` a part of each target
         is spread evenly over the classes. Class indices equal to `ignore_index` count as 0, and the mean is
