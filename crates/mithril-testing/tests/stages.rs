@@ -11,13 +11,13 @@
 //! ```
 //!
 //! with the stages `fold`, `simplify`, `merge`, `prune`, `differentiate OUTPUTS by INPUTS`, `legalize primitives`,
-//! `legalize numpy` and `emit numpy` (the last one). With `UPDATE=1` in the environment the texts are rewritten:
+//! `legalize TARGET` and `emit TARGET` (the last one), where targets are `numpy` and `torch`. With `UPDATE=1` in the environment the texts are rewritten:
 //! read the difference before you keep it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mithril::codegen::python::{EVALUATE, Function, NUMPY, Results, can_spell, emit};
+use mithril::codegen::python::{EVALUATE, Function, NUMPY, PythonTarget, Results, TORCH, can_spell, emit};
 use mithril::compile::passes::differentiate::{Request, differentiate};
 use mithril::compile::passes::legalize::legalize;
 use mithril::compile::pipeline::OPTIMIZE;
@@ -40,10 +40,10 @@ fn run(stages: &str, graph: &str) -> Result<String> {
     verify::verify(&graph, FLOAT)?;
     for stage in stages.split('|') {
         let words: Vec<&str> = stage.split_whitespace().collect();
-        if words == ["emit", "numpy"] {
+        if let ["emit", name] = words[..] {
             let function =
                 Function { name: "evaluate", graph: &graph, arguments: EVALUATE, results: Results::Dict };
-            return Ok(emit(&NUMPY, &[function])?.text);
+            return Ok(emit(target(name), &[function])?.text);
         }
         graph = apply(&words, &graph)?;
         verify::verify(&graph, FLOAT)?;
@@ -51,10 +51,14 @@ fn run(stages: &str, graph: &str) -> Result<String> {
     Ok(text::print(&graph))
 }
 
+fn target(name: &str) -> &'static PythonTarget {
+    [&NUMPY, &TORCH].into_iter().find(|target| target.name == name).expect("a target")
+}
+
 fn apply(words: &[&str], graph: &Graph) -> Result<Graph> {
     match *words {
         ["legalize", "primitives"] => legalize(graph, FLOAT, &|g, n| g.node(n).op.expand.is_none()),
-        ["legalize", "numpy"] => legalize(graph, FLOAT, &|g, n| can_spell(&NUMPY, g, n)),
+        ["legalize", name] => legalize(graph, FLOAT, &|g, n| can_spell(target(name), g, n)),
         ["differentiate", ref names @ ..] => {
             let mut sides = names.split(|word| *word == "by");
             let mut side = || sides.next().unwrap_or_default().iter().map(|&name| name.into()).collect();

@@ -163,13 +163,14 @@ const fn logic(
     doc: &'static str,
     c: &'static str,
     py: &'static str,
+    torch: &'static str,
     f: fn(&[Scalar]) -> Scalar,
 ) -> OpDef {
     OpDef {
         dtype: DTypeRule::Logical,
         eval: Some(Eval::Scalar(f)),
         grad: Grad::Zero,
-        spell: Spell { c: Text::T(c), ..Spell::py(py) },
+        spell: Spell { c: Text::T(c), torch: Text::T(torch), ..Spell::py(py) },
         tolerance: Tolerance::Exact,
         ..binary(name, doc, |_, _| 0.0, |_, _| 0)
     }
@@ -183,6 +184,8 @@ pub static LOGICAL_AND: OpDef = OpDef {
         "Whether both elements are true. Anything but zero is true, NaN too.",
         "{0} && {1}",
         "{xp}.logical_and({0}, {1})",
+        // The functions of PyTorch refuse a plain truth value.
+        "{0} & {1}",
         |x| Scalar::Bool(x[0].bool() && x[1].bool()),
     )
 };
@@ -195,6 +198,7 @@ pub static LOGICAL_OR: OpDef = OpDef {
         "Whether either element is true. Anything but zero is true, NaN too.",
         "{0} || {1}",
         "{xp}.logical_or({0}, {1})",
+        "{0} | {1}",
         |x| Scalar::Bool(x[0].bool() || x[1].bool()),
     )
 };
@@ -207,6 +211,7 @@ pub static LOGICAL_XOR: OpDef = OpDef {
         "Whether exactly one element is true. Anything but zero is true, NaN too.",
         "{0} != {1}",
         // Both are truth values here, and MLX has no `logical_xor`.
+        "{0} != {1}",
         "{0} != {1}",
         |x| Scalar::Bool(x[0].bool() != x[1].bool()),
     )

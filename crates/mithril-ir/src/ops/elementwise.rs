@@ -7,6 +7,7 @@ pub use super::compare::*;
 pub use super::function::*;
 
 use crate::dtype::DType;
+use crate::literal::Lit;
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
     binary, dtype_or, optional, tensor, unary,
@@ -390,9 +391,18 @@ pub static MINIMUM: OpDef = OpDef {
 /// `torch.maximum` takes tensors only; `clamp` takes the number.
 fn torch_extremum(cx: &SpellCx<'_>, name: &str, bound: &str) -> Option<String> {
     let (a, b) = (cx.arg(0), cx.arg(1));
-    Some(match (cx.ty(0), cx.ty(1)) {
-        (Some(_), None) => format!("torch.clamp({a}, {bound}={b})"),
-        (None, Some(_)) => format!("torch.clamp({b}, {bound}={a})"),
+    // A constant without dimensions is written as a number too.
+    let is_number = |i: usize| match cx.lit(i) {
+        Lit::Tensor(t) => t.rank() == 0,
+        _ => cx.ty(i).is_none(),
+    };
+    Some(match (is_number(0), is_number(1)) {
+        // No `clamp` of truth values.
+        (a_is, b_is) if (a_is || b_is) && cx.out(0)?.dtype == DType::Bool => {
+            format!("{a} {} {b}", if bound == "min" { "|" } else { "&" })
+        }
+        (false, true) => format!("torch.clamp({a}, {bound}={b})"),
+        (true, false) => format!("torch.clamp({b}, {bound}={a})"),
         _ => format!("torch.{name}({a}, {b})"),
     })
 }

@@ -219,6 +219,12 @@ pub(super) fn torch(c: &SpellCx<'_>, head: &str, more: &str) -> Option<String> {
     (!empty).then(|| call_text(c, head, TORCH, more))
 }
 
+/// As [`torch`], for truth values: those of uint8 are uint8 there.
+fn torch_truth(c: &SpellCx<'_>, head: &str) -> Option<String> {
+    let text = torch(c, head, "")?;
+    Some(if input_dtype(c)? == DType::U8 { text + ".to(torch.bool)" } else { text })
+}
+
 /// As [`torch`], for functions that take floats only.
 pub(super) fn torch_float(c: &SpellCx<'_>, head: &str, more: &str) -> Option<String> {
     if input_dtype(c)?.is_float() { torch(c, head, more) } else { None }
@@ -526,7 +532,7 @@ const fn logical(name: &'static str, doc: &'static str) -> OpDef {
 pub static ANY: OpDef = OpDef {
     expand: Some(|c| vec![c.x[0].op(&COUNT_NONZERO, &c.x[1..]).cast(DType::Bool)]),
     spell: Spell {
-        torch: Text::F(|c| torch(c, "torch.any(", "")),
+        torch: Text::F(|c| torch_truth(c, "torch.any(")),
         py: Text::F(|c| plain(c, "any")),
         ..Spell::NONE
     },
@@ -546,7 +552,7 @@ pub static ALL: OpDef = OpDef {
         vec![zeros.op(&e::EQUAL, &[c.cx.lit(0)])]
     }),
     spell: Spell {
-        torch: Text::F(|c| torch(c, "torch.all(", "")),
+        torch: Text::F(|c| torch_truth(c, "torch.all(")),
         py: Text::F(|c| plain(c, "all")),
         ..Spell::NONE
     },
