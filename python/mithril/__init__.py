@@ -8,11 +8,14 @@
 
 from __future__ import annotations
 
+import typing as _typing
+
 from . import errors
 from ._core import Connection, IOKey, Model, __version__
 from ._generated import layers as _layers
 from ._generated.layers import *  # noqa: F403 - the layers are the public names of that module
 from .backends import Backend, InterpreterBackend, NumpyBackend, get_backend, list_backends, register_backend
+from .backends import later as _later
 from .compiling import compile
 from .dtypes import (
     DType,
@@ -68,3 +71,7 @@ __all__ = [
     "uint8",
 ]
 __all__ += _layers.__all__
+
+
+def __getattr__(name: str) -> _typing.Any:
+    return _later.attribute(__name__, globals(), name)

@@ -1,8 +1,17 @@
 """Backends: where a compiled model runs. Importing this imports no framework but NumPy."""
 
+from __future__ import annotations
+
+from typing import Any
+
+from . import later as _later
 from .backend import Backend
 from .registry import get_backend, list_backends, register_backend
 from .with_manualgrad.interpreter_backend import InterpreterBackend
 from .with_manualgrad.numpy_backend import NumpyBackend
 
 __all__ = ["Backend", "InterpreterBackend", "NumpyBackend", "get_backend", "list_backends", "register_backend"]
+
+
+def __getattr__(name: str) -> Any:
+    return _later.attribute(__name__, globals(), name)

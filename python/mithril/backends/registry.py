@@ -8,6 +8,7 @@ from importlib import import_module, metadata
 from typing import Any
 
 from ..errors import InvalidValueError, KeyNotFoundError
+from . import later
 from .backend import Backend
 
 __all__ = ["get_backend", "list_backends", "register_backend"]
@@ -61,6 +62,8 @@ def get_backend(name: str, **options: Any) -> Backend:
         for entry in metadata.entry_points(group="mithril.backends"):
             if entry.name == name:
                 factory = entry.load()
+    if factory is None and name in later.ABSENT:
+        raise later.absent(later.ABSENT[name][0])
     if factory is None:
         names = list_backends()
         near = difflib.get_close_matches(name, names, n=1)

@@ -1,0 +1,5 @@
+"""The JAX backend: not part of this version."""
+
+from ...later import __getattr__ as __getattr__
+
+__all__ = ["JaxBackend"]
