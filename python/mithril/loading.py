@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import linecache
+import threading
 import traceback
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any
+
+import numpy as np
 
 from . import _core
 from .errors import InvalidValueError, MithrilError, NumericsError
@@ -29,8 +33,7 @@ class Module:
 
     def function(self, name: str) -> Callable[..., Any]:
         """Return a function of the module."""
-        function: Callable[..., Any] = self.namespace[name]
-        return function
+        return _quiet(self.namespace[name])
 
     def explain(self, error: BaseException) -> MithrilError | None:
         """Make an error of ours of one that generated code raised; None if it came from elsewhere."""
@@ -48,6 +51,29 @@ class Module:
                 text = f"error[M0504]: {message}" + (f"\n  at {where}" if where else "") + f"\n  {notes[0]}"
                 return family(text, code="M0504", message=message, path=path, where=where, notes=notes)
         return None
+
+
+class _Quiet(threading.local):
+    """A context per thread in which NumPy reports no division by zero, overflow or invalid value."""
+
+    def __init__(self) -> None:
+        self.run = copy_context().run
+        self.run(np.seterr, all="ignore")
+
+
+_thread = _Quiet()
+
+
+def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Take off the decorator ``np.errstate`` and call the function in such a context, at a fifth of the cost."""
+    inner: Callable[..., Any] | None = getattr(function, "__wrapped__", None)
+    if inner is None:
+        return function
+
+    def call(*args: Any) -> Any:
+        return _thread.run(inner, *args)
+
+    return call
 
 
 class Runner:

@@ -26,13 +26,15 @@ class Parameters(dict[str, Any]):
         Seed of the values to come.
     """
 
-    __slots__ = ("_names", "_resolved", "_seed")
+    __slots__ = ("_fits", "_names", "_resolved", "_seed")
 
     def __init__(self, names: tuple[str, ...], seed: int | None = None) -> None:
         super().__init__()
         self._names = names
         self._seed = seed
         self._resolved = False
+        # What the values were checked for since they last changed: a program, or nothing.
+        self._fits: Any = None
 
     @property
     def is_resolved(self) -> bool:
@@ -58,6 +60,38 @@ class Parameters(dict[str, Any]):
         near = difflib.get_close_matches(str(name), self._names, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(self._names[:20])}"
         raise KeyNotFoundError(f"there is no parameter called {name!r}", hint=hint)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._fits = None
+        super().__setitem__(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        self._fits = None
+        super().__delitem__(name)
+
+    def __ior__(self, other: Any) -> Parameters:  # type: ignore[override, misc]
+        self.update(other)
+        return self
+
+    def update(self, *args: Any, **named: Any) -> None:  # noqa: D102 - as dict
+        self._fits = None
+        super().update(*args, **named)
+
+    def setdefault(self, name: str, default: Any = None) -> Any:  # noqa: D102 - as dict
+        self._fits = None
+        return super().setdefault(name, default)
+
+    def pop(self, *args: Any) -> Any:  # noqa: D102 - as dict
+        self._fits = None
+        return super().pop(*args)
+
+    def popitem(self) -> tuple[str, Any]:  # noqa: D102 - as dict
+        self._fits = None
+        return super().popitem()
+
+    def clear(self) -> None:  # noqa: D102 - as dict
+        self._fits = None
+        super().clear()
 
     def items(self) -> Any:  # noqa: D102 - as dict
         self._check()

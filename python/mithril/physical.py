@@ -38,6 +38,8 @@ class _Program:
         self.data: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("data"))
         # Dtypes as objects of the framework: comparing those is fast.
         self.param_types = tuple((name, backend._native(dtype), shape) for name, dtype, shape in self.params)
+        self.shapes = [shape for _, _, shape in self.params]
+        self.natives = [native for _, native, _ in self.param_types]
         self.read_params = _reader(tuple(name for name, _, _ in self.params))
         self.data_types = tuple((name, backend._native(dtype), dtype) for name, dtype, _ in self.data)
         self.state: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("state"))
@@ -289,19 +291,20 @@ class PhysicalModel:
             If something is missing, superfluous, or of the wrong shape or dtype.
         """
         data = {} if data is None else data
-        params = self.get_parameters() if not params and params is not self._store else params
+        # `not params` would ask lazy parameters for their length, at a cost in every call.
+        if type(params) is not Parameters and not params:
+            params = self.get_parameters()
         program, data = self._prepare(params, data)
         if output_gradients is not None:
             return self._differentiate(program, params, data, output_gradients)
-        state = self._next_state(program)
         try:
-            result = program.evaluate(params, data, state)
+            result = program.evaluate(params, data, self._next_state(program) if program.state else self.state)
         except Exception as error:
             explained = program.module.explain(error)
             if explained is None:
                 raise
             raise explained from error
-        return self._keep(program, result)
+        return self._keep(program, result) if program.updates else result
 
     def evaluate_gradients(
         self,
@@ -366,9 +369,11 @@ class PhysicalModel:
         data = data if converted is None else converted
         if key not in program.seen:
             program = self._fit(program, params, data, key)
-        if not isinstance(params, Mapping):
-            raise ParameterError(f"params is a {type(params).__name__}", hint="pass a dict of arrays by name")
-        self._check_params(program, params)
+        if type(params) is not Parameters:
+            self._check_params(program, params)
+        elif params._fits is not program:
+            self._check_params(program, params)
+            params._fits = program
         return program, data
 
     def _fit(self, program: _Program, params: Any, data: Mapping[str, Any], key: Any) -> _Program:
@@ -391,19 +396,22 @@ class PhysicalModel:
         return () in self._programs
 
     def _check_params(self, program: _Program, params: Mapping[str, Any]) -> None:
+        if not isinstance(params, Mapping):
+            raise ParameterError(f"params is a {type(params).__name__}", hint="pass a dict of arrays by name")
         try:
             values = program.read_params(params)
         except KeyError:
             absent = next(name for name, _, _ in program.param_types if name not in params)
             raise self._missing("params", absent, params) from None
-        for value, (name, native, shape) in zip(values, program.param_types, strict=True):
-            try:
-                if value.dtype is native and value.shape == shape:
-                    continue
-            except AttributeError:
-                pass
-            self._check_parameter(name, value, native, shape)
-        if len(params) != len(program.params):
+        try:
+            fits = [v.shape for v in values] == program.shapes and [v.dtype for v in values] == program.natives
+        except AttributeError:
+            fits = False
+        if not fits:
+            for value, (name, native, shape) in zip(values, program.param_types, strict=True):
+                self._check_parameter(name, value, native, shape)
+        given = dict.__len__(params) if isinstance(params, dict) else len(params)
+        if given != len(values):
             known = {*self._names["param"], *self._names["state"]}
             for name in params:
                 if name not in known:

@@ -108,6 +108,18 @@ def test_evaluating(params, data, word):
     assert word in str(found.value) + str(found.value.hint)
 
 
+def test_parameters_are_checked_again_after_a_change():
+    model = compiled()
+    params, data = model.randomize_params(), {"input": np.ones((2, 3))}
+    model.evaluate(params, data)
+    params["linear.bias"] = np.ones(5, np.float32)
+    with pytest.raises(errors.ParameterError, match="linear.bias"):
+        model.evaluate(params, data)
+    params |= {"linear.bias": np.ones(4)}
+    with pytest.raises(errors.ParameterError, match="float64"):
+        model.evaluate(params, data)
+
+
 def test_gradients():
     model = compiled()
     params, data = model.randomize_params(), {"input": np.ones((2, 3))}
