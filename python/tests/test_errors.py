@@ -113,7 +113,7 @@ def test_parameters_are_checked_again_after_a_change():
     params, data = model.randomize_params(), {"input": np.ones((2, 3))}
     model.evaluate(params, data)
     params["linear.bias"] = np.ones(5, np.float32)
-    with pytest.raises(errors.ParameterError, match="linear.bias"):
+    with pytest.raises(errors.ParameterError, match=r"linear\.bias"):
         model.evaluate(params, data)
     params |= {"linear.bias": np.ones(4)}
     with pytest.raises(errors.ParameterError, match="float64"):
