@@ -1,7 +1,9 @@
 """Train two models on real handwritten digits, each defined once, on every available backend.
 
 ``make demo`` runs this. Both models start from the same parameters and see the same batches on every backend, so
-that the losses agree to rounding. The learning curves are written as a picture.
+that the losses agree to rounding. Rounding grows in training, most where a maximum of two nearly equal numbers
+decides which way a gradient goes; with ``--dtype float64`` it stays below 1e-9. The learning curves are written as a
+picture.
 """
 
 from __future__ import annotations
@@ -115,10 +117,12 @@ def train(model: ml.Model, backend: ml.Backend, data: tuple[np.ndarray[Any, Any]
     return run
 
 
-def difference(runs: list[Run]) -> float:
-    """Return the largest difference between the parameters that the backends ended with."""
+def differences(runs: list[Run]) -> tuple[float, float]:
+    """Return the largest difference of the learning curves, and of the parameters at the end."""
     first, *others = runs
-    return max((float(np.abs(r.params[k] - first.params[k]).max()) for r in others for k in first.params), default=0.0)
+    losses = [abs(a - b) for r in others for a, b in zip(r.losses, first.losses, strict=True)]
+    params = [float(np.abs(r.params[k] - first.params[k]).max()) for r in others for k in first.params]
+    return max(losses, default=0.0), max(params, default=0.0)
 
 
 def picture(runs: list[Run], path: Path) -> None:
@@ -148,19 +152,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=12, help="passes over the training images (default 12)")
     parser.add_argument("--backends", nargs="+", default=["interpreter", "numpy"], help="backends to train on")
+    parser.add_argument("--dtype", default="float32", help="dtype of the floats (default float32)")
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder of the picture (default out)")
     options = parser.parse_args(arguments)
     data = load_digits()
     runs: list[Run] = []
-    print(f"{'model':<15}{'backend':<13}{'loss':>9}{'accuracy':>10}{'seconds':>9}{'largest difference':>20}")
+    print(f"{'model':<15}{'backend':<13}{'loss':>9}{'accuracy':>10}{'seconds':>9}{'largest difference of':>24}")
+    print(f"{'':<56}{'losses':>12}{'parameters':>12}")
     for model in (dense(), convolutional()):
         mine: list[Run] = []
         for name in options.backends:
-            run = train(model, ml.get_backend(name), data, options.epochs)
+            run = train(model, ml.get_backend(name, dtype=options.dtype), data, options.epochs)
             mine.append(run)
+            losses, parameters = differences([mine[0], run])
             print(
                 f"{run.model:<15}{run.backend:<13}{run.losses[-1]:>9.4f}{run.accuracy:>10.4f}{run.seconds:>9.1f}"
-                f"{difference([mine[0], run]):>20.2e}"
+                f"{losses:>12.1e}{parameters:>12.1e}"
             )
         runs += mine
     path = options.out / "digits.png"

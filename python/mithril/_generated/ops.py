@@ -237,6 +237,23 @@ class Ops:
         r"""Sum of two tensors, elementwise.
 
         They broadcast and promote; truth values count as integers, integers wrap around.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.add(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("add", (left, right))
 
@@ -246,6 +263,23 @@ class Ops:
         r"""Difference of two tensors, elementwise.
 
         They broadcast and promote; truth values count as integers, integers wrap around.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.subtract(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("subtract", (left, right))
 
@@ -256,6 +290,23 @@ class Ops:
         r"""Product of two tensors, elementwise.
 
         They broadcast and promote; truth values count as integers, integers wrap around.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.multiply(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("multiply", (left, right))
 
@@ -266,6 +317,23 @@ class Ops:
         r"""Quotient of two tensors, elementwise.
 
         Integers become the default float; `x / 0` is infinite with the sign of `x`, `0 / 0` is NaN.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.divide(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("divide", (left, right))
 
@@ -278,6 +346,23 @@ class Ops:
         `floor_divide(a, b) * b + remainder(a, b)` is `a`. Floats: the floor of the exact quotient; a
         divisor of 0 gives what `divide` gives. Integers: a divisor of 0 gives 0, and the smallest integer
         divided by -1 wraps around to itself.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.floor_divide(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("floor_divide", (left, right))
 
@@ -288,6 +373,23 @@ class Ops:
         r"""Remainder of the floor division, with the sign of the divisor, as `%` of Python.
 
         Floats: a divisor of 0 gives NaN. Integers: a divisor of 0 gives 0.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.remainder(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("remainder", (left, right))
 
@@ -299,6 +401,23 @@ class Ops:
 
         Floats follow IEEE 754: `0 ^ 0` is 1, a negative base with a fractional exponent gives NaN. Integers
         wrap around; a negative exponent gives 0, except for the bases 1 and -1.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.power(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("power", (left, right))
 
@@ -308,6 +427,22 @@ class Ops:
         r"""Each element with the opposite sign.
 
         Integers wrap around.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.negative(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("negative", (input,))
 
@@ -317,6 +452,22 @@ class Ops:
         r"""Absolute value.
 
         The smallest integer of a dtype, which has none, stays as it is. The gradient at 0 is 0.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.abs(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("abs", (input,))
 
@@ -324,7 +475,24 @@ class Ops:
     fabs = abs
 
     def sign(self, input: Any) -> Any:
-        r"""-1, 0 or 1, with the sign of each element; NaN stays NaN."""
+        r"""-1, 0 or 1, with the sign of each element; NaN stays NaN.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.sign(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("sign", (input,))
 
     signum = sign
@@ -333,6 +501,23 @@ class Ops:
         r"""The larger of two elements; NaN if either is.
 
         Where both are equal, each gets half of the gradient.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.maximum(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("maximum", (left, right))
 
@@ -340,6 +525,23 @@ class Ops:
         r"""The smaller of two elements; NaN if either is.
 
         Where both are equal, each gets half of the gradient.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.minimum(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("minimum", (left, right))
 
@@ -349,6 +551,24 @@ class Ops:
 
         `minimum(maximum(input, min), max)`: NaN passes, and where `min > max` the result is `max`. The
         gradient flows to `input` where it lies inside or on the bounds, else to the bound that counts.
+
+        Parameters
+        ----------
+        input : array
+        min : array, optional
+        max : array, optional
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.clip(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("clip", (input, min, max))
 
@@ -359,6 +579,15 @@ class Ops:
 
         Floats to integers are cut towards zero and held inside the range, NaN becomes 0; integers to
         narrower integers wrap; floats round to nearest even; anything but zero is true.
+
+        Parameters
+        ----------
+        input : array
+        dtype : object | None
+
+        Returns
+        -------
+        array
         """
         return self._op("cast", (input, dtype))
 
@@ -366,11 +595,45 @@ class Ops:
     convert = cast
 
     def sqrt(self, input: Any) -> Any:
-        r"""Square root; NaN below zero."""
+        r"""Square root; NaN below zero.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.sqrt(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("sqrt", (input,))
 
     def rsqrt(self, input: Any) -> Any:
-        r"""Reciprocal of the square root; infinite at 0, NaN below."""
+        r"""Reciprocal of the square root; infinite at 0, NaN below.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.rsqrt(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("rsqrt", (input,))
 
     reciprocal_sqrt = rsqrt
@@ -379,111 +642,502 @@ class Ops:
         r"""Each element times itself.
 
         Integers stay integers and wrap around.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.square(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("square", (input,))
 
     def reciprocal(self, input: Any) -> Any:
-        r"""One divided by each element; infinite at 0."""
+        r"""One divided by each element; infinite at 0.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.reciprocal(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("reciprocal", (input,))
 
     def exp(self, input: Any) -> Any:
-        r"""Exponential function."""
+        r"""Exponential function.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.exp(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("exp", (input,))
 
     def expm1(self, input: Any) -> Any:
-        r"""Exponential function minus one, exact near 0."""
+        r"""Exponential function minus one, exact near 0.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.expm1(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("expm1", (input,))
 
     def log(self, input: Any) -> Any:
-        r"""Natural logarithm; minus infinity at 0, NaN below."""
+        r"""Natural logarithm; minus infinity at 0, NaN below.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.log(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("log", (input,))
 
     ln = log
 
     def log1p(self, input: Any) -> Any:
-        r"""Natural logarithm of one plus x, exact near 0."""
+        r"""Natural logarithm of one plus x, exact near 0.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.log1p(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("log1p", (input,))
 
     def log2(self, input: Any) -> Any:
-        r"""Logarithm to the base 2; minus infinity at 0, NaN below."""
+        r"""Logarithm to the base 2; minus infinity at 0, NaN below.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.log2(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("log2", (input,))
 
     def log10(self, input: Any) -> Any:
-        r"""Logarithm to the base 10; minus infinity at 0, NaN below."""
+        r"""Logarithm to the base 10; minus infinity at 0, NaN below.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.log10(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("log10", (input,))
 
     def sin(self, input: Any) -> Any:
-        r"""Sine of an angle in radians."""
+        r"""Sine of an angle in radians.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.sin(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("sin", (input,))
 
     def cos(self, input: Any) -> Any:
-        r"""Cosine of an angle in radians."""
+        r"""Cosine of an angle in radians.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.cos(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("cos", (input,))
 
     def tan(self, input: Any) -> Any:
-        r"""Tangent of an angle in radians."""
+        r"""Tangent of an angle in radians.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.tan(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("tan", (input,))
 
     def asin(self, input: Any) -> Any:
-        r"""Arc sine in radians; NaN outside of [-1, 1]."""
+        r"""Arc sine in radians; NaN outside of [-1, 1].
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.asin(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("asin", (input,))
 
     arcsin = asin
 
     def acos(self, input: Any) -> Any:
-        r"""Arc cosine in radians; NaN outside of [-1, 1]."""
+        r"""Arc cosine in radians; NaN outside of [-1, 1].
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.acos(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("acos", (input,))
 
     arccos = acos
 
     def atan(self, input: Any) -> Any:
-        r"""Arc tangent in radians."""
+        r"""Arc tangent in radians.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.atan(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("atan", (input,))
 
     arctan = atan
 
     def atan2(self, left: Any, right: Any) -> Any:
-        r"""Angle in radians of the point with abscissa `right` and ordinate `left`, in [-π, π]."""
+        r"""Angle in radians of the point with abscissa `right` and ordinate `left`, in [-π, π].
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.atan2(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("atan2", (left, right))
 
     arctan2 = atan2
 
     def sinh(self, input: Any) -> Any:
-        r"""Hyperbolic sine."""
+        r"""Hyperbolic sine.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.sinh(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("sinh", (input,))
 
     def cosh(self, input: Any) -> Any:
-        r"""Hyperbolic cosine."""
+        r"""Hyperbolic cosine.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.cosh(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("cosh", (input,))
 
     def tanh(self, input: Any) -> Any:
-        r"""Hyperbolic tangent."""
+        r"""Hyperbolic tangent.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.tanh(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("tanh", (input,))
 
     def asinh(self, input: Any) -> Any:
-        r"""Inverse of the hyperbolic sine."""
+        r"""Inverse of the hyperbolic sine.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.asinh(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("asinh", (input,))
 
     arcsinh = asinh
 
     def acosh(self, input: Any) -> Any:
-        r"""Inverse of the hyperbolic cosine; NaN below 1."""
+        r"""Inverse of the hyperbolic cosine; NaN below 1.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.acosh(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("acosh", (input,))
 
     arccosh = acosh
 
     def atanh(self, input: Any) -> Any:
-        r"""Inverse of the hyperbolic tangent; infinite at -1 and 1, NaN outside."""
+        r"""Inverse of the hyperbolic tangent; infinite at -1 and 1, NaN outside.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.atanh(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("atanh", (input,))
 
     arctanh = atanh
 
     def erf(self, input: Any) -> Any:
-        r"""Error function: `2/√π ∫ exp(-t²) dt` from 0 to x."""
+        r"""Error function: `2/√π ∫ exp(-t²) dt` from 0 to x.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.erf(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("erf", (input,))
 
     def erfc(self, input: Any) -> Any:
-        r"""Complementary error function `1 - erf(x)`, exact where that is small."""
+        r"""Complementary error function `1 - erf(x)`, exact where that is small.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.erfc(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("erfc", (input,))
 
     def erfinv(self, input: Any) -> Any:
@@ -491,65 +1145,257 @@ class Ops:
 
         Evaluated by Halley's iteration from the estimate of S. Winitzki, A handy approximation for the
         error function and its inverse (2008).
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.erfinv(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("erfinv", (input,))
 
     erf_inv = erfinv
 
     def floor(self, input: Any) -> Any:
-        r"""Largest whole number not above each element."""
+        r"""Largest whole number not above each element.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.floor(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("floor", (input,))
 
     def ceil(self, input: Any) -> Any:
-        r"""Smallest whole number not below each element."""
+        r"""Smallest whole number not below each element.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.ceil(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("ceil", (input,))
 
     def round(self, input: Any) -> Any:
-        r"""Nearest whole number; halves go to the even one."""
+        r"""Nearest whole number; halves go to the even one.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.round(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("round", (input,))
 
     rint = round
 
     def trunc(self, input: Any) -> Any:
-        r"""Whole part of each element, cut towards zero."""
+        r"""Whole part of each element, cut towards zero.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.trunc(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("trunc", (input,))
 
     fix = trunc
 
     def equal(self, left: Any, right: Any) -> Any:
-        r"""Whether two elements are equal; NaN equals nothing."""
+        r"""Whether two elements are equal; NaN equals nothing.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.equal(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("equal", (left, right))
 
     eq = equal
 
     def not_equal(self, left: Any, right: Any) -> Any:
-        r"""Whether two elements differ; NaN differs from everything."""
+        r"""Whether two elements differ; NaN differs from everything.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.not_equal(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("not_equal", (left, right))
 
     ne = not_equal
 
     def less(self, left: Any, right: Any) -> Any:
-        r"""Whether the left element is smaller; false if either is NaN."""
+        r"""Whether the left element is smaller; false if either is NaN.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.less(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("less", (left, right))
 
     lt = less
     less_than = less
 
     def less_equal(self, left: Any, right: Any) -> Any:
-        r"""Whether the left element is not larger; false if either is NaN."""
+        r"""Whether the left element is not larger; false if either is NaN.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.less_equal(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("less_equal", (left, right))
 
     le = less_equal
 
     def greater(self, left: Any, right: Any) -> Any:
-        r"""Whether the left element is larger; false if either is NaN."""
+        r"""Whether the left element is larger; false if either is NaN.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.greater(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("greater", (left, right))
 
     gt = greater
     greater_than = greater
 
     def greater_equal(self, left: Any, right: Any) -> Any:
-        r"""Whether the left element is not smaller; false if either is NaN."""
+        r"""Whether the left element is not smaller; false if either is NaN.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.greater_equal(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("greater_equal", (left, right))
 
     ge = greater_equal
@@ -558,6 +1404,25 @@ class Ops:
         r"""Elements of `input` where `condition` holds, of `other` elsewhere.
 
         All three broadcast; `input` and `other` promote.
+
+        Parameters
+        ----------
+        condition : array
+            Of dtype bool.
+        input : array
+        other : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.where(np.ones((2, 3), bool), np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("where", (condition, input, other))
 
@@ -567,6 +1432,23 @@ class Ops:
         r"""Whether both elements are true.
 
         Anything but zero is true, NaN too.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.logical_and(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("logical_and", (left, right))
 
@@ -574,6 +1456,23 @@ class Ops:
         r"""Whether either element is true.
 
         Anything but zero is true, NaN too.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.logical_or(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("logical_or", (left, right))
 
@@ -581,6 +1480,23 @@ class Ops:
         r"""Whether exactly one element is true.
 
         Anything but zero is true, NaN too.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.logical_xor(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("logical_xor", (left, right))
 
@@ -588,23 +1504,117 @@ class Ops:
         r"""Whether each element is false.
 
         Anything but zero is true, NaN too.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.logical_not(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("logical_not", (input,))
 
     def bitwise_and(self, left: Any, right: Any) -> Any:
-        r"""Bits set in both integers; of truth values, whether both hold."""
+        r"""Bits set in both integers; of truth values, whether both hold.
+
+        Parameters
+        ----------
+        left : array
+            Of dtype bool or integer.
+        right : array
+            Of dtype bool or integer.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.bitwise_and(np.zeros((2, 3), np.int64), np.zeros((2, 3), np.int64)).shape
+        (2, 3)
+        """
         return self._op("bitwise_and", (left, right))
 
     def bitwise_or(self, left: Any, right: Any) -> Any:
-        r"""Bits set in either integer; of truth values, whether one holds."""
+        r"""Bits set in either integer; of truth values, whether one holds.
+
+        Parameters
+        ----------
+        left : array
+            Of dtype bool or integer.
+        right : array
+            Of dtype bool or integer.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.bitwise_or(np.zeros((2, 3), np.int64), np.zeros((2, 3), np.int64)).shape
+        (2, 3)
+        """
         return self._op("bitwise_or", (left, right))
 
     def bitwise_xor(self, left: Any, right: Any) -> Any:
-        r"""Bits set in exactly one of two integers; of truth values, whether exactly one holds."""
+        r"""Bits set in exactly one of two integers; of truth values, whether exactly one holds.
+
+        Parameters
+        ----------
+        left : array
+            Of dtype bool or integer.
+        right : array
+            Of dtype bool or integer.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.bitwise_xor(np.zeros((2, 3), np.int64), np.zeros((2, 3), np.int64)).shape
+        (2, 3)
+        """
         return self._op("bitwise_xor", (left, right))
 
     def bitwise_not(self, input: Any) -> Any:
-        r"""Each bit of an integer flipped; the opposite of a truth value."""
+        r"""Each bit of an integer flipped; the opposite of a truth value.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype bool or integer.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.bitwise_not(np.zeros((2, 3), np.int64)).shape
+        (2, 3)
+        """
         return self._op("bitwise_not", (input,))
 
     bitwise_invert = bitwise_not
@@ -614,6 +1624,25 @@ class Ops:
         r"""Bits moved up by a number of places; what leaves the dtype is lost.
 
         A shift by its width or more, or by a negative number, gives 0.
+
+        Parameters
+        ----------
+        left : array
+            Of dtype integer.
+        right : array
+            Of dtype integer.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.left_shift(np.zeros((2, 3), np.int64), np.zeros((2, 3), np.int64)).shape
+        (2, 3)
         """
         return self._op("left_shift", (left, right))
 
@@ -624,25 +1653,95 @@ class Ops:
 
         A shift by the width of the dtype or more, or by a negative number, gives 0, or -1 for a negative
         integer.
+
+        Parameters
+        ----------
+        left : array
+            Of dtype integer.
+        right : array
+            Of dtype integer.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.right_shift(np.zeros((2, 3), np.int64), np.zeros((2, 3), np.int64)).shape
+        (2, 3)
         """
         return self._op("right_shift", (left, right))
 
     bitwise_right_shift = right_shift
 
     def isnan(self, input: Any) -> Any:
-        r"""Whether each element is NaN."""
+        r"""Whether each element is NaN.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.isnan(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("isnan", (input,))
 
     is_nan = isnan
 
     def isinf(self, input: Any) -> Any:
-        r"""Whether each element is infinite, of either sign."""
+        r"""Whether each element is infinite, of either sign.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.isinf(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("isinf", (input,))
 
     is_inf = isinf
 
     def isfinite(self, input: Any) -> Any:
-        r"""Whether each element is neither infinite nor NaN."""
+        r"""Whether each element is neither infinite nor NaN.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.isfinite(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("isfinite", (input,))
 
     is_finite = isfinite
@@ -651,6 +1750,22 @@ class Ops:
         r"""Rectified linear unit: `max(x, 0)`.
 
         NaN stays NaN; the gradient at 0 is 0; integers stay integers.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.relu(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("relu", (input,))
 
@@ -658,6 +1773,22 @@ class Ops:
         r"""Rectified linear unit held below 6: `min(max(x, 0), 6)`.
 
         The gradient at 0 and at 6 is 0.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.relu6(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("relu6", (input,))
 
@@ -666,6 +1797,24 @@ class Ops:
 
         The slope is a number or a tensor that broadcasts, 0.01 if not given. The gradient at 0 is the
         slope. A. L. Maas et al., Rectifier nonlinearities improve neural network acoustic models (2013).
+
+        Parameters
+        ----------
+        input : array
+        slope : array
+            Default: ``0.01``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.leaky_relu(np.ones((2, 3)), 0.01).shape
+        (2, 3)
         """
         return self._op("leaky_relu", (input, slope))
 
@@ -674,6 +1823,23 @@ class Ops:
 
         `weight` has one element, or one per channel (axis 1). K. He et al., Delving deep into rectifiers
         (2015).
+
+        Parameters
+        ----------
+        input : array
+        weight : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.prelu(np.ones((2, 3)), np.ones((3,))).shape
+        (2, 3)
         """
         return self._op("prelu", (input, weight))
 
@@ -681,6 +1847,24 @@ class Ops:
         r"""Exponential linear unit: `x` above 0, `alpha * (exp(x) - 1)` below.
 
         D.-A. Clevert et al., Fast and accurate deep network learning by exponential linear units (2015).
+
+        Parameters
+        ----------
+        input : array
+        alpha : float, optional
+            Default: ``1.0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.elu(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("elu", (input, alpha))
 
@@ -689,6 +1873,22 @@ class Ops:
         with `scale` 1.0507009873554805 and `alpha` 1.6732632423543772.
 
         G. Klambauer et al., Self-normalizing neural networks (2017).
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.selu(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("selu", (input,))
 
@@ -697,6 +1897,24 @@ class Ops:
         below; `alpha` above 0.
 
         J. T. Barron, Continuously differentiable exponential linear units (2017).
+
+        Parameters
+        ----------
+        input : array
+        alpha : float, optional
+            Default: ``1.0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.celu(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("celu", (input, alpha))
 
@@ -705,11 +1923,46 @@ class Ops:
 
         With `approximate="tanh"` the approximation `x * (1 + tanh(√(2/π) * (x + 0.044715 * x³))) / 2`. D.
         Hendrycks and K. Gimpel, Gaussian error linear units (2016).
+
+        Parameters
+        ----------
+        input : array
+        approximate : Literal['none', 'tanh'], optional
+            Default: ``'none'``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.gelu(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("gelu", (input, approximate))
 
     def sigmoid(self, input: Any) -> Any:
-        r"""Logistic function: `1 / (1 + exp(-x))`."""
+        r"""Logistic function: `1 / (1 + exp(-x))`.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.sigmoid(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("sigmoid", (input,))
 
     logistic = sigmoid
@@ -719,6 +1972,22 @@ class Ops:
         r"""Sigmoid linear unit, also called swish: `x * sigmoid(x)`.
 
         S. Elfwing et al., Sigmoid-weighted linear units (2017).
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.silu(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("silu", (input,))
 
@@ -728,11 +1997,44 @@ class Ops:
         r"""`x * tanh(softplus(x))`.
 
         D. Misra, Mish: a self regularized non-monotonic activation function (2019).
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.mish(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("mish", (input,))
 
     def log_sigmoid(self, input: Any) -> Any:
-        r"""Logarithm of the logistic function: `-log(1 + exp(-x))`, for any x."""
+        r"""Logarithm of the logistic function: `-log(1 + exp(-x))`, for any x.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.log_sigmoid(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("log_sigmoid", (input,))
 
     logsigmoid = log_sigmoid
@@ -740,17 +2042,70 @@ class Ops:
     def softplus(self, input: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
         r"""Smooth rectifier: `log(1 + exp(beta * x)) / beta`, and `x` itself where `beta * x` is above
         `threshold`.
+
+        Parameters
+        ----------
+        input : array
+        beta : float, optional
+            Default: ``1.0``.
+        threshold : float, optional
+            Default: ``20.0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.softplus(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("softplus", (input, beta, threshold))
 
     def softsign(self, input: Any) -> Any:
-        r"""`x / (1 + |x|)`."""
+        r"""`x / (1 + |x|)`.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.softsign(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("softsign", (input,))
 
     def hard_sigmoid(self, input: Any) -> Any:
         r"""Logistic function of three straight pieces: `min(max(x + 3, 0), 6) / 6`.
 
         The gradient at -3 and at 3 is 0.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.hard_sigmoid(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("hard_sigmoid", (input,))
 
@@ -760,6 +2115,22 @@ class Ops:
         r"""Swish of straight pieces: `x * min(max(x + 3, 0), 6) / 6`.
 
         The gradient at -3 is 0, at 3 it is 1. A. Howard et al., Searching for MobileNetV3 (2019).
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.hard_swish(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("hard_swish", (input,))
 
@@ -770,6 +2141,26 @@ class Ops:
         r"""Hyperbolic tangent of three straight pieces: `min(max(x, min), max)`.
 
         The gradient on the bounds is 0.
+
+        Parameters
+        ----------
+        input : array
+        min : float, optional
+            Default: ``-1.0``.
+        max : float, optional
+            Default: ``1.0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.hard_tanh(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("hard_tanh", (input, min, max))
 
@@ -779,12 +2170,48 @@ class Ops:
         r"""Exponentials along an axis, divided by their sum: `exp(x - max(x)) / sum(exp(x - max(x)))`.
 
         A line that holds NaN, plus infinity or nothing but minus infinity becomes NaN.
+
+        Parameters
+        ----------
+        input : array
+        axis : int, optional
+            Default: ``-1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.softmax(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("softmax", (input, axis))
 
     def log_softmax(self, input: Any, axis: int = -1) -> Any:
         r"""Logarithm of the softmax along an axis: `x - max(x) - log(sum(exp(x - max(x))))`, exact where the
         softmax rounds to 0.
+
+        Parameters
+        ----------
+        input : array
+        axis : int, optional
+            Default: ``-1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.log_softmax(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("log_softmax", (input, axis))
 
@@ -793,6 +2220,23 @@ class Ops:
 
         At most one size may be -1: it becomes what is left over. Sizes may be symbolic; `[n, 4, 4]` to `(n,
         -1)` is `[n, 16]`, and to `(-1, 16)` too.
+
+        Parameters
+        ----------
+        input : array
+        shape : tuple[int, ...]
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.reshape(np.ones((2, 3)), (3, 2)).shape
+        (3, 2)
         """
         return self._op("reshape", (input, shape))
 
@@ -802,6 +2246,24 @@ class Ops:
         r"""The axes in another order: axis `i` of the output is axis `axes[i]` of the input.
 
         Without `axes` their order is reversed.
+
+        Parameters
+        ----------
+        input : array
+        axes : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.transpose(np.ones((2, 3))).shape
+        (3, 2)
         """
         return self._op("transpose", (input, axes))
 
@@ -809,13 +2271,51 @@ class Ops:
     permute_dims = transpose
 
     def swapaxes(self, input: Any, axis1: int, axis2: int) -> Any:
-        r"""Exchanges two axes."""
+        r"""Exchanges two axes.
+
+        Parameters
+        ----------
+        input : array
+        axis1 : int
+        axis2 : int
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.swapaxes(np.ones((2, 3, 4)), 0, -1).shape
+        (4, 3, 2)
+        """
         return self._op("swapaxes", (input, axis1, axis2))
 
     swap_axes = swapaxes
 
     def moveaxis(self, input: Any, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Any:
-        r"""Moves the axes `source` to the places `destination`; the others keep their order."""
+        r"""Moves the axes `source` to the places `destination`; the others keep their order.
+
+        Parameters
+        ----------
+        input : array
+        source : int | tuple[int, ...]
+        destination : int | tuple[int, ...]
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.moveaxis(np.ones((2, 3, 4)), 0, -1).shape
+        (3, 4, 2)
+        """
         return self._op("moveaxis", (input, source, destination))
 
     movedim = moveaxis
@@ -824,19 +2324,72 @@ class Ops:
         r"""Inserts axes of size 1.
 
         `axis` is where they stand in the output.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...]
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.expand_dims(np.ones((2, 3)), 0).shape
+        (1, 2, 3)
         """
         return self._op("expand_dims", (input, axis))
 
     unsqueeze = expand_dims
 
     def squeeze(self, input: Any, axis: int | tuple[int, ...] | None = None) -> Any:
-        r"""Removes axes of size 1: those of `axis`, which have to have size 1, or all that have."""
+        r"""Removes axes of size 1: those of `axis`, which have to have size 1, or all that have.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.squeeze(np.ones((1, 3, 1))).shape
+        (3,)
+        """
         return self._op("squeeze", (input, axis))
 
     def broadcast_to(self, input: Any, shape: tuple[int, ...]) -> Any:
         r"""Repeats axes of size 1 up to `shape`, and adds axes in front.
 
         A size of -1 keeps the input's.
+
+        Parameters
+        ----------
+        input : array
+        shape : tuple[int, ...]
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.broadcast_to(np.ones((3,)), (2, 3)).shape
+        (2, 3)
         """
         return self._op("broadcast_to", (input, shape))
 
@@ -846,6 +2399,26 @@ class Ops:
         r"""Joins the axes from `start_axis` to `end_axis` (both included) into one.
 
         A 0-d tensor becomes `[1]`.
+
+        Parameters
+        ----------
+        input : array
+        start_axis : int, optional
+            Default: ``0``.
+        end_axis : int, optional
+            Default: ``-1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.flatten(np.ones((2, 3, 4))).shape
+        (24,)
         """
         return self._op("flatten", (input, start_axis, end_axis))
 
@@ -857,6 +2430,26 @@ class Ops:
 
         One entry for each axis; axes at the end that are not mentioned are whole. Bounds beside symbolic
         sizes are taken to lie inside.
+
+        Parameters
+        ----------
+        input : array
+        starts : object
+        stops : object
+        steps : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.slice(np.ones((5, 4)), (1,), (4,)).shape
+        (3, 4)
         """
         return self._op("slice", (input, starts, stops, steps))
 
@@ -871,11 +2464,51 @@ class Ops:
         r"""The input with the part `input[start:stop:step, ...]` replaced by `update`, which broadcasts to it.
 
         The bounds are read as by `slice`.
+
+        Parameters
+        ----------
+        input : array
+        update : array
+        starts : object
+        stops : object
+        steps : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.slice_update(np.ones((5, 4)), np.ones((2, 4)), (1,), (3,)).shape
+        (5, 4)
         """
         return self._op("slice_update", (input, update, starts, stops, steps))
 
     def flip(self, input: Any, axis: int | tuple[int, ...] | None = None) -> Any:
-        r"""The order of the elements reversed along `axis` (one, several, or all)."""
+        r"""The order of the elements reversed along `axis` (one, several, or all).
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.flip(np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("flip", (input, axis))
 
     reverse = flip
@@ -889,12 +2522,50 @@ class Ops:
         r"""Elements moved by `shift` positions along `axis`; what leaves at the end comes in at the start.
 
         Without an axis the elements are rolled in row-major order.
+
+        Parameters
+        ----------
+        input : array
+        shift : int | tuple[int, ...]
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.roll(np.ones((5,)), 2).shape
+        (5,)
         """
         return self._op("roll", (input, shift, axis))
 
     def split(self, input: Any, sections: int | tuple[int, ...], axis: int = 0) -> Any:
         r"""Parts along `axis`, one output each: `sections` is a number of equal parts, or a tuple of the sizes
         of the parts, which have to add up to the size of the axis.
+
+        Parameters
+        ----------
+        input : array
+        sections : int | tuple[int, ...]
+        axis : int, optional
+            Default: ``0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.split(np.ones((6, 2)), 3)]
+        [(2, 2), (2, 2), (2, 2)]
         """
         return self._op("split", (input, sections, axis))
 
@@ -902,6 +2573,24 @@ class Ops:
         r"""Tensors one after the other along `axis`; their other sizes are equal.
 
         Dtypes promote.
+
+        Parameters
+        ----------
+        axis : int, optional
+            Default: ``0``.
+        inputs : arrays
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.concat(np.ones((2, 3)), np.ones((1, 3))).shape
+        (3, 3)
         """
         return self._op("concat", (axis, *inputs))
 
@@ -909,7 +2598,26 @@ class Ops:
     cat = concat
 
     def stack(self, *inputs: Any, axis: int = 0) -> Any:
-        r"""Tensors of one shape beside each other along a new axis, which stands at `axis` in the output."""
+        r"""Tensors of one shape beside each other along a new axis, which stands at `axis` in the output.
+
+        Parameters
+        ----------
+        axis : int, optional
+            Default: ``0``.
+        inputs : arrays
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.stack(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 2, 3)
+        """
         return self._op("stack", (axis, *inputs))
 
     def pad(
@@ -925,6 +2633,27 @@ class Ops:
         all axes, or one number. `mode` is `constant` (`value`; negative numbers cut off), `reflect`
         (mirrored at the outermost element), `symmetric` (mirrored at the border), `edge` or `replicate`
         (the outermost element), `circular` or `wrap` (from the other end).
+
+        Parameters
+        ----------
+        input : array
+        pads : object
+        mode : Literal['constant', 'reflect', 'symmetric', 'edge', 'replicate', 'circular', 'wrap'], optional
+            Default: ``'constant'``.
+        value : float, optional
+            Default: ``0.0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.pad(np.ones((2, 3)), ((1, 0), (2, 1))).shape
+        (3, 6)
         """
         return self._op("pad", (input, pads, mode, value))
 
@@ -932,11 +2661,48 @@ class Ops:
         r"""The whole tensor `reps[i]` times along axis `i`.
 
         The shorter of shape and `reps` is filled up with 1 in front.
+
+        Parameters
+        ----------
+        input : array
+        reps : int | tuple[int, ...]
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.tile(np.ones((2, 3)), (2, 1)).shape
+        (4, 3)
         """
         return self._op("tile", (input, reps))
 
     def repeat(self, input: Any, repeats: int, axis: int | None = None) -> Any:
-        r"""Each element `repeats` times along `axis`; without an axis the elements in row-major order."""
+        r"""Each element `repeats` times along `axis`; without an axis the elements in row-major order.
+
+        Parameters
+        ----------
+        input : array
+        repeats : int
+        axis : int | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.repeat(np.ones((2, 3)), 2).shape
+        (12,)
+        """
         return self._op("repeat", (input, repeats, axis))
 
     repeat_interleave = repeat
@@ -949,6 +2715,25 @@ class Ops:
         `indices`. Several index tensors broadcast; their axes stand where the first of them stood, or in
         front when a slice, `...` or a new axis comes between two of them (an integer counts as an index
         tensor then). A mask of truth values is refused: the shape of the result would depend on data.
+
+        Parameters
+        ----------
+        input : array
+        key : object
+        indices : arrays
+            Of dtype integer.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.getitem(np.ones((4, 5)), 1).shape
+        (5,)
         """
         return self._op("getitem", (input, key, *indices))
 
@@ -956,6 +2741,26 @@ class Ops:
         r"""The slices at `indices` along `axis`; the axes of `indices` (any number) stand in place of `axis`.
 
         Without an axis the elements are numbered in row-major order.
+
+        Parameters
+        ----------
+        input : array
+        indices : array
+            Of dtype integer.
+        axis : int | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.take(np.ones((6, 3)), np.zeros((4,), np.int64), axis=0).shape
+        (4, 3)
         """
         return self._op("take", (input, indices, axis))
 
@@ -966,6 +2771,26 @@ class Ops:
         `output[i, j] = input[indices[i, j], j]` for axis 0.
 
         The other sizes broadcast.
+
+        Parameters
+        ----------
+        input : array
+        indices : array
+            Of dtype integer.
+        axis : int, optional
+            Default: ``-1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.take_along_axis(np.ones((6, 3)), np.zeros((2, 3), np.int64), axis=0).shape
+        (2, 3)
         """
         return self._op("take_along_axis", (input, indices, axis))
 
@@ -977,6 +2802,29 @@ class Ops:
 
         Positions that occur several times add up. `indices` and `source` have the shape of the input apart
         from the axis.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        indices : array
+            Of dtype integer.
+        source : array
+            Of dtype integer or float.
+        axis : int, optional
+            Default: ``0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.scatter_add(np.ones((6, 3)), np.zeros((4, 3), np.int64), np.ones((4, 3))).shape
+        (6, 3)
         """
         return self._op("scatter_add", (input, indices, source, axis))
 
@@ -984,6 +2832,29 @@ class Ops:
         r"""The input with the slices of `source` added at the positions `indices` (1-d) along `axis`.
 
         Positions that occur several times add up.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        indices : array
+            Of dtype integer.
+        source : array
+            Of dtype integer or float.
+        axis : int, optional
+            Default: ``0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.index_add(np.ones((6, 3)), np.zeros((4,), np.int64), np.ones((4, 3))).shape
+        (6, 3)
         """
         return self._op("index_add", (input, indices, source, axis))
 
@@ -991,6 +2862,18 @@ class Ops:
         r"""For each index a row of `depth` zeros with a 1 at the index, along a new last axis.
 
         The dtype is the default float unless given.
+
+        Parameters
+        ----------
+        indices : array
+            Of dtype integer.
+        depth : int
+        dtype : object | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
         """
         return self._op("one_hot", (indices, depth, dtype))
 
@@ -998,19 +2881,64 @@ class Ops:
         r"""A tensor filled with one number.
 
         Without `dtype` it is the default float, int64 or bool as the number suggests.
+
+        Parameters
+        ----------
+        shape : tuple[int, ...]
+        value : float
+        dtype : object | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
         """
         return self._op("full", (shape, value, dtype))
 
     def full_like(self, input: Any, value: float, dtype: Any | None = None) -> Any:
-        r"""A tensor of the shape and (unless given) dtype of the input, filled with one number."""
+        r"""A tensor of the shape and (unless given) dtype of the input, filled with one number.
+
+        Parameters
+        ----------
+        input : array
+        value : float
+        dtype : object | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
+        """
         return self._op("full_like", (input, value, dtype))
 
     def zeros_like(self, input: Any, dtype: Any | None = None) -> Any:
-        r"""Zeros of the shape and (unless given) dtype of the input."""
+        r"""Zeros of the shape and (unless given) dtype of the input.
+
+        Parameters
+        ----------
+        input : array
+        dtype : object | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
+        """
         return self._op("zeros_like", (input, dtype))
 
     def ones_like(self, input: Any, dtype: Any | None = None) -> Any:
-        r"""Ones of the shape and (unless given) dtype of the input."""
+        r"""Ones of the shape and (unless given) dtype of the input.
+
+        Parameters
+        ----------
+        input : array
+        dtype : object | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
+        """
         return self._op("ones_like", (input, dtype))
 
     def arange(
@@ -1024,6 +2952,20 @@ class Ops:
 
         `arange(n)` counts from 0 to `n - 1`. The dtype is int64 if all three are whole numbers, else the
         default float. Bounds may be symbolic.
+
+        Parameters
+        ----------
+        start : float
+        stop : float | None, optional
+            Default: ``None``.
+        step : float, optional
+            Default: ``1``.
+        dtype : object | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
         """
         return self._op("arange", (start, stop, step, dtype))
 
@@ -1031,56 +2973,243 @@ class Ops:
         r"""`num` numbers evenly apart from `start` to `stop`, both included.
 
         A single one is `start`.
+
+        Parameters
+        ----------
+        start : float
+        stop : float
+        num : int, optional
+            Default: ``50``.
+        dtype : object | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
         """
         return self._op("linspace", (start, stop, num, dtype))
 
     def eye(self, n: int, m: int | None = None, k: int = 0, dtype: Any | None = None) -> Any:
         r"""An `n` by `m` matrix (square without `m`) with ones on diagonal `k` and zeros elsewhere; `k` counts
         upwards from the main diagonal.
+
+        Parameters
+        ----------
+        n : int
+        m : int | None, optional
+            Default: ``None``.
+        k : int, optional
+            Default: ``0``.
+        dtype : object | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
         """
         return self._op("eye", (n, m, k, dtype))
 
     def tril(self, input: Any, k: int = 0) -> Any:
-        r"""The last two axes as matrices, with zeros above diagonal `k` (counted upwards from the main one)."""
+        r"""The last two axes as matrices, with zeros above diagonal `k` (counted upwards from the main one).
+
+        Parameters
+        ----------
+        input : array
+        k : int, optional
+            Default: ``0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.tril(np.eye(3)).shape
+        (3, 3)
+        """
         return self._op("tril", (input, k))
 
     def triu(self, input: Any, k: int = 0) -> Any:
-        r"""The last two axes as matrices, with zeros below diagonal `k` (counted upwards from the main one)."""
+        r"""The last two axes as matrices, with zeros below diagonal `k` (counted upwards from the main one).
+
+        Parameters
+        ----------
+        input : array
+        k : int, optional
+            Default: ``0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.triu(np.eye(3)).shape
+        (3, 3)
+        """
         return self._op("triu", (input, k))
 
     def diagonal(self, input: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
         r"""The elements of diagonal `offset` of the matrices that `axis1` and `axis2` make, along a new last
         axis.
+
+        Parameters
+        ----------
+        input : array
+        offset : int, optional
+            Default: ``0``.
+        axis1 : int, optional
+            Default: ``0``.
+        axis2 : int, optional
+            Default: ``1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.diagonal(np.eye(3)).shape
+        (3,)
         """
         return self._op("diagonal", (input, offset, axis1, axis2))
 
     def diag(self, input: Any, k: int = 0) -> Any:
         r"""Of a vector the square matrix with it on diagonal `k` and zeros elsewhere; of a matrix its diagonal
         `k`.
+
+        Parameters
+        ----------
+        input : array
+        k : int, optional
+            Default: ``0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.diag(np.ones((3,))).shape
+        (3, 3)
         """
         return self._op("diag", (input, k))
 
     def trace(self, input: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-        r"""The sum of diagonal `offset` of the matrices that `axis1` and `axis2` make."""
+        r"""The sum of diagonal `offset` of the matrices that `axis1` and `axis2` make.
+
+        Parameters
+        ----------
+        input : array
+        offset : int, optional
+            Default: ``0``.
+        axis1 : int, optional
+            Default: ``0``.
+        axis2 : int, optional
+            Default: ``1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.trace(np.eye(3)).shape
+        ()
+        """
         return self._op("trace", (input, offset, axis1, axis2))
 
     def random_bits(self, key: Any, shape: tuple[int, ...]) -> Any:
         r"""Integers from 0 to 2³² - 1, each as likely as another: element `i` (row-major) is word `i % 4` of
         Philox4x32-10 for the counter `i / 4` in the stream that `key`, an int64 pair `(seed, stream)`,
         names.
+
+        Parameters
+        ----------
+        key : array
+            Of dtype integer.
+        shape : tuple[int, ...]
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.random_bits(np.zeros((2,), np.int64), (2, 3)).shape
+        (2, 3)
         """
         return self._op("random_bits", (key, shape))
 
     def random_bernoulli(self, key: Any, p: Any = 0.5, shape: int | tuple[int, ...] | None = None) -> Any:
         r"""True with probability `p` (a number or a tensor that broadcasts to `shape`; without a shape, that of
         `p`): `random_uniform(key, shape) < p`, in float32 for every dtype of `p`.
+
+        Parameters
+        ----------
+        key : array
+            Of dtype integer.
+        p : array
+            Of dtype float.
+            Default: ``0.5``.
+        shape : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.random_bernoulli(np.zeros((2,), np.int64), 0.5, shape=(2, 3)).shape
+        (2, 3)
         """
         return self._op("random_bernoulli", (key, p, shape))
 
     bernoulli = random_bernoulli
 
     def random_permutation(self, key: Any, n: int) -> Any:
-        r"""The integers from 0 to `n - 1` in random order: the order that sorts `random_bits(key, (n,))`."""
+        r"""The integers from 0 to `n - 1` in random order: the order that sorts `random_bits(key, (n,))`.
+
+        Parameters
+        ----------
+        key : array
+            Of dtype integer.
+        n : int
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.random_permutation(np.zeros((2,), np.int64), 7).shape
+        (7,)
+        """
         return self._op("random_permutation", (key, n))
 
     permutation = random_permutation
@@ -1091,6 +3220,28 @@ class Ops:
         the mean stays (Srivastava et al.
 
         2014); otherwise the input itself. The mask is `random_bernoulli(key, 1 - p)`.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype float.
+        key : array, optional
+        p : float, optional
+            Default: ``0.5``.
+        training : bool, optional
+            Default: ``True``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.dropout(np.ones((2, 3)), np.zeros((2,), np.int64), training=True).shape
+        (2, 3)
         """
         return self._op("dropout", (input, key, p, training))
 
@@ -1101,6 +3252,23 @@ class Ops:
         A vector on the left is a row, one on the right a column, and its axis of size 1 is left out of the
         result: the product of two vectors is 0-d. Inner sizes have to be equal (1 does not broadcast
         there); a sum over no element is 0.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.matmul(np.ones((3, 4)), np.ones((4, 2))).shape
+        (3, 2)
         """
         return self._op("matmul", (left, right))
 
@@ -1111,23 +3279,95 @@ class Ops:
     def linear(self, input: Any, weight: Any, bias: Any = None) -> Any:
         r"""Affine map of the last axis: `input @ weightᵀ + bias`.  `input` is `[..., k]`, `weight` `[n, k]`,
         `bias` `[n]` or absent; the result is `[..., n]`.
+
+        Parameters
+        ----------
+        input : array
+        weight : array
+        bias : array, optional
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.linear(np.ones((2, 3)), np.ones((4, 3)), np.ones((4,))).shape
+        (2, 4)
         """
         return self._op("linear", (input, weight, bias))
 
     def matrix_transpose(self, input: Any) -> Any:
-        r"""Exchanges the last two axes; the axes before them count matrices."""
+        r"""Exchanges the last two axes; the axes before them count matrices.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.matrix_transpose(np.ones((2, 3))).shape
+        (3, 2)
+        """
         return self._op("matrix_transpose", (input,))
 
     mT = matrix_transpose
 
     def outer(self, left: Any, right: Any) -> Any:
-        r"""The matrix of all products of the elements of two vectors: `output[i, j] = left[i] · right[j]`."""
+        r"""The matrix of all products of the elements of two vectors: `output[i, j] = left[i] · right[j]`.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.outer(np.ones((3,)), np.ones((4,))).shape
+        (3, 4)
+        """
         return self._op("outer", (left, right))
 
     def vecdot(self, left: Any, right: Any, axis: int = -1) -> Any:
         r"""Scalar products of the vectors along `axis`, `Σ_i left[i] · right[i]`.
 
         The other axes broadcast; `axis` counts in the broadcast shape and has one size in both.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+        axis : int, optional
+            Default: ``-1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.vecdot(np.ones((3,)), np.ones((3,))).shape
+        ()
         """
         return self._op("vecdot", (left, right, axis))
 
@@ -1135,6 +3375,23 @@ class Ops:
         r"""Sums of products over the last axis of both: `output[i.., j..] = Σ_k left[i.., k] · right[j.., k]`.
 
         A 0-d operand multiplies.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.inner(np.ones((3,)), np.ones((3,))).shape
+        ()
         """
         return self._op("inner", (left, right))
 
@@ -1143,6 +3400,23 @@ class Ops:
         vector): `output[i.., j.., l] = Σ_k left[i.., k] · right[j.., k, l]`.
 
         A 0-d operand multiplies. Unlike `matmul`, leading axes are not matched but combined.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.dot(np.ones((3,)), np.ones((3,))).shape
+        ()
         """
         return self._op("dot", (left, right))
 
@@ -1152,6 +3426,25 @@ class Ops:
         `axes=n`: the last `n` axes of `left` with the first `n` of `right`; `axes=((i, j), (k, l))`: axis
         `i` of `left` with `k` of `right`, `j` with `l`. The output has the other axes of `left`, then those
         of `right`.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+        axes : object, optional
+            Default: ``2``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.tensordot(np.ones((2, 3, 4)), np.ones((3, 4, 5))).shape
+        (2, 5)
         """
         return self._op("tensordot", (left, right, axes))
 
@@ -1160,6 +3453,23 @@ class Ops:
         the products of the sizes.
 
         Missing leading axes have size 1.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.kron(np.ones((2, 3)), np.ones((4, 2))).shape
+        (8, 6)
         """
         return self._op("kron", (left, right))
 
@@ -1168,6 +3478,25 @@ class Ops:
         left[i+2] · right[i+1]`, indices modulo 3.
 
         The other axes broadcast; `axis` counts in the broadcast shape.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+        axis : int, optional
+            Default: ``-1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.cross(np.ones((3,)), np.ones((3,))).shape
+        (3,)
         """
         return self._op("cross", (left, right, axis))
 
@@ -1181,6 +3510,23 @@ class Ops:
         `...` and then, in alphabetical order, the letters that occur once. Where the output leaves out the
         `...` of the operands, those axes are summed. Operands are multiplied from left to right, so that
         their order decides the cost.
+
+        Parameters
+        ----------
+        equation : str
+        operands : arrays
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.einsum('ij,jk->ik', np.ones((2, 3)), np.ones((3, 4))).shape
+        (2, 4)
         """
         return self._op("einsum", (equation, *operands))
 
@@ -1189,6 +3535,23 @@ class Ops:
 
         `right` is `[..., n, k]`, one system a column, or a vector `[n]`; the leading axes broadcast. A
         singular matrix is an error. Lower precision than float32 is refused.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.solve(np.eye(3), np.ones((3,))).shape
+        (3,)
         """
         return self._op("solve", (left, right))
 
@@ -1198,6 +3561,27 @@ class Ops:
 
         With `transpose` the systems are `leftᵀ @ x = right`. Shapes are as in `solve`; a zero on the
         diagonal is an error.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+        lower : bool, optional
+            Default: ``True``.
+        transpose : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.triangular_solve(np.eye(3), np.ones((3,))).shape
+        (3,)
         """
         return self._op("triangular_solve", (left, right, lower, transpose))
 
@@ -1205,6 +3589,22 @@ class Ops:
         r"""The inverses of square matrices `[..., n, n]`; a singular matrix is an error.
 
         To solve a linear system, `solve` is faster and more exact.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.inv(np.eye(3)).shape
+        (3, 3)
         """
         return self._op("inv", (input,))
 
@@ -1214,6 +3614,22 @@ class Ops:
         r"""The determinants of square matrices `[..., n, n]`; that of an empty matrix is 1.
 
         The gradient needs a matrix that is not singular.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.det(np.eye(3)).shape
+        ()
         """
         return self._op("det", (input,))
 
@@ -1222,6 +3638,23 @@ class Ops:
         singular matrix 0 and -inf.
 
         It does not overflow where `det` does.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        sign : array
+        logabsdet : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.slogdet(np.eye(3))]
+        [(), ()]
         """
         return self._op("slogdet", (input,))
 
@@ -1232,12 +3665,45 @@ class Ops:
 
         A matrix that is not positive definite is an error. Gradient: Murray, Differentiation of the
         Cholesky decomposition (2016).
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.cholesky(np.eye(3)).shape
+        (3, 3)
         """
         return self._op("cholesky", (input,))
 
     def matrix_power(self, input: Any, n: int) -> Any:
         r"""The product of `n` copies of square matrices `[..., m, m]`: the identity for `n = 0`, the power of
         the inverse for negative `n`.
+
+        Parameters
+        ----------
+        input : array
+        n : int
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.matrix_power(np.eye(3), 2).shape
+        (3, 3)
         """
         return self._op("matrix_power", (input, n))
 
@@ -1253,6 +3719,28 @@ class Ops:
         `norm="forward"`.
 
         The two outputs are the real and the imaginary part.
+
+        Parameters
+        ----------
+        real : array
+        imag : array, optional
+        axis : int, optional
+            Default: ``-1``.
+        norm : Literal['backward', 'ortho', 'forward'], optional
+            Default: ``'backward'``.
+
+        Returns
+        -------
+        real : array
+        imag : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.fft(np.ones((8,)))]
+        [(8,), (8,)]
         """
         return self._op("fft", (real, imag, axis, norm))
 
@@ -1268,6 +3756,28 @@ class Ops:
         with `norm="forward"`.
 
         The two outputs are the real and the imaginary part.
+
+        Parameters
+        ----------
+        real : array
+        imag : array, optional
+        axis : int, optional
+            Default: ``-1``.
+        norm : Literal['backward', 'ortho', 'forward'], optional
+            Default: ``'backward'``.
+
+        Returns
+        -------
+        real : array
+        imag : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.ifft(np.ones((8,)))]
+        [(8,), (8,)]
         """
         return self._op("ifft", (real, imag, axis, norm))
 
@@ -1281,6 +3791,27 @@ class Ops:
         of the spectrum is the complex conjugate of this one.
 
         `norm` is as in `fft`. The two outputs are the real and the imaginary part, of size `n // 2 + 1`.
+
+        Parameters
+        ----------
+        input : array
+        axis : int, optional
+            Default: ``-1``.
+        norm : Literal['backward', 'ortho', 'forward'], optional
+            Default: ``'backward'``.
+
+        Returns
+        -------
+        real : array
+        imag : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.rfft(np.ones((8,)))]
+        [(5,), (5,)]
         """
         return self._op("rfft", (input, axis, norm))
 
@@ -1298,6 +3829,29 @@ class Ops:
 
         The imaginary part of frequency 0, and of frequency n/2 for even `n`, is not read. `norm` is as in
         `ifft`.
+
+        Parameters
+        ----------
+        real : array
+        imag : array
+        n : int | None, optional
+            Default: ``None``.
+        axis : int, optional
+            Default: ``-1``.
+        norm : Literal['backward', 'ortho', 'forward'], optional
+            Default: ``'backward'``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.irfft(np.ones((5,)), np.ones((5,))).shape
+        (8,)
         """
         return self._op("irfft", (real, imag, n, axis, norm))
 
@@ -1306,6 +3860,26 @@ class Ops:
 
         Integers and truth values add up in int64; the sum of nothing is 0. `keepdim` leaves the reduced
         axes in place with size 1.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.sum(np.ones((2, 3))).shape
+        ()
         """
         return self._op("sum", (input, axis, keepdim))
 
@@ -1316,6 +3890,26 @@ class Ops:
 
         The mean of integers is of the default float; the mean of nothing is NaN. Half precision is added up
         in float32.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.mean(np.ones((2, 3))).shape
+        ()
         """
         return self._op("mean", (input, axis, keepdim))
 
@@ -1327,6 +3921,26 @@ class Ops:
 
         Integers and truth values multiply in int64; the product of nothing is 1. The gradient of an element
         is the product of the others, also where some are 0.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.prod(np.ones((2, 3))).shape
+        ()
         """
         return self._op("prod", (input, axis, keepdim))
 
@@ -1337,6 +3951,26 @@ class Ops:
         r"""Largest element over `axis` (all axes if none is given); NaN if one is NaN.
 
         The gradient is shared evenly among elements that tie.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.max(np.ones((2, 3))).shape
+        ()
         """
         return self._op("max", (input, axis, keepdim))
 
@@ -1347,6 +3981,26 @@ class Ops:
         r"""Smallest element over `axis` (all axes if none is given); NaN if one is NaN.
 
         The gradient is shared evenly among elements that tie.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.min(np.ones((2, 3))).shape
+        ()
         """
         return self._op("min", (input, axis, keepdim))
 
@@ -1358,6 +4012,26 @@ class Ops:
         flattened input.
 
         The first one where several tie; the first NaN if there is one.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.argmax(np.ones((2, 3))).shape
+        ()
         """
         return self._op("argmax", (input, axis, keepdim))
 
@@ -1366,6 +4040,26 @@ class Ops:
         flattened input.
 
         The first one where several tie; the first NaN if there is one.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.argmin(np.ones((2, 3))).shape
+        ()
         """
         return self._op("argmin", (input, axis, keepdim))
 
@@ -1373,6 +4067,26 @@ class Ops:
         r"""Whether any element over `axis` (all axes if none is given) is true, that is not zero; NaN is true.
 
         False for no elements.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.any(np.ones((2, 3), bool)).shape
+        ()
         """
         return self._op("any", (input, axis, keepdim))
 
@@ -1383,6 +4097,26 @@ class Ops:
         true.
 
         True for no elements.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.all(np.ones((2, 3), bool)).shape
+        ()
         """
         return self._op("all", (input, axis, keepdim))
 
@@ -1394,7 +4128,28 @@ class Ops:
         axis: int | tuple[int, ...] | None = None,
         keepdim: bool = False,
     ) -> Any:
-        r"""How many elements over `axis` (all axes if none is given) are not zero, in int64; NaN counts."""
+        r"""How many elements over `axis` (all axes if none is given) are not zero, in int64; NaN counts.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.count_nonzero(np.ones((2, 3), bool)).shape
+        ()
+        """
         return self._op("count_nonzero", (input, axis, keepdim))
 
     def var(
@@ -1408,6 +4163,28 @@ class Ops:
 
         The correction is 1 unless given (Bessel's), 0 is the variance of a whole population. Integers
         become the default float; half precision is computed in float32.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+        correction : float, optional
+            Default: ``1.0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.var(np.ones((2, 3))).shape
+        ()
         """
         return self._op("var", (input, axis, keepdim, correction))
 
@@ -1423,6 +4200,28 @@ class Ops:
         r"""Standard deviation over `axis` (all axes if none is given), the square root of `var`.
 
         The correction is 1 unless given. The gradient at identical values is 0.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+        correction : float, optional
+            Default: ``1.0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.std(np.ones((2, 3))).shape
+        ()
         """
         return self._op("std", (input, axis, keepdim, correction))
 
@@ -1440,6 +4239,28 @@ class Ops:
         `p` is 2 unless given; infinity is the largest absolute value, minus infinity the smallest, 0 the
         number of elements that are not 0. The gradient is 0 where an element or the norm is 0. Half
         precision is computed in float32.
+
+        Parameters
+        ----------
+        input : array
+        p : float, optional
+            Default: ``2.0``.
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.norm(np.ones((2, 3))).shape
+        ()
         """
         return self._op("norm", (input, p, axis, keepdim))
 
@@ -1450,6 +4271,26 @@ class Ops:
         which does not overflow.
 
         Minus infinity where all elements are. Half precision is computed in float32.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.logsumexp(np.ones((2, 3))).shape
+        ()
         """
         return self._op("logsumexp", (input, axis, keepdim))
 
@@ -1461,6 +4302,27 @@ class Ops:
 
         `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and truth values
         add up in int64.
+
+        Parameters
+        ----------
+        input : array
+        axis : int
+        exclusive : bool, optional
+            Default: ``False``.
+        reverse : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.cumsum(np.ones((2, 3)), 1).shape
+        (2, 3)
         """
         return self._op("cumsum", (input, axis, exclusive, reverse))
 
@@ -1471,6 +4333,27 @@ class Ops:
 
         `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and truth values
         multiply in int64. The gradient is right also where elements are 0.
+
+        Parameters
+        ----------
+        input : array
+        axis : int
+        exclusive : bool, optional
+            Default: ``False``.
+        reverse : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.cumprod(np.ones((2, 3)), 1).shape
+        (2, 3)
         """
         return self._op("cumprod", (input, axis, exclusive, reverse))
 
@@ -1481,6 +4364,26 @@ class Ops:
 
         NaN is larger than every number: last, or first when `descending`. The gradient goes back to where
         each element came from.
+
+        Parameters
+        ----------
+        input : array
+        axis : int, optional
+            Default: ``-1``.
+        descending : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.sort(np.ones((5,))).shape
+        (5,)
         """
         return self._op("sort", (input, axis, descending))
 
@@ -1489,6 +4392,26 @@ class Ops:
         `descending`.
 
         NaN is larger than every number: last, or first when `descending`.
+
+        Parameters
+        ----------
+        input : array
+        axis : int, optional
+            Default: ``-1``.
+        descending : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.argsort(np.ones((5,))).shape
+        (5,)
         """
         return self._op("argsort", (input, axis, descending))
 
@@ -1497,6 +4420,30 @@ class Ops:
 
         They come in order, whether `sorted` asks for it or not; of equal elements the first come first. NaN
         is larger than every number.
+
+        Parameters
+        ----------
+        input : array
+        k : int
+        axis : int, optional
+            Default: ``-1``.
+        largest : bool, optional
+            Default: ``True``.
+        sorted : bool, optional
+            Default: ``True``.
+
+        Returns
+        -------
+        values : array
+        indices : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.topk(np.ones((5,)), 2)]
+        [(2,), (2,)]
         """
         return self._op("topk", (input, k, axis, largest, sorted))
 
@@ -1519,6 +4466,35 @@ class Ops:
 
         Shapes: input `[n, c, *s]`, weight `[o, c/groups, *k]`, output `[n, o, *p]`; channels are split into
         `groups` that do not mix. Integers become floats.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        weight : array
+            Of dtype integer or float.
+        stride : int | tuple[int, ...], optional
+            Default: ``1``.
+        pads : object, optional
+            Default: ``0``.
+        dilation : int | tuple[int, ...], optional
+            Default: ``1``.
+        input_dilation : int | tuple[int, ...], optional
+            Default: ``1``.
+        groups : int, optional
+            Default: ``1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.conv_general(np.ones((2, 3, 7)), np.ones((4, 3, 3))).shape
+        (2, 4, 5)
         """
         return self._op("conv_general", (input, weight, stride, pads, dilation, input_dilation, groups))
 
@@ -1541,6 +4517,34 @@ class Ops:
         `padding` is an integer, one per axis, pairs `((before, after), ...)`, `"valid"` (none) or `"same"`
         (the output has `⌈size / stride⌉` elements; an odd element goes to the end). The padded elements are
         0.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        weight : array
+            Of dtype integer or float.
+        bias : array, optional
+        stride : int | tuple[int, ...], optional
+            Default: ``1``.
+        padding : object, optional
+            Default: ``0``.
+        dilation : int | tuple[int, ...], optional
+            Default: ``1``.
+        groups : int, optional
+            Default: ``1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.conv1d(np.ones((2, 3, 8)), np.ones((4, 3, 3)), np.ones((4,))).shape
+        (2, 4, 6)
         """
         return self._op("conv1d", (input, weight, bias, stride, padding, dilation, groups))
 
@@ -1561,6 +4565,34 @@ class Ops:
         `padding` is an integer, one per axis, pairs `((before, after), ...)`, `"valid"` (none) or `"same"`
         (the output has `⌈size / stride⌉` elements; an odd element goes to the end). The padded elements are
         0.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        weight : array
+            Of dtype integer or float.
+        bias : array, optional
+        stride : int | tuple[int, ...], optional
+            Default: ``1``.
+        padding : object, optional
+            Default: ``0``.
+        dilation : int | tuple[int, ...], optional
+            Default: ``1``.
+        groups : int, optional
+            Default: ``1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.conv2d(np.ones((2, 3, 6, 5)), np.ones((4, 3, 3, 3)), np.ones((4,))).shape
+        (2, 4, 4, 3)
         """
         return self._op("conv2d", (input, weight, bias, stride, padding, dilation, groups))
 
@@ -1583,6 +4615,26 @@ class Ops:
         `padding` is an integer, one per axis, pairs `((before, after), ...)`, `"valid"` (none) or `"same"`
         (the output has `⌈size / stride⌉` elements; an odd element goes to the end). The padded elements are
         0.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        weight : array
+            Of dtype integer or float.
+        bias : array, optional
+        stride : int | tuple[int, ...], optional
+            Default: ``1``.
+        padding : object, optional
+            Default: ``0``.
+        dilation : int | tuple[int, ...], optional
+            Default: ``1``.
+        groups : int, optional
+            Default: ``1``.
+
+        Returns
+        -------
+        array
         """
         return self._op("conv3d", (input, weight, bias, stride, padding, dilation, groups))
 
@@ -1604,6 +4656,36 @@ class Ops:
         `padding` is what the convolution was padded with (`"same"`: the output has `size·stride` elements);
         `output_padding`, smaller than stride or dilation, adds elements at the end. Order of arguments as
         in torch.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        weight : array
+            Of dtype integer or float.
+        bias : array, optional
+        stride : int | tuple[int, ...], optional
+            Default: ``1``.
+        padding : object, optional
+            Default: ``0``.
+        output_padding : int | tuple[int, ...], optional
+            Default: ``0``.
+        groups : int, optional
+            Default: ``1``.
+        dilation : int | tuple[int, ...], optional
+            Default: ``1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.conv_transpose1d(np.ones((1, 2, 4)), np.ones((2, 3, 2)), stride=3, padding='same').shape
+        (1, 3, 12)
         """
         return self._op(
             "conv_transpose1d",
@@ -1637,6 +4719,28 @@ class Ops:
         `padding` is what the convolution was padded with (`"same"`: the output has `size·stride` elements);
         `output_padding`, smaller than stride or dilation, adds elements at the end. Order of arguments as
         in torch.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        weight : array
+            Of dtype integer or float.
+        bias : array, optional
+        stride : int | tuple[int, ...], optional
+            Default: ``1``.
+        padding : object, optional
+            Default: ``0``.
+        output_padding : int | tuple[int, ...], optional
+            Default: ``0``.
+        groups : int, optional
+            Default: ``1``.
+        dilation : int | tuple[int, ...], optional
+            Default: ``1``.
+
+        Returns
+        -------
+        array
         """
         return self._op(
             "conv_transpose2d",
@@ -1672,6 +4776,28 @@ class Ops:
         `padding` is what the convolution was padded with (`"same"`: the output has `size·stride` elements);
         `output_padding`, smaller than stride or dilation, adds elements at the end. Order of arguments as
         in torch.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        weight : array
+            Of dtype integer or float.
+        bias : array, optional
+        stride : int | tuple[int, ...], optional
+            Default: ``1``.
+        padding : object, optional
+            Default: ``0``.
+        output_padding : int | tuple[int, ...], optional
+            Default: ``0``.
+        groups : int, optional
+            Default: ``1``.
+        dilation : int | tuple[int, ...], optional
+            Default: ``1``.
+
+        Returns
+        -------
+        array
         """
         return self._op(
             "conv_transpose3d",
@@ -1701,6 +4827,31 @@ class Ops:
         elements of `value` before and after each axis (negative: cut off).
 
         For integers an infinite `value` is the end of their range.
+
+        Parameters
+        ----------
+        input : array
+        window : int | tuple[int, ...]
+        stride : int | tuple[int, ...], optional
+            Default: ``1``.
+        pads : object, optional
+            Default: ``0``.
+        dilation : int | tuple[int, ...], optional
+            Default: ``1``.
+        value : float, optional
+            Default: ``0.0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.windows(np.ones((2, 3, 7)), 3).shape
+        (2, 3, 5, 3)
         """
         return self._op("windows", (input, window, stride, pads, dilation, value))
 
@@ -1719,6 +4870,29 @@ class Ops:
         becomes `[n, c, *sizes]`.
 
         What falls on the padding is dropped.
+
+        Parameters
+        ----------
+        input : array
+        sizes : tuple[int, ...]
+        stride : int | tuple[int, ...], optional
+            Default: ``1``.
+        pads : object, optional
+            Default: ``0``.
+        dilation : int | tuple[int, ...], optional
+            Default: ``1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.fold_windows(np.ones((2, 3, 5, 3)), 7).shape
+        (2, 3, 7)
         """
         return self._op("fold_windows", (input, sizes, stride, pads, dilation))
 
@@ -1740,6 +4914,32 @@ class Ops:
         rounded up, so that the last window may reach beyond the end, but starts inside. `padding` is an
         integer, one per axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of
         equal elements.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        kernel_size : int | tuple[int, ...]
+        stride : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        padding : object, optional
+            Default: ``0``.
+        dilation : int | tuple[int, ...], optional
+            Default: ``1``.
+        ceil_mode : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.max_pool1d(np.ones((2, 3, 8)), 2).shape
+        (2, 3, 4)
         """
         return self._op("max_pool1d", (input, kernel_size, stride, padding, dilation, ceil_mode))
 
@@ -1760,6 +4960,32 @@ class Ops:
         rounded up, so that the last window may reach beyond the end, but starts inside. `padding` is an
         integer, one per axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of
         equal elements.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        kernel_size : int | tuple[int, ...]
+        stride : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        padding : object, optional
+            Default: ``0``.
+        dilation : int | tuple[int, ...], optional
+            Default: ``1``.
+        ceil_mode : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.max_pool2d(np.ones((2, 3, 6, 5)), 2).shape
+        (2, 3, 3, 2)
         """
         return self._op("max_pool2d", (input, kernel_size, stride, padding, dilation, ceil_mode))
 
@@ -1782,6 +5008,32 @@ class Ops:
         rounded up, so that the last window may reach beyond the end, but starts inside. `padding` is an
         integer, one per axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of
         equal elements.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        kernel_size : int | tuple[int, ...]
+        stride : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        padding : object, optional
+            Default: ``0``.
+        dilation : int | tuple[int, ...], optional
+            Default: ``1``.
+        ceil_mode : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.max_pool3d(np.ones((1, 2, 4, 5, 4)), 2, stride=(1, 2, 2)).shape
+        (1, 2, 3, 2, 2)
         """
         return self._op("max_pool3d", (input, kernel_size, stride, padding, dilation, ceil_mode))
 
@@ -1799,6 +5051,32 @@ class Ops:
         Padding, at most half of the kernel, counts as zeros, or not at all with `count_include_pad=False`;
         what the last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as
         in max pooling.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        kernel_size : int | tuple[int, ...]
+        stride : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        padding : object, optional
+            Default: ``0``.
+        ceil_mode : bool, optional
+            Default: ``False``.
+        count_include_pad : bool, optional
+            Default: ``True``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.avg_pool1d(np.ones((2, 3, 8)), 2).shape
+        (2, 3, 4)
         """
         return self._op("avg_pool1d", (input, kernel_size, stride, padding, ceil_mode, count_include_pad))
 
@@ -1816,6 +5094,32 @@ class Ops:
         Padding, at most half of the kernel, counts as zeros, or not at all with `count_include_pad=False`;
         what the last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as
         in max pooling.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        kernel_size : int | tuple[int, ...]
+        stride : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        padding : object, optional
+            Default: ``0``.
+        ceil_mode : bool, optional
+            Default: ``False``.
+        count_include_pad : bool, optional
+            Default: ``True``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.avg_pool2d(np.ones((2, 3, 6, 5)), 2).shape
+        (2, 3, 3, 2)
         """
         return self._op("avg_pool2d", (input, kernel_size, stride, padding, ceil_mode, count_include_pad))
 
@@ -1837,6 +5141,32 @@ class Ops:
         Padding, at most half of the kernel, counts as zeros, or not at all with `count_include_pad=False`;
         what the last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as
         in max pooling.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        kernel_size : int | tuple[int, ...]
+        stride : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        padding : object, optional
+            Default: ``0``.
+        ceil_mode : bool, optional
+            Default: ``False``.
+        count_include_pad : bool, optional
+            Default: ``True``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.avg_pool3d(np.ones((1, 2, 4, 5, 4)), 2, stride=(1, 2, 2)).shape
+        (1, 2, 3, 2, 2)
         """
         return self._op("avg_pool3d", (input, kernel_size, stride, padding, ceil_mode, count_include_pad))
 
@@ -1846,6 +5176,25 @@ class Ops:
 
         `output_size` is an integer or one per axis; `None` keeps the size of an axis, and 1 pools over the
         whole axis.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        output_size : object, optional
+            Default: ``1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.adaptive_avg_pool1d(np.ones((2, 3, 8)), output_size=4).shape
+        (2, 3, 4)
         """
         return self._op("adaptive_avg_pool1d", (input, output_size))
 
@@ -1855,6 +5204,25 @@ class Ops:
 
         `output_size` is an integer or one per axis; `None` keeps the size of an axis, and 1 pools over the
         whole axis.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        output_size : object, optional
+            Default: ``1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.adaptive_avg_pool2d(np.ones((2, 3, 8, 6)), output_size=(4, 1)).shape
+        (2, 3, 4, 1)
         """
         return self._op("adaptive_avg_pool2d", (input, output_size))
 
@@ -1866,6 +5234,25 @@ class Ops:
 
         `output_size` is an integer or one per axis; `None` keeps the size of an axis, and 1 pools over the
         whole axis.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        output_size : object, optional
+            Default: ``1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.adaptive_avg_pool3d(np.ones((1, 2, 4, 3, 5)), output_size=(2, 1, 3)).shape
+        (1, 2, 2, 1, 3)
         """
         return self._op("adaptive_avg_pool3d", (input, output_size))
 
@@ -1875,6 +5262,25 @@ class Ops:
 
         `output_size` is an integer or one per axis; `None` keeps the size of an axis, and 1 pools over the
         whole axis.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        output_size : object, optional
+            Default: ``1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.adaptive_max_pool1d(np.ones((2, 3, 8)), output_size=4).shape
+        (2, 3, 4)
         """
         return self._op("adaptive_max_pool1d", (input, output_size))
 
@@ -1884,6 +5290,25 @@ class Ops:
 
         `output_size` is an integer or one per axis; `None` keeps the size of an axis, and 1 pools over the
         whole axis.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        output_size : object, optional
+            Default: ``1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.adaptive_max_pool2d(np.ones((2, 3, 8, 6)), output_size=(4, 1)).shape
+        (2, 3, 4, 1)
         """
         return self._op("adaptive_max_pool2d", (input, output_size))
 
@@ -1895,6 +5320,25 @@ class Ops:
 
         `output_size` is an integer or one per axis; `None` keeps the size of an axis, and 1 pools over the
         whole axis.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        output_size : object, optional
+            Default: ``1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.adaptive_max_pool3d(np.ones((1, 2, 4, 3, 5)), output_size=(2, 1, 3)).shape
+        (1, 2, 2, 1, 3)
         """
         return self._op("adaptive_max_pool3d", (input, output_size))
 
@@ -1916,6 +5360,31 @@ class Ops:
         and `running_var` are the new running statistics `(1 - momentum)·running + momentum·statistic`, with
         the unbiased variance. Otherwise the running statistics are used and come back unchanged. (Ioffe and
         Szegedy 2015)
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        weight : array, optional
+            Of dtype integer or float.
+        bias : array, optional
+            Of dtype integer or float.
+        running_mean : array
+            Of dtype float.
+        running_var : array
+            Of dtype float.
+        training : bool, optional
+            Default: ``True``.
+        momentum : float, optional
+            Default: ``0.1``.
+        eps : float, optional
+            Default: ``1e-05``.
+
+        Returns
+        -------
+        output : array
+        running_mean : array
+        running_var : array
         """
         return self._op(
             "batch_norm",
@@ -1944,6 +5413,31 @@ class Ops:
 
         If that is not given, it is the shape of the weight or bias, or else the last size. (Ba, Kiros and
         Hinton 2016)
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        weight : array, optional
+            Of dtype integer or float.
+        bias : array, optional
+            Of dtype integer or float.
+        normalized_shape : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        eps : float, optional
+            Default: ``1e-05``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.layer_norm(np.ones((2, 3, 4)), np.ones((4,)), np.ones((4,))).shape
+        (2, 3, 4)
         """
         return self._op("layer_norm", (input, weight, bias, normalized_shape, eps))
 
@@ -1959,6 +5453,29 @@ class Ops:
 
         `normalized_shape` as in layer_norm; `eps` is the epsilon of the input's dtype if not given. (Zhang
         and Sennrich 2019)
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        weight : array, optional
+            Of dtype integer or float.
+        normalized_shape : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        eps : float | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.rms_norm(np.ones((2, 3, 4)), np.ones((4,))).shape
+        (2, 3, 4)
         """
         return self._op("rms_norm", (input, weight, normalized_shape, eps))
 
@@ -1974,6 +5491,30 @@ class Ops:
         `[c]`.  Mean and biased variance are taken over `c / num_groups` channels and all axes after them.
 
         (Wu and He 2018)
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        weight : array, optional
+            Of dtype integer or float.
+        bias : array, optional
+            Of dtype integer or float.
+        num_groups : int
+        eps : float, optional
+            Default: ``1e-05``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.group_norm(np.ones((2, 6, 3)), np.ones((6,)), np.ones((6,)), 3).shape
+        (2, 6, 3)
         """
         return self._op("group_norm", (input, weight, bias, num_groups, eps))
 
@@ -1982,6 +5523,29 @@ class Ops:
         `[c]`.
 
         (Ulyanov, Vedaldi and Lempitsky 2016)
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        weight : array, optional
+            Of dtype integer or float.
+        bias : array, optional
+            Of dtype integer or float.
+        eps : float, optional
+            Default: ``1e-05``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.instance_norm(np.ones((2, 3, 5)), np.ones((3,)), np.ones((3,))).shape
+        (2, 3, 5)
         """
         return self._op("instance_norm", (input, weight, bias, eps))
 
@@ -1989,6 +5553,27 @@ class Ops:
         r"""Vectors along `axis` (one or several) scaled to Euclidean length 1: `input / max(‖input‖, eps)`.
 
         Its gradient is finite at 0.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        axis : int | tuple[int, ...], optional
+            Default: ``-1``.
+        eps : float, optional
+            Default: ``1e-12``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.normalize(np.ones((2, 3))).shape
+        (2, 3)
         """
         return self._op("normalize", (input, axis, eps))
 
@@ -1999,6 +5584,27 @@ class Ops:
         integers.
 
         The row `padding_idx`, counted from either end, is looked up like any other, but gets no gradient.
+
+        Parameters
+        ----------
+        indices : array
+            Of dtype integer.
+        weight : array
+            Of dtype integer or float.
+        padding_idx : int | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.embedding(np.zeros((2, 3), np.int64), np.ones((5, 4))).shape
+        (2, 3, 4)
         """
         return self._op("embedding", (indices, weight, padding_idx))
 
@@ -2020,6 +5626,34 @@ class Ops:
         both; a mask may be given beside it. A query that may attend to nothing gives zeros. With
         `enable_gqa` the heads (axis -3) of key and value divide those of the query, and each serves as many
         neighbouring heads of the query. Halves are computed in float32. (Vaswani et al. 2017)
+
+        Parameters
+        ----------
+        query : array
+            Of dtype integer or float.
+        key : array
+            Of dtype integer or float.
+        value : array
+            Of dtype integer or float.
+        mask : array, optional
+        is_causal : bool, optional
+            Default: ``False``.
+        scale : float | None, optional
+            Default: ``None``.
+        enable_gqa : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.scaled_dot_product_attention(np.ones((2, 3, 4)), np.ones((2, 5, 4)), np.ones((2, 5, 6))).shape
+        (2, 3, 6)
         """
         return self._op(
             "scaled_dot_product_attention",
@@ -2043,6 +5677,29 @@ class Ops:
         `[..., d]` with each value twice, as some libraries keep them.
 
         Pairs are feature `i` with `i + d/2` (as in Llama), or `2i` with `2i + 1` when `interleaved`.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        cos : array
+            Of dtype float.
+        sin : array
+            Of dtype float.
+        interleaved : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.rotate_pairs(np.ones((2, 3, 4)), np.ones((3, 2)), np.ones((3, 2))).shape
+        (2, 3, 4)
         """
         return self._op("rotate_pairs", (input, cos, sin, interleaved))
 
@@ -2060,6 +5717,29 @@ class Ops:
         without them they are 0 to l-1.
 
         Pairs as in `rotate_pairs`. Angles and sums are computed in float32 at least. (Su et al. 2021)
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        positions : array, optional
+            Of dtype integer or float.
+        base : float, optional
+            Default: ``10000.0``.
+        interleaved : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.rope(np.ones((2, 3, 4))).shape
+        (2, 3, 4)
         """
         return self._op("rope", (input, positions, base, interleaved))
 
@@ -2081,6 +5761,31 @@ class Ops:
         convolution kernel of Keys (1981) with a = -0.75; beyond the border the last element is repeated.
         `nearest` takes element `⌊i·s/size⌋`, `nearest-exact` `⌊(i + 0.5)·s/size⌋`; both keep the dtype, the
         others give floats. There is no antialiasing. As in torch.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        size : object, optional
+            Default: ``None``.
+        scale_factor : object, optional
+            Default: ``None``.
+        mode : Literal['nearest', 'nearest-exact', 'linear', 'bilinear', 'trilinear', 'bicubic'], optional
+            Default: ``'nearest'``.
+        align_corners : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.interpolate(np.ones((1, 2, 3, 4)), scale_factor=2).shape
+        (1, 2, 6, 8)
         """
         return self._op("interpolate", (input, size, scale_factor, mode, align_corners))
 
@@ -2092,26 +5797,115 @@ class Ops:
         `upscale_factor`.
 
         (Shi et al. 2016)
+
+        Parameters
+        ----------
+        input : array
+        upscale_factor : int
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.pixel_shuffle(np.ones((1, 8, 2, 3)), 2).shape
+        (1, 2, 4, 6)
         """
         return self._op("pixel_shuffle", (input, upscale_factor))
 
     def pixel_unshuffle(self, input: Any, downscale_factor: int) -> Any:
         r"""Pixels become channels, the inverse of `pixel_shuffle`: `[*b, c, h·r, w·r]` becomes `[*b, c·r², h,
         w]`, where `r` is `downscale_factor`.
+
+        Parameters
+        ----------
+        input : array
+        downscale_factor : int
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.pixel_unshuffle(np.ones((1, 2, 4, 6)), 2).shape
+        (1, 8, 2, 3)
         """
         return self._op("pixel_unshuffle", (input, downscale_factor))
 
     def squared_error(self, input: Any, target: Any) -> Any:
-        r"""Squared error of each element, `(input - target)²`."""
+        r"""Squared error of each element, `(input - target)²`.
+
+        Parameters
+        ----------
+        input : array
+        target : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.squared_error(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("squared_error", (input, target))
 
     def absolute_error(self, input: Any, target: Any) -> Any:
-        r"""Absolute error of each element, `|input - target|`."""
+        r"""Absolute error of each element, `|input - target|`.
+
+        Parameters
+        ----------
+        input : array
+        target : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.absolute_error(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
+        """
         return self._op("absolute_error", (input, target))
 
     def mse_loss(self, input: Any, target: Any, reduction: Literal['mean', 'sum', 'none'] = 'mean') -> Any:
         r"""Squared error `(input - target)²`; its mean, its sum, or (`reduction="none"`) the one of each
         element.
+
+        Parameters
+        ----------
+        input : array
+        target : array
+        reduction : Literal['mean', 'sum', 'none'], optional
+            Default: ``'mean'``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.mse_loss(np.ones((2, 3)), np.ones((2, 3))).shape
+        ()
         """
         return self._op("mse_loss", (input, target, reduction))
 
@@ -2121,6 +5915,25 @@ class Ops:
     def l1_loss(self, input: Any, target: Any, reduction: Literal['mean', 'sum', 'none'] = 'mean') -> Any:
         r"""Absolute error `|input - target|`; its mean, its sum, or (`reduction="none"`) the one of each
         element.
+
+        Parameters
+        ----------
+        input : array
+        target : array
+        reduction : Literal['mean', 'sum', 'none'], optional
+            Default: ``'mean'``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.l1_loss(np.ones((2, 3)), np.ones((2, 3))).shape
+        ()
         """
         return self._op("l1_loss", (input, target, reduction))
 
@@ -2136,6 +5949,27 @@ class Ops:
     ) -> Any:
         r"""Huber loss: with `d = |input - target|`, `d²/2` up to `delta` and `delta·(d - delta/2)` beyond it
         (Huber 1964).
+
+        Parameters
+        ----------
+        input : array
+        target : array
+        reduction : Literal['mean', 'sum', 'none'], optional
+            Default: ``'mean'``.
+        delta : float, optional
+            Default: ``1.0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.huber_loss(np.ones((2, 3)), np.ones((2, 3))).shape
+        ()
         """
         return self._op("huber_loss", (input, target, reduction, delta))
 
@@ -2150,6 +5984,27 @@ class Ops:
     ) -> Any:
         r"""With `d = |input - target|`, `d²/(2 beta)` up to `beta` and `d - beta/2` beyond it; the absolute
         error if `beta` is 0.
+
+        Parameters
+        ----------
+        input : array
+        target : array
+        reduction : Literal['mean', 'sum', 'none'], optional
+            Default: ``'mean'``.
+        beta : float, optional
+            Default: ``1.0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.smooth_l1_loss(np.ones((2, 3)), np.ones((2, 3))).shape
+        ()
         """
         return self._op("smooth_l1_loss", (input, target, reduction, beta))
 
@@ -2166,6 +6021,26 @@ class Ops:
 
         Logarithms are held at -100 or more, so that the loss is finite. Prefer
         `binary_cross_entropy_with_logits` where the probabilities come from a sigmoid.
+
+        Parameters
+        ----------
+        input : array
+        target : array
+        weight : array, optional
+        reduction : Literal['mean', 'sum', 'none'], optional
+            Default: ``'mean'``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.binary_cross_entropy(np.ones((2, 3)), np.ones((2, 3))).shape
+        ()
         """
         return self._op("binary_cross_entropy", (input, target, weight, reduction))
 
@@ -2184,6 +6059,27 @@ class Ops:
         1)·t)·log(1 + exp(-x))`, times `weight` if given.
 
         `pos_weight` is the weight of positive targets.
+
+        Parameters
+        ----------
+        input : array
+        target : array
+        weight : array, optional
+        pos_weight : array, optional
+        reduction : Literal['mean', 'sum', 'none'], optional
+            Default: ``'mean'``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.binary_cross_entropy_with_logits(np.ones((2, 3)), np.ones((2, 3))).shape
+        ()
         """
         return self._op("binary_cross_entropy_with_logits", (input, target, weight, pos_weight, reduction))
 
@@ -2202,6 +6098,27 @@ class Ops:
 
         The mean is over all elements; `reduction="batchmean"` divides by the size of the first axis, which
         is the divergence as defined.
+
+        Parameters
+        ----------
+        input : array
+        target : array
+        reduction : Literal['mean', 'sum', 'none', 'batchmean'], optional
+            Default: ``'mean'``.
+        log_target : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.kl_div(np.ones((2, 3)), np.ones((2, 3))).shape
+        ()
         """
         return self._op("kl_div", (input, target, reduction, log_target))
 
@@ -2209,7 +6126,27 @@ class Ops:
     kl_div_loss = kl_div
 
     def hinge_loss(self, input: Any, target: Any, reduction: Literal['mean', 'sum', 'none'] = 'mean') -> Any:
-        r"""Hinge loss `max(0, 1 - target·input)` for targets of -1 and 1."""
+        r"""Hinge loss `max(0, 1 - target·input)` for targets of -1 and 1.
+
+        Parameters
+        ----------
+        input : array
+        target : array
+        reduction : Literal['mean', 'sum', 'none'], optional
+            Default: ``'mean'``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.hinge_loss(np.ones((2, 3)), np.ones((2, 3))).shape
+        ()
+        """
         return self._op("hinge_loss", (input, target, reduction))
 
     hinge = hinge_loss
@@ -2220,7 +6157,27 @@ class Ops:
         target: Any,
         reduction: Literal['mean', 'sum', 'none'] = 'mean',
     ) -> Any:
-        r"""Squared hinge loss `max(0, 1 - target·input)²` for targets of -1 and 1."""
+        r"""Squared hinge loss `max(0, 1 - target·input)²` for targets of -1 and 1.
+
+        Parameters
+        ----------
+        input : array
+        target : array
+        reduction : Literal['mean', 'sum', 'none'], optional
+            Default: ``'mean'``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.quad_hinge_loss(np.ones((2, 3)), np.ones((2, 3))).shape
+        ()
+        """
         return self._op("quad_hinge_loss", (input, target, reduction))
 
     squared_hinge = quad_hinge_loss
@@ -2239,6 +6196,29 @@ class Ops:
 
         Targets equal to `ignore_index` count as 0. The mean is divided by the sum of the weights of the
         targets that count, NaN if there are none.
+
+        Parameters
+        ----------
+        input : array
+        target : array
+            Of dtype integer.
+        weight : array, optional
+        reduction : Literal['mean', 'sum', 'none'], optional
+            Default: ``'mean'``.
+        ignore_index : int, optional
+            Default: ``-100``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.nll_loss(np.ones((4, 3)), np.zeros((4,), np.int64)).shape
+        ()
         """
         return self._op("nll_loss", (input, target, weight, reduction, ignore_index))
 
@@ -2260,6 +6240,30 @@ class Ops:
         `-Σ weight·target·log_softmax(input)` over the classes. With `label_smoothing` a part of each target
         is spread evenly over the classes. Class indices equal to `ignore_index` count as 0, and the mean is
         divided by the sum of the weights of those that count; with probabilities it is over all places.
+
+        Parameters
+        ----------
+        input : array
+        target : array
+        weight : array, optional
+        reduction : Literal['mean', 'sum', 'none'], optional
+            Default: ``'mean'``.
+        ignore_index : int, optional
+            Default: ``-100``.
+        label_smoothing : float, optional
+            Default: ``0.0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.cross_entropy(np.ones((4, 3)), np.zeros((4,), np.int64)).shape
+        ()
         """
         return self._op("cross_entropy", (input, target, weight, reduction, ignore_index, label_smoothing))
 
