@@ -16,6 +16,7 @@ from .errors import (
     InvalidValueError,
     KeyNotFoundError,
     ParameterError,
+    ShapeError,
     UnresolvedShapeError,
     UnsupportedOpError,
 )
@@ -119,6 +120,10 @@ class PhysicalModel:
         except UnresolvedShapeError:
             if static_shapes:
                 raise
+        except ShapeError:
+            # Sizes left open may decide how shapes broadcast: the first call tells.
+            if static_shapes or not self._open_sizes_decide():
+                raise
         if static_shapes and self._current is not None:
             self._demand_numbers(self._current)
 
@@ -137,6 +142,18 @@ class PhysicalModel:
             print(f"compiled {self._model} for {self.backend} in {milliseconds:.1f} ms")
             print(core.summary())
         return program
+
+    def _open_sizes_decide(self) -> bool:
+        """Whether shapes that do not fit would fit for some choice of the sizes given as None."""
+        shapes = {name: list(shape) for name, shape in self._options["shapes"].items()}
+        if not any(size is None for shape in shapes.values() for size in shape):
+            return False
+        ones = {name: [1 if size is None else size for size in shape] for name, shape in shapes.items()}
+        try:
+            self._compile(ones)
+        except ShapeError:
+            return False
+        return True
 
     def _adopt(self, program: _Program, key: Any) -> None:
         self._programs[key] = program

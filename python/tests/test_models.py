@@ -144,6 +144,17 @@ def test_any_input_is_trainable_and_constants_fold():
     np.testing.assert_array_equal(gradients["a"], [1, 2, 3])
 
 
+def test_open_sizes_are_decided_by_the_first_call():
+    model = ml.Model()
+    model |= ml.Add()(left="a", right="b", output="c")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"a": [None, 3], "b": [None, 3]})
+    for rows in (2, 1):
+        data = {"a": np.ones((2, 3)), "b": np.ones((rows, 3))}
+        assert compiled.evaluate({}, data)["c"].shape == (2, 3)
+    with pytest.raises(ml.errors.ShapeError):
+        ml.compile(model, ml.NumpyBackend(), shapes={"a": [None, 3], "b": [None, 4]})
+
+
 def test_batch_size_may_change():
     compiled = ml.compile(classifier(), ml.NumpyBackend(), shapes={"input": ["batch", 8]})
     params = compiled.randomize_params()

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Longest identifier made from a name; longer names keep their end, which says most.
-const MAX_LENGTH: usize = 40;
+const MAX_LENGTH: usize = 48;
 
 /// Keywords, soft keywords, and names that the language gives: sorted.
 const RESERVED: &[&str] = &[
@@ -163,9 +163,10 @@ fn identifier(name: &str) -> String {
     }
     let mut out = snake_case(end);
     if out.len() > MAX_LENGTH || cut {
+        // The last parts of a path tell more than the first.
         let start = out.len().saturating_sub(MAX_LENGTH - 9);
         let tail = out[start..].find('_').map_or(&out[start..], |i| &out[start + i + 1..]);
-        out = format!("{tail}_{:08x}", fingerprint(name));
+        out = if cut { format!("{tail}_{:08x}", fingerprint(name)) } else { tail.to_owned() };
     }
     if out.is_empty() {
         out.push_str("value");
