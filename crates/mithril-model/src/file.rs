@@ -3,7 +3,7 @@
 //! Sub-models are stored once and referred to by index, always to earlier ones, so that no cycle can be written.
 
 use mithril_ir::dim::Atom;
-use mithril_ir::{Code, DType, Dim, Error, Lit, Result, Role, Symbol, Tensor};
+use mithril_ir::{Code, DType, Dim, Error, Lit, Result, Role, Symbol, Tensor, text};
 use serde::{Deserialize, Serialize};
 
 use crate::init::Init;
@@ -354,10 +354,11 @@ impl DimFile {
 }
 
 fn symbol(name: &str) -> Result<Dim> {
-    if name.is_empty() || name.len() > 1000 || name.chars().any(char::is_control) || name.starts_with('?') {
-        return Err(bad(format!("{name:?} is no name of a size")));
+    // What the text form of graphs reads back as one symbol.
+    match text::parse_dim(name) {
+        Ok(dim) if name.len() <= 1000 && dim == Dim::symbol(name) => Ok(dim),
+        _ => Err(bad(format!("{name:?} is no symbol of a size"))),
     }
-    Ok(Dim::symbol(name))
 }
 
 impl AtomFile {
