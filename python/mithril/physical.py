@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -137,6 +139,10 @@ class PhysicalModel:
         if self._file_path is not None:
             with open(self._file_path, "w", encoding="utf-8") as file:
                 file.write(program.module.source.text)
+        if wanted := os.environ.get("MITHRIL_DUMP"):
+            texts = {**dict(core.stages(self.backend.target)), "emit": program.module.source.text}
+            for stage in texts if wanted == "all" else wanted.split(","):
+                print(f"--- {stage}\n{texts.get(stage.strip(), 'there is no such stage')}", file=sys.stderr)
         if self._verbose:
             milliseconds = (time.perf_counter() - start) * 1e3
             print(f"compiled {self._model} for {self.backend} in {milliseconds:.1f} ms")

@@ -6,6 +6,11 @@ pub use mithril_ir as ir;
 pub use mithril_model as model;
 pub use mithril_runtime as runtime;
 
+/// The Rust example of the README of the repository runs as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 /// What most programs need.
 pub mod prelude {
     pub use crate::compile::compiled::Compiled;

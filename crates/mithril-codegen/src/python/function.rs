@@ -10,6 +10,7 @@ use mithril_ir::{DType, Dim, Error, Graph, Lit, NodeId, Result, ValueId};
 
 use super::literal;
 use super::namer::{Namer, python_string};
+use super::release;
 use super::template::{Expression, Piece, Template, symbol_name};
 use super::writer::{Body, Module};
 use super::{Emitted, Function, Results, no_such_input};
@@ -92,7 +93,9 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         for (id, node) in self.graph.nodes() {
             self.statement(id, node)?;
         }
+        let statements = self.lines.len();
         self.return_line(&dicts, &states)?;
+        release::insert(&mut self.lines, statements);
         let keys = |entries: &Entries| entries.iter().map(|(key, _)| key.clone()).collect();
         let reads = self.function.arguments.iter().map(|argument| self.reads(argument.role)).collect();
         let results = dicts.iter().map(keys).collect();

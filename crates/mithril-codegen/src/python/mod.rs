@@ -26,6 +26,7 @@ mod function;
 mod literal;
 mod namer;
 mod prelude;
+mod release;
 mod targets;
 mod template;
 mod writer;
