@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from . import dtypes
 from ._core import Model
 from .backends.backend import Backend
@@ -113,18 +115,40 @@ def compile(
     """
     given = _aliases(aliases, {"dtypes": dtypes, "gradient_checkpointing": gradient_checkpointing})
     dtypes, gradient_checkpointing = given["dtypes"], given["gradient_checkpointing"]
+    _check_switches(
+        inference=inference,
+        static_inference=static_inference,
+        static_shapes=static_shapes,
+        strict=strict,
+        verbose=verbose,
+        jit=jit or False,
+    )
     _check(model, backend, autodiff, gradient_checkpointing, auto_scalar_promotion)
+    _by_name("jit_options", jit_options)
+    data, trainable = _names("data_keys", data_keys), _names("trainable_keys", trainable_keys)
+    constants = {k: _constant(k, v) for k, v in _by_name("constant_keys", constant_keys).items()}
     options = {
-        "shapes": _by_name("shapes", shapes),
+        "shapes": {k: _sizes(v) for k, v in _by_name("shapes", shapes).items()},
         "dtypes": {k: str(_dtype(v)) for k, v in _by_name("dtypes", dtypes).items()},
-        "data_keys": _names("data_keys", data_keys),
-        "constants": _by_name("constant_keys", constant_keys),
-        "trainable_keys": _names("trainable_keys", trainable_keys),
+        "data_keys": data,
+        "constants": constants,
+        "trainable_keys": trainable,
         "discard_keys": _names("discard_keys", discard_keys),
         "training": not (inference or static_inference),
     }
     _check_names(model, options, strict)
+    both = set(trainable) & {*data, *constants}
+    if both:
+        raise ConflictingOptionError(
+            f"{', '.join(sorted(both))} is named by trainable_keys and as data or a constant", hint="choose one"
+        )
     return PhysicalModel(model, backend, options, static_shapes=static_shapes, file_path=file_path, verbose=verbose)
+
+
+def _check_switches(**switches: Any) -> None:
+    for name, value in switches.items():
+        if not isinstance(value, (bool, np.bool_)):
+            raise InvalidValueError(f"{name} is {value!r}", hint="give True or False")
 
 
 def _aliases(given: dict[str, Any], canonical: dict[str, Any]) -> dict[str, Any]:
@@ -179,7 +203,28 @@ def _names(option: str, given: Iterable[str] | None) -> list[str]:
         return []
     if isinstance(given, str):
         raise InvalidValueError(f"{option} is a string", hint=f"pass a set: {option}={{{given!r}}}")
+    if not isinstance(given, Iterable):
+        raise InvalidValueError(f"{option} is a {type(given).__name__}", hint=f"pass a set of names: {option}={{...}}")
     return sorted(str(name) for name in given)
+
+
+def _sizes(shape: Any) -> Any:
+    """Shape as a list; what is none stays, for the error that the core raises."""
+    return shape if isinstance(shape, (str, Mapping)) or not isinstance(shape, Iterable) else list(shape)
+
+
+def _constant(name: str, value: Any) -> Any:
+    if hasattr(value, "detach"):
+        return value
+    try:
+        found = np.asarray(value)
+    except ValueError as error:
+        raise InvalidValueError(
+            f"the constant {name!r} is no array: {error}", hint="give rows of equal length"
+        ) from error
+    if found.dtype.kind not in "biuf" and found.dtype.name != "bfloat16":
+        raise InvalidValueError(f"the constant {name!r} is of {found.dtype}", hint="give numbers")
+    return value
 
 
 def _check_names(model: Model, options: dict[str, Any], strict: bool) -> None:

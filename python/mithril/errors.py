@@ -53,8 +53,18 @@ class MithrilError(Exception):
         self.notes = notes
         self.hint = hint
 
+    def __reduce__(self) -> Any:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
+
+
+def _rebuild(kind: type[MithrilError], args: tuple[Any, ...], state: dict[str, Any]) -> MithrilError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class ShapeError(MithrilError, ValueError):

@@ -82,16 +82,28 @@ class Parameters(dict[str, Any]):
         return super().setdefault(name, default)
 
     def pop(self, *args: Any) -> Any:  # noqa: D102 - as dict
+        self._check()
         self._fits = None
         return super().pop(*args)
 
     def popitem(self) -> tuple[str, Any]:  # noqa: D102 - as dict
+        self._check()
         self._fits = None
         return super().popitem()
 
     def clear(self) -> None:  # noqa: D102 - as dict
         self._fits = None
         super().clear()
+
+    def get(self, name: str, default: Any = None) -> Any:  # noqa: D102 - as dict
+        return self[name] if name in self else default  # noqa: SIM401 - this is `get`
+
+    def copy(self) -> dict[str, Any]:  # noqa: D102 - as dict
+        self._check()
+        return super().copy()
+
+    def keys(self) -> Any:  # noqa: D102 - as dict
+        return super().keys() if self._resolved else dict.fromkeys(self._names).keys()
 
     def items(self) -> Any:  # noqa: D102 - as dict
         self._check()
@@ -110,7 +122,26 @@ class Parameters(dict[str, Any]):
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or (not self._resolved and name in self._names)
 
+    def __or__(self, other: Any) -> Any:
+        self._check()
+        return super().__or__(other)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (self._resolved and super().__eq__(other))
+
+    __hash__ = None
+
+    def __reduce__(self) -> Any:
+        self._check()
+        return _restore, (self._names, self._seed, dict(self))
+
     def __repr__(self) -> str:
         if not self._resolved:
             return f"Parameters({', '.join(self._names)}; shapes not known yet)"
         return super().__repr__()
+
+
+def _restore(names: tuple[str, ...], seed: int | None, values: dict[str, Any]) -> Parameters:
+    made = Parameters(names, seed)
+    made._resolve(values)
+    return made

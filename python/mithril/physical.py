@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from . import _core
+from .backends.options import seed as read_seed
 from .errors import (
     InvalidValueError,
     KeyNotFoundError,
+    MithrilError,
     ParameterError,
     ShapeError,
     UnresolvedShapeError,
     UnsupportedOpError,
 )
+from .files import write
 from .loading import Module, Runner
 from .parameters import Parameters
 
@@ -109,6 +112,7 @@ class PhysicalModel:
         self._tolerated = frozenset(options.pop("tolerated", ()))
         self._file_path = file_path
         self._verbose = verbose
+        self._static_shapes = static_shapes
         self._programs: dict[Any, _Program] = {}
         self._current: _Program | None = None
         self._edges: tuple[str, ...] = ()
@@ -129,6 +133,13 @@ class PhysicalModel:
         if static_shapes and self._current is not None:
             self._demand_numbers(self._current)
 
+    def __reduce__(self) -> Any:
+        # Programs hold code: a copy compiles again when it is made.
+        options = {**self._options, "tolerated": tuple(self._tolerated)}
+        settings = {"static_shapes": self._static_shapes, "file_path": self._file_path, "verbose": self._verbose}
+        store = self._store if self._store is not None and self._store._resolved else None
+        return _restore, (self._model, self.backend, options, settings, self.state, store)
+
     # --- compiling --------------------------------------------------------------------------------------------
 
     def _compile(self, shapes: dict[str, Any]) -> _Program:
@@ -137,8 +148,7 @@ class PhysicalModel:
         core = _core.compile(self._model, str(self.backend.default_dtype), options)
         program = _Program(core, self.backend)
         if self._file_path is not None:
-            with open(self._file_path, "w", encoding="utf-8") as file:
-                file.write(program.module.source.text)
+            write(self._file_path, program.module.source.text)
         if wanted := os.environ.get("MITHRIL_DUMP"):
             texts = {**dict(core.stages(self.backend.target)), "emit": program.module.source.text}
             for stage in texts if wanted == "all" else wanted.split(","):
@@ -190,8 +200,10 @@ class PhysicalModel:
         with self._lock:
             found = self._programs.get(key)
             if found is None:
-                known = {name: tuple(np.shape(v)) for name, v in params.items()} if _is_resolved(params) else {}
-                known = {name: shape for name, shape in known.items() if name in self._names["param"]}
+                given = params if _is_resolved(params) else {}
+                known = {
+                    n: tuple(v.shape) for n, v in given.items() if n in self._names["param"] and hasattr(v, "shape")
+                }
                 found = self._generalized(shapes, known) or self._compile({**known, **shapes})
                 self._adopt(found, key)
             self._current = found
@@ -230,6 +242,8 @@ class PhysicalModel:
         dict
             Parameter name to array. If shapes are not known yet, they fill themselves at the first `evaluate`.
         """
+        if seed is not None:
+            seed = read_seed(seed)
         params = Parameters(self._names["param"], seed)
         if self._current is not None:
             params._resolve(self._draw(self._current, seed))
@@ -314,9 +328,13 @@ class PhysicalModel:
             If something is missing, superfluous, or of the wrong shape or dtype.
         """
         data = {} if data is None else data
+        if type(data) is not dict and not isinstance(data, Mapping):
+            raise ParameterError(f"data is a {type(data).__name__}", hint="pass a dict of arrays by name")
         # `not params` would ask lazy parameters for their length, at a cost in every call.
-        if type(params) is not Parameters and not params:
-            params = self.get_parameters()
+        if type(params) is not Parameters:
+            if params is not None and not isinstance(params, Mapping):
+                raise ParameterError(f"params is a {type(params).__name__}", hint="pass a dict of arrays by name")
+            params = params or self.get_parameters()
         program, data = self._prepare(params, data)
         if output_gradients is not None:
             return self._differentiate(program, params, data, output_gradients)
@@ -365,7 +383,11 @@ class PhysicalModel:
             raise ParameterError(
                 "one array is given, but the model has several data inputs", hint=f"name them: {', '.join(names)}"
             )
-        data = {**dict(zip(names, arrays, strict=False)), **named}
+        data = dict(zip(names, arrays, strict=False))
+        twice = data.keys() & named.keys()
+        if twice:
+            raise ParameterError(f"{', '.join(sorted(twice))} is given by place and by name", hint="give it once")
+        data.update(named)
         outputs = self.evaluate(params if params is not None else self.get_parameters(), data)
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
@@ -373,6 +395,10 @@ class PhysicalModel:
         program = self._current
         if program is None or (type(params) is Parameters and not params._resolved):
             data = self._convert_loose(data)
+            self._check_superfluous(data)
+            absent = [n for n in self._names["data"] if n not in data]
+            if absent:
+                raise ParameterError(f"data lacks {', '.join(repr(n) for n in absent)}", hint="add it to data")
             program = self._specialize(data, params)
             if type(params) is Parameters and not params._resolved:
                 params._resolve(self._draw(program, params._seed))
@@ -381,6 +407,8 @@ class PhysicalModel:
         for name, native, dtype in program.data_types:
             value = data.get(name)
             if value is None:
+                if name in data:
+                    raise ParameterError(f"data {name!r} is None", hint="pass an array of numbers")
                 raise self._missing("data", name, data)
             if type(value) is not np.ndarray or (value.dtype is not native and value.dtype != native):
                 converted = dict(data) if converted is None else converted
@@ -419,8 +447,6 @@ class PhysicalModel:
         return () in self._programs
 
     def _check_params(self, program: _Program, params: Mapping[str, Any]) -> None:
-        if not isinstance(params, Mapping):
-            raise ParameterError(f"params is a {type(params).__name__}", hint="pass a dict of arrays by name")
         try:
             values = program.read_params(params)
         except KeyError:
@@ -438,7 +464,7 @@ class PhysicalModel:
             known = {*self._names["param"], *self._names["state"]}
             for name in params:
                 if name not in known:
-                    near = difflib.get_close_matches(name, known, n=1)
+                    near = difflib.get_close_matches(str(name), known, n=1)
                     hint = f"did you mean {near[0]!r}?" if near else "leave it out"
                     raise ParameterError(f"params holds {name!r}, which is not in the model", hint=hint)
 
@@ -465,16 +491,20 @@ class PhysicalModel:
         known = {*self._names["data"], *self._tolerated}
         for name in data:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
+                near = difflib.get_close_matches(str(name), known, n=1)
                 where = "it is a parameter: pass it in params" if name in self._names["param"] else "leave it out"
                 hint = f"did you mean {near[0]!r}?" if near else where
                 raise ParameterError(f"data holds {name!r}, which is no data input of the model", hint=hint)
 
-    def _convert_data(self, name: str, value: Any, dtype: str) -> Any:
+    def _convert_data(self, name: str, value: Any, dtype: str | None) -> Any:
         try:
-            found = value if isinstance(value, np.ndarray) else self.backend.array(value)
+            plain = type(value) is np.ndarray and value.dtype.kind in "biuf"
+            found = value if plain else self.backend.array(value)
         except (TypeError, ValueError) as error:
-            raise ParameterError(f"data {name!r} is no array: {error}", hint="pass an array of numbers") from error
+            reason = error.message if isinstance(error, MithrilError) else error
+            raise ParameterError(f"data {name!r} is no array: {reason}", hint="pass an array of numbers") from error
+        if dtype is None:
+            return found
         source, wanted = str(found.dtype), dtype
         if "float" in source and "int" in wanted:
             if not np.all(found == np.trunc(found)):
@@ -486,7 +516,7 @@ class PhysicalModel:
         return self.backend.tensor(found, wanted)
 
     def _convert_loose(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        return {n: v if isinstance(v, np.ndarray) else self.backend.array(v) for n, v in data.items()}
+        return {n: v if type(v) is np.ndarray else self._convert_data(n, v, None) for n, v in data.items()}
 
     # --- state ------------------------------------------------------------------------------------------------
 
@@ -551,9 +581,9 @@ class PhysicalModel:
     def _with_edges(self, names: list[str], params: Any, data: Any) -> _Program:
         """Compile again with further connections as outputs, so that they take gradients."""
         for name in names:
-            if not self._model.has_connection(name):
+            if not isinstance(name, str) or not self._model.has_connection(name):
                 known = self._model.connection_names
-                near = difflib.get_close_matches(name, known, n=1)
+                near = difflib.get_close_matches(str(name), known, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"outputs are {', '.join(self._names['output'])}"
                 raise KeyNotFoundError(f"output_gradients names {name!r}, which is not in the model", hint=hint)
         with self._lock:
@@ -627,6 +657,12 @@ class PhysicalModel:
     def __repr__(self) -> str:
         names = ", ".join(self._names["output"])
         return f"PhysicalModel({self._model}, backend={self.backend}, outputs=[{names}])"
+
+
+def _restore(model: Any, backend: Any, options: Any, settings: Any, state: Any, store: Any) -> PhysicalModel:
+    made = PhysicalModel(model, backend, options, **settings)
+    made.state, made._store = state, store
+    return made
 
 
 def _reader(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from .errors import InvalidValueError
+from .errors import InvalidValueError, TypeInferenceError
 
 if TYPE_CHECKING:
     from .backends.backend import Backend
@@ -65,8 +65,15 @@ def Lambda(function: Callable[..., Any], name: str | None = None) -> _core.Model
     array([-0.01,  2.  ], dtype=float32)
     """
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if not callable(function):
+        raise InvalidValueError(f"Lambda takes a function, not {function!r}")
     parameters = [p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds]
     names = ["input"] if len(parameters) == 1 else parameters
+    if not names:
+        raise InvalidValueError(
+            f"{getattr(function, '__name__', 'the function')} names no inputs",
+            hint="write one parameter per input, no *args",
+        )
     result = trace(function, names)
     outputs = result if isinstance(result, (tuple, list)) else (result,)
     for output in outputs:
@@ -93,14 +100,23 @@ def value_and_grad(backend: Backend, function: Callable[..., Any], argnums: int 
     traced, it becomes a part of that one, so that gradients of gradients work to any order.
     """
     single = isinstance(argnums, int)
-    wanted = [argnums] if isinstance(argnums, int) else list(argnums)
+    given = [argnums] if isinstance(argnums, int) else list(argnums)
 
     def with_gradient(*args: Any) -> tuple[Any, Any]:
+        wanted = [_place(i, len(args)) for i in given]
         nested = any(isinstance(a, _core.Connection) for a in args)
         value, gradients = (_connect if nested else _compute)(backend, function, wanted, args)
         return value, gradients[0] if single else tuple(gradients)
 
     return with_gradient
+
+
+def _place(argnum: Any, count: int) -> int:
+    if not isinstance(argnum, int) or not -count <= argnum < count:
+        raise InvalidValueError(
+            f"argnums is {argnum!r}, but {count} arguments are given", hint="argnums counts from 0; -1 is the last"
+        )
+    return argnum % count
 
 
 def _traced(function: Callable[..., Any], inputs: list[Any], names: list[str]) -> _core.Model:
@@ -115,7 +131,8 @@ def _traced(function: Callable[..., Any], inputs: list[Any], names: list[str]) -
         raise InvalidValueError(
             f"the function returns a {type(result).__name__}", hint="return one number, made by ops of the backend"
         )
-    return _core.Model.create(output=result)
+    # An argument alone is no model: there has to be an op.
+    return _core.Model.create(output=result * 1.0 if any(result is i for i in inputs) else result)
 
 
 def _fresh(count: int) -> list[str]:
@@ -126,6 +143,12 @@ def _compute(backend: Backend, function: Any, wanted: list[int], args: Sequence[
     from .compiling import compile
 
     arrays = [backend.array(a) for a in args]
+    for i in wanted:
+        if "float" not in str(arrays[i].dtype):
+            raise TypeInferenceError(
+                f"argument {i} is {arrays[i].dtype}, and gradients are with respect to floats",
+                hint='convert it: backend.array(x, dtype="float32")',
+            )
     names = _fresh(len(arrays))
     inputs = [_core.Connection.input(n, list(a.shape), str(a.dtype)) for n, a in zip(names, arrays, strict=True)]
     model = _traced(function, inputs, names)

@@ -309,7 +309,7 @@ fn misfit(op: &OpDef, port: &Port, lit: Option<&Lit>) -> Error {
     };
     let wanted = match port.kind {
         PortKind::Attr(Attr::Choice(all)) => format!("one of {}", all.join(", ")),
-        PortKind::Attr(kind) => format!("{kind:?}").to_lowercase(),
+        PortKind::Attr(kind) => kind.text().to_owned(),
         _ => "a tensor or a number".into(),
     };
     Error::new(Code::BadArgument, format!("`{}` of {} is {lit}", port.name, op.name))

@@ -106,6 +106,26 @@ pub enum Attr {
     Any,
 }
 
+impl Attr {
+    /// What it takes, for messages.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Int => "an integer",
+            Self::Ints => "an integer or a tuple of integers",
+            Self::OptInts => "an integer, a tuple of integers, or none",
+            Self::OptInt => "an integer or none",
+            Self::Float => "a number",
+            Self::OptFloat => "a number or none",
+            Self::Bool => "true or false",
+            Self::Choice(_) | Self::Text => "a text",
+            Self::DType => "a dtype or none",
+            Self::Shape => "a shape: a tuple of integers",
+            Self::Any => "a value",
+        }
+    }
+}
+
 /// Default of a port.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum DefaultLit {

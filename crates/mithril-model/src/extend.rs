@@ -11,7 +11,6 @@ use mithril_ir::{Code, Error, Lit, Place, Result};
 use crate::connection::{Arg, Connection, Source, Spec};
 use crate::edit::{Edit, Target};
 use crate::key::IOKey;
-use crate::layers::kind_text;
 use crate::model::{Bound, Cache, MAX_DEPTH, MAX_SIZE, Model};
 use crate::names;
 
@@ -294,7 +293,7 @@ pub(crate) fn check_literal(child: &Model, port: usize, kind: PortKind, lit: &Li
     let message = format!("`{}` of {} is {lit}", child.port_name(port), child.title());
     Err(Error::new(Code::BadArgument, message).help(match kind {
         PortKind::Attr(Attr::Choice(all)) => format!("it has to be one of {}", all.join(", ")),
-        PortKind::Attr(kind) => format!("it has to be {}", kind_text(kind)),
+        PortKind::Attr(kind) => format!("it has to be {}", kind.text()),
         _ => "it has to be a connection, a number or a tensor".into(),
     }))
 }

@@ -43,7 +43,10 @@ pub fn dtype(object: &Bound<'_, PyAny>) -> Outcome<DType> {
 
 fn wrong(object: &Bound<'_, PyAny>, wanted: &str) -> Failure {
     let kind = object.get_type().name().map_or_else(|_| "object".to_owned(), |n| n.to_string());
-    Error::new(Code::BadArgument, format!("a {kind} cannot stand here")).help(format!("give {wanted}")).into()
+    let article = if kind.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" };
+    Error::new(Code::BadArgument, format!("{article} {kind} cannot stand here"))
+        .help(format!("give {wanted}"))
+        .into()
 }
 
 /// A literal: numbers, texts, tuples, slices, dtypes, arrays.
@@ -108,6 +111,13 @@ fn integer(object: &Bound<'_, PyAny>) -> Outcome<Lit> {
     })
 }
 
+fn not_numbers(array: &Bound<'_, PyAny>) -> Failure {
+    let name = array.getattr("dtype").map_or_else(|_| "objects".to_owned(), |d| d.to_string());
+    Error::new(Code::BadDType, format!("an array of {name} is no tensor"))
+        .help("convert it to one of our dtypes, e.g. array.astype(\"float32\")")
+        .into()
+}
+
 /// A tensor from anything NumPy makes an array of.
 pub fn tensor(object: &Bound<'_, PyAny>, wanted: Option<DType>) -> Outcome<Tensor> {
     let py = object.py();
@@ -120,7 +130,7 @@ pub fn tensor(object: &Bound<'_, PyAny>, wanted: Option<DType>) -> Outcome<Tenso
     let array = numpy.call_method1("ascontiguousarray", (&object,))?;
     let shape: Vec<usize> =
         object.getattr("shape").and_then(|s| s.extract()).or_else(|_| array.getattr("shape")?.extract())?;
-    let dtype = dtype(&array.getattr("dtype")?)?;
+    let dtype = dtype(&array.getattr("dtype")?).map_err(|_| not_numbers(&array))?;
     let little = array.getattr("dtype")?.call_method1("newbyteorder", ("<",))?;
     let array = array.call_method1("astype", (little,))?;
     let bytes = array.call_method0("tobytes")?;

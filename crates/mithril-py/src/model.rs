@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use mithril::ir::error::Line;
 use mithril::ir::{Code, Error, Place, Role};
 use mithril::model::{Connection, Model, Spec, layers};
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
@@ -354,6 +355,11 @@ impl PyModel {
     }
     fn __bool__(&self) -> bool {
         true
+    }
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let restore = py.get_type::<Self>().getattr("from_json")?;
+        (restore, (slf.call_method0("to_json")?,)).into_bound_py_any(py)
     }
     fn __copy__(&self) -> Self {
         Self { inner: self.inner.clone() }

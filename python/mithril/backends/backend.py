@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import math
+import operator
 from abc import ABC
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import numpy as np
 from .. import _core, dtypes
 from .._generated.ops import KINDS, Ops
 from ..dtypes import DType
-from ..errors import InvalidValueError, UnsupportedOpError
+from ..errors import InvalidValueError, ShapeError, UnsupportedOpError
 from ..loading import Module, Runner, load
 from . import options
 
@@ -133,7 +135,7 @@ class Backend(Ops, ABC):
 
     def shape(self, tensor: Any) -> tuple[int, ...]:
         """Shape of an array, a tuple of ints."""
-        return tuple(int(n) for n in tensor.shape)
+        return tuple(int(n) for n in (tensor if hasattr(tensor, "shape") else self.array(tensor)).shape)
 
     def dtype(self, tensor: Any) -> DType:
         """Dtype of an array.
@@ -145,22 +147,19 @@ class Backend(Ops, ABC):
         >>> backend.dtype(backend.zeros(2)) == "float32"
         True
         """
-        return dtypes.normalize(tensor.dtype)
+        return dtypes.normalize((tensor if hasattr(tensor, "dtype") else self.array(tensor)).dtype)
 
     # --- random numbers ---------------------------------------------------------------------------------------
 
     def set_seed(self, seed: int) -> None:
         """Restart the random numbers; the same seed gives the same numbers on every backend."""
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-            raise InvalidValueError(f"a seed is an integer, not {seed!r}")
-        self._seed = int(seed)
+        self._seed = options.seed(seed)
         self._stream = 0
 
     def _next_key(self) -> Any:
         """Key of the next draw: the seed and a counter."""
         self._stream += 1
-        seed = (self._seed + 2**63) % 2**64 - 2**63
-        return self.tensor(np.array([seed, self._stream], dtype=np.int64), "int64")
+        return self.tensor(np.array([self._seed, self._stream], dtype=np.int64), "int64")
 
     def randn(self, *shape: Any, dtype: Any = None) -> Any:
         """Draw from the standard normal distribution.
@@ -209,6 +208,8 @@ class Backend(Ops, ABC):
         kinds = KINDS[name]
         for i, arg in enumerate(args):
             is_tensor = kinds[min(i, len(kinds) - 1)] == "t"
+            if not is_tensor:
+                arg = _plain(arg)
             # Numbers in a list are one tensor; arrays in a list are several.
             if is_tensor and isinstance(arg, (list, tuple)) and not any(hasattr(item, "dtype") for item in arg):
                 key.append(self._signature(self.array(arg), arrays))
@@ -228,7 +229,7 @@ class Backend(Ops, ABC):
         if isinstance(arg, (bool, int, float)):
             return (type(arg).__name__, arg)
         if hasattr(arg, "shape") and hasattr(arg, "dtype"):
-            arrays.append(arg if self._is_own(arg) else self.array(arg))
+            arrays.append(arg if self._is_own(arg) else self._adopt(arg))
             own = arrays[-1]
             return ("array", str(own.dtype), tuple(own.shape))
         if isinstance(arg, (list, tuple)):
@@ -240,6 +241,10 @@ class Backend(Ops, ABC):
 
     def _is_own(self, arg: Any) -> bool:
         return isinstance(arg, np.ndarray)
+
+    def _adopt(self, arg: Any) -> Any:
+        """Array of ours of what has a shape and a dtype."""
+        return self.array(arg)
 
     def _build(self, name: str, signature: list[Any]) -> Callable[[list[Any]], Any]:
         module = self._load_op(name, signature)
@@ -308,8 +313,43 @@ class Backend(Ops, ABC):
         return value_and_grad(self, function, argnums)
 
 
+#: Most dimensions of an array.
+_MAX_RANK = 64
+
+
 def _shape(shape: Sequence[Any]) -> tuple[int, ...]:
     """Shape from ``(3, 4)``, ``((3, 4),)`` or ``(n,)``."""
-    if len(shape) == 1 and isinstance(shape[0], (list, tuple)):
-        shape = shape[0]
-    return tuple(int(n) for n in shape)
+    if len(shape) == 1 and not isinstance(shape[0], str) and isinstance(shape[0], Iterable):
+        shape = list(shape[0])
+    sizes = tuple(_size(n) for n in shape)
+    if len(sizes) > _MAX_RANK:
+        raise ShapeError(
+            f"an array has {len(sizes)} dimensions", code="M0303", hint=f"at most {_MAX_RANK} are possible"
+        )
+    if math.prod(n for n in sizes if n) >= 2**60:
+        raise ShapeError(f"an array of shape {list(sizes)} is too large", code="M0303", hint="check the sizes")
+    return sizes
+
+
+def _size(n: Any) -> int:
+    found = _integer(n)
+    if found < 0:
+        raise ShapeError(f"a size is {found}", code="M0303", hint="sizes are not negative")
+    return found
+
+
+def _integer(n: Any) -> int:
+    if isinstance(n, (bool, type)) or not hasattr(n, "__index__"):
+        raise InvalidValueError(f"{n!r} is no integer", hint="a shape is made of integers, e.g. (3, 4)")
+    return operator.index(n)
+
+
+def _plain(arg: Any) -> Any:
+    """Value of an argument that is no tensor, with Python's numbers in the place of NumPy's."""
+    if isinstance(arg, np.generic) or (isinstance(arg, np.ndarray) and arg.dtype.kind in "biu"):
+        arg = arg.tolist()
+    if isinstance(arg, (list, tuple, range)):
+        return tuple(_plain(item) for item in arg)
+    if isinstance(arg, Iterator):
+        raise InvalidValueError(f"a {type(arg).__name__} cannot stand here", hint="give a tuple or a list")
+    return arg

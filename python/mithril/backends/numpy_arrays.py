@@ -8,9 +8,13 @@ import numpy as np
 
 from .. import dtypes
 from ..errors import BackendUnavailableError, InvalidValueError
-from .backend import Backend, _shape
+from .backend import Backend, _integer, _shape, _size
 
 __all__ = ["NumpyArrays", "numpy_dtype"]
+
+
+#: Unsigned integers of NumPy that are no dtypes of ours, and what holds them.
+_WIDER = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
 
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
@@ -49,23 +53,36 @@ class NumpyArrays(Backend):
         """Create an array; see `array`."""
         if hasattr(data, "detach"):
             data = data.detach().cpu()
+        if isinstance(data, np.ma.MaskedArray):
+            raise InvalidValueError("the data is a masked array", hint="fill it first: data.filled(0)")
         try:
             found = np.asarray(data)
         except ValueError as error:
             raise InvalidValueError(f"the data makes no array: {error}", hint="give rows of equal length") from error
-        if found.dtype == object or (found.dtype.kind in "USMmV" and found.dtype.name != "bfloat16"):
-            raise InvalidValueError(f"the data makes no array of numbers: {found.dtype}", hint="give numbers")
+        if found.dtype.kind not in "biuf" and found.dtype.name != "bfloat16":
+            reason = "complex numbers are not supported" if found.dtype.kind == "c" else "give numbers"
+            raise InvalidValueError(f"the data makes no array of numbers: {found.dtype}", hint=reason)
         if dtype is not None:
             return self._convert(found, dtypes.normalize(dtype))
         if found.dtype.kind == "f" or found.dtype.name == "bfloat16":
             return self._convert(found, self.default_dtype)
-        return np.array(found)
+        return self._convert(found, dtypes.DType(_WIDER.get(found.dtype.name, found.dtype.name)))
 
     def _convert(self, found: np.ndarray[Any, Any], dtype: dtypes.DType) -> Any:
         wanted = numpy_dtype(dtype)
         if found.dtype.kind == "f" and wanted.kind in "iu":
             return self.cast(found, dtype)
+        if found.dtype.kind in "iu" and wanted.kind in "iu" and found.dtype != wanted:
+            _check_range(found, wanted)
         return np.array(found, dtype=wanted)
+
+    def _is_own(self, arg: Any) -> bool:
+        return type(arg) is np.ndarray and arg.dtype.isnative and arg.dtype.name in dtypes.ALL
+
+    def _adopt(self, arg: Any) -> Any:
+        # Floats of another memory layout keep their dtype, as those of ours do.
+        name = arg.dtype.name if isinstance(arg, np.ndarray) and arg.dtype.name in dtypes.ALL else None
+        return self.tensor(arg, name)
 
     def _as_array(self, data: Any, dtype: dtypes.DType) -> Any:
         """As `tensor`, without a copy where dtype and memory allow it."""
@@ -92,12 +109,26 @@ class NumpyArrays(Backend):
 
     def eye(self, n: int, m: int | None = None, k: int = 0, dtype: Any = None) -> Any:
         """Create a matrix with ones on a diagonal."""
-        return np.eye(n, m, k, numpy_dtype(self._float(dtype)))
+        rows, columns, diagonal = _size(n), _size(n if m is None else m), _integer(k)
+        return np.eye(rows, columns, diagonal, numpy_dtype(self._float(dtype)))
 
 
 def _shape_and_dtype(shape: tuple[Any, ...], dtype: Any) -> tuple[tuple[int, ...], Any]:
     """Read ``zeros((3, 4), "float32")``: a second place that is a dtype."""
-    if dtype is None and len(shape) == 2 and isinstance(shape[0], (list, tuple)):
+    if dtype is None and len(shape) == 2 and (not hasattr(shape[0], "__index__") or not _is_size(shape[1])):
         first, dtype = shape
         return _shape((first,)), dtype
     return _shape(shape), dtype
+
+
+def _is_size(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, type)
+
+
+def _check_range(found: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> None:
+    limits = np.iinfo(wanted)
+    if found.size and not limits.min <= int(found.min()) <= int(found.max()) <= limits.max:
+        raise InvalidValueError(
+            f"the data holds integers that do not fit into {wanted}",
+            hint=f"{wanted} goes from {limits.min} to {limits.max}; `cast` wraps around",
+        )

@@ -7,7 +7,9 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ConflictingOptionError, IgnoredOptionWarning
+import numpy as np
+
+from ..errors import ConflictingOptionError, IgnoredOptionWarning, InvalidValueError
 
 #: Accepted spelling -> canonical option.
 ALIASES: dict[str, str] = {
@@ -76,3 +78,10 @@ def _unknown(owner: str, name: str, allowed: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(name, spellings, n=1)
     guess = f"; did you mean `{near[0]}`?" if near else ""
     return f"{owner} has no option `{name}`{guess} It takes: {', '.join(allowed)}"
+
+
+def seed(given: Any) -> int:
+    """Read a seed: any integer, wrapped around to 64 bits."""
+    if isinstance(given, bool) or not isinstance(given, (int, np.integer)):
+        raise InvalidValueError(f"a seed is an integer, not {given!r}")
+    return (int(given) + 2**63) % 2**64 - 2**63

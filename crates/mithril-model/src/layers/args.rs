@@ -1,6 +1,6 @@
 //! Reading the arguments of a layer.
 
-use mithril_ir::op::{Attr, OpDef};
+use mithril_ir::op::OpDef;
 use mithril_ir::{Code, Dim, Error, Lit, Result, ops};
 
 use super::Layer;
@@ -95,21 +95,4 @@ impl LayerArgs<'_> {
 /// The op of that name, which a layer is made of.
 pub(super) fn op(name: &str) -> Result<&'static OpDef> {
     ops::find(name).ok_or_else(|| Error::internal(format!("there is no op `{name}`")))
-}
-
-/// What an argument takes, for messages.
-pub(crate) fn kind_text(kind: Attr) -> &'static str {
-    match kind {
-        Attr::Int => "an integer",
-        Attr::Ints => "an integer or a tuple of integers",
-        Attr::OptInts => "an integer, a tuple of integers, or none",
-        Attr::OptInt => "an integer or none",
-        Attr::Float => "a number",
-        Attr::OptFloat => "a number or none",
-        Attr::Bool => "true or false",
-        Attr::Choice(_) | Attr::Text => "a text",
-        Attr::DType => "a dtype or none",
-        Attr::Shape => "a shape: a tuple of integers",
-        Attr::Any => "a value",
-    }
 }

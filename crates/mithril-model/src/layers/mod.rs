@@ -18,7 +18,6 @@ use mithril_ir::{Code, Error, Lit, Result, ops};
 use rustc_hash::FxHashMap;
 
 pub use args::LayerArgs;
-pub(crate) use args::kind_text;
 pub use basic::linear;
 
 use crate::model::{Model, unknown};
@@ -321,7 +320,7 @@ impl Layer {
         }
         let wanted = match arg.kind {
             Attr::Choice(all) => format!("one of {}", all.join(", ")),
-            kind => kind_text(kind).to_owned(),
+            kind => kind.text().to_owned(),
         };
         Err(Error::new(Code::BadArgument, format!("`{}` of {} is {value}", arg.name, self.name))
             .help(format!("it has to be {wanted}")))
