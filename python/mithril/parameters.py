@@ -69,7 +69,7 @@ class Parameters(dict[str, Any]):
         self._fits = None
         super().__delitem__(name)
 
-    def __ior__(self, other: Any) -> Parameters:  # type: ignore[override, misc]
+    def __ior__(self, other: Any) -> Parameters:  # type: ignore[override]
         self.update(other)
         return self
 
@@ -128,6 +128,9 @@ class Parameters(dict[str, Any]):
 
     def __eq__(self, other: object) -> bool:
         return self is other or (self._resolved and super().__eq__(other))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
     __hash__ = None
 

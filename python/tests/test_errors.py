@@ -245,7 +245,6 @@ def test_data_that_is_no_tensor(value, word, shapes):
         lambda x: x.astype(np.uint64),
         lambda x: x.astype(np.uint16),
         lambda x: x.astype(">i2"),
-        np.asmatrix,
         lambda x: x.tolist(),
     ],
 )
