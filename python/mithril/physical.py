@@ -563,7 +563,9 @@ class PhysicalModel:
 
     def _cotangents(self, program: _Program, params: Any, data: Any, given: Any) -> dict[str, Any]:
         if callable(given):
-            given = given(self._keep(program, program.evaluate(params, data, self.state)))
+            # The state is not kept: the gradients are of this very call, with the same random numbers.
+            outputs = program.evaluate(params, data, self.state)
+            given = given(outputs[0] if program.updates else outputs)
         outputs = [n for n in self._names["output"] if "float" in program.core.output_type(n)[0]]
         if given is True:
             return {name: None for name in outputs}

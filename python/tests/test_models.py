@@ -144,6 +144,22 @@ def test_any_input_is_trainable_and_constants_fold():
     np.testing.assert_array_equal(gradients["a"], [1, 2, 3])
 
 
+def test_output_gradients_made_of_the_outputs_see_the_same_random_numbers():
+    model = ml.Model()
+    model |= ml.Linear(6, bias=False)(input="input", output="h")
+    model += ml.Dropout(0.5)(output="output")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [4, 3]})
+    params, data = compiled.randomize_params(seed=0), {"input": np.ones((4, 3))}
+    before = dict(compiled.state)
+    seen = []
+    outputs, gradients = compiled.evaluate(params, data, lambda o: seen.append(o["output"]) or {"output": o["output"]})
+    np.testing.assert_array_equal(seen[0], outputs["output"])
+    # d(½ Σ y²)/dw = Σ y · dy/dw, and y is linear in w.
+    total = sum(float((gradients[name] * params[name]).sum()) for name in params)
+    np.testing.assert_allclose(total, float((outputs["output"] ** 2).sum()), rtol=1e-5)
+    assert any(not np.array_equal(before[k], compiled.state[k]) for k in before)
+
+
 def test_open_sizes_are_decided_by_the_first_call():
     model = ml.Model()
     model |= ml.Add()(left="a", right="b", output="c")
