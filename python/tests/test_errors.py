@@ -312,6 +312,16 @@ def test_arguments_may_be_numbers_of_numpy():
     assert backend.grad(lambda x: x)(np.float32(3.0)) == 1.0
 
 
+@pytest.mark.parametrize("dtype", ["int32", "INT32", np.int32, np.dtype("int32"), ml.int32])
+def test_dtypes_in_any_spelling(dtype):
+    backend = ml.NumpyBackend()
+    assert backend.cast(X, dtype).dtype == backend.zeros_like(X, dtype=dtype).dtype == np.int32
+    for model in (ml.Cast(dtype), ml.Model.create(output=ml.IOKey("input").cast(dtype))):
+        assert ml.compile(model, backend)(X).dtype == np.int32
+    with pytest.raises(errors.TypeInferenceError, match="float32"):
+        ml.Cast("flaot32")
+
+
 @pytest.mark.parametrize(
     ("options", "kind", "word"),
     [

@@ -105,9 +105,15 @@ impl Builder {
             let lit = port.default.lit().ok_or_else(|| missing(op, port))?;
             inputs.push(self.graph.add_literal(lit));
         }
-        for (i, &v) in inputs.iter().enumerate() {
+        for (i, v) in inputs.iter_mut().enumerate() {
             let Some(port) = op.port_of(i) else { continue };
-            let lit = self.graph.lit(v);
+            if let (PortKind::Attr(kind), Some(lit @ Lit::Str(_))) = (port.kind, self.graph.lit(*v)) {
+                let read = kind.read(lit.clone())?;
+                if read != *lit {
+                    *v = self.graph.add_literal(read);
+                }
+            }
+            let lit = self.graph.lit(*v);
             let fits = match port.kind {
                 PortKind::Attr(kind) => lit.is_some_and(|l| attr_fits(kind, l)),
                 PortKind::Optional(_) => lit.is_none_or(|l| l.is_numeric() || l.is_none()),

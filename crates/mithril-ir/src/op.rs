@@ -11,6 +11,7 @@ use crate::build::{Call, GradCall, V};
 use crate::dtype::{DType, Kinds};
 use crate::error::Result;
 use crate::interp::HostCall;
+use crate::literal::Lit;
 use crate::rules::{DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
 use crate::spell::SpellCx;
@@ -107,6 +108,20 @@ pub enum Attr {
 }
 
 impl Attr {
+    /// Brings other spellings of a literal to the canonical one: a dtype by its name, a choice in capitals.
+    ///
+    /// # Errors
+    /// If a dtype of that name does not exist.
+    pub fn read(self, lit: Lit) -> Result<Lit> {
+        Ok(match (self, lit) {
+            (Self::DType, Lit::Str(name)) => Lit::DType(DType::parse(&name)?),
+            (Self::Choice(all), Lit::Str(s)) => match all.iter().find(|c| c.eq_ignore_ascii_case(&s)) {
+                Some(c) => Lit::text(c),
+                None => Lit::Str(s),
+            },
+            (_, lit) => lit,
+        })
+    }
     /// What it takes, for messages.
     #[must_use]
     pub const fn text(self) -> &'static str {
@@ -401,7 +416,7 @@ pub const fn composite(name: &'static str, doc: &'static str, expand: ExpandFn) 
 /// Converts a default into the literal.
 impl DefaultLit {
     /// The literal, `None` when the port has to be given.
-    pub fn lit(self) -> Option<crate::literal::Lit> {
+    pub fn lit(self) -> Option<Lit> {
         use crate::literal::Lit;
         Some(match self {
             Self::Required => return None,
@@ -416,7 +431,7 @@ impl DefaultLit {
 }
 
 /// The dtype of a `dtype` argument, or the default.
-pub fn dtype_or(lit: &crate::literal::Lit, default: DType) -> DType {
+pub fn dtype_or(lit: &Lit, default: DType) -> DType {
     match lit {
         crate::literal::Lit::DType(d) => *d,
         _ => default,

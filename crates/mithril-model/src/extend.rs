@@ -152,17 +152,23 @@ impl Edit<'_> {
     pub(crate) fn input(&mut self, child: &Model, port: usize, arg: Arg) -> Result<Bound> {
         let kind = child.port_kind(port);
         match arg {
-            Arg::Name(text) if is_text(kind) => Ok(Bound::Lit(Lit::Str(text))),
+            Arg::Name(text) if is_text(kind) => {
+                let lit = read(kind, Lit::Str(text))?;
+                check_literal(child, port, kind, &lit)?;
+                Ok(Bound::Lit(lit))
+            }
             Arg::Name(name) => Ok(Bound::Edge(self.named_edge(&IOKey::new(&*name))?)),
             Arg::Key(key) => self.key(&key, None),
             Arg::Connection(c) => self.connection(&c),
             Arg::Lit(lit) => {
+                let lit = read(kind, lit)?;
                 check_literal(child, port, kind, &lit)?;
                 Ok(Bound::Lit(lit))
             }
             Arg::List(_) | Arg::Slice(_) => match arg.nested()? {
                 Arg::Connection(c) => self.connection(&c),
                 Arg::Lit(lit) => {
+                    let lit = read(kind, lit)?;
                     check_literal(child, port, kind, &lit)?;
                     Ok(Bound::Lit(lit))
                 }
@@ -274,7 +280,15 @@ impl Edit<'_> {
 
 /// Whether a text at that port is a value rather than the name of a connection.
 fn is_text(kind: PortKind) -> bool {
-    matches!(kind, PortKind::Attr(Attr::Choice(_) | Attr::Text))
+    matches!(kind, PortKind::Attr(Attr::Choice(_) | Attr::Text | Attr::DType))
+}
+
+/// A literal in the spelling of the port where it stands.
+fn read(kind: PortKind, lit: Lit) -> Result<Lit> {
+    match kind {
+        PortKind::Attr(kind) => kind.read(lit),
+        _ => Ok(lit),
+    }
 }
 
 /// Whether a literal may stand at a port of that kind.

@@ -228,7 +228,7 @@ class Backend(Ops, ABC):
             return arg if not isinstance(arg, slice) else ("slice", arg.start, arg.stop, arg.step)
         if isinstance(arg, (bool, int, float)):
             return (type(arg).__name__, arg)
-        if hasattr(arg, "shape") and hasattr(arg, "dtype"):
+        if hasattr(arg, "shape") and hasattr(arg, "dtype") and not isinstance(arg, type):
             arrays.append(arg if self._is_own(arg) else self._adopt(arg))
             own = arrays[-1]
             return ("array", str(own.dtype), tuple(own.shape))

@@ -307,14 +307,7 @@ impl Layer {
             .collect()
     }
     fn check(&self, arg: &LayerArg, value: Lit) -> Result<Lit> {
-        let value = match (arg.kind, value) {
-            // Choices are case-insensitive: "SAME".
-            (Attr::Choice(all), Lit::Str(s)) => match all.iter().find(|c| c.eq_ignore_ascii_case(&s)) {
-                Some(c) => Lit::text(c),
-                None => Lit::Str(s),
-            },
-            (_, value) => value,
-        };
+        let value = arg.kind.read(value)?;
         if mithril_ir::build::attr_fits(arg.kind, &value) {
             return Ok(value);
         }

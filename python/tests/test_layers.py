@@ -1,0 +1,258 @@
+"""Every layer alone: NumPy against the reference interpreter, and its gradients against differences."""
+
+import mithril as ml
+import numpy as np
+import pytest
+from mithril._generated import layers
+
+#: Layer -> uses: arguments, then the inputs by name as in the cases of ops, e.g. ``i64[4]<5``.
+#: Inputs that are not named are ``[2,3]``.
+LAYERS = {
+    "AdaptiveAvgPool1d": [((2,), "[2,3,5]")],
+    "AdaptiveAvgPool2d": [(((2, 3),), "[2,3,5,7]")],
+    "AdaptiveAvgPool3d": [((2,), "[1,2,4,5,6]")],
+    "AdaptiveMaxPool1d": [((2,), "[2,3,5]")],
+    "AdaptiveMaxPool2d": [(((2, 3),), "[2,3,5,7]")],
+    "AdaptiveMaxPool3d": [((2,), "[1,2,4,5,6]")],
+    "All": [((), "bool[2,3]"), ((1, True), "bool[2,3]")],
+    "Any": [((), "bool[2,3]"), ((-1,), "bool[2,3]")],
+    "ArgMax": [((), ""), ((1, True), "")],
+    "ArgMin": [((), ""), ((-1,), "")],
+    "AvgPool1d": [((2,), "[2,3,6]"), ((3, 2, 1), "[2,3,6]")],
+    "AvgPool2d": [((2,), "[2,3,6,4]"), (((3, 2), 1, (1, 1), True, False), "[1,2,6,4]")],
+    "AvgPool3d": [((2,), "[1,2,4,4,4]")],
+    "BatchNorm1d": [((), "[5,3]"), ((3,), "[4,3,2]")],
+    "BatchNorm2d": [((), "[2,3,4,4]"), ((3, 1e-3, 0.2, False), "[2,3,4,4]")],
+    "BatchNorm3d": [((), "[2,3,2,2,2]")],
+    "BinaryCrossEntropy": [((), "p[2,3] p[2,3]"), (("none",), "p[2,3] p[2,3]")],
+    "BinaryCrossEntropyWithLogits": [((), "[2,3] p[2,3]"), (("sum",), "[2,3] p[2,3]")],
+    "BitwiseAnd": [((), "i64[2,3] i64[3]")],
+    "BitwiseNot": [((), "i64[2,3]")],
+    "BitwiseOr": [((), "i64[2,3] i64[3]")],
+    "BitwiseXor": [((), "i64[2,3] bool[3]")],
+    "BroadcastTo": [(((2, 4, 3),), "[4,1]")],
+    "Cast": [(("int32",), ""), (("float32",), "i64[2]")],
+    "Cholesky": [((), "spd[3,3]"), ((), "spd[2,2]")],
+    "Clip": [((), "[2,3]")],
+    "Concat": [((), ""), ((1, 3), "[2,1] [2,2] [2,3]")],
+    "Conv1d": [((4, 3), "[2,3,6]"), ((6, 2, 2, 1, 2, 3, False), "[2,3,7]")],
+    "Conv2d": [((4, 3, 1, "same"), "[2,3,5,5]"), ((6, (3, 2), 2, ((1, 0), (0, 1)), 1, 3), "[1,3,6,5]")],
+    "Conv3d": [((2, 2), "[1,2,3,3,4]")],
+    "ConvTranspose1d": [((4, 3), "[2,3,5]"), ((2, 3, 2, 1, 1), "[2,3,5]")],
+    "ConvTranspose2d": [((2, 3, 2, 1), "[1,3,4,4]")],
+    "ConvTranspose3d": [((2, 2), "[1,2,2,3,2]")],
+    "CountNonzero": [((), "i64[2,3]"), ((1,), "i64[2,3]")],
+    "Cross": [((), "[2,3] [2,3]")],
+    "CrossEntropy": [((), "[4,5] i64[4]<5"), (("sum", 2, 0.1), "[4,5] i64[4]<5"), (("none",), "[2,5,3] i64[2,3]<5")],
+    "CumProd": [((1,), ""), ((0, True, True), "[4,2]")],
+    "CumSum": [((1,), ""), ((0, True, True), "[4,2]")],
+    "Determinant": [((), "spd[3,3]")],
+    "Diag": [((), "[3]"), ((1,), "[3,3]")],
+    "Diagonal": [((), "[3,4]"), ((1, 1, 2), "[2,3,4]")],
+    "Dot": [((), "[4] [4]"), ((), "[2,3] [3,4]")],
+    "Dropout": [((0.0,), ""), ((0.5,), "[40]")],
+    "Einsum": [(("ij,jk->ik",), "[2,3] [3,4]"), (("...ii->...i", 1), "[2,3,3]")],
+    "Embedding": [((5, 3), "i64[2,4]<5"), ((5, 3, 1), "i64[4]<5")],
+    "ExpandDims": [((1,), ""), (((0, -1),), "")],
+    "Fft": [((), "[2,4]"), ((0, "ortho"), "[3,2]")],
+    "Flatten": [((), "[2,3,4]"), ((0, 1), "[2,3,4]")],
+    "Flip": [((), ""), ((1,), "")],
+    "FloorDivide": [((), "i64[2,3] q[3]")],
+    "GRU": [((4, 3), "[3,2,5]"), ((2, 3, 2, True, True, True), "[2,3,5]")],
+    "GRUCell": [((4,), "[2,3]")],
+    "Gelu": [((), ""), (("tanh",), "")],
+    "GroupNorm": [((2,), "[2,4,3]"), ((1, 3, 1e-3, False), "[2,3]")],
+    "IndexAdd": [((), "[4,3] i64[2]<4 [2,3]")],
+    "Inner": [((), "[2,3] [4,3]")],
+    "InstanceNorm1d": [((), "[2,3,5]"), ((3, 1e-3, True), "[2,3,5]")],
+    "InstanceNorm2d": [((), "[2,3,4,2]")],
+    "InstanceNorm3d": [((), "[1,2,2,2,3]")],
+    "Inverse": [((), "spd[3,3]")],
+    "InverseFft": [((), "[2,4]")],
+    "InverseRealFft": [((), "[2,3] [2,3]"), ((5,), "[2,3] [2,3]")],
+    "KLDivergence": [((), "[2,3] p[2,3]"), (("batchmean", True), "[2,3] [2,3]")],
+    "Kron": [((), "[2,3] [3,2]")],
+    "L1Loss": [((), ""), (("none",), "")],
+    "LSTM": [((4, 3), "[3,2,5]"), ((2, 3, 2, True, True, True), "[2,3,5]")],
+    "LSTMCell": [((4,), "[2,3]")],
+    "LayerNorm": [((), ""), (((2, 3), 1e-3, False), "[4,2,3]")],
+    "LeftShift": [((), "i64[2,3] i64[3]<4")],
+    "Linear": [((4,), ""), ((4, False), "[2,5,3]"), ((2,), "[3]")],
+    "LogicalAnd": [((), "bool[2,3] bool[3]")],
+    "LogicalNot": [((), "bool[2,3]")],
+    "LogicalOr": [((), "bool[2,3] bool[3]")],
+    "LogicalXor": [((), "bool[2,3] bool[3]")],
+    "LogSoftmax": [((), ""), ((0,), "")],
+    "LogSumExp": [((), ""), ((1, True), "")],
+    "MLP": [(((4, 2),), ""), (((4, 2), ("Tanh", "Sigmoid"), False), "")],
+    "MatrixMultiply": [((), "[2,3] [3,4]"), ((), "[2,1,3,4] [5,4,2]")],
+    "MatrixPower": [((3,), "spd[2,2]"), ((-1,), "spd[2,2]")],
+    "MatrixTranspose": [((), "[2,3,4]")],
+    "Max": [((), ""), ((1, True), "")],
+    "MaxPool1d": [((2,), "[2,3,6]"), ((3, 2, 1), "[2,3,6]")],
+    "MaxPool2d": [((2,), "[2,3,6,4]"), (((3, 2), 1, (1, 1)), "[1,2,6,4]")],
+    "MaxPool3d": [((2,), "[1,2,4,4,4]")],
+    "Min": [((), ""), ((1, True), "")],
+    "MoveAxis": [((0, -1), "[2,3,4]")],
+    "MultiHeadAttention": [((4, 2), "[2,3,4] [2,5,4] [2,5,4]"), ((4, 2, False, True), "[2,3,4] [2,3,4] [2,3,4]")],
+    "NLLLoss": [((), "[4,5] i64[4]<5"), (("sum", 1), "[4,5] i64[4]<5")],
+    "Norm": [((), ""), ((1.0, 1, True), ""), ((3.0,), "")],
+    "OneHot": [((4,), "i64[3]<4")],
+    "Outer": [((), "[3] [4]")],
+    "Pad": [((((1, 2), (0, 1)),), ""), ((1, "reflect"), "[3,4]"), ((((0, 0), (1, 2)), "edge"), "")],
+    "PixelShuffle": [((2,), "[1,8,2,3]")],
+    "PixelUnshuffle": [((2,), "[1,2,4,6]")],
+    "Power": [((), "q[2,3] [3]")],
+    "Prelu": [((), "[2,4,3] [4]")],
+    "RNN": [((4, 3), "[3,2,5]"), ((2, 3, 2, True, True, True, "relu"), "[2,3,5]")],
+    "RNNCell": [((4,), "[2,3]"), ((4, False, "relu"), "[2,3]")],
+    "RMSNorm": [((), ""), (((2, 3), 1e-3, False), "[4,2,3]")],
+    "RandomBernoulli": [(((2, 3),), "")],
+    "RandomNormal": [(((2, 3),), "")],
+    "RandomPermutation": [((5,), "")],
+    "RandomRandint": [(((2, 3), 0, 5), "")],
+    "RandomUniform": [(((2, 3),), "")],
+    "RealFft": [((), "[2,4]"), ((0,), "[3,2]")],
+    "Remainder": [((), "[2,3] q[3]")],
+    "Repeat": [((2,), ""), ((2, 1), "")],
+    "Reshape": [(((3, -1),), "")],
+    "RightShift": [((), "i64[2,3] i64[3]<4")],
+    "Roll": [((1,), ""), (((1, -1), (0, 1)), "")],
+    "RotaryEmbedding": [((), "[2,5,4]"), ((100.0, True), "[1,2,3,4]")],
+    "ScaledDotProductAttention": [((), "[2,3,4] [2,5,4] [2,5,6]"), ((True,), "[2,2,3,4] [2,2,3,4] [2,2,3,4]")],
+    "ScatterAdd": [((), "[4,3] i64[2,3]<4 [2,3]")],
+    "SelfAttention": [((4, 2), "[2,3,4]"), ((4, 1, False, True), "[2,3,4]")],
+    "SlogDeterminant": [((), "spd[3,3]")],
+    "Slice": [(((0, 1), (2, 3)), ""), (((0, 2), (2, 0), (1, -1)), "")],
+    "SliceUpdate": [(((0, 1), (2, 3)), "[2,3] [2,2]")],
+    "Solve": [((), "spd[3,3] [3,2]"), ((), "spd[3,3] [3]")],
+    "Sort": [((), ""), ((0, True), "[4,2]")],
+    "ArgSort": [((), ""), ((0, True), "[4,2]")],
+    "Split": [((2, 1), "[3,4]"), (((1, 4), 0), "[5,2]")],
+    "Squeeze": [((), "[2,1,3]"), ((1,), "[2,1,3]")],
+    "Stack": [((), ""), ((1, 3), "[2] [2] [2]")],
+    "Std": [((), ""), ((1, True, 0.0), "")],
+    "Sum": [((), ""), ((0, True), "")],
+    "SwapAxes": [((0, 1), "")],
+    "Take": [((0,), "[4,3] i64[2,2]<4"), ((), "[4,3] i64[2]<4")],
+    "TakeAlongAxis": [((), "[2,4] i64[2,3]<4")],
+    "Tensordot": [((1,), "[2,3] [3,4]"), ((((0,), (1,)),), "[3,2] [4,3]")],
+    "Tile": [(((2, 1),), "")],
+    "TopK": [((2,), ""), ((1, 0, False), "")],
+    "Trace": [((), "[3,3]")],
+    "TransformerDecoder": [((2, 4, 2, 8, 0.0), "[2,3,4] [2,5,4]")],
+    "TransformerDecoderLayer": [((4, 2, 8, 0.0), "[2,3,4] [2,5,4]"), ((4, 2, 8, 0.1, "gelu"), "[2,3,4] [2,5,4]")],
+    "TransformerEncoder": [((2, 4, 2, 8, 0.0), "[2,3,4]")],
+    "TransformerEncoderLayer": [((4, 2, 8, 0.0), "[2,3,4]"), ((4, 2, 8, 0.0, "gelu", 1e-3, True), "[2,3,4]")],
+    "Transpose": [((), ""), (((2, 0, 1),), "[2,3,4]")],
+    "TriangularSolve": [((), "spd[3,3] [3,2]"), ((False, True), "spd[3,3] [3,2]")],
+    "Tril": [((), "[3,3]"), ((1,), "[2,3]")],
+    "Triu": [((), "[3,3]"), ((-1,), "[2,3]")],
+    "Upsample": [((None, 2), "[1,2,3]"), (((4, 6), None, "bilinear"), "[1,2,3,3]")],
+    "Var": [((), ""), ((1, True, 0.0), "")],
+    "VectorDot": [((), "[2,3] [2,3]")],
+    "Where": [((), "bool[2,3] [2,3] [3]")],
+}
+#: Layers of floats whose values have to lie in a range.
+RANGES = {
+    "Acos": (-0.9, 0.9),
+    "Asin": (-0.9, 0.9),
+    "Atanh": (-0.9, 0.9),
+    "Erfinv": (-0.9, 0.9),
+    "Acosh": (1.2, 3),
+    "Log": (0.2, 3),
+    "Log10": (0.2, 3),
+    "Log1p": (0.2, 3),
+    "Log2": (0.2, 3),
+    "Rsqrt": (0.2, 3),
+    "Sqrt": (0.2, 3),
+    "Reciprocal": (0.2, 3),
+    "Divide": (0.2, 3),
+    "NLLLoss": (-3, -0.1),
+}
+ALL = sorted({getattr(layers, name).__name__ for name in layers.__all__})
+CASES = [(name, args, text) for name in ALL for args, text in LAYERS.get(name, [((), "")])]
+
+
+def test_no_layer_is_forgotten():
+    assert set(LAYERS) <= set(ALL)
+    assert set(ALL) == {row["name"] for row in ml._core.layer_rows()}
+
+
+def draw(name, word, rng):
+    prefix, _, rest = word.partition("[")
+    sizes, _, tail = rest.partition("]")
+    shape = tuple(int(n) for n in sizes.split(",") if n)
+    if prefix == "spd":
+        a = rng.uniform(-1, 1, shape)
+        return a @ a.T + shape[0] * np.eye(shape[0])
+    if prefix == "bool":
+        return np.asarray(rng.random(shape) < 0.5)
+    if prefix == "i64":
+        return rng.integers(0 if tail else -4, int(tail[1:]) if tail else 5, shape)
+    # All different and apart, so that differences do not cross a kink of max or sort.
+    low, high = RANGES.get(name, {"p": (0.1, 0.9), "q": (0.5, 2.5)}.get(prefix, (-2, 2)))
+    count = int(np.prod(shape))
+    spread = (high - low) / (count + 1) / 20
+    return rng.permutation(np.linspace(low, high, count) + rng.uniform(-spread, spread, count)).reshape(shape)
+
+
+def build(name, args, text):
+    rng = np.random.default_rng(len(name) * 100 + len(text))
+    layer = getattr(ml, name)(*args)
+    inputs = ml.compile(layer, ml.NumpyBackend()).input_keys
+    words = text.split() or ["[2,3]"] * len(inputs)
+    assert len(words) == len(inputs), inputs
+    return layer, {n: draw(name, w, rng) for n, w in zip(inputs, words, strict=True)}
+
+
+def compiled(layer, backend, data):
+    """Compile with all floats trainable; return the model, its parameters and the other inputs."""
+    floats = {n: v for n, v in data.items() if v.dtype.kind == "f"}
+    rest = {n: v for n, v in data.items() if n not in floats}
+    model = ml.compile(
+        layer,
+        backend,
+        shapes={n: v.shape for n, v in data.items()},
+        dtypes={n: v.dtype.name for n, v in rest.items()},
+        trainable_keys=floats,
+    )
+    return model, {**model.randomize_params(seed=0), **floats}, rest
+
+
+def total(outputs):
+    return sum(v.sum() for v in outputs.values() if v.dtype.kind == "f")
+
+
+def check_differences(model, params, rest, gradients):
+    """Slope along a random direction: what the gradients say, and the difference of two evaluations."""
+    rng = np.random.default_rng(7)
+    direction = {n: rng.uniform(-1, 1, v.shape) for n, v in params.items()}
+    step = 1e-6
+    up, down = (
+        total(model.evaluate({n: v + h * direction[n] for n, v in params.items()}, rest)) for h in (step, -step)
+    )
+    slope = sum((gradients[n] * direction[n]).sum() for n in gradients)
+    np.testing.assert_allclose(slope, (up - down) / (2 * step), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "args", "text"), CASES, ids=[f"{n}-{a}-{t}".replace(" ", "_") for n, a, t in CASES])
+def test_layer(name, args, text):
+    layer, data = build(name, args, text)
+    results = []
+    for backend in (ml.NumpyBackend(dtype="float64"), ml.InterpreterBackend(dtype="float64")):
+        model, params, rest = compiled(layer, backend, data)
+        found = dict(model.evaluate(params, rest))
+        found |= {f"state {n}": v for n, v in model.state.items()}
+        if params and any(v.dtype.kind == "f" for n, v in found.items() if n in model.output_keys):
+            _, gradients = model.evaluate(params, rest, True)
+            assert set(gradients) == set(params)
+            found |= {f"gradient {n}": v for n, v in gradients.items()}
+            if "key" not in model.state:
+                check_differences(model, params, rest, gradients)
+        results.append(found)
+    numpy, reference = results
+    assert list(numpy) == list(reference)
+    for key, value in numpy.items():
+        assert value.dtype == reference[key].dtype
+        np.testing.assert_allclose(value, reference[key], rtol=1e-9, atol=1e-9, err_msg=key)
