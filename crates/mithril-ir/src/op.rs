@@ -93,7 +93,7 @@ pub enum Attr {
     Float,
     /// Number or `none`.
     OptFloat,
-    /// Truth value (or [`crate::literal::Lit::Training`], until the mode is known).
+    /// Truth value (or [`Lit::Training`], until the mode is known).
     Bool,
     /// One of these texts.
     Choice(&'static [&'static str]),
@@ -433,7 +433,7 @@ impl DefaultLit {
 /// The dtype of a `dtype` argument, or the default.
 pub fn dtype_or(lit: &Lit, default: DType) -> DType {
     match lit {
-        crate::literal::Lit::DType(d) => *d,
+        Lit::DType(d) => *d,
         _ => default,
     }
 }

@@ -3731,8 +3731,8 @@ class Ops:
 
         Returns
         -------
-        real : array
-        imag : array
+        output_real : array
+        output_imag : array
 
         Examples
         --------
@@ -3768,8 +3768,8 @@ class Ops:
 
         Returns
         -------
-        real : array
-        imag : array
+        output_real : array
+        output_imag : array
 
         Examples
         --------
@@ -3802,8 +3802,8 @@ class Ops:
 
         Returns
         -------
-        real : array
-        imag : array
+        output_real : array
+        output_imag : array
 
         Examples
         --------

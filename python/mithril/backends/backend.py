@@ -234,7 +234,7 @@ class Backend(Ops, ABC):
             return ("array", str(own.dtype), tuple(own.shape))
         if isinstance(arg, (list, tuple)):
             return ("tuple", *(self._signature(a, arrays) for a in arg))
-        if isinstance(arg, type) or type(arg).__name__ in ("dtype", "Dtype", "DType"):
+        if isinstance(arg, type) or "dtype" in type(arg).__name__.lower():
             return ("dtype", dtypes.normalize(arg))
         arrays.append(self.array(arg))
         return ("array", str(arrays[-1].dtype), tuple(arrays[-1].shape))

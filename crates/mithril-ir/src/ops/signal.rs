@@ -31,7 +31,7 @@ const NORM: Port = attr("norm", Attr::Choice(&["backward", "ortho", "forward"]),
 
 const TRANSFORM: OpDef = OpDef {
     ports: &[tensor("real"), optional("imag"), AXIS, NORM],
-    outputs: &["real", "imag"],
+    outputs: &["output_real", "output_imag"],
     shape: ShapeRule::Fn(complex_shape),
     dtype: DTypeRule::Float,
     tolerance: Tolerance::Contraction,

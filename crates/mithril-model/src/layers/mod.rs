@@ -287,8 +287,11 @@ impl Layer {
                 return Err(unknown("argument", name, self.name, self.args.iter().map(|a| a.name))
                     .note(self.signature()));
             };
+            // Python passes defaults along: only what was written by hand can contradict.
+            let is_default = |lit: &Lit| self.args[i].default.lit().is_some_and(|d| d == *lit);
             if let Some((old, as_name)) = &given[i]
                 && *old != value
+                && !is_default(old)
             {
                 let message = format!("{} is given `{as_name}` = {old} and `{name}` = {value}", self.name);
                 return Err(
