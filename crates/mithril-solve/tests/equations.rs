@@ -64,8 +64,17 @@ fn solved(s: &Solver) -> Vec<String> {
         .collect()
 }
 
+fn config() -> ProptestConfig {
+    // A fixed seed, so that a failure is one of a change; PROPTEST_RNG_SEED asks for other equations.
+    let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
+        config.rng_seed = proptest::test_runner::RngSeed::Fixed(1);
+    }
+    config
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn true_equations_are_solved_truly(
@@ -87,21 +96,25 @@ proptest! {
         }
     }
 
-    /// One symbol by another, as layers say it: `out = 2*in + 1`. (Simultaneous equations in which no symbol has a
-    /// coefficient of 1 may stay open.)
+    /// Sizes by sizes, as layers say it: `out = 2*in + 1`, each by one other, some of them known. (Simultaneous
+    /// equations in which no symbol has a coefficient of 1, `2*a = 3*b + 1` beside `3*a = 2*b + 4`, may stay open, and
+    /// whether they do may depend on the order; see the limits in the documentation of the crate.)
     #[test]
     fn sizes_by_sizes_are_solved_alike_in_every_order(
         truth in proptest::collection::vec(1_i64..9, NAMES.len()),
-        pairs in proptest::collection::vec((0..NAMES.len(), -3_i64..=3, 0..NAMES.len()), 1..8),
+        links in proptest::collection::vec(proptest::option::of((1_i64..=6, 0_usize..4)), NAMES.len()),
+        known in proptest::collection::vec(0..NAMES.len(), 0..3),
         keys in proptest::collection::vec(any::<u32>(), 8),
     ) {
-        let equations: Vec<(Dim, Dim)> = pairs
-            .iter()
-            .map(|(x, k, y)| {
-                let by = &Dim::symbol(NAMES[*y]) * &Dim::Const(*k);
-                (Dim::symbol(NAMES[*x]), &by + &Dim::Const(truth[*x] - k * truth[*y]))
-            })
-            .collect();
+        let link = |(x, link): (usize, &Option<(i64, usize)>)| {
+            let (k, skip) = (*link)?;
+            let k = if k > 3 { 3 - k } else { k };
+            let y = x + 1 + skip % (NAMES.len() - 1 - x).max(1);
+            let by = &Dim::symbol(NAMES.get(y)?) * &Dim::Const(k);
+            Some((Dim::symbol(NAMES[x]), &by + &Dim::Const(truth[x] - k * truth[y])))
+        };
+        let mut equations: Vec<(Dim, Dim)> = links.iter().enumerate().filter_map(link).collect();
+        equations.extend(known.iter().map(|&x| (Dim::symbol(NAMES[x]), Dim::Const(truth[x]))));
         let s = solve(&equations).map_err(|e| TestCaseError::fail(format!("{truth:?} {equations:?} {e}")))?;
         let mut order: Vec<usize> = (0..equations.len()).collect();
         order.sort_by_key(|i| keys[*i]);
