@@ -75,6 +75,8 @@ def _replace(target: Path, text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        # A temporary file is private; the file takes the rights of the one it replaces, or the usual ones.
+        os.chmod(name, target.stat().st_mode & 0o777 if target.exists() else 0o644)
         os.replace(name, target)
     except BaseException:
         os.unlink(name)

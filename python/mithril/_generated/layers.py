@@ -325,6 +325,24 @@ class Embedding(Model):
         self._build("Embedding", {**args, **aliases}, name)
 
 
+class Prelu(Model):
+    r"""`x` above 0, `weight * x` below, with learned slopes: one, or one per channel (axis 1).  Parameter:
+    `weight` `[num_parameters]`, which starts at 0.25.
+
+    Parameters
+    ----------
+    num_parameters : int, optional
+        1, or the number of channels.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, num_parameters: int = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"num_parameters": num_parameters}
+        self._build("Prelu", {**args, **aliases}, name)
+
+PReLU = Prelu
+
 class MLP(Model):
     r"""Linear layers, each with an activation behind it.  `dimensions` are their output features; `activations`
     one name for all (the last layer then has none), or one per layer (`none` for none).
@@ -2170,24 +2188,6 @@ class LeakyRelu(Model):
         self._build("LeakyRelu", {**args, **aliases}, name)
 
 LeakyReLU = LeakyRelu
-
-class Prelu(Model):
-    r"""Leaky rectified linear unit with learned slopes: `x` above 0, `weight * x` below.
-
-    `weight` has one element, or one per channel (axis 1). K. He et al., Delving deep into rectifiers
-    (2015).
-
-    Parameters
-    ----------
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
-        self._build("Prelu", {**args, **aliases}, name)
-
-PReLU = Prelu
 
 class Elu(Model):
     r"""Exponential linear unit: `x` above 0, `alpha * (exp(x) - 1)` below.

@@ -42,6 +42,18 @@ pub(super) static LAYERS: &[LayerDef] = &[
         ],
     },
     LayerDef {
+        name: "Prelu",
+        doc: "`x` above 0, `weight * x` below, with learned slopes: one, or one per channel (axis 1).\n\nParameter: \
+              `weight` `[num_parameters]`, which starts at 0.25.",
+        args: &[arg("num_parameters", Attr::Int, DefaultLit::Int(1), "1, or the number of channels.")],
+        build: |a| {
+            let slopes = [Size::from(a.count("num_parameters")?)];
+            Model::leaf(op("prelu")?, 0).learned("weight", slopes, Init::Constant(0.25))
+        },
+        aliases: &["PReLU"],
+        arg_aliases: &[],
+    },
+    LayerDef {
         name: "MLP",
         doc: "Linear layers, each with an activation behind it.\n\n`dimensions` are their output features; \
               `activations` one name for all (the last layer then has none), or one per layer (`none` for none).",

@@ -110,7 +110,6 @@ static ALIASES: &[(&str, &[&str])] = &[
     ("Relu", &["ReLU"]),
     ("Relu6", &["ReLU6"]),
     ("LeakyRelu", &["LeakyReLU"]),
-    ("Prelu", &["PReLU"]),
     ("Gelu", &["GELU"]),
     ("Silu", &["SiLU", "Swish"]),
     ("Elu", &["ELU"]),
