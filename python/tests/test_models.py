@@ -256,6 +256,23 @@ def test_gradients_inside_functions_see_what_is_around_them():
     np.testing.assert_allclose(gradient, wanted, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("dtype", "wanted"), [("float32", np.complex64), ("float64", np.complex128)])
+def test_transforms_are_complex_where_numpy_is(dtype, wanted):
+    backend = ml.NumpyBackend(dtype=dtype)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, 6)) + 1j * rng.normal(size=(3, 6))
+    tolerance = 50 * np.finfo(dtype).eps
+    assert backend.fft(x).dtype == wanted
+    np.testing.assert_allclose(backend.fft(x), np.fft.fft(x), atol=tolerance)
+    np.testing.assert_allclose(backend.ifft(x, axis=0), np.fft.ifft(x, axis=0), atol=tolerance)
+    np.testing.assert_allclose(backend.rfft(x.real), np.fft.rfft(x.real), atol=tolerance)
+    half = np.fft.rfft(x.real)
+    np.testing.assert_allclose(backend.irfft(half, n=6), x.real, atol=tolerance)
+    # Inside of functions that are differentiated they are pairs.
+    gradient = backend.grad(lambda t: backend.reduce_sum(backend.fft(t)[0] ** 2))(x.real[0])
+    np.testing.assert_allclose(gradient.shape, (6,))
+
+
 def test_eager_ops():
     backend = ml.NumpyBackend()
     x = backend.tensor([1, 2, 3], dtype="float32")

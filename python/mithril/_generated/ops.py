@@ -3733,14 +3733,6 @@ class Ops:
         -------
         output_real : array
         output_imag : array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> [y.shape for y in backend.fft(np.ones((8,)))]
-        [(8,), (8,)]
         """
         return self._op("fft", (real, imag, axis, norm))
 
@@ -3770,14 +3762,6 @@ class Ops:
         -------
         output_real : array
         output_imag : array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> [y.shape for y in backend.ifft(np.ones((8,)))]
-        [(8,), (8,)]
         """
         return self._op("ifft", (real, imag, axis, norm))
 
@@ -3804,14 +3788,6 @@ class Ops:
         -------
         output_real : array
         output_imag : array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> [y.shape for y in backend.rfft(np.ones((8,)))]
-        [(5,), (5,)]
         """
         return self._op("rfft", (input, axis, norm))
 
@@ -3844,14 +3820,6 @@ class Ops:
         Returns
         -------
         array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.irfft(np.ones((5,)), np.ones((5,))).shape
-        (8,)
         """
         return self._op("irfft", (real, imag, n, axis, norm))
 

@@ -9,6 +9,7 @@ import numpy as np
 from .. import dtypes
 from ..errors import BackendUnavailableError, InvalidValueError
 from .backend import Backend, _integer, _shape, _size
+from .numpy_complex import ComplexTransforms
 
 __all__ = ["NumpyArrays", "numpy_dtype"]
 
@@ -32,7 +33,7 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
     return np.dtype(str(name))
 
 
-class NumpyArrays(Backend):
+class NumpyArrays(ComplexTransforms, Backend):
     """A backend whose arrays are NumPy arrays."""
 
     is_manualgrad = True
