@@ -260,7 +260,7 @@ def test_gradients_inside_functions_see_what_is_around_them():
 def test_transforms_are_complex_where_numpy_is(dtype, wanted):
     backend = ml.NumpyBackend(dtype=dtype)
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(3, 6)) + 1j * rng.normal(size=(3, 6))
+    x = (rng.normal(size=(3, 6)) + 1j * rng.normal(size=(3, 6))).astype(wanted)
     tolerance = 50 * np.finfo(dtype).eps
     assert backend.fft(x).dtype == wanted
     np.testing.assert_allclose(backend.fft(x), np.fft.fft(x), atol=tolerance)
