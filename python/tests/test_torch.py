@@ -11,7 +11,7 @@ from mithril import _core
 from mithril.testing import Case, cases
 
 ROWS = {row["name"]: row for row in _core.op_rows()}
-EPSILON = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
+EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 UNITS = {"Exact": 0, "Rounded": 1, "Elementwise": 4, "Contraction": 8, "Decomposition": 256, "Random": 4}
 GRADIENT_UNITS = {"Decomposition": 256}
 BACKEND = functools.cache(lambda dtype: ml.NumpyBackend(dtype=dtype))
@@ -299,26 +299,39 @@ def test_special_values(name, dtype):
 UNARY = [n for n in ELEMENTWISE if len(tensor_ports(ROWS[n])) == 1 and n not in ("cast", "bitwise_not")]
 
 
+LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38}
+#: Smallest normal numbers.
+NORMAL = {"float16": 2.0**-14, "bfloat16": 2.0**-126}
+
+
+@pytest.mark.parametrize("dtype", NORMAL)
 @pytest.mark.parametrize("name", UNARY)
-def test_every_half(name):
-    """All 65536 numbers of float16, to 4 epsilon of each result (what is subnormal: of the least normal number)."""
+def test_every_half(name, dtype):
+    """All 65536 numbers of 16 bits, to 4 epsilon of each result (what is subnormal: of the least normal number)."""
     row = ROWS[name]
-    x = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    backend = BACKEND(dtype)
+    x = np.arange(2**16, dtype=np.uint16).view(backend.tensor(0.0).dtype)
     defaults = [p.get("default") for p in row["ports"] if p not in tensor_ports(row)]
     with np.errstate(all="ignore"):
-        found = np.asarray(BACKEND("float16")._op(name, [x, *defaults]))
+        found = np.asarray(backend._op(name, [x, *defaults]))
         [wanted] = torch_ops.run(name, [torch.tensor(x.astype(np.float64)), *defaults], "float64")
         wanted = wanted.numpy()
         if wanted.dtype.kind != "f":
             np.testing.assert_array_equal(found, wanted, err_msg=name)
             return
-        assert found.dtype == np.float16
-        rounded = wanted.astype(np.float16).astype(np.float64)
+        assert found.dtype == x.dtype
+        rounded = wanted.astype(x.dtype).astype(np.float64)
+        found = found.astype(np.float64)
         np.testing.assert_array_equal(np.isnan(found), np.isnan(rounded), err_msg=name)
-        finite = np.isfinite(rounded)
-        np.testing.assert_array_equal(found[~finite], rounded[~finite], err_msg=name)
-        error = np.abs(found[finite].astype(np.float64) - wanted[finite])
-        error /= np.maximum(np.abs(wanted[finite]), 2.0**-14) * EPSILON["float16"]
+        # Within the tolerance of the largest number, both it and infinity are right.
+        edge = np.isfinite(wanted) & (np.isfinite(found) != np.isfinite(rounded))
+        assert np.all(np.abs(wanted[edge]) < LARGEST[dtype] * (1 + 4 * EPSILON[dtype])), name
+        assert np.all(np.abs(wanted[edge]) > LARGEST[dtype] * (1 - 4 * EPSILON[dtype])), name
+        finite = np.isfinite(rounded) & ~edge
+        infinite = ~finite & ~edge
+        np.testing.assert_array_equal(found[infinite], rounded[infinite], err_msg=name)
+        error = np.abs(found[finite] - wanted[finite])
+        error /= np.maximum(np.abs(wanted[finite]), NORMAL[dtype]) * EPSILON[dtype]
         assert error.max() <= 4, (name, x[finite][error.argmax()], error.max())
 
 
