@@ -11,6 +11,7 @@ use mithril_ir::error::Line;
 use mithril_ir::op::{OpDef, PortKind};
 use mithril_ir::{
     Builder, Code, DType, Error, Graph, Lit, Place, Result, Role, Shape, Tensor, TensorType, ValueId, ops,
+    random,
 };
 use mithril_solve::Solver;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
@@ -385,7 +386,7 @@ impl Walk {
         }
         let key = self.model_key()?;
         // 31 bits, so that targets with 32-bit integers hold it.
-        let stream = (crate::init::hash(place.path.as_deref().unwrap_or("")) >> 33) as i64;
+        let stream = (random::fold(0, place.path.as_deref().unwrap_or(""))[1] as u64 >> 33) as i64;
         let offset = self.b.lit(Tensor::of(&[2], vec![0, stream]));
         args[at] = self.b.push(add()?, &[key, offset])?[0];
         Ok(args)

@@ -85,17 +85,12 @@ fn initial(name: &str, ty: &TensorType, init: &Init, seed: u64) -> Result<Tensor
     })
 }
 
-/// A number of 64 bits for a name (FNV-1a).
-pub(crate) fn hash(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
-}
-
 /// Random numbers of one parameter: those of the common generator whose stream is the name's, so that no
 /// parameter's values depend on which others there are.
 struct Stream<I>(I);
 
 fn stream(name: &str, seed: u64) -> Stream<impl Iterator<Item = u32>> {
-    Stream(random::words([seed as i64, hash(name) as i64]))
+    Stream(random::words(random::fold(seed, name)))
 }
 
 impl<I: Iterator<Item = u32>> Stream<I> {
@@ -107,10 +102,14 @@ impl<I: Iterator<Item = u32>> Stream<I> {
         Tensor::build(ty.dtype, shape, |_| ((self.next() * 2.0 - 1.0) * bound).into())
     }
     fn normal(&mut self, ty: &TensorType, shape: &[usize], std: f64) -> Tensor {
-        // Box and Muller 1958.
+        let mut second = None;
         Tensor::build(ty.dtype, shape, |_| {
-            let (u, v) = (self.next(), self.next());
-            (std * (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()).into()
+            let x = second.take().unwrap_or_else(|| {
+                let (x, y) = random::normal_pair(self.next(), self.next());
+                second = Some(y);
+                x
+            });
+            (std * x).into()
         })
     }
 }
