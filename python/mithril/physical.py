@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -25,43 +24,13 @@ from .errors import (
     UnsupportedOpError,
 )
 from .files import write
-from .loading import Module, Runner
 from .parameters import Parameters
+from .program import Program
 
 if TYPE_CHECKING:
     from .backends.backend import Backend
 
 __all__ = ["PhysicalModel", "Stages"]
-
-
-class _Program:
-    """One specialisation: generated functions for shapes that are known, up to symbols."""
-
-    def __init__(self, core: _core.Compiled, backend: Backend) -> None:
-        self.core = core
-        self.backend = backend
-        self.params: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("param"))
-        self.data: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("data"))
-        # Dtypes as objects of the framework: comparing those is fast.
-        self.param_types = tuple((name, backend._native(dtype), shape) for name, dtype, shape in self.params)
-        self.shapes = [shape for _, _, shape in self.params]
-        self.natives = [native for _, native, _ in self.param_types]
-        self.read_params = _reader(tuple(name for name, _, _ in self.params))
-        self.data_types = tuple((name, backend._native(dtype), dtype) for name, dtype, _ in self.data)
-        self.state: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("state"))
-        self.updates: tuple[str, ...] = tuple(core.updates)
-        self.module: Module | Runner = backend._load(core)
-        self.evaluate: Callable[..., Any] = self.module.function("evaluate")
-        self.gradients: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Module | Runner, Callable[..., Any]]] = {}
-        self.seen: set[Any] = set()
-
-    def gradient(self, outputs: tuple[str, ...]) -> tuple[Module | Runner, Callable[..., Any]]:
-        names = tuple(name for name, dtype, _ in self.params if "float" in dtype)
-        found = self.gradients.get((outputs, names))
-        if found is None:
-            module = self.backend._load_gradients(self.core, list(outputs), list(names))
-            found = self.gradients[(outputs, names)] = (module, module.function("evaluate_gradients"))
-        return found
 
 
 class Stages(Mapping[str, str]):
@@ -113,8 +82,8 @@ class PhysicalModel:
         self._file_path = file_path
         self._verbose = verbose
         self._static_shapes = static_shapes
-        self._programs: dict[Any, _Program] = {}
-        self._current: _Program | None = None
+        self._programs: dict[Any, Program] = {}
+        self._current: Program | None = None
         self._edges: tuple[str, ...] = ()
         self._store: Parameters | None = None
         self._lock = threading.RLock()
@@ -142,11 +111,11 @@ class PhysicalModel:
 
     # --- compiling --------------------------------------------------------------------------------------------
 
-    def _compile(self, shapes: dict[str, Any]) -> _Program:
+    def _compile(self, shapes: dict[str, Any]) -> Program:
         start = time.perf_counter()
         options = {**self._options, "shapes": {**self._options["shapes"], **shapes}, "edges": list(self._edges)}
         core = _core.compile(self._model, str(self.backend.default_dtype), options)
-        program = _Program(core, self.backend)
+        program = Program(core, self.backend)
         if self._file_path is not None:
             write(self._file_path, program.module.source.text)
         if wanted := os.environ.get("MITHRIL_DUMP"):
@@ -171,12 +140,12 @@ class PhysicalModel:
             return False
         return True
 
-    def _adopt(self, program: _Program, key: Any) -> None:
+    def _adopt(self, program: Program, key: Any) -> None:
         self._programs[key] = program
         self._current = program
         self._initialize_state(program)
 
-    def _initialize_state(self, program: _Program) -> None:
+    def _initialize_state(self, program: Program) -> None:
         missing = [entry for entry in program.state if entry[0] not in self.state]
         if missing:
             fresh = program.core.initial([name for name, _, _ in missing], self.backend._seed)
@@ -185,7 +154,7 @@ class PhysicalModel:
                 state[name] = self.backend.tensor(fresh[name], dtype)
             self.state = state
 
-    def _demand_numbers(self, program: _Program) -> None:
+    def _demand_numbers(self, program: Program) -> None:
         loose = [name for name, _, shape in program.data if not all(isinstance(n, int) for n in shape)]
         if loose:
             raise UnresolvedShapeError(
@@ -193,7 +162,7 @@ class PhysicalModel:
                 hint=f"pass shapes={{{loose[0]!r}: [...]}} with numbers only",
             )
 
-    def _specialize(self, data: Mapping[str, Any], params: Mapping[str, Any]) -> _Program:
+    def _specialize(self, data: Mapping[str, Any], params: Mapping[str, Any]) -> Program:
         """Find or make the program for the shapes of these arrays."""
         shapes = {name: tuple(np.shape(value)) for name, value in data.items() if name in self._names["data"]}
         key = tuple(sorted(shapes.items()))
@@ -209,7 +178,7 @@ class PhysicalModel:
             self._current = found
             return found
 
-    def _generalized(self, shapes: dict[str, tuple[int, ...]], known: dict[str, Any]) -> _Program | None:
+    def _generalized(self, shapes: dict[str, tuple[int, ...]], known: dict[str, Any]) -> Program | None:
         """After two different sizes, a program for any size: the axes that changed become symbols."""
         previous = [dict(key) for key in self._programs if key and {n for n, _ in key} == set(shapes)]
         for old in reversed(previous):
@@ -249,7 +218,7 @@ class PhysicalModel:
             params._resolve(self._draw(self._current, seed))
         return params
 
-    def _draw(self, program: _Program, seed: int | None) -> dict[str, Any]:
+    def _draw(self, program: Program, seed: int | None) -> dict[str, Any]:
         names = [name for name, _, _ in program.params]
         fresh = program.core.initial(names, self.backend._seed if seed is None else seed)
         return {name: self.backend.tensor(fresh[name], dtype) for name, dtype, _ in program.params}
@@ -391,7 +360,7 @@ class PhysicalModel:
         outputs = self.evaluate(params if params is not None else self.get_parameters(), data)
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
-    def _prepare(self, params: Any, data: Mapping[str, Any]) -> tuple[_Program, Mapping[str, Any]]:
+    def _prepare(self, params: Any, data: Mapping[str, Any]) -> tuple[Program, Mapping[str, Any]]:
         program = self._current
         if program is None or (type(params) is Parameters and not params._resolved):
             data = self._convert_loose(data)
@@ -427,7 +396,7 @@ class PhysicalModel:
             params._fits = program
         return program, data
 
-    def _fit(self, program: _Program, params: Any, data: Mapping[str, Any], key: Any) -> _Program:
+    def _fit(self, program: Program, params: Any, data: Mapping[str, Any], key: Any) -> Program:
         """Check the shapes of data not seen before; other shapes may need another program."""
         problem = program.core.check({name: tuple(data[name].shape) for name, _, _ in program.data})
         if problem is not None:
@@ -446,7 +415,7 @@ class PhysicalModel:
         """Whether shapes were given when compiling, so that others are errors."""
         return () in self._programs
 
-    def _check_params(self, program: _Program, params: Mapping[str, Any]) -> None:
+    def _check_params(self, program: Program, params: Mapping[str, Any]) -> None:
         try:
             values = program.read_params(params)
         except KeyError:
@@ -520,7 +489,7 @@ class PhysicalModel:
 
     # --- state ------------------------------------------------------------------------------------------------
 
-    def _next_state(self, program: _Program) -> dict[str, Any]:
+    def _next_state(self, program: Program) -> dict[str, Any]:
         state = self.state
         if "key" in state and "key" not in program.updates:
             with self._lock:
@@ -528,7 +497,7 @@ class PhysicalModel:
                 self.state = {**state, "key": state["key"] + np.array([0, 1], dtype=np.int64)}
         return state
 
-    def _keep(self, program: _Program, result: Any) -> Any:
+    def _keep(self, program: Program, result: Any) -> Any:
         if not program.updates:
             return result
         *results, updated = result
@@ -538,7 +507,7 @@ class PhysicalModel:
 
     # --- gradients --------------------------------------------------------------------------------------------
 
-    def _differentiate(self, program: _Program, params: Any, data: Any, output_gradients: Any) -> Any:
+    def _differentiate(self, program: Program, params: Any, data: Any, output_gradients: Any) -> Any:
         if not self._options["training"]:
             raise UnsupportedOpError(
                 "the model was compiled for inference and has no gradients", hint="compile it without inference=True"
@@ -561,7 +530,7 @@ class PhysicalModel:
             outputs = {name: value for name, value in outputs.items() if name in self._names["output"]}
         return outputs, gradients
 
-    def _cotangents(self, program: _Program, params: Any, data: Any, given: Any) -> dict[str, Any]:
+    def _cotangents(self, program: Program, params: Any, data: Any, given: Any) -> dict[str, Any]:
         if callable(given):
             # The state is not kept: the gradients are of this very call, with the same random numbers.
             outputs = program.evaluate(params, data, self.state)
@@ -580,7 +549,7 @@ class PhysicalModel:
             )
         return {outputs[0]: given}
 
-    def _with_edges(self, names: list[str], params: Any, data: Any) -> _Program:
+    def _with_edges(self, names: list[str], params: Any, data: Any) -> Program:
         """Compile again with further connections as outputs, so that they take gradients."""
         for name in names:
             if not isinstance(name, str) or not self._model.has_connection(name):
@@ -600,7 +569,7 @@ class PhysicalModel:
             assert self._current is not None
             return self._current
 
-    def _cotangent(self, program: _Program, name: str, value: Any, data: Any) -> Any:
+    def _cotangent(self, program: Program, name: str, value: Any, data: Any) -> Any:
         dtype, _ = program.core.output_type(name)
         wanted = program.core.output_shape(name, {n: tuple(data[n].shape) for n, _, _ in program.data})
         if value is None:
@@ -648,7 +617,7 @@ class PhysicalModel:
             return str(self._current.core.summary())
         return str(self._model.summary())
 
-    def _known(self) -> _Program:
+    def _known(self) -> Program:
         if self._current is None:
             raise UnresolvedShapeError(
                 "the shapes of the inputs are not known yet",
@@ -665,14 +634,6 @@ def _restore(model: Any, backend: Any, options: Any, settings: Any, state: Any, 
     made = PhysicalModel(model, backend, options, **settings)
     made.state, made._store = state, store
     return made
-
-
-def _reader(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that reads these keys of a mapping at once."""
-    if len(names) == 1:
-        [only] = names
-        return lambda mapping: (mapping[only],)
-    return itemgetter(*names) if names else lambda mapping: ()
 
 
 def _is_resolved(params: Any) -> bool:
