@@ -604,7 +604,7 @@ class PhysicalModel:
 
     @property
     def function(self) -> Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]:
-        """The model as a pure function ``fn(params, data) -> outputs``."""
+        """The model as a function ``fn(params, data) -> outputs``; state, if it has any, is kept in the model."""
 
         def function(params: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
             return self.evaluate(params, data)

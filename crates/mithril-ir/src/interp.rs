@@ -14,7 +14,7 @@ use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::graph::{Def, Graph, Node, Role, TensorType, ValueId};
 use crate::literal::Lit;
-use crate::op::{Eval, OpDef};
+use crate::op::{Eval, OpDef, PortKind};
 use crate::rules::Attrs;
 use crate::shape::Shape;
 use crate::tensor::{Element, Scalar, Tensor, strides};
@@ -240,6 +240,7 @@ fn eval_node(
 
 /// Evaluates one use of an op on concrete arguments.
 pub fn eval(op: &'static OpDef, args: &[HostArg], out: &[(DType, Vec<usize>)]) -> Result<Vec<Arc<Tensor>>> {
+    check_tensors(op, args)?;
     let call = HostCall { op, args, out };
     let result = match op.eval {
         Some(Eval::Host(f)) => f(&call)?,
@@ -265,6 +266,21 @@ fn default_float(args: &[HostArg], out: &[(DType, Vec<usize>)]) -> DType {
         HostArg::Lit(lit) => matches!(lit, Lit::DType(_)),
     });
     out.first().map(|o| o.0).filter(|d| d.is_float() && !given).unwrap_or(DType::F32)
+}
+
+/// A graph that was not typed by the builder (read from text, say) may hold a literal where a tensor belongs.
+fn check_tensors(op: &'static OpDef, args: &[HostArg]) -> Result<()> {
+    for (i, port) in op.ports.iter().enumerate() {
+        let is_tensor = matches!(args.get(i), Some(HostArg::Tensor(_)));
+        if matches!(port.kind, PortKind::Tensor(_)) && !is_tensor {
+            return Err(Error::new(
+                Code::BadArgument,
+                format!("`{}` of {} is no tensor", port.name, op.name),
+            )
+            .help("verify a graph that is read from text before it is run"));
+        }
+    }
+    Ok(())
 }
 
 fn eval_expansion(op: &'static OpDef, args: &[HostArg], float: DType) -> Result<Vec<Arc<Tensor>>> {

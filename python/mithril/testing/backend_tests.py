@@ -11,7 +11,7 @@ import numpy as np
 from .. import _core
 from ..backends.backend import Backend
 from ..backends.with_manualgrad.interpreter_backend import InterpreterBackend
-from ..errors import BackendUnavailableError, MithrilError, UnsupportedOpError
+from ..errors import BackendUnavailableError, MithrilError, TypeInferenceError, UnsupportedOpError
 from .cases import Case, cases
 
 __all__ = ["Results", "agree", "run_backend_tests"]
@@ -33,11 +33,14 @@ class Results:
         For each case with another result or an error: the case, and what happened.
     unsupported : list of str
         For each case that the backend says it does not support: the case, and its reason.
+    refused : list of str
+        Cases that the reference and the backend refuse alike: the op does not take the dtype.
     """
 
     passed: int = 0
     failures: list[str] = field(default_factory=list)
     unsupported: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
     @property
     def failed(self) -> int:
@@ -47,7 +50,7 @@ class Results:
     @property
     def total(self) -> int:
         """Number of all cases."""
-        return self.passed + self.failed + len(self.unsupported)
+        return self.passed + self.failed + len(self.unsupported) + len(self.refused)
 
 
 def run_backend_tests(backend: Backend, ops: list[str] | None = None) -> Results:
@@ -83,7 +86,8 @@ def run_backend_tests(backend: Backend, ops: list[str] | None = None) -> Results
         for case in cases(row):
             try:
                 wanted = reference._op(case.op, _native(case, reference))
-            except MithrilError:
+            except TypeInferenceError as refusal:
+                _count_refusal(results, backend, case, refusal)
                 continue
             _count(results, str(case), lambda case=case, wanted=wanted, units=units: _run(backend, case, wanted, units))
     return results
@@ -118,6 +122,21 @@ def _count(results: Results, label: str, test: Any) -> None:
             results.passed += 1
         else:
             results.failures.append(f"{label}: {problem}")
+
+
+def _count_refusal(results: Results, backend: Backend, case: Case, refusal: TypeInferenceError) -> None:
+    """Count a case that the reference refuses: every backend has to refuse it, with the same code."""
+    try:
+        backend._op(case.op, _native(case, backend))
+    except MithrilError as error:
+        if error.code == refusal.code:
+            results.refused.append(f"{case}: {refusal.message}")
+        else:
+            results.failures.append(f"{case}: refused with {error.code}, not {refusal.code}")
+    except Exception as error:  # a failing backend may raise anything
+        results.failures.append(f"{case}: {type(error).__name__}: {error}")
+    else:
+        results.failures.append(f"{case}: the reference refuses this ({refusal.message})")
 
 
 def _native(case: Case, backend: Backend) -> list[Any]:

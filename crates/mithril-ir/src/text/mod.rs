@@ -79,6 +79,13 @@ mod tests {
     }
 
     #[test]
+    fn literals_in_the_place_of_tensors_are_errors_when_run() {
+        let graph = parse("graph { %0: f32[2] = exp(none) in \"\" return \"y\" = %0 }").unwrap();
+        let error = crate::interp::run(&graph, &[]).unwrap_err();
+        assert!(error.to_string().contains("no tensor"), "{error}");
+    }
+
+    #[test]
     fn deep_nesting_is_refused() {
         let text = "(".repeat(100_000);
         assert!(parse_literal(&text).is_err());

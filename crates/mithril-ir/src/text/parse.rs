@@ -22,7 +22,7 @@ const MAX_TERMS: usize = 64;
 /// Words that are literals.
 const RESERVED: &[&str] = &["none", "true", "false", "training", "NaN", "inf"];
 
-/// Reads the text form of a graph.
+/// Reads the text form of a graph. Types are taken as written: [`crate::verify::verify`] checks them.
 pub fn parse(text: &str) -> Result<Graph> {
     let mut parser = Parser::new(text);
     let graph = parser.graph()?;
