@@ -6,7 +6,7 @@ import difflib
 import math
 import operator
 from abc import ABC
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,9 @@ class Backend(Ops, ABC):
     _ignored: tuple[str, ...] = ()
     #: dtype name -> dtype of the framework, for `_convert_dtype`.
     dtype_map: dict[str, Any] = {}  # noqa: RUF012 - a table that subclasses replace
+    #: What is known not to work: patterns of op and dtype (``("solve", "*float16")``) -> the reason.
+    #: `run_backend_tests` counts it as limited, and fails if it works after all.
+    limitations: Mapping[tuple[str, str], str] = {}
 
     def __init__(self, **given: Any) -> None:
         found = options.normalize(type(self).__name__, given, self._options, self._ignored)

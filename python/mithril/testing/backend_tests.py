@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
@@ -35,22 +36,31 @@ class Results:
         For each case that the backend says it does not support: the case, and its reason.
     refused : list of str
         Cases that the reference and the backend refuse alike: the op does not take the dtype.
+    limited : list of str
+        Cases that fail as `Backend.limitations` says: the case, and the reason.
     """
 
     passed: int = 0
     failures: list[str] = field(default_factory=list)
     unsupported: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    limited: list[str] = field(default_factory=list)
 
     @property
     def failed(self) -> int:
         """Number of cases that failed."""
         return len(self.failures)
 
+    def add(self, other: Results) -> None:
+        """Count the cases of another result too."""
+        self.passed += other.passed
+        for name in ("failures", "unsupported", "refused", "limited"):
+            getattr(self, name).extend(getattr(other, name))
+
     @property
     def total(self) -> int:
         """Number of all cases."""
-        return self.passed + self.failed + len(self.unsupported) + len(self.refused)
+        return self.passed + self.failed + len(self.unsupported) + len(self.refused) + len(self.limited)
 
 
 def run_backend_tests(backend: Backend, ops: list[str] | None = None) -> Results:
@@ -83,14 +93,39 @@ def run_backend_tests(backend: Backend, ops: list[str] | None = None) -> Results
         if ops is not None and row["name"] not in ops:
             continue
         units = UNITS[row["tolerance"]] + (0 if row["primitive"] else 4)
+        by_dtype: dict[str, Results] = {}
         for case in cases(row):
+            part = by_dtype.setdefault(_dtype(case, backend), Results())
             try:
                 wanted = reference._op(case.op, _native(case, reference))
             except TypeInferenceError as refusal:
-                _count_refusal(results, backend, case, refusal)
+                _count_refusal(part, backend, case, refusal)
                 continue
-            _count(results, str(case), lambda case=case, wanted=wanted, units=units: _run(backend, case, wanted, units))
+            _count(part, str(case), lambda case=case, wanted=wanted, units=units: _run(backend, case, wanted, units))
+        for dtype, part in by_dtype.items():
+            _limit(part, row["name"], dtype, backend.limitations)
+            results.add(part)
     return results
+
+
+def _limit(part: Results, op: str, dtype: str, limitations: Mapping[tuple[str, str], str]) -> None:
+    """Where a limitation of the backend is known, failing is what is expected, and passing is stale."""
+    for (ops, dtypes), reason in limitations.items():
+        if fnmatchcase(op, ops) and fnmatchcase(dtype, dtypes):
+            broken = [*part.failures, *part.unsupported]
+            part.failures, part.unsupported = [], []
+            part.limited = [f"{label} (known: {reason})" for label in broken]
+            if not broken and part.passed:
+                part.passed -= 1
+                part.failures = [f"{op} of {dtype}: works, but is listed as limited: {reason}"]
+            return
+
+
+def _dtype(case: Case, backend: Backend) -> str:
+    """Dtype of the first array of a case, as a backend is given it."""
+    arrays = (a for a in case.args if isinstance(a, np.ndarray))
+    first = next(arrays, None)
+    return str(backend.default_dtype) if first is None or first.dtype == np.float64 else str(first.dtype.name)
 
 
 def _creation(backend: Backend) -> Iterator[tuple[str, Any]]:
