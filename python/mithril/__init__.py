@@ -14,7 +14,18 @@ from . import errors
 from ._core import Connection, IOKey, Model, __version__
 from ._generated import layers as _layers
 from ._generated.layers import *  # noqa: F403 - the layers are the public names of that module
-from .backends import Backend, InterpreterBackend, NumpyBackend, get_backend, list_backends, register_backend
+from .backends import (
+    Backend,
+    InterpreterBackend,
+    JaxBackend,
+    MLXBackend,
+    MlxBackend,
+    NumpyBackend,
+    TorchBackend,
+    get_backend,
+    list_backends,
+    register_backend,
+)
 from .backends import later as _later
 from .compiling import compile
 from .dtypes import (
@@ -44,13 +55,17 @@ __all__ = [
     "DType",
     "IOKey",
     "InterpreterBackend",
+    "JaxBackend",
     "Lambda",
     "LogicalModel",
+    "MLXBackend",
     "MithrilError",
+    "MlxBackend",
     "Model",
     "NumpyBackend",
     "Parameters",
     "PhysicalModel",
+    "TorchBackend",
     "__version__",
     "bfloat16",
     "bool_",

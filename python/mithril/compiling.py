@@ -20,6 +20,7 @@ from .errors import (
     UnusedKeyWarning,
 )
 from .physical import PhysicalModel
+from .program import Settings
 
 __all__ = ["compile"]
 
@@ -79,15 +80,17 @@ def compile(
     static_shapes : bool, optional
         Demand that every size is known now.
     jit : bool, optional
-        Compile the generated code further where the framework can. NumPy has no such compiler: no effect.
+        Compile the generated code further: `torch.compile`, `jax.jit`, `mlx.core.compile`. NumPy has no such
+        compiler: no effect. Default: what the backend was constructed with.
     jit_options : mapping, optional
         Options of that compiler.
     auto_scalar_promotion : bool, optional
         Let numbers stand where tensors are expected (the default, and the only choice so far).
     gradient_checkpointing : bool, optional
         Recompute instead of keeping intermediate results. Not available on the NumPy backend yet.
-    autodiff : {"graph"}, optional
-        Where gradients come from; NumPy always uses Mithril's gradient graph.
+    autodiff : {"native", "graph"}, optional
+        Where gradients come from: the framework (the default where it differentiates by itself) or Mithril's
+        gradient graph (the only choice on NumPy).
     file_path : str, optional
         Also write the generated source there.
     strict : bool, optional
@@ -121,10 +124,14 @@ def compile(
         static_shapes=static_shapes,
         strict=strict,
         verbose=verbose,
-        jit=jit or False,
+        jit=bool(backend.jit if jit is None and isinstance(backend, Backend) else jit),
     )
     _check(model, backend, autodiff, gradient_checkpointing, auto_scalar_promotion)
-    _by_name("jit_options", jit_options)
+    settings = Settings(
+        jit=bool(backend.jit if jit is None else jit),
+        jit_options=_by_name("jit_options", jit_options),
+        autodiff=autodiff or backend._autodiff[0],
+    )
     data, trainable = _names("data_keys", data_keys), _names("trainable_keys", trainable_keys)
     constants = {k: _constant(k, v) for k, v in _by_name("constant_keys", constant_keys).items()}
     options = {
@@ -142,7 +149,9 @@ def compile(
         raise ConflictingOptionError(
             f"{', '.join(sorted(both))} is named by trainable_keys and as data or a constant", hint="choose one"
         )
-    return PhysicalModel(model, backend, options, static_shapes=static_shapes, file_path=file_path, verbose=verbose)
+    return PhysicalModel(
+        model, backend, options, settings, static_shapes=static_shapes, file_path=file_path, verbose=verbose
+    )
 
 
 def _check_switches(**switches: Any) -> None:
@@ -174,8 +183,9 @@ def _check(model: Any, backend: Any, autodiff: Any, checkpointing: bool, promoti
         )
     if not isinstance(backend, Backend):
         raise InvalidValueError(f"the backend is a {type(backend).__name__}", hint="pass e.g. ml.NumpyBackend()")
-    if autodiff not in (None, "graph"):
-        raise InvalidValueError(f"autodiff is {autodiff!r}", hint='NumPy takes "graph"')
+    if autodiff is not None and autodiff not in backend._autodiff:
+        known = " or ".join(repr(choice) for choice in backend._autodiff)
+        raise InvalidValueError(f"autodiff is {autodiff!r}", hint=f"{type(backend).__name__} takes {known}")
     if checkpointing:
         raise UnsupportedOpError(
             "gradient_checkpointing is not available on this backend", hint="leave it out, or use a smaller batch"

@@ -36,6 +36,13 @@ class Parameters(dict[str, Any]):
         # What the values were checked for since they last changed: a program, or nothing.
         self._fits: Any = None
 
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> Parameters:
+        """Make parameters whose values are there."""
+        made = cls(tuple(values))
+        made._resolve(values)
+        return made
+
     @property
     def is_resolved(self) -> bool:
         """Whether the values are there."""

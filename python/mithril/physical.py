@@ -8,16 +8,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from . import _core
+from .arguments import Arguments, missing
 from .backends.options import seed as read_seed
 from .errors import (
     InvalidValueError,
     KeyNotFoundError,
-    MithrilError,
     ParameterError,
     ShapeError,
     UnresolvedShapeError,
@@ -25,7 +26,7 @@ from .errors import (
 )
 from .files import write
 from .parameters import Parameters
-from .program import Program
+from .program import Program, Settings
 
 if TYPE_CHECKING:
     from .backends.backend import Backend
@@ -70,6 +71,7 @@ class PhysicalModel:
         model: _core.Model,
         backend: Backend,
         options: dict[str, Any],
+        settings: Settings,
         *,
         static_shapes: bool = False,
         file_path: str | None = None,
@@ -78,6 +80,7 @@ class PhysicalModel:
         self.backend = backend
         self._model = model
         self._options = options
+        self._settings = settings
         self._tolerated = frozenset(options.pop("tolerated", ()))
         self._file_path = file_path
         self._verbose = verbose
@@ -90,6 +93,8 @@ class PhysicalModel:
         self.state: dict[str, Any] = {}
         roles = _core.roles(model, options)
         self._names: dict[str, tuple[str, ...]] = {role: tuple(names) for role, names in roles.items()}
+        self._arguments = Arguments(backend, self._names, self._tolerated)
+        self._array_type = backend._array_type
         try:
             self._adopt(self._compile({}), ())
         except UnresolvedShapeError:
@@ -107,7 +112,12 @@ class PhysicalModel:
         options = {**self._options, "tolerated": tuple(self._tolerated)}
         settings = {"static_shapes": self._static_shapes, "file_path": self._file_path, "verbose": self._verbose}
         store = self._store if self._store is not None and self._store._resolved else None
-        return _restore, (self._model, self.backend, options, settings, self.state, store)
+        return _restore, (self._model, self.backend, options, self._settings, settings, self.state, store)
+
+    @cached_property
+    def _key_step(self) -> Any:
+        """What the key of the random numbers grows by at a call."""
+        return self.backend.tensor(np.array([0, 1]), "int64")
 
     # --- compiling --------------------------------------------------------------------------------------------
 
@@ -115,7 +125,7 @@ class PhysicalModel:
         start = time.perf_counter()
         options = {**self._options, "shapes": {**self._options["shapes"], **shapes}, "edges": list(self._edges)}
         core = _core.compile(self._model, str(self.backend.default_dtype), options)
-        program = Program(core, self.backend)
+        program = Program(core, self.backend, self._settings)
         if self._file_path is not None:
             write(self._file_path, program.module.source.text)
         if wanted := os.environ.get("MITHRIL_DUMP"):
@@ -363,8 +373,8 @@ class PhysicalModel:
     def _prepare(self, params: Any, data: Mapping[str, Any]) -> tuple[Program, Mapping[str, Any]]:
         program = self._current
         if program is None or (type(params) is Parameters and not params._resolved):
-            data = self._convert_loose(data)
-            self._check_superfluous(data)
+            data = self._arguments.convert_all(data)
+            self._arguments.check_superfluous(data)
             absent = [n for n in self._names["data"] if n not in data]
             if absent:
                 raise ParameterError(f"data lacks {', '.join(repr(n) for n in absent)}", hint="add it to data")
@@ -373,26 +383,27 @@ class PhysicalModel:
                 params._resolve(self._draw(program, params._seed))
         shapes = []
         converted: dict[str, Any] | None = None
+        array_type = self._array_type
         for name, native, dtype in program.data_types:
             value = data.get(name)
             if value is None:
                 if name in data:
                     raise ParameterError(f"data {name!r} is None", hint="pass an array of numbers")
-                raise self._missing("data", name, data)
-            if type(value) is not np.ndarray or (value.dtype is not native and value.dtype != native):
+                raise missing("data", name, program.data, data)
+            if type(value) is not array_type or (value.dtype is not native and value.dtype != native):
                 converted = dict(data) if converted is None else converted
-                value = converted[name] = self._convert_data(name, value, dtype)
+                value = converted[name] = self._arguments.convert(name, value, dtype)
             shapes.append(value.shape)
         if len(data) != len(program.data):
-            self._check_superfluous(data)
+            self._arguments.check_superfluous(data)
         key = tuple(shapes)
         data = data if converted is None else converted
         if key not in program.seen:
             program = self._fit(program, params, data, key)
         if type(params) is not Parameters:
-            self._check_params(program, params)
+            self._arguments.check_params(program, params)
         elif params._fits is not program:
-            self._check_params(program, params)
+            self._arguments.check_params(program, params)
             params._fits = program
         return program, data
 
@@ -415,78 +426,6 @@ class PhysicalModel:
         """Whether shapes were given when compiling, so that others are errors."""
         return () in self._programs
 
-    def _check_params(self, program: Program, params: Mapping[str, Any]) -> None:
-        try:
-            values = program.read_params(params)
-        except KeyError:
-            absent = next(name for name, _, _ in program.param_types if name not in params)
-            raise self._missing("params", absent, params) from None
-        try:
-            fits = [v.shape for v in values] == program.shapes and [v.dtype for v in values] == program.natives
-        except AttributeError:
-            fits = False
-        if not fits:
-            for value, (name, native, shape) in zip(values, program.param_types, strict=True):
-                self._check_parameter(name, value, native, shape)
-        given = dict.__len__(params) if isinstance(params, dict) else len(params)
-        if given != len(values):
-            known = {*self._names["param"], *self._names["state"]}
-            for name in params:
-                if name not in known:
-                    near = difflib.get_close_matches(str(name), known, n=1)
-                    hint = f"did you mean {near[0]!r}?" if near else "leave it out"
-                    raise ParameterError(f"params holds {name!r}, which is not in the model", hint=hint)
-
-    def _check_parameter(self, name: str, value: Any, native: Any, shape: tuple[Any, ...]) -> None:
-        if not hasattr(value, "shape") or not hasattr(value, "dtype"):
-            raise ParameterError(
-                f"parameter {name!r} is a {type(value).__name__}", hint="convert it with backend.array(...)"
-            )
-        if type(value) is np.ndarray and value.shape == shape and value.dtype == native:
-            return
-        wanted = f"{native} {list(shape)}"
-        raise ParameterError(
-            f"parameter {name!r} is {value.dtype} {list(value.shape)}, but has to be {wanted}",
-            hint="convert it with backend.array(...)" if tuple(value.shape) == shape else "check where it comes from",
-        )
-
-    def _missing(self, group: str, name: str, given: Mapping[str, Any]) -> ParameterError:
-        absent = [n for n, _, _ in getattr(self._current, group) if n not in given]
-        near = difflib.get_close_matches(name, [n for n in given if n not in absent], n=1)
-        hint = f"you gave {near[0]!r}; is that it?" if near else f"add it to {group}"
-        return ParameterError(f"{group} lacks {', '.join(repr(n) for n in absent)}", hint=hint)
-
-    def _check_superfluous(self, data: Mapping[str, Any]) -> None:
-        known = {*self._names["data"], *self._tolerated}
-        for name in data:
-            if name not in known:
-                near = difflib.get_close_matches(str(name), known, n=1)
-                where = "it is a parameter: pass it in params" if name in self._names["param"] else "leave it out"
-                hint = f"did you mean {near[0]!r}?" if near else where
-                raise ParameterError(f"data holds {name!r}, which is no data input of the model", hint=hint)
-
-    def _convert_data(self, name: str, value: Any, dtype: str | None) -> Any:
-        try:
-            plain = type(value) is np.ndarray and value.dtype.kind in "biuf"
-            found = value if plain else self.backend.array(value)
-        except (TypeError, ValueError) as error:
-            reason = error.message if isinstance(error, MithrilError) else error
-            raise ParameterError(f"data {name!r} is no array: {reason}", hint="pass an array of numbers") from error
-        if dtype is None:
-            return found
-        source, wanted = str(found.dtype), dtype
-        if "float" in source and "int" in wanted:
-            if not np.all(found == np.trunc(found)):
-                raise ParameterError(
-                    f"data {name!r} is {source}, but has to be {wanted}", hint="pass integers, e.g. class indices"
-                )
-        elif wanted == "bool" and source != "bool":
-            raise ParameterError(f"data {name!r} is {source}, but has to be bool", hint="compare it: x != 0")
-        return self.backend.tensor(found, wanted)
-
-    def _convert_loose(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        return {n: v if type(v) is np.ndarray else self._convert_data(n, v, None) for n, v in data.items()}
-
     # --- state ------------------------------------------------------------------------------------------------
 
     def _next_state(self, program: Program) -> dict[str, Any]:
@@ -494,7 +433,7 @@ class PhysicalModel:
         if "key" in state and "key" not in program.updates:
             with self._lock:
                 state = self.state
-                self.state = {**state, "key": state["key"] + np.array([0, 1], dtype=np.int64)}
+                self.state = {**state, "key": state["key"] + self._key_step}
         return state
 
     def _keep(self, program: Program, result: Any) -> Any:
@@ -526,6 +465,9 @@ class PhysicalModel:
                 raise
             raise explained from error
         outputs, gradients = self._keep(program, result)
+        if type(params) is Parameters:
+            # Of one kind with the parameters, so that JAX sees two trees of one structure.
+            gradients = Parameters.of(gradients)
         if self._edges:
             outputs = {name: value for name, value in outputs.items() if name in self._names["output"]}
         return outputs, gradients
@@ -630,8 +572,10 @@ class PhysicalModel:
         return f"PhysicalModel({self._model}, backend={self.backend}, outputs=[{names}])"
 
 
-def _restore(model: Any, backend: Any, options: Any, settings: Any, state: Any, store: Any) -> PhysicalModel:
-    made = PhysicalModel(model, backend, options, **settings)
+def _restore(
+    model: Any, backend: Any, options: Any, settings: Settings, further: Any, state: Any, store: Any
+) -> PhysicalModel:
+    made = PhysicalModel(model, backend, options, settings, **further)
     made.state, made._store = state, store
     return made
 

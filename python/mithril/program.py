@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,34 @@ from .loading import Module, Runner
 if TYPE_CHECKING:
     from .backends.backend import Backend
 
-__all__ = ["Program"]
+__all__ = ["Program", "Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How programs are run.
+
+    Attributes
+    ----------
+    jit : bool
+        Compile the generated code further by the framework's compiler.
+    jit_options : dict
+        Options of that compiler.
+    autodiff : str
+        Where gradients come from: ``"native"``, the framework, or ``"graph"``, our gradient graph.
+    """
+
+    jit: bool = False
+    jit_options: Mapping[str, Any] = field(default_factory=dict)
+    autodiff: str = "graph"
 
 
 class Program:
     """One specialisation: generated functions for shapes that are known, up to symbols."""
 
-    def __init__(self, core: _core.Compiled, backend: Backend) -> None:
+    def __init__(self, core: _core.Compiled, backend: Backend, settings: Settings) -> None:
         self.core = core
+        self.settings = settings
         self.backend = backend
         self.params: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("param"))
         self.data: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("data"))
@@ -31,8 +52,8 @@ class Program:
         self.data_types = tuple((name, backend._native(dtype), dtype) for name, dtype, _ in self.data)
         self.state: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("state"))
         self.updates: tuple[str, ...] = tuple(core.updates)
-        self.module: Module | Runner = backend._load(core)
-        self.evaluate: Callable[..., Any] = self.module.function("evaluate")
+        self.module: Any = backend._load(core)
+        self.evaluate: Callable[..., Any] = backend._evaluator(self)
         self.gradients: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Module | Runner, Callable[..., Any]]] = {}
         self.seen: set[Any] = set()
 
@@ -41,8 +62,12 @@ class Program:
         names = tuple(name for name, dtype, _ in self.params if "float" in dtype)
         found = self.gradients.get((outputs, names))
         if found is None:
-            module = self.backend._load_gradients(self.core, list(outputs), list(names))
-            found = self.gradients[(outputs, names)] = (module, module.function("evaluate_gradients"))
+            if self.settings.autodiff == "native":
+                found = (self.module, self.backend._differentiator(self, outputs, names))
+            else:
+                module = self.backend._load_gradients(self.core, list(outputs), list(names))
+                found = (module, self.backend._compile_graph_gradients(self, module))
+            self.gradients[(outputs, names)] = found
         return found
 
 

@@ -41,6 +41,11 @@ impl PySource {
     fn many(&self) -> bool {
         self.many
     }
+    /// Whether values of 64 bits occur, which some frameworks compute with on request only.
+    #[getter]
+    fn is_wide(&self) -> bool {
+        self.source.is_wide
+    }
     /// What the global `_CONSTANTS` has to hold.
     fn constants<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
@@ -58,10 +63,11 @@ impl PySource {
 }
 
 fn target(name: &str) -> Outcome<&'static PythonTarget> {
-    let all: [&'static PythonTarget; 1] = [&codegen::NUMPY];
-    let found = all.into_iter().find(|t| t.name == name);
-    Ok(found.ok_or_else(|| {
-        Error::new(Code::Unsupported, format!("there is no target {name:?}")).help("the target is \"numpy\"")
+    let found = codegen::TARGETS.iter().find(|t| t.name == name);
+    Ok(*found.ok_or_else(|| {
+        let names: Vec<&str> = codegen::TARGETS.iter().map(|t| t.name).collect();
+        Error::new(Code::Unsupported, format!("there is no target {name:?}"))
+            .help(format!("targets are: {}", names.join(", ")))
     })?)
 }
 

@@ -17,12 +17,11 @@ use crate::errors::Outcome;
 /// The line of the user's program that is running: the innermost outside of this package.
 pub fn user_line(py: Python<'_>) -> Option<Line> {
     static PACKAGE: OnceLock<String> = OnceLock::new();
-    let package = match PACKAGE.get() {
-        Some(package) => package,
-        None => {
-            let path = py.import("mithril").ok()?.getattr("__path__").ok()?.get_item(0).ok()?;
-            PACKAGE.get_or_init(|| path.to_string())
-        }
+    let package = if let Some(package) = PACKAGE.get() {
+        package
+    } else {
+        let path = py.import("mithril").ok()?.getattr("__path__").ok()?.get_item(0).ok()?;
+        PACKAGE.get_or_init(|| path.to_string())
     };
     let mut frame = py.import("sys").ok()?.getattr("_getframe").ok()?.call1((0,)).ok()?;
     loop {

@@ -7,10 +7,24 @@ from typing import Any
 from . import later as _later
 from .backend import Backend
 from .registry import get_backend, list_backends, register_backend
+from .with_autograd.jax_backend import JaxBackend
+from .with_autograd.mlx_backend import MLXBackend, MlxBackend
+from .with_autograd.torch_backend import TorchBackend
 from .with_manualgrad.interpreter_backend import InterpreterBackend
 from .with_manualgrad.numpy_backend import NumpyBackend
 
-__all__ = ["Backend", "InterpreterBackend", "NumpyBackend", "get_backend", "list_backends", "register_backend"]
+__all__ = [
+    "Backend",
+    "InterpreterBackend",
+    "JaxBackend",
+    "MLXBackend",
+    "MlxBackend",
+    "NumpyBackend",
+    "TorchBackend",
+    "get_backend",
+    "list_backends",
+    "register_backend",
+]
 
 
 def __getattr__(name: str) -> Any:

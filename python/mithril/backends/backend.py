@@ -7,7 +7,7 @@ import math
 import operator
 from abc import ABC
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from ..dtypes import DType
 from ..errors import InvalidValueError, ShapeError, UnsupportedOpError
 from ..loading import Module, Runner, load
 from . import options
+
+if TYPE_CHECKING:
+    from ..program import Program
 
 __all__ = ["Backend"]
 
@@ -40,7 +43,9 @@ class Backend(Ops, ABC):
     #: Target of the compiler.
     target: str = "numpy"
     #: Options of the constructor.
-    _options: tuple[str, ...] = ("dtype", "device", "seed")
+    _options: tuple[str, ...] = ("dtype", "device", "seed", "jit", "precision", "amp")
+    #: Where gradients can come from; the first is the default.
+    _autodiff: tuple[str, ...] = ("graph",)
     #: Options that are accepted for the sake of other backends.
     _ignored: tuple[str, ...] = ()
     #: dtype name -> dtype of the framework, for `_convert_dtype`.
@@ -58,7 +63,8 @@ class Backend(Ops, ABC):
                 f"the dtype of a backend is that of its floats, not {self.default_dtype}",
                 hint="use float16, bfloat16, float32 or float64",
             )
-        self.device: str = self._find_device(found.get("device", "cpu"))
+        self.jit: bool = bool(found.get("jit", False))
+        self.device: str = self._find_device(found.get("device"))
         self._stream = 0
         self._seed = 0
         self.set_seed(found.get("seed", 0))
@@ -92,7 +98,22 @@ class Backend(Ops, ABC):
         )
 
     def _find_device(self, device: Any) -> str:
-        return str(device)
+        """Canonical name of the device asked for; None asks for the usual one."""
+        return "cpu" if device is None else str(device)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Devices that the backend finds on this machine."""
+        return (self.device,)
+
+    @property
+    def _array_type(self) -> Any:
+        """The exact type of most arrays: those are taken without a further look."""
+        return np.ndarray
+
+    def _is_here(self, array: Any) -> bool:
+        """Whether an array of ours is on the device of the backend."""
+        return True
 
     def _native(self, dtype: str) -> Any:
         """Dtype of the framework's arrays for a dtype of ours."""
@@ -272,6 +293,19 @@ class Backend(Ops, ABC):
 
     def _load_gradients(self, core: _core.Compiled, outputs: list[str], inputs: list[str]) -> Module | Runner:
         return load(core.gradient_source(self.target, outputs, inputs), "gradients")
+
+    def _evaluator(self, program: Program) -> Callable[..., Any]:
+        """Return ``evaluate(params, data, state)`` of a program, compiled further if it asks for that."""
+        function: Callable[..., Any] = program.module.function("evaluate")
+        return function
+
+    def _differentiator(self, program: Program, outputs: tuple[str, ...], names: tuple[str, ...]) -> Callable[..., Any]:
+        """Return ``evaluate_gradients(params, data, state, cotangents)`` by the framework's own gradients."""
+        raise self._missing("value_and_grad")
+
+    def _compile_graph_gradients(self, program: Program, module: Module | Runner) -> Callable[..., Any]:
+        """Return the function of a module of our gradient graph, compiled further if the program asks for that."""
+        return module.function("evaluate_gradients")
 
     def _load_op(self, name: str, signature: list[Any]) -> Module | Runner:
         return load(_core.eager_source(name, signature, self.target, str(self.default_dtype)), f"op.{name}")

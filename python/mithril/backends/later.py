@@ -12,9 +12,6 @@ __all__ = ["absent", "attribute"]
 
 #: Name for `get_backend` -> names of the class; all names of one row are one class.
 ABSENT: dict[str, tuple[str, ...]] = {
-    "torch": ("TorchBackend",),
-    "jax": ("JaxBackend",),
-    "mlx": ("MlxBackend", "MLXBackend"),
     "c": ("CBackend", "RawCBackend"),
     "ggml": ("GGMLBackend", "GgmlBackend"),
 }
@@ -23,7 +20,8 @@ ABSENT: dict[str, tuple[str, ...]] = {
 def absent(name: str) -> BackendUnavailableError:
     """Make the error for a backend that this version does not have."""
     return BackendUnavailableError(
-        f"{name} is not part of this version of Mithril", hint="there are: NumpyBackend, InterpreterBackend"
+        f"{name} is not part of this version of Mithril",
+        hint="there are: NumpyBackend, TorchBackend, JaxBackend, MlxBackend, InterpreterBackend",
     )
 
 

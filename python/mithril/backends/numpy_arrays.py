@@ -9,13 +9,10 @@ import numpy as np
 from .. import dtypes
 from ..errors import BackendUnavailableError, InvalidValueError
 from .backend import Backend, _integer, _shape, _size
+from .exchange import to_host
 from .numpy_complex import ComplexTransforms
 
 __all__ = ["NumpyArrays", "numpy_dtype"]
-
-
-#: Unsigned integers of NumPy that are no dtypes of ours, and what holds them.
-_WIDER = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
 
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
@@ -37,10 +34,9 @@ class NumpyArrays(ComplexTransforms, Backend):
     """A backend whose arrays are NumPy arrays."""
 
     is_manualgrad = True
-    _options = ("dtype", "device", "seed", "jit")
 
     def _find_device(self, device: Any) -> str:
-        if str(device).lower() not in ("cpu", "cpu:0"):
+        if device is not None and str(device).lower() not in ("cpu", "cpu:0"):
             raise BackendUnavailableError(
                 f"{type(self).__name__} has no device {str(device)!r}",
                 hint='it runs on "cpu"; use another backend for others',
@@ -52,22 +48,12 @@ class NumpyArrays(ComplexTransforms, Backend):
 
     def tensor(self, data: Any, dtype: Any = None) -> Any:
         """Create an array; see `array`."""
-        if hasattr(data, "detach"):
-            data = data.detach().cpu()
-        if isinstance(data, np.ma.MaskedArray):
-            raise InvalidValueError("the data is a masked array", hint="fill it first: data.filled(0)")
-        try:
-            found = np.asarray(data)
-        except ValueError as error:
-            raise InvalidValueError(f"the data makes no array: {error}", hint="give rows of equal length") from error
-        if found.dtype.kind not in "biuf" and found.dtype.name != "bfloat16":
-            reason = "complex numbers are not supported" if found.dtype.kind == "c" else "give numbers"
-            raise InvalidValueError(f"the data makes no array of numbers: {found.dtype}", hint=reason)
+        found = to_host(data)
         if dtype is not None:
             return self._convert(found, dtypes.normalize(dtype))
         if found.dtype.kind == "f" or found.dtype.name == "bfloat16":
             return self._convert(found, self.default_dtype)
-        return self._convert(found, dtypes.DType(_WIDER.get(found.dtype.name, found.dtype.name)))
+        return self._convert(found, dtypes.DType(found.dtype.name))
 
     def _convert(self, found: np.ndarray[Any, Any], dtype: dtypes.DType) -> Any:
         wanted = numpy_dtype(dtype)

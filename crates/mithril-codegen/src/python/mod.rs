@@ -39,7 +39,7 @@ use mithril_ir::{Error, Graph, NodeId, Place, Result, Tensor, ValueId};
 
 pub use namer::python_string;
 pub use prelude::Prelude;
-pub use targets::{JAX, MLX, NUMPY, PythonTarget, TORCH};
+pub use targets::{JAX, MLX, NUMPY, PythonTarget, TARGETS, TORCH};
 
 /// An argument of a function: a dict of all inputs of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +127,8 @@ pub struct Source {
     pub functions: Vec<Emitted>,
     /// What `_CONSTANTS` has to hold.
     pub constants: Vec<(String, Arc<Tensor>)>,
+    /// Whether values of 64 bits occur.
+    pub is_wide: bool,
     /// Where the lines come from, sorted by line. Lines that compute nothing are not in it.
     pub origins: Vec<Origin>,
 }

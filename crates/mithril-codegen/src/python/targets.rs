@@ -36,6 +36,9 @@ pub struct PythonTarget {
     pub decorator: &'static str,
 }
 
+/// All of them.
+pub static TARGETS: [&PythonTarget; 4] = [&NUMPY, &TORCH, &JAX, &MLX];
+
 /// NumPy.
 pub static NUMPY: PythonTarget = PythonTarget {
     name: "numpy",
@@ -120,7 +123,7 @@ pub static JAX: PythonTarget = PythonTarget {
     decorator: "",
 };
 
-/// MLX, which has no `float64` on its devices.
+/// MLX, which has `float64` on the CPU only.
 pub static MLX: PythonTarget = PythonTarget {
     name: "mlx",
     title: "MLX",
@@ -136,7 +139,7 @@ pub static MLX: PythonTarget = PythonTarget {
         DType::F16 => "mx.float16",
         DType::BF16 => "mx.bfloat16",
         DType::F32 => "mx.float32",
-        DType::F64 => "",
+        DType::F64 => "mx.float64",
     },
     typed_numbers: &[],
     spellings: |spell| [spell.mlx, spell.py],

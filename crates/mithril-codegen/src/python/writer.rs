@@ -76,7 +76,8 @@ pub fn module(target: &PythonTarget, functions: &[Function<'_>]) -> Result<Sourc
         }
         emitted.push(body.emitted);
     }
-    Ok(Source { text, functions: emitted, constants: module.large, origins })
+    let is_wide = functions.iter().any(|f| is_wide(f.graph));
+    Ok(Source { text, functions: emitted, constants: module.large, is_wide, origins })
 }
 
 impl<'a> Module<'a> {
@@ -186,6 +187,11 @@ fn spell_all(target: &PythonTarget, functions: &[Function<'_>]) -> Result<Vec<Ve
         all.push(templates);
     }
     if missing.is_empty() { Ok(all) } else { Err(unsupported(target, &missing)) }
+}
+
+fn is_wide(graph: &Graph) -> bool {
+    let mut values = graph.values().filter_map(|(_, v)| v.ty.as_ref());
+    values.any(|ty| matches!(ty.dtype, DType::I64 | DType::F64))
 }
 
 /// The nodes that results depend on.

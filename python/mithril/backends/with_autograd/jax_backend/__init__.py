@@ -1,5 +1,5 @@
-"""The JAX backend: not part of this version."""
+"""The JAX backend. Importing this does not import JAX; constructing a `JaxBackend` does."""
 
-from ...later import __getattr__ as __getattr__
+from .backend import JaxBackend
 
 __all__ = ["JaxBackend"]

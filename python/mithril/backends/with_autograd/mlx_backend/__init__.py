@@ -1,5 +1,5 @@
-"""The MLX backend: not part of this version."""
+"""The MLX backend. Importing this does not import MLX; constructing an `MlxBackend` does."""
 
-from ...later import __getattr__ as __getattr__
+from .backend import MLXBackend, MlxBackend
 
-__all__ = ["MlxBackend"]
+__all__ = ["MLXBackend", "MlxBackend"]

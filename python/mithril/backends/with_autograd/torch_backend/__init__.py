@@ -1,5 +1,5 @@
-"""The PyTorch backend: not part of this version."""
+"""The PyTorch backend. Importing this does not import PyTorch; constructing a `TorchBackend` does."""
 
-from ...later import __getattr__ as __getattr__
+from .backend import TorchBackend
 
 __all__ = ["TorchBackend"]

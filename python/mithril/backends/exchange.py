@@ -1,0 +1,83 @@
+"""Arrays of other frameworks as NumPy arrays: what crosses from one backend to another goes through here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import InvalidValueError
+
+__all__ = ["to_host"]
+
+#: Unsigned integers of NumPy that are no dtypes of ours, and what holds them.
+_WIDER = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
+
+
+def to_host(data: Any) -> np.ndarray[Any, Any]:
+    """Return data as a NumPy array of a dtype that Mithril knows.
+
+    Parameters
+    ----------
+    data : array_like
+        A list, a number, an array of NumPy, PyTorch, JAX or MLX, or anything else that converts to a NumPy array.
+
+    Returns
+    -------
+    ndarray
+        Shares memory with ``data`` where that is possible.
+
+    Raises
+    ------
+    InvalidValueError
+        If the data makes no array of numbers.
+    """
+    if isinstance(data, np.ma.MaskedArray):
+        raise InvalidValueError("the data is a masked array", hint="fill it first: data.filled(0)")
+    if isinstance(data, type) or data is None:
+        raise InvalidValueError(f"the data makes no array: it is {data!r}", hint="give numbers")
+    try:
+        found = _convert(data)
+    except ValueError as error:
+        raise InvalidValueError(f"the data makes no array: {error}", hint="give rows of equal length") from error
+    if found.dtype.kind not in "biuf" and found.dtype.name != "bfloat16":
+        reason = "complex numbers are not supported" if found.dtype.kind == "c" else "give numbers"
+        raise InvalidValueError(f"the data makes no array of numbers: {found.dtype}", hint=reason)
+    wider = _WIDER.get(found.dtype.name)
+    if wider is None:
+        return found
+    if found.size and int(found.max()) > np.iinfo(wider).max:
+        raise InvalidValueError(
+            f"the data holds integers that do not fit into {wider}", hint=f"{wider} goes to {np.iinfo(wider).max}"
+        )
+    return found.astype(wider)
+
+
+def _convert(data: Any) -> np.ndarray[Any, Any]:
+    if hasattr(data, "detach"):
+        data = data.detach().cpu()
+    # PyTorch and MLX hand no bfloat16 to NumPy; float32 holds it exactly.
+    if "bfloat16" in str(getattr(data, "dtype", "")) and not isinstance(data, np.ndarray):
+        single = data.float() if hasattr(data, "float") else data.astype("float32") if _is_jax(data) else _mlx(data)
+        return _narrow(np.asarray(single))
+    return np.asarray(data)
+
+
+def _is_jax(data: Any) -> bool:
+    return hasattr(data, "addressable_shards")
+
+
+def _mlx(data: Any) -> Any:
+    import mlx.core
+
+    return data.astype(mlx.core.float32)
+
+
+def _narrow(single: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """bfloat16 numbers held as float32, as bfloat16 where NumPy knows it."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        return single
+    narrowed: np.ndarray[Any, Any] = single.astype(ml_dtypes.bfloat16)
+    return narrowed

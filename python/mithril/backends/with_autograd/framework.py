@@ -1,0 +1,119 @@
+"""What the backends of PyTorch, JAX and MLX have in common: arrays that come from the host, places of arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import dtypes
+from ...errors import InvalidValueError, TypeInferenceError
+from ..backend import _integer, _shape, _size
+from ..exchange import to_host
+from ..numpy_arrays import _check_range, _shape_and_dtype
+from .backend import AutogradBackend
+
+__all__ = ["Framework"]
+
+
+class Framework(AutogradBackend):
+    """A backend over a framework with arrays, devices, gradients and a compiler of its own."""
+
+    _options = ("dtype", "device", "seed", "jit", "precision", "amp", "device_mesh")
+
+    # --- what each of them defines ----------------------------------------------------------------------------
+
+    def _from_host(self, host: np.ndarray[Any, Any], dtype: dtypes.DType) -> Any:
+        """Copy a NumPy array to the device; floats may have to be rounded to ``dtype``."""
+        raise NotImplementedError
+
+    def _to(self, array: Any, dtype: dtypes.DType) -> Any:
+        """Copy an array of the framework to our device as ``dtype``."""
+        raise NotImplementedError
+
+    def _full(self, shape: tuple[int, ...], value: float, dtype: dtypes.DType) -> Any:
+        raise NotImplementedError
+
+    # --- arrays -----------------------------------------------------------------------------------------------
+
+    def tensor(self, data: Any, dtype: Any = None) -> Any:
+        """Create an array on the device of the backend; see `array`."""
+        wanted = None if dtype is None else dtypes.normalize(dtype)
+        if self._is_own(data):
+            own = self.dtype(data)
+            target = wanted or (self.default_dtype if own.is_floating else own)
+            return self.cast(data, target) if _needs_care(own, target) else self._to(data, target)
+        host = to_host(data)
+        own = dtypes.normalize(host.dtype.name)
+        target = wanted or (self.default_dtype if own.is_floating else own)
+        if own.is_floating and not target.is_floating and target != "bool":
+            return self.cast(self._from_host(host, own), target)
+        if not own.is_floating and not target.is_floating and own != target and target != "bool":
+            _check_range(host, np.dtype(str(target)))
+        return self._from_host(host, target)
+
+    def _as_array(self, data: Any, dtype: dtypes.DType) -> Any:
+        if self._is_own(data) and self.dtype(data) == dtype and self._is_here(data):
+            return data
+        return self.tensor(data, dtype)
+
+    def _adopt(self, arg: Any) -> Any:
+        # Floats of NumPy keep their dtype, as those of ours do.
+        name = arg.dtype.name if isinstance(arg, np.ndarray) and arg.dtype.name in dtypes.ALL else None
+        return self.tensor(arg, name)
+
+    def zeros(self, *shape: Any, dtype: Any = None) -> Any:
+        """Create an array of zeros: ``zeros(3, 4)`` or ``zeros((3, 4), dtype="int64")``."""
+        shape, dtype = _shape_and_dtype(shape, dtype)
+        return self._full(_shape((shape,)), 0, self._float(dtype))
+
+    def ones(self, *shape: Any, dtype: Any = None) -> Any:
+        """Create an array of ones; see `zeros`."""
+        shape, dtype = _shape_and_dtype(shape, dtype)
+        return self._full(_shape((shape,)), 1, self._float(dtype))
+
+    def eye(self, n: int, m: int | None = None, k: int = 0, dtype: Any = None) -> Any:
+        """Create a matrix with ones on a diagonal."""
+        rows, columns, diagonal = _size(n), _size(n if m is None else m), _integer(k)
+        return self._from_host(np.eye(rows, columns, diagonal), self._float(dtype))
+
+    # --- gradients of functions -------------------------------------------------------------------------------
+
+    def _places(self, argnums: int | Sequence[int], args: tuple[Any, ...]) -> tuple[int, ...]:
+        """Places of the arguments to differentiate, checked; arrays that are not ours have to be floats."""
+        given = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+        for place in given:
+            if not isinstance(place, int) or not -len(args) <= place < len(args):
+                raise InvalidValueError(
+                    f"argnums is {place!r}, but {len(args)} arguments are given",
+                    hint="argnums counts from 0; -1 is the last",
+                )
+        places = tuple(place % len(args) for place in given)
+        for place in places:
+            if hasattr(args[place], "dtype") and "float" not in str(args[place].dtype):
+                raise TypeInferenceError(
+                    f"argument {place} is {args[place].dtype}, and gradients are with respect to floats",
+                    hint='convert it: backend.array(x, dtype="float32")',
+                )
+        return places
+
+    def _check_number(self, value: Any) -> Any:
+        if not self._is_own(value):
+            raise InvalidValueError(
+                f"the function returns a {type(value).__name__}", hint="return one number, made by ops of the backend"
+            )
+        if tuple(value.shape) != ():
+            raise InvalidValueError(
+                f"the function returns shape {list(value.shape)}", hint="return one number, e.g. its reduce_sum"
+            )
+        return value
+
+
+def _needs_care(own: dtypes.DType, target: dtypes.DType) -> bool:
+    """Whether a conversion has a definition of ours that differs from the framework's: floats to integers."""
+    return own.is_floating and not target.is_floating and target != "bool"
+
+
+#: A function with its arguments, differentiated by a framework.
+Differentiated = Callable[..., Any]

@@ -1,0 +1,181 @@
+"""The MLX backend: readable generated code over `mlx.core`, MLX's own gradients and compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .... import dtypes
+from ....errors import BackendUnavailableError
+from ...exchange import to_host
+from ...frameworks import require
+from ..framework import Framework
+
+if TYPE_CHECKING:
+    from ....program import Program
+
+__all__ = ["MLXBackend", "MlxBackend"]
+
+
+class MlxBackend(Framework):
+    """Runs models with MLX.
+
+    Parameters
+    ----------
+    dtype : dtype, optional
+        Dtype of floats (default ``float32``); float64 on the CPU only. Also spelled ``default_dtype``.
+    device : str or mlx.core.Device, optional
+        ``"cpu"`` or ``"gpu"``. Default: what MLX prefers.
+    seed : int, optional
+        Seed of the random numbers (default 0). Also spelled ``random_seed``.
+    jit : bool, optional
+        Compile models with `mlx.core.compile` unless `mithril.compile` says otherwise (default False).
+        Also spelled ``use_graph``.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> backend = ml.MlxBackend()
+    >>> backend.add(backend.tensor([1.0, 2.0]), 0.5)
+    array([1.5, 2.5], dtype=float32)
+    """
+
+    name = "mlx"
+    target = "mlx"
+
+    def __init__(self, **given: Any) -> None:
+        self._mx = require("MlxBackend", "mlx.core")
+        super().__init__(**given)
+
+    def __reduce__(self) -> Any:
+        return _restore, (type(self), {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed})
+
+    # --- devices ----------------------------------------------------------------------------------------------
+
+    def _find_device(self, device: Any) -> str:
+        mx = self._mx
+        if device is None:
+            wanted = mx.default_device()
+        elif isinstance(device, mx.Device):
+            wanted = device
+        else:
+            kind, _, number = str(device).lower().removeprefix("devicetype.").partition(":")
+            kinds = {"cpu": mx.cpu, "gpu": mx.gpu, "metal": mx.gpu, "cuda": mx.gpu}
+            if kind not in kinds:
+                raise BackendUnavailableError(
+                    f"MlxBackend has no device {str(device)!r}", hint=f"there are: {', '.join(self.devices)}"
+                )
+            wanted = mx.Device(kinds[kind], int(number or 0))
+        if not mx.is_available(wanted):
+            raise BackendUnavailableError(
+                f"MlxBackend has no device {str(device)!r} here; MLX finds {', '.join(self.devices)}",
+                hint='GPUs need Apple silicon, or on Linux: pip install "mlx[cuda]"',
+            )
+        self._device = wanted
+        name = str(wanted.type).removeprefix("DeviceType.")
+        return f"{name}:{wanted.index}" if getattr(wanted, "index", 0) else name
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Devices that MLX finds on this machine."""
+        mx = self._mx
+        return ("cpu", "gpu") if mx.is_available(mx.gpu) else ("cpu",)
+
+    # --- arrays -----------------------------------------------------------------------------------------------
+
+    @property
+    def _array_type(self) -> Any:
+        return self._mx.array
+
+    def _native(self, dtype: str) -> Any:
+        return getattr(self._mx, "bool_" if dtype == "bool" else str(dtypes.normalize(dtype)))
+
+    def _convert_dtype(self, dtype: Any) -> Any:
+        return None if dtype is None else self._native(dtype)
+
+    def _is_own(self, arg: Any) -> bool:
+        return isinstance(arg, self._mx.array)
+
+    def _is_here(self, array: Any) -> bool:
+        return True
+
+    def _from_host(self, host: np.ndarray[Any, Any], dtype: dtypes.DType) -> Any:
+        if host.dtype.name == "bfloat16":
+            host = host.astype(np.float32)
+        if host.dtype == np.float64 and dtype != "float64":
+            # MLX makes float32 of a double on its own; the rounding to halves has to happen once.
+            host = host.astype(np.float16 if dtype == "float16" else np.float32)
+        plain = np.array(host, dtype=host.dtype.newbyteorder("="), order="C")
+        if plain.dtype == np.float64:
+            return self._mx.array(plain, dtype=self._mx.float64)
+        return self._mx.array(plain).astype(self._native(dtype))
+
+    def _to(self, array: Any, dtype: dtypes.DType) -> Any:
+        return self._mx.array(array, dtype=self._native(dtype))
+
+    def _full(self, shape: tuple[int, ...], value: float, dtype: dtypes.DType) -> Any:
+        return self._mx.full(shape, value, dtype=self._native(dtype))
+
+    def to_numpy(self, tensor: Any) -> np.ndarray[Any, Any]:
+        """Convert an array of this backend to NumPy; waits until it is computed."""
+        return to_host(tensor)
+
+    def dtype(self, tensor: Any) -> dtypes.DType:
+        """Dtype of an array."""
+        found = tensor if hasattr(tensor, "dtype") else self.array(tensor)
+        return dtypes.normalize(str(found.dtype).removeprefix("mlx.core."))
+
+    # --- programs ---------------------------------------------------------------------------------------------
+
+    def _evaluator(self, program: Program) -> Callable[..., Any]:
+        return self._finish(program, program.module.function("evaluate"))
+
+    def _differentiator(self, program: Program, outputs: tuple[str, ...], names: tuple[str, ...]) -> Callable[..., Any]:
+        mx, evaluate, updates = self._mx, program.module.function("evaluate"), bool(program.updates)
+
+        def evaluate_gradients(params: Any, data: Any, state: Any, cotangents: Any) -> Any:
+            def weighted(leaves: Any) -> Any:
+                result = evaluate({**params, **leaves}, data, state)
+                found = result[0] if updates else result
+                # The derivative of this sum is what the cotangents pull back.
+                total = sum((found[name] * cotangents[name]).sum() for name in outputs)
+                return total, (result if updates else (found,))
+
+            leaves = {name: params[name] for name in names}
+            (_, result), gradients = mx.value_and_grad(weighted)(leaves)
+            return (result[0], gradients, result[1]) if updates else (result[0], gradients)
+
+        return self._finish(program, evaluate_gradients)
+
+    def _compile_graph_gradients(self, program: Program, module: Any) -> Callable[..., Any]:
+        return self._finish(program, module.function("evaluate_gradients"))
+
+    def _finish(self, program: Program, function: Callable[..., Any]) -> Callable[..., Any]:
+        return self._mx.compile(function, **program.settings.jit_options) if program.settings.jit else function
+
+    # --- gradients of functions -------------------------------------------------------------------------------
+
+    def _native_value_and_grad(self, function: Callable[..., Any], argnums: int | Sequence[int]) -> Callable[..., Any]:
+        def with_gradient(*args: Any) -> Any:
+            places = self._places(argnums, args)
+            arrays = [a if self._is_own(a) else self.array(a) for a in args]
+            # MLX gives one gradient alone for a list of one place.
+            wanted = places[0] if len(places) == 1 else list(places)
+            value, gradients = self._mx.value_and_grad(
+                lambda *given: self._check_number(function(*given)), argnums=wanted
+            )(*arrays)
+            if isinstance(argnums, int):
+                return value, gradients
+            return value, (gradients,) if len(places) == 1 else tuple(gradients)
+
+        return with_gradient
+
+
+#: The other spelling of the class.
+MLXBackend = MlxBackend
+
+
+def _restore(kind: type[MlxBackend], options: dict[str, Any]) -> MlxBackend:
+    return kind(**options)

@@ -1,0 +1,190 @@
+"""The PyTorch backend: readable generated code, PyTorch's own kernels, autograd and compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .... import dtypes
+from ....errors import BackendUnavailableError
+from ...frameworks import require
+from ..framework import Framework
+
+if TYPE_CHECKING:
+    from ....program import Program, Settings
+
+__all__ = ["TorchBackend"]
+
+
+class TorchBackend(Framework):
+    """Runs models with PyTorch.
+
+    Parameters
+    ----------
+    dtype : dtype, optional
+        Dtype of floats (default ``float32``). Also spelled ``default_dtype``.
+    device : str or torch.device, optional
+        ``"cpu"`` (default), ``"cuda"``, ``"cuda:1"``, ``"mps"``, ``"xpu"``; ``"gpu"`` is CUDA or else MPS.
+    seed : int, optional
+        Seed of the random numbers (default 0).
+    jit : bool, optional
+        Compile models with `torch.compile` unless `mithril.compile` says otherwise (default False).
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> backend = ml.TorchBackend()
+    >>> backend.add(backend.tensor([1.0, 2.0]), 0.5)
+    tensor([1.5000, 2.5000])
+    """
+
+    name = "torch"
+    target = "torch"
+
+    def __init__(self, **given: Any) -> None:
+        self._torch = require(type(self).__name__, "torch")
+        super().__init__(**given)
+
+    def __reduce__(self) -> Any:
+        return _restore, (type(self), {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed})
+
+    # --- devices ----------------------------------------------------------------------------------------------
+
+    def _find_device(self, device: Any) -> str:
+        torch = self._torch
+        wanted = "cpu" if device is None else str(device).lower()
+        if wanted == "gpu":
+            wanted = "cuda" if torch.cuda.is_available() else "mps"
+        if wanted.startswith("rocm"):
+            wanted = wanted.replace("rocm", "cuda")
+        try:
+            self._device = torch.device(wanted)
+            torch.empty(0, device=self._device)
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            raise BackendUnavailableError(
+                f"TorchBackend has no device {str(device)!r} here: {str(error).splitlines()[0]}",
+                hint=f"there are: {', '.join(self.devices)}",
+            ) from error
+        return str(self._device)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Devices that PyTorch finds on this machine."""
+        torch = self._torch
+        found = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+        if torch.backends.mps.is_available():
+            found.append("mps")
+        return tuple(found)
+
+    # --- arrays -----------------------------------------------------------------------------------------------
+
+    @property
+    def _array_type(self) -> Any:
+        return self._torch.Tensor
+
+    def _native(self, dtype: str) -> Any:
+        return getattr(self._torch, str(dtypes.normalize(dtype)))
+
+    def _convert_dtype(self, dtype: Any) -> Any:
+        return None if dtype is None else self._native(dtype)
+
+    def _is_own(self, arg: Any) -> bool:
+        return isinstance(arg, self._torch.Tensor)
+
+    def _is_here(self, array: Any) -> bool:
+        return bool(array.device == self._device)
+
+    def _from_host(self, host: np.ndarray[Any, Any], dtype: dtypes.DType) -> Any:
+        if host.dtype.name == "bfloat16":
+            host = host.astype(np.float32)
+        # PyTorch takes neither negative strides nor the other byte order, and warns about read-only memory.
+        copied = self._torch.from_numpy(np.array(host, dtype=host.dtype.newbyteorder("="), order="C"))
+        return copied.to(self._device, self._native(dtype))
+
+    def _to(self, array: Any, dtype: dtypes.DType) -> Any:
+        return array.detach().to(self._device, self._native(dtype), copy=True)
+
+    def _full(self, shape: tuple[int, ...], value: float, dtype: dtypes.DType) -> Any:
+        return self._torch.full(shape, value, dtype=self._native(dtype), device=self._device)
+
+    def to_numpy(self, tensor: Any) -> np.ndarray[Any, Any]:
+        """Convert an array of this backend to NumPy."""
+        from ...exchange import to_host
+
+        return to_host(tensor)
+
+    def dtype(self, tensor: Any) -> dtypes.DType:
+        """Dtype of an array."""
+        found = tensor if hasattr(tensor, "dtype") else self.array(tensor)
+        return dtypes.normalize(str(found.dtype).removeprefix("torch."))
+
+    # --- programs ---------------------------------------------------------------------------------------------
+
+    def _evaluator(self, program: Program) -> Callable[..., Any]:
+        function = program.module.function("evaluate")
+        return self._compile(function, program.settings) if program.settings.jit else function
+
+    def _differentiator(self, program: Program, outputs: tuple[str, ...], names: tuple[str, ...]) -> Callable[..., Any]:
+        torch, evaluate, updates = self._torch, program.evaluate, bool(program.updates)
+
+        def evaluate_gradients(params: Any, data: Any, state: Any, cotangents: Any) -> Any:
+            leaves = {name: params[name].detach().requires_grad_() for name in names}
+            with torch.enable_grad():
+                result = evaluate({**params, **leaves}, data, state)
+            found = result[0] if updates else result
+            kept = [name for name in outputs if found[name].requires_grad]
+            gradients = torch.autograd.grad(
+                [found[name] for name in kept],
+                list(leaves.values()),
+                [cotangents[name] for name in kept],
+                allow_unused=True,
+                materialize_grads=True,
+            )
+            values = {name: value.detach() for name, value in found.items()}
+            by_name = dict(zip(names, gradients, strict=True))
+            if not updates:
+                return values, by_name
+            return values, by_name, {name: value.detach() for name, value in result[1].items()}
+
+        return evaluate_gradients
+
+    def _compile(self, function: Callable[..., Any], settings: Settings) -> Callable[..., Any]:
+        compiled: Callable[..., Any] = self._torch.compile(function, fullgraph=True, **settings.jit_options)
+        return compiled
+
+    def _compile_graph_gradients(self, program: Program, module: Any) -> Callable[..., Any]:
+        function = module.function("evaluate_gradients")
+        return self._compile(function, program.settings) if program.settings.jit else function
+
+    # --- gradients of functions -------------------------------------------------------------------------------
+
+    def _native_value_and_grad(self, function: Callable[..., Any], argnums: int | Sequence[int]) -> Callable[..., Any]:
+        torch = self._torch
+
+        def with_gradient(*args: Any) -> Any:
+            places = self._places(argnums, args)
+            arrays = [a if self._is_own(a) else self.array(a) for a in args]
+            # Gradients of gradients: what is being differentiated outside stays so.
+            outer = any(a.requires_grad for a in arrays)
+            for place in places:
+                given = arrays[place]
+                arrays[place] = given.view_as(given) if given.requires_grad else given.detach().requires_grad_()
+            with torch.enable_grad():
+                value = self._check_number(function(*arrays))
+            inputs = [arrays[place] for place in places]
+            if value.requires_grad:
+                gradients = torch.autograd.grad(
+                    value, inputs, create_graph=outer, allow_unused=True, materialize_grads=True
+                )
+            else:
+                gradients = tuple(torch.zeros_like(a) for a in inputs)
+            value = value if outer else value.detach()
+            return value, gradients[0] if isinstance(argnums, int) else tuple(gradients)
+
+        return with_gradient
+
+
+def _restore(kind: type[TorchBackend], options: dict[str, Any]) -> TorchBackend:
+    return kind(**options)
