@@ -13,13 +13,13 @@ $(BIN)/uv:
 
 # The extension module, and the packages that the demo needs.
 $(VENV)/.demo: $(BIN)/uv $(RUST_SOURCES)
-	$(UV) pip install --quiet --python $(BIN)/python "maturin>=1.16,<2" "numpy>=2.0" typing_extensions "ml_dtypes>=0.5" "scikit-learn>=1.5" "matplotlib>=3.9" "tqdm>=4.66"
+	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --extra demo "maturin>=1.16,<2"
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --quiet --skip-install
 	touch $@
 
 # On top of it what the tests compare with.
 $(VENV)/.test: $(VENV)/.demo
-	$(UV) pip install --quiet --python $(BIN)/python "pytest>=8" "hypothesis>=6.100" "torch>=2.6" "ruff>=0.9" "mypy>=1.14"
+	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --extra test
 	touch $@
 
 demo: $(VENV)/.demo

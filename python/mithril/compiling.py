@@ -124,7 +124,7 @@ def compile(
         static_shapes=static_shapes,
         strict=strict,
         verbose=verbose,
-        jit=bool(backend.jit if jit is None and isinstance(backend, Backend) else jit),
+        jit=False if jit is None else jit,
     )
     _check(model, backend, autodiff, gradient_checkpointing, auto_scalar_promotion)
     settings = Settings(

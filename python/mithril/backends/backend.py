@@ -14,7 +14,7 @@ import numpy as np
 from .. import _core, dtypes
 from .._generated.ops import KINDS, Ops
 from ..dtypes import DType
-from ..errors import InvalidValueError, ShapeError, UnsupportedOpError
+from ..errors import ConflictingOptionError, InvalidValueError, ShapeError, UnsupportedOpError
 from ..loading import Module, Runner, load
 from . import options
 
@@ -36,6 +36,14 @@ class Backend(Ops, ABC):
         Dtype of floats (default ``float32``).
     seed : int, optional
         Seed of the random numbers (default 0). The same seed gives the same numbers on every backend.
+    jit : bool, optional
+        Whether models are compiled further by the framework's compiler, where `mithril.compile` does not say
+        (default False).
+    precision : dtype, optional
+        Dtype in which models multiply matrices and convolve (``"bfloat16"``, ``"float16"``), while parameters,
+        inputs and outputs stay ``dtype``; sums, norms, softmax and losses stay in float32. Default: ``dtype``.
+    amp : bool, optional
+        Automatic mixed precision: a ``precision`` that suits the device.
     """
 
     #: Name under which the backend is registered.
@@ -63,8 +71,11 @@ class Backend(Ops, ABC):
                 f"the dtype of a backend is that of its floats, not {self.default_dtype}",
                 hint="use float16, bfloat16, float32 or float64",
             )
-        self.jit: bool = bool(found.get("jit", False))
+        self.jit: bool = options.switch("jit", found.get("jit", False))
         self.device: str = self._find_device(found.get("device"))
+        #: Dtype of the products of matrices and convolutions inside a model; None: that of the backend.
+        self.precision: DType | None = self._find_precision(found)
+        options.one_device(type(self).__name__, found, self.devices)
         self._stream = 0
         self._seed = 0
         self.set_seed(found.get("seed", 0))
@@ -100,6 +111,37 @@ class Backend(Ops, ABC):
     def _find_device(self, device: Any) -> str:
         """Canonical name of the device asked for; None asks for the usual one."""
         return "cpu" if device is None else str(device)
+
+    def set_device(self, device: Any) -> None:
+        """Move to another device: what is created and compiled from now on is there.
+
+        Also called ``set_platform`` and ``set_default_device``. Arrays and compiled models that exist stay where
+        they are.
+        """
+        self.device = self._find_device(device)
+        self._eager.clear()
+
+    set_platform = set_device
+    set_default_device = set_device
+
+    def _find_precision(self, found: Mapping[str, Any]) -> DType | None:
+        """Dtype to compute in, from the options ``precision`` and ``amp``."""
+        given = found.get("precision")
+        precision = None if given is None else dtypes.normalize(given)
+        if precision is not None and not precision.is_floating:
+            raise InvalidValueError(f"precision is {precision}, which is no float", hint='for example "bfloat16"')
+        if options.switch("amp", found.get("amp", False)):
+            if precision is not None and precision.itemsize > 2:
+                raise ConflictingOptionError(
+                    f"amp=True asks for mixed precision, but precision is {precision}",
+                    hint='leave one out, or give precision="bfloat16"',
+                )
+            precision = precision or self._half()
+        return None if precision == self.default_dtype else precision
+
+    def _half(self) -> DType:
+        """Half-precision dtype that automatic mixed precision uses on this device."""
+        return dtypes.bfloat16
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import math
+import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from ..errors import ConflictingOptionError, IgnoredOptionWarning, InvalidValueError
+from ..errors import BackendUnavailableError, ConflictingOptionError, IgnoredOptionWarning, InvalidValueError
 
 #: Accepted spelling -> canonical option.
 ALIASES: dict[str, str] = {
@@ -78,6 +80,61 @@ def _unknown(owner: str, name: str, allowed: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(name, spellings, n=1)
     guess = f"; did you mean `{near[0]}`?" if near else ""
     return f"{owner} has no option `{name}`{guess} It takes: {', '.join(allowed)}"
+
+
+def switch(name: str, given: Any) -> bool:
+    """Read an option that is on or off."""
+    if not isinstance(given, (bool, np.bool_)):
+        raise InvalidValueError(f"{name} is {given!r}", hint="give True or False")
+    return bool(given)
+
+
+#: Bytes in a unit of memory.
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+def memory(name: str, given: Any) -> int:
+    """Read an amount of memory in bytes: a number, or a text such as ``"4GB"`` or ``"512MiB"``.
+
+    Examples
+    --------
+    >>> from mithril.backends.options import memory
+    >>> memory("memory_limit", "4GB"), memory("memory_limit", "512 MiB"), memory("memory_limit", 1024)
+    (4000000000, 536870912, 1024)
+    """
+    found = given
+    if isinstance(given, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", given)
+        unit = _UNITS.get(match.group(2).upper()) if match else None
+        found = None if match is None or unit is None else float(match.group(1)) * unit
+    if isinstance(found, bool) or not isinstance(found, (int, float, np.integer)) or not 0 < found < 2**63:
+        raise InvalidValueError(
+            f"{name} is {given!r}", hint='give a number of bytes, or a text such as "4GB" or "512MiB"'
+        )
+    return int(found)
+
+
+def one_device(owner: str, found: Mapping[str, Any], devices: tuple[str, ...]) -> None:
+    """Accept a mesh of one device; larger ones, and strategies for several devices, are refused."""
+    mesh = found.get("device_mesh")
+    if mesh is not None:
+        sizes = (mesh,) if isinstance(mesh, (int, np.integer)) else tuple(mesh) if isinstance(mesh, Iterable) else (0,)
+        if isinstance(mesh, bool) or not all(isinstance(n, (int, np.integer)) and n > 0 for n in sizes):
+            raise InvalidValueError(f"device_mesh is {mesh!r}", hint="give positive numbers of devices, e.g. (1,)")
+        if math.prod(sizes) > 1:
+            raise _several(owner, f"device_mesh={mesh!r} asks for {math.prod(sizes)} devices", devices)
+    given = found.get("devices")
+    if found.get("parallel_strategy") is not None or (given is not None and len(list(given)) > 1):
+        raise _several(owner, "a strategy for several devices is asked for", devices)
+
+
+def _several(owner: str, problem: str, devices: tuple[str, ...]) -> BackendUnavailableError:
+    count = f"there is 1 device ({devices[0]})" if len(devices) == 1 else f"there are {len(devices)} devices"
+    return BackendUnavailableError(
+        f"{owner}: {problem}; {count}, and this version of Mithril runs a model on one",
+        hint="leave the option out; sharding over several devices is planned",
+    )
 
 
 def seed(given: Any) -> int:
