@@ -25,7 +25,12 @@ from .program import Settings
 __all__ = ["compile"]
 
 #: Accepted spelling -> canonical keyword of `compile`.
-ALIASES = {"types": "dtypes", "checkpoint": "gradient_checkpointing"}
+ALIASES = {
+    "types": "dtypes",
+    "checkpoint": "gradient_checkpointing",
+    "compute_precision": "precision",
+    "compute_dtype": "precision",
+}
 
 
 def compile(
@@ -46,6 +51,7 @@ def compile(
     auto_scalar_promotion: bool = True,
     gradient_checkpointing: bool = False,
     autodiff: str | None = None,
+    precision: Any = None,
     file_path: str | None = None,
     strict: bool = False,
     verbose: bool = False,
@@ -91,6 +97,10 @@ def compile(
     autodiff : {"native", "graph"}, optional
         Where gradients come from: the framework (the default where it differentiates by itself) or Mithril's
         gradient graph (the only choice on NumPy).
+    precision : dtype, optional
+        Mixed precision: matrix products, convolutions and attention are computed in this dtype (``"bfloat16"``,
+        ``"float16"``), softmax, norms, losses and sums in float32. Parameters, data, outputs and gradients keep
+        the dtype of the backend. Default: the ``precision`` of the backend.
     file_path : str, optional
         Also write the generated source there.
     strict : bool, optional
@@ -98,7 +108,7 @@ def compile(
     verbose : bool, optional
         Print what is compiled, and how long each part takes.
     **aliases
-        Other accepted spellings: ``types``, ``checkpoint``.
+        Other accepted spellings: ``types``, ``checkpoint``, ``compute_precision``, ``compute_dtype``.
 
     Returns
     -------
@@ -116,8 +126,8 @@ def compile(
     >>> compiled.evaluate(params, {"input": np.ones((2, 3))})["output"].shape
     (2, 4)
     """
-    given = _aliases(aliases, {"dtypes": dtypes, "gradient_checkpointing": gradient_checkpointing})
-    dtypes, gradient_checkpointing = given["dtypes"], given["gradient_checkpointing"]
+    given = {"dtypes": dtypes, "gradient_checkpointing": gradient_checkpointing, "precision": precision}
+    dtypes, gradient_checkpointing, precision = _aliases(aliases, given).values()
     _check_switches(
         inference=inference,
         static_inference=static_inference,
@@ -143,6 +153,9 @@ def compile(
         "discard_keys": _names("discard_keys", discard_keys),
         "training": not (inference or static_inference),
     }
+    compute = _precision(precision, backend)
+    if compute is not None:
+        options["precision"] = str(compute)
     _check_names(model, options, strict)
     both = set(trainable) & {*data, *constants}
     if both:
@@ -194,6 +207,17 @@ def _check(model: Any, backend: Any, autodiff: Any, checkpointing: bool, promoti
         raise UnsupportedOpError(
             "auto_scalar_promotion=False is not available", hint="leave it out: numbers are always promoted"
         )
+
+
+def _precision(given: Any, backend: Backend) -> dtypes.DType | None:
+    """Return the dtype to compute in: what is given here, else that of the backend."""
+    found = given if given is not None else backend.precision
+    if found is None:
+        return None
+    compute = _dtype(found)
+    if not compute.is_floating:
+        raise InvalidValueError(f"precision is {compute}", hint="use float16, bfloat16, float32 or float64")
+    return compute
 
 
 def _dtype(dtype: Any) -> dtypes.DType:

@@ -8,7 +8,7 @@ use mithril_ir::{DType, Tensor};
 use mithril_model::{FlattenOptions, Input, Model, flatten, init_parameters};
 
 use crate::passes::differentiate::{GRADIENT, Request};
-use crate::pipeline::{Observer, Target, differentiated, lower, optimize};
+use crate::pipeline::{Observer, Target, differentiated, lower, mixed, optimize};
 
 /// A compiled model.
 #[derive(Clone, Debug)]
@@ -29,7 +29,10 @@ impl Compiled {
     /// As [`Compiled::new`], showing every stage.
     pub fn observed(model: &Model, options: &FlattenOptions, observe: &mut Observer<'_>) -> Result<Self> {
         let flat = flatten(model, options)?;
-        let graph = optimize(flat.graph, options.float, observe)?;
+        let mut graph = optimize(flat.graph, options.float, observe)?;
+        if let Some(compute) = options.precision.filter(|compute| *compute != options.float) {
+            graph = mixed(&graph, options.float, compute, observe)?;
+        }
         Ok(Self { graph, inputs: flat.inputs, float: options.float })
     }
     /// The graph that evaluates the model on a target.

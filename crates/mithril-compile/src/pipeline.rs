@@ -7,6 +7,7 @@
 //! | `simplify` | algebra that holds bit for bit |
 //! | `merge` | equal nodes become one |
 //! | `prune` | what nobody reads is left out |
+//! | `precision` | (mixed precision) casts to the compute dtype and back |
 //! | `differentiate` | (programs with gradients) the cotangent graph is added |
 //! | `legalize` | what the target cannot spell is expanded |
 //! | `finish` | fold, simplify, merge and prune once more, on the expansions |
@@ -18,7 +19,7 @@ use mithril_ir::graph::{Graph, NodeId};
 use mithril_ir::{DType, text, verify};
 
 use crate::passes::differentiate::{Request, differentiate};
-use crate::passes::{fold, legalize, merge, prune, simplify};
+use crate::passes::{fold, legalize, merge, precision, prune, simplify};
 
 /// A pass: a new graph from an old one.
 pub type Pass = fn(&Graph) -> Result<Graph>;
@@ -65,6 +66,14 @@ pub fn optimize(graph: Graph, float: DType, observe: &mut Observer<'_>) -> Resul
         check(name, &graph, float)?;
         observe(name, &graph);
     }
+    Ok(graph)
+}
+
+/// Mixed precision: what is stored in `float` is computed in `compute`, where that is safe.
+pub fn mixed(graph: &Graph, float: DType, compute: DType, observe: &mut Observer<'_>) -> Result<Graph> {
+    let graph = precision::precision(graph, float, compute)?;
+    check("precision", &graph, float)?;
+    observe("precision", &graph);
     Ok(graph)
 }
 

@@ -43,6 +43,8 @@ pub struct OpDef {
     pub spell: Spell,
     /// How exact a target has to be.
     pub tolerance: Tolerance,
+    /// Where it is computed in mixed precision; `None`: as its tolerance suggests ([`OpDef::precision`]).
+    pub precision: Option<Precision>,
     /// Range from which tests draw float inputs, away from poles and kinks of the op.
     pub domain: (f64, f64),
     /// Test cases as text, e.g. `"[2,3] axis=1 keepdim=true"` or `"[5,3] i64[4]<5 axis=0"`: tensors by shape in
@@ -306,7 +308,25 @@ pub enum Tolerance {
     Random,
 }
 
+/// In which dtype an op is computed in mixed precision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// In the compute dtype: products, where the time goes and sums are kept wide by the hardware.
+    Low,
+    /// In the dtype of its operands; the widest, where they differ.
+    Follow,
+    /// In float32 at least: sums, norms, losses, and what grows fast or cancels.
+    Wide,
+}
+
 impl OpDef {
+    /// Where the op is computed in mixed precision: what sums up is wide unless the row says otherwise.
+    pub fn precision(&self) -> Precision {
+        self.precision.unwrap_or(match self.tolerance {
+            Tolerance::Contraction | Tolerance::Decomposition => Precision::Wide,
+            _ => Precision::Follow,
+        })
+    }
     /// Position of the port called `name`.
     pub fn port(&self, name: &str) -> Option<usize> {
         self.ports.iter().position(|p| p.name == name)
@@ -359,6 +379,7 @@ pub const BLANK: OpDef = OpDef {
     grad: Grad::Expansion,
     spell: Spell::NONE,
     tolerance: Tolerance::Elementwise,
+    precision: None,
     domain: (-2.0, 2.0),
     cases: &[],
     layer: "",

@@ -34,6 +34,8 @@ pub struct FlattenOptions {
     pub dtypes: Vec<(Arc<str>, DType)>,
     /// The dtype of inputs about which nothing is said, and that integers become where floats are needed.
     pub float: DType,
+    /// The dtype in which products are computed; `float` if `None`.
+    pub precision: Option<DType>,
     /// Whether the model is compiled for training (dropout, running statistics).
     pub training: bool,
     /// Inputs with constant values.
@@ -56,6 +58,7 @@ impl Default for FlattenOptions {
             shapes: Vec::new(),
             dtypes: Vec::new(),
             float: DType::F32,
+            precision: None,
             training: false,
             constants: Vec::new(),
             trainable: Vec::new(),

@@ -95,6 +95,7 @@ fn options(given: &Bound<'_, PyDict>, float: DType) -> Outcome<FlattenOptions> {
                     options.constants.push((name.into(), Arc::new(t)));
                 }
             }
+            "precision" => options.precision = Some(dtype(&value)?),
             "training" => options.training = value.extract()?,
             "data_keys" => options.data = names()?,
             "trainable_keys" => options.trainable = names()?,

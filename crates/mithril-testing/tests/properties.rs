@@ -6,6 +6,7 @@ use std::sync::Arc;
 use mithril::codegen::python::{EVALUATE, Function, NUMPY, Results, emit};
 use mithril::compile::passes::differentiate::{Request, differentiate};
 use mithril::compile::passes::legalize::legalize;
+use mithril::compile::passes::precision::precision;
 use mithril::compile::pipeline::{OPTIMIZE, Pass, Target, lower, optimize};
 use mithril::compile::python::Python;
 use mithril::ir::graph::{Graph, Role};
@@ -225,6 +226,44 @@ fn with_gradients(program: &Program, float: DType) -> Result<Program, String> {
 
 fn is_cotangent(graph: &Graph, v: mithril::ir::ValueId) -> bool {
     matches!(graph.value(v).def, mithril::ir::graph::Def::Input(Role::Cotangent))
+}
+
+#[test]
+fn mixed_precision_keeps_types_in_and_out() {
+    let types = |graph: &Graph| {
+        let read = graph.inputs.iter().chain(graph.outputs.values());
+        read.map(|&v| graph.ty(v).cloned()).collect::<Vec<_>>()
+    };
+    for_programs(300, Style::Any, F32, |program, choice| {
+        let all = [DType::F16, DType::BF16, F64];
+        let compute = all[choice.first().map_or(0, |&c| c as usize % all.len())];
+        let graph = said(precision(&program.graph, F32, compute), "precision")?;
+        verified(&graph, F32, "precision")?;
+        if types(&graph) != types(&program.graph) {
+            return Err(format!("types change\n{}", text::print(&graph)));
+        }
+        if interp::run(&program.graph, &program.inputs).is_ok() {
+            let mixed = Program { graph, inputs: program.inputs.clone() };
+            said(interp::run(&mixed.graph, &mixed.inputs), "run")?;
+            let graph = with_gradients(&mixed, F32)?.graph;
+            verified(&graph, F32, "differentiate")?;
+            let wanted = types(&with_gradients(program, F32)?.graph);
+            if types(&graph) != wanted {
+                return Err(format!("types of gradients change\n{}", text::print(&graph)));
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn computing_wider_changes_roundings_only() {
+    for_programs(200, Style::Smooth, F32, |program, _| {
+        let graph = said(precision(&program.graph, F32, F64), "precision")?;
+        compare(program, &graph, "precision", |found, wanted| {
+            tolerance::error(found, wanted, Some(tolerance::magnitude(wanted).max(1.0))) <= 8.0
+        })
+    });
 }
 
 #[test]

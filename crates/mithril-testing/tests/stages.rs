@@ -10,7 +10,7 @@
 //! the text that comes out
 //! ```
 //!
-//! with the stages `fold`, `simplify`, `merge`, `prune`, `differentiate OUTPUTS by INPUTS`, `legalize primitives`,
+//! with the stages `fold`, `simplify`, `merge`, `prune`, `precision DTYPE`, `differentiate OUTPUTS by INPUTS`, `legalize primitives`,
 //! `legalize TARGET` and `emit TARGET` (the last one), where targets are `numpy` and `torch`. With `UPDATE=1` in the environment the texts are rewritten:
 //! read the difference before you keep it.
 
@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use mithril::codegen::python::{EVALUATE, Function, NUMPY, PythonTarget, Results, TORCH, can_spell, emit};
 use mithril::compile::passes::differentiate::{Request, differentiate};
 use mithril::compile::passes::legalize::legalize;
+use mithril::compile::passes::precision::precision;
 use mithril::compile::pipeline::OPTIMIZE;
 use mithril::ir::graph::Graph;
 use mithril::ir::{DType, Result, text, verify};
@@ -64,6 +65,7 @@ fn apply(words: &[&str], graph: &Graph) -> Result<Graph> {
             let mut side = || sides.next().unwrap_or_default().iter().map(|&name| name.into()).collect();
             differentiate(graph, &Request { outputs: side(), inputs: side() }, FLOAT)
         }
+        ["precision", dtype] => precision(graph, FLOAT, DType::parse(dtype)?),
         [name] => OPTIMIZE.iter().find(|(known, _)| *known == name).expect("a stage").1(graph),
         _ => panic!("{words:?} is no stage"),
     }

@@ -4,5 +4,6 @@ pub mod differentiate;
 pub mod fold;
 pub mod legalize;
 pub mod merge;
+pub mod precision;
 pub mod prune;
 pub mod simplify;

@@ -9,7 +9,8 @@ use mithril_ir::ops::{elementwise as e, movement};
 use crate::rewrite::Rewrite;
 
 /// Removes nodes that give back one of their inputs: `x * 1`, `x / 1`, `x - 0`, a cast to the same dtype, a
-/// reshape or broadcast to the same shape, a transposition that changes nothing, `-(-x)`.
+/// reshape or broadcast to the same shape, a transposition that changes nothing, `-(-x)`, a cast to a wider float
+/// and back.
 ///
 /// `x + 0` and `x * 0` stay: the first changes `-0.0`, the second NaN and infinity.
 pub fn simplify(graph: &Graph) -> Result<Graph> {
@@ -55,8 +56,17 @@ fn same_as(graph: &Graph, node: &Node) -> Option<ValueId> {
     } else {
         return None;
     };
+    let found = if is(op, &e::CAST) { before_widening(graph, found).unwrap_or(found) } else { found };
     // A scalar operand may broadcast or promote: only the same type is the same value.
     (graph.ty(found).is_some() && graph.ty(found) == graph.ty(*output)).then_some(found)
+}
+
+/// What a float was before it was cast to a wider float.
+fn before_widening(graph: &Graph, v: ValueId) -> Option<ValueId> {
+    let node = graph.node(graph.producer(v)?);
+    let source = *node.inputs.first().filter(|_| is(node.op, &e::CAST))?;
+    let (from, to) = (graph.ty(source)?.dtype, graph.ty(v)?.dtype);
+    (from.is_float() && to.is_float() && from.promote(to) == to).then_some(source)
 }
 
 fn scalar(lit: &Lit) -> Option<f64> {

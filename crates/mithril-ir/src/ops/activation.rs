@@ -8,8 +8,8 @@ use crate::dtype::Kinds;
 use crate::error::Result;
 use crate::interp::HostCall;
 use crate::op::{
-    Attr, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, ShapeRule, Spell, Text, Tolerance, attr,
-    composite, tensor,
+    Attr, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, Precision, ShapeRule, Spell, Text,
+    Tolerance, attr, composite, tensor,
 };
 use crate::ops::elementwise::{
     ABS, CLIP, ERFC, EXP, EXPM1, GREATER, LESS, LOG1P, LOGICAL_AND, MAXIMUM, MINIMUM, TANH, WHERE, larger,
@@ -419,6 +419,7 @@ pub static LOG_SIGMOID: OpDef = OpDef {
     },
     layer: "LogSigmoid",
     aliases: &["logsigmoid"],
+    precision: Some(Precision::Wide),
     ..composite("log_sigmoid", "Logarithm of the logistic function: `-log(1 + exp(-x))`, for any x.", |c| {
         let small = (-c.x[0].op(&ABS, &[])).op(&EXP, &[]).op(&LOG1P, &[]);
         vec![negative_part(c.x[0]) - small]
@@ -449,6 +450,7 @@ pub static SOFTPLUS: OpDef = OpDef {
     },
     cases: &["[2,3]", "[2,3] beta=2.0", "[2,3] beta=0.5 threshold=0.25", "[]", "[0,3]"],
     layer: "Softplus",
+    precision: Some(Precision::Wide),
     ..composite(
         "softplus",
         "Smooth rectifier: `log(1 + exp(beta * x)) / beta`, and `x` itself where `beta * x` is above `threshold`.",

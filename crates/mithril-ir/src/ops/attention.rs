@@ -17,8 +17,8 @@ use crate::dtype::{DType, Kind, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, PortKind, ShapeRule, Spell, Text, Tolerance, attr,
-    optional, tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, PortKind, Precision, ShapeRule, Spell, Text,
+    Tolerance, attr, optional, tensor_of,
 };
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
@@ -133,6 +133,7 @@ pub static SCALED_DOT_PRODUCT_ATTENTION: OpDef = OpDef {
         "[3,4] [5,4] [5,2]",
     ],
     aliases: &["attention", "sdpa"],
+    precision: Some(Precision::Low),
     ..BLANK
 };
 
@@ -357,6 +358,7 @@ pub static ROTATE_PAIRS: OpDef = OpDef {
     tolerance: Tolerance::Contraction,
     cases: &["[2,3,4] [3,2] [3,2]", "[2,3,4] [3,2] [3,2] interleaved=true", "[2,3,4] [3,4] [3,4]"],
     aliases: &["apply_rotary_embedding"],
+    precision: Some(Precision::Follow),
     ..BLANK
 };
 
@@ -436,6 +438,7 @@ pub static ROPE: OpDef = OpDef {
     tolerance: Tolerance::Contraction,
     cases: &["[2,3,4]", "[2,5,3,4] i64[3]<9 interleaved=true", "[2,5,3,4] i64[2,3]<9 base=100.0"],
     aliases: &["rotary_embedding"],
+    precision: Some(Precision::Follow),
     ..BLANK
 };
 

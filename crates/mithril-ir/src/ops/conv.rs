@@ -14,8 +14,8 @@ use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, elements, from_f64s};
 use crate::literal::Lit;
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
-    tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, Precision, ShapeRule, Spell, Text,
+    Tolerance, attr, tensor_of,
 };
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
@@ -65,6 +65,7 @@ pub static CONV_GENERAL: OpDef = OpDef {
         "[0,3,5,5] [4,3,3,3]",
     ],
     aliases: &["conv_general_dilated"],
+    precision: Some(Precision::Low),
     ..BLANK
 };
 
@@ -341,6 +342,7 @@ const fn conv(name: &'static str, doc: &'static str) -> OpDef {
         dtype: DTypeRule::Float,
         expand: Some(conv_expand),
         tolerance: Tolerance::Contraction,
+        precision: Some(Precision::Low),
         ..BLANK
     }
 }

@@ -8,7 +8,8 @@ use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr, variadic,
+    Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, Precision, ShapeRule, Spell, Text, Tolerance, attr,
+    variadic,
 };
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
@@ -72,6 +73,7 @@ pub static EINSUM: OpDef = OpDef {
         "equation=\"ij,jk->ik\" i32[2,3]<9 i32[3,4]<9",
     ],
     layer: "Einsum",
+    precision: Some(Precision::Low),
     ..BLANK
 };
 

@@ -9,8 +9,8 @@ pub use super::function::*;
 use crate::dtype::DType;
 use crate::literal::Lit;
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
-    binary, dtype_or, optional, tensor, unary,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, Precision, ShapeRule, Spell, Text,
+    Tolerance, attr, binary, dtype_or, optional, tensor, unary,
 };
 use crate::rules::{Attrs, DTypes};
 use crate::spell::SpellCx;
@@ -222,6 +222,7 @@ pub static POWER: OpDef = OpDef {
     domain: (0.5, 2.0),
     layer: "Power",
     aliases: &["pow"],
+    precision: Some(Precision::Wide),
     ..binary(
         "power",
         "The first tensor to the power of the second, elementwise. Floats follow IEEE 754: `0 ^ 0` is 1, a negative \

@@ -6,7 +6,7 @@
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10, PI};
 
 use super::elementwise::number_map;
-use crate::op::{DTypeRule, Grad, OpDef, Spell, Text, Tolerance, binary, unary};
+use crate::op::{DTypeRule, Grad, OpDef, Precision, Spell, Text, Tolerance, binary, unary};
 use crate::tensor::Scalar;
 
 /// Rows of this file.
@@ -70,6 +70,7 @@ pub static RSQRT: OpDef = OpDef {
     domain: (0.1, 4.0),
     layer: "Rsqrt",
     aliases: &["reciprocal_sqrt"],
+    precision: Some(Precision::Wide),
     ..unary("rsqrt", "Reciprocal of the square root; infinite at 0, NaN below.", |x| 1.0 / x.sqrt())
 };
 
@@ -80,6 +81,7 @@ pub static SQUARE: OpDef = OpDef {
     spell: Spell { ggml: Text::T("ggml_sqr({0})"), ..call("{xp}.square({0})", "{0} * {0}") },
     tolerance: Tolerance::Rounded,
     layer: "Square",
+    precision: Some(Precision::Wide),
     ..number_map("square", "Each element times itself. Integers stay integers and wrap around.", |x| match x
         [0]
     {
@@ -95,6 +97,7 @@ pub static RECIPROCAL: OpDef = OpDef {
     tolerance: Tolerance::Rounded,
     domain: (0.5, 2.0),
     layer: "Reciprocal",
+    precision: Some(Precision::Wide),
     ..unary("reciprocal", "One divided by each element; infinite at 0.", |x| 1.0 / x)
 };
 
@@ -103,6 +106,7 @@ pub static EXP: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.y]),
     spell: Spell { ggml: Text::T("ggml_exp({0})"), ..call("{xp}.exp({0})", "exp({0})") },
     layer: "Exp",
+    precision: Some(Precision::Wide),
     ..unary("exp", "Exponential function.", libm::exp)
 };
 
@@ -111,6 +115,7 @@ pub static EXPM1: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&EXP, &[])]),
     spell: call("{xp}.expm1({0})", "expm1({0})"),
     layer: "Expm1",
+    precision: Some(Precision::Wide),
     ..unary("expm1", "Exponential function minus one, exact near 0.", libm::expm1)
 };
 
@@ -121,6 +126,7 @@ pub static LOG: OpDef = OpDef {
     domain: (0.1, 4.0),
     layer: "Log",
     aliases: &["ln"],
+    precision: Some(Precision::Wide),
     ..unary("log", "Natural logarithm; minus infinity at 0, NaN below.", libm::log)
 };
 
@@ -130,6 +136,7 @@ pub static LOG1P: OpDef = OpDef {
     spell: call("{xp}.log1p({0})", "log1p({0})"),
     domain: (-0.5, 4.0),
     layer: "Log1p",
+    precision: Some(Precision::Wide),
     ..unary("log1p", "Natural logarithm of one plus x, exact near 0.", libm::log1p)
 };
 
@@ -139,6 +146,7 @@ pub static LOG2: OpDef = OpDef {
     spell: call("{xp}.log2({0})", "log2({0})"),
     domain: (0.1, 4.0),
     layer: "Log2",
+    precision: Some(Precision::Wide),
     ..unary("log2", "Logarithm to the base 2; minus infinity at 0, NaN below.", libm::log2)
 };
 
@@ -148,6 +156,7 @@ pub static LOG10: OpDef = OpDef {
     spell: call("{xp}.log10({0})", "log10({0})"),
     domain: (0.1, 4.0),
     layer: "Log10",
+    precision: Some(Precision::Wide),
     ..unary("log10", "Logarithm to the base 10; minus infinity at 0, NaN below.", libm::log10)
 };
 
@@ -173,6 +182,7 @@ pub static TAN: OpDef = OpDef {
     spell: call("{xp}.tan({0})", "tan({0})"),
     domain: (-1.2, 1.2),
     layer: "Tan",
+    precision: Some(Precision::Wide),
     ..unary("tan", "Tangent of an angle in radians.", libm::tan)
 };
 
@@ -232,6 +242,7 @@ pub static SINH: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&COSH, &[])]),
     spell: call("{xp}.sinh({0})", "sinh({0})"),
     layer: "Sinh",
+    precision: Some(Precision::Wide),
     ..unary("sinh", "Hyperbolic sine.", libm::sinh)
 };
 
@@ -240,6 +251,7 @@ pub static COSH: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&SINH, &[])]),
     spell: call("{xp}.cosh({0})", "cosh({0})"),
     layer: "Cosh",
+    precision: Some(Precision::Wide),
     ..unary("cosh", "Hyperbolic cosine.", libm::cosh)
 };
 
@@ -280,6 +292,7 @@ pub static ATANH: OpDef = OpDef {
     domain: (-0.9, 0.9),
     layer: "Atanh",
     aliases: &["arctanh"],
+    precision: Some(Precision::Wide),
     ..unary("atanh", "Inverse of the hyperbolic tangent; infinite at -1 and 1, NaN outside.", libm::atanh)
 };
 
@@ -321,6 +334,7 @@ pub static ERFINV: OpDef = OpDef {
     domain: (-0.9, 0.9),
     layer: "Erfinv",
     aliases: &["erf_inv"],
+    precision: Some(Precision::Wide),
     ..unary(
         "erfinv",
         "Inverse of the error function; infinite at -1 and 1, NaN outside. Evaluated by Halley's iteration from the \

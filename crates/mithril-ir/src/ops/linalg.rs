@@ -10,7 +10,7 @@ use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, broadcast_index, elements, from_f64s};
 use crate::literal::Lit;
 use crate::op::{
-    BLANK, DTypeRule, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, optional, tensor,
+    BLANK, DTypeRule, Eval, Grad, OpDef, Port, Precision, ShapeRule, Spell, Text, Tolerance, optional, tensor,
 };
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
@@ -57,6 +57,7 @@ pub static MATMUL: OpDef = OpDef {
     ],
     layer: "MatrixMultiply",
     aliases: &["mm", "bmm", "matrix_multiply"],
+    precision: Some(Precision::Low),
     ..BLANK
 };
 
@@ -101,6 +102,7 @@ pub static LINEAR: OpDef = OpDef {
         "[2,0] [4,0] [4]",
         "[1,3] [1,3] [1]",
     ],
+    precision: Some(Precision::Low),
     ..BLANK
 };
 

@@ -10,8 +10,8 @@ use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr, optional,
-    tensor, tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, Precision, ShapeRule, Spell, Text, Tolerance,
+    attr, optional, tensor, tensor_of,
 };
 use crate::ops::elementwise as e;
 use crate::ops::index::TAKE_ALONG_AXIS;
@@ -52,6 +52,7 @@ const fn loss(name: &'static str, doc: &'static str) -> OpDef {
         dtype: DTypeRule::Float,
         tolerance: Tolerance::Contraction,
         cases: &["[2,3] [2,3]", "[2,3] [2,3] reduction=\"sum\"", "[4] [4] reduction=\"none\"", "[] []"],
+        precision: Some(Precision::Wide),
         ..BLANK
     }
 }

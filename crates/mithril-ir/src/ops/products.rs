@@ -6,7 +6,8 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::literal::Lit;
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr, tensor,
+    Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, Precision, ShapeRule, Spell, Text, Tolerance, attr,
+    tensor,
 };
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::{Shape, normalize_axis};
@@ -65,6 +66,7 @@ pub static VECDOT: OpDef = OpDef {
         "i32[3]<9 i32[3]<9",
     ],
     layer: "VectorDot",
+    precision: Some(Precision::Low),
     ..PRODUCT
 };
 
@@ -81,6 +83,7 @@ pub static INNER: OpDef = OpDef {
     },
     cases: &["[3] [3]", "[2,3] [4,3]", "[2,3] [3]", "[2,2,3] [2,3]", "[] [2,3]"],
     layer: "Inner",
+    precision: Some(Precision::Low),
     ..PRODUCT
 };
 
@@ -98,6 +101,7 @@ pub static DOT: OpDef = OpDef {
     },
     cases: &["[3] [3]", "[2,3] [3,4]", "[2,3] [3]", "[2,2,3] [2,3,2]", "[2,3] []"],
     layer: "Dot",
+    precision: Some(Precision::Low),
     ..PRODUCT
 };
 
@@ -127,6 +131,7 @@ pub static TENSORDOT: OpDef = OpDef {
         "[2,3] [2,4] axes=(0,-2)",
     ],
     layer: "Tensordot",
+    precision: Some(Precision::Low),
     ..PRODUCT
 };
 
