@@ -226,8 +226,13 @@ def test_double_precision_keeps_its_islands_double():
 def test_the_backend_gives_the_default():
     options = {"shapes": {"input": [2, 8], "target": [2]}, "dtypes": {"target": "int64"}}
     assert operands(ml.compile(classifier(), ml.NumpyBackend(precision="bfloat16"), **options))["linear"] == {"bf16"}
-    assert operands(ml.compile(classifier(), ml.NumpyBackend(precision="bfloat16"), precision="float16", **options))["linear"] == {"f16"}
-    assert "precision" not in ml.compile(classifier(), ml.NumpyBackend(precision="bfloat16"), precision="float32", **options).stages
+    assert operands(ml.compile(classifier(), ml.NumpyBackend(precision="bfloat16"), precision="float16", **options))[
+        "linear"
+    ] == {"f16"}
+    assert (
+        "precision"
+        not in ml.compile(classifier(), ml.NumpyBackend(precision="bfloat16"), precision="float32", **options).stages
+    )
     assert "precision" not in ml.compile(classifier(), ml.NumpyBackend(), **options).stages
     spelled = ml.compile(classifier(), ml.NumpyBackend(), compute_precision=np.float16, **options)
     assert operands(spelled)["linear"] == {"f16"}
