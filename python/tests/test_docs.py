@@ -1,9 +1,7 @@
 """Every Python block of the documentation runs, every docstring example is true, generated files are current."""
 
-import contextlib
 import doctest
 import importlib
-import io
 import pkgutil
 import re
 import subprocess
@@ -11,32 +9,61 @@ import sys
 from pathlib import Path
 
 import mithril
+import pages
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def blocks():
+@pytest.mark.parametrize("page", [p for p in PAGES if list(pages.blocks(p))], ids=lambda p: p.stem)
+def test_page_runs(page, tmp_path, monkeypatch):
+    absent = [name for name in pages.frameworks(page) if not pages.is_installed(name)]
+    if absent:
+        pytest.skip(f"not installed: {', '.join(absent)}")
+    monkeypatch.chdir(tmp_path)
+    pages.run_page(page)
+
+
+@pytest.mark.parametrize(
+    ("page", "problem"),
+    [
+        ("```python\nx = 1\n```\n\n```python\nassert x == 2\n```\n", AssertionError),
+        ("```python\nprint(1)\n```\n```text\n2\n```\n", AssertionError),
+        ("<!-- raises: ShapeError -->\n```python\nx = 1\n```\n", pytest.fail.Exception),
+        ("<!-- each: numpy, interpreter -->\n```python\nassert backend.name == 'numpy'\n```\n", AssertionError),
+        ("<!-- faster: 2 -> 1 -->\n```python\nx = 1\n```\n", AssertionError),
+        ("<!-- rases: ShapeError -->\n```python\nx = 1\n```\n", AssertionError),
+        ("<!-- later: soon -->\n<!-- raises: ValueError -->\n```python\nint('x')\n```\n", AssertionError),
+    ],
+)
+def test_the_runner_finds_what_is_wrong(page, problem, tmp_path):
+    path = tmp_path / "page.md"
+    path.write_text(page)
+    with pytest.raises(problem):
+        pages.run_page(path)
+
+
+def links():
     for page in PAGES:
-        for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)):
-            if "import mithril" in block:
-                yield pytest.param(block, id=f"{page.name}-{number}")
+        for target in re.findall(r"\]\(([^)#\s]*(?:#[^)\s]*)?)\)", page.read_text()):
+            if not target.startswith("http"):
+                yield pytest.param(page, target, id=f"{page.name}-{target}")
 
 
-@pytest.mark.parametrize("block", list(blocks()))
-def test_block_runs(block):
-    with contextlib.redirect_stdout(io.StringIO()):
-        exec(compile(block, "<documentation>", "exec"), {"__name__": "documentation"})
+@pytest.mark.parametrize(("page", "target"), list(dict.fromkeys(links())))
+def test_links_lead_somewhere(page, target):
+    file, _, anchor = target.partition("#")
+    path = (page.parent / file).resolve() if file else page
+    assert path.exists()
+    if anchor:
+        assert anchor in anchors(path)
 
 
-def test_readme_shows_what_is_generated():
-    text = (ROOT / "README.md").read_text()
-    program, shown = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[:2]
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(program, {})
-    assert shown.strip() in printed.getvalue()
+def anchors(path):
+    """Anchors of the headings of a page, as they are made of their text."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in re.findall(r"^#+ (.*)$", text, re.M)}
 
 
 def modules():
