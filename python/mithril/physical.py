@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from . import _core
 from .arguments import Arguments, missing
 from .backends.options import seed as read_seed
+from .compile_stats import CompileStats
 from .errors import (
     InvalidValueError,
     KeyNotFoundError,
@@ -64,6 +66,8 @@ class PhysicalModel:
         Where it runs.
     state : dict
         What is kept from call to call: running statistics, the counter of the random numbers.
+    compile_stats : CompileStats
+        What was compiled, by us and by the framework, how long it took, and why it was compiled again.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class PhysicalModel:
         self._model = model
         self._options = options
         self._settings = settings
+        self.compile_stats = CompileStats()
         self._tolerated = frozenset(options.pop("tolerated", ()))
         self._file_path = file_path
         self._verbose = verbose
@@ -125,13 +130,14 @@ class PhysicalModel:
         start = time.perf_counter()
         options = {**self._options, "shapes": {**self._options["shapes"], **shapes}, "edges": list(self._edges)}
         core = _core.compile(self._model, str(self.backend.default_dtype), options)
-        program = Program(core, self.backend, self._settings)
+        program = Program(core, self.backend, self._settings, self.compile_stats)
         if self._file_path is not None:
             write(self._file_path, program.module.source.text)
         if wanted := os.environ.get("MITHRIL_DUMP"):
             texts = {**dict(core.stages(self.backend.target)), "emit": program.module.source.text}
             for stage in texts if wanted == "all" else wanted.split(","):
                 print(f"--- {stage}\n{texts.get(stage.strip(), 'there is no such stage')}", file=sys.stderr)
+        self.compile_stats.note("generate", time.perf_counter() - start, {"data": _as_types(program.data)})
         if self._verbose:
             milliseconds = (time.perf_counter() - start) * 1e3
             print(f"compiled {self._model} for {self.backend} in {milliseconds:.1f} ms")
@@ -545,11 +551,65 @@ class PhysicalModel:
         return Stages({**dict(program.core.stages(self.backend.target)), "emit": program.module.source.text})
 
     @property
-    def function(self) -> Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]:
-        """The model as a function ``fn(params, data) -> outputs``; state, if it has any, is kept in the model."""
+    def function(self) -> Callable[..., Any]:
+        """The model as a pure function ``fn(params, data, state=None)``, for the transformations of a framework.
 
-        def function(params: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-            return self.evaluate(params, data)
+        Returns the outputs by name; with ``state`` (such as `state`) the pair of outputs and next state. Nothing
+        is kept, so that `jax.jit`, `jax.grad`, `mlx.core.compile` or `torch.func.vmap` may run it as they like.
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> model = ml.Model()
+        >>> model |= ml.Linear(2)(input="input", output="output")
+        >>> compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [4, 3]})
+        >>> compiled.function(compiled.get_parameters(), {"input": np.ones((4, 3))})["output"].shape
+        (4, 2)
+        """
+
+        def function(params: Mapping[str, Any], data: Mapping[str, Any], state: Any = None) -> Any:
+            program, data = self._prepare(params, data)
+            result = program.module.function("evaluate")(params, data, self.state if state is None else state)
+            outputs, updated = result if program.updates else (result, {})
+            return outputs if state is None else (outputs, {**state, **updated})
+
+        return function
+
+    def loss_function(self, loss: Callable[..., Any] | None = None) -> Callable[..., Any]:
+        """Return a pure function ``fn(params, data, *further)`` whose result is one number, to be differentiated.
+
+        Parameters
+        ----------
+        loss : callable, optional
+            Called as ``loss(outputs, *further)`` with the outputs by name. Default: the model's only output,
+            which has to be one number.
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> model = ml.Model()
+        >>> model |= ml.Linear(1)(input="input", output="output")
+        >>> compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [4, 3]})
+        >>> fn = compiled.loss_function(lambda outputs, target: ((outputs["output"] - target) ** 2).mean())
+        >>> fn(compiled.get_parameters(), {"input": np.ones((4, 3))}, 0.5).shape
+        ()
+        """
+        if loss is None and len(self._names["output"]) != 1:
+            raise InvalidValueError(
+                f"the model has {len(self._names['output'])} outputs", hint="pass a loss that makes one number of them"
+            )
+        evaluate = self.function
+
+        def function(params: Mapping[str, Any], data: Mapping[str, Any], *further: Any) -> Any:
+            outputs = evaluate(params, data)
+            value = loss(outputs, *further) if loss is not None else next(iter(outputs.values()))
+            if tuple(getattr(value, "shape", ())) != ():
+                raise InvalidValueError(
+                    f"the loss has shape {list(value.shape)}", hint="return one number: a mean or sum"
+                )
+            return value
 
         return function
 
@@ -578,6 +638,11 @@ def _restore(
     made = PhysicalModel(model, backend, options, settings, **further)
     made.state, made._store = state, store
     return made
+
+
+def _as_types(inputs: Any) -> dict[str, Any]:
+    """Give inputs of a program by name, with dtype and shape."""
+    return {name: SimpleNamespace(dtype=dtype, shape=shape) for name, dtype, shape in inputs}
 
 
 def _is_resolved(params: Any) -> bool:

@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from . import _core
+from .compile_stats import CompileStats
 from .loading import Module, Runner
 
 if TYPE_CHECKING:
@@ -38,9 +39,10 @@ class Settings:
 class Program:
     """One specialisation: generated functions for shapes that are known, up to symbols."""
 
-    def __init__(self, core: _core.Compiled, backend: Backend, settings: Settings) -> None:
+    def __init__(self, core: _core.Compiled, backend: Backend, settings: Settings, stats: CompileStats) -> None:
         self.core = core
         self.settings = settings
+        self.stats = stats
         self.backend = backend
         self.params: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("param"))
         self.data: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("data"))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .... import dtypes
+from ....compile_stats import observed
 from ....errors import BackendUnavailableError
 from ....parameters import Parameters
 from ...frameworks import require
@@ -136,7 +137,7 @@ class JaxBackend(Framework):
         return _WideModule(self, module) if module.source.is_wide else module
 
     def _evaluator(self, program: Program) -> Callable[..., Any]:
-        return self._finish(program, program.module.namespace["evaluate"], program.module.source.is_wide)
+        return self._finish(program, "evaluate", program.module.namespace["evaluate"], program.module)
 
     def _differentiator(self, program: Program, outputs: tuple[str, ...], names: tuple[str, ...]) -> Callable[..., Any]:
         jax, evaluate, updates = self._jax, program.module.namespace["evaluate"], bool(program.updates)
@@ -154,20 +155,32 @@ class JaxBackend(Framework):
             gradients = {name: pulled[name] for name in names}
             return (result[0], gradients, result[1]) if updates else (result[0], gradients)
 
-        return self._finish(program, evaluate_gradients, program.module.source.is_wide)
+        return self._finish(program, "gradients", evaluate_gradients, program.module)
 
-    def _finish(self, program: Program, function: Callable[..., Any], wide: bool) -> Callable[..., Any]:
+    def _compile_graph_gradients(self, program: Program, module: Any) -> Callable[..., Any]:
+        return self._finish(program, "gradients", module.namespace["evaluate_gradients"], module)
+
+    def _finish(self, program: Program, what: str, function: Callable[..., Any], module: Any) -> Callable[..., Any]:
+        """Compile a function if the program asks for it, and let it compute with 64 bits if it has to."""
         if program.settings.jit:
-            compiled = self._jax.jit(function, **program.settings.jit_options)
+            traces = 0
 
-            def function(params: Any, data: Any, *rest: Any) -> Any:
+            def traced(*args: Any) -> Any:
+                # JAX runs this once for each compilation.
+                nonlocal traces
+                traces += 1
+                return function(*args)
+
+            compiled = self._jax.jit(traced, **program.settings.jit_options)
+
+            def call(params: Any, data: Any, *rest: Any) -> Any:
                 # Flattening a class of our own would cost more than copying its entries.
                 return compiled(dict(params), dict(data), *rest)
 
-        return self._wide(function) if wide else function
-
-    def _compile_graph_gradients(self, program: Program, module: Any) -> Callable[..., Any]:
-        return self._finish(program, module.namespace["evaluate_gradients"], module.source.is_wide)
+            finished = observed(program.stats, what, call, lambda: traces)
+        else:
+            finished = function
+        return self._wide(finished) if module.source.is_wide else finished
 
     # --- gradients of functions -------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .... import dtypes
+from ....compile_stats import observed
 from ....errors import BackendUnavailableError
 from ...exchange import to_host
 from ...frameworks import require
@@ -130,7 +131,7 @@ class MlxBackend(Framework):
     # --- programs ---------------------------------------------------------------------------------------------
 
     def _evaluator(self, program: Program) -> Callable[..., Any]:
-        return self._finish(program, program.module.function("evaluate"))
+        return self._finish(program, "evaluate", program.module.function("evaluate"))
 
     def _differentiator(self, program: Program, outputs: tuple[str, ...], names: tuple[str, ...]) -> Callable[..., Any]:
         mx, evaluate, updates = self._mx, program.module.function("evaluate"), bool(program.updates)
@@ -147,13 +148,25 @@ class MlxBackend(Framework):
             (_, result), gradients = mx.value_and_grad(weighted)(leaves)
             return (result[0], gradients, result[1]) if updates else (result[0], gradients)
 
-        return self._finish(program, evaluate_gradients)
+        return self._finish(program, "gradients", evaluate_gradients)
 
     def _compile_graph_gradients(self, program: Program, module: Any) -> Callable[..., Any]:
-        return self._finish(program, module.function("evaluate_gradients"))
+        return self._finish(program, "gradients", module.function("evaluate_gradients"))
 
-    def _finish(self, program: Program, function: Callable[..., Any]) -> Callable[..., Any]:
-        return self._mx.compile(function, **program.settings.jit_options) if program.settings.jit else function
+    def _finish(self, program: Program, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Compile a function if the program asks for it."""
+        if not program.settings.jit:
+            return function
+        traces = 0
+
+        def traced(*args: Any) -> Any:
+            # MLX runs this once for each compilation.
+            nonlocal traces
+            traces += 1
+            return function(*args)
+
+        compiled = self._mx.compile(traced, **program.settings.jit_options)
+        return observed(program.stats, what, compiled, lambda: traces)
 
     # --- gradients of functions -------------------------------------------------------------------------------
 

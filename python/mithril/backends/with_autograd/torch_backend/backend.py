@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .... import dtypes
+from ....compile_stats import observed
 from ....errors import BackendUnavailableError
 from ...frameworks import require
 from ..framework import Framework
 
 if TYPE_CHECKING:
-    from ....program import Program, Settings
+    from ....program import Program
 
 __all__ = ["TorchBackend"]
 
@@ -124,7 +125,7 @@ class TorchBackend(Framework):
 
     def _evaluator(self, program: Program) -> Callable[..., Any]:
         function = program.module.function("evaluate")
-        return self._compile(function, program.settings) if program.settings.jit else function
+        return self._compile(program, "evaluate", function) if program.settings.jit else function
 
     def _differentiator(self, program: Program, outputs: tuple[str, ...], names: tuple[str, ...]) -> Callable[..., Any]:
         torch, evaluate, updates = self._torch, program.evaluate, bool(program.updates)
@@ -150,13 +151,15 @@ class TorchBackend(Framework):
 
         return evaluate_gradients
 
-    def _compile(self, function: Callable[..., Any], settings: Settings) -> Callable[..., Any]:
-        compiled: Callable[..., Any] = self._torch.compile(function, fullgraph=True, **settings.jit_options)
-        return compiled
+    def _compile(self, program: Program, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        from torch._dynamo.utils import counters
+
+        compiled = self._torch.compile(function, fullgraph=True, **program.settings.jit_options)
+        return observed(program.stats, what, compiled, lambda: counters["stats"]["unique_graphs"])
 
     def _compile_graph_gradients(self, program: Program, module: Any) -> Callable[..., Any]:
         function = module.function("evaluate_gradients")
-        return self._compile(function, program.settings) if program.settings.jit else function
+        return self._compile(program, "gradients", function) if program.settings.jit else function
 
     # --- gradients of functions -------------------------------------------------------------------------------
 
