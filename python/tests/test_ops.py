@@ -1,7 +1,7 @@
-"""Every op on the NumPy backend against the reference interpreter, in every float dtype."""
+"""Every op on every backend against the reference interpreter, in every float dtype."""
 
-import mithril as ml
 import pytest
+from backends import BACKENDS, FLOATS, backend
 from mithril import _core
 from mithril.testing import cases
 from mithril.testing.backend_tests import run_backend_tests
@@ -11,10 +11,11 @@ ROWS = _core.op_rows()
 NO_HALF = {"solve", "triangular_solve", "inv", "det", "slogdet", "cholesky", "matrix_power"}
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: r["name"])
-def test_numpy_agrees_with_the_reference(row, dtype):
-    results = run_backend_tests(ml.NumpyBackend(dtype=dtype), [row["name"]])
+def test_ops_agree_with_the_reference(row, dtype, name):
+    results = run_backend_tests(backend(name, dtype), [row["name"]])
     assert results.failures == []
     assert results.unsupported == []
     # Nothing is left out: the three tests of creating arrays, and every case.
