@@ -364,6 +364,9 @@ def _class_stub(cls: type) -> str:
             )
         elif callable(value):
             lines.append(f"    def {name}({_stub_signature(value, method=True)}) -> {returns}: ...{ignore}")
+    if "__getattribute__" in vars(cls):  # how PyO3 shows `__getattr__`
+        returns = _RETURNS.get(f"{cls.__name__}.__getattr__", "Any")
+        lines.append(f"    def __getattr__(self, name: str) -> {returns}: ...")
     if cls.__name__ == "Model":
         lines.append("    def __init__(self, *args: Any, **named: Any) -> None: ...")
     elif cls.__name__ == "IOKey":

@@ -46,6 +46,7 @@ from .files import load, save
 from .parameters import Parameters
 from .physical import PhysicalModel
 from .tracing import Lambda
+from .weights import transfer
 
 LogicalModel = Model
 
@@ -83,6 +84,7 @@ __all__ = [
     "load",
     "register_backend",
     "save",
+    "transfer",
     "uint8",
 ]
 __all__ += _layers.__all__

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from . import _core
+from . import _core, weights
 from .arguments import Arguments, missing
 from .backends.options import seed as read_seed
 from .compile_stats import CompileStats
@@ -250,6 +250,33 @@ class PhysicalModel:
         with self._lock:
             if self._store is None:
                 self._store = self.randomize_params()
+            return self._store
+
+    def load_params(self, params: Mapping[str, Any]) -> Parameters:
+        """Take over parameters, and running statistics, from elsewhere; all of them or, after an error, none.
+
+        Parameters
+        ----------
+        params : mapping
+            Name to array, of any backend or of NumPy: every parameter, and as much of `state` as is known.
+
+        Returns
+        -------
+        dict
+            The parameters that belong to this model; see `get_parameters`.
+
+        Raises
+        ------
+        ParameterError
+            If something is missing, superfluous, or of the wrong shape.
+        """
+        values, state = weights.read(self, params)
+        with self._lock:
+            if self._store is None:
+                self._store = Parameters(self._names["param"])
+            self._store.update(values)
+            self._store._resolved = True
+            self.state = {**self.state, **state}
             return self._store
 
     @property
