@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import mithril as ml
 import numpy as np
+
+import mithril as ml
 
 #: Test accuracy that the dense model has to reach.
 WANTED = 0.96
