@@ -21,11 +21,12 @@ __all__ = ["Module", "Runner", "load"]
 class Module:
     """A loaded module of generated functions."""
 
-    def __init__(self, source: _core.Source, name: str) -> None:
+    def __init__(self, source: _core.Source, name: str, constant: Callable[[np.ndarray[Any, Any]], Any]) -> None:
         self.source = source
         digest = hashlib.blake2b(source.text.encode(), digest_size=6).hexdigest()
         self.filename = f"<mithril {name} {digest}>"
-        self.namespace: dict[str, Any] = {"__name__": f"mithril_generated_{digest}", "_CONSTANTS": source.constants()}
+        constants = {key: constant(value) for key, value in source.constants().items()}
+        self.namespace: dict[str, Any] = {"__name__": f"mithril_generated_{digest}", "_CONSTANTS": constants}
         code = compile(source.text, self.filename, "exec")
         # Without a modification time the entry is never dropped as stale.
         linecache.cache[self.filename] = (len(source.text), None, source.text.splitlines(keepends=True), self.filename)
@@ -92,7 +93,9 @@ class Runner:
         return None
 
 
-def load(source: _core.Source, name: str) -> Module:
+def load(
+    source: _core.Source, name: str, constant: Callable[[np.ndarray[Any, Any]], Any] = lambda host: host
+) -> Module:
     """Execute generated source.
 
     Parameters
@@ -101,9 +104,11 @@ def load(source: _core.Source, name: str) -> Module:
         What the compiler wrote.
     name : str
         Shown in tracebacks.
+    constant : callable, optional
+        Makes an array of the framework of a NumPy array that is too large to be written into the source.
 
     Returns
     -------
     Module
     """
-    return Module(source, name)
+    return Module(source, name, constant)

@@ -331,10 +331,10 @@ class Backend(Ops, ABC):
     # --- how programs are loaded ------------------------------------------------------------------------------
 
     def _load(self, core: _core.Compiled) -> Module | Runner:
-        return load(core.source(self.target), "model")
+        return load(core.source(self.target), "model", self._constant)
 
     def _load_gradients(self, core: _core.Compiled, outputs: list[str], inputs: list[str]) -> Module | Runner:
-        return load(core.gradient_source(self.target, outputs, inputs), "gradients")
+        return load(core.gradient_source(self.target, outputs, inputs), "gradients", self._constant)
 
     def _evaluator(self, program: Program) -> Callable[..., Any]:
         """Return ``evaluate(params, data, state)`` of a program, compiled further if it asks for that."""
@@ -350,7 +350,12 @@ class Backend(Ops, ABC):
         return module.function("evaluate_gradients")
 
     def _load_op(self, name: str, signature: list[Any]) -> Module | Runner:
-        return load(_core.eager_source(name, signature, self.target, str(self.default_dtype)), f"op.{name}")
+        source = _core.eager_source(name, signature, self.target, str(self.default_dtype))
+        return load(source, f"op.{name}", self._constant)
+
+    def _constant(self, host: np.ndarray[Any, Any]) -> Any:
+        """Array of the backend for a constant of a generated module."""
+        return host
 
     # --- gradients --------------------------------------------------------------------------------------------
 

@@ -53,6 +53,9 @@ class Framework(AutogradBackend):
             _check_range(host, np.dtype(str(target)))
         return self._from_host(host, target)
 
+    def _constant(self, host: np.ndarray[Any, Any]) -> Any:
+        return self._from_host(host, dtypes.normalize(host.dtype.name))
+
     def _as_array(self, data: Any, dtype: dtypes.DType) -> Any:
         if self._is_own(data) and self.dtype(data) == dtype and self._is_here(data):
             return data
