@@ -133,6 +133,12 @@ class NumericsError(MithrilError, ArithmeticError):
     code = "M0901"
 
 
+class OutOfMemoryError(MithrilError, MemoryError):
+    """The device has not enough memory for a call."""
+
+    code = "M1002"
+
+
 class BackendUnavailableError(MithrilError, ImportError, RuntimeError):
     """A framework or device is not there; the hint says how to install it."""
 
@@ -168,6 +174,7 @@ _CLASSES: dict[str, type[MithrilError]] = {
     "Parameter": ParameterError,
     "File": ModelFileError,
     "Numerics": NumericsError,
+    "Memory": OutOfMemoryError,
     "Internal": InternalError,
 }
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from .errors import InvalidValueError, MithrilError, NumericsError
+from .errors import InvalidValueError, MithrilError, NumericsError, OutOfMemoryError
 
 __all__ = ["Module", "Runner", "load"]
 
@@ -38,6 +38,8 @@ class Module:
 
     def explain(self, error: BaseException) -> MithrilError | None:
         """Make an error of ours of one that generated code raised; None if it came from elsewhere."""
+        if is_out_of_memory(error):
+            return _out_of_memory(error)
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == self.filename]
         if not lines or isinstance(error, MithrilError):
             return None
@@ -52,6 +54,28 @@ class Module:
                 text = f"error[M0504]: {message}" + (f"\n  at {where}" if where else "") + f"\n  {notes[0]}"
                 return family(text, code="M0504", message=message, path=path, where=where, notes=notes)
         return None
+
+
+#: What the frameworks write when memory runs out.
+_EXHAUSTED = ("out of memory", "resource_exhausted", "can't allocate memory", "unable to allocate", "bad_alloc")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception of any framework says that memory ran out."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _EXHAUSTED)
+    )
+
+
+def _out_of_memory(error: BaseException) -> MithrilError | None:
+    if isinstance(error, MithrilError):
+        return None
+    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return OutOfMemoryError(
+        f"memory ran out: {first}",
+        hint="make the batch smaller; train with gradient_checkpointing=True; compile for inference=True where no "
+        'gradients are needed; use precision="bfloat16"',
+    )
 
 
 class _Quiet(threading.local):

@@ -80,6 +80,8 @@ pub enum Class {
     File,
     /// `NumericsError(MithrilError, ArithmeticError)`
     Numerics,
+    /// `OutOfMemoryError(MithrilError, MemoryError)`
+    Memory,
     /// A defect of Mithril itself. `InternalError(MithrilError, RuntimeError)`
     Internal,
 }
@@ -131,6 +133,8 @@ codes! {
     Io = "M0802", File;
     /// A number is not finite or not representable where it must be.
     Numerics = "M0901", Numerics;
+    /// There is not enough memory.
+    OutOfMemory = "M1002", Memory;
     /// A defect of Mithril; please report it.
     Internal = "M0999", Internal;
 }

@@ -14,6 +14,7 @@ use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::graph::{Def, Graph, Node, Role, TensorType, ValueId};
 use crate::literal::Lit;
+use crate::memory;
 use crate::op::{Eval, OpDef, PortKind};
 use crate::rules::Attrs;
 use crate::shape::Shape;
@@ -233,6 +234,7 @@ fn eval_node(
     for &v in &node.outputs {
         let ty = graph.ty(v).ok_or_else(|| Error::internal("a node without a type is run"))?;
         let sizes: Vec<usize> = ty.shape.iter().map(|d| resolve_size(d, symbols)).collect::<Result<_>>()?;
+        memory::check(ty.dtype, &sizes)?;
         out.push((ty.dtype, sizes));
     }
     eval(node.op, &args, &out)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::{Code, Error, Result, Tensor, TensorType, random};
+use mithril_ir::{Code, Error, Result, Tensor, TensorType, memory, random};
 
 /// How a parameter starts.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,6 +67,7 @@ fn initial(name: &str, ty: &TensorType, init: &Init, seed: u64) -> Result<Tensor
             .help("pass the shapes of the inputs when compiling, or call evaluate once")
     })?;
     ty.shape.check()?;
+    memory::check(ty.dtype, &shape)?;
     let (fan_in, fan_out) = fans(&shape);
     let sum = ((fan_in + fan_out) as f64).max(1.0);
     let mut stream = stream(name, seed);

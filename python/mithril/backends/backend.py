@@ -17,6 +17,7 @@ from ..dtypes import DType
 from ..errors import ConflictingOptionError, InvalidValueError, ShapeError, UnsupportedOpError
 from ..loading import Module, Runner, load
 from . import options
+from .memory import process_memory
 
 if TYPE_CHECKING:
     from ..program import Program
@@ -214,6 +215,29 @@ class Backend(Ops, ABC):
         True
         """
         return dtypes.normalize((tensor if hasattr(tensor, "dtype") else self.array(tensor)).dtype)
+
+    # --- waiting and memory ------------------------------------------------------------------------------------
+
+    def get_memory_info(self) -> dict[str, float]:
+        """Memory in use on the device of the backend; on the CPU that of the whole process.
+
+        Returns
+        -------
+        dict
+            ``used``, ``peak``, ``limit`` and ``cache`` in megabytes (10⁶ bytes), and the same in bytes as
+            ``used_bytes`` … A limit of 0 is none.
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> ml.NumpyBackend().get_memory_info()["used"] > 0
+        True
+        """
+        found = {name: int(self._memory().get(name, 0)) for name in ("used", "peak", "limit", "cache")}
+        return {name: n / 1e6 for name, n in found.items()} | {f"{name}_bytes": n for name, n in found.items()}
+
+    def _memory(self) -> dict[str, int]:
+        return process_memory()
 
     # --- random numbers ---------------------------------------------------------------------------------------
 

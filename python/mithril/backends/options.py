@@ -71,8 +71,13 @@ def normalize(
         found[canonical] = (name, value)
     for canonical, (name, _) in found.items():
         if canonical in ignored:
-            warnings.warn(f"{owner} ignores `{name}`: it means nothing there", IgnoredOptionWarning, stacklevel=4)
+            warn_ignored(owner, name, "it means nothing there")
     return {name: value for name, (_, value) in found.items()}
+
+
+def warn_ignored(owner: str, name: str, reason: str) -> None:
+    """Say that an option is accepted and does nothing."""
+    warnings.warn(f"{owner} ignores `{name}`: {reason}", IgnoredOptionWarning, stacklevel=5)
 
 
 def _unknown(owner: str, name: str, allowed: tuple[str, ...]) -> str:

@@ -20,7 +20,17 @@ __all__ = ["Framework"]
 class Framework(AutogradBackend):
     """A backend over a framework with arrays, devices, gradients and a compiler of its own."""
 
-    _options = ("dtype", "device", "seed", "jit", "precision", "amp", "device_mesh", "devices", "parallel_strategy")
+    _options: tuple[str, ...] = (
+        "dtype",
+        "device",
+        "seed",
+        "jit",
+        "precision",
+        "amp",
+        "device_mesh",
+        "devices",
+        "parallel_strategy",
+    )
 
     # --- what each of them defines ----------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from .... import dtypes
 from ....compile_stats import observed
 from ....errors import BackendUnavailableError
+from ... import options
 from ...frameworks import require
 from ..framework import Framework
 
@@ -32,6 +34,15 @@ class TorchBackend(Framework):
         Seed of the random numbers (default 0).
     jit : bool, optional
         Compile models with `torch.compile` unless `mithril.compile` says otherwise (default False).
+        Also spelled ``compile``.
+    amp : bool, optional
+        Automatic mixed precision: bfloat16, or float16 on GPUs without it. Also spelled ``enable_amp``, ``use_amp``.
+    precision : dtype, optional
+        Dtype to multiply matrices and convolve in, see `Backend`.
+    cudnn_benchmark : bool, optional
+        Let cuDNN try its algorithms and keep the fastest, in calls of this backend only.
+    device_mesh : int or tuple of int, optional
+        ``(1,)``; meshes of more devices are not part of this version.
 
     Examples
     --------
@@ -43,10 +54,16 @@ class TorchBackend(Framework):
 
     name = "torch"
     target = "torch"
+    _options: tuple[str, ...] = (*Framework._options, "cudnn_benchmark")
 
     def __init__(self, **given: Any) -> None:
         self._torch = require(type(self).__name__, "torch")
         super().__init__(**given)
+        #: Whether cuDNN tries its algorithms and keeps the fastest, in our calls only.
+        self.cudnn_benchmark: bool = options.switch("cudnn_benchmark", given.get("cudnn_benchmark", False))
+        if self.cudnn_benchmark and self._device.type != "cuda":
+            options.warn_ignored(type(self).__name__, "cudnn_benchmark", f"there is no cuDNN on {self.device}")
+            self.ignored_options = (*self.ignored_options, "cudnn_benchmark")
 
     def __reduce__(self) -> Any:
         return _restore, (type(self), {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed})
@@ -78,6 +95,26 @@ class TorchBackend(Framework):
         if torch.backends.mps.is_available():
             found.append("mps")
         return tuple(found)
+
+    def _half(self) -> dtypes.DType:
+        capable = self._device.type != "cuda" or self._torch.cuda.is_bf16_supported()
+        return dtypes.bfloat16 if capable else dtypes.float16
+
+    def enable_deterministic(self) -> None:
+        """Let PyTorch choose deterministic algorithms, in the whole process; ops without one raise an error."""
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        self._torch.use_deterministic_algorithms(True)
+
+    def _memory(self) -> dict[str, int]:
+        if self._device.type != "cuda":
+            return super()._memory()
+        cuda, device = self._torch.cuda, self._device
+        return {
+            "used": cuda.memory_allocated(device),
+            "peak": cuda.max_memory_allocated(device),
+            "limit": cuda.get_device_properties(device).total_memory,
+            "cache": cuda.memory_reserved(device),
+        }
 
     # --- arrays -----------------------------------------------------------------------------------------------
 
@@ -125,7 +162,18 @@ class TorchBackend(Framework):
 
     def _evaluator(self, program: Program) -> Callable[..., Any]:
         function = program.module.function("evaluate")
-        return self._compile(program, "evaluate", function) if program.settings.jit else function
+        if program.settings.jit:
+            function = self._compile(program, "evaluate", function)
+        return self._with_cudnn(function) if self.cudnn_benchmark else function
+
+    def _with_cudnn(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        flags = self._torch.backends.cudnn.flags
+
+        def call(*args: Any) -> Any:
+            with flags(benchmark=True):
+                return function(*args)
+
+        return call
 
     def _differentiator(self, program: Program, outputs: tuple[str, ...], names: tuple[str, ...]) -> Callable[..., Any]:
         torch, evaluate, updates = self._torch, program.evaluate, bool(program.updates)
