@@ -45,6 +45,7 @@ from .errors import MithrilError
 from .files import load, save
 from .parameters import Parameters
 from .physical import PhysicalModel
+from .tools import check
 from .tracing import Lambda
 from .weights import transfer
 
@@ -70,6 +71,7 @@ __all__ = [
     "__version__",
     "bfloat16",
     "bool_",
+    "check",
     "compile",
     "errors",
     "float16",

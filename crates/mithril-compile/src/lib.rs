@@ -1,6 +1,7 @@
 //! The passes and the pipeline from a logical model to a program.
 
 pub mod compiled;
+pub mod inspect;
 pub mod lift;
 pub mod passes;
 pub mod pipeline;

@@ -195,6 +195,12 @@ impl Graph {
         self.inputs.push(v);
         v
     }
+    /// Gives an input another name and role.
+    pub fn change_input(&mut self, v: ValueId, name: impl Into<Arc<str>>, role: Role) {
+        let value = &mut self.values[v.index()];
+        value.def = Def::Input(role);
+        value.name = Some(name.into());
+    }
     /// The value of a literal; equal literals are one value.
     pub fn add_literal(&mut self, lit: Lit) -> ValueId {
         if let Some(&v) = self.literals.get(&lit) {

@@ -62,7 +62,8 @@ impl PySource {
     }
 }
 
-fn target(name: &str) -> Outcome<&'static PythonTarget> {
+/// The target of that name.
+pub fn target(name: &str) -> Outcome<&'static PythonTarget> {
     let found = codegen::TARGETS.iter().find(|t| t.name == name);
     Ok(*found.ok_or_else(|| {
         let names: Vec<&str> = codegen::TARGETS.iter().map(|t| t.name).collect();
@@ -154,7 +155,8 @@ pub fn compile(model: &PyModel, float: &str, given: &Bound<'_, PyDict>) -> Outco
 pub struct PyCompiled {
     model: mithril::model::Model,
     options: FlattenOptions,
-    compiled: Compiled,
+    /// The program.
+    pub compiled: Compiled,
 }
 
 type Entry<'py> = (String, &'static str, Bound<'py, PyTuple>);
@@ -402,6 +404,10 @@ fn two_dicts(graph: &Graph) -> Vec<Named> {
 }
 
 impl PyCompiled {
+    /// The same model with another program.
+    pub fn with(&self, compiled: Compiled) -> Self {
+        Self { model: self.model.clone(), options: self.options.clone(), compiled }
+    }
     fn type_of(&self, name: &str) -> Outcome<&TensorType> {
         let graph = &self.compiled.graph;
         let found = graph.outputs.get(name).and_then(|&v| graph.ty(v));

@@ -14,6 +14,7 @@ mod compile;
 mod connection;
 mod convert;
 mod errors;
+mod inspect;
 mod model;
 mod rows;
 
@@ -37,6 +38,13 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(compile::roles, module)?)?;
     module.add_function(wrap_pyfunction!(compile::eager_source, module)?)?;
     module.add_function(wrap_pyfunction!(compile::eager_runner, module)?)?;
+    module.add_function(wrap_pyfunction!(inspect::exposed, module)?)?;
+    module.add_function(wrap_pyfunction!(inspect::with_gradients, module)?)?;
+    module.add_function(wrap_pyfunction!(inspect::single, module)?)?;
+    module.add_function(wrap_pyfunction!(inspect::graph_text, module)?)?;
+    module.add_function(wrap_pyfunction!(inspect::nodes, module)?)?;
+    module.add_function(wrap_pyfunction!(inspect::output_values, module)?)?;
+    module.add_function(wrap_pyfunction!(inspect::uses, module)?)?;
     module.add_function(wrap_pyfunction!(rows::op_rows, module)?)?;
     module.add_function(wrap_pyfunction!(rows::layer_rows, module)?)?;
     module.add_function(wrap_pyfunction!(rows::error_codes, module)?)?;

@@ -1,0 +1,155 @@
+//! Looking inside a compiled model: all its values, its gradients as one program, its ops one by one, and how a
+//! target runs each of them. The tools that compare backends and search for errors are made of these.
+//!
+//! Values have the names `0`, `1`, … here, their positions in the graph.
+
+use std::sync::Arc;
+
+use mithril_codegen::python::{PythonTarget, Support, can_spell, support};
+use mithril_ir::build::Builder;
+use mithril_ir::error::Result;
+use mithril_ir::graph::{Def, Graph, Node, NodeId, Role, TensorType, ValueId, Values};
+use mithril_ir::{DType, Error, Lit, Tensor};
+use mithril_model::{Init, Input};
+
+use crate::compiled::Compiled;
+use crate::passes::differentiate::{COTANGENT, Request};
+use crate::pipeline::{differentiated, lower};
+use crate::python::Python;
+
+/// How a target runs one use of an op.
+#[derive(Clone, Debug)]
+pub struct Use {
+    /// The use.
+    pub node: NodeId,
+    /// By itself, by other ops, or not.
+    pub support: Support,
+    /// What it is made of, if it is expanded: the ops and how often, in order of the first.
+    pub parts: Vec<(&'static str, usize)>,
+    /// The ops among them, or the op itself, that the target lacks, with a dtype of theirs.
+    pub missing: Vec<(&'static str, Option<DType>)>,
+}
+
+impl Compiled {
+    /// The program with all values that somebody reads as outputs, in order.
+    #[must_use]
+    pub fn exposed(&self) -> Self {
+        let mut graph = self.graph.clone();
+        let mut is_read = vec![false; graph.values().len()];
+        let results = graph.outputs.values().chain(graph.updates.iter().map(|(_, new)| new));
+        for v in graph.nodes().flat_map(|(_, node)| &node.inputs).chain(results) {
+            is_read[v.index()] = true;
+        }
+        let outputs: Vec<ValueId> = graph.nodes().flat_map(|(_, node)| node.outputs.clone()).collect();
+        graph.outputs.clear();
+        for v in outputs.into_iter().filter(|v| is_read[v.index()]) {
+            graph.outputs.insert(v.index().to_string().into(), v);
+        }
+        Self { graph, ..self.clone() }
+    }
+    /// The program with gradients as one that is evaluated: cotangents are data with the prefix [`COTANGENT`].
+    pub fn with_gradients(&self, outputs: &[Arc<str>], inputs: &[Arc<str>]) -> Result<Self> {
+        let request = Request { outputs: outputs.to_vec(), inputs: inputs.to_vec() };
+        let mut graph = differentiated(&self.graph, &request, self.float, &mut |_, _| {})?;
+        let mut all = self.inputs.clone();
+        for v in graph.inputs.clone() {
+            let value = graph.value(v);
+            if let (Def::Input(Role::Cotangent), Some(name), Some(ty)) = (&value.def, &value.name, &value.ty)
+            {
+                let name: Arc<str> = format!("{COTANGENT}{name}").into();
+                all.push(Input { name: name.clone(), role: Role::Data, ty: ty.clone(), init: Init::Zeros });
+                graph.change_input(v, name, Role::Data);
+            }
+        }
+        Ok(Self { graph, inputs: all, float: self.float })
+    }
+    /// A program of one node: its tensors are the inputs `x0`, `x1`, …, floats as parameters and the others as
+    /// data. With `is_wide`, floats are float64, and what the literals say is rounded as in the node.
+    pub fn single(&self, n: NodeId, is_wide: bool) -> Result<Self> {
+        let node = self.graph.node(n);
+        let float = if is_wide { DType::F64 } else { self.float };
+        let mut builder = Builder::new(float);
+        builder.set_origin(self.graph.place(n).clone());
+        let args = (0..node.inputs.len())
+            .map(|i| self.argument(&mut builder, node, i, is_wide))
+            .collect::<Result<Values>>()?;
+        let outputs = if is_wide {
+            builder.push(node.op, &args)?
+        } else {
+            builder.push_typed(node.op, args, crate::rewrite::types(&self.graph, node))
+        };
+        for (i, &v) in outputs.iter().enumerate() {
+            builder.graph.outputs.insert(format!("y{i}").into(), v);
+        }
+        let graph = builder.graph;
+        let input = |&v: &ValueId| {
+            let value = graph.value(v);
+            let (Def::Input(role), Some(ty)) = (&value.def, &value.ty) else { return None };
+            Some(Input { name: value.name.clone()?, role: *role, ty: ty.clone(), init: Init::Zeros })
+        };
+        let inputs = graph.inputs.iter().filter_map(input).collect();
+        Ok(Self { graph, inputs, float })
+    }
+    fn argument(&self, builder: &mut Builder, node: &Node, i: usize, is_wide: bool) -> Result<ValueId> {
+        let v = node.inputs[i];
+        let widened = |dtype: DType| if is_wide && dtype.is_float() { DType::F64 } else { dtype };
+        if let Some(lit) = self.graph.lit(v) {
+            let lit = match lit {
+                Lit::Tensor(t) if is_wide => Lit::Tensor(Arc::new(t.cast(widened(t.dtype())))),
+                Lit::Float(_) if is_wide && node.op.takes_tensor(i) => self.rounded(node, lit),
+                lit => lit.clone(),
+            };
+            return Ok(builder.graph.add_literal(lit));
+        }
+        let ty = self.graph.ty(v).ok_or_else(|| Error::internal("a tensor without a type"))?;
+        let role = if ty.dtype.is_float() { Role::Param } else { Role::Data };
+        let ty = TensorType { dtype: widened(ty.dtype), shape: ty.shape.clone() };
+        Ok(builder.graph.add_input(format!("x{i}"), role, ty))
+    }
+    /// A number beside float tensors, as it counts there.
+    fn rounded(&self, node: &Node, lit: &Lit) -> Lit {
+        let types = node.inputs.iter().filter_map(|&v| self.graph.ty(v));
+        let float = types.map(|ty| ty.dtype).find(|dtype| dtype.is_float());
+        match (lit, float) {
+            (Lit::Float(x), Some(dtype)) => Lit::Tensor(Arc::new(Tensor::scalar(dtype, *x).cast(DType::F64))),
+            _ => lit.clone(),
+        }
+    }
+    /// How a target runs each node of the graph.
+    pub fn uses(&self, target: &'static PythonTarget) -> Result<Vec<Use>> {
+        self.graph.nodes().map(|(n, _)| self.use_of(n, target)).collect()
+    }
+    fn use_of(&self, n: NodeId, target: &'static PythonTarget) -> Result<Use> {
+        let found = support(target, &self.graph, n);
+        let mut used = Use { node: n, support: found, parts: Vec::new(), missing: Vec::new() };
+        let lowered = match found {
+            Support::Native => return Ok(used),
+            Support::Missing => self.single(n, false)?.graph,
+            Support::Expanded => {
+                lower(&self.single(n, false)?.graph, &Python(target), self.float, &mut |_, _| {})?
+            }
+        };
+        for (part, node) in lowered.nodes() {
+            let op = node.op.name;
+            match used.parts.iter_mut().find(|(name, _)| *name == op) {
+                Some((_, count)) => *count += 1,
+                None => used.parts.push((op, 1)),
+            }
+            if !can_spell(target, &lowered, part) {
+                let missing = (op, first_dtype(&lowered, node));
+                if !used.missing.contains(&missing) {
+                    used.missing.push(missing);
+                }
+            }
+        }
+        if !used.missing.is_empty() {
+            used.support = Support::Missing;
+        }
+        Ok(used)
+    }
+}
+
+/// Dtype of the first tensor of a node.
+pub fn first_dtype(graph: &Graph, node: &Node) -> Option<DType> {
+    node.inputs.iter().chain(&node.outputs).find_map(|&v| graph.ty(v)).map(|ty| ty.dtype)
+}

@@ -1,0 +1,72 @@
+"""Which backends a tool is asked for: names, classes, instances, a list or a mapping of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..backends.backend import Backend
+from ..backends.registry import get_backend
+from ..errors import BackendUnavailableError, InvalidValueError
+
+__all__ = ["each", "make"]
+
+
+def each(backends: Any) -> dict[str, Any]:
+    """Name what is asked for: name to a name, class or instance, in order.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> each(["numpy", ml.NumpyBackend(dtype="float64")])
+    {'numpy': 'numpy', 'numpy float64': NumpyBackend(device='cpu', dtype=float64)}
+    """
+    if isinstance(backends, Mapping):
+        found = {str(name): backend for name, backend in backends.items()}
+    elif isinstance(backends, (str, Backend, type)):
+        found = each([backends])
+    elif isinstance(backends, Iterable):
+        found = {}
+        for backend in backends:
+            found[_free(_name(backend), backend, found)] = backend
+    else:
+        raise InvalidValueError(
+            f"backends is a {type(backends).__name__}", hint='give names, e.g. ["numpy", "torch"], or instances'
+        )
+    if not found:
+        raise InvalidValueError("backends is empty", hint='give names, e.g. ["numpy", "torch"], or instances')
+    return found
+
+
+def make(backend: Any, **options: Any) -> Backend:
+    """Make an instance of a name or class; an instance is taken as it is."""
+    if isinstance(backend, str):
+        return get_backend(backend, **options)
+    if isinstance(backend, type) and issubclass(backend, Backend):
+        return backend(**options)
+    if isinstance(backend, Backend):
+        return backend
+    raise InvalidValueError(f"{backend!r} is no backend", hint='give a name, e.g. "torch", a class or an instance')
+
+
+def available(backend: Any, **options: Any) -> Backend | str:
+    """Make an instance, or say why there is none."""
+    try:
+        return make(backend, **options)
+    except BackendUnavailableError as error:
+        return error.message + (f" ({error.hint})" if error.hint else "")
+
+
+def _name(backend: Any) -> str:
+    return backend if isinstance(backend, str) else str(getattr(backend, "name", backend))
+
+
+def _free(name: str, backend: Any, taken: Mapping[str, Any]) -> str:
+    """Tell two backends of one name apart by what differs."""
+    if name not in taken:
+        return name
+    if isinstance(backend, Backend):
+        for further in (str(backend.default_dtype), backend.device, type(backend).__name__):
+            if f"{name} {further}" not in taken:
+                return f"{name} {further}"
+    return next(f"{name} {i}" for i in range(2, len(taken) + 3) if f"{name} {i}" not in taken)

@@ -1,0 +1,155 @@
+"""Looking inside compiled models: their nodes, all their values, and compiling without generating anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import _core
+from ..backends.backend import Backend
+from ..backends.with_manualgrad.numpy_backend import NumpyBackend
+from ..compiling import compile
+from ..errors import UnresolvedShapeError
+from ..program import Program, Settings
+
+__all__ = ["Node", "Value", "compiled", "gradient_names", "nodes", "run"]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor that goes into a node or comes out of it.
+
+    Attributes
+    ----------
+    position : int
+        Which value of the graph it is.
+    name : str or None
+        Name or path in the model.
+    role : str
+        ``"value"``, computed by a node, or what an input is for: ``"param"``, ``"data"``, ``"state"``.
+    dtype : str
+        Known of results only.
+    port : int
+        Which input or output of the node it is.
+    """
+
+    position: int
+    name: str | None
+    role: str
+    dtype: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """A use of an op.
+
+    Attributes
+    ----------
+    number : int
+        Position in the order of evaluation.
+    op : str
+        Name of the op.
+    dtype : str or None
+        Dtype of its first tensor.
+    path : str or None
+        Path in the model.
+    where : str or None
+        The user's line.
+    tolerance : str
+        Class of its errors, see docs/tolerances.md.
+    primitive : bool
+        Whether it is not made of other ops.
+    inputs : tuple of Value
+        Its tensors; literals are in ``literals``.
+    literals : dict
+        Its other arguments by name.
+    outputs : tuple of Value
+        Its results.
+    """
+
+    number: int
+    op: str
+    dtype: str | None
+    path: str | None
+    where: str | None
+    tolerance: str
+    primitive: bool
+    inputs: tuple[Value, ...]
+    literals: dict[str, Any]
+    outputs: tuple[Value, ...]
+
+    @property
+    def place(self) -> str:
+        """Path in the model and the user's line, as far as known."""
+        path = f"in `{self.path}`" if self.path else ""
+        return " ".join(part for part in (path, f"at {self.where}" if self.where else "") if part)
+
+
+def nodes(core: _core.Compiled) -> list[Node]:
+    """All nodes in the order of evaluation."""
+    found = []
+    for number, row in enumerate(_core.nodes(core)):
+        inputs = tuple(Value(position, name, role, "", port) for port, position, name, role in row["inputs"])
+        outputs = tuple(
+            Value(position, name, "value", dtype, port)
+            for port, (position, name, dtype, _) in enumerate(row["outputs"])
+        )
+        facts = {key: row[key] for key in ("op", "dtype", "path", "where", "tolerance", "primitive", "literals")}
+        found.append(Node(number=number, inputs=inputs, outputs=outputs, **facts))
+    return found
+
+
+def run(
+    core: _core.Compiled, backend: Backend, params: Mapping[str, Any], data: Mapping[str, Any], state: Mapping[str, Any]
+) -> dict[int, np.ndarray[Any, Any]]:
+    """Evaluate a program on a backend and keep every value, inputs too, as NumPy arrays by position."""
+    program = Program(_core.exposed(core), backend, Settings(autodiff=backend._autodiff[0]))
+    try:
+        result = program.evaluate(params, data, state)
+    except Exception as error:
+        explained = program.module.explain(error)
+        if explained is None:
+            raise
+        raise explained from error
+    outputs = result[0] if program.updates else result
+    found = {int(name): np.asarray(backend.to_numpy(value)) for name, value in outputs.items()}
+    groups = {"param": params, "data": data, "state": state}
+    for node in nodes(core):
+        for value in node.inputs:
+            if value.role in groups and value.position not in found:
+                found[value.position] = np.asarray(backend.to_numpy(groups[value.role][value.name or ""]))
+    return found
+
+
+class _Unwritten(NumpyBackend):
+    """A backend for which a model is compiled up to where source would be written."""
+
+    def __init__(self, like: Backend) -> None:
+        self.__dict__.update(like.__dict__)
+        self._autodiff = like._autodiff
+        self.target = like.target
+
+    def _load(self, core: _core.Compiled) -> Any:
+        return None
+
+    def _evaluator(self, program: Program) -> Any:
+        return None
+
+
+def compiled(model: _core.Model, backend: Backend, **options: Any) -> _core.Compiled:
+    """Compile a model for a backend as far as no source is needed."""
+    physical = compile(model, _Unwritten(backend), **options)
+    if physical._current is None:
+        names = ", ".join(f"{name!r}: [...]" for name in physical.input_keys)
+        raise UnresolvedShapeError("the shapes of the inputs are not known", hint=f"pass shapes={{{names}}}")
+    return physical._current.core
+
+
+def gradient_names(core: _core.Compiled) -> tuple[list[str], list[str]]:
+    """Float outputs, and the float parameters that they are differentiated by."""
+    outputs = [name for name in core.output_names if "float" in core.output_type(name)[0]]
+    return outputs, [name for name, dtype, _ in core.inputs("param") if "float" in dtype]
