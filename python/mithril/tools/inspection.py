@@ -11,11 +11,12 @@ import numpy as np
 from .. import _core
 from ..backends.backend import Backend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
+from ..compile_stats import CompileStats
 from ..compiling import compile
 from ..errors import UnresolvedShapeError
 from ..program import Program, Settings
 
-__all__ = ["Node", "Value", "compiled", "gradient_names", "nodes", "run"]
+__all__ = ["Node", "Value", "compiled", "gradient_names", "make_program", "nodes", "run"]
 
 
 @dataclass(frozen=True)
@@ -103,11 +104,16 @@ def nodes(core: _core.Compiled) -> list[Node]:
     return found
 
 
+def make_program(core: _core.Compiled, backend: Backend) -> Program:
+    """Load a program on a backend, not compiled further, with the backend's own gradients."""
+    return Program(core, backend, Settings(autodiff=backend._autodiff[0]), CompileStats())
+
+
 def run(
     core: _core.Compiled, backend: Backend, params: Mapping[str, Any], data: Mapping[str, Any], state: Mapping[str, Any]
 ) -> dict[int, np.ndarray[Any, Any]]:
     """Evaluate a program on a backend and keep every value, inputs too, as NumPy arrays by position."""
-    program = Program(_core.exposed(core), backend, Settings(autodiff=backend._autodiff[0]))
+    program = make_program(_core.exposed(core), backend)
     try:
         result = program.evaluate(params, data, state)
     except Exception as error:
