@@ -10,9 +10,11 @@ import importlib.machinery
 import importlib.util
 import inspect
 import keyword
+import subprocess
 import sys
 import textwrap
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -238,11 +240,7 @@ def layers_module() -> str:
     names = []
     for row in _core.layer_rows():
         names.append(row["name"])
-        aliases = list(row["aliases"])
-        # Dimensions are written both ways: Conv2d, Conv2D.
-        if row["name"][-2:-1].isdigit() and row["name"].endswith("d"):
-            aliases.append(row["name"][:-1] + "D")
-        aliases = [a for a in dict.fromkeys(aliases) if a != row["name"]]
+        aliases = _layer_aliases(row)
         names.extend(aliases)
         out.append(_layer(row))
         out.extend(f"{alias} = {row['name']}" for alias in aliases)
@@ -438,22 +436,37 @@ def layers_page() -> str:
     return "\n".join(out)
 
 
-def files() -> dict[Path, str]:
-    """All generated files and their text."""
-    return {
-        PACKAGE / "_generated" / "ops.py": ops_module(),
-        PACKAGE / "_generated" / "layers.py": layers_module(),
-        PACKAGE / "_core.pyi": core_stub(),
-        ROOT / "docs" / "ops.md": ops_page(),
-        ROOT / "docs" / "layers.md": layers_page(),
-    }
+def names_page() -> str:
+    """Markdown page of other spellings; another process, which imports the package as it is written now."""
+    program = [sys.executable, str(ROOT / "tools" / "names.py")]
+    return subprocess.run(program, capture_output=True, text=True, check=True, encoding="utf-8").stdout
+
+
+def _layer_aliases(row: dict[str, Any]) -> list[str]:
+    """Other names of a layer; dimensions are written both ways: Conv2d, Conv2D."""
+    aliases = list(row["aliases"])
+    if row["name"][-2:-1].isdigit() and row["name"].endswith("d"):
+        aliases.append(row["name"][:-1] + "D")
+    return [a for a in dict.fromkeys(aliases) if a != row["name"]]
+
+
+#: What makes the text of each generated file, in the order of writing.
+FILES: dict[Path, Callable[[], str]] = {
+    PACKAGE / "_generated" / "ops.py": ops_module,
+    PACKAGE / "_generated" / "layers.py": layers_module,
+    PACKAGE / "_core.pyi": core_stub,
+    ROOT / "docs" / "ops.md": ops_page,
+    ROOT / "docs" / "layers.md": layers_page,
+    ROOT / "docs" / "names.md": names_page,
+}
 
 
 def main() -> None:
     """Write all files; ``--check`` only says which are not current."""
     check = "--check" in sys.argv[1:]
     stale = []
-    for path, text in files().items():
+    for path, make in FILES.items():
+        text = make()
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         stale.append(path)

@@ -153,7 +153,7 @@ def run(block, scope):
             caught = stack.enter_context(pytest.raises(_class(block.markers["raises"])))
         exec(block.compiled(code), scope)
     if "later" in block.markers:
-        assert "not part of this version" in str(caught.value), f"{block.page}:{block.line}: {caught.value}"
+        assert "this version of Mithril" in str(caught.value), f"{block.page}:{block.line}: {caught.value}"
     if block.printed is not None:
         wanted = [line.strip() for line in block.printed.strip().splitlines()]
         found = [line.strip() for line in printed.getvalue().strip().splitlines()]

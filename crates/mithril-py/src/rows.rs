@@ -90,6 +90,7 @@ pub fn layer_rows(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
         let args = layer.args.iter().map(|a| argument(py, a.name, PortKind::Attr(a.kind), a.default, a.doc));
         row.set_item("args", args.collect::<PyResult<Vec<_>>>()?)?;
         row.set_item("aliases", layer.aliases.clone())?;
+        row.set_item("arg_aliases", layer.arg_aliases.to_vec())?;
         list.append(row)?;
     }
     Ok(list)

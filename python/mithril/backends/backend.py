@@ -149,6 +149,15 @@ class Backend(Ops, ABC):
         """Devices that the backend finds on this machine."""
         return (self.device,)
 
+    def place_model(self, model: _core.Model, placement: Mapping[str, int]) -> _core.Model:
+        """Place layers of a model on devices, by name and number.
+
+        This version of Mithril runs a model on one device; several are a `BackendUnavailableError`.
+        """
+        from .parallel import place_model
+
+        return place_model(self, model, placement)
+
     @property
     def _array_type(self) -> Any:
         """The exact type of most arrays: those are taken without a further look."""

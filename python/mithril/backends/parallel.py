@@ -1,0 +1,74 @@
+"""Several devices: what a user asks for is checked; this version runs on one device, and says so."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .._core import Model
+from ..errors import BackendUnavailableError, InvalidValueError, KeyNotFoundError
+from . import options
+from .backend import Backend
+
+__all__ = ["data_parallel", "place_model"]
+
+
+def data_parallel(
+    function: Callable[..., Any], *, backend: Backend, num_devices: int | None = None
+) -> Callable[..., Any]:
+    """Divide the batches that a function takes among devices.
+
+    Parameters
+    ----------
+    function : callable
+        Takes arrays whose first axis is the batch.
+    backend : Backend
+        Where the devices are.
+    num_devices : int, optional
+        How many (default: all that the backend finds). This version of Mithril takes one.
+
+    Returns
+    -------
+    callable
+        With one device, the function itself.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If more than one device is asked for.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> from mithril.backends.parallel import data_parallel
+    >>> backend = ml.NumpyBackend()
+    >>> data_parallel(backend.exp, backend=backend, num_devices=1)(backend.zeros(2))
+    array([1., 1.], dtype=float32)
+    """
+    if not callable(function) or isinstance(function, type):
+        raise InvalidValueError(f"{function!r} is no function", hint="pass a function of arrays")
+    wanted = len(backend.devices) if num_devices is None else num_devices
+    options.one_device("data_parallel", {"device_mesh": wanted}, backend.devices)
+    return function
+
+
+def place_model(backend: Backend, model: Model, placement: Mapping[str, int]) -> Model:
+    """Check a placement of the layers of a model on devices; see `Backend.place_model`."""
+    layers = model.layer_keys
+    for name, device in placement.items():
+        if name not in layers:
+            near = difflib.get_close_matches(str(name), layers, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(layers)}"
+            raise KeyNotFoundError(f"the placement names {name!r}, which is no layer of the model", hint=hint)
+        if isinstance(device, bool) or not isinstance(device, int) or device < 0:
+            raise InvalidValueError(f"layer {name!r} is placed on {device!r}", hint="give the number of a device")
+    options.one_device("place_model", {"device_mesh": max(1, len(set(placement.values())))}, backend.devices)
+    for name, device in placement.items():
+        if device >= len(backend.devices):
+            raise BackendUnavailableError(
+                f"layer {name!r} is placed on device {device}, and {type(backend).__name__} finds "
+                f"{', '.join(backend.devices)}",
+                hint="devices are counted from 0",
+            )
+    return model

@@ -1,0 +1,5 @@
+"""Several devices of JAX; see `mithril.backends.parallel`."""
+
+from ...parallel import data_parallel
+
+__all__ = ["data_parallel"]
