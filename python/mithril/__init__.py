@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as _typing
 
-from . import errors
+from . import errors, optim, train
 from ._core import Connection, IOKey, Model, __version__
 from ._generated import layers as _layers
 from ._generated.layers import *  # noqa: F403 - the layers are the public names of that module
@@ -84,8 +84,10 @@ __all__ = [
     "int64",
     "list_backends",
     "load",
+    "optim",
     "register_backend",
     "save",
+    "train",
     "transfer",
     "uint8",
 ]

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import InvalidValueError
 
-__all__ = ["to_host"]
+__all__ = ["narrow", "to_host"]
 
 #: Unsigned integers of NumPy that are no dtypes of ours, and what holds them.
 _WIDER = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
@@ -59,7 +59,7 @@ def _convert(data: Any) -> np.ndarray[Any, Any]:
     # PyTorch and MLX hand no bfloat16 to NumPy; float32 holds it exactly.
     if "bfloat16" in str(getattr(data, "dtype", "")) and not isinstance(data, np.ndarray):
         single = data.float() if hasattr(data, "float") else data.astype("float32") if _is_jax(data) else _mlx(data)
-        return _narrow(np.asarray(single))
+        return narrow(np.asarray(single))
     return np.asarray(data)
 
 
@@ -73,7 +73,7 @@ def _mlx(data: Any) -> Any:
     return data.astype(mlx.core.float32)
 
 
-def _narrow(single: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def narrow(single: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """bfloat16 numbers held as float32, as bfloat16 where NumPy knows it."""
     try:
         import ml_dtypes
