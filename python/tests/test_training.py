@@ -226,7 +226,7 @@ def test_transfer_says_what_is_wrong():
 
 @pytest.mark.parametrize("shapes", [None, {"input": [2, 3]}])
 def test_load_params(backend, shapes):
-    weights = {"linear.weight": torch.arange(6.0, dtype=torch.float64).reshape(2, 3), "linear.bias": [1, 2]}
+    weights = {"linear.weight": torch.arange(6.0, dtype=torch.float64).reshape(2, 3), "linear.bias": [1.0, 2.0]}
     compiled = ml.compile(line(), backend, shapes=shapes)
     params = compiled.load_params(weights)
     assert params is compiled.get_parameters()
