@@ -164,18 +164,25 @@ class JaxBackend(Framework):
         """Compile a function if the program asks for it, and let it compute with 64 bits if it has to."""
         if program.settings.jit:
             traces = 0
+            keys: list[tuple[str, ...]] = []
 
             def traced(*args: Any) -> Any:
-                # JAX runs this once for each compilation.
+                # JAX runs this once for each compilation. Tuples keep the order of keys, which JAX would sort.
                 nonlocal traces
                 traces += 1
-                return function(*args)
+                result = function(*args)
+                dicts = result if isinstance(result, tuple) else (result,)
+                keys[:] = [tuple(found) for found in dicts]
+                return [list(found.values()) for found in dicts]
 
             compiled = self._jax.jit(traced, **program.settings.jit_options)
 
             def call(params: Any, data: Any, *rest: Any) -> Any:
                 # Flattening a class of our own would cost more than copying its entries.
-                return compiled(dict(params), dict(data), *rest)
+                found = compiled(dict(params), dict(data), *rest)
+                if len(found) == 1:
+                    return dict(zip(keys[0], found[0], strict=True))
+                return tuple(dict(zip(names, values, strict=True)) for names, values in zip(keys, found, strict=True))
 
             finished = observed(program.stats, what, call, lambda: traces)
         else:
