@@ -37,9 +37,12 @@ class CompileStats:
     ----------
     compilations : list of Compilation
         What happened.
+    referred : set of str
+        Ops that the backend lacks, so that the reference interpreter runs them on the host.
     """
 
     compilations: list[Compilation] = field(default_factory=list)
+    referred: set[str] = field(default_factory=set)
     _seen: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
 
     @property

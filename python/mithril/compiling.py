@@ -104,7 +104,7 @@ def compile(
     file_path : str, optional
         Also write the generated source there.
     strict : bool, optional
-        Make keys that name nothing in the model errors instead of warnings.
+        Make errors of warnings: keys that name nothing in the model, ops that the backend lacks.
     verbose : bool, optional
         Print what is compiled, and how long each part takes.
     **aliases
@@ -141,6 +141,7 @@ def compile(
         jit=bool(backend.jit if jit is None else jit),
         jit_options=_by_name("jit_options", jit_options),
         autodiff=autodiff or backend._autodiff[0],
+        strict=bool(strict),
     )
     data, trainable = _names("data_keys", data_keys), _names("trainable_keys", trainable_keys)
     constants = {k: _constant(k, v) for k, v in _by_name("constant_keys", constant_keys).items()}

@@ -159,6 +159,10 @@ class IgnoredOptionWarning(MithrilWarning):
     """An option means nothing on this backend."""
 
 
+class BackendWarning(MithrilWarning):
+    """A backend does something in another way than its author may expect, or slowly."""
+
+
 class UnusedKeyWarning(MithrilWarning):
     """A key names nothing in the model."""
 

@@ -6,7 +6,7 @@ import hashlib
 import linecache
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from typing import Any
 
@@ -21,12 +21,21 @@ __all__ = ["Module", "Runner", "load"]
 class Module:
     """A loaded module of generated functions."""
 
-    def __init__(self, source: _core.Source, name: str, constant: Callable[[np.ndarray[Any, Any]], Any]) -> None:
+    def __init__(
+        self,
+        source: _core.Source,
+        name: str,
+        constant: Callable[[np.ndarray[Any, Any]], Any],
+        given: Mapping[str, Any],
+    ) -> None:
         self.source = source
         digest = hashlib.blake2b(source.text.encode(), digest_size=6).hexdigest()
         self.filename = f"<mithril {name} {digest}>"
         constants = {key: constant(value) for key, value in source.constants().items()}
         self.namespace: dict[str, Any] = {"__name__": f"mithril_generated_{digest}", "_CONSTANTS": constants}
+        self.namespace.update(given)
+        # What users wrote may call generated code again, for which a thread's context could not be entered twice.
+        self._calls_users = "backend" in given or "host_call(" in source.text
         code = compile(source.text, self.filename, "exec")
         # Without a modification time the entry is never dropped as stale.
         linecache.cache[self.filename] = (len(source.text), None, source.text.splitlines(keepends=True), self.filename)
@@ -34,7 +43,8 @@ class Module:
 
     def function(self, name: str) -> Callable[..., Any]:
         """Return a function of the module."""
-        return _quiet(self.namespace[name])
+        function: Callable[..., Any] = self.namespace[name]
+        return function if self._calls_users else _quiet(function)
 
     def explain(self, error: BaseException) -> MithrilError | None:
         """Make an error of ours of one that generated code raised; None if it came from elsewhere."""
@@ -118,7 +128,10 @@ class Runner:
 
 
 def load(
-    source: _core.Source, name: str, constant: Callable[[np.ndarray[Any, Any]], Any] = lambda host: host
+    source: _core.Source,
+    name: str,
+    constant: Callable[[np.ndarray[Any, Any]], Any] = lambda host: host,
+    given: Mapping[str, Any] | None = None,
 ) -> Module:
     """Execute generated source.
 
@@ -130,9 +143,11 @@ def load(
         Shown in tracebacks.
     constant : callable, optional
         Makes an array of the framework of a NumPy array that is too large to be written into the source.
+    given : mapping, optional
+        Globals that it reads besides ``_CONSTANTS``.
 
     Returns
     -------
     Module
     """
-    return Module(source, name, constant)
+    return Module(source, name, constant, given or {})

@@ -29,11 +29,14 @@ class Settings:
         Options of that compiler.
     autodiff : str
         Where gradients come from: ``"native"``, the framework, or ``"graph"``, our gradient graph.
+    strict : bool
+        Refuse ops that the backend lacks, instead of running them on the host.
     """
 
     jit: bool = False
     jit_options: Mapping[str, Any] = field(default_factory=dict)
     autodiff: str = "graph"
+    strict: bool = False
 
 
 class Program:
@@ -55,6 +58,7 @@ class Program:
         self.state: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("state"))
         self.updates: tuple[str, ...] = tuple(core.updates)
         self.module: Any = backend._load(core)
+        backend._report(self.module, stats.referred, settings.strict)
         self.evaluate: Callable[..., Any] = backend._evaluator(self)
         self.gradients: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Module | Runner, Callable[..., Any]]] = {}
         self.seen: set[Any] = set()
@@ -68,6 +72,7 @@ class Program:
                 found = (self.module, self.backend._differentiator(self, outputs, names))
             else:
                 module = self.backend._load_gradients(self.core, list(outputs), list(names))
+                self.backend._report(module, self.stats.referred, self.settings.strict)
                 found = (module, self.backend._compile_graph_gradients(self, module))
             self.gradients[(outputs, names)] = found
         return found

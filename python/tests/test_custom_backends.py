@@ -1,7 +1,540 @@
 """Backends that users write: a few methods, overridden ops, gradients of their own, tests, registration."""
 
+import warnings
+
 import mithril as ml
+import numpy as np
+import pytest
+from mithril.backends.backend import Backend
+from mithril.backends.with_autograd.backend import AutogradBackend
+from mithril.errors import BackendWarning, InvalidValueError, ShapeError, TypeInferenceError, UnsupportedOpError
 from mithril.testing.backend_tests import run_backend_tests
+
+
+class MyCustomBackend(Backend):
+    """The backend of the documentation: it creates arrays, and that is all."""
+
+    def __init__(self):
+        super().__init__()
+
+    def tensor(self, data, dtype=None):
+        return np.array(data, dtype=self._convert_dtype(dtype))
+
+    def zeros(self, shape, dtype=None):
+        assert type(shape) is tuple
+        return np.zeros(shape, dtype=self._convert_dtype(dtype))
+
+    def ones(self, shape, dtype=None):
+        assert type(shape) is tuple
+        return np.ones(shape, dtype=self._convert_dtype(dtype))
+
+    def _convert_dtype(self, dtype):
+        if dtype is None:
+            return None
+        assert type(dtype) is str
+        dtype_map = {
+            "float32": np.float32,
+            "float64": np.float64,
+            "int32": np.int32,
+            "int64": np.int64,
+            "bool": np.bool_,
+        }
+        return dtype_map.get(dtype)
+
+
+class Handful(MyCustomBackend):
+    """A few ops in users' own words; each counts its calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = {}
+
+    def _count(self, op):
+        self.calls[op] = self.calls.get(op, 0) + 1
+
+    def add(self, a, b):
+        self._count("add")
+        return a + b
+
+    def multiply(self, x1, x2):
+        self._count("multiply")
+        return x1 * x2
+
+    def matmul(self, a, b):
+        self._count("matmul")
+        return a @ b
+
+    def exp(self, x):
+        self._count("exp")
+        return np.exp(x)
+
+    def reduce_sum(self, x, axis=None, keepdims=False):
+        self._count("reduce_sum")
+        return np.sum(x, axis=axis, keepdims=keepdims)
+
+    def transpose(self, x, axes):
+        self._count("transpose")
+        return np.transpose(x, axes)
+
+    def conv2d(self, x, filters, kernel_size, strides=(1, 1), padding="SAME"):
+        """Channels last inside, as the documentation shows it; only SAME and VALID."""
+        self._count("conv2d")
+        assert kernel_size == filters.shape[2:]
+        assert type(strides) is tuple
+        x = self.transpose(x, (0, 2, 3, 1))
+        pads = [(0, 0), (0, 0)]
+        if padding == "SAME":
+            total = [
+                max((-(-n // s) - 1) * s + k - n, 0) for n, k, s in zip(x.shape[1:3], kernel_size, strides, strict=True)
+            ]
+            pads = [(t // 2, t - t // 2) for t in total]
+        else:
+            assert padding == "VALID"
+        x = np.pad(x, [(0, 0), *pads, (0, 0)])
+        windows = np.lib.stride_tricks.sliding_window_view(x, kernel_size, axis=(1, 2))
+        result = np.einsum("nhwckl,ockl->nhwo", windows[:, :: strides[0], :: strides[1]], filters, dtype=x.dtype)
+        return self.transpose(result, (0, 3, 1, 2))
+
+
+def quiet(make):
+    """Compile or run without the warning that ops run on the host."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BackendWarning)
+        return make()
+
+
+def mlp():
+    model = ml.Model()
+    model |= ml.Linear(8)(input="input", output="hidden")
+    model |= ml.Relu()(input="hidden", output="active")
+    model |= ml.Linear(3)(input="active", output="logits")
+    model |= ml.CrossEntropy()(input="logits", target="target", output="loss")
+    return model
+
+
+def cnn():
+    model = ml.Model()
+    model |= ml.Conv2d(filters=4, kernel_size=3, stride=1, padding="same")(input="input", output="conv")
+    model |= ml.Relu()(input="conv", output="active")
+    model |= ml.MaxPool2d(kernel_size=2)(input="active", output="pooled")
+    model |= ml.Conv2d(filters=3, kernel_size=2, stride=1, padding=0)(input="pooled", output="small")
+    model |= ml.Flatten()(input="small", output="flat")
+    model |= ml.Linear(3)(input="flat", output="logits")
+    model |= ml.CrossEntropy()(input="logits", target="target", output="loss")
+    return model
+
+
+MODELS = {"mlp": (mlp, (16, 4)), "cnn": (cnn, (6, 2, 6, 6))}
+
+
+def train(model, backend, shape, steps=20):
+    """Losses of gradient descent on separable data, and the gradients of the first step."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=shape).astype(np.float32)
+    y = (x.reshape(shape[0], -1)[:, :3]).argmax(axis=1)
+    compiled = ml.compile(model, backend, shapes={"input": ["batch", *shape[1:]], "target": ["batch"]})
+    params = compiled.randomize_params(seed=3)
+    losses, first = [], None
+    for _ in range(steps):
+        outputs, gradients = compiled.evaluate(params, {"input": x, "target": y}, True)
+        first = first or gradients
+        losses.append(float(backend.to_numpy(outputs["loss"])))
+        for name in gradients:
+            step = backend.tensor(0.1 * backend.to_numpy(gradients[name]), "float32")
+            params[name] = params[name] - step
+    return losses, {name: backend.to_numpy(g) for name, g in first.items()}
+
+
+# --- a few methods ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("kind", [MyCustomBackend, Handful])
+def test_a_few_methods_train_a_model(kind, name):
+    make, shape = MODELS[name]
+    backend = kind()
+    losses, gradients = quiet(lambda: train(make(), backend, shape))
+    wanted, expected = train(make(), ml.NumpyBackend(), shape)
+    assert losses[-1] < 0.8 * losses[0]
+    np.testing.assert_allclose(losses, wanted, rtol=1e-4)
+    for key in expected:
+        np.testing.assert_allclose(gradients[key], expected[key], rtol=1e-4, atol=1e-6)
+    if kind is Handful:
+        used = {"add", "matmul", "exp", "reduce_sum", "transpose"} | ({"conv2d"} if name == "cnn" else set())
+        assert used <= backend.calls.keys()
+
+
+def test_what_is_lacking_is_warned_about_once_and_refused_if_strict():
+    with pytest.warns(BackendWarning, match=r"Handful has no .*maximum") as told:
+        compiled = ml.compile(mlp(), Handful(), shapes={"input": [2, 4], "target": [2]})
+    assert len(told) == 1
+    assert told[0].filename == __file__
+    assert "backend.matmul(" in compiled.source
+    assert "reference.maximum(" in compiled.source
+    with pytest.raises(UnsupportedOpError, match=r"Handful has no .*maximum"):
+        ml.compile(mlp(), Handful(), shapes={"input": [2, 4], "target": [2]}, strict=True)
+
+    class Enough(MyCustomBackend):
+        def maximum(self, a, b):
+            return np.maximum(a, b)
+
+    model = ml.Model()
+    model |= ml.Relu()(input="input", output="output")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = ml.compile(model, Enough(), shapes={"input": [2]}, strict=True)
+        np.testing.assert_array_equal(compiled(np.float32([-1, 2])), [0, 2])
+
+
+def test_creators_get_tuples_and_names():
+    backend = MyCustomBackend()
+    assert backend.zeros(3, 4).shape == backend.ones((3, 4)).shape == (3, 4)
+    assert backend.zeros((2,), "int64").dtype == backend.ones(2, dtype=ml.int64).dtype == np.int64
+    assert backend.tensor([1], dtype=np.float32).dtype == np.float32
+    assert backend.array([1.0]).dtype == np.float32
+    assert backend.array([1]).dtype == np.int64
+    with pytest.raises(UnsupportedOpError, match="has no float16"):
+        quiet(lambda: ml.compile(small(), MyCustomBackend(), shapes={"input": [2, 4]}, dtypes={"input": "float16"}))
+
+
+def test_a_backend_without_methods_says_what_to_define():
+    class TPUBackend(Backend):
+        def __init__(self):
+            super().__init__()
+
+    with pytest.raises(UnsupportedOpError, match="TPUBackend does not define `zeros`") as caught:
+        ml.compile(mlp(), TPUBackend(), shapes={"input": [2, 4], "target": [2]})
+    assert "define `zeros`" in caught.value.hint
+    with pytest.raises(UnsupportedOpError, match="does not define `tensor`"):
+        TPUBackend().tensor([1.0])
+
+
+# --- overridden ops -----------------------------------------------------------------------------------------------
+
+
+def test_an_override_of_a_built_in_backend_is_used_everywhere():
+    class Counting(ml.NumpyBackend):
+        calls = 0
+
+        def matmul(self, a, b):
+            self.calls += 1
+            return super().matmul(a, b)
+
+    backend = Counting()
+    losses, gradients = train(mlp(), backend, (16, 4), steps=1)
+    wanted, expected = train(mlp(), ml.NumpyBackend(), (16, 4), steps=1)
+    # Two layers: forward, and by weight and input.
+    assert backend.calls == 5
+    assert losses == wanted
+    assert all(np.array_equal(gradients[k], expected[k]) for k in expected)
+    for name in ("matmul", "mm", "bmm"):
+        np.testing.assert_array_equal(
+            getattr(backend, name)(backend.ones(2, 3), backend.ones(3, 2)), np.full((2, 2), 3)
+        )
+    assert backend.calls == 8
+    # Inside an op that is defined by it, too.
+    backend.einsum("ij,jk->ik", backend.ones(2, 3), backend.ones(3, 2))
+    assert backend.calls == 9
+
+
+def test_an_override_takes_part_in_tracing():
+    class Steep(ml.NumpyBackend):
+        def maximum(self, a, b):
+            return np.maximum(a, b)
+
+    backend = Steep()
+    model = ml.Model()
+    model |= ml.Lambda(lambda x: backend.maximum(0.01 * x, x))(input="input", output="output")
+    compiled = ml.compile(model, backend, shapes={"input": [2]})
+    assert "backend.maximum(" in compiled.source
+    np.testing.assert_allclose(compiled([-1.0, 2.0]), [-0.01, 2.0], rtol=1e-6)
+    np.testing.assert_allclose(
+        backend.grad(lambda x: backend.sum(backend.maximum(x, 0.5 * x)))([-1.0, 2.0]), [0.5, 1.0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "text"),
+    [
+        (lambda x: np.exp(x)[..., None], ShapeError, r"Wrong.exp returns shape \[3, 1\], but has to return \[3\]"),
+        (lambda x: np.exp(x).astype(np.float64), TypeInferenceError, "Wrong.exp returns float64, but has to return f"),
+        (lambda x: [1.0, 2.0, 3.0], TypeInferenceError, "Wrong.exp returns a list, not an array"),
+        (lambda x: None, TypeInferenceError, "Wrong.exp returns a NoneType"),
+    ],
+)
+def test_a_wrong_result_of_an_override_is_an_error(result, error, text):
+    class Wrong(ml.NumpyBackend):
+        def exp(self, x):
+            return result(x)
+
+    model = ml.Model()
+    model |= ml.Lambda(lambda x: ml.NumpyBackend().exp(x))(input="input", output="output")
+    compiled = ml.compile(model, Wrong(), shapes={"input": ["n"]})
+    with pytest.raises(error, match=text):
+        compiled(np.ones(3, np.float32))
+
+
+def test_a_use_that_a_method_cannot_express_is_not_given_to_it():
+    backend = Handful()
+    model = ml.Model()
+    model |= ml.Conv2d(2, kernel_size=3, dilation=2, use_bias=False)(input="input", output="output")
+    compiled = quiet(lambda: ml.compile(model, backend, shapes={"input": [1, 1, 6, 6]}))
+    assert "backend.conv2d" not in compiled.source
+    with pytest.warns(BackendWarning, match="compiled models cannot call Odd.softmax: its parameter `temperature`"):
+
+        class Odd(ml.NumpyBackend):
+            def softmax(self, x, temperature):
+                return x
+
+
+def test_the_numpy_backend_with_extra_features():
+    class EnhancedNumpyBackend(ml.NumpyBackend):
+        def __init__(self, use_bfloat16=False):
+            super().__init__()
+            self.use_bfloat16 = use_bfloat16
+            self._custom_functions = {}
+
+        def tensor(self, data, dtype=None):
+            if dtype == "bfloat16" and self.use_bfloat16:
+                arr = np.array(data, dtype=np.float32)
+                return self._simulate_bfloat16(arr)
+            return super().tensor(data, dtype)
+
+        def _simulate_bfloat16(self, arr):
+            as_uint32 = arr.view(np.uint32)
+            as_uint32 = as_uint32 & 0xFFFF0000
+            return as_uint32.view(np.float32)
+
+        def fft(self, x):
+            return np.fft.fft(x)
+
+        def ifft(self, x):
+            return np.fft.ifft(x)
+
+        def solve(self, a, b):
+            return np.linalg.solve(a, b)
+
+        def register_function(self, name, function):
+            self._custom_functions[name] = function
+
+        def call_custom(self, name, *args, **kwargs):
+            if name not in self._custom_functions:
+                raise ValueError(f"Custom function '{name}' not registered")
+            return self._custom_functions[name](*args, **kwargs)
+
+    backend = EnhancedNumpyBackend(use_bfloat16=True)
+    assert backend.tensor([1.001], dtype="bfloat16") == np.float32(1.0)
+    x = backend.tensor([1.0, 2.0, 4.0])
+    np.testing.assert_allclose(backend.ifft(backend.fft(x)).real, x)
+    np.testing.assert_array_equal(backend.solve(2 * np.eye(3, dtype=np.float32), x), x / 2)
+    backend.register_function("half", lambda x: x / 2)
+    np.testing.assert_array_equal(backend.call_custom("half", x), x / 2)
+    with pytest.raises(ValueError, match="'third' not registered"):
+        backend.call_custom("third", x)
+    train(mlp(), backend, (16, 4), steps=2)
+
+
+def test_functions_are_registered_with_any_backend():
+    backend = ml.NumpyBackend()
+    backend.register_function("half", lambda x, by=2: x / by)
+    assert backend.call_custom("half", 3.0, by=3) == 1.0
+    with pytest.raises(InvalidValueError, match="Custom function 'halve' not registered") as caught:
+        backend.call_custom("halve", 1)
+    assert "half" in caught.value.hint
+    with pytest.raises(InvalidValueError):
+        backend.register_function("x", 3)
+
+
+# --- gradients of a user's own ------------------------------------------------------------------------------------
+
+
+def test_backward_methods_give_the_gradients_of_their_ops():
+    class Manual(ml.NumpyBackend):
+        calls = 0
+
+        def backward_tanh(self, grad_output, inputs, outputs):
+            self.calls += 1
+            tanh_x = outputs[0]
+            return grad_output * (1 - tanh_x * tanh_x)
+
+        def backward_matmul(self, grad_output, inputs, outputs):
+            self.calls += 1
+            a, b = inputs
+            return grad_output @ b.T, (2 * a.T) @ grad_output
+
+        def backward_softmax(self, grad_output, inputs, outputs, axis):
+            assert axis in (0, -1)
+            return outputs[0] * (grad_output - (grad_output * outputs[0]).sum(axis, keepdims=True))
+
+    model = ml.Model()
+    model |= ml.Linear(3, use_bias=False)(input="input", weight="w", output="hidden")
+    model |= ml.Tanh()(input="hidden", output="active")
+    model |= ml.Softmax(axis=0)(input="active", output="output")
+    backend = Manual()
+    x = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
+    found, wanted = ({}, {})
+    for one, result in ((backend, found), (ml.NumpyBackend(), wanted)):
+        compiled = ml.compile(model, one, shapes={"input": ["batch", 5]})
+        params = compiled.randomize_params(seed=1)
+        result.update(compiled.evaluate(params, {"input": x}, {"output": x[:, :3]})[1])
+    assert backend.calls == 2
+    # The factor 2 of the planted gradient shows that it is used.
+    np.testing.assert_allclose(found["w"], 2 * wanted["w"], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "error", "text"),
+    [
+        (lambda g, x: g[..., None], ShapeError, r"backward_tanh returns shape \[3, 1\], but \[3\] is expected"),
+        (lambda g, x: g.astype(np.float64), TypeInferenceError, "backward_tanh returns float64"),
+        (lambda g, x: (g, g), InvalidValueError, "returns 2 gradients for 1 inputs"),
+        (lambda g, x: "no", TypeInferenceError, "backward_tanh returns a str"),
+    ],
+)
+def test_a_wrong_gradient_of_a_user_is_an_error(gradient, error, text):
+    class Wrong(ml.NumpyBackend):
+        def backward_tanh(self, grad_output, inputs, outputs):
+            return gradient(grad_output, inputs[0])
+
+    model = ml.Model()
+    model |= ml.Tanh()(input="input", output="output")
+    compiled = ml.compile(model, Wrong(), shapes={"input": [3]}, trainable_keys={"input"})
+    with pytest.raises(error, match=text):
+        compiled.evaluate({"input": np.ones(3, np.float32)}, {}, True)
+
+
+def test_none_is_no_gradient():
+    class Stopped(ml.NumpyBackend):
+        def backward_multiply(self, grad_output, inputs, outputs):
+            return grad_output * inputs[1], None
+
+    model = ml.Model()
+    model |= ml.Multiply()(left="a", right="b", output="output")
+    compiled = ml.compile(model, Stopped(), shapes={"a": [2], "b": [2]}, trainable_keys={"a", "b"})
+    params = {"a": np.float32([1, 2]), "b": np.float32([3, 4])}
+    gradients = compiled.evaluate(params, {}, True)[1]
+    np.testing.assert_array_equal(gradients["a"], [3, 4])
+    np.testing.assert_array_equal(gradients["b"], [0, 0])
+
+
+def central(function, x):
+    """Gradient by central differences."""
+    gradient = np.zeros_like(x)
+    for i in np.ndindex(x.shape):
+        step = np.zeros_like(x)
+        step[i] = 1e-3
+        gradient[i] = (np.float64(function(x + step)) - np.float64(function(x - step))) / 2e-3
+    return gradient
+
+
+class Differences(Handful, AutogradBackend):
+    """Differentiates by differences, of the first argument."""
+
+    used = 0
+
+    def maximum(self, a, b):
+        return np.maximum(a, b)
+
+    def value_and_grad(self, function):
+        def both(x, *more):
+            self.used += 1
+            return function(x, *more), central(lambda x: function(x, *more), x)
+
+        return both
+
+
+class WithPlaces(Differences):
+    """The same for any arguments."""
+
+    def value_and_grad(self, function, argnums=0):
+        def both(*args):
+            self.used += 1
+            places = (argnums,) if isinstance(argnums, int) else argnums
+            found = tuple(central(lambda x, i=i: function(*args[:i], x, *args[i + 1 :]), args[i]) for i in places)
+            return function(*args), found[0] if isinstance(argnums, int) else found
+
+        return both
+
+
+class WithTrees(Differences):
+    """The same for a dict."""
+
+    takes_trees = True
+
+    def value_and_grad(self, function):
+        def both(tree):
+            self.used += 1
+            return function(tree), {k: central(lambda x, k=k: function({**tree, k: x}), v) for k, v in tree.items()}
+
+        return both
+
+
+class GradientOnly(Handful, AutogradBackend):
+    """Has `grad` alone."""
+
+    used = 0
+
+    def maximum(self, a, b):
+        return np.maximum(a, b)
+
+    def grad(self, function):
+        def gradient(x):
+            self.used += 1
+            return central(function, x)
+
+        return gradient
+
+
+def small():
+    model = ml.Model()
+    model |= ml.Linear(3)(input="input", output="hidden")
+    model |= ml.Relu()(input="hidden", output="output")
+    return model
+
+
+@pytest.mark.parametrize(("kind", "calls"), [(Differences, 2), (WithPlaces, 1), (WithTrees, 1), (GradientOnly, 2)])
+def test_compiled_gradients_come_from_the_users_method(kind, calls):
+    backend = kind()
+    x = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
+    cotangent = np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32)
+    compiled = ml.compile(small(), backend, shapes={"input": [4, 2]})
+    params = compiled.randomize_params(seed=0)
+    outputs, gradients = compiled.evaluate(params, {"input": x}, {"output": cotangent})
+    assert backend.used == calls
+    reference = ml.compile(small(), ml.NumpyBackend(), shapes={"input": [4, 2]})
+    wanted, expected = reference.evaluate(dict(params), {"input": x}, {"output": cotangent})
+    np.testing.assert_allclose(outputs["output"], wanted["output"], rtol=1e-5)
+    for name in expected:
+        np.testing.assert_allclose(gradients[name], expected[name], rtol=2e-2, atol=2e-3)
+    graph = quiet(lambda: ml.compile(small(), backend, shapes={"input": [4, 2]}, autodiff="graph"))
+    exact = quiet(lambda: graph.evaluate(params, {"input": x}, {"output": cotangent})[1])
+    assert backend.used == calls
+    np.testing.assert_allclose(exact["linear.weight"], expected["linear.weight"], rtol=1e-5)
+    if not kind.takes_trees:
+        square = backend.grad(lambda x: (x * x).sum())
+        np.testing.assert_allclose(square(np.float32([1, 2])), [2, 4], rtol=1e-2)
+
+
+def test_native_gradients_do_not_pass_through_the_host():
+    class Little(MyCustomBackend, AutogradBackend):
+        def value_and_grad(self, function):
+            raise AssertionError
+
+    compiled = quiet(lambda: ml.compile(small(), Little(), shapes={"input": [4, 2]}))
+    with pytest.raises(UnsupportedOpError, match="cannot differentiate a model with add, matmul, maximum") as caught:
+        compiled.evaluate(compiled.randomize_params(), {"input": np.ones((4, 2))}, True)
+    assert 'autodiff="graph"' in caught.value.hint
+
+
+def test_an_autograd_backend_without_gradients_uses_the_graph():
+    class Plain(Handful, AutogradBackend):
+        pass
+
+    losses, _ = quiet(lambda: train(mlp(), Plain(), (16, 4)))
+    assert losses[-1] < losses[0]
+
+
+# --- tests of backends --------------------------------------------------------------------------------------------
 
 
 class Wrong(ml.NumpyBackend):

@@ -49,7 +49,7 @@ impl Compiled {
         observe: &mut Observer<'_>,
     ) -> Result<Graph> {
         let request = Request { outputs: outputs.to_vec(), inputs: inputs.to_vec() };
-        let graph = differentiated(&self.graph, &request, self.float, observe)?;
+        let graph = differentiated(&self.graph, &request, target, self.float, observe)?;
         lower(&graph, target, self.float, observe)
     }
     /// Inputs of that role.

@@ -14,7 +14,7 @@ use mithril_model::{Init, Input};
 
 use crate::compiled::Compiled;
 use crate::passes::differentiate::{COTANGENT, Request};
-use crate::pipeline::{differentiated, lower};
+use crate::pipeline::{Interpreter, differentiated, lower};
 use crate::python::Python;
 
 /// How a target runs one use of an op.
@@ -50,7 +50,7 @@ impl Compiled {
     /// The program with gradients as one that is evaluated: cotangents are data with the prefix [`COTANGENT`].
     pub fn with_gradients(&self, outputs: &[Arc<str>], inputs: &[Arc<str>]) -> Result<Self> {
         let request = Request { outputs: outputs.to_vec(), inputs: inputs.to_vec() };
-        let mut graph = differentiated(&self.graph, &request, self.float, &mut |_, _| {})?;
+        let mut graph = differentiated(&self.graph, &request, &Interpreter, self.float, &mut |_, _| {})?;
         let mut all = self.inputs.clone();
         for v in graph.inputs.clone() {
             let value = graph.value(v);
@@ -116,10 +116,10 @@ impl Compiled {
         }
     }
     /// How a target runs each node of the graph.
-    pub fn uses(&self, target: &'static PythonTarget) -> Result<Vec<Use>> {
+    pub fn uses(&self, target: &PythonTarget) -> Result<Vec<Use>> {
         self.graph.nodes().map(|(n, _)| self.use_of(n, target)).collect()
     }
-    fn use_of(&self, n: NodeId, target: &'static PythonTarget) -> Result<Use> {
+    fn use_of(&self, n: NodeId, target: &PythonTarget) -> Result<Use> {
         let found = support(target, &self.graph, n);
         let mut used = Use { node: n, support: found, parts: Vec::new(), missing: Vec::new() };
         let lowered = match found {

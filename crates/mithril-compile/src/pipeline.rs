@@ -16,9 +16,10 @@
 
 use mithril_ir::error::Result;
 use mithril_ir::graph::{Graph, NodeId};
-use mithril_ir::{DType, text, verify};
+use mithril_ir::op::OpDef;
+use mithril_ir::{DType, Lit, ValueId, text, verify};
 
-use crate::passes::differentiate::{Request, differentiate};
+use crate::passes::differentiate::{Request, differentiate_for};
 use crate::passes::{fold, legalize, merge, precision, prune, simplify};
 
 /// A pass: a new graph from an old one.
@@ -38,6 +39,33 @@ pub trait Target {
     fn name(&self) -> &str;
     /// Whether the target can write a node as it is.
     fn can_spell(&self, graph: &Graph, node: NodeId) -> bool;
+    /// Whether a method of a user's backend may run an op: it then runs it when differentiating too, and the
+    /// gradient is that of the expansion.
+    fn has_method(&self, _op: &OpDef) -> bool {
+        false
+    }
+    /// Whether a function of the host program may give the gradient of an op.
+    fn has_gradient_call(&self, _op: &OpDef) -> bool {
+        false
+    }
+    /// Whether such a function gives the gradient of an op inside the expansion of this one, which then is what is
+    /// differentiated.
+    fn has_gradient_call_inside(&self, _graph: &Graph, _op: &'static OpDef, _inputs: &[ValueId]) -> bool {
+        false
+    }
+    /// The function of the host program that gives the gradient of a node; none: the gradient is that of its row.
+    fn gradient_call(&self, _graph: &Graph, _node: NodeId) -> Option<HostGradient> {
+        None
+    }
+}
+
+/// A function of the host program that gives the gradient of a use of an op.
+#[derive(Clone, Debug)]
+pub struct HostGradient {
+    /// Its name in the table of host functions.
+    pub function: String,
+    /// Literal arguments of the op that it is given by name.
+    pub options: Vec<(&'static str, Lit)>,
 }
 
 /// The reference interpreter: runs every row.
@@ -81,10 +109,11 @@ pub fn mixed(graph: &Graph, float: DType, compute: DType, observe: &mut Observer
 pub fn differentiated(
     graph: &Graph,
     request: &Request,
+    target: &dyn Target,
     float: DType,
     observe: &mut Observer<'_>,
 ) -> Result<Graph> {
-    let graph = differentiate(graph, request, float)?;
+    let graph = differentiate_for(target, graph, request, float)?;
     check("differentiate", &graph, float)?;
     observe("differentiate", &graph);
     Ok(graph)

@@ -1,19 +1,34 @@
 //! Targets that run generated Python.
 
 use mithril_codegen::python::{self, PythonTarget};
+use mithril_ir::ValueId;
 use mithril_ir::graph::{Graph, NodeId};
+use mithril_ir::op::OpDef;
 
-use crate::pipeline::Target;
+use crate::pipeline::{HostGradient, Target};
 
 /// A Python target as the pipeline sees it.
 #[derive(Clone, Copy, Debug)]
-pub struct Python(pub &'static PythonTarget);
+pub struct Python<'a>(pub &'a PythonTarget);
 
-impl Target for Python {
+impl Target for Python<'_> {
     fn name(&self) -> &str {
         self.0.name
     }
     fn can_spell(&self, graph: &Graph, node: NodeId) -> bool {
         python::can_spell(self.0, graph, node)
+    }
+    fn has_method(&self, op: &OpDef) -> bool {
+        self.0.overlay.as_ref().is_some_and(|overlay| overlay.methods.contains_key(op.name))
+    }
+    fn has_gradient_call(&self, op: &OpDef) -> bool {
+        self.0.overlay.as_ref().is_some_and(|overlay| overlay.backwards.contains_key(op.name))
+    }
+    fn has_gradient_call_inside(&self, graph: &Graph, op: &'static OpDef, inputs: &[ValueId]) -> bool {
+        self.0.overlay.as_ref().is_some_and(|overlay| overlay.gradient_inside(graph, op, inputs))
+    }
+    fn gradient_call(&self, graph: &Graph, node: NodeId) -> Option<HostGradient> {
+        let (function, options) = self.0.overlay.as_ref()?.backward(graph, graph.node(node))?;
+        Some(HostGradient { function: function.to_owned(), options })
     }
 }

@@ -260,6 +260,8 @@ pub struct Spell {
     pub jax: Text,
     /// MLX, before `py`.
     pub mlx: Text,
+    /// A backend of a user's own, which has nothing but its methods.
+    pub custom: Text,
     /// A scalar C expression over elements.
     pub c: Text,
     /// A ggml call.
@@ -274,6 +276,7 @@ impl Spell {
         torch: Text::No,
         jax: Text::No,
         mlx: Text::No,
+        custom: Text::No,
         c: Text::No,
         ggml: Text::No,
     };

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use mithril_ir::{Error, Result};
+use mithril_ir::error::Code;
+use mithril_ir::ops::host::HOST_CALL;
+use mithril_ir::{Error, Lit, Result};
 use rustc_hash::FxHashMap;
 
 use crate::file::{
@@ -21,8 +23,13 @@ impl Model {
     /// # Ok::<(), mithril_ir::Error>(())
     /// ```
     pub fn to_json(&self) -> Result<String> {
-        let mut writer = Writer { models: Vec::new(), seen: FxHashMap::default() };
+        let mut writer = Writer { models: Vec::new(), seen: FxHashMap::default(), function: None };
         writer.model(self);
+        if let Some(function) = writer.function {
+            let message = format!("a model with {function} cannot be saved");
+            return Err(Error::new(Code::BadFile, message)
+                .help("files hold no code; write the function with ops, so that it can be traced"));
+        }
         let file = File { format: FORMAT.into(), version: VERSION, models: writer.models };
         serde_json::to_string(&file).map_err(|e| Error::internal(format!("a model cannot be written: {e}")))
     }
@@ -32,6 +39,8 @@ struct Writer {
     models: Vec<ModelFile>,
     /// Sub-models that are written already, by identity.
     seen: FxHashMap<*const Inner, usize>,
+    /// A function of the host program that the model calls.
+    function: Option<String>,
 }
 
 impl Writer {
@@ -42,7 +51,12 @@ impl Writer {
             return i;
         }
         let body = match &model.0.body {
-            Body::Leaf(leaf) => write_leaf(leaf),
+            Body::Leaf(leaf) => {
+                if matches!(leaf.prim, Prim::Op(op) if std::ptr::eq(op, &HOST_CALL)) {
+                    self.function = Some(host_function(leaf));
+                }
+                write_leaf(leaf)
+            }
             Body::Composite(c) => BodyFile::Parts(self.composite(c)),
         };
         let name = model.name().map(ToOwned::to_owned);
@@ -90,6 +104,14 @@ impl Writer {
             last: c.last.map(|e| e.0),
             updates: c.updates.iter().map(|(a, b)| (a.0, b.0)).collect(),
         }
+    }
+}
+
+/// What a leaf calls, for messages.
+fn host_function(leaf: &Leaf) -> String {
+    match leaf.ports.first().and_then(|port| port.default.as_ref()) {
+        Some(Lit::Str(name)) => format!("the Python function `{name}`"),
+        _ => "a Python function".into(),
     }
 }
 

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use mithril::codegen::python::{
-    self as codegen, Argument, EVALUATE, Function, GRADIENT, PythonTarget, Results,
-};
+use mithril::codegen::python::{self as codegen, Argument, EVALUATE, Function, GRADIENT, Results};
 use mithril::compile::compiled::{Compiled, gradient_of};
 use mithril::compile::lift::lift;
 use mithril::compile::pipeline::Interpreter;
@@ -20,6 +18,7 @@ use crate::connection::PyConnection;
 use crate::convert::{argument, array, dtype, literal, pairs, shape_to_python, sizes, tensor};
 use crate::errors::{Outcome, exception};
 use crate::model::PyModel;
+use crate::target::TargetArgument;
 
 /// Generated source.
 #[pyclass(name = "Source", module = "mithril", frozen)]
@@ -46,6 +45,11 @@ impl PySource {
     fn is_wide(&self) -> bool {
         self.source.is_wide
     }
+    /// Ops that the global `reference` runs on the host, since the backend has nothing for them.
+    #[getter]
+    fn referred(&self) -> Vec<&'static str> {
+        self.source.referred.clone()
+    }
     /// What the global `_CONSTANTS` has to hold.
     fn constants<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
@@ -60,16 +64,6 @@ impl PySource {
         let path = origin.place.path.as_deref().filter(|p| !p.is_empty()).map(Into::into);
         Some((origin.op, path, origin.place.line.as_ref().map(ToString::to_string)))
     }
-}
-
-/// The target of that name.
-pub fn target(name: &str) -> Outcome<&'static PythonTarget> {
-    let found = codegen::TARGETS.iter().find(|t| t.name == name);
-    Ok(*found.ok_or_else(|| {
-        let names: Vec<&str> = codegen::TARGETS.iter().map(|t| t.name).collect();
-        Error::new(Code::Unsupported, format!("there is no target {name:?}"))
-            .help(format!("targets are: {}", names.join(", ")))
-    })?)
 }
 
 fn options(given: &Bound<'_, PyDict>, float: DType) -> Outcome<FlattenOptions> {
@@ -222,8 +216,8 @@ impl PyCompiled {
         Ok(dict)
     }
     /// Source of the function `evaluate`.
-    fn source(&self, py: Python<'_>, target: &str) -> Outcome<PySource> {
-        let target = self::target(target)?;
+    fn source(&self, py: Python<'_>, target: TargetArgument) -> Outcome<PySource> {
+        let target = &target.0;
         py.detach(|| {
             let graph = self.compiled.forward(&PythonBackend(target), &mut |_, _| {})?;
             let function =
@@ -235,11 +229,11 @@ impl PyCompiled {
     fn gradient_source(
         &self,
         py: Python<'_>,
-        target: &str,
+        target: TargetArgument,
         outputs: Vec<String>,
         inputs: Vec<String>,
     ) -> Outcome<PySource> {
-        let target = self::target(target)?;
+        let target = &target.0;
         let names = |list: Vec<String>| list.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>();
         let (outputs, inputs) = (names(outputs), names(inputs));
         py.detach(|| {
@@ -309,8 +303,8 @@ impl PyCompiled {
         Ok((found.remove(0), gradients))
     }
     /// Name and text of each stage.
-    fn stages(&self, target: &str) -> Outcome<Vec<(String, String)>> {
-        let target = self::target(target)?;
+    fn stages(&self, target: TargetArgument) -> Outcome<Vec<(String, String)>> {
+        let target = &target.0;
         let mut found = Vec::new();
         let mut observe = |name: &str, graph: &Graph| found.push((name.to_owned(), text::print(graph)));
         Compiled::observed(&self.model, &self.options, &mut observe)?
@@ -468,10 +462,10 @@ impl PyCompiled {
 pub fn eager_source(
     name: &str,
     signature: Vec<Bound<'_, PyAny>>,
-    target: &str,
+    target: TargetArgument,
     float: &str,
 ) -> Outcome<PySource> {
-    let target = self::target(target)?;
+    let target = &target.0;
     let float = DType::parse(float)?;
     let (graph, many) = eager_graph(name, &signature, float)?;
     let no_op = &mut |_: &str, _: &Graph| {};
@@ -479,6 +473,19 @@ pub fn eager_source(
     let arguments = [Argument { name: "x", role: Role::Data }];
     let function = Function { name: "op", graph: &graph, arguments: &arguments, results: Results::Tuple };
     Ok(PySource { source: codegen::emit(target, &[function])?, many })
+}
+
+/// Dtypes and shapes of the results of an op applied to arguments of that signature.
+#[pyfunction]
+pub fn eager_types<'py>(
+    py: Python<'py>,
+    name: &str,
+    signature: Vec<Bound<'py, PyAny>>,
+    float: &str,
+) -> Outcome<Vec<(&'static str, Bound<'py, PyTuple>)>> {
+    let (graph, _) = eager_graph(name, &signature, DType::parse(float)?)?;
+    let types = graph.outputs.values().filter_map(|&v| graph.ty(v));
+    types.map(|ty| Ok((ty.dtype.name(), shape_to_python(py, &ty.shape)?))).collect()
 }
 
 /// As [`eager_source`], run by the reference interpreter.

@@ -9,7 +9,8 @@ use mithril::ir::text;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::compile::{PyCompiled, target};
+use crate::compile::PyCompiled;
+use crate::target::TargetArgument;
 use crate::convert::{literal_to_python, shape_to_python};
 use crate::errors::Outcome;
 
@@ -97,9 +98,9 @@ pub fn output_values<'py>(py: Python<'py>, core: &PyCompiled) -> Outcome<Bound<'
 
 /// How a target runs each node: op, place, `native`, `expanded`, `reference` or `missing`, into what, and what is lacking.
 #[pyfunction]
-pub fn uses<'py>(py: Python<'py>, core: &PyCompiled, target: &str) -> Outcome<Bound<'py, PyList>> {
+pub fn uses<'py>(py: Python<'py>, core: &PyCompiled, target: TargetArgument) -> Outcome<Bound<'py, PyList>> {
     let list = PyList::empty(py);
-    for found in core.compiled.uses(self::target(target)?)? {
+    for found in core.compiled.uses(&target.0)? {
         let row = PyDict::new(py);
         place(core, &row, found.node, core.compiled.graph.node(found.node))?;
         let support = match found.support {

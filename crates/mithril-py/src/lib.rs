@@ -17,6 +17,7 @@ mod errors;
 mod inspect;
 mod model;
 mod rows;
+mod target;
 
 use pyo3::prelude::*;
 
@@ -31,6 +32,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<compile::PyCompiled>()?;
     module.add_class::<compile::PySource>()?;
     module.add_class::<compile::PyRunner>()?;
+    module.add_class::<target::PyTarget>()?;
     module.add_function(wrap_pyfunction!(connection::apply_op, module)?)?;
     module.add_function(wrap_pyfunction!(convert::parse_dtype, module)?)?;
     module.add_function(wrap_pyfunction!(convert::parse_literal, module)?)?;
@@ -45,6 +47,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(inspect::nodes, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::output_values, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::uses, module)?)?;
+    module.add_function(wrap_pyfunction!(compile::eager_types, module)?)?;
+    module.add_function(wrap_pyfunction!(target::op_support, module)?)?;
     module.add_function(wrap_pyfunction!(rows::op_rows, module)?)?;
     module.add_function(wrap_pyfunction!(rows::layer_rows, module)?)?;
     module.add_function(wrap_pyfunction!(rows::error_codes, module)?)?;

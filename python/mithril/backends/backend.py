@@ -16,7 +16,9 @@ from .._generated.ops import KINDS, Ops
 from ..dtypes import DType
 from ..errors import ConflictingOptionError, InvalidValueError, ShapeError, UnsupportedOpError
 from ..loading import Module, Runner, load
-from . import options
+from . import custom, options
+from .exchange import numpy_dtype, to_host
+from .functions import RegisteredFunctions
 from .memory import process_memory
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Backend"]
 
 
-class Backend(Ops, ABC):
+class Backend(RegisteredFunctions, Ops, ABC):
     """Creates arrays, applies ops to them at once, and runs compiled models.
 
     A backend of your own derives from this class (or from a built-in one) and defines `tensor`, `zeros` and
@@ -50,7 +52,7 @@ class Backend(Ops, ABC):
     #: Name under which the backend is registered.
     name: str = "custom"
     #: Target of the compiler.
-    target: str = "numpy"
+    target: str | _core.Target = "custom"
     #: Options of the constructor.
     _options: tuple[str, ...] = ("dtype", "device", "seed", "jit", "precision", "amp")
     #: Where gradients can come from; the first is the default.
@@ -62,6 +64,16 @@ class Backend(Ops, ABC):
     #: What is known not to work: patterns of op and dtype (``("solve", "*float16")``) -> the reason.
     #: `run_backend_tests` counts it as limited, and fails if it works after all.
     limitations: Mapping[tuple[str, str], str] = {}
+    #: Ops that a class of a user's own defines, by canonical name; see `custom`.
+    _overrides: Mapping[str, custom.Override] = {}
+    #: The same of methods that compiled models cannot call.
+    _unused: Mapping[str, custom.Override] = {}
+    #: Ops whose gradients it defines: method, ports that it does not take, ports given by name.
+    _backwards: Mapping[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        custom.adopt(cls)
 
     def __init__(self, **given: Any) -> None:
         found = options.normalize(type(self).__name__, given, self._options, self._ignored)
@@ -81,6 +93,8 @@ class Backend(Ops, ABC):
         self._seed = 0
         self.set_seed(found.get("seed", 0))
         self._eager: dict[Any, Callable[..., Any]] = {}
+        self._natives: dict[str, Any] = {}
+        self._told: set[str] = set()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(device='{self.device}', dtype={self.default_dtype})"
@@ -103,6 +117,22 @@ class Backend(Ops, ABC):
     def ones(self, *shape: Any, dtype: Any = None) -> Any:
         """Create an array of ones. A backend of your own has to define it."""
         raise self._missing("ones")
+
+    def unsupported(self, op: str, reason: str = "") -> UnsupportedOpError:
+        """Make the error that an op is not supported; to be raised by methods of a backend of your own.
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> class Small(ml.NumpyBackend):
+        ...     def sort(self, x, axis=-1, descending=False):
+        ...         raise self.unsupported("sort", "the device cannot sort")
+        >>> Small().sort([2.0, 1.0])
+        Traceback (most recent call last):
+        ...
+        mithril.errors.UnsupportedOpError: error[M0601]: Small does not support sort: the device cannot sort
+        """
+        return UnsupportedOpError(f"{type(self).__name__} does not support {op}" + (f": {reason}" if reason else ""))
 
     def _missing(self, method: str) -> UnsupportedOpError:
         return UnsupportedOpError(
@@ -161,7 +191,9 @@ class Backend(Ops, ABC):
     @property
     def _array_type(self) -> Any:
         """The exact type of most arrays: those are taken without a further look."""
-        return np.ndarray
+        if "array type" not in self._natives:
+            self._natives["array type"] = type(self.zeros((1,), dtype=self.default_dtype))
+        return self._natives["array type"]
 
     def _is_here(self, array: Any) -> bool:
         """Whether an array of ours is on the device of the backend."""
@@ -169,7 +201,15 @@ class Backend(Ops, ABC):
 
     def _native(self, dtype: str) -> Any:
         """Dtype of the framework's arrays for a dtype of ours."""
-        return self._convert_dtype(dtype)
+        if dtype not in self._natives:
+            found = self.zeros((), dtype=dtype).dtype
+            if dtypes.normalize(found) != dtype:
+                raise UnsupportedOpError(
+                    f"{type(self).__name__} has no {dtype}: zeros((), {str(dtype)!r}) returns {found}",
+                    hint="add it to what `zeros`, `ones` and `tensor` know, or use another dtype",
+                )
+            self._natives[dtype] = found
+        return self._natives[dtype]
 
     def _convert_dtype(self, dtype: Any) -> Any:
         """Dtype of the framework for a dtype of ours; None stays None."""
@@ -197,9 +237,20 @@ class Backend(Ops, ABC):
         >>> ml.NumpyBackend().array([1.5, 2.0]).dtype
         dtype('float32')
         """
+        if dtype is None and custom.is_plain(self):
+            host = to_host(data)
+            name = host.dtype.name
+            return self.tensor(host, self.default_dtype if "float" in name else name)
         return self.tensor(data, dtype)
 
     asarray = array
+
+    def _as_array(self, data: Any, dtype: Any) -> Any:
+        """As `tensor`, without a copy of what is an array of that dtype already."""
+        if self._is_own(data) and self.dtype(data) == dtype:
+            return data
+        host = to_host(self.to_numpy(data) if self._is_own(data) else data)
+        return custom.make(self, host.astype(numpy_dtype(dtype)), dtype)
 
     def from_numpy(self, data: Any, dtype: Any = None) -> Any:
         """Create an array from a NumPy array; see `array`."""
@@ -302,7 +353,9 @@ class Backend(Ops, ABC):
             isinstance(a, (list, tuple)) and any(isinstance(i, _core.Connection) for i in a) for a in args
         ):
             return _core.apply_op(name, list(args))
-        key: list[Any] = [name]
+        # Inside the user's own method, the op is the one of the parent class.
+        inherited = bool(self._overrides) and custom.active(self, name)
+        key: list[Any] = [name, inherited]
         arrays: list[Any] = []
         kinds = KINDS[name]
         for i, arg in enumerate(args):
@@ -318,7 +371,7 @@ class Backend(Ops, ABC):
         if found is None:
             if len(self._eager) > 4096:
                 self._eager.clear()
-            found = self._eager[signature] = self._build(name, key[1:])
+            found = self._eager[signature] = self._build(name, key[2:], inherited)
         return found(arrays)
 
     def _signature(self, arg: Any, arrays: list[Any]) -> Any:
@@ -330,7 +383,7 @@ class Backend(Ops, ABC):
         if hasattr(arg, "shape") and hasattr(arg, "dtype") and not isinstance(arg, type):
             arrays.append(arg if self._is_own(arg) else self._adopt(arg))
             own = arrays[-1]
-            return ("array", str(own.dtype), tuple(own.shape))
+            return ("array", str(own.dtype) if self._named else str(self.dtype(own)), tuple(own.shape))
         if isinstance(arg, (list, tuple)):
             return ("tuple", *(self._signature(a, arrays) for a in arg))
         if isinstance(arg, type) or "dtype" in type(arg).__name__.lower():
@@ -338,15 +391,25 @@ class Backend(Ops, ABC):
         arrays.append(self.array(arg))
         return ("array", str(arrays[-1].dtype), tuple(arrays[-1].shape))
 
+    #: Whether the text of an array's dtype is a name of the dtype.
+    _named = True
+
     def _is_own(self, arg: Any) -> bool:
-        return isinstance(arg, np.ndarray)
+        kind = self._array_type
+        return isinstance(arg, kind) and (kind is not np.ndarray or arg.dtype.name in dtypes.ALL)
 
     def _adopt(self, arg: Any) -> Any:
         """Array of ours of what has a shape and a dtype."""
         return self.array(arg)
 
-    def _build(self, name: str, signature: list[Any]) -> Callable[[list[Any]], Any]:
-        module = self._load_op(name, signature)
+    def _build(self, name: str, signature: list[Any], inherited: bool = False) -> Callable[[list[Any]], Any]:
+        if inherited:
+            target = custom.target_without(type(self), name)
+            source = _core.eager_source(name, signature, target, str(self.default_dtype))
+            module: Module | Runner = self._load_source(source, f"op.{name}")
+        else:
+            module = self._load_op(name, signature)
+        self._report(module, self._told, False)
         function, many = module.function("op"), module.source.many
 
         def call(arrays: list[Any]) -> Any:
@@ -364,10 +427,18 @@ class Backend(Ops, ABC):
     # --- how programs are loaded ------------------------------------------------------------------------------
 
     def _load(self, core: _core.Compiled) -> Module | Runner:
-        return load(core.source(self.target), "model", self._constant)
+        return self._load_source(core.source(self.target), "model")
 
     def _load_gradients(self, core: _core.Compiled, outputs: list[str], inputs: list[str]) -> Module | Runner:
-        return load(core.gradient_source(self.target, outputs, inputs), "gradients", self._constant)
+        return self._load_source(core.gradient_source(self.target, outputs, inputs), "gradients")
+
+    def _load_source(self, source: _core.Source, name: str) -> Module:
+        return load(source, name, self._constant, custom.given(self))
+
+    def _report(self, module: Any, told: set[str], strict: bool) -> None:
+        """Warn about ops that run on the host since the backend lacks them, once each; refuse them if strict."""
+        if referred := getattr(module.source, "referred", None):
+            custom.explain_referred(self, referred, told, strict)
 
     def _evaluator(self, program: Program) -> Callable[..., Any]:
         """Return ``evaluate(params, data, state)`` of a program, compiled further if it asks for that."""
@@ -384,11 +455,11 @@ class Backend(Ops, ABC):
 
     def _load_op(self, name: str, signature: list[Any]) -> Module | Runner:
         source = _core.eager_source(name, signature, self.target, str(self.default_dtype))
-        return load(source, f"op.{name}", self._constant)
+        return self._load_source(source, f"op.{name}")
 
     def _constant(self, host: np.ndarray[Any, Any]) -> Any:
         """Array of the backend for a constant of a generated module."""
-        return host
+        return custom.make(self, host, host.dtype.name) if custom.is_plain(self) else host
 
     # --- gradients --------------------------------------------------------------------------------------------
 
@@ -416,7 +487,8 @@ class Backend(Ops, ABC):
         >>> print(backend.grad(f)(backend.tensor([1.0, 2.0, 3.0])))
         [2. 4. 6.]
         """
-        with_value = self.value_and_grad(function, argnums)
+        # A user's own may take the function alone.
+        with_value = self.value_and_grad(function) if argnums == 0 else self.value_and_grad(function, argnums)
 
         def gradient(*args: Any) -> Any:
             return with_value(*args)[1]

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InvalidValueError
+from .. import dtypes
+from ..errors import BackendUnavailableError, InvalidValueError
 
-__all__ = ["narrow", "to_host"]
+__all__ = ["narrow", "numpy_dtype", "to_host"]
 
 #: Unsigned integers of NumPy that are no dtypes of ours, and what holds them.
 _WIDER = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
@@ -81,3 +82,18 @@ def narrow(single: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return single
     narrowed: np.ndarray[Any, Any] = single.astype(ml_dtypes.bfloat16)
     return narrowed
+
+
+def numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """NumPy's dtype for a dtype of ours; bfloat16 needs the package ``ml_dtypes``."""
+    name = dtypes.normalize(dtype)
+    if name == "bfloat16":
+        try:
+            import ml_dtypes
+        except ImportError as error:
+            raise BackendUnavailableError(
+                "NumPy has no bfloat16 of its own", hint='pip install "mithril[bfloat16]"'
+            ) from error
+        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return found
+    return np.dtype(str(name))

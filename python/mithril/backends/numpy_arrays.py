@@ -9,25 +9,10 @@ import numpy as np
 from .. import dtypes
 from ..errors import BackendUnavailableError, InvalidValueError
 from .backend import Backend, _integer, _shape, _size
-from .exchange import to_host
+from .exchange import numpy_dtype, to_host
 from .numpy_complex import ComplexTransforms
 
 __all__ = ["NumpyArrays", "numpy_dtype"]
-
-
-def numpy_dtype(dtype: Any) -> np.dtype[Any]:
-    """NumPy's dtype for a dtype of ours; bfloat16 needs the package ``ml_dtypes``."""
-    name = dtypes.normalize(dtype)
-    if name == "bfloat16":
-        try:
-            import ml_dtypes
-        except ImportError as error:
-            raise BackendUnavailableError(
-                "NumPy has no bfloat16 of its own", hint='pip install "mithril[bfloat16]"'
-            ) from error
-        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return found
-    return np.dtype(str(name))
 
 
 class NumpyArrays(ComplexTransforms, Backend):

@@ -11,6 +11,7 @@ use mithril_ir::{DType, Dim, Error, Graph, Lit, NodeId, Result, ValueId};
 use super::literal;
 use super::namer::{Namer, python_string};
 use super::release;
+use super::targets::CUSTOM;
 use super::template::{Expression, Piece, Template, symbol_name};
 use super::writer::{Body, Module};
 use super::{Emitted, Function, Results, no_such_input};
@@ -245,7 +246,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         for piece in template.pieces() {
             let Piece::Operand(i, _) = piece else { continue };
             if !operands.iter().any(|(known, _)| known == i) {
-                operands.push((*i, self.operand(node, *i)?));
+                operands.push((*i, self.operand(node, *i, template.is_method)?));
             }
         }
         loop {
@@ -267,11 +268,12 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         }
     }
 
-    fn operand(&mut self, node: &Node, i: usize) -> Result<Expression> {
+    fn operand(&mut self, node: &Node, i: usize, for_method: bool) -> Result<Expression> {
         let Some(&v) = node.inputs.get(i) else {
             return Err(Error::internal(format!("the spelling of {} asks for input {i}", node.op.name)));
         };
         match self.graph.lit(v) {
+            Some(lit) if for_method => Ok(self.method_operand(node, lit)),
             Some(lit) => Ok(self.constant_operand(node, v, lit)),
             None => self.read(v),
         }
@@ -301,6 +303,24 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
             return Expression::measured(literal::number(target, lit, dtype, &symbol));
         }
         self.typed_number(lit, weak)
+    }
+
+    /// A literal in the place of a tensor of a method, which is given arrays only.
+    fn method_operand(&mut self, node: &Node, lit: &Lit) -> Expression {
+        if let Lit::Tensor(t) = lit
+            && t.rank() > 0
+        {
+            return Expression::atom(self.module.constant(t));
+        }
+        let weak = lit.weak_dtype(DType::F32).unwrap_or(DType::F32);
+        let tensors = node.inputs.iter().enumerate().filter(|(i, _)| node.op.takes_tensor(*i));
+        let mut dtypes = tensors.filter_map(|(_, &v)| self.graph.ty(v)).map(|ty| ty.dtype);
+        let dtype = dtypes.find(|d| d.kind() >= weak.kind()).unwrap_or(weak);
+        let symbol = |s: &Symbol| self.symbols.text(&symbol_name(s)).to_owned();
+        Expression::atom(match lit {
+            Lit::Tensor(t) => literal::tensor(&CUSTOM, t),
+            lit => literal::number(&CUSTOM, lit, dtype, &symbol),
+        })
     }
 
     fn typed_number(&mut self, lit: &Lit, dtype: DType) -> Expression {

@@ -69,7 +69,9 @@ pub fn boolean(b: bool) -> &'static str {
 
 /// A float, so that it reads back to the same bits.
 pub fn float(x: f64, xp: &str) -> String {
-    if x.is_nan() {
+    if xp.is_empty() && !x.is_finite() {
+        format!("float(\"{x}\")").to_lowercase()
+    } else if x.is_nan() {
         format!("{xp}.nan")
     } else if x.is_infinite() {
         format!("{}{xp}.inf", if x < 0.0 { "-" } else { "" })

@@ -21,10 +21,12 @@
 //!   only when the graph has updates. Results are arrays of the framework, also those without dimensions.
 //! - Arrays too large to be written are read from the global `_CONSTANTS`, a dict that has to be there when a
 //!   function is called: [`Source::constants`] lists what belongs into it.
+//! - With an [`Overlay`], the globals `backend` and `reference` are read too; with host functions, `host_call`.
 
 mod function;
 mod literal;
 mod namer;
+mod overlay;
 mod prelude;
 mod release;
 mod targets;
@@ -38,8 +40,9 @@ use mithril_ir::op::{OpDef, Text};
 use mithril_ir::{Error, Graph, NodeId, Place, Result, Tensor, ValueId};
 
 pub use namer::python_string;
+pub use overlay::{Backward, Form, Method, MethodArgument, Overlay, Value};
 pub use prelude::Prelude;
-pub use targets::{JAX, MLX, NUMPY, PythonTarget, TARGETS, TORCH};
+pub use targets::{CUSTOM, JAX, MLX, NUMPY, PythonTarget, TARGETS, TORCH};
 
 /// An argument of a function: a dict of all inputs of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +132,8 @@ pub struct Source {
     pub constants: Vec<(String, Arc<Tensor>)>,
     /// Whether values of 64 bits occur.
     pub is_wide: bool,
+    /// Ops that the reference runs on the host, since nothing spells them.
+    pub referred: Vec<&'static str>,
     /// Where the lines come from, sorted by line. Lines that compute nothing are not in it.
     pub origins: Vec<Origin>,
 }
@@ -143,7 +148,13 @@ impl Source {
 
 /// Whether the target has a spelling for this use of an op, with these dtypes.
 pub fn can_spell(target: &PythonTarget, graph: &Graph, node: NodeId) -> bool {
-    template::spell(target, graph, node).is_some()
+    let overlay = target.overlay.as_deref();
+    match template::spell(target, graph, node) {
+        Some(template) if template.is_referred => false,
+        Some(template) if template.is_method => true,
+        Some(_) => !overlay.is_some_and(|overlay| overlay.method_inside(graph, graph.node(node))),
+        None => false,
+    }
 }
 
 /// How a target runs an op.
@@ -168,7 +179,8 @@ pub fn support(target: &PythonTarget, graph: &Graph, node: NodeId) -> Support {
 
 /// How the target runs an op in general, by its row alone; single uses may differ ([`support`]).
 pub fn row_support(target: &PythonTarget, op: &OpDef) -> Support {
-    let is_spelled = (target.spellings)(&op.spell).iter().any(|text| !matches!(text, Text::No));
+    let is_spelled = overlay::is_method(target, op)
+        || (target.spellings)(&op.spell).iter().any(|text| !matches!(text, Text::No));
     match op.expand {
         _ if is_spelled => Support::Native,
         Some(_) => Support::Expanded,

@@ -1,14 +1,15 @@
 //! What differs between the Python targets, as data.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use mithril_ir::DType;
 use mithril_ir::op::{Spell, Text};
 
+use super::overlay::Overlay;
 use super::prelude::{self, Prelude};
 
 /// A Python framework.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PythonTarget {
     /// Name of the target, as in error messages.
     pub name: &'static str,
@@ -25,7 +26,7 @@ pub struct PythonTarget {
     /// Spellings of an op in the order in which they are tried.
     pub spellings: fn(&Spell) -> [Text; 2],
     /// Helpers that spellings may call.
-    pub prelude: LazyLock<Prelude>,
+    pub prelude: &'static LazyLock<Prelude>,
     /// A number as a value of a dtype: `{value}`, `{dtype}`.
     pub scalar: &'static str,
     /// A nested list as an array: `{value}`, `{dtype}`.
@@ -34,10 +35,20 @@ pub struct PythonTarget {
     pub result: &'static str,
     /// Line above each function; may be empty.
     pub decorator: &'static str,
+    /// What a backend of a user's own adds.
+    pub overlay: Option<Arc<Overlay>>,
+}
+
+impl PythonTarget {
+    /// The target with the methods of a user's backend.
+    #[must_use]
+    pub fn with(&self, overlay: Overlay) -> Self {
+        Self { overlay: Some(Arc::new(overlay)), ..self.clone() }
+    }
 }
 
 /// All of them.
-pub static TARGETS: [&PythonTarget; 4] = [&NUMPY, &TORCH, &JAX, &MLX];
+pub static TARGETS: [&PythonTarget; 5] = [&NUMPY, &TORCH, &JAX, &MLX, &CUSTOM];
 
 /// NumPy.
 pub static NUMPY: PythonTarget = PythonTarget {
@@ -60,13 +71,14 @@ pub static NUMPY: PythonTarget = PythonTarget {
     // bfloat16 is not NumPy's own: beside it, a Python float counts as float32.
     typed_numbers: &[DType::BF16],
     spellings: |spell| [spell.numpy, spell.py],
-    prelude: LazyLock::new(|| Prelude::parse(prelude::NUMPY_FILES)),
+    prelude: &NUMPY_PRELUDE,
     scalar: "{dtype}({value})",
     array: "np.array({value}, dtype={dtype})",
     // Ufuncs return NumPy scalars where the result has no dimensions.
     result: "np.asarray({value})",
     // Infinities and NaN are ordinary results here, not a reason to warn.
     decorator: "@np.errstate(all=\"ignore\")",
+    overlay: None,
 };
 
 /// PyTorch.
@@ -89,11 +101,12 @@ pub static TORCH: PythonTarget = PythonTarget {
     },
     typed_numbers: &[],
     spellings: |spell| [spell.torch, spell.py],
-    prelude: LazyLock::new(|| Prelude::parse(prelude::TORCH_FILES)),
+    prelude: &TORCH_PRELUDE,
     scalar: "torch.tensor({value}, dtype={dtype})",
     array: "torch.tensor({value}, dtype={dtype})",
     result: "{value}",
     decorator: "",
+    overlay: None,
 };
 
 /// JAX.
@@ -116,11 +129,12 @@ pub static JAX: PythonTarget = PythonTarget {
     },
     typed_numbers: &[],
     spellings: |spell| [spell.jax, spell.py],
-    prelude: LazyLock::new(|| Prelude::parse(prelude::JAX_FILES)),
+    prelude: &JAX_PRELUDE,
     scalar: "jnp.array({value}, dtype={dtype})",
     array: "jnp.array({value}, dtype={dtype})",
     result: "{value}",
     decorator: "",
+    overlay: None,
 };
 
 /// MLX, which has `float64` on the CPU only.
@@ -143,9 +157,56 @@ pub static MLX: PythonTarget = PythonTarget {
     },
     typed_numbers: &[],
     spellings: |spell| [spell.mlx, spell.py],
-    prelude: LazyLock::new(|| Prelude::parse(prelude::MLX_FILES)),
+    prelude: &MLX_PRELUDE,
     scalar: "mx.array({value}, dtype={dtype})",
     array: "mx.array({value}, dtype={dtype})",
     result: "{value}",
     decorator: "",
+    overlay: None,
+};
+
+static NUMPY_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::parse(prelude::NUMPY_FILES));
+static TORCH_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::parse(prelude::TORCH_FILES));
+static JAX_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::parse(prelude::JAX_FILES));
+static MLX_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::parse(prelude::MLX_FILES));
+static NO_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::parse(&[]));
+
+/// A backend of a user's own that is built on none of ours: it spells nothing, all ops are its methods. Dtypes are
+/// texts, and numbers are arrays that it creates.
+pub static CUSTOM: PythonTarget = PythonTarget {
+    name: "custom",
+    title: "its backend",
+    xp: "",
+    imports: &[],
+    dtypes: |dtype| match dtype {
+        DType::Bool => "\"bool\"",
+        DType::U8 => "\"uint8\"",
+        DType::I8 => "\"int8\"",
+        DType::I16 => "\"int16\"",
+        DType::I32 => "\"int32\"",
+        DType::I64 => "\"int64\"",
+        DType::F16 => "\"float16\"",
+        DType::BF16 => "\"bfloat16\"",
+        DType::F32 => "\"float32\"",
+        DType::F64 => "\"float64\"",
+    },
+    typed_numbers: &[
+        DType::Bool,
+        DType::U8,
+        DType::I8,
+        DType::I16,
+        DType::I32,
+        DType::I64,
+        DType::F16,
+        DType::BF16,
+        DType::F32,
+        DType::F64,
+    ],
+    spellings: |spell| [spell.custom, Text::No],
+    prelude: &NO_PRELUDE,
+    scalar: "backend.tensor({value}, {dtype})",
+    array: "backend.tensor({value}, {dtype})",
+    result: "{value}",
+    decorator: "",
+    overlay: None,
 };

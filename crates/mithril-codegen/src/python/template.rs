@@ -42,6 +42,10 @@ pub struct Template {
     pub precedence: Precedence,
     /// Whether operands are evaluated again and again, in a comprehension or lambda.
     pub repeats: bool,
+    /// Whether it is a method of the user's backend or of the reference: those take arrays for numbers.
+    pub is_method: bool,
+    /// Whether the reference runs it.
+    pub is_referred: bool,
 }
 
 /// A part of a template.
@@ -123,6 +127,19 @@ pub fn spell(target: &PythonTarget, graph: &Graph, node: NodeId) -> Option<Templ
     if types.into_iter().any(|ty| (target.dtypes)(ty.dtype).is_empty()) {
         return None;
     }
+    let overlay = target.overlay.as_deref();
+    if let Some(text) = overlay.and_then(|overlay| overlay.spell(graph, node)) {
+        return Some(Template { is_method: true, ..scan(text) });
+    }
+    let own = spell_own(target, graph, node);
+    own.or_else(|| {
+        let text = overlay.and_then(|overlay| overlay.refer(graph, node))?;
+        Some(Template { is_method: true, is_referred: true, ..scan(text) })
+    })
+}
+
+/// The template by the target's own table.
+fn spell_own(target: &PythonTarget, graph: &Graph, node: &Node) -> Option<Template> {
     let text = (target.spellings)(&node.op.spell).into_iter().find_map(|text| match text {
         Text::No => None,
         Text::T(template) => expand(target, graph, node, template),
@@ -142,7 +159,7 @@ pub fn spell(target: &PythonTarget, graph: &Graph, node: NodeId) -> Option<Templ
 }
 
 /// The text of input `i`: a mark for a tensor, the literal otherwise.
-fn argument(target: &PythonTarget, graph: &Graph, node: &Node, i: usize) -> Option<String> {
+pub(super) fn argument(target: &PythonTarget, graph: &Graph, node: &Node, i: usize) -> Option<String> {
     let lit = node.inputs.get(i).and_then(|&v| graph.lit(v));
     match lit {
         Some(lit) if lit.is_none() || !node.op.takes_tensor(i) => {
@@ -407,7 +424,7 @@ fn scan(text: String) -> Template {
         tokens.iter().any(|t| t.kind == Kind::Word && matches!(&text[t.start..t.end], "for" | "lambda"));
     let names = tokens.iter().filter(|t| t.kind == Kind::Name && !t.is_member);
     let names = names.map(|t| (t.start, t.end)).collect();
-    Template { text, pieces, names, precedence, repeats }
+    Template { text, pieces, names, precedence, repeats, is_method: false, is_referred: false }
 }
 
 fn push_text(pieces: &mut Vec<Piece>, start: usize, end: usize) {

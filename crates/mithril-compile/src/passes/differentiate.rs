@@ -21,9 +21,13 @@ use mithril_ir::build::{Builder, Cx, GradCall, V};
 use mithril_ir::error::{Code, Error, Result, nearest};
 use mithril_ir::graph::{Def, Graph, NodeId, Role, TensorType, ValueId, Values};
 use mithril_ir::op::{Grad, OpDef};
+use mithril_ir::ops::host::call;
 use mithril_ir::ops::{create, elementwise, movement, reduce};
 use mithril_ir::{DType, Dim, Lit, Shape};
 
+use rustc_hash::FxHashMap;
+
+use crate::pipeline::{HostGradient, Interpreter, Target};
 use crate::rewrite::{Rewrite, inline};
 
 /// What to differentiate, with respect to what.
@@ -46,8 +50,23 @@ pub const COTANGENT: &str = "cotangent:";
 /// Adds gradients to a graph. Its outputs and updates stay; gradients follow them in the order asked for. What a
 /// request names twice counts once.
 pub fn differentiate(graph: &Graph, request: &Request, float: DType) -> Result<Graph> {
+    differentiate_for(&Interpreter, graph, request, float)
+}
+
+/// As [`differentiate`], with the gradients that the target has functions of its own for.
+pub fn differentiate_for(
+    target: &dyn Target,
+    graph: &Graph,
+    request: &Request,
+    float: DType,
+) -> Result<Graph> {
     let inputs = find_inputs(graph, &request.inputs)?;
-    let mut forward = Forward { rewrite: Rewrite::new(graph, float), needs: Vec::new() };
+    let mut forward = Forward {
+        rewrite: Rewrite::new(graph, float),
+        needs: Vec::new(),
+        shadows: Shadows::default(),
+        target,
+    };
     let mut wrt = Vec::new();
     for &v in &inputs {
         let new = forward.rewrite.get(v)?;
@@ -55,11 +74,12 @@ pub fn differentiate(graph: &Graph, request: &Request, float: DType) -> Result<G
         wrt.push(new);
     }
     forward.copy_all(graph)?;
-    let needs = forward.needs;
+    let (needs, shadows) = (forward.needs, forward.shadows);
     let mut result = forward.rewrite.finish()?;
     let seeds = add_cotangents(&mut result, &request.outputs)?;
     let forward_nodes = result.nodes().len();
-    let mut backward = Backward { b: Builder::extend(result, float), needs, cotangents: Vec::new() };
+    let mut backward =
+        Backward { b: Builder::extend(result, float), needs, cotangents: Vec::new(), shadows, target };
     for (output, seed) in seeds {
         backward.accumulate(output, seed)?;
     }
@@ -148,11 +168,17 @@ fn add_cotangents(graph: &mut Graph, outputs: &[Arc<str>]) -> Result<Vec<(ValueI
     Ok(seeds)
 }
 
+/// For an output of an op that a backend computes by a method of its own: the output of its expansion, through
+/// which the gradient flows.
+type Shadows = FxHashMap<ValueId, ValueId>;
+
 /// The forward half: copies the graph, expanding composites whose gradient is that of their expansion.
 struct Forward<'g> {
     rewrite: Rewrite<'g>,
     /// Whether a value depends on what is differentiated with respect to.
     needs: Vec<bool>,
+    shadows: Shadows,
+    target: &'g dyn Target,
 }
 
 impl Forward<'_> {
@@ -164,7 +190,9 @@ impl Forward<'_> {
             self.rewrite.at(n);
             let inputs = self.rewrite.inputs(node)?;
             let types = crate::rewrite::types(graph, node);
-            let outputs = place(&mut self.rewrite.builder, &mut self.needs, node.op, inputs, types)
+            let mut place = Place { target: self.target, needs: &mut self.needs, shadows: &mut self.shadows };
+            let outputs = place
+                .node(&mut self.rewrite.builder, node.op, inputs, types)
                 .map_err(|e| e.at(graph.place(n)))?;
             self.rewrite.set_outputs(node, &outputs);
         }
@@ -183,36 +211,67 @@ fn needed(needs: &[bool], v: ValueId) -> bool {
     needs.get(v.index()).copied().unwrap_or(false)
 }
 
-fn place(
-    b: &mut Builder,
-    needs: &mut Vec<bool>,
-    op: &'static OpDef,
-    inputs: Values,
-    types: Vec<TensorType>,
-) -> Result<Values> {
-    let flows = inputs.iter().any(|&v| needed(needs, v)) && !matches!(op.grad, Grad::Zero);
-    if flows && matches!(op.grad, Grad::Expansion) {
-        return inline(b, op, &inputs, &mut |b, op, inputs, types| place(b, needs, op, inputs, types));
-    }
-    let outputs = b.push_typed(op, inputs, types);
-    if flows {
-        for &v in &outputs {
-            if b.graph.ty(v).is_some_and(|t| t.dtype.is_float()) {
-                mark(needs, v);
+/// Where nodes of the forward half go.
+struct Place<'p> {
+    target: &'p dyn Target,
+    needs: &'p mut Vec<bool>,
+    shadows: &'p mut Shadows,
+}
+
+impl Place<'_> {
+    fn node(
+        &mut self,
+        b: &mut Builder,
+        op: &'static OpDef,
+        inputs: Values,
+        types: Vec<TensorType>,
+    ) -> Result<Values> {
+        let flows = inputs.iter().any(|&v| needed(self.needs, v)) && !matches!(op.grad, Grad::Zero);
+        let is_expanded = flows
+            && (matches!(op.grad, Grad::Expansion)
+                || self.target.has_gradient_call_inside(&b.graph, op, &inputs));
+        let may_stay = self.target.has_gradient_call(op) || self.target.has_method(op);
+        if is_expanded && !may_stay {
+            return self.expansion(b, op, &inputs);
+        }
+        // Before the node, so that the way back meets the node first.
+        let shadow = match is_expanded && self.target.has_method(op) {
+            true => Some(self.expansion(b, op, &inputs)?),
+            false => None,
+        };
+        let outputs = b.push_typed(op, inputs.clone(), types);
+        // The target is asked about the node in the graph; if it refuses, the node stays unused and is pruned.
+        let node = outputs.first().and_then(|&v| b.graph.producer(v));
+        let calls = node.is_some_and(|n| self.target.gradient_call(&b.graph, n).is_some());
+        match shadow {
+            Some(shadow) if !calls => self.shadows.extend(outputs.iter().copied().zip(shadow)),
+            None if is_expanded && !calls => return self.expansion(b, op, &inputs),
+            _ => {}
+        }
+        if flows {
+            for &v in &outputs {
+                if b.graph.ty(v).is_some_and(|t| t.dtype.is_float()) {
+                    mark(self.needs, v);
+                }
             }
         }
+        Ok(outputs)
     }
-    Ok(outputs)
+    fn expansion(&mut self, b: &mut Builder, op: &'static OpDef, inputs: &Values) -> Result<Values> {
+        inline(b, op, inputs, &mut |b, op, inputs, types| self.node(b, op, inputs, types))
+    }
 }
 
 /// The backward half.
-struct Backward {
+struct Backward<'h> {
     b: Builder,
     needs: Vec<bool>,
     cotangents: Vec<Option<ValueId>>,
+    shadows: Shadows,
+    target: &'h dyn Target,
 }
 
-impl Backward {
+impl Backward<'_> {
     fn take(&mut self, v: ValueId) -> Option<ValueId> {
         self.cotangents.get(v.index()).copied().flatten()
     }
@@ -241,8 +300,19 @@ impl Backward {
             return Ok(());
         }
         let place = self.b.graph.place(n).clone();
+        let shadowed = node.outputs.iter().any(|v| self.shadows.contains_key(v));
+        for v in node.outputs.iter().filter(|_| shadowed) {
+            if let (Some(g), Some(&shadow)) = (self.take(*v), self.shadows.get(v)) {
+                self.accumulate(shadow, g)?;
+            }
+        }
+        if shadowed {
+            return Ok(());
+        }
+        let host = self.target.gradient_call(&self.b.graph, n);
         let formula = match node.op.grad {
-            Grad::Formula(f) => f,
+            _ if host.is_some() => None,
+            Grad::Formula(f) => Some(f),
             Grad::Zero => return Ok(()),
             Grad::Refuse(reason) => {
                 return Err(Error::new(Code::NoGradient, format!("{} has no gradient", node.op.name))
@@ -268,7 +338,11 @@ impl Backward {
                 let values = |ids: &[ValueId]| ids.iter().map(|&id| cx.value(id)).collect::<Vec<_>>();
                 let call =
                     GradCall::new(cx, node.op, values(&node.inputs), values(&node.outputs), values(&gs));
-                let parts = formula(&call);
+                let parts = match (&host, formula) {
+                    (Some(host), _) => by_host(&call, host),
+                    (None, Some(formula)) => formula(&call),
+                    (None, None) => Vec::new(),
+                };
                 node.inputs
                     .iter()
                     .enumerate()
@@ -286,6 +360,23 @@ impl Backward {
         }
         Ok(())
     }
+}
+
+/// The gradient of an op by a function of the host program: given cotangents, inputs and outputs, it returns a
+/// gradient per input that is a float tensor.
+fn by_host<'a>(c: &GradCall<'a>, host: &HostGradient) -> Vec<V<'a>> {
+    let is_tensor = |i: usize| c.op.takes_tensor(i) && c.x[i].is_some();
+    let tensors: Vec<V<'a>> = (0..c.x.len()).filter(|&i| is_tensor(i)).map(|i| c.x[i]).collect();
+    let has_type = |x: V<'a>| c.cx.graph().ty(x.id()).is_some_and(|ty| ty.dtype.is_float());
+    let floats: Vec<V<'a>> = tensors.iter().copied().filter(|&x| has_type(x)).collect();
+    let options = host.options.iter().map(|(name, lit)| Lit::Tuple([Lit::text(name), lit.clone()].into()));
+    let options = if host.options.is_empty() { Lit::None } else { Lit::Tuple(options.collect()) };
+    let mut found = call(c.cx, &host.function, options, &floats, &[&c.gs, &tensors, &c.ys]).into_iter();
+    let gradient = |i: usize| {
+        let x = c.x[i];
+        if is_tensor(i) && has_type(x) { found.next().unwrap_or_else(|| c.none()) } else { c.none() }
+    };
+    (0..c.x.len()).map(gradient).collect()
 }
 
 /// Brings a cotangent to the shape and dtype of the value it belongs to.

@@ -440,6 +440,12 @@ fn check_bias(cx: &ShapeCx<'_>, filters: &Dim) -> Result<()> {
 }
 
 fn conv_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
+    // In two steps: a target may have a convolution without a bias.
+    if c.x[2].is_some() {
+        let mut args = c.x.clone();
+        args[2] = c.cx.none();
+        return vec![add_bias(c.cx.call(c.op, &args), c.x[2])];
+    }
     let y = c.get(|c| {
         let (input, weight) = (c.x[0].shape(), c.x[1].shape());
         let n = input.rank().saturating_sub(2);
@@ -457,7 +463,7 @@ fn conv_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
         let pads = c.cx.lit(window::pads_lit(&pads));
         Ok(Some(c.x[0].op(&CONV_GENERAL, &[c.x[1], c.x[3], pads, c.x[5], c.cx.lit(1), c.x[6]])))
     });
-    vec![add_bias(y.unwrap_or(c.x[0]), c.x[2])]
+    vec![y.unwrap_or(c.x[0])]
 }
 
 /// Adds `[c]` to `[n, c, ...]`.

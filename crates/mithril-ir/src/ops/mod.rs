@@ -11,6 +11,7 @@ pub mod einsum;
 pub mod elementwise;
 pub mod function;
 pub mod getitem;
+pub mod host;
 pub mod image;
 pub mod index;
 pub mod joining;
@@ -73,7 +74,7 @@ pub static FAMILIES: &[(&str, &[&OpDef])] = &[
 
 static BY_NAME: LazyLock<FxHashMap<&'static str, &'static OpDef>> = LazyLock::new(|| {
     let mut map = FxHashMap::default();
-    for op in all() {
+    for op in all().chain(std::iter::once(&host::HOST_CALL)) {
         for name in std::iter::once(&op.name).chain(op.aliases) {
             map.insert(*name, op);
         }

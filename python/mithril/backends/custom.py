@@ -1,0 +1,558 @@
+"""Backends that users write: which ops their classes define, and what generated code of theirs is given.
+
+A class that derives from `Backend` may define any op by its name or alias. Compiled models then call that method;
+see ``docs/custom-backends.md``. Generated code reads three globals: ``backend`` (`Calls`), ``reference``
+(`Reference`), and ``host_call``, which calls functions that cannot be traced.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import _core, dtypes
+from ..errors import BackendWarning, InvalidValueError, ShapeError, TypeInferenceError, UnsupportedOpError
+from . import signatures
+
+if TYPE_CHECKING:
+    from .backend import Backend
+
+__all__ = ["Calls", "Override", "Reference", "active", "adopt", "explain_referred", "is_plain", "running"]
+
+#: Modules of the backends that are part of Mithril; one beside them in the same folders is a user's own.
+_OWN = re.compile(
+    r"mithril\.(?!backends\.with_(autograd|manualgrad)\."
+    r"(?!backend$|framework$|(numpy|torch|jax|mlx|c|ggml|interpreter)_backend(\.|$)))"
+)
+#: Methods that create arrays; what they do when called differs from the ops of these names.
+CREATORS = ("tensor", "zeros", "ones")
+#: Ops whose methods have another signature than the op, which no warning is about.
+_OTHERWISE = {"zeros", "ones", "eye", "fft", "ifft", "rfft", "irfft"}
+_RANDOM = re.compile("random_")
+
+
+@dataclass(frozen=True)
+class Override:
+    """An op that a user's class defines.
+
+    Attributes
+    ----------
+    op : str
+        Canonical name of the op.
+    method : str
+        Name under which the class defines it.
+    signature : Signature or str
+        How the method is given its arguments; a text says why compiled models cannot call it.
+    """
+
+    op: str
+    method: str
+    signature: signatures.Signature | str
+
+
+# --- adopting a class ---------------------------------------------------------------------------------------------
+
+
+def is_own(cls: type) -> bool:
+    """Whether a class is part of Mithril."""
+    return _OWN.match(cls.__module__) is not None
+
+
+def adopt(cls: Any) -> None:
+    """Prepare a class that derives from `Backend`: its ops are found, and its table of the compiler is made."""
+    if is_own(cls):
+        return
+    for name, value in list(vars(cls).items()):
+        if isinstance(value, (FunctionType, staticmethod)):
+            _adopt_method(cls, name, value)
+    overrides = _find(cls)
+    cls._overrides = {o.op: o for o in overrides.values() if isinstance(o.signature, signatures.Signature)}
+    cls._unused = {o.op: o for o in overrides.values() if isinstance(o.signature, str)}
+    for override in cls._unused.values():
+        if override.method in vars(cls) and not (override.op in _OTHERWISE or _RANDOM.match(override.op)):
+            warnings.warn(
+                f"compiled models cannot call {cls.__name__}.{override.method}: {override.signature}; "
+                f"the op takes {', '.join(signatures.ports(override.op).names)}",
+                BackendWarning,
+                stacklevel=_level(),
+            )
+    cls._backwards = _find_backwards(cls)
+    base = str(getattr(cls.target, "base", cls.target))
+    cls._named = base != "custom"
+    if cls._overrides or cls._backwards or base == "custom":
+        cls.target = _target(cls, base, cls._overrides)
+
+
+def is_plain(backend: Backend) -> bool:
+    """Whether the backend derives from none of ours but the base class."""
+    return getattr(backend.target, "base", backend.target) == "custom"
+
+
+def _adopt_method(cls: Any, name: str, value: Any) -> None:
+    if name in CREATORS:
+        setattr(cls, name, _creator(name, value))
+        return
+    op = signatures.canonical(name)
+    if op is None:
+        return
+    method = _method(op, value)
+    for other in signatures.names_of(op):
+        if other == name or other not in vars(cls):
+            setattr(cls, other, method)
+
+
+def _find(cls: Any) -> dict[str, Override]:
+    found: dict[str, Override] = {}
+    for parent in cls.__mro__:
+        if is_own(parent):
+            break
+        for name, value in vars(parent).items():
+            op = signatures.canonical(name)
+            raw = getattr(value, "_mithril_raw", None)
+            if op is None or raw is None or name != getattr(value, "__name__", name):
+                continue
+            if op not in found:
+                found[op] = Override(op, name, signatures.read(op, functools.partial(raw, None)))
+    return found
+
+
+def _find_backwards(cls: Any) -> dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]]:
+    """Op -> method, ports that it does not take, ports that it is given by name."""
+    found: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
+    for parent in cls.__mro__:
+        if is_own(parent):
+            break
+        for name, value in vars(parent).items():
+            op = signatures.canonical(name.removeprefix("backward_")) if name.startswith("backward_") else None
+            if op is None or not callable(value) or op in found:
+                continue
+            taken = list(inspect.signature(value).parameters.values())[4:]
+            known = signatures.ports(op)
+            named = {p.name for p in taken if p.kind is not p.VAR_KEYWORD}
+            everything = any(p.kind is p.VAR_KEYWORD for p in taken)
+            attrs = [i for i in range(len(known.names)) if not known.is_tensor(i)]
+            options = tuple(i for i in attrs if everything or known.names[i] in named)
+            found[op] = (name, tuple(i for i in attrs if i not in options), options)
+    return found
+
+
+def _target(cls: Any, base: str, overrides: Mapping[str, Override]) -> _core.Target:
+    methods = [
+        (o.op, o.method, list(o.signature.arguments), list(o.signature.absent))
+        for o in overrides.values()
+        if isinstance(o.signature, signatures.Signature)
+    ]
+    backwards = [(op, name, list(absent), list(options)) for op, (name, absent, options) in cls._backwards.items()]
+    found: _core.Target = _core.Target.over(base, cls.__name__, methods, backwards)
+    return found
+
+
+def target_without(cls: Any, op: str) -> _core.Target:
+    """Make the table of a class without its method for an op: what ``super().op`` means."""
+    known = cls.__dict__.get("_targets_without")
+    if known is None:
+        known = cls._targets_without = {}
+    if op not in known:
+        base = str(getattr(cls.target, "base", cls.target))
+        known[op] = _target(cls, base, {name: o for name, o in cls._overrides.items() if name != op})
+    found: _core.Target = known[op]
+    return found
+
+
+# --- methods that users wrote -------------------------------------------------------------------------------------
+
+
+class _Running(threading.local):
+    """Ops whose methods are running in this thread."""
+
+    def __init__(self) -> None:
+        self.ops: list[tuple[int, str]] = []
+
+
+_running = _Running()
+
+
+def active(backend: Backend, op: str) -> bool:
+    """Whether the user's method for the op is running, so that the op itself means the one of the parent class."""
+    return (id(backend), op) in _running.ops
+
+
+@contextmanager
+def running(backend: Backend, op: str) -> Iterator[None]:
+    """Mark the user's method for an op as running."""
+    _running.ops.append((id(backend), op))
+    try:
+        yield
+    finally:
+        _running.ops.pop()
+
+
+def _plain_function(value: Any) -> Callable[..., Any]:
+    if isinstance(value, staticmethod):
+        inner = value.__func__
+
+        @functools.wraps(inner)
+        def without_self(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return inner(*args, **kwargs)
+
+        given = inspect.signature(inner)
+        this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        without_self.__signature__ = given.replace(parameters=[this, *given.parameters.values()])  # type: ignore[attr-defined]
+        return without_self
+    function: Callable[..., Any] = value
+    return function
+
+
+def _method(op: str, value: Any) -> Any:
+    """Make the method for an op: connections become a part of a model, arrays go to what the user wrote."""
+    raw = _plain_function(value)
+
+    @functools.wraps(raw)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _holds_connection(args) or _holds_connection(tuple(kwargs.values())):
+            return _apply_to_connections(op, raw, args, kwargs)
+        with running(self, op):
+            return raw(self, *args, **kwargs)
+
+    method._mithril_raw = raw  # type: ignore[attr-defined]
+    return method
+
+
+def _holds_connection(args: tuple[Any, ...]) -> bool:
+    return any(
+        isinstance(a, _core.Connection) or (isinstance(a, (list, tuple)) and _holds_connection(tuple(a))) for a in args
+    )
+
+
+def _apply_to_connections(op: str, raw: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    signature = signatures.read(op, functools.partial(raw, None))
+    if isinstance(signature, str):
+        raise InvalidValueError(f"{raw.__qualname__} cannot become a part of a model: {signature}")
+    return _core.apply_op(op, signature.of_call(functools.partial(raw, None), args, kwargs))
+
+
+def _creator(name: str, value: Any) -> Any:
+    """`tensor`, `zeros` or `ones` as a user wrote it, given a tuple and the name of a dtype."""
+    raw = _plain_function(value)
+    takes_sizes = any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(raw).parameters.values())
+
+    @functools.wraps(raw)
+    def tensor(self: Any, data: Any, dtype: Any = None) -> Any:
+        return raw(self, data, _dtype_name(dtype))
+
+    @functools.wraps(raw)
+    def filled(self: Any, *shape: Any, dtype: Any = None) -> Any:
+        from .numpy_arrays import _shape_and_dtype
+
+        sizes, dtype = _shape_and_dtype(shape, dtype)
+        if takes_sizes:
+            return raw(self, *sizes, dtype=_dtype_name(dtype))
+        return raw(self, sizes, _dtype_name(dtype))
+
+    @functools.wraps(raw)
+    def filled_by_name(self: Any, *shape: Any, dtype: Any = None, **named: Any) -> Any:
+        return filled(self, *(shape or (named.pop("shape", ()),)), dtype=dtype, **named)
+
+    made = tensor if name == "tensor" else filled_by_name
+    made._mithril_raw = raw  # type: ignore[attr-defined]
+    return made
+
+
+def _dtype_name(dtype: Any) -> str | None:
+    return None if dtype is None else str(dtypes.normalize(dtype))
+
+
+# --- what generated code is given ---------------------------------------------------------------------------------
+
+
+def given(backend: Backend) -> dict[str, Any]:
+    """Globals of generated code of a backend."""
+    found: dict[str, Any] = {"host_call": functools.partial(host_call, backend)}
+    if isinstance(backend.target, _core.Target):
+        found["backend"] = Calls(backend)
+        found["reference"] = Reference(backend)
+    return found
+
+
+def make(backend: Backend, data: Any, dtype: Any) -> Any:
+    """Create an array with the user's `tensor`, and check what comes."""
+    wanted, shape = dtypes.normalize(dtype), tuple(np.shape(data))
+    found = backend.tensor(data, wanted)
+    _check(backend, "tensor", found, str(wanted), shape)
+    return found
+
+
+def _check(backend: Backend, op: str, found: Any, dtype: str, shape: tuple[int, ...]) -> None:
+    owner = type(backend).__name__
+    if not hasattr(found, "shape") or not hasattr(found, "dtype"):
+        raise TypeInferenceError(
+            f"{owner}.{op} returns a {type(found).__name__}, not an array",
+            hint="return an array with the attributes `shape` and `dtype`",
+        )
+    if backend.shape(found) != shape:
+        raise ShapeError(
+            f"{owner}.{op} returns shape {list(backend.shape(found))}, but has to return {list(shape)}",
+            hint=f"see `help(ml.NumpyBackend.{op})` for what the op is",
+        )
+    native = backend._native(dtype)
+    if found.dtype is not native and found.dtype != native:
+        raise TypeInferenceError(
+            f"{owner}.{op} returns {found.dtype}, but has to return {dtype}",
+            hint=f'convert the result, e.g. result.astype(self._convert_dtype("{dtype}"))',
+        )
+
+
+def check_gradient(backend: Backend, name: str, gradient: Any, parameter: Any) -> None:
+    """Check the gradient by a parameter that a user's `value_and_grad` returned."""
+    what, hint = f"the gradient by {name!r}", "a gradient has the shape and dtype of what it is by"
+    _check_declared(backend, what, gradient, backend.shape(parameter), str(backend.dtype(parameter)), hint)
+
+
+class Calls:
+    """The global ``backend`` of generated code: the user's methods, with what they return checked.
+
+    An attribute is the method of that name; `tensor` is the one that creates arrays.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        backend = self._backend
+        if name == "tensor":
+            found: Any = functools.partial(make, backend)
+        else:
+            op = signatures.canonical(name)
+            found = _checked(backend, backend._overrides[op or name])
+        setattr(self, name, found)
+        return found
+
+
+def _checked(backend: Backend, override: Override) -> Callable[..., Any]:
+    method = getattr(backend, override.method)
+    signature = override.signature
+    assert isinstance(signature, signatures.Signature)
+    known: dict[Any, list[tuple[str, tuple[int, ...]]]] = {}
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = method(*args, **kwargs)
+        key = tuple(map(_key, args)) + tuple(map(_key, kwargs.values()))
+        wanted = known.get(key)
+        if wanted is None:
+            described = [backend._signature(a, []) for a in signature.to_ports(args, kwargs)]
+            types = _core.eager_types(override.op, described, str(backend.default_dtype))
+            wanted = known[key] = [(dtype, tuple(shape)) for dtype, shape in types]
+        if len(wanted) == 1:
+            _check(backend, override.method, result, *wanted[0])
+            return result
+        if not isinstance(result, (tuple, list)) or len(result) != len(wanted):
+            raise InvalidValueError(
+                f"{type(backend).__name__}.{override.method} has to return {len(wanted)} arrays",
+                hint=f"they are {', '.join(signature.ports.outputs)}",
+            )
+        for one, (dtype, shape) in zip(result, wanted, strict=True):
+            _check(backend, override.method, one, dtype, shape)
+        return tuple(result)
+
+    return call
+
+
+def _key(arg: Any) -> Any:
+    if hasattr(arg, "shape") and hasattr(arg, "dtype"):
+        return (str(arg.dtype), tuple(arg.shape))
+    return (type(arg), arg)
+
+
+class Reference:
+    """The global ``reference`` of generated code: ops that a backend lacks, run on the host by the interpreter.
+
+    An attribute is an op; it takes tensors by place, arguments by name, and returns arrays of the backend.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def __getattr__(self, op: str) -> Any:
+        from .with_manualgrad.interpreter_backend import InterpreterBackend
+
+        backend, ports = self._backend, signatures.ports(op)
+        interpreter = InterpreterBackend(dtype=backend.default_dtype)
+
+        def call(*tensors: Any, **attrs: Any) -> Any:
+            hosts = [t if t is None else np.asarray(backend.to_numpy(t)) for t in tensors]
+            args: list[Any] = []
+            for i, name in enumerate(ports.names):
+                if ports.rows[i]["kind"] == "variadic":
+                    args += hosts
+                elif ports.is_tensor(i):
+                    args.append(hosts.pop(0) if hosts else None)
+                elif name in attrs and ports.rows[i]["kind"].startswith("dtype"):
+                    args.append(dtypes.normalize(attrs[name]))
+                else:
+                    args.append(attrs.get(name, ports.default(i)))
+            result = interpreter._op(op, args)
+            if isinstance(result, tuple):
+                return tuple(make(backend, one, one.dtype.name) for one in result)
+            return make(backend, result, result.dtype.name)
+
+        setattr(self, op, call)
+        return call
+
+
+def explain_referred(backend: Backend, referred: list[str], told: set[str], strict: bool) -> None:
+    """Warn about ops that run on the host, or refuse them."""
+    # What creates arrays of literals moves nothing from the device to the host.
+    fresh = [op for op in referred if op not in told and any(map(signatures.ports(op).is_tensor, range(1)))]
+    if not fresh:
+        return
+    told.update(fresh)
+    owner, names = type(backend).__name__, ", ".join(fresh)
+    if strict:
+        raise UnsupportedOpError(
+            f"{owner} has no {names}", hint=f"define these methods in {owner}, or compile without strict=True"
+        )
+    warnings.warn(
+        f"{owner} has no {names}: what it has no op for, the reference interpreter runs on the host, slowly. Define "
+        f"methods of these names in {owner}; ml.compile(..., strict=True) makes this an error",
+        BackendWarning,
+        stacklevel=_level(),
+    )
+
+
+def _level() -> int:
+    """How many calls up the first line is that is not Mithril's, for warnings."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("mithril."):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+# --- functions of the host program --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HostFunction:
+    """A function that models call, with what is checked about it.
+
+    Attributes
+    ----------
+    function : callable
+        Takes arrays, returns one array or a tuple of them.
+    backward : bool
+        Whether it is given the cotangents of the results, then the inputs, then the results.
+    results : int
+        Number of results of the forward function.
+    """
+
+    function: Callable[..., Any]
+    backward: bool = False
+    results: int = 1
+
+
+#: Functions of models, by the name that the model knows.
+_functions: dict[str, HostFunction] = {}
+_lock = threading.Lock()
+
+
+def register(name: str, function: Callable[..., Any], backward: bool = False, results: int = 1) -> str:
+    """Keep a function for models that call it; the name that they know it by."""
+    with _lock:
+        known = f"{re.sub(r'[^A-Za-z0-9_]', '_', name)}_{len(_functions) + 1}"
+        _functions[known] = HostFunction(function, backward, results)
+    return known
+
+
+def host_call(
+    backend: Backend, name: str, outputs: list[tuple[tuple[int, ...], str]], *args: Any, options: Any = None
+) -> Any:
+    """Call a function of the host program from generated code, and check what it returns.
+
+    Parameters
+    ----------
+    backend : Backend
+        Whose generated code calls.
+    name : str
+        Of the function.
+    outputs : list of (shape, dtype)
+        What it has to return.
+    *args : array
+        Its arguments.
+    options : dict, optional
+        More of them, by name.
+
+    Returns
+    -------
+    tuple of array
+    """
+    known = _functions.get(name)
+    if known is None:
+        op = signatures.canonical(name.removeprefix("backward_")) or name
+        known = HostFunction(getattr(backend, name), True, len(signatures.ports(op).outputs))
+    if known.backward:
+        return _call_backward(backend, name, known, outputs, args, options or {})
+    try:
+        result = known.function(*args)
+    except (TypeError, RuntimeError, ValueError) as error:
+        if "racer" not in str(error) and "requires grad" not in str(error) and "eval" not in str(error):
+            raise
+        raise UnsupportedOpError(
+            f"the function {name} cannot be differentiated or compiled by {type(backend).__name__}: {error}",
+            hint='write it with functions of the framework, or pass backward= and compile with autodiff="graph"',
+        ) from error
+    results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    if len(results) != len(outputs):
+        raise InvalidValueError(
+            f"the function {name} returns {len(results)} arrays, but is declared to return {len(outputs)}",
+            hint="pass outputs= to Lambda",
+        )
+    found = tuple(r if backend._is_own(r) or not hasattr(r, "dtype") else backend._adopt(r) for r in results)
+    for one, (shape, dtype) in zip(found, outputs, strict=True):
+        _check_declared(backend, f"the function {name}", one, shape, dtype, "declare it: Lambda(..., shape=, dtype=)")
+    return found
+
+
+def _check_declared(backend: Backend, what: str, found: Any, shape: tuple[int, ...], dtype: str, hint: str) -> None:
+    if not hasattr(found, "shape") or not hasattr(found, "dtype"):
+        raise TypeInferenceError(f"{what} returns a {type(found).__name__}, not an array", hint="return an array")
+    if backend.shape(found) != tuple(shape):
+        raise ShapeError(f"{what} returns shape {list(backend.shape(found))}, but {list(shape)} is expected", hint=hint)
+    if str(backend.dtype(found)) != dtype:
+        raise TypeInferenceError(f"{what} returns {backend.dtype(found)}, but {dtype} is expected", hint=hint)
+
+
+def _call_backward(
+    backend: Backend, name: str, known: HostFunction, outputs: Any, args: tuple[Any, ...], options: Mapping[str, Any]
+) -> Any:
+    """``backward(grad_output, inputs, outputs)``: one array, or a tuple with None for what has no gradient."""
+    n = known.results
+    cotangents, inputs, results = args[:n], args[n : len(args) - n], args[len(args) - n :]
+    found = known.function(cotangents[0] if n == 1 else cotangents, inputs, results, **options)
+    gradients = list(found) if isinstance(found, (tuple, list)) else [found]
+    floats = [i for i, x in enumerate(inputs) if backend.dtype(x).is_floating]
+    if len(gradients) != len(inputs):
+        raise InvalidValueError(
+            f"{name} returns {len(gradients)} gradients for {len(inputs)} inputs",
+            hint="return a tuple with one gradient per input, None where there is none",
+        )
+    made = []
+    for i, (shape, dtype) in zip(floats, outputs, strict=True):
+        gradient = gradients[i]
+        if gradient is None:
+            gradient = backend.zeros(tuple(shape), dtype=dtype)
+        elif not backend._is_own(gradient) and hasattr(gradient, "dtype"):
+            gradient = backend._adopt(gradient)
+        hint = f"a gradient has the shape and dtype of its input (number {i})"
+        _check_declared(backend, name, gradient, shape, dtype, hint)
+        made.append(gradient)
+    return tuple(made)
