@@ -91,7 +91,7 @@ def compile(
     jit_options : mapping, optional
         Options of that compiler.
     auto_scalar_promotion : bool, optional
-        Let numbers stand where tensors are expected (the default, and the only choice so far).
+        Let plain numbers stand where ops take tensors (default True); otherwise they are errors.
     gradient_checkpointing : bool, optional
         Recompute instead of keeping intermediate results. Not available on the NumPy backend yet.
     autodiff : {"native", "graph"}, optional
@@ -134,9 +134,10 @@ def compile(
         static_shapes=static_shapes,
         strict=strict,
         verbose=verbose,
+        auto_scalar_promotion=auto_scalar_promotion,
         jit=False if jit is None else jit,
     )
-    _check(model, backend, autodiff, gradient_checkpointing, auto_scalar_promotion)
+    _check(model, backend, autodiff, gradient_checkpointing)
     settings = Settings(
         jit=bool(backend.jit if jit is None else jit),
         jit_options=_by_name("jit_options", jit_options),
@@ -153,6 +154,7 @@ def compile(
         "trainable_keys": trainable,
         "discard_keys": _names("discard_keys", discard_keys),
         "training": not (inference or static_inference),
+        "scalar_promotion": auto_scalar_promotion,
     }
     compute = _precision(precision, backend)
     if compute is not None:
@@ -188,7 +190,7 @@ def _aliases(given: dict[str, Any], canonical: dict[str, Any]) -> dict[str, Any]
     return canonical
 
 
-def _check(model: Any, backend: Any, autodiff: Any, checkpointing: bool, promotion: bool) -> None:
+def _check(model: Any, backend: Any, autodiff: Any, checkpointing: bool) -> None:
     if not isinstance(model, Model):
         raise InvalidValueError(f"the model is a {type(model).__name__}", hint="pass an ml.Model")
     if isinstance(backend, type) and issubclass(backend, Backend):
@@ -203,10 +205,6 @@ def _check(model: Any, backend: Any, autodiff: Any, checkpointing: bool, promoti
     if checkpointing:
         raise UnsupportedOpError(
             "gradient_checkpointing is not available on this backend", hint="leave it out, or use a smaller batch"
-        )
-    if not promotion:
-        raise UnsupportedOpError(
-            "auto_scalar_promotion=False is not available", hint="leave it out: numbers are always promoted"
         )
 
 

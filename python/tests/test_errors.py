@@ -519,3 +519,12 @@ def test_arguments_of_layers():
                 except errors.MithrilError as error:
                     assert not isinstance(error, errors.InternalError)
                     assert error.hint, f"{row['name']}({argument['name']}={value!r}): {error}"
+
+
+def test_numbers_in_the_places_of_tensors_can_be_refused():
+    half = ml.Model.create(output=ml.IOKey("input") * 0.5)
+    assert ml.compile(half, ml.NumpyBackend())(X).shape == X.shape
+    with pytest.raises(errors.TypeInferenceError, match=r"0\.5 stands where multiply[\s\S]*auto_scalar_promotion"):
+        ml.compile(half, ml.NumpyBackend(), shapes={"input": [2, 3]}, auto_scalar_promotion=False)
+    tensors = ml.Model.create(output=ml.IOKey("input") * ml.IOKey("factor"))
+    ml.compile(tensors, ml.NumpyBackend(), shapes={"input": [2, 3], "factor": []}, auto_scalar_promotion=False)

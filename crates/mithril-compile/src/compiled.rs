@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mithril_ir::error::Result;
+use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Graph, Role};
 use mithril_ir::{DType, Tensor};
 use mithril_model::{FlattenOptions, Input, Model, flatten, init_parameters};
@@ -29,6 +29,9 @@ impl Compiled {
     /// As [`Compiled::new`], showing every stage.
     pub fn observed(model: &Model, options: &FlattenOptions, observe: &mut Observer<'_>) -> Result<Self> {
         let flat = flatten(model, options)?;
+        if !options.scalar_promotion {
+            refuse_scalars(&flat.graph)?;
+        }
         let mut graph = optimize(flat.graph, options.float, observe)?;
         if let Some(compute) = options.precision.filter(|compute| *compute != options.float) {
             graph = mixed(&graph, options.float, compute, observe)?;
@@ -66,6 +69,23 @@ impl Compiled {
             .collect();
         init_parameters(&wanted, seed)
     }
+}
+
+/// Refuses plain numbers in the places of tensors.
+fn refuse_scalars(graph: &Graph) -> Result<()> {
+    for (id, node) in graph.nodes() {
+        let operands = node.inputs.iter().enumerate().filter(|(i, _)| node.op.takes_tensor(*i));
+        let mut numbers = operands.filter_map(|(_, &v)| graph.lit(v)).filter(|lit| lit.is_numeric());
+        if let Some(number) = numbers.next() {
+            return Err(Error::new(
+                Code::DTypeMismatch,
+                format!("the number {number} stands where {} takes a tensor", node.op.name),
+            )
+            .help("make it a tensor with a dtype, or compile with auto_scalar_promotion=True")
+            .at(graph.place(id)));
+        }
+    }
+    Ok(())
 }
 
 /// The name of the input that a gradient output belongs to.

@@ -50,6 +50,8 @@ pub struct FlattenOptions {
     pub discard: Vec<Arc<str>>,
     /// Other connections to have as outputs too, by name or path.
     pub keep_edges: Vec<Arc<str>>,
+    /// Whether a plain number may stand where an op takes a tensor.
+    pub scalar_promotion: bool,
 }
 
 impl Default for FlattenOptions {
@@ -66,6 +68,7 @@ impl Default for FlattenOptions {
             outputs: None,
             discard: Vec::new(),
             keep_edges: Vec::new(),
+            scalar_promotion: true,
         }
     }
 }

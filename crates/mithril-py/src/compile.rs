@@ -91,6 +91,7 @@ fn options(given: &Bound<'_, PyDict>, float: DType) -> Outcome<FlattenOptions> {
                 }
             }
             "precision" => options.precision = Some(dtype(&value)?),
+            "scalar_promotion" => options.scalar_promotion = value.extract()?,
             "training" => options.training = value.extract()?,
             "data_keys" => options.data = names()?,
             "trainable_keys" => options.trainable = names()?,
