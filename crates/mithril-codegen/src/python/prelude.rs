@@ -18,6 +18,7 @@ pub const NUMPY_FILES: &[&str] = &[
 ];
 /// Helper files for PyTorch.
 pub const TORCH_FILES: &[&str] = &[
+    include_str!("prelude/torch_conv.py"),
     include_str!("prelude/torch_elementwise.py"),
     include_str!("prelude/torch_movement.py"),
     include_str!("prelude/torch_reduce.py"),

@@ -86,7 +86,7 @@ pub static TORCH: PythonTarget = PythonTarget {
     name: "torch",
     title: "PyTorch",
     xp: "torch",
-    imports: &[("torch", "import torch"), ("math", "import math")],
+    imports: &[("torch", "import torch"), ("F", "import torch.nn.functional as F"), ("math", "import math")],
     dtypes: |dtype| match dtype {
         DType::Bool => "torch.bool",
         DType::U8 => "torch.uint8",

@@ -135,7 +135,7 @@ static PRELU_PORTS: &[Port] = &[tensor("input"), tensor("weight")];
 pub static PRELU: OpDef = OpDef {
     ports: PRELU_PORTS,
     shape: ShapeRule::Fn(prelu_shape),
-    spell: Spell { torch: Text::T("torch.nn.functional.prelu({0}, {1})"), ..Spell::NONE },
+    spell: Spell { torch: Text::T("F.prelu({0}, {1})"), ..Spell::NONE },
     tolerance: Tolerance::Rounded,
     cases: &["[2,3] [3]", "[2,3,4] [3]", "[2,3] [1]", "[4] [1]", "[0,3] [3]", "[] []"],
     layer: "Prelu",
@@ -183,7 +183,7 @@ pub static ELU: OpDef = OpDef {
         vec![positive(v.x[0], v.g, v.g * negative_part(v.x[0]).op(&EXP, &[]) * alpha)]
     }),
     spell: Spell {
-        torch: Text::T("torch.nn.functional.elu({0}, {1})"),
+        torch: Text::T("F.elu({0}, {1})"),
         jax: Text::T("jax.nn.elu({0}, {1})"),
         c: Text::T("{0} > 0 ? {0} : {1} * expm1({0})"),
         ..Spell::NONE
@@ -276,7 +276,7 @@ pub static GELU: OpDef = OpDef {
             let helper = if is_tanh(cx).ok()? { "_gelu_tanh" } else { "_gelu" };
             Some(format!("{helper}({})", cx.arg(0)))
         }),
-        torch: Text::T("torch.nn.functional.gelu({0}, approximate={1})"),
+        torch: Text::T("F.gelu({0}, approximate={1})"),
         jax: Text::F(|cx| {
             let approximate = if is_tanh(cx).ok()? { "True" } else { "False" };
             Some(format!("jax.nn.gelu({}, approximate={approximate})", cx.arg(0)))
@@ -369,7 +369,7 @@ pub static SILU: OpDef = OpDef {
     }),
     spell: Spell {
         numpy: Text::T("_silu({0})"),
-        torch: Text::T("torch.nn.functional.silu({0})"),
+        torch: Text::T("F.silu({0})"),
         jax: Text::T("jax.nn.silu({0})"),
         c: Text::T("{0} / (1 + exp(-{0}))"),
         ggml: Text::T("ggml_silu({0})"),
@@ -395,7 +395,7 @@ pub static MISH: OpDef = OpDef {
     eval: Some(Eval::F1(|x| x * libm::tanh(softplus(x)))),
     spell: Spell {
         numpy: Text::T("_mish({0})"),
-        torch: Text::T("torch.nn.functional.mish({0})"),
+        torch: Text::T("F.mish({0})"),
         jax: Text::T("jax.nn.mish({0})"),
         ..Spell::NONE
     },
@@ -413,7 +413,7 @@ pub static LOG_SIGMOID: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * (-v.x[0]).op(&SIGMOID, &[])]),
     spell: Spell {
         numpy: Text::T("_log_sigmoid({0})"),
-        torch: Text::T("torch.nn.functional.logsigmoid({0})"),
+        torch: Text::T("F.logsigmoid({0})"),
         jax: Text::T("jax.nn.log_sigmoid({0})"),
         ..Spell::NONE
     },
@@ -445,7 +445,7 @@ pub static SOFTPLUS: OpDef = OpDef {
     }),
     spell: Spell {
         numpy: Text::T("_softplus({0}, {1}, {2})"),
-        torch: Text::T("torch.nn.functional.softplus({0}, {1}, {2})"),
+        torch: Text::T("F.softplus({0}, {1}, {2})"),
         ..Spell::NONE
     },
     cases: &["[2,3]", "[2,3] beta=2.0", "[2,3] beta=0.5 threshold=0.25", "[]", "[0,3]"],
@@ -487,7 +487,7 @@ pub static HARD_SIGMOID: OpDef = OpDef {
     eval: Some(Eval::F1(|x| smaller(larger(x + 3.0, 0.0), 6.0) / 6.0)),
     grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], -3.0, 3.0, v.g / 6.0)]),
     spell: Spell {
-        torch: Text::T("torch.nn.functional.hardsigmoid({0})"),
+        torch: Text::T("F.hardsigmoid({0})"),
         ggml: Text::T("ggml_hardsigmoid({0})"),
         ..Spell::NONE
     },
@@ -509,11 +509,7 @@ pub static HARD_SWISH: OpDef = OpDef {
         let above = x.op(&LESS, &[v.cx.lit(3.0)]).op(&WHERE, &[inside, v.g]);
         vec![above]
     }),
-    spell: Spell {
-        torch: Text::T("torch.nn.functional.hardswish({0})"),
-        ggml: Text::T("ggml_hardswish({0})"),
-        ..Spell::NONE
-    },
+    spell: Spell { torch: Text::T("F.hardswish({0})"), ggml: Text::T("ggml_hardswish({0})"), ..Spell::NONE },
     layer: "HardSwish",
     aliases: &["hardswish", "hard_silu"],
     ..composite(
@@ -541,7 +537,7 @@ pub static HARD_TANH: OpDef = OpDef {
         let (min, max) = (v.get(|a| a.f64(1)), v.get(|a| a.f64(2)));
         vec![strictly_inside(v.x[0], min, max, v.g)]
     }),
-    spell: Spell { torch: Text::T("torch.nn.functional.hardtanh({0}, {1}, {2})"), ..Spell::NONE },
+    spell: Spell { torch: Text::T("F.hardtanh({0}, {1}, {2})"), ..Spell::NONE },
     tolerance: Tolerance::Exact,
     cases: &["[2,3]", "[2,3] min=-0.5 max=0.75", "[]", "[0,3]"],
     layer: "HardTanh",

@@ -93,7 +93,7 @@ fn embedding_torch(s: &SpellCx<'_>) -> Option<String> {
     // torch looks up with int32 and int64 only.
     let wide = matches!(s.ty(0)?.dtype, DType::I32 | DType::I64);
     let indices = if wide { s.arg(0).to_owned() } else { format!("({}).long()", s.arg(0)) };
-    Some(format!("torch.nn.functional.embedding({indices}, {}{padding})", s.arg(1)))
+    Some(format!("F.embedding({indices}, {}{padding})", s.arg(1)))
 }
 
 // --- attention ---------------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ fn attention_torch(s: &SpellCx<'_>) -> Option<String> {
     ];
     let inputs = [0, 1, 2].map(|i| s.arg(i)).join(", ");
     let options: String = options.into_iter().flatten().collect();
-    Some(format!("torch.nn.functional.scaled_dot_product_attention({inputs}{options})"))
+    Some(format!("F.scaled_dot_product_attention({inputs}{options})"))
 }
 
 // --- rotary positions --------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ pub static CONV_GENERAL: OpDef = OpDef {
     grad: Grad::Formula(general_grad),
     spell: Spell {
         numpy: Text::T("_conv_general({0}, {1}, {stride}, {pads}, {dilation}, {input_dilation}, {groups})"),
+        torch: Text::F(general_torch),
         jax: Text::F(general_jax),
         mlx: Text::F(general_mlx),
         ..Spell::NONE
@@ -341,6 +342,7 @@ const fn conv(name: &'static str, doc: &'static str) -> OpDef {
         ports: CONV_PORTS,
         dtype: DTypeRule::Float,
         expand: Some(conv_expand),
+        spell: Spell { torch: Text::F(conv_torch), ..Spell::NONE },
         tolerance: Tolerance::Contraction,
         precision: Some(Precision::Low),
         ..BLANK
@@ -373,7 +375,6 @@ pub static CONV1D: OpDef = OpDef {
 /// convolution over images
 pub static CONV2D: OpDef = OpDef {
     shape: ShapeRule::Fn(conv_shape::<2>),
-    spell: Spell { torch: Text::F(conv_torch), ..Spell::NONE },
     cases: &[
         "[2,3,6,5] [4,3,3,3] [4]",
         "[2,3,6,5] [4,3,3,2] [4] stride=(2,1) padding=\"same\"",
@@ -448,22 +449,26 @@ fn conv_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     }
     let y = c.get(|c| {
         let (input, weight) = (c.x[0].shape(), c.x[1].shape());
-        let n = input.rank().saturating_sub(2);
-        let (stride, dilation) = (window::positive(c, 3, n)?, window::positive(c, 5, n)?);
-        let pads: window::Pads = match window::padding(c, 4, n)? {
-            Padding::Explicit(pads) => pads.into_iter().map(|p| p.map(Dim::Const)).collect(),
-            Padding::Same => (0..n)
-                .map(|i| {
-                    let extent = window::dilated(&weight[i + 2], dilation[i]);
-                    let extent = extent.known().ok_or_else(|| c.symbolic(4, &extent))?;
-                    window::same_pads(c, 4, &input[i + 2], extent, stride[i])
-                })
-                .collect::<Result<_>>()?,
-        };
-        let pads = c.cx.lit(window::pads_lit(&pads));
+        let pads = c.cx.lit(window::pads_lit(&conv_pads(c, &input, &weight)?));
         Ok(Some(c.x[0].op(&CONV_GENERAL, &[c.x[1], c.x[3], pads, c.x[5], c.cx.lit(1), c.x[6]])))
     });
     vec![y.unwrap_or(c.x[0])]
+}
+
+/// Pads of a convolution along each axis.
+fn conv_pads<A: Attrs + ?Sized>(cx: &A, input: &Shape, weight: &Shape) -> Result<window::Pads> {
+    let n = input.rank().saturating_sub(2);
+    let (stride, dilation) = (window::positive(cx, 3, n)?, window::positive(cx, 5, n)?);
+    match window::padding(cx, 4, n)? {
+        Padding::Explicit(pads) => Ok(pads.into_iter().map(|p| p.map(Dim::Const)).collect()),
+        Padding::Same => (0..n)
+            .map(|i| {
+                let extent = window::dilated(&weight[i + 2], dilation[i]);
+                let extent = extent.known().ok_or_else(|| cx.symbolic(4, &extent))?;
+                window::same_pads(cx, 4, &input[i + 2], extent, stride[i])
+            })
+            .collect(),
+    }
 }
 
 /// Adds `[c]` to `[n, c, ...]`.
@@ -480,19 +485,60 @@ fn add_bias<'a>(y: V<'a>, bias: V<'a>) -> V<'a> {
 
 fn conv_torch(s: &SpellCx<'_>) -> Option<String> {
     let n = s.ty(0)?.shape.rank().checked_sub(2)?;
-    let Padding::Explicit(pads) = window::padding(s, 4, n).ok()? else { return None };
-    let padding: Vec<i64> = pads.iter().map(|[lo, hi]| (lo == hi).then_some(*lo)).collect::<Option<_>>()?;
-    let [stride, dilation] = [3, 5].map(|i| window::positive(s, i, n).ok());
+    let (stride, dilation) = (window::positive(s, 3, n).ok()?, window::positive(s, 5, n).ok()?);
+    let padding = window::padding(s, 4, n).ok()?;
+    let is_same = padding == Padding::Same && stride.iter().all(|&v| v == 1);
+    let pads = conv_pads(s, &s.ty(0)?.shape, &s.ty(1)?.shape).ok()?;
+    let bias = if s.ty(2).is_some() { format!(", {}", s.arg(2)) } else { String::new() };
+    let (input, padding) = match torch_padding(&pads) {
+        _ if is_same => (s.arg(0).to_owned(), ", padding=\"same\"".into()),
+        Some(padding) => (s.arg(0).to_owned(), padding),
+        None => (window::torch_padded(s, s.arg(0), &pads, ""), String::new()),
+    };
+    let options = [
+        window::torch_option("stride", &stride, 1),
+        padding,
+        window::torch_option("dilation", &dilation, 1),
+        window::torch_option("groups", &[s.int(6).ok()?], 1),
+    ];
+    Some(format!("F.{}({input}, {}{bias}{})", s.op().name, s.arg(1), options.concat()))
+}
+
+/// `, padding=1` if the padding is that of torch: numbers, on both sides alike.
+fn torch_padding(pads: &[[Dim; 2]]) -> Option<String> {
+    let even = |[lo, hi]: &[Dim; 2]| lo.known().filter(|&p| lo == hi && p >= 0);
+    let values = pads.iter().map(even).collect::<Option<Vec<i64>>>()?;
+    Some(window::torch_option("padding", &values, 0))
+}
+
+/// A plain convolution where it is one; torch has no gaps in the input, except in transposed convolutions.
+fn general_torch(s: &SpellCx<'_>) -> Option<String> {
+    let n = s.ty(0)?.shape.rank().checked_sub(2)?;
+    let a = general(s, n).ok()?;
+    let (x, w, groups) = (s.arg(0), s.arg(1), window::torch_option("groups", &[a.groups], 1));
+    let dilation = window::torch_option("dilation", &a.dilation, 1);
+    let has_elements =
+        |i: usize| s.ty(i).is_some_and(|ty| ty.shape.iter().all(|d| d.known().is_none_or(|n| n > 0)));
+    if a.input_dilation.iter().all(|&d| d == 1)
+        && has_elements(1)
+        && s.out(0).is_some_and(|ty| !ty.shape[2..].iter().any(|d| d.is(0)))
+    {
+        let (input, padding) = match torch_padding(&a.pads) {
+            Some(padding) => (x.to_owned(), padding),
+            None => (window::torch_padded(s, x, &a.pads, ""), String::new()),
+        };
+        let stride = window::torch_option("stride", &a.stride, 1);
+        return Some(format!("F.conv{n}d({input}, {w}{stride}{padding}{dilation}{groups})"));
+    }
+    let tuple = |values: &[i64]| python_tuple(values);
+    let pads = crate::spell::tuple(a.pads.iter().map(|pair| s.dims(pair)));
+    let shape = s.dims(&s.out(0)?.shape);
     Some(format!(
-        "torch.nn.functional.{}({}, {}, {}, {}, {}, {}, {})",
-        s.op().name,
-        s.arg(0),
-        s.arg(1),
-        s.arg(2),
-        python_tuple(&stride?),
-        python_tuple(&padding),
-        python_tuple(&dilation?),
-        s.int(6).ok()?
+        "_conv_general({x}, {w}, {}, {pads}, {}, {}, {}, {shape})",
+        tuple(&a.stride),
+        tuple(&a.dilation),
+        tuple(&a.input_dilation),
+        a.groups
     ))
 }
 
@@ -508,7 +554,12 @@ static TRANSPOSED_PORTS: &[Port] = &[
 ];
 
 const fn transposed(name: &'static str, doc: &'static str) -> OpDef {
-    OpDef { ports: TRANSPOSED_PORTS, expand: Some(transposed_expand), ..conv(name, doc) }
+    OpDef {
+        ports: TRANSPOSED_PORTS,
+        expand: Some(transposed_expand),
+        spell: Spell { torch: Text::F(transposed_torch), ..Spell::NONE },
+        ..conv(name, doc)
+    }
 }
 
 macro_rules! transposed_doc {
@@ -621,6 +672,39 @@ fn transposed_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let pads: Lit = window::pads_lit(&pads);
     let args = [weight, c.cx.lit(1), c.cx.lit(pads), c.x[7], c.x[3], c.x[6]];
     vec![add_bias(c.x[0].op(&CONV_GENERAL, &args), c.x[2])]
+}
+
+/// torch pads both sides alike: what is to be cut off more at the end is cut off the result.
+fn transposed_torch(s: &SpellCx<'_>) -> Option<String> {
+    let (input, kernel) = (&s.ty(0)?.shape, s.ty(1)?.shape.get(2..)?.to_vec());
+    let n = kernel.len();
+    let (stride, dilation) = (window::positive(s, 3, n).ok()?, window::positive(s, 7, n).ok()?);
+    let pads = transposed_pads(s, &kernel).ok()?;
+    let (mut padding, mut more, mut crop) = (vec![0; n], vec![0; n], vec![[Dim::Const(0), Dim::Const(0)]; n]);
+    for i in 0..n {
+        let edge = (&window::dilated(&kernel[i], dilation[i]) - &Dim::ONE).known()?;
+        let [lo, hi] = [edge - pads[i][0].known()?, edge - pads[i][1].known()?];
+        padding[i] = lo;
+        match lo - hi {
+            end if end < 0 => crop[i][1] = Dim::Const(end),
+            end if end < stride[i].max(dilation[i]) => more[i] = end,
+            _ => return None,
+        }
+        if lo < 0 || input[i + 2].is(0) {
+            return None;
+        }
+    }
+    let bias = if s.ty(2).is_some() { format!(", {}", s.arg(2)) } else { String::new() };
+    let options = [
+        window::torch_option("stride", &stride, 1),
+        window::torch_option("padding", &padding, 0),
+        window::torch_option("output_padding", &more, 0),
+        window::torch_option("groups", &[s.int(6).ok()?], 1),
+        window::torch_option("dilation", &dilation, 1),
+    ];
+    let call = format!("F.{}({}, {}{bias}{})", s.op().name, s.arg(0), s.arg(1), options.concat());
+    let is_whole = crop.iter().all(|[_, end]| end.is(0));
+    Some(if is_whole { call } else { window::torch_padded(s, &call, &crop, "") })
 }
 
 #[cfg(test)]

@@ -266,7 +266,7 @@ fn torch(s: &SpellCx<'_>) -> Option<String> {
     };
     let size = if s.absent(1) { format!("scale_factor={}", s.arg(2)) } else { format!("size={}", s.arg(1)) };
     let corners = if s.bool(4).ok()? { ", align_corners=True" } else { "" };
-    Some(format!("torch.nn.functional.interpolate({}, {size}, mode=\"{mode}\"{corners})", s.arg(0)))
+    Some(format!("F.interpolate({}, {size}, mode=\"{mode}\"{corners})", s.arg(0)))
 }
 
 // --- channels and resolution -------------------------------------------------------------------------------

@@ -160,9 +160,7 @@ pub static PAD: OpDef = OpDef {
             let pads = pads(s, s.ty(0)?.shape.rank()).ok()?;
             let flat: Vec<i64> = pads.iter().rev().flat_map(|&(a, b)| [a, b]).collect();
             let constant = s.text(2).ok()? == "constant" && !flat.is_empty();
-            let text = || {
-                format!("torch.nn.functional.pad({}, {}, value={})", s.arg(0), tuple_text(&flat), s.arg(3))
-            };
+            let text = || format!("F.pad({}, {}, value={})", s.arg(0), tuple_text(&flat), s.arg(3));
             constant.then(text)
         }),
         ..Spell::NONE

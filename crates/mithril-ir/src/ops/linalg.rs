@@ -88,7 +88,7 @@ pub static LINEAR: OpDef = OpDef {
         torch: Text::F(|s| {
             let args = s.args.iter().take(if s.ty(2).is_some() { 3 } else { 2 });
             let args = args.map(String::as_str).collect::<Vec<_>>().join(", ");
-            Some(format!("torch.nn.functional.linear({args})"))
+            Some(format!("F.linear({args})"))
         }),
         ..Spell::NONE
     },

@@ -590,7 +590,7 @@ fn torch(c: &SpellCx<'_>, name: &str) -> Option<String> {
             arguments.push(format!("{}={}", port.name, c.arg(i)));
         }
     }
-    Some(format!("torch.nn.functional.{name}({})", arguments.join(", ")))
+    Some(format!("F.{name}({})", arguments.join(", ")))
 }
 
 /// As [`torch`] for input and target of one shape; it warns of others.

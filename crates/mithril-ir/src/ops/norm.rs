@@ -223,7 +223,7 @@ pub static LAYER_NORM: OpDef = OpDef {
         torch: Text::F(|s| {
             let shape = s.dims(&feature_dims(s).filter(|_| one_dtype(s))?);
             let (x, weight, bias, eps) = (s.arg(0), s.arg(1), s.arg(2), s.arg(4));
-            Some(format!("torch.nn.functional.layer_norm({x}, {shape}, {weight}, {bias}, {eps})"))
+            Some(format!("F.layer_norm({x}, {shape}, {weight}, {bias}, {eps})"))
         }),
         ..Spell::NONE
     },
@@ -343,7 +343,7 @@ pub static GROUP_NORM: OpDef = OpDef {
         numpy: Text::T("_group_norm({0}, {1}, {2}, {num_groups}, {eps})"),
         torch: Text::F(|s| {
             let [x, weight, bias, groups, eps] = [0, 1, 2, 3, 4].map(|i| s.arg(i));
-            let text = format!("torch.nn.functional.group_norm({x}, {groups}, {weight}, {bias}, {eps})");
+            let text = format!("F.group_norm({x}, {groups}, {weight}, {bias}, {eps})");
             one_dtype(s).then_some(text)
         }),
         ..Spell::NONE

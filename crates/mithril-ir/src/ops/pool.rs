@@ -47,7 +47,10 @@ pub static WINDOWS: OpDef = OpDef {
         let sizes = v.x[0].shape().iter().skip(2).cloned().collect::<Vec<_>>();
         vec![v.g.op(&FOLD_WINDOWS, &[v.cx.lit(sizes), v.x[2], v.x[3], v.x[4]])]
     }),
-    spell: Spell::numpy("_windows({0}, {window}, {stride}, {pads}, {dilation}, {value})"),
+    spell: Spell {
+        torch: Text::F(windows_torch),
+        ..Spell::numpy("_windows({0}, {window}, {stride}, {pads}, {dilation}, {value})")
+    },
     tolerance: Tolerance::Exact,
     cases: &[
         "[2,3,7] window=3",
@@ -82,7 +85,10 @@ pub static FOLD_WINDOWS: OpDef = OpDef {
         let window = shape.iter().skip(usize::midpoint(shape.rank(), 2)).cloned().collect::<Vec<_>>();
         vec![v.g.op(&WINDOWS, &[v.cx.lit(window), v.x[2], v.x[3], v.x[4]])]
     }),
-    spell: Spell::numpy("_fold_windows({0}, {sizes}, {stride}, {pads}, {dilation})"),
+    spell: Spell {
+        torch: Text::F(fold_torch),
+        ..Spell::numpy("_fold_windows({0}, {sizes}, {stride}, {pads}, {dilation})")
+    },
     tolerance: Tolerance::Contraction,
     cases: &[
         "[2,3,5,3] sizes=7",
@@ -455,20 +461,67 @@ fn python(s: &SpellCx<'_>, values: &[i64]) -> String {
     s.dims(&values.iter().copied().map(Dim::Const).collect::<Vec<_>>())
 }
 
-/// The symmetric padding that torch takes.
-fn symmetric(pool: &Pool) -> Option<Vec<i64>> {
-    let Padding::Explicit(pads) = &pool.padding else { return None };
-    pads.iter().map(|[lo, hi]| (lo == hi).then_some(*lo)).collect()
+/// The arguments of `windows` and `fold_windows` that follow the second one, as tuples.
+fn geometry(s: &SpellCx<'_>, n: usize, first: usize) -> Option<[String; 3]> {
+    let (stride, dilation) = (window::positive(s, first, n).ok()?, window::positive(s, first + 2, n).ok()?);
+    let pads = window::pads(s, first + 1, n).ok()?;
+    let pads = crate::spell::tuple(pads.iter().map(|pair| s.dims(pair)));
+    Some([python(s, &stride), pads, python(s, &dilation)])
+}
+
+fn windows_torch(s: &SpellCx<'_>) -> Option<String> {
+    let (ty, out) = (s.ty(0)?, &s.out(0)?.shape);
+    let n = ty.shape.rank().checked_sub(2)?;
+    let window = python(s, &window::positive(s, 1, n).ok()?);
+    let [stride, pads, dilation] = geometry(s, n, 2)?;
+    let value = match filling(ty.dtype, s.f64(5).ok()?) {
+        Scalar::Int(n) => n.to_string(),
+        _ => s.arg(5).to_owned(),
+    };
+    let shape = s.dims(out);
+    let is_empty = out.iter().any(|d| d.is(0));
+    Some(if is_empty {
+        format!("{}.new_empty({shape})", s.arg(0))
+    } else {
+        format!("_windows({}, {window}, {stride}, {pads}, {dilation}, {value})", s.arg(0))
+    })
+}
+
+fn fold_torch(s: &SpellCx<'_>) -> Option<String> {
+    let sizes = s.out(0)?.shape.get(2..)?.to_vec();
+    let [stride, pads, dilation] = geometry(s, sizes.len(), 2)?;
+    Some(format!("_fold_windows({}, {}, {stride}, {pads}, {dilation})", s.arg(0), s.dims(&sizes)))
+}
+
+/// The input and the padding as torch takes them; what is not alike on both sides is padded before, with `value`.
+fn torch_input(s: &SpellCx<'_>, pool: &Pool, value: &str) -> Option<(String, String)> {
+    let ceil = if pool.ceil { ", ceil_mode=True" } else { "" };
+    if let Padding::Explicit(pads) = &pool.padding
+        && let Some(even) =
+            pads.iter().map(|[lo, hi]| (lo == hi).then_some(*lo)).collect::<Option<Vec<i64>>>()
+    {
+        return Some((s.arg(0).to_owned(), window::torch_option("padding", &even, 0) + ceil));
+    }
+    let pads = pool.all_pads(s, &s.ty(0)?.shape).ok()?;
+    Some((window::torch_padded(s, s.arg(0), &pads, value), String::new()))
+}
+
+/// Kernel size, and stride if it differs.
+fn torch_kernel(pool: &Pool) -> String {
+    let kernel = window::torch_option("", &pool.kernel, 0).replace('=', "");
+    if pool.stride == pool.kernel {
+        kernel
+    } else {
+        kernel + &window::torch_option("stride", &pool.stride, 0)
+    }
 }
 
 fn max_torch(s: &SpellCx<'_>) -> Option<String> {
     let ty = s.ty(0).filter(|ty| ty.dtype.is_float())?;
     let pool = Pool::read(s, ty.shape.rank().checked_sub(2)?).ok()?;
-    let (kernel, stride) = (python(s, &pool.kernel), python(s, &pool.stride));
-    let (padding, dilation) = (python(s, &symmetric(&pool)?), python(s, &pool.dilation));
-    let ceil = if pool.ceil { ", ceil_mode=True" } else { "" };
-    let name = s.op().name;
-    Some(format!("torch.nn.functional.{name}({}, {kernel}, {stride}, {padding}, {dilation}{ceil})", s.arg(0)))
+    let (input, padding) = torch_input(s, &pool, ", value=-torch.inf")?;
+    let (kernel, dilation) = (torch_kernel(&pool), window::torch_option("dilation", &pool.dilation, 1));
+    Some(format!("F.{}({input}{kernel}{padding}{dilation})", s.op().name))
 }
 
 const fn avg_pool(name: &'static str, doc: &'static str) -> OpDef {
@@ -573,12 +626,21 @@ fn counts<'a>(c: &Call<'a>, dtype: DType) -> Result<V<'a>> {
 fn avg_torch(s: &SpellCx<'_>) -> Option<String> {
     let ty = s.ty(0).filter(|ty| ty.dtype.is_float())?;
     let pool = Pool::read(s, ty.shape.rank().checked_sub(2)?).ok()?;
-    let (kernel, stride) = (python(s, &pool.kernel), python(s, &pool.stride));
-    let padding = python(s, &symmetric(&pool)?);
-    let ceil = if pool.ceil { ", ceil_mode=True" } else { "" };
-    let count = if s.bool(5).ok()? { "" } else { ", count_include_pad=False" };
-    let name = s.op().name;
-    Some(format!("torch.nn.functional.{name}({}, {kernel}, {stride}, {padding}{ceil}{count})", s.arg(0)))
+    let (input, padding) = torch_input(s, &pool, "")?;
+    let (kernel, include) = (torch_kernel(&pool), s.bool(5).ok()?);
+    // What is padded before counts, and so does what a window reaches beyond it.
+    if input != s.arg(0) && (!include || pool.ceil) {
+        return None;
+    }
+    let count = if include { "" } else { ", count_include_pad=False" };
+    let call = |x: &str| format!("F.{}({x}{kernel}{padding}{count})", s.op().name);
+    // torch has no means of half volumes on the CPU.
+    let is_half = ty.dtype.size() < DType::F32.size() && pool.kernel.len() == 3;
+    Some(if is_half {
+        format!("{}.to({})", call(&format!("{input}.float()")), s.dtype(ty.dtype))
+    } else {
+        call(&input)
+    })
 }
 
 #[cfg(test)]

@@ -107,9 +107,8 @@ pub static RFFT: OpDef = OpDef {
     spell: Spell {
         numpy: Text::T("_rfft({0}, {1}, {2})"),
         torch: Text::F(|s| {
-            wide(s)?;
-            let call = format!("torch.fft.rfft({}, dim={}, norm={})", s.arg(0), s.arg(1), s.arg(2));
-            Some(format!("torch.view_as_real({call}.resolve_conj()).unbind(-1)"))
+            let call = format!("torch.fft.rfft({}, dim={}, norm={})", single(s, 0)?, s.arg(1), s.arg(2));
+            Some(torch_parts(s, &call))
         }),
         ..Spell::NONE
     },
@@ -140,10 +139,10 @@ pub static IRFFT: OpDef = OpDef {
     spell: Spell {
         numpy: Text::T("_irfft({0}, {1}, {2}, {3}, {4})"),
         torch: Text::F(|s| {
-            wide(s)?;
             let n = s.dim(&s.out(0)?.shape[s.axis(3, s.ty(0)?.shape.rank()).ok()?]);
-            let [re, im, axis, norm] = [0, 1, 3, 4].map(|i| s.arg(i));
-            Some(format!("torch.fft.irfft(torch.complex({re}, {im}), n={n}, dim={axis}, norm={norm})"))
+            let (axis, norm) = (s.arg(3), s.arg(4));
+            let x = format!("torch.complex({}, {})", single(s, 0)?, single(s, 1)?);
+            Some(format!("torch.fft.irfft({x}, n={n}, dim={axis}, norm={norm}){}", back(s)))
         }),
         ..Spell::NONE
     },
@@ -462,16 +461,34 @@ fn complex_grad<'a>(v: &GradCall<'a>, opposite: &'static OpDef) -> Vec<V<'a>> {
 
 // --- spellings ---------------------------------------------------------------------------------------------
 
-/// Nothing for half precision, which torch transforms on some devices only.
-fn wide(s: &SpellCx<'_>) -> Option<()> {
-    (s.ty(0)?.dtype.size() >= DType::F32.size()).then_some(())
+/// Halves are transformed in single precision by torch.
+fn is_half(s: &SpellCx<'_>) -> bool {
+    s.out(0).is_some_and(|ty| ty.dtype.size() < DType::F32.size())
+}
+
+/// Input `i`, wide enough to be transformed.
+fn single(s: &SpellCx<'_>, i: usize) -> Option<String> {
+    s.ty(i)?;
+    Some(if is_half(s) { format!("{}.float()", s.arg(i)) } else { s.arg(i).to_owned() })
+}
+
+/// The conversion of a result that was computed in single precision.
+fn back(s: &SpellCx<'_>) -> String {
+    match s.out(0) {
+        Some(ty) if is_half(s) => format!(".to({})", s.dtype(ty.dtype)),
+        _ => String::new(),
+    }
+}
+
+/// Both parts of a complex array.
+fn torch_parts(s: &SpellCx<'_>, call: &str) -> String {
+    format!("torch.view_as_real({call}.resolve_conj()){}.unbind(-1)", back(s))
 }
 
 fn torch_complex(s: &SpellCx<'_>, function: &str) -> Option<String> {
-    wide(s)?;
-    let [re, im, axis, norm] = [0, 1, 2, 3].map(|i| s.arg(i));
-    let x = if s.ty(1).is_some() { format!("torch.complex({re}, {im})") } else { re.into() };
-    Some(format!(
-        "torch.view_as_real(torch.fft.{function}({x}, dim={axis}, norm={norm}).resolve_conj()).unbind(-1)"
-    ))
+    let x = match single(s, 1) {
+        Some(imag) => format!("torch.complex({}, {imag})", single(s, 0)?),
+        None => single(s, 0)?,
+    };
+    Some(torch_parts(s, &format!("torch.fft.{function}({x}, dim={}, norm={})", s.arg(2), s.arg(3))))
 }

@@ -4,6 +4,7 @@ use crate::dim::Dim;
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
 use crate::rules::{Attrs, ShapeCx};
+use crate::spell::{SpellCx, tuple};
 
 /// Largest kernel size, stride, dilation or padding; keeps offsets far inside `i64`.
 const LIMIT: i64 = 1 << 31;
@@ -153,6 +154,26 @@ pub fn check_fits(cx: &ShapeCx<'_>, axis: usize, n: &Dim, [lo, hi]: [i64; 2], ex
     Err(Error::new(Code::ShapeMismatch, message)
         .note(format!("the input has shape {}", cx.shape(0)))
         .help("use a smaller kernel or dilation, more padding, or a larger input"))
+}
+
+/// `, stride=2` or `, stride=(2, 1)`; nothing where all have the default.
+pub fn torch_option(name: &str, values: &[i64], default: i64) -> String {
+    match values {
+        [first, rest @ ..] if rest.iter().all(|v| v == first) => {
+            if *first == default {
+                String::new()
+            } else {
+                format!(", {name}={first}")
+            }
+        }
+        _ => format!(", {name}={}", tuple(values.iter().map(ToString::to_string))),
+    }
+}
+
+/// `F.pad` of the spatial axes of `x`, which runs from the last axis to the first; `more` follows the pads.
+pub fn torch_padded(s: &SpellCx<'_>, x: &str, pads: &[[Dim; 2]], more: &str) -> String {
+    let flat: Vec<Dim> = pads.iter().rev().flatten().cloned().collect();
+    format!("F.pad({x}, {}{more})", s.dims(&flat))
 }
 
 /// One spatial axis of an evaluation: for each kernel element and window position the input element, if there is
