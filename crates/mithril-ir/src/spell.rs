@@ -12,6 +12,7 @@ use crate::graph::{Graph, Node, TensorType};
 use crate::literal::Lit;
 use crate::op::OpDef;
 use crate::rules::Attrs;
+use crate::tensor::Scalar;
 
 /// Opens a mark.
 pub const MARK: char = '\u{1}';
@@ -62,6 +63,26 @@ impl SpellCx<'_> {
     /// A size as an expression (`2 * batch + 1`); never write a symbol's name yourself.
     pub fn dim(&self, dim: &Dim) -> String {
         dim_text(dim, &symbol_mark)
+    }
+    /// Input `i` as a tensor of PyTorch, some of whose functions take no numbers; `dtype` is what a number becomes.
+    pub fn torch_tensor(&self, i: usize, dtype: DType) -> String {
+        let float = |x: f64| match x {
+            x if x.is_nan() => "torch.nan".into(),
+            x if x.is_infinite() => format!("{}torch.inf", if x < 0.0 { "-" } else { "" }),
+            x => format!("{x:?}"),
+        };
+        let number = match self.lit(i) {
+            Lit::Tensor(t) if t.rank() == 0 => match t.get(0) {
+                Scalar::Bool(b) => i64::from(b).to_string(),
+                Scalar::Int(n) => n.to_string(),
+                Scalar::Float(x) => float(x),
+            },
+            Lit::Bool(b) => i64::from(b).to_string(),
+            Lit::Int(n) => self.dim(&n),
+            Lit::Float(x) => float(x),
+            _ => return self.arg(i).to_owned(),
+        };
+        format!("torch.full((), {number}, dtype={}, device=device)", self.dtype(dtype))
     }
     /// Sizes as a tuple.
     pub fn dims(&self, dims: &[Dim]) -> String {

@@ -217,22 +217,25 @@ impl PyCompiled {
         Ok(dict)
     }
     /// Source of the function `evaluate`.
-    fn source(&self, py: Python<'_>, target: TargetArgument) -> Outcome<PySource> {
+    #[pyo3(signature = (target, device="cpu"))]
+    fn source(&self, py: Python<'_>, target: TargetArgument, device: &str) -> Outcome<PySource> {
         let target = &target.0;
         py.detach(|| {
             let graph = self.compiled.forward(&PythonBackend(target), &mut |_, _| {})?;
             let function =
                 Function { name: "evaluate", graph: &graph, arguments: EVALUATE, results: Results::Dict };
-            Ok(PySource { source: codegen::emit(target, &[function])?, many: false })
+            Ok(PySource { source: codegen::emit_on(target, &[function], device)?, many: false })
         })
     }
     /// Source of the function `evaluate_gradients`.
+    #[pyo3(signature = (target, outputs, inputs, device="cpu"))]
     fn gradient_source(
         &self,
         py: Python<'_>,
         target: TargetArgument,
         outputs: Vec<String>,
         inputs: Vec<String>,
+        device: &str,
     ) -> Outcome<PySource> {
         let target = &target.0;
         let names = |list: Vec<String>| list.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>();
@@ -246,7 +249,7 @@ impl PyCompiled {
                 arguments: GRADIENT,
                 results: Results::Dicts(&dicts),
             };
-            Ok(PySource { source: codegen::emit(target, &[function])?, many: true })
+            Ok(PySource { source: codegen::emit_on(target, &[function], device)?, many: true })
         })
     }
     /// The function `evaluate`, run by the reference interpreter.
@@ -460,11 +463,13 @@ impl PyCompiled {
 
 /// Source of the function `op` that applies one op to arrays `x0`, `x1` … of the given dtypes and shapes.
 #[pyfunction]
+#[pyo3(signature = (name, signature, target, float, device="cpu"))]
 pub fn eager_source(
     name: &str,
     signature: Vec<Bound<'_, PyAny>>,
     target: TargetArgument,
     float: &str,
+    device: &str,
 ) -> Outcome<PySource> {
     let target = &target.0;
     let float = DType::parse(float)?;
@@ -473,7 +478,7 @@ pub fn eager_source(
     let graph = mithril::compile::pipeline::lower(&graph, &PythonBackend(target), float, no_op)?;
     let arguments = [Argument { name: "x", role: Role::Data }];
     let function = Function { name: "op", graph: &graph, arguments: &arguments, results: Results::Tuple };
-    Ok(PySource { source: codegen::emit(target, &[function])?, many })
+    Ok(PySource { source: codegen::emit_on(target, &[function], device)?, many })
 }
 
 /// Dtypes and shapes of the results of an op applied to arguments of that signature.

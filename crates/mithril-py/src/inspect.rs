@@ -10,9 +10,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::compile::PyCompiled;
-use crate::target::TargetArgument;
 use crate::convert::{literal_to_python, shape_to_python};
 use crate::errors::Outcome;
+use crate::target::TargetArgument;
 
 /// The program with all of its values as outputs, named by their positions.
 #[pyfunction]

@@ -427,10 +427,10 @@ class Backend(RegisteredFunctions, Ops, ABC):
     # --- how programs are loaded ------------------------------------------------------------------------------
 
     def _load(self, core: _core.Compiled) -> Module | Runner:
-        return self._load_source(core.source(self.target), "model")
+        return self._load_source(core.source(self.target, self.device), "model")
 
     def _load_gradients(self, core: _core.Compiled, outputs: list[str], inputs: list[str]) -> Module | Runner:
-        return self._load_source(core.gradient_source(self.target, outputs, inputs), "gradients")
+        return self._load_source(core.gradient_source(self.target, outputs, inputs, self.device), "gradients")
 
     def _load_source(self, source: _core.Source, name: str) -> Module:
         return load(source, name, self._constant, custom.given(self))
@@ -454,7 +454,7 @@ class Backend(RegisteredFunctions, Ops, ABC):
         return module.function("evaluate_gradients")
 
     def _load_op(self, name: str, signature: list[Any]) -> Module | Runner:
-        source = _core.eager_source(name, signature, self.target, str(self.default_dtype))
+        source = _core.eager_source(name, signature, self.target, str(self.default_dtype), self.device)
         return self._load_source(source, f"op.{name}")
 
     def _constant(self, host: np.ndarray[Any, Any]) -> Any:

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use mithril_ir::dim::{Atom, Symbol};
+use mithril_ir::dtype::Kinds;
 use mithril_ir::error::Code;
 use mithril_ir::graph::{Def, Node, Role};
-use mithril_ir::op::{Eval, ShapeRule};
+use mithril_ir::op::{Eval, PortKind, ShapeRule};
 use mithril_ir::{DType, Dim, Error, Graph, Lit, NodeId, Result, ValueId};
 
 use super::literal;
@@ -293,6 +294,10 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
             return Expression::atom(self.module.constant(t));
         }
         let weak = lit.weak_dtype(DType::F32).unwrap_or(DType::F32);
+        // A condition is an array also where it is known.
+        if weak == DType::Bool && self.takes_truth_values(node, own) {
+            return self.typed_number(lit, weak);
+        }
         let mut dtypes = tensors().filter_map(|(_, &v)| self.graph.ty(v)).map(|ty| ty.dtype);
         let beside = dtypes.find(|d| d.kind() >= weak.kind());
         if let Some(dtype) = beside {
@@ -320,6 +325,17 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         Expression::atom(match lit {
             Lit::Tensor(t) => literal::tensor(&CUSTOM, t),
             lit => literal::number(&CUSTOM, lit, dtype, &symbol),
+        })
+    }
+
+    /// Whether all places where the value stands are for truth values alone.
+    fn takes_truth_values(&self, node: &Node, v: ValueId) -> bool {
+        let mut places = node.inputs.iter().enumerate().filter(|(_, input)| **input == v);
+        places.all(|(i, _)| match node.op.port_of(i).map(|port| port.kind) {
+            Some(PortKind::Tensor(kinds) | PortKind::Optional(kinds) | PortKind::Variadic(kinds)) => {
+                kinds == Kinds::BOOL
+            }
+            _ => false,
         })
     }
 

@@ -190,7 +190,12 @@ pub fn row_support(target: &PythonTarget, op: &OpDef) -> Support {
 
 /// Writes a module. If the target lacks ops or dtypes, the error lists all of them.
 pub fn emit(target: &PythonTarget, functions: &[Function<'_>]) -> Result<Source> {
-    writer::module(target, functions)
+    emit_on(target, functions, "cpu")
+}
+
+/// As [`emit`], for a device as the framework names it.
+pub fn emit_on(target: &PythonTarget, functions: &[Function<'_>], device: &str) -> Result<Source> {
+    writer::module(target, functions, device)
 }
 
 fn no_such_input(name: &str, function: &str) -> Error {

@@ -21,6 +21,7 @@ pub const TORCH_FILES: &[&str] = &[
     include_str!("prelude/torch_conv.py"),
     include_str!("prelude/torch_elementwise.py"),
     include_str!("prelude/torch_movement.py"),
+    include_str!("prelude/torch_norm.py"),
     include_str!("prelude/torch_reduce.py"),
 ];
 /// Helper files for JAX.

@@ -35,6 +35,8 @@ pub struct PythonTarget {
     pub result: &'static str,
     /// Line above each function; may be empty.
     pub decorator: &'static str,
+    /// Line that binds the name `device`, which spellings may use, to a device; empty if none does.
+    pub device: &'static str,
     /// What a backend of a user's own adds.
     pub overlay: Option<Arc<Overlay>>,
 }
@@ -78,6 +80,7 @@ pub static NUMPY: PythonTarget = PythonTarget {
     result: "np.asarray({value})",
     // Infinities and NaN are ordinary results here, not a reason to warn.
     decorator: "@np.errstate(all=\"ignore\")",
+    device: "",
     overlay: None,
 };
 
@@ -102,10 +105,12 @@ pub static TORCH: PythonTarget = PythonTarget {
     typed_numbers: &[],
     spellings: |spell| [spell.torch, spell.py],
     prelude: &TORCH_PRELUDE,
-    scalar: "torch.tensor({value}, dtype={dtype})",
-    array: "torch.tensor({value}, dtype={dtype})",
+    // Not `torch.tensor`, which would wait for the copy to the device.
+    scalar: "torch.full((), {value}, dtype={dtype}, device=device)",
+    array: "torch.tensor({value}, dtype={dtype}, device=device)",
     result: "{value}",
     decorator: "",
+    device: "device = torch.device({device})",
     overlay: None,
 };
 
@@ -134,6 +139,7 @@ pub static JAX: PythonTarget = PythonTarget {
     array: "jnp.array({value}, dtype={dtype})",
     result: "{value}",
     decorator: "",
+    device: "",
     overlay: None,
 };
 
@@ -162,6 +168,7 @@ pub static MLX: PythonTarget = PythonTarget {
     array: "mx.array({value}, dtype={dtype})",
     result: "{value}",
     decorator: "",
+    device: "",
     overlay: None,
 };
 
@@ -208,5 +215,6 @@ pub static CUSTOM: PythonTarget = PythonTarget {
     array: "backend.tensor({value}, {dtype})",
     result: "{value}",
     decorator: "",
+    device: "",
     overlay: None,
 };

@@ -15,6 +15,9 @@ use super::targets::PythonTarget;
 use super::template::{self, Template};
 use super::{Emitted, Function, Origin, Source};
 
+/// The name that [`PythonTarget::device`] binds.
+const DEVICE: &str = "device";
+
 /// Constant tensors with more elements than this are not written as text.
 const MAX_INLINE_ELEMENTS: usize = 32;
 
@@ -23,6 +26,7 @@ const MAX_INLINE_ELEMENTS: usize = 32;
 pub struct Module<'a> {
     /// The target.
     pub target: &'a PythonTarget,
+    device: &'a str,
     /// Names of helpers and imports that the text uses.
     used: BTreeSet<String>,
     /// Ops that the reference runs.
@@ -46,8 +50,8 @@ pub struct Body {
 }
 
 /// See [`super::emit`].
-pub fn module(target: &PythonTarget, functions: &[Function<'_>]) -> Result<Source> {
-    let mut module = Module::new(target);
+pub fn module(target: &PythonTarget, functions: &[Function<'_>], device: &str) -> Result<Source> {
+    let mut module = Module::new(target, device);
     let templates = spell_all(target, functions)?;
     for (function, templates) in functions.iter().zip(&templates) {
         let referred =
@@ -96,7 +100,7 @@ pub fn module(target: &PythonTarget, functions: &[Function<'_>]) -> Result<Sourc
 }
 
 impl<'a> Module<'a> {
-    fn new(target: &'a PythonTarget) -> Self {
+    fn new(target: &'a PythonTarget, device: &'a str) -> Self {
         let mut names = Namer::default();
         for (name, _) in target.imports {
             names.reserve(name);
@@ -104,8 +108,12 @@ impl<'a> Module<'a> {
         for name in [overlay::BACKEND, overlay::REFERENCE, "host_call"] {
             names.reserve(name);
         }
+        if !target.device.is_empty() {
+            names.reserve(DEVICE);
+        }
         Self {
             target,
+            device,
             used: BTreeSet::new(),
             referred: BTreeSet::new(),
             names,
@@ -124,19 +132,24 @@ impl<'a> Module<'a> {
             self.note_name(name);
         }
     }
-    /// Notes a dtype that is written outside a template.
+    /// Notes the dtype of a constant that is written outside a template, and the device that it is put on.
     pub fn note_dtype(&mut self, dtype: DType) {
         self.note_name((self.target.dtypes)(dtype));
+        self.note_name(DEVICE);
     }
     fn note_name(&mut self, name: &str) {
-        let is_known = name.starts_with('_') || self.target.imports.iter().any(|(bound, _)| *bound == name);
+        let is_known = name.starts_with('_')
+            || (name == DEVICE && !self.target.device.is_empty())
+            || self.target.imports.iter().any(|(bound, _)| *bound == name);
         if is_known && !self.used.contains(name) {
             self.used.insert(name.to_owned());
         }
     }
     /// The expression for a constant tensor.
     pub fn constant(&mut self, tensor: &Arc<Tensor>) -> String {
-        self.note_dtype(tensor.dtype());
+        if tensor.len() <= MAX_INLINE_ELEMENTS {
+            self.note_dtype(tensor.dtype());
+        }
         if tensor.rank() == 0 {
             return literal::tensor(self.target, tensor);
         }
@@ -191,6 +204,10 @@ impl<'a> Module<'a> {
         }
         for line in imports {
             let _ = writeln!(text, "{line}");
+        }
+        if self.used.contains(DEVICE) {
+            let line = self.target.device.replace("{device}", &python_string(self.device));
+            let _ = write!(text, "\n{line}\n");
         }
         for block in &chosen.blocks {
             let _ = write!(text, "\n\n{block}\n");

@@ -92,6 +92,7 @@ pub static RELU: OpDef = OpDef {
 pub static RELU6: OpDef = OpDef {
     eval: Some(Eval::F1(|x| smaller(larger(x, 0.0), 6.0))),
     grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], 0.0, 6.0, v.g)]),
+    spell: Spell { torch: Text::T("F.relu6({0})"), ..Spell::NONE },
     tolerance: Tolerance::Exact,
     domain: (-2.0, 8.0),
     layer: "Relu6",
@@ -116,7 +117,11 @@ pub static LEAKY_RELU: OpDef = OpDef {
         let (x, slope) = (v.x[0], v.x[1]);
         vec![positive(x, v.g, v.g * slope), positive(x, v.cx.lit(0.0), v.g * x)]
     }),
-    spell: Spell { c: Text::T("{0} > 0 ? {0} : {1} * {0}"), ..Spell::NONE },
+    spell: Spell {
+        torch: Text::F(|s| s.f64(1).ok().map(|_| format!("F.leaky_relu({}, {})", s.arg(0), s.arg(1)))),
+        c: Text::T("{0} > 0 ? {0} : {1} * {0}"),
+        ..Spell::NONE
+    },
     tolerance: Tolerance::Rounded,
     cases: &["[2,3]", "[2,3] slope=0.2", "[2,3] [3]", "[]", "[0,3]"],
     layer: "LeakyRelu",
@@ -477,7 +482,7 @@ pub static SOFTSIGN: OpDef = OpDef {
         // Divided twice: the square could overflow.
         vec![v.g / below / below]
     }),
-    spell: Spell { c: Text::T("{0} / (1 + fabs({0}))"), ..Spell::NONE },
+    spell: Spell { torch: Text::T("F.softsign({0})"), c: Text::T("{0} / (1 + fabs({0}))"), ..Spell::NONE },
     layer: "Softsign",
     ..composite("softsign", "`x / (1 + |x|)`.", |c| vec![c.x[0] / (c.x[0].op(&ABS, &[]) + 1.0)])
 };

@@ -3,7 +3,7 @@
 use super::compare::{GREATER, GREATER_EQUAL, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR, NOT_EQUAL, WHERE};
 use super::create::ARANGE;
 use super::function::{COS, RSQRT, SIN};
-use super::index::{INDEX_ADD, TAKE};
+use super::index::{INDEX_ADD, TAKE, torch_indices};
 use super::joining::{CONCAT, STACK};
 use super::linalg::{MATMUL, MATRIX_TRANSPOSE};
 use super::movement::{EXPAND_DIMS, RESHAPE};
@@ -90,9 +90,7 @@ fn padding_index(cx: &(impl Attrs + ?Sized), weight: &Shape) -> Result<Option<i6
 
 fn embedding_torch(s: &SpellCx<'_>) -> Option<String> {
     let padding = if s.absent(2) { String::new() } else { format!(", padding_idx={}", s.arg(2)) };
-    // torch looks up with int32 and int64 only.
-    let wide = matches!(s.ty(0)?.dtype, DType::I32 | DType::I64);
-    let indices = if wide { s.arg(0).to_owned() } else { format!("({}).long()", s.arg(0)) };
+    let indices = torch_indices(s, 0, DType::I32)?;
     Some(format!("F.embedding({indices}, {}{padding})", s.arg(1)))
 }
 

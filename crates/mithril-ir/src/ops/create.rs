@@ -61,7 +61,7 @@ pub static FULL: OpDef = OpDef {
     }),
     eval: Some(Eval::Host(|c| Ok(vec![Tensor::full(c.dtype(), c.shape(), given_scalar(c, 1)?)]))),
     spell: Spell {
-        torch: Text::T("torch.full({shape}, {1}, dtype={dtype})"),
+        torch: Text::T("torch.full({shape}, {1}, dtype={dtype}, device=device)"),
         ..Spell::py("{xp}.full({shape}, {1}, {dtype})")
     },
     cases: &[
@@ -94,7 +94,7 @@ fn full_of<'a>(c: &Call<'a>, value: f64) -> Vec<V<'a>> {
 pub static ZEROS: OpDef = OpDef {
     expand: Some(|c| full_of(c, 0.0)),
     spell: Spell {
-        torch: Text::T("torch.zeros({shape}, dtype={dtype})"),
+        torch: Text::T("torch.zeros({shape}, dtype={dtype}, device=device)"),
         ..Spell::py("{xp}.zeros({shape}, {dtype})")
     },
     ..filled("zeros", "A tensor of zeros, of the default float unless `dtype` says otherwise.")
@@ -104,7 +104,7 @@ pub static ZEROS: OpDef = OpDef {
 pub static ONES: OpDef = OpDef {
     expand: Some(|c| full_of(c, 1.0)),
     spell: Spell {
-        torch: Text::T("torch.ones({shape}, dtype={dtype})"),
+        torch: Text::T("torch.ones({shape}, dtype={dtype}, device=device)"),
         ..Spell::py("{xp}.ones({shape}, {dtype})")
     },
     ..filled("ones", "A tensor of ones, of the default float unless `dtype` says otherwise.")
@@ -229,9 +229,13 @@ pub static ARANGE: OpDef = OpDef {
         Ok(vec![Tensor::build(c.dtype(), c.shape(), element)])
     })),
     spell: Spell {
-        torch: Text::F(|s| Some(format!("{}.to({})", arange_text(s)?, s.dtype(s.out(0)?.dtype)))),
+        torch: Text::F(|s| {
+            let (text, dtype) = (arange_text(s, ", device=device")?, s.out(0)?.dtype);
+            let as_is = dtype == DType::I64 && !matches!(Count::of(s), Ok(Count::Float { .. }));
+            Some(if as_is { text } else { format!("{text}.to({})", s.dtype(dtype)) })
+        }),
         py: Text::F(|s| {
-            let (text, dtype) = (arange_text(s)?, s.out(0)?.dtype);
+            let (text, dtype) = (arange_text(s, "")?, s.out(0)?.dtype);
             let as_is = dtype == DType::I64 && s.xp == "np";
             Some(if as_is { text } else { format!("{text}.astype({})", s.dtype(dtype)) })
         }),
@@ -248,18 +252,20 @@ pub static ARANGE: OpDef = OpDef {
     ..CREATE
 };
 
-/// Whole numbers as int64, floats as float64 where the target has them.
-fn arange_text(s: &SpellCx<'_>) -> Option<String> {
+/// Whole numbers as int64, floats as float64 where the target has them; `more` follows the arguments.
+fn arange_text(s: &SpellCx<'_>, more: &str) -> Option<String> {
     let count = Count::of(s).ok()?;
     Some(match &count {
         // torch refuses a stop before the start.
-        _ if count.len().is(0) => format!("{}.arange(0)", s.xp),
-        Count::Whole { start, stop, step: 1 } if start.is(0) => format!("{}.arange({})", s.xp, s.dim(stop)),
+        _ if count.len().is(0) => format!("{}.arange(0{more})", s.xp),
+        Count::Whole { start, stop, step: 1 } if start.is(0) => {
+            format!("{}.arange({}{more})", s.xp, s.dim(stop))
+        }
         Count::Whole { start, stop, step } => {
-            format!("{}.arange({}, {}, {step})", s.xp, s.dim(start), s.dim(stop))
+            format!("{}.arange({}, {}, {step}{more})", s.xp, s.dim(start), s.dim(stop))
         }
         Count::Float { start, step, .. } => {
-            format!("({start:?} + {step:?} * {}.arange({}))", s.xp, s.dim(&count.len()))
+            format!("({start:?} + {step:?} * {}.arange({}{more}))", s.xp, s.dim(&count.len()))
         }
     })
 }
@@ -303,7 +309,7 @@ pub static LINSPACE: OpDef = OpDef {
         vec![(count * ((stop - start) / (n - 1).max(1) as f64) + start).cast(dtype)]
     }),
     spell: Spell {
-        torch: Text::T("torch.linspace({0}, {1}, {2}, dtype={dtype})"),
+        torch: Text::T("torch.linspace({0}, {1}, {2}, dtype={dtype}, device=device)"),
         ..Spell::py("{xp}.linspace({0}, {1}, {2}, dtype={dtype})")
     },
     tolerance: Tolerance::Elementwise,
@@ -347,6 +353,11 @@ pub static EYE: OpDef = OpDef {
     }),
     spell: Spell {
         numpy: Text::T("np.eye({0}, {1}, {2}, {dtype})"),
+        torch: Text::F(|s| {
+            let sizes = s.out(0)?.shape.iter().map(|d| s.dim(d)).collect::<Vec<_>>().join(", ");
+            let dtype = s.dtype(s.out(0)?.dtype);
+            matches!(s.int(2), Ok(0)).then(|| format!("torch.eye({sizes}, dtype={dtype}, device=device)"))
+        }),
         jax: Text::T("jnp.eye({0}, {1}, {2}, {dtype})"),
         mlx: Text::T("mx.eye({0}, {1}, {2}, {dtype})"),
         ..Spell::NONE

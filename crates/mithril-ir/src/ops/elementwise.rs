@@ -7,7 +7,6 @@ pub use super::compare::*;
 pub use super::function::*;
 
 use crate::dtype::DType;
-use crate::literal::Lit;
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, Precision, ShapeRule, Spell, Text,
     Tolerance, attr, binary, dtype_or, optional, tensor, unary,
@@ -153,11 +152,7 @@ fn torch_division(cx: &SpellCx<'_>, operator: &str, helper: &str) -> Option<Stri
     if dtype.is_float() {
         return Some(format!("{left} {operator} {right}"));
     }
-    let tensor = |i: usize| match cx.ty(i) {
-        Some(_) => cx.arg(i).to_owned(),
-        None => format!("torch.tensor({}, dtype={})", cx.arg(i), cx.dtype(dtype)),
-    };
-    Some(format!("{helper}({}, {})", tensor(0), tensor(1)))
+    Some(format!("{helper}({}, {})", cx.torch_tensor(0, dtype), cx.torch_tensor(1, dtype)))
 }
 
 /// Whether the integer quotient lies below the truncated one: signs differ and something remains.
@@ -209,9 +204,7 @@ pub static POWER: OpDef = OpDef {
             let (x, n, dtype) = (cx.arg(0), cx.arg(1), cx.out(0)?.dtype);
             // Of an integer PyTorch takes a negative power only as a tensor.
             Some(match cx.f64(1) {
-                Ok(..0.0) if !dtype.is_float() => {
-                    format!("{x} ** torch.tensor({n}, dtype={})", cx.dtype(dtype))
-                }
+                Ok(..0.0) if !dtype.is_float() => format!("{x} ** {}", cx.torch_tensor(1, dtype)),
                 _ => format!("{x} ** {n}"),
             })
         }),
@@ -352,7 +345,7 @@ pub static MAXIMUM: OpDef = OpDef {
         vec![a.op(&LESS, &[b]).op(&WHERE, &[zero, share]), a.op(&GREATER, &[b]).op(&WHERE, &[zero, share])]
     }),
     spell: Spell {
-        torch: Text::F(|cx| torch_extremum(cx, "maximum", "min")),
+        torch: Text::F(|cx| torch_extremum(cx, "maximum")),
         c: Text::T("{0} >= {1} || {0} != {0} ? {0} : {1}"),
         ..Spell::py("{xp}.maximum({0}, {1})")
     },
@@ -375,7 +368,7 @@ pub static MINIMUM: OpDef = OpDef {
         vec![a.op(&GREATER, &[b]).op(&WHERE, &[zero, share]), a.op(&LESS, &[b]).op(&WHERE, &[zero, share])]
     }),
     spell: Spell {
-        torch: Text::F(|cx| torch_extremum(cx, "minimum", "max")),
+        torch: Text::F(|cx| torch_extremum(cx, "minimum")),
         c: Text::T("{0} <= {1} || {0} != {0} ? {0} : {1}"),
         ..Spell::py("{xp}.minimum({0}, {1})")
     },
@@ -389,23 +382,10 @@ pub static MINIMUM: OpDef = OpDef {
     )
 };
 
-/// `torch.maximum` takes tensors only; `clamp` takes the number.
-fn torch_extremum(cx: &SpellCx<'_>, name: &str, bound: &str) -> Option<String> {
-    let (a, b) = (cx.arg(0), cx.arg(1));
-    // A constant without dimensions is written as a number too.
-    let is_number = |i: usize| match cx.lit(i) {
-        Lit::Tensor(t) => t.rank() == 0,
-        _ => cx.ty(i).is_none(),
-    };
-    Some(match (is_number(0), is_number(1)) {
-        // No `clamp` of truth values.
-        (a_is, b_is) if (a_is || b_is) && cx.out(0)?.dtype == DType::Bool => {
-            format!("{a} {} {b}", if bound == "min" { "|" } else { "&" })
-        }
-        (false, true) => format!("torch.clamp({a}, {bound}={b})"),
-        (true, false) => format!("torch.clamp({b}, {bound}={a})"),
-        _ => format!("torch.{name}({a}, {b})"),
-    })
+/// `torch.maximum` takes tensors only. Not `clamp`, which gives the whole gradient to the input where both are equal.
+fn torch_extremum(cx: &SpellCx<'_>, name: &str) -> Option<String> {
+    let dtype = cx.out(0)?.dtype;
+    Some(format!("torch.{name}({}, {})", cx.torch_tensor(0, dtype), cx.torch_tensor(1, dtype)))
 }
 
 static CLIP_PORTS: &[Port] = &[tensor("input"), optional("min"), optional("max")];
@@ -447,6 +427,7 @@ pub static CLIP: OpDef = OpDef {
             let is_known = cx.out(0)?.dtype != DType::BF16 && !(cx.absent(1) && cx.absent(2));
             is_known.then(|| format!("np.clip({}, {}, {})", cx.arg(0), cx.arg(1), cx.arg(2)))
         }),
+        torch: Text::F(torch_clamp),
         ..Spell::NONE
     },
     tolerance: Tolerance::Exact,
@@ -454,6 +435,17 @@ pub static CLIP: OpDef = OpDef {
     aliases: &["clamp"],
     ..BLANK
 };
+
+/// torch takes two numbers or two tensors.
+fn torch_clamp(cx: &SpellCx<'_>) -> Option<String> {
+    let dtype = cx.out(0)?.dtype;
+    let is_number = |i: usize| cx.absent(i) || cx.lit(i).is_numeric();
+    let is_plain = is_number(1) && is_number(2) && !cx.lit(0).is_numeric();
+    let bound = |i: usize| if is_plain { cx.arg(i).to_owned() } else { cx.torch_tensor(i, dtype) };
+    let bounds = [("min", 1), ("max", 2)].into_iter().filter(|(_, i)| !cx.absent(*i));
+    let bounds: Vec<String> = bounds.map(|(name, i)| format!("{name}={}", bound(i))).collect();
+    (!bounds.is_empty()).then(|| format!("torch.clamp({}, {})", cx.torch_tensor(0, dtype), bounds.join(", ")))
+}
 
 static CAST_PORTS: &[Port] = &[tensor("input"), attr("dtype", Attr::DType, DefaultLit::Required)];
 

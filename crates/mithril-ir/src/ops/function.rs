@@ -224,7 +224,13 @@ pub static ATAN2: OpDef = OpDef {
         let square = x * x + y * y;
         vec![v.g * x / square, -(v.g * y / square)]
     }),
-    spell: call("{xp}.arctan2({0}, {1})", "atan2({0}, {1})"),
+    spell: Spell {
+        torch: Text::F(|s| {
+            let dtype = s.out(0)?.dtype;
+            Some(format!("torch.atan2({}, {})", s.torch_tensor(0, dtype), s.torch_tensor(1, dtype)))
+        }),
+        ..call("{xp}.arctan2({0}, {1})", "atan2({0}, {1})")
+    },
     tolerance: Tolerance::Elementwise,
     domain: (0.5, 2.0),
     layer: "Atan2",

@@ -72,10 +72,17 @@ pub static TAKE: OpDef = OpDef {
     grad: Grad::Formula(take_gradient),
     spell: Spell {
         torch: Text::F(|s| {
-            if s.absent(2) {
-                return Some(format!("torch.reshape({}, (-1,))[{}]", s.arg(0), s.arg(1)));
-            }
-            Some(format!("{}[{}]", s.arg(0), at_axis(s, 2)?))
+            let (x, indices) = (s.arg(0), torch_indices(s, 1, DType::I32)?);
+            let rank = s.ty(1)?.shape.rank();
+            let (flat, axis) =
+                if s.absent(2) { (true, 0) } else { (false, s.axis(2, s.ty(0)?.shape.rank()).ok()?) };
+            let x = if flat { format!("torch.reshape({x}, (-1,))") } else { x.to_owned() };
+            let before = ":, ".repeat(axis);
+            // Of an index without dimensions torch would make a number of Python, and wait for the device.
+            Some(match rank {
+                0 => format!("{x}[{before}{indices}[None]].squeeze({axis})"),
+                _ => format!("{x}[{before}{indices}]"),
+            })
         }),
         ..Spell::py("{xp}.take({0}, {1}, axis={2})")
     },
@@ -185,7 +192,11 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
     spell: Spell {
         torch: Text::F(|s| {
             let axis = s.axis(2, s.ty(0)?.shape.rank()).ok()?;
-            Some(format!("torch.take_along_dim({}, {}, {axis})", s.arg(0), counted_from_front(s, axis)?))
+            Some(format!(
+                "torch.take_along_dim({}, {}, {axis})",
+                s.arg(0),
+                counted_from_front(s, axis, DType::I64)?
+            ))
         }),
         ..Spell::py("{xp}.take_along_axis({0}, {1}, axis={2})")
     },
@@ -210,9 +221,16 @@ fn base(shape: &[usize], out: &[usize], axis: usize) -> impl Fn(usize) -> usize 
     move |i| steps.iter().map(|&(s, n, step)| i / s % n * step).sum()
 }
 
+/// Indices as torch takes them: it knows only int64, and int32 where `least` says so.
+pub(super) fn torch_indices(s: &SpellCx<'_>, i: usize, least: DType) -> Option<String> {
+    let dtype = s.ty(i)?.dtype;
+    let is_known = dtype == DType::I64 || dtype == least;
+    Some(if is_known { s.arg(i).to_owned() } else { format!("{}.long()", s.arg(i)) })
+}
+
 /// torch takes no negative positions in these functions.
-fn counted_from_front(s: &SpellCx<'_>, axis: usize) -> Option<String> {
-    let (size, i) = (s.dim(&s.ty(0)?.shape[axis]), s.arg(1));
+fn counted_from_front(s: &SpellCx<'_>, axis: usize, least: DType) -> Option<String> {
+    let (size, i) = (s.dim(&s.ty(0)?.shape[axis]), torch_indices(s, 1, least)?);
     Some(format!("torch.where({i} < 0, {i} + {size}, {i})"))
 }
 
@@ -267,7 +285,7 @@ pub static SCATTER_ADD: OpDef = OpDef {
     spell: Spell {
         torch: Text::F(|s| {
             let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
-            let at = counted_from_front(s, axis)?;
+            let at = counted_from_front(s, axis, DType::I32)?;
             Some(format!("torch.scatter_add({}, {axis}, {at}, {})", s.arg(0), s.arg(2)))
         }),
         ..Spell::py("_scatter_add({0}, {1}, {2}, {3})")
@@ -310,7 +328,7 @@ pub static INDEX_ADD: OpDef = OpDef {
         numpy: Text::T("_index_add({0}, {1}, {2}, {3})"),
         torch: Text::F(|s| {
             let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
-            let at = counted_from_front(s, axis)?;
+            let at = counted_from_front(s, axis, DType::I32)?;
             Some(format!("torch.index_add({}, {axis}, {at}, {})", s.arg(0), s.arg(2)))
         }),
         jax: Text::F(|s| Some(format!("{}.at[{}].add({})", s.arg(0), at_axis(s, 3)?, s.arg(2)))),

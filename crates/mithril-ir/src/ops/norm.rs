@@ -140,6 +140,7 @@ pub static BATCH_NORM: OpDef = OpDef {
     shape: ShapeRule::Fn(batch_shape),
     dtype: DTypeRule::Fn(|cx| Ok(like_input(cx, [float(cx, 3), float(cx, 4)]))),
     expand: Some(batch_expand),
+    spell: Spell { torch: Text::F(batch_torch), ..Spell::NONE },
     domain: (0.1, 2.0),
     cases: &[
         "[4,3,5] [3] [3] [3] [3] training=true",
@@ -185,6 +186,28 @@ fn batch_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let mean = update(running_mean, mean);
     let variance = update(running_var, variance * unbias(variance, &values_per_channel(&x.shape())));
     vec![affine(y, c.x[1], c.x[2], &like).cast(result(c)), mean, variance]
+}
+
+/// The function of torch changes the running statistics in place and gives them no gradient: the helper copies them,
+/// and stands only where they are but states.
+fn batch_torch(s: &SpellCx<'_>) -> Option<String> {
+    let [x, weight, bias, mean, variance, momentum, eps] = [0, 1, 2, 3, 4, 6, 7].map(|i| s.arg(i));
+    let dtype = s.out(0)?.dtype;
+    // Not all devices take several dtypes.
+    if !(1..5).filter_map(|i| s.ty(i)).all(|ty| ty.dtype == dtype) {
+        return None;
+    }
+    if !s.bool(5).ok()? {
+        let call = format!("F.batch_norm({x}, {mean}, {variance}, {weight}, {bias}, eps={eps})");
+        return Some(format!("{call}, {mean}, {variance}"));
+    }
+    let is_read = |v| {
+        s.graph.nodes().any(|(_, node)| node.inputs.contains(v)) || s.graph.outputs.values().any(|o| o == v)
+    };
+    if s.node.outputs[1..].iter().any(is_read) {
+        return None;
+    }
+    Some(format!("_batch_norm({x}, {mean}, {variance}, {weight}, {bias}, {momentum}, {eps})"))
 }
 
 /// `n / (n - 1)`; of one value, which has no unbiased variance, 1.
@@ -259,6 +282,11 @@ pub static RMS_NORM: OpDef = OpDef {
             let dims = feature_dims(s)?.len();
             let eps = if s.absent(3) { s.ty(0)?.dtype.epsilon().to_string() } else { s.arg(3).into() };
             Some(format!("_rms_norm({}, {}, {dims}, {eps})", s.arg(0), s.arg(1)))
+        }),
+        torch: Text::F(|s| {
+            let shape = s.dims(&feature_dims(s).filter(|_| one_dtype(s))?);
+            let eps = if s.absent(3) { s.ty(0)?.dtype.epsilon().to_string() } else { s.arg(3).into() };
+            Some(format!("F.rms_norm({}, {shape}, {}, {eps})", s.arg(0), s.arg(1)))
         }),
         ..Spell::NONE
     },
@@ -368,6 +396,16 @@ pub static INSTANCE_NORM: OpDef = OpDef {
         let [y, ..] = standardize(x, &Lit::tuple(2..x.rank()), c.x[3]);
         vec![affine(y, c.x[1], c.x[2], &per_channel(x)).cast(result(c))]
     }),
+    spell: Spell {
+        torch: Text::F(|s| {
+            let places = s.ty(0)?.shape.iter().skip(2).fold(Dim::ONE, |n, d| &n * d);
+            // torch refuses to normalise a single value.
+            let fits = one_dtype(s) && places.known().is_some_and(|n| n > 1);
+            let [x, weight, bias, eps] = [0, 1, 2, 3].map(|i| s.arg(i));
+            fits.then(|| format!("F.instance_norm({x}, weight={weight}, bias={bias}, eps={eps})"))
+        }),
+        ..Spell::NONE
+    },
     cases: &["[2,3,5] [3] [3]", "[2,3,4,2]"],
     ..NORM
 };
