@@ -29,10 +29,7 @@ def _pad_spatial(x, pads, value, dilation):
 
 def _window_view(x, window, stride, dilation):
     """Read-only view [n, c, *positions, *window] of x [n, c, *s]."""
-    sizes = [
-        max((size - (k - 1) * d - 1) // s + 1, 0)
-        for size, k, s, d in zip(x.shape[2:], window, stride, dilation)
-    ]
+    sizes = [max((size - (k - 1) * d - 1) // s + 1, 0) for size, k, s, d in zip(x.shape[2:], window, stride, dilation)]
     strides = x.strides[:2] + tuple(a * s for a, s in zip(x.strides[2:], stride))
     strides += tuple(a * d for a, d in zip(x.strides[2:], dilation))
     shape = x.shape[:2] + tuple(sizes) + tuple(window)
