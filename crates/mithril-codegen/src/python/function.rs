@@ -295,7 +295,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         }
         let weak = lit.weak_dtype(DType::F32).unwrap_or(DType::F32);
         // A condition is an array also where it is known.
-        if weak == DType::Bool && self.takes_truth_values(node, own) {
+        if weak == DType::Bool && takes_truth_values(node, own) {
             return self.typed_number(lit, weak);
         }
         let mut dtypes = tensors().filter_map(|(_, &v)| self.graph.ty(v)).map(|ty| ty.dtype);
@@ -325,17 +325,6 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         Expression::atom(match lit {
             Lit::Tensor(t) => literal::tensor(&CUSTOM, t),
             lit => literal::number(&CUSTOM, lit, dtype, &symbol),
-        })
-    }
-
-    /// Whether all places where the value stands are for truth values alone.
-    fn takes_truth_values(&self, node: &Node, v: ValueId) -> bool {
-        let mut places = node.inputs.iter().enumerate().filter(|(_, input)| **input == v);
-        places.all(|(i, _)| match node.op.port_of(i).map(|port| port.kind) {
-            Some(PortKind::Tensor(kinds) | PortKind::Optional(kinds) | PortKind::Variadic(kinds)) => {
-                kinds == Kinds::BOOL
-            }
-            _ => false,
         })
     }
 
@@ -445,6 +434,17 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         let is_input = matches!(self.graph.value(v).def, Def::Input(_));
         if rank == 0 && !is_input { Ok(target.result.replace("{value}", &text)) } else { Ok(text) }
     }
+}
+
+/// Whether all places where the value stands are for truth values alone.
+fn takes_truth_values(node: &Node, v: ValueId) -> bool {
+    let mut places = node.inputs.iter().enumerate().filter(|(_, input)| **input == v);
+    places.all(|(i, _)| match node.op.port_of(i).map(|port| port.kind) {
+        Some(PortKind::Tensor(kinds) | PortKind::Optional(kinds) | PortKind::Variadic(kinds)) => {
+            kinds == Kinds::BOOL
+        }
+        _ => false,
+    })
 }
 
 fn note_symbol(symbols: &mut Symbols, symbol: String) {
