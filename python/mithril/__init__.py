@@ -45,7 +45,7 @@ from .errors import MithrilError
 from .files import load, save
 from .parameters import Parameters
 from .physical import PhysicalModel
-from .tools import check
+from .tools import check, compare
 from .tracing import Lambda
 from .weights import transfer
 
@@ -72,6 +72,7 @@ __all__ = [
     "bfloat16",
     "bool_",
     "check",
+    "compare",
     "compile",
     "errors",
     "float16",

@@ -1,6 +1,9 @@
 """The tools: check, compare, benchmark, find_nans, overview, command line."""
 
+import types
+
 import mithril as ml
+import numpy as np
 import pytest
 
 
@@ -48,3 +51,161 @@ def test_check_looks_at_gradients():
 def test_check_needs_shapes():
     with pytest.raises(ml.errors.UnresolvedShapeError, match="shapes"):
         ml.check(mlp(), "numpy")
+
+
+# --- compare ---------------------------------------------------------------------------------------------------
+
+
+class Replaced(types.ModuleType):
+    """A framework with some functions replaced."""
+
+    def __init__(self, module, **functions):
+        super().__init__(module.__name__)
+        self.__dict__.update(functions, _module=module)
+
+    def __getattr__(self, name):
+        return getattr(self._module, name)
+
+
+class WrongForward(ml.NumpyBackend):
+    """NumPy with a hyperbolic tangent that is off in the sixth digit."""
+
+    def _load(self, core):
+        module = super()._load(core)
+        module.namespace["np"] = Replaced(np, tanh=lambda x: np.tanh(x) * x.dtype.type(1 + 2e-6))
+        return module
+
+
+def squashed():
+    model = ml.Model()
+    model |= ml.Linear(8)(input="input", output="hidden")
+    model += ml.Tanh(name="squash")
+    model += ml.Linear(3)(output="output")
+    return model
+
+
+def test_compare_agrees_with_itself_and_the_interpreter():
+    result = ml.compare(mlp(), ["interpreter", "numpy"], SHAPES)
+    assert result.agree
+    assert result.first_difference is None
+    assert list(result.reports) == ["numpy", "interpreter"]
+    assert result.reports["numpy"].outputs["output"].shape == (4, 3)
+    assert len(result.reports["numpy"].of("parameter gradient")) == 6
+    assert "rounding-level" in str(result)
+
+
+def test_compare_finds_an_op_that_is_off_in_the_sixth_digit():
+    result = ml.compare(squashed(), {"numpy": "numpy", "mine": WrongForward()}, SHAPES)
+    assert not result.agree
+    found = result.first_difference
+    assert (found.backend, found.op, found.path) == ("mine", "tanh", "squash")
+    assert "test_tools.py" in found.where
+    # 2e-6 is 16.8 units; the layers after it are right, and are not blamed.
+    assert 15 < found.local < 20
+    assert {d.op for d in result.reports["mine"].defects} == {"tanh"}
+    assert "defect in op `tanh` in `squash`" in str(result)
+    assert "defect" in result.to_markdown(values=True)
+
+
+def test_compare_finds_a_program_that_differs_from_its_ops():
+    class WrongWhole(ml.NumpyBackend):
+        """Right in every op, wrong in the program that users run."""
+
+        def _evaluator(self, program):
+            inner = super()._evaluator(program)
+            if program.core.output_names != ["output"]:
+                return inner
+            return lambda *args: {name: value * value.dtype.type(1.01) for name, value in inner(*args).items()}
+
+    result = ml.compare(squashed(), ["numpy", WrongWhole()], SHAPES, gradients=False)
+    assert result.first_difference.kind == "output"
+    assert not result.agree
+
+
+def test_compare_finds_a_wrong_gradient_of_a_framework():
+    torch = pytest.importorskip("torch")
+
+    class Tanh(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = torch.tanh(x)
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * (1 - ctx.saved_tensors[0])  # the square is forgotten
+
+    class WrongBackward(ml.TorchBackend):
+        def _load(self, core):
+            module = super()._load(core)
+            module.namespace["torch"] = Replaced(torch, tanh=Tanh.apply)
+            return module
+
+    result = ml.compare(squashed(), WrongBackward(), SHAPES)
+    found = result.first_difference
+    assert (found.kind, found.op, found.path) == ("gradient", "tanh", "squash")
+    kinds = {d.kind for d in result.reports["torch"].defects}
+    assert kinds == {"gradient", "parameter gradient"}
+    assert not result.reports["numpy (reference)"].defects
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_compare_does_not_cry_wolf(dtype):
+    model = ml.Model()
+    model |= ml.Linear(16)(input="input", output="hidden")
+    for _ in range(12):
+        model += ml.LayerNorm()
+        model += ml.Gelu()
+        model += ml.Linear(16)
+    model += ml.Softmax()(output="output")
+    result = ml.compare(model, ["numpy", "interpreter"], {"input": [8, 16]}, dtype=dtype)
+    assert result.agree, str(result)
+
+
+def test_compare_of_a_convolutional_network_in_training():
+    model = ml.Model()
+    model |= ml.Conv2d(filters=4, kernel_size=3, padding="same")(input="input")
+    for _ in range(3):
+        model += ml.BatchNorm2d()
+        model += ml.Relu()
+        model += ml.Conv2d(filters=4, kernel_size=3, padding="same")
+    model += ml.MaxPool2d(kernel_size=2)
+    model += ml.Dropout(0.2)
+    model += ml.Flatten()
+    model += ml.Linear(5)(output="output")
+    result = ml.compare(model, ["numpy", "interpreter"], {"input": [2, 3, 8, 8]})
+    assert result.agree, str(result)
+
+
+def test_compare_of_integers_and_nan():
+    model = ml.Model()
+    model |= ml.Log()(input="input", output=ml.IOKey("logarithm", expose=True))
+    model += ml.ArgMax()(input="logarithm", output="largest")
+    data = {"input": np.array([[1.0, -1.0, 3.0], [0.0, 2.0, np.inf]])}
+    result = ml.compare(model, ["numpy", "interpreter"], data=data)
+    assert result.agree, str(result)
+    assert np.isnan(result.reports["numpy"].outputs["logarithm"]).any()
+
+    class Shifted(ml.NumpyBackend):
+        def _load(self, core):
+            module = super()._load(core)
+            module.namespace["np"] = Replaced(np, argmax=lambda *a, **k: np.argmax(*a, **k) * 0)
+            return module
+
+    result = ml.compare(model, ["numpy", Shifted()], data={"input": np.array([[1.0, 2.0], [2.0, 1.0]])})
+    assert result.first_difference.op == "argmax"
+
+
+def test_compare_takes_data_and_parameters_and_refuses_others():
+    params = {"linear.weight": np.ones((8, 5)), "linear.bias": np.zeros(8)}
+    model = ml.Model()
+    model |= ml.Linear(8)(input="input", output="output")
+    result = ml.compare(model, "numpy", data={"input": np.ones((2, 5))}, params=params)
+    np.testing.assert_array_equal(result.reports["numpy"].outputs["output"], np.full((2, 8), 5.0))
+    with pytest.raises(ml.errors.KeyNotFoundError, match="inptu"):
+        ml.compare(model, "numpy", SHAPES, data={"inptu": np.ones((2, 5))})
+    with pytest.raises(ml.errors.InvalidValueError, match="dtype"):
+        ml.compare(model, ml.NumpyBackend(), SHAPES, dtype="float64")
+    with pytest.raises(ml.errors.UnresolvedShapeError, match="numbers"):
+        ml.compare(model, "numpy", {"input": ["batch", 5]})

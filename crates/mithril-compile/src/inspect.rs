@@ -64,12 +64,12 @@ impl Compiled {
         Ok(Self { graph, inputs: all, float: self.float })
     }
     /// A program of one node: its tensors are the inputs `x0`, `x1`, …, floats as parameters and the others as
-    /// data. With `is_wide`, floats are float64, and what the literals say is rounded as in the node.
+    /// data. With `is_wide`, floats are float64, and what the literals say is rounded as in the node. Places are left
+    /// out, so that equal uses are equal programs.
     pub fn single(&self, n: NodeId, is_wide: bool) -> Result<Self> {
         let node = self.graph.node(n);
         let float = if is_wide { DType::F64 } else { self.float };
         let mut builder = Builder::new(float);
-        builder.set_origin(self.graph.place(n).clone());
         let args = (0..node.inputs.len())
             .map(|i| self.argument(&mut builder, node, i, is_wide))
             .collect::<Result<Values>>()?;

@@ -1,0 +1,83 @@
+"""Data for tools that run models: what is given, converted; what is not given, drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import _core
+from ..backends.backend import Backend
+from ..dtypes import DType
+from ..errors import InvalidValueError, KeyNotFoundError, UnresolvedShapeError
+from .inspection import compiled
+
+__all__ = ["complete", "narrowed"]
+
+Array = np.ndarray[Any, Any]
+
+
+def complete(
+    model: _core.Model,
+    backend: Backend,
+    shapes: Mapping[str, Any] | None,
+    data: Mapping[str, Any] | None,
+    seed: int,
+    narrow: Callable[[Array], Array],
+    options: Mapping[str, Any],
+) -> dict[str, Array]:
+    """All data inputs of a model as NumPy arrays.
+
+    Floats that are drawn are normal, integers 0 or 1, truth values even.
+    """
+    given = {name: np.asarray(backend.to_numpy(value)) for name, value in (data or {}).items()}
+    # What is not known of other inputs may follow from these.
+    known = {**(shapes or {}), **{name: list(array.shape) for name, array in given.items()}}
+    core = compiled(model, backend, shapes=known, **options)
+    unknown = [name for name in given if name not in {entry for entry, _, _ in core.inputs("data")}]
+    if unknown:
+        raise KeyNotFoundError(
+            f"data names {unknown[0]!r}, which is no data input", hint=f"there are: {', '.join(model.input_keys)}"
+        )
+    random = np.random.default_rng(seed)
+    found = {}
+    for name, dtype, shape in core.inputs("data"):
+        if name not in given:
+            given[name] = _draw(random, name, dtype, shape)
+        found[name] = narrow(given[name])
+    return found
+
+
+def _draw(random: np.random.Generator, name: str, dtype: str, shape: Sequence[Any]) -> Array:
+    if not all(isinstance(n, int) for n in shape):
+        sizes = ", ".join(str(n) for n in shape)
+        raise UnresolvedShapeError(
+            f"the shape of {name!r} is [{sizes}]", hint=f"give numbers: shapes={{{name!r}: [...]}}, or data"
+        )
+    if "float" in dtype:
+        return random.standard_normal(shape)
+    drawn = random.integers(0, 2, shape)
+    return drawn.astype(bool) if dtype == "bool" else drawn
+
+
+def narrowed(dtypes: Sequence[DType]) -> Callable[[Array], Array]:
+    """Return a function that rounds floats to numbers that all of these dtypes can hold."""
+    names = {str(dtype) for dtype in dtypes}
+    if names & {"bfloat16"} and names & {"float16"}:
+        raise InvalidValueError(
+            "backends of float16 and of bfloat16 hold different numbers", hint="compare each of them with float32"
+        )
+
+    def narrow(array: Array) -> Array:
+        if array.dtype.kind not in "f" and array.dtype.name != "bfloat16":
+            return array
+        if "bfloat16" in names:
+            bits = array.astype(np.float32).view(np.uint32)
+            return ((bits + 0x8000) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+        for name in ("float16", "float32"):
+            if name in names:
+                return array.astype(name)
+        return array
+
+    return narrow
