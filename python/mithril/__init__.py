@@ -45,7 +45,7 @@ from .errors import MithrilError
 from .files import load, save
 from .parameters import Parameters
 from .physical import PhysicalModel
-from .tools import check, compare
+from .tools import benchmark, check, compare
 from .tracing import Lambda
 from .weights import transfer
 
@@ -69,6 +69,7 @@ __all__ = [
     "PhysicalModel",
     "TorchBackend",
     "__version__",
+    "benchmark",
     "bfloat16",
     "bool_",
     "check",

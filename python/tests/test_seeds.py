@@ -330,7 +330,9 @@ def test_s003_218_a_backend_without_methods_says_what_is_missing():
 def test_s003_254_backend_tests():
     from mithril.testing.backend_tests import run_backend_tests
 
-    results = run_backend_tests(ml.NumpyBackend(), ["add", "matmul", "exp", "sum", "softmax", "conv2d", "argmax", "split"])
+    results = run_backend_tests(
+        ml.NumpyBackend(), ["add", "matmul", "exp", "sum", "softmax", "conv2d", "argmax", "split"]
+    )
     assert results.failures == []
     assert results.passed == results.total > 30
 

@@ -1,5 +1,6 @@
 """The tools: check, compare, benchmark, find_nans, overview, command line."""
 
+import time
 import types
 
 import mithril as ml
@@ -209,3 +210,60 @@ def test_compare_takes_data_and_parameters_and_refuses_others():
         ml.compare(model, ml.NumpyBackend(), SHAPES, dtype="float64")
     with pytest.raises(ml.errors.UnresolvedShapeError, match="numbers"):
         ml.compare(model, "numpy", {"input": ["batch", 5]})
+
+
+# --- benchmark -------------------------------------------------------------------------------------------------
+
+
+def test_benchmark_waits_for_asynchronous_work():
+    class Lazy(ml.NumpyBackend):
+        """Computes when it is waited for, as MLX does."""
+
+        waited = 0
+
+        def _wait(self, arrays):
+            type(self).waited += len(arrays)
+            time.sleep(0.01)
+
+    result = ml.benchmark(squashed(), [4, 5], {"lazy": Lazy, "plain": "numpy"}, num_runs=4)
+    assert result["lazy"] > 0.01 > result["plain"] > 0
+    assert Lazy.waited > 4
+    assert len(result.timings["lazy"].times) == 4
+    assert set(result) == {"lazy", "plain"}
+
+
+def test_benchmark_says_what_is_not_measured_and_why():
+    class Absent(ml.NumpyBackend):
+        def __init__(self, **options):
+            raise ml.errors.BackendUnavailableError("there is no such chip", hint="buy one")
+
+    class Small(ml.NumpyBackend):
+        def _load(self, core):
+            raise ml.errors.UnsupportedOpError("no tanh here")
+
+    result = ml.benchmark(squashed(), [4, 5], {"absent": Absent, "small": Small, "numpy": "numpy"}, num_runs=2)
+    assert list(result) == ["numpy"]
+    assert result.not_measured == {"absent": "there is no such chip (buy one)", "small": "no tanh here"}
+    assert "not measured" in str(result)
+    assert "buy one" in result.to_markdown()
+    with pytest.raises(KeyError, match="no such chip"):
+        result["absent"]
+
+
+def test_benchmark_takes_what_the_documentation_shows():
+    result = ml.benchmark("resnet18", [1, 3, 32, 32], {"numpy": ml.NumpyBackend()}, num_runs=1)
+    assert result["numpy"] > 0
+    with pytest.raises(ml.errors.KeyNotFoundError, match="resnet"):
+        ml.benchmark("resnet17", [1, 3, 32, 32], "numpy")
+    with pytest.raises(ml.errors.InvalidValueError, match="num_runs"):
+        ml.benchmark(squashed(), [4, 5], "numpy", num_runs=0)
+    # An error of the user's is no property of a backend.
+    with pytest.raises(ml.errors.MithrilError):
+        ml.benchmark(squashed(), [4, 5], "numpy", data={"input": np.ones((4, 5, 6, 7)), "other": 1})
+
+
+@pytest.mark.parametrize("name", ["torch", "jax", "mlx"])
+def test_benchmark_of_training(name):
+    pytest.importorskip("mlx.core" if name == "mlx" else name)
+    result = ml.benchmark(squashed(), [4, 5], name, num_runs=2, training=True)
+    assert result.timings[name].first > 0

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use mithril_codegen::python::{PythonTarget, Support, can_spell, support};
+use mithril_codegen::python::{PythonTarget, Support, can_spell, is_referred, support};
 use mithril_ir::build::Builder;
 use mithril_ir::error::Result;
 use mithril_ir::graph::{Def, Graph, Node, NodeId, Role, TensorType, ValueId, Values};
@@ -22,12 +22,14 @@ use crate::python::Python;
 pub struct Use {
     /// The use.
     pub node: NodeId,
-    /// By itself, by other ops, or not.
+    /// By itself, by other ops (which may run on the host), or not.
     pub support: Support,
     /// What it is made of, if it is expanded: the ops and how often, in order of the first.
     pub parts: Vec<(&'static str, usize)>,
     /// The ops among them, or the op itself, that the target lacks, with a dtype of theirs.
     pub missing: Vec<(&'static str, Option<DType>)>,
+    /// The ops among them, or the op itself, that the reference runs on the host.
+    pub referred: Vec<&'static str>,
 }
 
 impl Compiled {
@@ -121,7 +123,8 @@ impl Compiled {
     }
     fn use_of(&self, n: NodeId, target: &PythonTarget) -> Result<Use> {
         let found = support(target, &self.graph, n);
-        let mut used = Use { node: n, support: found, parts: Vec::new(), missing: Vec::new() };
+        let mut used =
+            Use { node: n, support: found, parts: Vec::new(), missing: Vec::new(), referred: Vec::new() };
         let lowered = match found {
             Support::Native => return Ok(used),
             Support::Missing => self.single(n, false)?.graph,
@@ -135,7 +138,11 @@ impl Compiled {
                 Some((_, count)) => *count += 1,
                 None => used.parts.push((op, 1)),
             }
-            if !can_spell(target, &lowered, part) {
+            if is_referred(target, &lowered, part) {
+                if !used.referred.contains(&op) {
+                    used.referred.push(op);
+                }
+            } else if !can_spell(target, &lowered, part) {
                 let missing = (op, first_dtype(&lowered, node));
                 if !used.missing.contains(&missing) {
                     used.missing.push(missing);
@@ -144,6 +151,8 @@ impl Compiled {
         }
         if !used.missing.is_empty() {
             used.support = Support::Missing;
+        } else if used.support == Support::Missing {
+            used.support = Support::Expanded;
         }
         Ok(used)
     }

@@ -105,6 +105,7 @@ pub fn uses<'py>(py: Python<'py>, core: &PyCompiled, target: TargetArgument) -> 
         place(core, &row, found.node, core.compiled.graph.node(found.node))?;
         let support = match found.support {
             Support::Native => "native",
+            Support::Expanded if !found.referred.is_empty() => "reference",
             Support::Expanded => "expanded",
             Support::Missing => "missing",
         };
@@ -112,6 +113,7 @@ pub fn uses<'py>(py: Python<'py>, core: &PyCompiled, target: TargetArgument) -> 
         row.set_item("parts", found.parts)?;
         let missing: Vec<_> = found.missing.iter().map(|(op, d)| (*op, d.map(|d| d.name()))).collect();
         row.set_item("missing", missing)?;
+        row.set_item("referred", found.referred)?;
         list.append(row)?;
     }
     Ok(list)

@@ -278,6 +278,25 @@ class Backend(RegisteredFunctions, Ops, ABC):
 
     # --- waiting and memory ------------------------------------------------------------------------------------
 
+    def synchronize(self, arrays: Any = ()) -> None:
+        """Wait until arrays are computed: some frameworks return before that.
+
+        Parameters
+        ----------
+        arrays : array, mapping or sequence of them, optional
+            What to wait for, as deeply nested as you like; devices with one queue finish all that was started.
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> backend = ml.NumpyBackend()
+        >>> backend.synchronize({"output": backend.ones(2)})
+        """
+        self._wait(list(_flat(arrays)))
+
+    def _wait(self, arrays: list[Any]) -> None:
+        """Wait for arrays; nothing to do where results are computed before they are returned."""
+
     def get_memory_info(self) -> dict[str, float]:
         """Memory in use on the device of the backend; on the CPU that of the whole process.
 
@@ -518,6 +537,15 @@ def _shape(shape: Sequence[Any]) -> tuple[int, ...]:
     if math.prod(n for n in sizes if n) >= 2**60:
         raise ShapeError(f"an array of shape {list(sizes)} is too large", code="M0303", hint="check the sizes")
     return sizes
+
+
+def _flat(arrays: Any) -> Iterator[Any]:
+    """Arrays in mappings and sequences."""
+    if isinstance(arrays, (Mapping, list, tuple)):
+        for item in arrays.values() if isinstance(arrays, Mapping) else arrays:
+            yield from _flat(item)
+    else:
+        yield arrays
 
 
 def _size(n: Any) -> int:

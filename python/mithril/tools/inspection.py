@@ -137,13 +137,16 @@ class _Unwritten(NumpyBackend):
     def __init__(self, like: Backend) -> None:
         self.__dict__.update(like.__dict__)
         self._autodiff = like._autodiff
-        self.target = like.target
+        vars(self)["target"] = like.target
 
     def _load(self, core: _core.Compiled) -> Any:
         return None
 
     def _evaluator(self, program: Program) -> Any:
         return None
+
+    def _report(self, module: Any, told: set[str], strict: bool) -> None:
+        """Say nothing: there is no module."""
 
 
 def compiled(model: _core.Model, backend: Backend, **options: Any) -> _core.Compiled:

@@ -157,6 +157,11 @@ pub fn can_spell(target: &PythonTarget, graph: &Graph, node: NodeId) -> bool {
     }
 }
 
+/// Whether the reference runs this use of an op on the host, for want of a spelling.
+pub fn is_referred(target: &PythonTarget, graph: &Graph, node: NodeId) -> bool {
+    template::spell(target, graph, node).is_some_and(|template| template.is_referred)
+}
+
 /// How a target runs an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Support {

@@ -116,6 +116,9 @@ class JaxBackend(Framework):
         with self._jax.enable_x64(True):
             return self._jax.numpy.full(shape, value, dtype=self._native(dtype), device=self._device)
 
+    def _wait(self, arrays: list[Any]) -> None:
+        self._jax.block_until_ready(arrays)
+
     # --- programs ---------------------------------------------------------------------------------------------
 
     def _wide(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -84,6 +84,9 @@ class MlxBackend(Framework):
         mx = self._mx
         return ("cpu", "gpu") if mx.is_available(mx.gpu) else ("cpu",)
 
+    def _wait(self, arrays: list[Any]) -> None:
+        self._mx.eval([array for array in arrays if self._is_own(array)])
+
     # --- arrays -----------------------------------------------------------------------------------------------
 
     @property

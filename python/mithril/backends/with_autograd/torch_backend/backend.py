@@ -105,6 +105,11 @@ class TorchBackend(Framework):
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         self._torch.use_deterministic_algorithms(True)
 
+    def _wait(self, arrays: list[Any]) -> None:
+        kind = self._device.type
+        if kind != "cpu":
+            getattr(self._torch, kind).synchronize()
+
     def _memory(self) -> dict[str, int]:
         if self._device.type != "cuda":
             return super()._memory()
