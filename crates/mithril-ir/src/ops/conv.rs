@@ -292,16 +292,23 @@ fn python_tuple<T: ToString>(items: &[T]) -> String {
     format!("({}{})", items.join(", "), if items.len() == 1 { "," } else { "" })
 }
 
+/// What is not as usual is named: dilations and groups.
 fn general_jax(s: &SpellCx<'_>) -> Option<String> {
-    let (a, [stride, dilation, input_dilation]) = general_text(s)?;
-    let pads: Vec<String> = a.pads.iter().map(|p| python_tuple(p)).collect();
+    let n = s.ty(0)?.shape.rank().checked_sub(2)?;
+    let a = general(s, n).ok()?;
+    let pads = window::jax_pads(s, &a.pads);
+    let named = |name: &str, values: &[i64]| {
+        let is_usual = values.iter().all(|&v| v == 1);
+        if is_usual { String::new() } else { format!(", {name}={}", python_tuple(values)) }
+    };
+    let groups = if a.groups == 1 { String::new() } else { format!(", feature_group_count={}", a.groups) };
     Some(format!(
-        "jax.lax.conv_general_dilated({}, {}, {stride}, {}, lhs_dilation={input_dilation}, \
-         rhs_dilation={dilation}, feature_group_count={})",
+        "jax.lax.conv_general_dilated({}, {}, {}, {pads}{}{}{groups})",
         s.arg(0),
         s.arg(1),
-        python_tuple(&pads),
-        a.groups
+        python_tuple(&a.stride),
+        named("lhs_dilation", &a.input_dilation),
+        named("rhs_dilation", &a.dilation),
     ))
 }
 

@@ -106,6 +106,14 @@ pub fn pads_lit(pads: &[[Dim; 2]]) -> Lit {
     Lit::tuple(pads.iter().map(|pair| Lit::tuple(pair.iter().cloned())))
 }
 
+/// Pads as JAX takes them: `"VALID"` where there are none.
+pub fn jax_pads(s: &SpellCx<'_>, pads: &[[Dim; 2]]) -> String {
+    if pads.iter().flatten().all(|pad| pad.is(0)) {
+        return "\"VALID\"".to_owned();
+    }
+    tuple(pads.iter().map(|pair| s.dims(pair)))
+}
+
 /// Size after putting `by - 1` zeros between neighbours: `(n - 1)·by + 1`; nothing stays nothing.
 pub fn dilated(n: &Dim, by: i64) -> Dim {
     if by == 1 || n.is(0) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,12 @@ import numpy as np
 
 from .... import dtypes
 from ....compile_stats import observed
-from ....errors import BackendUnavailableError
+from ....errors import IgnoredOptionWarning
 from ....parameters import Parameters
+from ... import options
 from ...frameworks import require
 from ..framework import Framework
+from .devices import device_names, find_device, preallocate
 
 if TYPE_CHECKING:
     from .... import _core
@@ -41,6 +44,15 @@ class JaxBackend(Framework):
     jit : bool, optional
         Compile models with `jax.jit` unless `mithril.compile` says otherwise (default False).
         Also spelled ``jit_compile``.
+    precision : dtype, optional
+        As in `Backend`. ``"float32"`` also sets the precision of JAX's products to ``"highest"`` inside models.
+    amp : bool, optional
+        Automatic mixed precision: bfloat16.
+    pre_allocate : bool, optional
+        Whether JAX takes most of the memory of a GPU when it starts. It has to be said before anything else uses
+        JAX; where that is too late, a warning says so.
+    device_mesh : tuple of int, optional
+        ``(1,)``: this version runs a model on one device.
 
     Examples
     --------
@@ -52,44 +64,60 @@ class JaxBackend(Framework):
 
     name = "jax"
     target = "jax"
+    _options = (*Framework._options, "pre_allocate")
 
     def __init__(self, **given: Any) -> None:
         self._jax = require(type(self).__name__, "jax")
         _register_parameters(self._jax)
+        found = options.normalize(type(self).__name__, given, self._options)
+        self._preallocates: bool | None = found.get("pre_allocate")
+        if self._preallocates is not None:
+            preallocate(options.switch("pre_allocate", self._preallocates))
+        # JAX multiplies float32 in fewer bits on some devices; who asks for float32 by name gets it.
+        self._exact = found.get("precision") is not None and dtypes.normalize(found["precision"]) == dtypes.float32
         super().__init__(**given)
+        if self._preallocates is not None and self._device.platform == "cpu":
+            warnings.warn("pre_allocate means nothing on the CPU", IgnoredOptionWarning, stacklevel=2)
 
     def __reduce__(self) -> Any:
-        return _restore, (type(self), {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed})
+        found = {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed, "jit": self.jit}
+        if self._exact or self.precision is not None:
+            found["precision"] = "float32" if self._exact else str(self.precision)
+        return _restore, (type(self), found)
 
     # --- devices ----------------------------------------------------------------------------------------------
 
     def _find_device(self, device: Any) -> str:
-        jax = self._jax
-        if device is None:
-            self._device = jax.devices()[0]
-        elif isinstance(device, jax.Device):
-            self._device = device
-        else:
-            platform, _, number = str(device).lower().partition(":")
-            try:
-                self._device = jax.devices({"cuda": "gpu", "rocm": "gpu"}.get(platform, platform))[int(number or 0)]
-            except (RuntimeError, IndexError, ValueError) as error:
-                raise BackendUnavailableError(
-                    f"JaxBackend has no device {str(device)!r} here; JAX finds {', '.join(self.devices)}",
-                    hint='for NVIDIA GPUs: pip install "jax[cuda13]"; for TPUs: pip install "jax[tpu]"',
-                ) from error
+        self._device = find_device(self._jax, device)
+        self._is_alone = len(self._jax.devices()) == 1
         return f"{self._device.platform}:{self._device.id}" if self._device.id else str(self._device.platform)
 
     @property
     def devices(self) -> tuple[str, ...]:
         """Devices that JAX finds on this machine."""
-        return tuple(f"{d.platform}:{d.id}" for d in self._jax.devices())
+        return device_names(self._jax)
+
+    def enable_x64(self) -> None:
+        """Compute in 64 bits: turns it on in JAX, for the whole process, and makes float64 the dtype of floats.
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> backend = ml.JaxBackend()
+        >>> backend.enable_x64()
+        >>> backend.ones(2)
+        Array([1., 1.], dtype=float64)
+        """
+        self._jax.config.update("jax_enable_x64", True)
+        self.default_dtype = dtypes.float64
+        self._eager.clear()
 
     # --- arrays -----------------------------------------------------------------------------------------------
 
     @property
     def _array_type(self) -> Any:
-        return type(self._jax.numpy.zeros(0))
+        # Where there are several devices, each array is looked at.
+        return type(self._jax.numpy.zeros(0)) if self._is_alone else type(self)
 
     def _native(self, dtype: str) -> Any:
         return np.dtype(getattr(self._jax.numpy, "bool_" if dtype == "bool" else str(dtypes.normalize(dtype))))
@@ -101,19 +129,21 @@ class JaxBackend(Framework):
         return isinstance(arg, self._jax.Array)
 
     def _is_here(self, array: Any) -> bool:
-        return True
+        return self._is_alone or isinstance(array, self._jax.core.Tracer) or array.devices() == {self._device}
 
     def _from_host(self, host: np.ndarray[Any, Any], dtype: dtypes.DType) -> Any:
-        with self._jax.enable_x64(True):
-            # A copy of our own: on the CPU, JAX would share memory with the caller's array.
-            return self._jax.device_put(np.array(host, dtype=self._native(dtype), order="C"), self._device)
+        # A copy of our own: on the CPU, JAX would share memory with the caller's array.
+        own = np.array(host, dtype=self._native(dtype), order="C")
+        with self._jax.enable_x64(True), self._jax.ensure_compile_time_eval():
+            return self._jax.device_put(own, self._device)
 
     def _to(self, array: Any, dtype: dtypes.DType) -> Any:
         with self._jax.enable_x64(True):
-            return self._jax.numpy.array(array, dtype=self._native(dtype), copy=True)
+            copied = self._jax.numpy.array(array, dtype=self._native(dtype), copy=True)
+            return copied if self._is_here(copied) else self._jax.device_put(copied, self._device)
 
     def _full(self, shape: tuple[int, ...], value: float, dtype: dtypes.DType) -> Any:
-        with self._jax.enable_x64(True):
+        with self._jax.enable_x64(True), self._jax.ensure_compile_time_eval():
             return self._jax.numpy.full(shape, value, dtype=self._native(dtype), device=self._device)
 
     def _wait(self, arrays: list[Any]) -> None:
@@ -121,23 +151,19 @@ class JaxBackend(Framework):
 
     # --- programs ---------------------------------------------------------------------------------------------
 
-    def _wide(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Let a function compute with 64-bit numbers."""
-        enable = self._jax.enable_x64
-
-        def call(*args: Any) -> Any:
-            with enable(True):
-                return function(*args)
-
-        return call
-
-    def _load_op(self, name: str, signature: list[Any]) -> Any:
-        module: Any = super()._load_op(name, signature)
-        return _WideModule(self, module) if module.source.is_wide else module
-
-    def _load(self, core: _core.Compiled) -> Any:
-        module: Any = super()._load(core)
-        return _WideModule(self, module) if module.source.is_wide else module
+    def _load_source(self, source: _core.Source, name: str) -> Any:
+        """Load a module: its constants are made on the device, in their dtypes, whatever is being traced."""
+        jax = self._jax
+        with jax.enable_x64(True), jax.ensure_compile_time_eval(), jax.default_device(self._device):
+            module = super()._load_source(source, name)
+        settings: list[tuple[Callable[..., Any], Any]] = []
+        if source.is_wide:
+            settings.append((jax.enable_x64, True))
+        if not self._is_alone:
+            settings.append((jax.default_device, self._device))
+        if self._exact:
+            settings.append((jax.default_matmul_precision, "highest"))
+        return _Module(module, settings)
 
     def _evaluator(self, program: Program) -> Callable[..., Any]:
         return self._finish(program, "evaluate", program.module.namespace["evaluate"], program.module)
@@ -164,33 +190,31 @@ class JaxBackend(Framework):
         return self._finish(program, "gradients", module.namespace["evaluate_gradients"], module)
 
     def _finish(self, program: Program, what: str, function: Callable[..., Any], module: Any) -> Callable[..., Any]:
-        """Compile a function if the program asks for it, and let it compute with 64 bits if it has to."""
-        if program.settings.jit:
-            traces = 0
-            keys: list[tuple[str, ...]] = []
+        """Compile a function if the program asks for it, and run it under the settings of its module."""
+        if not program.settings.jit:
+            return module.under_settings(function)  # type: ignore[no-any-return]
+        traces = 0
+        keys: list[tuple[str, ...]] = []
 
-            def traced(*args: Any) -> Any:
-                # JAX runs this once for each compilation. Tuples keep the order of keys, which JAX would sort.
-                nonlocal traces
-                traces += 1
-                result = function(*args)
-                dicts = result if isinstance(result, tuple) else (result,)
-                keys[:] = [tuple(found) for found in dicts]
-                return [list(found.values()) for found in dicts]
+        def traced(*args: Any) -> Any:
+            # JAX runs this once for each compilation. Tuples keep the order of keys, which JAX would sort.
+            nonlocal traces
+            traces += 1
+            result = function(*args)
+            dicts = result if isinstance(result, tuple) else (result,)
+            keys[:] = [tuple(found) for found in dicts]
+            return [list(found.values()) for found in dicts]
 
-            compiled = self._jax.jit(traced, **program.settings.jit_options)
+        compiled = self._jax.jit(traced, **program.settings.jit_options)
 
-            def call(params: Any, data: Any, *rest: Any) -> Any:
-                # Flattening a class of our own would cost more than copying its entries.
-                found = compiled(dict(params), dict(data), *rest)
-                if len(found) == 1:
-                    return dict(zip(keys[0], found[0], strict=True))
-                return tuple(dict(zip(names, values, strict=True)) for names, values in zip(keys, found, strict=True))
+        def call(params: Any, data: Any, *rest: Any) -> Any:
+            # Flattening a class of our own would cost more than copying its entries.
+            found = compiled(dict(params), dict(data), *rest)
+            if len(found) == 1:
+                return dict(zip(keys[0], found[0], strict=True))
+            return tuple(dict(zip(names, values, strict=True)) for names, values in zip(keys, found, strict=True))
 
-            finished = observed(program.stats, what, call, lambda: traces)
-        else:
-            finished = function
-        return self._wide(finished) if module.source.is_wide else finished
+        return module.under_settings(observed(program.stats, what, call, lambda: traces))  # type: ignore[no-any-return]
 
     # --- gradients of functions -------------------------------------------------------------------------------
 
@@ -206,15 +230,28 @@ class JaxBackend(Framework):
         return with_gradient
 
 
-class _WideModule:
-    """A module whose functions compute with 64-bit numbers."""
+class _Module:
+    """A loaded module whose functions run under settings of JAX: pairs of a context and its value."""
 
-    def __init__(self, backend: JaxBackend, module: Any) -> None:
-        self._backend, self._module = backend, module
+    def __init__(self, module: Any, settings: list[tuple[Callable[..., Any], Any]]) -> None:
+        self._module, self._settings = module, settings
         self.source, self.namespace, self.explain = module.source, module.namespace, module.explain
 
     def function(self, name: str) -> Callable[..., Any]:
-        return self._backend._wide(self._module.function(name))
+        return self.under_settings(self._module.function(name))
+
+    def under_settings(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        for context, value in self._settings:
+            function = _under(context, value, function)
+        return function
+
+
+def _under(context: Callable[..., Any], value: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        with context(value):
+            return function(*args)
+
+    return call
 
 
 def _register_parameters(jax: Any) -> None:
