@@ -30,6 +30,7 @@ pub const JAX_FILES: &[&str] = &[
     include_str!("prelude/jax_movement.py"),
     include_str!("prelude/jax_pool.py"),
     include_str!("prelude/jax_reduce.py"),
+    include_str!("prelude/jax_signal.py"),
 ];
 /// Helper files for MLX.
 pub const MLX_FILES: &[&str] =

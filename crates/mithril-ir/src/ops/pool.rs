@@ -357,7 +357,12 @@ const fn max_pool(name: &'static str, doc: &'static str) -> OpDef {
         dtype: DTypeRule::Same(0),
         expand: Some(max_expand),
         grad: Grad::Formula(max_grad),
-        spell: Spell { numpy: Text::F(max_numpy), torch: Text::F(max_torch), jax: Text::F(max_jax), ..Spell::NONE },
+        spell: Spell {
+            numpy: Text::F(max_numpy),
+            torch: Text::F(max_torch),
+            jax: Text::F(max_jax),
+            ..Spell::NONE
+        },
         tolerance: Tolerance::Exact,
         ..BLANK
     }
@@ -541,7 +546,14 @@ fn max_jax(s: &SpellCx<'_>) -> Option<String> {
 }
 
 /// A reduction of JAX over the windows of `x`.
-fn reduce_window(s: &SpellCx<'_>, x: &str, start: &str, function: &str, pool: &Pool, pads: &window::Pads) -> String {
+fn reduce_window(
+    s: &SpellCx<'_>,
+    x: &str,
+    start: &str,
+    function: &str,
+    pool: &Pool,
+    pads: &window::Pads,
+) -> String {
     let all = |values: &[i64]| python(s, &[&[1, 1], values].concat());
     let none = [Dim::Const(0), Dim::Const(0)];
     let pads: window::Pads = [none.clone(), none].into_iter().chain(pads.iter().cloned()).collect();
@@ -684,7 +696,8 @@ fn avg_jax(s: &SpellCx<'_>) -> Option<String> {
     } else if s.bool(5).ok()? {
         return None;
     } else {
-        let sizes: Vec<Dim> = [Dim::ONE, Dim::ONE].into_iter().chain(ty.shape.iter().skip(2).cloned()).collect();
+        let sizes: Vec<Dim> =
+            [Dim::ONE, Dim::ONE].into_iter().chain(ty.shape.iter().skip(2).cloned()).collect();
         let dtype = if is_half { DType::F32 } else { ty.dtype };
         let ones = format!("jnp.ones({}, {})", s.dims(&sizes), s.dtype(dtype));
         reduce_window(s, &ones, "0.0", "add", &pool, &pads)

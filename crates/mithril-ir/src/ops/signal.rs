@@ -57,6 +57,7 @@ pub static FFT: OpDef = OpDef {
     grad: Grad::Formula(|v| complex_grad(v, &IFFT)),
     spell: Spell {
         numpy: Text::T("_fft({0}, {1}, {2}, {3})"),
+        jax: Text::T("_fft({0}, {1}, {2}, {3})"),
         torch: Text::F(|s| torch_complex(s, "fft")),
         ..Spell::NONE
     },
@@ -75,6 +76,7 @@ pub static IFFT: OpDef = OpDef {
     grad: Grad::Formula(|v| complex_grad(v, &FFT)),
     spell: Spell {
         numpy: Text::T("_ifft({0}, {1}, {2}, {3})"),
+        jax: Text::T("_ifft({0}, {1}, {2}, {3})"),
         torch: Text::F(|s| torch_complex(s, "ifft")),
         ..Spell::NONE
     },
@@ -106,6 +108,7 @@ pub static RFFT: OpDef = OpDef {
     }),
     spell: Spell {
         numpy: Text::T("_rfft({0}, {1}, {2})"),
+        jax: Text::T("_rfft({0}, {1}, {2})"),
         torch: Text::F(|s| {
             let call = format!("torch.fft.rfft({}, dim={}, norm={})", single(s, 0)?, s.arg(1), s.arg(2));
             Some(torch_parts(s, &call))
@@ -138,6 +141,7 @@ pub static IRFFT: OpDef = OpDef {
     }),
     spell: Spell {
         numpy: Text::T("_irfft({0}, {1}, {2}, {3}, {4})"),
+        jax: Text::T("_irfft({0}, {1}, {2}, {3}, {4})"),
         torch: Text::F(|s| {
             let n = s.dim(&s.out(0)?.shape[s.axis(3, s.ty(0)?.shape.rank()).ok()?]);
             let (axis, norm) = (s.arg(3), s.arg(4));
