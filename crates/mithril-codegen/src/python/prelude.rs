@@ -27,6 +27,7 @@ pub const TORCH_FILES: &[&str] = &[
 /// Helper files for JAX.
 pub const JAX_FILES: &[&str] = &[
     include_str!("prelude/jax_elementwise.py"),
+    include_str!("prelude/jax_function.py"),
     include_str!("prelude/jax_movement.py"),
     include_str!("prelude/jax_pool.py"),
     include_str!("prelude/jax_reduce.py"),

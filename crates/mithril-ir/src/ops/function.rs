@@ -6,7 +6,9 @@
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10, PI};
 
 use super::elementwise::number_map;
+use crate::dtype::DType;
 use crate::op::{DTypeRule, Grad, OpDef, Precision, Spell, Text, Tolerance, binary, unary};
+use crate::spell::SpellCx;
 use crate::tensor::Scalar;
 
 /// Rows of this file.
@@ -74,6 +76,16 @@ pub static RSQRT: OpDef = OpDef {
     ..unary("rsqrt", "Reciprocal of the square root; infinite at 0, NaN below.", |x| 1.0 / x.sqrt())
 };
 
+/// A helper for JAX, whose own function is off in float32 and float64; halves are rounded from float32.
+fn exact(cx: &SpellCx<'_>, helper: &str) -> Option<String> {
+    (cx.out(0)?.dtype.size() >= DType::F32.size()).then(|| format!("{helper}({})", cx.arg(0)))
+}
+
+/// A helper for JAX, whose own function is off in float64.
+fn exact_f64(cx: &SpellCx<'_>, helper: &str) -> Option<String> {
+    (cx.out(0)?.dtype == DType::F64).then(|| format!("{helper}({})", cx.arg(0)))
+}
+
 /// `x²`
 pub static SQUARE: OpDef = OpDef {
     dtype: DTypeRule::Arith,
@@ -133,7 +145,7 @@ pub static LOG: OpDef = OpDef {
 /// `ln (1 + x)`
 pub static LOG1P: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / (v.x[0] + 1.0)]),
-    spell: call("{xp}.log1p({0})", "log1p({0})"),
+    spell: Spell { jax: Text::F(|cx| exact_f64(cx, "_log1p")), ..call("{xp}.log1p({0})", "log1p({0})") },
     domain: (-0.5, 4.0),
     layer: "Log1p",
     precision: Some(Precision::Wide),
@@ -246,7 +258,7 @@ pub static ATAN2: OpDef = OpDef {
 /// `sinh x`
 pub static SINH: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&COSH, &[])]),
-    spell: call("{xp}.sinh({0})", "sinh({0})"),
+    spell: Spell { jax: Text::F(|cx| exact(cx, "_sinh")), ..call("{xp}.sinh({0})", "sinh({0})") },
     layer: "Sinh",
     precision: Some(Precision::Wide),
     ..unary("sinh", "Hyperbolic sine.", libm::sinh)
@@ -255,7 +267,7 @@ pub static SINH: OpDef = OpDef {
 /// `cosh x`
 pub static COSH: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&SINH, &[])]),
-    spell: call("{xp}.cosh({0})", "cosh({0})"),
+    spell: Spell { jax: Text::F(|cx| exact(cx, "_cosh")), ..call("{xp}.cosh({0})", "cosh({0})") },
     layer: "Cosh",
     precision: Some(Precision::Wide),
     ..unary("cosh", "Hyperbolic cosine.", libm::cosh)
@@ -294,7 +306,7 @@ pub static ACOSH: OpDef = OpDef {
 /// `artanh x`
 pub static ATANH: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / ((1.0 - v.x[0]) * (1.0 + v.x[0]))]),
-    spell: call("{xp}.arctanh({0})", "atanh({0})"),
+    spell: Spell { jax: Text::F(|cx| exact_f64(cx, "_atanh")), ..call("{xp}.arctanh({0})", "atanh({0})") },
     domain: (-0.9, 0.9),
     layer: "Atanh",
     aliases: &["arctanh"],
@@ -321,7 +333,7 @@ pub static ERFC: OpDef = OpDef {
     spell: Spell {
         numpy: Text::T("_erfc({0})"),
         torch: Text::T("torch.erfc({0})"),
-        jax: Text::T("jax.lax.erfc({0})"),
+        jax: Text::F(|cx| exact_f64(cx, "_erfc").or_else(|| Some(format!("jax.lax.erfc({})", cx.arg(0))))),
         c: Text::T("erfc({0})"),
         ..Spell::NONE
     },
@@ -334,7 +346,7 @@ pub static ERFINV: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * (v.y * v.y).op(&EXP, &[]) * (PI.sqrt() / 2.0)]),
     spell: Spell {
         numpy: Text::T("_erfinv({0})"),
-        jax: Text::T("jax.lax.erf_inv({0})"),
+        jax: Text::F(|cx| exact(cx, "_erfinv").or_else(|| Some(format!("jax.lax.erf_inv({})", cx.arg(0))))),
         ..Spell::py("{xp}.erfinv({0})")
     },
     domain: (-0.9, 0.9),
