@@ -10,6 +10,7 @@ import pytest
 BACKENDS = {
     "numpy": ("NumpyBackend", "numpy"),
     "torch": ("TorchBackend", "torch"),
+    "jax": ("JaxBackend", "jax"),
 }
 #: Those that differentiate by themselves.
 NATIVE = tuple(name for name in BACKENDS if name != "numpy")

@@ -52,7 +52,7 @@ pub static CONV_GENERAL: OpDef = OpDef {
     spell: Spell {
         numpy: Text::T("_conv_general({0}, {1}, {stride}, {pads}, {dilation}, {input_dilation}, {groups})"),
         torch: Text::F(general_torch),
-        jax: Text::F(general_jax),
+        jax: Text::F(jax::general),
         mlx: Text::F(general_mlx),
         ..Spell::NONE
     },
@@ -290,26 +290,6 @@ fn general_text(s: &SpellCx<'_>) -> Option<(General, [String; 3])> {
 fn python_tuple<T: ToString>(items: &[T]) -> String {
     let items: Vec<String> = items.iter().map(ToString::to_string).collect();
     format!("({}{})", items.join(", "), if items.len() == 1 { "," } else { "" })
-}
-
-/// What is not as usual is named: dilations and groups.
-fn general_jax(s: &SpellCx<'_>) -> Option<String> {
-    let n = s.ty(0)?.shape.rank().checked_sub(2)?;
-    let a = general(s, n).ok()?;
-    let pads = window::jax_pads(s, &a.pads);
-    let named = |name: &str, values: &[i64]| {
-        let is_usual = values.iter().all(|&v| v == 1);
-        if is_usual { String::new() } else { format!(", {name}={}", python_tuple(values)) }
-    };
-    let groups = if a.groups == 1 { String::new() } else { format!(", feature_group_count={}", a.groups) };
-    Some(format!(
-        "jax.lax.conv_general_dilated({}, {}, {}, {pads}{}{}{groups})",
-        s.arg(0),
-        s.arg(1),
-        python_tuple(&a.stride),
-        named("lhs_dilation", &a.input_dilation),
-        named("rhs_dilation", &a.dilation),
-    ))
 }
 
 fn general_mlx(s: &SpellCx<'_>) -> Option<String> {
@@ -714,5 +694,6 @@ fn transposed_torch(s: &SpellCx<'_>) -> Option<String> {
     Some(if is_whole { call } else { window::torch_padded(s, &call, &crop, "") })
 }
 
+mod jax;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,25 @@
+//! Convolution as JAX writes it.
+
+use super::python_tuple;
+use crate::ops::window;
+use crate::spell::SpellCx;
+
+/// What is not as usual is named: dilations and groups.
+pub(super) fn general(s: &SpellCx<'_>) -> Option<String> {
+    let n = s.ty(0)?.shape.rank().checked_sub(2)?;
+    let a = super::general(s, n).ok()?;
+    let pads = window::jax_pads(s, &a.pads);
+    let named = |name: &str, values: &[i64]| {
+        let is_usual = values.iter().all(|&v| v == 1);
+        if is_usual { String::new() } else { format!(", {name}={}", python_tuple(values)) }
+    };
+    let groups = if a.groups == 1 { String::new() } else { format!(", feature_group_count={}", a.groups) };
+    Some(format!(
+        "jax.lax.conv_general_dilated({}, {}, {}, {pads}{}{}{groups})",
+        s.arg(0),
+        s.arg(1),
+        python_tuple(&a.stride),
+        named("lhs_dilation", &a.input_dilation),
+        named("rhs_dilation", &a.dilation),
+    ))
+}
