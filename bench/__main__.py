@@ -11,6 +11,8 @@ from typing import Any
 import mithril as ml
 import numpy as np
 
+from . import models
+
 
 def chain(layers: int) -> None:
     """Build and compile a chain of Linear and Relu."""
@@ -21,39 +23,6 @@ def chain(layers: int) -> None:
         model += ml.Linear(64)()
     model += ml.Relu()(output="output")
     ml.compile(model, ml.NumpyBackend(), shapes={"input": ["batch", 64]})
-
-
-def block(dims: int, heads: int, index: int) -> ml.Model:
-    """Build a transformer block, op by op, as GPT-2 writes it."""
-    x = ml.IOKey("input")
-    normed = ml.LayerNorm(name="ln_1")(x)
-    qkv = ml.Linear(3 * dims, name="c_attn")(normed)
-    parts = []
-    for i in range(3):
-        part = qkv[..., i * dims : (i + 1) * dims]
-        part = part.reshape((x.shape[0], x.shape[1], heads, dims // heads))
-        parts.append(part.transpose((0, 2, 1, 3)))
-    query, key, value = parts
-    scores = (query @ key.transpose((0, 1, 3, 2))) / float(np.sqrt(dims // heads))
-    attended = (ml.Softmax(axis=-1)(scores)) @ value
-    merged = attended.transpose((0, 2, 1, 3)).reshape((x.shape[0], x.shape[1], dims))
-    x1 = x + ml.Linear(dims, name="c_proj")(merged)
-    normed = ml.LayerNorm(name="ln_2")(x1)
-    hidden = ml.Gelu(approximate="tanh")(ml.Linear(4 * dims, name="c_fc")(normed))
-    model = ml.Model.create(output=x1 + ml.Linear(dims, name="c_proj2")(hidden))
-    model.name = f"h{index}"
-    return model
-
-
-def gpt(blocks: int = 12, dims: int = 768, heads: int = 12) -> None:
-    """Build and compile a graph of the size of GPT-2."""
-    model = ml.Model()
-    model |= ml.Embedding(50257, dims, name="wte")(input="input", output="x0")
-    for i in range(blocks):
-        model += block(dims, heads, i)(output=f"x{i + 1}")
-    model += ml.LayerNorm(name="ln_f")()
-    model += ml.Linear(50257, bias=False, name="lm_head")(output="output")
-    ml.compile(model, ml.NumpyBackend(), shapes={"input": ["batch", 128]})
 
 
 def timed(function: Callable[[], Any], repeats: int) -> float:
@@ -112,7 +81,7 @@ def main() -> None:
     small, large = timed(lambda: chain(500), 5), timed(lambda: chain(1000), 5)
     print(f"{'build and compile 1,000 Linear+Relu':<58}{large:>9.1f} ms{150:>9} ms")
     print(f"{'  growth from 500 to 1,000 (2 is linear)':<58}{large / small:>12.2f}{'':>12}")
-    print(f"{'build and compile a graph of the size of GPT-2':<58}{timed(gpt, 9):>9.1f} ms{50:>9} ms")
+    models.main()
     ours, hand = call_overhead()
     print(f"{'MLP 784-128-64-10, batch 1: generated call':<58}{ours:>9.1f} µs{'':>12}")
     print(f"{'  the same lines by hand':<58}{hand:>9.1f} µs{'':>12}")
