@@ -52,7 +52,7 @@ class Backend(RegisteredFunctions, Ops, ABC):
     #: Name under which the backend is registered.
     name: str = "custom"
     #: Target of the compiler.
-    target: str | _core.Target = "custom"
+    target: Any = "custom"
     #: Options of the constructor.
     _options: tuple[str, ...] = ("dtype", "device", "seed", "jit", "precision", "amp")
     #: Where gradients can come from; the first is the default.
@@ -68,6 +68,8 @@ class Backend(RegisteredFunctions, Ops, ABC):
     _overrides: Mapping[str, custom.Override] = {}
     #: The same of methods that compiled models cannot call.
     _unused: Mapping[str, custom.Override] = {}
+    #: Whether ops that would run on the host are refused.
+    _strict: bool = False
     #: Ops whose gradients it defines: method, ports that it does not take, ports given by name.
     _backwards: Mapping[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
 
@@ -428,7 +430,7 @@ class Backend(RegisteredFunctions, Ops, ABC):
             module: Module | Runner = self._load_source(source, f"op.{name}")
         else:
             module = self._load_op(name, signature)
-        self._report(module, self._told, False)
+        self._report(module, self._told, self._strict)
         function, many = module.function("op"), module.source.many
 
         def call(arrays: list[Any]) -> Any:

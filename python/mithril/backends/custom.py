@@ -96,7 +96,7 @@ def adopt(cls: Any) -> None:
 
 def is_plain(backend: Backend) -> bool:
     """Whether the backend derives from none of ours but the base class."""
-    return getattr(backend.target, "base", backend.target) == "custom"
+    return bool(getattr(backend.target, "base", backend.target) == "custom")
 
 
 def _adopt_method(cls: Any, name: str, value: Any) -> None:
@@ -106,7 +106,7 @@ def _adopt_method(cls: Any, name: str, value: Any) -> None:
     op = signatures.canonical(name)
     if op is None:
         return
-    method = _method(op, value)
+    method = _method(op, name, value)
     for other in signatures.names_of(op):
         if other == name or other not in vars(cls):
             setattr(cls, other, method)
@@ -120,7 +120,7 @@ def _find(cls: Any) -> dict[str, Override]:
         for name, value in vars(parent).items():
             op = signatures.canonical(name)
             raw = getattr(value, "_mithril_raw", None)
-            if op is None or raw is None or name != getattr(value, "__name__", name):
+            if op is None or raw is None or name != getattr(value, "_mithril_name", name):
                 continue
             if op not in found:
                 found[op] = Override(op, name, signatures.read(op, functools.partial(raw, None)))
@@ -214,7 +214,7 @@ def _plain_function(value: Any) -> Callable[..., Any]:
     return function
 
 
-def _method(op: str, value: Any) -> Any:
+def _method(op: str, name: str, value: Any) -> Any:
     """Make the method for an op: connections become a part of a model, arrays go to what the user wrote."""
     raw = _plain_function(value)
 
@@ -226,6 +226,8 @@ def _method(op: str, value: Any) -> Any:
             return raw(self, *args, **kwargs)
 
     method._mithril_raw = raw  # type: ignore[attr-defined]
+    # Other names of the op get the same function.
+    method._mithril_name = name  # type: ignore[attr-defined]
     return method
 
 
@@ -410,18 +412,27 @@ class Reference:
         return call
 
 
+def reads_tensors(op: str) -> bool:
+    """Whether an op has tensors among its inputs."""
+    known = signatures.ports(op)
+    return any(map(known.is_tensor, range(len(known.names))))
+
+
 def explain_referred(backend: Backend, referred: list[str], told: set[str], strict: bool) -> None:
     """Warn about ops that run on the host, or refuse them."""
+    owner = type(backend).__name__
     # What creates arrays of literals moves nothing from the device to the host.
-    fresh = [op for op in referred if op not in told and any(map(signatures.ports(op).is_tensor, range(1)))]
+    lacking = [op for op in referred if reads_tensors(op)]
+    if strict and lacking:
+        raise UnsupportedOpError(
+            f"{owner} has no {', '.join(lacking)}",
+            hint=f"define these methods in {owner}, or compile without strict=True",
+        )
+    fresh = [op for op in lacking if op not in told]
     if not fresh:
         return
     told.update(fresh)
-    owner, names = type(backend).__name__, ", ".join(fresh)
-    if strict:
-        raise UnsupportedOpError(
-            f"{owner} has no {names}", hint=f"define these methods in {owner}, or compile without strict=True"
-        )
+    names = ", ".join(fresh)
     warnings.warn(
         f"{owner} has no {names}: what it has no op for, the reference interpreter runs on the host, slowly. Define "
         f"methods of these names in {owner}; ml.compile(..., strict=True) makes this an error",

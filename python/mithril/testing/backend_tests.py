@@ -1,9 +1,9 @@
-"""The standard tests of a backend: every op against the reference interpreter."""
+"""The standard tests of a backend: every op, its gradients and special values against the reference interpreter."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -11,71 +11,64 @@ import numpy as np
 
 from .. import _core
 from ..backends.backend import Backend
+from ..backends.exchange import numpy_dtype
 from ..backends.with_manualgrad.interpreter_backend import InterpreterBackend
-from ..errors import BackendUnavailableError, MithrilError, TypeInferenceError, UnsupportedOpError
+from ..errors import (
+    BackendUnavailableError,
+    BackendWarning,
+    InvalidValueError,
+    MithrilError,
+    TypeInferenceError,
+    UnsupportedOpError,
+)
 from .cases import Case, cases
+from .gradient_tests import gradient_problems
+from .results import Outcome, Results
+from .special import special_cases
 
-__all__ = ["Results", "agree", "run_backend_tests"]
+__all__ = ["DTYPES", "Results", "agree", "run_backend_tests"]
 
 #: Units of the dtype's epsilon that a result may be off by; see docs/tolerances.md.
 UNITS = {"Exact": 0, "Rounded": 1, "Elementwise": 4, "Contraction": 8, "Decomposition": 256, "Random": 16}
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+#: All dtypes that cases are made in.
+DTYPES = (*EPSILON, "int64", "int32", "int16", "int8", "uint8", "bool")
 
 
-@dataclass
-class Results:
-    """What `run_backend_tests` found.
-
-    Attributes
-    ----------
-    passed : int
-        Number of cases with the right result.
-    failures : list of str
-        For each case with another result or an error: the case, and what happened.
-    unsupported : list of str
-        For each case that the backend says it does not support: the case, and its reason.
-    refused : list of str
-        Cases that the reference and the backend refuse alike: the op does not take the dtype.
-    limited : list of str
-        Cases that fail as `Backend.limitations` says: the case, and the reason.
-    """
-
-    passed: int = 0
-    failures: list[str] = field(default_factory=list)
-    unsupported: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    limited: list[str] = field(default_factory=list)
-
-    @property
-    def failed(self) -> int:
-        """Number of cases that failed."""
-        return len(self.failures)
-
-    def add(self, other: Results) -> None:
-        """Count the cases of another result too."""
-        self.passed += other.passed
-        for name in ("failures", "unsupported", "refused", "limited"):
-            getattr(self, name).extend(getattr(other, name))
-
-    @property
-    def total(self) -> int:
-        """Number of all cases."""
-        return self.passed + self.failed + len(self.unsupported) + len(self.refused) + len(self.limited)
-
-
-def run_backend_tests(backend: Backend, ops: list[str] | None = None) -> Results:
+def run_backend_tests(
+    backend: Backend,
+    ops: Iterable[str] | None = None,
+    *,
+    dtypes: Iterable[Any] | None = None,
+    gradients: bool | None = None,
+    special: bool | None = None,
+) -> Results:
     """Test a backend: creating arrays, and every op against the reference interpreter.
 
     Parameters
     ----------
     backend : Backend
         An instance.
-    ops : list of str, optional
-        Only these ops (default: all).
+    ops : iterable of str, optional
+        Only these ops. Without further arguments, those are tested in the dtype of the backend alone, without
+        gradients and special values.
+    dtypes : iterable of dtype, optional
+        Dtypes of the cases (default: all).
+    gradients : bool, optional
+        Whether gradients are compared: those of the backend, and those of Mithril's gradient graph on it, with
+        those of the interpreter in float64.
+    special : bool, optional
+        Whether NaN, infinities and zeros of both signs are tried.
 
     Returns
     -------
     Results
+        Has ``passed``, ``failed``, ``total`` and lists of what did not pass; prints as a table.
+
+    Notes
+    -----
+    What a backend lacks, so that it would run on the host, counts as unsupported. What `Backend.limitations`
+    lists has to fail: a limitation that holds no more is a failure.
 
     Examples
     --------
@@ -85,102 +78,243 @@ def run_backend_tests(backend: Backend, ops: list[str] | None = None) -> Results
     >>> results.passed == results.total > 0
     True
     """
-    results = Results()
-    reference = InterpreterBackend(dtype=backend.default_dtype)
-    for label, problem in _creation(backend):
-        _count(results, label, problem)
-    for row in _core.op_rows():
-        if ops is not None and row["name"] not in ops:
-            continue
-        units = UNITS[row["tolerance"]] + (0 if row["primitive"] else 4)
-        by_dtype: dict[str, Results] = {}
-        for case in cases(row):
-            part = by_dtype.setdefault(_dtype(case, backend), Results())
-            try:
-                wanted = reference._op(case.op, _native(case, reference))
-            except TypeInferenceError as refusal:
-                _count_refusal(part, backend, case, refusal)
+    everything = ops is None
+    default = str(backend.default_dtype)
+    chosen = _dtypes(DTYPES if everything else (default,)) if dtypes is None else _dtypes(dtypes)
+    rows = _rows(ops)
+    found = Results(backend=str(backend))
+    tests = _Tests(backend)
+    with _strictly(backend):
+        for dtype in chosen:
+            found.add(tests.creation(dtype))
+            if dtype in tests.absent:
                 continue
-            _count(part, str(case), lambda case=case, wanted=wanted, units=units: _run(backend, case, wanted, units))
-        for dtype, part in by_dtype.items():
-            _limit(part, row["name"], dtype, backend.limitations)
-            results.add(part)
-    return results
+            for row in rows:
+                found.add(tests.op(row, dtype, dtype == chosen[0]))
+                if everything if special is None else special:
+                    found.add(tests.special(row, dtype))
+        if everything if gradients is None else gradients:
+            for row in rows:
+                found.add(tests.gradients(row))
+    return found
 
 
-def _limit(part: Results, op: str, dtype: str, limitations: Mapping[tuple[str, str], str]) -> None:
-    """Where a limitation of the backend is known, failing is what is expected, and passing is stale."""
+def _dtypes(given: Iterable[Any]) -> list[str]:
+    from ..dtypes import normalize
+
+    return [str(normalize(dtype)) for dtype in ([given] if isinstance(given, str) else given)]
+
+
+def _rows(ops: Iterable[str] | None) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = _core.op_rows()
+    if ops is None:
+        return rows
+    wanted = [ops] if isinstance(ops, str) else list(ops)
+    known = {name for row in rows for name in (row["name"], *row["aliases"])}
+    if unknown := [name for name in wanted if name not in known]:
+        raise InvalidValueError(f"there is no op called {unknown[0]!r}", hint="docs/ops.md lists all")
+    return [row for row in rows if {row["name"], *row["aliases"]} & set(wanted)]
+
+
+class _strictly:
+    """While it is entered, a backend refuses what it would otherwise run on the host."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._quiet = np.errstate(all="ignore")
+        self._filter = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        self._before = self._backend._strict
+        self._backend._strict = True
+        self._backend._eager.clear()
+        self._quiet.__enter__()
+        self._filter.__enter__()
+        warnings.simplefilter("ignore", BackendWarning)
+
+    def __exit__(self, *error: Any) -> None:
+        self._filter.__exit__(*error)
+        self._quiet.__exit__(*error)
+        self._backend._strict = self._before
+        self._backend._eager.clear()
+
+
+class _Tests:
+    """The tests of one backend."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.reference = InterpreterBackend(dtype=backend.default_dtype)
+        #: Dtypes of which the backend has no arrays.
+        self.absent: set[str] = set()
+
+    def creation(self, dtype: str) -> Iterator[Outcome]:
+        backend = self.backend
+        host = np.array([[1, 0], [0, 1]]).astype(numpy_dtype(dtype))
+
+        def tensor() -> str | None:
+            return agree(np.asarray(backend.to_numpy(backend.tensor(host, dtype))), host, 0)
+
+        def filled(method: str, value: int) -> str | None:
+            found = np.asarray(backend.to_numpy(getattr(backend, method)((2, 3), dtype=dtype)))
+            return agree(found, np.full((2, 3), value).astype(host.dtype), 0)
+
+        tests: dict[str, Callable[[], str | None]] = {
+            "tensor": tensor,
+            "zeros": lambda: filled("zeros", 0),
+            "ones": lambda: filled("ones", 1),
+        }
+        if dtype != backend.default_dtype and (reason := self._absence(dtype)):
+            self.absent.add(dtype)
+            yield Outcome("tensor", dtype, f"tensor of {dtype}", "skipped", reason)
+            return
+        yield from (_judge(name, dtype, name, test) for name, test in tests.items())
+
+    def _absence(self, dtype: str) -> str | None:
+        """Reason why the backend has no arrays of a dtype."""
+        try:
+            self.backend._native(dtype)
+        except MithrilError as error:
+            return error.message
+        except Exception as error:  # a failing backend may raise anything
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    def op(self, row: dict[str, Any], dtype: str, is_first: bool) -> Iterator[Outcome]:
+        """Cases with floats in this dtype, or with integers or truth values in their place."""
+        by_dtype: dict[str, list[Outcome]] = {}
+        for case in cases(row):
+            made = convert(case, row, dtype)
+            if made is None or (not is_first and not _has_floats(case)):
+                continue
+            of = dtype_of(made, str(self.backend.default_dtype))
+            outcome = self._case(row, made, of, is_given="float" in dtype)
+            by_dtype.setdefault(of, []).extend([outcome] if outcome else [])
+        for of, outcomes in by_dtype.items():
+            yield from self._limit(outcomes, row["name"], of)
+
+    def special(self, row: dict[str, Any], dtype: str) -> Iterator[Outcome]:
+        for case in special_cases(row, dtype):
+            outcome = self._case(row, case, dtype, is_given=False)
+            yield from self._limit([outcome] if outcome else [], row["name"], dtype)
+
+    def _case(self, row: dict[str, Any], case: Case, dtype: str, is_given: bool) -> Outcome | None:
+        """Run a case; None if it is not one that the row gives, and makes no sense: a singular matrix, say."""
+        label = str(case) if dtype == self.backend.default_dtype else f"{case} of {dtype}"
+        try:
+            wanted = self.reference._op(case.op, _native(case, self.reference))
+        except MithrilError as refusal:
+            is_type = isinstance(refusal, TypeInferenceError)
+            return self._refusal(case, label, dtype, refusal) if is_given or is_type else None
+        units = UNITS[row["tolerance"]] + (0 if row["primitive"] else 4)
+        return _judge(case.op, dtype, label, lambda: _run(self.backend, case, wanted, units))
+
+    def _refusal(self, case: Case, label: str, dtype: str, refusal: MithrilError) -> Outcome:
+        """Judge a case that the reference refuses: every backend has to refuse it, with the same code."""
+        if not isinstance(refusal, TypeInferenceError):
+            return Outcome(case.op, dtype, label, "failed", f"the reference: {refusal.message}")
+        try:
+            self.backend._op(case.op, _native(case, self.backend))
+        except MithrilError as error:
+            same = error.code == refusal.code
+            text = refusal.message if same else f"refused with {error.code}, not {refusal.code}"
+            return Outcome(case.op, dtype, label, "refused" if same else "failed", text)
+        except Exception as error:  # a failing backend may raise anything
+            return Outcome(case.op, dtype, label, "failed", f"{type(error).__name__}: {error}")
+        return Outcome(case.op, dtype, label, "failed", f"the reference refuses this ({refusal.message})")
+
+    def gradients(self, row: dict[str, Any]) -> Iterator[Outcome]:
+        default = str(self.backend.default_dtype)
+        for autodiff in self.backend._autodiff:
+            column = f"{default} gradient" + ("" if autodiff == self.backend._autodiff[0] else f" ({autodiff})")
+            outcomes = []
+            for case in cases(row):
+                made = convert(case, row, default)
+                if made is None or not _has_floats(case):
+                    continue
+                problem = gradient_problems(self.backend, made, autodiff, EPSILON[default])
+                if problem is not None:
+                    outcomes.append(_judge(case.op, column, f"gradient of {case}", problem))
+            yield from self._limit(outcomes, f"gradient:{row['name']}", default)
+
+    def _limit(self, outcomes: list[Outcome], op: str, dtype: str) -> list[Outcome]:
+        """Where a limitation of the backend is known, failing is what is expected, and passing is stale."""
+        reason = known_limitation(self.backend.limitations, op, dtype)
+        tried = [o for o in outcomes if o.status != "refused"]
+        if reason is None or not tried:
+            return outcomes
+        broken = [o for o in tried if o.status in ("failed", "unsupported")]
+        if not broken:
+            first = tried[0]
+            text = f"works, but is listed as limited: {reason}"
+            stale = Outcome(first.op, first.dtype, f"{op} of {dtype}", "failed", text)
+            return [*(o for o in outcomes if o is not first), stale]
+        return [
+            Outcome(o.op, o.dtype, o.label, "limited", f"{o.detail} (known: {reason})") if o in broken else o
+            for o in outcomes
+        ]
+
+
+def known_limitation(limitations: Mapping[tuple[str, str], str], op: str, dtype: str) -> str | None:
+    """Reason why an op is known not to work in a dtype; None if nothing is known."""
     for (ops, dtypes), reason in limitations.items():
         if fnmatchcase(op, ops) and fnmatchcase(dtype, dtypes):
-            broken = [*part.failures, *part.unsupported]
-            part.failures, part.unsupported = [], []
-            part.limited = [f"{label} (known: {reason})" for label in broken]
-            if not broken and part.passed:
-                part.passed -= 1
-                part.failures = [f"{op} of {dtype}: works, but is listed as limited: {reason}"]
-            return
+            return reason
+    return None
 
 
-def _dtype(case: Case, backend: Backend) -> str:
-    """Dtype of the first array of a case, as a backend is given it."""
-    arrays = (a for a in case.args if isinstance(a, np.ndarray))
-    first = next(arrays, None)
-    return str(backend.default_dtype) if first is None or first.dtype == np.float64 else str(first.dtype.name)
-
-
-def _creation(backend: Backend) -> Iterator[tuple[str, Any]]:
-    def tensor() -> str | None:
-        return agree(backend.to_numpy(backend.tensor([[1, 2], [3, 4]], dtype="float32")), _square(), 0)
-
-    def filled(method: str, value: float) -> str | None:
-        found = backend.to_numpy(getattr(backend, method)((2, 3), dtype="float32"))
-        return agree(found, np.full((2, 3), value, np.float32), 0)
-
-    yield "tensor", tensor
-    yield "zeros", lambda: filled("zeros", 0.0)
-    yield "ones", lambda: filled("ones", 1.0)
-
-
-def _square() -> Any:
-    return np.array([[1, 2], [3, 4]], np.float32)
-
-
-def _count(results: Results, label: str, test: Any) -> None:
+def _judge(op: str, dtype: str, label: str, test: Callable[[], str | None]) -> Outcome:
     try:
         problem = test()
     except (UnsupportedOpError, BackendUnavailableError) as error:
-        results.unsupported.append(f"{label}: {error.message}")
+        return Outcome(op, dtype, label, "unsupported", error.message)
     except Exception as error:  # a failing backend may raise anything
-        results.failures.append(f"{label}: {type(error).__name__}: {error}")
-    else:
-        if problem is None:
-            results.passed += 1
-        else:
-            results.failures.append(f"{label}: {problem}")
+        return Outcome(op, dtype, label, "failed", f"{type(error).__name__}: {error}")
+    return Outcome(op, dtype, label, "passed" if problem is None else "failed", problem or "")
 
 
-def _count_refusal(results: Results, backend: Backend, case: Case, refusal: TypeInferenceError) -> None:
-    """Count a case that the reference refuses: every backend has to refuse it, with the same code."""
-    try:
-        backend._op(case.op, _native(case, backend))
-    except MithrilError as error:
-        if error.code == refusal.code:
-            results.refused.append(f"{case}: {refusal.message}")
-        else:
-            results.failures.append(f"{case}: refused with {error.code}, not {refusal.code}")
-    except Exception as error:  # a failing backend may raise anything
-        results.failures.append(f"{case}: {type(error).__name__}: {error}")
-    else:
-        results.failures.append(f"{case}: the reference refuses this ({refusal.message})")
+# --- cases in a dtype ---------------------------------------------------------------------------------------------
+
+
+def _has_floats(case: Case) -> bool:
+    return any(isinstance(a, np.ndarray) and a.dtype == np.float64 for a in case.args)
+
+
+def dtype_of(case: Case, default: str) -> str:
+    """Dtype of the first array of a case."""
+    first = next((a for a in case.args if isinstance(a, np.ndarray)), None)
+    return default if first is None else str(first.dtype.name)
+
+
+def convert(case: Case, row: dict[str, Any], dtype: str) -> Case | None:
+    """Put a dtype in the place of the floats of a case; None if the op takes none of that kind there."""
+    kind = "float" if "float" in dtype else "bool" if dtype == "bool" else "integer"
+    last = len(row["ports"]) - 1
+    args: list[Any] = []
+    for i, arg in enumerate(case.args):
+        if not isinstance(arg, np.ndarray) or arg.dtype != np.float64:
+            args.append(arg)
+            continue
+        if kind not in str(row["ports"][min(i, last)].get("kinds", "")):
+            return None
+        args.append(_values(arg, dtype, kind))
+    return Case(case.op, case.text, tuple(args))
+
+
+def _values(array: np.ndarray[Any, Any], dtype: str, kind: str) -> Any:
+    if kind == "float":
+        return array.astype(numpy_dtype(dtype))
+    if kind == "bool":
+        return np.asarray(array > array.mean()) if array.size else array.astype(np.bool_)
+    # No zeros: integers are not divided by them. Small, so that products of several fit.
+    steps = np.arange(array.size).reshape(array.shape) % 3
+    whole = np.where(array < 0, np.floor(array) - steps, np.floor(array) + 1 + steps)
+    return (np.abs(whole) if dtype == "uint8" else whole).astype(numpy_dtype(dtype))
 
 
 def _native(case: Case, backend: Backend) -> list[Any]:
-    """Arguments of a case as arrays of a backend, floats in its default dtype."""
-    return [_array(backend, a) if isinstance(a, np.ndarray) else a for a in case.args]
-
-
-def _array(backend: Backend, array: Any) -> Any:
-    return backend.tensor(array, backend.default_dtype if array.dtype == np.float64 else array.dtype.name)
+    """Arguments of a case as arrays of a backend."""
+    return [backend.tensor(a, a.dtype.name) if isinstance(a, np.ndarray) else a for a in case.args]
 
 
 def _run(backend: Backend, case: Case, wanted: Any, units: float) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import _core
 from ..backends.backend import Backend
+from ..backends.custom import is_plain
 from ..backends.registry import _BUILT_IN
 from ..backends.with_manualgrad.interpreter_backend import InterpreterBackend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
@@ -209,6 +210,9 @@ def check(
     if isinstance(found, InterpreterBackend):
         # It is the reference: every row has a definition there, or is expanded.
         result.rows = [replace(row, support="native", into=(), lacking=()) for row in result.rows]
+    elif is_plain(found) and not strict:
+        # What a backend of a user's own lacks runs on the host.
+        result.rows = [replace(row, support="reference") if row.support == "missing" else row for row in result.rows]
     result.warnings += _warnings(result.rows)
     if strict and not result.ok:
         notes = tuple(f"`{row.op}` of {row.dtype}, {row.count} times, first {row.place}" for row in result.missing)

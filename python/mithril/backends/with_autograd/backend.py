@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import _core
 from ...errors import InvalidValueError, UnsupportedOpError
-from .. import custom, signatures
+from .. import custom
 from ..backend import Backend
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class AutogradBackend(Backend):
     def _demand_ops(self, program: Program) -> None:
         """Refuse programs with parts on the host: the framework would take those for constants."""
         referred = getattr(program.module.source, "referred", [])
-        absent = [op for op in referred if any(map(signatures.ports(op).is_tensor, range(1)))]
+        absent = [op for op in referred if custom.reads_tensors(op)]
         if absent:
             raise UnsupportedOpError(
                 f"{type(self).__name__} cannot differentiate a model with {', '.join(absent)}, "
