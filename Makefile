@@ -36,12 +36,13 @@ test-python: $(VENV)/.test
 lint: $(VENV)/.test
 	cargo fmt --all --check
 	cargo clippy --quiet --all-targets -- -D warnings
-	$(BIN)/ruff check python examples crates/mithril-codegen/src/python/prelude
-	$(BIN)/ruff format --check python examples
+	$(BIN)/ruff check python examples bench tools crates/mithril-codegen/src/python/prelude
+	$(BIN)/ruff format --check python examples bench tools
 	PYTHONPATH=python $(BIN)/mypy
 
-bench: $(VENV)/.demo
+bench: $(VENV)/.test
 	PYTHONPATH=python:. $(BIN)/python -m bench
+	PYTHONPATH=python:. $(BIN)/python -m bench.frameworks
 
 # Rewrites what is derived from the rows: Python classes, stubs, docs/ops.md.
 generate: $(VENV)/.demo
