@@ -32,6 +32,7 @@ from .program import Program, Settings
 
 if TYPE_CHECKING:
     from .backends.backend import Backend
+    from .tools.nans import NanReport
 
 __all__ = ["PhysicalModel", "Stages"]
 
@@ -639,6 +640,12 @@ class PhysicalModel:
             return value
 
         return function
+
+    def find_nans(self, params: Any = None, data: Any = None, output_gradients: Any = None) -> NanReport:
+        """Find the ops where NaN and infinities come up; see `mithril.tools.nans.find_nans`."""
+        from .tools.nans import find_nans
+
+        return find_nans(self, params, data, output_gradients)
 
     def summary(self) -> str:
         """Return a table of the layers: name, output shape, number of parameters."""

@@ -267,3 +267,71 @@ def test_benchmark_of_training(name):
     pytest.importorskip("mlx.core" if name == "mlx" else name)
     result = ml.benchmark(squashed(), [4, 5], name, num_runs=2, training=True)
     assert result.timings[name].first > 0
+
+
+# --- find_nans -------------------------------------------------------------------------------------------------
+
+
+def compiled(model, shapes, backend=None, **options):
+    return ml.compile(model, backend or ml.NumpyBackend(), shapes=shapes, **options)
+
+
+def test_find_nans_names_the_first_op_its_inputs_and_what_helps():
+    model = ml.Model()
+    model |= ml.Linear(4)(input="input", output="hidden")
+    model += ml.Log(name="logarithm")
+    model += ml.Linear(2)(output="output")
+    pm = compiled(model, {"input": [3, 5]})
+    params = pm.randomize_params(seed=0)
+    report = pm.find_nans(params, {"input": np.ones((3, 5))})
+    assert report
+    first = report.first
+    assert (first.kind, first.op, first.path) == ("value", "log", "logarithm")
+    assert "test_tools.py" in first.where
+    assert first.inputs[0].low < 0
+    assert "above zero" in first.hint
+    # What follows from it is no origin.
+    assert [origin.op for origin in report] == ["log"]
+    assert "log" in str(report)
+    assert "| value | log | logarithm" in report.to_markdown()
+
+
+def test_find_nans_is_silent_where_all_is_finite_and_about_masks():
+    pm = compiled(mlp(), SHAPES)
+    report = pm.find_nans(pm.randomize_params(), {"input": np.ones((4, 5))}, True)
+    assert not report
+    assert str(report) == "all values are finite"
+    backend = ml.NumpyBackend()
+    model = ml.Model()
+    model |= ml.Lambda(lambda x: backend.softmax(backend.where(x > 0, x, -np.inf)))(input="input", output="output")
+    pm = compiled(model, {"input": [1, 3]})
+    assert not pm.find_nans({}, {"input": [[1.0, -1.0, 2.0]]})
+    report = pm.find_nans({}, {"input": [[-1.0, -1.0, -2.0]]})
+    assert report.first.op == "softmax"
+    assert "masked" in report.first.hint
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch", "jax", "mlx"])
+def test_find_nans_in_gradients(name):
+    if name != "numpy":
+        pytest.importorskip("mlx.core" if name == "mlx" else name)
+    model = ml.Model()
+    model |= ml.Sqrt(name="root")(input="input", output="output")
+    pm = compiled(model, {"input": [3]}, ml.get_backend(name), trainable_keys=["input"])
+    params, state = {"input": pm.backend.tensor([0.0, 1.0, 4.0])}, dict(pm.state)
+    assert not pm.find_nans(params, {})
+    report = pm.find_nans(params, {}, True)
+    assert report.first.kind == "gradient"
+    assert report.first.path == "root"
+    assert pm.state == state
+
+
+def test_find_nans_in_half_precision_and_in_what_is_given():
+    model = ml.Model()
+    model |= ml.Square(name="large")(input="input", output="output")
+    pm = compiled(model, {"input": [2]}, ml.NumpyBackend(dtype="float16"))
+    report = pm.find_nans({}, {"input": [300.0, 1.0]})
+    assert report.first.path == "large"
+    assert "bfloat16" in report.first.hint
+    report = pm.find_nans({}, {"input": [np.nan, 1.0]})
+    assert [origin.kind for origin in report] == ["input"]
