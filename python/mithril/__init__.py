@@ -45,7 +45,7 @@ from .errors import MithrilError
 from .files import load, save
 from .parameters import Parameters
 from .physical import PhysicalModel
-from .tools import benchmark, check, compare
+from .tools import benchmark, check, compare, suggest_backend
 from .tracing import Lambda
 from .weights import transfer
 
@@ -89,6 +89,7 @@ __all__ = [
     "optim",
     "register_backend",
     "save",
+    "suggest_backend",
     "train",
     "transfer",
     "uint8",

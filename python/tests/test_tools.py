@@ -1,5 +1,7 @@
 """The tools: check, compare, benchmark, find_nans, overview, command line."""
 
+import subprocess
+import sys
 import time
 import types
 
@@ -335,3 +337,105 @@ def test_find_nans_in_half_precision_and_in_what_is_given():
     assert "bfloat16" in report.first.hint
     report = pm.find_nans({}, {"input": [np.nan, 1.0]})
     assert [origin.kind for origin in report] == ["input"]
+
+
+# --- overview, suggestions, doctor, command line ---------------------------------------------------------------
+
+
+def test_the_overview_names_every_backend_and_imports_none():
+    program = "import sys, mithril as ml; print(ml.backends.table()); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    for name in [*ml.list_backends(), "c", "ggml"]:
+        assert any(line.split()[0] == name for line in done.stdout.splitlines()), name
+    assert not {"torch", "jax", "mlx.core"} & set(done.stderr.split())
+    found = ml.backends.table()
+    assert found["c"]["here"] == "not in this version"
+    assert found["numpy"]["jit"] == "no"
+    assert "| torch |" in found.to_markdown()
+
+
+def test_dtypes_and_gradients_of_the_overview_are_true():
+    for name, short in (("numpy", "f64"), ("interpreter", "f16"), ("torch", "bf16"), ("mlx", "f16"), ("jax", "f64")):
+        if name not in ("numpy", "interpreter"):
+            pytest.importorskip("mlx.core" if name == "mlx" else name)
+        assert short in ml.backends.table()[name]["dtypes"]
+        dtype = {"f64": "float64", "f16": "float16", "bf16": "bfloat16"}[short]
+        backend = ml.get_backend(name, dtype=dtype, device="cpu")
+        assert backend.dtype(backend.ones(2)) == dtype
+        native = "graph" not in ml.backends.table()[name]["gradients"].split(",")[0]
+        assert (backend._autodiff[0] == "native") == native
+
+
+def test_suggestions():
+    assert ml.suggest_backend("training", "nvidia").name == "torch"
+    assert ml.suggest_backend("training", "tpu").name == "jax"
+    assert ml.suggest_backend("training", "apple").name == "mlx"
+    assert ml.suggest_backend("large models", "nvidia").name == "jax"
+    assert ml.suggest_backend("verification", "nvidia").name == "numpy"
+    assert "not in this version" in str(ml.suggest_backend("deployment", "cpu"))
+    # What is suggested exists.
+    for task in ("training", "inference", "dynamic_shapes", "static graphs"):
+        suggestion = ml.suggest_backend(task)
+        assert {suggestion.name, *suggestion.alternatives} <= set(ml.list_backends())
+    with pytest.raises(ml.errors.InvalidValueError, match="hardware"):
+        ml.suggest_backend("training", "abacus")
+    with pytest.raises(ml.errors.InvalidValueError, match="task"):
+        ml.suggest_backend("juggling")
+
+
+def test_doctor_names_what_is_missing(monkeypatch):
+    from mithril.tools import overview
+
+    def unavailable(name, **options):
+        return "torch is not installed (pip install ...)" if name == "torch" else ml.NumpyBackend()
+
+    monkeypatch.setattr(overview, "available", unavailable)
+    monkeypatch.setattr(overview, "found_hardware", lambda: "nvidia")
+    found = overview.doctor()
+    assert ("torch", "torch is not installed (pip install ...)") in found.facts
+    assert any(line.startswith("jax does not see the nvidia accelerator") for line in found.advice)
+    assert "Python" in str(found)
+    assert "| Python |" in found.to_markdown()
+
+
+def run_command(capsys, *arguments):
+    from mithril.__main__ import main
+
+    code = main(arguments)
+    return code, capsys.readouterr()
+
+
+def test_command_line(tmp_path, capsys):
+    path = str(tmp_path / "model.json")
+    ml.save(squashed(), path)
+    code, said = run_command(capsys, "check", path, "--shape", "input=4,5", "--backend", "numpy", "--backend", "mlx")
+    assert code == 0
+    assert said.out.count("tanh") == 2
+    code, said = run_command(capsys, "compare", path, "--shape", "input=4,5", "--backend", "interpreter", "--markdown")
+    assert code == 0
+    assert "rounding-level" in said.out
+    code, said = run_command(capsys, "bench", path, "--shape", "input=4,5", "--backend", "numpy", "--num-runs", "2")
+    assert code == 0
+    assert "median" in said.out
+    code, said = run_command(capsys, "summary", path)
+    assert "squash" in said.out
+    code, said = run_command(capsys, "backends")
+    assert "torch.compile" in said.out
+
+
+def test_command_line_errors(tmp_path, capsys):
+    path = str(tmp_path / "model.json")
+    ml.save(squashed(), path)
+    code, said = run_command(capsys, "check", "no_such_model", "--backend", "numpy")
+    assert code == 1
+    assert "no_such_model" in said.err
+    code, said = run_command(capsys, "check", path, "--shape", "input", "--backend", "numpy")
+    assert code == 1
+    assert "input=1,3,224,224" in said.err
+    code, said = run_command(capsys, "check", path, "--backend", "numpy")
+    assert code == 1
+    assert "shapes" in said.err
+    code, said = run_command(capsys, "check", str(tmp_path / "absent.json"), "--backend", "numpy")
+    assert code == 1
+    with pytest.raises(SystemExit, match="2"):
+        run_command(capsys, "juggle")

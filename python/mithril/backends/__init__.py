@@ -24,7 +24,22 @@ __all__ = [
     "get_backend",
     "list_backends",
     "register_backend",
+    "table",
 ]
+
+
+def table() -> Any:
+    """Make a table of all backends: gradients, compilers, devices, dtypes, and whether they are installed.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> ml.backends.table()["torch"]["jit"]
+    'torch.compile'
+    """
+    from ..tools.overview import overview
+
+    return overview()
 
 
 def __getattr__(name: str) -> Any:

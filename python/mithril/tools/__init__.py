@@ -3,5 +3,18 @@
 from .benchmark import BenchmarkResult, benchmark
 from .check import CheckResult, check
 from .compare import CompareResult, compare
+from .nans import NanReport, find_nans
+from .overview import doctor, suggest_backend
 
-__all__ = ["BenchmarkResult", "CheckResult", "CompareResult", "benchmark", "check", "compare"]
+__all__ = [
+    "BenchmarkResult",
+    "CheckResult",
+    "CompareResult",
+    "NanReport",
+    "benchmark",
+    "check",
+    "compare",
+    "doctor",
+    "find_nans",
+    "suggest_backend",
+]

@@ -1,0 +1,147 @@
+"""The command line: ``python -m mithril`` or ``mithril``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mithril as ml
+from mithril import models
+from mithril.backends import table as overview
+from mithril.errors import InvalidValueError, KeyNotFoundError, MithrilError
+from mithril.tools.overview import doctor
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Default: what the program was called with.
+
+    Returns
+    -------
+    int
+        0 if all is well, 1 if the answer is no or there was an error, 2 for a call that makes no sense.
+    """
+    given = _parser().parse_args(arguments)
+    try:
+        text, is_well = given.run(given)
+    except (MithrilError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(text)
+    return 0 if is_well else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="mithril", description="Define a model once, compile it for every target.")
+    parser.add_argument("--version", action="version", version=f"mithril {ml.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+        found = commands.add_parser(name, help=text, description=text)
+        found.set_defaults(run=run)
+        if name not in ("summary", "completions"):
+            found.add_argument("--markdown", action="store_true", help="print tables of Markdown")
+        return found
+
+    command("doctor", _doctor, "versions, devices and compilers of this machine, and advice")
+    command("backends", _backends, "what each backend can do")
+    _model_arguments(command("summary", _summary, "table of the layers of a model"))
+    check = command("check", _check, "how a backend runs every op of a model; fails if it does not")
+    compare = command("compare", _compare, "run a model on several backends; fails beyond rounding")
+    bench = command("bench", _bench, "time a model on several backends")
+    for found in (check, compare, bench):
+        _model_arguments(found)
+        text = "name of a backend; may be given several times"
+        found.add_argument("--backend", action="append", required=True, metavar="NAME", help=text)
+    check.add_argument("--gradients", action="store_true", help="look at the gradients too")
+    compare.add_argument("--dtype", help="dtype of the backends")
+    for found in (compare, bench):
+        found.add_argument("--jit", action="store_true", help="compile by the framework's compiler")
+    bench.add_argument("--training", action="store_true", help="outputs and gradients together")
+    bench.add_argument("--num-runs", type=int, default=100, help="number of calls (default 100)")
+    return parser
+
+
+def _model_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="file of ml.save, or the name of a model of mithril.models")
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=SIZES",
+        help="shape of an input, e.g. input=1,3,224,224; may be given several times",
+    )
+
+
+def _model(name: str) -> ml.Model:
+    if Path(name).suffix or Path(name).exists():
+        found = ml.load(name)
+        if not isinstance(found, ml.Model):
+            raise InvalidValueError(f"{name!r} holds parameters", hint="give the file of a model")
+        return found
+    make = getattr(models, name, None)
+    if make is None or isinstance(make, type) or not callable(make):
+        raise KeyNotFoundError(f"there is no file and no model called {name!r}", hint="give a file of ml.save")
+    made: ml.Model = make()
+    return made
+
+
+def _shapes(given: Sequence[str]) -> dict[str, list[int | str]]:
+    shapes: dict[str, list[int | str]] = {}
+    for entry in given:
+        name, equals, sizes = entry.partition("=")
+        if not equals:
+            raise InvalidValueError(f"--shape is {entry!r}", hint="write it as input=1,3,224,224")
+        words = [size.strip() for size in sizes.split(",") if size.strip()]
+        shapes[name] = [int(word) if word.isdigit() else word for word in words]
+    return shapes
+
+
+def _printed(found: Any, given: argparse.Namespace) -> str:
+    return str(found.to_markdown() if given.markdown else found)
+
+
+def _doctor(given: argparse.Namespace) -> tuple[str, bool]:
+    return _printed(doctor(), given), True
+
+
+def _backends(given: argparse.Namespace) -> tuple[str, bool]:
+    return _printed(overview(), given), True
+
+
+def _summary(given: argparse.Namespace) -> tuple[str, bool]:
+    model, shapes = _model(given.model), _shapes(given.shape)
+    return (ml.compile(model, ml.NumpyBackend(), shapes=shapes).summary() if shapes else model.summary()), True
+
+
+def _check(given: argparse.Namespace) -> tuple[str, bool]:
+    model, shapes = _model(given.model), _shapes(given.shape)
+    found = [ml.check(model, name, shapes, gradients=given.gradients) for name in given.backend]
+    return "\n\n".join(_printed(result, given) for result in found), all(result.ok for result in found)
+
+
+def _compare(given: argparse.Namespace) -> tuple[str, bool]:
+    found = ml.compare(_model(given.model), given.backend, _shapes(given.shape), dtype=given.dtype, jit=given.jit)
+    return _printed(found, given), found.agree
+
+
+def _bench(given: argparse.Namespace) -> tuple[str, bool]:
+    options = {"jit": given.jit, "training": given.training}
+    found = ml.benchmark(_model(given.model), _shapes(given.shape), given.backend, given.num_runs, **options)
+    return _printed(found, given), bool(found)
+
+
+if __name__ == "__main__":
+    # Warnings of frameworks while they are imported are not the answer to what was asked.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    sys.exit(main())
