@@ -39,7 +39,12 @@ class Arguments:
             fits = [v.shape for v in values] == program.shapes and [v.dtype for v in values] == program.natives
         except AttributeError:
             fits = False
-        if not fits or not all(map(self._backend._is_own, values)):
+        backend = self._backend
+        if (
+            not fits
+            or not all(map(backend._is_own, values))
+            or not (backend._is_alone or all(map(backend._is_here, values)))
+        ):
             for value, (name, native, shape) in zip(values, program.param_types, strict=True):
                 self._check_parameter(name, value, native, shape)
         given = dict.__len__(params) if isinstance(params, dict) else len(params)
@@ -60,6 +65,12 @@ class Arguments:
             raise ParameterError(
                 f"parameter {name!r} is a {_kind(value)}, but the model runs on {type(self._backend).__name__}",
                 hint="convert it with backend.array(...)",
+            )
+        if not self._backend._is_here(value):
+            raise ParameterError(
+                f"parameter {name!r} is on {getattr(value, 'device', 'another device')}, but the model runs on "
+                f"{self._backend.device}",
+                hint="move it with backend.array(...)",
             )
         if tuple(value.shape) == shape and value.dtype == native:
             return

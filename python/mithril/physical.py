@@ -417,14 +417,18 @@ class PhysicalModel:
                 params._resolve(self._draw(program, params._seed))
         shapes = []
         converted: dict[str, Any] | None = None
-        array_type = self._array_type
+        array_type, backend = self._array_type, self.backend
         for name, native, dtype in program.data_types:
             value = data.get(name)
             if value is None:
                 if name in data:
                     raise ParameterError(f"data {name!r} is None", hint="pass an array of numbers")
                 raise missing("data", name, program.data, data)
-            if type(value) is not array_type or (value.dtype is not native and value.dtype != native):
+            if (
+                type(value) is not array_type
+                or (value.dtype is not native and value.dtype != native)
+                or not (backend._is_alone or backend._is_here(value))
+            ):
                 converted = dict(data) if converted is None else converted
                 value = converted[name] = self._arguments.convert(name, value, dtype)
             shapes.append(value.shape)

@@ -319,6 +319,15 @@ def test_models_are_pickled_and_copied(own):
     np.testing.assert_allclose(own.to_numpy(found), wanted, rtol=1e-6)
 
 
+def test_arrays_of_another_device():
+    torch = pytest.importorskip("torch")
+    own = ml.TorchBackend(device="meta")
+    compiled = ml.compile(classifier(), own, shapes={"input": [4, 5]})
+    assert compiled(torch.ones(4, 5)).device.type == "meta"
+    with pytest.raises(errors.ParameterError, match=r"on cpu, but the model runs on meta[\s\S]*backend\.array"):
+        compiled.evaluate({k: torch.zeros(v.shape) for k, v in compiled.get_parameters().items()}, {"input": DATA})
+
+
 # --- frameworks, devices and options that are not there -----------------------------------------------------------
 
 

@@ -197,6 +197,9 @@ class Backend(RegisteredFunctions, Ops, ABC):
             self._natives["array type"] = type(self.zeros((1,), dtype=self.default_dtype))
         return self._natives["array type"]
 
+    #: Whether there is one device only, so that nobody needs to ask where an array is.
+    _is_alone: bool = True
+
     def _is_here(self, array: Any) -> bool:
         """Whether an array of ours is on the device of the backend."""
         return True

@@ -85,6 +85,7 @@ class TorchBackend(Framework):
                 f"TorchBackend has no device {str(device)!r} here: {str(error).splitlines()[0]}",
                 hint=f"there are: {', '.join(self.devices)}",
             ) from error
+        self._is_alone = self.devices == (str(self._device),)
         return str(self._device)
 
     @property
