@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from .compile_stats import CompileStats
+from .host_functions import differentiated
 from .loading import Module, Runner
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ class Program:
         found = self.gradients.get((outputs, names))
         if found is None:
             if self.settings.autodiff == "native":
-                found = (self.module, self.backend._differentiator(self, outputs, names))
+                function = self.backend._differentiator(self, outputs, names)
+                calls_host = "host_call(" in self.module.source.text
+                found = (self.module, differentiated(function) if calls_host else function)
             else:
                 module = self.backend._load_gradients(self.core, list(outputs), list(names))
                 self.backend._report(module, self.stats.referred, self.settings.strict)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import warnings
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from . import _core
-from .errors import InvalidValueError, TypeInferenceError
+import numpy as np
+
+from . import _core, host_functions
+from .errors import BackendWarning, InvalidValueError, TypeInferenceError
 
 if TYPE_CHECKING:
     from .backends.backend import Backend
@@ -36,18 +39,41 @@ def _call(function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
         ) from error
 
 
-def Lambda(function: Callable[..., Any], name: str | None = None) -> _core.Model:
-    """Make a layer of a function over backend ops.
+def Lambda(
+    function: Callable[..., Any],
+    name: str | None = None,
+    *,
+    opaque: bool | None = None,
+    shape: Any = None,
+    dtype: Any = None,
+    outputs: int = 1,
+    backward: Callable[..., Any] | None = None,
+) -> _core.Model:
+    """Make a layer of a function.
 
-    The function is traced once, into ordinary ops: the layer is differentiable, runs on every backend and can
-    be saved.
+    A function over backend ops is traced once, into ordinary ops: the layer is differentiable, runs on every
+    backend and can be saved. A function that calls NumPy or a framework cannot be traced. It becomes opaque, with
+    a warning: compiled models call it, on the backends that run Python and whose arrays it takes.
 
     Parameters
     ----------
     function : callable
-        Takes one connection per input and returns one, or a tuple of them.
+        Takes one connection (opaque: array) per input and returns one, or a tuple of them. An opaque function has
+        to be pure: models may call it more or less often than it is written.
     name : str, optional
         Name of the layer.
+    opaque : bool, optional
+        True: do not trace. False: it is an error if the function cannot be traced. Default: trace if possible.
+    shape : str or sequence of int, optional
+        Shape of an opaque function's result: a pattern that names the sizes of inputs and outputs, such as
+        ``"batch k -> batch 10"`` or ``"*b n, *b n -> *b"``, or numbers. Default: the shape of the first input.
+    dtype : dtype or sequence of dtype, optional
+        Dtype of an opaque function's results. Default: that of the first input.
+    outputs : int, optional
+        Number of arrays that an opaque function returns (default 1).
+    backward : callable, optional
+        Gradient of an opaque function, ``backward(grad_output, inputs, outputs)``: one array, or a tuple with one
+        per input, None where there is none. Without it the backend has to differentiate natively.
 
     Returns
     -------
@@ -58,34 +84,67 @@ def Lambda(function: Callable[..., Any], name: str | None = None) -> _core.Model
     Examples
     --------
     >>> import mithril as ml
+    >>> import numpy as np
     >>> backend = ml.NumpyBackend()
     >>> model = ml.Model()
     >>> model |= ml.Lambda(lambda x: backend.maximum(0.01 * x, x))(input="input", output="output")
     >>> ml.compile(model, backend, shapes={"input": [2]})([-1.0, 2.0])
     array([-0.01,  2.  ], dtype=float32)
+
+    >>> model = ml.Model()
+    >>> model |= ml.Lambda(np.sinc, opaque=True)(input="input", output="output")
+    >>> ml.compile(model, backend, shapes={"input": [2]})([0.0, 0.5])
+    array([1.       , 0.63661975], dtype=float32)
     """
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if not callable(function):
         raise InvalidValueError(f"Lambda takes a function, not {function!r}")
-    parameters = [p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds]
-    names = ["input"] if len(parameters) == 1 else parameters
+    declared = {"shape": shape, "dtype": dtype, "backward": backward}
+    if opaque is None and any(value is not None for value in declared.values()):
+        opaque = True
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.kind in kinds]
+    if opaque or (opaque is None and isinstance(function, np.ufunc)):
+        # What has a default belongs to the function, not to the model.
+        parameters = [p for p in parameters if p.default is p.empty]
+    names = ["input"] if len(parameters) == 1 else [p.name for p in parameters]
     if not names:
         raise InvalidValueError(
             f"{getattr(function, '__name__', 'the function')} names no inputs",
             hint="write one parameter per input, no *args",
         )
-    result = trace(function, names)
-    outputs = result if isinstance(result, (tuple, list)) else (result,)
-    for output in outputs:
-        if not isinstance(output, _core.Connection):
-            raise InvalidValueError(
-                f"the function returns a {type(output).__name__}", hint="return what backend ops return"
-            )
-    keys = ["output"] if len(outputs) == 1 else [f"output_{i}" for i in range(len(outputs))]
-    model = _core.Model.create(**dict(zip(keys, outputs, strict=True)))
+    inputs = [_core.Connection.input(name) for name in names]
+    result = None if opaque else _traced_or_none(function, inputs, must=opaque is False)
+    if result is None:
+        result = host_functions.apply(function, inputs, **declared, outputs=outputs)
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    keys = ["output"] if len(results) == 1 else [f"output_{i}" for i in range(len(results))]
+    model = _core.Model.create(**dict(zip(keys, results, strict=True)))
     if name is not None:
         model.name = name
     return model
+
+
+def _traced_or_none(function: Callable[..., Any], inputs: list[Any], must: bool) -> Any:
+    """Trace a function; None, with a warning, if it cannot be and need not."""
+    try:
+        result = _call(function, inputs)
+        for output in result if isinstance(result, (tuple, list)) else (result,):
+            if not isinstance(output, _core.Connection):
+                raise InvalidValueError(
+                    f"the function returns a {type(output).__name__}", hint="return what backend ops return"
+                )
+    except InvalidValueError as error:
+        if must:
+            raise
+        warnings.warn(
+            f"Lambda calls {getattr(function, '__name__', 'the function')} as it is, since it cannot be traced "
+            f"({error.message}): the model runs only where Python does, and cannot be saved. opaque=True says that "
+            "this is meant, opaque=False makes it an error",
+            BackendWarning,
+            stacklevel=3,
+        )
+        return None
+    return result
 
 
 #: Arguments of the functions that are being traced, so that functions inside may use them.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _core, dtypes
+from .. import _core, dtypes, host_functions
 from ..errors import BackendWarning, InvalidValueError, ShapeError, TypeInferenceError, UnsupportedOpError
 from . import signatures
 
@@ -280,7 +280,7 @@ def _dtype_name(dtype: Any) -> str | None:
 
 def given(backend: Backend) -> dict[str, Any]:
     """Globals of generated code of a backend."""
-    found: dict[str, Any] = {"host_call": functools.partial(host_call, backend)}
+    found: dict[str, Any] = {"host_call": functools.partial(host_functions.host_call, backend)}
     if isinstance(backend.target, _core.Target):
         found["backend"] = Calls(backend)
         found["reference"] = Reference(backend)
@@ -318,7 +318,9 @@ def _check(backend: Backend, op: str, found: Any, dtype: str, shape: tuple[int, 
 def check_gradient(backend: Backend, name: str, gradient: Any, parameter: Any) -> None:
     """Check the gradient by a parameter that a user's `value_and_grad` returned."""
     what, hint = f"the gradient by {name!r}", "a gradient has the shape and dtype of what it is by"
-    _check_declared(backend, what, gradient, backend.shape(parameter), str(backend.dtype(parameter)), hint)
+    host_functions.check_declared(
+        backend, what, gradient, backend.shape(parameter), str(backend.dtype(parameter)), hint
+    )
 
 
 class Calls:
@@ -447,123 +449,3 @@ def _level() -> int:
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("mithril."):
         level, frame = level + 1, frame.f_back
     return level
-
-
-# --- functions of the host program --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class HostFunction:
-    """A function that models call, with what is checked about it.
-
-    Attributes
-    ----------
-    function : callable
-        Takes arrays, returns one array or a tuple of them.
-    backward : bool
-        Whether it is given the cotangents of the results, then the inputs, then the results.
-    results : int
-        Number of results of the forward function.
-    """
-
-    function: Callable[..., Any]
-    backward: bool = False
-    results: int = 1
-
-
-#: Functions of models, by the name that the model knows.
-_functions: dict[str, HostFunction] = {}
-_lock = threading.Lock()
-
-
-def register(name: str, function: Callable[..., Any], backward: bool = False, results: int = 1) -> str:
-    """Keep a function for models that call it; the name that they know it by."""
-    with _lock:
-        known = f"{re.sub(r'[^A-Za-z0-9_]', '_', name)}_{len(_functions) + 1}"
-        _functions[known] = HostFunction(function, backward, results)
-    return known
-
-
-def host_call(
-    backend: Backend, name: str, outputs: list[tuple[tuple[int, ...], str]], *args: Any, options: Any = None
-) -> Any:
-    """Call a function of the host program from generated code, and check what it returns.
-
-    Parameters
-    ----------
-    backend : Backend
-        Whose generated code calls.
-    name : str
-        Of the function.
-    outputs : list of (shape, dtype)
-        What it has to return.
-    *args : array
-        Its arguments.
-    options : dict, optional
-        More of them, by name.
-
-    Returns
-    -------
-    tuple of array
-    """
-    known = _functions.get(name)
-    if known is None:
-        op = signatures.canonical(name.removeprefix("backward_")) or name
-        known = HostFunction(getattr(backend, name), True, len(signatures.ports(op).outputs))
-    if known.backward:
-        return _call_backward(backend, name, known, outputs, args, options or {})
-    try:
-        result = known.function(*args)
-    except (TypeError, RuntimeError, ValueError) as error:
-        if "racer" not in str(error) and "requires grad" not in str(error) and "eval" not in str(error):
-            raise
-        raise UnsupportedOpError(
-            f"the function {name} cannot be differentiated or compiled by {type(backend).__name__}: {error}",
-            hint='write it with functions of the framework, or pass backward= and compile with autodiff="graph"',
-        ) from error
-    results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-    if len(results) != len(outputs):
-        raise InvalidValueError(
-            f"the function {name} returns {len(results)} arrays, but is declared to return {len(outputs)}",
-            hint="pass outputs= to Lambda",
-        )
-    found = tuple(r if backend._is_own(r) or not hasattr(r, "dtype") else backend._adopt(r) for r in results)
-    for one, (shape, dtype) in zip(found, outputs, strict=True):
-        _check_declared(backend, f"the function {name}", one, shape, dtype, "declare it: Lambda(..., shape=, dtype=)")
-    return found
-
-
-def _check_declared(backend: Backend, what: str, found: Any, shape: tuple[int, ...], dtype: str, hint: str) -> None:
-    if not hasattr(found, "shape") or not hasattr(found, "dtype"):
-        raise TypeInferenceError(f"{what} returns a {type(found).__name__}, not an array", hint="return an array")
-    if backend.shape(found) != tuple(shape):
-        raise ShapeError(f"{what} returns shape {list(backend.shape(found))}, but {list(shape)} is expected", hint=hint)
-    if str(backend.dtype(found)) != dtype:
-        raise TypeInferenceError(f"{what} returns {backend.dtype(found)}, but {dtype} is expected", hint=hint)
-
-
-def _call_backward(
-    backend: Backend, name: str, known: HostFunction, outputs: Any, args: tuple[Any, ...], options: Mapping[str, Any]
-) -> Any:
-    """``backward(grad_output, inputs, outputs)``: one array, or a tuple with None for what has no gradient."""
-    n = known.results
-    cotangents, inputs, results = args[:n], args[n : len(args) - n], args[len(args) - n :]
-    found = known.function(cotangents[0] if n == 1 else cotangents, inputs, results, **options)
-    gradients = list(found) if isinstance(found, (tuple, list)) else [found]
-    floats = [i for i, x in enumerate(inputs) if backend.dtype(x).is_floating]
-    if len(gradients) != len(inputs):
-        raise InvalidValueError(
-            f"{name} returns {len(gradients)} gradients for {len(inputs)} inputs",
-            hint="return a tuple with one gradient per input, None where there is none",
-        )
-    made = []
-    for i, (shape, dtype) in zip(floats, outputs, strict=True):
-        gradient = gradients[i]
-        if gradient is None:
-            gradient = backend.zeros(tuple(shape), dtype=dtype)
-        elif not backend._is_own(gradient) and hasattr(gradient, "dtype"):
-            gradient = backend._adopt(gradient)
-        hint = f"a gradient has the shape and dtype of its input (number {i})"
-        _check_declared(backend, name, gradient, shape, dtype, hint)
-        made.append(gradient)
-    return tuple(made)
