@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.py' | grep -v /target/) Cargo.toml pyproject.toml
 
-.PHONY: demo test test-rust test-python lint bench docs generate clean
+.PHONY: demo test test-rust test-python lint bench docs generate agreement clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +47,10 @@ bench: $(VENV)/.test
 # Rewrites what is derived from the rows: Python classes, stubs, docs/ops.md.
 generate: $(VENV)/.demo
 	$(BIN)/python tools/generate.py
+
+# Measures all ops on all backends that are installed; writes docs/agreement.md. Takes minutes.
+agreement: $(VENV)/.test
+	PYTHONPATH=python $(BIN)/python tools/agreement.py
 
 clean:
 	rm -rf target $(VENV)

@@ -439,3 +439,34 @@ def test_command_line_errors(tmp_path, capsys):
     assert code == 1
     with pytest.raises(SystemExit, match="2"):
         run_command(capsys, "juggle")
+
+
+# --- what check says of backends of users' own ---------------------------------------------------------------------
+
+
+class Plain(ml.Backend):
+    """Creates arrays and multiplies matrices; all else is left to Mithril."""
+
+    def tensor(self, data, dtype=None):
+        return np.array(data, dtype=dtype or "float32")
+
+    def zeros(self, shape, dtype=None):
+        return np.zeros(shape, dtype=dtype or "float32")
+
+    def ones(self, shape, dtype=None):
+        return np.ones(shape, dtype=dtype or "float32")
+
+    def matmul(self, a, b):
+        return a @ b
+
+
+def test_check_and_compare_with_a_backend_of_a_users_own():
+    result = ml.check(squashed(), Plain(), SHAPES)
+    assert result.ok
+    rows = {row.op: row for row in result}
+    assert rows["tanh"].support == "reference"
+    assert rows["linear"].support == "reference"
+    assert any("host" in warning for warning in result.warnings)
+    with pytest.warns(ml.errors.MithrilWarning, match="host"):
+        result = ml.compare(squashed(), ["numpy", Plain()], SHAPES)
+    assert result.agree, str(result)
