@@ -94,7 +94,7 @@ def Lambda(
     >>> model = ml.Model()
     >>> model |= ml.Lambda(np.sinc, opaque=True)(input="input", output="output")
     >>> ml.compile(model, backend, shapes={"input": [2]})([0.0, 0.5])
-    array([1.       , 0.63661975], dtype=float32)
+    array([1.        , 0.63661975], dtype=float32)
     """
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if not callable(function):

@@ -327,6 +327,11 @@ def test_the_numpy_backend_with_extra_features():
     x = backend.tensor([1.0, 2.0, 4.0])
     np.testing.assert_allclose(backend.ifft(backend.fft(x)).real, x)
     np.testing.assert_array_equal(backend.solve(2 * np.eye(3, dtype=np.float32), x), x / 2)
+    # In a model complex numbers are pairs.
+    spectrum = ml.Lambda(lambda x: backend.fft(x))
+    compiled = ml.compile(spectrum, backend, shapes={"input": [3]})
+    assert "backend.fft(" in compiled.source
+    np.testing.assert_allclose(compiled(x)["output_1"], np.fft.fft(x).imag, atol=1e-6)
     backend.register_function("half", lambda x: x / 2)
     np.testing.assert_array_equal(backend.call_custom("half", x), x / 2)
     with pytest.raises(ValueError, match="'third' not registered"):
@@ -532,6 +537,84 @@ def test_an_autograd_backend_without_gradients_uses_the_graph():
 
     losses, _ = quiet(lambda: train(mlp(), Plain(), (16, 4)))
     assert losses[-1] < losses[0]
+
+
+# --- the registry -------------------------------------------------------------------------------------------------
+
+
+def test_backends_are_registered_and_found_by_name():
+    ml.backends.register_backend("handful", Handful)
+    from mithril.backends.registry import get_backend, list_backends, register_backend
+
+    assert get_backend is ml.backends.get_backend is ml.get_backend
+    assert type(get_backend("handful")) is Handful
+    assert "handful" in list_backends()
+    with pytest.raises(InvalidValueError, match="called 'handful' already"):
+        register_backend("handful", MyCustomBackend)
+    with pytest.raises(InvalidValueError, match="called 'numpy' already"):
+        register_backend("numpy", MyCustomBackend)
+    register_backend("handful", lambda: MyCustomBackend(), override=True)
+    assert type(get_backend("handful")) is MyCustomBackend
+    with pytest.raises(ml.errors.KeyNotFoundError, match="no backend called 'handfull'") as caught:
+        get_backend("handfull")
+    assert "'handful'" in caught.value.hint
+    with pytest.raises(TypeError, match="dtyp"):
+        get_backend("numpy", dtyp="float64")
+    register_backend("nonsense", dict)
+    with pytest.raises(InvalidValueError, match="returns a dict"):
+        get_backend("nonsense")
+    with pytest.raises(InvalidValueError, match="by its class"):
+        register_backend("x", 3)
+
+
+def install(folder, package, name, value, source):
+    """A distribution as pip would leave it, with an entry point."""
+    (folder / f"{package}.py").write_text(source)
+    info = folder / f"{package}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[mithril.backends]\n{name} = {package}:{value}\n")
+
+
+def test_backends_of_other_packages_are_found(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    source = "import mithril as ml\nclass Offered(ml.NumpyBackend):\n    name = 'offered'\n"
+    install(tmp_path, "fake_offering", "offered", "Offered", source)
+    install(tmp_path, "fake_broken", "broken", "Absent", "import not_installed_anywhere\n")
+    assert "offered" in ml.list_backends()
+    backend = ml.get_backend("offered", dtype="float64")
+    assert (type(backend).__name__, backend.default_dtype) == ("Offered", "float64")
+    train(mlp(), ml.get_backend("offered"), (16, 4), steps=1)
+    with pytest.raises(ml.errors.BackendUnavailableError, match="'broken' of the package fake_broken") as caught:
+        ml.get_backend("broken")
+    assert "not_installed_anywhere" in caught.value.message
+    install(tmp_path, "fake_other", "offered", "Offered", source)
+    with pytest.raises(InvalidValueError, match="fake_offering and fake_other both offer"):
+        ml.get_backend("offered")
+
+
+def test_capabilities():
+    found = Handful().capabilities()
+    methods = ["add", "conv2d", "exp", "matmul", "multiply", "ones", "reduce_sum", "transpose", "zeros"]
+    assert found["methods"] == methods
+    assert found["dtypes"] == ["bool", "int32", "int64", "float32", "float64"]
+    assert (found["ops"]["sum"], found["ops"]["linear"], found["ops"]["erf"]) == ("native", "expanded", "reference")
+    assert found["native"] + found["expanded"] + found["reference"] == len(found["ops"])
+    assert (found["autodiff"], found["jit"], found["missing"]) == (["graph"], False, 0)
+    assert Differences().capabilities()["autodiff"] == ["native", "graph"]
+    numpy = ml.NumpyBackend().capabilities()
+    assert numpy["missing"] == numpy["reference"] == 0
+    assert ml.InterpreterBackend().capabilities()["native"] == len(numpy["ops"])
+
+    class Listed(ml.NumpyBackend):
+        limitations = {("solve", "float16"): "too coarse"}
+
+        def random_normal(self, shape=(), mean=0.0, stddev=1.0):
+            return np.zeros(shape)
+
+    found = Listed().capabilities()
+    assert found["limitations"] == {"solve of float16": "too coarse"}
+    assert found["unused_methods"] == {"random_normal": "it takes no `key`"}
 
 
 # --- tests of backends --------------------------------------------------------------------------------------------

@@ -120,6 +120,29 @@ class Backend(RegisteredFunctions, Ops, ABC):
         """Create an array of ones. A backend of your own has to define it."""
         raise self._missing("ones")
 
+    def capabilities(self) -> dict[str, Any]:
+        """Tell what the backend can do.
+
+        Returns
+        -------
+        dict
+            ``name``, ``device``, ``devices``, ``dtypes``, ``default_dtype``, ``autodiff`` (where gradients can come
+            from, the default first), ``jit`` (whether models can be compiled further); the number of ops that are
+            ``native``, ``expanded`` into others, run on the host by the ``reference``, or ``missing``, and ``ops``,
+            which says it for each; ``methods`` and ``gradients`` that a class of your own defines,
+            ``unused_methods`` (why compiled models cannot call them), and known ``limitations``.
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> found = ml.NumpyBackend().capabilities()
+        >>> found["autodiff"], found["missing"], found["ops"]["matmul"]
+        (['graph'], 0, 'native')
+        """
+        from .capabilities import capabilities
+
+        return capabilities(self)
+
     def unsupported(self, op: str, reason: str = "") -> UnsupportedOpError:
         """Make the error that an op is not supported; to be raised by methods of a backend of your own.
 

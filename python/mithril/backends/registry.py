@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib import import_module, metadata
 from typing import Any
 
-from ..errors import InvalidValueError, KeyNotFoundError
+from ..errors import BackendUnavailableError, InvalidValueError, KeyNotFoundError
 from . import later
 from .backend import Backend
 
@@ -34,7 +34,19 @@ def register_backend(name: str, factory: Callable[..., Any], *, override: bool =
         The class, or a function that returns an instance.
     override : bool, optional
         Replace a backend of that name (default: it is an error).
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> class Half(ml.NumpyBackend):
+    ...     def __init__(self, dtype="float16"):
+    ...         super().__init__(dtype=dtype)
+    >>> ml.backends.register_backend("half", Half)
+    >>> ml.get_backend("half")
+    Half(device='cpu', dtype=float16)
     """
+    if not isinstance(name, str) or not name:
+        raise InvalidValueError(f"a backend is registered under a name, not {name!r}")
     if not callable(factory):
         raise InvalidValueError(f"a backend is registered by its class, not {factory!r}")
     if not override and name in list_backends():
@@ -61,16 +73,38 @@ def get_backend(name: str, **options: Any) -> Backend:
     if factory is None and name in _BUILT_IN:
         module, class_name = _BUILT_IN[name]
         factory = getattr(import_module(module), class_name)
-    if factory is None:
-        for entry in metadata.entry_points(group="mithril.backends"):
-            if entry.name == name:
-                factory = entry.load()
+    factory = factory or _from_entry_point(name)
     if factory is None and name in later.ABSENT:
         raise later.absent(later.ABSENT[name][0])
     if factory is None:
         names = list_backends()
-        near = difflib.get_close_matches(name, names, n=1)
+        near = difflib.get_close_matches(str(name), names, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names)}"
         raise KeyNotFoundError(f"there is no backend called {name!r}", hint=hint)
-    backend: Backend = factory(**options)
+    backend = factory(**options)
+    if not isinstance(backend, Backend):
+        raise InvalidValueError(
+            f"the backend {name!r} is made by {factory!r}, which returns a {type(backend).__name__}",
+            hint="register a class that derives from mithril.backends.backend.Backend",
+        )
     return backend
+
+
+def _from_entry_point(name: str) -> Callable[..., Any] | None:
+    """Load what another package offers under a name in the group ``mithril.backends``."""
+    entries = [entry for entry in metadata.entry_points(group="mithril.backends") if entry.name == name]
+    if not entries:
+        return None
+    owners = sorted({str(entry.dist.name if entry.dist else entry.value) for entry in entries})
+    if len(owners) > 1:
+        raise InvalidValueError(
+            f"{' and '.join(owners)} both offer a backend called {name!r}", hint="uninstall one of them"
+        )
+    try:
+        factory: Callable[..., Any] = entries[0].load()
+    except (ImportError, AttributeError) as error:
+        raise BackendUnavailableError(
+            f"the backend {name!r} of the package {owners[0]} cannot be loaded: {error}",
+            hint=f"its entry point is {entries[0].value}",
+        ) from error
+    return factory
