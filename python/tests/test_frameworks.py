@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+import pathlib
 import pickle
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import mithril as ml
 import numpy as np
 import pytest
 from mithril import errors
+from mithril.backends.frameworks import FRAMEWORKS as FRAMEWORKS_NEEDED
 
 FRAMEWORKS = {"torch": ml.TorchBackend, "jax": ml.JaxBackend, "mlx": ml.MlxBackend}
 MODULES = {"torch": "torch", "jax": "jax", "mlx": "mlx.core"}
@@ -404,3 +406,11 @@ def test_memory_that_is_not_there_is_an_error(own):
     model += ml.Linear(2**23)(output="output")
     with pytest.raises(MemoryError, match=r"GB[\s\S]*help"):
         ml.compile(model, own)(np.ones((2, 3)))
+
+
+def test_oldest_versions_are_those_of_the_package():
+    text = (pathlib.Path(__file__).parents[2] / "pyproject.toml").read_text()
+    for distribution, extra, oldest in FRAMEWORKS_NEEDED.values():
+        [line] = [line for line in text.splitlines() if line.startswith(f"{extra} = ")]
+        assert f">={oldest}" in line
+        assert distribution in line

@@ -12,9 +12,9 @@ __all__ = ["require"]
 
 #: Module -> distribution, extra of ours, oldest version that the tests pass with.
 FRAMEWORKS: dict[str, tuple[str, str, str]] = {
-    "torch": ("torch", "torch", "2.6"),
-    "jax": ("jax", "jax", "0.6"),
-    "mlx.core": ("mlx", "mlx", "0.26"),
+    "torch": ("torch", "torch", "2.7"),
+    "jax": ("jax", "jax", "0.8"),
+    "mlx.core": ("mlx", "mlx", "0.29"),
 }
 
 
