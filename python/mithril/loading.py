@@ -29,6 +29,8 @@ class Module:
         given: Mapping[str, Any],
     ) -> None:
         self.source = source
+        #: Wraps every function, in what a backend needs around a call.
+        self.around: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function
         digest = hashlib.blake2b(source.text.encode(), digest_size=6).hexdigest()
         self.filename = f"<mithril {name} {digest}>"
         constants = {key: constant(value) for key, value in source.constants().items()}
@@ -44,7 +46,7 @@ class Module:
     def function(self, name: str) -> Callable[..., Any]:
         """Return a function of the module."""
         function: Callable[..., Any] = self.namespace[name]
-        return function if self._calls_users else _quiet(function)
+        return self.around(function if self._calls_users else _quiet(function))
 
     def explain(self, error: BaseException) -> MithrilError | None:
         """Make an error of ours of one that generated code raised; None if it came from elsewhere."""

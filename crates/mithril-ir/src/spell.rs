@@ -84,6 +84,13 @@ impl SpellCx<'_> {
         };
         format!("torch.full((), {number}, dtype={}, device=device)", self.dtype(dtype))
     }
+    /// Input `i` as an array of MLX, for helpers that take no numbers; those get the dtype of the output.
+    pub fn mlx_array(&self, i: usize) -> String {
+        let lit = self.lit(i);
+        let is_number = lit.is_numeric() && !matches!(lit, Lit::Tensor(t) if t.rank() > 0);
+        let dtype = self.out(0).filter(|_| is_number).map(|t| self.dtype(t.dtype));
+        dtype.map_or(self.arg(i).to_owned(), |dtype| format!("mx.array({}, dtype={dtype})", self.arg(i)))
+    }
     /// Sizes as a tuple.
     pub fn dims(&self, dims: &[Dim]) -> String {
         tuple(dims.iter().map(|d| self.dim(d)))

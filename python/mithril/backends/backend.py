@@ -17,6 +17,7 @@ from ..dtypes import DType
 from ..errors import ConflictingOptionError, InvalidValueError, ShapeError, UnsupportedOpError
 from ..loading import Module, Runner, load
 from . import custom, options
+from .conversions import Conversions
 from .exchange import numpy_dtype, to_host
 from .functions import RegisteredFunctions
 from .memory import process_memory
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Backend"]
 
 
-class Backend(RegisteredFunctions, Ops, ABC):
+class Backend(RegisteredFunctions, Conversions, Ops, ABC):
     """Creates arrays, applies ops to them at once, and runs compiled models.
 
     A backend of your own derives from this class (or from a built-in one) and defines `tensor`, `zeros` and

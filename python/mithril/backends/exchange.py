@@ -57,6 +57,8 @@ def to_host(data: Any) -> np.ndarray[Any, Any]:
 def _convert(data: Any) -> np.ndarray[Any, Any]:
     if hasattr(data, "detach"):
         data = data.detach().cpu()
+    if hasattr(data, "__dlpack__") and not hasattr(data, "__array__") and not hasattr(data, "astype"):
+        return np.from_dlpack(data)
     # PyTorch and MLX hand no bfloat16 to NumPy; float32 holds it exactly.
     if "bfloat16" in str(getattr(data, "dtype", "")) and not isinstance(data, np.ndarray):
         single = data.float() if hasattr(data, "float") else data.astype("float32") if _is_jax(data) else _mlx(data)

@@ -33,9 +33,19 @@ pub const JAX_FILES: &[&str] = &[
     include_str!("prelude/jax_reduce.py"),
     include_str!("prelude/jax_signal.py"),
 ];
-/// Helper files for MLX.
-pub const MLX_FILES: &[&str] =
-    &[include_str!("prelude/mlx_movement.py"), include_str!("prelude/mlx_reduce.py")];
+/// Helper files for MLX; the first is used by others while they are loaded.
+pub const MLX_FILES: &[&str] = &[
+    include_str!("prelude/mlx_gradient.py"),
+    include_str!("prelude/mlx_elementwise.py"),
+    include_str!("prelude/mlx_function.py"),
+    include_str!("prelude/mlx_activation.py"),
+    include_str!("prelude/mlx_conv.py"),
+    include_str!("prelude/mlx_linalg.py"),
+    include_str!("prelude/mlx_movement.py"),
+    include_str!("prelude/mlx_pool.py"),
+    include_str!("prelude/mlx_reduce.py"),
+    include_str!("prelude/mlx_signal.py"),
+];
 
 /// The helpers of a target.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
 pub use super::softmax::{LOG_SOFTMAX, SOFTMAX};
 use crate::build::{Call, GradCall, V};
-use crate::dtype::Kinds;
+use crate::dtype::{DType, Kinds};
 use crate::error::Result;
 use crate::interp::HostCall;
 use crate::op::{
@@ -92,7 +92,7 @@ pub static RELU: OpDef = OpDef {
 pub static RELU6: OpDef = OpDef {
     eval: Some(Eval::F1(|x| smaller(larger(x, 0.0), 6.0))),
     grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], 0.0, 6.0, v.g)]),
-    spell: Spell { torch: Text::T("F.relu6({0})"), ..Spell::NONE },
+    spell: Spell { torch: Text::T("F.relu6({0})"), mlx: Text::T("mx.clip({0}, 0, 6)"), ..Spell::NONE },
     tolerance: Tolerance::Exact,
     domain: (-2.0, 8.0),
     layer: "Relu6",
@@ -189,6 +189,7 @@ pub static ELU: OpDef = OpDef {
     }),
     spell: Spell {
         torch: Text::T("F.elu({0}, {1})"),
+        mlx: Text::T("_elu({0}, {1})"),
         jax: Text::T("jax.nn.elu({0}, {1})"),
         c: Text::T("{0} > 0 ? {0} : {1} * expm1({0})"),
         ..Spell::NONE
@@ -216,7 +217,12 @@ pub static SELU: OpDef = OpDef {
         let below = negative_part(v.x[0]).op(&EXP, &[]) * (SELU_SCALE * SELU_ALPHA);
         vec![positive(v.x[0], v.g * SELU_SCALE, v.g * below)]
     }),
-    spell: Spell { torch: Text::T("torch.selu({0})"), jax: Text::T("jax.nn.selu({0})"), ..Spell::NONE },
+    spell: Spell {
+        torch: Text::T("torch.selu({0})"),
+        jax: Text::T("jax.nn.selu({0})"),
+        mlx: Text::T("1.0507009873554805 * _elu({0}, 1.6732632423543772)"),
+        ..Spell::NONE
+    },
     layer: "Selu",
     ..composite(
         "selu",
@@ -243,6 +249,7 @@ pub static CELU: OpDef = OpDef {
     }),
     spell: Spell {
         torch: Text::T("torch.celu({0}, {1})"),
+        mlx: Text::T("_celu({0}, {1})"),
         jax: Text::T("jax.nn.celu({0}, {1})"),
         c: Text::T("{0} > 0 ? {0} : {1} * expm1({0} / {1})"),
         ..Spell::NONE
@@ -282,6 +289,10 @@ pub static GELU: OpDef = OpDef {
             Some(format!("{helper}({})", cx.arg(0)))
         }),
         torch: Text::T("F.gelu({0}, approximate={1})"),
+        mlx: Text::F(|cx| {
+            let function = if is_tanh(cx).ok()? { "_gelu_tanh" } else { "_gelu" };
+            (cx.out(0)?.dtype != DType::F64).then(|| format!("{function}({})", cx.arg(0)))
+        }),
         jax: Text::F(|cx| {
             let approximate = if is_tanh(cx).ok()? { "True" } else { "False" };
             Some(format!("jax.nn.gelu({}, approximate={approximate})", cx.arg(0)))
@@ -350,6 +361,10 @@ pub static SIGMOID: OpDef = OpDef {
     eval: Some(Eval::F1(sigmoid)),
     grad: Grad::Formula(|v| vec![v.g * v.y * (1.0 - v.y)]),
     spell: Spell {
+        mlx: Text::F(|cx| {
+            let function = if cx.out(0)?.dtype == DType::F64 { "_sigmoid" } else { "mx.sigmoid" };
+            Some(format!("{function}({})", cx.arg(0)))
+        }),
         numpy: Text::T("_sigmoid({0})"),
         jax: Text::T("jax.nn.sigmoid({0})"),
         c: Text::T("1 / (1 + exp(-{0}))"),
@@ -493,6 +508,7 @@ pub static HARD_SIGMOID: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], -3.0, 3.0, v.g / 6.0)]),
     spell: Spell {
         torch: Text::T("F.hardsigmoid({0})"),
+        mlx: Text::T("mx.clip({0} + 3, 0, 6) / 6"),
         ggml: Text::T("ggml_hardsigmoid({0})"),
         ..Spell::NONE
     },
@@ -542,7 +558,11 @@ pub static HARD_TANH: OpDef = OpDef {
         let (min, max) = (v.get(|a| a.f64(1)), v.get(|a| a.f64(2)));
         vec![strictly_inside(v.x[0], min, max, v.g)]
     }),
-    spell: Spell { torch: Text::T("F.hardtanh({0}, {1}, {2})"), ..Spell::NONE },
+    spell: Spell {
+        torch: Text::T("F.hardtanh({0}, {1}, {2})"),
+        mlx: Text::T("mx.clip({0}, {1}, {2})"),
+        ..Spell::NONE
+    },
     tolerance: Tolerance::Exact,
     cases: &["[2,3]", "[2,3] min=-0.5 max=0.75", "[]", "[0,3]"],
     layer: "HardTanh",

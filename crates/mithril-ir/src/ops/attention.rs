@@ -120,7 +120,7 @@ pub static SCALED_DOT_PRODUCT_ATTENTION: OpDef = OpDef {
     shape: ShapeRule::Fn(attention_shape),
     dtype: DTypeRule::Fn(attention_dtype),
     expand: Some(attention),
-    spell: Spell { torch: Text::F(attention_torch), ..Spell::NONE },
+    spell: Spell { torch: Text::F(attention_torch), mlx: Text::F(attention_mlx), ..Spell::NONE },
     tolerance: Tolerance::Contraction,
     cases: &[
         "[2,3,4] [2,5,4] [2,5,6]",
@@ -286,6 +286,26 @@ fn causal(scores: V<'_>) -> V<'_> {
     count(-2).op(&EXPAND_DIMS, &[scores.lit(-1)]).op(&GREATER_EQUAL, &[count(-1)])
 }
 
+/// The call of MLX, whose causal mask is counted from the last query and key.
+fn attention_mlx(s: &SpellCx<'_>) -> Option<String> {
+    let (q, k) = (s.ty(0)?, s.ty(1)?);
+    let causal = s.bool(4).ok()?;
+    let n = q.shape.rank();
+    let is_empty = [0, 1, 2].iter().any(|&i| s.ty(i).is_some_and(|t| t.shape.iter().any(|d| d.is(0))));
+    let refused = n != 4 || s.ty(3).is_some() || q.dtype == DType::F64 || is_empty;
+    if refused || (causal && q.shape[n - 2] != k.shape[n - 2]) {
+        return None;
+    }
+    let scale = match q.shape[n - 1].known() {
+        _ if !s.absent(5) => s.arg(5).to_owned(),
+        Some(d) => format!("{:?}", 1.0 / (d as f64).sqrt()),
+        None => return None,
+    };
+    let mask = if causal { ", mask=\"causal\"" } else { "" };
+    let inputs = [0, 1, 2].map(|i| s.arg(i)).join(", ");
+    Some(format!("mx.fast.scaled_dot_product_attention({inputs}, scale={scale}{mask})"))
+}
+
 fn attention_torch(s: &SpellCx<'_>) -> Option<String> {
     let causal = s.bool(4).ok()?;
     if causal && s.ty(3).is_some() {
@@ -433,6 +453,20 @@ pub static ROPE: OpDef = OpDef {
         Ok(DTypes { cast: [Some(dtype)].into_iter().collect(), out: [dtype].into_iter().collect() })
     }),
     expand: Some(rope),
+    spell: Spell {
+        mlx: Text::F(|s| {
+            let x = s.ty(0)?;
+            let d = x.shape.last()?.known()?;
+            let is_empty = x.shape.iter().any(|d| d.is(0));
+            let fits = s.ty(1).is_none() && x.dtype != DType::F64 && x.shape.rank() > 2 && !is_empty;
+            fits.then(|| {
+                let (base, interleaved) = (s.arg(2), s.arg(3));
+                let options = format!("traditional={interleaved}, base={base}, scale=1.0, offset=0");
+                format!("mx.fast.rope({}, {d}, {options})", s.arg(0))
+            })
+        }),
+        ..Spell::NONE
+    },
     tolerance: Tolerance::Contraction,
     cases: &["[2,3,4]", "[2,5,3,4] i64[3]<9 interleaved=true", "[2,5,3,4] i64[2,3]<9 base=100.0"],
     aliases: &["rotary_embedding"],

@@ -313,7 +313,12 @@ pub static BITWISE_NOT: OpDef = OpDef {
 pub static LEFT_SHIFT: OpDef = OpDef {
     ports: SHIFT,
     cases: SHIFT_CASES,
-    spell: Spell { torch: Text::T("{0} << {1}"), jax: Text::T("{0} << {1}"), ..Spell::numpy("{0} << {1}") },
+    spell: Spell {
+        torch: Text::T("{0} << {1}"),
+        jax: Text::T("{0} << {1}"),
+        mlx: Text::F(|s| mlx_shift(s, "<<", "_left_shift")),
+        ..Spell::numpy("{0} << {1}")
+    },
     layer: "LeftShift",
     aliases: &["bitwise_left_shift"],
     ..bits(
@@ -326,9 +331,14 @@ pub static LEFT_SHIFT: OpDef = OpDef {
 };
 
 /// MLX leaves open what a shift by the width or more gives.
-fn shift_by_literal(s: &SpellCx<'_>) -> Option<String> {
+fn mlx_shift(s: &SpellCx<'_>, operator: &str, helper: &str) -> Option<String> {
     let width = 8 * s.ty(0)?.dtype.size() as i64;
-    (0..width).contains(&s.int(1).ok()?).then(|| format!("{} >> {}", s.arg(0), s.arg(1)))
+    let is_plain = s.int(1).is_ok_and(|n| (0..width).contains(&n));
+    Some(if is_plain {
+        format!("{} {operator} {}", s.arg(0), s.arg(1))
+    } else {
+        format!("{helper}({}, {})", s.mlx_array(0), s.mlx_array(1))
+    })
 }
 
 /// `left >> right`
@@ -338,7 +348,7 @@ pub static RIGHT_SHIFT: OpDef = OpDef {
     spell: Spell {
         torch: Text::T("{0} >> {1}"),
         jax: Text::T("{0} >> {1}"),
-        mlx: Text::F(shift_by_literal),
+        mlx: Text::F(|s| mlx_shift(s, ">>", "_right_shift")),
         ..Spell::numpy("{0} >> {1}")
     },
     layer: "RightShift",

@@ -9,7 +9,7 @@ use super::slicing::FLIP;
 use super::window::{self, Axis, Padding, triples};
 use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
-use crate::dtype::Kinds;
+use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, elements, from_f64s};
 use crate::literal::Lit;
@@ -293,20 +293,26 @@ fn python_tuple<T: ToString>(items: &[T]) -> String {
 }
 
 fn general_mlx(s: &SpellCx<'_>) -> Option<String> {
-    let (a, [stride, dilation, input_dilation]) = general_text(s)?;
-    // MLX has channels last, and cannot cut off.
-    if a.pads.iter().flatten().any(|d| d.known().is_none_or(|p| p < 0)) {
-        return None;
+    let n = s.ty(0)?.shape.rank().checked_sub(2)?;
+    let a = general(s, n).ok()?;
+    let (x, w) = (s.arg(0), s.arg(1));
+    let [stride, dilation, input_dilation] =
+        [&a.stride, &a.dilation, &a.input_dilation].map(|v| python_tuple(v));
+    let is_cut = a.pads.iter().flatten().any(|d| d.known().is_none_or(|p| p < 0));
+    let is_empty = [0, 1].iter().any(|&i| s.ty(i).is_some_and(|t| t.shape.iter().any(|d| d.is(0))));
+    let groups = a.groups;
+    if is_cut || is_empty || (groups > 1 && n == 3) || s.out(0)?.dtype == DType::F64 {
+        let pads = crate::spell::tuple(a.pads.iter().map(|pair| s.dims(pair)));
+        return Some(format!(
+            "_conv_general({x}, {w}, {stride}, {pads}, {dilation}, {input_dilation}, {groups})"
+        ));
     }
+    // MLX has channels last.
     let side = |i: usize| a.pads.iter().map(|p| p[i].to_string()).collect::<Vec<_>>().join(", ");
+    let pads = format!("([{}], [{}])", side(0), side(1));
     Some(format!(
-        "mx.moveaxis(mx.conv_general(mx.moveaxis({}, 1, -1), mx.moveaxis({}, 1, -1), {stride}, \
-         ([{}], [{}]), {dilation}, {input_dilation}, {}), -1, 1)",
-        s.arg(0),
-        s.arg(1),
-        side(0),
-        side(1),
-        a.groups
+        "mx.moveaxis(mx.conv_general(mx.moveaxis({x}, 1, -1), mx.moveaxis({w}, 1, -1), {stride}, {pads}, {dilation}, \
+         {input_dilation}, {groups}), -1, 1)"
     ))
 }
 

@@ -52,11 +52,7 @@ pub static SOLVE: OpDef = OpDef {
         numpy: Text::T("np.linalg.solve({0}, {1})"),
         torch: Text::F(|s| Some(format!("torch.linalg.solve({}, {})", s.arg(0), aligned(s)?))),
         jax: Text::F(|s| Some(format!("jnp.linalg.solve({}, {})", s.arg(0), aligned(s)?))),
-        mlx: Text::F(|s| {
-            let ranks = (s.ty(0)?.shape.rank(), s.ty(1)?.shape.rank());
-            let plain = ranks == (2, 1) || ranks.0 == ranks.1;
-            plain.then(|| format!("mx.linalg.solve({}, {}, stream=mx.cpu)", s.arg(0), s.arg(1)))
-        }),
+        mlx: Text::T("_solve({0}, {1})"),
         ..Spell::NONE
     },
     cases: &[
@@ -141,7 +137,7 @@ pub static INV: OpDef = OpDef {
         let y = transposed(v.y);
         vec![-y.op(&MATMUL, &[v.g]).op(&MATMUL, &[y])]
     }),
-    spell: Spell { mlx: Text::T("mx.linalg.inv({0}, stream=mx.cpu)"), ..Spell::py("{xp}.linalg.inv({0})") },
+    spell: Spell { mlx: Text::T("_inv({0})"), ..Spell::py("{xp}.linalg.inv({0})") },
     cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]", "spd[2,0,2,2]"],
     layer: "Inverse",
     aliases: &["inverse"],
@@ -159,7 +155,13 @@ pub static DET: OpDef = OpDef {
         each_matrix(c, |a| Ok(vec![Lu::new(a, n).map_or(0.0, |lu| lu.diagonal().product::<f64>() * lu.sign)]))
     })),
     grad: Grad::Formula(|v| vec![scaled(v.g * v.y, inverse_transpose(v.x[0]))]),
-    spell: Spell { mlx: Text::No, ..Spell::py("{xp}.linalg.det({0})") },
+    spell: Spell {
+        mlx: Text::F(|s| {
+            let ones = empty_mlx(s).map(|(shape, dtype)| format!("mx.ones({shape}, {dtype})"));
+            Some(ones.unwrap_or_else(|| format!("mx.linalg.det({}, stream=mx.cpu)", s.arg(0))))
+        }),
+        ..Spell::py("{xp}.linalg.det({0})")
+    },
     cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]", "spd[2,0,0]"],
     layer: "Determinant",
     ..MATRIX
@@ -174,7 +176,14 @@ pub static SLOGDET: OpDef = OpDef {
     shape: ShapeRule::Fn(|cx| square(cx, 0).map(|batch| vec![batch.clone(), batch])),
     eval: Some(Eval::Host(slogdet_eval)),
     grad: Grad::Formula(|v| vec![scaled(v.gs[1], inverse_transpose(v.x[0]))]),
-    spell: Spell { mlx: Text::No, ..Spell::py("{xp}.linalg.slogdet({0})") },
+    spell: Spell {
+        mlx: Text::F(|s| {
+            let both = |(shape, dtype)| format!("(mx.ones({shape}, {dtype}), mx.zeros({shape}, {dtype}))");
+            let call = || format!("mx.linalg.slogdet({}, stream=mx.cpu)", s.arg(0));
+            Some(empty_mlx(s).map_or_else(call, both))
+        }),
+        ..Spell::py("{xp}.linalg.slogdet({0})")
+    },
     cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]"],
     layer: "SlogDeterminant",
     ..MATRIX
@@ -201,7 +210,7 @@ pub static CHOLESKY: OpDef = OpDef {
         numpy: Text::T("_cholesky({0})"),
         torch: Text::T("torch.linalg.cholesky(({0} + {0}.mT) / 2)"),
         jax: Text::T("jnp.linalg.cholesky({0})"),
-        mlx: Text::T("mx.linalg.cholesky(({0} + mx.swapaxes({0}, -1, -2)) / 2, stream=mx.cpu)"),
+        mlx: Text::T("_cholesky({0})"),
         ..Spell::NONE
     },
     cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]"],
@@ -297,6 +306,13 @@ fn solve_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
             Ok(vec![out])
         }
     }
+}
+
+/// Shape and dtype of determinants of matrices without elements, of which MLX takes no gradient.
+fn empty_mlx(s: &SpellCx<'_>) -> Option<(String, &'static str)> {
+    let is_empty = s.ty(0)?.shape.iter().any(|d| d.is(0));
+    let out = s.out(0)?;
+    is_empty.then(|| (s.dims(&out.shape), s.dtype(out.dtype)))
 }
 
 // --- gradients -----------------------------------------------------------------------------------------------

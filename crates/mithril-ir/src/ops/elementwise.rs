@@ -103,6 +103,10 @@ pub static FLOOR_DIVIDE: OpDef = OpDef {
     spell: Spell {
         torch: Text::F(|cx| torch_division(cx, "//", "_integer_floor_divide")),
         jax: Text::T("_floor_divide({0}, {1})"),
+        mlx: Text::F(|cx| {
+            let helper = if cx.out(0)?.dtype.is_float() { "_floor_divide" } else { "_integer_floor_divide" };
+            Some(format!("{helper}({}, {})", cx.mlx_array(0), cx.mlx_array(1)))
+        }),
         ..Spell::numpy("{0} // {1}")
     },
     tolerance: Tolerance::Elementwise,
@@ -131,6 +135,11 @@ pub static REMAINDER: OpDef = OpDef {
             } else {
                 format!("_integer_remainder({left}, {right})")
             })
+        }),
+        mlx: Text::F(|cx| {
+            let is_float = cx.out(0)?.dtype.is_float();
+            let helper = || format!("_integer_remainder({}, {})", cx.mlx_array(0), cx.mlx_array(1));
+            Some(if is_float { format!("{} % {}", cx.arg(0), cx.arg(1)) } else { helper() })
         }),
         ..Spell::numpy("{0} % {1}")
     },
@@ -206,6 +215,15 @@ pub static POWER: OpDef = OpDef {
             Some(match cx.f64(1) {
                 Ok(..0.0) if !dtype.is_float() => format!("{x} ** {}", cx.torch_tensor(1, dtype)),
                 _ => format!("{x} ** {n}"),
+            })
+        }),
+        mlx: Text::F(|cx| {
+            Some(match cx.f64(1) {
+                Ok(2.0) => format!("mx.square({})", cx.arg(0)),
+                Err(_) | Ok(..0.0) if !cx.out(0)?.dtype.is_float() => {
+                    format!("_integer_power({}, {})", cx.mlx_array(0), cx.mlx_array(1))
+                }
+                _ => format!("{} ** {}", cx.arg(0), cx.arg(1)),
             })
         }),
         c: Text::F(|cx| float_only(cx, "pow({0}, {1})")),
@@ -346,6 +364,7 @@ pub static MAXIMUM: OpDef = OpDef {
     }),
     spell: Spell {
         torch: Text::F(|cx| torch_extremum(cx, "maximum")),
+        mlx: Text::F(|cx| mlx_extremum(cx, "maximum")),
         c: Text::T("{0} >= {1} || {0} != {0} ? {0} : {1}"),
         ..Spell::py("{xp}.maximum({0}, {1})")
     },
@@ -369,6 +388,7 @@ pub static MINIMUM: OpDef = OpDef {
     }),
     spell: Spell {
         torch: Text::F(|cx| torch_extremum(cx, "minimum")),
+        mlx: Text::F(|cx| mlx_extremum(cx, "minimum")),
         c: Text::T("{0} <= {1} || {0} != {0} ? {0} : {1}"),
         ..Spell::py("{xp}.minimum({0}, {1})")
     },
@@ -386,6 +406,15 @@ pub static MINIMUM: OpDef = OpDef {
 fn torch_extremum(cx: &SpellCx<'_>, name: &str) -> Option<String> {
     let dtype = cx.out(0)?.dtype;
     Some(format!("torch.{name}({}, {})", cx.torch_tensor(0, dtype), cx.torch_tensor(1, dtype)))
+}
+
+/// MLX gives the whole gradient of equal floats to the second.
+fn mlx_extremum(cx: &SpellCx<'_>, name: &str) -> Option<String> {
+    Some(if cx.out(0)?.dtype.is_float() {
+        format!("_{name}({}, {})", cx.mlx_array(0), cx.mlx_array(1))
+    } else {
+        format!("mx.{name}({}, {})", cx.arg(0), cx.arg(1))
+    })
 }
 
 static CLIP_PORTS: &[Port] = &[tensor("input"), optional("min"), optional("max")];
@@ -428,6 +457,7 @@ pub static CLIP: OpDef = OpDef {
             is_known.then(|| format!("np.clip({}, {}, {})", cx.arg(0), cx.arg(1), cx.arg(2)))
         }),
         torch: Text::F(torch_clamp),
+        mlx: Text::T("_clip({0}, {1}, {2})"),
         ..Spell::NONE
     },
     tolerance: Tolerance::Exact,
@@ -479,6 +509,12 @@ fn conversion(cx: &SpellCx<'_>, method: &str) -> Option<String> {
     let (x, dtype) = (cx.arg(0), cx.dtype(to));
     Some(match to {
         _ if from.is_float() && to.int_range().is_some() => format!("_float_to_integer({x}, {dtype})"),
+        // The gradient of MLX would go through this conversion.
+        DType::Bool if from.is_float() && cx.xp == "mx" => format!("{x} != 0"),
+        DType::BF16 if matches!(from, DType::F64 | DType::I32 | DType::I64) && cx.xp == "mx" => {
+            format!("_round_once({x}, {dtype})")
+        }
+        DType::F16 if from == DType::F64 && cx.xp == "mx" => format!("_round_once({x}, {dtype})"),
         // JAX rounds once.
         DType::BF16 if matches!(from, DType::F64 | DType::I32 | DType::I64) && cx.xp != "jnp" => {
             format!("_round_to_bfloat16({x}, {dtype})")

@@ -50,6 +50,12 @@ const fn call(py: &'static str, c: &'static str) -> Spell {
     Spell { c: Text::T(c), ..Spell::py(py) }
 }
 
+/// A function of MLX; those that it computes in float32 have a helper for doubles.
+fn mlx_function(cx: &SpellCx<'_>, name: &str) -> Option<String> {
+    let prefix = if cx.out(0)?.dtype == DType::F64 { "_" } else { "mx." };
+    Some(format!("{prefix}{name}({})", cx.arg(0)))
+}
+
 /// `√x`
 pub static SQRT: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / (v.y * 2.0)]),
@@ -116,7 +122,11 @@ pub static RECIPROCAL: OpDef = OpDef {
 /// `e^x`
 pub static EXP: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.y]),
-    spell: Spell { ggml: Text::T("ggml_exp({0})"), ..call("{xp}.exp({0})", "exp({0})") },
+    spell: Spell {
+        ggml: Text::T("ggml_exp({0})"),
+        mlx: Text::F(|cx| mlx_function(cx, "exp")),
+        ..call("{xp}.exp({0})", "exp({0})")
+    },
     layer: "Exp",
     precision: Some(Precision::Wide),
     ..unary("exp", "Exponential function.", libm::exp)
@@ -175,7 +185,11 @@ pub static LOG10: OpDef = OpDef {
 /// `sin x`
 pub static SIN: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&COS, &[])]),
-    spell: Spell { ggml: Text::T("ggml_sin({0})"), ..call("{xp}.sin({0})", "sin({0})") },
+    spell: Spell {
+        ggml: Text::T("ggml_sin({0})"),
+        mlx: Text::F(|cx| mlx_function(cx, "sin")),
+        ..call("{xp}.sin({0})", "sin({0})")
+    },
     layer: "Sin",
     ..unary("sin", "Sine of an angle in radians.", libm::sin)
 };
@@ -183,7 +197,11 @@ pub static SIN: OpDef = OpDef {
 /// `cos x`
 pub static COS: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![-(v.g * v.x[0].op(&SIN, &[]))]),
-    spell: Spell { ggml: Text::T("ggml_cos({0})"), ..call("{xp}.cos({0})", "cos({0})") },
+    spell: Spell {
+        ggml: Text::T("ggml_cos({0})"),
+        mlx: Text::F(|cx| mlx_function(cx, "cos")),
+        ..call("{xp}.cos({0})", "cos({0})")
+    },
     layer: "Cos",
     ..unary("cos", "Cosine of an angle in radians.", libm::cos)
 };
@@ -320,6 +338,7 @@ pub static ERF: OpDef = OpDef {
     spell: Spell {
         numpy: Text::T("_erf({0})"),
         jax: Text::T("jax.lax.erf({0})"),
+        mlx: Text::T("_erf({0})"),
         ..call("{xp}.erf({0})", "erf({0})")
     },
     layer: "Erf",
@@ -334,6 +353,7 @@ pub static ERFC: OpDef = OpDef {
         numpy: Text::T("_erfc({0})"),
         torch: Text::T("torch.erfc({0})"),
         jax: Text::F(|cx| exact_f64(cx, "_erfc").or_else(|| Some(format!("jax.lax.erfc({})", cx.arg(0))))),
+        mlx: Text::T("_erfc({0})"),
         c: Text::T("erfc({0})"),
         ..Spell::NONE
     },
@@ -347,6 +367,7 @@ pub static ERFINV: OpDef = OpDef {
     spell: Spell {
         numpy: Text::T("_erfinv({0})"),
         jax: Text::F(|cx| exact(cx, "_erfinv").or_else(|| Some(format!("jax.lax.erf_inv({})", cx.arg(0))))),
+        mlx: Text::F(|cx| mlx_function(cx, "erfinv")),
         ..Spell::py("{xp}.erfinv({0})")
     },
     domain: (-0.9, 0.9),

@@ -84,6 +84,17 @@ pub static TAKE: OpDef = OpDef {
                 _ => format!("{x}[{before}{indices}]"),
             })
         }),
+        mlx: Text::F(|s| {
+            // The gradient of MLX divides by the number of elements.
+            let out = s.out(0)?;
+            let is_empty = out.shape.iter().any(|d| d.is(0));
+            let zeros = || format!("mx.zeros({}, {})", s.dims(&out.shape), s.dtype(out.dtype));
+            Some(if is_empty {
+                zeros()
+            } else {
+                format!("mx.take({}, {}, axis={})", s.arg(0), s.arg(1), s.arg(2))
+            })
+        }),
         ..Spell::py("{xp}.take({0}, {1}, axis={2})")
     },
     cases: &[

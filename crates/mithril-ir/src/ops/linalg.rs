@@ -38,6 +38,14 @@ pub static MATMUL: OpDef = OpDef {
     grad: Grad::Formula(matmul_grad),
     spell: Spell {
         numpy: Text::F(|s| Some(numpy_product(s, format!("{} @ {}", s.arg(0), s.arg(1))))),
+        mlx: Text::F(|s| {
+            let (left, right, is_float) = (s.arg(0), s.arg(1), s.out(0)?.dtype.is_float());
+            Some(if is_float {
+                format!("{left} @ {right}")
+            } else {
+                format!("_integer_matmul({left}, {right})")
+            })
+        }),
         ..Spell::py("{0} @ {1}")
     },
     tolerance: Tolerance::Contraction,

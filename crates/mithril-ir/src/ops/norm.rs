@@ -248,6 +248,10 @@ pub static LAYER_NORM: OpDef = OpDef {
             let (x, weight, bias, eps) = (s.arg(0), s.arg(1), s.arg(2), s.arg(4));
             Some(format!("F.layer_norm({x}, {shape}, {weight}, {bias}, {eps})"))
         }),
+        mlx: Text::F(|s| {
+            let [x, weight, bias, eps] = [0, 1, 2, 4].map(|i| s.arg(i));
+            last_axis_of_mlx(s).map(|()| format!("mx.fast.layer_norm({x}, {weight}, {bias}, {eps})"))
+        }),
         ..Spell::NONE
     },
     cases: &[
@@ -287,6 +291,10 @@ pub static RMS_NORM: OpDef = OpDef {
             let shape = s.dims(&feature_dims(s).filter(|_| one_dtype(s))?);
             let eps = if s.absent(3) { s.ty(0)?.dtype.epsilon().to_string() } else { s.arg(3).into() };
             Some(format!("F.rms_norm({}, {shape}, {}, {eps})", s.arg(0), s.arg(1)))
+        }),
+        mlx: Text::F(|s| {
+            let eps = if s.absent(3) { s.ty(0)?.dtype.epsilon().to_string() } else { s.arg(3).into() };
+            last_axis_of_mlx(s).map(|()| format!("mx.fast.rms_norm({}, {}, {eps})", s.arg(0), s.arg(1)))
         }),
         ..Spell::NONE
     },
@@ -342,6 +350,12 @@ fn feature_dims(s: &SpellCx<'_>) -> Option<Vec<Dim>> {
 fn one_dtype(s: &SpellCx<'_>) -> bool {
     let Some(out) = s.out(0) else { return false };
     (0..3).filter_map(|i| s.ty(i)).all(|ty| ty.dtype == out.dtype)
+}
+
+/// MLX normalises over the last axis, and computes doubles in float32.
+fn last_axis_of_mlx(s: &SpellCx<'_>) -> Option<()> {
+    let fits = one_dtype(s) && s.out(0)?.dtype != DType::F64 && feature_dims(s)?.len() == 1;
+    fits.then_some(())
 }
 
 // --- over groups of channels -------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ pub static WINDOWS: OpDef = OpDef {
     spell: Spell {
         torch: Text::F(windows_torch),
         jax: Text::T("_windows({0}, {window}, {stride}, {pads}, {dilation}, {value})"),
+        mlx: Text::T("_windows({0}, {window}, {stride}, {pads}, {dilation}, {value})"),
         ..Spell::numpy("_windows({0}, {window}, {stride}, {pads}, {dilation}, {value})")
     },
     tolerance: Tolerance::Exact,
@@ -89,6 +90,7 @@ pub static FOLD_WINDOWS: OpDef = OpDef {
     spell: Spell {
         torch: Text::F(fold_torch),
         jax: Text::T("_fold_windows({0}, {sizes}, {stride}, {pads}, {dilation})"),
+        mlx: Text::T("_fold_windows({0}, {sizes}, {stride}, {pads}, {dilation})"),
         ..Spell::numpy("_fold_windows({0}, {sizes}, {stride}, {pads}, {dilation})")
     },
     tolerance: Tolerance::Contraction,
@@ -358,9 +360,10 @@ const fn max_pool(name: &'static str, doc: &'static str) -> OpDef {
         expand: Some(max_expand),
         grad: Grad::Formula(max_grad),
         spell: Spell {
-            numpy: Text::F(max_numpy),
+            numpy: Text::F(max_helper),
             torch: Text::F(max_torch),
             jax: Text::F(jax::max),
+            mlx: Text::F(max_helper),
             ..Spell::NONE
         },
         tolerance: Tolerance::Exact,
@@ -450,7 +453,7 @@ fn max_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     vec![to_windows.op(&RESHAPE, &[v.cx.lit(shape)]).op(&FOLD_WINDOWS, &args)]
 }
 
-fn max_numpy(s: &SpellCx<'_>) -> Option<String> {
+fn max_helper(s: &SpellCx<'_>) -> Option<String> {
     let input = &s.ty(0)?.shape;
     let pool = Pool::read(s, input.rank().checked_sub(2)?).ok()?;
     let pads = pool.all_pads(s, input).ok()?;

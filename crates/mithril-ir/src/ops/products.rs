@@ -152,7 +152,16 @@ pub static KRON: OpDef = OpDef {
         let right = reshape(c.x[1], b.iter().flat_map(|d| [Dim::ONE, d.clone()]));
         vec![reshape(left * right, a.iter().zip(&b).map(|(a, b)| a * b))]
     }),
-    spell: Spell { mlx: Text::No, ..Spell::py("{xp}.kron({0}, {1})") },
+    spell: Spell {
+        numpy: Text::T("np.kron({0}, {1})"),
+        torch: Text::T("torch.kron({0}, {1})"),
+        jax: Text::T("jnp.kron({0}, {1})"),
+        mlx: Text::F(|s| {
+            let is_empty = s.out(0)?.shape.iter().any(|d| d.is(0));
+            (!is_empty).then(|| format!("mx.kron({}, {})", s.arg(0), s.arg(1)))
+        }),
+        ..Spell::NONE
+    },
     tolerance: Tolerance::Rounded,
     cases: &["[2,3] [4,2]", "[3] [2]", "[2,3] [2]", "[] [3]", "[2,0] [3,2]"],
     layer: "Kron",

@@ -478,12 +478,24 @@ const fn index_of(name: &'static str, doc: &'static str) -> OpDef {
     }
 }
 
+/// Positions from MLX, which would refuse to differentiate what is looked up with them.
+fn mlx_index(c: &SpellCx<'_>, name: &str) -> Option<String> {
+    let text = plain(c, name)?;
+    let text = if input_dtype(c)?.is_float() {
+        text.replacen(c.arg(0), &format!("mx.stop_gradient({})", c.arg(0)), 1)
+    } else {
+        text
+    };
+    Some(text + ".astype(mx.int64)")
+}
+
 /// Position of the largest element
 pub static ARGMAX: OpDef = OpDef {
     eval: Some(Eval::Host(|c| choose(c, Ordering::Greater, |_, i| Scalar::Int(i as i64)))),
     spell: Spell {
         numpy: Text::F(|c| plain(c, "argmax")),
         torch: Text::F(|c| torch_index(c, "argmax")),
+        mlx: Text::F(|c| mlx_index(c, "argmax")),
         py: Text::F(|c| Some(format!("{}.astype({})", plain(c, "argmax")?, c.dtype(DType::I64)))),
         ..Spell::NONE
     },
@@ -501,6 +513,7 @@ pub static ARGMIN: OpDef = OpDef {
     spell: Spell {
         numpy: Text::F(|c| plain(c, "argmin")),
         torch: Text::F(|c| torch_index(c, "argmin")),
+        mlx: Text::F(|c| mlx_index(c, "argmin")),
         py: Text::F(|c| Some(format!("{}.astype({})", plain(c, "argmin")?, c.dtype(DType::I64)))),
         ..Spell::NONE
     },

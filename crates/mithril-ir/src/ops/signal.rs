@@ -18,7 +18,7 @@ use crate::tensor::Tensor;
 
 use super::compare::{EQUAL, GREATER, WHERE};
 use super::create::ARANGE;
-use super::elementwise::REMAINDER;
+use super::elementwise::{ABS, REMAINDER};
 use super::function::{COS, SIN};
 use super::linalg::{MATMUL, as_column, reshape, transposed};
 use super::movement::SWAPAXES;
@@ -59,6 +59,7 @@ pub static FFT: OpDef = OpDef {
         numpy: Text::T("_fft({0}, {1}, {2}, {3})"),
         jax: Text::T("_fft({0}, {1}, {2}, {3})"),
         torch: Text::F(|s| torch_complex(s, "fft")),
+        mlx: Text::F(|s| mlx_complex(s, "fft")),
         ..Spell::NONE
     },
     layer: "Fft",
@@ -78,6 +79,7 @@ pub static IFFT: OpDef = OpDef {
         numpy: Text::T("_ifft({0}, {1}, {2}, {3})"),
         jax: Text::T("_ifft({0}, {1}, {2}, {3})"),
         torch: Text::F(|s| torch_complex(s, "ifft")),
+        mlx: Text::F(|s| mlx_complex(s, "ifft")),
         ..Spell::NONE
     },
     layer: "InverseFft",
@@ -112,6 +114,11 @@ pub static RFFT: OpDef = OpDef {
         torch: Text::F(|s| {
             let call = format!("torch.fft.rfft({}, dim={}, norm={})", single(s, 0)?, s.arg(1), s.arg(2));
             Some(torch_parts(s, &call))
+        }),
+        mlx: Text::F(|s| {
+            let [x, axis, norm] = [0, 1, 2].map(|i| s.arg(i));
+            single_mlx(s)?;
+            Some(format!("_transform(mx.fft.rfft, {x}, None, {axis}, {norm})"))
         }),
         ..Spell::NONE
     },
@@ -148,6 +155,12 @@ pub static IRFFT: OpDef = OpDef {
             let x = format!("torch.complex({}, {})", single(s, 0)?, single(s, 1)?);
             Some(format!("torch.fft.irfft({x}, n={n}, dim={axis}, norm={norm}){}", back(s)))
         }),
+        mlx: Text::F(|s| {
+            let n = s.dim(&s.out(0)?.shape[s.axis(3, s.ty(0)?.shape.rank()).ok()?]);
+            let [re, im, axis, norm] = [0, 1, 3, 4].map(|i| s.arg(i));
+            single_mlx(s)?;
+            Some(format!("_irfft({re}, {im}, {n}, {axis}, {norm})"))
+        }),
         ..Spell::NONE
     },
     cases: &[
@@ -161,6 +174,17 @@ pub static IRFFT: OpDef = OpDef {
     layer: "InverseRealFft",
     ..TRANSFORM
 };
+
+/// MLX has complex numbers of float32 only.
+fn single_mlx(s: &SpellCx<'_>) -> Option<()> {
+    (s.ty(0)?.dtype != DType::F64).then_some(())
+}
+
+fn mlx_complex(s: &SpellCx<'_>, name: &str) -> Option<String> {
+    single_mlx(s)?;
+    let [re, im, axis, norm] = [0, 1, 2, 3].map(|i| s.arg(i));
+    Some(format!("_transform(mx.fft.{name}, {re}, {im}, {axis}, {norm})"))
+}
 
 // --- shapes ------------------------------------------------------------------------------------------------
 
@@ -356,7 +380,12 @@ fn waves<'a>(like: V<'a>, rows: &Dim, n: &Dim) -> (V<'a>, V<'a>) {
     let over = (turns * cx.lit(2)).op(&GREATER, &[size]);
     let turns = over.op(&WHERE, &[turns - size, turns]);
     let angle = turns.cast(working(like.dtype())) * TAU / size;
-    (angle.op(&COS, &[]), angle.op(&SIN, &[]))
+    // The zeros are exact, as those of `roots`.
+    let zero_where = |factor: i64, wave: V<'a>| {
+        let turns = turns.op(&ABS, &[]) * cx.lit(factor);
+        turns.op(&EQUAL, &[size]).op(&WHERE, &[wave.lit(0.0), wave])
+    };
+    (zero_where(4, angle.op(&COS, &[])), zero_where(2, angle.op(&SIN, &[])))
 }
 
 /// With `axis` last, in the working dtype.

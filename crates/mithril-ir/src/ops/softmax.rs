@@ -1,6 +1,7 @@
 //! Softmax and its logarithm along an axis.
 
 use crate::build::{Call, V};
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::interp::HostCall;
 use crate::op::{
@@ -73,6 +74,15 @@ pub static SOFTMAX: OpDef = OpDef {
     spell: Spell {
         numpy: Text::T("_softmax({0}, {1})"),
         jax: Text::T("jax.nn.softmax({0}, axis={1})"),
+        mlx: Text::F(|s| {
+            let (x, axis) = (s.arg(0), s.arg(1));
+            Some(match s.out(0)?.dtype {
+                DType::F64 if s.out(0)?.shape.iter().any(|d| d.is(0)) => x.to_owned(),
+                DType::F64 => format!("_softmax({x}, {axis})"),
+                DType::F32 => format!("mx.softmax({x}, {axis})"),
+                _ => format!("mx.softmax({x}, {axis}, precise=True)"),
+            })
+        }),
         ..Spell::py("{xp}.softmax({0}, {1})")
     },
     layer: "Softmax",
@@ -95,6 +105,11 @@ pub static LOG_SOFTMAX: OpDef = OpDef {
         numpy: Text::T("_log_softmax({0}, {1})"),
         torch: Text::T("torch.log_softmax({0}, {1})"),
         jax: Text::T("jax.nn.log_softmax({0}, axis={1})"),
+        mlx: Text::F(|s| {
+            let x = s.out(0)?;
+            let fits = x.dtype != DType::F64 && !x.shape.iter().any(|d| d.is(0));
+            fits.then(|| format!("_log_softmax({}, {})", s.arg(0), s.arg(1)))
+        }),
         ..Spell::NONE
     },
     layer: "LogSoftmax",

@@ -2,6 +2,7 @@
 
 use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
+use crate::dtype::DType;
 use crate::literal::Lit;
 use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, Spell, Text, attr, tensor};
 use crate::ops::reduce::{
@@ -53,6 +54,12 @@ fn correction_text(c: &SpellCx<'_>) -> Option<String> {
     c.f64(3).ok().map(|x| x.to_string())
 }
 
+/// The correction for libraries that call it `ddof`; MLX takes whole numbers.
+fn degrees(c: &SpellCx<'_>) -> Option<String> {
+    let is_whole = c.f64(3).ok()?.fract() == 0.0;
+    correction_text(c).filter(|_| is_whole || c.xp != "mx")
+}
+
 /// `Σ (input - mean)² / (n - correction)`
 pub static VAR: OpDef = OpDef {
     expand: Some(|c| {
@@ -66,7 +73,7 @@ pub static VAR: OpDef = OpDef {
     }),
     spell: Spell {
         torch: Text::F(|c| torch_float(c, "torch.var(", &format!(", correction={}", correction_text(c)?))),
-        py: Text::F(|c| statistic(c, "var", &format!(", ddof={}", correction_text(c)?))),
+        py: Text::F(|c| statistic(c, "var", &format!(", ddof={}", degrees(c)?))),
         ..Spell::NONE
     },
     layer: "Var",
@@ -89,7 +96,11 @@ pub static STD: OpDef = OpDef {
     }),
     spell: Spell {
         torch: Text::F(|c| torch_float(c, "torch.std(", &format!(", correction={}", correction_text(c)?))),
-        py: Text::F(|c| statistic(c, "std", &format!(", ddof={}", correction_text(c)?))),
+        mlx: Text::F(|c| {
+            let ddof = degrees(c).filter(|_| input_dtype(c).is_some_and(DType::is_float))?;
+            Some(call_text(c, "_std(", ARRAY, &format!(", ddof={ddof}")))
+        }),
+        py: Text::F(|c| statistic(c, "std", &format!(", ddof={}", degrees(c)?))),
         ..Spell::NONE
     },
     layer: "Std",
@@ -212,7 +223,7 @@ pub static LOGSUMEXP: OpDef = OpDef {
             fits.then(|| call_text(c, "jax.nn.logsumexp(", ARRAY, ""))
         }),
         mlx: Text::F(|c| {
-            let fits = input_dtype(c)?.is_float();
+            let fits = input_dtype(c)?.is_float() && input_dtype(c)? != DType::F64;
             fits.then(|| call_text(c, "mx.logsumexp(", ARRAY, ""))
         }),
         ..Spell::NONE

@@ -15,7 +15,9 @@ def _slice_update(x, update, slices):
 def _scatter_add(x, indices, source, axis):
     """x with each element of source added at its own position along an axis; repeated positions add up."""
     rank = indices.ndim
-    places = [mx.arange(n).reshape([-1 if i == k else 1 for k in range(rank)]) for i, n in enumerate(indices.shape)]
+    places = [
+        mx.arange(n).reshape([-1 if i == k else 1 for k in range(rank)]) for i, n in enumerate(indices.shape)
+    ]
     places[axis] = indices
     return x.at[tuple(places)].add(source)
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .... import dtypes
 from ....compile_stats import observed
-from ....errors import BackendUnavailableError
+from ....errors import (
+    BackendUnavailableError,
+    InvalidValueError,
+    MithrilError,
+    NumericsError,
+    UnsupportedOpError,
+)
+from ....loading import Module
+from ... import options
 from ...exchange import to_host
 from ...frameworks import require
 from ..framework import Framework
@@ -34,6 +44,13 @@ class MlxBackend(Framework):
     jit : bool, optional
         Compile models with `mlx.core.compile` unless `mithril.compile` says otherwise (default False).
         Also spelled ``use_graph``.
+    memory_limit : int or str, optional
+        Bytes, ``"4GB"`` or ``"512MiB"``: what MLX may use in this process (`mlx.core.set_memory_limit`).
+    auto_free_tensors : bool, optional
+        Give memory back to the system as soon as it is free, instead of keeping it for later arrays
+        (`mlx.core.set_cache_limit`, for this process; default False).
+    enable_mps_optimization, use_ane : bool, optional
+        Ignored, with a warning: MLX runs on the CPU and on the GPU.
 
     Examples
     --------
@@ -45,13 +62,23 @@ class MlxBackend(Framework):
 
     name = "mlx"
     target = "mlx"
+    _options = (*Framework._options, "memory_limit", "auto_free_tensors")
+    _ignored = ("enable_mps_optimization", "use_ane")
 
     def __init__(self, **given: Any) -> None:
         self._mx = require("MlxBackend", "mlx.core")
         super().__init__(**given)
+        self._native(self.default_dtype)
+        if given.get("memory_limit") is not None or given.get("mem_size") is not None:
+            limit = options.memory("memory_limit", given.get("memory_limit", given.get("mem_size")))
+            self._mx.set_memory_limit(limit)
+        if options.switch("auto_free_tensors", given.get("auto_free_tensors", False)):
+            self._mx.set_cache_limit(0)
 
     def __reduce__(self) -> Any:
-        return _restore, (type(self), {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed})
+        given = {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed, "jit": self.jit}
+        precision = {} if self.precision is None else {"precision": str(self.precision)}
+        return _restore, (type(self), given | precision)
 
     # --- devices ----------------------------------------------------------------------------------------------
 
@@ -76,7 +103,14 @@ class MlxBackend(Framework):
             )
         self._device = wanted
         name = str(wanted.type).removeprefix("DeviceType.")
-        return f"{name}:{wanted.index}" if getattr(wanted, "index", 0) else name
+        name = f"{name}:{wanted.index}" if getattr(wanted, "index", 0) else name
+        with _lock:
+            if name not in _streams:
+                # Arrays that are not computed yet can be computed by other threads only if their stream is in all.
+                make = getattr(mx, "new_thread_local_stream", mx.default_stream)
+                _streams[name] = make(wanted)
+        self._queue = _streams[name]
+        return name
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -84,8 +118,28 @@ class MlxBackend(Framework):
         mx = self._mx
         return ("cpu", "gpu") if mx.is_available(mx.gpu) else ("cpu",)
 
+    def _scoped(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Run a function on the device of the backend, whatever the user's default is."""
+        stream, queue = self._mx.stream, self._queue
+
+        def call(*args: Any) -> Any:
+            with stream(queue):
+                return function(*args)
+
+        return call
+
     def _wait(self, arrays: list[Any]) -> None:
-        self._mx.eval([array for array in arrays if self._is_own(array)])
+        with _explained():
+            self._mx.eval([array for array in arrays if self._is_own(array)])
+
+    def _memory(self) -> dict[str, int]:
+        mx = self._mx
+        return {
+            "used": mx.get_active_memory(),
+            "peak": mx.get_peak_memory(),
+            "limit": mx.get_memory_limit() if hasattr(mx, "get_memory_limit") else 0,
+            "cache": mx.get_cache_memory(),
+        }
 
     # --- arrays -----------------------------------------------------------------------------------------------
 
@@ -94,6 +148,8 @@ class MlxBackend(Framework):
         return self._mx.array
 
     def _native(self, dtype: str) -> Any:
+        if dtype == "float64" and self._device.type != self._mx.cpu:
+            raise UnsupportedOpError("MLX has no float64 on the GPU", hint='use dtype="float32", or device="cpu"')
         return getattr(self._mx, "bool_" if dtype == "bool" else str(dtypes.normalize(dtype)))
 
     def _convert_dtype(self, dtype: Any) -> Any:
@@ -112,19 +168,21 @@ class MlxBackend(Framework):
             # MLX makes float32 of a double on its own; the rounding to halves has to happen once.
             host = host.astype(np.float16 if dtype == "float16" else np.float32)
         plain = np.array(host, dtype=host.dtype.newbyteorder("="), order="C")
-        if plain.dtype == np.float64:
-            return self._mx.array(plain, dtype=self._mx.float64)
-        return self._mx.array(plain).astype(self._native(dtype))
+        with self._mx.stream(self._queue):
+            return self._mx.array(plain, dtype=self._native(dtype))
 
     def _to(self, array: Any, dtype: dtypes.DType) -> Any:
-        return self._mx.array(array, dtype=self._native(dtype))
+        with self._mx.stream(self._queue):
+            return self._mx.array(array, dtype=self._native(dtype))
 
     def _full(self, shape: tuple[int, ...], value: float, dtype: dtypes.DType) -> Any:
-        return self._mx.full(shape, value, dtype=self._native(dtype))
+        with self._mx.stream(self._queue):
+            return self._mx.full(shape, value, dtype=self._native(dtype))
 
     def to_numpy(self, tensor: Any) -> np.ndarray[Any, Any]:
         """Convert an array of this backend to NumPy; waits until it is computed."""
-        return to_host(tensor)
+        with _explained():
+            return to_host(tensor)
 
     def dtype(self, tensor: Any) -> dtypes.DType:
         """Dtype of an array."""
@@ -132,6 +190,11 @@ class MlxBackend(Framework):
         return dtypes.normalize(str(found.dtype).removeprefix("mlx.core."))
 
     # --- programs ---------------------------------------------------------------------------------------------
+
+    def _load_source(self, source: Any, name: str) -> Module:
+        module = super()._load_source(source, name)
+        module.around = self._scoped
+        return module
 
     def _evaluator(self, program: Program) -> Callable[..., Any]:
         return self._finish(program, "evaluate", program.module.function("evaluate"))
@@ -151,7 +214,7 @@ class MlxBackend(Framework):
             (_, result), gradients = mx.value_and_grad(weighted)(leaves)
             return (result[0], gradients, result[1]) if updates else (result[0], gradients)
 
-        return self._finish(program, "gradients", evaluate_gradients)
+        return self._finish(program, "gradients", self._scoped(evaluate_gradients))
 
     def _compile_graph_gradients(self, program: Program, module: Any) -> Callable[..., Any]:
         return self._finish(program, "gradients", module.function("evaluate_gradients"))
@@ -186,11 +249,37 @@ class MlxBackend(Framework):
                 return value, gradients
             return value, (gradients,) if len(places) == 1 else tuple(gradients)
 
-        return with_gradient
+        return self._scoped(with_gradient)
 
 
 #: The other spelling of the class.
 MLXBackend = MlxBackend
+
+#: The stream of each device, by name.
+_streams: dict[str, Any] = {}
+_lock = threading.Lock()
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Make errors of ours of what MLX finds when it computes at last."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, MithrilError):
+            raise
+        text = str(error)
+        if "factorization failed" in text or "inversion failed" in text:
+            raise NumericsError(
+                f"a matrix is singular: {text}",
+                hint="its rows have to be linearly independent; a small multiple of the identity added may help",
+            ) from error
+        if "in current thread" in text:
+            raise InvalidValueError(
+                f"the array was made by another thread and is not computed yet: {text}",
+                hint="call mlx.core.eval on it in the thread that made it",
+            ) from error
+        raise
 
 
 def _restore(kind: type[MlxBackend], options: dict[str, Any]) -> MlxBackend:

@@ -1,0 +1,1 @@
+"""Names that documents speak of and other packages lack, added on request only."""
