@@ -11,6 +11,7 @@ BACKENDS = {
     "numpy": ("NumpyBackend", "numpy"),
     "torch": ("TorchBackend", "torch"),
     "jax": ("JaxBackend", "jax"),
+    "mlx": ("MlxBackend", "mlx"),
 }
 #: Those that differentiate by themselves.
 NATIVE = tuple(name for name in BACKENDS if name != "numpy")

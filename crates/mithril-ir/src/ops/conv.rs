@@ -278,15 +278,6 @@ fn turn(weight: V<'_>, groups: i64) -> V<'_> {
     merge(split.op(&TRANSPOSE, &[weight.lit(order)]), 0)
 }
 
-/// The literals as Python tuples, if nothing is symbolic.
-fn general_text(s: &SpellCx<'_>) -> Option<(General, [String; 3])> {
-    let n = s.ty(0)?.shape.rank().checked_sub(2)?;
-    let a = general(s, n).ok()?;
-    let known = a.pads.iter().flatten().all(|d| d.known().is_some());
-    let texts = [&a.stride, &a.dilation, &a.input_dilation].map(|v| python_tuple(v));
-    known.then_some((a, texts))
-}
-
 fn python_tuple<T: ToString>(items: &[T]) -> String {
     let items: Vec<String> = items.iter().map(ToString::to_string).collect();
     format!("({}{})", items.join(", "), if items.len() == 1 { "," } else { "" })
