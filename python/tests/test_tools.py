@@ -470,3 +470,18 @@ def test_check_and_compare_with_a_backend_of_a_users_own():
     with pytest.warns(ml.errors.MithrilWarning, match="host"):
         result = ml.compare(squashed(), ["numpy", Plain()], SHAPES)
     assert result.agree, str(result)
+
+
+def test_check_and_compare_with_a_function_that_cannot_be_traced():
+    model = ml.Model()
+    model |= ml.Lambda(np.sinc, name="black_box", opaque=True)(input="input", output="hidden")
+    model += ml.Linear(2)(output="output")
+    result = ml.check(model, "numpy", SHAPES)
+    assert result.ok
+    [warning] = result.warnings
+    assert "cannot look into" in warning
+    assert "black_box" in warning
+    assert "warning: " in str(result)
+    result = ml.compare(model, ["numpy", WrongForward()], SHAPES)
+    assert result.agree, str(result)
+    assert any("black_box" in note for note in result.reports["numpy"].notes)

@@ -16,11 +16,10 @@ from ..errors import BackendUnavailableError, MithrilError, UnsupportedOpError
 from . import table
 from .chosen import make
 from .inspection import compiled, gradient_names
+from .oracle import OPAQUE
 
 __all__ = ["CheckResult", "CheckRow", "check"]
 
-#: Ops that call functions of the host program: they run where that function runs.
-_OPAQUE = ("host_call",)
 #: So many parts of an expansion are shown.
 _SHOWN = 4
 
@@ -252,7 +251,7 @@ def _rows(uses: list[dict[str, Any]]) -> list[CheckRow]:
 def _warnings(rows: list[CheckRow]) -> list[str]:
     found = []
     for row in rows:
-        if row.op in _OPAQUE:
+        if row.op in OPAQUE:
             found.append(
                 f"a function of Python that Mithril cannot look into runs at {row.place}: the model is bound to "
                 "backends whose arrays it takes; write it with ops of a backend to run it everywhere"

@@ -12,12 +12,12 @@ from .. import _core, dtypes
 from ..backends.backend import Backend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
 from ..compiling import compile
-from ..errors import InvalidValueError, MithrilError, UnsupportedOpError
+from ..errors import InvalidValueError, MithrilError
 from . import table
 from .chosen import each, make
 from .inputs import complete, narrowed
 from .inspection import Node, gradient_names, nodes, run
-from .oracle import GRADIENT_UNITS, Error, Oracle, off
+from .oracle import GRADIENT_UNITS, OPAQUE, Error, Oracle, off
 
 __all__ = ["BackendReport", "CompareResult", "Difference", "compare"]
 
@@ -347,12 +347,14 @@ class _Comparison:
         self.backward: _Values | None = None
         if given.has_gradients:
             outputs, names = list(given.cotangents), gradient_names(self.core)[1]
-            core = _core.with_gradients(self.core, outputs, names)
             further = {f"cotangent:{name}": array for name, array in given.cotangents.items()}
             try:
+                core = _core.with_gradients(self.core, outputs, names)
                 self.backward = _Values(core, self._run(core, further), cache)
-            except UnsupportedOpError as error:
+            except MithrilError as error:
                 self.report.notes.append(f"the gradient graph does not run here: {error.message}")
+        opaque = [node for node in self.forward.nodes if node.op in OPAQUE]
+        self.report.notes += [f"not judged, a function that cannot be traced {node.place}" for node in opaque]
         self._run_whole()
 
     def _arrays(self, group: Mapping[str, Any], entries: Any) -> dict[str, Any]:
@@ -474,8 +476,7 @@ class _Values:
 
     def _chain(self, noise: int | None) -> dict[int, Any]:
         if noise not in self._chains:
-            inputs = {at: array for at, array in self.values.items() if at not in self.makers}
-            self._chains[noise] = self.oracle.chain(self.nodes, inputs, noise)
+            self._chains[noise] = self.oracle.chain(self.nodes, self.values, noise)
         return self._chains[noise]
 
     def differences(self, backend: str, kind: str, reference: _Values) -> list[Difference]:
