@@ -4,13 +4,13 @@ use mithril_ir::error::Result;
 use mithril_ir::graph::{Graph, Node, ValueId};
 use mithril_ir::literal::Lit;
 use mithril_ir::op::OpDef;
-use mithril_ir::ops::{elementwise as e, movement};
+use mithril_ir::ops::{elementwise as e, movement, slicing};
 
 use crate::rewrite::Rewrite;
 
 /// Removes nodes that give back one of their inputs: `x * 1`, `x / 1`, `x - 0`, a cast to the same dtype, a
-/// reshape or broadcast to the same shape, a transposition that changes nothing, `-(-x)`, a cast to a wider float
-/// and back.
+/// reshape or broadcast to the same shape, a transposition that changes nothing, a slice of everything, `-(-x)`, a
+/// cast to a wider float and back.
 ///
 /// `x + 0` and `x * 0` stay: the first changes `-0.0`, the second NaN and infinity.
 pub fn simplify(graph: &Graph) -> Result<Graph> {
@@ -45,6 +45,7 @@ fn same_as(graph: &Graph, node: &Node) -> Option<ValueId> {
         || is(op, &e::SUBTRACT) && number(1).is_some_and(|n| n == 0.0 && n.is_sign_positive())
         || [&e::CAST, &movement::RESHAPE, &movement::BROADCAST_TO].iter().any(|same| is(op, same))
         || is(op, &movement::TRANSPOSE) && keeps_order(graph, node)
+        || is(op, &slicing::SLICE) && goes_forward(graph, node)
     {
         x
     } else if is(op, &e::NEGATIVE) {
@@ -86,5 +87,13 @@ fn keeps_order(graph: &Graph, node: &Node) -> bool {
             .enumerate()
             .all(|(i, a)| *a == Lit::int(i as i64) || *a == Lit::int(i as i64 - rank as i64)),
         _ => rank < 2,
+    }
+}
+
+/// Whether a slice takes neighbours in their order: then it is everything if the shape stays.
+fn goes_forward(graph: &Graph, node: &Node) -> bool {
+    match node.inputs.get(3).and_then(|&v| graph.lit(v)) {
+        Some(Lit::Tuple(steps)) => steps.iter().all(|step| step.is_none() || *step == Lit::int(1)),
+        steps => steps.is_none_or(Lit::is_none),
     }
 }
