@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use crate::dim::{Atom, Dim, Symbol};
 use crate::dtype::DType;
-use crate::graph::{Graph, Node, TensorType};
+use crate::graph::{Def, Graph, Node, Role, TensorType, ValueId};
 use crate::literal::Lit;
 use crate::op::OpDef;
 use crate::rules::Attrs;
@@ -55,6 +55,24 @@ impl SpellCx<'_> {
     /// Type of output `i`.
     pub fn out(&self, i: usize) -> Option<&TensorType> {
         self.node.outputs.get(i).and_then(|&v| self.graph.ty(v))
+    }
+    /// Whether nobody differentiates with respect to input `i`: it depends on no parameter of the model. An op that
+    /// is applied at once has no parameters; there nothing is certain.
+    pub fn is_fixed(&self, i: usize) -> bool {
+        let is_param = |v: &ValueId| self.graph.value(*v).def == Def::Input(Role::Param);
+        let mut open: Vec<ValueId> = self.node.inputs.get(i).copied().into_iter().collect();
+        let mut seen = vec![false; self.graph.values().len()];
+        while let Some(v) = open.pop() {
+            if is_param(&v) {
+                return false;
+            }
+            if !std::mem::replace(&mut seen[v.index()], true)
+                && let Some(id) = self.graph.producer(v)
+            {
+                open.extend(&self.graph.node(id).inputs);
+            }
+        }
+        self.graph.inputs.iter().any(is_param)
     }
     /// A dtype as the target writes it (`np.float32`).
     pub fn dtype(&self, dtype: DType) -> &'static str {

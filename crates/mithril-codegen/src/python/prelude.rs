@@ -20,6 +20,7 @@ pub const NUMPY_FILES: &[&str] = &[
 pub const TORCH_FILES: &[&str] = &[
     include_str!("prelude/torch_conv.py"),
     include_str!("prelude/torch_elementwise.py"),
+    include_str!("prelude/torch_loss.py"),
     include_str!("prelude/torch_movement.py"),
     include_str!("prelude/torch_norm.py"),
     include_str!("prelude/torch_reduce.py"),

@@ -507,7 +507,8 @@ pub static HARD_SIGMOID: OpDef = OpDef {
     eval: Some(Eval::F1(|x| smaller(larger(x + 3.0, 0.0), 6.0) / 6.0)),
     grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], -3.0, 3.0, v.g / 6.0)]),
     spell: Spell {
-        torch: Text::T("F.hardsigmoid({0})"),
+        // Not `F.hardsigmoid`, the gradient of which is 1/6 in single precision and has no gradient.
+        torch: Text::T("F.relu6({0} + 3) / 6"),
         mlx: Text::T("mx.clip({0} + 3, 0, 6) / 6"),
         ggml: Text::T("ggml_hardsigmoid({0})"),
         ..Spell::NONE

@@ -101,7 +101,7 @@ pub static FLOOR_DIVIDE: OpDef = OpDef {
     grad: Grad::Zero,
     // No expression of C: the floor of the rounded quotient is not always that of the exact one.
     spell: Spell {
-        torch: Text::F(|cx| torch_division(cx, "//", "_integer_floor_divide")),
+        torch: Text::F(|cx| torch_division(cx, "_floor_divide")),
         jax: Text::T("_floor_divide({0}, {1})"),
         mlx: Text::F(|cx| {
             let helper = if cx.out(0)?.dtype.is_float() { "_floor_divide" } else { "_integer_floor_divide" };
@@ -127,7 +127,7 @@ pub static FLOOR_DIVIDE: OpDef = OpDef {
 pub static REMAINDER: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g, -(v.g * v.x[0].op(&FLOOR_DIVIDE, &[v.x[1]]))]),
     spell: Spell {
-        torch: Text::F(|cx| torch_division(cx, "%", "_integer_remainder")),
+        torch: Text::F(|cx| torch_division(cx, "_remainder")),
         jax: Text::F(|cx| {
             let (left, right, is_float) = (cx.arg(0), cx.arg(1), cx.out(0)?.dtype.is_float());
             Some(if is_float {
@@ -155,13 +155,14 @@ pub static REMAINDER: OpDef = OpDef {
     )
 };
 
-/// PyTorch divides floats as Python does, and refuses integers divided by 0.
-fn torch_division(cx: &SpellCx<'_>, operator: &str, helper: &str) -> Option<String> {
+/// PyTorch refuses integers divided by 0, and gradients of floor divisions.
+fn torch_division(cx: &SpellCx<'_>, helper: &str) -> Option<String> {
     let (left, right, dtype) = (cx.arg(0), cx.arg(1), cx.out(0)?.dtype);
-    if dtype.is_float() {
-        return Some(format!("{left} {operator} {right}"));
-    }
-    Some(format!("{helper}({}, {})", cx.torch_tensor(0, dtype), cx.torch_tensor(1, dtype)))
+    Some(match dtype.is_float() {
+        true if helper.ends_with("remainder") => format!("{left} % {right}"),
+        true => format!("_floor_divide({left}, {right})"),
+        false => format!("_integer{helper}({}, {})", cx.torch_tensor(0, dtype), cx.torch_tensor(1, dtype)),
+    })
 }
 
 /// Whether the integer quotient lies below the truncated one: signs differ and something remains.
@@ -456,7 +457,7 @@ pub static CLIP: OpDef = OpDef {
             let is_known = cx.out(0)?.dtype != DType::BF16 && !(cx.absent(1) && cx.absent(2));
             is_known.then(|| format!("np.clip({}, {}, {})", cx.arg(0), cx.arg(1), cx.arg(2)))
         }),
-        torch: Text::F(torch_clamp),
+        torch: Text::F(torch_clip),
         mlx: Text::T("_clip({0}, {1}, {2})"),
         ..Spell::NONE
     },
@@ -466,15 +467,11 @@ pub static CLIP: OpDef = OpDef {
     ..BLANK
 };
 
-/// torch takes two numbers or two tensors.
-fn torch_clamp(cx: &SpellCx<'_>) -> Option<String> {
-    let dtype = cx.out(0)?.dtype;
-    let is_number = |i: usize| cx.absent(i) || cx.lit(i).is_numeric();
-    let is_plain = is_number(1) && is_number(2) && !cx.lit(0).is_numeric();
-    let bound = |i: usize| if is_plain { cx.arg(i).to_owned() } else { cx.torch_tensor(i, dtype) };
-    let bounds = [("min", 1), ("max", 2)].into_iter().filter(|(_, i)| !cx.absent(*i));
-    let bounds: Vec<String> = bounds.map(|(name, i)| format!("{name}={}", bound(i))).collect();
-    (!bounds.is_empty()).then(|| format!("torch.clamp({}, {})", cx.torch_tensor(0, dtype), bounds.join(", ")))
+/// Not `torch.clamp`, which gives no gradient to what lies on a bound.
+fn torch_clip(cx: &SpellCx<'_>) -> Option<String> {
+    let is_bound = |i: usize| cx.ty(i).is_some() || !cx.absent(i);
+    let x = cx.torch_tensor(0, cx.out(0)?.dtype);
+    (is_bound(1) || is_bound(2)).then(|| format!("_clip({x}, {}, {})", cx.arg(1), cx.arg(2)))
 }
 
 static CAST_PORTS: &[Port] = &[tensor("input"), attr("dtype", Attr::DType, DefaultLit::Required)];

@@ -237,7 +237,7 @@ pub static BINARY_CROSS_ENTROPY: OpDef = OpDef {
         vec![weighted(v, g * ((x - t) / spread)), weighted(v, g * (no - yes)), -(g * likelihood(v))]
     }),
     domain: (0.1, 0.9),
-    spell: Spell { torch: Text::F(torch_pair), ..Spell::NONE },
+    spell: Spell { torch: Text::F(torch_binary), ..Spell::NONE },
     layer: "BinaryCrossEntropy",
     cases: &[
         "[2,3] [2,3]",
@@ -331,8 +331,8 @@ pub static KL_DIV: OpDef = OpDef {
     }),
     domain: (0.1, 0.9),
     spell: Spell {
-        // PyTorch warns of the mean and means to change it.
-        torch: Text::F(|c| if reduction(c).ok()? == "mean" { None } else { torch_pair(c) }),
+        // PyTorch warns of the mean and means to change it; of a target of 0 its gradient is NaN.
+        torch: Text::F(|c| if reduction(c).ok()? == "mean" || !c.is_fixed(1) { None } else { torch_pair(c) }),
         ..Spell::NONE
     },
     layer: "KLDivergence",
@@ -581,10 +581,14 @@ fn cross_entropy<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     vec![losses.cast(c.x[0].dtype())]
 }
 
-/// A call of PyTorch's function, whose parameters have the names and defaults of the ports.
+/// A call of PyTorch's function, whose parameters have the names and defaults of the ports. It has no gradients with
+/// respect to weights.
 fn torch(c: &SpellCx<'_>, name: &str) -> Option<String> {
     let mut arguments = vec![c.arg(0).to_owned(), c.arg(1).to_owned()];
     for (i, port) in c.op().ports.iter().enumerate().skip(2) {
+        if c.ty(i).is_some() && !c.is_fixed(i) {
+            return None;
+        }
         let is_default = c.ty(i).is_none() && port.default.lit() == Some(c.lit(i));
         if !is_default {
             arguments.push(format!("{}={}", port.name, c.arg(i)));
@@ -596,6 +600,24 @@ fn torch(c: &SpellCx<'_>, name: &str) -> Option<String> {
 /// As [`torch`] for input and target of one shape; it warns of others.
 fn torch_pair(c: &SpellCx<'_>) -> Option<String> {
     (c.ty(0)?.shape == c.ty(1)?.shape).then(|| torch(c, c.op().name))?
+}
+
+/// Where the target may be differentiated, by a function that has its gradient as we define it.
+fn torch_binary(c: &SpellCx<'_>) -> Option<String> {
+    if c.ty(0)?.shape != c.ty(1)?.shape {
+        return None;
+    }
+    if c.is_fixed(1)
+        && let Some(text) = torch(c, c.op().name)
+    {
+        return Some(text);
+    }
+    let losses = format!("_binary_cross_entropy({}, {})", c.arg(0), c.arg(1));
+    let losses = if c.ty(2).is_some() { format!("({losses} * {})", c.arg(2)) } else { losses };
+    Some(match reduction(c).ok()?.as_str() {
+        "none" => losses,
+        name => format!("torch.{name}({losses})"),
+    })
 }
 
 #[cfg(test)]

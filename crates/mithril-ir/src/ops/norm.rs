@@ -188,13 +188,14 @@ fn batch_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     vec![affine(y, c.x[1], c.x[2], &like).cast(result(c)), mean, variance]
 }
 
-/// The function of torch changes the running statistics in place and gives them no gradient: the helper copies them,
-/// and stands only where they are but states.
+/// The function of torch changes the running statistics in place and has no gradient for them: the helper copies
+/// them, and stands only where they are but states.
 fn batch_torch(s: &SpellCx<'_>) -> Option<String> {
     let [x, weight, bias, mean, variance, momentum, eps] = [0, 1, 2, 3, 4, 6, 7].map(|i| s.arg(i));
     let dtype = s.out(0)?.dtype;
     // Not all devices take several dtypes.
-    if !(1..5).filter_map(|i| s.ty(i)).all(|ty| ty.dtype == dtype) {
+    let is_one = (1..5).filter_map(|i| s.ty(i)).all(|ty| ty.dtype == dtype);
+    if !is_one || !s.is_fixed(3) || !s.is_fixed(4) {
         return None;
     }
     if !s.bool(5).ok()? {

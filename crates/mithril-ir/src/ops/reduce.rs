@@ -215,8 +215,13 @@ fn of_operand(c: &SpellCx<'_>, call: &str, more: &str) -> String {
 
 /// A PyTorch reduction; an empty `dim` means all axes there, none here.
 pub(super) fn torch(c: &SpellCx<'_>, head: &str, more: &str) -> Option<String> {
-    let empty = matches!(c.lit(port(c, "axis")), Lit::Tuple(items) if items.is_empty());
-    (!empty).then(|| call_text(c, head, TORCH, more))
+    let empty = is_empty(&c.lit(port(c, "axis")));
+    let alone = || format!("{head}{}[None], dim=0{more})", c.arg(0));
+    Some(if empty { alone() } else { call_text(c, head, TORCH, more) })
+}
+
+fn is_empty(axis: &Lit) -> bool {
+    matches!(axis, Lit::Tuple(items) if items.is_empty())
 }
 
 /// As [`torch`], for truth values: those of uint8 are uint8 there.
@@ -329,7 +334,7 @@ fn torch_prod(c: &SpellCx<'_>) -> Option<String> {
     let (rank, keep) = (c.ty(0)?.shape.rank(), keepdim(c).ok()?);
     let axes = axes(c, rank).ok()?;
     if axes.is_empty() && rank > 0 {
-        return None;
+        return torch(c, "torch.prod(", "");
     }
     if axes.len() == rank && !keep {
         return Some(format!("torch.prod({})", c.arg(0)));
@@ -583,7 +588,10 @@ pub static COUNT_NONZERO: OpDef = OpDef {
     dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::I64]))),
     expand: Some(|c| vec![c.x[0].cast(DType::Bool).op(&SUM, &c.x[1..])]),
     spell: Spell {
-        torch: Text::F(|c| Some(of_operand(c, &torch(c, "torch.sum(", "")?, " != 0"))),
+        torch: Text::F(|c| {
+            let text = || of_operand(c, &call_text(c, "torch.sum(", TORCH, ""), " != 0");
+            (!is_empty(&c.lit(port(c, "axis")))).then(text)
+        }),
         numpy: Text::F(|c| Some(of_operand(c, &plain(c, "sum")?, " != 0"))),
         ..Spell::NONE
     },

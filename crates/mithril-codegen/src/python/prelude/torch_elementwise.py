@@ -23,6 +23,19 @@ def _round_to_bfloat16(x, dtype):
     return torch.where((single != x) & is_even, torch.nextafter(single, towards), single).to(dtype)
 
 
+def _clip(x, low, high):
+    """Held between bounds; on a bound the gradient is that of x."""
+    if low is not None:
+        x = torch.where(x < low, low, x)
+    return x if high is None else torch.where(x > high, high, x)
+
+
+def _floor_divide(left, right):
+    """Constant wherever it is continuous, so there is no gradient."""
+    with torch.no_grad():
+        return left // right
+
+
 def _integer_floor_divide(left, right):
     """Rounded towards minus infinity; 0 where the divisor is 0."""
     left, right = torch.broadcast_tensors(left, right)

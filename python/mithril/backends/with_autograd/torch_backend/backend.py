@@ -198,7 +198,7 @@ class TorchBackend(Framework):
                 materialize_grads=True,
             )
             values = {name: value.detach() for name, value in found.items()}
-            by_name = dict(zip(names, gradients, strict=True))
+            by_name = {name: _solid(g) for name, g in zip(names, gradients, strict=True)}
             if not updates:
                 return values, by_name
             return values, by_name, {name: value.detach() for name, value in result[1].items()}
@@ -237,10 +237,15 @@ class TorchBackend(Framework):
                 )
             else:
                 gradients = tuple(torch.zeros_like(a) for a in inputs)
-            value = value if outer else value.detach()
-            return value, gradients[0] if isinstance(argnums, int) else tuple(gradients)
+            value, gradients = (value if outer else value.detach()), tuple(map(_solid, gradients))
+            return value, gradients[0] if isinstance(argnums, int) else gradients
 
         return with_gradient
+
+
+def _solid(gradient: Any) -> Any:
+    """Return a gradient with memory: zeros that autograd knows of have none, and not all functions take them."""
+    return gradient.clone() if gradient._is_zerotensor() else gradient
 
 
 def _restore(kind: type[TorchBackend], options: dict[str, Any]) -> TorchBackend:

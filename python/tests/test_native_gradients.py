@@ -1,0 +1,114 @@
+"""Gradients by the frameworks' own automatic differentiation against those of our gradient graph."""
+
+import functools
+
+import mithril as ml
+import numpy as np
+import pytest
+from backends import NATIVE, backend
+from mithril import _core
+from mithril.testing import Case, cases
+from op_cases import BENDS, TERMS, Single, every_case
+
+ROWS = {row["name"]: row for row in _core.op_rows()}
+EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
+#: Units of epsilon of the largest element.
+UNITS = {"Decomposition": 256}
+REFERENCE = functools.cache(lambda: ml.NumpyBackend(dtype="float64"))
+
+
+def random_cotangents(outputs):
+    random = np.random.default_rng(7)
+    return {n: random.uniform(-1, 1, v.shape) for n, v in outputs.items() if v.dtype == np.float64}
+
+
+def gradients_of(case, chosen, cotangents, autodiff):
+    """Gradients of a case as NumPy arrays."""
+    _, found = Single(case, chosen, autodiff=autodiff).run(cotangents)
+    return {key: np.asarray(chosen.to_numpy(value)) for key, value in found.items()}
+
+
+def assert_same(found, wanted, dtype, units, label):
+    assert list(found) == list(wanted), label
+    for key, value in wanted.items():
+        where = f"{label}: gradient of {key}"
+        a, b = found[key], value.astype(np.float64)
+        assert a.dtype == dtype, where
+        assert a.shape == b.shape, where
+        a, finite = a.astype(np.float64), np.isfinite(b)
+        np.testing.assert_array_equal(a[~finite], b[~finite], err_msg=where)
+        scale = TERMS.get(where.split(", native")[0] + f": gradient of {key}", np.abs(b[finite]).max(initial=1e-30))
+        error = np.abs(a[finite] - b[finite]).max(initial=0) / scale / EPSILON[dtype]
+        assert error <= units, f"{where}: {error:.1f} epsilon off, {units} are allowed"
+
+
+@pytest.mark.parametrize("dtype", EPSILON)
+@pytest.mark.parametrize("op", ROWS)
+@pytest.mark.parametrize("name", NATIVE)
+def test_native_gradients_are_those_of_the_graph(name, op, dtype):
+    row, chosen = ROWS[op], backend(name, dtype)
+    for case in every_case(row):
+        outputs, _ = Single(case, REFERENCE()).run(None)
+        cotangents = random_cotangents(outputs)
+        if not cotangents or not any(isinstance(a, np.ndarray) and a.dtype == np.float64 for a in case.args):
+            continue
+        wanted = gradients_of(case, REFERENCE(), cotangents, "graph")
+        units = UNITS.get(row["tolerance"], 64)
+        assert_same(gradients_of(case, chosen, cotangents, "native"), wanted, dtype, units, f"{case}, native")
+        if dtype == "float64":
+            assert_same(gradients_of(case, chosen, cotangents, "graph"), wanted, dtype, units, f"{case}, graph")
+
+
+@pytest.mark.parametrize("bend", BENDS, ids=lambda bend: f"{bend[0]}-{bend[1:]}"[:60])
+@pytest.mark.parametrize("name", NATIVE)
+def test_native_gradients_where_functions_bend(name, bend):
+    op, *args = bend
+    case = Case(op, str(args), tuple(np.array(a) if isinstance(a, list) else a for a in args))
+    chosen = backend(name, "float64")
+    cotangents = random_cotangents(Single(case, REFERENCE()).run(None)[0])
+    wanted = gradients_of(case, REFERENCE(), cotangents, "graph")
+    assert_same(gradients_of(case, chosen, cotangents, "native"), wanted, "float64", 64, str(case))
+
+
+#: Second derivatives that a framework computes otherwise: framework and op -> the reason.
+ONCE = {
+    ("torch", "binary_cross_entropy"): "torch adds 1e-12 to the probabilities there",
+}
+
+
+@pytest.mark.parametrize("op", ROWS)
+@pytest.mark.parametrize("name", NATIVE)
+def test_second_derivatives(name, op):
+    """The gradient of a product with the gradient, for the first case."""
+    case = next(iter(cases(ROWS[op])))
+    places = [i for i, a in enumerate(case.args) if isinstance(a, np.ndarray) and a.dtype == np.float64]
+    found = REFERENCE()._op(op, case.args)
+    if not places or isinstance(found, tuple) or found.dtype != np.float64:
+        pytest.skip("one output of floats, made of floats")
+    if (name, op) in ONCE:
+        pytest.skip(ONCE[name, op])
+    cotangent = np.random.default_rng(7).uniform(-1, 1, found.shape)
+    directions = {i: np.random.default_rng(i).uniform(-1, 1, case.args[i].shape) for i in places}
+
+    def second(chosen):
+        def value(*floats):
+            args = list(case.args)
+            for i, x in zip(places, floats, strict=True):
+                args[i] = x
+            return chosen.reduce_sum(chosen.multiply(chosen._op(op, args), chosen.array(cotangent)))
+
+        def along(*floats):
+            gradients = chosen.grad(value, range(len(places)))(*floats)
+            terms = [
+                chosen.reduce_sum(chosen.multiply(g, chosen.array(directions[i])))
+                for i, g in zip(places, gradients, strict=True)
+            ]
+            return functools.reduce(chosen.add, terms)
+
+        gradients = chosen.grad(along, range(len(places)))(*(chosen.array(case.args[i]) for i in places))
+        return {str(i): np.asarray(chosen.to_numpy(g)) for i, g in zip(places, gradients, strict=True)}
+
+    wanted = second(REFERENCE())
+    for key, found in second(backend(name, "float64")).items():
+        error = np.abs(found - wanted[key]).max(initial=0) / (1 + np.abs(wanted[key]).max(initial=0))
+        assert error <= 256 * EPSILON["float64"], f"{case}: second derivative of {key}: {error}"
