@@ -29,6 +29,7 @@ from .errors import (
 from .files import write
 from .parameters import Parameters
 from .program import Program, Settings
+from .verbose import describe
 
 if TYPE_CHECKING:
     from .backends.backend import Backend
@@ -131,6 +132,7 @@ class PhysicalModel:
         start = time.perf_counter()
         options = {**self._options, "shapes": {**self._options["shapes"], **shapes}, "edges": list(self._edges)}
         core = _core.compile(self._model, str(self.backend.default_dtype), options)
+        typed = time.perf_counter()
         program = Program(core, self.backend, self._settings, self.compile_stats)
         if self._file_path is not None:
             write(self._file_path, program.module.source.text)
@@ -138,11 +140,11 @@ class PhysicalModel:
             texts = {**dict(core.stages(self.backend.target)), "emit": program.module.source.text}
             for stage in texts if wanted == "all" else wanted.split(","):
                 print(f"--- {stage}\n{texts.get(stage.strip(), 'there is no such stage')}", file=sys.stderr)
-        self.compile_stats.note("generate", time.perf_counter() - start, {"data": _as_types(program.data)})
+        end = time.perf_counter()
+        self.compile_stats.note("generate", end - start, {"data": _as_types(program.data)})
         if self._verbose:
-            milliseconds = (time.perf_counter() - start) * 1e3
-            print(f"compiled {self._model} for {self.backend} in {milliseconds:.1f} ms")
-            print(core.summary())
+            phases = {"infer and optimise": typed - start, "generate and load": end - typed}
+            print(describe(self._model, program, phases))
         return program
 
     def _open_sizes_decide(self) -> bool:

@@ -414,3 +414,11 @@ def test_oldest_versions_are_those_of_the_package():
         [line] = [line for line in text.splitlines() if line.startswith(f"{extra} = ")]
         assert f">={oldest}" in line
         assert distribution in line
+
+
+def test_verbose_tells_phases_ops_and_memory(own, capsys):
+    ml.compile(classifier(), own, shapes={"input": [4, 5]}, verbose=True)
+    printed = capsys.readouterr().out
+    assert "phases: infer and optimise" in printed
+    assert "2 linear" in printed
+    assert "parameters: 0.00 MB in 4 arrays" in printed
