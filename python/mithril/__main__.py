@@ -14,6 +14,7 @@ from mithril import models
 from mithril.backends import table as overview
 from mithril.errors import InvalidValueError, KeyNotFoundError, MithrilError
 from mithril.tools.overview import doctor
+from mithril.tools.scaffold import new_backend
 
 __all__ = ["main"]
 
@@ -49,10 +50,14 @@ def _parser() -> argparse.ArgumentParser:
     def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
         found = commands.add_parser(name, help=text, description=text)
         found.set_defaults(run=run)
-        if name not in ("summary", "completions"):
+        if name not in ("summary", "completions", "new-backend"):
             found.add_argument("--markdown", action="store_true", help="print tables of Markdown")
         return found
 
+    scaffold = command("new-backend", _new_backend, "write the files of a backend of your own, with a test")
+    scaffold.add_argument("name", metavar="NAME", help="name of the package and of the backend, e.g. my_backend")
+    scaffold.add_argument("--autograd", action="store_true", help="a backend with gradients of its own framework")
+    scaffold.add_argument("--folder", default=".", help="where the folder NAME is made (default: here)")
     command("doctor", _doctor, "versions, devices and compilers of this machine, and advice")
     command("backends", _backends, "what each backend can do")
     _model_arguments(command("summary", _summary, "table of the layers of a model"))
@@ -109,6 +114,13 @@ def _shapes(given: Sequence[str]) -> dict[str, list[int | str]]:
 
 def _printed(found: Any, given: argparse.Namespace) -> str:
     return str(found.to_markdown() if given.markdown else found)
+
+
+def _new_backend(given: argparse.Namespace) -> tuple[str, bool]:
+    files = new_backend(given.name, given.folder, given.autograd)
+    lines = [f"wrote {path}" for path in files]
+    project = files[0].parent
+    return "\n".join([*lines, f"try it: cd {project} && pip install -e . && pytest"]), True
 
 
 def _doctor(given: argparse.Namespace) -> tuple[str, bool]:

@@ -1,6 +1,10 @@
 """Backends that users write: a few methods, overridden ops, gradients of their own, tests, registration."""
 
+import os
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import mithril as ml
 import numpy as np
@@ -726,3 +730,42 @@ def test_the_whole_suite_passes_on_numpy():
     # Only what factors matrices, in half precision.
     linear_algebra = ("solve", "triangular_solve", "inv", "det", "slogdet", "cholesky", "matrix_power")
     assert all(line.split()[0] in linear_algebra and "float16 is not possible" in line for line in results.refused)
+
+
+# --- the command line ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["manual", "autograd"])
+def test_new_backend_writes_a_backend_that_works(kind, tmp_path):
+    if kind == "autograd":
+        pytest.importorskip("jax")
+    words = ["new-backend", "my_backend", "--folder", str(tmp_path), *(["--autograd"] if kind == "autograd" else [])]
+    here = str(Path(ml.__file__).parents[1])
+    run = [sys.executable, "-m"]
+    environment = {**os.environ, "PYTHONPATH": here}
+    done = subprocess.run([*run, "mithril", *words], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    project = tmp_path / "my_backend"
+    package = {path.name for path in (project / "my_backend").iterdir()}
+    assert package == {"__init__.py", "backend.py", "ops.py", "utils.py"}
+    environment["PYTHONPATH"] = f"{here}{os.pathsep}{project}"
+    done = subprocess.run(
+        [*run, "pytest", "-q", "-W", "error", "tests"], capture_output=True, text=True, env=environment, cwd=project
+    )
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+    ruff = [*run, "ruff", "check", "--isolated", "--select", "E,F", "--line-length", "120", str(project)]
+    checked = subprocess.run(ruff, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
+    again = subprocess.run([*run, "mithril", *words], capture_output=True, text=True, env=environment)
+    assert again.returncode == 1
+    assert "exists already" in again.stderr
+
+
+@pytest.mark.parametrize("name", ["", "My", "class", "a-b", "../x", "numpy"])
+def test_new_backend_refuses_names(name, tmp_path):
+    from mithril.tools.scaffold import new_backend
+
+    with pytest.raises(InvalidValueError):
+        new_backend(name, tmp_path)
+    assert list(tmp_path.iterdir()) == []
