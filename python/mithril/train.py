@@ -78,8 +78,9 @@ def train_model(
     >>> model |= ml.Linear(1)(input="input", output="output")
     >>> compiled = ml.compile(model, backend)
     >>> x = np.linspace(-1, 1, 64)[:, None]
-    >>> params = ml.train.train_model(compiled, backend, {"input": x, "target": 2 * x + 1}, loss="mse", epochs=20)
-    >>> print(params["bias"].round(2))
+    >>> data = {"input": x, "target": 2 * x + 1}
+    >>> params = ml.train.train_model(compiled, backend, data, loss="mse", epochs=100)
+    >>> print(params["linear.bias"].round(2))
     [1.]
     """
     _check(model, backend, epochs, batch_size)

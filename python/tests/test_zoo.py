@@ -16,6 +16,8 @@ from mithril.models import create_gpt, resnet18
 from mithril.models.resnet import from_torchvision
 
 BACKENDS = ["numpy", "torch", "jax", "mlx"]
+#: Where ResNet is compiled by the framework: JAX would compile every op of it alone, which takes longer.
+COMPILED = ("jax",)
 #: dtype -> largest difference of outputs and running statistics, and of gradients. (In float32 PyTorch itself differs
 #: by 1.4e-6 and 6.7e-6 from what it computes in float64.)
 TOLERANCE = {"float64": (1e-12, 1e-10), "float32": (1e-5, 1e-4)}
@@ -83,7 +85,8 @@ def trained(network, x, y):
 
 def test_resnet18_trains_as_that_of_torchvision(backend, reference):
     within = TOLERANCE[str(backend.default_dtype)]
-    compiled = ml.compile(with_loss(resnet18(num_classes=10)), backend, shapes={"input": [2, 3, 64, 64]})
+    options = {"shapes": {"input": [2, 3, 64, 64]}, "jit": backend.name in COMPILED}
+    compiled = ml.compile(with_loss(resnet18(num_classes=10)), backend, **options)
     # Where rounding takes a number across the kink of relu, the gradients of this batch jump, those of PyTorch too; a
     # defect would show in every batch.
     found = []
@@ -103,7 +106,7 @@ def test_resnet18_trains_as_that_of_torchvision(backend, reference):
 @pytest.mark.parametrize("shapes", [None, {"input": ["batch", 3, 64, 64]}, {"input": [2, 3, 64, 64]}])
 def test_resnet18_infers_as_that_of_torchvision(backend, reference, shapes):
     x, _ = images()
-    compiled = ml.compile(resnet18(n_classes=10), backend, shapes=shapes, inference=True)
+    compiled = ml.compile(resnet18(n_classes=10), backend, shapes=shapes, inference=True, jit=backend.name in COMPILED)
     compiled.load_params(from_torchvision(reference.state_dict()))
     with torch.no_grad():
         wanted = reference.eval()(torch.from_numpy(x).double())
