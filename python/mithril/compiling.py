@@ -93,7 +93,8 @@ def compile(
     auto_scalar_promotion : bool, optional
         Let plain numbers stand where ops take tensors (default True); otherwise they are errors.
     gradient_checkpointing : bool, optional
-        Recompute instead of keeping intermediate results. Not available on the NumPy backend yet.
+        Compute intermediate results again for the gradients instead of keeping them: about a third more time, and
+        memory for the square root of the number of layers. Also spelled ``checkpoint``.
     autodiff : {"native", "graph"}, optional
         Where gradients come from: the framework (the default where it differentiates by itself) or Mithril's
         gradient graph (the only choice on NumPy).
@@ -136,13 +137,15 @@ def compile(
         verbose=verbose,
         auto_scalar_promotion=auto_scalar_promotion,
         jit=False if jit is None else jit,
+        gradient_checkpointing=gradient_checkpointing,
     )
-    _check(model, backend, autodiff, gradient_checkpointing)
+    _check(model, backend, autodiff)
     settings = Settings(
         jit=bool(backend.jit if jit is None else jit),
         jit_options=_by_name("jit_options", jit_options),
         autodiff=autodiff or backend._autodiff[0],
         strict=bool(strict),
+        checkpoint=bool(gradient_checkpointing),
     )
     data, trainable = _names("data_keys", data_keys), _names("trainable_keys", trainable_keys)
     constants = {k: _constant(k, v) for k, v in _by_name("constant_keys", constant_keys).items()}
@@ -155,6 +158,7 @@ def compile(
         "discard_keys": _names("discard_keys", discard_keys),
         "training": not (inference or static_inference),
         "scalar_promotion": auto_scalar_promotion,
+        "checkpoint": settings.checkpoint,
     }
     compute = _precision(precision, backend)
     if compute is not None:
@@ -190,7 +194,7 @@ def _aliases(given: dict[str, Any], canonical: dict[str, Any]) -> dict[str, Any]
     return canonical
 
 
-def _check(model: Any, backend: Any, autodiff: Any, checkpointing: bool) -> None:
+def _check(model: Any, backend: Any, autodiff: Any) -> None:
     if not isinstance(model, Model):
         raise InvalidValueError(f"the model is a {type(model).__name__}", hint="pass an ml.Model")
     if isinstance(backend, type) and issubclass(backend, Backend):
@@ -202,10 +206,6 @@ def _check(model: Any, backend: Any, autodiff: Any, checkpointing: bool) -> None
     if autodiff is not None and autodiff not in backend._autodiff:
         known = " or ".join(repr(choice) for choice in backend._autodiff)
         raise InvalidValueError(f"autodiff is {autodiff!r}", hint=f"{type(backend).__name__} takes {known}")
-    if checkpointing:
-        raise UnsupportedOpError(
-            "gradient_checkpointing is not available on this backend", hint="leave it out, or use a smaller batch"
-        )
 
 
 def _precision(given: Any, backend: Backend) -> dtypes.DType | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +33,15 @@ class Settings:
         Where gradients come from: ``"native"``, the framework, or ``"graph"``, our gradient graph.
     strict : bool
         Refuse ops that the backend lacks, instead of running them on the host.
+    checkpoint : bool
+        Compute intermediate results again for the gradients instead of keeping them.
     """
 
     jit: bool = False
     jit_options: Mapping[str, Any] = field(default_factory=dict)
     autodiff: str = "graph"
     strict: bool = False
+    checkpoint: bool = False
 
 
 class Program:
@@ -64,6 +68,11 @@ class Program:
         self.gradients: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Module | Runner, Callable[..., Any]]] = {}
         self.seen: set[Any] = set()
 
+    @cached_property
+    def differentiable(self) -> Any:
+        """Module with the function ``evaluate`` that the framework differentiates."""
+        return self.backend._load_checkpointed(self.core) if self.settings.checkpoint else self.module
+
     def gradient(self, outputs: tuple[str, ...]) -> tuple[Module | Runner, Callable[..., Any]]:
         """Return the module and function that give the gradients of these outputs; made at the first call."""
         names = tuple(name for name, dtype, _ in self.params if "float" in dtype)
@@ -72,7 +81,7 @@ class Program:
             if self.settings.autodiff == "native":
                 function = self.backend._differentiator(self, outputs, names)
                 calls_host = "host_call(" in self.module.source.text
-                found = (self.module, differentiated(function) if calls_host else function)
+                found = (self.differentiable, differentiated(function) if calls_host else function)
             else:
                 module = self.backend._load_gradients(self.core, list(outputs), list(names))
                 self.backend._report(module, self.stats.referred, self.settings.strict)

@@ -1,5 +1,6 @@
 //! A model compiled as far as no target is needed: typed, optimised, ready to be differentiated and lowered.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use mithril_ir::error::{Code, Error, Result};
@@ -9,6 +10,7 @@ use mithril_model::{FlattenOptions, Input, Model, flatten, init_parameters};
 
 use crate::passes::differentiate::{GRADIENT, Request};
 use crate::pipeline::{Observer, Target, differentiated, lower, mixed, optimize};
+use crate::segments::segments;
 
 /// A compiled model.
 #[derive(Clone, Debug)]
@@ -19,6 +21,8 @@ pub struct Compiled {
     pub inputs: Vec<Input>,
     /// The default float.
     pub float: DType,
+    /// Whether gradients compute intermediate results again instead of keeping them.
+    pub checkpoint: bool,
 }
 
 impl Compiled {
@@ -36,11 +40,21 @@ impl Compiled {
         if let Some(compute) = options.precision.filter(|compute| *compute != options.float) {
             graph = mixed(&graph, options.float, compute, observe)?;
         }
-        Ok(Self { graph, inputs: flat.inputs, float: options.float })
+        Ok(Self { graph, inputs: flat.inputs, float: options.float, checkpoint: options.checkpoint })
     }
     /// The graph that evaluates the model on a target.
     pub fn forward(&self, target: &dyn Target, observe: &mut Observer<'_>) -> Result<Graph> {
         lower(&self.graph, target, self.float, observe)
+    }
+    /// The graph that evaluates the model on a target, and the segments that checkpoints divide it into.
+    pub fn segmented(
+        &self,
+        target: &dyn Target,
+        observe: &mut Observer<'_>,
+    ) -> Result<(Graph, Vec<Range<usize>>)> {
+        let graph = self.forward(target, observe)?;
+        let segments = segments(&graph, graph.nodes().len());
+        Ok((graph, segments))
     }
     /// The graph that gives outputs and gradients on a target: cotangents of `outputs` come in, gradients of
     /// `inputs` follow the outputs, named with the prefix [`GRADIENT`].
@@ -51,7 +65,8 @@ impl Compiled {
         inputs: &[Arc<str>],
         observe: &mut Observer<'_>,
     ) -> Result<Graph> {
-        let request = Request { outputs: outputs.to_vec(), inputs: inputs.to_vec() };
+        let request =
+            Request { outputs: outputs.to_vec(), inputs: inputs.to_vec(), recompute: self.checkpoint };
         let graph = differentiated(&self.graph, &request, target, self.float, observe)?;
         lower(&graph, target, self.float, observe)
     }

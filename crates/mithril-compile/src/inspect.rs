@@ -51,7 +51,7 @@ impl Compiled {
     }
     /// The program with gradients as one that is evaluated: cotangents are data with the prefix [`COTANGENT`].
     pub fn with_gradients(&self, outputs: &[Arc<str>], inputs: &[Arc<str>]) -> Result<Self> {
-        let request = Request { outputs: outputs.to_vec(), inputs: inputs.to_vec() };
+        let request = Request { outputs: outputs.to_vec(), inputs: inputs.to_vec(), recompute: false };
         let mut graph = differentiated(&self.graph, &request, &Interpreter, self.float, &mut |_, _| {})?;
         let mut all = self.inputs.clone();
         for v in graph.inputs.clone() {
@@ -63,7 +63,7 @@ impl Compiled {
                 graph.change_input(v, name, Role::Data);
             }
         }
-        Ok(Self { graph, inputs: all, float: self.float })
+        Ok(Self { graph, inputs: all, float: self.float, checkpoint: false })
     }
     /// A program of one node: its tensors are the inputs `x0`, `x1`, …, floats as parameters and the others as
     /// data. With `is_wide`, floats are float64, and what the literals say is rounded as in the node. Places are left
@@ -90,7 +90,7 @@ impl Compiled {
             Some(Input { name: value.name.clone()?, role: *role, ty: ty.clone(), init: Init::Zeros })
         };
         let inputs = graph.inputs.iter().filter_map(input).collect();
-        Ok(Self { graph, inputs, float })
+        Ok(Self { graph, inputs, float, checkpoint: false })
     }
     fn argument(&self, builder: &mut Builder, node: &Node, i: usize, is_wide: bool) -> Result<ValueId> {
         let v = node.inputs[i];

@@ -7,3 +7,4 @@ pub mod passes;
 pub mod pipeline;
 pub mod python;
 pub mod rewrite;
+pub mod segments;

@@ -36,6 +36,8 @@ pub struct FlattenOptions {
     pub float: DType,
     /// The dtype in which products are computed; `float` if `None`.
     pub precision: Option<DType>,
+    /// Whether gradients compute intermediate results again instead of keeping them.
+    pub checkpoint: bool,
     /// Whether the model is compiled for training (dropout, running statistics).
     pub training: bool,
     /// Inputs with constant values.
@@ -61,6 +63,7 @@ impl Default for FlattenOptions {
             dtypes: Vec::new(),
             float: DType::F32,
             precision: None,
+            checkpoint: false,
             training: false,
             constants: Vec::new(),
             trainable: Vec::new(),

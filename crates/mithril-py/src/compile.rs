@@ -92,6 +92,7 @@ fn options(given: &Bound<'_, PyDict>, float: DType) -> Outcome<FlattenOptions> {
             }
             "precision" => options.precision = Some(dtype(&value)?),
             "scalar_promotion" => options.scalar_promotion = value.extract()?,
+            "checkpoint" => options.checkpoint = value.extract()?,
             "training" => options.training = value.extract()?,
             "data_keys" => options.data = names()?,
             "trainable_keys" => options.trainable = names()?,
@@ -225,6 +226,16 @@ impl PyCompiled {
             let function =
                 Function { name: "evaluate", graph: &graph, arguments: EVALUATE, results: Results::Dict };
             Ok(PySource { source: codegen::emit_on(target, &[function], device)?, many: false })
+        })
+    }
+    /// Source of the function `evaluate` in checkpointed segments, for a framework that differentiates by itself.
+    #[pyo3(signature = (target, device="cpu"))]
+    fn checkpointed_source(&self, py: Python<'_>, target: TargetArgument, device: &str) -> Outcome<PySource> {
+        let target = &target.0;
+        py.detach(|| {
+            let (graph, segments) = self.compiled.segmented(&PythonBackend(target), &mut |_, _| {})?;
+            let source = codegen::emit_checkpointed(target, &graph, &segments, device)?;
+            Ok(PySource { source, many: false })
         })
     }
     /// Source of the function `evaluate_gradients`.

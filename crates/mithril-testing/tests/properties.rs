@@ -205,7 +205,7 @@ fn request(graph: &Graph) -> Request {
     let is_float = |v| graph.ty(v).is_some_and(|t| t.dtype.is_float());
     let inputs = graph.inputs.iter().filter(|&&v| is_float(v)).filter_map(|&v| graph.value(v).name.clone());
     let outputs = graph.outputs.iter().filter(|(_, v)| is_float(**v)).map(|(name, _)| name.clone());
-    Request { outputs: outputs.collect(), inputs: inputs.collect() }
+    Request { outputs: outputs.collect(), inputs: inputs.collect(), recompute: false }
 }
 
 /// The graph with gradients and its inputs.
@@ -287,6 +287,25 @@ fn optimised_gradients_keep_every_bit() {
         let graph = said(optimize(program.graph.clone(), F32, &mut |_, _| {}), "optimize")?;
         same(&program, &graph, "optimize")
     });
+}
+
+#[test]
+fn results_computed_again_keep_every_bit() {
+    let again = std::cell::Cell::new(0);
+    for_programs(300, Style::Any, F32, |program, _| {
+        if interp::run(&program.graph, &program.inputs).is_err() {
+            return Ok(());
+        }
+        let wanted = with_gradients(program, F32)?;
+        let request = Request { recompute: true, ..request(&program.graph) };
+        let graph = said(differentiate(&program.graph, &request, F32), "recompute")?;
+        verified(&graph, F32, "recompute")?;
+        same(&wanted, &graph, "recompute")?;
+        let graph = said(optimize(graph, F32, &mut |_, _| {}), "optimize")?;
+        again.set(again.get() + i32::from(graph.nodes().any(|(_, node)| node.op.name == "barrier")));
+        same(&wanted, &graph, "optimize")
+    });
+    assert!(again.get() > 50, "only {} programs compute anything again", again.get());
 }
 
 #[test]

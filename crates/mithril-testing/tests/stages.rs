@@ -10,7 +10,8 @@
 //! the text that comes out
 //! ```
 //!
-//! with the stages `fold`, `simplify`, `merge`, `prune`, `precision DTYPE`, `differentiate OUTPUTS by INPUTS`, `legalize primitives`,
+//! with the stages `fold`, `simplify`, `merge`, `prune`, `precision DTYPE`, `differentiate OUTPUTS by INPUTS`, `recompute` (the same
+//! with checkpoints), `legalize primitives`,
 //! `legalize TARGET` and `emit TARGET` (the last one), where targets are `numpy` and `torch`. With `UPDATE=1` in the environment the texts are rewritten:
 //! read the difference before you keep it.
 
@@ -60,10 +61,11 @@ fn apply(words: &[&str], graph: &Graph) -> Result<Graph> {
     match *words {
         ["legalize", "primitives"] => legalize(graph, FLOAT, &|g, n| g.node(n).op.expand.is_none()),
         ["legalize", name] => legalize(graph, FLOAT, &|g, n| can_spell(target(name), g, n)),
-        ["differentiate", ref names @ ..] => {
+        [how @ ("differentiate" | "recompute"), ref names @ ..] => {
             let mut sides = names.split(|word| *word == "by");
             let mut side = || sides.next().unwrap_or_default().iter().map(|&name| name.into()).collect();
-            differentiate(graph, &Request { outputs: side(), inputs: side() }, FLOAT)
+            let request = Request { outputs: side(), inputs: side(), recompute: how == "recompute" };
+            differentiate(graph, &request, FLOAT)
         }
         ["precision", dtype] => precision(graph, FLOAT, DType::parse(dtype)?),
         [name] => OPTIMIZE.iter().find(|(known, _)| *known == name).expect("a stage").1(graph),

@@ -224,6 +224,7 @@ KINDS: dict[str, str] = {
     "quad_hinge_loss": "tta",
     "nll_loss": "tttaa",
     "cross_entropy": "tttaaa",
+    "barrier": "tt",
 }
 
 
@@ -6236,4 +6237,29 @@ class Ops:
         return self._op("cross_entropy", (input, target, weight, reduction, ignore_index, label_smoothing))
 
     cross_entropy_loss = cross_entropy
+
+    def barrier(self, input: Any, after: Any) -> Any:
+        r"""The input as it is, to be used after `after` is known.
+
+        What is computed from it is not taken for equal to what is computed from the input itself: so
+        gradients compute intermediate results again instead of keeping them.
+
+        Parameters
+        ----------
+        input : array
+        after : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.barrier(np.ones((2, 3)), np.ones((4,))).shape
+        (2, 3)
+        """
+        return self._op("barrier", (input, after))
 

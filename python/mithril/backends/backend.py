@@ -477,6 +477,10 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
     def _load(self, core: _core.Compiled) -> Module | Runner:
         return self._load_source(core.source(self.target, self.device), "model")
 
+    def _load_checkpointed(self, core: _core.Compiled) -> Module | Runner:
+        """Load ``evaluate`` in segments that the framework computes again when it differentiates."""
+        return self._load_source(core.checkpointed_source(self.target, self.device), "checkpointed")
+
     def _load_gradients(self, core: _core.Compiled, outputs: list[str], inputs: list[str]) -> Module | Runner:
         return self._load_source(core.gradient_source(self.target, outputs, inputs, self.device), "gradients")
 

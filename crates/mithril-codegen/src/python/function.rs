@@ -89,8 +89,11 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
     fn body(&mut self, name: String) -> Result<Body> {
         let (dicts, states) = results(self.function);
         self.count_uses(dicts.iter().flatten().chain(&states));
-        let arguments: Vec<&str> = self.function.arguments.iter().map(|a| a.name).collect();
-        self.lines.push((format!("def {name}({}):", arguments.join(", ")), None));
+        let mut arguments: Vec<String> = self.function.arguments.iter().map(|a| a.name.to_owned()).collect();
+        if arguments.is_empty() {
+            arguments = self.graph.inputs.iter().map(|&v| self.parameter(v)).collect();
+        }
+        self.lines.push((wrapped(format!("def {name}({}):", arguments.join(", "))), None));
         self.bind_symbols()?;
         for (id, node) in self.graph.nodes() {
             self.statement(id, node)?;
@@ -103,6 +106,14 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         let results = dicts.iter().map(keys).collect();
         let emitted = Emitted { name, reads, results, states: keys(&states) };
         Ok(Body { emitted, lines: std::mem::take(&mut self.lines) })
+    }
+
+    /// The name of an input that is passed by itself.
+    fn parameter(&mut self, v: ValueId) -> String {
+        let name = self.names.fresh(&self.hint(v));
+        self.expressions[v.index()] = Some(Expression::atom(name.clone()));
+        self.is_named[v.index()] = true;
+        name
     }
 
     /// Keys of the inputs of a role that are used.
@@ -183,7 +194,8 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         for &v in &self.graph.inputs {
             let value = self.graph.value(v);
             let Def::Input(role) = value.def else { continue };
-            if !self.function.arguments.iter().any(|a| a.role == role) {
+            let arguments = self.function.arguments;
+            if !(arguments.is_empty() || arguments.iter().any(|a| a.role == role)) {
                 continue;
             }
             let order = match role {
@@ -218,7 +230,13 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         if let (&[v], 1) = (node.outputs.as_slice(), node.op.outputs.len()) {
             let i = v.index();
             let is_own = self.graph.value(v).name.is_some() || self.is_result[i];
+            // What is only another name for a variable needs none of its own.
+            let is_alias = is_identifier(&expression.text) && !is_own;
+            self.is_named[i] = is_alias;
             self.expressions[i] = Some(expression);
+            if is_alias {
+                return Ok(());
+            }
             if self.uses[i] > 1 || is_own || self.text_length(v) > MAX_OPERAND {
                 self.name(v);
             }
@@ -226,7 +244,8 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         }
         let targets: Vec<String> = node.outputs.iter().map(|&v| self.output_name(v)).collect();
         let comma = if targets.len() == 1 { "," } else { "" };
-        self.lines.push((format!("{INDENT}{}{comma} = {}", targets.join(", "), expression.text), Some(id)));
+        let line = format!("{INDENT}{}{comma} = {}", targets.join(", "), expression.text);
+        self.lines.push((wrapped(line), Some(id)));
         Ok(())
     }
 
@@ -445,6 +464,64 @@ fn takes_truth_values(node: &Node, v: ValueId) -> bool {
         }
         _ => false,
     })
+}
+
+fn is_identifier(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// The line, with what stands in its last outermost brackets in lines of its own if it is too long.
+fn wrapped(line: String) -> String {
+    let open = line.rfind(')').and_then(|close| matching_bracket(&line[..close]));
+    // Brackets in strings are none.
+    let is_long = line.len() > MAX_LINE && !line.contains('"');
+    let Some(open) = open.filter(|_| is_long) else { return line };
+    let (head, rest) = line.split_at(open + 1);
+    let Some((items, tail)) = rest.rsplit_once(')') else { return line };
+    let indent = &line[..line.len() - line.trim_start().len()];
+    let mut out = head.to_owned();
+    let mut width = MAX_LINE;
+    for item in top_level_items(items) {
+        if width + item.len() + 2 > MAX_LINE {
+            out = format!("{}\n{indent}{INDENT}", out.trim_end());
+            width = indent.len() + INDENT.len();
+        }
+        out += &format!("{item}, ");
+        width += item.len() + 2;
+    }
+    format!("{}\n{indent}){tail}", out.trim_end())
+}
+
+/// The bracket that is closed after `text`.
+fn matching_bracket(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    text.bytes().rposition(|byte| {
+        depth += match byte {
+            b')' | b']' | b'}' => 1,
+            b'(' | b'[' | b'{' => -1,
+            _ => 0,
+        };
+        depth < 0
+    })
+}
+
+/// Splits at the commas outside brackets.
+fn top_level_items(text: &str) -> Vec<&str> {
+    let (mut items, mut depth, mut start) = (Vec::new(), 0, 0);
+    for (i, byte) in text.bytes().enumerate() {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth -= 1,
+            b',' if depth == 0 => {
+                items.push(text[start..i].trim());
+                start = i + 1;
+            }
+            _ => {}
+        }
+    }
+    items.push(text[start..].trim());
+    items
 }
 
 fn note_symbol(symbols: &mut Symbols, symbol: String) {

@@ -23,6 +23,7 @@
 //!   function is called: [`Source::constants`] lists what belongs into it.
 //! - With an [`Overlay`], the globals `backend` and `reference` are read too; with host functions, `host_call`.
 
+mod checkpoint;
 mod function;
 mod literal;
 mod namer;
@@ -33,6 +34,7 @@ mod targets;
 mod template;
 mod writer;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use mithril_ir::graph::Role;
@@ -87,7 +89,7 @@ pub struct Function<'a> {
     pub name: &'a str,
     /// What it computes.
     pub graph: &'a Graph,
-    /// How inputs are passed.
+    /// How inputs are passed. Without arguments, each by itself and by position.
     pub arguments: &'a [Argument<'a>],
     /// How results come back.
     pub results: Results<'a>,
@@ -201,6 +203,17 @@ pub fn emit(target: &PythonTarget, functions: &[Function<'_>]) -> Result<Source>
 /// As [`emit`], for a device as the framework names it.
 pub fn emit_on(target: &PythonTarget, functions: &[Function<'_>], device: &str) -> Result<Source> {
     writer::module(target, functions, device)
+}
+
+/// Writes `evaluate(params, data, state)` for a framework that differentiates by itself: all segments of nodes but
+/// the last are functions of their own, whose intermediate results it computes again instead of keeping them.
+pub fn emit_checkpointed(
+    target: &PythonTarget,
+    graph: &Graph,
+    segments: &[Range<usize>],
+    device: &str,
+) -> Result<Source> {
+    checkpoint::module(target, graph, segments, device)
 }
 
 fn no_such_input(name: &str, function: &str) -> Error {

@@ -4,6 +4,8 @@
 //! common to all formulas is done once here: cotangents are summed over the axes that an input was broadcast
 //! along, converted to its dtype, and added up where a value is used several times.
 //!
+//! A [`Request`] may ask for intermediate results to be computed again: see [`super::recompute`].
+//!
 //! # Higher orders
 //!
 //! The result is an ordinary graph, so the pass may be applied to it again: its outputs are those of the graph
@@ -27,6 +29,7 @@ use mithril_ir::{DType, Dim, Lit, Shape};
 
 use rustc_hash::FxHashMap;
 
+use crate::passes::recompute::Recompute;
 use crate::pipeline::{HostGradient, Interpreter, Target};
 use crate::rewrite::{Rewrite, inline};
 
@@ -39,6 +42,8 @@ pub struct Request {
     /// Names of the inputs whose gradients become outputs, named with the prefix [`GRADIENT`]. These are the last
     /// outputs, in this order.
     pub inputs: Vec<Arc<str>>,
+    /// Whether the backward half computes intermediate results again, so that they need not be kept.
+    pub recompute: bool,
 }
 
 /// Prefix of the outputs that give the gradients.
@@ -76,10 +81,11 @@ pub fn differentiate_for(
     forward.copy_all(graph)?;
     let (needs, shadows) = (forward.needs, forward.shadows);
     let mut result = forward.rewrite.finish()?;
+    let recompute = if request.recompute { Recompute::new(&result) } else { Recompute::default() };
     let seeds = add_cotangents(&mut result, &request.outputs)?;
     let forward_nodes = result.nodes().len();
-    let mut backward =
-        Backward { b: Builder::extend(result, float), needs, cotangents: Vec::new(), shadows, target };
+    let b = Builder::extend(result, float);
+    let mut backward = Backward { b, needs, cotangents: Vec::new(), shadows, target, recompute };
     for (output, seed) in seeds {
         backward.accumulate(output, seed)?;
     }
@@ -269,6 +275,7 @@ struct Backward<'h> {
     cotangents: Vec<Option<ValueId>>,
     shadows: Shadows,
     target: &'h dyn Target,
+    recompute: Recompute,
 }
 
 impl Backward<'_> {
@@ -295,8 +302,8 @@ impl Backward<'_> {
     }
     fn step(&mut self, n: NodeId) -> Result<()> {
         let node = self.b.graph.node(n).clone();
-        let reached = node.outputs.iter().any(|&v| self.take(v).is_some());
-        if !reached || !node.inputs.iter().any(|&v| needed(&self.needs, v)) {
+        let Some(entering) = node.outputs.iter().find_map(|&v| self.take(v)) else { return Ok(()) };
+        if !node.inputs.iter().any(|&v| needed(&self.needs, v)) {
             return Ok(());
         }
         let place = self.b.graph.place(n).clone();
@@ -323,6 +330,10 @@ impl Backward<'_> {
                 return Err(Error::internal(format!("{} was not expanded", node.op.name)).at(&place));
             }
         };
+        self.recompute.enter(&mut self.b, n, entering)?;
+        let mut read =
+            |vs: &Values| vs.iter().map(|&v| self.recompute.read(&mut self.b, v)).collect::<Result<Values>>();
+        let (inputs, outputs) = (read(&node.inputs)?, read(&node.outputs)?);
         self.b.set_origin(place.clone());
         let mut gs = Values::new();
         for &v in &node.outputs {
@@ -336,8 +347,7 @@ impl Backward<'_> {
             .b
             .formula(|cx| {
                 let values = |ids: &[ValueId]| ids.iter().map(|&id| cx.value(id)).collect::<Vec<_>>();
-                let call =
-                    GradCall::new(cx, node.op, values(&node.inputs), values(&node.outputs), values(&gs));
+                let call = GradCall::new(cx, node.op, values(&inputs), values(&outputs), values(&gs));
                 let parts = match (&host, formula) {
                     (Some(host), _) => by_host(&call, host),
                     (None, Some(formula)) => formula(&call),

@@ -6,4 +6,5 @@ pub mod legalize;
 pub mod merge;
 pub mod precision;
 pub mod prune;
+pub mod recompute;
 pub mod simplify;

@@ -19,6 +19,7 @@ pub mod linalg;
 pub mod loss;
 pub mod movement;
 pub mod norm;
+pub mod order;
 pub mod pool;
 pub mod products;
 pub mod random;
@@ -70,6 +71,7 @@ pub static FAMILIES: &[(&str, &[&OpDef])] = &[
     ("attention", attention::OPS),
     ("image", image::OPS),
     ("loss", loss::OPS),
+    ("order", order::OPS),
 ];
 
 static BY_NAME: LazyLock<FxHashMap<&'static str, &'static OpDef>> = LazyLock::new(|| {

@@ -20,7 +20,7 @@ from .devices import device_names, find_device, preallocate
 
 if TYPE_CHECKING:
     from .... import _core
-    from ....program import Program
+    from ....program import Program, Settings
 
 __all__ = ["JaxBackend"]
 
@@ -169,7 +169,7 @@ class JaxBackend(Framework):
         return self._finish(program, "evaluate", program.module.namespace["evaluate"], program.module)
 
     def _differentiator(self, program: Program, outputs: tuple[str, ...], names: tuple[str, ...]) -> Callable[..., Any]:
-        jax, evaluate, updates = self._jax, program.module.namespace["evaluate"], bool(program.updates)
+        jax, evaluate, updates = self._jax, program.differentiable.namespace["evaluate"], bool(program.updates)
 
         def evaluate_gradients(params: Any, data: Any, state: Any, cotangents: Any) -> Any:
             def forward(leaves: Any) -> Any:
@@ -184,7 +184,7 @@ class JaxBackend(Framework):
             gradients = {name: pulled[name] for name in names}
             return (result[0], gradients, result[1]) if updates else (result[0], gradients)
 
-        return self._finish(program, "gradients", evaluate_gradients, program.module)
+        return self._finish(program, "gradients", evaluate_gradients, program.differentiable)
 
     def _compile_graph_gradients(self, program: Program, module: Any) -> Callable[..., Any]:
         return self._finish(program, "gradients", module.namespace["evaluate_gradients"], module)
@@ -205,7 +205,7 @@ class JaxBackend(Framework):
             keys[:] = [tuple(found) for found in dicts]
             return [list(found.values()) for found in dicts]
 
-        compiled = self._jax.jit(traced, **program.settings.jit_options)
+        compiled = self._jax.jit(traced, **self._jit_options(program.settings))
 
         def call(params: Any, data: Any, *rest: Any) -> Any:
             # Flattening a class of our own would cost more than copying its entries.
@@ -215,6 +215,14 @@ class JaxBackend(Framework):
             return tuple(dict(zip(names, values, strict=True)) for names, values in zip(keys, found, strict=True))
 
         return module.under_settings(observed(program.stats, what, call, lambda: traces))  # type: ignore[no-any-return]
+
+    def _jit_options(self, settings: Settings) -> dict[str, Any]:
+        options = dict(settings.jit_options)
+        if settings.checkpoint and self.device.startswith("cpu"):
+            # On CPUs, XLA drops barriers before it merges equal computations, which would undo the checkpoints.
+            keep = {"xla_disable_hlo_passes": "cse_barrier_expander"}
+            options["compiler_options"] = {**keep, **(options.get("compiler_options") or {})}
+        return options
 
     # --- gradients of functions -------------------------------------------------------------------------------
 

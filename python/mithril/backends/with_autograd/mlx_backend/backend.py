@@ -200,7 +200,7 @@ class MlxBackend(Framework):
         return self._finish(program, "evaluate", program.module.function("evaluate"))
 
     def _differentiator(self, program: Program, outputs: tuple[str, ...], names: tuple[str, ...]) -> Callable[..., Any]:
-        mx, evaluate, updates = self._mx, program.module.function("evaluate"), bool(program.updates)
+        mx, evaluate, updates = self._mx, program.differentiable.function("evaluate"), bool(program.updates)
 
         def evaluate_gradients(params: Any, data: Any, state: Any, cotangents: Any) -> Any:
             def weighted(leaves: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .... import dtypes
 from ....compile_stats import observed
-from ....errors import BackendUnavailableError
+from ....errors import BackendUnavailableError, ConflictingOptionError
 from ... import options
 from ...frameworks import require
 from ..framework import Framework
@@ -167,6 +167,14 @@ class TorchBackend(Framework):
     # --- programs ---------------------------------------------------------------------------------------------
 
     def _evaluator(self, program: Program) -> Callable[..., Any]:
+        settings = program.settings
+        is_inductor = settings.jit and settings.jit_options.get("backend", "inductor") == "inductor"
+        if settings.checkpoint and settings.autodiff == "graph" and is_inductor:
+            raise ConflictingOptionError(
+                'gradient_checkpointing has no effect with jit=True and autodiff="graph": torch.compile merges what is '
+                "computed again with what was computed first",
+                hint='leave out autodiff="graph": PyTorch\'s own gradients keep the checkpoints',
+            )
         function = program.module.function("evaluate")
         if program.settings.jit:
             function = self._compile(program, "evaluate", function)
@@ -182,7 +190,7 @@ class TorchBackend(Framework):
         return call
 
     def _differentiator(self, program: Program, outputs: tuple[str, ...], names: tuple[str, ...]) -> Callable[..., Any]:
-        torch, evaluate, updates = self._torch, program.evaluate, bool(program.updates)
+        torch, evaluate, updates = self._torch, self._differentiable(program), bool(program.updates)
 
         def evaluate_gradients(params: Any, data: Any, state: Any, cotangents: Any) -> Any:
             leaves = {name: params[name].detach().requires_grad_() for name in names}
@@ -204,6 +212,12 @@ class TorchBackend(Framework):
             return values, by_name, {name: value.detach() for name, value in result[1].items()}
 
         return evaluate_gradients
+
+    def _differentiable(self, program: Program) -> Callable[..., Any]:
+        if not program.settings.checkpoint:
+            return program.evaluate
+        function: Callable[..., Any] = program.differentiable.function("evaluate")
+        return self._compile(program, "gradients", function) if program.settings.jit else function
 
     def _compile(self, program: Program, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
         from torch._dynamo.utils import counters

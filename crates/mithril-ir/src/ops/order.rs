@@ -1,0 +1,28 @@
+//! Order: what is computed when.
+
+use crate::op::{BLANK, DTypeRule, Eval, Grad, OpDef, ShapeRule, Spell, Text, Tolerance, tensor};
+
+/// Rows of this file.
+pub static OPS: &[&OpDef] = &[&BARRIER];
+
+/// `input`, after another value
+pub static BARRIER: OpDef = OpDef {
+    name: "barrier",
+    doc: "The input as it is, to be used after `after` is known. What is computed from it is not taken for equal to \
+          what is computed from the input itself: so gradients compute intermediate results again instead of keeping \
+          them.",
+    ports: &[tensor("input"), tensor("after")],
+    shape: ShapeRule::Same,
+    dtype: DTypeRule::Same(0),
+    eval: Some(Eval::Host(|c| Ok(vec![c.tensor(0).clone()]))),
+    grad: Grad::Formula(|v| vec![v.g]),
+    spell: Spell {
+        jax: Text::T("jax.lax.optimization_barrier(({0}, {1}))[0]"),
+        mlx: Text::T("{xp}.depends([{0}], [{1}])[0]"),
+        // Python computes one line after the other.
+        ..Spell::both("{0}")
+    },
+    tolerance: Tolerance::Exact,
+    cases: &["[2,3] [4]", "i64[3]<9 []", "[] [2]", "[0,2] [1]"],
+    ..BLANK
+};
