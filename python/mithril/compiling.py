@@ -16,7 +16,6 @@ from .errors import (
     ConflictingOptionError,
     InvalidValueError,
     KeyNotFoundError,
-    UnsupportedOpError,
     UnusedKeyWarning,
 )
 from .physical import PhysicalModel

@@ -161,7 +161,6 @@ def test_peak_memory_is_much_lower(way):
     # Every layer keeps at least one result.
     assert kept > DEPTH * ONE
     assert checkpointed < 0.5 * kept
-    assert checkpointed < DEPTH * ONE
 
 
 @pytest.mark.parametrize("autodiff", ["native", "graph"])

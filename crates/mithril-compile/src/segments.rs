@@ -125,13 +125,14 @@ mod tests {
 
     /// `layers` times: one value that is large inside, one small between.
     fn chain(layers: usize) -> Graph {
+        use std::fmt::Write as _;
         let mut lines =
             String::from("data %0 \"x\": f32[n, 8]\nparam %1 \"w\": f32[8, 1]\nparam %2 \"b\": f32[8]\n");
         for i in 0..layers {
             let (wide, small) = (3 + i * 2, 4 + i * 2);
             let before = if i == 0 { 0 } else { wide - 1 };
-            lines += &format!("%{wide}: f32[n, 8] = add(%{before}, %2) in \"\"\n");
-            lines += &format!("%{small}: f32[n, 1] = matmul(%{wide}, %1) in \"\"\n");
+            let _ = writeln!(lines, "%{wide}: f32[n, 8] = add(%{before}, %2) in \"\"");
+            let _ = writeln!(lines, "%{small}: f32[n, 1] = matmul(%{wide}, %1) in \"\"");
         }
         let last = 2 + layers * 2;
         text::parse(&format!("graph {{\n{lines}return \"y\" = %{last}\n}}\n")).expect("a graph")

@@ -21,6 +21,7 @@ use mithril_ir::{Dim, Error, Graph, Lit, NodeId, Place, Result, ValueId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::targets::PythonTarget;
+use super::template::{self, Template};
 use super::{EVALUATE, Function, Results, Source, writer};
 
 /// A call of a segment. Writers alone know it: it stands in no graph that a pass sees.
@@ -56,39 +57,37 @@ pub fn module(
     segments: &[Range<usize>],
     device: &str,
 ) -> Result<Source> {
+    let whole = evaluate(graph);
+    // A spelling may depend on who reads the results, which a segment does not know.
+    let mut spelled = writer::spell_all(target, std::slice::from_ref(&whole))?.pop().unwrap_or_default();
     let readers = readers(graph);
     let mut main = Copied::new(graph);
     for &v in &graph.inputs {
         main.input(v);
     }
     let mut parts: Vec<(String, Graph)> = Vec::new();
-    let last = segments.len().saturating_sub(1);
-    for segment in &segments[..last] {
+    let mut templates: Vec<Vec<Option<Template>>> = Vec::new();
+    let last = segments.last().cloned().unwrap_or_default();
+    let rest = spelled.split_off(last.start);
+    let mut spelled = spelled.into_iter();
+    for segment in &segments[..segments.len().saturating_sub(1)] {
         let name = format!("segment_{}", parts.len() + 1);
         let (inputs, outputs) = (read_by(graph, segment), results_of(graph, segment, &readers));
         main.call(&name, &inputs, &outputs)?;
         parts.push((name, part(graph, segment, &inputs, &outputs)?));
+        templates.push(spelled.by_ref().take(segment.len()).collect());
     }
-    for n in segments.get(last).cloned().unwrap_or_default() {
-        main.node(NodeId::new(n))?;
-    }
-    for (name, &v) in &graph.outputs {
-        let new = main.get(v)?;
-        main.new.outputs.insert(name.clone(), new);
-    }
-    for &(state, value) in &graph.updates {
-        let update = (main.get(state)?, main.get(value)?);
-        main.new.updates.push(update);
-    }
+    let calls = main.new.nodes().map(|(call, _)| template::spell(target, &main.new, call));
+    templates.push(calls.chain(rest).collect());
+    main.finish(last)?;
     let part = |(name, graph)| Function { name, graph, arguments: &[], results: Results::Tuple };
     let mut functions: Vec<Function<'_>> = parts.iter().map(|(name, graph)| part((name, graph))).collect();
-    functions.push(Function {
-        name: "evaluate",
-        graph: &main.new,
-        arguments: EVALUATE,
-        results: Results::Dict,
-    });
-    writer::module(target, &functions, device)
+    functions.push(evaluate(&main.new));
+    writer::written(target, &functions, templates, device)
+}
+
+fn evaluate(graph: &Graph) -> Function<'_> {
+    Function { name: "evaluate", graph, arguments: EVALUATE, results: Results::Dict }
 }
 
 /// The graph of a segment as a function of what it reads.
@@ -192,6 +191,21 @@ impl<'g> Copied<'g> {
         let node = self.old.node(n);
         let inputs = node.inputs.iter().map(|&v| self.get(v)).collect::<Result<Values>>()?;
         self.add(node.op, inputs, &node.outputs, self.old.place(n).clone());
+        Ok(())
+    }
+    /// Adds the last segment, outputs and updates.
+    fn finish(&mut self, last: Range<usize>) -> Result<()> {
+        for n in last {
+            self.node(NodeId::new(n))?;
+        }
+        for (name, &v) in &self.old.outputs {
+            let new = self.get(v)?;
+            self.new.outputs.insert(name.clone(), new);
+        }
+        for &(state, value) in &self.old.updates {
+            let update = (self.get(state)?, self.get(value)?);
+            self.new.updates.push(update);
+        }
         Ok(())
     }
     /// Adds a call of a segment.

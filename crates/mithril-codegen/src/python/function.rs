@@ -487,7 +487,7 @@ fn wrapped(line: String) -> String {
             out = format!("{}\n{indent}{INDENT}", out.trim_end());
             width = indent.len() + INDENT.len();
         }
-        out += &format!("{item}, ");
+        out.extend([item, ", "]);
         width += item.len() + 2;
     }
     format!("{}\n{indent}){tail}", out.trim_end())

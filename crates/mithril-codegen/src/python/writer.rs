@@ -51,8 +51,17 @@ pub struct Body {
 
 /// See [`super::emit`].
 pub fn module(target: &PythonTarget, functions: &[Function<'_>], device: &str) -> Result<Source> {
+    written(target, functions, spell_all(target, functions)?, device)
+}
+
+/// Writes functions whose nodes are spelled, one template per node.
+pub fn written(
+    target: &PythonTarget,
+    functions: &[Function<'_>],
+    templates: Vec<Vec<Option<Template>>>,
+    device: &str,
+) -> Result<Source> {
     let mut module = Module::new(target, device);
-    let templates = spell_all(target, functions)?;
     for (function, templates) in functions.iter().zip(&templates) {
         let referred =
             function.graph.nodes().zip(templates).filter(|(_, t)| t.as_ref().is_some_and(|t| t.is_referred));
@@ -220,7 +229,7 @@ impl<'a> Module<'a> {
 }
 
 /// The templates of all nodes that matter; all that cannot be spelled are one error.
-fn spell_all(target: &PythonTarget, functions: &[Function<'_>]) -> Result<Vec<Vec<Option<Template>>>> {
+pub fn spell_all(target: &PythonTarget, functions: &[Function<'_>]) -> Result<Vec<Vec<Option<Template>>>> {
     let mut missing = Vec::new();
     let mut all = Vec::with_capacity(functions.len());
     for function in functions {

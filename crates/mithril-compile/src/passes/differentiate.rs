@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use mithril_ir::build::{Builder, Cx, GradCall, V};
 use mithril_ir::error::{Code, Error, Result, nearest};
-use mithril_ir::graph::{Def, Graph, NodeId, Role, TensorType, ValueId, Values};
+use mithril_ir::graph::{Def, Graph, Node, NodeId, Role, TensorType, ValueId, Values};
 use mithril_ir::op::{Grad, OpDef};
 use mithril_ir::ops::host::call;
 use mithril_ir::ops::{create, elementwise, movement, reduce};
@@ -306,7 +306,6 @@ impl Backward<'_> {
         if !node.inputs.iter().any(|&v| needed(&self.needs, v)) {
             return Ok(());
         }
-        let place = self.b.graph.place(n).clone();
         let shadowed = node.outputs.iter().any(|v| self.shadows.contains_key(v));
         for v in node.outputs.iter().filter(|_| shadowed) {
             if let (Some(g), Some(&shadow)) = (self.take(*v), self.shadows.get(v)) {
@@ -316,11 +315,24 @@ impl Backward<'_> {
         if shadowed {
             return Ok(());
         }
+        self.recompute.enter(&mut self.b, n, entering)?;
+        let found = self.formula(n, &node)?;
+        for (&v, &g) in node.inputs.iter().zip(&found) {
+            if needed(&self.needs, v) && self.b.graph.ty(g).is_some() {
+                self.accumulate(v, g)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The gradients of the inputs of a node, by the formula of its row or of the host.
+    fn formula(&mut self, n: NodeId, node: &Node) -> Result<Values> {
+        let place = self.b.graph.place(n).clone();
         let host = self.target.gradient_call(&self.b.graph, n);
         let formula = match node.op.grad {
             _ if host.is_some() => None,
             Grad::Formula(f) => Some(f),
-            Grad::Zero => return Ok(()),
+            Grad::Zero => return Ok(Values::new()),
             Grad::Refuse(reason) => {
                 return Err(Error::new(Code::NoGradient, format!("{} has no gradient", node.op.name))
                     .note(reason)
@@ -330,7 +342,6 @@ impl Backward<'_> {
                 return Err(Error::internal(format!("{} was not expanded", node.op.name)).at(&place));
             }
         };
-        self.recompute.enter(&mut self.b, n, entering)?;
         let mut read =
             |vs: &Values| vs.iter().map(|&v| self.recompute.read(&mut self.b, v)).collect::<Result<Values>>();
         let (inputs, outputs) = (read(&node.inputs)?, read(&node.outputs)?);
@@ -343,8 +354,7 @@ impl Backward<'_> {
             });
         }
         let needs = &self.needs;
-        let found = self
-            .b
+        self.b
             .formula(|cx| {
                 let values = |ids: &[ValueId]| ids.iter().map(|&id| cx.value(id)).collect::<Vec<_>>();
                 let call = GradCall::new(cx, node.op, values(&inputs), values(&outputs), values(&gs));
@@ -362,13 +372,7 @@ impl Backward<'_> {
                     })
                     .collect()
             })
-            .map_err(|e| e.note(format!("in the gradient of {}", node.op.name)).at(&place))?;
-        for (&v, &g) in node.inputs.iter().zip(&found) {
-            if needed(&self.needs, v) && self.b.graph.ty(g).is_some() {
-                self.accumulate(v, g)?;
-            }
-        }
-        Ok(())
+            .map_err(|e| e.note(format!("in the gradient of {}", node.op.name)).at(&place))
     }
 }
 

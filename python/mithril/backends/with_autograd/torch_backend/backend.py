@@ -217,7 +217,9 @@ class TorchBackend(Framework):
         if not program.settings.checkpoint:
             return program.evaluate
         function: Callable[..., Any] = program.differentiable.function("evaluate")
-        return self._compile(program, "gradients", function) if program.settings.jit else function
+        if program.settings.jit:
+            function = self._compile(program, "gradients", function)
+        return self._with_cudnn(function) if self.cudnn_benchmark else function
 
     def _compile(self, program: Program, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
         from torch._dynamo.utils import counters
