@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn what_cuts_cannot_save_stays_whole() {
         let graph = chain(1);
-        assert_eq!(segments(&graph, graph.nodes().len()), [0..2]);
-        assert_eq!(segments(&Graph::new(), 0), [0..0]);
+        assert_eq!(segments(&graph, graph.nodes().len()), std::iter::once(0..2).collect::<Vec<_>>());
+        assert!(segments(&Graph::new(), 0).iter().all(Range::is_empty));
     }
 }
