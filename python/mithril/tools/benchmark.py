@@ -65,7 +65,7 @@ class Timing:
         return (high - low) / self.median if self.median else 0.0
 
 
-class BenchmarkResult(Mapping[str, float]):
+class BenchmarkResult(table.Report, Mapping[str, float]):
     """Seconds per call by the name of the backend; printed as a table.
 
     Attributes
@@ -106,13 +106,6 @@ class BenchmarkResult(Mapping[str, float]):
 
     def _sentences(self) -> list[str]:
         return [self.what, *(f"{name} is not measured: {reason}" for name, reason in self.not_measured.items())]
-
-    def __repr__(self) -> str:
-        return "\n".join([table.text(*self._cells()), "", *self._sentences()])
-
-    def to_markdown(self) -> str:
-        """Return the table in Markdown."""
-        return "\n".join([table.markdown(*self._cells()), "", *(f"- {line}" for line in self._sentences())])
 
 
 def benchmark(

@@ -64,8 +64,8 @@ class CheckRow:
         return " ".join(part for part in (self.path or "", f"({self.where})" if self.where else "") if part)
 
 
-@dataclass
-class CheckResult:
+@dataclass(repr=False)
+class CheckResult(table.Report):
     """What `check` found: a sequence of rows, printed as a table.
 
     Attributes
@@ -138,13 +138,6 @@ class CheckResult:
         verdict = "runs" if self.ok else "does not run"
         lines = [f"{self.backend}: {verdict}; uses of ops: {said}"]
         return lines + [f"warning: {w}" for w in self.warnings] + [f"problem: {p}" for p in self.problems]
-
-    def __str__(self) -> str:
-        return "\n".join([table.text(*self._cells()), "", *self._sentences()])
-
-    def to_markdown(self) -> str:
-        """Return the table in Markdown."""
-        return "\n".join([table.markdown(*self._cells()), "", *(f"- {line}" for line in self._sentences())])
 
 
 def check(

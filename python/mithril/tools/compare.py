@@ -13,6 +13,7 @@ from ..backends.backend import Backend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
 from ..compiling import compile
 from ..errors import InvalidValueError, MithrilError
+from ..testing.backend_tests import EPSILON
 from . import table
 from .chosen import each, make
 from .inputs import complete, narrowed
@@ -132,8 +133,8 @@ class BackendReport:
         return [d for d in self.differences if d.kind in kinds]
 
 
-@dataclass
-class CompareResult:
+@dataclass(repr=False)
+class CompareResult(table.Report):
     """What `compare` found: a report per backend, printed as a table.
 
     Attributes
@@ -176,19 +177,17 @@ class CompareResult:
         lines = ["errors in ulp (units of epsilon of the dtype, relative to the largest element) against float64"]
         for report in self.reports.values():
             lines += [f"{report.name}: {note}" for note in report.notes]
-            for i, defect in enumerate(report.defects):
-                if i == _SHOWN:
-                    lines.append(f"{report.name}: {len(report.defects) - i} more")
-                    break
-                lines.append(f"{report.name}: {defect}")
+            alike: dict[tuple[str, str], list[Difference]] = {}
+            for defect in report.defects:
+                alike.setdefault((defect.kind, defect.op), []).append(defect)
+            for defects in alike.values():
+                more = f" (and {len(defects) - 1} more of this kind)" if len(defects) > 1 else ""
+                lines.append(f"{report.name}: {defects[0]}{more}")
         return lines
-
-    def __str__(self) -> str:
-        return "\n".join([table.text(*self._cells()), "", *self._sentences()])
 
     def to_markdown(self, *, values: bool = False) -> str:
         """Return the table in Markdown; with ``values`` also one of every value."""
-        parts = [table.markdown(*self._cells()), "", *(f"- {line}" for line in self._sentences())]
+        parts = [super().to_markdown()]
         if values:
             head = ["backend", "kind", "value", "op", "local ulp", "allowed", "accumulated ulp"]
             rows = [
@@ -197,10 +196,6 @@ class CompareResult:
             ]
             parts += ["", table.markdown(head, rows)]
         return "\n".join(parts)
-
-
-#: So many defects of a backend are printed.
-_SHOWN = 8
 
 
 def compare(
@@ -510,7 +505,9 @@ def _limit(units: float) -> str:
 
 
 def _accumulated(found: list[Difference]) -> str:
-    if not found:
+    # What cancels out in exact arithmetic is nothing but rounding: its size says nothing.
+    telling = [d for d in found if d.allowed * EPSILON.get(d.dtype, 0.0) < 1] or found
+    if not telling:
         return ""
-    worst = max(found, key=lambda d: d.local)
+    worst = max(telling, key=lambda d: _ratio(d.local, d.allowed))
     return f"{worst.local:.3g} of {_limit(worst.allowed)}"

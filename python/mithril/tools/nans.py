@@ -108,8 +108,8 @@ class NanOrigin:
         return "\n".join(lines + ([f"  help: {self.hint}"] if self.hint else []))
 
 
-@dataclass
-class NanReport:
+@dataclass(repr=False)
+class NanReport(table.Report):
     """What `find_nans` found; true if it found something.
 
     Attributes
@@ -137,11 +137,10 @@ class NanReport:
     def __str__(self) -> str:
         return "\n".join(str(origin) for origin in self.origins) or "all values are finite"
 
-    def to_markdown(self) -> str:
-        """Return a table in Markdown."""
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
         head = ["kind", "op", "path", "line", "result", "help"]
         rows = [[o.kind, o.op, o.path or "", o.where or "", str(o.result), o.hint or ""] for o in self.origins]
-        return table.markdown(head, rows)
+        return head, rows
 
 
 def find_nans(

@@ -69,7 +69,7 @@ FACTS: dict[str, dict[str, str]] = {
 _MODULES = {"torch": "torch", "jax": "jax", "mlx": "mlx.core"}
 
 
-class Overview(Mapping[str, Mapping[str, str]]):
+class Overview(table.Report, Mapping[str, Mapping[str, str]]):
     """What each backend can do, by name; printed as a table."""
 
     def __init__(self, rows: dict[str, dict[str, str]]) -> None:
@@ -87,13 +87,6 @@ class Overview(Mapping[str, Mapping[str, str]]):
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         head = ["backend", *next(iter(self._rows.values()))]
         return head, [[name, *row.values()] for name, row in self._rows.items()]
-
-    def __repr__(self) -> str:
-        return table.text(*self._cells())
-
-    def to_markdown(self) -> str:
-        """Return the table in Markdown."""
-        return table.markdown(*self._cells())
 
 
 def overview() -> Overview:
@@ -220,8 +213,8 @@ def found_hardware() -> str:
 # --- the state of this machine --------------------------------------------------------------------------------
 
 
-@dataclass
-class Doctor:
+@dataclass(repr=False)
+class Doctor(table.Report):
     """State of this machine: what is there, and what to do about what is not.
 
     Attributes
@@ -235,14 +228,11 @@ class Doctor:
     facts: list[tuple[str, str]] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
 
-    def __str__(self) -> str:
-        lines = [table.text(["what", "found"], [list(fact) for fact in self.facts])]
-        return "\n".join([*lines, "", *(self.advice or ["nothing to do"])])
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        return ["what", "found"], [list(fact) for fact in self.facts]
 
-    def to_markdown(self) -> str:
-        """Return the table in Markdown."""
-        rows = [list(fact) for fact in self.facts]
-        return "\n".join([table.markdown(["what", "found"], rows), "", *(f"- {line}" for line in self.advice)])
+    def _sentences(self) -> list[str]:
+        return self.advice or ["nothing to do"]
 
 
 def doctor() -> Doctor:

@@ -4,7 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["markdown", "seconds", "text"]
+__all__ = ["Report", "markdown", "seconds", "text"]
+
+
+class Report:
+    """What a tool found: a table with sentences below it, as text, as Markdown, in a notebook."""
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        """Give head and rows of the table."""
+        raise NotImplementedError
+
+    def _sentences(self) -> list[str]:
+        """Say what follows from the table."""
+        return []
+
+    def __str__(self) -> str:
+        below = self._sentences()
+        return "\n".join([text(*self._cells()), *(["", *below] if below else [])])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def to_markdown(self) -> str:
+        """Return the table in Markdown."""
+        below = [f"- {line}" for line in self._sentences()]
+        return "\n".join([markdown(*self._cells()), *(["", *below] if below else [])])
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
 
 
 def text(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
