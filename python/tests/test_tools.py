@@ -208,6 +208,10 @@ def test_compare_takes_data_and_parameters_and_refuses_others():
     np.testing.assert_array_equal(result.reports["numpy"].outputs["output"], np.full((2, 8), 5.0))
     with pytest.raises(ml.errors.KeyNotFoundError, match="inptu"):
         ml.compare(model, "numpy", SHAPES, data={"inptu": np.ones((2, 5))})
+    with pytest.raises(ml.errors.KeyNotFoundError, match="wieght"):
+        ml.compare(model, "numpy", SHAPES, params={"wieght": np.ones((8, 5))})
+    with pytest.raises(ml.errors.KeyNotFoundError, match="outptu"):
+        ml.compare(model, "numpy", SHAPES, output_gradients={"outptu": np.ones((4, 8))})
     with pytest.raises(ml.errors.InvalidValueError, match="dtype"):
         ml.compare(model, ml.NumpyBackend(), SHAPES, dtype="float64")
     with pytest.raises(ml.errors.UnresolvedShapeError, match="numbers"):

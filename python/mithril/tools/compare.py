@@ -10,13 +10,14 @@ import numpy as np
 
 from .. import _core, dtypes
 from ..backends.backend import Backend
+from ..backends.exchange import to_host
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
 from ..compiling import compile
 from ..errors import InvalidValueError, MithrilError
 from ..testing.backend_tests import EPSILON
 from . import table
 from .chosen import each, make
-from .inputs import complete, narrowed
+from .inputs import complete, narrowed, refuse_unknown
 from .inspection import Node, gradient_names, nodes, run
 from .oracle import GRADIENT_UNITS, OPAQUE, Error, Oracle, off
 
@@ -309,8 +310,8 @@ class _Given:
         physical = self.compile(reference)
         core = physical._known().core
         drawn = core.initial([name for name, _, _ in core.inputs("param")], self.seed)
-        if params:
-            drawn.update({name: reference.to_numpy(value) for name, value in params.items()})
+        refuse_unknown("params", params or (), list(drawn))
+        drawn.update({name: to_host(value) for name, value in (params or {}).items()})
         self.params = {name: narrow(np.asarray(value)) for name, value in drawn.items()}
         self.state = {name: reference.to_numpy(value) for name, value in physical.state.items()}
         outputs, names = gradient_names(core)
@@ -320,8 +321,9 @@ class _Given:
         for name in outputs if self.has_gradients else ():
             shape = core.output_shape(name, {key: array.shape for key, array in self.data.items()})
             self.cotangents[name] = narrow(random.standard_normal(shape))
+        refuse_unknown("output_gradients", cotangents or (), outputs)
         for name, value in (cotangents or {}).items():
-            self.cotangents[name] = narrow(np.asarray(reference.to_numpy(value)))
+            self.cotangents[name] = narrow(to_host(value))
         if cotangents:
             self.cotangents = {name: self.cotangents[name] for name in cotangents}
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import _core
 from ..backends.backend import Backend
+from ..backends.exchange import to_host
 from ..dtypes import DType
 from ..errors import InvalidValueError, KeyNotFoundError, UnresolvedShapeError
 from .inspection import compiled
 
-__all__ = ["complete", "narrowed"]
+__all__ = ["complete", "narrowed", "refuse_unknown"]
 
 Array = np.ndarray[Any, Any]
 
@@ -31,15 +32,11 @@ def complete(
 
     Floats that are drawn are normal, integers 0 or 1, truth values even.
     """
-    given = {name: np.asarray(backend.to_numpy(value)) for name, value in (data or {}).items()}
+    given = {name: to_host(value) for name, value in (data or {}).items()}
     # What is not known of other inputs may follow from these.
     known = {**(shapes or {}), **{name: list(array.shape) for name, array in given.items()}}
     core = compiled(model, backend, shapes=known, **options)
-    unknown = [name for name in given if name not in {entry for entry, _, _ in core.inputs("data")}]
-    if unknown:
-        raise KeyNotFoundError(
-            f"data names {unknown[0]!r}, which is no data input", hint=f"there are: {', '.join(model.input_keys)}"
-        )
+    refuse_unknown("data", given, [name for name, _, _ in core.inputs("data")])
     random = np.random.default_rng(seed)
     found = {}
     for name, dtype, shape in core.inputs("data"):
@@ -47,6 +44,13 @@ def complete(
             given[name] = _draw(random, name, dtype, shape)
         found[name] = narrow(given[name])
     return found
+
+
+def refuse_unknown(what: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Raise an error for a name that is not known."""
+    for name in given:
+        if name not in known:
+            raise KeyNotFoundError(f"{what} names {name!r}, which is not there", hint=f"there are: {', '.join(known)}")
 
 
 def _draw(random: np.random.Generator, name: str, dtype: str, shape: Sequence[Any]) -> Array:
