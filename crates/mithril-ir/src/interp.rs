@@ -108,7 +108,8 @@ pub fn run(graph: &Graph, inputs: &[Arc<Tensor>]) -> Result<Vec<Arc<Tensor>>> {
     results.map(|&v| read(graph, v, &values, &symbols)).collect()
 }
 
-fn use_counts(graph: &Graph) -> Vec<u32> {
+/// How often each value is read, by nodes and as a result.
+pub fn use_counts(graph: &Graph) -> Vec<u32> {
     let mut uses = vec![0; graph.values().len()];
     for (_, node) in graph.nodes() {
         for v in &node.inputs {
@@ -123,28 +124,34 @@ fn use_counts(graph: &Graph) -> Vec<u32> {
 
 /// Binds symbols from the sizes of the inputs and checks dtypes and sizes.
 pub fn bind(graph: &Graph, inputs: &[Arc<Tensor>]) -> Result<Symbols> {
+    let types: Vec<(DType, &[usize])> = inputs.iter().map(|t| (t.dtype(), t.shape())).collect();
+    bind_types(graph, &types)
+}
+
+/// As [`bind`], of inputs of which only dtypes and sizes are known.
+pub fn bind_types(graph: &Graph, inputs: &[(DType, &[usize])]) -> Result<Symbols> {
     if graph.inputs.len() != inputs.len() {
         let message = format!("{} inputs are given, {} are needed", inputs.len(), graph.inputs.len());
         return Err(Error::new(Code::BadParameter, message));
     }
     let mut symbols = Symbols::default();
-    for (&v, t) in graph.inputs.iter().zip(inputs) {
-        if let Some(ty) = graph.ty(v).filter(|ty| ty.shape.rank() == t.rank()) {
-            for (dim, &n) in ty.shape.iter().zip(t.shape()) {
+    for (&v, (_, shape)) in graph.inputs.iter().zip(inputs) {
+        if let Some(ty) = graph.ty(v).filter(|ty| ty.shape.rank() == shape.len()) {
+            for (dim, &n) in ty.shape.iter().zip(*shape) {
                 if let Some(s) = dim.as_symbol() {
                     symbols.entry(s.clone()).or_insert(n as i64);
                 }
             }
         }
     }
-    for (&v, t) in graph.inputs.iter().zip(inputs) {
+    for (&v, (dtype, shape)) in graph.inputs.iter().zip(inputs) {
         let value = graph.value(v);
         let Some(ty) = &value.ty else { continue };
         let sizes = ty.shape.iter().map(|d| resolve(d, &symbols)).collect::<Result<Vec<_>>>();
-        let fits = sizes.is_ok_and(|s| s.iter().copied().eq(t.shape().iter().map(|&n| n as i64)));
-        if !fits || ty.dtype != t.dtype() {
+        let fits = sizes.is_ok_and(|s| s.iter().copied().eq(shape.iter().map(|&n| n as i64)));
+        if !fits || ty.dtype != *dtype {
             let name = value.name.as_deref().unwrap_or("?");
-            let given = TensorType { dtype: t.dtype(), shape: Shape::of(t.shape().iter().copied()) };
+            let given = TensorType { dtype: *dtype, shape: Shape::of(shape.iter().copied()) };
             return Err(Error::new(Code::BadParameter, format!("`{name}` is {given}"))
                 .help(format!("it has to be {ty}")));
         }
@@ -168,7 +175,8 @@ fn resolve_size(dim: &Dim, symbols: &Symbols) -> Result<usize> {
     usize::try_from(n).map_err(|_| Error::new(Code::BadSize, format!("the size {dim} is {n} in this run")))
 }
 
-fn resolve_lit(lit: &Lit, symbols: &Symbols) -> Result<Lit> {
+/// A literal with its symbols as the numbers that they are in this run.
+pub fn resolve_lit(lit: &Lit, symbols: &Symbols) -> Result<Lit> {
     Ok(match lit {
         Lit::Int(d @ Dim::Expr(_)) => Lit::int(resolve(d, symbols)?),
         Lit::Tuple(items) => {
@@ -194,7 +202,8 @@ fn read(graph: &Graph, v: ValueId, values: &[Option<Arc<Tensor>>], symbols: &Sym
     }
 }
 
-fn number(lit: &Lit, dtype: Option<DType>) -> Result<Tensor> {
+/// The 0-d tensor of a number, of the dtype that it suggests if none is given.
+pub fn number(lit: &Lit, dtype: Option<DType>) -> Result<Tensor> {
     let scalar = match lit {
         Lit::Bool(b) => Scalar::Bool(*b),
         Lit::Int(Dim::Const(n)) => Scalar::Int(*n),
@@ -230,6 +239,11 @@ fn eval_node(
             _ => HostArg::Tensor(read(graph, v, values, symbols)?),
         });
     }
+    eval(node.op, &args, &output_types(graph, node, symbols)?)
+}
+
+/// Dtypes and sizes of the outputs of a node in this run.
+pub fn output_types(graph: &Graph, node: &Node, symbols: &Symbols) -> Result<Vec<(DType, Vec<usize>)>> {
     let mut out = Vec::with_capacity(node.outputs.len());
     for &v in &node.outputs {
         let ty = graph.ty(v).ok_or_else(|| Error::internal("a node without a type is run"))?;
@@ -237,7 +251,7 @@ fn eval_node(
         memory::check(ty.dtype, &sizes)?;
         out.push((ty.dtype, sizes));
     }
-    eval(node.op, &args, &out)
+    Ok(out)
 }
 
 /// Evaluates one use of an op on concrete arguments.

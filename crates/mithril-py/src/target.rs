@@ -92,7 +92,7 @@ impl<'py> FromPyObject<'_, 'py> for TargetArgument {
         if let Ok(target) = object.cast::<PyTarget>() {
             return Ok(Self(target.get().0.clone()));
         }
-        let name: String = object.extract().map_err(PyErr::from)?;
+        let name: String = object.extract()?;
         Ok(Self(named(&name)?.clone()))
     }
 }

@@ -1,5 +1,7 @@
 //! Files, processes and executables: the only crate with unsafe code.
 //!
-//! So far it holds [`interpreter`], which runs compiled models on the reference evaluations without any tool chain.
+//! So far it holds [`interpreter`], which runs compiled models on the reference evaluations without any tool chain,
+//! and [`backend`], which runs them on a backend that a user wrote.
 
+pub mod backend;
 pub mod interpreter;

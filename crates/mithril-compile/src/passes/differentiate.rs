@@ -198,7 +198,7 @@ impl Forward<'_> {
             let types = crate::rewrite::types(graph, node);
             let mut place = Place { target: self.target, needs: &mut self.needs, shadows: &mut self.shadows };
             let outputs = place
-                .node(&mut self.rewrite.builder, node.op, inputs, types)
+                .node(&mut self.rewrite.builder, node.op, &inputs, types)
                 .map_err(|e| e.at(graph.place(n)))?;
             self.rewrite.set_outputs(node, &outputs);
         }
@@ -229,29 +229,27 @@ impl Place<'_> {
         &mut self,
         b: &mut Builder,
         op: &'static OpDef,
-        inputs: Values,
+        inputs: &Values,
         types: Vec<TensorType>,
     ) -> Result<Values> {
         let flows = inputs.iter().any(|&v| needed(self.needs, v)) && !matches!(op.grad, Grad::Zero);
         let is_expanded = flows
             && (matches!(op.grad, Grad::Expansion)
-                || self.target.has_gradient_call_inside(&b.graph, op, &inputs));
+                || self.target.has_gradient_call_inside(&b.graph, op, inputs));
         let may_stay = self.target.has_gradient_call(op) || self.target.has_method(op);
         if is_expanded && !may_stay {
-            return self.expansion(b, op, &inputs);
+            return self.expansion(b, op, inputs);
         }
         // Before the node, so that the way back meets the node first.
-        let shadow = match is_expanded && self.target.has_method(op) {
-            true => Some(self.expansion(b, op, &inputs)?),
-            false => None,
-        };
+        let has_shadow = is_expanded && self.target.has_method(op);
+        let shadow = if has_shadow { Some(self.expansion(b, op, inputs)?) } else { None };
         let outputs = b.push_typed(op, inputs.clone(), types);
         // The target is asked about the node in the graph; if it refuses, the node stays unused and is pruned.
         let node = outputs.first().and_then(|&v| b.graph.producer(v));
         let calls = node.is_some_and(|n| self.target.gradient_call(&b.graph, n).is_some());
         match shadow {
             Some(shadow) if !calls => self.shadows.extend(outputs.iter().copied().zip(shadow)),
-            None if is_expanded && !calls => return self.expansion(b, op, &inputs),
+            None if is_expanded && !calls => return self.expansion(b, op, inputs),
             _ => {}
         }
         if flows {
@@ -264,7 +262,7 @@ impl Place<'_> {
         Ok(outputs)
     }
     fn expansion(&mut self, b: &mut Builder, op: &'static OpDef, inputs: &Values) -> Result<Values> {
-        inline(b, op, inputs, &mut |b, op, inputs, types| self.node(b, op, inputs, types))
+        inline(b, op, inputs, &mut |b, op, inputs, types| self.node(b, op, &inputs, types))
     }
 }
 
@@ -300,19 +298,35 @@ impl Backward<'_> {
         let args = args.map(|lit| self.b.lit(lit));
         Ok(self.b.push(&create::FULL, &args)?[0])
     }
+    fn cotangents_of(&mut self, node: &Node) -> Result<Values> {
+        let mut gs = Values::new();
+        for &v in &node.outputs {
+            gs.push(match self.take(v) {
+                Some(g) => g,
+                None => self.zeros(v)?,
+            });
+        }
+        Ok(gs)
+    }
+    /// Hands the cotangents of a node with an expansion beside it to that; whether there is one.
+    fn pass_to_shadow(&mut self, node: &Node) -> Result<bool> {
+        let mut found = false;
+        for v in &node.outputs {
+            let Some(&shadow) = self.shadows.get(v) else { continue };
+            found = true;
+            if let Some(g) = self.take(*v) {
+                self.accumulate(shadow, g)?;
+            }
+        }
+        Ok(found)
+    }
     fn step(&mut self, n: NodeId) -> Result<()> {
         let node = self.b.graph.node(n).clone();
         let Some(entering) = node.outputs.iter().find_map(|&v| self.take(v)) else { return Ok(()) };
         if !node.inputs.iter().any(|&v| needed(&self.needs, v)) {
             return Ok(());
         }
-        let shadowed = node.outputs.iter().any(|v| self.shadows.contains_key(v));
-        for v in node.outputs.iter().filter(|_| shadowed) {
-            if let (Some(g), Some(&shadow)) = (self.take(*v), self.shadows.get(v)) {
-                self.accumulate(shadow, g)?;
-            }
-        }
-        if shadowed {
+        if self.pass_to_shadow(&node)? {
             return Ok(());
         }
         self.recompute.enter(&mut self.b, n, entering)?;
@@ -346,13 +360,7 @@ impl Backward<'_> {
             |vs: &Values| vs.iter().map(|&v| self.recompute.read(&mut self.b, v)).collect::<Result<Values>>();
         let (inputs, outputs) = (read(&node.inputs)?, read(&node.outputs)?);
         self.b.set_origin(place.clone());
-        let mut gs = Values::new();
-        for &v in &node.outputs {
-            gs.push(match self.take(v) {
-                Some(g) => g,
-                None => self.zeros(v)?,
-            });
-        }
+        let gs = self.cotangents_of(&node)?;
         let needs = &self.needs;
         self.b
             .formula(|cx| {

@@ -116,10 +116,9 @@ fn gradient<'a>(c: &GradCall<'a>) -> Vec<V<'a>> {
     let floats: Vec<V<'a>> = inputs.iter().copied().filter(|x| x.dtype().is_float()).collect();
     let found = call(c.cx, &backward, c.lit(5), &floats, &[&c.gs, inputs, &c.ys]);
     let mut found = found.into_iter();
-    let gradients = inputs.iter().map(|x| match x.dtype().is_float() {
-        true => found.next().unwrap_or_else(|| c.none()),
-        false => c.none(),
-    });
+    let gradients = inputs
+        .iter()
+        .map(|x| if x.dtype().is_float() { found.next().unwrap_or_else(|| c.none()) } else { c.none() });
     std::iter::repeat_n(c.none(), FIRST).chain(gradients).collect()
 }
 
