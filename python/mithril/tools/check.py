@@ -181,12 +181,12 @@ def check(
     >>> import mithril as ml
     >>> model = ml.Model()
     >>> model |= ml.Linear(4)(input="input", output="hidden")
-    >>> model += ml.Gelu()(output="output")
-    >>> result = ml.check(model, "mlx", shapes={"input": [2, 3]})
+    >>> model += ml.Flatten()(output="output")
+    >>> result = ml.check(model, "numpy", shapes={"input": [2, 3]})
     >>> result.ok
     True
     >>> [(row.op, row.support) for row in result]
-    [('linear', 'native'), ('gelu', 'expanded')]
+    [('linear', 'native'), ('flatten', 'expanded')]
     """
     found, note = _backend(backend)
     core = compiled(model, found, shapes=shapes, **options)
