@@ -9,6 +9,8 @@ use mithril_ir::graph::{Def, Node, Role};
 use mithril_ir::op::{Eval, PortKind, ShapeRule};
 use mithril_ir::{DType, Dim, Error, Graph, Lit, NodeId, Result, ValueId};
 
+use rustc_hash::FxHashMap;
+
 use super::literal;
 use super::namer::{Namer, python_string};
 use super::release;
@@ -43,6 +45,8 @@ pub struct FunctionWriter<'m, 'a> {
     function: &'m Function<'m>,
     graph: &'m Graph,
     templates: Vec<Option<Template>>,
+    /// Of nodes that are spelled as a tuple, the items that are used.
+    items: FxHashMap<NodeId, Vec<(ValueId, Template)>>,
     /// How often the text mentions a value.
     uses: Vec<u32>,
     /// What stands for a value: its name, or an expression that is still to be written somewhere.
@@ -75,6 +79,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
             function,
             graph,
             templates,
+            items: FxHashMap::default(),
             uses: vec![0; count],
             expressions: vec![None; count],
             is_named: vec![false; count],
@@ -135,29 +140,43 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
             if node.outputs.iter().all(|v| self.uses[v.index()] == 0) {
                 continue;
             }
-            let Some(template) = &self.templates[id.index()] else { continue };
-            self.module.note(template);
-            if template.repeats {
-                // Its own variables must not hide ours.
-                template.names().for_each(|name| self.names.reserve(name));
-            }
-            for piece in template.pieces() {
-                match piece {
-                    Piece::Text(..) => {}
-                    Piece::Symbol(symbol) => note_symbol(&mut self.symbols, symbol.clone()),
-                    Piece::Operand(i, _) => {
-                        let Some(&v) = node.inputs.get(*i) else { continue };
-                        self.uses[v.index()] += 1 + u32::from(template.repeats);
-                        if let Some(Lit::Int(dim)) = self.graph.lit(v) {
-                            dim.each_symbol(&mut |s| note_symbol(&mut self.symbols, symbol_name(s)));
-                        }
-                    }
+            let Some(template) = self.templates[id.index()].take() else { continue };
+            if let Some(items) = template.items(node.outputs.len()) {
+                let used = node.outputs.iter().copied().zip(items).filter(|(v, _)| self.uses[v.index()] > 0);
+                let used: Vec<_> = used.collect();
+                for (_, item) in &used {
+                    self.count_operands(node, item);
                 }
+                self.items.insert(id, used);
+                continue;
             }
+            self.count_operands(node, &template);
+            self.templates[id.index()] = Some(template);
         }
         for (v, value) in self.graph.values() {
             if let (true, Def::Const(Lit::Int(dim))) = (self.is_result[v.index()], &value.def) {
                 dim.each_symbol(&mut |s| note_symbol(&mut self.symbols, symbol_name(s)));
+            }
+        }
+    }
+
+    fn count_operands(&mut self, node: &Node, template: &Template) {
+        self.module.note(template);
+        if template.repeats {
+            // Its own variables must not hide ours.
+            template.names().for_each(|name| self.names.reserve(name));
+        }
+        for piece in template.pieces() {
+            match piece {
+                Piece::Text(..) => {}
+                Piece::Symbol(symbol) => note_symbol(&mut self.symbols, symbol.clone()),
+                Piece::Operand(i, _) => {
+                    let Some(&v) = node.inputs.get(*i) else { continue };
+                    self.uses[v.index()] += 1 + u32::from(template.repeats);
+                    if let Some(Lit::Int(dim)) = self.graph.lit(v) {
+                        dim.each_symbol(&mut |s| note_symbol(&mut self.symbols, symbol_name(s)));
+                    }
+                }
             }
         }
     }
@@ -222,24 +241,17 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         if node.outputs.iter().all(|v| self.uses[v.index()] == 0) {
             return Ok(());
         }
-        let Some(template) = self.templates[id.index()].take() else {
-            return Err(Error::internal(format!("`{}` has no template", node.op.name)));
+        let room = |v: Option<&ValueId>, writer: &Self| {
+            MAX_LINE - INDENT.len() - 3 - v.map_or(0, |&v| writer.hint(v).len().min(40))
         };
-        let hint = node.outputs.first().map_or(0, |&v| self.hint(v).len().min(40));
-        let expression = self.expression(node, &template, MAX_LINE - INDENT.len() - 3 - hint)?;
+        for (v, item) in self.items.remove(&id).into_iter().flatten() {
+            let expression = self.expression(node, &item, room(Some(&v), self))?;
+            self.define(v, expression);
+        }
+        let Some(template) = self.templates[id.index()].take() else { return Ok(()) };
+        let expression = self.expression(node, &template, room(node.outputs.first(), self))?;
         if let (&[v], 1) = (node.outputs.as_slice(), node.op.outputs.len()) {
-            let i = v.index();
-            let is_own = self.graph.value(v).name.is_some() || self.is_result[i];
-            // What is only another name for a variable needs none of its own.
-            let is_alias = is_identifier(&expression.text) && !is_own;
-            self.is_named[i] = is_alias;
-            self.expressions[i] = Some(expression);
-            if is_alias {
-                return Ok(());
-            }
-            if self.uses[i] > 1 || is_own || self.text_length(v) > MAX_OPERAND {
-                self.name(v);
-            }
+            self.define(v, expression);
             return Ok(());
         }
         let targets: Vec<String> = node.outputs.iter().map(|&v| self.output_name(v)).collect();
@@ -247,6 +259,19 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         let line = format!("{INDENT}{}{comma} = {}", targets.join(", "), expression.text);
         self.lines.push((wrapped(line), Some(id)));
         Ok(())
+    }
+
+    /// Notes the expression of a value, and writes it into a line of its own if it is used more than once.
+    fn define(&mut self, v: ValueId, expression: Expression) {
+        let i = v.index();
+        let is_own = self.graph.value(v).name.is_some() || self.is_result[i];
+        // What is only another name for a variable needs none of its own.
+        let is_alias = is_identifier(&expression.text) && !is_own;
+        self.is_named[i] = is_alias;
+        self.expressions[i] = Some(expression);
+        if !is_alias && (self.uses[i] > 1 || is_own || self.text_length(v) > MAX_OPERAND) {
+            self.name(v);
+        }
     }
 
     /// The name of one output of several, `_` if nothing uses it.

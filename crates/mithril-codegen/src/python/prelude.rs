@@ -23,6 +23,7 @@ pub const TORCH_FILES: &[&str] = &[
     include_str!("prelude/torch_loss.py"),
     include_str!("prelude/torch_movement.py"),
     include_str!("prelude/torch_norm.py"),
+    include_str!("prelude/torch_random.py"),
     include_str!("prelude/torch_reduce.py"),
 ];
 /// Helper files for JAX.

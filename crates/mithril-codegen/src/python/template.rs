@@ -89,6 +89,21 @@ impl Template {
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|&(start, end)| &self.text[start..end])
     }
+    /// The items of a tuple of `count` items, which are expressions of their own; `None` if the text is none.
+    pub fn items(&self, count: usize) -> Option<Vec<Self>> {
+        let tokens = tokens(&self.text);
+        let commas = tokens
+            .iter()
+            .filter(|t| t.kind == Kind::Separator && t.depth == 0 && &self.text[t.start..t.end] == ",");
+        let mut parts = Vec::with_capacity(count);
+        let mut start = 0;
+        for comma in commas {
+            parts.push(self.text[start..comma.start].trim());
+            start = comma.end;
+        }
+        parts.push(self.text[start..].trim());
+        (parts.len() == count && count > 1).then(|| parts.into_iter().map(|p| scan(p.to_owned())).collect())
+    }
     /// The expression with these operands and symbols.
     pub fn fill<'a>(
         &self,
@@ -511,6 +526,17 @@ mod tests {
         ] {
             assert_eq!(fill(template, operands), wanted);
         }
+    }
+
+    #[test]
+    fn items_of_tuples() {
+        let items = |text: &str, n| {
+            let found = scan(text.into()).items(n);
+            found.map(|all| all.into_iter().map(|item| item.text).collect::<Vec<_>>())
+        };
+        assert_eq!(items("f(a, b)[0, 1], (c, d)", 2).unwrap(), ["f(a, b)[0, 1]", "(c, d)"]);
+        assert_eq!(items("f(a, b)", 2), None);
+        assert_eq!(items("a, b, c", 2), None);
     }
 
     #[test]

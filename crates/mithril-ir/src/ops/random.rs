@@ -13,8 +13,8 @@ use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, ShapeRule, Spell, Tolerance, attr,
-    dtype_or, optional, tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, ShapeRule, Spell, Text, Tolerance,
+    attr, dtype_or, optional, tensor_of,
 };
 use crate::ops::compare::{BITWISE_AND, BITWISE_XOR, LESS, RIGHT_SHIFT, WHERE};
 use crate::ops::create::{ARANGE, given_or_float, given_shape};
@@ -170,7 +170,10 @@ pub static RANDOM_UNIFORM: OpDef = OpDef {
         let wide = if low == 0.0 && high == 1.0 { u } else { u * (high - low) + low };
         vec![wide.cast(dtype)]
     }),
-    spell: Spell::numpy("_random_uniform({0}, {shape}, {2}, {3}, {dtype})"),
+    spell: Spell {
+        torch: Text::T("_random_uniform({0}, {shape}, {2}, {3}, {dtype})"),
+        ..Spell::numpy("_random_uniform({0}, {shape}, {2}, {3}, {dtype})")
+    },
     cases: &[
         "i64[2] shape=(2,3)",
         "i64[2] shape=5 low=-1.0 high=2.0",
@@ -199,7 +202,10 @@ pub static RANDOM_NORMAL: OpDef = OpDef {
     ],
     dtype: DTypeRule::Fn(|cx| float_dtype(cx, 4)),
     expand: Some(normal),
-    spell: Spell::numpy("_random_normal({0}, {shape}, {2}, {3}, {dtype})"),
+    spell: Spell {
+        torch: Text::T("_random_normal({0}, {shape}, {2}, {3}, {dtype})"),
+        ..Spell::numpy("_random_normal({0}, {shape}, {2}, {3}, {dtype})")
+    },
     cases: &[
         "i64[2] shape=(2,3)",
         "i64[2] shape=5 mean=-1.0 stddev=2.0",
@@ -357,6 +363,13 @@ pub static DROPOUT: OpDef = OpDef {
     }),
     // The op is linear in its input, and the key brings the same mask back.
     grad: Grad::Formula(|v| vec![v.g.op(&DROPOUT, &v.x[1..])]),
+    spell: Spell {
+        torch: Text::F(|s| {
+            let is_drawn = s.bool(3).ok()? && (0.0..1.0).contains(&s.f64(2).ok()?) && s.f64(2).ok()? > 0.0;
+            is_drawn.then(|| format!("_dropout({}, {}, {})", s.arg(0), s.arg(1), s.arg(2)))
+        }),
+        ..Spell::NONE
+    },
     cases: &[
         "[2,3] i64[2] training=true",
         "[4] i64[2] p=0.25 training=true",
