@@ -337,6 +337,16 @@ pub static ERF: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * (-(v.x[0] * v.x[0])).op(&EXP, &[]) * FRAC_2_SQRT_PI]),
     spell: Spell {
         numpy: Text::T("_erf({0})"),
+        // Of halves near 0 PyTorch gives 0.
+        torch: Text::F(|s| {
+            let (x, dtype) = (s.arg(0), s.out(0)?.dtype);
+            let is_half = matches!(dtype, DType::F16 | DType::BF16);
+            Some(if is_half {
+                format!("torch.erf({x}.float()).to({})", s.dtype(dtype))
+            } else {
+                format!("torch.erf({x})")
+            })
+        }),
         jax: Text::T("jax.lax.erf({0})"),
         mlx: Text::T("_erf({0})"),
         ..call("{xp}.erf({0})", "erf({0})")

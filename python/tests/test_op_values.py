@@ -1,0 +1,172 @@
+"""Ops on every backend against the reference interpreter, where frameworks differ: special values, the ends of the
+ranges of integers, unusual arguments."""
+
+import numpy as np
+import pytest
+from backends import BACKENDS, FLOATS, backend
+from mithril import _core
+from mithril.backends.with_manualgrad.interpreter_backend import InterpreterBackend
+from mithril.testing import cases
+from mithril.testing.backend_tests import EPSILON, UNITS, agree
+from op_cases import MORE
+
+ROWS = {row["name"]: row for row in _core.op_rows()}
+REFERENCE = {dtype: InterpreterBackend(dtype=dtype) for dtype in FLOATS}
+SPECIAL = np.array(
+    [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, -3.0, 6.0, 20.0, -20.0, 30.0, -30.0, 1e-7, 80.0]
+)
+INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
+ELEMENTWISE = [
+    name for name, row in ROWS.items() if row["family"] in ("elementwise", "function", "compare", "activation")
+]
+
+
+def run(chosen, name, args):
+    """Results as NumPy arrays."""
+    found = chosen._op(name, [chosen.tensor(a, a.dtype.name) if isinstance(a, np.ndarray) else a for a in args])
+    return [np.asarray(chosen.to_numpy(part)) for part in (found if isinstance(found, tuple) else (found,))]
+
+
+@pytest.mark.parametrize("op", MORE)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_unusual_arguments(name, op):
+    row = ROWS[op]
+    units = UNITS[row["tolerance"]] + (0 if row["primitive"] else 4)
+    for case in cases({**row, "cases": MORE[op]}):
+        pairs = zip(run(backend(name, "float64"), op, case.args), run(REFERENCE["float64"], op, case.args), strict=True)
+        for found, wanted in pairs:
+            assert agree(found, wanted, units) is None, str(case)
+
+
+def tensor_ports(row):
+    return [p for p in row["ports"] if p["kind"] == "tensor" and p["required"]]
+
+
+def uses(row, values):
+    """One use of an op: all values, or all pairs of them."""
+    ports = tensor_ports(row)
+    count = len(values)
+    grids = np.meshgrid(*[np.arange(count)] * len(ports), indexing="ij")
+    arrays = iter([values[grid.reshape(-1)] for grid in grids])
+    return [next(arrays) if p in ports else p.get("default") for p in row["ports"]]
+
+
+#: Values that a framework maps elsewhere: framework and op -> which inputs, and the reason.
+OTHER = {
+    ("torch", "gelu"): (lambda x: x > 1.6e38, "F.gelu doubles the input first, and makes NaN of infinity"),
+    ("torch", "hard_swish"): (lambda x: x > 5e37, "F.hardswish multiplies by 6 before it divides by 6"),
+    ("torch", "sinh"): (lambda x: np.abs(x) > 88.7, "computed from exp, which is infinite before sinh is"),
+    ("torch", "cosh"): (lambda x: np.abs(x) > 88.7, "computed from exp, which is infinite before cosh is"),
+}
+#: Results that are nearly 0 far out, where no formula gives them exactly: there the input is the scale.
+TAILS = {"gelu", "silu", "mish", "erfc", "elu", "selu", "celu"}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("op", [n for n in ELEMENTWISE if n not in ("cast", "prelu")])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_special_values(name, op, dtype):
+    row = ROWS[op]
+    if "float" not in tensor_ports(row)[0]["kinds"] or len(tensor_ports(row)) > 2:
+        pytest.skip("no floats to try")
+    chosen, reference = backend(name, dtype), REFERENCE[dtype]
+    special = np.asarray(reference.to_numpy(reference.tensor(SPECIAL, dtype)))
+    args = uses(row, special)
+    with np.errstate(all="ignore"):
+        [found], [wanted] = run(chosen, op, args), run(reference, op, args)
+    assert found.dtype == wanted.dtype
+    if wanted.dtype.name not in EPSILON:
+        np.testing.assert_array_equal(found, wanted)
+        return
+    a, b = found.astype(np.float64), wanted.astype(np.float64)
+    given = [x.astype(np.float64) for x in args if isinstance(x, np.ndarray)]
+    finite = np.isfinite(b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    scale = np.maximum(np.abs(b), np.abs(given[0]) if op in TAILS else 0)
+    tiny = float(np.finfo("float32" if dtype in ("bfloat16", "float32") else dtype).tiny)
+    with np.errstate(all="ignore"):
+        close = finite & (np.abs(a - b) <= 4 * EPSILON[dtype] * np.maximum(scale, tiny))
+    wrong = ~(same | close)
+    if (name, op) in OTHER:
+        wrong &= ~OTHER[name, op][0](given[0])
+    assert not wrong.any(), [(*(x[i] for x in given), a[i], b[i]) for i in np.flatnonzero(wrong)][:5]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("op", [n for n in ELEMENTWISE if n not in ("cast", "prelu")])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_ends_of_integers(name, op, dtype):
+    row = ROWS[op]
+    if "integer" not in tensor_ports(row)[0]["kinds"] or len(tensor_ports(row)) > 2:
+        pytest.skip("no integers")
+    limits = np.iinfo(dtype)
+    small = [0, 1, 2, 3, 7, 8, 31, 63, 64, 100]
+    numbers = sorted({limits.min, limits.min + 1, *(-n for n in small if limits.min < 0), *small, limits.max})
+    args = uses(row, np.array(numbers, dtype))
+    chosen = backend(name, "float64")
+    [found], [wanted] = run(chosen, op, args), run(REFERENCE["float64"], op, args)
+    if wanted.dtype == np.float64:
+        assert found.dtype == wanted.dtype
+        scale = np.maximum(np.abs(wanted), np.abs(args[0].astype(np.float64)) if op in TAILS else 0)
+        with np.errstate(all="ignore"):
+            close = np.abs(found - wanted) <= 4 * EPSILON["float64"] * scale
+        assert (close | (found == wanted) | (np.isnan(found) & np.isnan(wanted))).all()
+        return
+    np.testing.assert_array_equal(found, wanted, strict=True)
+
+
+@pytest.mark.parametrize("to", [*INTEGERS, "bool", *FLOATS])
+@pytest.mark.parametrize("dtype", [*INTEGERS, "bool", *FLOATS])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_casts(name, dtype, to):
+    reference = REFERENCE["float64"]
+    if dtype == "bool":
+        values = np.array([True, False])
+    elif dtype in INTEGERS:
+        limits = np.iinfo(dtype)
+        ends = [limits.min, limits.min + 1, limits.max - 1, limits.max, limits.max // 2 + 1]
+        values = np.array([*ends, 0, 1, 16777217, 257] if limits.max > 2**30 else [*ends, 0, 1], dtype)
+    else:
+        ends = [2.0**k + d for k in (7, 8, 15, 16, 24, 31, 53, 63) for d in (-1.0, -0.5, 0.0, 0.5, 1.0)]
+        ends += [1 + 2.0**-8, 1 + 2.0**-8 + 2.0**-30, 1e-45, 65519.0, 65520.0, 1e300]
+        with np.errstate(over="ignore"):
+            exact = np.array([*SPECIAL, *ends, *(-x for x in ends)])
+            values = np.asarray(reference.to_numpy(reference.cast(exact, dtype)))
+    with np.errstate(all="ignore"):
+        [found], [wanted] = run(backend(name, "float64"), "cast", [values, to]), run(reference, "cast", [values, to])
+    wrong = (found != wanted) & ~((found != found) & (wanted != wanted))
+    assert found.dtype == wanted.dtype
+    assert not wrong.any(), list(zip(values[wrong], found[wrong], wanted[wrong], strict=True))[:5]
+
+
+LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38}
+#: Smallest normal numbers.
+NORMAL = {"float16": 2.0**-14, "bfloat16": 2.0**-126}
+UNARY = [n for n in ELEMENTWISE if len(tensor_ports(ROWS[n])) == 1 and n not in ("cast", "bitwise_not")]
+
+
+@pytest.mark.parametrize("dtype", NORMAL)
+@pytest.mark.parametrize("op", UNARY)
+@pytest.mark.parametrize("name", [n for n in BACKENDS if n != "numpy"])
+def test_every_half(name, op, dtype):
+    """All 65536 numbers of 16 bits, to 4 epsilon of each result (what is subnormal: of the least normal number)."""
+    chosen, reference, row = backend(name, dtype), REFERENCE[dtype], ROWS[op]
+    x = np.arange(2**16, dtype=np.uint16).view(np.asarray(reference.tensor(0.0, dtype)).dtype)
+    args = [x if p in tensor_ports(row) else p.get("default") for p in row["ports"]]
+    with np.errstate(all="ignore"):
+        [found], [wanted] = run(chosen, op, args), run(reference, op, args)
+        if wanted.dtype.name not in EPSILON:
+            np.testing.assert_array_equal(found, wanted)
+            return
+        a, b, given = (part.astype(np.float64) for part in (found, wanted, x))
+        scale = np.maximum(np.maximum(np.abs(b), np.abs(given) if op in TAILS else 0), NORMAL[dtype])
+        close = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= 4 * EPSILON[dtype] * scale)
+        # Subnormal numbers may be flushed to 0.
+        close |= (a == 0) & (np.abs(b) <= NORMAL[dtype])
+        # What rounds to infinity may as well be the largest number, and the other way round.
+        edge = LARGEST[dtype] * (1 - 4 * EPSILON[dtype])
+        close |= (np.sign(a) == np.sign(b)) & (np.abs(a) >= edge) & (np.abs(b) >= edge)
+    if (name, op) in OTHER:
+        close |= OTHER[name, op][0](given)
+    wrong = np.flatnonzero(~close)
+    assert not wrong.size, [(given[i], a[i], b[i]) for i in wrong[:5]]
