@@ -429,7 +429,8 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
         if isinstance(arg, (bool, int, float)):
             return (type(arg).__name__, arg)
         if hasattr(arg, "shape") and hasattr(arg, "dtype") and not isinstance(arg, type):
-            arrays.append(arg if self._is_own(arg) else self._adopt(arg))
+            is_here = self._is_own(arg) and (self._is_alone or self._is_here(arg))
+            arrays.append(arg if is_here else self._adopt(arg))
             own = arrays[-1]
             return ("array", str(own.dtype) if self._named else str(self.dtype(own)), tuple(own.shape))
         if isinstance(arg, (list, tuple)):

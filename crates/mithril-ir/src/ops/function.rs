@@ -362,7 +362,7 @@ pub static ERFC: OpDef = OpDef {
     spell: Spell {
         numpy: Text::T("_erfc({0})"),
         torch: Text::T("torch.erfc({0})"),
-        jax: Text::F(|cx| exact_f64(cx, "_erfc").or_else(|| Some(format!("jax.lax.erfc({})", cx.arg(0))))),
+        jax: Text::F(|cx| exact(cx, "_erfc").or_else(|| Some(format!("jax.lax.erfc({})", cx.arg(0))))),
         mlx: Text::T("_erfc({0})"),
         c: Text::T("erfc({0})"),
         ..Spell::NONE

@@ -72,6 +72,8 @@ class Framework(AutogradBackend):
         return self.tensor(data, dtype)
 
     def _adopt(self, arg: Any) -> Any:
+        if self._is_own(arg):
+            return self._to(arg, self.dtype(arg))
         # Floats of NumPy keep their dtype, as those of ours do.
         name = arg.dtype.name if isinstance(arg, np.ndarray) and arg.dtype.name in dtypes.ALL else None
         return self.tensor(arg, name)

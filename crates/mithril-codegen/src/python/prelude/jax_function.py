@@ -1,4 +1,4 @@
-"""Functions of one number that are less exact in JAX than the others: up to 70000 epsilon off in float64."""
+"""Functions of one number that are less exact in JAX than the others: up to 70000 epsilon off in float64, 41 in float32."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ def _atanh(x):
 
 def _erfc_value(x):
     """JAX's, which takes exp(-x²) of a rounded square, corrected for that."""
-    high = x.astype(jnp.float32).astype(x.dtype)
+    high = jax.lax.reduce_precision(x, *((11, 23) if x.dtype == jnp.float64 else (8, 11)))
     low = x - high
     rest = (high * high - x * x) + 2 * high * low + low * low
     return jnp.where((x > 1) & (x < 30), jax.lax.erfc(x) * (1 - rest), jax.lax.erfc(x))

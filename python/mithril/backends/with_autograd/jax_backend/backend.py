@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .... import dtypes
 from ....compile_stats import observed
-from ....errors import IgnoredOptionWarning
+from ....errors import IgnoredOptionWarning, InvalidValueError
 from ....parameters import Parameters
 from ... import options
 from ...frameworks import require
@@ -70,14 +70,20 @@ class JaxBackend(Framework):
         self._jax = require(type(self).__name__, "jax")
         _register_parameters(self._jax)
         found = options.normalize(type(self).__name__, given, self._options)
-        self._preallocates: bool | None = found.get("pre_allocate")
-        if self._preallocates is not None:
-            preallocate(options.switch("pre_allocate", self._preallocates))
+        wanted = found.get("pre_allocate")
+        in_time = wanted is None or preallocate(options.switch("pre_allocate", wanted))
         # JAX multiplies float32 in fewer bits on some devices; who asks for float32 by name gets it.
         self._exact = found.get("precision") is not None and dtypes.normalize(found["precision"]) == dtypes.float32
         super().__init__(**given)
-        if self._preallocates is not None and self._device.platform == "cpu":
+        if wanted is not None and self._device.platform == "cpu":
             warnings.warn("pre_allocate means nothing on the CPU", IgnoredOptionWarning, stacklevel=2)
+        elif not in_time:
+            warnings.warn(
+                f"pre_allocate={wanted} comes too late: JAX has started already. Construct this backend before "
+                f"anything else uses JAX, or set XLA_PYTHON_CLIENT_PREALLOCATE={str(wanted).lower()}",
+                IgnoredOptionWarning,
+                stacklevel=2,
+            )
 
     def __reduce__(self) -> Any:
         found = {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed, "jit": self.jit}
@@ -88,7 +94,9 @@ class JaxBackend(Framework):
     # --- devices ----------------------------------------------------------------------------------------------
 
     def _find_device(self, device: Any) -> str:
-        self._device = find_device(self._jax, device)
+        with self._jax.ensure_compile_time_eval():
+            self._kind = type(self._jax.numpy.zeros(0))
+            self._device = find_device(self._jax, device)
         self._is_alone = len(self._jax.devices()) == 1
         return f"{self._device.platform}:{self._device.id}" if self._device.id else str(self._device.platform)
 
@@ -116,8 +124,7 @@ class JaxBackend(Framework):
 
     @property
     def _array_type(self) -> Any:
-        # Where there are several devices, each array is looked at.
-        return type(self._jax.numpy.zeros(0)) if self._is_alone else type(self)
+        return self._kind
 
     def _native(self, dtype: str) -> Any:
         return np.dtype(getattr(self._jax.numpy, "bool_" if dtype == "bool" else str(dtypes.normalize(dtype))))
@@ -151,6 +158,11 @@ class JaxBackend(Framework):
 
     # --- programs ---------------------------------------------------------------------------------------------
 
+    def _load_op(self, name: str, signature: list[Any]) -> Any:
+        module: Any = super()._load_op(name, signature)
+        # Compiled as a whole: JAX would compile each function in it anyway. What users wrote may not be traceable.
+        return module if self._overrides else module.compiled(self._jax.jit)
+
     def _load_source(self, source: _core.Source, name: str) -> Any:
         """Load a module: its constants are made on the device, in their dtypes, whatever is being traced."""
         jax = self._jax
@@ -163,7 +175,18 @@ class JaxBackend(Framework):
             settings.append((jax.default_device, self._device))
         if self._exact:
             settings.append((jax.default_matmul_precision, "highest"))
-        return _Module(module, settings)
+        return _Module(module, settings, self._check_tracers if source.is_wide else None)
+
+    def _check_tracers(self, groups: Any) -> None:
+        """Refuse to be traced with floats of 64 bits where JAX has those turned off: it would narrow the gradients."""
+        if not self._jax.config.jax_enable_x64:
+            for group in groups:
+                for name, value in group.items():
+                    if isinstance(value, self._jax.core.Tracer) and value.dtype == np.float64:
+                        raise InvalidValueError(
+                            f"{name!r} is float64 inside a transformation of JAX, which has 64 bits turned off",
+                            hint="turn them on for the whole process: backend.enable_x64()",
+                        )
 
     def _evaluator(self, program: Program) -> Callable[..., Any]:
         return self._finish(program, "evaluate", program.module.namespace["evaluate"], program.module)
@@ -231,27 +254,83 @@ class JaxBackend(Framework):
             places = self._places(argnums, args)
             arrays = [a if self._is_own(a) else self.array(a) for a in args]
             checked = lambda *given: self._check_number(function(*given))  # noqa: E731 - one line is clearer
-            with self._jax.enable_x64(True):
+            with self._wide_for(arrays):
                 value, gradients = self._jax.value_and_grad(checked, places)(*arrays)
             return value, gradients[0] if isinstance(argnums, int) else gradients
 
         return with_gradient
 
+    def vmap(self, function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
+        """Map a function over an axis of its arguments, as `jax.vmap`.
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> backend = ml.JaxBackend()
+        >>> backend.vmap(backend.sum)(backend.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        Array([3., 7.], dtype=float32)
+        """
+        return self._transformed(self._jax.vmap(function, in_axes, out_axes))
+
+    def jacobian(self, function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+        """Jacobian of a function, as `jax.jacrev`.
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> backend = ml.JaxBackend()
+        >>> backend.jacobian(backend.square)(backend.tensor([1.0, 3.0]))
+        Array([[2., 0.],
+               [0., 6.]], dtype=float32)
+        """
+        return self._transformed(self._jax.jacrev(function, argnums))
+
+    def _transformed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            with self._wide_for(self._jax.tree.leaves(args)):
+                return function(*args)
+
+        return call
+
+    def _wide_for(self, arrays: Sequence[Any]) -> AbstractContextManager[Any]:
+        """Let JAX compute with 64 bits where floats of 64 bits come in."""
+        is_wide = any(str(getattr(array, "dtype", "")) == "float64" for array in arrays)
+        return self._jax.enable_x64(True) if is_wide else nullcontext()  # type: ignore[no-any-return]
+
 
 class _Module:
     """A loaded module whose functions run under settings of JAX: pairs of a context and its value."""
 
-    def __init__(self, module: Any, settings: list[tuple[Callable[..., Any], Any]]) -> None:
-        self._module, self._settings = module, settings
+    def __init__(
+        self, module: Any, settings: list[tuple[Callable[..., Any], Any]], check: Callable[[Any], None] | None
+    ) -> None:
+        self._module, self._settings, self._check, self._compiler = module, settings, check, _unchanged
         self.source, self.namespace, self.explain = module.source, module.namespace, module.explain
 
     def function(self, name: str) -> Callable[..., Any]:
-        return self.under_settings(self._module.function(name))
+        return self.under_settings(self._compiler(self._module.function(name)))
+
+    def compiled(self, compiler: Callable[..., Any]) -> _Module:
+        """Let a compiler have the functions."""
+        self._compiler = compiler
+        return self
 
     def under_settings(self, function: Callable[..., Any]) -> Callable[..., Any]:
         for context, value in self._settings:
             function = _under(context, value, function)
-        return function
+        return function if self._check is None else _after(self._check, function)
+
+
+def _after(check: Callable[[Any], None], function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        check(args)
+        return function(*args)
+
+    return call
+
+
+def _unchanged(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
 
 
 def _under(context: Callable[..., Any], value: Any, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -264,16 +343,17 @@ def _under(context: Callable[..., Any], value: Any, function: Callable[..., Any]
 
 def _register_parameters(jax: Any) -> None:
     """Let `jax.jit` and `jax.tree.map` see into `Parameters`, once per process."""
+    key = jax.tree_util.DictKey
 
     def flatten(params: Parameters) -> tuple[list[Any], tuple[str, ...]]:
-        return list(params.values()), tuple(params.keys())
+        return [(key(name), value) for name, value in params.items()], tuple(params.keys())
 
     def unflatten(names: tuple[str, ...], values: Any) -> Parameters:
         return Parameters.of(dict(zip(names, values, strict=True)))
 
     # A second registration is refused; another backend of this process may have been first.
     with suppress(ValueError):
-        jax.tree_util.register_pytree_node(Parameters, flatten, unflatten)
+        jax.tree_util.register_pytree_with_keys(Parameters, flatten, unflatten)
 
 
 def _restore(kind: type[JaxBackend], options: dict[str, Any]) -> JaxBackend:

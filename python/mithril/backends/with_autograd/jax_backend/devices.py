@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import warnings
 from typing import Any
 
-from ....errors import BackendUnavailableError, IgnoredOptionWarning
+from ....errors import BackendUnavailableError
 
 __all__ = ["device_names", "find_device", "preallocate"]
 
@@ -51,20 +50,14 @@ def _missing(jax: Any, device: Any, reason: str) -> BackendUnavailableError:
     )
 
 
-def preallocate(wanted: bool) -> None:
-    """Tell JAX whether to take most of the memory of a GPU when it starts; warn where it has started already."""
-    is_set = os.environ.get(_PREALLOCATE, "true").lower() not in ("false", "0")
-    if wanted == is_set:
-        return
+def preallocate(wanted: bool) -> bool:
+    """Tell JAX whether to take most of the memory of a GPU when it starts; False if it has started otherwise."""
+    if wanted == (os.environ.get(_PREALLOCATE, "true").lower() not in ("false", "0")):
+        return True
     if _has_started():
-        warnings.warn(
-            f"JAX has started already, with {_PREALLOCATE}={str(is_set).lower()}: pre_allocate={wanted} comes too "
-            "late. Construct this backend before anything else uses JAX, or set the variable in the environment",
-            IgnoredOptionWarning,
-            stacklevel=3,
-        )
-        return
+        return False
     os.environ[_PREALLOCATE] = str(wanted).lower()
+    return True
 
 
 def _has_started() -> bool:
