@@ -3,7 +3,7 @@
 use super::compare::{GREATER, GREATER_EQUAL, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR, NOT_EQUAL, WHERE};
 use super::create::ARANGE;
 use super::function::{COS, RSQRT, SIN};
-use super::index::{INDEX_ADD, TAKE, torch_indices};
+use super::index::{INDEX_ADD, TAKE, looked_up_mlx, torch_indices};
 use super::joining::{CONCAT, STACK};
 use super::linalg::{MATMUL, MATRIX_TRANSPOSE};
 use super::movement::{EXPAND_DIMS, RESHAPE};
@@ -69,7 +69,17 @@ pub static EMBEDDING: OpDef = OpDef {
         let g = g.op(&RESHAPE, &[v.cx.lit([many, weight.dim(1)])]);
         vec![v.none(), zeros(weight).op(&INDEX_ADD, &[flat, g, v.cx.lit(0)])]
     }),
-    spell: Spell { torch: Text::F(embedding_torch), ..Spell::py("{1}[{0}]") },
+    spell: Spell {
+        torch: Text::F(embedding_torch),
+        mlx: Text::F(|s| {
+            let (indices, weight) = (s.arg(0), s.arg(1));
+            Some(match padding_index(s, &s.ty(1)?.shape).ok()? {
+                None => looked_up_mlx(s, 1, format!("{weight}[{indices}]")),
+                Some(padding) => looked_up_mlx(s, 1, format!("_embedding({weight}, {indices}, {padding})")),
+            })
+        }),
+        ..Spell::py("{1}[{0}]")
+    },
     tolerance: Tolerance::Exact,
     cases: &["i64[2,3]<5 [5,4]", "i32[]<5 [5,4]", "i64[4]<4 [5,2] padding_idx=-1", "i64[0]<5 [5,4]"],
     ..BLANK

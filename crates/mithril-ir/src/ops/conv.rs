@@ -292,7 +292,12 @@ fn general_mlx(s: &SpellCx<'_>) -> Option<String> {
     let is_cut = a.pads.iter().flatten().any(|d| d.known().is_none_or(|p| p < 0));
     let is_empty = [0, 1].iter().any(|&i| s.ty(i).is_some_and(|t| t.shape.iter().any(|d| d.is(0))));
     let groups = a.groups;
-    if is_cut || is_empty || (groups > 1 && n == 3) || s.out(0)?.dtype == DType::F64 {
+    // Where the padding reaches further than the kernel, MLX differentiates a dilated input wrongly.
+    let is_far = (0..n).any(|i| {
+        let extent = s.ty(1).and_then(|w| window::dilated(&w.shape[i + 2], a.dilation[i]).known());
+        a.input_dilation[i] > 1 && a.pads[i].iter().any(|d| d.known() >= extent)
+    });
+    if is_cut || is_far || is_empty || (groups > 1 && n == 3) || s.out(0)?.dtype == DType::F64 {
         let pads = crate::spell::tuple(a.pads.iter().map(|pair| s.dims(pair)));
         return Some(format!(
             "_conv_general({x}, {w}, {stride}, {pads}, {dilation}, {input_dilation}, {groups})"

@@ -50,7 +50,7 @@ const fn call(py: &'static str, c: &'static str) -> Spell {
     Spell { c: Text::T(c), ..Spell::py(py) }
 }
 
-/// A function of MLX; those that it computes in float32 have a helper for doubles.
+/// A function of MLX; those that it computes or differentiates in float32 have a helper for doubles.
 fn mlx_function(cx: &SpellCx<'_>, name: &str) -> Option<String> {
     let prefix = if cx.out(0)?.dtype == DType::F64 { "_" } else { "mx." };
     Some(format!("{prefix}{name}({})", cx.arg(0)))
@@ -165,7 +165,7 @@ pub static LOG1P: OpDef = OpDef {
 /// `log₂ x`
 pub static LOG2: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / (v.x[0] * LN_2)]),
-    spell: call("{xp}.log2({0})", "log2({0})"),
+    spell: Spell { mlx: Text::F(|cx| mlx_function(cx, "log2")), ..call("{xp}.log2({0})", "log2({0})") },
     domain: (0.1, 4.0),
     layer: "Log2",
     precision: Some(Precision::Wide),
@@ -175,7 +175,7 @@ pub static LOG2: OpDef = OpDef {
 /// `log₁₀ x`
 pub static LOG10: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / (v.x[0] * LN_10)]),
-    spell: call("{xp}.log10({0})", "log10({0})"),
+    spell: Spell { mlx: Text::F(|cx| mlx_function(cx, "log10")), ..call("{xp}.log10({0})", "log10({0})") },
     domain: (0.1, 4.0),
     layer: "Log10",
     precision: Some(Precision::Wide),
@@ -209,7 +209,7 @@ pub static COS: OpDef = OpDef {
 /// `tan x`
 pub static TAN: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * (v.y * v.y + 1.0)]),
-    spell: call("{xp}.tan({0})", "tan({0})"),
+    spell: Spell { mlx: Text::F(|cx| mlx_function(cx, "tan")), ..call("{xp}.tan({0})", "tan({0})") },
     domain: (-1.2, 1.2),
     layer: "Tan",
     precision: Some(Precision::Wide),

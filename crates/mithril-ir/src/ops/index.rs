@@ -85,15 +85,8 @@ pub static TAKE: OpDef = OpDef {
             })
         }),
         mlx: Text::F(|s| {
-            // The gradient of MLX divides by the number of elements.
-            let out = s.out(0)?;
-            let is_empty = out.shape.iter().any(|d| d.is(0));
-            let zeros = || format!("mx.zeros({}, {})", s.dims(&out.shape), s.dtype(out.dtype));
-            Some(if is_empty {
-                zeros()
-            } else {
-                format!("mx.take({}, {}, axis={})", s.arg(0), s.arg(1), s.arg(2))
-            })
+            let text = format!("mx.take({}, {}, axis={})", s.arg(0), s.arg(1), s.arg(2));
+            Some(looked_up_mlx(s, 0, text))
         }),
         ..Spell::py("{xp}.take({0}, {1}, axis={2})")
     },
@@ -124,6 +117,12 @@ fn around(c: &HostCall<'_>, shape: &[usize], i: usize) -> Result<(usize, usize, 
 fn at_axis(s: &SpellCx<'_>, i: usize) -> Option<String> {
     let axis = s.axis(i, s.ty(0)?.shape.rank()).ok()?;
     Some(format!("{}{}", ":, ".repeat(axis), s.arg(1)))
+}
+
+/// The gradient of MLX divides by the number of elements: where there may be none, a helper looks.
+pub(super) fn looked_up_mlx(s: &SpellCx<'_>, table: usize, text: String) -> String {
+    let is_sure = s.ty(table).is_some_and(|t| t.shape.iter().all(|d| d.known().is_some_and(|n| n > 0)));
+    if is_sure { text } else { format!("_looked_up({}, {text})", s.arg(table)) }
 }
 
 fn take_gradient<'a>(v: &crate::build::GradCall<'a>) -> Vec<V<'a>> {

@@ -485,6 +485,9 @@ const fn index_of(name: &'static str, doc: &'static str) -> OpDef {
 
 /// Positions from MLX, which would refuse to differentiate what is looked up with them.
 fn mlx_index(c: &SpellCx<'_>, name: &str) -> Option<String> {
+    if c.out(0)?.shape.iter().any(|d| d.is(0)) {
+        return Some(format!("mx.zeros({}, mx.int64)", c.dims(&c.out(0)?.shape)));
+    }
     let text = plain(c, name)?;
     let text = if input_dtype(c)?.is_float() {
         text.replacen(c.arg(0), &format!("mx.stop_gradient({})", c.arg(0)), 1)

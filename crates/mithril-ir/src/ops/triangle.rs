@@ -5,9 +5,10 @@ use crate::dim::Dim;
 use crate::dtype::{DType, Kind};
 use crate::error::Result;
 use crate::literal::Lit;
-use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, ShapeRule, Spell, Tolerance, attr};
+use crate::op::{Attr, DTypeRule, DefaultLit, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr};
 use crate::ops::compare::{GREATER_EQUAL, LESS_EQUAL, WHERE};
 use crate::ops::create::{EYE, count, diagonal_of_row};
+use crate::ops::index::looked_up_mlx;
 use crate::ops::joining::PAD;
 use crate::ops::movement::{EXPAND_DIMS, INPUT, MOVE, RESHAPE, TRANSPOSE};
 use crate::ops::reduce::SUM;
@@ -96,7 +97,13 @@ pub static DIAGONAL: OpDef = OpDef {
     ports: DIAGONAL_PORTS,
     shape: ShapeRule::Expansion,
     expand: Some(diagonal),
-    spell: Spell::py("{xp}.diagonal({0}, {1}, {2}, {3})"),
+    spell: Spell {
+        mlx: Text::F(|s| {
+            let [x, offset, axis1, axis2] = [0, 1, 2, 3].map(|i| s.arg(i));
+            Some(looked_up_mlx(s, 0, format!("mx.diagonal({x}, {offset}, {axis1}, {axis2})")))
+        }),
+        ..Spell::py("{xp}.diagonal({0}, {1}, {2}, {3})")
+    },
     cases: DIAGONAL_CASES,
     layer: "Diagonal",
     ..MOVE
@@ -147,7 +154,13 @@ pub static DIAG: OpDef = OpDef {
     ports: &[INPUT, K],
     shape: ShapeRule::Expansion,
     expand: Some(diag),
-    spell: Spell::py("{xp}.diag({0}, {1})"),
+    spell: Spell {
+        mlx: Text::F(|s| {
+            let text = format!("mx.diag({}, {})", s.arg(0), s.arg(1));
+            Some(if s.ty(0)?.shape.rank() == 2 { looked_up_mlx(s, 0, text) } else { text })
+        }),
+        ..Spell::py("{xp}.diag({0}, {1})")
+    },
     cases: &["[3]", "[2] k=1", "[2] k=-2", "[3,4]", "[3,4] k=-1", "i64[2]", "[0]"],
     layer: "Diag",
     ..MOVE

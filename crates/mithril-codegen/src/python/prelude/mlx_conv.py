@@ -38,7 +38,9 @@ def _conv_general(x, w, stride, pads, dilation, input_dilation, groups):
     n = x.ndim - 2
     stride, dilation, input_dilation = (_per_axis(v, n) for v in (stride, dilation, input_dilation))
     pads = ((pads, pads),) * n if isinstance(pads, int) else pads
-    if any(p < 0 for pair in pads for p in pair):
+    extents = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilation)]
+    # With padding beyond the kernel, MLX differentiates a dilated input wrongly.
+    if any(not 0 <= p < extent for pair, extent in zip(pads, extents) for p in pair):
         x, input_dilation = _spread(x, input_dilation), (1,) * n
         x, pads = (
             _pad_spatial(x, [(min(lo, 0), min(hi, 0)) for lo, hi in pads], 0),

@@ -33,6 +33,12 @@ _sin = _with_gradient(_precise_sin, lambda x, cotangent, _: cotangent * _cos(x))
 _cos = _with_gradient(_precise_cos, lambda x, cotangent, _: -cotangent * _sin(x))
 
 
+# These have slopes of float32.
+_tan = _with_gradient(mx.tan, lambda x, cotangent, y: cotangent * (1 + y * y))
+_log2 = _with_gradient(mx.log2, lambda x, cotangent, _: cotangent / (x * math.log(2)))
+_log10 = _with_gradient(mx.log10, lambda x, cotangent, _: cotangent / (x * math.log(10)))
+
+
 def _polynomial(coefficients, x):
     """Horner's rule, highest coefficient first."""
     result = coefficients[0]

@@ -21,9 +21,11 @@ def _solve_gradient(primals, cotangent, x):
     return -to_right @ _transposed(x), to_right
 
 
-_solve_systems = _with_gradient(
-    lambda left, right: mx.linalg.solve(left, right, stream=mx.cpu), _solve_gradient
-)
+def _solved(left, right):
+    return mx.linalg.solve(left, right, stream=mx.cpu) if right.size else right
+
+
+_solve_systems = _with_gradient(_solved, _solve_gradient)
 
 
 def _solve(left, right):
@@ -36,13 +38,16 @@ def _solve(left, right):
     return x[..., 0] if is_vector else x
 
 
-_inv = _with_gradient(
-    lambda x: mx.linalg.inv(x, stream=mx.cpu),
-    lambda x, cotangent, y: -(_transposed(y) @ cotangent @ _transposed(y)),
-)
+def _inverted(x):
+    return mx.linalg.inv(x, stream=mx.cpu) if x.size else x
+
+
+_inv = _with_gradient(_inverted, lambda x, cotangent, y: -(_transposed(y) @ cotangent @ _transposed(y)))
 
 
 def _lower_factor(x):
+    if x.size == 0:
+        return x
     lower = mx.linalg.cholesky((x + _transposed(x)) / 2, stream=mx.cpu)
     # MLX says nothing about a matrix that is not positive definite; such factors become NaN.
     is_definite = mx.all(mx.diagonal(lower, axis1=-2, axis2=-1) > 0, axis=-1)

@@ -12,8 +12,21 @@ def _slice_update(x, update, slices):
     return out
 
 
+def _looked_up(x, y):
+    """y, found in x. MLX cannot differentiate a look-up in what has no elements."""
+    return y if x.size else mx.zeros_like(y)
+
+
+def _embedding(weight, indices, padding):
+    """Rows of weight, of which the padding row gets no gradient."""
+    y = weight[indices]
+    return mx.where(mx.expand_dims(indices == padding, -1), mx.stop_gradient(y), y)
+
+
 def _scatter_add(x, indices, source, axis):
     """x with each element of source added at its own position along an axis; repeated positions add up."""
+    if x.size == 0 or source.size == 0:
+        return x
     rank = indices.ndim
     places = [
         mx.arange(n).reshape([-1 if i == k else 1 for k in range(rank)]) for i, n in enumerate(indices.shape)
