@@ -388,4 +388,5 @@ def test_symbolic_batch(name):
 def test_what_is_left_out_exists():
     known = {*ROWS, *(str(case) for row in ROWS.values() for case in every_case(row))}
     assert {*NUMBERS, *ONCE, *MORE, *TAILS, *FLOATS_ONLY} <= known
-    assert {label.split(":")[0] for label in TERMS} <= known
+    bends = {f"{op} {args}" for op, *args in BENDS}
+    assert {label.split(":")[0] for label in TERMS} <= known | bends

@@ -43,6 +43,7 @@ pub const MLX_FILES: &[&str] = &[
     include_str!("prelude/mlx_activation.py"),
     include_str!("prelude/mlx_conv.py"),
     include_str!("prelude/mlx_linalg.py"),
+    include_str!("prelude/mlx_loss.py"),
     include_str!("prelude/mlx_movement.py"),
     include_str!("prelude/mlx_pool.py"),
     include_str!("prelude/mlx_reduce.py"),

@@ -237,7 +237,11 @@ pub static BINARY_CROSS_ENTROPY: OpDef = OpDef {
         vec![weighted(v, g * ((x - t) / spread)), weighted(v, g * (no - yes)), -(g * likelihood(v))]
     }),
     domain: (0.1, 0.9),
-    spell: Spell { torch: Text::F(torch_binary), ..Spell::NONE },
+    spell: Spell {
+        torch: Text::F(torch_binary),
+        mlx: Text::T("_binary_cross_entropy({0}, {1}, {2}, {3})"),
+        ..Spell::NONE
+    },
     layer: "BinaryCrossEntropy",
     cases: &[
         "[2,3] [2,3]",

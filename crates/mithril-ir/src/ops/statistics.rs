@@ -135,6 +135,10 @@ pub static NORM: OpDef = OpDef {
             let p = format!(", ord={}", c.arg(1));
             torch_float(c, "torch.linalg.vector_norm(", &p)
         }),
+        mlx: Text::F(|c| {
+            let fits = c.f64(1).ok()? == 2.0 && input_dtype(c)?.is_float();
+            fits.then(|| call_text(c, "_norm(", ARRAY, ""))
+        }),
         ..Spell::NONE
     },
     layer: "Norm",
@@ -223,8 +227,9 @@ pub static LOGSUMEXP: OpDef = OpDef {
             fits.then(|| call_text(c, "jax.nn.logsumexp(", ARRAY, ""))
         }),
         mlx: Text::F(|c| {
-            let fits = input_dtype(c)?.is_float() && input_dtype(c)? != DType::F64;
-            fits.then(|| call_text(c, "mx.logsumexp(", ARRAY, ""))
+            let (dtype, is_empty) = (input_dtype(c)?, c.ty(0)?.shape.iter().any(|d| d.is(0)));
+            let head = if dtype == DType::F64 { "_logsumexp(" } else { "mx.logsumexp(" };
+            (dtype.is_float() && !is_empty).then(|| call_text(c, head, ARRAY, ""))
         }),
         ..Spell::NONE
     },

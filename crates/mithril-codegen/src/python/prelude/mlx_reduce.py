@@ -13,8 +13,25 @@ def _argsort(x, axis, descending):
     return mx.moveaxis(order, -1, axis)
 
 
+def _root(x):
+    """Square root whose gradient at 0 is 0."""
+    is_zero = x == 0
+    return mx.where(is_zero, 0, mx.sqrt(mx.where(is_zero, 1, x)))
+
+
 def _std(x, axis=None, keepdims=False, ddof=0):
     """Standard deviation, whose gradient is 0 where all elements are equal."""
-    variance = mx.var(_widened(x), axis=axis, keepdims=keepdims, ddof=ddof)
-    is_zero = variance == 0
-    return mx.where(is_zero, 0, mx.sqrt(mx.where(is_zero, 1, variance))).astype(x.dtype)
+    return _root(mx.var(_widened(x), axis=axis, keepdims=keepdims, ddof=ddof)).astype(x.dtype)
+
+
+def _norm(x, axis=None, keepdims=False):
+    """Euclidean norm, whose gradient at 0 is 0."""
+    return _root(mx.sum(mx.square(_widened(x)), axis=axis, keepdims=keepdims)).astype(x.dtype)
+
+
+def _logsumexp(x, axis=None, keepdims=False):
+    """log(sum(exp(x))) of doubles, which `mx.logsumexp` computes in float32."""
+    peak = mx.stop_gradient(mx.max(x, axis=axis, keepdims=True))
+    peak = mx.where(mx.isfinite(peak), peak, 0)
+    y = mx.log(mx.sum(_exp(x - peak), axis=axis, keepdims=True)) + peak
+    return y if keepdims else mx.squeeze(y, axis)
