@@ -61,13 +61,18 @@ fn wide<'a>(c: &Call<'a>) -> V<'a> {
     if half { c.x[0].cast(DType::F32) } else { c.x[0] }
 }
 
-/// `(x - mean) / √(variance + eps)` over `axes`, with mean and biased variance.
-fn standardize<'a>(x: V<'a>, axes: &Lit, eps: V<'a>) -> [V<'a>; 3] {
+/// `x - mean` over `axes`, with mean and biased variance.
+fn centre<'a>(x: V<'a>, axes: &Lit) -> [V<'a>; 3] {
     let over = [x.lit(axes.clone()), x.lit(true)];
     let mean = x.op(&MEAN, &over);
     let centred = x - mean;
-    let variance = centred.op(&SQUARE, &[]).op(&MEAN, &over);
-    [centred * (variance + eps).op(&RSQRT, &[]), mean, variance]
+    [centred, mean, centred.op(&SQUARE, &[]).op(&MEAN, &over)]
+}
+
+/// `(x - mean) / √(variance + eps)` over `axes`.
+fn standardize<'a>(x: V<'a>, axes: &Lit, eps: V<'a>) -> V<'a> {
+    let [centred, _, variance] = centre(x, axes);
+    centred * (variance + eps).op(&RSQRT, &[])
 }
 
 /// `x · weight + bias`, both in the shape of `like`.
@@ -174,10 +179,11 @@ fn batch_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let like = per_channel(x);
     if !c.get(|c| c.bool(5)) {
         let fit = |v: V<'a>| v.cast(x.dtype()).op(&RESHAPE, &[x.lit(like.clone())]);
-        let y = (x - fit(running_mean)) * (fit(running_var) + eps).op(&RSQRT, &[]);
-        return vec![affine(y, c.x[1], c.x[2], &like).cast(result(c)), running_mean, running_var];
+        let y = (x - fit(running_mean)) * scale(fit(running_var), eps, c.x[1], &like);
+        return vec![affine(y, c.cx.none(), c.x[2], &like).cast(result(c)), running_mean, running_var];
     }
-    let [y, mean, variance] = standardize(x, &but_channels(x.rank()), eps);
+    let [centred, mean, variance] = centre(x, &but_channels(x.rank()));
+    let y = centred * scale(variance, eps, c.x[1], &like);
     let momentum = c.get(|c| c.f64(6));
     let update = |old: V<'a>, new: V<'a>| {
         let new = new.op(&RESHAPE, &[x.lit([x.dim(1)])]).cast(old.dtype());
@@ -185,7 +191,13 @@ fn batch_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     };
     let mean = update(running_mean, mean);
     let variance = update(running_var, variance * unbias(variance, &values_per_channel(&x.shape())));
-    vec![affine(y, c.x[1], c.x[2], &like).cast(result(c)), mean, variance]
+    vec![affine(y, c.cx.none(), c.x[2], &like).cast(result(c)), mean, variance]
+}
+
+/// `weight / √(variance + eps)`, one number per channel, so that the whole input is multiplied once.
+fn scale<'a>(variance: V<'a>, eps: V<'a>, weight: V<'a>, like: &[Dim]) -> V<'a> {
+    let inverse = (variance + eps).op(&RSQRT, &[]);
+    affine(inverse, weight, variance.cx().none(), like)
 }
 
 /// The function of torch changes the running statistics in place and has no gradient for them: the helper copies
@@ -236,7 +248,7 @@ pub static LAYER_NORM: OpDef = OpDef {
     expand: Some(|c| {
         let (axes, like) =
             c.get(|c| features(c, c.x[0].rank(), |i| c.x[i].is_some().then(|| c.x[i].shape())));
-        let [y, ..] = standardize(wide(c), &axes.unwrap_or(Lit::int(-1)), c.x[4]);
+        let y = standardize(wide(c), &axes.unwrap_or(Lit::int(-1)), c.x[4]);
         vec![affine(y, c.x[1], c.x[2], &like).cast(result(c))]
     }),
     spell: Spell {
@@ -408,7 +420,7 @@ pub static INSTANCE_NORM: OpDef = OpDef {
     }),
     expand: Some(|c| {
         let x = wide(c);
-        let [y, ..] = standardize(x, &Lit::tuple(2..x.rank()), c.x[3]);
+        let y = standardize(x, &Lit::tuple(2..x.rank()), c.x[3]);
         vec![affine(y, c.x[1], c.x[2], &per_channel(x)).cast(result(c))]
     }),
     spell: Spell {
@@ -431,7 +443,7 @@ fn grouped<'a>(c: &Call<'a>, groups: &Dim) -> V<'a> {
     let channels = x.dim(1).floor_div(groups);
     let elements = shape.iter().skip(2).fold(channels, |n, d| &n * d);
     let split = x.op(&RESHAPE, &[x.lit([x.dim(0), groups.clone(), elements])]);
-    let [y, ..] = standardize(split, &Lit::int(-1), c.x[4]);
+    let y = standardize(split, &Lit::int(-1), c.x[4]);
     let y = y.op(&RESHAPE, &[x.lit(shape.0.to_vec())]);
     affine(y, c.x[1], c.x[2], &per_channel(x)).cast(result(c))
 }
