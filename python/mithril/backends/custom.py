@@ -330,17 +330,10 @@ class Calls:
     """
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
-    def __getattr__(self, name: str) -> Any:
-        backend = self._backend
-        if name == "tensor":
-            found: Any = functools.partial(make, backend)
-        else:
-            op = signatures.canonical(name)
-            found = _checked(backend, backend._overrides[op or name])
-        setattr(self, name, found)
-        return found
+        self.tensor = functools.partial(make, backend)
+        # All of them now: a compiler of a framework could not look into how they are made.
+        for override in backend._overrides.values():
+            setattr(self, override.method, _checked(backend, override))
 
 
 def _checked(backend: Backend, override: Override) -> Callable[..., Any]:
@@ -348,8 +341,13 @@ def _checked(backend: Backend, override: Override) -> Callable[..., Any]:
     signature = override.signature
     assert isinstance(signature, signatures.Signature)
     known: dict[Any, list[tuple[str, tuple[int, ...]]]] = {}
+    is_traced = _is_traced(backend)
+    raw = getattr(type(backend), override.method)._mithril_raw
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if is_traced():
+            # Its own shape inference runs instead; a wrong shape shows where it does not fit.
+            return raw(backend, *args, **kwargs)
         result = method(*args, **kwargs)
         key = tuple(map(_key, args)) + tuple(map(_key, kwargs.values()))
         wanted = known.get(key)
@@ -373,6 +371,13 @@ def _checked(backend: Backend, override: Override) -> Callable[..., Any]:
         return tuple(result)
 
     return call
+
+
+def _is_traced(backend: Backend) -> Callable[[], bool]:
+    """Return a function that tells whether PyTorch's compiler is looking, which cannot look into our checks."""
+    torch = sys.modules.get("torch") if backend.name == "torch" else None
+    found: Callable[[], bool] = (lambda: False) if torch is None else torch.compiler.is_compiling
+    return found
 
 
 def _key(arg: Any) -> Any:
