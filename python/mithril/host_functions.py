@@ -63,6 +63,21 @@ def differentiated(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def check_first(plain: Callable[..., Any], compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a function as it is before it is run compiled, once for each shape of its data."""
+    seen: set[Any] = set()
+    arguments = 4 if plain.__name__ == "evaluate_gradients" else 3
+
+    def call(*args: Any) -> Any:
+        key = tuple(tuple(value.shape) for value in args[1].values())
+        if key not in seen:
+            plain(*args[:arguments])
+            seen.add(key)
+        return compiled(*args)
+
+    return call
+
+
 #: Functions of models, by the name that the model knows.
 _functions: dict[str, HostFunction] = {}
 _lock = threading.Lock()

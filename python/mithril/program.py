@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from .compile_stats import CompileStats
-from .host_functions import differentiated
+from .host_functions import check_first, differentiated
 from .loading import Module, Runner
 
 if TYPE_CHECKING:
@@ -64,9 +64,15 @@ class Program:
         self.updates: tuple[str, ...] = tuple(core.updates)
         self.module: Any = backend._load(core)
         backend._report(self.module, stats.referred, settings.strict)
-        self.evaluate: Callable[..., Any] = backend._evaluator(self)
+        self.evaluate: Callable[..., Any] = self._checked(self.module, backend._evaluator(self))
         self.gradients: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Module | Runner, Callable[..., Any]]] = {}
         self.seen: set[Any] = set()
+
+    def _checked(self, module: Any, function: Callable[..., Any], name: str = "evaluate") -> Callable[..., Any]:
+        """Run methods that users wrote once as they are, where a compiler would leave out that they are checked."""
+        if not (self.settings.jit and self.backend._overrides and self.backend.name == "torch"):
+            return function
+        return check_first(module.function(name), function)
 
     @cached_property
     def differentiable(self) -> Any:
@@ -81,11 +87,13 @@ class Program:
             if self.settings.autodiff == "native":
                 function = self.backend._differentiator(self, outputs, names)
                 calls_host = "host_call(" in self.module.source.text
+                function = self._checked(self.module, function)
                 found = (self.differentiable, differentiated(function) if calls_host else function)
             else:
                 module = self.backend._load_gradients(self.core, list(outputs), list(names))
                 self.backend._report(module, self.stats.referred, self.settings.strict)
-                found = (module, self.backend._compile_graph_gradients(self, module))
+                compiled = self.backend._compile_graph_gradients(self, module)
+                found = (module, self._checked(module, compiled, "evaluate_gradients"))
             self.gradients[(outputs, names)] = found
         return found
 

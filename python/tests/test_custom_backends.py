@@ -219,6 +219,40 @@ def test_functions_are_registered_with_any_backend():
         backend.register_function("x", 3)
 
 
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("name", ["torch", "jax", "mlx"])
+def test_overrides_of_the_frameworks_are_compiled_and_checked(name, jit):
+    framework = pytest.importorskip({"mlx": "mlx.core", "jax": "jax.numpy"}.get(name, name))
+    kind = {"torch": "TorchBackend", "jax": "JaxBackend", "mlx": "MlxBackend"}[name]
+
+    class Overridden(getattr(ml, kind)):
+        calls = 0
+        extra = False
+
+        def matmul(self, a, b):
+            self.calls += 1
+            found = framework.matmul(a, b)
+            return found[None] if self.extra else found
+
+    backend = Overridden()
+    compiled = ml.compile(small(), backend, shapes={"input": ["batch", 2]}, jit=jit)
+    x = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
+    params = compiled.randomize_params(seed=0)
+    outputs, gradients = compiled.evaluate(params, {"input": x}, True)
+    assert backend.calls > 0
+    reference = ml.compile(small(), ml.NumpyBackend(), shapes={"input": ["batch", 2]})
+    wanted, expected = reference.evaluate(reference.randomize_params(seed=0), {"input": x}, True)
+    np.testing.assert_allclose(backend.to_numpy(outputs["output"]), wanted["output"], rtol=1e-5)
+    for key in expected:
+        np.testing.assert_allclose(backend.to_numpy(gradients[key]), expected[key], rtol=1e-4, atol=1e-6)
+    # The extra axis would broadcast away.
+    wrong = Overridden()
+    wrong.extra = True
+    compiled = ml.compile(small(), wrong, shapes={"input": ["batch", 2]}, jit=jit)
+    with pytest.raises(ShapeError, match=r"Overridden.matmul returns shape \[1, 4, 3\]"):
+        compiled.evaluate(compiled.randomize_params(), {"input": x})
+
+
 # --- gradients of a user's own ------------------------------------------------------------------------------------
 
 
