@@ -1,8 +1,11 @@
-"""Every layer alone: NumPy against the reference interpreter, and its gradients against differences."""
+"""Every layer alone: all backends against the reference interpreter, and gradients against differences."""
+
+import functools
 
 import mithril as ml
 import numpy as np
 import pytest
+from backends import BACKENDS, backend
 from mithril._generated import layers
 
 #: Layer -> uses: arguments, then the inputs by name as in the cases of ops, e.g. ``i64[4]<5``.
@@ -217,7 +220,8 @@ def compiled(layer, backend, data):
         dtypes={n: v.dtype.name for n, v in rest.items()},
         trainable_keys=floats,
     )
-    return model, {**model.randomize_params(seed=0), **floats}, rest
+    given = {n: backend.array(v) for n, v in floats.items()}
+    return model, {**model.randomize_params(seed=0), **given}, rest
 
 
 def total(outputs):
@@ -236,23 +240,33 @@ def check_differences(model, params, rest, gradients):
     np.testing.assert_allclose(slope, (up - down) / (2 * step), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "args", "text"), CASES, ids=[f"{n}-{a}-{t}".replace(" ", "_") for n, a, t in CASES])
-def test_layer(name, args, text):
-    layer, data = build(name, args, text)
-    results = []
-    for backend in (ml.NumpyBackend(dtype="float64"), ml.InterpreterBackend(dtype="float64")):
-        model, params, rest = compiled(layer, backend, data)
-        found = dict(model.evaluate(params, rest))
-        found |= {f"state {n}": v for n, v in model.state.items()}
-        if params and any(v.dtype.kind == "f" for n, v in found.items() if n in model.output_keys):
-            _, gradients = model.evaluate(params, rest, True)
-            assert set(gradients) == set(params)
-            found |= {f"gradient {n}": v for n, v in gradients.items()}
-            if "key" not in model.state:
-                check_differences(model, params, rest, gradients)
-        results.append(found)
-    numpy, reference = results
-    assert list(numpy) == list(reference)
-    for key, value in numpy.items():
+def results_of(layer, chosen, data, differences=False):
+    """All that a layer gives on a backend, as NumPy arrays: outputs, states, gradients."""
+    model, params, rest = compiled(layer, chosen, data)
+    found = dict(model.evaluate(params, rest))
+    found |= {f"state {n}": v for n, v in model.state.items()}
+    if params and any("float" in str(v.dtype) for n, v in found.items() if n in model.output_keys):
+        _, gradients = model.evaluate(params, rest, True)
+        assert set(gradients) == set(params)
+        found |= {f"gradient {n}": v for n, v in gradients.items()}
+        if differences and "key" not in model.state:
+            check_differences(model, params, rest, gradients)
+    return {key: np.asarray(chosen.to_numpy(value)) for key, value in found.items()}
+
+
+@functools.cache
+def wanted(number):
+    """Layer, data and results of a case by the reference interpreter."""
+    layer, data = build(*CASES[number])
+    return layer, data, results_of(layer, ml.InterpreterBackend(dtype="float64"), data)
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=lambda i: "{}-{}-{}".format(*CASES[i]).replace(" ", "_"))
+@pytest.mark.parametrize("backend_name", BACKENDS)
+def test_layer(backend_name, number):
+    layer, data, reference = wanted(number)
+    found = results_of(layer, backend(backend_name, "float64"), data, differences=backend_name == "numpy")
+    assert list(found) == list(reference)
+    for key, value in found.items():
         assert value.dtype == reference[key].dtype
         np.testing.assert_allclose(value, reference[key], rtol=1e-9, atol=1e-9, err_msg=key)

@@ -1,12 +1,14 @@
-"""Random graphs of ops: NumPy against the interpreter, which shares neither passes nor code with it."""
+"""Random graphs of ops: every backend against the interpreter, which shares neither passes nor code with it."""
 
 import mithril as ml
 import numpy as np
+import pytest
+from backends import BACKENDS, backend
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from mithril import _core
 
-NUMPY, REFERENCE = ml.NumpyBackend(dtype="float64"), ml.InterpreterBackend(dtype="float64")
+REFERENCE = ml.InterpreterBackend(dtype="float64")
 EPSILON = 2.0**-52
 SIZES = st.sampled_from([1, 2, 3, 4, 2, 3, 0])
 
@@ -157,9 +159,9 @@ class Graph:
             self.apply("broadcast_to", (2, *shape), x, (2, *shape))
 
 
-def compiled(backend, model, shapes):
+def compiled(chosen, model, shapes):
     names = [name for name in shapes if name in model.input_keys]
-    return ml.compile(model, backend, shapes={n: shapes[n] for n in names}, trainable_keys=names), names
+    return ml.compile(model, chosen, shapes={n: shapes[n] for n in names}, trainable_keys=names), names
 
 
 def assert_same(found, wanted, units, scale, label):
@@ -174,9 +176,14 @@ def largest(arrays):
     return max((np.abs(a[np.isfinite(a)]).max(initial=0.0) for a in arrays), default=0.0)
 
 
+def on_host(chosen, arrays):
+    return {name: np.asarray(chosen.to_numpy(array)) for name, array in arrays.items()}
+
+
+@pytest.mark.parametrize("backend_name", BACKENDS)
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(st.data())
-def test_backends_agree_on_random_graphs(data):
+@given(data=st.data())
+def test_backends_agree_on_random_graphs(backend_name, data):
     graph = Graph(data.draw)
     for _ in range(data.draw(st.integers(2, 16))):
         graph.grow()
@@ -186,18 +193,21 @@ def test_backends_agree_on_random_graphs(data):
     outputs = [*data.draw(st.lists(st.sampled_from(made), max_size=2)), made[-1]]
     model = ml.Model.create(**{f"output{i}": node for i, (node, _) in enumerate(outputs)})
     random = np.random.default_rng(data.draw(st.integers(0, 2**16)))
-    numpy, names = compiled(NUMPY, model, graph.shapes)
+    chosen = backend(backend_name, "float64")
+    tested, names = compiled(chosen, model, graph.shapes)
     reference, _ = compiled(REFERENCE, model, graph.shapes)
     params = {name: random.uniform(-1.5, 1.5, graph.shapes[name]) for name in names}
     cotangents = {f"output{i}": random.uniform(-1, 1, shape) for i, (_, shape) in enumerate(outputs)}
-    found, wanted = numpy.evaluate(params, {}, cotangents), reference.evaluate(params, {}, cotangents)
+    native = {name: chosen.array(value) for name, value in params.items()}
+    pair = tested.evaluate(native, {}, {name: chosen.array(value) for name, value in cotangents.items()})
+    found, wanted = [on_host(chosen, part) for part in pair], reference.evaluate(params, {}, cotangents)
     for part, (a, b) in enumerate(zip(found, wanted, strict=True)):
         assert list(a) == list(b)
         for name in b:
-            label = f"{('output', 'gradient')[part]} {name}\n{model}\n{numpy.source}"
-            assert_same(np.asarray(a[name]), np.asarray(b[name]), 512, 1 + largest([b[name]]), label)
+            label = f"{('output', 'gradient')[part]} {name}\n{model}\n{tested.source}"
+            assert_same(a[name], np.asarray(b[name]), 512, 1 + largest([b[name]]), label)
     for i, (_, shape) in enumerate(outputs):
         assert wanted[0][f"output{i}"].shape == shape
-    plain = numpy.evaluate(params, {})
+    plain = on_host(chosen, tested.evaluate(native, {}))
     for name in plain:
         np.testing.assert_array_equal(plain[name], found[0][name], err_msg=f"{name}: with gradients other numbers")
