@@ -23,6 +23,7 @@ import contextlib
 import importlib.util
 import io
 import re
+import warnings
 from dataclasses import dataclass, field
 
 import mithril as ml
@@ -146,6 +147,10 @@ def run(block, scope):
             code = code.replace(text, replacement)
     printed = io.StringIO()
     with contextlib.ExitStack() as stack:
+        if "without GPU" in block.markers:
+            # Options of GPUs mean nothing on the CPU that stands in for one.
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore", ml.errors.IgnoredOptionWarning)
         stack.enter_context(contextlib.redirect_stdout(printed))
         if "warns" in block.markers:
             stack.enter_context(pytest.warns(_class(block.markers["warns"])))
