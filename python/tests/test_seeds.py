@@ -1,211 +1,114 @@
-"""The documentation's own programs, run on the NumPy backend in the place of the backend they show.
+"""The documentation's own programs on every backend that is installed, beyond what `test_checklist` runs.
 
 Test names carry the document and its first line: ``test_s004_287`` is document 004 from line 287 on.
 """
 
-import pickle
+import functools
 import time
 
+import documented
 import mithril as ml
+import ml_dtypes
 import numpy as np
 import pytest
+from documented import classifier, cnn, inputs, wanted
 
 
-def classifier():
-    model = ml.Model()
-    model |= ml.Linear(dimension=128)(input="input", output="hidden1")
-    model += ml.Relu()(input="hidden1", output="hidden1_act")
-    model += ml.Linear(dimension=64)(input="hidden1_act", output="hidden2")
-    model += ml.Relu()(input="hidden2", output="hidden2_act")
-    model += ml.Linear(dimension=10)(input="hidden2_act", output="logits")
-    model += ml.Softmax()(input="logits", output="output")
-    return model
+@pytest.fixture(params=documented.BACKENDS)
+def make(request):
+    """What makes a backend: called with options."""
+    return functools.partial(documented.backend, request.param)
 
 
-def cnn():
-    model = ml.Model()
-    model |= ml.Conv2d(filters=16, kernel_size=3, stride=1, padding="same")(input="input", output="conv1")
-    model += ml.Relu()(input="conv1", output="conv1_act")
-    model += ml.MaxPool2d(kernel_size=2)(input="conv1_act", output="pool1")
-    model += ml.Conv2d(filters=32, kernel_size=3, stride=1, padding="same")(input="pool1", output="conv2")
-    model += ml.Relu()(input="conv2", output="conv2_act")
-    model += ml.MaxPool2d(kernel_size=2)(input="conv2_act", output="pool2")
-    model += ml.Flatten()(input="pool2", output="flat")
-    model += ml.Linear(dimension=64)(input="flat", output="hidden")
-    model += ml.Relu()(input="hidden", output="hidden_act")
-    model += ml.Linear(dimension=10)(input="hidden_act", output="output")
-    return model
+@pytest.fixture
+def backend(make):
+    return make()
 
 
 # --- 000: several backends ----------------------------------------------------------------------------------------
 
 
-def test_s000_36_the_same_model_on_two_backends():
-    model = cnn()
-    results = []
-    for backend in (ml.NumpyBackend(), ml.InterpreterBackend()):
-        compiled = ml.compile(model, backend=backend, shapes={"input": [1, 3, 8, 8]}, data_keys={"input"})
-        results.append(compiled.evaluate({}, {"input": np.ones((1, 3, 8, 8))})["output"])
-    np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-6)
+def test_s000_76_benchmark_loop(make):
+    backend = make(seed=1)
+    compiled_model = ml.compile(
+        cnn(), backend=backend, shapes={"input": [2, 3, 8, 8]}, data_keys={"input"}, jit=backend.name != "torch"
+    )
+    backend_input = backend.array(inputs(2, 3, 8, 8))
+    start_time = time.time()
+    for _ in range(2):
+        outputs = compiled_model.evaluate({}, {"input": backend_input})
+    np.testing.assert_allclose(backend.to_numpy(outputs["output"]), wanted("cnn")[0], rtol=1e-3, atol=1e-4)
+    assert time.time() > start_time
 
 
-def test_s000_76_benchmark_loop():
-    numpy_input = np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)
-    results = {}
-    for name, backend_class in {"numpy": ml.NumpyBackend, "interpreter": ml.InterpreterBackend}.items():
-        backend = backend_class()
-        compiled_model = ml.compile(
-            cnn(), backend=backend, shapes={"input": [1, 3, 8, 8]}, data_keys={"input"}, jit=True
-        )
-        backend_input = backend.array(numpy_input)
-        start_time = time.time()
-        for _ in range(2):
-            compiled_model.evaluate({}, {"input": backend_input})
-        results[name] = time.time() - start_time
-    assert all(seconds > 0 for seconds in results.values())
-
-
-def test_s000_139_transfer_of_weights_without_shapes():
+def test_s000_139_transfer_of_weights_without_shapes(backend):
     numpy_backend = ml.NumpyBackend()
     with pytest.warns(ml.errors.UnusedKeyWarning, match="target"):
         trained = ml.compile(classifier(), backend=numpy_backend, data_keys={"input", "target"})
     params = trained.get_parameters()
     x = np.ones((2, 5), np.float32)
-    wanted = trained.evaluate(params, {"input": x, "target": np.zeros(2)})["output"]
+    found = trained.evaluate(params, {"input": x, "target": np.zeros(2)})["output"]
     numpy_params = {k: np.array(v) for k, v in params.items()}
-    other = ml.InterpreterBackend()
-    deployed = ml.compile(classifier(), backend=other, data_keys={"input"})
-    outputs = deployed.evaluate({k: other.array(v) for k, v in numpy_params.items()}, {"input": x})
-    np.testing.assert_allclose(outputs["output"], wanted, rtol=1e-5)
+    deployed = ml.compile(classifier(), backend=backend, data_keys={"input"})
+    outputs = deployed.evaluate({k: backend.array(v) for k, v in numpy_params.items()}, {"input": x})
+    np.testing.assert_allclose(np.asarray(outputs["output"]), found, rtol=1e-4, atol=1e-6)
 
 
-def test_s000_163_options_of_compile():
-    model = ml.compile(
-        classifier(), backend=ml.NumpyBackend(), data_keys={"input"}, jit=True, auto_scalar_promotion=True
-    )
-    assert model(np.ones((2, 5))).shape == (2, 10)
-
-
-@pytest.mark.parametrize("name", ["TorchBackend", "JaxBackend", "MlxBackend", "MLXBackend", "CBackend", "GGMLBackend"])
+@pytest.mark.parametrize("name", ["CBackend", "RawCBackend", "GGMLBackend", "GgmlBackend"])
 def test_s000_39_other_backends_say_that_they_are_not_there(name):
     for module in (ml, ml.backends):
         with pytest.raises(ml.errors.BackendUnavailableError, match=r"not part of this version[\s\S]*NumpyBackend"):
-            getattr(module, name)(device="cuda")
+            getattr(module, name)(mem_size=4 * 1024**3, quantize="int8")
     assert not isinstance(ml.NumpyBackend(), getattr(ml, name))
-    assert ml.MLXBackend is ml.MlxBackend
 
 
 # --- 001: comparison ----------------------------------------------------------------------------------------------
 
 
-def test_s001_219_inference():
-    backend = ml.NumpyBackend(dtype=ml.float32)
-    compiled = ml.compile(model=classifier(), backend=backend, inference=True)
-    assert compiled(np.ones((2, 5))).shape == (2, 10)
-    with pytest.raises(ml.errors.UnsupportedOpError):
-        compiled.evaluate({}, {"input": np.ones((2, 5))}, True)
-
-
-def test_s001_272_static_inference_and_shapes():
+def test_s001_272_static_inference_and_symbols(backend):
     options = {"static_inference": True, "static_shapes": True}
     with pytest.raises(ml.errors.UnresolvedShapeError, match="input"):
-        ml.compile(model=classifier(), backend=ml.NumpyBackend(), **options)
-    with pytest.raises(ml.errors.UnresolvedShapeError, match="input"):
-        ml.compile(classifier(), ml.NumpyBackend(), shapes={"input": ["batch", 5]}, **options)
-    compiled = ml.compile(classifier(), ml.NumpyBackend(), shapes={"input": [2, 5]}, **options)
-    assert compiled(np.ones((2, 5))).shape == (2, 10)
+        ml.compile(classifier(), backend, shapes={"input": ["batch", 5]}, **options)
 
 
-def test_s001_362_dtype_of_the_backend():
-    backend = ml.NumpyBackend(dtype=ml.float64)
+def test_s001_362_dtype_of_the_backend(make):
+    backend = make(dtype=ml.float64)
     compiled = ml.compile(classifier(), backend)
-    assert compiled(np.ones((2, 5), np.float32)).dtype == np.float64
-    assert backend.array([1.0]).dtype == np.float64
-
-
-def test_s001_420_migration():
-    numpy_backend = ml.NumpyBackend(dtype=ml.float32)
-    first = ml.compile(classifier(), numpy_backend, shapes={"input": (2, 5)})
-    params = first.randomize_params()
-    numpy_params = {k: numpy_backend.to_numpy(v) for k, v in params.items()}
-    other = ml.InterpreterBackend(dtype=ml.float32)
-    second = ml.compile(classifier(), other)
-    data = {"input": np.ones((2, 5))}
-    found = second.evaluate({k: other.array(v) for k, v in numpy_params.items()}, data)["output"]
-    np.testing.assert_allclose(found, first.evaluate(params, data)["output"], rtol=1e-5)
+    assert backend.dtype(compiled(np.ones((2, 5), np.float32))) == "float64"
+    assert backend.dtype(backend.array([1.0])) == "float64"
 
 
 # --- 002: the API of backends -------------------------------------------------------------------------------------
 
 
-def test_s002_13_import_paths():
+def test_s002_13_both_names_of_modules():
     from mithril.backends import get_backend as first
-    from mithril.backends.backend import Backend
     from mithril.backends.registry import get_backend as second
     from mithril.backends.with_autograd.backend import AutogradBackend
-    from mithril.backends.with_autograd.jax_backend import JaxBackend
-    from mithril.backends.with_autograd.mlx_backend import MlxBackend
-    from mithril.backends.with_autograd.torch_backend import TorchBackend
     from mithril.backends.with_manualgrad.c_backend import CBackend
     from mithril.backends.with_manualgrad.ggml_backend import GGMLBackend
-    from mithril.backends.with_manualgrad.numpy_backend import NumpyBackend
-    from mithril.models import LogicalModel
 
     assert first is second
-    assert LogicalModel is ml.Model
-    assert issubclass(NumpyBackend, Backend)
-    assert issubclass(AutogradBackend, Backend)
-    for absent in (JaxBackend, MlxBackend, TorchBackend, CBackend, GGMLBackend):
+    assert issubclass(AutogradBackend, ml.Backend)
+    for absent in (CBackend, GGMLBackend):
         with pytest.raises(ImportError, match="not part of this version"):
             absent()
 
 
-def test_s002_64_model_compiles_itself():
-    from mithril.models import LogicalModel
-
-    model = LogicalModel()
-    model |= ml.Linear(4)(input="input", output="output")
-    physical_model = model.compile(ml.NumpyBackend())
-    assert physical_model(np.ones((2, 3))).shape == (2, 4)
-
-
-def test_s002_107_aliases_of_options():
-    backend = ml.NumpyBackend(seed=42, default_dtype="float16")
+def test_s002_107_aliases_of_options(make):
+    backend = make(seed=42, default_dtype="float16")
     assert backend.default_dtype == "float16"
-    again = ml.NumpyBackend(random_seed=42, dtype=np.float16)
-    np.testing.assert_array_equal(backend.randn(4), again.randn(4))
+    again = make(random_seed=42, dtype=np.float16)
+    np.testing.assert_array_equal(backend.to_numpy(backend.randn(4)), again.to_numpy(again.randn(4)))
+    for first, second in (("dtype", "default_dtype"), ("seed", "random_seed")):
+        with pytest.raises(ml.errors.ConflictingOptionError, match=rf"{first}.*{second}"):
+            make(**{first: "float32" if first == "dtype" else 1, second: "float16" if first == "dtype" else 2})
+        make(**{first: "float32" if first == "dtype" else 1, second: "float32" if first == "dtype" else 1})
+    with pytest.raises(TypeError, match="did you mean `seed`"):
+        make(seeds=42)
 
 
-@pytest.mark.parametrize("backend", [ml.NumpyBackend(), ml.InterpreterBackend()])
-def test_s002_138_operations(backend):
-    x = backend.tensor([1, 2, 3], dtype="float32")
-    y = backend.tensor([4, 5, 6], dtype="float32")
-    z = backend.add(x, y)
-    w = backend.matmul(x, y)
-    a = backend.relu(z)
-    b = backend.sigmoid(w)
-    c = backend.reduce_sum(a)
-    d = backend.reduce_mean(b)
-    np.testing.assert_array_equal(backend.to_numpy(z), [5, 7, 9])
-    assert (float(w), float(c)) == (32.0, 21.0)
-    np.testing.assert_allclose(d, 1 / (1 + np.exp(-32.0)))
-
-
-def test_s002_158_utilities():
-    backend = ml.NumpyBackend()
-    tensor = backend.from_numpy(backend.to_numpy(backend.ones(2, 3)))
-    assert backend.shape(tensor) == (2, 3)
-    assert backend.dtype(tensor) == "float32"
-    assert backend.random_normal(shape=(3, 4), mean=0.0, stddev=1.0).shape == (3, 4)
-    backend.set_seed(42)
-    first = backend.randn(5)
-    backend.set_seed(42)
-    np.testing.assert_array_equal(first, backend.random_normal(shape=(5,)))
-
-
-def test_s002_181_gradient_of_a_function(capsys):
-    backend = ml.NumpyBackend()
-
+def test_s002_181_gradient_of_a_function(backend, capsys):
     def f(x):
         return backend.reduce_sum(backend.power(x, 2))
 
@@ -214,6 +117,9 @@ def test_s002_181_gradient_of_a_function(capsys):
     grad_x = grad_f(x)
     print(backend.to_numpy(grad_x))
     assert capsys.readouterr().out == "[2. 4. 6.]\n"
+    value, again = backend.value_and_grad(f)(x)
+    assert float(value) == 14.0
+    np.testing.assert_array_equal(backend.to_numpy(again), [2, 4, 6])
 
 
 # --- 003: custom backends -----------------------------------------------------------------------------------------
@@ -380,110 +286,69 @@ def test_s003_309_layout_and_convolution():
 # --- 004: training ------------------------------------------------------------------------------------------------
 
 
-def test_s004_113_tensors():
-    backend = ml.NumpyBackend()
-    assert backend.array([[1, 2, 3], [4, 5, 6]]).shape == (2, 3)
-    assert backend.array(np.random.randn(3, 4)).dtype == np.float32
-    assert backend.zeros(3, 4).shape == backend.ones(3, 4).shape == backend.randn(3, 4).shape == (3, 4)
-    assert backend.zeros((3, 4), "float64").dtype == np.float64
+def test_s004_113_tensors(backend):
     z = backend.add(backend.array([1.0, 2.0, 3.0]), backend.array([4.0, 5.0, 6.0]))
     np.testing.assert_array_equal(backend.to_numpy(z), [5, 7, 9])
+    assert backend.dtype(backend.zeros((3, 4), "float64")) == "float64"
+    for dtype in ("float64", "float16", "bfloat16", "int64", "int8", "bool"):
+        for array in (backend.zeros(2, dtype=dtype), backend.ones(2, dtype=dtype), backend.tensor([0, 1], dtype)):
+            assert backend.dtype(array) == dtype
 
 
-def test_s004_152_output_gradients_in_every_form():
-    compiled = ml.compile(classifier(), ml.NumpyBackend())
-    x, target = np.ones((2, 5)), np.full((2, 10), 0.1, np.float32)
+def test_s004_126_numbers_come_back_as_they_went_in(backend):
+    for dtype in (np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int64, np.uint8, np.bool_):
+        given = np.array([0, 1, 1], dtype)
+        found = backend.to_numpy(backend.tensor(given, dtype))
+        assert found.dtype == given.dtype
+        np.testing.assert_array_equal(found, given)
+
+
+def test_s004_152_output_gradients_in_every_form(backend):
+    compiled = ml.compile(classifier(), backend)
+    x, target = np.ones((2, 5)), backend.array(np.full((2, 10), 0.1, np.float32))
     params = compiled.get_parameters()
     outputs = compiled.evaluate(params, {"input": x})
     seed = 2 * (outputs["output"] - target)
-    _, wanted = compiled.evaluate(params, {"input": x}, output_gradients={"output": seed})
-    forms = [{"output": seed}, seed, lambda out: {"output": 2 * (out["output"] - target)}]
+    _, found = compiled.evaluate(params, {"input": x}, output_gradients={"output": seed})
+    forms = [{"output": seed}, seed, backend.to_numpy(seed), lambda out: {"output": 2 * (out["output"] - target)}]
     for form in forms:
         again, gradients = compiled.evaluate(params, {"input": x}, form)
-        np.testing.assert_array_equal(again["output"], outputs["output"])
-        for name, value in wanted.items():
-            np.testing.assert_array_equal(gradients[name], value)
+        np.testing.assert_array_equal(np.asarray(again["output"]), np.asarray(outputs["output"]))
+        for name, value in found.items():
+            np.testing.assert_allclose(np.asarray(gradients[name]), np.asarray(value), rtol=1e-6, atol=1e-9)
 
 
-def test_s004_221_training_loop():
-    rng = np.random.default_rng(0)
-    compiled_model = ml.compile(classifier(), ml.NumpyBackend())
-    params = compiled_model.get_parameters()
-    batch_inputs, batch_targets = rng.normal(size=(8, 5)), np.eye(10)[rng.integers(0, 10, 8)]
-    losses = []
-    for _ in range(20):
-        outputs, gradients = compiled_model.evaluate(
-            params,
-            {"input": batch_inputs},
-            output_gradients=lambda outputs: {"output": 2 * (outputs["output"] - batch_targets)},
-        )
-        losses.append(((outputs["output"] - batch_targets) ** 2).sum())
-        for name, grad in gradients.items():
-            params[name] = params[name] - 0.05 * grad
-    assert losses[-1] < 0.9 * losses[0]
-    assert params is compiled_model.get_parameters()
-
-
-def test_s004_283_custom_operation():
-    backend = ml.NumpyBackend()
-
-    def custom_activation(x):
-        return backend.maximum(0.01 * x, x)
-
-    model = ml.Model()
-    model |= ml.Linear(dimension=64)(input="input", output="hidden")
-    model += ml.Lambda(custom_activation)(input="hidden", output="hidden_act")
-    model += ml.Linear(dimension=10)(input="hidden_act", output="output")
-    assert ml.compile(model, backend)(np.ones((2, 3))).shape == (2, 10)
-    np.testing.assert_array_equal(custom_activation(backend.array([-100.0, 2.0])), [-1, 2])
-
-
-def test_s004_299_pickled_parameters(tmp_path):
-    backend = ml.NumpyBackend()
-    compiled = ml.compile(classifier(), backend, shapes={"input": [2, 5]})
-    params = compiled.get_parameters()
-    path = tmp_path / "model_params.pkl"
-    with path.open("wb") as f:
-        pickle.dump({k: backend.to_numpy(v) for k, v in params.items()}, f)
-    with path.open("rb") as f:
-        loaded = {k: backend.array(v) for k, v in pickle.load(f).items()}
-    x = {"input": np.ones((2, 5))}
-    np.testing.assert_array_equal(compiled.evaluate(loaded, x)["output"], compiled.evaluate(params, x)["output"])
-
-
-def test_s004_398_debugging(capsys):
-    backend = ml.NumpyBackend()
-    ml.compile(classifier(), backend, verbose=True)
-    ml.compile(classifier(), backend, shapes={"input": [2, 5]}, verbose=True)
+def test_s004_398_verbose_when_shapes_come_later(backend, capsys):
+    compiled = ml.compile(classifier(), backend, verbose=True)
+    compiled(np.ones((2, 5), np.float32))
     assert "compiled" in capsys.readouterr().out
-    tensor = backend.array([1.0, float("nan")])
-    print(f"Shape: {backend.shape(tensor)}, Dtype: {backend.dtype(tensor)}")
-    print(f"Contains NaN: {backend.isnan(tensor).any()}")
-    assert capsys.readouterr().out == "Shape: (2,), Dtype: float32\nContains NaN: True\n"
 
 
-def test_s004_450_classification_as_written():
-    rng = np.random.default_rng(0)
-    compiled_model = ml.compile(classifier(), ml.NumpyBackend())
-    X = rng.normal(size=(100, 784))
-    y = rng.integers(0, 10, size=(100,))
-    y_one_hot = np.zeros((100, 10))
-    y_one_hot[np.arange(100), y] = 1
-    params = compiled_model.get_parameters()
-    learning_rate = 0.01
-    accuracies = []
-    for _ in range(10):
-        outputs = compiled_model.evaluate(params, {"input": X})
-        predictions = outputs["output"]
-        loss_grad = predictions - y_one_hot
-        _, gradients = compiled_model.evaluate(params, {"input": X}, output_gradients={"output": loss_grad})
-        for name, grad in gradients.items():
-            params[name] = params[name] - learning_rate * grad
-        accuracies.append(np.mean(np.argmax(predictions, axis=1) == y))
-    assert accuracies[-1] > accuracies[0]
+def test_s004_450_the_gradient_of_the_logits_trains(backend):
+    """Attached to the probabilities, as one may write it, the same gradient leads elsewhere."""
+    if backend.name == "interpreter":
+        pytest.skip("the reference interpreter takes minutes")
+    X, y = inputs(100, 784), np.random.default_rng(1).integers(0, 10, size=(100,))
+    y_one_hot = backend.array(np.eye(10, dtype=np.float32)[y])
+    accuracies = {}
+    for key in ("logits", "output"):
+        compiled_model = ml.compile(classifier(), backend)
+        params = compiled_model.get_parameters()
+        for _ in range(6):
+            predictions = compiled_model.evaluate(params, {"input": X})["output"]
+            _, gradients = compiled_model.evaluate(
+                params, {"input": X}, output_gradients={key: predictions - y_one_hot}
+            )
+            for name, grad in gradients.items():
+                params[name] = params[name] - 0.01 * grad
+        predictions = backend.to_numpy(compiled_model.evaluate(params, {"input": X})["output"])
+        accuracies[key] = np.mean(np.argmax(predictions, axis=1) == y)
+    assert accuracies["logits"] > 0.9
+    assert accuracies["logits"] > accuracies["output"]
 
 
-def test_s004_510_image_model_in_half_precision():
-    compiled = ml.compile(cnn(), ml.NumpyBackend(dtype=np.float16))
-    assert compiled(np.ones((2, 3, 8, 8))).dtype == np.float16
-    assert compiled.get_parameters()["conv2d.weight"].shape == (16, 3, 3, 3)
+def test_s004_510_image_model_in_half_precision(make):
+    backend = make(dtype=np.float16)
+    compiled = ml.compile(cnn(), backend)
+    assert backend.dtype(compiled(np.ones((2, 3, 8, 8)))) == "float16"
+    assert tuple(compiled.get_parameters()["conv2d.weight"].shape) == (16, 3, 3, 3)
