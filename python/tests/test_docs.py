@@ -16,14 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-#: Pages whose programs wait for what is being built: shrinks to nothing.
-WAITING: tuple[str, ...] = ()
-
-
 @pytest.mark.parametrize("page", [p for p in PAGES if list(pages.blocks(p))], ids=lambda p: p.stem)
-def test_page_runs(page, tmp_path, monkeypatch, request):
-    if page.stem in WAITING:
-        request.applymarker(pytest.mark.xfail)
+def test_page_runs(page, tmp_path, monkeypatch):
     absent = [name for name in pages.frameworks(page) if not pages.is_installed(name)]
     if absent:
         pytest.skip(f"not installed: {', '.join(absent)}")
