@@ -6,7 +6,7 @@ import mithril as ml
 import numpy as np
 import pytest
 
-WIDTH, DEPTH, BATCH = 32, 64, 4096
+WIDTH, DEPTH, BATCH = 32, 64, 1024
 #: Bytes of one intermediate result.
 ONE = BATCH * WIDTH * 4
 
@@ -102,6 +102,12 @@ def test_random_numbers_and_states_stay_the_same(way):
     assert any("mean" in name for name in results[0])
     for name, wanted in results[0].items():
         np.testing.assert_allclose(results[1][name], wanted, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_mixed_precision_is_kept():
+    results = [gradients(compiled(ml.NumpyBackend(), on, deep(depth=12), precision="bfloat16")) for on in (False, True)]
+    for name, wanted in results[0].items():
+        np.testing.assert_array_equal(results[1][name], wanted)
 
 
 def numpy_peak(model, params, x):

@@ -12,17 +12,21 @@
 //!
 //! with the stages `fold`, `simplify`, `merge`, `prune`, `precision DTYPE`, `differentiate OUTPUTS by INPUTS`, `recompute` (the same
 //! with checkpoints), `legalize primitives`,
-//! `legalize TARGET` and `emit TARGET` (the last one), where targets are `numpy` and `torch`. With `UPDATE=1` in the environment the texts are rewritten:
+//! `legalize TARGET` and `emit TARGET` or
+//! `checkpointed TARGET` (the last one), where targets are `numpy` and `torch`. With `UPDATE=1` in the environment the texts are rewritten:
 //! read the difference before you keep it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mithril::codegen::python::{EVALUATE, Function, NUMPY, PythonTarget, Results, TORCH, can_spell, emit};
+use mithril::codegen::python::{
+    EVALUATE, Function, NUMPY, PythonTarget, Results, TORCH, can_spell, emit, emit_checkpointed,
+};
 use mithril::compile::passes::differentiate::{Request, differentiate};
 use mithril::compile::passes::legalize::legalize;
 use mithril::compile::passes::precision::precision;
 use mithril::compile::pipeline::OPTIMIZE;
+use mithril::compile::segments::segments;
 use mithril::ir::graph::Graph;
 use mithril::ir::{DType, Result, text, verify};
 
@@ -46,6 +50,10 @@ fn run(stages: &str, graph: &str) -> Result<String> {
             let function =
                 Function { name: "evaluate", graph: &graph, arguments: EVALUATE, results: Results::Dict };
             return Ok(emit(target(name), &[function])?.text);
+        }
+        if let ["checkpointed", name] = words[..] {
+            let segments = segments(&graph, graph.nodes().len());
+            return Ok(emit_checkpointed(target(name), &graph, &segments, "cpu")?.text);
         }
         graph = apply(&words, &graph)?;
         verify::verify(&graph, FLOAT)?;

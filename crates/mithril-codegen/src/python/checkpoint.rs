@@ -101,6 +101,7 @@ fn part(graph: &Graph, segment: &Range<usize>, inputs: &[ValueId], outputs: &[Va
     }
     for (i, &v) in outputs.iter().enumerate() {
         let new = copied.get(v)?;
+        copied.new.name_value(new, copied.name(v));
         copied.new.outputs.insert(i.to_string().into(), new);
     }
     Ok(copied.new)
