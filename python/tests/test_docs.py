@@ -11,6 +11,7 @@ from pathlib import Path
 import mithril
 import pages
 import pytest
+from mithril.backends import registry
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -22,6 +23,7 @@ def test_page_runs(page, tmp_path, monkeypatch):
     if absent:
         pytest.skip(f"not installed: {', '.join(absent)}")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_FACTORIES", {})
     pages.run_page(page)
 
 

@@ -261,11 +261,12 @@ def test_s003_254_backend_tests_find_what_is_wrong():
     assert "does not define `tensor`" in poor.unsupported[0]
 
 
-def test_s003_263_registry():
-    from mithril.backends import get_backend
+def test_s003_263_registry(monkeypatch):
+    from mithril.backends import get_backend, registry
     from mithril.backends.registry import register_backend
 
-    register_backend("my_custom", MyCustomBackend, override=True)
+    monkeypatch.setattr(registry, "_FACTORIES", {})
+    register_backend("my_custom", MyCustomBackend)
     assert isinstance(get_backend("my_custom"), MyCustomBackend)
     assert "my_custom" in ml.list_backends()
     with pytest.raises(ml.errors.BackendUnavailableError, match="CBackend is not part of this version"):
