@@ -31,7 +31,7 @@ test-rust:
 	cargo test --quiet
 
 test-python: $(VENV)/.test
-	PYTHONPATH=python:. $(BIN)/python -m pytest
+	PYTHONPATH=python:. $(BIN)/python -m pytest -n 2 --durations=25
 
 lint: $(VENV)/.test
 	cargo fmt --all --check
