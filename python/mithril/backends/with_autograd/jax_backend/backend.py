@@ -295,7 +295,7 @@ class JaxBackend(Framework):
     def _wide_for(self, arrays: Sequence[Any]) -> AbstractContextManager[Any]:
         """Let JAX compute with 64 bits where floats of 64 bits come in."""
         is_wide = any(str(getattr(array, "dtype", "")) == "float64" for array in arrays)
-        return self._jax.enable_x64(True) if is_wide else nullcontext()  # type: ignore[no-any-return]
+        return self._jax.enable_x64(True) if is_wide else nullcontext()
 
 
 class _Module:
