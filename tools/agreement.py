@@ -6,6 +6,7 @@ tests check that the page has all ops, and that nothing in it is beyond the tole
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -54,7 +55,7 @@ def main() -> None:
         cells = [" · ".join(_figure(backend, row) for backend in found) for found in backends.values()]
         lines.append(f"| `{row['name']}` | {' | '.join(cells)} |")
         print(f"\r{number + 1} of {len(rows)} ops", end="", file=sys.stderr, flush=True)
-    PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    PAGE.write_text(re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n", encoding="utf-8")
 
 
 def _available() -> Iterator[tuple[str, list[Any]]]:
