@@ -62,6 +62,13 @@ pub static FULL: OpDef = OpDef {
     eval: Some(Eval::Host(|c| Ok(vec![Tensor::full(c.dtype(), c.shape(), given_scalar(c, 1)?)]))),
     spell: Spell {
         torch: Text::T("torch.full({shape}, {1}, dtype={dtype}, device=device)"),
+        mlx: Text::F(|s| {
+            // Of a number that is no integer, MLX makes floats.
+            let out = s.out(0)?;
+            let (shape, value, dtype) = (s.dims(&out.shape), s.arg(1), s.dtype(out.dtype));
+            let typed = || format!("mx.full({shape}, mx.array({value}, {dtype}))");
+            Some(if out.dtype.is_float() { format!("mx.full({shape}, {value}, {dtype})") } else { typed() })
+        }),
         ..Spell::py("{xp}.full({shape}, {1}, {dtype})")
     },
     cases: &[

@@ -91,7 +91,7 @@ pub static LINEAR: OpDef = OpDef {
         vec![v.g.op(&MATMUL, &[weight]), to_weight, if v.x[2].is_some() { v.g } else { v.none() }]
     }),
     spell: Spell {
-        py: Text::F(|s| Some(linear_text(s))),
+        py: Text::F(|s| (s.xp != "mx" || s.out(0)?.dtype.is_float()).then(|| linear_text(s))),
         numpy: Text::F(|s| Some(numpy_product(s, linear_text(s)))),
         torch: Text::F(|s| {
             let args = s.args.iter().take(if s.ty(2).is_some() { 3 } else { 2 });

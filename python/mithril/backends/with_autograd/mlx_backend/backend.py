@@ -178,7 +178,7 @@ class MlxBackend(Framework):
     def _full(self, shape: tuple[int, ...], value: float, dtype: dtypes.DType) -> Any:
         with self._mx.stream(self._queue):
             # MLX makes int32 of a number where bool is asked for.
-            return self._mx.full(shape, bool(value) if dtype == "bool" else value, dtype=self._native(dtype))
+            return self._mx.full(shape, self._mx.array(value, self._native(dtype)))
 
     def to_numpy(self, tensor: Any) -> np.ndarray[Any, Any]:
         """Convert an array of this backend to NumPy; waits until it is computed."""
