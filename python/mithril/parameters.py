@@ -40,7 +40,8 @@ class Parameters(dict[str, Any]):
     def of(cls, values: dict[str, Any]) -> Parameters:
         """Make parameters whose values are there."""
         made = cls(tuple(values))
-        made._resolve(values)
+        dict.update(made, values)
+        made._resolved = True
         return made
 
     @property

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from . import _core, weights
+from . import _core, dtypes, weights
 from .arguments import Arguments, missing
 from .backends.options import seed as read_seed
 from .compile_stats import CompileStats
@@ -492,7 +492,7 @@ class PhysicalModel:
                 "the model was compiled for inference and has no gradients", hint="compile it without inference=True"
             )
         cotangents = self._cotangents(program, params, data, output_gradients)
-        unknown = [name for name in cotangents if name not in program.core.output_names]
+        unknown = [name for name in cotangents if name not in program.output_types]
         if unknown:
             program = self._with_edges(unknown, params, data)
         cotangents = {name: self._cotangent(program, name, value, data) for name, value in cotangents.items()}
@@ -517,7 +517,7 @@ class PhysicalModel:
             # The state is not kept: the gradients are of this very call, with the same random numbers.
             outputs = program.evaluate(params, data, self.state)
             given = given(outputs[0] if program.updates else outputs)
-        outputs = [n for n in self._names["output"] if "float" in program.core.output_type(n)[0]]
+        outputs = [n for n in self._names["output"] if "float" in program.output_types[n][0]]
         if given is True:
             return {name: None for name in outputs}
         if isinstance(given, Mapping):
@@ -552,12 +552,13 @@ class PhysicalModel:
             return self._current
 
     def _cotangent(self, program: Program, name: str, value: Any, data: Any) -> Any:
-        dtype, _ = program.core.output_type(name)
-        wanted = program.core.output_shape(name, {n: tuple(data[n].shape) for n, _, _ in program.data})
+        dtype, wanted = program.output_types[name]
+        if not all(isinstance(size, int) for size in wanted):
+            wanted = tuple(program.core.output_shape(name, {n: tuple(data[n].shape) for n, _, _ in program.data}))
         if value is None:
             return self.backend.ones(wanted, dtype=dtype)
-        value = self.backend.tensor(value, dtype)
-        if tuple(value.shape) != tuple(wanted):
+        value = self.backend._as_array(value, dtypes.normalize(dtype))
+        if tuple(value.shape) != wanted:
             raise ParameterError(
                 f"the gradient of output {name!r} has shape {list(value.shape)}, but has to be {list(wanted)}",
                 hint="an output gradient has the shape of its output",

@@ -79,9 +79,23 @@ class Program:
         """Module with the function ``evaluate`` that the framework differentiates."""
         return self.backend._load_checkpointed(self.core) if self.settings.checkpoint else self.module
 
+    @cached_property
+    def output_types(self) -> dict[str, tuple[str, tuple[Any, ...]]]:
+        """Dtype and shape of each output; sizes that depend on the data are no numbers."""
+        return {
+            name: (dtype, tuple(shape))
+            for name in self.core.output_names
+            for dtype, shape in [self.core.output_type(name)]
+        }
+
+    @cached_property
+    def float_params(self) -> tuple[str, ...]:
+        """Names of the parameters that have gradients."""
+        return tuple(name for name, dtype, _ in self.params if "float" in dtype)
+
     def gradient(self, outputs: tuple[str, ...]) -> tuple[Module | Runner, Callable[..., Any]]:
         """Return the module and function that give the gradients of these outputs; made at the first call."""
-        names = tuple(name for name, dtype, _ in self.params if "float" in dtype)
+        names = self.float_params
         found = self.gradients.get((outputs, names))
         if found is None:
             if self.settings.autodiff == "native":

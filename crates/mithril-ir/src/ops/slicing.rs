@@ -477,6 +477,17 @@ pub static SPLIT: OpDef = OpDef {
         let inputs: Vec<V<'_>> = [v.cx.lit(axis)].into_iter().chain(v.gs.iter().copied()).collect();
         vec![v.cx.call(&CONCAT, &inputs)]
     }),
+    spell: Spell {
+        // One call, the gradient of which is one concatenation.
+        torch: Text::F(|s| {
+            let axis = s.axis(2, s.ty(0)?.shape.rank()).ok()?;
+            let sizes = section_sizes(s, &s.ty(0)?.shape[axis]).ok()?;
+            let even = sizes.iter().all(|size| *size == sizes[0] && size.known().is_some_and(|n| n > 0));
+            let text = if even { s.dim(&sizes[0]) } else { s.dims(&sizes) };
+            (sizes.len() > 1).then(|| format!("torch.split({}, {text}, {axis})", s.arg(0)))
+        }),
+        ..Spell::NONE
+    },
     cases: &[
         "[6,2] sections=3",
         "[2,5] sections=(2,3) axis=1",
