@@ -157,9 +157,10 @@ pub static DET: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![scaled(v.g * v.y, inverse_transpose(v.x[0]))]),
     spell: Spell {
         mlx: Text::F(|s| {
-            let ones = empty_mlx(s).map(|(shape, dtype)| format!("mx.ones({shape}, {dtype})"));
+            let ones = empty_batch(s).map(|(shape, dtype)| format!("mx.ones({shape}, {dtype})"));
             Some(ones.unwrap_or_else(|| format!("mx.linalg.det({}, stream=mx.cpu)", s.arg(0))))
         }),
+        jax: Text::F(|s| empty_batch(s).map(|(shape, dtype)| format!("jnp.ones({shape}, {dtype})"))),
         ..Spell::py("{xp}.linalg.det({0})")
     },
     cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]", "spd[2,0,0]"],
@@ -180,7 +181,7 @@ pub static SLOGDET: OpDef = OpDef {
         mlx: Text::F(|s| {
             let both = |(shape, dtype)| format!("(mx.ones({shape}, {dtype}), mx.zeros({shape}, {dtype}))");
             let call = || format!("mx.linalg.slogdet({}, stream=mx.cpu)", s.arg(0));
-            Some(empty_mlx(s).map_or_else(call, both))
+            Some(empty_batch(s).map_or_else(call, both))
         }),
         ..Spell::py("{xp}.linalg.slogdet({0})")
     },
@@ -308,8 +309,8 @@ fn solve_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     }
 }
 
-/// Shape and dtype of determinants of matrices without elements, of which MLX takes no gradient.
-fn empty_mlx(s: &SpellCx<'_>) -> Option<(String, &'static str)> {
+/// Shape and dtype of determinants of matrices without elements, of which MLX and JAX take no gradient.
+fn empty_batch(s: &SpellCx<'_>) -> Option<(String, &'static str)> {
     let is_empty = s.ty(0)?.shape.iter().any(|d| d.is(0));
     let out = s.out(0)?;
     is_empty.then(|| (s.dims(&out.shape), s.dtype(out.dtype)))

@@ -2,13 +2,18 @@
 
 use super::python_tuple;
 use crate::ops::window;
-use crate::spell::SpellCx;
+use crate::spell::{SpellCx, tuple};
 
 /// What is not as usual is named: dilations and groups.
 pub(super) fn general(s: &SpellCx<'_>) -> Option<String> {
     let n = s.ty(0)?.shape.rank().checked_sub(2)?;
     let a = super::general(s, n).ok()?;
-    let pads = window::jax_pads(s, &a.pads);
+    // JAX takes no word where the input is dilated.
+    let pads = if a.input_dilation.iter().all(|&d| d == 1) {
+        window::jax_pads(s, &a.pads)
+    } else {
+        tuple(a.pads.iter().map(|pair| s.dims(pair)))
+    };
     let named = |name: &str, values: &[i64]| {
         let is_usual = values.iter().all(|&v| v == 1);
         if is_usual { String::new() } else { format!(", {name}={}", python_tuple(values)) }
