@@ -360,7 +360,7 @@ impl Backward<'_> {
             |vs: &Values| vs.iter().map(|&v| self.recompute.read(&mut self.b, v)).collect::<Result<Values>>();
         let (inputs, outputs) = (read(&node.inputs)?, read(&node.outputs)?);
         self.b.set_origin(place.clone());
-        let gs = self.cotangents_of(&node)?;
+        let gs = self.cotangents_of(node)?;
         let needs = &self.needs;
         self.b
             .formula(|cx| {
