@@ -104,12 +104,6 @@ class MlxBackend(Framework):
         self._device = wanted
         name = str(wanted.type).removeprefix("DeviceType.")
         name = f"{name}:{wanted.index}" if getattr(wanted, "index", 0) else name
-        with _lock:
-            if name not in _streams:
-                # Arrays that are not computed yet can be computed by other threads only if their stream is in all.
-                make = getattr(mx, "new_thread_local_stream", mx.default_stream)
-                _streams[name] = make(wanted)
-        self._queue = _streams[name]
         return name
 
     @property
@@ -120,10 +114,10 @@ class MlxBackend(Framework):
 
     def _scoped(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Run a function on the device of the backend, whatever the user's default is."""
-        stream, queue = self._mx.stream, self._queue
+        stream, device = self._mx.stream, self._device
 
         def call(*args: Any) -> Any:
-            with stream(queue):
+            with stream(device):
                 return function(*args)
 
         return call
@@ -168,17 +162,22 @@ class MlxBackend(Framework):
             # MLX makes float32 of a double on its own; the rounding to halves has to happen once.
             host = host.astype(np.float16 if dtype == "float16" else np.float32)
         plain = np.array(host, dtype=host.dtype.newbyteorder("="), order="C")
-        with self._mx.stream(self._queue):
-            return self._mx.array(plain, dtype=self._native(dtype))
+        native = self._native(dtype)
+        with self._mx.stream(self._device):
+            array = self._mx.array(plain, dtype=native)
+            if plain.dtype.name != dtype:
+                # A conversion that is still to be done could be done by this thread alone.
+                self._mx.eval(array)
+        return array
 
     def _to(self, array: Any, dtype: dtypes.DType) -> Any:
-        with self._mx.stream(self._queue):
+        with self._mx.stream(self._device):
             return self._mx.array(array, dtype=self._native(dtype))
 
     def _full(self, shape: tuple[int, ...], value: float, dtype: dtypes.DType) -> Any:
-        with self._mx.stream(self._queue):
-            # MLX makes int32 of a number where bool is asked for.
-            return self._mx.full(shape, self._mx.array(value, self._native(dtype)))
+        native = self._native(dtype)
+        with self._mx.stream(self._device):
+            return self._mx.full(shape, self._mx.array(value, native))
 
     def to_numpy(self, tensor: Any) -> np.ndarray[Any, Any]:
         """Convert an array of this backend to NumPy; waits until it is computed."""
@@ -222,8 +221,9 @@ class MlxBackend(Framework):
 
     def _finish(self, program: Program, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Compile a function if the program asks for it."""
+        updates = bool(program.updates)
         if not program.settings.jit:
-            return function
+            return self._settled(function, updates)
         traces = 0
 
         def traced(*args: Any) -> Any:
@@ -233,7 +233,32 @@ class MlxBackend(Framework):
             return function(*args)
 
         compiled = self._mx.compile(traced, **program.settings.jit_options)
-        return observed(program.stats, what, compiled, lambda: traces)
+        return self._settled(observed(program.stats, what, compiled, lambda: traces), updates)
+
+    def _settled(self, function: Callable[..., Any], updates: bool) -> Callable[..., Any]:
+        """Start to compute what other threads may read: a thread cannot compute what another one has recorded.
+
+        That is the state, which all calls share, and whatever another thread than the main one returns.
+        """
+        main = threading.main_thread()
+
+        def call(*args: Any) -> Any:
+            result = function(*args)
+            if threading.current_thread() is not main:
+                self._start(result)
+            elif updates:
+                self._start(result[-1])
+            return result
+
+        return call
+
+    def _start(self, arrays: Any) -> None:
+        try:
+            self._mx.async_eval(arrays)
+        except ValueError as error:
+            # Inside `mlx.core.grad` or `compile` of the user's nothing can be computed, and nothing has to be.
+            if "transformation" not in str(error):
+                raise
 
     # --- gradients of functions -------------------------------------------------------------------------------
 
@@ -255,10 +280,6 @@ class MlxBackend(Framework):
 
 #: The other spelling of the class.
 MLXBackend = MlxBackend
-
-#: The stream of each device, by name.
-_streams: dict[str, Any] = {}
-_lock = threading.Lock()
 
 
 @contextmanager
