@@ -9,11 +9,12 @@ import warnings
 import mithril as ml
 import numpy as np
 import pytest
-from mithril import errors
+from mithril import _core, errors
 from mithril.models import create_gpt
 
 mx = pytest.importorskip("mlx.core")
 
+ROWS = {row["name"]: row for row in _core.op_rows()}
 RANDOM = np.random.default_rng(0)
 
 
@@ -28,15 +29,14 @@ def assert_near(found, wanted, units=64):
 
 
 def test_nothing_is_computed_before_it_is_read():
-    """The graph of a result holds its inputs: of what is computed, MLX drops it."""
     backend = ml.MlxBackend()
-    x, y = backend.array([1.0, 2.0, 3.0]), backend.array([4.0, 5.0, 6.0])
-    mx.eval(x, y)
+    x = backend.array(np.arange(1000.0))
+    mx.eval(x)
     mx.reset_peak_memory()
-    big = backend.broadcast_to(x, (1_000_000, 3))
-    total = backend.reduce_sum(backend.exp(backend.multiply(big, 2.0)))
+    sums = backend.add(backend.expand_dims(x, 0), backend.expand_dims(x, 1))
+    largest = backend.reduce_max(backend.add(sums, 1.0))
     assert mx.get_peak_memory() < 1_000_000
-    np.testing.assert_allclose(backend.to_numpy(total), 1e6 * np.exp([2.0, 4.0, 6.0]).sum(), rtol=1e-4)
+    assert backend.to_numpy(largest) == 1999.0
     assert mx.get_peak_memory() > 1_000_000
 
 
@@ -301,7 +301,8 @@ def test_training_lowers_the_loss_under_the_compiler():
 
 
 def test_generated_code_is_what_one_writes_by_hand():
-    source = ml.compile(create_gpt(20, 8, 2, 1, 6), ml.MlxBackend(), shapes={"input": [2, 6]}, inference=True).source
+    model = create_gpt(block_size=8, dims=6, num_heads=2, num_layers=1, vocab_size=20)
+    source = ml.compile(model, ml.MlxBackend(), shapes={"input": [2, 8]}, inference=True).source
     for call in (
         "mx.fast.layer_norm(",
         "mx.fast.scaled_dot_product_attention(",
@@ -345,11 +346,11 @@ def test_gradients_of_look_ups_in_nothing(op):
     backend = ml.MlxBackend()
     x = ml.IOKey("x")
     if op == "take":
-        made, shape = ml._core.apply_op("take", [x, np.array([0, 1]), 1]), ("batch", 3)
+        made, shape = _core.apply_op("take", [x, np.array([0, 1]), 1]), ("batch", 3)
     elif op == "diagonal":
-        made, shape = ml._core.apply_op("diagonal", [x, 0, 1, 2]), ("batch", 3, 3)
+        made, shape = _core.apply_op("diagonal", [x, 0, 1, 2]), ("batch", 3, 3)
     else:
-        made, shape = ml._core.apply_op("embedding", [ml.IOKey("index"), x]), (3, 0)
+        made, shape = _core.apply_op("embedding", [ml.IOKey("index"), x]), (3, 0)
     sizes = tuple(0 if size == "batch" else size for size in shape)
     compiled = ml.compile(
         ml.Model.create(output=made),
@@ -383,24 +384,11 @@ def test_doubles_have_all_their_digits():
     backend = ml.MlxBackend(dtype="float64")
     reference = ml.InterpreterBackend(dtype="float64")
     x = np.concatenate([np.linspace(-40, 40, 501), np.linspace(-1, 1, 101)])
-    for op in (
-        "exp",
-        "sin",
-        "cos",
-        "tan",
-        "erf",
-        "erfc",
-        "sigmoid",
-        "softplus",
-        "gelu",
-        "softmax",
-        "logsumexp",
-        "tanh",
-    ):
-        found, wanted = (
-            backend.to_numpy(backend._op(op, [backend.array(x), *[-1] * (op == "softmax")])),
-            np.asarray(reference._op(op, [x, *[-1] * (op == "softmax")])),
-        )
+    uses = {name: [x] for name in ("exp", "sin", "cos", "tan", "erf", "erfc", "sigmoid", "softplus", "gelu", "tanh")}
+    for op, args in {**uses, "softmax": [x, -1], "logsumexp": [x], "log_softmax": [x, -1]}.items():
+        args = [*args, *(row.get("default") for row in ROWS[op]["ports"][len(args) :])]
+        found = backend.to_numpy(backend._op(op, args))
+        wanted = np.asarray(reference._op(op, args))
         error = np.abs(found - wanted).max() / np.abs(wanted).max() / 2.0**-52
         assert error <= 12, (op, error)
 

@@ -51,12 +51,17 @@ def uses(row, values):
     return [next(arrays) if p in ports else p.get("default") for p in row["ports"]]
 
 
+EXP = "on the CPU, exp of MLX in float32 is up to 32 epsilon off far from 0"
 #: Values that a framework maps elsewhere: framework and op -> which inputs, and the reason.
 OTHER = {
     ("torch", "gelu"): (lambda x: x > 1.6e38, "F.gelu doubles the input first, and makes NaN of infinity"),
     ("torch", "hard_swish"): (lambda x: x > 5e37, "F.hardswish multiplies by 6 before it divides by 6"),
     ("torch", "sinh"): (lambda x: np.abs(x) > 88.7, "computed from exp, which is infinite before sinh is"),
     ("torch", "cosh"): (lambda x: np.abs(x) > 88.7, "computed from exp, which is infinite before cosh is"),
+    ("mlx", "exp"): (lambda x: np.abs(x) > 10, f"{EXP} and is infinite from 88.38 on"),
+    ("mlx", "sigmoid"): (lambda x: x < -10, EXP),
+    ("mlx", "log_sigmoid"): (lambda x: x > 10, EXP),
+    ("mlx", "softplus"): (lambda x: x < -10, EXP),
 }
 #: Results that are nearly 0 far out, where no formula gives them exactly: there the input is the scale.
 TAILS = {"gelu", "silu", "mish", "erfc", "elu", "selu", "celu"}

@@ -59,9 +59,12 @@ def _convert(data: Any) -> np.ndarray[Any, Any]:
         data = data.detach().cpu()
     if hasattr(data, "__dlpack__") and not hasattr(data, "__array__") and not hasattr(data, "astype"):
         return np.from_dlpack(data)
+    if type(data).__module__ == "mlx.core":
+        # NumPy would take no notice of an error in what is computed now, and read what the memory holds.
+        _mlx().eval(data)
     # PyTorch and MLX hand no bfloat16 to NumPy; float32 holds it exactly.
     if "bfloat16" in str(getattr(data, "dtype", "")) and not isinstance(data, np.ndarray):
-        single = data.float() if hasattr(data, "float") else data.astype("float32") if _is_jax(data) else _mlx(data)
+        single = data.float() if hasattr(data, "float") else data.astype("float32" if _is_jax(data) else _mlx().float32)
         return narrow(np.asarray(single))
     return np.asarray(data)
 
@@ -70,10 +73,10 @@ def _is_jax(data: Any) -> bool:
     return hasattr(data, "addressable_shards")
 
 
-def _mlx(data: Any) -> Any:
+def _mlx() -> Any:
     import mlx.core
 
-    return data.astype(mlx.core.float32)
+    return mlx.core
 
 
 def narrow(single: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -8,7 +8,7 @@ import mlx.core as mx
 def _gelu(x):
     """x times the normal distribution function."""
     wide = _widened(x)
-    return (wide * (1 + mx.erf(wide / math.sqrt(2))) / 2).astype(x.dtype)
+    return (wide * ((1 + mx.erf(wide / math.sqrt(2))) / 2)).astype(x.dtype)
 
 
 def _gelu_tanh(x):

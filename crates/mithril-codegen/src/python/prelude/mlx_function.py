@@ -14,19 +14,16 @@ def _precise_exp(x):
 _exp = _with_gradient(_precise_exp, lambda x, cotangent, _: cotangent * _exp(x))
 
 
-def _half_tangent(x):
-    # The tangent of a quarter turn is about 1e16: its square does not overflow.
-    return mx.tan(x / 2)
-
-
 def _precise_sin(x):
-    t = _half_tangent(x)
+    # The tangent of a quarter turn is about 1e16: its square does not overflow.
+    t = mx.tan(x / 2)
     return 2 * t / (1 + t * t)
 
 
 def _precise_cos(x):
-    t = _half_tangent(x)
-    return (1 - t) * (1 + t) / (1 + t * t)
+    # All digits also near the zeros, where the tangent is large.
+    t = mx.tan(x)
+    return mx.where(t == 0, 1, _precise_sin(x) / t)
 
 
 _sin = _with_gradient(_precise_sin, lambda x, cotangent, _: cotangent * _cos(x))
