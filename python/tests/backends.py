@@ -19,9 +19,9 @@ FLOATS = ("float64", "float32", "float16", "bfloat16")
 
 
 @functools.cache
-def backend(name, dtype="float32"):
+def backend(name, dtype="float32", **options):
     """A backend by its name, or a skipped test where its framework is not installed."""
     kind, module = BACKENDS[name]
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"{module} is not installed")
-    return getattr(ml, kind)(dtype=dtype)
+    return getattr(ml, kind)(dtype=dtype, **options)

@@ -30,6 +30,7 @@ pub const TORCH_FILES: &[&str] = &[
 pub const JAX_FILES: &[&str] = &[
     include_str!("prelude/jax_elementwise.py"),
     include_str!("prelude/jax_function.py"),
+    include_str!("prelude/jax_loss.py"),
     include_str!("prelude/jax_movement.py"),
     include_str!("prelude/jax_pool.py"),
     include_str!("prelude/jax_reduce.py"),

@@ -92,7 +92,12 @@ pub static RELU: OpDef = OpDef {
 pub static RELU6: OpDef = OpDef {
     eval: Some(Eval::F1(|x| smaller(larger(x, 0.0), 6.0))),
     grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], 0.0, 6.0, v.g)]),
-    spell: Spell { torch: Text::T("F.relu6({0})"), mlx: Text::T("mx.clip({0}, 0, 6)"), ..Spell::NONE },
+    spell: Spell {
+        torch: Text::T("F.relu6({0})"),
+        jax: Text::T("_held({0}, 0, 6)"),
+        mlx: Text::T("mx.clip({0}, 0, 6)"),
+        ..Spell::NONE
+    },
     tolerance: Tolerance::Exact,
     domain: (-2.0, 8.0),
     layer: "Relu6",
@@ -509,6 +514,7 @@ pub static HARD_SIGMOID: OpDef = OpDef {
     spell: Spell {
         // Not `F.hardsigmoid`, the gradient of which is 1/6 in single precision and has no gradient.
         torch: Text::T("F.relu6({0} + 3) / 6"),
+        jax: Text::T("_held({0} + 3, 0, 6) / 6"),
         mlx: Text::T("mx.clip({0} + 3, 0, 6) / 6"),
         ggml: Text::T("ggml_hardsigmoid({0})"),
         ..Spell::NONE
@@ -561,6 +567,7 @@ pub static HARD_TANH: OpDef = OpDef {
     }),
     spell: Spell {
         torch: Text::T("F.hardtanh({0}, {1}, {2})"),
+        jax: Text::T("_held({0}, {1}, {2})"),
         mlx: Text::T("mx.clip({0}, {1}, {2})"),
         ..Spell::NONE
     },

@@ -71,6 +71,10 @@ pub static EMBEDDING: OpDef = OpDef {
     }),
     spell: Spell {
         torch: Text::F(embedding_torch),
+        jax: Text::F(|s| {
+            let padding = padding_index(s, &s.ty(1)?.shape).ok()?;
+            padding.map(|padding| format!("_embedding({}, {}, {padding})", s.arg(1), s.arg(0)))
+        }),
         mlx: Text::F(|s| {
             let (indices, weight) = (s.arg(0), s.arg(1));
             Some(match padding_index(s, &s.ty(1)?.shape).ok()? {

@@ -305,7 +305,11 @@ pub static NEGATIVE: OpDef = OpDef {
 /// `|input|`
 pub static ABS: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&SIGN, &[])]),
-    spell: Spell { c: Text::F(|cx| float_only(cx, "fabs({0})")), ..Spell::py("{xp}.abs({0})") },
+    spell: Spell {
+        jax: Text::F(|cx| float_only(cx, "_abs({0})")),
+        c: Text::F(|cx| float_only(cx, "fabs({0})")),
+        ..Spell::py("{xp}.abs({0})")
+    },
     domain: (0.5, 2.0),
     layer: "Abs",
     aliases: &["absolute", "fabs"],
@@ -458,6 +462,7 @@ pub static CLIP: OpDef = OpDef {
             is_known.then(|| format!("np.clip({}, {}, {})", cx.arg(0), cx.arg(1), cx.arg(2)))
         }),
         torch: Text::F(torch_clip),
+        jax: Text::F(|cx| float_only(cx, &format!("_clip({{0}}, {{1}}, {})", cx.arg(2)))),
         mlx: Text::T("_clip({0}, {1}, {2})"),
         ..Spell::NONE
     },

@@ -239,6 +239,7 @@ pub static BINARY_CROSS_ENTROPY: OpDef = OpDef {
     domain: (0.1, 0.9),
     spell: Spell {
         torch: Text::F(torch_binary),
+        jax: Text::T("_binary_cross_entropy({0}, {1}, {2}, {3})"),
         mlx: Text::T("_binary_cross_entropy({0}, {1}, {2}, {3})"),
         ..Spell::NONE
     },

@@ -96,10 +96,8 @@ pub static STD: OpDef = OpDef {
     }),
     spell: Spell {
         torch: Text::F(|c| torch_float(c, "torch.std(", &format!(", correction={}", correction_text(c)?))),
-        mlx: Text::F(|c| {
-            let ddof = degrees(c).filter(|_| input_dtype(c).is_some_and(DType::is_float))?;
-            Some(call_text(c, "_std(", ARRAY, &format!(", ddof={ddof}")))
-        }),
+        jax: Text::F(deviation),
+        mlx: Text::F(deviation),
         py: Text::F(|c| statistic(c, "std", &format!(", ddof={}", degrees(c)?))),
         ..Spell::NONE
     },
@@ -135,10 +133,8 @@ pub static NORM: OpDef = OpDef {
             let p = format!(", ord={}", c.arg(1));
             torch_float(c, "torch.linalg.vector_norm(", &p)
         }),
-        mlx: Text::F(|c| {
-            let fits = c.f64(1).ok()? == 2.0 && input_dtype(c)?.is_float();
-            fits.then(|| call_text(c, "_norm(", ARRAY, ""))
-        }),
+        jax: Text::F(euclidean),
+        mlx: Text::F(euclidean),
         ..Spell::NONE
     },
     layer: "Norm",
@@ -196,6 +192,18 @@ fn norm_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
             g * sign * ratio.op(&e::POWER, &[v.cx.lit(p - 1.0)])
         }
     }]
+}
+
+/// A helper for the standard deviation of floats.
+fn deviation(c: &SpellCx<'_>) -> Option<String> {
+    let ddof = degrees(c).filter(|_| input_dtype(c).is_some_and(DType::is_float))?;
+    Some(call_text(c, "_std(", ARRAY, &format!(", ddof={ddof}")))
+}
+
+/// A helper for the usual norm of floats.
+fn euclidean(c: &SpellCx<'_>) -> Option<String> {
+    let fits = c.f64(1).ok()? == 2.0 && input_dtype(c)?.is_float();
+    fits.then(|| call_text(c, "_norm(", ARRAY, ""))
 }
 
 /// `log Σ e^input`

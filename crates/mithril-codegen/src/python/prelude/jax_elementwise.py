@@ -36,3 +36,23 @@ def _floor_divide(left, right):
 def _integer_remainder(left, right):
     """With the sign of the divisor; 0 where that is 0."""
     return jnp.where(right == 0, 0, left % jnp.where(right == 0, 1, right))
+
+
+def _abs(x):
+    """Absolute value; JAX's own has the slope 1 at 0."""
+    return x * jnp.sign(x)
+
+
+def _clip(x, low=None, high=None):
+    """x held between bounds; on a bound the gradient flows to x, of which JAX's own gives it half."""
+    if low is not None:
+        x = jnp.where((x >= low) | jnp.isnan(x), x, low)
+    if high is not None:
+        x = jnp.where((x <= high) | jnp.isnan(x), x, high)
+    return x
+
+
+def _held(x, low, high):
+    """x held between two numbers; the gradient on them is 0."""
+    x = jnp.where(x <= low, low, x)
+    return jnp.where(x >= high, high, x)

@@ -1,13 +1,13 @@
-"""Functions of one number that are less exact in JAX than the others: up to 70000 epsilon off in float64, 41 in float32."""
+"""Functions of one number that JAX computes less exactly than others: up to 70000 epsilon off in float64."""
 
 import jax
 import jax.numpy as jnp
 
 
-def _differentiated(function, derivative):
-    """A function of one number with its derivative, which takes the number and the result."""
+def _differentiated(function, *slopes):
+    """A function with its derivatives by each argument, which take the result and the arguments."""
     made = jax.custom_jvp(function)
-    made.defjvps(lambda tangent, y, x: tangent * derivative(x, y))
+    made.defjvps(*(lambda tangent, y, *args, slope=slope: tangent * slope(y, *args) for slope in slopes))
     return made
 
 
@@ -16,7 +16,7 @@ def _log1p_value(x):
     return jnp.where((x > -0.5) & (x < -0.25), jnp.log(1 + x), jnp.log1p(x))
 
 
-_log1p = _differentiated(_log1p_value, lambda x, y: 1 / (1 + x))
+_log1p = _differentiated(_log1p_value, lambda y, x: 1 / (1 + x))
 
 
 def _atanh(x):
@@ -31,7 +31,7 @@ def _erfc_value(x):
     return jnp.where((x > 1) & (x < 30), jax.lax.erfc(x) * (1 - rest), jax.lax.erfc(x))
 
 
-_erfc = _differentiated(_erfc_value, lambda x, y: jnp.exp(-x * x) * -1.1283791670955126)
+_erfc = _differentiated(_erfc_value, lambda y, x: jnp.exp(-x * x) * -1.1283791670955126)
 
 
 def _erfinv_value(x):
@@ -43,7 +43,7 @@ def _erfinv_value(x):
     return jnp.where(goal < 1, y + jnp.sign(x) * step, y)
 
 
-_erfinv = _differentiated(_erfinv_value, lambda x, y: jnp.exp(y * y) * 0.886226925452758)
+_erfinv = _differentiated(_erfinv_value, lambda y, x: jnp.exp(y * y) * 0.886226925452758)
 
 
 def _sinh_value(x):
@@ -54,7 +54,7 @@ def _sinh_value(x):
     return jnp.sign(x) * result
 
 
-_sinh = _differentiated(_sinh_value, lambda x, y: _cosh(x))
+_sinh = _differentiated(_sinh_value, lambda y, x: _cosh(x))
 
 
 def _cosh_value(x):
@@ -62,4 +62,4 @@ def _cosh_value(x):
     return (0.5 * root) * root + 0.5 / root / root
 
 
-_cosh = _differentiated(_cosh_value, lambda x, y: _sinh(x))
+_cosh = _differentiated(_cosh_value, lambda y, x: _sinh(x))

@@ -2,7 +2,14 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
+
+
+def _embedding(weight, indices, padding):
+    """Rows of weight; that of padding gets no gradient."""
+    rows = weight[indices]
+    return jnp.where((indices == padding)[..., None], jax.lax.stop_gradient(rows), rows)
 
 
 def _scatter_add(x, indices, source, axis):

@@ -22,3 +22,21 @@ def _cumsum(x, axis, exclusive=False, reverse=False, dtype=None):
 
 def _cumprod(x, axis, exclusive=False, reverse=False, dtype=None):
     return _scan(jnp.cumprod, 1, x, axis, exclusive, reverse, dtype)
+
+
+def _root(x):
+    """Square root whose gradient at 0 is 0."""
+    is_zero = x == 0
+    return jnp.where(is_zero, 0, jnp.sqrt(jnp.where(is_zero, 1, x)))
+
+
+def _norm(x, axis=None, keepdims=False):
+    """Euclidean norm, whose gradient at 0 is 0; of halves in float32."""
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return _root(jnp.sum(jnp.square(wide), axis=axis, keepdims=keepdims)).astype(x.dtype)
+
+
+def _std(x, axis=None, keepdims=False, ddof=0):
+    """Standard deviation, whose gradient is 0 where all elements are equal; of halves in float32."""
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return _root(jnp.var(wide, axis=axis, keepdims=keepdims, ddof=ddof)).astype(x.dtype)
