@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.py' | grep -v /target/) Cargo.toml pyproject.toml
 
-.PHONY: demo test test-rust test-python lint bench docs generate agreement clean
+.PHONY: demo test test-all test-rust test-python lint bench docs generate agreement clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -32,6 +32,10 @@ test-rust:
 
 test-python: $(VENV)/.test
 	PYTHONPATH=python:. $(BIN)/python -m pytest -n 2 --durations=25
+
+# Also what takes long: the gradients of every op on JAX in single precision.
+test-all: lint test-rust $(VENV)/.test
+	MITHRIL_TEST_ALL=1 PYTHONPATH=python:. $(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/.test
 	cargo fmt --all --check
