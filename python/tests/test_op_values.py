@@ -63,6 +63,11 @@ OTHER = {
     ("mlx", "log_sigmoid"): (lambda x: x > 10, EXP),
     ("mlx", "softplus"): (lambda x: x < -10, EXP),
 }
+#: XLA on the CPU reads subnormal numbers of 32 bits as 0 and writes 0 for them; bfloat16 is computed in 32 bits.
+FLUSHED = {("jax", "float32"), ("jax", "bfloat16")}
+LEAST = 2.0**-126
+#: Casts that are rounded twice: backend, from and to.
+TWICE = {("jax", "float64", "bfloat16"): "XLA rounds to float32 on the way"}
 #: Results that are nearly 0 far out, where no formula gives them exactly: there the input is the scale.
 TAILS = {"gelu", "silu", "mish", "erfc", "elu", "selu", "celu"}
 
@@ -94,6 +99,8 @@ def test_special_values(name, op, dtype):
     wrong = ~(same | close)
     if (name, op) in OTHER:
         wrong &= ~OTHER[name, op][0](given[0])
+    if (name, dtype) in FLUSHED:
+        wrong &= ~((a == 0) & (np.abs(b) < LEAST))
     assert not wrong.any(), [(*(x[i] for x in given), a[i], b[i]) for i in np.flatnonzero(wrong)][:5]
 
 
@@ -141,6 +148,11 @@ def test_casts(name, dtype, to):
         [found], [wanted] = run(backend(name, "float64"), "cast", [values, to]), run(reference, "cast", [values, to])
     wrong = (found != wanted) & ~((found != found) & (wanted != wanted))
     assert found.dtype == wanted.dtype
+    if (name, dtype) in FLUSHED or (name, to) in FLUSHED:
+        wrong &= np.abs(values.astype(np.float64)) >= LEAST
+    if (name, dtype, to) in TWICE:
+        with np.errstate(over="ignore"):
+            wrong &= found != values.astype(np.float32).astype(wanted.dtype)
     assert not wrong.any(), list(zip(values[wrong], found[wrong], wanted[wrong], strict=True))[:5]
 
 
@@ -173,5 +185,8 @@ def test_every_half(name, op, dtype):
         close |= (np.sign(a) == np.sign(b)) & (np.abs(a) >= edge) & (np.abs(b) >= edge)
     if (name, op) in OTHER:
         close |= OTHER[name, op][0](given)
+    if (name, dtype) in FLUSHED:
+        # A number that is barely normal becomes subnormal on the way.
+        close |= np.abs(given) < 4 * LEAST
     wrong = np.flatnonzero(~close)
     assert not wrong.size, [(given[i], a[i], b[i]) for i in wrong[:5]]
