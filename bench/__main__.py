@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 import mithril as ml
 import numpy as np
 
 from . import models
+from .networks import classifier
+from .timing import timed, turns
 
 
 def chain(layers: int) -> None:
@@ -25,26 +23,9 @@ def chain(layers: int) -> None:
     ml.compile(model, ml.NumpyBackend(), shapes={"input": ["batch", 64]})
 
 
-def timed(function: Callable[[], Any], repeats: int) -> float:
-    """Return the median time of a call in milliseconds."""
-    times = []
-    for _ in range(repeats):
-        gc.collect()
-        start = time.perf_counter()
-        function()
-        times.append((time.perf_counter() - start) * 1e3)
-    return statistics.median(times)
-
-
 def call_overhead() -> tuple[float, float]:
     """Return microseconds of a generated call, and of the same lines written by hand."""
-    model = ml.Model()
-    model |= ml.Linear(128)(input="input", output="h1")
-    model += ml.Relu()()
-    model += ml.Linear(64)()
-    model += ml.Relu()()
-    model += ml.Linear(10)(output="output")
-    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": ["batch", 784]})
+    compiled = ml.compile(classifier(), ml.NumpyBackend(), shapes={"input": ["batch", 784]})
     params = compiled.randomize_params(seed=0)
     data = {"input": np.ones((1, 784), np.float32)}
     w1, b1, w2, b2, w3, b3 = (params[name] for name in compiled.parameter_keys)
@@ -57,21 +38,8 @@ def call_overhead() -> tuple[float, float]:
     def generated(x: Any) -> Any:
         return compiled.evaluate(params, x)
 
-    return paired(lambda: generated(data), lambda: by_hand(data["input"]))
-
-
-def paired(
-    left: Callable[[], Any], right: Callable[[], Any], calls: int = 500, rounds: int = 41
-) -> tuple[float, float]:
-    """Return the median microseconds of two functions, called in turns."""
-    found: tuple[list[float], list[float]] = ([], [])
-    for _ in range(rounds):
-        for function, times in zip((left, right), found, strict=True):
-            start = time.perf_counter()
-            for _ in range(calls):
-                function()
-            times.append((time.perf_counter() - start) / calls * 1e6)
-    return statistics.median(found[0]), statistics.median(found[1])
+    ours, hand = turns(lambda: generated(data), lambda: by_hand(data["input"]))
+    return ours * 1e6, hand * 1e6
 
 
 def main() -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.util
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +13,8 @@ from mithril.models import resnet18
 from mithril.models.gpt import block
 
 from . import by_hand
+from .networks import classifier
+from .timing import turns
 
 #: A workload: name, ours as a call, by hand as a call.
 Pair = tuple[str, Callable[[], Any], Callable[[], Any]]
@@ -28,13 +27,7 @@ def installed() -> list[str]:
 
 def mlp(backend: Any, f: Any, jit: bool) -> Pair:
     """Three linear layers at batch 1: what a call costs."""
-    model = ml.Model()
-    model |= ml.Linear(128)(input="input", output="h1")
-    model += ml.Relu()()
-    model += ml.Linear(64)()
-    model += ml.Relu()()
-    model += ml.Linear(10)(output="output")
-    compiled = ml.compile(model, backend, shapes={"input": [1, 784]}, jit=jit)
+    compiled = ml.compile(classifier(), backend, shapes={"input": [1, 784]}, jit=jit)
     params, data = compiled.randomize_params(seed=0), {"input": backend.array(np.ones((1, 784)))}
     plain = dict(params)
     hand = f.jit(by_hand.mlp(f)) if jit else by_hand.mlp(f)
@@ -91,29 +84,6 @@ def resnet_step(backend: Any, f: Any, jit: bool) -> Pair:
 
 def _normal(shape: tuple[int, ...]) -> Any:
     return np.random.default_rng(0).normal(size=shape).astype(np.float32)
-
-
-def turns(ours: Callable[[], Any], hand: Callable[[], Any]) -> tuple[float, float]:
-    """Return the median seconds of two functions, called in turns; what is quick is called more often."""
-    for _ in range(3):
-        ours(), hand()
-    start = time.perf_counter()
-    hand()
-    once = time.perf_counter() - start
-    calls, rounds = max(1, int(0.01 / once)), max(5, min(41, int(4 / max(once, 0.01))))
-    found: tuple[list[float], list[float]] = ([], [])
-    gc.collect()
-    gc.disable()
-    for i in range(rounds):
-        pair = list(zip((ours, hand), found, strict=True))
-        # Who goes first changes: the second finds the caches of the first.
-        for function, times in pair if i % 2 else reversed(pair):
-            start = time.perf_counter()
-            for _ in range(calls):
-                function()
-            times.append((time.perf_counter() - start) / calls)
-    gc.enable()
-    return statistics.median(found[0]), statistics.median(found[1])
 
 
 def main(names: list[str] | None = None) -> None:

@@ -39,6 +39,43 @@ class MyCustomBackend(Backend):
         return dtype_map.get(dtype)
 
 
+class EnhancedNumpyBackend(ml.NumpyBackend):
+    """The backend of the documentation that adds to a built-in one."""
+
+    def __init__(self, use_bfloat16=False):
+        super().__init__()
+        self.use_bfloat16 = use_bfloat16
+        self._custom_functions = {}
+
+    def tensor(self, data, dtype=None):
+        if dtype == "bfloat16" and self.use_bfloat16:
+            arr = np.array(data, dtype=np.float32)
+            return self._simulate_bfloat16(arr)
+        return super().tensor(data, dtype)
+
+    def _simulate_bfloat16(self, arr):
+        as_uint32 = arr.view(np.uint32)
+        as_uint32 = as_uint32 & 0xFFFF0000
+        return as_uint32.view(np.float32)
+
+    def fft(self, x):
+        return np.fft.fft(x)
+
+    def ifft(self, x):
+        return np.fft.ifft(x)
+
+    def solve(self, a, b):
+        return np.linalg.solve(a, b)
+
+    def register_function(self, name, function):
+        self._custom_functions[name] = function
+
+    def call_custom(self, name, *args, **kwargs):
+        if name not in self._custom_functions:
+            raise ValueError(f"Custom function '{name}' not registered")
+        return self._custom_functions[name](*args, **kwargs)
+
+
 class Handful(MyCustomBackend):
     """A few ops in users' own words; each counts its calls."""
 

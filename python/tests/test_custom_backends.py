@@ -9,7 +9,7 @@ from pathlib import Path
 import mithril as ml
 import numpy as np
 import pytest
-from custom_backends import MODELS, Handful, MyCustomBackend, mlp, quiet, train
+from custom_backends import MODELS, EnhancedNumpyBackend, Handful, MyCustomBackend, mlp, quiet, train
 from mithril.backends.backend import Backend
 from mithril.backends.with_autograd.backend import AutogradBackend
 from mithril.errors import BackendWarning, InvalidValueError, ShapeError, TypeInferenceError, UnsupportedOpError
@@ -157,40 +157,6 @@ def test_a_use_that_a_method_cannot_express_is_not_given_to_it():
 
 
 def test_the_numpy_backend_with_extra_features():
-    class EnhancedNumpyBackend(ml.NumpyBackend):
-        def __init__(self, use_bfloat16=False):
-            super().__init__()
-            self.use_bfloat16 = use_bfloat16
-            self._custom_functions = {}
-
-        def tensor(self, data, dtype=None):
-            if dtype == "bfloat16" and self.use_bfloat16:
-                arr = np.array(data, dtype=np.float32)
-                return self._simulate_bfloat16(arr)
-            return super().tensor(data, dtype)
-
-        def _simulate_bfloat16(self, arr):
-            as_uint32 = arr.view(np.uint32)
-            as_uint32 = as_uint32 & 0xFFFF0000
-            return as_uint32.view(np.float32)
-
-        def fft(self, x):
-            return np.fft.fft(x)
-
-        def ifft(self, x):
-            return np.fft.ifft(x)
-
-        def solve(self, a, b):
-            return np.linalg.solve(a, b)
-
-        def register_function(self, name, function):
-            self._custom_functions[name] = function
-
-        def call_custom(self, name, *args, **kwargs):
-            if name not in self._custom_functions:
-                raise ValueError(f"Custom function '{name}' not registered")
-            return self._custom_functions[name](*args, **kwargs)
-
     backend = EnhancedNumpyBackend(use_bfloat16=True)
     assert backend.tensor([1.001], dtype="bfloat16") == np.float32(1.0)
     x = backend.tensor([1.0, 2.0, 4.0])

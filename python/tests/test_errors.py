@@ -4,12 +4,12 @@ import copy
 import json
 import pickle
 import random
-import threading
 
 import mithril as ml
 import numpy as np
 import pytest
 from mithril import errors
+from threads import in_threads
 
 
 def simple():
@@ -423,16 +423,12 @@ def test_deleted_working_directory(tmp_path, monkeypatch):
 def test_threads_define_compile_and_evaluate_at_once():
     results = []
 
-    def work():
+    def work(_):
         for _ in range(3):
             model = compiled()
             results.append(model.evaluate(model.randomize_params(seed=0), {"input": X}, True)[0]["output"].tobytes())
 
-    threads = [threading.Thread(target=work) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, 16)
     assert len(results) == 48
     assert len(set(results)) == 1
 

@@ -6,13 +6,13 @@ import pathlib
 import pickle
 import subprocess
 import sys
-import threading
 
 import mithril as ml
 import numpy as np
 import pytest
 from mithril import errors
 from mithril.backends.frameworks import FRAMEWORKS as FRAMEWORKS_NEEDED
+from threads import in_threads
 
 FRAMEWORKS = {"torch": ml.TorchBackend, "jax": ml.JaxBackend, "mlx": ml.MlxBackend}
 MODULES = {"torch": "torch", "jax": "jax", "mlx": "mlx.core"}
@@ -296,17 +296,11 @@ def test_state_goes_through_the_pure_function(own):
 def test_threads_share_a_model(own, truth):
     compiled = ml.compile(classifier(), own, shapes={"input": [4, 5]})
     params = compiled.randomize_params(seed=1)
-    found = [None] * 4
 
-    def work(i):
-        found[i] = own.to_numpy(compiled.evaluate(params, {"input": DATA})["output"])
+    def work(_):
+        return own.to_numpy(compiled.evaluate(params, {"input": DATA})["output"])
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(found))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for result in found:
+    for result in in_threads(work, 4):
         np.testing.assert_allclose(result, truth[0]["output"], rtol=2e-5)
 
 

@@ -3,7 +3,6 @@
 import pickle
 import subprocess
 import sys
-import threading
 import warnings
 
 import mithril as ml
@@ -11,6 +10,8 @@ import numpy as np
 import pytest
 from mithril import _core, errors
 from mithril.models import create_gpt
+from networks import image_block, text_block
+from threads import in_threads
 
 mx = pytest.importorskip("mlx.core")
 
@@ -134,23 +135,16 @@ def test_threads_share_a_model_and_its_state(jit):
     backend = ml.MlxBackend()
     compiled = ml.compile(noisy_classifier(), backend, shapes={"input": ["batch", 8]}, jit=jit)
     params = compiled.randomize_params(seed=0)
-    results, failures = [], []
+    results = []
 
     def work(number):
-        try:
-            for step in range(5):
-                data = {"input": np.full((number + 2, 8), step / 10, np.float32)}
-                outputs, gradients = compiled.evaluate(params, data, True)
-                results.append((outputs["output"], gradients))
-        except Exception as error:
-            failures.append(error)
+        for step in range(5):
+            data = {"input": np.full((number + 2, 8), step / 10, np.float32)}
+            outputs, gradients = compiled.evaluate(params, data, True)
+            results.append((outputs["output"], gradients))
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    in_threads(work, 4)
+    assert len(results) == 20
     for output, gradients in results:
         assert np.isfinite(backend.to_numpy(output)).all()
         assert all(np.isfinite(backend.to_numpy(g)).all() for g in gradients.values())
@@ -175,35 +169,11 @@ def test_threads_give_the_numbers_of_one(jit):
             if not np.array_equal(backend.to_numpy(found), wanted[number]):
                 failures.append(number)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, 4)
     assert failures == []
 
 
 # --- the compiler -------------------------------------------------------------------------------------------------
-
-
-def image_block():
-    model = ml.Model()
-    model |= ml.Conv2d(4, 3, padding="same")(input="input", output="features")
-    model |= ml.BatchNorm2d()(input="features", output="normal")
-    model |= ml.Relu()(input="normal", output="positive")
-    model |= ml.MaxPool2d(2)(input="positive", output="output")
-    return model
-
-
-def text_block():
-    """Tokens to the loss of the next one: look-up, attention, dropout, cross-entropy."""
-    model = ml.Model()
-    model |= ml.Embedding(50, 16)(input="input", output="tokens")
-    model |= ml.TransformerEncoderLayer(16, 2, 32, 0.1)(input="tokens", output="hidden")
-    model |= ml.Linear(50)(input="hidden", output="scores")
-    model |= ml.SwapAxes(1, 2)(input="scores", output="classes")
-    model |= ml.CrossEntropy()(input="classes", target="target", output="loss")
-    return model
 
 
 def noise():
@@ -217,7 +187,7 @@ def noise():
 #: Model, shapes, and the data of two calls, of two sizes where a size is open.
 COMPILED = {
     "image": (
-        image_block,
+        lambda: image_block(ml.MaxPool2d),
         {"input": ["batch", 3, 6, 6]},
         [{"input": RANDOM.normal(size=(n, 3, 6, 6))} for n in (2, 3)],
     ),
@@ -310,7 +280,9 @@ def test_generated_code_is_what_one_writes_by_hand():
         "import mlx.core as mx",
     ):
         assert call in source
-    convolution = ml.compile(image_block(), ml.MlxBackend(), shapes={"input": [2, 3, 6, 6]}, inference=True).source
+    convolution = ml.compile(
+        image_block(ml.MaxPool2d), ml.MlxBackend(), shapes={"input": [2, 3, 6, 6]}, inference=True
+    ).source
     assert "mx.conv_general(mx.moveaxis(" in convolution
     assert "_with_gradient" not in convolution
 

@@ -2,11 +2,11 @@
 
 import copy
 import pickle
-import threading
 
 import mithril as ml
 import numpy as np
 import pytest
+from threads import in_threads
 
 BACKENDS = [ml.NumpyBackend, ml.InterpreterBackend]
 
@@ -197,11 +197,7 @@ def test_threads_share_a_model():
             if not (same and all(np.array_equal(gradients[k], wanted[i][1][k]) for k in gradients)):
                 failures.append(i)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(inputs))]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(work, len(inputs))
     assert not failures
 
 

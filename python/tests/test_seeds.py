@@ -11,7 +11,9 @@ import mithril as ml
 import ml_dtypes
 import numpy as np
 import pytest
-from documented import classifier, cnn, inputs, wanted
+from custom_backends import EnhancedNumpyBackend, MyCustomBackend
+from documented import inputs, wanted
+from networks import classifier, cnn
 
 
 @pytest.fixture(params=documented.BACKENDS)
@@ -123,63 +125,6 @@ def test_s002_181_gradient_of_a_function(backend, capsys):
 
 
 # --- 003: custom backends -----------------------------------------------------------------------------------------
-
-
-class MyCustomBackend(ml.backends.backend.Backend):
-    def __init__(self):
-        super().__init__()
-
-    def tensor(self, data, dtype=None):
-        return np.array(data, dtype=self._convert_dtype(dtype))
-
-    def zeros(self, shape, dtype=None):
-        return np.zeros(shape, dtype=self._convert_dtype(dtype))
-
-    def ones(self, shape, dtype=None):
-        return np.ones(shape, dtype=self._convert_dtype(dtype))
-
-    def _convert_dtype(self, dtype):
-        if dtype is None:
-            return None
-        dtype_map = {
-            "float32": np.float32,
-            "float64": np.float64,
-            "int32": np.int32,
-            "int64": np.int64,
-            "bool": np.bool_,
-        }
-        return dtype_map.get(dtype)
-
-
-class EnhancedNumpyBackend(ml.NumpyBackend):
-    def __init__(self, use_bfloat16=False):
-        super().__init__()
-        self.use_bfloat16 = use_bfloat16
-        self._custom_functions = {}
-
-    def tensor(self, data, dtype=None):
-        if dtype == "bfloat16" and self.use_bfloat16:
-            return self._simulate_bfloat16(np.array(data, dtype=np.float32))
-        return super().tensor(data, dtype)
-
-    def _simulate_bfloat16(self, arr):
-        as_uint32 = arr.view(np.uint32)
-        as_uint32 = as_uint32 & 0xFFFF0000
-        return as_uint32.view(np.float32)
-
-    def fft(self, x):
-        return np.fft.fft(x)
-
-    def solve(self, a, b):
-        return np.linalg.solve(a, b)
-
-    def register_function(self, name, function):
-        self._custom_functions[name] = function
-
-    def call_custom(self, name, *args, **kwargs):
-        if name not in self._custom_functions:
-            raise ValueError(f"Custom function '{name}' not registered")
-        return self._custom_functions[name](*args, **kwargs)
 
 
 @pytest.mark.filterwarnings("ignore::mithril.errors.BackendWarning")

@@ -26,8 +26,6 @@ TOLERANCE = {"float64": (1e-12, 1e-10), "float32": (1e-5, 1e-4)}
 @pytest.fixture(params=[(b, d) for b in BACKENDS for d in TOLERANCE], ids=lambda p: f"{p[0]}-{p[1]}")
 def backend(request):
     name, dtype = request.param
-    if (name, dtype) == ("mlx", "float64"):
-        pytest.skip("mlx has float64 for a few ops only")
     try:
         return ml.get_backend(name, dtype=dtype)
     except ml.errors.BackendUnavailableError as error:

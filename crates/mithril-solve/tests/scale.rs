@@ -174,7 +174,7 @@ fn late_knowledge_runs_through_a_long_chain() {
 
 /// Time per relation; run with `cargo test --release -p mithril-solve --test scale -- --ignored --nocapture`.
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "prints times and asserts nothing: run it by name"]
 #[allow(clippy::print_stdout)]
 fn microseconds_per_relation() {
     for known in [true, false] {

@@ -51,6 +51,9 @@ pub const MLX_FILES: &[&str] = &[
     include_str!("prelude/mlx_signal.py"),
 ];
 
+/// Helper files of several targets, in which `xp` stands for the array module.
+const COMMON_FILES: &[&str] = &[include_str!("prelude/common_function.py")];
+
 /// The helpers of a target.
 #[derive(Debug)]
 pub struct Prelude {
@@ -94,6 +97,13 @@ impl Prelude {
             block.needs = needs;
         }
         Self { blocks, by_name }
+    }
+    /// As [`Prelude::parse`], with the helpers that targets have in common, written for the array module `xp`.
+    pub fn with_common(files: &[&str], xp: &str) -> Self {
+        let common: Vec<String> =
+            COMMON_FILES.iter().map(|file| file.replace("xp.", &format!("{xp}."))).collect();
+        let all: Vec<&str> = common.iter().map(String::as_str).chain(files.iter().copied()).collect();
+        Self::parse(&all)
     }
     /// Whether there is a helper of that name.
     pub fn has(&self, name: &str) -> bool {
@@ -232,13 +242,14 @@ mod tests {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             let text = std::fs::read_to_string(&path).unwrap();
-            let lists = [NUMPY_FILES, TORCH_FILES, JAX_FILES, MLX_FILES];
+            let lists = [COMMON_FILES, NUMPY_FILES, TORCH_FILES, JAX_FILES, MLX_FILES];
             assert!(lists.concat().contains(&text.as_str()), "{} is not listed", path.display());
             count += 1;
         }
+        count -= COMMON_FILES.len();
         for files in [NUMPY_FILES, TORCH_FILES, JAX_FILES, MLX_FILES] {
             count -= files.len();
-            let prelude = Prelude::parse(files);
+            let prelude = Prelude::with_common(files, "xp");
             let mut names: Vec<&str> =
                 prelude.blocks.iter().filter(|b| !b.is_import).flat_map(|b| &b.names).map(|n| &**n).collect();
             let all = names.len();

@@ -172,10 +172,10 @@ pub static MLX: PythonTarget = PythonTarget {
     overlay: None,
 };
 
-static NUMPY_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::parse(prelude::NUMPY_FILES));
+static NUMPY_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::with_common(prelude::NUMPY_FILES, "np"));
 static TORCH_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::parse(prelude::TORCH_FILES));
 static JAX_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::parse(prelude::JAX_FILES));
-static MLX_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::parse(prelude::MLX_FILES));
+static MLX_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::with_common(prelude::MLX_FILES, "mx"));
 static NO_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::parse(&[]));
 
 /// A backend of a user's own that is built on none of ours: it spells nothing, all ops are its methods. Dtypes are

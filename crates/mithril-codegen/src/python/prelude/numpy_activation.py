@@ -45,7 +45,7 @@ def _mish(x):
 def _gelu(x):
     """x times the normal distribution function, in double precision, whose tail needs it."""
     wide = x.astype(np.float64)
-    return (0.5 * wide * _erf_and_erfc(wide * -0.70710678118654752440)[1]).astype(x.dtype)
+    return (0.5 * wide * _erf_and_erfc(wide * -0.70710678118654752440, np.exp)[1]).astype(x.dtype)
 
 
 def _gelu_tanh(x):
