@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .backends.backend import Backend
     from .program import Program
 
-__all__ = ["Arguments", "missing"]
+__all__ = ["Arguments", "check_declared", "missing"]
 
 
 class Arguments:
@@ -117,6 +117,29 @@ class Arguments:
     def convert_all(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Make arrays of data before the dtypes of the model are known."""
         return {n: v if type(v) is self._array_type else self.convert(n, v, None) for n, v in data.items()}
+
+
+def check_declared(declared: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise if data does not have the shapes given when compiling, as far as these say anything."""
+    sizes: dict[str, int] = {}
+    for name, shape in shapes.items():
+        wanted = declared.get(name)
+        if wanted is None:
+            continue
+        fits = len(wanted) == len(shape)
+        for size, n in zip(wanted, shape, strict=False):
+            # A symbol is the same size wherever it stands.
+            expected = sizes.setdefault(size, n) if isinstance(size, str) else size
+            fits = fits and (expected is None or expected == n)
+        if not fits:
+            bound = tuple(f"{symbol} is {n} in this call" for symbol, n in sizes.items() if symbol in wanted)
+            message = f"data {name!r} has shape {list(shape)}, but has to be {list(wanted)}"
+            raise ParameterError(
+                "".join([f"error[M0701]: {message}", *(f"\n  {note}" for note in bound)]),
+                message=message,
+                notes=bound,
+                hint="give data of the shape that was declared when compiling",
+            )
 
 
 def missing(group: str, name: str, wanted: Any, given: Mapping[str, Any]) -> ParameterError:

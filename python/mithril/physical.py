@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from . import _core, dtypes, weights
-from .arguments import Arguments, missing
+from .arguments import Arguments, check_declared, missing
 from .backends.options import seed as read_seed
 from .compile_stats import CompileStats
 from .errors import (
@@ -103,7 +103,10 @@ class PhysicalModel:
         self._arguments = Arguments(backend, self._names, self._tolerated)
         self._array_type = backend._array_type
         try:
-            self._adopt(self._compile({}), ())
+            program = self._compile({})
+            # Parameters of open size are drawn at the first call, which tells their sizes.
+            if static_shapes or all(isinstance(n, int) for _, _, shape in program.params for n in shape):
+                self._adopt(program, ())
         except UnresolvedShapeError:
             if static_shapes:
                 raise
@@ -184,6 +187,7 @@ class PhysicalModel:
     def _specialize(self, data: Mapping[str, Any], params: Mapping[str, Any]) -> Program:
         """Find or make the program for the shapes of these arrays."""
         shapes = {name: tuple(np.shape(value)) for name, value in data.items() if name in self._names["data"]}
+        check_declared(self._options["shapes"], shapes)
         key = tuple(sorted(shapes.items()))
         with self._lock:
             found = self._programs.get(key)

@@ -171,6 +171,28 @@ def test_open_sizes_are_decided_by_the_first_call():
         ml.compile(model, ml.NumpyBackend(), shapes={"a": [None, 3], "b": [None, 4]})
 
 
+def test_sizes_of_parameters_may_come_with_the_first_call():
+    model = ml.Model()
+    model |= ml.Flatten()(input="input", output="flat")
+    model += ml.Linear(2)(output="output")
+    for width in ("width", None):
+        compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": ["batch", 3, width]})
+        with pytest.raises(ml.errors.ParameterError, match=r"\[2, 4, 5\], but has to be \['batch', 3"):
+            compiled.evaluate({}, {"input": np.ones((2, 4, 5))})
+        assert compiled.evaluate({}, {"input": np.ones((2, 3, 5))})["output"].shape == (2, 2)
+        assert compiled.get_parameters()["linear.weight"].shape == (2, 15)
+        assert compiled(np.ones((7, 3, 5))).shape == (7, 2)
+        with pytest.raises(ml.errors.MithrilError):
+            compiled(np.ones((7, 3, 6)))
+
+
+def test_symbols_are_one_size_before_parameters_are_known():
+    model = ml.Model.create(output=ml.Linear(2)(ml.IOKey("a")) + ml.Linear(2)(ml.IOKey("b")))
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"a": ["n", "k"], "b": ["n", "k"]})
+    with pytest.raises(ml.errors.ParameterError, match=r"k is 3 in this call"):
+        compiled.evaluate({}, {"a": np.ones((4, 3)), "b": np.ones((4, 5))})
+
+
 def test_batch_size_may_change():
     compiled = ml.compile(classifier(), ml.NumpyBackend(), shapes={"input": ["batch", 8]})
     params = compiled.randomize_params()
