@@ -39,7 +39,7 @@ test-all: lint test-rust $(VENV)/.test
 
 lint: $(VENV)/.test
 	cargo fmt --all --check
-	cargo clippy --quiet --all-targets -- -D warnings
+	cargo clippy --quiet --workspace --all-targets -- -D warnings
 	$(BIN)/ruff check python examples bench tools crates/mithril-codegen/src/python/prelude
 	$(BIN)/ruff format --check python examples bench tools
 	PYTHONPATH=python $(BIN)/mypy

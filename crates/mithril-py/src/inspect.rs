@@ -39,7 +39,7 @@ pub fn graph_text(core: &PyCompiled) -> String {
     text::print(&core.compiled.graph)
 }
 
-fn place<'py>(core: &PyCompiled, row: &Bound<'py, PyDict>, n: NodeId, node: &Node) -> PyResult<()> {
+fn place(core: &PyCompiled, row: &Bound<'_, PyDict>, n: NodeId, node: &Node) -> PyResult<()> {
     let (graph, place) = (&core.compiled.graph, core.compiled.graph.place(n));
     row.set_item("op", node.op.name)?;
     row.set_item("dtype", first_dtype(graph, node).map(|d| d.name()))?;
@@ -67,7 +67,7 @@ pub fn nodes<'py>(py: Python<'py>, core: &PyCompiled) -> Outcome<Bound<'py, PyLi
                     inputs.append((i, v.index(), graph.value(v).name.as_deref(), role_name(*role)))?;
                 }
                 (Def::Node(..), _) => {
-                    inputs.append((i, v.index(), graph.value(v).name.as_deref(), "value"))?
+                    inputs.append((i, v.index(), graph.value(v).name.as_deref(), "value"))?;
                 }
             }
         }
