@@ -97,6 +97,16 @@ impl Model {
         Ok(())
     }
 
+    /// Lets what is added later have outputs of its own, as if the model had been written with [`Model::extend`]:
+    /// named connections that nothing uses are the outputs.
+    #[must_use]
+    pub fn open(mut self) -> Self {
+        if let Ok(c) = self.composite_mut() {
+            c.chosen = None;
+        }
+        self
+    }
+
     /// Says which connections are the outputs of the model.
     pub fn set_outputs<N: AsRef<str>>(
         &mut self,

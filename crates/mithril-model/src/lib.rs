@@ -23,6 +23,7 @@ mod relations;
 mod save;
 mod settings;
 mod summary;
+pub mod zoo;
 
 pub use connection::{Arg, Connection, Spec};
 pub use extend::Child;

@@ -51,6 +51,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(target::op_support, module)?)?;
     module.add_function(wrap_pyfunction!(rows::op_rows, module)?)?;
     module.add_function(wrap_pyfunction!(rows::layer_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(rows::zoo_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(rows::zoo_model, module)?)?;
+    module.add_function(wrap_pyfunction!(rows::zoo_from_config, module)?)?;
     module.add_function(wrap_pyfunction!(rows::error_codes, module)?)?;
     Ok(())
 }

@@ -34,7 +34,7 @@ pub fn user_line(py: Python<'_>) -> Option<Line> {
     }
 }
 
-fn here(py: Python<'_>) -> Place {
+pub fn here(py: Python<'_>) -> Place {
     Place { path: None, line: user_line(py) }
 }
 

@@ -2,11 +2,14 @@
 
 use mithril::ir::op::{Attr, DefaultLit, PortKind};
 use mithril::ir::{Code, ops};
-use mithril::model::layers;
+use mithril::model::layers::{self, Layer};
+use mithril::model::{Model, zoo};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::convert::literal_to_python;
+use crate::convert::{literal, literal_to_python, pairs};
+use crate::errors::Outcome;
+use crate::model::{PyModel, here};
 
 fn kind(port: PortKind) -> &'static str {
     match port {
@@ -84,16 +87,60 @@ pub fn op_rows(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
 pub fn layer_rows(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     let list = PyList::empty(py);
     for layer in layers::all() {
-        let row = PyDict::new(py);
-        row.set_item("name", layer.name)?;
-        row.set_item("doc", layer.doc)?;
-        let args = layer.args.iter().map(|a| argument(py, a.name, PortKind::Attr(a.kind), a.default, a.doc));
-        row.set_item("args", args.collect::<PyResult<Vec<_>>>()?)?;
-        row.set_item("aliases", layer.aliases.clone())?;
-        row.set_item("arg_aliases", layer.arg_aliases.to_vec())?;
+        list.append(layer_row(py, layer)?)?;
+    }
+    Ok(list)
+}
+
+fn layer_row<'py>(py: Python<'py>, layer: &Layer) -> PyResult<Bound<'py, PyDict>> {
+    let row = PyDict::new(py);
+    row.set_item("name", layer.name)?;
+    row.set_item("doc", layer.doc)?;
+    let args = layer.args.iter().map(|a| argument(py, a.name, PortKind::Attr(a.kind), a.default, a.doc));
+    row.set_item("args", args.collect::<PyResult<Vec<_>>>()?)?;
+    row.set_item("aliases", layer.aliases.clone())?;
+    row.set_item("arg_aliases", layer.arg_aliases.to_vec())?;
+    Ok(row)
+}
+
+/// All models of the zoo.
+#[pyfunction]
+pub fn zoo_rows(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
+    let list = PyList::empty(py);
+    for entry in zoo::all() {
+        let row = layer_row(py, &entry.layer)?;
+        row.set_item("example", entry.row.example)?;
         list.append(row)?;
     }
     Ok(list)
+}
+
+/// Build a model of the zoo; the generated functions call this.
+#[pyfunction]
+#[pyo3(signature = (model, args, name=None))]
+pub fn zoo_model(
+    py: Python<'_>,
+    model: &str,
+    args: &Bound<'_, PyDict>,
+    name: Option<&str>,
+) -> Outcome<PyModel> {
+    let given = pairs(args.as_any())?;
+    let given = given.iter().map(|(k, v)| Ok((k.as_str(), literal(v)?))).collect::<Outcome<Vec<_>>>()?;
+    named(py, zoo::build(model, Vec::new(), given), name)
+}
+
+/// Build the model of the zoo that the text of a ``config.json`` describes.
+#[pyfunction]
+#[pyo3(signature = (text, name=None))]
+pub fn zoo_from_config(py: Python<'_>, text: &str, name: Option<&str>) -> Outcome<PyModel> {
+    named(py, zoo::from_config(text), name)
+}
+
+fn named(py: Python<'_>, model: mithril::ir::Result<Model>, name: Option<&str>) -> Outcome<PyModel> {
+    let place = here(py);
+    let mut inner = model.map_err(|e| e.at(&place))?;
+    inner.set_name(name).map_err(|e| e.at(&place))?;
+    Ok(PyModel { inner })
 }
 
 /// Code and exception family of every error.

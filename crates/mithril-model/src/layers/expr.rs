@@ -8,46 +8,46 @@ use crate::key::{IOKey, Size};
 use crate::model::Model;
 
 /// An op on connections and literals.
-pub(super) fn op<const N: usize>(name: &str, args: [Arg; N]) -> Result<Connection> {
+pub(crate) fn op<const N: usize>(name: &str, args: [Arg; N]) -> Result<Connection> {
     Connection::op(name, args.into(), Vec::new())
 }
 
 /// A parameter of the layer.
-pub(super) fn parameter(name: &str, shape: impl IntoIterator<Item = Size>, init: Init) -> Connection {
+pub(crate) fn parameter(name: &str, shape: impl IntoIterator<Item = Size>, init: Init) -> Connection {
     Connection::input(IOKey::new(name).shape(shape).trainable(true).init(init))
 }
 
 /// An input of the layer.
-pub(super) fn input(name: &str) -> Connection {
+pub(crate) fn input(name: &str) -> Connection {
     Connection::input(IOKey::new(name))
 }
 
 /// An input that may be left out.
-pub(super) fn optional(name: &str, default: impl Into<Lit>) -> Connection {
+pub(crate) fn optional(name: &str, default: impl Into<Lit>) -> Connection {
     Connection::input(IOKey::new(name).value(default))
 }
 
 /// The size of an axis.
-pub(super) fn size(x: &Connection, axis: i64) -> Result<Connection> {
+pub(crate) fn size(x: &Connection, axis: i64) -> Result<Connection> {
     x.shape()?.item(axis)
 }
 
 /// `[a, b, ...]` as an argument.
-pub(super) fn tuple<const N: usize>(items: [Arg; N]) -> Arg {
+pub(crate) fn tuple<const N: usize>(items: [Arg; N]) -> Arg {
     Arg::List(items.into())
 }
 
 /// Equal parts along an axis.
-pub(super) fn split(x: &Connection, parts: i64, axis: i64) -> Result<Vec<Connection>> {
+pub(crate) fn split(x: &Connection, parts: i64, axis: i64) -> Result<Vec<Connection>> {
     Connection::op_outputs("split", vec![x.into(), parts.into(), axis.into()], Vec::new())
 }
 
 /// A layer by name, with the name that its part gets.
-pub(super) fn layer(class: &str, name: &str, args: Vec<Lit>, named: Vec<(&str, Lit)>) -> Result<Model> {
+pub(crate) fn layer(class: &str, name: &str, args: Vec<Lit>, named: Vec<(&str, Lit)>) -> Result<Model> {
     super::build(class, args, named)?.named(name)
 }
 
 /// An op with parameters of its own as a part called `name`.
-pub(super) fn call(model: &Model, x: &Connection) -> Result<Connection> {
+pub(crate) fn call(model: &Model, x: &Connection) -> Result<Connection> {
     model.call([x])
 }

@@ -7,7 +7,7 @@ mod args;
 mod attention;
 mod basic;
 mod conv;
-mod expr;
+pub(crate) mod expr;
 mod norm;
 mod recurrent;
 
@@ -36,7 +36,7 @@ pub struct LayerArg {
 }
 
 /// An argument of a layer.
-const fn arg(name: &'static str, kind: Attr, default: DefaultLit, doc: &'static str) -> LayerArg {
+pub(crate) const fn arg(name: &'static str, kind: Attr, default: DefaultLit, doc: &'static str) -> LayerArg {
     LayerArg { name, kind, default, doc }
 }
 
@@ -130,7 +130,7 @@ static ARG_ALIASES: &[(&str, &str)] = &[
 
 static LAYERS: LazyLock<Vec<Layer>> = LazyLock::new(|| {
     let defs = [basic::LAYERS, conv::LAYERS, norm::LAYERS, recurrent::LAYERS, attention::LAYERS];
-    let mut layers: Vec<Layer> = defs.into_iter().flatten().map(of_def).collect();
+    let mut layers: Vec<Layer> = defs.into_iter().flatten().map(Layer::of_def).collect();
     let mut add = |name: &'static str, op: &'static OpDef| {
         if !layers.iter().any(|l: &Layer| l.name == name) {
             layers.push(of_op(name, op));
@@ -157,17 +157,6 @@ static BY_NAME: LazyLock<FxHashMap<String, usize>> = LazyLock::new(|| {
     }
     map
 });
-
-fn of_def(def: &'static LayerDef) -> Layer {
-    Layer {
-        name: def.name,
-        doc: def.doc,
-        args: def.args.to_vec(),
-        aliases: aliases(def.name, def.aliases),
-        arg_aliases: def.arg_aliases,
-        source: Source::Def(def.build),
-    }
-}
 
 /// Other names; dimensions are written `2d` and `2D`.
 fn aliases(name: &str, others: &[&str]) -> Vec<String> {
@@ -228,6 +217,17 @@ pub fn build(name: &str, args: Vec<Lit>, named: Vec<(&str, Lit)>) -> Result<Mode
 }
 
 impl Layer {
+    /// The layer of a row.
+    pub(crate) fn of_def(def: &'static LayerDef) -> Self {
+        Self {
+            name: def.name,
+            doc: def.doc,
+            args: def.args.to_vec(),
+            aliases: aliases(def.name, def.aliases),
+            arg_aliases: def.arg_aliases,
+            source: Source::Def(def.build),
+        }
+    }
     /// Makes the model; arguments by place, then by name. Every alias of an argument is accepted.
     pub fn build(&self, args: Vec<Lit>, named: Vec<(&str, Lit)>) -> Result<Model> {
         let values = self.values(args, named)?;

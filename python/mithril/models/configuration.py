@@ -1,0 +1,57 @@
+"""Models from the `config.json` beside a published checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import _core
+from .._core import Model
+from ..errors import InvalidValueError, ModelFileError
+
+__all__ = ["from_config"]
+
+
+def from_config(source: str | os.PathLike[str] | Mapping[str, Any], *, name: str | None = None) -> Model:
+    """Build the model that a configuration describes.
+
+    Parameters
+    ----------
+    source : path-like or mapping
+        A folder with a ``config.json``, such a file, or what it holds. ``model_type`` says which model it is.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+
+    Returns
+    -------
+    Model
+        One of `mithril.models`, with the sizes of the configuration.
+
+    Raises
+    ------
+    ModelFileError
+        If there is no such file, or it cannot be read.
+    InvalidValueError
+        If the zoo has no such model, or an entry is missing, wrong, or asks for what the model does not have.
+    """
+    if isinstance(source, Mapping):
+        try:
+            text = json.dumps(dict(source))
+        except (TypeError, ValueError) as error:
+            raise InvalidValueError(f"the configuration is no JSON: {error}", hint="give plain values") from error
+        return _core.zoo_from_config(text, name)
+    if not isinstance(source, (str, os.PathLike)):
+        raise InvalidValueError(f"the configuration is a {type(source).__name__}", hint="pass a folder or a dict")
+    path = Path(source)
+    path = path / "config.json" if path.is_dir() else path
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ModelFileError(
+            f"{os.fspath(path)!r} cannot be read: {reason}", hint="pass the folder that holds config.json"
+        ) from error
+    return _core.zoo_from_config(text, name)
