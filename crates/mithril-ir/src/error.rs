@@ -127,10 +127,12 @@ codes! {
     NoGradient = "M0602", Unsupported;
     /// A parameter or input is missing, superfluous or of the wrong shape.
     BadParameter = "M0701", Parameter;
-    /// A saved model or text is malformed.
+    /// A saved model, a checkpoint or a text is malformed.
     BadFile = "M0801", File;
     /// A file could not be read or written.
     Io = "M0802", File;
+    /// A file wants to run code, or to read what lies outside of its folder.
+    Refused = "M0803", File;
     /// A number is not finite or not representable where it must be.
     Numerics = "M0901", Numerics;
     /// There is not enough memory.

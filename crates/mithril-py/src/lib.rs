@@ -1,8 +1,8 @@
 //! The Python extension module of Mithril: the only crate that names PyO3.
 //!
 //! It translates and holds no logic of its own: arguments ([`convert`]), errors ([`errors`]), models
-//! ([`model`], [`connection`]), compiling ([`compile`]) and the rows from which the Python classes are
-//! generated ([`rows`]).
+//! ([`model`], [`connection`]), compiling ([`compile`]), checkpoints ([`weights`]) and the rows from which the Python
+//! classes are generated ([`rows`]).
 
 #![allow(
     clippy::needless_pass_by_value,
@@ -18,6 +18,7 @@ mod inspect;
 mod model;
 mod rows;
 mod target;
+mod weights;
 
 use pyo3::prelude::*;
 
@@ -33,6 +34,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<compile::PySource>()?;
     module.add_class::<compile::PyRunner>()?;
     module.add_class::<target::PyTarget>()?;
+    module.add_class::<weights::PyCheckpoint>()?;
+    module.add_class::<weights::PyWeight>()?;
     module.add_function(wrap_pyfunction!(connection::apply_op, module)?)?;
     module.add_function(wrap_pyfunction!(convert::parse_dtype, module)?)?;
     module.add_function(wrap_pyfunction!(convert::parse_literal, module)?)?;
@@ -49,6 +52,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(inspect::uses, module)?)?;
     module.add_function(wrap_pyfunction!(compile::eager_types, module)?)?;
     module.add_function(wrap_pyfunction!(target::op_support, module)?)?;
+    module.add_function(wrap_pyfunction!(weights::save_tensors, module)?)?;
     module.add_function(wrap_pyfunction!(rows::op_rows, module)?)?;
     module.add_function(wrap_pyfunction!(rows::layer_rows, module)?)?;
     module.add_function(wrap_pyfunction!(rows::zoo_rows, module)?)?;

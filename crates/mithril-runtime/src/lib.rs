@@ -1,7 +1,8 @@
 //! Files, processes and executables: the only crate with unsafe code.
 //!
 //! So far it holds [`interpreter`], which runs compiled models on the reference evaluations without any tool chain,
-//! and [`backend`], which runs them on a backend that a user wrote.
+//! [`backend`], which runs them on a backend that a user wrote, and [`weights`], which reads and writes checkpoints.
 
 pub mod backend;
 pub mod interpreter;
+pub mod weights;

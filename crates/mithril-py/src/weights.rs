@@ -1,0 +1,130 @@
+//! Checkpoints: their tensors as objects that NumPy makes arrays of without a copy, and writing.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+use mithril::ir::DType;
+use mithril::ir::error::{Code, Error};
+use mithril::runtime::weights::{self, Checkpoint, Entry, Stored, Weight};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::errors::{Failure, Outcome};
+
+/// An open checkpoint.
+#[pyclass(name = "Checkpoint", module = "mithril", frozen)]
+#[derive(Debug)]
+pub struct PyCheckpoint(Checkpoint);
+
+#[pymethods]
+impl PyCheckpoint {
+    /// Open a file, an index or a folder.
+    #[staticmethod]
+    #[pyo3(signature = (path, key=None))]
+    fn open(py: Python<'_>, path: PathBuf, key: Option<String>) -> Outcome<Self> {
+        Ok(Self(py.detach(|| Checkpoint::open_at(&path, key.as_deref()))?))
+    }
+    /// Names of the tensors, in the order of the file.
+    #[getter]
+    fn names(&self) -> Vec<&str> {
+        self.0.iter().map(|(name, _)| name).collect()
+    }
+    /// Texts that describe the file.
+    #[getter]
+    fn metadata(&self) -> BTreeMap<&str, &str> {
+        self.0.metadata().collect()
+    }
+    /// The file that was found.
+    #[getter]
+    fn path(&self) -> Option<PathBuf> {
+        self.0.path().map(PathBuf::from)
+    }
+    /// A tensor.
+    fn weight(&self, name: &str) -> Outcome<PyWeight> {
+        let found = self.0.get(name).cloned().map(PyWeight);
+        Ok(found.ok_or_else(|| Error::new(Code::UnknownName, format!("there is no tensor {name:?}")))?)
+    }
+}
+
+/// A tensor of a checkpoint.
+#[pyclass(name = "Weight", module = "mithril", frozen)]
+#[derive(Debug)]
+pub struct PyWeight(Weight);
+
+#[pymethods]
+impl PyWeight {
+    /// What its elements are in the file.
+    #[getter]
+    fn stored(&self) -> String {
+        self.0.stored().to_string()
+    }
+    /// The sizes.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.shape())
+    }
+    /// The memory, as NumPy takes it over: the array that it makes holds this object. Numbers of bfloat16 and truth
+    /// values, which could be bytes of any value, are shown as unsigned integers.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyDict>> {
+        let about = PyDict::new(py);
+        let size = self.0.stored().size().unwrap_or(0);
+        about.set_item("version", 3)?;
+        about.set_item("data", (self.0.address()?, false))?;
+        about.set_item("typestr", code(self.0.stored()))?;
+        about.set_item("shape", self.shape(py)?)?;
+        if !self.0.is_contiguous() {
+            let strides = self.0.strides().iter().map(|n| n * size);
+            about.set_item("strides", PyTuple::new(py, strides.collect::<Vec<_>>())?)?;
+        }
+        Ok(about)
+    }
+}
+
+fn code(stored: &Stored) -> &'static str {
+    match stored {
+        Stored::Known(DType::Bool | DType::U8) | Stored::Other(_) => "|u1",
+        Stored::Known(DType::I8) => "|i1",
+        Stored::Known(DType::I16) => "<i2",
+        Stored::Known(DType::I32) => "<i4",
+        Stored::Known(DType::I64) => "<i8",
+        Stored::Known(DType::F16) => "<f2",
+        Stored::Known(DType::BF16) | Stored::U16 => "<u2",
+        Stored::Known(DType::F32) => "<f4",
+        Stored::Known(DType::F64) => "<f8",
+        Stored::U32 => "<u4",
+        Stored::U64 => "<u8",
+    }
+}
+
+/// Writes tensors, given as (name, dtype, shape); `chunks` gives the bytes of one of them, by its place, piece by piece.
+#[pyfunction]
+pub fn save_tensors(
+    path: PathBuf,
+    tensors: Vec<(String, String, Vec<usize>)>,
+    metadata: BTreeMap<String, String>,
+    chunks: &Bound<'_, PyAny>,
+) -> Outcome<()> {
+    let entries = tensors
+        .into_iter()
+        .map(|(name, dtype, shape)| Ok(Entry { name, dtype: DType::parse(&dtype)?, shape }))
+        .collect::<Outcome<Vec<_>>>()?;
+    let mut raised = None;
+    let written = weights::save_streamed(&path, &entries, &metadata, |i, file| {
+        let told = (|| {
+            for chunk in chunks.call1((i,))?.try_iter()? {
+                file.write_all(chunk?.extract()?)?;
+            }
+            Ok::<_, PyErr>(())
+        })();
+        told.map_err(|error| {
+            raised = Some(error);
+            io::Error::other("an array could not be read")
+        })
+    });
+    match (written, raised) {
+        (Err(_), Some(error)) => Err(Failure::Python(error)),
+        (written, _) => Ok(written?),
+    }
+}

@@ -1,0 +1,134 @@
+//! Checkpoints: tensors by name, read from files of safetensors and of PyTorch without running code and without
+//! copying, and written as safetensors.
+//!
+//! [`Checkpoint::open`] maps the file into memory, and its tensors are views of that map. The map is copy-on-write:
+//! what is written to it stays in this process. Nothing in a file is trusted; what does not hold together is an error
+//! when opening. A file must not be cut while it is open, as with all memory-mapped files; [`save`] replaces files as
+//! a whole and so leaves open ones intact.
+//!
+//! ```no_run
+//! use mithril_runtime::weights::Checkpoint;
+//! # use std::path::Path;
+//! let checkpoint = Checkpoint::open(Path::new("resnet18.pth"))?;
+//! for (name, weight) in checkpoint.iter() {
+//!     println!("{name}: {} {:?}", weight.stored(), weight.shape());
+//! }
+//! let first = checkpoint.get("conv1.weight").expect("a ResNet").to_tensor()?;
+//! # Ok::<(), mithril_ir::Error>(())
+//! ```
+
+mod folder;
+mod globals;
+mod mapping;
+mod pickle;
+mod safetensors;
+mod state_dict;
+mod torch;
+mod weight;
+mod write;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use mithril_ir::{Code, Error, Result};
+
+use mapping::Mapping;
+pub use weight::{Stored, Weight};
+pub use write::{Entry, save, save_streamed};
+
+/// What a file holds.
+#[derive(Debug, Default)]
+struct Contents {
+    tensors: IndexMap<String, Weight>,
+    metadata: IndexMap<String, String>,
+}
+
+/// Tensors by name, views of one or more files.
+#[derive(Debug)]
+pub struct Checkpoint {
+    path: Option<PathBuf>,
+    contents: Contents,
+}
+
+impl Checkpoint {
+    /// Opens a file (`.safetensors`, or `.pt`, `.pth`, `.bin` of PyTorch), an index of several (`*.index.json`), or a
+    /// folder that holds one of these. What a file is, its content says.
+    pub fn open(path: &Path) -> Result<Self> {
+        Self::open_at(path, None)
+    }
+    /// As [`Self::open`], for files of PyTorch that hold several dicts of tensors: `key` names one, with dots between
+    /// the keys of dicts within dicts.
+    pub fn open_at(path: &Path, key: Option<&str>) -> Result<Self> {
+        let found = if path.is_dir() { folder::find(path) } else { Ok(path.to_owned()) };
+        let file = found.map_err(|e| within(&e, path))?;
+        let contents =
+            if folder::is_index(&file) { folder::read_index(&file, key) } else { read_file(&file, key) };
+        Ok(Self { contents: contents.map_err(|e| within(&e, &file))?, path: Some(file) })
+    }
+    /// Reads a file that is in memory already.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        Ok(Self { contents: read(&Arc::new(Mapping::memory(bytes)?), None)?, path: None })
+    }
+    /// The file, or the index; `None` for bytes.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+    /// A tensor.
+    pub fn get(&self, name: &str) -> Option<&Weight> {
+        self.contents.tensors.get(name)
+    }
+    /// All tensors, in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Weight)> {
+        self.contents.tensors.iter().map(|(name, weight)| (&**name, weight))
+    }
+    /// Number of tensors.
+    pub fn len(&self) -> usize {
+        self.contents.tensors.len()
+    }
+    /// Whether there is no tensor.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Texts that describe the file, of safetensors, in alphabetical order.
+    pub fn metadata(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.contents.metadata.iter().map(|(key, text)| (&**key, &**text))
+    }
+}
+
+fn read_file(path: &Path, key: Option<&str>) -> Result<Contents> {
+    read(&Arc::new(Mapping::file(path)?), key)
+}
+
+fn read(map: &Arc<Mapping>, key: Option<&str>) -> Result<Contents> {
+    let bytes = map.bytes();
+    let mut contents = match bytes {
+        _ if torch::is_zip(bytes) => torch::read_zip(map, key)?,
+        _ if safetensors::is_one(bytes) && key.is_none() => safetensors::read(map)?,
+        _ if safetensors::is_one(bytes) => {
+            let message = "a file of safetensors holds one dict, and no key chooses in it";
+            return Err(Error::new(Code::BadArgument, message).help("leave out the key"));
+        }
+        _ if torch::is_pickle(bytes) => torch::read_pickles(map, key)?,
+        _ => {
+            let message = "it is neither a file of safetensors nor one of PyTorch";
+            return Err(Error::new(Code::BadFile, message).help("it may be incomplete: fetch it again"));
+        }
+    };
+    contents.metadata.sort_keys();
+    Ok(contents)
+}
+
+/// An error of a file, with its path.
+fn within(error: &Error, path: &Path) -> Error {
+    about(error, &format!("{:?}", path.display().to_string()))
+}
+
+/// An error, with what it is about.
+fn about(error: &Error, what: &str) -> Error {
+    let told = Error::new(error.code(), format!("{what}: {}", error.message()));
+    match error.hint() {
+        Some(help) => told.help(help),
+        None => told,
+    }
+}

@@ -1,0 +1,231 @@
+//! One tensor of a checkpoint: a view of a mapped file.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use mithril_ir::{Code, DType, Error, Result, Scalar, Tensor};
+
+use super::mapping::Mapping;
+
+/// What the elements of a tensor in a file are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// A dtype that Mithril has.
+    Known(DType),
+    /// Unsigned 16-bit integers; they become `I32`.
+    U16,
+    /// Unsigned 32-bit integers; they become `I64`.
+    U32,
+    /// Unsigned 64-bit integers; they become `I64` if they fit.
+    U64,
+    /// Something else, by its name in the file: its values cannot be read.
+    Other(String),
+}
+
+impl Stored {
+    /// Bytes of one element; `None` if its values cannot be read.
+    pub fn size(&self) -> Option<usize> {
+        match self {
+            Self::Known(dtype) => Some(dtype.size()),
+            Self::U16 => Some(2),
+            Self::U32 => Some(4),
+            Self::U64 => Some(8),
+            Self::Other(_) => None,
+        }
+    }
+    /// The dtype that its values become.
+    pub fn dtype(&self) -> Option<DType> {
+        match self {
+            Self::Known(dtype) => Some(*dtype),
+            Self::U16 => Some(DType::I32),
+            Self::U32 | Self::U64 => Some(DType::I64),
+            Self::Other(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Known(dtype) => dtype.name(),
+            Self::U16 => "uint16",
+            Self::U32 => "uint32",
+            Self::U64 => "uint64",
+            Self::Other(name) => name,
+        })
+    }
+}
+
+/// A tensor of a checkpoint. It holds the map of its file open; copies of it share the map.
+#[derive(Clone, Debug)]
+pub struct Weight {
+    map: Arc<Mapping>,
+    start: usize,
+    stored: Stored,
+    shape: Vec<usize>,
+    strides: Vec<usize>,
+}
+
+impl Weight {
+    /// A contiguous tensor that fills `range` of a map.
+    pub(super) fn dense(
+        map: Arc<Mapping>,
+        range: Range<usize>,
+        stored: Stored,
+        shape: Vec<usize>,
+    ) -> Result<Self> {
+        let strides = contiguous(&shape)?;
+        Self::view(map, range, 0, stored, shape, strides)
+    }
+    /// A tensor with strides, counted in elements from element `offset` of `range`.
+    pub(super) fn view(
+        map: Arc<Mapping>,
+        range: Range<usize>,
+        offset: usize,
+        stored: Stored,
+        shape: Vec<usize>,
+        strides: Vec<usize>,
+    ) -> Result<Self> {
+        let size = stored.size().unwrap_or(0);
+        let bytes = contiguous(&shape)
+            .ok()
+            .and_then(|_| shape.iter().try_fold(size, |n, &d| n.checked_mul(d)))
+            .filter(|&n| isize::try_from(n).is_ok());
+        let end = last(&shape, &strides, offset).and_then(|n| n.checked_mul(size));
+        let inside = range.end <= map.len()
+            && range.start <= range.end
+            && shape.len() == strides.len()
+            && end.is_some_and(|n| n <= range.end - range.start);
+        if bytes.is_none() || !inside {
+            let message = format!("a tensor of shape {shape:?} lies outside of what the file holds");
+            return Err(Error::new(Code::BadFile, message).help("it may be incomplete: fetch it again"));
+        }
+        // An empty tensor may say that it starts anywhere.
+        let start = if shape.contains(&0) { range.start } else { range.start + offset * size };
+        Ok(Self { map, start, stored, shape, strides })
+    }
+    /// What its elements are in the file.
+    pub fn stored(&self) -> &Stored {
+        &self.stored
+    }
+    /// The sizes.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+    /// From one element to the next along each axis, counted in elements.
+    pub fn strides(&self) -> &[usize] {
+        &self.strides
+    }
+    /// Whether its elements lie one behind the other in row-major order.
+    pub fn is_contiguous(&self) -> bool {
+        let mut wanted = 1;
+        self.shape.contains(&0)
+            || self.shape.iter().zip(&self.strides).rev().all(|(&n, &stride)| {
+                let fits = n == 1 || stride == wanted;
+                wanted *= n;
+                fits
+            })
+    }
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The elements as little-endian bytes, without a copy; `None` unless they are contiguous.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        let len = self.len() * self.stored.size()?;
+        self.is_contiguous().then(|| &self.map.bytes()[self.start..self.start + len])
+    }
+    /// Address of the first element, for foreign code that holds a `Weight` as long as it uses the memory. It may
+    /// write there, which changes this process's copy alone, while nobody uses a slice of [`Self::bytes`].
+    pub fn address(&self) -> Result<usize> {
+        match self.stored {
+            Stored::Other(_) => Err(self.unreadable()),
+            _ => Ok(self.map.address() + self.start),
+        }
+    }
+    /// A copy of the values.
+    pub fn to_tensor(&self) -> Result<Tensor> {
+        let (Some(dtype), Some(size)) = (self.stored.dtype(), self.stored.size()) else {
+            return Err(self.unreadable());
+        };
+        let bytes = self.map.bytes();
+        let mut index = vec![0; self.shape.len()];
+        let mut overflows = false;
+        let tensor = Tensor::build(dtype, &self.shape, |_| {
+            let at: usize = index.iter().zip(&self.strides).map(|(i, stride)| i * stride).sum();
+            let at = self.start + at * size;
+            advance(&mut index, &self.shape);
+            let value = scalar(&self.stored, &bytes[at..at + size]);
+            overflows |= value.is_none();
+            value.unwrap_or(Scalar::Int(0))
+        });
+        if overflows {
+            let message = "it holds integers that do not fit into int64";
+            return Err(Error::new(Code::BadFile, message));
+        }
+        Ok(tensor)
+    }
+    fn unreadable(&self) -> Error {
+        let known: Vec<_> = DType::ALL.iter().map(|d| d.name()).collect();
+        Error::new(Code::BadFile, format!("its elements are {}, which Mithril does not have", self.stored))
+            .help(format!("convert it first; known are {}", known.join(", ")))
+    }
+}
+
+/// Row-major strides.
+fn contiguous(shape: &[usize]) -> Result<Vec<usize>> {
+    let mut strides = vec![1_usize; shape.len()];
+    for i in (0..shape.len().saturating_sub(1)).rev() {
+        strides[i] = strides[i + 1]
+            .checked_mul(shape[i + 1].max(1))
+            .ok_or_else(|| Error::new(Code::BadFile, format!("shape {shape:?} is too large")))?;
+    }
+    Ok(strides)
+}
+
+/// One past the largest element that is read; `None` if that is no number.
+fn last(shape: &[usize], strides: &[usize], offset: usize) -> Option<usize> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    let mut end = offset.checked_add(1)?;
+    for (n, stride) in shape.iter().zip(strides) {
+        end = end.checked_add((n - 1).checked_mul(*stride)?)?;
+    }
+    Some(end)
+}
+
+fn advance(index: &mut [usize], shape: &[usize]) {
+    for (i, n) in index.iter_mut().zip(shape).rev() {
+        *i += 1;
+        if *i < *n {
+            return;
+        }
+        *i = 0;
+    }
+}
+
+fn scalar(stored: &Stored, bytes: &[u8]) -> Option<Scalar> {
+    let mut wide = [0; 8];
+    wide[..bytes.len()].copy_from_slice(bytes);
+    let bits = u64::from_le_bytes(wide);
+    Some(match stored {
+        Stored::Known(dtype) => match dtype {
+            DType::Bool => Scalar::Bool(bits != 0),
+            DType::I8 => Scalar::Int((bits as i8).into()),
+            DType::I16 => Scalar::Int((bits as i16).into()),
+            DType::I32 => Scalar::Int((bits as i32).into()),
+            DType::U8 | DType::I64 => Scalar::Int(bits as i64),
+            DType::F16 => Scalar::Float(half::f16::from_bits(bits as u16).to_f64()),
+            DType::BF16 => Scalar::Float(half::bf16::from_bits(bits as u16).to_f64()),
+            DType::F32 => Scalar::Float(f32::from_bits(bits as u32).into()),
+            DType::F64 => Scalar::Float(f64::from_bits(bits)),
+        },
+        _ => Scalar::Int(i64::try_from(bits).ok()?),
+    })
+}
