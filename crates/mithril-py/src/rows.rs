@@ -131,9 +131,17 @@ pub fn zoo_model(
 
 /// Build the model of the zoo that the text of a ``config.json`` describes.
 #[pyfunction]
-#[pyo3(signature = (text, name=None))]
-pub fn zoo_from_config(py: Python<'_>, text: &str, name: Option<&str>) -> Outcome<PyModel> {
-    named(py, zoo::from_config(text), name)
+#[pyo3(signature = (text, part, args, name=None))]
+pub fn zoo_from_config(
+    py: Python<'_>,
+    text: &str,
+    part: Option<&str>,
+    args: &Bound<'_, PyDict>,
+    name: Option<&str>,
+) -> Outcome<PyModel> {
+    let given = pairs(args.as_any())?;
+    let given = given.iter().map(|(k, v)| Ok((k.as_str(), literal(v)?))).collect::<Outcome<Vec<_>>>()?;
+    named(py, zoo::from_config(text, part, given), name)
 }
 
 fn named(py: Python<'_>, model: mithril::ir::Result<Model>, name: Option<&str>) -> Outcome<PyModel> {

@@ -15,15 +15,25 @@ from ..errors import InvalidValueError, ModelFileError
 __all__ = ["from_config"]
 
 
-def from_config(source: str | os.PathLike[str] | Mapping[str, Any], *, name: str | None = None) -> Model:
+def from_config(
+    source: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    part: str | None = None,
+    name: str | None = None,
+    **arguments: Any,
+) -> Model:
     """Build the model that a configuration describes.
 
     Parameters
     ----------
     source : path-like or mapping
         A folder with a ``config.json``, such a file, or what it holds. ``model_type`` says which model it is.
+    part : str, optional
+        Which model it is, where one configuration describes several: those of T5 an ``"encoder"`` and a ``"decoder"``.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
+    **arguments
+        Further arguments of the model, such as ``cache=True``; they go before what the configuration says.
 
     Returns
     -------
@@ -42,7 +52,7 @@ def from_config(source: str | os.PathLike[str] | Mapping[str, Any], *, name: str
             text = json.dumps(dict(source))
         except (TypeError, ValueError) as error:
             raise InvalidValueError(f"the configuration is no JSON: {error}", hint="give plain values") from error
-        return _core.zoo_from_config(text, name)
+        return _core.zoo_from_config(text, part, arguments, name)
     if not isinstance(source, (str, os.PathLike)):
         raise InvalidValueError(f"the configuration is a {type(source).__name__}", hint="pass a folder or a dict")
     path = Path(source)
@@ -54,4 +64,4 @@ def from_config(source: str | os.PathLike[str] | Mapping[str, Any], *, name: str
         raise ModelFileError(
             f"{os.fspath(path)!r} cannot be read: {reason}", hint="pass the folder that holds config.json"
         ) from error
-    return _core.zoo_from_config(text, name)
+    return _core.zoo_from_config(text, part, arguments, name)

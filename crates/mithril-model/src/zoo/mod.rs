@@ -33,7 +33,8 @@ pub struct ZooModel {
     pub example: &'static str,
     /// Layouts of its published checkpoints.
     pub layouts: &'static [Layout],
-    /// The `model_type` of the `config.json` that describes it, and what its arguments are there.
+    /// The `model_type` of the `config.json` that describes it, and what its arguments are there. Where one file
+    /// describes several models, their parts stand behind it: `t5/encoder`.
     pub config: Option<(&'static str, Reader)>,
 }
 
@@ -79,24 +80,46 @@ impl Entry {
 }
 
 /// Builds the model that a `config.json` describes: `model_type` says which, as in the checkpoints of transformers.
+/// Where it describes several, `part` says which of them; `args` are further arguments, which go before what the file
+/// says.
 ///
 /// ```
 /// # use mithril_model::zoo;
-/// let error = zoo::from_config(r#"{"model_type": "perceptron"}"#).unwrap_err();
+/// let error = zoo::from_config(r#"{"model_type": "perceptron"}"#, None, vec![]).unwrap_err();
 /// assert!(error.to_string().contains("perceptron"));
 /// ```
-pub fn from_config(json: &str) -> Result<Model> {
+pub fn from_config(json: &str, part: Option<&str>, args: Vec<(&str, Lit)>) -> Result<Model> {
     let config = config::parse(json)?;
     let config = Config::new(&config);
-    let kind = config.text("model_type")?;
-    let known = |e: &&Entry| e.row.config.is_some_and(|(known, _)| known == kind);
-    let Some(entry) = all().iter().find(known) else {
-        let known: Vec<&str> = all().iter().filter_map(|e| e.row.config).map(|(kind, _)| kind).collect();
-        let message =
-            format!("the configuration describes a model of type {kind:?}, which is not in the zoo");
-        return Err(Error::new(Code::BadArgument, message)
-            .help(format!("it knows {}; build others with Model()", known.join(", "))));
-    };
-    let named = entry.row.config.map_or(Ok(Vec::new()), |(_, read)| read(&config))?;
+    let (entry, read) = described(config.text("model_type")?, part)?;
+    let called = |name: &str| entry.layer.arg_aliases.iter().find(|(alias, _)| *alias == name).map(|a| a.1);
+    let mut named: Vec<(&str, Lit)> = read(&config)?;
+    named.retain(|(name, _)| !args.iter().any(|(given, _)| given == name || called(given) == Some(name)));
+    named.extend(args);
     entry.build(Vec::new(), named)
+}
+
+/// The model of that type and part, and how its arguments are read.
+fn described(kind: &str, part: Option<&str>) -> Result<(&'static Entry, Reader)> {
+    let known = || all().iter().filter_map(|e| e.row.config.map(|(known, read)| (known, e, read)));
+    let wanted = part.map_or(kind.to_owned(), |part| format!("{kind}/{part}"));
+    if let Some((_, entry, read)) = known().find(|(known, ..)| *known == wanted) {
+        return Ok((entry, read));
+    }
+    let parts: Vec<&str> =
+        known().filter_map(|(known, ..)| known.strip_prefix(kind)?.strip_prefix('/')).collect();
+    if !parts.is_empty() {
+        let message = format!("a configuration of type {kind:?} describes several models");
+        return Err(Error::new(Code::BadArgument, message)
+            .help(format!("say which one with part: {}", parts.join(" or "))));
+    }
+    if known().any(|(known, ..)| known == kind) {
+        let message = format!("a model of type {kind:?} has no part {:?}", part.unwrap_or_default());
+        return Err(Error::new(Code::BadArgument, message).help("leave the part out"));
+    }
+    let mut types: Vec<&str> = known().map(|(known, ..)| known.split('/').next().unwrap_or(known)).collect();
+    types.dedup();
+    let message = format!("the configuration describes a model of type {kind:?}, which is not in the zoo");
+    Err(Error::new(Code::BadArgument, message)
+        .help(format!("it knows {}; build others with Model()", types.join(", "))))
 }
