@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as _typing
 
-from . import errors, optim, train
+from . import errors, generation, optim, train, vision
 from ._core import Connection, IOKey, Model, __version__
 from ._generated import layers as _layers
 from ._generated.layers import *  # noqa: F403 - the layers are the public names of that module
@@ -79,6 +79,7 @@ __all__ = [
     "float16",
     "float32",
     "float64",
+    "generation",
     "get_backend",
     "int8",
     "int16",
@@ -93,6 +94,7 @@ __all__ = [
     "train",
     "transfer",
     "uint8",
+    "vision",
 ]
 __all__ += _layers.__all__
 

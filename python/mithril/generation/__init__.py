@@ -1,0 +1,21 @@
+"""Text from models: a decoder is run token by token, with a cache; tokens are chosen and become text.
+
+Tokenizers need the package ``tokenizers``: ``pip install "mithril[text]"``.
+"""
+
+from .decoders import compile_decoder
+from .sampling import Sampling
+from .text import EncoderDecoder, Generated, TextGenerator
+from .tokenizer import Tokenizer
+from .tokens import Continuation, generate_tokens
+
+__all__ = [
+    "Continuation",
+    "EncoderDecoder",
+    "Generated",
+    "Sampling",
+    "TextGenerator",
+    "Tokenizer",
+    "compile_decoder",
+    "generate_tokens",
+]

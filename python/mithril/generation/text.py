@@ -1,0 +1,349 @@
+"""From text to text: a decoder and its tokenizer; or an encoder, a decoder and their tokenizer."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InvalidValueError
+from .decoders import check_tokens, evaluate
+from .sampling import Sampling
+from .tokenizer import Tokenizer
+from .tokens import Continuation, generate_tokens
+
+if TYPE_CHECKING:
+    from ..physical import PhysicalModel
+
+__all__ = ["EncoderDecoder", "Generated", "TextGenerator"]
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What a model wrote.
+
+    Attributes
+    ----------
+    text : str
+        What follows the prompt, without special tokens, up to a stop string.
+    tokens : tuple of int
+        The tokens, with the one that stopped it.
+    finish_reason : str
+        ``"stop"``: a stop token or a stop string came; ``"length"``: there are ``max_new_tokens``; ``"context"``:
+        the model reads no longer texts.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    finish_reason: str
+
+
+class _Generator:
+    """What both kinds of generators share: options, stops, texts that come piece by piece."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, context: int | None, stop_tokens: Iterable[int], start_token: int | None
+    ) -> None:
+        self.tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer(tokenizer)
+        self.context = context
+        self.stop_tokens = frozenset(int(token) for token in stop_tokens)
+        self.start_token = start_token
+
+    def generate(
+        self,
+        prompts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
+        max_new_tokens: int = 128,
+        *,
+        stop_tokens: Iterable[int] | None = None,
+        stop_strings: str | Iterable[str] = (),
+        **sampling: Any,
+    ) -> Any:
+        """Answer prompts.
+
+        Parameters
+        ----------
+        prompts : str, sequence of int, or sequence of these
+            One text, or its tokens; or several, which are answered at once.
+        max_new_tokens : int, optional
+            How many tokens are written at most.
+        stop_tokens : iterable of int, optional
+            A text ends after such a token. Default: those of the checkpoint.
+        stop_strings : str or iterable of str, optional
+            A text ends before such a string.
+        **sampling
+            How tokens are chosen: the parameters of `Sampling`, e.g. ``temperature=0.8, top_p=0.95, seed=1``.
+            Default: the likeliest.
+
+        Returns
+        -------
+        Generated or list of Generated
+            A list if several prompts are given.
+
+        Raises
+        ------
+        InvalidValueError
+            If there are no prompts, or one is longer than the model reads, or holds what is no token.
+        """
+        several, is_one = _several(prompts)
+        streams = _Streams(self, several, max_new_tokens, stop_tokens, stop_strings, sampling)
+        texts = [""] * len(several)
+        for pieces in streams:
+            for row, piece in enumerate(pieces):
+                texts[row] += piece
+        found = [
+            Generated(text, tuple(tokens), str(reason))
+            for text, tokens, reason in zip(texts, streams.run.tokens, streams.run.finish_reasons, strict=True)
+        ]
+        return found[0] if is_one else found
+
+    def stream(
+        self,
+        prompt: str | Sequence[int],
+        max_new_tokens: int = 128,
+        *,
+        stop_tokens: Iterable[int] | None = None,
+        stop_strings: str | Iterable[str] = (),
+        **sampling: Any,
+    ) -> Iterator[str]:
+        """Answer a prompt, piece by piece; see `generate`.
+
+        Together the pieces are the text that `generate` gives. A piece holds whole characters, and never the
+        beginning of a stop string.
+
+        Returns
+        -------
+        iterator of str
+        """
+        several, is_one = _several(prompt)
+        if not is_one:
+            raise InvalidValueError("a stream answers one prompt", hint="call it for each, or use generate")
+        # Made here, so that what is wrong is said before the first piece is asked for.
+        streams = _Streams(self, several, max_new_tokens, stop_tokens, stop_strings, sampling)
+        return (piece for [piece] in streams if piece)
+
+    def _begin(self, prompts: list[list[int]], max_new_tokens: int, **options: Any) -> Continuation:
+        raise NotImplementedError
+
+    def _shown(self, tokens: list[int]) -> list[int]:
+        """Tokens before the first that is generated, as far as they are part of the same text."""
+        raise NotImplementedError
+
+    def _encoded(self, prompt: str | Sequence[int], place: int) -> list[int]:
+        if isinstance(prompt, bytes) or not hasattr(prompt, "__iter__"):
+            raise InvalidValueError(f"prompt {place} is {prompt!r}", hint="give text, or a list of tokens")
+        tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        if tokens:
+            return tokens
+        if self.start_token is None:
+            raise InvalidValueError(
+                f"prompt {place} is empty, and the model has no token that begins a text", hint="write something"
+            )
+        return [self.start_token]
+
+
+class TextGenerator(_Generator):
+    """Continue texts.
+
+    Parameters
+    ----------
+    model : PhysicalModel
+        A decoder with its parameters; see `compile_decoder`.
+    tokenizer : Tokenizer
+        That of the model.
+    context : int, optional
+        Largest number of tokens that the model reads. Default: without limit.
+    stop_tokens : iterable of int, optional
+        A text ends after such a token.
+    start_token : int, optional
+        What begins a text, for empty prompts.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> import tokenizers
+    >>> from mithril.generation import TextGenerator, compile_decoder
+    >>> from mithril.models import create_gpt
+    >>> letters = tokenizers.models.WordLevel({letter: i for i, letter in enumerate("abcdefgh")}, unk_token="a")
+    >>> tokenizer = tokenizers.Tokenizer(letters)
+    >>> tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    >>> tokenizer.decoder = tokenizers.decoders.Fuse()
+    >>> gpt = create_gpt(block_size=16, dims=8, num_heads=2, num_layers=1, vocab_size=8)
+    >>> generator = TextGenerator(compile_decoder(gpt, ml.NumpyBackend()), tokenizer, context=16)
+    >>> found = generator.generate("abc", 5, temperature=1.0, seed=1)
+    >>> len(found.text), len(found.tokens), found.finish_reason
+    (5, 5, 'length')
+    >>> "".join(generator.stream("abc", 5, temperature=1.0, seed=1)) == found.text
+    True
+    """
+
+    def __init__(
+        self,
+        model: PhysicalModel,
+        tokenizer: Tokenizer,
+        *,
+        context: int | None = None,
+        stop_tokens: Iterable[int] = (),
+        start_token: int | None = None,
+    ) -> None:
+        super().__init__(tokenizer, context, stop_tokens, start_token)
+        self.model = model
+
+    def _begin(self, prompts: list[list[int]], max_new_tokens: int, **options: Any) -> Continuation:
+        return generate_tokens(self.model, prompts, max_new_tokens, context=self.context, **options)
+
+    def _shown(self, tokens: list[int]) -> list[int]:
+        return tokens
+
+
+class EncoderDecoder(_Generator):
+    """Answer texts by an encoder, which reads them once, and a decoder, as T5 does.
+
+    Parameters
+    ----------
+    encoder : PhysicalModel
+        From ``input``, tokens ``[batch, length]``, and ``mask``, if it has that input, to features.
+    decoder : PhysicalModel
+        A decoder that also takes ``memory``, the features; see `compile_decoder`.
+    tokenizer : Tokenizer
+        That of both.
+    start_token : int
+        The token before the answer.
+    context : int, optional
+        Largest number of tokens that the models read. Default: without limit.
+    stop_tokens : iterable of int, optional
+        An answer ends after such a token.
+    """
+
+    def __init__(
+        self,
+        encoder: PhysicalModel,
+        decoder: PhysicalModel,
+        tokenizer: Tokenizer,
+        *,
+        start_token: int = 0,
+        context: int | None = None,
+        stop_tokens: Iterable[int] = (),
+    ) -> None:
+        super().__init__(tokenizer, context, stop_tokens, start_token)
+        self.encoder = encoder
+        self.decoder = decoder
+
+    def _begin(self, prompts: list[list[int]], max_new_tokens: int, **options: Any) -> Continuation:
+        check_tokens(prompts, None, self.context)
+        length = max(map(len, prompts))
+        tokens = np.zeros((len(prompts), length), np.int64)
+        mask = np.zeros((len(prompts), length), bool)
+        for i, prompt in enumerate(prompts):
+            tokens[i, : len(prompt)] = prompt
+            mask[i, : len(prompt)] = True
+        known = {"input": tokens, "mask": mask, "input_mask": mask}
+        data = {name: known[name] for name in self.encoder.input_keys if name in known}
+        [memory] = evaluate(self.encoder, data).values()
+        further = {name: value for name, value in (("memory", memory), ("memory_mask", mask))}
+        further = {name: value for name, value in further.items() if name in self.decoder.input_keys}
+        starts = [[self.start_token] for _ in prompts]
+        return generate_tokens(self.decoder, starts, max_new_tokens, further=further, **options)  # type: ignore[arg-type]
+
+    def _shown(self, tokens: list[int]) -> list[int]:
+        return []
+
+
+class _Streams(Iterator[list[str]]):
+    """Pieces of text of a batch, one of each text per step; empty where nothing is complete yet."""
+
+    def __init__(
+        self,
+        generator: _Generator,
+        prompts: list[Any],
+        max_new_tokens: int,
+        stop_tokens: Iterable[int] | None,
+        stop_strings: str | Iterable[str],
+        sampling: dict[str, Any],
+    ) -> None:
+        encoded = [generator._encoded(prompt, place) for place, prompt in enumerate(prompts)]
+        stops = generator.stop_tokens if stop_tokens is None else frozenset(stop_tokens)
+        strings = _strings(stop_strings)
+        self.run = generator._begin(encoded, max_new_tokens, sampling=_sampling(sampling), stop_tokens=stops)
+        self._stops = stops
+        self._streams = [generator.tokenizer.stream(generator._shown(tokens)) for tokens in encoded]
+        self._held = [Held(strings) for _ in encoded]
+
+    def __next__(self) -> list[str]:
+        return [self._piece(row, token) for row, token in enumerate(next(self.run))]
+
+    def _piece(self, row: int, token: int | None) -> str:
+        if token is None:
+            return ""
+        held, stream = self._held[row], self._streams[row]
+        # A stop token is no part of the text, whether the tokenizer calls it special or not.
+        text = "" if token in self._stops else stream.push(token)
+        piece = held.push(text)
+        if not held.found and self.run.finish_reasons[row] is not None:
+            piece += held.push(stream.end())
+            piece += held.end()
+        if held.found:
+            self.run.stop(row)
+        return piece
+
+
+class Held:
+    """Holds text back as long as it may be the beginning of a stop string."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = stops
+        self._text = ""
+        self.found = False
+
+    def push(self, text: str) -> str:
+        """Add text; return what is no part of a stop string."""
+        if self.found:
+            return ""
+        self._text += text
+        places = [place for place in map(self._text.find, self._stops) if place >= 0]
+        self.found = bool(places)
+        length = min(places) if self.found else len(self._text) - self._beginning()
+        found, self._text = self._text[:length], self._text[length:]
+        return found
+
+    def _beginning(self) -> int:
+        """Length of the longest end of the text that begins a stop string."""
+        longest = max(map(len, self._stops), default=1) - 1
+        ends = (self._text[-n:] for n in range(min(longest, len(self._text)), 0, -1))
+        return next((len(end) for end in ends if any(stop.startswith(end) for stop in self._stops)), 0)
+
+    def end(self) -> str:
+        """Return what was held back."""
+        found, self._text = ("" if self.found else self._text), ""
+        return found
+
+
+def _several(prompts: Any) -> tuple[list[Any], bool]:
+    """Return a list of prompts, and whether it was one."""
+    if isinstance(prompts, str):
+        return [prompts], True
+    if isinstance(prompts, bytes) or not isinstance(prompts, Iterable):
+        raise InvalidValueError(f"the prompt is a {type(prompts).__name__}", hint="give text, or a list of tokens")
+    found = list(prompts)
+    if not found:
+        raise InvalidValueError("there are no prompts", hint="give at least one")
+    return ([found], True) if all(hasattr(token, "__index__") for token in found) else (found, False)
+
+
+def _strings(given: str | Iterable[str]) -> list[str]:
+    found = [given] if isinstance(given, str) else list(given)
+    if not all(isinstance(string, str) and string for string in found):
+        raise InvalidValueError(f"stop_strings is {given!r}", hint="give strings that are not empty")
+    return found
+
+
+def _sampling(given: dict[str, Any]) -> Sampling:
+    known = [entry.name for entry in fields(Sampling)]
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            guess = f"; did you mean `{near[0]}`?" if near else ""
+            raise TypeError(f"there is no option `{name}`{guess} It takes: {', '.join(known)}")
+    return Sampling(**given)

@@ -1,0 +1,125 @@
+"""From images to the names of what they show, with probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..errors import InvalidValueError
+from .labels import check_labels
+from .preprocess import Preprocess
+
+if TYPE_CHECKING:
+    from ..physical import PhysicalModel
+
+__all__ = ["Classifier", "Prediction", "softmax"]
+
+
+class Prediction(NamedTuple):
+    """A class that an image may show."""
+
+    label: str
+    probability: float
+
+
+class Classifier:
+    """Say what images show.
+
+    Parameters
+    ----------
+    model : PhysicalModel
+        From images ``[batch, 3, height, width]`` to logits ``[batch, classes]``, with its parameters; compiled for
+        inference.
+    preprocess : Preprocess
+        What the model was trained with.
+    labels : sequence of str, optional
+        Names of the classes; see `read_labels`. Default: their numbers.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> import numpy as np
+    >>> from mithril.models import resnet18
+    >>> from mithril.vision import Classifier, Preprocess
+    >>> model = ml.compile(resnet18(num_classes=3), ml.NumpyBackend(), inference=True)
+    >>> classifier = Classifier(model, Preprocess.imagenet(crop=32, resize=32), ["cat", "dog", "bird"])
+    >>> [[first, second]] = classifier.classify(np.zeros((40, 50, 3), np.uint8), top=2)
+    >>> 0 <= second.probability <= first.probability <= 1
+    True
+    """
+
+    def __init__(self, model: PhysicalModel, preprocess: Preprocess, labels: Sequence[str] | None = None) -> None:
+        if len(model.input_keys) != 1 or len(model.output_keys) != 1:
+            raise InvalidValueError(
+                f"a classifier has one input and one output, not {list(model.input_keys)} and "
+                f"{list(model.output_keys)}",
+                hint="compile it for inference, without a loss",
+            )
+        self.model = model
+        self.preprocess = preprocess
+        self.labels = None if labels is None else list(labels)
+
+    def logits(self, images: Any, batch_size: int = 16) -> np.ndarray[Any, Any]:
+        """Compute the logits of images.
+
+        Parameters
+        ----------
+        images : image, sequence of images or array
+            See `Preprocess`.
+        batch_size : int, optional
+            How many go through the model at once.
+
+        Returns
+        -------
+        ndarray
+            float32 ``[batch, classes]``.
+        """
+        return in_batches(self.model, self.preprocess(images), batch_size)
+
+    def classify(self, images: Any, top: int = 5, batch_size: int = 16) -> list[list[Prediction]]:
+        """Say what images show.
+
+        Parameters
+        ----------
+        images : image, sequence of images or array
+            See `Preprocess`.
+        top : int, optional
+            How many classes are named; fewer if there are not so many.
+        batch_size : int, optional
+            How many images go through the model at once.
+
+        Returns
+        -------
+        list of list of Prediction
+            For each image, the most probable classes, most probable first.
+        """
+        if not hasattr(top, "__index__") or isinstance(top, bool) or top < 1:
+            raise InvalidValueError(f"top is {top!r}", hint="give a positive integer")
+        probabilities = softmax(self.logits(images, batch_size))
+        labels = check_labels(self.labels, probabilities.shape[1])
+        # Stable, so that of equally probable classes the first comes first on every machine.
+        order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
+        return [
+            [Prediction(labels[i], float(row[i])) for i in best] for row, best in zip(probabilities, order, strict=True)
+        ]
+
+
+def in_batches(model: PhysicalModel, images: np.ndarray[Any, Any], batch_size: int) -> np.ndarray[Any, Any]:
+    """Run a model with one input and one output over images, some at once; return the output as float32."""
+    if not hasattr(batch_size, "__index__") or isinstance(batch_size, bool) or batch_size < 1:
+        raise InvalidValueError(f"batch_size is {batch_size!r}", hint="give a positive integer")
+    [name], [output] = model.input_keys, model.output_keys
+    parts = [images[start : start + batch_size] for start in range(0, len(images), batch_size)]
+    params = model.get_parameters()
+    found = [model.backend.to_numpy(model.evaluate(params, {name: part})[output]) for part in parts]
+    return np.concatenate(found).astype(np.float32, copy=False)
+
+
+def softmax(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return probabilities of logits along the last axis, in float64."""
+    logits = logits.astype(np.float64)
+    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    found: np.ndarray[Any, Any] = exponentials / exponentials.sum(axis=-1, keepdims=True)
+    return found
