@@ -1,0 +1,173 @@
+"""Data as batches, epoch by epoch, from any position on."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..backends.exchange import to_host
+from ..errors import ParameterError
+
+__all__ = ["Arrays", "Batches", "Stream", "examples_of", "fingerprint", "named", "open_data"]
+
+Batch = Mapping[str, Any]
+
+
+class Batches(ABC):
+    """Data cut into batches.
+
+    Attributes
+    ----------
+    settings : dict
+        What the batches depend on, apart from the data themselves.
+    per_epoch : int or None
+        Number of batches of an epoch, where it is known.
+    """
+
+    settings: dict[str, Any]
+    per_epoch: int | None = None
+
+    @abstractmethod
+    def epoch(self, number: int, done: int = 0) -> tuple[Batch | None, Iterator[Batch]]:
+        """Return what is left of an epoch.
+
+        Parameters
+        ----------
+        number : int
+            Number of the epoch, from 1 on.
+        done : int, optional
+            How many of its batches were used already.
+
+        Returns
+        -------
+        (mapping or None, iterator)
+            The batch that was used last, if it can be told, and an iterator of those that are left.
+        """
+
+
+class Arrays(Batches):
+    """Arrays with the examples along the first axis; the order of an epoch depends on nothing but seed and epoch."""
+
+    def __init__(self, arrays: Mapping[str, Any], size: int, *, shuffle: bool, drop_last: bool, seed: int) -> None:
+        self._arrays = {name: to_host(value) for name, value in arrays.items()}
+        lengths = {name: len(value) if value.ndim else 0 for name, value in self._arrays.items()}
+        if len(set(lengths.values())) > 1:
+            raise ParameterError(f"data holds different numbers of examples: {lengths}")
+        self._examples = next(iter(lengths.values()), 0)
+        self._batches = self.per_epoch = self._examples // size if drop_last else -(-self._examples // size)
+        self._size, self._shuffle, self._seed = size, shuffle, seed
+        self.settings = {
+            "examples": self._examples,
+            "batch_size": size,
+            "shuffle": shuffle,
+            "drop_last": drop_last,
+            "seed": seed,
+        }
+
+    def epoch(self, number: int, done: int = 0) -> tuple[Batch | None, Iterator[Batch]]:
+        """Return what is left of an epoch; see `Batches.epoch`."""
+        order = self._order(number)
+        if done > 0:
+            last = self._batch(order, done - 1)
+        else:
+            last = self._batch(self._order(number - 1), self._batches - 1) if number > 1 else None
+        return last, (self._batch(order, index) for index in range(done, self._batches))
+
+    def _order(self, number: int) -> np.ndarray[Any, Any]:
+        # A negative seed is as good as any other, but NumPy's generators take none.
+        key = [self._seed % 2**64, number]
+        return np.random.default_rng(key).permutation(self._examples) if self._shuffle else np.arange(self._examples)
+
+    def _batch(self, order: np.ndarray[Any, Any], index: int) -> Batch:
+        chosen = order[index * self._size : (index + 1) * self._size]
+        return {name: value[chosen] for name, value in self._arrays.items()}
+
+
+class Stream(Batches):
+    """Batches that somebody else cuts: an iterable, or a function of the epoch that returns one."""
+
+    def __init__(self, source: Iterable[Any] | Callable[[int], Iterable[Any]], names: Sequence[str], seed: int) -> None:
+        self._source, self._names, self._seed = source, names, seed
+        self.per_epoch = len(source) if hasattr(source, "__len__") else None
+        self.settings = {"seed": seed}
+
+    def epoch(self, number: int, done: int = 0) -> tuple[Batch | None, Iterator[Batch]]:
+        """Return what is left of an epoch; see `Batches.epoch`."""
+        source = self._source
+        generator = getattr(source, "generator", None)
+        if hasattr(generator, "manual_seed"):
+            # That of a DataLoader of PyTorch: the order of an epoch must not depend on the epochs before.
+            generator.manual_seed(int(np.random.SeedSequence([self._seed % 2**64, number]).generate_state(1)[0]))
+        given = source if isinstance(source, Iterable) else source(number)
+        if not isinstance(given, Iterable):
+            raise ParameterError(
+                f"the data of epoch {number} are a {type(given).__name__}",
+                hint="return an iterator of batches, or write the function with `yield`",
+            )
+        batches = (named(batch, self._names) for batch in given)
+        last = None
+        for batch in itertools.islice(batches, done):
+            last = batch
+        return last, batches
+
+
+def open_data(
+    data: Any, names: Sequence[str], size: int, *, shuffle: bool = True, drop_last: bool = True, seed: int = 0
+) -> Batches:
+    """Make batches of what a user calls data.
+
+    Parameters
+    ----------
+    data : mapping, pair, iterable or callable
+        See `mithril.train.fit`.
+    names : sequence of str
+        The inputs of the model.
+    size : int
+        Examples of a batch, where the data are arrays.
+    shuffle, drop_last : bool, optional
+        Order of the examples, and what becomes of an incomplete batch, where the data are arrays.
+    seed : int, optional
+        Seed of the order.
+    """
+    if isinstance(data, tuple) and len(data) == 2 and hasattr(data[1], "shape"):
+        data = {**data[0], "target": data[1]} if isinstance(data[0], Mapping) else named(data, names)
+    if isinstance(data, Mapping):
+        return Arrays(data, size, shuffle=shuffle, drop_last=drop_last, seed=seed)
+    # A model is callable, too; so are arrays of examples without targets, which are no batches.
+    if hasattr(data, "shape") or not (isinstance(data, Iterable) or callable(data)):
+        raise ParameterError(
+            f"data is a {type(data).__name__}", hint="pass a dict of arrays, inputs and targets, or a list of batches"
+        )
+    return Stream(data, names, seed)
+
+
+def named(batch: Any, names: Sequence[str]) -> Batch:
+    """Return a batch as a mapping; a pair is the one input and the target."""
+    if isinstance(batch, Mapping):
+        return batch
+    inputs = [name for name in names if name != "target"]
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2 or len(inputs) != 1:
+        raise ParameterError(f"a batch is a {type(batch).__name__}", hint=f"give dicts with {', '.join(names)}")
+    return {inputs[0]: batch[0], "target": batch[1]}
+
+
+def examples_of(batch: Batch) -> int:
+    """Return the number of examples of a batch: the length of its arrays, of the target if there is one."""
+    first = batch["target"] if "target" in batch else next(iter(batch.values()), ())
+    shape = np.shape(first)
+    return int(shape[0]) if shape else 1
+
+
+def fingerprint(batch: Batch) -> int:
+    """Return a number that tells apart batches with different contents."""
+    found = 0
+    for name in sorted(batch):
+        host = np.ascontiguousarray(to_host(batch[name]))
+        found = zlib.crc32(f"{name} {host.dtype} {host.shape}".encode(), found)
+        found = zlib.crc32(host.view(np.uint8) if host.size and host.ndim else host.tobytes(), found)
+    return found

@@ -1,0 +1,308 @@
+"""The loop of a training: epochs, batches, validation, checkpoints."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import InvalidValueError, NumericsError, ParameterError
+from ..optim import SGD
+from ..physical import PhysicalModel
+from .batches import Batches, fingerprint, open_data
+from .checkpoints import Checkpoint, Store, find, read
+from .history import COLUMNS, History
+from .losses import add_loss, for_validation
+from .metrics import Meter, read_metrics
+from .progress import Progress
+
+__all__ = ["Options", "Training"]
+
+_EMPTY = "give batch_size examples or more; batches that can be read once only serve one epoch: pass a list"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `mithril.train.fit` takes; described there."""
+
+    loss: str | None = None
+    optimizer: Any = None
+    epochs: int = 1
+    batch_size: int = 32
+    shuffle: bool = True
+    drop_last: bool = True
+    seed: int = 0
+    validation: Any = None
+    metrics: Any = ()
+    patience: int | None = None
+    monitor: str | None = None
+    on_epoch: Callable[[dict[str, Any]], object] | None = None
+    on_batch: Callable[[dict[str, Any]], object] | None = None
+    progress: bool = False
+    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint_every: int | None = None
+    keep: int = 2
+    resume: bool | str | os.PathLike[str] = True
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "keep", "patience", "checkpoint_every"):
+            value = getattr(self, name)
+            if value is None and name in ("patience", "checkpoint_every"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+                raise InvalidValueError(f"{name} is {value!r}", hint="give a positive integer")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, (int, np.integer)):
+            raise InvalidValueError(f"seed is {self.seed!r}", hint="give an integer")
+        for name in ("shuffle", "drop_last", "progress"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise InvalidValueError(f"{name} is {getattr(self, name)!r}", hint="give True or False")
+        if self.checkpoint is None and self.checkpoint_every is not None:
+            raise InvalidValueError("checkpoint_every needs a folder", hint='give one: checkpoint="folder"')
+        if self.optimizer is not None and not callable(getattr(self.optimizer, "update", None)):
+            raise InvalidValueError(f"optimizer is {self.optimizer!r}", hint="pass e.g. ml.optim.Adam(0.001)")
+        if self.checkpoint is not None and not callable(getattr(self.optimizer, "state_dict", SGD.state_dict)):
+            raise InvalidValueError(
+                f"a {type(self.optimizer).__name__} has no state_dict, so there can be no checkpoints",
+                hint="use one of ml.optim",
+            )
+
+
+class Training:
+    """One training of one model.
+
+    Attributes
+    ----------
+    history : History
+        What happened so far.
+    """
+
+    def __init__(self, model: PhysicalModel, data: Any, options: Options) -> None:
+        if not isinstance(model, PhysicalModel):
+            raise InvalidValueError(f"the model is a {type(model).__name__}", hint="compile it first: ml.compile(...)")
+        self._model, self._options, self._backend = model, options, model.backend
+        self._trained, self._loss, chosen = add_loss(model, options.loss)
+        self._metrics = read_metrics(options.metrics, chosen)
+        if self._metrics and set(self._trained.output_keys) == {self._loss}:
+            raise InvalidValueError(
+                "the model gives nothing but its loss, so there is nothing to measure",
+                hint="make another output of it: ml.IOKey(name, expose=True)",
+            )
+        self._optimizer = SGD(0.01, momentum=0.9) if options.optimizer is None else options.optimizer
+        names, size = self._trained.input_keys, options.batch_size
+        self._data = open_data(
+            data, names, size, shuffle=options.shuffle, drop_last=options.drop_last, seed=int(options.seed)
+        )
+        self._validation: Batches | None = None
+        if options.validation is not None:
+            self._validation = open_data(options.validation, names, size, shuffle=False, drop_last=False)
+            self._validator = for_validation(self._trained)
+        self._monitor, self._sign = self._watched()
+        self._settings = {
+            **self._data.settings,
+            "loss": chosen,
+            "metrics": [metric.name for metric in self._metrics],
+            "monitor": self._monitor,
+            "optimizer": type(self._optimizer).__name__,
+        }
+        self._progress = Progress(bool(options.progress), options.epochs, self._data.per_epoch)
+        self._store = None if options.checkpoint is None else Store(options.checkpoint, options.keep)
+        self._trained.state = model.state
+        self._params: Mapping[str, Any] = model.get_parameters()
+        self.history = History()
+        #: The epoch that is under way, how many of its batches are done, and what they gave.
+        self._epoch, self._batch = 1, 0
+        self._meter = Meter(self._metrics, self._loss)
+        #: Fingerprint of the batch that was used last.
+        self._fingerprint: int | None = None
+
+    def _watched(self) -> tuple[str, int]:
+        """Return what is watched, and 1 if less of it is better, else -1."""
+        better = {"loss": 1, **{metric.name: -1 if metric.higher_is_better else 1 for metric in self._metrics}}
+        if self._validation is not None:
+            better = {**{f"val_{name}": sign for name, sign in better.items()}, **better}
+        wanted = next(iter(better)) if self._options.monitor is None else self._options.monitor
+        if wanted not in better:
+            raise InvalidValueError(f"monitor is {wanted!r}", hint=f"give one of {', '.join(better)}")
+        return wanted, better[wanted]
+
+    # --- running ----------------------------------------------------------------------------------------------
+
+    def run(self) -> History:
+        """Train; then the parameters belong to the model."""
+        self._resume()
+        try:
+            while self._epoch <= self._options.epochs and not self._is_patience_over():
+                self._run_epoch()
+        except KeyboardInterrupt:
+            # What was learned so far is not thrown away.
+            self._hand_over()
+            raise
+        finally:
+            self._progress.end()
+        self._hand_over()
+        return self.history
+
+    def _hand_over(self) -> None:
+        if self._params is not self._model.get_parameters():
+            self._model.load_params({**self._trained.state, **self._params})
+
+    def _is_patience_over(self) -> bool:
+        if self._options.patience is None:
+            return False
+        values = [self._sign * row[self._monitor] for row in self.history.epochs]
+        best = min(range(len(values)), key=lambda index: (np.isnan(values[index]), values[index]), default=0)
+        return len(values) - 1 - best >= self._options.patience
+
+    def _run_epoch(self) -> None:
+        epoch, start = self._epoch, time.perf_counter()
+        last, batches = self._data.epoch(epoch, self._batch)
+        self._check_data(last)
+        self._progress.start(epoch, self._batch)
+        for batch in batches:
+            self._step(batch)
+        if not len(self._meter):
+            raise InvalidValueError(f"the data of epoch {epoch} holds no batch", hint=_EMPTY)
+        row = {"epoch": epoch, **self._meter.row(), **self._validate()}
+        row |= {"learning_rate": self.history.batches["learning_rate"][-1], "seconds": time.perf_counter() - start}
+        self.history.epochs.append(row)
+        self._epoch, self._batch, self._meter = epoch + 1, 0, Meter(self._metrics, self._loss)
+        self._progress.end(row)
+        if self._store is not None:
+            self._save(self._store, self._sign * row[self._monitor])
+        if self._options.on_epoch is not None:
+            self._options.on_epoch(row)
+
+    def _step(self, batch: Mapping[str, Any]) -> None:
+        outputs, gradients = self._trained.evaluate(self._params, batch, {self._loss: 1.0})
+        loss = float(self._backend.to_numpy(outputs[self._loss]))
+        if not np.isfinite(loss):
+            raise NumericsError(
+                f"the loss of batch {self._batch + 1} of epoch {self._epoch} is {loss}",
+                hint="a smaller learning_rate may help; so may data of mean 0 and variance 1",
+            )
+        rate = getattr(self._optimizer, "learning_rate", None)
+        rate = rate(self._optimizer.steps + 1) if callable(rate) else rate
+        self._params = self._optimizer.update(self._params, gradients)
+        self._meter.add(outputs, batch, loss)
+        self._batch += 1
+        row = self.history.add_batch(self._epoch, self._batch, loss, None if rate is None else float(rate))
+        self._progress.step(loss)
+        if self._store is not None:
+            self._fingerprint = fingerprint(batch)
+            every = self._options.checkpoint_every
+            if every is not None and len(self.history.batches["loss"]) % every == 0:
+                self._save(self._store)
+        if self._options.on_batch is not None:
+            self._options.on_batch(row)
+
+    def _validate(self) -> dict[str, float]:
+        if self._validation is None:
+            return {}
+        names = self._validator._names["state"]
+        self._validator.state = {name: value for name, value in self._trained.state.items() if name in names}
+        meter = Meter(self._metrics, self._loss)
+        for batch in self._validation.epoch(self._epoch)[1]:
+            outputs = self._validator.evaluate(self._params, batch)
+            meter.add(outputs, batch, float(self._backend.to_numpy(outputs[self._loss])))
+        if not len(meter):
+            raise InvalidValueError(f"the validation data of epoch {self._epoch} hold no batch", hint=_EMPTY)
+        return meter.row("val_")
+
+    # --- checkpoints ------------------------------------------------------------------------------------------
+
+    def _save(self, store: Store, value: float | None = None) -> None:
+        types = {name: [str(self._backend.dtype(p)), list(p.shape)] for name, p in self._params.items()}
+        columns = {name: np.array(column, np.float64) for name, column in self.history.batches.items()}
+        groups = {
+            "parameters": dict(self._params),
+            "state": dict(self._trained.state),
+            "optimizer": self._optimizer.state_dict(),
+            "history": columns,
+            "meter": {name: np.array(column, np.float64) for name, column in self._meter.values.items()},
+        }
+        about = {
+            "settings": self._settings,
+            "parameters": types,
+            "epochs": self.history.epochs,
+            "fingerprint": self._fingerprint,
+        }
+        store.write(Checkpoint(self._epoch, self._batch, groups, about, value), self._backend)
+
+    def _resume(self) -> None:
+        """Go on from the checkpoint that is wanted, if there is one."""
+        wanted, there = self._options.resume, self._store.positions() if self._store is not None else {}
+        if wanted is False and there:
+            raise InvalidValueError(
+                f"{str(self._store.folder)!r} holds the checkpoints of another training",  # type: ignore[union-attr]
+                hint="resume=True goes on from them; otherwise give another folder, or remove them",
+            )
+        if isinstance(wanted, (bool, np.bool_)):
+            path = next(reversed(there.values()), None)
+        else:
+            path = find(wanted)
+        if path is None:
+            return
+        checkpoint = read(path, self._backend)
+        if any(position > (checkpoint.epoch, checkpoint.batch) for position in there):
+            raise InvalidValueError(
+                f"the folder of the checkpoints holds later ones than {str(path)!r}",
+                hint="remove them, or give another folder for the new ones",
+            )
+        self._restore(checkpoint, str(path))
+        self._progress.say(f"going on from {path}")
+
+    def _restore(self, checkpoint: Checkpoint, path: str) -> None:
+        about, groups = checkpoint.about, checkpoint.groups
+        self._check_model(about["parameters"], groups["state"], path)
+        differing = [
+            f"{name} is {ours!r}, there {about['settings'].get(name)!r}"
+            for name, ours in self._settings.items()
+            if about["settings"].get(name) != ours
+        ]
+        if differing:
+            raise InvalidValueError(
+                f"the checkpoint {path!r} is of another training: {'; '.join(differing)}",
+                hint="ml.train.load_checkpoint takes only the parameters, for a new training",
+            )
+        self._optimizer.load_state_dict(groups["optimizer"])
+        self._params, self._trained.state = groups["parameters"], groups["state"]
+        self._epoch, self._batch, self._fingerprint = checkpoint.epoch, checkpoint.batch, about["fingerprint"]
+        columns = {name: groups["history"][name].tolist() for name in COLUMNS}
+        columns |= {name: [int(number) for number in columns[name]] for name in ("epoch", "batch")}
+        columns["learning_rate"] = [None if rate != rate else rate for rate in columns["learning_rate"]]
+        self.history = History(about["epochs"], columns)
+        self._meter.values = {name: groups["meter"][name].tolist() for name in self._meter.values}
+
+    def _check_model(self, saved: Mapping[str, Any], state: Mapping[str, Any], path: str) -> None:
+        program = self._trained._current
+        known = {name: (dtype, list(shape)) for name, dtype, shape in program.params} if program is not None else {}
+        ours = set(self._trained.parameter_keys)
+        problems = [f"it lacks {name!r}" for name in sorted(ours - saved.keys())]
+        problems += [f"it holds {name!r}" for name in sorted(saved.keys() - ours)]
+        problems += [
+            f"{name!r} is {dtype} {shape}, here {known[name][0]} {known[name][1]}"
+            for name, (dtype, shape) in saved.items()
+            if name in known and (dtype != known[name][0] or shape != known[name][1])
+        ]
+        problems += [f"it holds the state {n!r}" for n in sorted(state.keys() - set(self._trained._names["state"]))]
+        if problems:
+            more = f" and {len(problems) - 5} more" if len(problems) > 5 else ""
+            raise ParameterError(
+                f"the checkpoint {path!r} is of another model: {'; '.join(problems[:5])}{more}",
+                hint="give another folder, or remove it",
+            )
+
+    def _check_data(self, last: Mapping[str, Any] | None) -> None:
+        """Compare the batch before with that of the checkpoint that the training goes on from."""
+        known = self._fingerprint if self._store is not None else None
+        if last is None or known is None or fingerprint(last) == known:
+            if last is not None or not self._batch:
+                return
+        raise ParameterError(
+            f"the data are not those of the checkpoint: batch {self._batch} of epoch {self._epoch} differs",
+            hint="the same data in the same order are needed; a DataLoader that shuffles needs a generator",
+        )
