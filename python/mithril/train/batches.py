@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -33,20 +33,19 @@ class Batches(ABC):
     per_epoch: int | None = None
 
     @abstractmethod
-    def epoch(self, number: int, done: int = 0) -> tuple[Batch | None, Iterator[Batch]]:
-        """Return what is left of an epoch.
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """Return the batches of an epoch; the first is number 1."""
+
+    @abstractmethod
+    def resume(self, number: int, done: int) -> tuple[Batch | None, Iterator[Batch]]:
+        """Return the batch that was used last, if it can be told, and those of an epoch that are left.
 
         Parameters
         ----------
         number : int
-            Number of the epoch, from 1 on.
-        done : int, optional
+            Number of the epoch.
+        done : int
             How many of its batches were used already.
-
-        Returns
-        -------
-        (mapping or None, iterator)
-            The batch that was used last, if it can be told, and an iterator of those that are left.
         """
 
 
@@ -69,14 +68,19 @@ class Arrays(Batches):
             "seed": seed,
         }
 
-    def epoch(self, number: int, done: int = 0) -> tuple[Batch | None, Iterator[Batch]]:
-        """Return what is left of an epoch; see `Batches.epoch`."""
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """Return the batches of an epoch; see `Batches.epoch`."""
+        return self._from(number, 0)
+
+    def resume(self, number: int, done: int) -> tuple[Batch | None, Iterator[Batch]]:
+        """Return the last batch and those that are left; see `Batches.resume`."""
+        epoch, index = (number, done - 1) if done else (number - 1, self._batches - 1)
+        last = self._batch(self._order(epoch), index) if epoch and 0 <= index < self._batches else None
+        return last, self._from(number, done)
+
+    def _from(self, number: int, first: int) -> Iterator[Batch]:
         order = self._order(number)
-        if done > 0:
-            last = self._batch(order, done - 1)
-        else:
-            last = self._batch(self._order(number - 1), self._batches - 1) if number > 1 else None
-        return last, (self._batch(order, index) for index in range(done, self._batches))
+        return (self._batch(order, index) for index in range(first, self._batches))
 
     def _order(self, number: int) -> np.ndarray[Any, Any]:
         # A negative seed is as good as any other, but NumPy's generators take none.
@@ -93,14 +97,14 @@ class Stream(Batches):
 
     def __init__(self, source: Iterable[Any] | Callable[[int], Iterable[Any]], names: Sequence[str], seed: int) -> None:
         self._source, self._names, self._seed = source, names, seed
-        self.per_epoch = len(source) if hasattr(source, "__len__") else None
+        self.per_epoch = len(source) if isinstance(source, Sized) else None
         self.settings = {"seed": seed}
 
-    def epoch(self, number: int, done: int = 0) -> tuple[Batch | None, Iterator[Batch]]:
-        """Return what is left of an epoch; see `Batches.epoch`."""
-        source = self._source
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """Return the batches of an epoch; see `Batches.epoch`."""
+        source: Any = self._source
         generator = getattr(source, "generator", None)
-        if hasattr(generator, "manual_seed"):
+        if generator is not None and hasattr(generator, "manual_seed"):
             # That of a DataLoader of PyTorch: the order of an epoch must not depend on the epochs before.
             generator.manual_seed(int(np.random.SeedSequence([self._seed % 2**64, number]).generate_state(1)[0]))
         given = source if isinstance(source, Iterable) else source(number)
@@ -109,8 +113,11 @@ class Stream(Batches):
                 f"the data of epoch {number} are a {type(given).__name__}",
                 hint="return an iterator of batches, or write the function with `yield`",
             )
-        batches = (named(batch, self._names) for batch in given)
-        last = None
+        return (named(batch, self._names) for batch in given)
+
+    def resume(self, number: int, done: int) -> tuple[Batch | None, Iterator[Batch]]:
+        """Return the last batch and those that are left; see `Batches.resume`."""
+        batches, last = self.epoch(number), None
         for batch in itertools.islice(batches, done):
             last = batch
         return last, batches
@@ -169,5 +176,5 @@ def fingerprint(batch: Batch) -> int:
     for name in sorted(batch):
         host = np.ascontiguousarray(to_host(batch[name]))
         found = zlib.crc32(f"{name} {host.dtype} {host.shape}".encode(), found)
-        found = zlib.crc32(host.view(np.uint8) if host.size and host.ndim else host.tobytes(), found)
+        found = zlib.crc32(host.tobytes(), found)
     return found

@@ -1,7 +1,7 @@
 """Checkpoints: everything a training needs to go on exactly, one folder each, written as a whole or not at all.
 
 A folder ``epoch-0002-batch-000010`` is where 10 batches of epoch 2 are done. It holds ``arrays.safetensors``
-(parameters, state, optimizer, history) and ``checkpoint.json`` (the rest, and the checksums of both). Neither holds code.
+(parameters, state, optimizer, history) and ``checkpoint.json`` (the rest, and the checksums of both), and no code.
 """
 
 from __future__ import annotations

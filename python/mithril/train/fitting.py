@@ -73,7 +73,7 @@ def fit(
         Data that the model is measured on after each epoch, compiled for inference.
     metrics : sequence or mapping, optional
         What is measured besides the loss: ``"accuracy"``, ``"top_5"`` and the like, ``"perplexity"``, ``"mse"``,
-        ``"mae"``; functions of output and target, NumPy arrays, that return a number; a dict of those by name; `Metric`.
+        ``"mae"``; functions of output and target (NumPy arrays) that return a number, also as a dict by name; `Metric`.
     patience : int, optional
         Stop when ``monitor`` was not better for so many epochs.
     monitor : str, optional

@@ -46,7 +46,7 @@ class History:
         self.epochs: list[dict[str, Any]] = [dict(row) for row in epochs]
         self.batches: dict[str, list[Any]] = {name: list((batches or {}).get(name, ())) for name in COLUMNS}
 
-    def add_batch(self, epoch: int, batch: int, loss: float, learning_rate: float) -> dict[str, Any]:
+    def add_batch(self, epoch: int, batch: int, loss: float, learning_rate: float | None) -> dict[str, Any]:
         """Note a batch; return what was noted."""
         row = dict(zip(COLUMNS, (epoch, batch, loss, learning_rate), strict=True))
         for name, value in row.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,8 +116,9 @@ class Training:
         #: The epoch that is under way, how many of its batches are done, and what they gave.
         self._epoch, self._batch = 1, 0
         self._meter = Meter(self._metrics, self._loss)
-        #: Fingerprint of the batch that was used last.
-        self._fingerprint: int | None = None
+        #: Fingerprint of the batch that was used last; the same right after a checkpoint was read, to compare.
+        self._fingerprint = 0
+        self._expected: int | None = None
 
     def _watched(self) -> tuple[str, int]:
         """Return what is watched, and 1 if less of it is better, else -1."""
@@ -148,7 +149,8 @@ class Training:
 
     def _hand_over(self) -> None:
         if self._params is not self._model.get_parameters():
-            self._model.load_params({**self._trained.state, **self._params})
+            self._model.load_params(self._params)
+            self._model.state = self._trained.state
 
     def _is_patience_over(self) -> bool:
         if self._options.patience is None:
@@ -159,8 +161,7 @@ class Training:
 
     def _run_epoch(self) -> None:
         epoch, start = self._epoch, time.perf_counter()
-        last, batches = self._data.epoch(epoch, self._batch)
-        self._check_data(last)
+        batches = self._data.epoch(epoch) if self._expected is None else self._left(self._expected)
         self._progress.start(epoch, self._batch)
         for batch in batches:
             self._step(batch)
@@ -205,7 +206,7 @@ class Training:
         names = self._validator._names["state"]
         self._validator.state = {name: value for name, value in self._trained.state.items() if name in names}
         meter = Meter(self._metrics, self._loss)
-        for batch in self._validation.epoch(self._epoch)[1]:
+        for batch in self._validation.epoch(self._epoch):
             outputs = self._validator.evaluate(self._params, batch)
             meter.add(outputs, batch, float(self._backend.to_numpy(outputs[self._loss])))
         if not len(meter):
@@ -237,13 +238,10 @@ class Training:
         wanted, there = self._options.resume, self._store.positions() if self._store is not None else {}
         if wanted is False and there:
             raise InvalidValueError(
-                f"{str(self._store.folder)!r} holds the checkpoints of another training",  # type: ignore[union-attr]
+                f"{str(next(iter(there.values())).parent)!r} holds the checkpoints of another training",
                 hint="resume=True goes on from them; otherwise give another folder, or remove them",
             )
-        if isinstance(wanted, (bool, np.bool_)):
-            path = next(reversed(there.values()), None)
-        else:
-            path = find(wanted)
+        path = next(reversed(there.values()), None) if isinstance(wanted, bool) else find(wanted)
         if path is None:
             return
         checkpoint = read(path, self._backend)
@@ -270,7 +268,8 @@ class Training:
             )
         self._optimizer.load_state_dict(groups["optimizer"])
         self._params, self._trained.state = groups["parameters"], groups["state"]
-        self._epoch, self._batch, self._fingerprint = checkpoint.epoch, checkpoint.batch, about["fingerprint"]
+        self._epoch, self._batch = checkpoint.epoch, checkpoint.batch
+        self._fingerprint = self._expected = about["fingerprint"]
         columns = {name: groups["history"][name].tolist() for name in COLUMNS}
         columns |= {name: [int(number) for number in columns[name]] for name in ("epoch", "batch")}
         columns["learning_rate"] = [None if rate != rate else rate for rate in columns["learning_rate"]]
@@ -288,7 +287,10 @@ class Training:
             for name, (dtype, shape) in saved.items()
             if name in known and (dtype != known[name][0] or shape != known[name][1])
         ]
-        problems += [f"it holds the state {n!r}" for n in sorted(state.keys() - set(self._trained._names["state"]))]
+        # The counter of the random numbers is no input of the model.
+        expected = {*self._trained._names["state"], *self._trained.state} - {"key"}
+        problems += [f"it lacks the state {name!r}" for name in sorted(expected - state.keys())]
+        problems += [f"it holds the state {name!r}" for name in sorted(state.keys() - expected - {"key"})]
         if problems:
             more = f" and {len(problems) - 5} more" if len(problems) > 5 else ""
             raise ParameterError(
@@ -296,13 +298,14 @@ class Training:
                 hint="give another folder, or remove it",
             )
 
-    def _check_data(self, last: Mapping[str, Any] | None) -> None:
-        """Compare the batch before with that of the checkpoint that the training goes on from."""
-        known = self._fingerprint if self._store is not None else None
-        if last is None or known is None or fingerprint(last) == known:
-            if last is not None or not self._batch:
-                return
-        raise ParameterError(
-            f"the data are not those of the checkpoint: batch {self._batch} of epoch {self._epoch} differs",
-            hint="the same data in the same order are needed; a DataLoader that shuffles needs a generator",
-        )
+    def _left(self, expected: int) -> Iterator[Mapping[str, Any]]:
+        """Return what is left of the epoch of the checkpoint, after a look at the batch before."""
+        self._expected = None
+        last, batches = self._data.resume(self._epoch, self._batch)
+        if fingerprint(last) != expected if last is not None else self._batch:
+            raise ParameterError(
+                f"the data are not those of the checkpoint: the batch before batch {self._batch + 1} of epoch "
+                f"{self._epoch} differs",
+                hint="the same data in the same order are needed; a DataLoader that shuffles needs a generator",
+            )
+        return batches

@@ -105,7 +105,7 @@ def _classes(output: Array, target: Array, axis: int) -> tuple[Array, Array]:
     """Return the output with its classes along the last axis, and the numbers of the right ones."""
     logits = np.moveaxis(output, axis, -1) if output.ndim > 1 else output
     if output.ndim and target.shape == output.shape:
-        return logits, np.moveaxis(target, axis, -1).argmax(-1) if output.ndim > 1 else target.argmax()
+        return logits, np.asarray((np.moveaxis(target, axis, -1) if output.ndim > 1 else target).argmax(-1))
     if not output.ndim or logits.shape[:-1] != target.shape:
         raise _do_not_fit(output, target)
     return logits, target
@@ -218,7 +218,6 @@ class Meter:
     def row(self, prefix: str = "") -> dict[str, float]:
         """Return the means over all examples, by name."""
         weights = self.values["examples"]
-        # All weights are 0 where no batch has an example.
         means = {n: float(np.average(v, weights=weights)) for n, v in self.values.items() if n != "examples"}
-        finish = {metric.name: metric.finish for metric in self._metrics}
-        return {prefix + name: finish[name](mean) if finish.get(name) else mean for name, mean in means.items()}
+        means |= {m.name: m.finish(means[m.name]) for m in self._metrics if m.finish is not None}
+        return {prefix + name: mean for name, mean in means.items()}
