@@ -189,7 +189,7 @@ def test_train_model_says_what_is_wrong():
         train(compiled, backend, data, epochs=0)
     with pytest.raises(ml.errors.InvalidValueError, match="no batch"):
         train(compiled, backend, data, loss="mse", batch_size=65)
-    with pytest.raises(ml.errors.InvalidValueError, match="epoch 2 holds no batch"):
+    with pytest.raises(ml.errors.InvalidValueError, match="epoch 2 hold no batch"):
         train(compiled, backend, iter([(x, y)]), loss="mse", epochs=2)
     with pytest.raises(ml.errors.ParameterError, match="different numbers"):
         train(compiled, backend, {"input": x, "target": y[:3]}, loss="mse")

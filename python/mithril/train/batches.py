@@ -117,10 +117,10 @@ class Stream(Batches):
 
     def resume(self, number: int, done: int) -> tuple[Batch | None, Iterator[Batch]]:
         """Return the last batch and those that are left; see `Batches.resume`."""
-        batches, last = self.epoch(number), None
+        batches, last, read = self.epoch(number), None, 0
         for batch in itertools.islice(batches, done):
-            last = batch
-        return last, batches
+            last, read = batch, read + 1
+        return last if read == done else None, batches
 
 
 def open_data(

@@ -62,9 +62,9 @@ class Options:
                 raise InvalidValueError(f"{name} is {getattr(self, name)!r}", hint="give True or False")
         if self.checkpoint is None and self.checkpoint_every is not None:
             raise InvalidValueError("checkpoint_every needs a folder", hint='give one: checkpoint="folder"')
-        if self.optimizer is not None and not callable(getattr(self.optimizer, "update", None)):
+        if isinstance(self.optimizer, type) or not callable(getattr(self.optimizer or SGD, "update", None)):
             raise InvalidValueError(f"optimizer is {self.optimizer!r}", hint="pass e.g. ml.optim.Adam(0.001)")
-        if self.checkpoint is not None and not callable(getattr(self.optimizer, "state_dict", SGD.state_dict)):
+        if self.checkpoint is not None and not callable(getattr(self.optimizer or SGD, "state_dict", None)):
             raise InvalidValueError(
                 f"a {type(self.optimizer).__name__} has no state_dict, so there can be no checkpoints",
                 hint="use one of ml.optim",
@@ -166,7 +166,7 @@ class Training:
         for batch in batches:
             self._step(batch)
         if not len(self._meter):
-            raise InvalidValueError(f"the data of epoch {epoch} holds no batch", hint=_EMPTY)
+            raise InvalidValueError(f"the data of epoch {epoch} hold no batch", hint=_EMPTY)
         row = {"epoch": epoch, **self._meter.row(), **self._validate()}
         row |= {"learning_rate": self.history.batches["learning_rate"][-1], "seconds": time.perf_counter() - start}
         self.history.epochs.append(row)
@@ -277,7 +277,8 @@ class Training:
         self._meter.values = {name: groups["meter"][name].tolist() for name in self._meter.values}
 
     def _check_model(self, saved: Mapping[str, Any], state: Mapping[str, Any], path: str) -> None:
-        program = self._trained._current
+        # With its loss, the model may not know its shapes before the first batch.
+        program = self._model._current or self._trained._current
         known = {name: (dtype, list(shape)) for name, dtype, shape in program.params} if program is not None else {}
         ours = set(self._trained.parameter_keys)
         problems = [f"it lacks {name!r}" for name in sorted(ours - saved.keys())]
@@ -288,7 +289,7 @@ class Training:
             if name in known and (dtype != known[name][0] or shape != known[name][1])
         ]
         # The counter of the random numbers is no input of the model.
-        expected = {*self._trained._names["state"], *self._trained.state} - {"key"}
+        expected = set(self._trained._names["state"])
         problems += [f"it lacks the state {name!r}" for name in sorted(expected - state.keys())]
         problems += [f"it holds the state {name!r}" for name in sorted(state.keys() - expected - {"key"})]
         if problems:

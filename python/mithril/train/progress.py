@@ -33,7 +33,9 @@ class Progress:
             self._bar.close()
             self._bar = None
         if row is not None:
-            numbers = ", ".join(f"{name} {value:.4g}" for name, value in row.items() if name != "epoch")
+            numbers = ", ".join(
+                f"{name} {value:.4g}" for name, value in row.items() if name != "epoch" and value is not None
+            )
             self.say(f"epoch {row['epoch']}/{self._epochs}: {numbers}")
 
     def say(self, text: str) -> None:
