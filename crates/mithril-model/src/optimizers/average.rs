@@ -1,0 +1,25 @@
+//! The exponential moving average of parameters.
+
+use super::formula::{add, input, multiply, subtract};
+use super::OptimizerDef;
+use crate::layers::LayerDef;
+use crate::model::Model;
+
+/// moving average
+pub(super) static AVERAGE: OptimizerDef = OptimizerDef {
+    def: LayerDef {
+        name: "Average",
+        doc: "Exponential moving average (Polyak and Juditsky 1992): `param` is the average, `gradient` what is \
+              averaged, and `learning_rate` the share of the new: `p ← p + rate·(g − p)`.",
+        args: &[],
+        build: |_| {
+            let param = input("param");
+            let change = subtract(&input("gradient"), &param)?;
+            let new = add(&param, &multiply(&change, &input("learning_rate"))?)?;
+            Model::from_outputs([("new_param", new)])
+        },
+        aliases: &[],
+        arg_aliases: &[],
+    },
+    slots: &[],
+};
