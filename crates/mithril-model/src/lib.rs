@@ -19,6 +19,7 @@ mod literal_fn;
 mod load;
 mod model;
 pub mod names;
+pub mod optimizers;
 mod relations;
 mod save;
 mod settings;

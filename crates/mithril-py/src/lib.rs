@@ -16,6 +16,7 @@ mod convert;
 mod errors;
 mod inspect;
 mod model;
+mod optimizers;
 mod rows;
 mod target;
 mod weights;
@@ -55,6 +56,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(weights::save_tensors, module)?)?;
     module.add_function(wrap_pyfunction!(rows::op_rows, module)?)?;
     module.add_function(wrap_pyfunction!(rows::layer_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(optimizers::optimizer_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(optimizers::optimizer_rule, module)?)?;
+    module.add_function(wrap_pyfunction!(optimizers::optimizer_step, module)?)?;
     module.add_function(wrap_pyfunction!(rows::zoo_rows, module)?)?;
     module.add_function(wrap_pyfunction!(rows::zoo_model, module)?)?;
     module.add_function(wrap_pyfunction!(rows::zoo_from_config, module)?)?;

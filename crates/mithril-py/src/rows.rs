@@ -92,7 +92,7 @@ pub fn layer_rows(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     Ok(list)
 }
 
-fn layer_row<'py>(py: Python<'py>, layer: &Layer) -> PyResult<Bound<'py, PyDict>> {
+pub fn layer_row<'py>(py: Python<'py>, layer: &Layer) -> PyResult<Bound<'py, PyDict>> {
     let row = PyDict::new(py);
     row.set_item("name", layer.name)?;
     row.set_item("doc", layer.doc)?;

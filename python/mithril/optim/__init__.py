@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .adapters import from_mlx
+from .algorithms import SGD, Adafactor, Adam, AdamW, Lion, RMSprop
 from .optimizer import Optimizer
-from .rules import SGD, Adam, AdamW
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "from_mlx"]
+__all__ = ["SGD", "Adafactor", "Adam", "AdamW", "Lion", "Optimizer", "RMSprop", "from_mlx"]

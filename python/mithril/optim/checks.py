@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import InvalidValueError, ParameterError
 
-__all__ = ["between", "check_arrays", "check_mapping"]
+__all__ = ["between", "check_arrays", "check_mapping", "check_switch", "positive", "whole"]
 
 
 def between(name: str, value: Any, low: float, high: float | None = None) -> None:
@@ -19,6 +19,26 @@ def between(name: str, value: Any, low: float, high: float | None = None) -> Non
     if not number or not np.isfinite(value) or value < low or (high is not None and value >= high):
         span = f"from {low:g} on" if high is None else f"from {low:g} to below {high:g}"
         raise InvalidValueError(f"{name} is {value!r}", hint=f"give a number {span}")
+
+
+def positive(name: str, value: Any) -> None:
+    """Refuse what is no finite number above 0."""
+    between(name, value, 0.0)
+    if value == 0:
+        raise InvalidValueError(f"{name} is {value!r}", hint="give a number above 0")
+
+
+def whole(name: str, value: Any, low: int) -> int:
+    """Return a whole number; refuse what is none, or less than ``low``."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < low:
+        raise InvalidValueError(f"{name} is {value!r}", hint=f"give a whole number from {low} on")
+    return int(value)
+
+
+def check_switch(name: str, value: Any) -> None:
+    """Refuse what is neither a truth value nor None."""
+    if value is not None and not isinstance(value, (bool, np.bool_)):
+        raise InvalidValueError(f"{name} is {value!r}", hint="give True or False")
 
 
 def check_mapping(label: str, given: Any) -> None:
@@ -37,13 +57,26 @@ def check_arrays(params: Mapping[str, Any], gradients: Mapping[str, Any]) -> Non
             hint = f"did you mean {near[0]!r}?" if near else "the order is update(params, gradients)"
             raise ParameterError(f"there is a gradient of {name!r}, which is no parameter", hint=hint)
         param = params[name]
-        shapes = [list(getattr(array, "shape", ())) for array in (param, gradient)]
+        for label, array in (("", param), ("the gradient of ", gradient)):
+            if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+                raise ParameterError(
+                    f"{label}parameter {name!r} is a {type(array).__name__}", hint="pass arrays: backend.array(...)"
+                )
         # Broadcasting would make the parameter larger, without a word.
-        if shapes[0] != shapes[1]:
-            raise ParameterError(f"parameter {name!r} has shape {shapes[0]}, its gradient {shapes[1]}")
-        kinds = [isinstance(array, (np.ndarray, np.generic)) for array in (param, gradient)]
-        if kinds[0] != kinds[1]:
+        if tuple(param.shape) != tuple(gradient.shape):
             raise ParameterError(
-                f"parameter {name!r} is a {type(param).__name__}, its gradient a {type(gradient).__name__}",
+                f"parameter {name!r} has shape {list(param.shape)}, its gradient {list(gradient.shape)}"
+            )
+        if type(param) is not type(gradient) and _package(param) != _package(gradient):
+            raise ParameterError(
+                f"parameter {name!r} is a {_kind(param)}, its gradient a {_kind(gradient)}",
                 hint="both come from one backend; see ml.transfer",
             )
+
+
+def _package(array: Any) -> str:
+    return type(array).__module__.partition(".")[0].removesuffix("lib")
+
+
+def _kind(array: Any) -> str:
+    return f"{_package(array)} {type(array).__name__}"

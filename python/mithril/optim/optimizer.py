@@ -2,41 +2,113 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
-import numpy as np
+from .accumulation import Accumulator
+from .checks import between, check_arrays, check_mapping, check_switch, positive, whole
+from .groups import Groups
+from .placement import check_backend
+from .rule import Program, Rule, Slots
+from .state import flat, unflat
 
-from ..errors import ParameterError
-from .checks import between, check_arrays, check_mapping
+if TYPE_CHECKING:
+    from ..backends.backend import Backend
 
-__all__ = ["Optimizer"]
+__all__ = ["Common", "Optimizer"]
+
+LearningRate = float | Callable[[int], float]
 
 
-class Optimizer(ABC):
+class Common(TypedDict, total=False):
+    """Options that all optimizers take; see `Optimizer`."""
+
+    clip_norm: float | None
+    clip_value: float | None
+    accumulate: int
+    groups: Mapping[str, Mapping[str, Any]] | None
+    master_weights: bool
+    backend: Backend | None
+    jit: bool | None
+
+
+class Optimizer:
     """Common part of the optimizers.
+
+    A step of all parameters is one compiled program, on the backend of the arrays. Parameters of float16 and
+    bfloat16 are updated in float32, and what is remembered of them is float32.
+
+    Parameters
+    ----------
+    learning_rate : float or callable
+        Size of a step; a callable is given the number of the step, from 1 on (see `schedules`).
+    options : dict
+        Arguments of the rule.
+    clip_norm : float, optional
+        The largest norm of all gradients together; larger ones are scaled to it.
+    clip_value : float, optional
+        The largest magnitude of an element of a gradient; with both bounds this one comes first.
+    accumulate : int, optional
+        Gradients of so many calls of `update` are averaged, and the last of them takes the step (default 1).
+    groups : mapping, optional
+        Pattern of parameter names to options that differ for those, and ``learning_rate_factor``; the first that
+        fits counts: ``{"*.bias": {"weight_decay": 0.0}}``.
+    master_weights : bool, optional
+        Remember parameters of float16 and bfloat16 in float32 too, so that small steps add up (default False).
+    backend : Backend, optional
+        Where steps are computed; default: where the parameters are.
+    jit : bool, optional
+        Whether the framework compiles the step further; default: on JAX and MLX.
 
     Attributes
     ----------
     learning_rate : float or callable
-        Size of a step; a callable is given the number of the step, from 1 on.
+        May be changed at any time.
     steps : int
         Steps taken so far.
     state : dict
         Parameter name to what is remembered of it: a dict of arrays by the name of the slot.
     """
 
-    def __init__(self, learning_rate: float | Callable[[int], float], weight_decay: float = 0.0) -> None:
+    #: Name of the row.
+    _rule_name: str = ""
+
+    def __init__(
+        self,
+        learning_rate: LearningRate,
+        options: Mapping[str, Any],
+        *,
+        clip_norm: float | None = None,
+        clip_value: float | None = None,
+        accumulate: int = 1,
+        groups: Mapping[str, Mapping[str, Any]] | None = None,
+        master_weights: bool = False,
+        backend: Backend | None = None,
+        jit: bool | None = None,
+    ) -> None:
         if not callable(learning_rate):
             between("learning_rate", learning_rate, 0.0)
-        between("weight_decay", weight_decay, 0.0)
+        for name, bound in (("clip_norm", clip_norm), ("clip_value", clip_value)):
+            if bound is not None:
+                positive(name, bound)
+        for name, switch in (("master_weights", master_weights), ("jit", jit)):
+            check_switch(name, switch)
+        check_backend(backend)
         self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
+        self.options = dict(options)
         self.steps = 0
-        self.state: dict[str, dict[str, Any]] = {}
+        self.state: Slots = {}
         #: Parameter name -> its own steps: it may have got no gradient in some.
         self._own_steps: dict[str, int] = {}
+        self._groups = Groups(self._rule_name, self.options, groups)
+        self._rule = Rule(self._rule_name, backend, jit, bool(master_weights), clip_value, clip_norm)
+        self._accumulator = Accumulator(whole("accumulate", accumulate, 1), backend, jit)
+        #: The program whose slots `state` is known to hold.
+        self._fits: Program | None = None
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={value!r}" for name, value in self.options.items())
+        return f"{type(self).__name__}({self.learning_rate!r}{options})"
 
     def init(self, params: Mapping[str, Any]) -> None:
         """Start anew, for these parameters.
@@ -49,9 +121,14 @@ class Optimizer(ABC):
             Parameter name to array.
         """
         check_mapping("params", params)
+        self._groups.check(params)
         self.steps = 0
-        self.state = {name: self._slots(value) for name, value in params.items()}
         self._own_steps = dict.fromkeys(params, 0)
+        self._accumulator.clear()
+        self.state, self._fits = {}, None
+        if params:
+            program = self._program(params, params, dict.fromkeys(params, 1))[0]
+            self.state = {name: program.start(name, params[name]) for name in params}
 
     def update(self, params: Mapping[str, Any], gradients: Mapping[str, Any]) -> dict[str, Any]:
         """Take a step.
@@ -77,29 +154,39 @@ class Optimizer(ABC):
         {'w': array([0.5, 2.5])}
         """
         check_arrays(params, gradients)
-        rate = self.learning_rate(self.steps + 1) if callable(self.learning_rate) else self.learning_rate
-        # All of the new state first: an error leaves the optimizer as it was.
-        found = {
-            name: self._step(p, gradients[name], name, float(rate)) for name, p in params.items() if name in gradients
-        }
+        if self.steps == 0:
+            self._groups.check(params)
+        rate = self._rate()
+        averaged = self._accumulator.add(gradients)
+        if averaged is None:
+            return dict(params)
+        own = {name: self._own_steps.get(name, 0) + 1 for name in params if name in averaged}
+        new: dict[str, Any] = {}
+        if own:
+            program, counters = self._program(params, averaged, own)
+            state = self._adopt(program, params)
+            # All of the new state first: an error leaves the optimizer as it was.
+            new, slots = program(params, averaged, state, self._groups.rates(rate), counters)
+            self.state.update(slots)
+            self._own_steps.update(own)
+            self._fits = program
+        self._accumulator.clear()
         self.steps += 1
-        for name, (_, slots) in found.items():
-            self.state[name] = slots
-            self._own_steps[name] = self._own_steps.get(name, 0) + 1
-        return {name: found[name][0] if name in found else value for name, value in params.items()}
+        return {name: new.get(name, value) for name, value in params.items()}
 
     def apply_gradients(self, gradients: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
         """As `update`, with the arguments in the order of ``mlx.optimizers``."""
         return self.update(params, gradients)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that a later run needs to go on exactly: arrays and whole numbers by name.
+        """Return all that a later run needs to go on exactly: arrays and plain numbers by name.
 
         Returns
         -------
         dict
-            ``"steps"``, ``"step/<parameter>"`` (the steps that a parameter itself has taken) and
-            ``"slot/<slot>/<parameter>"``.
+            ``"steps"``; ``"step/<parameter>"``, the steps that a parameter itself has taken;
+            ``"slot/<slot>/<parameter>"``; ``"accumulated/<parameter>"`` between the calls of a step; and
+            ``"schedule/<name>"`` of a learning rate that remembers something.
 
         Examples
         --------
@@ -112,8 +199,10 @@ class Optimizer(ABC):
         """
         found: dict[str, Any] = {"steps": self.steps}
         found |= {f"step/{name}": steps for name, steps in self._own_steps.items()}
-        for name, slots in self.state.items():
-            found |= {f"slot/{slot}/{name}": array for slot, array in slots.items()}
+        found |= flat("slot", self.state)
+        found |= self._accumulator.state_dict()
+        if hasattr(self.learning_rate, "state_dict"):
+            found |= {f"schedule/{name}": value for name, value in self.learning_rate.state_dict().items()}
         return found
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -122,43 +211,41 @@ class Optimizer(ABC):
         Parameters
         ----------
         state : mapping
-            Its arrays are of the backend of the parameters.
+            Its arrays may be of any backend, or of NumPy; the next `update` moves them to the parameters.
         """
-        check_mapping("state", state)
-        if "steps" not in state:
-            raise ParameterError("state lacks 'steps'", hint="pass what state_dict() of an optimizer returned")
-        own: dict[str, int] = {}
-        slots: dict[str, dict[str, Any]] = {}
-        for key, value in state.items():
-            kind, _, rest = key.partition("/")
-            if kind == "step":
-                own[rest] = _whole(key, value)
-                slots.setdefault(rest, {})
-            elif kind == "slot":
-                slot, _, name = rest.partition("/")
-                slots.setdefault(name, {})[slot] = value
-            elif key != "steps":
-                raise ParameterError(f"state holds {key!r}", hint="pass what state_dict() of an optimizer returned")
-        self.steps, self._own_steps, self.state = _whole("steps", state["steps"]), own, slots
+        read = unflat(state)
+        if read.schedule and not hasattr(self.learning_rate, "load_state_dict"):
+            read.refuse("schedule", "the learning rate of this optimizer remembers nothing")
+        self._accumulator.check(read)
+        if hasattr(self.learning_rate, "load_state_dict"):
+            self.learning_rate.load_state_dict(read.schedule)
+        self._accumulator.load(read)
+        self.steps, self._own_steps, self.state, self._fits = read.steps, read.own_steps, read.slots, None
 
-    def _step(self, param: Any, gradient: Any, name: str, rate: float) -> tuple[Any, dict[str, Any]]:
-        slots = self.state.get(name)
-        slots = self._slots(param) if slots is None else slots
-        return self._new(param, gradient, slots, self._own_steps.get(name, 0) + 1, rate)
+    def _rate(self) -> float:
+        if not callable(self.learning_rate):
+            return float(self.learning_rate)
+        rate = float(self.learning_rate(self.steps + 1))
+        between(f"the learning rate of step {self.steps + 1}", rate, 0.0)
+        return rate
 
-    @abstractmethod
-    def _slots(self, param: Any) -> dict[str, Any]:
-        """Return what is remembered of a parameter before the first step."""
+    def _program(
+        self, params: Mapping[str, Any], gradients: Mapping[str, Any], own_steps: Mapping[str, int]
+    ) -> tuple[Program, list[int]]:
+        members, counters = self._groups.members(own_steps)
+        return self._rule.program(params, gradients, members), counters
 
-    @abstractmethod
-    def _new(
-        self, param: Any, gradient: Any, slots: dict[str, Any], step: int, rate: float
-    ) -> tuple[Any, dict[str, Any]]:
-        """Return the new parameter, and what is to be remembered of it; ``step`` counts its own from 1."""
+    def _adopt(self, program: Program, params: Mapping[str, Any]) -> Slots:
+        """Return the slots that a program wants: those there are, moved to its backend, or fresh ones."""
+        if program is self._fits:
+            return self.state
+        return {
+            name: program.fit(name, self.state[name]) if name in self.state else program.start(name, params[name])
+            for name in program.names
+        }
 
+    def __getstate__(self) -> Any:
+        return {**self.__dict__, "_fits": None}
 
-def _whole(key: str, value: Any) -> int:
-    found = np.asarray(value)
-    if found.shape != () or found.dtype.kind not in "iu" or found < 0:
-        raise ParameterError(f"state holds {value!r} as {key!r}", hint="it is a number of steps")
-    return int(found)
+    def __setstate__(self, state: Any) -> None:
+        self.__dict__.update(state)

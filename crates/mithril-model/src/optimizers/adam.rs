@@ -12,8 +12,12 @@ use crate::connection::Connection;
 use crate::layers::{LayerArg, LayerArgs, LayerDef, arg};
 use crate::model::Model;
 
-const BETA1: LayerArg =
-    arg("beta1", Attr::Float, DefaultLit::Float(0.9), "Share of the running mean of the gradient that is kept.");
+const BETA1: LayerArg = arg(
+    "beta1",
+    Attr::Float,
+    DefaultLit::Float(0.9),
+    "Share of the running mean of the gradient that is kept.",
+);
 const BETA2: LayerArg =
     arg("beta2", Attr::Float, DefaultLit::Float(0.999), "The same of the running mean of its square.");
 const EPS: LayerArg =
@@ -73,12 +77,7 @@ pub(super) static ADAMW: OptimizerDef = OptimizerDef {
 
 /// The step that both have; `p − rate·√s₂/s₁ · m / (√v + eps·√s₂)` with `sᵢ = 1 − βᵢᵗ` saves a pass over the
 /// parameter.
-fn adapted(
-    a: &LayerArgs<'_>,
-    param: &Connection,
-    gradient: &Connection,
-    rate: &Connection,
-) -> Result<Model> {
+fn adapted(a: &LayerArgs<'_>, param: &Connection, gradient: &Connection, rate: &Connection) -> Result<Model> {
     let (beta1, beta2, eps) = (share(a, "beta1")?, share(a, "beta2")?, from(a, "eps", 0.0)?);
     let step = input("step");
     let moment = mean(&input("mean"), gradient, beta1)?;

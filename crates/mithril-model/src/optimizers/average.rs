@@ -1,7 +1,7 @@
 //! The exponential moving average of parameters.
 
-use super::formula::{add, input, multiply, subtract};
 use super::OptimizerDef;
+use super::formula::{add, input, multiply, subtract};
 use crate::layers::LayerDef;
 use crate::model::Model;
 
@@ -15,7 +15,7 @@ pub(super) static AVERAGE: OptimizerDef = OptimizerDef {
         build: |_| {
             let param = input("param");
             let change = subtract(&input("gradient"), &param)?;
-            let new = add(&param, &multiply(&change, &input("learning_rate"))?)?;
+            let new = add(&param, &multiply(&change, input("learning_rate"))?)?;
             Model::from_outputs([("new_param", new)])
         },
         aliases: &[],

@@ -3,16 +3,7 @@
 use mithril_ir::Result;
 
 use crate::connection::{Arg, Connection};
-use crate::key::IOKey;
-
-/// An input of the rule.
-pub(super) fn input(name: &str) -> Connection {
-    Connection::input(IOKey::new(name))
-}
-
-pub(super) fn op<const N: usize>(name: &str, args: [Arg; N]) -> Result<Connection> {
-    Connection::op(name, args.into(), Vec::new())
-}
+pub(super) use crate::layers::expr::{input, op};
 
 pub(super) fn add(a: &Connection, b: impl Into<Arg>) -> Result<Connection> {
     op("add", [a.into(), b.into()])

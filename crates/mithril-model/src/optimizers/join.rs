@@ -80,7 +80,7 @@ pub fn join(optimizer: &str, parts: &[Part], clipping: Clipping, master: bool) -
     let scalar = if parts.iter().any(|p| p.dtype == DType::F64) { DType::F64 } else { DType::F32 };
     let gradients: Vec<Connection> =
         (0..).zip(parts).map(|(i, p)| array(&format!("gradient_{i}"), &p.shape, p.gradient)).collect();
-    let (gradients, norm) = clipped(gradients, parts, clipping, scalar)?;
+    let (gradients, norm) = clipped(&gradients, parts, clipping, scalar)?;
     let mut scalars = Scalars { dtype: scalar, known: Vec::new() };
     let (mut outputs, mut slots) = (Vec::new(), Vec::new());
     for ((i, part), gradient) in (0..).zip(parts).zip(&gradients) {
@@ -137,14 +137,14 @@ fn computed(dtype: DType) -> DType {
 
 /// Gradients in the dtype of the computation, clipped; and their norm.
 fn clipped(
-    gradients: Vec<Connection>,
+    gradients: &[Connection],
     parts: &[Part],
     clipping: Clipping,
     scalar: DType,
 ) -> Result<(Vec<Connection>, Option<Connection>)> {
     let wanted: Vec<DType> = parts.iter().map(|p| computed(p.dtype)).collect();
     let given: Vec<DType> = parts.iter().map(|p| p.gradient).collect();
-    let mut gradients = cast_all(&gradients, &given, &wanted)?;
+    let mut gradients = cast_all(gradients, &given, &wanted)?;
     if let Some(bound) = clipping.value {
         gradients = clip::by_value(&gradients, bound)?;
     }

@@ -1,7 +1,7 @@
 //! Stochastic gradient descent.
 
+use mithril_ir::Result;
 use mithril_ir::op::{Attr, DefaultLit};
-use mithril_ir::{Lit, Result};
 
 use super::formula::{add, decayed_gradient, input, multiply, op, subtract};
 use super::{OptimizerDef, conflict, from, share, slot};
@@ -9,12 +9,8 @@ use crate::layers::{LayerArg, LayerArgs, LayerDef, arg};
 use crate::model::Model;
 
 /// Weight decay that is part of the gradient.
-pub(super) const WEIGHT_DECAY: LayerArg = arg(
-    "weight_decay",
-    Attr::Float,
-    DefaultLit::Float(0.0),
-    "Times the parameter, added to the gradient.",
-);
+pub(super) const WEIGHT_DECAY: LayerArg =
+    arg("weight_decay", Attr::Float, DefaultLit::Float(0.0), "Times the parameter, added to the gradient.");
 
 /// stochastic gradient descent
 pub(super) static SGD: OptimizerDef = OptimizerDef {
@@ -48,8 +44,9 @@ fn build(a: &LayerArgs<'_>) -> Result<Model> {
     }
     let mut fresh = gradient.clone();
     if dampening != 0.0 {
-        let is_first = op("less", [(&input("step")).into(), 1.5.into()])?;
-        let factor = op("where", [(&is_first).into(), Lit::Float(1.0).into(), (1.0 - dampening).into()])?;
+        // 0 in the first step, else 1.
+        let later = op("clip", [(&subtract(&input("step"), 1.0)?).into(), 0.0.into(), 1.0.into()])?;
+        let factor = op("subtract", [1.0.into(), (&multiply(&later, dampening)?).into()])?;
         fresh = multiply(&gradient, &factor)?;
     }
     let kept = add(&multiply(&input("momentum"), momentum)?, &fresh)?;

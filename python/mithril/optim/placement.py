@@ -1,0 +1,47 @@
+"""Where optimizers compute: on the backend of the arrays that they are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..backends.backend import Backend
+from ..backends.registry import get_backend
+from ..errors import InvalidValueError, ParameterError
+
+__all__ = ["backend_of", "check_backend"]
+
+#: Top-level package of an array's type -> name of the backend.
+_PACKAGES = {"numpy": "numpy", "torch": "torch", "jaxlib": "jax", "jax": "jax", "mlx": "mlx"}
+_known: dict[tuple[str, Any], Backend] = {}
+
+
+def backend_of(name: str, array: Any) -> Backend:
+    """Return a backend that computes with arrays such as this parameter."""
+    package = _PACKAGES.get(type(array).__module__.partition(".")[0])
+    if package is None or not hasattr(array, "dtype"):
+        raise ParameterError(
+            f"parameter {name!r} is a {type(array).__name__}",
+            hint="give arrays of NumPy, PyTorch, JAX or MLX; for others name the backend: backend=...",
+        )
+    device = _device(package, array)
+    found = _known.get((package, device))
+    if found is None:
+        options = {} if device is None else {"device": device}
+        found = _known[package, device] = get_backend(package, **options)
+    return found
+
+
+def _device(package: str, array: Any) -> Any:
+    """Name of the device that an array is on, where there may be several."""
+    if package == "torch":
+        return str(array.device)
+    if package == "jax":
+        devices = getattr(array, "devices", None)
+        return next(iter(devices())) if devices is not None else None
+    return None
+
+
+def check_backend(backend: Any) -> None:
+    """Refuse what is no backend; None stands for that of the arrays."""
+    if backend is not None and not isinstance(backend, Backend):
+        raise InvalidValueError(f"the backend is a {type(backend).__name__}", hint="pass e.g. ml.NumpyBackend()")

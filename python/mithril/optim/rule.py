@@ -1,0 +1,224 @@
+"""Update rules, compiled once for each set of parameters: one program takes a whole training step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import _core, dtypes
+from ..backends.backend import Backend
+from ..compiling import compile
+from ..errors import ParameterError
+from .placement import backend_of
+
+__all__ = ["Member", "Program", "Rule", "Slots", "floating"]
+
+#: Parameter name -> slot -> array.
+Slots = dict[str, dict[str, Any]]
+
+
+class Member(NamedTuple):
+    """What a parameter brings to a step.
+
+    Attributes
+    ----------
+    args : tuple of pairs
+        Arguments of the rule.
+    rate, counter : int
+        Which of the learning rates it takes, and which of the counters of steps.
+    """
+
+    args: tuple[tuple[str, Any], ...] = ()
+    rate: int = 0
+    counter: int = 0
+
+
+class Slot(NamedTuple):
+    """A slot as the compiler describes it."""
+
+    name: str
+    shape: list[int]
+    dtype: str
+    is_copy: bool
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How parameters are updated; the compiled programs are kept.
+
+    Attributes
+    ----------
+    optimizer : str
+        Name of the row.
+    backend : Backend or None
+        Where it runs; None: where the parameters are.
+    jit : bool or None
+        Whether the framework compiles the step further; None: where that takes no time to speak of.
+    master : bool
+        Whether parameters of low precision are also kept in float32.
+    clip_value, clip_norm : float or None
+        Bounds of the gradients.
+    """
+
+    optimizer: str
+    backend: Backend | None = None
+    jit: bool | None = None
+    master: bool = False
+    clip_value: float | None = None
+    clip_norm: float | None = None
+    _programs: dict[Any, Program] = field(default_factory=dict, repr=False, compare=False)
+
+    def program(
+        self, params: Mapping[str, Any], gradients: Mapping[str, Any], members: Mapping[str, Member]
+    ) -> Program:
+        """Return the program for these arrays; made at the first call."""
+        key = tuple(
+            (name, tuple(params[name].shape), params[name].dtype, gradients[name].dtype, member)
+            for name, member in members.items()
+        )
+        backend = self.backend_for(params)
+        programs = self._programs
+        found = programs.get((backend, key))
+        if found is None:
+            # A training loop needs few; what changes at every step would fill the memory.
+            if len(programs) >= 64:
+                programs.clear()
+            found = programs[backend, key] = Program(self, backend, params, gradients, members)
+        return found
+
+    def backend_for(self, arrays: Mapping[str, Any]) -> Backend:
+        """Return where these arrays are updated."""
+        if self.backend is not None:
+            return self.backend
+        name, array = next(iter(arrays.items()))
+        return backend_of(name, array)
+
+    def __getstate__(self) -> Any:
+        # Programs hold code: a copy compiles again.
+        return {**self.__dict__, "_programs": {}}
+
+    def __setstate__(self, state: Any) -> None:
+        self.__dict__.update(state)
+
+
+class Program:
+    """A step of certain parameters, compiled."""
+
+    def __init__(
+        self,
+        rule: Rule,
+        backend: Backend,
+        params: Mapping[str, Any],
+        gradients: Mapping[str, Any],
+        members: Mapping[str, Member],
+    ) -> None:
+        self.backend = backend
+        self.names = tuple(members)
+        parts = [
+            (
+                list(params[name].shape),
+                floating(name, params[name]),
+                floating(name, gradients[name]),
+                dict(member.args),
+                member.rate,
+                member.counter,
+            )
+            for name, member in members.items()
+        ]
+        model, slots, self._scalar = _core.optimizer_step(
+            rule.optimizer, parts, clip_value=rule.clip_value, clip_norm=rule.clip_norm, master=rule.master
+        )
+        self.slots = {name: [Slot(*slot) for slot in kept] for name, kept in zip(members, slots, strict=True)}
+        jit = backend.name in ("jax", "mlx") if rule.jit is None else rule.jit
+        physical = compile(model, backend, jit=jit, static_shapes=True, inference=True)
+        program = physical._current
+        assert program is not None
+        self._program = program
+        self._inputs = frozenset(physical.input_keys)
+        self._scalars: dict[float, Any] = {}
+        self._own_gradients = backend.name == "torch"
+
+    def start(self, name: str, param: Any) -> dict[str, Any]:
+        """Return the slots of a parameter before its first step."""
+        return {
+            slot.name: self.backend._as_array(param, slot.dtype)
+            if slot.is_copy
+            else self.backend.zeros(tuple(slot.shape), dtype=slot.dtype)
+            for slot in self.slots[name]
+        }
+
+    def fit(self, name: str, slots: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the slots of a parameter as arrays of this backend; refuse those of another parameter or rule."""
+        wanted = self.slots[name]
+        if set(slots) != {slot.name for slot in wanted}:
+            given, names = ", ".join(sorted(slots)) or "nothing", ", ".join(slot.name for slot in wanted) or "nothing"
+            raise ParameterError(
+                f"the state of {name!r} holds {given}, but the optimizer keeps {names}",
+                hint="load the state of an optimizer of the same kind and options; or start anew with init(params)",
+            )
+        found = {}
+        for slot in wanted:
+            value = slots[slot.name]
+            shape = list(np.shape(value))
+            if shape != slot.shape:
+                raise ParameterError(
+                    f"the state {slot.name!r} of {name!r} has shape {shape}, but has to be {slot.shape}",
+                    hint="load the state that belongs to these parameters; or start anew with init(params)",
+                )
+            found[slot.name] = self.backend._as_array(value, slot.dtype)
+        return found
+
+    def __call__(
+        self,
+        params: Mapping[str, Any],
+        gradients: Mapping[str, Any],
+        state: Slots,
+        rates: Sequence[float],
+        counters: Sequence[int],
+    ) -> tuple[dict[str, Any], Slots]:
+        """Return the new parameters and their new slots."""
+        data: dict[str, Any] = {}
+        for k, rate in enumerate(rates):
+            data[f"learning_rate_{k}"] = self._number(rate)
+        for k, counter in enumerate(counters):
+            data[f"step_{k}"] = self._number(counter)
+        for i, name in enumerate(self.names):
+            data[f"param_{i}"] = params[name]
+            data[f"gradient_{i}"] = gradients[name]
+            for slot, value in state[name].items():
+                data[f"{slot}_{i}"] = value
+        data = {name: data[name] for name in self._inputs}
+        if self._own_gradients:
+            data = {name: value.detach() if value.requires_grad else value for name, value in data.items()}
+        try:
+            outputs = self._program.evaluate({}, data, {})
+        except Exception as error:
+            explained = self._program.module.explain(error)
+            if explained is None:
+                raise
+            raise explained from error
+        new = {name: outputs[f"new_param_{i}"] for i, name in enumerate(self.names)}
+        slots = {
+            name: {slot.name: outputs[f"new_{slot.name}_{i}"] for slot in self.slots[name]}
+            for i, name in enumerate(self.names)
+        }
+        return new, slots
+
+    def _number(self, value: float) -> Any:
+        found = self._scalars.get(value)
+        if found is None:
+            if len(self._scalars) >= 16:
+                self._scalars.clear()
+            found = self._scalars[value] = self.backend.tensor(np.asarray(value, self._scalar), self._scalar)
+        return found
+
+
+def floating(name: str, array: Any) -> str:
+    """Return the dtype of a parameter or gradient; refuse integers."""
+    dtype = dtypes.normalize(str(array.dtype).rpartition(".")[2])
+    if not dtype.is_floating:
+        raise ParameterError(f"parameter {name!r} or its gradient is {dtype}", hint="only floats are trained")
+    return str(dtype)
