@@ -152,6 +152,10 @@ def index_add(x, indices, source, axis):
     return torch.index_add(x, axis, counted(indices, x.shape[axis]), source)
 
 
+def index_copy(x, indices, source, axis):
+    return torch.index_copy(x, axis, counted(indices, x.shape[axis]), source)
+
+
 def one_hot(indices, depth, dtype):
     return F.one_hot(counted(indices, depth), depth).to(torch_dtype(dtype) or torch.float64)
 
@@ -480,6 +484,7 @@ OPS = {name: getattr(torch, name) for name in SAME} | {
     "take_along_axis": take_along_axis,
     "scatter_add": scatter_add,
     "index_add": index_add,
+    "index_copy": index_copy,
     "one_hot": one_hot,
     "full": full,
     "zeros": lambda shape, dtype: full(shape, 0.0, dtype),

@@ -1,4 +1,4 @@
-//! Look-up by integer tensors, and the additions that are its adjoints.
+//! Look-up by integer tensors, the additions that are its adjoints, and replacement.
 //!
 //! Everywhere negative indices count from the end, and an index outside the axis is an error.
 
@@ -11,7 +11,7 @@ use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, broadcast_index};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
-    dtype_or, tensor_of,
+    dtype_or, tensor, tensor_of,
 };
 use crate::ops::create::{ONES, ZEROS};
 use crate::ops::getitem::GETITEM;
@@ -23,7 +23,8 @@ use crate::spell::SpellCx;
 use crate::tensor::{Scalar, Tensor, strides};
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] = &[&GETITEM, &TAKE, &TAKE_ALONG_AXIS, &SCATTER_ADD, &INDEX_ADD, &ONE_HOT];
+pub static OPS: &[&OpDef] =
+    &[&GETITEM, &TAKE, &TAKE_ALONG_AXIS, &SCATTER_ADD, &INDEX_ADD, &INDEX_COPY, &ONE_HOT];
 
 const INDICES: Port = tensor_of("indices", Kinds::INT);
 
@@ -315,23 +316,10 @@ pub static INDEX_ADD: OpDef = OpDef {
     name: "index_add",
     doc: "The input with the slices of `source` added at the positions `indices` (1-d) along `axis`. Positions \
           that occur several times add up.",
-    shape: ShapeRule::Fn(|cx| {
-        let (input, indices, source) = (cx.shape(0), cx.shape(1), cx.shape(2));
-        cx.rank(1, &[1])?;
-        cx.rank(2, &[input.rank()])?;
-        let axis = cx.axis(3, input.rank())?;
-        for i in 0..input.rank() {
-            let wanted = if i == axis { &indices[0] } else { &input[i] };
-            cx.same(wanted, &source[i], &format!("sizes of axis {i}"))?;
-        }
-        Ok(vec![input.clone()])
-    }),
+    shape: ShapeRule::Fn(slices_shape),
     eval: Some(Eval::Host(|c| {
-        let (x, source) = (c.tensor(0), c.tensor(2));
-        let (_, size, inner) = around(c, x.shape(), 3)?;
-        let at = positions(c, 1, size)?;
-        let place = |i: usize| i % inner + (at[i / inner % at.len()] + i / inner / at.len() * size) * inner;
-        Ok(vec![added(x, source, place)])
+        let at = slice_places(c)?;
+        Ok(vec![added(c.tensor(0), c.tensor(2), |i| at[i])])
     })),
     grad: Grad::Formula(|v| vec![v.g, v.none(), v.g.op(&TAKE, &[v.x[1], v.x[3]])]),
     spell: Spell {
@@ -361,6 +349,27 @@ pub static INDEX_ADD: OpDef = OpDef {
     ..ADDITION
 };
 
+/// The shape where `source` holds slices for 1-d indices.
+fn slices_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
+    let (input, indices, source) = (cx.shape(0), cx.shape(1), cx.shape(2));
+    cx.rank(1, &[1])?;
+    cx.rank(2, &[input.rank()])?;
+    let axis = cx.axis(3, input.rank())?;
+    for i in 0..input.rank() {
+        let wanted = if i == axis { &indices[0] } else { &input[i] };
+        cx.same(wanted, &source[i], &format!("sizes of axis {i}"))?;
+    }
+    Ok(vec![input.clone()])
+}
+
+/// For each element of the slices in `source` its place in the input.
+fn slice_places(c: &HostCall<'_>) -> Result<Vec<usize>> {
+    let (_, size, inner) = around(c, c.tensor(0).shape(), 3)?;
+    let at = positions(c, 1, size)?;
+    let place = |i: usize| i % inner + (at[i / inner % at.len()] + i / inner / at.len() * size) * inner;
+    Ok((0..c.tensor(2).len()).map(place).collect())
+}
+
 /// `x` with element `i` of `source` added at `place(i)`, rounded once.
 fn added(x: &Tensor, source: &Tensor, place: impl Fn(usize) -> usize) -> Tensor {
     if x.dtype().is_float() {
@@ -377,6 +386,50 @@ fn added(x: &Tensor, source: &Tensor, place: impl Fn(usize) -> usize) -> Tensor 
     }
     Tensor::build(x.dtype(), x.shape(), |i| Scalar::Int(sum[i]))
 }
+
+/// slices of a tensor replaced
+pub static INDEX_COPY: OpDef = OpDef {
+    name: "index_copy",
+    doc: "The input with the slices at the positions `indices` (1-d) along `axis` replaced by those of `source`. The \
+          positions differ: of several slices for one, any may be the one that is kept.",
+    ports: &[INPUT, INDICES, tensor("source"), attr("axis", Attr::Int, DefaultLit::Int(0))],
+    shape: ShapeRule::Fn(slices_shape),
+    dtype: DTypeRule::Fn(|cx| Ok(source_as_input(cx))),
+    eval: Some(Eval::Host(|c| {
+        let (x, source) = (c.tensor(0), c.tensor(2));
+        let mut from = vec![None; x.len()];
+        for (i, place) in slice_places(c)?.into_iter().enumerate() {
+            from[place] = Some(i);
+        }
+        let element = |i: usize| from[i].map_or_else(|| x.get(i), |j| source.get(j));
+        Ok(vec![Tensor::build(x.dtype(), x.shape(), element)])
+    })),
+    grad: Grad::Formula(|v| {
+        let (indices, source, axis) = (v.x[1], v.x[2], v.x[3]);
+        vec![v.g.op(&INDEX_COPY, &[indices, zeros(source), axis]), v.none(), v.g.op(&TAKE, &[indices, axis])]
+    }),
+    spell: Spell {
+        numpy: Text::T("_index_copy({0}, {1}, {2}, {3})"),
+        torch: Text::F(|s| {
+            let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
+            let at = counted_from_front(s, axis, DType::I64)?;
+            Some(format!("torch.index_copy({}, {axis}, {at}, {})", s.arg(0), s.arg(2)))
+        }),
+        jax: Text::F(|s| Some(format!("{}.at[{}].set({})", s.arg(0), at_axis(s, 3)?, s.arg(2)))),
+        mlx: Text::T("_index_copy({0}, {1}, {2}, {3})"),
+        ..Spell::NONE
+    },
+    cases: &[
+        "[6,3] i64[1] [1,3]",
+        "[2,6] i32[1] [2,1] axis=1",
+        "[2,6,2] i64[1] [2,1,2] axis=-2",
+        "[6,2] i64[0]<5 [0,2]",
+        "i64[6] i64[1] i64[1]",
+        "bool[6] i64[1] bool[1]",
+    ],
+    layer: "IndexCopy",
+    ..MOVE
+};
 
 /// a 1 at each index
 pub static ONE_HOT: OpDef = OpDef {

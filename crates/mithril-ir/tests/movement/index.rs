@@ -46,6 +46,19 @@ fn adding_at_positions() {
 }
 
 #[test]
+fn replacing_at_positions() {
+    let zeros = || Tensor::full(DType::I64, &[3, 3], 0_i64);
+    let source = || ints(&[2, 3], &[1, 2, 3, 4, 5, 6]);
+    let y = run("index_copy", args![zeros(), ints(&[2], &[2, 0]), source()]);
+    is(&y, &[3, 3], &[4, 5, 6, 0, 0, 0, 1, 2, 3]);
+    let y = run("index_copy", args![range(&[2, 2]), ints(&[1], &[-1]), range(&[2, 1]), lit(1)]);
+    is(&y, &[2, 2], &[0, 0, 2, 1]);
+    is_refused("index_copy", args![zeros(), ints(&[2], &[1, 3]), source()], Code::IndexOutOfRange);
+    is_refused("index_copy", args![zeros(), ints(&[1], &[1]), source()], Code::ShapeMismatch);
+    is_refused("index_copy", args![zeros(), ints(&[2, 1], &[1, 1]), source()], Code::RankMismatch);
+}
+
+#[test]
 fn one_hot_rows() {
     let y = run("one_hot", args![ints(&[2], &[2, -3]), lit(3)]);
     is(&y, &[2, 3], &[0, 0, 1, 1, 0, 0]);

@@ -12,6 +12,15 @@ def _slice_update(x, update, slices):
     return out
 
 
+def _index_copy(x, indices, source, axis):
+    """A copy of x with the slices at indices along an axis replaced by those of source."""
+    if x.size == 0 or source.size == 0:
+        return x
+    out = mx.array(x)
+    out[(slice(None),) * (axis % x.ndim) + (indices,)] = source
+    return out
+
+
 def _looked_up(x, y):
     """y, found in x. MLX cannot differentiate a look-up in what has no elements."""
     return y if x.size else mx.zeros_like(y)

@@ -23,3 +23,10 @@ def _scatter_add(x, indices, source, axis):
     places[axis] = indices
     np.add.at(out, tuple(places), source)
     return out.astype(x.dtype, copy=False)
+
+
+def _index_copy(x, indices, source, axis):
+    """A copy of x with the slices at indices along an axis replaced by those of source."""
+    out = x.copy()
+    np.moveaxis(out, axis, 0)[indices] = np.moveaxis(source, axis, 0)
+    return out
