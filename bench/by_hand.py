@@ -245,17 +245,20 @@ def resnet18_loss(f: Any) -> Callable[..., Any]:
     return loss
 
 
-def gpt_block(f: Any, heads: int) -> Callable[..., Any]:
-    """Return the forward pass of one block of GPT-2."""
+def gpt_of_one_block(f: Any, heads: int) -> Callable[..., Any]:
+    """Return the forward pass of GPT-2 with one block, for texts of the largest length."""
 
-    def forward(params: Any, x: Any) -> Any:
+    def forward(params: Any, tokens: Any) -> Any:
         def linear(x: Any, name: str) -> Any:
-            return f.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])
+            return f.linear(x, params[f"transformer.h.0.{name}.weight"], params[f"transformer.h.0.{name}.bias"])
 
         def norm(x: Any, name: str) -> Any:
-            return f.layer_norm(x, params[f"{name}.weight"], params[f"{name}.bias"])
+            return f.layer_norm(x, params[f"transformer.{name}.weight"], params[f"transformer.{name}.bias"])
 
-        x = x + linear(f.attention(linear(norm(x, "ln_1"), "attn.c_attn"), heads), "attn.c_proj")
-        return x + linear(f.gelu(linear(norm(x, "ln_2"), "mlp.c_fc")), "mlp.c_proj")
+        table = params["transformer.wte.weight"]
+        x = table[tokens] + params["transformer.wpe.weight"]
+        x = x + linear(f.attention(linear(norm(x, "h.0.ln_1"), "attn.c_attn"), heads), "attn.c_proj")
+        x = x + linear(f.gelu(linear(norm(x, "h.0.ln_2"), "mlp.c_fc")), "mlp.c_proj")
+        return norm(x, "ln_f") @ table.T
 
     return forward

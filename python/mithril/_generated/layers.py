@@ -122,6 +122,7 @@ __all__ = [
     "HuberLoss",
     "Identity",
     "IndexAdd",
+    "IndexCopy",
     "Inner",
     "InstanceNorm1D",
     "InstanceNorm1d",
@@ -2877,6 +2878,24 @@ class IndexAdd(Model):
     def __init__(self, axis: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis}
         self._build("IndexAdd", {**args, **aliases}, name)
+
+
+class IndexCopy(Model):
+    r"""The input with the slices at the positions `indices` (1-d) along `axis` replaced by those of `source`.
+
+    The positions differ: of several slices for one, any may be the one that is kept.
+
+    Parameters
+    ----------
+    axis : int, optional
+        Default: ``0``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, axis: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis}
+        self._build("IndexCopy", {**args, **aliases}, name)
 
 
 class OneHot(Model):

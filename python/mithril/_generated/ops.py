@@ -114,6 +114,7 @@ KINDS: dict[str, str] = {
     "take_along_axis": "tta",
     "scatter_add": "ttta",
     "index_add": "ttta",
+    "index_copy": "ttta",
     "one_hot": "taa",
     "full": "aaa",
     "zeros": "aa",
@@ -2858,6 +2859,35 @@ class Ops:
         (6, 3)
         """
         return self._op("index_add", (input, indices, source, axis))
+
+    def index_copy(self, input: Any, indices: Any, source: Any, axis: int = 0) -> Any:
+        r"""The input with the slices at the positions `indices` (1-d) along `axis` replaced by those of
+        `source`.
+
+        The positions differ: of several slices for one, any may be the one that is kept.
+
+        Parameters
+        ----------
+        input : array
+        indices : array
+            Of dtype integer.
+        source : array
+        axis : int, optional
+            Default: ``0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.index_copy(np.ones((6, 3)), np.zeros((1,), np.int64), np.ones((1, 3))).shape
+        (6, 3)
+        """
+        return self._op("index_copy", (input, indices, source, axis))
 
     def one_hot(self, indices: Any, depth: int, dtype: Any | None = None) -> Any:
         r"""For each index a row of `depth` zeros with a 1 at the index, along a new last axis.

@@ -13,6 +13,7 @@ __all__ = [
     "resnet50",
     "resnet101",
     "resnet152",
+    "create_gpt",
 ]
 
 
@@ -169,4 +170,60 @@ def resnet152(
     resnet152(10 layers, inputs=[input], outputs=[output])
     """
     return _core.zoo_model("resnet152", {"num_classes": num_classes, **aliases}, name)
+
+
+def create_gpt(
+    bias: bool = True,
+    block_size: int = 128,
+    dims: int = 768,
+    num_heads: int = 12,
+    num_layers: int = 12,
+    vocab_size: int = 50304,
+    tied: bool = True,
+    cache: bool = False,
+    last_only: bool = False,
+    *,
+    name: str | None = None,
+    **aliases: typing.Any,
+) -> Model:
+    r"""GPT-2; the defaults are its smallest size, 124 million parameters, for short texts.
+
+    From `input`, integers `[batch, length]`, to `output`, logits `[batch, length, vocab_size]`. Parameters
+    are called as in the published weights (`transformer.h.0.attn.c_attn.weight`); matrices are laid out as
+    those of `Linear`, `[out, in]`. (Radford et al. 2019)
+
+    Parameters
+    ----------
+    bias : bool, optional
+        Whether linear layers and normalisations have biases.
+    block_size : int, optional
+        Largest number of tokens of a text.
+    dims : int, optional
+        Number of features of a token.
+    num_heads : int, optional
+        Heads of the attention; a divisor of `dims`.
+    num_layers : int, optional
+        Number of blocks.
+    vocab_size : int, optional
+        Number of different tokens.
+    tied : bool, optional
+        Whether the table of token embeddings is also the matrix of the output layer, as in GPT-2; otherwise that has a matrix of its own, `lm_head.weight`.
+    cache : bool, optional
+        Whether keys and values of earlier tokens are inputs, and those of all tokens outputs.
+    last_only : bool, optional
+        Whether only the logits of the last token are computed.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+
+    Returns
+    -------
+    Model
+
+    Examples
+    --------
+    >>> from mithril.models import create_gpt
+    >>> create_gpt(block_size=16, dims=32, num_heads=4, num_layers=2, vocab_size=100)
+    create_gpt(2 layers, inputs=[input], outputs=[output])
+    """
+    return _core.zoo_model("create_gpt", {"bias": bias, "block_size": block_size, "dims": dims, "num_heads": num_heads, "num_layers": num_layers, "vocab_size": vocab_size, "tied": tied, "cache": cache, "last_only": last_only, **aliases}, name)
 

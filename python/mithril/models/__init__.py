@@ -6,10 +6,9 @@ from .._generated.layers import *  # noqa: F403 - the layers are the public name
 from .._generated.layers import __all__ as _layers
 from .._generated.zoo import *  # noqa: F403 - and so are the models
 from .configuration import from_config
-from .gpt import create_gpt
 
 LogicalModel = Model
 
-__all__ = ["Connection", "IOKey", "LogicalModel", "Model", "create_gpt", "from_config"]
+__all__ = ["Connection", "IOKey", "LogicalModel", "Model", "from_config"]
 __all__ += _layers
 __all__ += _zoo.__all__

@@ -412,8 +412,12 @@ pub static INDEX_COPY: OpDef = OpDef {
         numpy: Text::T("_index_copy({0}, {1}, {2}, {3})"),
         torch: Text::F(|s| {
             let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
-            let at = counted_from_front(s, axis, DType::I64)?;
-            Some(format!("torch.index_copy({}, {axis}, {at}, {})", s.arg(0), s.arg(2)))
+            Some(format!(
+                "_index_copy({}, {}, {}, {axis})",
+                s.arg(0),
+                torch_indices(s, 1, DType::I32)?,
+                s.arg(2)
+            ))
         }),
         jax: Text::F(|s| Some(format!("{}.at[{}].set({})", s.arg(0), at_axis(s, 3)?, s.arg(2)))),
         mlx: Text::T("_index_copy({0}, {1}, {2}, {3})"),

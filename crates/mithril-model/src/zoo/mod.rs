@@ -10,8 +10,11 @@
 //! # Ok::<(), mithril_ir::Error>(())
 //! ```
 
+mod cache;
 mod config;
+mod gpt;
 pub mod layout;
+mod parts;
 mod resnet;
 
 use std::sync::LazyLock;
@@ -51,7 +54,7 @@ pub struct Entry {
 }
 
 static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
-    let families = [resnet::MODELS];
+    let families = [resnet::MODELS, gpt::MODELS];
     let rows = families.into_iter().flatten();
     rows.map(|row| Entry { row, layer: Layer::of_def(&row.def) }).collect()
 });

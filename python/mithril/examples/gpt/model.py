@@ -1,5 +1,5 @@
-"""GPT-2 under the import path of the documentation; it is defined in `mithril.models.gpt`."""
+"""GPT-2 under the import path of the documentation; it is one of `mithril.models`."""
 
-from mithril.models.gpt import create_gpt
+from mithril.models import create_gpt
 
 __all__ = ["create_gpt"]

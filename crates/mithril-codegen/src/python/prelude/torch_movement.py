@@ -1,6 +1,13 @@
 """Slices for PyTorch."""
 
 
+def _index_copy(x, indices, source, axis):
+    """A copy of x with the slices at indices along an axis replaced by those of source."""
+    out = x.clone()
+    out[(slice(None),) * axis + (indices,)] = source
+    return out
+
+
 def _slice_update(x, update, slices):
     """A copy of x with a part replaced by update."""
     out = x.clone()
