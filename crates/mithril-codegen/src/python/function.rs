@@ -105,7 +105,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         }
         let statements = self.lines.len();
         self.return_line(&dicts, &states)?;
-        release::insert(&mut self.lines, statements);
+        release::insert(&mut self.lines, statements, |node| release::bytes(self.graph, node));
         let keys = |entries: &Entries| entries.iter().map(|(key, _)| key.clone()).collect();
         let reads = self.function.arguments.iter().map(|argument| self.reads(argument.role)).collect();
         let results = dicts.iter().map(keys).collect();
