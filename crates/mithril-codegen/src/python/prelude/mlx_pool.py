@@ -60,15 +60,25 @@ def _fold_windows(g, sizes, stride, pads, dilation):
 
 
 def _max_pool(x, window, stride, pads, dilation):
-    """Largest element of each window of x [n, c, *s]."""
-    x = _pad_spatial(x, pads, _filling(x.dtype, float("-inf")))
-    positions = _positions(x.shape[2:], window, stride, dilation)
+    """Largest element of each window of x [n, c, *s]; the gradient goes to the first of equal ones."""
+    padded = _pad_spatial(x, pads, _filling(x.dtype, float("-inf")))
+    places = list(itertools.product(*map(range, window)))
+    positions = _positions(padded.shape[2:], window, stride, dilation)
 
     def part(at):
         axes = zip(at, positions, stride, dilation)
-        return x[(..., *(slice(k * d, k * d + (p - 1) * s + 1, s) for k, p, s, d in axes))]
+        return (..., *(slice(k * d, k * d + (p - 1) * s + 1, s) for k, p, s, d in axes))
 
-    # Of equal elements `mx.maximum` gives the gradient to the second argument: here the earlier one.
-    return functools.reduce(
-        lambda best, other: mx.maximum(other, best), map(part, itertools.product(*map(range, window)))
-    )
+    @mx.custom_function
+    def pool(x):
+        return functools.reduce(mx.maximum, (x[part(at)] for at in places))
+
+    @pool.vjp
+    def gradient(x, g, best):
+        found, is_open = mx.zeros_like(x), mx.ones_like(best, dtype=mx.bool_)
+        for at in map(part, places):
+            is_best = is_open & ((x[at] == best) | ((x[at] != x[at]) & (best != best)))
+            found, is_open = found.at[at].add(mx.where(is_best, g, 0)), is_open & ~is_best
+        return found
+
+    return pool(padded)
