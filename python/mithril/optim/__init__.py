@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
-from .adapters import from_mlx
+from . import schedules
+from .adapters import AdaptedOptimizer, from_mlx, from_optax, from_torch
 from .algorithms import SGD, Adafactor, Adam, AdamW, Lion, RMSprop
+from .average import EMA
 from .optimizer import Optimizer
 
-__all__ = ["SGD", "Adafactor", "Adam", "AdamW", "Lion", "Optimizer", "RMSprop", "from_mlx"]
+__all__ = [
+    "EMA",
+    "SGD",
+    "Adafactor",
+    "Adam",
+    "AdamW",
+    "AdaptedOptimizer",
+    "Lion",
+    "Optimizer",
+    "RMSprop",
+    "from_mlx",
+    "from_optax",
+    "from_torch",
+    "schedules",
+]

@@ -150,6 +150,10 @@ class Program:
             for slot in self.slots[name]
         }
 
+    def like(self, array: Any, param: Any) -> Any:
+        """Return an array as one of this backend, of the dtype of a parameter."""
+        return self.backend._as_array(array, self.backend.dtype(param))
+
     def fit(self, name: str, slots: Mapping[str, Any]) -> dict[str, Any]:
         """Return the slots of a parameter as arrays of this backend; refuse those of another parameter or rule."""
         wanted = self.slots[name]
