@@ -231,8 +231,7 @@ class JaxBackend(Framework):
         compiled = self._jax.jit(traced, **self._jit_options(program.settings))
 
         def call(params: Any, data: Any, *rest: Any) -> Any:
-            # Flattening a class of our own would cost more than copying its entries.
-            found = compiled(dict(params), dict(data), *rest)
+            found = compiled(params, data, *rest)
             if len(found) == 1:
                 return dict(zip(keys[0], found[0], strict=True))
             return tuple(dict(zip(names, values, strict=True)) for names, values in zip(keys, found, strict=True))
