@@ -98,11 +98,17 @@ impl Model {
     }
 
     /// Lets what is added later have outputs of its own, as if the model had been written with [`Model::extend`]:
-    /// named connections that nothing uses are the outputs.
+    /// named connections that nothing uses are the outputs, and those that are outputs now although the model
+    /// itself uses them.
     #[must_use]
     pub fn open(mut self) -> Self {
         if let Ok(c) = self.composite_mut() {
-            c.chosen = None;
+            for (_, e) in c.chosen.take().into_iter().flatten() {
+                let edge = &mut c.edges[e.index()];
+                if !edge.users.is_empty() {
+                    edge.expose = Some(true);
+                }
+            }
         }
         self
     }

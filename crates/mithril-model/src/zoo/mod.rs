@@ -11,11 +11,15 @@
 //! ```
 
 mod cache;
+mod clip;
+mod clip_resnet;
 mod config;
 mod gpt;
 pub mod layout;
 mod parts;
 mod resnet;
+mod vision;
+mod vit;
 
 use std::sync::LazyLock;
 
@@ -54,7 +58,7 @@ pub struct Entry {
 }
 
 static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
-    let families = [resnet::MODELS, gpt::MODELS];
+    let families = [resnet::MODELS, vit::MODELS, clip::MODELS, gpt::MODELS];
     let rows = families.into_iter().flatten();
     rows.map(|row| Entry { row, layer: Layer::of_def(&row.def) }).collect()
 });
