@@ -4,9 +4,9 @@ use mithril_ir::op::{Attr, DefaultLit};
 use mithril_ir::{DType, Lit, Result};
 
 use super::layout::{Layout, Rule, renamed, transposed};
+use super::parts::depth;
 use super::vision::{
-    Transformer, first, gelu, grid, heads, images, layers, norm, patches, quick_gelu, three_channels,
-    with_class,
+    Transformer, first, gelu, grid, heads, images, norm, patches, quick_gelu, three_channels, with_class,
 };
 use super::{Config, ZooModel, clip_resnet};
 use crate::connection::Connection;
@@ -216,7 +216,7 @@ fn vision(a: &LayerArgs<'_>) -> Result<Model> {
     let shape = [grid.saturating_mul(grid).saturating_add(1), width].map(Size::from);
     let x = (&x + parameter("positional_embedding", shape, scale.clone()))?;
     let x = norm(&x, "ln_pre", blocks.eps)?;
-    let x = call(&transformer(&blocks, layers(a, "vision_layers")?)?, &x)?;
+    let x = call(&transformer(&blocks, depth(a, "vision_layers")?)?, &x)?;
     let x = norm(&first(&x)?, "ln_post", blocks.eps)?;
     let projection = parameter("proj", [width, a.count("embed_dim")?].map(Size::from), scale);
     Model::from_outputs([("output", op("matmul", [x.into(), projection.into()])?)])
@@ -245,7 +245,7 @@ fn text(a: &LayerArgs<'_>) -> Result<Connection> {
     let positions = parameter("positional_embedding", shape, Init::Normal(0.01));
     let ends = tuple([size(&tokens, 1)?.into()]);
     let x = (&x + op("slice", [positions.into(), Lit::from([0]).into(), ends])?)?;
-    let x = call(&transformer(&blocks, layers(a, "transformer_layers")?)?, &x)?;
+    let x = call(&transformer(&blocks, depth(a, "transformer_layers")?)?, &x)?;
     let x = norm(&x, "ln_final", blocks.eps)?;
     let rows = op("arange", [size(&tokens, 0)?.into()])?;
     let x = x.item(vec![rows.into(), op("argmax", [(&tokens).into(), (-1).into()])?.into()])?;

@@ -1,7 +1,8 @@
 //! The residual network of CLIP: three convolutions first, averages where others stride, attention at the end.
 
-use mithril_ir::{Lit, Result};
+use mithril_ir::Result;
 
+use super::parts::turned;
 use super::resnet::unit;
 use super::vision::{MOST_LAYERS, first, sequence};
 use crate::connection::Connection;
@@ -99,7 +100,7 @@ fn pool(features: i64, heads: i64, grid: i64, leaving: i64) -> Result<Model> {
     let linear = |name, n: i64, x: &Connection| call(&layer("Linear", name, vec![n.into()], vec![])?, x);
     let apart = |x: &Connection, length: Connection| {
         let shape = tuple([size(x, 0)?.into(), length.into(), heads.into(), (features / heads).into()]);
-        op("transpose", [op("reshape", [x.into(), shape])?.into(), Lit::from([0, 2, 1, 3]).into()])
+        turned(&op("reshape", [x.into(), shape])?)
     };
     let query = apart(&linear("q_proj", features, &first(&x)?)?, Connection::constant(1))?;
     let key = apart(&linear("k_proj", features, &x)?, size(&x, 1)?)?;

@@ -7,6 +7,13 @@
 //! use mithril_model::zoo;
 //! let model = zoo::build("resnet18", vec![], vec![("num_classes", 10.into())])?;
 //! assert_eq!(model.parameters()[0].as_ref(), "conv1.weight");
+//!
+//! // From the configuration of a checkpoint, and typed for images of one size in batches of any.
+//! use mithril_model::{FlattenOptions, flatten};
+//! let model = zoo::from_config(r#"{"model_type": "vit", "num_labels": 10}"#, None, vec![("num_layers", 2.into())])?;
+//! let shapes = vec![("input".into(), vec!["batch".into(), 3.into(), 224.into(), 224.into()])];
+//! let graph = flatten(&model, &FlattenOptions { shapes, ..Default::default() })?.graph;
+//! assert_eq!(graph.ty(graph.outputs[0])?.to_string(), "f32[batch, 10]");
 //! # Ok::<(), mithril_ir::Error>(())
 //! ```
 

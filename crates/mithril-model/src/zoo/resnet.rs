@@ -130,14 +130,18 @@ fn read(config: &Config<'_>) -> Result<Vec<(&'static str, Lit)>> {
     let basic = config.get("layer_type").is_some_and(|kind| kind == "basic");
     let (name, block) = if basic { ("basic", Block::Basic) } else { ("bottleneck", Block::Bottleneck) };
     let width = config.int_or("embedding_size", 64)?;
-    let leaving = config.ints("hidden_sizes")?;
-    let doubled = (0..).map(|i| block.expansion().checked_mul(width)?.checked_shl(i));
-    if !leaving.iter().zip(doubled).all(|(&n, wanted)| wanted == Some(n)) {
-        let wanted = format!("{} times `embedding_size`, {width}, then doubled", block.expansion());
+    let (depths, leaving) = (config.ints("depths")?, config.ints("hidden_sizes")?);
+    let doubled = |i: usize| block.expansion().checked_mul(width)?.checked_mul(1 << i.min(62));
+    let wanted: Option<Vec<i64>> = (0..depths.len()).map(doubled).collect();
+    if wanted.as_ref() != Some(&leaving) {
+        let wanted = format!(
+            "{} times `embedding_size`, {width}, then doubled, for each of `depths`",
+            block.expansion()
+        );
         return Err(config.bad("hidden_sizes", &wanted));
     }
     Ok(vec![
-        ("depths", config.ints("depths")?.into()),
+        ("depths", depths.into()),
         ("block", name.into()),
         ("width", width.into()),
         ("num_classes", config.labels(2)?.into()),

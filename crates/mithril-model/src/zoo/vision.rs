@@ -19,15 +19,6 @@ pub(super) fn images(name: &str, resolution: Option<i64>) -> Connection {
     Connection::input(IOKey::new(name).shape([Size::Unknown, 3.into(), side.clone(), side]))
 }
 
-/// A number of layers.
-pub(super) fn layers(a: &LayerArgs<'_>, name: &str) -> Result<i64> {
-    let n = a.count(name)?;
-    if n > MOST_LAYERS {
-        return Err(a.bad(name, &format!("at most {MOST_LAYERS}")));
-    }
-    Ok(n)
-}
-
 /// Heads of an attention.
 pub(super) fn heads(a: &LayerArgs<'_>, name: &str, features: i64) -> Result<i64> {
     let heads = a.count(name)?;

@@ -4,8 +4,9 @@ use mithril_ir::op::{Attr, DefaultLit};
 use mithril_ir::{Lit, Result};
 
 use super::layout::{Layout, Rule, renamed};
+use super::parts::depth;
 use super::vision::{
-    Transformer, first, gelu, grid, heads, images, layers, norm, patches, three_channels, with_class,
+    Transformer, first, gelu, grid, heads, images, norm, patches, three_channels, with_class,
 };
 use super::{Config, ZooModel};
 use crate::connection::Connection;
@@ -33,9 +34,9 @@ static LAYOUTS: &[Layout] = &[
     Layout::of("torchvision"),
     // The files of torchvision are older than its names.
     Layout { rules: FILES, ..Layout::of("torchvision") },
-    Layout { prefixes: &["vit."], rules: TRANSFORMERS, ..Layout::of("transformers") },
-    // And so are those of transformers.
     Layout { prefixes: &["vit."], rules: TRANSFORMERS_FILES, ..Layout::of("transformers") },
+    // And so are those of transformers; these are the names that a model has in memory.
+    Layout { prefixes: &["vit."], rules: TRANSFORMERS, ..Layout::of("transformers") },
 ];
 
 static FILES: &[Rule] = &[
@@ -172,7 +173,7 @@ fn any(a: &LayerArgs<'_>) -> Result<Model> {
     let (width, mlp) = (a.count("hidden_dim")?, a.count("mlp_dim")?);
     let blocks = transformer(width, heads(a, "num_heads", width)?, mlp, a.f64("eps")?);
     let grid = grid(a, "image_size", "patch_size")?;
-    network(a, &blocks, [a.count("patch_size")?, grid, layers(a, "num_layers")?])
+    network(a, &blocks, [a.count("patch_size")?, grid, depth(a, "num_layers")?])
 }
 
 /// Blocks over the patches of an image, `grid` on each side, and a token of the class, which is then classified.

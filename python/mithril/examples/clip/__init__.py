@@ -1,0 +1,1 @@
+"""CLIP as an example."""
