@@ -127,6 +127,16 @@ def with_loss(model):
     return trained
 
 
+def batch(seed):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(2, 3, 64, 64)).astype(np.float32), rng.integers(0, 10, 2)
+
+
+@functools.cache
+def trained18(seed):
+    return trained(network18(), *batch(seed))
+
+
 def trained(network, x, y):
     """Outputs, gradients and running statistics of a network of torchvision, in float64."""
     network = copy.deepcopy(network).double().train()
@@ -146,10 +156,10 @@ def test_resnet18_trains_as_that_of_torchvision(backend_and_dtype, record_proper
     # defect would show in every batch.
     found = []
     for seed in range(1 if backend.default_dtype == "float64" else 5):
-        x, y = pixels(2, 3, 64, 64, seed=seed), np.random.default_rng(seed).integers(0, 10, 2)
+        x, y = batch(seed)
         load(compiled, network18().state_dict())
         outputs, gradients = compiled.evaluate(compiled.get_parameters(), {"input": x, "target": y}, {"loss": 1.0})
-        wanted = trained(network18(), x, y)
+        wanted = trained18(seed)
         assert difference(backend, outputs, wanted[0]) < within[0]
         assert difference(backend, compiled.state, wanted[2]) < within[0]
         found.append(difference(backend, gradients, wanted[1]))

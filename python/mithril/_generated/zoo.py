@@ -8,13 +8,61 @@ from .. import _core
 from .._core import Model
 
 __all__ = [
+    "resnet",
     "resnet18",
     "resnet34",
     "resnet50",
     "resnet101",
     "resnet152",
+    "vit",
+    "vit_b_16",
+    "vit_b_32",
+    "vit_l_16",
+    "vit_l_32",
+    "vit_h_14",
+    "clip",
     "create_gpt",
 ]
+
+
+def resnet(
+    depths: int | tuple[int, ...],
+    block: typing.Literal['basic', 'bottleneck'] = 'bottleneck',
+    width: int = 64,
+    num_classes: int = 1000,
+    *,
+    name: str | None = None,
+    **aliases: typing.Any,
+) -> Model:
+    r"""A residual network of any size.
+
+    From `input`, images `[batch, 3, height, width]`, to `output`, logits `[batch, num_classes]`. Parameters
+    and running statistics are called as in torchvision (`layer1.0.conv1.weight`). (He et al. 2015)
+
+    Parameters
+    ----------
+    depths : int | tuple[int, ...]
+        Blocks of each of one to four stages.
+    block : Literal['basic', 'bottleneck'], optional
+        "basic", two convolutions, or "bottleneck", three of which the last has four times the channels.
+    width : int, optional
+        Channels inside the blocks of the first stage; then doubled.
+    num_classes : int, optional
+        Number of outputs of the last layer.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+
+    Returns
+    -------
+    Model
+
+    Examples
+    --------
+    >>> from mithril.models import resnet
+    >>> resnet(depths=(1, 1, 1, 1), block="basic", width=8, num_classes=10)
+    resnet(10 layers, inputs=[input], outputs=[output])
+    """
+    return _core.zoo_model("resnet", {"depths": depths, "block": block, "width": width, "num_classes": num_classes, **aliases}, name)
 
 
 def resnet18(
@@ -170,6 +218,310 @@ def resnet152(
     resnet152(10 layers, inputs=[input], outputs=[output])
     """
     return _core.zoo_model("resnet152", {"num_classes": num_classes, **aliases}, name)
+
+
+def vit(
+    image_size: int,
+    patch_size: int,
+    num_layers: int,
+    num_heads: int,
+    hidden_dim: int,
+    mlp_dim: int,
+    num_classes: int = 1000,
+    eps: float = 1e-06,
+    *,
+    name: str | None = None,
+    **aliases: typing.Any,
+) -> Model:
+    r"""A vision transformer of any size.
+
+    From `input`, images `[batch, 3, image_size, image_size]`, to `output`, logits `[batch, num_classes]`.
+    Parameters are called as in torchvision (`encoder.layers.encoder_layer_0.mlp.0.weight`). (Dosovitskiy et
+    al. 2020)
+
+    Parameters
+    ----------
+    image_size : int
+        Height and width of the images.
+    patch_size : int
+        Height and width of the patches.
+    num_layers : int
+        Number of blocks.
+    num_heads : int
+        Heads of the attention; a divisor of `hidden_dim`.
+    hidden_dim : int
+        Number of features of a patch.
+    mlp_dim : int
+        Features between the two linear layers of a block.
+    num_classes : int, optional
+        Number of outputs of the last layer.
+    eps : float, optional
+        Added to the variance in the normalisations.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+
+    Returns
+    -------
+    Model
+
+    Examples
+    --------
+    >>> from mithril.models import vit
+    >>> vit(image_size=32, patch_size=8, num_layers=2, num_heads=4, hidden_dim=32, mlp_dim=64)
+    vit(11 layers, inputs=[input], outputs=[output])
+    """
+    return _core.zoo_model("vit", {"image_size": image_size, "patch_size": patch_size, "num_layers": num_layers, "num_heads": num_heads, "hidden_dim": hidden_dim, "mlp_dim": mlp_dim, "num_classes": num_classes, "eps": eps, **aliases}, name)
+
+
+def vit_b_16(
+    num_classes: int = 1000,
+    image_size: int = 224,
+    *,
+    name: str | None = None,
+    **aliases: typing.Any,
+) -> Model:
+    r"""ViT-B/16.
+
+    From `input`, images `[batch, 3, image_size, image_size]`, to `output`, logits `[batch, num_classes]`.
+    Parameters are called as in torchvision (`encoder.layers.encoder_layer_0.mlp.0.weight`). (Dosovitskiy et
+    al. 2020)
+
+    Parameters
+    ----------
+    num_classes : int, optional
+        Number of outputs of the last layer.
+    image_size : int, optional
+        Height and width of the images.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+
+    Returns
+    -------
+    Model
+
+    Examples
+    --------
+    >>> from mithril.models import vit_b_16
+    >>> vit_b_16(num_classes=10)
+    vit_b_16(11 layers, inputs=[input], outputs=[output])
+    """
+    return _core.zoo_model("vit_b_16", {"num_classes": num_classes, "image_size": image_size, **aliases}, name)
+
+
+def vit_b_32(
+    num_classes: int = 1000,
+    image_size: int = 224,
+    *,
+    name: str | None = None,
+    **aliases: typing.Any,
+) -> Model:
+    r"""ViT-B/32.
+
+    From `input`, images `[batch, 3, image_size, image_size]`, to `output`, logits `[batch, num_classes]`.
+    Parameters are called as in torchvision (`encoder.layers.encoder_layer_0.mlp.0.weight`). (Dosovitskiy et
+    al. 2020)
+
+    Parameters
+    ----------
+    num_classes : int, optional
+        Number of outputs of the last layer.
+    image_size : int, optional
+        Height and width of the images.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+
+    Returns
+    -------
+    Model
+
+    Examples
+    --------
+    >>> from mithril.models import vit_b_32
+    >>> vit_b_32(num_classes=10)
+    vit_b_32(11 layers, inputs=[input], outputs=[output])
+    """
+    return _core.zoo_model("vit_b_32", {"num_classes": num_classes, "image_size": image_size, **aliases}, name)
+
+
+def vit_l_16(
+    num_classes: int = 1000,
+    image_size: int = 224,
+    *,
+    name: str | None = None,
+    **aliases: typing.Any,
+) -> Model:
+    r"""ViT-L/16.
+
+    From `input`, images `[batch, 3, image_size, image_size]`, to `output`, logits `[batch, num_classes]`.
+    Parameters are called as in torchvision (`encoder.layers.encoder_layer_0.mlp.0.weight`). (Dosovitskiy et
+    al. 2020)
+
+    Parameters
+    ----------
+    num_classes : int, optional
+        Number of outputs of the last layer.
+    image_size : int, optional
+        Height and width of the images.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+
+    Returns
+    -------
+    Model
+
+    Examples
+    --------
+    >>> from mithril.models import vit_l_16
+    >>> vit_l_16(num_classes=10)
+    vit_l_16(11 layers, inputs=[input], outputs=[output])
+    """
+    return _core.zoo_model("vit_l_16", {"num_classes": num_classes, "image_size": image_size, **aliases}, name)
+
+
+def vit_l_32(
+    num_classes: int = 1000,
+    image_size: int = 224,
+    *,
+    name: str | None = None,
+    **aliases: typing.Any,
+) -> Model:
+    r"""ViT-L/32.
+
+    From `input`, images `[batch, 3, image_size, image_size]`, to `output`, logits `[batch, num_classes]`.
+    Parameters are called as in torchvision (`encoder.layers.encoder_layer_0.mlp.0.weight`). (Dosovitskiy et
+    al. 2020)
+
+    Parameters
+    ----------
+    num_classes : int, optional
+        Number of outputs of the last layer.
+    image_size : int, optional
+        Height and width of the images.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+
+    Returns
+    -------
+    Model
+
+    Examples
+    --------
+    >>> from mithril.models import vit_l_32
+    >>> vit_l_32(num_classes=10)
+    vit_l_32(11 layers, inputs=[input], outputs=[output])
+    """
+    return _core.zoo_model("vit_l_32", {"num_classes": num_classes, "image_size": image_size, **aliases}, name)
+
+
+def vit_h_14(
+    num_classes: int = 1000,
+    image_size: int = 224,
+    *,
+    name: str | None = None,
+    **aliases: typing.Any,
+) -> Model:
+    r"""ViT-H/14.
+
+    From `input`, images `[batch, 3, image_size, image_size]`, to `output`, logits `[batch, num_classes]`.
+    Parameters are called as in torchvision (`encoder.layers.encoder_layer_0.mlp.0.weight`). (Dosovitskiy et
+    al. 2020)
+
+    Parameters
+    ----------
+    num_classes : int, optional
+        Number of outputs of the last layer.
+    image_size : int, optional
+        Height and width of the images.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+
+    Returns
+    -------
+    Model
+
+    Examples
+    --------
+    >>> from mithril.models import vit_h_14
+    >>> vit_h_14(num_classes=10)
+    vit_h_14(11 layers, inputs=[input], outputs=[output])
+    """
+    return _core.zoo_model("vit_h_14", {"num_classes": num_classes, "image_size": image_size, **aliases}, name)
+
+
+def clip(
+    embed_dim: int,
+    image_resolution: int,
+    vision_layers: int | tuple[int, ...],
+    vision_width: int,
+    vision_patch_size: int | None,
+    context_length: int,
+    vocab_size: int,
+    transformer_width: int,
+    transformer_heads: int,
+    transformer_layers: int,
+    vision_heads: int | None = None,
+    vision_mlp: int | None = None,
+    transformer_mlp: int | None = None,
+    activation: typing.Literal['quick_gelu', 'gelu'] = 'quick_gelu',
+    eps: float = 1e-05,
+    *,
+    name: str | None = None,
+    **aliases: typing.Any,
+) -> Model:
+    r"""CLIP: images and texts in one space.
+
+    From `image`, `[images, 3, image_resolution, image_resolution]`, and `text`, tokens `[texts, length]` of
+    which the largest ends the text, to `logits_per_image` `[images, texts]`, `logits_per_text`, its
+    transpose, and the features of length 1 that these are the products of, `image_features` and
+    `text_features` `[…, embed_dim]`. Parameters are called as those of OpenAI
+    (`visual.layer1.0.conv1.weight`). (Radford et al. 2021)
+
+    Parameters
+    ----------
+    embed_dim : int
+        Number of features of the common space.
+    image_resolution : int
+        Height and width of the images.
+    vision_layers : int | tuple[int, ...]
+        Blocks of a vision transformer, or those of the four stages of a residual network.
+    vision_width : int
+        Features of the vision transformer, or channels of the residual network's first stage.
+    vision_patch_size : int | None
+        Height and width of the patches of a vision transformer.
+    context_length : int
+        Largest number of tokens of a text.
+    vocab_size : int
+        Number of different tokens.
+    transformer_width : int
+        Features of a token.
+    transformer_heads : int
+        Heads of the text's attention; a divisor of its features.
+    transformer_layers : int
+        Blocks of the text's transformer.
+    vision_heads : int | None, optional
+        Heads of the vision tower; one for 64 features if none.
+    vision_mlp : int | None, optional
+        Features inside its blocks; 4 `vision_width` if none.
+    transformer_mlp : int | None, optional
+        Features inside the text's blocks; 4 `transformer_width` if none.
+    activation : Literal['quick_gelu', 'gelu'], optional
+        "quick_gelu", which is `x * sigmoid(1.702 * x)`, or "gelu".
+    eps : float, optional
+        Added to the variance in the normalisations.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+
+    Returns
+    -------
+    Model
+
+    Examples
+    --------
+    >>> from mithril.models import clip
+    >>> clip(embed_dim=16, image_resolution=32, vision_layers=2, vision_width=64, vision_patch_size=8, context_length=8, vocab_size=100, transformer_width=32, transformer_heads=4, transformer_layers=2)
+    clip(24 layers, inputs=[image, text], outputs=[image_features, text_features, logits_per_image, logits_per_text])
+    """
+    return _core.zoo_model("clip", {"embed_dim": embed_dim, "image_resolution": image_resolution, "vision_layers": vision_layers, "vision_width": vision_width, "vision_patch_size": vision_patch_size, "context_length": context_length, "vocab_size": vocab_size, "transformer_width": transformer_width, "transformer_heads": transformer_heads, "transformer_layers": transformer_layers, "vision_heads": vision_heads, "vision_mlp": vision_mlp, "transformer_mlp": transformer_mlp, "activation": activation, "eps": eps, **aliases}, name)
 
 
 def create_gpt(

@@ -4,7 +4,7 @@ use mithril_ir::{Code, Error, Result};
 use serde_json::{Map, Value};
 
 /// The entries of a configuration.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Config<'a>(&'a Map<String, Value>);
 
 /// The object that a text holds.
