@@ -54,6 +54,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(compile::eager_types, module)?)?;
     module.add_function(wrap_pyfunction!(target::op_support, module)?)?;
     module.add_function(wrap_pyfunction!(weights::save_tensors, module)?)?;
+    module.add_function(wrap_pyfunction!(weights::plan_weights, module)?)?;
+    module.add_function(wrap_pyfunction!(weights::publish_weights, module)?)?;
     module.add_function(wrap_pyfunction!(rows::op_rows, module)?)?;
     module.add_function(wrap_pyfunction!(rows::layer_rows, module)?)?;
     module.add_function(wrap_pyfunction!(optimizers::optimizer_rows, module)?)?;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use mithril::ir::DType;
 use mithril::ir::error::{Code, Error};
+use mithril::model::zoo::plan::{self, Found, Wanted};
 use mithril::runtime::weights::{self, Checkpoint, Entry, Stored, Weight};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -127,4 +128,43 @@ pub fn save_tensors(
         (Err(_), Some(error)) => Err(Failure::Python(error)),
         (written, _) => Ok(written?),
     }
+}
+
+/// Name of ours, its shape as far as known, whether it may stay as it is.
+type Ours = (String, Option<Vec<usize>>, bool);
+
+/// Where the tensors of a checkpoint go; see `mithril.weights`.
+#[pyfunction]
+pub fn plan_weights<'py>(
+    py: Python<'py>,
+    ours: Vec<Ours>,
+    theirs: Vec<(String, Vec<usize>)>,
+    layout: Option<&str>,
+) -> Outcome<Bound<'py, PyDict>> {
+    let ours: Vec<_> =
+        ours.into_iter().map(|(name, shape, optional)| Wanted { name, shape, optional }).collect();
+    let theirs: Vec<_> = theirs.into_iter().map(|(name, shape)| Found { name, shape }).collect();
+    let plan = py.detach(|| plan::plan(&ours, &theirs, layout))?;
+    let told = PyDict::new(py);
+    let steps = plan.steps.into_iter().map(|s| (s.ours, s.theirs, s.transposed));
+    told.set_item("steps", steps.collect::<Vec<_>>())?;
+    told.set_item("layout", plan.report.layout)?;
+    told.set_item("missing", plan.report.missing)?;
+    told.set_item("unexpected", plan.report.unexpected)?;
+    told.set_item("ignored", plan.report.ignored)?;
+    let mis_shaped = plan.report.mis_shaped.into_iter();
+    let mis_shaped = mis_shaped.map(|m| (m.step.ours, m.step.theirs.join(" + "), m.wanted, m.found));
+    told.set_item("mis_shaped", mis_shaped.collect::<Vec<_>>())?;
+    Ok(told)
+}
+
+/// Name in a file, ours, which part of how many, whether transposed.
+type Published = (String, String, usize, usize, bool);
+
+/// The tensors of a file of a published layout.
+#[pyfunction]
+pub fn publish_weights(ours: Vec<String>, layout: &str) -> Outcome<Vec<Published>> {
+    let ours: Vec<_> = ours.iter().map(String::as_str).collect();
+    let found = plan::publish(&ours, layout)?.into_iter();
+    Ok(found.map(|p| (p.theirs, p.ours, p.part, p.parts, p.transposed)).collect())
 }

@@ -25,6 +25,7 @@ mod config;
 mod gpt;
 pub mod layout;
 mod parts;
+pub mod plan;
 mod resnet;
 mod vision;
 mod vit;

@@ -1,0 +1,410 @@
+//! Which tensor of a checkpoint goes where: the plan, made from names and shapes alone, and the report about it.
+//!
+//! ```
+//! use mithril_model::zoo::plan::{Found, Wanted, plan};
+//! let ours = [Wanted { name: "fc.weight".into(), shape: Some(vec![10, 512]), optional: false }];
+//! let theirs = [Found { name: "module.fc.weight".into(), shape: vec![10, 512] }];
+//! let plan = plan(&ours, &theirs, None)?;
+//! assert_eq!(plan.steps[0].theirs, ["module.fc.weight"]);
+//! assert!(plan.report.is_complete());
+//! # Ok::<(), mithril_ir::Error>(())
+//! ```
+
+use std::collections::{HashMap, HashSet};
+
+use mithril_ir::error::nearest;
+use mithril_ir::{Code, Error, Result};
+
+use super::layout::{Layout, Rule};
+
+/// What training programs put before all names.
+const WRAPPERS: &[&str] = &["module.", "_orig_mod.", "model."];
+/// Names in files of any kind that hold nothing a model needs.
+const IGNORED: &[&str] = &["*.num_batches_tracked"];
+/// How many missing names are compared with how many others to find what was meant.
+const COMPARED: (usize, usize) = (64, 1024);
+/// Longest name in a file that is compared with patterns.
+const MAX_NAME: usize = 1024;
+
+/// Something of the model that wants its values.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Our name.
+    pub name: String,
+    /// Its sizes; `None` as long as they are not known.
+    pub shape: Option<Vec<usize>>,
+    /// Whether it may stay as it is, such as the state of random numbers.
+    pub optional: bool,
+}
+
+/// Something that the checkpoint holds.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Its name in the file.
+    pub name: String,
+    /// Its sizes in the file.
+    pub shape: Vec<usize>,
+}
+
+/// Where the values of one of our arrays come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Our name.
+    pub ours: String,
+    /// Names in the file; several are joined along axis 0, each after it was transposed.
+    pub theirs: Vec<String>,
+    /// Whether their matrices stand the other way round.
+    pub transposed: bool,
+}
+
+/// Arrays of different shapes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MisShaped {
+    /// Where it would go, and from where.
+    pub step: Step,
+    /// Our shape.
+    pub wanted: Vec<usize>,
+    /// Theirs, after transposing and joining; before it, if that is not possible.
+    pub found: Vec<usize>,
+}
+
+/// What does not fit.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The layout, by who publishes it; `None` if the names are ours as they are.
+    pub layout: Option<&'static str>,
+    /// Ours that the file lacks, and names in the file that may be meant.
+    pub missing: Vec<(String, Option<String>)>,
+    /// Names in the file that have no place in the model.
+    pub unexpected: Vec<String>,
+    /// Arrays of different shapes.
+    pub mis_shaped: Vec<MisShaped>,
+    /// Names in the file that hold nothing the model needs.
+    pub ignored: Vec<String>,
+}
+
+impl Report {
+    /// Whether every array of the model gets its values, and nothing in the file is left over.
+    pub fn is_complete(&self) -> bool {
+        self.missing.is_empty() && self.unexpected.is_empty() && self.mis_shaped.is_empty()
+    }
+}
+
+/// Where everything goes.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// What is loaded.
+    pub steps: Vec<Step>,
+    /// What is not.
+    pub report: Report,
+}
+
+/// Plans with the layout of that source, or with the one of all in the zoo that fits best.
+pub fn plan(ours: &[Wanted], theirs: &[Found], source: Option<&str>) -> Result<Plan> {
+    let plain = Layout::of("");
+    let mut candidates = layouts(source)?;
+    if source.is_none() {
+        candidates.insert(0, &plain);
+    }
+    let files = Files::new(theirs);
+    let plans = candidates.into_iter().map(|layout| files.plan(ours, layout));
+    // Of equal ones the first: names as they are.
+    let best = plans.reduce(|best, next| if score(&next) > score(&best) { next } else { best });
+    let mut best = best.unwrap_or_default();
+    best.report.layout = best.report.layout.filter(|source| !source.is_empty());
+    suggest(&mut best.report, ours, theirs);
+    Ok(best)
+}
+
+/// The tensors of a checkpoint in a published layout: per name in the file which of ours it is, or which part of it.
+///
+/// The parts that the file splits an array into are of equal size.
+pub fn publish(ours: &[&str], source: &str) -> Result<Vec<Published>> {
+    let candidates = layouts(Some(source))?;
+    let fits = |layout: &&Layout| {
+        ours.iter().filter(|name| layout.rules.iter().any(|r| matches(r.ours, name).is_some())).count()
+    };
+    let Some(layout) = candidates.into_iter().rev().max_by_key(fits) else { return Ok(vec![]) };
+    let mut found = Vec::new();
+    for name in ours {
+        let step = step(name, layout);
+        let parts = step.theirs.len();
+        found.extend(step.theirs.into_iter().enumerate().map(|(part, theirs)| Published {
+            theirs,
+            ours: (*name).to_owned(),
+            transposed: step.transposed,
+            part,
+            parts,
+        }));
+    }
+    Ok(found)
+}
+
+/// A tensor of a checkpoint to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Name in the file.
+    pub theirs: String,
+    /// Our name.
+    pub ours: String,
+    /// Which part along axis 0.
+    pub part: usize,
+    /// Of how many.
+    pub parts: usize,
+    /// Whether it is the other way round, after it is taken out.
+    pub transposed: bool,
+}
+
+/// Every layout of the zoo, or those of a source.
+fn layouts(source: Option<&str>) -> Result<Vec<&'static Layout>> {
+    let mut found: Vec<&'static Layout> = Vec::new();
+    for layout in super::all().iter().flat_map(|entry| entry.row.layouts) {
+        // Models of a family have one table.
+        if !found.iter().any(|known| std::ptr::eq(*known, layout)) {
+            found.push(layout);
+        }
+    }
+    let Some(source) = source else { return Ok(found) };
+    let mut known: Vec<_> = found.iter().map(|layout| layout.source).collect();
+    known.sort_unstable();
+    known.dedup();
+    found.retain(|layout| layout.source == source);
+    if found.is_empty() {
+        let message = format!("no layout is called {source:?}");
+        return Err(Error::new(Code::BadArgument, message).help(format!("there are {}", known.join(", "))));
+    }
+    Ok(found)
+}
+
+/// More loaded, fewer of another shape, fewer left over.
+fn score(plan: &Plan) -> (usize, std::cmp::Reverse<(usize, usize)>) {
+    let report = &plan.report;
+    (plan.steps.len(), std::cmp::Reverse((report.mis_shaped.len(), report.unexpected.len())))
+}
+
+/// Where the values of one of ours are in a file of that layout.
+fn step(ours: &str, layout: &Layout) -> Step {
+    let rule = layout.rules.iter().find_map(|rule| Some((rule, matches(rule.ours, ours)?)));
+    let (theirs, transposed) = match rule {
+        Some((Rule { theirs, transposed, .. }, captures)) => {
+            (theirs.iter().map(|pattern| fill(pattern, &captures)).collect(), *transposed)
+        }
+        None => (vec![ours.to_owned()], false),
+    };
+    Step { ours: ours.to_owned(), theirs, transposed }
+}
+
+/// The names of a file.
+struct Files<'a> {
+    all: &'a [Found],
+    by_name: HashMap<&'a str, usize>,
+    wrapper: String,
+}
+
+impl<'a> Files<'a> {
+    fn new(all: &'a [Found]) -> Self {
+        let mut wrapper = String::new();
+        while let Some(next) = WRAPPERS.iter().find(|next| {
+            !all.is_empty()
+                && all
+                    .iter()
+                    .all(|f| f.name.strip_prefix(&*wrapper).is_some_and(|rest| rest.starts_with(**next)))
+        }) {
+            wrapper.push_str(next);
+        }
+        Self { all, by_name: all.iter().enumerate().map(|(i, f)| (&*f.name, i)).collect(), wrapper }
+    }
+
+    /// The file's name for one of a layout: as it is, behind a prefix, or without one.
+    fn find(&self, name: &str, layout: &Layout) -> Option<usize> {
+        let look = |name: &str| {
+            self.by_name.get(name).or_else(|| self.by_name.get(&*format!("{}{name}", self.wrapper))).copied()
+        };
+        look(name).or_else(|| {
+            let prefixes = || layout.prefixes.iter();
+            prefixes()
+                .find_map(|prefix| look(&format!("{prefix}{name}")))
+                .or_else(|| prefixes().find_map(|prefix| look(name.strip_prefix(prefix)?)))
+        })
+    }
+
+    fn plan(&self, ours: &[Wanted], layout: &Layout) -> Plan {
+        let mut plan = Plan::default();
+        plan.report.layout = Some(layout.source);
+        let mut used = HashSet::new();
+        for wanted in ours {
+            let mut step = step(&wanted.name, layout);
+            let found: Vec<_> = step.theirs.iter().filter_map(|name| self.find(name, layout)).collect();
+            if found.len() < step.theirs.len() {
+                if !wanted.optional {
+                    plan.report.missing.push((wanted.name.clone(), None));
+                }
+                continue;
+            }
+            step.theirs = found.iter().map(|&i| self.all[i].name.clone()).collect();
+            let shapes: Vec<_> = found.iter().map(|&i| &*self.all[i].shape).collect();
+            used.extend(found);
+            match (joined(&shapes, step.transposed), &wanted.shape) {
+                (Some(found), Some(shape)) if found != *shape => {
+                    plan.report.mis_shaped.push(MisShaped { step, wanted: shape.clone(), found });
+                }
+                (None, shape) => {
+                    let (wanted, found) = (shape.clone().unwrap_or_default(), shapes[0].to_vec());
+                    plan.report.mis_shaped.push(MisShaped { step, wanted, found });
+                }
+                _ => plan.steps.push(step),
+            }
+        }
+        for (i, found) in self.all.iter().enumerate().filter(|(i, _)| !used.contains(i)) {
+            let list = if self.is_ignored(i, layout) {
+                &mut plan.report.ignored
+            } else {
+                &mut plan.report.unexpected
+            };
+            list.push(found.name.clone());
+        }
+        plan
+    }
+
+    fn is_ignored(&self, i: usize, layout: &Layout) -> bool {
+        let name = &*self.all[i].name;
+        if name.len() > MAX_NAME {
+            return false;
+        }
+        let bare = name.strip_prefix(&*self.wrapper).unwrap_or(name);
+        let short = layout.prefixes.iter().filter_map(|prefix| bare.strip_prefix(prefix));
+        [name, bare]
+            .into_iter()
+            .chain(short)
+            .any(|name| layout.ignored.iter().chain(IGNORED).any(|pattern| matches(pattern, name).is_some()))
+    }
+}
+
+/// The shape of arrays that are transposed and joined along axis 0; `None` if they cannot be.
+fn joined(shapes: &[&[usize]], transposed: bool) -> Option<Vec<usize>> {
+    let mut turned = shapes.iter().map(|shape| {
+        let mut shape = shape.to_vec();
+        if transposed {
+            shape.reverse();
+        }
+        shape
+    });
+    let mut whole = turned.next()?;
+    for part in turned {
+        if whole.is_empty() || part.get(1..) != whole.get(1..) {
+            return None;
+        }
+        whole[0] = whole[0].checked_add(part[0])?;
+    }
+    Some(whole)
+}
+
+/// What each `*` of a pattern stands for, if the name fits.
+fn matches<'a>(pattern: &str, name: &'a str) -> Option<Vec<&'a str>> {
+    let Some((head, rest)) = pattern.split_once('*') else {
+        return (pattern == name).then(Vec::new);
+    };
+    let tail = name.strip_prefix(head)?;
+    // The shortest first: `h.*.attn` means one part of the name.
+    let ends = tail.char_indices().map(|(i, c)| i + c.len_utf8());
+    ends.into_iter().find_map(|end| {
+        let mut captures = matches(rest, &tail[end..])?;
+        captures.insert(0, &tail[..end]);
+        Some(captures)
+    })
+}
+
+fn fill(pattern: &str, captures: &[&str]) -> String {
+    let mut parts = pattern.split('*');
+    let mut name = parts.next().unwrap_or_default().to_owned();
+    for (i, part) in parts.enumerate() {
+        name.push_str(captures.get(i).copied().unwrap_or("*"));
+        name.push_str(part);
+    }
+    name
+}
+
+/// Names in the file that may be meant by missing ones: alike, and of the same shape.
+fn suggest(report: &mut Report, ours: &[Wanted], theirs: &[Found]) {
+    let shapes: HashMap<&str, &[usize]> =
+        ours.iter().filter_map(|w| Some((&*w.name, w.shape.as_deref()?))).collect();
+    let theirs: HashMap<&str, &[usize]> = theirs.iter().map(|f| (&*f.name, &*f.shape)).collect();
+    let unexpected = &report.unexpected;
+    for (name, near) in report.missing.iter_mut().take(COMPARED.0) {
+        let wanted = shapes.get(&**name);
+        let same = |other: &&String| wanted.is_none_or(|shape| theirs.get(&***other) == Some(shape));
+        let candidates = unexpected.iter().filter(same).take(COMPARED.1).map(String::as_str);
+        *near = nearest(name, candidates).map(str::to_owned);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::zoo::layout::{renamed, transposed};
+
+    static LAYOUT: Layout = Layout {
+        source: "test",
+        prefixes: &["transformer."],
+        ignored: &["*.attn.bias"],
+        rules: &[
+            renamed("h.*.in.weight", &["h.*.q.weight", "h.*.k.weight"]),
+            transposed("h.*.*.out", &["h.*.*.projection"]),
+        ],
+    };
+
+    fn found(name: &str, shape: &[usize]) -> Found {
+        Found { name: name.into(), shape: shape.to_vec() }
+    }
+    fn wanted(name: &str, shape: &[usize]) -> Wanted {
+        Wanted { name: name.into(), shape: Some(shape.to_vec()), optional: false }
+    }
+
+    #[test]
+    fn rules_rename_join_and_transpose_behind_prefixes() {
+        let ours =
+            [wanted("h.3.in.weight", &[5, 2]), wanted("h.0.mlp.out", &[4, 3]), wanted("ln.weight", &[2])];
+        let theirs = [
+            found("transformer.h.3.q.weight", &[3, 2]),
+            found("transformer.h.3.k.weight", &[2, 2]),
+            found("transformer.h.0.mlp.projection", &[3, 4]),
+            found("ln.weight", &[2]),
+            found("transformer.h.0.attn.bias", &[1]),
+        ];
+        let plan = Files::new(&theirs).plan(&ours, &LAYOUT);
+        assert!(plan.report.is_complete(), "{:?}", plan.report);
+        assert_eq!(plan.steps[0].theirs, ["transformer.h.3.q.weight", "transformer.h.3.k.weight"]);
+        assert!(plan.steps[1].transposed && !plan.steps[2].transposed);
+        assert_eq!(plan.report.ignored, ["transformer.h.0.attn.bias"]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told() {
+        let ours = [wanted("encoder.weight", &[4, 3]), wanted("head.weight", &[3]), wanted("x", &[1])];
+        let theirs = [found("encoder.wieght", &[4, 3]), found("head.weight", &[2]), found("x", &[1])];
+        let report = plan(&ours, &theirs, None).expect("a plan").report;
+        assert_eq!(report.missing, [("encoder.weight".into(), Some("encoder.wieght".into()))]);
+        assert_eq!(report.unexpected, ["encoder.wieght"]);
+        assert_eq!((&*report.mis_shaped[0].wanted, &*report.mis_shaped[0].found), (&[3][..], &[2][..]));
+        assert_eq!(report.layout, None);
+        assert!(plan(&ours, &theirs, Some("nobody")).unwrap_err().to_string().contains("torchvision"));
+    }
+
+    #[test]
+    fn wrappers_go_only_if_every_name_has_them() {
+        let ours = [wanted("a", &[]), wanted("b", &[])];
+        let both = [found("module.model.a", &[]), found("module.model.b", &[])];
+        assert!(plan(&ours, &both, None).expect("a plan").report.is_complete());
+        let one = [found("module.a", &[]), found("b", &[])];
+        assert_eq!(plan(&ours, &one, None).expect("a plan").report.missing.len(), 1);
+    }
+
+    #[test]
+    fn patterns_capture_one_or_more_characters() {
+        assert_eq!(matches("h.*.w", "h.12.w"), Some(vec!["12"]));
+        assert_eq!(matches("h.*.w", "h..w"), None);
+        assert_eq!(matches("*.*", "a.b.c"), Some(vec!["a", "b.c"]));
+        assert_eq!(matches("*é", "éé"), Some(vec!["é"]));
+        assert_eq!(fill("x.*.y.*", &["1", "2"]), "x.1.y.2");
+    }
+}
