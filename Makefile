@@ -47,6 +47,7 @@ lint: $(VENV)/.test
 bench: $(VENV)/.test
 	PYTHONPATH=python:. $(BIN)/python -m bench
 	PYTHONPATH=python:. $(BIN)/python -m bench.frameworks
+	PYTHONPATH=python:. $(BIN)/python -m bench.weights
 
 # Rewrites what is derived from the rows: Python classes, stubs, docs/ops.md.
 generate: $(VENV)/.demo

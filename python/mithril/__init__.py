@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as _typing
 
-from . import errors, generation, optim, train, vision
+from . import errors, generation, optim, train, vision, weights
 from ._core import Connection, IOKey, Model, __version__
 from ._generated import layers as _layers
 from ._generated.layers import *  # noqa: F403 - the layers are the public names of that module
@@ -47,7 +47,7 @@ from .parameters import Parameters
 from .physical import PhysicalModel
 from .tools import benchmark, check, compare, suggest_backend
 from .tracing import Lambda
-from .weights import transfer
+from .weights import load_weights, transfer
 
 LogicalModel = Model
 
@@ -87,6 +87,7 @@ __all__ = [
     "int64",
     "list_backends",
     "load",
+    "load_weights",
     "optim",
     "register_backend",
     "save",
@@ -95,6 +96,7 @@ __all__ = [
     "transfer",
     "uint8",
     "vision",
+    "weights",
 ]
 __all__ += _layers.__all__
 

@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from . import _core, dtypes, weights
 from ._core import Model
-from .backends.exchange import narrow, to_host
-from .errors import BackendUnavailableError, InvalidValueError, MithrilError, ModelFileError, ParameterError
+from .backends.exchange import to_host
+from .errors import InvalidValueError, MithrilError, ModelFileError, ParameterError
 
 __all__ = ["load", "save", "write"]
 
 #: What parameters are saved as.
 _SUFFIX = ".safetensors"
-#: dtype in such a file -> dtype of ours.
-_DTYPES = {
-    "F64": "float64",
-    "F32": "float32",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "I64": "int64",
-    "I32": "int32",
-    "I16": "int16",
-    "I8": "int8",
-    "U8": "uint8",
-    "BOOL": "bool",
-}
+#: What files that hold tensors are called.
+_TENSORS = (_SUFFIX, ".pt", ".pth", ".bin")
+#: Bytes that are handed to the file at once.
+_CHUNK = 1 << 24
 
 
-def save(what: Model | Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+def save(
+    what: Model | Mapping[str, Any],
+    path: str | os.PathLike[str],
+    *,
+    layout: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
     """Save a model, or a dict of parameters. The file is replaced as a whole, or not at all.
 
     Parameters
@@ -42,8 +39,12 @@ def save(what: Model | Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     what : Model or mapping
         A model, without its parameters; or parameters by name, arrays of any backend.
     path : path-like
-        The file: usually ``*.json`` for a model; ``*.safetensors`` for parameters, which needs the package
-        ``safetensors``.
+        The file: usually ``*.json`` for a model; ``*.safetensors`` for parameters.
+    layout : str, optional
+        Write parameters with the names and the form of published checkpoints: ``"torchvision"``, ``"transformers"``,
+        ``"openai"``. Default: ours.
+    metadata : mapping, optional
+        Texts by name that are kept with the parameters.
 
     Examples
     --------
@@ -54,21 +55,24 @@ def save(what: Model | Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     Linear(inputs=[input], outputs=[output])
     """
     target = _path(path)
-    if isinstance(what, Model):
-        if target.suffix == _SUFFIX:
-            raise InvalidValueError(
-                f"{os.fspath(path)!r} is a file of parameters, and a model is given",
-                hint="save the model as *.json, and its parameters on their own",
-            )
-        content = what.to_json().encode()
-    elif isinstance(what, Mapping):
+    if isinstance(what, Mapping):
         if target.suffix != _SUFFIX:
             raise InvalidValueError(f"parameters are saved as *{_SUFFIX}, not {os.fspath(path)!r}")
-        content = _pack(what)
-    else:
+        texts = metadata or {}
+        if not all(isinstance(text, str) for pair in texts.items() for text in pair):
+            raise InvalidValueError("metadata holds what is no text", hint="convert it: json.dumps(value)")
+        return _save_arrays(what, target, layout, texts)
+    if not isinstance(what, Model):
         raise InvalidValueError(f"save takes a model or a dict of parameters, not a {type(what).__name__}")
+    if target.suffix == _SUFFIX:
+        raise InvalidValueError(
+            f"{os.fspath(path)!r} is a file of parameters, and a model is given",
+            hint="save the model as *.json, and its parameters on their own",
+        )
+    if layout is not None or metadata is not None:
+        raise InvalidValueError("a model is saved without layout and metadata", hint="they belong to parameters")
     try:
-        _replace(target, content)
+        _replace(target, what.to_json().encode())
     except OSError as error:
         raise _unusable("written", target, error) from error
 
@@ -122,12 +126,13 @@ def load(path: str | os.PathLike[str]) -> Any:
     Parameters
     ----------
     path : path-like
-        A file that `save` has written, or any other ``*.safetensors``.
+        A file that `save` has written, or any other ``*.safetensors``, ``*.pt``, ``*.pth`` or ``*.bin`` of PyTorch.
 
     Returns
     -------
     Model or dict
-        Parameters are NumPy arrays by name: pass them to `PhysicalModel.load_params`, or `transfer` them to a backend.
+        Parameters are NumPy arrays by name, views of the file in memory (see `mithril.weights.open`): pass them to
+        `PhysicalModel.load_params`, or `transfer` them to a backend.
 
     Raises
     ------
@@ -135,12 +140,12 @@ def load(path: str | os.PathLike[str]) -> Any:
         If the file is malformed.
     """
     source = _path(path)
+    if source.suffix in _TENSORS:
+        return dict(sorted(weights.open(source).items()))
     try:
         content = source.read_bytes()
     except OSError as error:
         raise _unusable("read", source, error) from error
-    if source.suffix == _SUFFIX:
-        return _unpack(content, source)
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -151,48 +156,56 @@ def load(path: str | os.PathLike[str]) -> Any:
 # --- parameters -------------------------------------------------------------------------------------------------
 
 
-def _safetensors() -> ModuleType:
-    try:
-        import safetensors.numpy
-    except ImportError as error:
-        raise BackendUnavailableError(
-            f"*{_SUFFIX} needs the package safetensors", hint="pip install safetensors"
-        ) from error
-    return safetensors
-
-
-def _pack(params: Mapping[str, Any]) -> bytes:
-    save = _safetensors().numpy.save
-    hosts = {}
-    for name, value in params.items():
+def _save_arrays(params: Mapping[str, Any], path: Path, layout: str | None, metadata: Mapping[str, str]) -> None:
+    """Write arrays one after the other: one of them at a time is copied."""
+    for name in params:
         if not isinstance(name, str):
             raise ParameterError(f"the name {name!r} is a {type(name).__name__}", hint="names are strings")
-        try:
-            hosts[name] = np.array(to_host(value), order="C")
-        except (TypeError, ValueError) as error:
-            reason = error.message if isinstance(error, MithrilError) else error
-            raise ParameterError(f"parameter {name!r} cannot be saved: {reason}", hint="save arrays") from error
-    packed: bytes = save(hosts)
-    return packed
+    types = {name: _type(name, value) for name, value in params.items()}
+    if layout is None:
+        sources = [(name, name, 0, 1, False) for name in params]
+    else:
+        sources = _core.publish_weights(list(params), layout)
+    entries = []
+    for theirs, ours, _, parts, transposed in sources:
+        dtype, shape = types[ours]
+        if parts > 1 and (not shape or shape[0] % parts):
+            raise ParameterError(
+                f"{ours!r} of shape {list(shape)} cannot be split into {parts}", hint="save it as it is"
+            )
+        shape = (shape[0] // parts, *shape[1:]) if parts > 1 else shape
+        entries.append((theirs, dtype, shape[::-1] if transposed else shape))
+
+    def chunks(place: int) -> Iterator[bytes]:
+        _, ours, part, parts, transposed = sources[place]
+        host = _bits(to_host(params[ours]), types[ours][0])
+        if parts > 1:
+            rows = len(host) // parts
+            host = host[part * rows : (part + 1) * rows]
+        flat = np.ascontiguousarray(host.T if transposed else host).reshape(-1).view(np.uint8)
+        return (flat[start : start + _CHUNK].tobytes() for start in range(0, len(flat), _CHUNK))
+
+    _core.save_tensors(path, entries, dict(metadata), chunks)
 
 
-def _unpack(content: bytes, source: Path) -> dict[str, np.ndarray[Any, Any]]:
-    safetensors = _safetensors()
+def _type(name: str, value: Any) -> tuple[str, tuple[int, ...]]:
+    """Dtype and shape of an array, without a copy of those that frameworks hold."""
+    dtype = str(getattr(value, "dtype", "")).rpartition(".")[2]
     try:
-        entries = safetensors.deserialize(content)
-    except (safetensors.SafetensorError, ValueError) as error:
-        raise ModelFileError(f"{str(source)!r} is no safetensors file: {error}", hint="it may be incomplete") from error
-    return {name: _array(name, entry) for name, entry in sorted(entries)}
+        if dtype in dtypes.ALL and hasattr(value, "shape"):
+            return dtype, tuple(int(n) for n in value.shape)
+        host = to_host(value)
+    except (TypeError, ValueError) as error:
+        reason = error.message if isinstance(error, MithrilError) else error
+        raise ParameterError(f"parameter {name!r} cannot be saved: {reason}", hint="save arrays") from error
+    return host.dtype.name, host.shape
 
 
-def _array(name: str, entry: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    dtype, data = _DTYPES.get(entry["dtype"]), entry["data"]
-    if dtype is None:
-        raise ModelFileError(f"parameter {name!r} is of dtype {entry['dtype']}", hint=f"known: {', '.join(_DTYPES)}")
+def _bits(host: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+    """Little-endian elements; those of bfloat16 as their bits, also where NumPy has to hold them as float32."""
     if dtype == "bfloat16":
-        # The upper half of a float32; NumPy has no such dtype of its own.
-        wide = np.frombuffer(data, "<u2").astype(np.uint32) << 16
-        return narrow(wide.view(np.float32).reshape(entry["shape"]))
-    little = np.dtype(dtype).newbyteorder("<")
-    found: np.ndarray[Any, Any] = np.frombuffer(data, little).astype(dtype).reshape(entry["shape"])
+        if host.dtype == np.float32:
+            return (host.view(np.uint32) >> 16).astype("<u2")
+        return host.view(np.uint16).astype("<u2", copy=False)
+    found: np.ndarray[Any, Any] = host.astype(np.dtype(dtype).newbyteorder("<"), copy=False)
     return found

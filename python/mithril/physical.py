@@ -277,14 +277,7 @@ class PhysicalModel:
         ParameterError
             If something is missing, superfluous, or of the wrong shape.
         """
-        values, state = weights.read(self, params)
-        with self._lock:
-            if self._store is None:
-                self._store = Parameters(self._names["param"])
-            self._store.update(values)
-            self._store._resolved = True
-            self.state = {**self.state, **state}
-            return self._store
+        return weights.store(self, *weights.read(self, params))
 
     @property
     def parameters(self) -> Parameters:

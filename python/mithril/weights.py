@@ -1,18 +1,378 @@
-"""Weights from elsewhere: arrays moved between backends, and dicts of arrays checked against a compiled model."""
+"""Weights from elsewhere: checkpoints of any kind, arrays moved between backends, dicts checked against a model."""
 
 from __future__ import annotations
 
+import bisect
 import difflib
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from . import _core
 from .backends.backend import Backend
-from .errors import InvalidValueError, MithrilError, ParameterError
+from .backends.exchange import narrow, numpy_dtype, to_host
+from .errors import BackendUnavailableError, InvalidValueError, MithrilError, ParameterError
+from .parameters import Parameters
 
 if TYPE_CHECKING:
     from .physical import PhysicalModel
 
-__all__ = ["read", "transfer"]
+__all__ = ["Checkpoint", "MisShaped", "Report", "load_weights", "open", "read", "store", "transfer"]
+
+Array = np.ndarray[Any, Any]
+#: Names that a message shows of each kind.
+_SHOWN = 5
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------
+
+
+class Checkpoint(Mapping[str, Array]):
+    """The tensors of a checkpoint by name; see `open`.
+
+    Attributes
+    ----------
+    metadata : dict
+        Texts that describe the file.
+    path : str
+        The file that was found.
+    """
+
+    def __init__(self, core: _core.Checkpoint) -> None:
+        self._core = core
+        self._shapes: dict[str, tuple[int, ...]] = {
+            name: tuple(shape) for name, shape in zip(core.names, core.shapes, strict=True)
+        }
+        self.metadata: dict[str, str] = core.metadata
+        self.path = str(core.path)
+
+    def __getitem__(self, name: str) -> Array:
+        weight = self._core.weight(name)
+        # NumPy holds the object, and with it the map, as long as there is an array of it.
+        found: Array = np.asarray(weight)
+        if weight.stored == "bool":
+            # Bytes may be anything, and truth values of NumPy are 0 or 1.
+            return _converted(found, lambda array: array != 0)
+        if not found.flags.aligned:
+            found = _converted(found, lambda array: array.copy())
+        return _bfloat16(found) if weight.stored == "bfloat16" else found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._shapes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def __repr__(self) -> str:
+        return f"Checkpoint({self.path!r}, {len(self)} tensors)"
+
+
+def open(path: str | os.PathLike[str], *, key: str | None = None) -> Checkpoint:
+    """Open a checkpoint: nothing is read before it is used, nothing is copied, and no code in a file ever runs.
+
+    Parameters
+    ----------
+    path : path-like
+        A file of safetensors or of PyTorch (``.safetensors``, ``.pt``, ``.pth``, ``.bin``), the index of a checkpoint
+        of several files (``*.index.json``), or a folder that holds one of these.
+    key : str, optional
+        Which dict of a file of PyTorch, if several hold tensors: ``"ema"``, ``"models.generator"``.
+
+    Returns
+    -------
+    Checkpoint
+        A mapping of names to NumPy arrays. They are views of the file in memory; what is written to them stays in this
+        process. A file must not be cut while it is open; `save` replaces files as a whole.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is malformed, or wants to run code.
+
+    Examples
+    --------
+    >>> import mithril as ml, numpy as np, tempfile, os
+    >>> path = os.path.join(tempfile.mkdtemp(), "params.safetensors")
+    >>> ml.save({"bias": np.ones(3)}, path)
+    >>> ml.weights.open(path)["bias"]
+    array([1., 1., 1.])
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise InvalidValueError(f"the path is a {type(path).__name__}", hint='pass a path, e.g. "model.safetensors"')
+    return Checkpoint(_core.Checkpoint.open(os.path.abspath(os.path.expanduser(path)), key))
+
+
+def _converted(found: Array, convert: Callable[[Array], Array]) -> Array:
+    """Convert the elements of an array; those that a view repeats are converted once, and repeated again."""
+    repeated = [size > 1 and stride == 0 for size, stride in zip(found.shape, found.strides, strict=True)]
+    if not any(repeated):
+        return convert(found)
+    once = convert(found[tuple(slice(0, 1) if again else slice(None) for again in repeated)])
+    return np.broadcast_to(once, found.shape)
+
+
+def _bfloat16(bits: Array) -> Array:
+    try:
+        return bits.view(numpy_dtype("bfloat16"))
+    except BackendUnavailableError:
+        # The upper half of a float32 holds the same number.
+        return _converted(bits, lambda array: narrow((array.astype(np.uint32) << 16).view(np.float32)))
+
+
+# --- into a model -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MisShaped:
+    """An array whose shape differs: our name, that in the file, our shape and theirs."""
+
+    name: str
+    source: str
+    wanted: tuple[int, ...]
+    found: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} {list(self.wanted)}: {self.source} is {list(self.found)}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `load_weights` did. ``print(report)`` shows it.
+
+    Attributes
+    ----------
+    source : str
+        Where the weights come from.
+    layout : str or None
+        The layout of the names, by who publishes it; None if they are ours.
+    loaded : tuple of str
+        Our names that got their values.
+    missing : tuple of str
+        Our names that the source lacks.
+    unexpected : tuple of str
+        Names of the source that have no place in the model.
+    mis_shaped : tuple of MisShaped
+        Arrays of another shape.
+    ignored : tuple of str
+        Names of the source that hold nothing the model needs.
+    did_you_mean : dict
+        For missing names, one of the source that may be meant.
+    """
+
+    source: str
+    layout: str | None
+    loaded: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    mis_shaped: tuple[MisShaped, ...] = ()
+    ignored: tuple[str, ...] = ()
+    did_you_mean: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything in the model got its values, and nothing was left over."""
+        return not (self.missing or self.unexpected or self.mis_shaped)
+
+    def __str__(self) -> str:
+        names = "with names as they are" if self.layout is None else f"in the layout of {self.layout}"
+        lines = [f"{len(self.loaded)} arrays loaded from {self.source}, {names}", *self._problems()]
+        if self.ignored:
+            lines.append(_line("ignored", list(self.ignored)))
+        return "\n".join(lines)
+
+    def _problems(self) -> list[str]:
+        def shown(name: str) -> str:
+            near = self.did_you_mean.get(name)
+            return name if near is None else f"{name} (is it {near}?)"
+
+        kinds = {
+            "missing": [shown(name) for name in self.missing],
+            "unexpected": list(self.unexpected),
+            "of another shape": [str(one) for one in self.mis_shaped],
+        }
+        return [_line(kind, names) for kind, names in kinds.items() if names]
+
+    def _summary(self) -> str:
+        counts = {"missing": self.missing, "unexpected": self.unexpected, "of another shape": self.mis_shaped}
+        return ", ".join(f"{len(names)} {kind}" for kind, names in counts.items() if names)
+
+
+def load_weights(
+    model: PhysicalModel,
+    source: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    layout: str | None = None,
+    strict: bool = True,
+    key: str | None = None,
+) -> Report:
+    """Load a published checkpoint, or a state dict, into a compiled model; all of it or, after an error, nothing.
+
+    Parameters
+    ----------
+    model : PhysicalModel
+        Gets parameters and running statistics.
+    source : path-like or mapping
+        What `open` takes; or arrays by name, of any framework.
+    layout : str, optional
+        Whose names the source has: ``"torchvision"``, ``"transformers"``, ``"openai"`` … Default: the layout that fits
+        best; the report says which.
+    strict : bool
+        Whether everything has to fit. Otherwise what fits is loaded, and what is not stays as it is.
+    key : str, optional
+        As for `open`.
+
+    Returns
+    -------
+    Report
+        What was loaded and what not.
+
+    Raises
+    ------
+    ParameterError
+        If something is missing, superfluous or of the wrong shape; without ``strict``, if nothing fits.
+    ModelFileError
+        If the file is malformed, or wants to run code.
+
+    Examples
+    --------
+    >>> import mithril as ml, numpy as np
+    >>> compiled = ml.compile(ml.Linear(2, name="fc"), ml.NumpyBackend(), shapes={"input": [1, 3]})
+    >>> print(ml.load_weights(compiled, {"module.weight": np.ones((2, 3)), "module.bias": np.zeros(2)}))
+    2 arrays loaded from a mapping, with names as they are
+    """
+    arrays, label = _source(source, key)
+    types = _types(model)
+    ours = [(n, shape, is_optional) for n, (_, shape, is_optional) in types.items()]
+    plan = _core.plan_weights(ours, [(name, _shape(name, arrays)) for name in arrays], layout)
+    report = _report(label, plan)
+    if not plan["steps"] or (strict and not report.is_complete):
+        raise _misfit(report, bool(plan["steps"]), list(types), list(arrays))
+    is_file = isinstance(arrays, Checkpoint)
+    memory = _Memory() if is_file else None
+    values = {}
+    for name, theirs, transposed in plan["steps"]:
+        try:
+            values[name] = _value(model.backend, arrays, theirs, transposed, types[name][0], memory)
+        except (TypeError, ValueError) as error:
+            reason = error.message if isinstance(error, MithrilError) else error
+            raise ParameterError(f"{theirs[0]!r} cannot be loaded: {reason}", hint="give arrays of numbers") from error
+    known = model._names["state"]
+    params = {name: value for name, value in values.items() if name not in known}
+    store(model, params, {name: value for name, value in values.items() if name in known})
+    return report
+
+
+def _source(source: Any, key: str | None) -> tuple[Mapping[str, Any], str]:
+    if isinstance(source, Checkpoint):
+        # The user may hold arrays of it: what is loaded must not share their memory.
+        return dict(source), source.path
+    if isinstance(source, Mapping):
+        for name in source:
+            if not isinstance(name, str):
+                raise ParameterError(f"the name {name!r} is a {_kind(name)}", hint="names are strings")
+        return source, "a mapping"
+    if not isinstance(source, (str, os.PathLike)):
+        raise InvalidValueError(
+            f"the source is a {_kind(source)}", hint="pass a file, a folder, or a state dict: a dict of arrays"
+        )
+    opened = open(source, key=key)
+    return opened, opened.path
+
+
+def _types(model: PhysicalModel) -> dict[str, tuple[Any, list[int] | None, bool]]:
+    """Per name of a parameter or statistic its dtype and shape, if known, and whether it may stay as it is."""
+    program = model._current
+    if program is None:
+        return {n: (None, None, role == "state") for role in ("param", "state") for n in model._names[role]}
+    # Integers are the state of random numbers, which no checkpoint holds.
+    found = {n: (dtype, list(shape), False) for n, dtype, shape in program.params}
+    return found | {n: (dtype, list(shape), "float" not in dtype) for n, dtype, shape in program.state}
+
+
+def _shape(name: str, arrays: Mapping[str, Any]) -> tuple[int, ...]:
+    if isinstance(arrays, Checkpoint):
+        return arrays._shapes[name]
+    value = arrays[name]
+    try:
+        return tuple(int(n) for n in (value if hasattr(value, "shape") else to_host(value)).shape)
+    except (TypeError, ValueError) as error:
+        reason = error.message if isinstance(error, MithrilError) else error
+        raise ParameterError(f"{name!r} is no array: {reason}", hint="pass a dict of arrays by name") from error
+
+
+class _Memory:
+    """What is given away of a file's memory: a part of it goes to one array alone."""
+
+    def __init__(self) -> None:
+        self._ends: list[tuple[int, int]] = []
+
+    def take(self, array: Array) -> Array:
+        start = array.__array_interface__["data"][0]
+        part = (start, start + array.nbytes)
+        place = bisect.bisect(self._ends, part)
+        neighbours = self._ends[max(place - 1, 0) : place + 1]
+        is_free = array.flags.c_contiguous and array.flags.writeable and array.flags.aligned
+        if not is_free or any(start < end and begin < part[1] for begin, end in neighbours):
+            return np.array(array, order="C")
+        self._ends.insert(place, part)
+        return array
+
+
+def _value(
+    backend: Backend,
+    arrays: Mapping[str, Any],
+    theirs: list[str],
+    transposed: bool,
+    dtype: Any,
+    memory: _Memory | None,
+) -> Any:
+    if len(theirs) == 1 and not transposed:
+        if memory is None:
+            return backend.array(arrays[theirs[0]], dtype)
+        return backend._take(memory.take(arrays[theirs[0]]), dtype)
+    parts = [to_host(arrays[name]).T if transposed else to_host(arrays[name]) for name in theirs]
+    joined = np.concatenate(parts) if len(parts) > 1 else np.array(parts[0], order="C")
+    return backend._take(joined, dtype)
+
+
+def _report(label: str, plan: dict[str, Any]) -> Report:
+    return Report(
+        source=label,
+        layout=plan["layout"],
+        loaded=tuple(name for name, _, _ in plan["steps"]),
+        missing=tuple(name for name, _ in plan["missing"]),
+        unexpected=tuple(plan["unexpected"]),
+        mis_shaped=tuple(MisShaped(n, s, tuple(ours), tuple(theirs)) for n, s, ours, theirs in plan["mis_shaped"]),
+        ignored=tuple(plan["ignored"]),
+        did_you_mean={name: near for name, near in plan["missing"] if near is not None},
+    )
+
+
+def _misfit(report: Report, some: bool, ours: list[str], theirs: list[str]) -> ParameterError:
+    if some or report.mis_shaped:
+        message = f"the weights of {report.source} do not fit the model: {report._summary()}"
+        notes = report._problems()
+        hint = "compare the arguments of the model; strict=False loads what fits"
+    else:
+        message = f"nothing in {report.source} fits the model"
+        notes = [_line("the model has", ours), _line("the weights have", theirs)]
+        hint = "these are weights of another model, or in a layout that is not known"
+    text = "\n  ".join([f"error[{ParameterError.code}]: {message}", *notes, f"help: {hint}"])
+    return ParameterError(text, message=message, notes=tuple(notes), hint=hint)
+
+
+def _line(kind: str, names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{kind}: {', '.join(name[:120] for name in names[:_SHOWN])}{more}"
+
+
+# --- arrays and dicts of them -----------------------------------------------------------------------------------
 
 
 def transfer(params: Any, to: Backend) -> Any:
@@ -87,6 +447,24 @@ def read(model: PhysicalModel, given: Mapping[str, Any]) -> tuple[dict[str, Any]
 
     params, state = ({name: take(name) for name in names if name in given} for names in groups.values())
     return params, state
+
+
+def store(model: PhysicalModel, params: Mapping[str, Any], state: Mapping[str, Any]) -> Parameters:
+    """Make arrays of its backend the parameters and the state of a model; what is not given stays, or is drawn."""
+    with model._lock:
+        found = model._store if model._store is not None else Parameters(model._names["param"])
+        found.update(params)
+        program = model._current
+        absent = [name for name in model._names["param"] if not dict.__contains__(found, name)]
+        if not absent:
+            found._resolve({})
+        elif program is not None and not found._resolved:
+            fresh = program.core.initial(absent, model.backend._seed)
+            types = {name: dtype for name, dtype, _ in program.params}
+            found._resolve({name: model.backend.tensor(fresh[name], types[name]) for name in absent})
+        model._store = found
+        model.state = {**model.state, **state}
+        return found
 
 
 def _copy(label: str, value: Any, to: Backend, dtype: str | None) -> Any:

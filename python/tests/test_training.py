@@ -287,7 +287,7 @@ def test_files_of_parameters_say_what_is_wrong(tmp_path):
     whole = path.read_bytes()
     for broken in (whole[:-1], whole[:4], b"", b"\xff" * 8 + whole[8:], whole.replace(b"I64", b"I65")):
         path.write_bytes(broken)
-        with pytest.raises(ml.errors.ModelFileError, match="no safetensors file"):
+        with pytest.raises(ml.errors.ModelFileError, match=r"params\.safetensors"):
             ml.load(path)
     with pytest.raises(ml.errors.InvalidValueError, match="safetensors"):
         ml.save({"w": np.ones(1)}, tmp_path / "params.pkl")

@@ -5,7 +5,6 @@ use std::io;
 use std::path::PathBuf;
 
 use mithril::ir::DType;
-use mithril::ir::error::{Code, Error};
 use mithril::model::zoo::plan::{self, Found, Wanted};
 use mithril::runtime::weights::{self, Checkpoint, Entry, Stored, Weight};
 use pyo3::prelude::*;
@@ -41,10 +40,14 @@ impl PyCheckpoint {
     fn path(&self) -> Option<PathBuf> {
         self.0.path().map(PathBuf::from)
     }
+    /// Sizes of the tensors, in the order of the file.
+    #[getter]
+    fn shapes(&self) -> Vec<&[usize]> {
+        self.0.iter().map(|(_, weight)| weight.shape()).collect()
+    }
     /// A tensor.
     fn weight(&self, name: &str) -> Outcome<PyWeight> {
-        let found = self.0.get(name).cloned().map(PyWeight);
-        Ok(found.ok_or_else(|| Error::new(Code::UnknownName, format!("there is no tensor {name:?}")))?)
+        Ok(PyWeight(self.0.readable(name)?.clone()))
     }
 }
 

@@ -281,6 +281,10 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
         host = to_host(self.to_numpy(data) if self._is_own(data) else data)
         return custom.make(self, host.astype(numpy_dtype(dtype)), dtype)
 
+    def _take(self, host: np.ndarray[Any, Any], dtype: DType | None) -> Any:
+        """As `array`, for a NumPy array that nobody else will change: its memory is shared where that is possible."""
+        return self.array(host, dtype)
+
     def from_numpy(self, data: Any, dtype: Any = None) -> Any:
         """Create an array from a NumPy array; see `array`."""
         return self.array(data, dtype)

@@ -48,6 +48,11 @@ class NumpyArrays(ComplexTransforms, Backend):
             _check_range(found, wanted)
         return np.array(found, dtype=wanted)
 
+    def _take(self, host: np.ndarray[Any, Any], dtype: dtypes.DType | None) -> Any:
+        wanted = dtype or (self.default_dtype if "float" in host.dtype.name else host.dtype.name)
+        is_ours = type(self).tensor is NumpyArrays.tensor
+        return host if is_ours and host.dtype.name == wanted else self.array(host, dtype)
+
     def _is_own(self, arg: Any) -> bool:
         return type(arg) is np.ndarray and arg.dtype.isnative and arg.dtype.name in dtypes.ALL
 

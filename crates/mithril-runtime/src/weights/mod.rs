@@ -31,6 +31,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use indexmap::IndexMap;
+use mithril_ir::error::nearest;
 use mithril_ir::{Code, Error, Result};
 
 use mapping::Mapping;
@@ -77,6 +78,18 @@ impl Checkpoint {
     /// A tensor.
     pub fn get(&self, name: &str) -> Option<&Weight> {
         self.contents.tensors.get(name)
+    }
+    /// A tensor whose values can be read.
+    pub fn readable(&self, name: &str) -> Result<&Weight> {
+        let found = self.get(name).ok_or_else(|| {
+            let error = Error::new(Code::UnknownName, format!("there is no tensor {name:?}"));
+            match nearest(name, self.iter().map(|(name, _)| name)) {
+                Some(near) => error.help(format!("did you mean {near:?}?")),
+                None => error.help(format!("there are {} others", self.len())),
+            }
+        })?;
+        found.address().map_err(|e| about(&e, &format!("tensor {name:?}")))?;
+        Ok(found)
     }
     /// All tensors, in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Weight)> {

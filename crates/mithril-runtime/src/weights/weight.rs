@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use mithril_ir::{Code, DType, Error, Result, Scalar, Tensor};
+use mithril_ir::{Code, DType, Error, Result, Scalar, Tensor, memory};
 
 use super::mapping::Mapping;
 
@@ -101,6 +101,14 @@ impl Weight {
             let message = format!("a tensor of shape {shape:?} lies outside of what the file holds");
             return Err(Error::new(Code::BadFile, message).help("it may be incomplete: fetch it again"));
         }
+        // Axes with a stride of 0 repeat elements; other views that read some of them twice could grow without limit.
+        let distinct =
+            shape.iter().zip(&strides).filter(|(_, stride)| **stride != 0).map(|(n, _)| n).product::<usize>();
+        if size != 0 && !shape.contains(&0) && distinct > (range.end - range.start) / size {
+            let message =
+                format!("a tensor of shape {shape:?} has elements that overlap (strides {strides:?})");
+            return Err(Error::new(Code::BadFile, message).help("save it with tensor.contiguous()"));
+        }
         // An empty tensor may say that it starts anywhere.
         let start = if shape.contains(&0) { range.start } else { range.start + offset * size };
         Ok(Self { map, start, stored, shape, strides })
@@ -153,6 +161,7 @@ impl Weight {
         let (Some(dtype), Some(size)) = (self.stored.dtype(), self.stored.size()) else {
             return Err(self.unreadable());
         };
+        memory::check(dtype, &self.shape)?;
         let bytes = self.map.bytes();
         let mut index = vec![0; self.shape.len()];
         let mut overflows = false;

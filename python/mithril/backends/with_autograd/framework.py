@@ -38,6 +38,10 @@ class Framework(AutogradBackend):
         """Copy a NumPy array to the device; floats may have to be rounded to ``dtype``."""
         raise NotImplementedError
 
+    def _shared(self, host: np.ndarray[Any, Any]) -> Any:
+        """Array of ours, of the same dtype, that may share memory with a contiguous NumPy array."""
+        raise NotImplementedError
+
     def _to(self, array: Any, dtype: dtypes.DType) -> Any:
         """Copy an array of the framework to our device as ``dtype``."""
         raise NotImplementedError
@@ -62,6 +66,12 @@ class Framework(AutogradBackend):
         if not own.is_floating and not target.is_floating and own != target and target != "bool":
             _check_range(host, np.dtype(str(target)))
         return self._from_host(host, target)
+
+    def _take(self, host: np.ndarray[Any, Any], dtype: dtypes.DType | None) -> Any:
+        own = dtypes.normalize(host.dtype.name)
+        target = dtype or (self.default_dtype if own.is_floating else own)
+        is_ours = type(self).tensor is Framework.tensor
+        return self._shared(host) if is_ours and own == target else self.array(host, dtype)
 
     def _constant(self, host: np.ndarray[Any, Any]) -> Any:
         return self._from_host(host, dtypes.normalize(host.dtype.name))

@@ -144,6 +144,10 @@ class JaxBackend(Framework):
         with self._jax.enable_x64(True), self._jax.ensure_compile_time_eval():
             return self._jax.device_put(own, self._device)
 
+    def _shared(self, host: np.ndarray[Any, Any]) -> Any:
+        with self._jax.enable_x64(True), self._jax.ensure_compile_time_eval():
+            return self._jax.device_put(host, self._device)
+
     def _to(self, array: Any, dtype: dtypes.DType) -> Any:
         with self._jax.enable_x64(True):
             copied = self._jax.numpy.array(array, dtype=self._native(dtype), copy=True)

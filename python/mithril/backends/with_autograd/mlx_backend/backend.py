@@ -170,6 +170,13 @@ class MlxBackend(Framework):
                 self._mx.eval(array)
         return array
 
+    def _shared(self, host: np.ndarray[Any, Any]) -> Any:
+        # MLX copies what comes from NumPy.
+        if host.dtype.name == "bfloat16":
+            return self._from_host(host, dtypes.bfloat16)
+        with self._mx.stream(self._device):
+            return self._mx.array(host, dtype=self._native(host.dtype.name))
+
     def _to(self, array: Any, dtype: dtypes.DType) -> Any:
         with self._mx.stream(self._device):
             return self._mx.array(array, dtype=self._native(dtype))

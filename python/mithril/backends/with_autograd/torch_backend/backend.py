@@ -147,6 +147,11 @@ class TorchBackend(Framework):
         copied = self._torch.from_numpy(np.array(host, dtype=host.dtype.newbyteorder("="), order="C"))
         return copied.to(self._device, self._native(dtype))
 
+    def _shared(self, host: np.ndarray[Any, Any]) -> Any:
+        if host.dtype.name == "bfloat16":
+            return self._torch.from_numpy(host.view(np.int16)).view(self._torch.bfloat16).to(self._device)
+        return self._torch.from_numpy(host).to(self._device)
+
     def _to(self, array: Any, dtype: dtypes.DType) -> Any:
         return array.detach().to(self._device, self._native(dtype), copy=True)
 

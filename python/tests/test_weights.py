@@ -1,0 +1,434 @@
+"""Checkpoints in all their forms, against torch.save and the safetensors library; what is wrong with files."""
+
+from __future__ import annotations
+
+import collections
+import gc
+import json
+import os
+import pickle
+import struct
+import zipfile
+
+import mithril as ml
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+import safetensors.torch
+import torch
+from backends import BACKENDS, FLOATS
+from backends import backend as find
+from mithril.models import resnet18
+
+DTYPES = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"]
+
+
+def tensors() -> dict[str, torch.Tensor]:
+    """One of each dtype, and views, scalars, parameters, what is empty."""
+    base = torch.arange(-6.0, 6.0).reshape(3, 4)
+    found = {name: base.to(getattr(torch, name)) for name in DTYPES}
+    return found | {
+        "turned": base.T,
+        "row": base[1],
+        "strided": base[:, ::2],
+        "again": base,
+        "expanded": torch.ones(1).expand(3),
+        "scalar": torch.tensor(2.5),
+        "empty": torch.zeros(0, 3),
+        "parameter": torch.nn.Parameter(torch.ones(2)),
+        "unsigned": torch.tensor([1, 65535], dtype=torch.uint16),
+    }
+
+
+def agree(found: np.ndarray, tensor: torch.Tensor) -> None:
+    tensor = tensor.detach()
+    assert found.dtype.name == str(tensor.dtype).removeprefix("torch.")
+    assert found.shape == tuple(tensor.shape)
+    np.testing.assert_array_equal(found.astype(np.float64), tensor.double().numpy())
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}, {"pickle_protocol": 4}])
+@pytest.mark.parametrize("wrap", [lambda d: d, lambda d: {"epoch": 3, "state_dict": collections.OrderedDict(d)}])
+def test_files_of_torch(tmp_path, options, wrap):
+    wanted = tensors()
+    if "_use_new_zipfile_serialization" in options:
+        # That old form has no such dtype.
+        del wanted["unsigned"]
+    path = tmp_path / "x.pt"
+    torch.save(wrap(wanted), path, **options)
+    found = ml.weights.open(path)
+    assert list(found) == list(wanted)
+    if "_use_new_zipfile_serialization" not in options:
+        # The old form does not align numbers.
+        assert found["turned"].strides == (4, 16)
+    for name, tensor in wanted.items():
+        agree(found[name], tensor)
+    assert set(ml.load(path)) == set(wanted)
+
+
+def test_files_of_safetensors(tmp_path):
+    wanted = {name: tensor.detach().contiguous().clone() for name, tensor in tensors().items()}
+    path = tmp_path / "x.safetensors"
+    safetensors.torch.save_file(wanted, path, metadata={"format": "pt"})
+    found = ml.weights.open(path)
+    assert set(found) == set(wanted)
+    assert found.metadata == {"format": "pt"}
+    for name, tensor in wanted.items():
+        agree(found[name], tensor)
+
+
+def test_arrays_are_views_that_outlive_everything(tmp_path):
+    path = tmp_path / "x.safetensors"
+    values = np.arange(1 << 20, dtype=np.float32)
+    ml.save({"w": values, "b": np.ones(3)}, path)
+    before = path.read_bytes()
+    found = ml.weights.open(path)
+    array, other = found["w"], found["w"]
+    assert np.shares_memory(array, other)
+    array[:2] = 7
+    assert other[0] == 7
+    assert path.read_bytes() == before
+    assert ml.weights.open(path)["w"][0] == 0
+    ml.save({"new": np.zeros(1)}, path)
+    del found, other
+    gc.collect()
+    np.testing.assert_array_equal(array[2:], values[2:])
+    with pytest.raises(ml.errors.KeyNotFoundError, match="did you mean"):
+        ml.weights.open(path)["neww"]
+
+
+def test_truth_values_and_unaligned_numbers_are_made_good(tmp_path):
+    header = json.dumps(
+        {
+            "yes": {"dtype": "BOOL", "shape": [3], "data_offsets": [0, 3]},
+            "w": {"dtype": "F32", "shape": [1], "data_offsets": [3, 7]},
+        }
+    ).encode()
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes([0, 1, 255]) + struct.pack("<f", 1.5))
+    found = ml.weights.open(path)
+    assert found["yes"].view(np.uint8).tolist() == [0, 1, 1]
+    assert found["w"].tolist() == [1.5]
+    assert found["w"].flags.aligned
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "bin"])
+def test_shards(tmp_path, ending):
+    wanted = {f"layer{i}.weight": torch.full((2, 3), float(i)) for i in range(4)}
+    names = list(wanted)
+    parts = {f"model-0000{i + 1}-of-00002.{ending}": names[2 * i : 2 * i + 2] for i in range(2)}
+    for file, part in parts.items():
+        values = {name: wanted[name] for name in part}
+        (safetensors.torch.save_file if ending == "safetensors" else torch.save)(values, tmp_path / file)
+    stem = "model" if ending == "safetensors" else "pytorch_model"
+    index = tmp_path / f"{stem}.{ending}.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": {n: f for f, part in parts.items() for n in part}}))
+    for source in (tmp_path, index):
+        found = ml.weights.open(source)
+        assert list(found) == names
+        for name, tensor in wanted.items():
+            agree(found[name], tensor)
+    index.write_text(json.dumps({"weight_map": {"a": "../a.safetensors"}}))
+    with pytest.raises(ml.errors.ModelFileError, match="outside of its folder") as caught:
+        ml.weights.open(tmp_path)
+    assert caught.value.code == "M0803"
+
+
+# --- hostile files ----------------------------------------------------------------------------------------------
+
+
+class Evil:
+    """What a pickle runs when it is loaded."""
+
+    def __init__(self, function, *arguments):
+        self.call = (function, arguments)
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_pickles_that_run_code_are_refused(tmp_path, new):
+    mark, path = tmp_path / "mark", tmp_path / "x.pt"
+    for function, arguments, name in [
+        (os.system, (f"touch {mark}",), "system"),
+        (eval, (f"open({str(mark)!r}, 'w')",), "eval"),
+        (os.mkdir, (str(mark),), "mkdir"),
+        (torch.load, (str(path),), "torch.serialization.load"),
+        (getattr, (1, "real"), "getattr"),
+    ]:
+        weights = {"a": torch.ones(2), "b": Evil(function, *arguments)}
+        torch.save(weights, path, _use_new_zipfile_serialization=new)
+        for load in (ml.weights.open, ml.load):
+            with pytest.raises(ml.errors.ModelFileError, match=name) as caught:
+                load(path)
+            assert caught.value.code == "M0803"
+        assert not mark.exists()
+
+
+def test_programs_modules_and_strangers_are_refused(tmp_path):
+    path = tmp_path / "x.pt"
+    torch.save(torch.nn.Linear(2, 2), path)
+    with pytest.raises(ml.errors.ModelFileError, match=r"torch\.nn\.modules\.linear\.Linear"):
+        ml.weights.open(path)
+    torch.save(torch.ones(2), path)
+    with pytest.raises(ml.errors.ModelFileError, match="one tensor and no dict"):
+        ml.weights.open(path)
+    torch.save({"a": {"w": torch.ones(1)}, "ema": {"w": torch.zeros(1)}}, path)
+    with pytest.raises(ml.errors.ModelFileError, match='"a", "ema"'):
+        ml.weights.open(path)
+    assert ml.weights.open(path, key="ema")["w"] == 0
+    path.write_bytes(pickle.dumps({"w": 1}))
+    with pytest.raises(ml.errors.ModelFileError, match="no file of PyTorch"):
+        ml.weights.open(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("word/document.xml", "<a/>")
+    with pytest.raises(ml.errors.ModelFileError, match="no file of PyTorch"):
+        ml.weights.open(path)
+    os.mkfifo(tmp_path / "pipe.pt")
+    with pytest.raises(ml.errors.ModelFileError, match="it is no file"):
+        ml.weights.open(tmp_path / "pipe.pt")
+    with pytest.raises(ml.errors.InvalidValueError, match="the path is a int"):
+        ml.weights.open(3)
+    cyclic: dict = {"w": 1}
+    cyclic["model"] = cyclic
+    torch.save(cyclic, path)
+    with pytest.raises(ml.errors.ModelFileError, match="no dict of tensors"):
+        ml.weights.open(path)
+
+
+@pytest.mark.parametrize("name", ["x.safetensors", "x.pt", "x.bin"])
+def test_every_truncation_is_an_error(tmp_path, name):
+    path = tmp_path / name
+    weights = {"w": torch.arange(100.0), "b": torch.ones(3)}
+    if name == "x.safetensors":
+        safetensors.torch.save_file(weights, path)
+    else:
+        torch.save(weights, path, _use_new_zipfile_serialization=name == "x.pt")
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 7):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ml.errors.ModelFileError, match="x\\."):
+            ml.weights.open(path)
+
+
+def test_views_beyond_their_storage_are_an_error(tmp_path):
+    path = tmp_path / "x.pt"
+    torch.save({"w": torch.arange(10.0)[2:7]}, path)
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    pickled = next(name for name in entries if name.endswith("data.pkl"))
+    # The offset of 2, the size of 5 and the stride of 1, each as the operation K.
+    assert b"K\x02K\x05\x85" in entries[pickled]
+    for lie in (b"K\x06K\x05\x85", b"K\x02K\xff\x85", b"J\xff\xff\xff\xffK\x05\x85", b"K\x02J\xff\xff\xff\x7f\x85"):
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in entries.items():
+                archive.writestr(name, content.replace(b"K\x02K\x05\x85", lie) if name == pickled else content)
+        with pytest.raises(ml.errors.ModelFileError, match=r"outside of what the file holds|a size, stride or offset"):
+            ml.weights.open(path)
+
+
+def test_views_that_repeat_take_no_memory(tmp_path):
+    path = tmp_path / "x.pt"
+    for new in (True, False):
+        for tensor in (torch.ones(1), torch.ones(1, dtype=torch.bool), torch.ones(1, dtype=torch.bfloat16)):
+            torch.save({"w": tensor.expand(1 << 40)}, path, _use_new_zipfile_serialization=new)
+            found = ml.weights.open(path)["w"]
+            assert found.shape == (1 << 40,)
+            assert found[-1] == 1
+    torch.save({"w": torch.ones(9).as_strided((5, 5), (1, 1))}, path)
+    with pytest.raises(ml.errors.ModelFileError, match="overlap"):
+        ml.weights.open(path)
+
+
+# --- writing ----------------------------------------------------------------------------------------------------
+
+
+def test_what_we_write_the_library_reads(tmp_path):
+    path = tmp_path / "x.safetensors"
+    wanted = {name: tensor for name, tensor in tensors().items() if name != "unsigned"}
+    ml.save(wanted, path, metadata={"b": "2", "a": "é"})
+    theirs = safetensors.torch.load_file(path)
+    assert set(theirs) == set(wanted)
+    for name, tensor in wanted.items():
+        assert torch.equal(theirs[name], tensor), name
+    with safetensors.safe_open(path, "pt") as opened:
+        assert opened.metadata() == {"a": "é", "b": "2"}
+    first = path.read_bytes()
+    ml.save(wanted, path, metadata={"a": "é", "b": "2"})
+    assert path.read_bytes() == first
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path):
+    path = tmp_path / "x.safetensors"
+    ml.save({"w": np.ones(2)}, path)
+    path.chmod(0o600)
+    before = path.read_bytes()
+
+    class Gone:
+        dtype, shape = "x.float32", (2,)
+
+        def __array__(self, *args, **kwargs):
+            raise RuntimeError("the device is gone")
+
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        ml.save({"w": Gone()}, path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["x.safetensors"]
+    ml.save({"w": np.zeros(2)}, path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(ml.errors.ModelFileError, match="cannot be written"):
+        ml.save({"w": np.zeros(2)}, tmp_path / "absent" / "x.safetensors")
+    with pytest.raises(ml.errors.InvalidValueError, match="no text"):
+        ml.save({"w": np.zeros(2)}, path, metadata={"step": 3})
+    with pytest.raises(ml.errors.InvalidValueError, match="torchvision"):
+        ml.save({"w": np.zeros(2)}, path, layout="nobody")
+
+
+# --- into models ------------------------------------------------------------------------------------------------
+
+
+def network(classes: int = 5):
+    torchvision = pytest.importorskip("torchvision", reason="needs torchvision as the original")
+    torch.manual_seed(0)
+    made = torchvision.models.resnet18(num_classes=classes)
+    for name, buffer in made.named_buffers():
+        if "running" in name:
+            torch.nn.init.uniform_(buffer, 0.5, 1.5)
+    return made.eval()
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request):
+    """Each backend in turn."""
+    return find(request.param)
+
+
+@pytest.mark.parametrize("source", ["pth", "safetensors", "mapping", "module"])
+def test_a_published_network_gives_its_answers(backend, tmp_path, source):
+    original = network()
+    state = original.state_dict()
+    if source == "pth":
+        torch.save(state, tmp_path / "x.pth")
+    elif source == "safetensors":
+        safetensors.torch.save_file(state, tmp_path / "x.safetensors")
+    given = {"pth": tmp_path / "x.pth", "safetensors": tmp_path, "mapping": state}
+    given["module"] = {f"module.{name}": tensor for name, tensor in state.items()}
+    compiled = ml.compile(resnet18(num_classes=5), backend, shapes={"input": [1, 3, 32, 32]}, inference=True)
+    report = ml.load_weights(compiled, given[source])
+    assert report.is_complete
+    assert len(report.loaded) + len(report.ignored) == len(state)
+    gc.collect()
+    image = torch.rand(1, 3, 32, 32)
+    wanted = original(image).detach().numpy()
+    np.testing.assert_allclose(backend.to_numpy(compiled(image.numpy())), wanted, rtol=1e-4, atol=1e-4)
+
+
+def line(**options):
+    return ml.compile(ml.Linear(2, name="fc"), options.pop("backend", ml.NumpyBackend()), shapes={"input": [1, 3]})
+
+
+def test_parameters_share_the_memory_of_the_file(tmp_path):
+    path = tmp_path / "x.safetensors"
+    weight = torch.arange(6.0).reshape(2, 3)
+    safetensors.torch.save_file({"weight": weight, "bias": torch.zeros(2)}, path)
+    for backend in (ml.NumpyBackend(), ml.TorchBackend()):
+        first, second = line(backend=backend), line(backend=backend)
+        ml.load_weights(first, path)
+        ml.load_weights(second, path)
+        array = np.asarray(first.parameters["weight"])
+        base = array
+        while isinstance(base, np.ndarray) and base.base is not None:
+            base = base.base
+        if not isinstance(backend, ml.TorchBackend):
+            assert type(base).__name__ == "Weight"
+        array[0, 0] = 5
+        assert second.parameters["weight"][0, 0] == 0
+        assert torch.equal(safetensors.torch.load_file(path)["weight"], weight)
+    opened = ml.weights.open(path)
+    ml.load_weights(first, opened)
+    np.asarray(first.parameters["weight"])[0, 0] = 9
+    assert opened["weight"][0, 0] == 0
+
+
+def test_tensors_of_one_storage_become_arrays_of_their_own(tmp_path):
+    model = ml.Model()
+    model |= ml.Linear(3, name="a", bias=False)(input="input", output="middle")
+    model |= ml.Linear(3, name="b", bias=False)(input="middle", output="output")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 3]})
+    shared = torch.eye(3)
+    torch.save({"a.weight": shared, "b.weight": shared}, tmp_path / "x.pt")
+    ml.load_weights(compiled, tmp_path / "x.pt")
+    params = compiled.parameters
+    assert not np.shares_memory(params["a.weight"], params["b.weight"])
+    np.testing.assert_array_equal(params["a.weight"], params["b.weight"])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_weights_take_the_dtype_of_the_model(dtype, tmp_path):
+    weight = torch.tensor([[1.0, 2.5, 1 / 3], [0.1, -1e-3, 7.0]], dtype=torch.float64)
+    for stored in FLOATS:
+        tensor = weight.to(getattr(torch, stored))
+        safetensors.torch.save_file({"weight": tensor, "bias": tensor[:, 0].clone()}, tmp_path / "x.safetensors")
+        wanted = tensor.to(getattr(torch, dtype)).double().numpy()
+        for name in BACKENDS:
+            backend = find(name, dtype)
+            compiled = line(backend=backend)
+            ml.load_weights(compiled, tmp_path / "x.safetensors")
+            found = compiled.parameters["weight"]
+            assert str(found.dtype).rpartition(".")[2] == dtype
+            np.testing.assert_array_equal(backend.to_numpy(found).astype(np.float64), wanted)
+
+
+def test_misfits_are_reported(tmp_path):
+    compiled = line()
+    before = {name: np.array(value) for name, value in compiled.parameters.items()}
+    good = {"weight": np.ones((2, 3)), "bias": np.zeros(2)}
+    for weights, problem in [
+        ({"weight": good["weight"]}, "1 missing"),
+        ({**good, "more": np.ones(1)}, "1 unexpected"),
+        ({**good, "bias": np.zeros(3)}, r"bias \[2\]: bias is \[3\]"),
+        ({"weight": good["weight"], "biass": good["bias"]}, r"bias \(is it biass\?\)"),
+        ({"a": np.ones(1)}, "nothing in a mapping fits"),
+        ({}, "nothing in a mapping fits"),
+        ({**good, "bias": ["x", "y"]}, "no array"),
+        ({1: np.ones(2)}, "name 1 is a int"),
+    ]:
+        with pytest.raises(ml.errors.ParameterError, match=problem):
+            ml.load_weights(compiled, weights)
+        for name, value in before.items():
+            np.testing.assert_array_equal(compiled.parameters[name], value)
+    report = ml.load_weights(compiled, {"weight": good["weight"], "bias": np.zeros(3), "x": np.ones(1)}, strict=False)
+    assert report.loaded == ("weight",)
+    assert report.unexpected == ("x",)
+    assert report.mis_shaped[0] == ml.weights.MisShaped("bias", "bias", (2,), (3,))
+    assert "1 arrays loaded from a mapping" in str(report)
+    assert "of another shape: bias [2]: bias is [3]" in str(report)
+    np.testing.assert_array_equal(compiled.parameters["weight"], good["weight"])
+    np.testing.assert_array_equal(compiled.parameters["bias"], before["bias"])
+    with pytest.raises(ml.errors.ParameterError, match="nothing in"):
+        ml.load_weights(compiled, {"a": np.ones(1)}, strict=False)
+    with pytest.raises(ml.errors.InvalidValueError, match="the source is a int"):
+        ml.load_weights(compiled, 3)
+    with pytest.raises(ml.errors.InvalidValueError, match="torchvision"):
+        ml.load_weights(compiled, good, layout="nobody")
+
+
+def test_what_is_not_loaded_is_drawn_as_usual():
+    partly, usual = line(), line()
+    ml.load_weights(partly, {"weight": np.ones((2, 3))}, strict=False)
+    np.testing.assert_array_equal(partly.parameters["bias"], usual.parameters["bias"])
+    open_model = ml.compile(ml.Linear(2), ml.NumpyBackend())
+    ml.load_weights(open_model, {"weight": np.ones((2, 3)), "bias": np.ones(2)})
+    np.testing.assert_array_equal(open_model(np.ones((1, 3), np.float32)), [[4, 4]])
+
+
+def test_running_statistics_are_not_optional():
+    compiled = ml.compile(resnet18(num_classes=5), ml.NumpyBackend(), shapes={"input": [1, 3, 32, 32]}, inference=True)
+    state = {name: tensor for name, tensor in network().state_dict().items() if "running_var" not in name}
+    with pytest.raises(ml.errors.ParameterError, match="20 missing"):
+        ml.load_weights(compiled, state)
