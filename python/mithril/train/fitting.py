@@ -84,7 +84,7 @@ def fit(
     progress : bool, optional
         Show a bar (if ``tqdm`` is installed, on a terminal) and a line for each epoch, on the standard error stream.
     checkpoint : path-like, optional
-        A folder for checkpoints, one after each epoch. Needs the package ``safetensors``.
+        A folder for checkpoints, one after each epoch.
     checkpoint_every : int, optional
         Write one after every so many batches, too.
     keep : int, optional
