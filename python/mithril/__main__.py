@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 import warnings
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import mithril as ml
 from mithril import models
+from mithril._generated import zoo
 from mithril.backends import table as overview
 from mithril.errors import InvalidValueError, KeyNotFoundError, MithrilError
 from mithril.tools.overview import doctor
@@ -78,7 +80,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _model_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="file of ml.save, or the name of a model of mithril.models")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="file of ml.save, folder with a config.json, or the name of a model of mithril.models",
+    )
     parser.add_argument(
         "--shape",
         action="append",
@@ -89,15 +95,19 @@ def _model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _model(name: str) -> ml.Model:
-    if Path(name).suffix or Path(name).exists():
+    path = Path(name)
+    if path.is_dir() or path.name == "config.json":
+        return models.from_config(path)
+    if path.suffix or path.exists():
         found = ml.load(name)
         if not isinstance(found, ml.Model):
             raise InvalidValueError(f"{name!r} holds parameters", hint="give the file of a model")
         return found
-    make = getattr(models, name, None)
-    if make is None or isinstance(make, type) or not callable(make):
-        raise KeyNotFoundError(f"there is no file and no model called {name!r}", hint="give a file of ml.save")
-    made: ml.Model = make()
+    if name not in zoo.__all__:
+        near = difflib.get_close_matches(name, zoo.__all__, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"give a file of ml.save, or one of {', '.join(zoo.__all__)}"
+        raise KeyNotFoundError(f"there is no file and no model called {name!r}", hint=hint)
+    made: ml.Model = getattr(zoo, name)()
     return made
 
 
@@ -133,7 +143,9 @@ def _backends(given: argparse.Namespace) -> tuple[str, bool]:
 
 def _summary(given: argparse.Namespace) -> tuple[str, bool]:
     model, shapes = _model(given.model), _shapes(given.shape)
-    return (ml.compile(model, ml.NumpyBackend(), shapes=shapes).summary() if shapes else model.summary()), True
+    return (
+        ml.compile(model, ml.NumpyBackend(), shapes=shapes, inference=True).summary() if shapes else model.summary()
+    ), True
 
 
 def _check(given: argparse.Namespace) -> tuple[str, bool]:
