@@ -18,12 +18,12 @@ import numpy as np
 
 import mithril as ml
 
+from .curves import COMPILED, installed, picture
+
 #: Model -> passes over the training images, and the test accuracy to be reached.
 EPOCHS, WANTED = {"dense": 12, "convolutional": 6}, {"dense": 0.96, "convolutional": 0.95}
 #: All backends, the reference first.
 BACKENDS = ("interpreter", "numpy", "torch", "jax", "mlx")
-#: Those whose own compiler is worth its time here: without it, JAX and MLX look at every op again in every step.
-COMPILED = ("jax", "mlx")
 
 
 def dense() -> ml.Model:
@@ -129,39 +129,6 @@ def differences(runs: list[Run]) -> tuple[float, float]:
     return max(losses, default=0.0), max(params, default=0.0)
 
 
-def picture(runs: list[Run], path: Path) -> None:
-    """Draw the learning curves."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    models = list(dict.fromkeys(run.model for run in runs))
-    figure, axes = pyplot.subplots(1, len(models), figsize=(5 * len(models), 4), squeeze=False, sharey=True)
-    styles = ["-", "--", ":", "-."]
-    for axis, model in zip(axes[0], models, strict=True):
-        for style, run in zip(styles * len(runs), [r for r in runs if r.model == model], strict=False):
-            axis.plot(range(1, len(run.losses) + 1), run.losses, style, linewidth=2, label=run.backend)
-        axis.set(title=model, xlabel="epoch", yscale="log")
-        axis.grid(alpha=0.3)
-        axis.legend(frameon=False)
-    axes[0][0].set_ylabel("training loss (cross entropy)")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120, bbox_inches="tight")
-    pyplot.close(figure)
-
-
-def installed(names: list[str], dtype: str) -> list[ml.Backend]:
-    """Create the backends; say which are left out, and why."""
-    found: list[ml.Backend] = []
-    for name in names:
-        try:
-            found.append(ml.get_backend(name, dtype=dtype))
-        except ml.errors.BackendUnavailableError as error:
-            print(f"{name} is left out: {error.message}; {error.hint}")
-    return found
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the demonstration."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -187,7 +154,7 @@ def main(arguments: list[str] | None = None) -> int:
             )
         runs += mine
     path = options.out / "digits.png"
-    picture(runs, path)
+    picture({model: {r.backend: r.losses for r in runs if r.model == model} for model in WANTED}, path)
     print(f"learning curves: {path}")
     failed = [r for r in runs if r.accuracy < WANTED[r.model]]
     for run in failed:

@@ -1,0 +1,1 @@
+"""ResNet as an example."""
