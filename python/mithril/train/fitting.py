@@ -32,6 +32,7 @@ def fit(
     metrics: Any = (),
     patience: int | None = None,
     monitor: str | None = None,
+    ema: Any = None,
     on_epoch: Callable[[dict[str, Any]], object] | None = None,
     on_batch: Callable[[dict[str, Any]], object] | None = None,
     progress: bool = True,
@@ -58,7 +59,8 @@ def fit(
         ``"cross_entropy"`` (classes along axis 1), ``"token_cross_entropy"`` (along the last axis), ``"mse"``,
         ``"l1"`` or ``"bce"`` (of logits). Default: the output ``loss`` if there is one, else the cross entropy.
     optimizer : Optimizer, optional
-        Takes the steps; default `mithril.optim.SGD` with learning rate 0.01 and momentum 0.9.
+        Takes the steps; default `mithril.optim.SGD` with learning rate 0.01 and momentum 0.9. A learning rate with a
+        method ``observe`` is told ``monitor`` after each epoch.
     epochs : int, optional
         How many times all data are used, those before a checkpoint included.
     batch_size : int, optional
@@ -79,6 +81,9 @@ def fit(
     monitor : str, optional
         What tells which epoch is the best: a column of the history; default ``"val_loss"``, without validation
         ``"loss"``.
+    ema : EMA, optional
+        Averages the parameters, e.g. ``mithril.optim.EMA(0.999)``: after each batch, and the validation measures the
+        averages. They are ``ema.params``; the model keeps its own parameters.
     on_epoch, on_batch : callable, optional
         Called after each epoch or batch with its row of the history, a dict.
     progress : bool, optional
@@ -131,6 +136,7 @@ def fit(
         metrics=metrics,
         patience=patience,
         monitor=monitor,
+        ema=ema,
         on_epoch=on_epoch,
         on_batch=on_batch,
         progress=progress,

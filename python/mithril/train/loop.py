@@ -40,6 +40,7 @@ class Options:
     metrics: Any = ()
     patience: int | None = None
     monitor: str | None = None
+    ema: Any = None
     on_epoch: Callable[[dict[str, Any]], object] | None = None
     on_batch: Callable[[dict[str, Any]], object] | None = None
     progress: bool = False
@@ -64,6 +65,8 @@ class Options:
             raise InvalidValueError("checkpoint_every needs a folder", hint='give one: checkpoint="folder"')
         if isinstance(self.optimizer, type) or not callable(getattr(self.optimizer or SGD, "update", None)):
             raise InvalidValueError(f"optimizer is {self.optimizer!r}", hint="pass e.g. ml.optim.Adam(0.001)")
+        if isinstance(self.ema, type) or not (self.ema is None or callable(getattr(self.ema, "update", None))):
+            raise InvalidValueError(f"ema is {self.ema!r}", hint="pass e.g. ml.optim.EMA(0.999)")
         if self.checkpoint is not None and not callable(getattr(self.optimizer or SGD, "state_dict", None)):
             raise InvalidValueError(
                 f"a {type(self.optimizer).__name__} has no state_dict, so there can be no checkpoints",
@@ -107,6 +110,7 @@ class Training:
             "metrics": [metric.name for metric in self._metrics],
             "monitor": self._monitor,
             "optimizer": type(self._optimizer).__name__,
+            "ema": None if options.ema is None else type(options.ema).__name__,
         }
         self._progress = Progress(bool(options.progress), options.epochs, self._data.per_epoch)
         self._store = None if options.checkpoint is None else Store(options.checkpoint, options.keep)
@@ -170,6 +174,10 @@ class Training:
         row = {"epoch": epoch, **self._meter.row(), **self._validate()}
         row |= {"learning_rate": self.history.batches["learning_rate"][-1], "seconds": time.perf_counter() - start}
         self.history.epochs.append(row)
+        # A schedule that watches how the training goes.
+        observe = getattr(getattr(self._optimizer, "learning_rate", None), "observe", None)
+        if observe is not None:
+            observe(row[self._monitor])
         self._epoch, self._batch, self._meter = epoch + 1, 0, Meter(self._metrics, self._loss)
         self._progress.end(row)
         if self._store is not None:
@@ -188,6 +196,9 @@ class Training:
         rate = getattr(self._optimizer, "learning_rate", None)
         rate = rate(self._optimizer.steps + 1) if callable(rate) else rate
         self._params = self._optimizer.update(self._params, gradients)
+        if self._options.ema is not None:
+            # Computed now: nothing else needs the averages, and what is put off would grow from batch to batch.
+            self._backend.synchronize(self._options.ema.update(self._params))
         self._meter.add(outputs, batch, loss)
         self._batch += 1
         row = self.history.add_batch(self._epoch, self._batch, loss, None if rate is None else float(rate))
@@ -205,9 +216,10 @@ class Training:
             return {}
         names = self._validator._names["state"]
         self._validator.state = {name: value for name, value in self._trained.state.items() if name in names}
+        params = self._params if self._options.ema is None else self._options.ema.params
         meter = Meter(self._metrics, self._loss)
         for batch in self._validation.epoch(self._epoch):
-            outputs = self._validator.evaluate(self._params, batch)
+            outputs = self._validator.evaluate(params, batch)
             meter.add(outputs, batch, float(self._backend.to_numpy(outputs[self._loss])))
         if not len(meter):
             raise InvalidValueError(f"the validation data of epoch {self._epoch} hold no batch", hint=_EMPTY)
@@ -222,6 +234,7 @@ class Training:
             "parameters": dict(self._params),
             "state": dict(self._trained.state),
             "optimizer": self._optimizer.state_dict(),
+            "ema": {} if self._options.ema is None else self._options.ema.state_dict(),
             "history": columns,
             "meter": {name: np.array(column, np.float64) for name, column in self._meter.values.items()},
         }
@@ -267,6 +280,8 @@ class Training:
                 hint="ml.train.load_checkpoint takes only the parameters, for a new training",
             )
         self._optimizer.load_state_dict(groups["optimizer"])
+        if self._options.ema is not None:
+            self._options.ema.load_state_dict(groups["ema"])
         self._params, self._trained.state = groups["parameters"], groups["state"]
         self._epoch, self._batch = checkpoint.epoch, checkpoint.batch
         self._fingerprint = self._expected = about["fingerprint"]

@@ -1,0 +1,110 @@
+"""Trainings of real models on real data: the backends agree, and the models learn."""
+
+import math
+
+import mithril as ml
+import numpy as np
+import pytest
+from backends import BACKENDS, backend
+from mithril.examples.gpt import train as gpt
+from mithril.examples.resnet import train as resnet
+
+pytest.importorskip("sklearn")
+SIZES = {"block_size": 24, "dims": 32, "num_heads": 4, "num_layers": 2}
+OPTIONS = {"batch_size": 16, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def text():
+    return gpt.Text.of(gpt.reference(25_000), length=24)
+
+
+def train_gpt(name, text, **options):
+    given = {"optimizer": ml.optim.AdamW(0.01), "epochs": 1, **OPTIONS, **options}
+    return gpt.train(backend(name, given.pop("dtype", "float64")), text, sizes=SIZES, **given)
+
+
+@pytest.fixture(scope="module")
+def reference(text):
+    """The training on NumPy."""
+    return train_gpt("numpy", text)
+
+
+def test_entropies_of_a_text(text):
+    """Against the definition, character by character."""
+    found = text.entropies()
+    pairs = [(a, b) for row in text.train.tolist() for a, b in zip(row, row[1:], strict=False)]
+    share = {pair: pairs.count(pair) / len(pairs) for pair in set(pairs)}
+    last = {b: sum(v for (_, other), v in share.items() if other == b) for _, b in share}
+    first = {a: sum(v for (other, _), v in share.items() if other == a) for a, _ in share}
+    assert found["entropy"] == pytest.approx(-sum(v * math.log(v) for v in last.values()))
+    known = -sum(v * math.log(v / first[a]) for (a, _), v in share.items())
+    assert found["entropy, predecessor known"] == pytest.approx(known)
+
+
+def test_gpt_learns_a_real_text(text, reference):
+    """Better than the frequencies of the characters allow; a model that sees no text cannot be."""
+    history, _ = reference
+    assert history.batches["loss"][0] == pytest.approx(math.log(len(text.characters)), rel=0.02)
+    assert history["val_loss"][-1] < 0.95 * text.entropies()["entropy"]
+
+
+@pytest.mark.parametrize("name", [name for name in BACKENDS if name != "numpy"])
+def test_gpt_has_the_same_losses_on_every_backend(name, text, reference):
+    """In float64 only the order of sums differs: rounding of 1e-16, which a training of 58 steps lets grow."""
+    history, compiled = train_gpt(name, text)
+    wanted, params = reference
+    np.testing.assert_allclose(history.batches["loss"], wanted.batches["loss"], rtol=1e-9)
+    assert history["val_loss"] == pytest.approx(wanted["val_loss"], rel=1e-9)
+    assert history["val_accuracy"] == wanted["val_accuracy"]
+    for key, value in params.get_parameters().items():
+        np.testing.assert_allclose(compiled.backend.to_numpy(compiled.parameters[key]), value, atol=1e-8, err_msg=key)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_gpt_goes_on_exactly(name, text, tmp_path):
+    class Killed(Exception):
+        pass
+
+    def kill(row):
+        if row["batch"] == 5:
+            raise Killed
+
+    few = gpt.Text(text.characters, text.train[:128], text.validation[:16])
+    wanted, whole = train_gpt(name, few, dtype="float32")
+    with pytest.raises(Killed):
+        train_gpt(name, few, dtype="float32", checkpoint=tmp_path, checkpoint_every=3, on_batch=kill)
+    found, parts = train_gpt(name, few, dtype="float32", checkpoint=tmp_path)
+    assert found == wanted
+    for key, value in whole.get_parameters().items():
+        np.testing.assert_array_equal(parts.backend.to_numpy(parts.parameters[key]), whole.backend.to_numpy(value))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    (images, labels), _ = resnet.images(8)
+    return images[:64], labels[:64]
+
+
+def train_resnet(name, digits, **options):
+    given = {"optimizer": ml.optim.SGD(0.01, momentum=0.9), **OPTIONS, **options}
+    return resnet.train(backend(name, "float64"), digits, digits, epochs=2, **given)
+
+
+@pytest.fixture(scope="module")
+def resnet_reference(digits):
+    return train_resnet("numpy", digits)[0]
+
+
+def test_resnet_learns_real_images(resnet_reference):
+    """Better than all classes alike."""
+    assert resnet_reference["loss"][-1] < math.log(10) < resnet_reference["loss"][0] + 0.5
+    assert resnet_reference["accuracy"][-1] > 0.5
+
+
+@pytest.mark.parametrize("name", [name for name in BACKENDS if name != "numpy"])
+def test_resnet_has_the_same_losses_on_every_backend(name, digits, resnet_reference):
+    """In float64, where no number is so near to the bend of a `relu` that rounding decides on which side it lies."""
+    history, _ = train_resnet(name, digits)
+    np.testing.assert_allclose(history.batches["loss"], resnet_reference.batches["loss"], rtol=1e-8)
+    np.testing.assert_allclose(history["val_loss"], resnet_reference["val_loss"], rtol=1e-7)
