@@ -1,5 +1,6 @@
 """Trainings of real models on real data: the backends agree, and the models learn."""
 
+import itertools
 import math
 
 import mithril as ml
@@ -33,7 +34,7 @@ def reference(text):
 def test_entropies_of_a_text(text):
     """Against the definition, character by character."""
     found = text.entropies()
-    pairs = [(a, b) for row in text.train.tolist() for a, b in zip(row, row[1:], strict=False)]
+    pairs = [(a, b) for row in text.train.tolist() for a, b in itertools.pairwise(row)]
     share = {pair: pairs.count(pair) / len(pairs) for pair in set(pairs)}
     last = {b: sum(v for (_, other), v in share.items() if other == b) for _, b in share}
     first = {a: sum(v for (other, _), v in share.items() if other == a) for a, _ in share}
@@ -45,13 +46,13 @@ def test_entropies_of_a_text(text):
 def test_gpt_learns_a_real_text(text, reference):
     """Better than the frequencies of the characters allow; a model that sees no text cannot be."""
     history, _ = reference
-    assert history.batches["loss"][0] == pytest.approx(math.log(len(text.characters)), rel=0.02)
+    assert history.batches["loss"][0] == pytest.approx(math.log(len(text.characters)), rel=0.05)
     assert history["val_loss"][-1] < 0.95 * text.entropies()["entropy"]
 
 
 @pytest.mark.parametrize("name", [name for name in BACKENDS if name != "numpy"])
 def test_gpt_has_the_same_losses_on_every_backend(name, text, reference):
-    """In float64 only the order of sums differs: rounding of 1e-16, which a training of 58 steps lets grow."""
+    """In float64 only the order of sums differs: rounding of 1e-16, which 58 steps let grow."""
     history, compiled = train_gpt(name, text)
     wanted, params = reference
     np.testing.assert_allclose(history.batches["loss"], wanted.batches["loss"], rtol=1e-9)
