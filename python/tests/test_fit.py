@@ -116,6 +116,53 @@ def test_resumed_training_of_a_convolutional_network(name, tmp_path):
     assert numbers(parts) == numbers(whole)
 
 
+@pytest.mark.parametrize("name", BACKENDS)
+def test_averages_accumulated_gradients_and_schedules_go_on_exactly(name, tmp_path):
+    def run(**options):
+        schedule = ml.optim.schedules.Plateau(0.05, factor=0.5, patience=1, threshold=0.5)
+        optimizer, average = ml.optim.SGD(schedule, momentum=0.9, accumulate=2), ml.optim.EMA(0.9)
+        compiled = make(name)
+        validation = examples(20, seed=1)
+        history = fit(compiled, optimizer=optimizer, ema=average, validation=validation, epochs=4, **options)
+        return compiled, history, average
+
+    whole, expected, averages = run()
+    with pytest.raises(Killed):
+        run(checkpoint=tmp_path, checkpoint_every=1, on_batch=killed_after(17))
+    parts, found, again = run(checkpoint=tmp_path)
+    assert found == expected
+    assert found["learning_rate"][0] > found["learning_rate"][-1]
+    assert numbers(parts) == numbers(whole)
+    for key, value in averages.params.items():
+        np.testing.assert_array_equal(parts.backend.to_numpy(again.params[key]), whole.backend.to_numpy(value))
+
+
+def test_the_validation_measures_the_averages():
+    compiled, average, data = make(), ml.optim.EMA(0.9), examples(20, seed=1)
+    history = fit(compiled, ema=average, validation=data)
+    frozen = ml.compile(network(), ml.NumpyBackend(), inference=True)
+    frozen.load_params({**average.params, **{n: v for n, v in compiled.state.items() if n != "key"}})
+    wanted = torch.nn.functional.cross_entropy(torch.tensor(frozen(data["input"])), torch.tensor(data["target"]))
+    assert history["val_loss"][-1] == pytest.approx(wanted.item(), rel=1e-6)
+    plain = make()
+    fit(plain)
+    assert numbers(plain) == numbers(compiled)
+
+
+def test_optimizers_of_pytorch_go_on_exactly(tmp_path):
+    def run(**options):
+        compiled = make("torch")
+        adapted = ml.optim.from_torch(torch.optim.Adam, lr=0.01)
+        return compiled, fit(compiled, optimizer=adapted, **options)
+
+    whole, expected = run()
+    with pytest.raises(Killed):
+        run(checkpoint=tmp_path, checkpoint_every=2, on_batch=killed_after(9))
+    parts, found = run(checkpoint=tmp_path)
+    assert found == expected
+    assert numbers(parts) == numbers(whole)
+
+
 def test_a_killed_process_leaves_whole_checkpoints(tmp_path):
     """A process that writes a checkpoint after every batch is killed at any moment, again and again."""
     program = (

@@ -46,8 +46,8 @@ def test_entropies_of_a_text(text):
 def test_gpt_learns_a_real_text(text, reference):
     """Better than the frequencies of the characters allow; a model that sees no text cannot be."""
     history, _ = reference
-    assert history.batches["loss"][0] == pytest.approx(math.log(len(text.characters)), rel=0.05)
-    assert history["val_loss"][-1] < 0.95 * text.entropies()["entropy"]
+    entropy = text.entropies()["entropy"]
+    assert history["val_loss"][-1] < 0.95 * entropy < history.batches["loss"][0]
 
 
 @pytest.mark.parametrize("name", [name for name in BACKENDS if name != "numpy"])
