@@ -432,3 +432,35 @@ def test_running_statistics_are_not_optional():
     state = {name: tensor for name, tensor in network().state_dict().items() if "running_var" not in name}
     with pytest.raises(ml.errors.ParameterError, match="20 missing"):
         ml.load_weights(compiled, state)
+
+
+# --- layouts ----------------------------------------------------------------------------------------------------
+
+
+def gpt():
+    return ml.models.create_gpt(bias=True, block_size=8, dims=8, num_heads=2, num_layers=2, vocab_size=11)
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_layouts_are_found_and_written(tmp_path, head):
+    transformers = pytest.importorskip("transformers", reason="needs transformers as the original")
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(vocab_size=11, n_positions=8, n_embd=8, n_layer=2, n_head=2)
+    original = transformers.GPT2LMHeadModel(config).eval()
+    # Some files hold the stack alone, whose names have no prefix.
+    (original if head else original.transformer).save_pretrained(tmp_path)
+    backend = ml.NumpyBackend()
+    compiled = ml.compile(gpt(), backend, shapes={"input": [1, 8]}, inference=True)
+    report = ml.load_weights(compiled, tmp_path)
+    assert report.layout == "transformers"
+    tokens = np.arange(8)[None]
+    wanted = original(torch.from_numpy(tokens)).logits.detach().numpy()
+    np.testing.assert_allclose(compiled(tokens), wanted, rtol=1e-4, atol=1e-5)
+
+    ml.save(compiled.parameters, tmp_path / "again.safetensors", layout="transformers")
+    again = safetensors.torch.load_file(tmp_path / "again.safetensors")
+    for name, tensor in original.transformer.state_dict().items():
+        assert torch.equal(again[name], tensor), name
+    other = ml.compile(gpt(), backend, shapes={"input": [1, 8]}, inference=True)
+    ml.load_weights(other, tmp_path / "again.safetensors", layout="transformers")
+    np.testing.assert_array_equal(other(tokens), compiled(tokens))
