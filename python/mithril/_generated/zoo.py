@@ -22,6 +22,9 @@ __all__ = [
     "vit_h_14",
     "clip",
     "create_gpt",
+    "create_bert",
+    "t5_encode",
+    "t5_decode",
 ]
 
 
@@ -578,4 +581,210 @@ def create_gpt(
     create_gpt(2 layers, inputs=[input], outputs=[output])
     """
     return _core.zoo_model("create_gpt", {"bias": bias, "block_size": block_size, "dims": dims, "num_heads": num_heads, "num_layers": num_layers, "vocab_size": vocab_size, "tied": tied, "cache": cache, "last_only": last_only, **aliases}, name)
+
+
+def create_bert(
+    vocab_size: int = 30522,
+    dims: int = 768,
+    num_heads: int = 12,
+    num_layers: int = 12,
+    hidden: int = 3072,
+    max_length: int = 512,
+    type_vocab: int = 2,
+    eps: float = 1e-12,
+    activation: typing.Literal['gelu', 'gelu_new', 'relu'] = 'gelu',
+    head: typing.Literal['none', 'pooler', 'masked_lm', 'classification'] = 'pooler',
+    num_classes: int = 2,
+    mask: bool = False,
+    types: bool = False,
+    *,
+    name: str | None = None,
+    **aliases: typing.Any,
+) -> Model:
+    r"""BERT.  Inputs are `input`, tokens `[batch, length]`; with `mask=True` also `mask`, of the same shape,
+    where 0 says that a token is padding; with `types=True` also `types`, which sentence a token belongs to.
+
+    The head decides what `output` is: features `[batch, length, dims]` (`none`, and `pooler`, which has a
+    second output `pooled` `[batch, dims]`), logits of tokens `[batch, length, vocab_size]` (`masked_lm`),
+    or logits of classes `[batch, num_classes]` (`classification`). Parameters are called as in
+    transformers, without `bert.` in front (`encoder.layer.0.attention.self.query.weight`). (Devlin et al.
+    2018)
+
+    Parameters
+    ----------
+    vocab_size : int, optional
+        Number of different tokens.
+    dims : int, optional
+        Number of features of a token.
+    num_heads : int, optional
+        Heads of the attention; a divisor of `dims`.
+    num_layers : int, optional
+        Number of blocks.
+    hidden : int, optional
+        Features between the two linear layers of a block.
+    max_length : int, optional
+        Largest number of tokens of a text.
+    type_vocab : int, optional
+        Number of types of tokens.
+    eps : float, optional
+        Added to the variance in the normalisations.
+    activation : Literal['gelu', 'gelu_new', 'relu'], optional
+        Between the linear layers; `gelu_new` is its approximation by tanh.
+    head : Literal['none', 'pooler', 'masked_lm', 'classification'], optional
+        What comes behind the last block.
+    num_classes : int, optional
+        Number of logits with the head `classification`.
+    mask : bool, optional
+        Whether there is an input that says what is padding.
+    types : bool, optional
+        Whether there is an input of types; all are 0 otherwise.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+
+    Returns
+    -------
+    Model
+
+    Examples
+    --------
+    >>> from mithril.models import create_bert
+    >>> create_bert(vocab_size=100, dims=32, num_heads=4, num_layers=2, hidden=64)
+    create_bert(4 layers, inputs=[input], outputs=[output, pooled])
+    """
+    return _core.zoo_model("create_bert", {"vocab_size": vocab_size, "dims": dims, "num_heads": num_heads, "num_layers": num_layers, "hidden": hidden, "max_length": max_length, "type_vocab": type_vocab, "eps": eps, "activation": activation, "head": head, "num_classes": num_classes, "mask": mask, "types": types, **aliases}, name)
+
+
+def t5_encode(
+    vocab_size: int = 32128,
+    d_model: int = 512,
+    d_kv: int = 64,
+    d_ff: int = 2048,
+    num_layers: int = 6,
+    num_heads: int = 8,
+    relative_attention_num_buckets: int = 32,
+    relative_attention_max_distance: int = 128,
+    layer_norm_epsilon: float = 1e-06,
+    feed_forward_proj: typing.Literal['relu', 'gated-gelu'] = 'relu',
+    mask: bool = False,
+    *,
+    name: str | None = None,
+    **aliases: typing.Any,
+) -> Model:
+    r"""Encoder of T5.
+
+    From `input`, tokens `[batch, length]`, to `output`, features `[batch, length, d_model]`, which are the
+    `memory` of `t5_decode`. With `mask=True` there is an input `mask` of the same shape, where 0 says that
+    a token is padding. Parameters are called as in transformers
+    (`encoder.block.0.layer.0.SelfAttention.q.weight`). (Raffel et al. 2020)
+
+    Parameters
+    ----------
+    vocab_size : int, optional
+        Number of different tokens.
+    d_model : int, optional
+        Number of features of a token.
+    d_kv : int, optional
+        Number of features of a head.
+    d_ff : int, optional
+        Features between the linear layers of a block.
+    num_layers : int, optional
+        Number of blocks.
+    num_heads : int, optional
+        Heads of the attention.
+    relative_attention_num_buckets : int, optional
+        Number of distances between tokens that are told apart.
+    relative_attention_max_distance : int, optional
+        Distance from which on all are alike.
+    layer_norm_epsilon : float, optional
+        Added to the mean square.
+    feed_forward_proj : Literal['relu', 'gated-gelu'], optional
+        Activation between the linear layers; `gated-gelu` is that of version 1.1.
+    mask : bool, optional
+        Whether there is an input that says what is padding.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+
+    Returns
+    -------
+    Model
+
+    Examples
+    --------
+    >>> from mithril.models import t5_encode
+    >>> t5_encode(vocab_size=100, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
+    t5_encode(2 layers, inputs=[input], outputs=[output])
+    """
+    return _core.zoo_model("t5_encode", {"vocab_size": vocab_size, "d_model": d_model, "d_kv": d_kv, "d_ff": d_ff, "num_layers": num_layers, "num_heads": num_heads, "relative_attention_num_buckets": relative_attention_num_buckets, "relative_attention_max_distance": relative_attention_max_distance, "layer_norm_epsilon": layer_norm_epsilon, "feed_forward_proj": feed_forward_proj, "mask": mask, **aliases}, name)
+
+
+def t5_decode(
+    vocab_size: int = 32128,
+    d_model: int = 512,
+    d_kv: int = 64,
+    d_ff: int = 2048,
+    num_layers: int = 6,
+    num_heads: int = 8,
+    relative_attention_num_buckets: int = 32,
+    relative_attention_max_distance: int = 128,
+    layer_norm_epsilon: float = 1e-06,
+    feed_forward_proj: typing.Literal['relu', 'gated-gelu'] = 'relu',
+    tie_word_embeddings: bool = True,
+    memory_mask: bool = False,
+    cache: bool = False,
+    last_only: bool = False,
+    *,
+    name: str | None = None,
+    **aliases: typing.Any,
+) -> Model:
+    r"""Decoder of T5.
+
+    From `input`, tokens `[batch, length]`, and `memory`, what the encoder made of a text, to `output`,
+    logits `[batch, length, vocab_size]`. With `memory_mask=True` there is an input `memory_mask`, where 0
+    says that a token of the encoder was padding. Parameters are called as in transformers
+    (`decoder.block.0.layer.1.EncDecAttention.q.weight`). (Raffel et al. 2020)
+
+    Parameters
+    ----------
+    vocab_size : int, optional
+        Number of different tokens.
+    d_model : int, optional
+        Number of features of a token.
+    d_kv : int, optional
+        Number of features of a head.
+    d_ff : int, optional
+        Features between the linear layers of a block.
+    num_layers : int, optional
+        Number of blocks.
+    num_heads : int, optional
+        Heads of the attention.
+    relative_attention_num_buckets : int, optional
+        Number of distances between tokens that are told apart.
+    relative_attention_max_distance : int, optional
+        Distance from which on all are alike.
+    layer_norm_epsilon : float, optional
+        Added to the mean square.
+    feed_forward_proj : Literal['relu', 'gated-gelu'], optional
+        Activation between the linear layers; `gated-gelu` is that of version 1.1.
+    tie_word_embeddings : bool, optional
+        Whether the table of tokens is also the matrix of the last layer, whose input is then divided by √d_model. Otherwise, as in version 1.1, that has a matrix of its own, `lm_head.weight`.
+    memory_mask : bool, optional
+        Whether there is an input that says what of `memory` is padding.
+    cache : bool, optional
+        Whether keys and values of earlier tokens are inputs, and those of all tokens outputs.
+    last_only : bool, optional
+        Whether only the logits of the last token are computed.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+
+    Returns
+    -------
+    Model
+
+    Examples
+    --------
+    >>> from mithril.models import t5_decode
+    >>> t5_decode(vocab_size=100, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
+    t5_decode(3 layers, inputs=[input, memory], outputs=[features, output])
+    """
+    return _core.zoo_model("t5_decode", {"vocab_size": vocab_size, "d_model": d_model, "d_kv": d_kv, "d_ff": d_ff, "num_layers": num_layers, "num_heads": num_heads, "relative_attention_num_buckets": relative_attention_num_buckets, "relative_attention_max_distance": relative_attention_max_distance, "layer_norm_epsilon": layer_norm_epsilon, "feed_forward_proj": feed_forward_proj, "tie_word_embeddings": tie_word_embeddings, "memory_mask": memory_mask, "cache": cache, "last_only": last_only, **aliases}, name)
 

@@ -63,19 +63,25 @@ impl Scope {
 
 /// Blocks one behind the other, called `0`, `1` …, each with a cache of its own.
 pub(super) fn stack(blocks: i64, block: impl Fn() -> Result<Model>) -> Result<Model> {
+    let block = block()?;
+    stack_behind(&block, &block, blocks, "")
+}
+
+/// As [`stack`], with a first block that is different; its output `shared` is an input of the others.
+pub(super) fn stack_behind(first: &Model, other: &Model, blocks: i64, shared: &str) -> Result<Model> {
     let mut scope = Scope::default();
     let mut outputs = Vec::new();
-    let block = block()?;
     for i in 0..blocks {
+        let block = if i == 0 { first } else { other };
         let own = |name: &str| match name {
             "past_key" | "past_value" | "key" | "value" => format!("{name}_{i}"),
             _ => name.to_owned(),
         };
         for (name, value) in scope.call_numbered(&block.clone().named(i.to_string())?, own)? {
-            if name == "output" {
-                scope.set("input", value);
-            } else {
-                outputs.push((name, value));
+            match &*name {
+                "output" => scope.set("input", value),
+                name if name == shared => scope.set(name, value),
+                _ => outputs.push((name, value)),
             }
         }
     }
@@ -133,6 +139,8 @@ pub(super) struct Remembered {
     pub value: Connection,
     /// What a query sees of them.
     pub mask: Connection,
+    /// Where the tokens of the call stand.
+    pub slots: Connection,
 }
 
 impl Remembered {
@@ -149,6 +157,7 @@ impl Remembered {
             key: updated("past_key", key)?,
             value: updated("past_value", value)?,
             mask: Connection::input(IOKey::new("mask").shape(vec![Size::Unknown; 4]).dtype(DType::Bool)),
+            slots,
         })
     }
 }

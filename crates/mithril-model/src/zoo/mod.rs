@@ -18,6 +18,7 @@
 //! # Ok::<(), mithril_ir::Error>(())
 //! ```
 
+mod bert;
 mod cache;
 mod clip;
 mod clip_resnet;
@@ -27,6 +28,7 @@ pub mod layout;
 mod parts;
 pub mod plan;
 mod resnet;
+mod t5;
 mod vision;
 mod vit;
 
@@ -67,7 +69,7 @@ pub struct Entry {
 }
 
 static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
-    let families = [resnet::MODELS, vit::MODELS, clip::MODELS, gpt::MODELS];
+    let families = [resnet::MODELS, vit::MODELS, clip::MODELS, gpt::MODELS, bert::MODELS, t5::MODELS];
     let rows = families.into_iter().flatten();
     rows.map(|row| Entry { row, layer: Layer::of_def(&row.def) }).collect()
 });
