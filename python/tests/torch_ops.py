@@ -441,6 +441,7 @@ OPS = {name: getattr(torch, name) for name in SAME} | {
     "sign": sign,
     "negative": torch.neg,
     "clip": clip,
+    "addcmul": lambda x, a, b, value=1.0: torch.addcmul(x, a, b, value=value),
     "cast": cast,
     "barrier": lambda x, after: x,
     "equal": torch.eq,

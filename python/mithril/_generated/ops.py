@@ -21,6 +21,7 @@ KINDS: dict[str, str] = {
     "maximum": "tt",
     "minimum": "tt",
     "clip": "ttt",
+    "addcmul": "ttta",
     "cast": "ta",
     "sqrt": "t",
     "rsqrt": "t",
@@ -575,6 +576,33 @@ class Ops:
         return self._op("clip", (input, min, max))
 
     clamp = clip
+
+    def addcmul(self, input: Any, left: Any, right: Any, value: float = 1.0) -> Any:
+        r"""`input + value * left * right`, elementwise; what the steps of optimizers consist of.
+
+        They broadcast.
+
+        Parameters
+        ----------
+        input : array
+        left : array
+        right : array
+        value : float, optional
+            Default: ``1.0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.addcmul(np.ones((2, 3)), np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
+        """
+        return self._op("addcmul", (input, left, right, value))
 
     def cast(self, input: Any, dtype: Any | None) -> Any:
         r"""Converts to another dtype.

@@ -7,6 +7,7 @@ pub use super::compare::*;
 pub use super::function::*;
 
 use crate::dtype::DType;
+use crate::literal::Lit;
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, Precision, ShapeRule, Spell, Text,
     Tolerance, attr, binary, dtype_or, optional, tensor, unary,
@@ -30,6 +31,7 @@ pub static OPS: &[&OpDef] = &[
     &MAXIMUM,
     &MINIMUM,
     &CLIP,
+    &ADDCMUL,
     &CAST,
 ];
 
@@ -477,6 +479,41 @@ fn torch_clip(cx: &SpellCx<'_>) -> Option<String> {
     let is_bound = |i: usize| cx.ty(i).is_some() || !cx.absent(i);
     let x = cx.torch_tensor(0, cx.out(0)?.dtype);
     (is_bound(1) || is_bound(2)).then(|| format!("_clip({x}, {}, {})", cx.arg(1), cx.arg(2)))
+}
+
+static ADDCMUL_PORTS: &[Port] =
+    &[tensor("input"), tensor("left"), tensor("right"), attr("value", Attr::Float, DefaultLit::Float(1.0))];
+
+/// `input + value * left * right`
+pub static ADDCMUL: OpDef = OpDef {
+    name: "addcmul",
+    doc: "`input + value * left * right`, elementwise; what the steps of optimizers consist of. They broadcast.",
+    ports: ADDCMUL_PORTS,
+    shape: ShapeRule::Broadcast,
+    dtype: DTypeRule::Float,
+    expand: Some(|c| {
+        let product = c.x[1] * c.x[2];
+        let is_one = matches!(c.lit(3), Lit::Float(1.0));
+        vec![c.x[0] + if is_one { product } else { product * c.x[3] }]
+    }),
+    spell: Spell { torch: Text::F(torch_addcmul), ..Spell::NONE },
+    tolerance: Tolerance::Contraction,
+    precision: Some(Precision::Follow),
+    cases: &["[2,3] [2,3] [2,3]", "[2,3] [3] [] value=-0.5", "[] [2,1] [3]", "[0,2] [2] [0,2]"],
+    ..BLANK
+};
+
+/// One pass over memory; only in dtypes in which PyTorch rounds as we do, and a number has no place but the last.
+fn torch_addcmul(cx: &SpellCx<'_>) -> Option<String> {
+    if !matches!(cx.out(0)?.dtype, DType::F32 | DType::F64) || cx.ty(0).is_none() || cx.ty(1).is_none() {
+        return None;
+    }
+    let value = cx.f64(3).ok().filter(|x| x.is_finite())?;
+    if cx.ty(2).is_some() {
+        return Some(format!("torch.addcmul({}, {}, {}, value={value:?})", cx.arg(0), cx.arg(1), cx.arg(2)));
+    }
+    let factor = cx.f64(2).ok().map(|x| x * value).filter(|x| x.is_finite())?;
+    Some(format!("torch.add({}, {}, alpha={factor:?})", cx.arg(0), cx.arg(1)))
 }
 
 static CAST_PORTS: &[Port] = &[tensor("input"), attr("dtype", Attr::DType, DefaultLit::Required)];

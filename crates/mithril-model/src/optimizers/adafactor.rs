@@ -3,7 +3,7 @@
 use mithril_ir::op::{Attr, DefaultLit};
 use mithril_ir::{Lit, Result};
 
-use super::formula::{add, decayed_param, divide, input, multiply, op, root, square, subtract};
+use super::formula::{add_product, decayed_param, divide, input, multiply, op, root, square, step, subtract};
 use super::{Extent, OptimizerDef, Slot, from, slot};
 use crate::connection::{Arg, Connection};
 use crate::layers::{LayerArgs, LayerDef, arg};
@@ -55,9 +55,9 @@ fn build(a: &LayerArgs<'_>) -> Result<Model> {
     if clip == 0.0 {
         return Err(a.bad("clip", "a number above 0"));
     }
-    let (gradient, rate, step) = (input("gradient"), input("learning_rate"), input("step"));
+    let (gradient, rate, t) = (input("gradient"), input("learning_rate"), input("step"));
     let param = input("param");
-    let lost = op("power", [(&step).into(), decay.into()])?;
+    let lost = op("power", [(&t).into(), decay.into()])?;
     let (squares, mut outputs) = if a.bool("factored")? {
         factored(&gradient, &lost, eps1)?
     } else {
@@ -66,11 +66,11 @@ fn build(a: &LayerArgs<'_>) -> Result<Model> {
     };
     let update = divide(&gradient, &root(&op("maximum", [(&squares).into(), (eps1 * eps1).into()])?)?)?;
     let excess = op("maximum", [(&divide(&rms(&update)?, clip)?).into(), 1.0.into()])?;
-    let slowing = op("rsqrt", [(&step).into()])?;
+    let slowing = op("rsqrt", [(&t).into()])?;
     let relative = op("minimum", [(&rate).into(), (&slowing).into()])?;
     let size = multiply(&op("maximum", [(&rms(&param)?).into(), eps2.into()])?, &relative)?;
     let kept = decayed_param(param, &rate, from(a, "weight_decay", 0.0)?)?;
-    let new = subtract(&kept, &multiply(&update, &divide(&size, &excess)?)?)?;
+    let new = step(&kept, &update, &divide(&size, &excess)?)?;
     outputs.insert(0, ("new_param", new));
     Model::from_outputs(outputs)
 }
@@ -90,7 +90,7 @@ fn factored(gradient: &Connection, lost: &Connection, eps: f64) -> Result<(Conne
 
 /// `old + lost·(new − old)`
 fn running(old: &Connection, new: &Connection, lost: &Connection) -> Result<Connection> {
-    add(old, &multiply(&subtract(new, old)?, lost)?)
+    add_product(old, &subtract(new, old)?, lost, 1.0)
 }
 
 /// Root mean square of all elements.

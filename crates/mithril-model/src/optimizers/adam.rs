@@ -4,7 +4,7 @@ use mithril_ir::Result;
 use mithril_ir::op::{Attr, DefaultLit};
 
 use super::formula::{
-    add, decayed_gradient, decayed_param, divide, input, mean, multiply, op, root, seen, square, subtract,
+    add, decayed_gradient, decayed_param, divide, input, mean, mean_square, multiply, op, root, seen, step,
 };
 use super::sgd::WEIGHT_DECAY;
 use super::{OptimizerDef, Slot, from, share, slot};
@@ -79,19 +79,19 @@ pub(super) static ADAMW: OptimizerDef = OptimizerDef {
 /// parameter.
 fn adapted(a: &LayerArgs<'_>, param: &Connection, gradient: &Connection, rate: &Connection) -> Result<Model> {
     let (beta1, beta2, eps) = (share(a, "beta1")?, share(a, "beta2")?, from(a, "eps", 0.0)?);
-    let step = input("step");
+    let t = input("step");
     let moment = mean(&input("mean"), gradient, beta1)?;
-    let squares = mean(&input("square"), &square(gradient)?, beta2)?;
+    let squares = mean_square(&input("square"), gradient, beta2)?;
     let mut outputs = vec![("new_mean", moment.clone()), ("new_square", squares.clone())];
     let mut largest = squares;
     if a.bool("amsgrad")? {
         largest = op("maximum", [(&input("largest")).into(), (&largest).into()])?;
         outputs.push(("new_largest", largest.clone()));
     }
-    let spread = root(&seen(&step, beta2)?)?;
-    let size = divide(&multiply(rate, &spread)?, &seen(&step, beta1)?)?;
+    let spread = root(&seen(&t, beta2)?)?;
+    let size = divide(&multiply(rate, &spread)?, &seen(&t, beta1)?)?;
     let scale = add(&root(&largest)?, &multiply(&spread, eps)?)?;
-    let new = subtract(param, &divide(&multiply(&moment, &size)?, &scale)?)?;
+    let new = step(param, &divide(&moment, &scale)?, &size)?;
     outputs.insert(0, ("new_param", new));
     Model::from_outputs(outputs)
 }

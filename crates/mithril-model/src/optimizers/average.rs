@@ -1,7 +1,7 @@
 //! The exponential moving average of parameters.
 
 use super::OptimizerDef;
-use super::formula::{add, input, multiply, subtract};
+use super::formula::{add_product, input, subtract};
 use crate::layers::LayerDef;
 use crate::model::Model;
 
@@ -15,7 +15,7 @@ pub(super) static AVERAGE: OptimizerDef = OptimizerDef {
         build: |_| {
             let param = input("param");
             let change = subtract(&input("gradient"), &param)?;
-            let new = add(&param, &multiply(&change, input("learning_rate"))?)?;
+            let new = add_product(&param, &change, input("learning_rate"), 1.0)?;
             Model::from_outputs([("new_param", new)])
         },
         aliases: &[],

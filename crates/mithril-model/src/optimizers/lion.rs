@@ -3,7 +3,7 @@
 use mithril_ir::Result;
 use mithril_ir::op::{Attr, DefaultLit};
 
-use super::formula::{decayed_param, input, mean, multiply, op, subtract};
+use super::formula::{decayed_param, input, mean, op, step};
 use super::{OptimizerDef, from, share, slot};
 use crate::layers::{LayerArgs, LayerDef, arg};
 use crate::model::Model;
@@ -36,6 +36,6 @@ fn build(a: &LayerArgs<'_>) -> Result<Model> {
     let (gradient, rate, momentum) = (input("gradient"), input("learning_rate"), input("momentum"));
     let param = decayed_param(input("param"), &rate, from(a, "weight_decay", 0.0)?)?;
     let direction = op("sign", [(&mean(&momentum, &gradient, beta1)?).into()])?;
-    let new = subtract(&param, &multiply(&direction, &rate)?)?;
+    let new = step(&param, &direction, &rate)?;
     Model::from_outputs([("new_param", new), ("new_momentum", mean(&momentum, &gradient, beta2)?)])
 }

@@ -3,7 +3,7 @@
 use mithril_ir::Result;
 use mithril_ir::op::{Attr, DefaultLit};
 
-use super::formula::{add, decayed_gradient, divide, input, mean, multiply, root, square, subtract};
+use super::formula::{add, add_product, decayed_gradient, divide, input, mean, mean_square, root, step};
 use super::sgd::WEIGHT_DECAY;
 use super::{OptimizerDef, from, share, slot};
 use crate::layers::{LayerArgs, LayerDef, arg};
@@ -35,19 +35,19 @@ fn build(a: &LayerArgs<'_>) -> Result<Model> {
     let (alpha, eps, momentum) = (share(a, "alpha")?, from(a, "eps", 0.0)?, share(a, "momentum")?);
     let (param, rate) = (input("param"), input("learning_rate"));
     let gradient = decayed_gradient(&param, input("gradient"), from(a, "weight_decay", 0.0)?)?;
-    let squares = mean(&input("square"), &square(&gradient)?, alpha)?;
+    let squares = mean_square(&input("square"), &gradient, alpha)?;
     let mut outputs = vec![("new_square", squares.clone())];
     let mut spread = squares;
     if a.bool("centered")? {
         let middle = mean(&input("mean"), &gradient, alpha)?;
-        spread = subtract(&spread, &square(&middle)?)?;
+        spread = add_product(&spread, &middle, &middle, -1.0)?;
         outputs.push(("new_mean", middle));
     }
     let mut direction = divide(&gradient, &add(&root(&spread)?, eps)?)?;
     if momentum != 0.0 {
-        direction = add(&multiply(&input("momentum"), momentum)?, &direction)?;
+        direction = add_product(&direction, &input("momentum"), momentum, 1.0)?;
         outputs.push(("new_momentum", direction.clone()));
     }
-    outputs.insert(0, ("new_param", subtract(&param, &multiply(&direction, &rate)?)?));
+    outputs.insert(0, ("new_param", step(&param, &direction, &rate)?));
     Model::from_outputs(outputs)
 }

@@ -3,7 +3,7 @@
 use mithril_ir::Result;
 use mithril_ir::op::{Attr, DefaultLit};
 
-use super::formula::{add, decayed_gradient, input, multiply, op, subtract};
+use super::formula::{add_product, decayed_gradient, input, multiply, op, step, subtract};
 use super::{OptimizerDef, conflict, from, share, slot};
 use crate::layers::{LayerArg, LayerArgs, LayerDef, arg};
 use crate::model::Model;
@@ -40,7 +40,7 @@ fn build(a: &LayerArgs<'_>) -> Result<Model> {
     let (param, rate) = (input("param"), input("learning_rate"));
     let gradient = decayed_gradient(&param, input("gradient"), from(a, "weight_decay", 0.0)?)?;
     if momentum == 0.0 {
-        return Model::from_outputs([("new_param", subtract(&param, &multiply(&gradient, &rate)?)?)]);
+        return Model::from_outputs([("new_param", step(&param, &gradient, &rate)?)]);
     }
     let mut fresh = gradient.clone();
     if dampening != 0.0 {
@@ -49,8 +49,8 @@ fn build(a: &LayerArgs<'_>) -> Result<Model> {
         let factor = op("subtract", [1.0.into(), (&multiply(&later, dampening)?).into()])?;
         fresh = multiply(&gradient, &factor)?;
     }
-    let kept = add(&multiply(&input("momentum"), momentum)?, &fresh)?;
-    let direction = if nesterov { add(&gradient, &multiply(&kept, momentum)?)? } else { kept.clone() };
-    let new = subtract(&param, &multiply(&direction, &rate)?)?;
+    let kept = add_product(&fresh, &input("momentum"), momentum, 1.0)?;
+    let direction = if nesterov { add_product(&gradient, &kept, momentum, 1.0)? } else { kept.clone() };
+    let new = step(&param, &direction, &rate)?;
     Model::from_outputs([("new_param", new), ("new_momentum", kept)])
 }
