@@ -15,8 +15,10 @@ from mithril import models
 from mithril._generated import zoo
 from mithril.backends import table as overview
 from mithril.errors import InvalidValueError, KeyNotFoundError, MithrilError
+from mithril.generation import command as generation
 from mithril.tools.overview import doctor
 from mithril.tools.scaffold import new_backend
+from mithril.vision import command as vision
 
 __all__ = ["main"]
 
@@ -52,10 +54,15 @@ def _parser() -> argparse.ArgumentParser:
     def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
         found = commands.add_parser(name, help=text, description=text)
         found.set_defaults(run=run)
-        if name not in ("summary", "completions", "new-backend"):
+        if name not in ("summary", "completions", "new-backend", "generate", "classify"):
             found.add_argument("--markdown", action="store_true", help="print tables of Markdown")
         return found
 
+    texts = command("generate", _generate, "answer a text by the model of a local checkpoint")
+    pictures = command("classify", _classify, "say what images show, by the model of a local checkpoint")
+    for found, add_arguments in ((texts, generation.add_arguments), (pictures, vision.add_arguments)):
+        found.add_argument("weights", metavar="FOLDER", help="config.json, weights, and what else the model needs")
+        add_arguments(found)
     scaffold = command("new-backend", _new_backend, "write the files of a backend of your own, with a test")
     scaffold.add_argument("name", metavar="NAME", help="name of the package and of the backend, e.g. my_backend")
     scaffold.add_argument("--autograd", action="store_true", help="a backend with gradients of its own framework")
@@ -124,6 +131,14 @@ def _shapes(given: Sequence[str]) -> dict[str, list[int | str]]:
 
 def _printed(found: Any, given: argparse.Namespace) -> str:
     return str(found.to_markdown() if given.markdown else found)
+
+
+def _generate(given: argparse.Namespace) -> tuple[str, bool]:
+    return generation.generate(given), True
+
+
+def _classify(given: argparse.Namespace) -> tuple[str, bool]:
+    return vision.classify(given), True
 
 
 def _new_backend(given: argparse.Namespace) -> tuple[str, bool]:

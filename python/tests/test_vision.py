@@ -282,7 +282,7 @@ def test_labels(tmp_path):
     (tmp_path / "names.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ModelFileError, match="UTF-8"):
         read_labels(tmp_path / "names.txt")
-    for config in ({}, [], {"id2label": {"1": "a"}}, {"id2label": {"x": "a"}}, {"id2label": []}):
+    for config in ({}, {"id2label": {}}, {"id2label": {"1": "a"}}, {"id2label": {"x": "a"}}, {"id2label": []}):
         (tmp_path / "config.json").write_text(json.dumps(config))
         with pytest.raises(ModelFileError, match="id2label"):
             read_labels(tmp_path)

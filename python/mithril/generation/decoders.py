@@ -71,6 +71,27 @@ def compile_decoder(model: Model, backend: Backend, **options: Any) -> PhysicalM
     return compile(model, backend, shapes=shapes, inference=True, **options)
 
 
+def compile_encoder(model: Model, backend: Backend, **options: Any) -> PhysicalModel:
+    """Compile the encoder of a decoder, so that one program serves every batch and length of text.
+
+    Parameters
+    ----------
+    model : Model
+        From ``input``, tokens ``[batch, length]``, and ``mask``, true where these are no padding, to features.
+    backend : Backend
+        Where it runs.
+    **options
+        Further options of `compile`, e.g. ``jit``.
+
+    Returns
+    -------
+    PhysicalModel
+        For inference.
+    """
+    shapes = {name: ["batch", "length"] for name in model.input_keys}
+    return compile(model, backend, shapes=shapes, inference=True, **options)
+
+
 class Run(Protocol):
     """One run of a decoder over a batch of texts."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InvalidValueError
-from .decoders import check_tokens, evaluate
+from ..folders import Folder, backend_of
+from .decoders import check_tokens, compile_decoder, compile_encoder, evaluate
 from .sampling import Sampling
 from .tokenizer import Tokenizer
 from .tokens import Continuation, generate_tokens
 
 if TYPE_CHECKING:
+    from ..backends.backend import Backend
     from ..physical import PhysicalModel
 
 __all__ = ["EncoderDecoder", "Generated", "TextGenerator"]
@@ -191,6 +194,48 @@ class TextGenerator(_Generator):
         super().__init__(tokenizer, context, stop_tokens, start_token)
         self.model = model
 
+    @classmethod
+    def from_folder(
+        cls,
+        folder: str | os.PathLike[str],
+        backend: Backend | str,
+        *,
+        cache: bool = True,
+        progress: bool = False,
+        **options: Any,
+    ) -> TextGenerator:
+        """Load a decoder and its tokenizer from the folder of a checkpoint.
+
+        Parameters
+        ----------
+        folder : path-like
+            With ``config.json``, weights and a tokenizer.
+        backend : Backend or str
+            Where it runs.
+        cache : bool, optional
+            Keep keys and values of what is written (default).
+        progress : bool, optional
+            Show a progress bar while weights are loaded.
+        **options
+            Further options of `compile`, e.g. ``jit``.
+
+        Raises
+        ------
+        ModelFileError
+            If a file is missing or malformed.
+        """
+        found, where = Folder(folder), backend_of(backend)
+        tokenizer = Tokenizer.from_folder(folder)
+        arguments: dict[str, Any] = {"cache": True, "last_only": True} if cache else {}
+        model = found.model(lambda m: compile_decoder(m, where, **options), progress=progress, **arguments)
+        return cls(
+            model,
+            tokenizer,
+            context=found.integer("n_positions", "max_position_embeddings"),
+            stop_tokens=found.integers("eos_token_id"),
+            start_token=found.integer("bos_token_id"),
+        )
+
     def _begin(self, prompts: list[list[int]], max_new_tokens: int, **options: Any) -> Continuation:
         return generate_tokens(self.model, prompts, max_new_tokens, context=self.context, **options)
 
@@ -230,6 +275,52 @@ class EncoderDecoder(_Generator):
         super().__init__(tokenizer, context, stop_tokens, start_token)
         self.encoder = encoder
         self.decoder = decoder
+
+    @classmethod
+    def from_folder(
+        cls,
+        folder: str | os.PathLike[str],
+        backend: Backend | str,
+        *,
+        cache: bool = True,
+        progress: bool = False,
+        **options: Any,
+    ) -> EncoderDecoder:
+        """Load encoder, decoder and tokenizer from the folder of a checkpoint.
+
+        Parameters
+        ----------
+        folder : path-like
+            With ``config.json``, weights and a tokenizer.
+        backend : Backend or str
+            Where they run.
+        cache : bool, optional
+            Keep keys and values of what is written (default).
+        progress : bool, optional
+            Show progress bars while weights are loaded.
+        **options
+            Further options of `compile`, e.g. ``jit``.
+
+        Raises
+        ------
+        ModelFileError
+            If a file is missing or malformed.
+        """
+        found, where = Folder(folder), backend_of(backend)
+        tokenizer = Tokenizer.from_folder(folder)
+        arguments: dict[str, Any] = {"cache": True, "last_only": True} if cache else {}
+        encoder = found.model(lambda m: compile_encoder(m, where, **options), part="encoder", progress=progress)
+        decoder = found.model(
+            lambda m: compile_decoder(m, where, **options), part="decoder", progress=progress, **arguments
+        )
+        start = found.integer("decoder_start_token_id", "pad_token_id")
+        return cls(
+            encoder,
+            decoder,
+            tokenizer,
+            start_token=0 if start is None else start,
+            stop_tokens=found.integers("eos_token_id"),
+        )
 
     def _begin(self, prompts: list[list[int]], max_new_tokens: int, **options: Any) -> Continuation:
         check_tokens(prompts, None, self.context)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidValueError, KeyNotFoundError, ModelFileError
 from ..optional import require
 
-__all__ = ["Tokenizer", "read_json"]
+__all__ = ["TokenStream", "Tokenizer"]
 
 #: How CLIP cuts text into words, as its authors published it.
 _CLIP_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
@@ -211,24 +211,3 @@ def _byte_pairs(library: Any, words: Path, merges: Path) -> Any:
     )
     made.add_special_tokens([start, end])
     return made
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a file of settings; an empty dict if there is none.
-
-    Raises
-    ------
-    ModelFileError
-        If it cannot be read, or holds no object.
-    """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise ModelFileError(f"{str(path)!r} cannot be read: {error.strerror or error}", code="M0802") from error
-    except ValueError as error:
-        raise ModelFileError(f"{str(path)!r} is no JSON: {error}", hint="fetch the file again") from error
-    if not isinstance(found, Mapping):
-        raise ModelFileError(f"{str(path)!r} holds no object", hint="fetch the file again")
-    return dict(found)

@@ -7,5 +7,6 @@ from .classifier import Classifier, Prediction
 from .images import read_image
 from .labels import read_labels
 from .preprocess import Preprocess
+from .similarity import Similarity
 
-__all__ = ["Classifier", "Prediction", "Preprocess", "read_image", "read_labels"]
+__all__ = ["Classifier", "Prediction", "Preprocess", "Similarity", "read_image", "read_labels"]

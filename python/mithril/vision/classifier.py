@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..compiling import compile
 from ..errors import InvalidValueError
-from .labels import check_labels
+from ..folders import Folder, backend_of, loaded
+from .labels import check_labels, labels_of
 from .preprocess import Preprocess
 
 if TYPE_CHECKING:
+    from .._core import Model
+    from ..backends.backend import Backend
     from ..physical import PhysicalModel
 
 __all__ = ["Classifier", "Prediction", "softmax"]
+
+#: Names of sizes that a model leaves open.
+SIZES = ("batch", "channels", "height", "width")
 
 
 class Prediction(NamedTuple):
@@ -60,6 +68,57 @@ class Classifier:
         self.model = model
         self.preprocess = preprocess
         self.labels = None if labels is None else list(labels)
+
+    @classmethod
+    def from_folder(
+        cls,
+        folder: str | os.PathLike[str],
+        backend: Backend | str,
+        *,
+        model: Model | None = None,
+        preprocess: Preprocess | None = None,
+        labels: Sequence[str] | None = None,
+        progress: bool = False,
+        **options: Any,
+    ) -> Classifier:
+        """Load a classifier from the folder of a checkpoint.
+
+        Parameters
+        ----------
+        folder : path-like
+            With ``config.json`` and weights; only weights, or their file, if the model is given.
+        backend : Backend or str
+            Where it runs.
+        model : Model, optional
+            Default: what ``config.json`` describes.
+        preprocess : Preprocess, optional
+            Default: as ``preprocessor_config.json`` says.
+        labels : sequence of str, optional
+            Default: those of ``config.json`` (``id2label``), or numbers.
+        progress : bool, optional
+            Show a progress bar while weights are loaded.
+        **options
+            Further options of `compile`, e.g. ``jit``.
+
+        Raises
+        ------
+        ModelFileError
+            If a file is missing or malformed.
+        """
+        where = backend_of(backend)
+
+        def compiled(model: Model) -> PhysicalModel:
+            known = model.shape_of("input") or (None, 3, None, None)
+            shape = [size or name for size, name in zip(known, SIZES, strict=True)]
+            return compile(model, where, shapes={"input": shape}, inference=True, **options)
+
+        preprocess = preprocess or Preprocess.from_folder(folder)
+        if model is not None:
+            return cls(loaded(compiled(model), folder, progress), preprocess, labels)
+        found = Folder(folder)
+        if labels is None and "id2label" in found.config:
+            labels = labels_of(found.config, str(found.path / "config.json"))
+        return cls(found.model(compiled, progress=progress), preprocess, labels)
 
     def logits(self, images: Any, batch_size: int = 16) -> np.ndarray[Any, Any]:
         """Compute the logits of images.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidValueError, ModelFileError
+from ..folders import read_json
 
 __all__ = ["read_labels"]
 
@@ -44,6 +44,8 @@ def read_labels(source: str | os.PathLike[str]) -> list[str]:
     """
     path = Path(source)
     path = path / "config.json" if path.is_dir() else path
+    if path.suffix == ".json" and path.exists():
+        return labels_of(read_json(path), str(path))
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -52,22 +54,17 @@ def read_labels(source: str | os.PathLike[str]) -> list[str]:
         ) from error
     except UnicodeDecodeError as error:
         raise ModelFileError(f"{str(path)!r} is no text in UTF-8: {error}", hint="give names, one per line") from error
-    if path.suffix != ".json":
-        names = [line.strip() for line in text.splitlines()]
-        while names and not names[-1]:
-            names.pop()
-        if not names:
-            raise ModelFileError(f"{str(path)!r} holds no names", hint="write one name per line")
-        return names
-    try:
-        config = json.loads(text)
-    except ValueError as error:
-        raise ModelFileError(f"{str(path)!r} is no JSON: {error}", hint="fetch the file again") from error
-    return _from_config(config, str(path))
+    names = [line.strip() for line in text.splitlines()]
+    while names and not names[-1]:
+        names.pop()
+    if not names:
+        raise ModelFileError(f"{str(path)!r} holds no names", hint="write one name per line")
+    return names
 
 
-def _from_config(config: Any, path: str) -> list[str]:
-    found = config.get("id2label") if isinstance(config, Mapping) else None
+def labels_of(config: Mapping[str, Any], path: str) -> list[str]:
+    """Return the names of classes that a configuration holds."""
+    found = config.get("id2label")
     if not isinstance(found, Mapping) or not found:
         raise ModelFileError(f"{path!r} has no id2label", hint="give a text file with one name per line")
     names = {int(key): str(name) for key, name in found.items() if str(key).isdecimal()}

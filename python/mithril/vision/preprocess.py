@@ -6,7 +6,6 @@ weights were trained and measured with.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InvalidValueError, ModelFileError
+from ..folders import read_json
 from ..optional import require
 from .images import WHITE, read_image
 
@@ -122,19 +122,11 @@ class Preprocess:
         ModelFileError
             If the file is not there, or is malformed.
         """
-        path = Path(folder) / CONFIG
-        try:
-            config = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
+        config = read_json(Path(folder) / CONFIG)
+        if not config:
             raise ModelFileError(
-                f"{str(path)!r} cannot be read: {error.strerror or error}",
-                code="M0802",
-                hint="pass preprocess=mithril.vision.Preprocess(...)",
-            ) from error
-        except ValueError as error:
-            raise ModelFileError(f"{str(path)!r} is no JSON: {error}", hint="fetch the file again") from error
-        if not isinstance(config, Mapping):
-            raise ModelFileError(f"{str(path)!r} holds no object", hint="fetch the file again")
+                f"{str(folder)!r} has no {CONFIG}", code="M0802", hint="pass a mithril.vision.Preprocess"
+            )
         return cls.from_config(config)
 
     @classmethod

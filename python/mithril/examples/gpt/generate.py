@@ -1,0 +1,8 @@
+"""Continue a text by GPT-2 from a local folder: ``python -m examples.gpt.generate --weights FOLDER --prompt "…"``."""
+
+import sys
+
+from mithril.generation.command import main
+
+if __name__ == "__main__":
+    sys.exit(main("Continue a text by GPT-2 from a local folder."))

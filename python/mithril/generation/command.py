@@ -1,0 +1,73 @@
+"""The command line of text generation: `mithril generate`, and the programs of `mithril.examples`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ..backends import get_backend
+from ..errors import MithrilError
+from ..folders import Folder
+from .text import EncoderDecoder, TextGenerator
+
+__all__ = ["add_arguments", "generate", "main"]
+
+
+def main(description: str, arguments: Sequence[str] | None = None) -> int:
+    """Run the program.
+
+    Parameters
+    ----------
+    description : str
+        What it says about itself.
+    arguments : sequence of str, optional
+        Default: what the program was called with.
+
+    Returns
+    -------
+    int
+        0 if all is well, 1 after an error.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--weights", required=True, metavar="FOLDER", help="config.json, weights and tokenizer")
+    add_arguments(parser)
+    given = parser.parse_args(arguments)
+    try:
+        print(generate(given))
+    except (MithrilError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options, all but ``weights``, to a parser."""
+    parser.add_argument("--backend", default="torch", metavar="NAME", help="where it runs (default: torch)")
+    parser.add_argument("--dtype", default="float32", help="dtype of the model (default: float32)")
+    parser.add_argument("--jit", action="store_true", help="compile by the framework's compiler")
+    parser.add_argument("--no-cache", action="store_true", help="compute the whole text anew for each token")
+    parser.add_argument("--prompt", required=True, help="the text to be answered; - reads it from the standard input")
+    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="default: 128")
+    parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before this text; may repeat")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 (default): the likeliest tokens")
+    parser.add_argument("--top-k", type=int, metavar="K", help="only the K likeliest tokens")
+    parser.add_argument("--top-p", type=float, metavar="P", help="only the likeliest tokens of this probability")
+    parser.add_argument("--min-p", type=float, metavar="P", help="only tokens this probable beside the likeliest")
+    parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="X", help="1 (default): none")
+    parser.add_argument("--seed", type=int, default=0, help="of the random numbers (default: 0)")
+
+
+def generate(given: argparse.Namespace) -> str:
+    """Write what a model answers to the standard output, piece by piece; return what is left to print."""
+    backend = get_backend(given.backend, dtype=given.dtype)
+    is_pair = Folder(given.weights).config.get("is_encoder_decoder", False)
+    kind: Any = EncoderDecoder if is_pair else TextGenerator
+    generator = kind.from_folder(given.weights, backend, cache=not given.no_cache, progress=True, jit=given.jit)
+    prompt = sys.stdin.read() if given.prompt == "-" else given.prompt
+    options = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+    sampling = {name: getattr(given, name) for name in options}
+    for piece in generator.stream(prompt, given.max_new_tokens, stop_strings=given.stop, **sampling):
+        print(piece, end="", flush=True)
+    return ""

@@ -1,0 +1,112 @@
+"""The command line of classification and similarity: `mithril classify`, and the programs of `mithril.examples`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .. import models
+from ..backends import get_backend
+from ..errors import MithrilError
+from .classifier import Classifier
+from .labels import read_labels
+from .preprocess import CONFIG, Preprocess
+from .similarity import Similarity
+
+__all__ = ["add_arguments", "classify", "main", "similarity"]
+
+
+def main(
+    description: str,
+    run: Callable[[argparse.Namespace], str],
+    choices: Sequence[str] = (),
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Run a program.
+
+    Parameters
+    ----------
+    description : str
+        What it says about itself.
+    run : callable
+        `classify` or `similarity`.
+    choices : sequence of str, optional
+        Models of `mithril.models` that weights without a config.json may be of, the usual one first.
+    arguments : sequence of str, optional
+        Default: what the program was called with.
+
+    Returns
+    -------
+    int
+        0 if all is well, 1 after an error.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--weights", required=True, metavar="PATH", help="folder with config.json, or weights")
+    if run is similarity:
+        add_images(parser)
+        parser.add_argument("--text", action="append", required=True, help="may be given several times")
+        add_backend(parser)
+    else:
+        add_arguments(parser, choices)
+    given = parser.parse_args(arguments)
+    try:
+        print(run(given))
+    except (MithrilError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def add_images(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names images."""
+    parser.add_argument("--image", action="append", required=True, metavar="FILE", help="may be given several times")
+
+
+def add_backend(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where a model runs."""
+    parser.add_argument("--backend", default="torch", metavar="NAME", help="where it runs (default: torch)")
+    parser.add_argument("--dtype", default="float32", help="dtype of the model (default: float32)")
+    parser.add_argument("--jit", action="store_true", help="compile by the framework's compiler")
+
+
+def add_arguments(parser: argparse.ArgumentParser, choices: Sequence[str] = ()) -> None:
+    """Add the options of `classify`, all but ``weights``, to a parser."""
+    add_images(parser)
+    parser.add_argument("--model", choices=choices or None, metavar="NAME", help="of weights without a config.json")
+    parser.add_argument("--labels", metavar="FILE", help="names of the classes: a config.json, or one per line")
+    parser.add_argument("--classes", type=int, default=1000, help="how many, without labels (default: 1000)")
+    parser.add_argument("--resize", type=int, default=256, help="without preprocessor_config.json (default: 256)")
+    parser.add_argument("--crop", type=int, default=224, help="without preprocessor_config.json (default: 224)")
+    parser.add_argument("--top", type=int, default=5, help="how many classes are named (default: 5)")
+    add_backend(parser)
+
+
+def classify(given: argparse.Namespace) -> str:
+    """Say what images show."""
+    backend = get_backend(given.backend, dtype=given.dtype)
+    labels = None if given.labels is None else read_labels(given.labels)
+    preprocess = Preprocess.imagenet(given.crop, given.resize)
+    if (Path(given.weights) / CONFIG).is_file():
+        preprocess = Preprocess.from_folder(given.weights)
+    model = None
+    if given.model is not None:
+        model = getattr(models, given.model)(num_classes=given.classes if labels is None else len(labels))
+    classifier = Classifier.from_folder(
+        given.weights, backend, model=model, preprocess=preprocess, labels=labels, progress=True, jit=given.jit
+    )
+    lines = []
+    for image, found in zip(given.image, classifier.classify(given.image, given.top), strict=True):
+        lines += [image, *(f"  {prediction.probability:7.2%}  {prediction.label}" for prediction in found)]
+    return "\n".join(lines)
+
+
+def similarity(given: argparse.Namespace) -> str:
+    """Say how probable it is that each text describes each image."""
+    backend = get_backend(given.backend, dtype=given.dtype)
+    found = Similarity.from_folder(given.weights, backend, progress=True, jit=given.jit)
+    lines = []
+    for image, row in zip(given.image, found.probabilities(given.image, given.text), strict=True):
+        lines += [image, *(f"  {p:7.2%}  {text}" for text, p in zip(given.text, row, strict=True))]
+    return "\n".join(lines)
