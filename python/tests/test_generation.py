@@ -16,6 +16,7 @@ from mithril.generation import (
     TextGenerator,
     Tokenizer,
     compile_decoder,
+    compile_encoder,
     generate_tokens,
 )
 from mithril.generation.text import Held
@@ -470,12 +471,9 @@ def test_errors_of_texts(generator):
 def test_encoder_and_decoder():
     """The answer depends on the prompt through the memory, whose padding is not seen."""
     source = ml.IOKey("input", shape=[None, None], dtype="int64")
-    encoder = ml.compile(
-        ml.Model.create(output=ml.Embedding(300, 6, name="words")(source)),
-        ml.NumpyBackend(),
-        shapes={"input": ["batch", "source"]},
-        inference=True,
-    )
+    kept = ml.IOKey("mask", shape=[None, None], dtype="bool").cast("float32")
+    words = ml.Embedding(300, 6, name="words")(source) * kept.reshape((source.shape[0], source.shape[1], 1))
+    encoder = compile_encoder(ml.Model.create(output=words), ml.NumpyBackend())
     tokens = ml.IOKey("input", shape=[None, None], dtype="int64")
     memory, mask = ml.IOKey("memory", shape=[None, None, 6]), ml.IOKey("memory_mask", shape=[None, None], dtype="bool")
     seen = memory * mask.reshape((tokens.shape[0], memory.shape[1], 1)).cast("float32")
@@ -486,6 +484,9 @@ def test_encoder_and_decoder():
     both = EncoderDecoder(encoder, decoder, Tokenizer(byte_level(300)), start_token=0)
     prompts = ["Hello", "it's 12345 done", "world"]
     together = both.generate(prompts, 12)
+    blind = compile_encoder(ml.Model.create(output=ml.Embedding(300, 6, name="words")(source)), ml.NumpyBackend())
+    with pytest.raises(InvalidValueError, match="mask=True"):
+        EncoderDecoder(blind, decoder, both.tokenizer).generate(prompts, 12)
     assert together == [both.generate(prompt, 12) for prompt in prompts]
     assert len({found.tokens for found in together}) == 3
     table, words = decoder.parameters, encoder.parameters["words.weight"]

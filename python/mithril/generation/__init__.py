@@ -3,7 +3,7 @@
 Tokenizers need the package ``tokenizers``: ``pip install "mithril[text]"``.
 """
 
-from .decoders import compile_decoder
+from .decoders import compile_decoder, compile_encoder
 from .sampling import Sampling
 from .text import EncoderDecoder, Generated, TextGenerator
 from .tokenizer import Tokenizer
@@ -17,5 +17,6 @@ __all__ = [
     "TextGenerator",
     "Tokenizer",
     "compile_decoder",
+    "compile_encoder",
     "generate_tokens",
 ]

@@ -88,7 +88,7 @@ def compile_encoder(model: Model, backend: Backend, **options: Any) -> PhysicalM
     PhysicalModel
         For inference.
     """
-    shapes = {name: ["batch", "length"] for name in model.input_keys}
+    shapes = {name: ["batch", "length"] for name in ("input", "mask") if name in model.input_keys}
     return compile(model, backend, shapes=shapes, inference=True, **options)
 
 
@@ -148,8 +148,7 @@ class PlainRun:
     def logits(self) -> _Numbers:
         """Return the logits of what follows each text."""
         longest = max(map(len, self._texts))
-        # Few different lengths: compilers make a program for each.
-        length = _power_of_two(longest)
+        length = padded_length(self._model, longest)
         if self._context is not None:
             length = min(length, max(self._context, longest))
         tokens = np.zeros((len(self._texts), length), np.int64)
@@ -185,10 +184,7 @@ class CachedRun:
             raise ParameterError(
                 f"the decoder has past keys, but no {', '.join(absent[:5])}", hint="build it with cache=True"
             )
-        self._length = max(map(len, prompts))
-        if model._settings.jit:
-            # Few different lengths: compilers make a program for each.
-            self._length = _power_of_two(self._length)
+        self._length = padded_length(model, max(map(len, prompts)))
         self._padding = np.array([self._length - len(prompt) for prompt in prompts], np.int64)
         self._capacity = _power_of_two(max(LEAST_CAPACITY, self._length + 1))
         backend = model.backend
@@ -276,6 +272,11 @@ def vocabulary_of(model: PhysicalModel) -> int | None:
     program = model._current
     shape = program.output_types["output"][1] if program is not None and "output" in model.output_keys else ()
     return shape[-1] if shape and isinstance(shape[-1], int) else None
+
+
+def padded_length(model: PhysicalModel, length: int) -> int:
+    """Return the length that texts are padded to: few different ones, if a compiler makes a program for each."""
+    return _power_of_two(length) if model._settings.jit else length
 
 
 def _power_of_two(least: int) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import InvalidValueError
 from ..folders import Folder, backend_of
-from .decoders import check_tokens, compile_decoder, compile_encoder, evaluate
+from .decoders import check_tokens, compile_decoder, compile_encoder, evaluate, padded_length
 from .sampling import Sampling
 from .tokenizer import Tokenizer
 from .tokens import Continuation, generate_tokens
@@ -249,7 +249,8 @@ class EncoderDecoder(_Generator):
     Parameters
     ----------
     encoder : PhysicalModel
-        From ``input``, tokens ``[batch, length]``, and ``mask``, if it has that input, to features.
+        From ``input``, tokens ``[batch, length]``, and ``mask``, true where these are no padding, to features. Without
+        that input, prompts of one batch have to be of one length.
     decoder : PhysicalModel
         A decoder that also takes ``memory``, the features; see `compile_decoder`.
     tokenizer : Tokenizer
@@ -309,9 +310,15 @@ class EncoderDecoder(_Generator):
         found, where = Folder(folder), backend_of(backend)
         tokenizer = Tokenizer.from_folder(folder)
         arguments: dict[str, Any] = {"cache": True, "last_only": True} if cache else {}
-        encoder = found.model(lambda m: compile_encoder(m, where, **options), part="encoder", progress=progress)
+        encoder = found.model(
+            lambda m: compile_encoder(m, where, **options), part="encoder", progress=progress, mask=True
+        )
         decoder = found.model(
-            lambda m: compile_decoder(m, where, **options), part="decoder", progress=progress, **arguments
+            lambda m: compile_decoder(m, where, **options),
+            part="decoder",
+            progress=progress,
+            memory_mask=True,
+            **arguments,
         )
         start = found.integer("decoder_start_token_id", "pad_token_id")
         return cls(
@@ -325,16 +332,21 @@ class EncoderDecoder(_Generator):
     def _begin(self, prompts: list[list[int]], max_new_tokens: int, **options: Any) -> Continuation:
         check_tokens(prompts, None, self.context)
         length = max(map(len, prompts))
+        if "mask" in self.encoder.input_keys:
+            length = padded_length(self.encoder, length)
         tokens = np.zeros((len(prompts), length), np.int64)
         mask = np.zeros((len(prompts), length), bool)
+        if "mask" not in self.encoder.input_keys and min(map(len, prompts)) < length:
+            raise InvalidValueError(
+                "the prompts differ in length, and the encoder has no mask", hint="build it with mask=True"
+            )
         for i, prompt in enumerate(prompts):
             tokens[i, : len(prompt)] = prompt
             mask[i, : len(prompt)] = True
-        known = {"input": tokens, "mask": mask, "input_mask": mask}
-        data = {name: known[name] for name in self.encoder.input_keys if name in known}
-        [memory] = evaluate(self.encoder, data).values()
-        further = {name: value for name, value in (("memory", memory), ("memory_mask", mask))}
-        further = {name: value for name, value in further.items() if name in self.decoder.input_keys}
+        data = {"input": tokens, "mask": mask}
+        [memory] = evaluate(self.encoder, {name: data[name] for name in self.encoder.input_keys}).values()
+        known = {"memory": memory, "memory_mask": mask}
+        further = {name: value for name, value in known.items() if name in self.decoder.input_keys}
         starts = [[self.start_token] for _ in prompts]
         return generate_tokens(self.decoder, starts, max_new_tokens, further=further, **options)  # type: ignore[arg-type]
 
