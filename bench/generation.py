@@ -7,16 +7,15 @@ write the same tokens.
 from __future__ import annotations
 
 import argparse
+import statistics
+import time
 import warnings
-from functools import partial
 from typing import Any
 
 import mithril as ml
 import numpy as np
 from mithril.generation import compile_decoder, generate_tokens
 from mithril.models import create_gpt
-
-from .timing import turns
 
 
 def ours(network: Any, backend: ml.Backend, jit: bool) -> Any:
@@ -49,6 +48,13 @@ def theirs(network: Any, cache: str | None) -> Any:
     return run
 
 
+def seconds(run: Any, prompts: np.ndarray[Any, Any], count: int) -> float:
+    """Return how long a run takes."""
+    start = time.perf_counter()
+    run(prompts, count)
+    return time.perf_counter() - start
+
+
 def main() -> None:
     """Print the table."""
     import torch
@@ -58,6 +64,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--prompt", type=int, default=32, help="tokens of a prompt")
     parser.add_argument("--tokens", type=int, default=64, help="tokens that are written")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each side, in turns; the median counts")
     parser.add_argument("--jit", action="store_true", help="also by torch.compile")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -74,8 +81,8 @@ def main() -> None:
             for batch in (1, 8):
                 prompts = np.random.default_rng(0).integers(0, config.vocab_size, (batch, given.prompt))
                 same = mine(prompts, given.tokens) == other(prompts, given.tokens)
-                times = turns(partial(mine, prompts, given.tokens), partial(other, prompts, given.tokens))
-                speeds = [batch * given.tokens / seconds for seconds in times]
+                times = [seconds(run, prompts, given.tokens) for _ in range(given.rounds) for run in (mine, other)]
+                speeds = [batch * given.tokens / statistics.median(times[side::2]) for side in (0, 1)]
                 name = f"{cache or 'dynamic'} cache{label}"
                 print(
                     f"{name:<24}{batch:>6}{speeds[0]:>8.1f} tok/s{speeds[1]:>8.1f} tok/s"

@@ -105,7 +105,7 @@ def test_text_is_that_of_transformers(kind, name, cache, folders):
         wanted = network.generate(tokens, max_new_tokens=32, min_new_tokens=32, do_sample=False, eos_token_id=None)
         wanted = wanted[0, 1:] if kind == "t5" else wanted[0, tokens.shape[1] :]
         assert list(answer.tokens) == wanted.tolist()
-    assert len(set(found[0].tokens)) > 4
+    assert len({token for answer in found for token in answer.tokens}) > 6
 
 
 @pytest.mark.parametrize("kind", KINDS)
