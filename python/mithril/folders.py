@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,47 +85,28 @@ class Folder:
         part : str, optional
             Which model it is, where the configuration describes several.
         progress : bool, optional
-            Show a progress bar while weights are loaded.
+            Show a progress bar.
         **arguments
             Further arguments of the model.
         """
-        return loaded(compile(from_config(self.path, part=part, **arguments)), self.path, progress, part)
+        return load(lambda: compile(from_config(self.path, part=part, **arguments)), self.path, progress, part)
 
 
-class Watched(Mapping[str, Any]):
-    """Arrays by name; a progress bar shows how many have been read."""
-
-    def __init__(self, arrays: Mapping[str, Any], label: str) -> None:
-        self._arrays = arrays
-        self._bar = require("tqdm", "showing progress").tqdm(total=len(arrays), desc=label, unit="array", leave=False)
-
-    def __getitem__(self, name: str) -> Any:
-        found = self._arrays[name]
-        self._bar.update()
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
-
-    def __enter__(self) -> Watched:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-
-def loaded(
-    model: PhysicalModel, source: str | os.PathLike[str], progress: bool, part: str | None = None
+def load(
+    make: Callable[[], PhysicalModel], source: str | os.PathLike[str], progress: bool, part: str | None = None
 ) -> PhysicalModel:
-    """Load weights into a model, with a progress bar if that is wanted; return the model."""
+    """Make a model and load its weights, with a progress bar if that is wanted."""
     if not progress:
+        model = make()
         weights.load_weights(model, source)
         return model
-    with Watched(weights.open(source), part or "weights") as watched:
-        weights.load_weights(model, watched)
+    with require("tqdm", "showing progress").tqdm(total=2, unit="step", leave=False) as bar:
+        bar.set_description(f"compiling {part or 'the model'}")
+        model = make()
+        bar.update()
+        bar.set_description("loading weights")
+        weights.load_weights(model, source)
+        bar.update()
     return model
 
 

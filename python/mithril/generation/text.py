@@ -215,7 +215,7 @@ class TextGenerator(_Generator):
         cache : bool, optional
             Keep keys and values of what is written (default).
         progress : bool, optional
-            Show a progress bar while weights are loaded.
+            Show a progress bar.
         **options
             Further options of `compile`, e.g. ``jit``.
 
@@ -298,7 +298,7 @@ class EncoderDecoder(_Generator):
         cache : bool, optional
             Keep keys and values of what is written (default).
         progress : bool, optional
-            Show progress bars while weights are loaded.
+            Show progress bars.
         **options
             Further options of `compile`, e.g. ``jit``.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..compiling import compile
 from ..errors import InvalidValueError
-from ..folders import Folder, backend_of, loaded
+from ..folders import Folder, backend_of, load
 from .labels import check_labels, labels_of
 from .preprocess import Preprocess
 
@@ -96,7 +97,7 @@ class Classifier:
         labels : sequence of str, optional
             Default: those of ``config.json`` (``id2label``), or numbers.
         progress : bool, optional
-            Show a progress bar while weights are loaded.
+            Show a progress bar.
         **options
             Further options of `compile`, e.g. ``jit``.
 
@@ -114,7 +115,7 @@ class Classifier:
 
         preprocess = preprocess or Preprocess.from_folder(folder)
         if model is not None:
-            return cls(loaded(compiled(model), folder, progress), preprocess, labels)
+            return cls(load(partial(compiled, model), folder, progress), preprocess, labels)
         found = Folder(folder)
         if labels is None and "id2label" in found.config:
             labels = labels_of(found.config, str(found.path / "config.json"))

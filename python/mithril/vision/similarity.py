@@ -65,7 +65,7 @@ class Similarity:
         backend : Backend or str
             Where it runs.
         progress : bool, optional
-            Show a progress bar while weights are loaded.
+            Show a progress bar.
         **options
             Further options of `compile`, e.g. ``jit``.
 
