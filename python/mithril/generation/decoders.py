@@ -88,7 +88,7 @@ def compile_encoder(model: Model, backend: Backend, **options: Any) -> PhysicalM
     PhysicalModel
         For inference.
     """
-    shapes = {name: ["batch", "length"] for name in ("input", "mask") if name in model.input_keys}
+    shapes: dict[str, list[str]] = {name: ["batch", "length"] for name in ("input", "mask") if name in model.input_keys}
     return compile(model, backend, shapes=shapes, inference=True, **options)
 
 
