@@ -71,6 +71,7 @@ def t5():
 
 
 KINDS = {"gpt2": gpt2, "llama": llama, "t5": t5}
+ZOO = {"gpt2": "create_gpt", "llama": "create_llama", "t5": "t5_decode"}
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +80,8 @@ def folders(tmp_path_factory):
     made = {}
 
     def make(kind):
+        if not hasattr(ml.models, ZOO[kind]):
+            pytest.skip(f"mithril.models has no {ZOO[kind]}")
         if kind not in made:
             folder = tmp_path_factory.mktemp(kind)
             torch.manual_seed(0)
@@ -129,7 +132,7 @@ def test_errors_of_folders(folders, tmp_path):
     with pytest.raises(ModelFileError, match=r"no config\.json"):
         TextGenerator.from_folder(tmp_path, "numpy")
     for missing in ("tokenizer.json", "model.safetensors"):
-        copy = tmp_path / missing
+        copy = tmp_path / f"without {missing}"
         shutil.copytree(folder, copy)
         (copy / missing).unlink()
         with pytest.raises(ModelFileError, match="tokenizer" if "tok" in missing else "safetensors"):
