@@ -520,7 +520,8 @@ def test_models_for_images_say_what_is_wrong():
     for wrong in ((), (1, 2, 3, 4, 5), (0, 1), (10**9,), "2"):
         refuses("depths", resnet, wrong)
     refuses("block", resnet, (1, 1), block="wide")
-    refuses("image_size", vit_b_32, image_size=31)
+    for wrong in (1, 31, 33):
+        refuses("image_size", vit_b_32, image_size=wrong)
     refuses("patch_size", vit, **{**SIZES, "patch_size": 36})
     refuses("num_heads", vit, **{**SIZES, "num_heads": 5})
     refuses("num_layers", vit, **{**SIZES, "num_layers": 10**6})

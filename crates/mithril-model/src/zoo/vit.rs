@@ -103,12 +103,13 @@ macro_rules! vit {
                 ),
                 args: &[CLASSES, IMAGE],
                 build: |a| {
-                    let grid = a.count("image_size")? / $patch;
-                    if grid == 0 {
-                        return Err(a.bad("image_size", concat!("at least ", $patch)));
+                    // As in torchvision; those of transformers leave out what is beside the last patch.
+                    let size = a.count("image_size")?;
+                    if size % $patch != 0 {
+                        return Err(a.bad("image_size", concat!("a multiple of ", $patch)));
                     }
                     let blocks = transformer($width, $heads, $mlp, 1e-6);
-                    network(a, &blocks, [$patch, grid, $layers])
+                    network(a, &blocks, [$patch, size / $patch, $layers])
                 },
                 aliases: &[],
                 arg_aliases: ARG_ALIASES,
