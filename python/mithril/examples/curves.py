@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 import mithril as ml
 
 #: Backends that the programs run on, the reference first.
@@ -75,17 +77,21 @@ def picture(
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     figure, axes = pyplot.subplots(1, len(panels), figsize=(5 * len(panels), 4), squeeze=False, sharey=True)
     styles = ["-", "--", ":", "-."]
     for axis, (title, curves) in zip(axes[0], panels.items(), strict=True):
-        for style, (name, losses) in zip(styles * len(curves), curves.items(), strict=False):
-            axis.plot(range(1, len(losses) + 1), losses, style, linewidth=2, label=name)
+        # Each curve thinner than those before, which are seen below it where they agree.
+        widths = np.linspace(1 + len(curves), 1, len(curves))
+        for style, width, (name, losses) in zip(styles * len(curves), widths, curves.items(), strict=False):
+            axis.plot(range(1, len(losses) + 1), losses, style, linewidth=width, label=name)
         for name, value in (baselines or {}).items():
             axis.axhline(value, color="gray", linewidth=1)
             axis.annotate(name, (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
         axis.set(title=title, xlabel=unit, yscale="log")
+        for ticks in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+            ticks(ticker.FormatStrFormatter("%g"))
         axis.grid(alpha=0.3)
         axis.legend(frameon=False)
     axes[0][0].set_ylabel("training loss (cross entropy)")

@@ -39,7 +39,7 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | None = None,
     keep: int = 2,
-    resume: bool | str | os.PathLike[str] = True,
+    resume: bool | str | os.PathLike[str] | None = None,
 ) -> History:
     """Train a compiled model: its own parameters (`PhysicalModel.get_parameters`) and state.
 
@@ -95,8 +95,8 @@ def fit(
     keep : int, optional
         How many of the last checkpoints are kept, beside the best.
     resume : bool or path-like, optional
-        True: go on from the latest checkpoint in ``checkpoint``, if there is one. A path: from this one. False: start
-        anew, in a folder without checkpoints.
+        A path: go on from this checkpoint. False: start anew, in a folder without checkpoints. Default, and with
+        ``checkpoint`` also True: go on from the latest checkpoint in that folder, if there is one.
 
     Returns
     -------

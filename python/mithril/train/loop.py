@@ -47,7 +47,7 @@ class Options:
     checkpoint: str | os.PathLike[str] | None = None
     checkpoint_every: int | None = None
     keep: int = 2
-    resume: bool | str | os.PathLike[str] = True
+    resume: bool | str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "keep", "patience", "checkpoint_every"):
@@ -61,8 +61,9 @@ class Options:
         for name in ("shuffle", "drop_last", "progress"):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
                 raise InvalidValueError(f"{name} is {getattr(self, name)!r}", hint="give True or False")
-        if self.checkpoint is None and self.checkpoint_every is not None:
-            raise InvalidValueError("checkpoint_every needs a folder", hint='give one: checkpoint="folder"')
+        for name, needs in (("checkpoint_every", self.checkpoint_every is not None), ("resume", self.resume is True)):
+            if self.checkpoint is None and needs:
+                raise InvalidValueError(f"{name} needs a folder", hint='give one: checkpoint="folder"')
         if isinstance(self.optimizer, type) or not callable(getattr(self.optimizer or SGD, "update", None)):
             raise InvalidValueError(f"optimizer is {self.optimizer!r}", hint="pass e.g. ml.optim.Adam(0.001)")
         if isinstance(self.ema, type) or not (self.ema is None or callable(getattr(self.ema, "update", None))):
@@ -254,7 +255,7 @@ class Training:
                 f"{str(next(iter(there.values())).parent)!r} holds the checkpoints of another training",
                 hint="resume=True goes on from them; otherwise give another folder, or remove them",
             )
-        path = next(reversed(there.values()), None) if isinstance(wanted, bool) else find(wanted)
+        path = next(reversed(there.values()), None) if wanted is None or isinstance(wanted, bool) else find(wanted)
         if path is None:
             return
         checkpoint = read(path, self._backend)
