@@ -30,12 +30,12 @@ def installed(names: Sequence[str], dtype: str) -> list[ml.Backend]:
     return found
 
 
-def parser(description: str, epochs: int) -> argparse.ArgumentParser:
+def parser(description: str, epochs: int, dtype: str = "float32") -> argparse.ArgumentParser:
     """Make the options that all of them have."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--epochs", type=int, default=epochs, help=f"passes over the data (default {epochs})")
     made.add_argument("--backends", nargs="+", default=BACKENDS, help=f"default: {' '.join(BACKENDS)}")
-    made.add_argument("--dtype", default="float32", help="dtype of the floats (default float32)")
+    made.add_argument("--dtype", default=dtype, help=f"dtype of the floats (default {dtype})")
     made.add_argument("--checkpoint", type=Path, help="folder of checkpoints, from which the program also goes on")
     made.add_argument("--out", type=Path, default=Path("out"), help="folder of the picture (default out)")
     return made
