@@ -412,6 +412,8 @@ def test_misfits_are_reported(tmp_path):
     np.testing.assert_array_equal(compiled.parameters["bias"], before["bias"])
     with pytest.raises(ml.errors.ParameterError, match="nothing in"):
         ml.load_weights(compiled, {"a": np.ones(1)}, strict=False)
+    with pytest.raises(ml.errors.InvalidValueError, match="compile it first"):
+        ml.load_weights(ml.Linear(2), good)
     with pytest.raises(ml.errors.InvalidValueError, match="the source is a int"):
         ml.load_weights(compiled, 3)
     with pytest.raises(ml.errors.InvalidValueError, match="torchvision"):
@@ -456,6 +458,13 @@ def test_layouts_are_found_and_written(tmp_path, head):
     tokens = np.arange(8)[None]
     wanted = original(torch.from_numpy(tokens)).logits.detach().numpy()
     np.testing.assert_allclose(compiled(tokens), wanted, rtol=1e-4, atol=1e-5)
+
+    # The table of embeddings is the matrix of the output layer, too; a state dict holds both.
+    state = original.state_dict()
+    assert "lm_head.weight" in ml.load_weights(compiled, state).ignored
+    with pytest.raises(ml.errors.ParameterError, match="unexpected: lm_head"):
+        ml.load_weights(compiled, {**state, "lm_head.weight": state["lm_head.weight"] + 1})
+    ml.load_weights(compiled, state)
 
     ml.save(compiled.parameters, tmp_path / "again.safetensors", layout="transformers")
     again = safetensors.torch.load_file(tmp_path / "again.safetensors")
