@@ -20,7 +20,10 @@ pub(super) const CACHE: LayerArg = arg(
     "cache",
     Attr::Bool,
     DefaultLit::Bool(false),
-    "Whether keys and values of earlier tokens are inputs, and those of all tokens outputs.",
+    "Whether keys and values of earlier tokens are kept. There are then the inputs `position`, how many tokens came \
+     before; `padding` `[batch]`, how many of the first tokens of each text are none; and for each layer \
+     `past_key_0` and `past_value_0` `[batch, heads, capacity, features]`. Further outputs `key_0` and `value_0` are \
+     the same with the new tokens in their places.",
 );
 pub(super) const LAST_ONLY: LayerArg = arg(
     "last_only",

@@ -48,12 +48,13 @@ impl<'a> Config<'a> {
     pub fn int_or(&self, name: &str, default: i64) -> Result<i64> {
         if self.get(name).is_none() { Ok(default) } else { self.int(name) }
     }
+    /// A number.
+    pub fn float(&self, name: &str) -> Result<f64> {
+        self.get(name).and_then(Value::as_f64).ok_or_else(|| self.bad(name, "a number"))
+    }
     /// A number, or what holds when there is none.
     pub fn float_or(&self, name: &str, default: f64) -> Result<f64> {
-        match self.get(name) {
-            None => Ok(default),
-            Some(value) => value.as_f64().ok_or_else(|| self.bad(name, "a number")),
-        }
+        if self.get(name).is_none() { Ok(default) } else { self.float(name) }
     }
     /// A truth value, or what holds when there is none.
     pub fn bool_or(&self, name: &str, default: bool) -> Result<bool> {

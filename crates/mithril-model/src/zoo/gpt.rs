@@ -4,7 +4,7 @@ use mithril_ir::op::{Attr, DefaultLit};
 use mithril_ir::{Lit, Place, Result};
 
 use super::cache::{self, CACHE, LAST_ONLY, Places, Remembered, Scope, stack};
-use super::layout::{Layout, renamed, transposed};
+use super::layout::{Layout, transposed};
 use super::parts::{depth, features, last, linear, table, tokens, turned};
 use super::{Config, ZooModel};
 use crate::connection::{Arg, Connection, Spec};
@@ -44,10 +44,9 @@ static LAYOUTS: &[Layout] = &[Layout {
     prefixes: &["transformer."],
     ignored: &["*.attn.bias", "*.attn.masked_bias"],
     rules: &[
-        transposed("transformer.*.attn.c_attn.weight", &["*.attn.c_attn.weight"]),
-        transposed("transformer.*.c_proj.weight", &["*.c_proj.weight"]),
-        transposed("transformer.*.mlp.c_fc.weight", &["*.mlp.c_fc.weight"]),
-        renamed("transformer.*", &["*"]),
+        transposed("*.attn.c_attn.weight", &["*.attn.c_attn.weight"]),
+        transposed("*.c_proj.weight", &["*.c_proj.weight"]),
+        transposed("*.mlp.c_fc.weight", &["*.mlp.c_fc.weight"]),
     ],
     ..Layout::of("transformers")
 }];

@@ -25,6 +25,7 @@ mod clip_resnet;
 mod config;
 mod gpt;
 pub mod layout;
+mod llama;
 mod parts;
 pub mod plan;
 mod resnet;
@@ -52,7 +53,7 @@ pub struct ZooModel {
     /// Layouts of its published checkpoints.
     pub layouts: &'static [Layout],
     /// The `model_type` of the `config.json` that describes it, and what its arguments are there. Where one file
-    /// describes several models, their parts stand behind it: `t5/encoder`.
+    /// describes several models, their parts stand behind it: `t5/encoder`. Several types stand apart: `llama|mistral`.
     pub config: Option<(&'static str, Reader)>,
 }
 
@@ -69,7 +70,15 @@ pub struct Entry {
 }
 
 static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
-    let families = [resnet::MODELS, vit::MODELS, clip::MODELS, gpt::MODELS, bert::MODELS, t5::MODELS];
+    let families = [
+        resnet::MODELS,
+        vit::MODELS,
+        clip::MODELS,
+        gpt::MODELS,
+        llama::MODELS,
+        bert::MODELS,
+        t5::MODELS,
+    ];
     let rows = families.into_iter().flatten();
     rows.map(|row| Entry { row, layer: Layer::of_def(&row.def) }).collect()
 });
@@ -119,7 +128,10 @@ pub fn from_config(json: &str, part: Option<&str>, args: Vec<(&str, Lit)>) -> Re
 
 /// The model of that type and part, and how its arguments are read.
 fn described(kind: &str, part: Option<&str>) -> Result<(&'static Entry, Reader)> {
-    let known = || all().iter().filter_map(|e| e.row.config.map(|(known, read)| (known, e, read)));
+    let known = || {
+        let rows = all().iter().filter_map(|e| e.row.config.map(|(types, read)| (types, e, read)));
+        rows.flat_map(|(types, e, read)| types.split('|').map(move |known| (known, e, read)))
+    };
     let wanted = part.map_or(kind.to_owned(), |part| format!("{kind}/{part}"));
     if let Some((_, entry, read)) = known().find(|(known, ..)| *known == wanted) {
         return Ok((entry, read));
