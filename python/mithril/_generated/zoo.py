@@ -22,6 +22,7 @@ __all__ = [
     "vit_h_14",
     "clip",
     "create_gpt",
+    "create_llama",
     "create_bert",
     "t5_encode",
     "t5_decode",
@@ -564,7 +565,7 @@ def create_gpt(
     tied : bool, optional
         Whether the table of token embeddings is also the matrix of the output layer, as in GPT-2; otherwise that has a matrix of its own, `lm_head.weight`.
     cache : bool, optional
-        Whether keys and values of earlier tokens are inputs, and those of all tokens outputs.
+        Whether keys and values of earlier tokens are kept. There are then the inputs `position`, how many tokens came before; `padding` `[batch]`, how many of the first tokens of each text are none; and for each layer `past_key_0` and `past_value_0` `[batch, heads, capacity, features]`. Further outputs `key_0` and `value_0` are the same with the new tokens in their places.
     last_only : bool, optional
         Whether only the logits of the last token are computed.
     name : str, optional
@@ -581,6 +582,87 @@ def create_gpt(
     create_gpt(2 layers, inputs=[input], outputs=[output])
     """
     return _core.zoo_model("create_gpt", {"bias": bias, "block_size": block_size, "dims": dims, "num_heads": num_heads, "num_layers": num_layers, "vocab_size": vocab_size, "tied": tied, "cache": cache, "last_only": last_only, **aliases}, name)
+
+
+def create_llama(
+    vocab_size: int = 32000,
+    dims: int = 2048,
+    num_heads: int = 32,
+    num_kv_heads: int | None = None,
+    num_layers: int = 22,
+    hidden: int = 5632,
+    rope_base: float = 10000.0,
+    eps: float = 1e-05,
+    tied: bool = False,
+    head_dim: int | None = None,
+    biases: typing.Literal['none', 'qkv', 'attention', 'all'] = 'none',
+    rope_factor: float | None = None,
+    rope_low_frequency: float = 1.0,
+    rope_high_frequency: float = 4.0,
+    rope_length: int = 8192,
+    cache: bool = False,
+    last_only: bool = False,
+    *,
+    name: str | None = None,
+    **aliases: typing.Any,
+) -> Model:
+    r"""Llama, and decoders like it: normalisation by the root mean square, rotary embedding, grouped-query
+    attention, gated linear layers.
+
+    From `input`, integers `[batch, length]`, to `output`, logits `[batch, length, vocab_size]`. Parameters
+    are called and laid out as in transformers (`model.layers.0.self_attn.q_proj.weight`). The defaults have
+    1.1 billion parameters. (Touvron et al. 2023)
+
+    Parameters
+    ----------
+    vocab_size : int, optional
+        Number of different tokens.
+    dims : int, optional
+        Number of features of a token.
+    num_heads : int, optional
+        Heads of the queries.
+    num_kv_heads : int | None, optional
+        Heads of keys and values, a divisor of `num_heads`; as many if not given.
+    num_layers : int, optional
+        Number of blocks.
+    hidden : int, optional
+        Features between the linear layers of a block.
+    rope_base : float, optional
+        Base of the speeds of the rotary embedding.
+    eps : float, optional
+        Added to the mean square in the normalisations.
+    tied : bool, optional
+        Whether the table of token embeddings is also the matrix of the output layer.
+    head_dim : int | None, optional
+        Features of a head; `dims / num_heads` if not given.
+    biases : Literal['none', 'qkv', 'attention', 'all'], optional
+        Which linear layers have biases.
+    rope_factor : float | None, optional
+        By how much the slow pairs of the rotary embedding are slowed down, as in Llama 3.1.
+    rope_low_frequency : float, optional
+        Turns in `rope_length` below which a pair is slow.
+    rope_high_frequency : float, optional
+        Turns in `rope_length` above which a pair stays as it is.
+    rope_length : int, optional
+        Length of the texts before the slowing down.
+    cache : bool, optional
+        Whether keys and values of earlier tokens are kept. There are then the inputs `position`, how many tokens came before; `padding` `[batch]`, how many of the first tokens of each text are none; and for each layer `past_key_0` and `past_value_0` `[batch, heads, capacity, features]`. Further outputs `key_0` and `value_0` are the same with the new tokens in their places.
+    last_only : bool, optional
+        Whether only the logits of the last token are computed.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+
+    Returns
+    -------
+    Model
+
+    Examples
+    --------
+    >>> from mithril.models import create_llama
+    >>> create_llama(vocab_size=100, dims=32, num_heads=4, num_kv_heads=2, num_layers=2, hidden=64)
+    create_llama(2 layers, inputs=[input], outputs=[output])
+    """
+    return _core.zoo_model("create_llama", {"vocab_size": vocab_size, "dims": dims, "num_heads": num_heads, "num_kv_heads": num_kv_heads, "num_layers": num_layers, "hidden": hidden, "rope_base": rope_base, "eps": eps, "tied": tied, "head_dim": head_dim, "biases": biases, "rope_factor": rope_factor, "rope_low_frequency": rope_low_frequency, "rope_high_frequency": rope_high_frequency, "rope_length": rope_length, "cache": cache, "last_only": last_only, **aliases}, name)
 
 
 def create_bert(
@@ -770,7 +852,7 @@ def t5_decode(
     memory_mask : bool, optional
         Whether there is an input that says what of `memory` is padding.
     cache : bool, optional
-        Whether keys and values of earlier tokens are inputs, and those of all tokens outputs.
+        Whether keys and values of earlier tokens are kept. There are then the inputs `position`, how many tokens came before; `padding` `[batch]`, how many of the first tokens of each text are none; and for each layer `past_key_0` and `past_value_0` `[batch, heads, capacity, features]`. Further outputs `key_0` and `value_0` are the same with the new tokens in their places.
     last_only : bool, optional
         Whether only the logits of the last token are computed.
     name : str, optional

@@ -97,6 +97,7 @@ fn configuration(c: &Config<'_>) -> Result<Vec<(&'static str, Lit)>> {
     ])
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "they are the arguments")]
 struct Gpt {
     bias: bool,
     block_size: i64,

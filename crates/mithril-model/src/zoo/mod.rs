@@ -70,15 +70,8 @@ pub struct Entry {
 }
 
 static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
-    let families = [
-        resnet::MODELS,
-        vit::MODELS,
-        clip::MODELS,
-        gpt::MODELS,
-        llama::MODELS,
-        bert::MODELS,
-        t5::MODELS,
-    ];
+    let families =
+        [resnet::MODELS, vit::MODELS, clip::MODELS, gpt::MODELS, llama::MODELS, bert::MODELS, t5::MODELS];
     let rows = families.into_iter().flatten();
     rows.map(|row| Entry { row, layer: Layer::of_def(&row.def) }).collect()
 });
