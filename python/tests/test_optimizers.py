@@ -370,6 +370,13 @@ def test_options_are_checked_at_once(make, words):
         make()
 
 
+def test_unknown_options_are_guessed():
+    with pytest.raises(TypeError, match="has no option `lr`; did you mean `learning_rate`"):
+        optim.Adam(lr=0.1)
+    with pytest.raises(TypeError, match="did you mean `clip_norm`"):
+        optim.SGD(0.1, clipnorm=1.0)
+
+
 def test_bad_gradients_leave_the_optimizer_as_it_was():
     w = np.ones(2)
     for optimizer in (optim.Adam(), optim.Adam(accumulate=2)):

@@ -33,6 +33,14 @@ class SGD(Optimizer):
         What a gradient lacks in the momentum, from the second step on.
     **common
         As for `Optimizer`.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> import numpy as np
+    >>> optimizer = ml.optim.SGD(0.5, momentum=0.9)
+    >>> print(optimizer.update({"w": np.array([1.0, 2.0])}, {"w": np.array([1.0, -1.0])})["w"].round(3))
+    [0.5 2.5]
     """
 
     _rule_name = "SGD"
@@ -67,6 +75,14 @@ class Adam(Optimizer):
         Divide by the largest mean square so far (Reddi et al. 2018).
     **common
         As for `Optimizer`.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> import numpy as np
+    >>> optimizer = ml.optim.Adam(0.1)
+    >>> print(optimizer.update({"w": np.array([1.0, 2.0])}, {"w": np.array([1.0, -1.0])})["w"].round(3))
+    [0.9 2.1]
     """
 
     _rule_name = "Adam"
@@ -101,6 +117,14 @@ class AdamW(Adam):
         As for `Adam`.
     **common
         As for `Optimizer`.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> import numpy as np
+    >>> optimizer = ml.optim.AdamW(0.1, weight_decay=0.5)
+    >>> print(optimizer.update({"w": np.array([1.0, 2.0])}, {"w": np.array([1.0, -1.0])})["w"].round(3))
+    [0.85 2.  ]
     """
 
     _rule_name = "AdamW"
@@ -136,6 +160,14 @@ class RMSprop(Optimizer):
         Divide by the standard deviation instead (Graves 2013).
     **common
         As for `Optimizer`.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> import numpy as np
+    >>> optimizer = ml.optim.RMSprop(0.01)
+    >>> print(optimizer.update({"w": np.array([1.0, 2.0])}, {"w": np.array([1.0, -1.0])})["w"].round(3))
+    [0.9 2.1]
     """
 
     _rule_name = "RMSprop"
@@ -173,6 +205,14 @@ class Adafactor(Optimizer):
         Remember rows and columns only (default), or all elements.
     **common
         As for `Optimizer`.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> import numpy as np
+    >>> optimizer = ml.optim.Adafactor(0.1)
+    >>> print(optimizer.update({"w": np.array([1.0, 2.0])}, {"w": np.array([1.0, -1.0])})["w"].round(3))
+    [0.842 2.158]
     """
 
     _rule_name = "Adafactor"
@@ -204,6 +244,14 @@ class Lion(Optimizer):
         Share of a parameter, times the learning rate, that it loses in a step.
     **common
         As for `Optimizer`.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> import numpy as np
+    >>> optimizer = ml.optim.Lion(0.1)
+    >>> print(optimizer.update({"w": np.array([1.0, 2.0])}, {"w": np.array([1.0, -1.0])})["w"].round(3))
+    [0.9 2.1]
     """
 
     _rule_name = "Lion"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -85,7 +87,10 @@ class Optimizer:
         master_weights: bool = False,
         backend: Backend | None = None,
         jit: bool | None = None,
+        **unknown: Any,
     ) -> None:
+        if unknown:
+            raise self._unknown(next(iter(unknown)))
         if not callable(learning_rate):
             between("learning_rate", learning_rate, 0.0)
         for name, bound in (("clip_norm", clip_norm), ("clip_value", clip_value)):
@@ -105,6 +110,12 @@ class Optimizer:
         self._accumulator = Accumulator(whole("accumulate", accumulate, 1), backend, jit)
         #: The program whose slots `state` is known to hold.
         self._fits: Program | None = None
+
+    def _unknown(self, name: str) -> TypeError:
+        known = [n for n in (*inspect.signature(type(self)).parameters, *Common.__annotations__) if n != "common"]
+        near = {"lr": ["learning_rate"]}.get(name) or difflib.get_close_matches(name, known, n=1)
+        guess = f"; did you mean `{near[0]}`?" if near else ""
+        return TypeError(f"{type(self).__name__} has no option `{name}`{guess} It takes: {', '.join(known)}")
 
     def __repr__(self) -> str:
         options = "".join(f", {name}={value!r}" for name, value in self.options.items())
