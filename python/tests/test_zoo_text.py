@@ -84,10 +84,6 @@ NETWORKS = {
 EVERYWHERE = ["gpt2", "gpt2 untied", "llama", "llama3"]
 
 
-#: Matrices that GPT-2 keeps as `[in, out]`.
-TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
-
-
 def network(name):
     """Make the network of transformers, with weights that make a difference."""
     make, sizes = NETWORKS[name]
@@ -105,11 +101,11 @@ def loaded(network, backend, **options):
     model = from_config(network.config.to_dict(), **arguments)
     options.setdefault("jit", backend.name in COMPILED)
     compiled = compile_decoder(model, backend, **options)
-    weights = {name: network.state_dict()[name] for name in compiled.parameter_keys}
-    turned = {
-        n: w.T if n.endswith(TRANSPOSED) and "gpt2" in network.config.model_type else w for n, w in weights.items()
-    }
-    compiled.load_params({name: backend.array(w.float().numpy()) for name, w in turned.items()})
+    state = dict(network.state_dict())
+    if network.config.tie_word_embeddings:
+        # The matrix of the output layer is the table of tokens a second time.
+        del state["lm_head.weight"]
+    ml.load_weights(compiled, state)
     return compiled
 
 
