@@ -222,6 +222,7 @@ def test_t5_is_that_of_transformers(backend, version, masked):
     shapes |= {"memory_mask": sizes} if masked else {}
     decoder = compiled(from_config(config, part="decoder", memory_mask=masked), backend, network, **shapes)
     data = {"input": answer.numpy(), "memory": memory, **({"memory_mask": mask.numpy()} if masked else {})}
+    assert decoder.output_keys == ("output",)
     found = decoder.evaluate({}, data)["output"]
     with torch.no_grad():
         wanted = network.double()(tokens, attention_mask=mask if masked else None, decoder_input_ids=answer)
@@ -285,6 +286,8 @@ def test_t5_writes_what_transformers_writes(backend, version, cache):
         from_config(config, part="decoder", memory_mask=True, **further), backend, jit=backend.name == "jax"
     )
     ml.load_weights(decoder, network.state_dict())
+    caches = {f"{kind}_{i}" for kind in ("key", "value") for i in range(network.config.num_decoder_layers)}
+    assert set(decoder.output_keys) == {"output"} | (caches if cache else set())
     memory = encoder.evaluate({}, numpy(input=tokens, mask=mask))["output"]
     written = generate_tokens(decoder, [[0]] * 3, 32, further={"memory": memory, "memory_mask": mask.numpy()})
     for _ in written:

@@ -866,7 +866,7 @@ def t5_decode(
     --------
     >>> from mithril.models import t5_decode
     >>> t5_decode(vocab_size=100, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
-    t5_decode(3 layers, inputs=[input, memory], outputs=[features, output])
+    t5_decode(3 layers, inputs=[input, memory], outputs=[output])
     """
     return _core.zoo_model("t5_decode", {"vocab_size": vocab_size, "d_model": d_model, "d_kv": d_kv, "d_ff": d_ff, "num_layers": num_layers, "num_heads": num_heads, "relative_attention_num_buckets": relative_attention_num_buckets, "relative_attention_max_distance": relative_attention_max_distance, "layer_norm_epsilon": layer_norm_epsilon, "feed_forward_proj": feed_forward_proj, "tie_word_embeddings": tie_word_embeddings, "memory_mask": memory_mask, "cache": cache, "last_only": last_only, **aliases}, name)
 

@@ -321,7 +321,7 @@ impl T5 {
         scope.set("input", call(&self.table()?, &tokens)?);
         let mut outputs = scope.call(&self.blocks()?.named("decoder")?)?;
         "features".clone_into(&mut outputs[0].0);
-        let mut model = Model::from_outputs(outputs)?;
+        let mut model = Model::from_outputs(outputs)?.open();
         let spec = Spec::from([("input", "features"), ("output", "output")]);
         let spec = if self.decodes(|d| d.tied) { spec.with("weight", "shared.weight") } else { spec };
         model.extend(&self.logits()?, spec, Place::default())?;

@@ -51,6 +51,7 @@ def t5_encode(config: Any, **arguments: Any) -> Model:
     --------
     >>> from mithril.examples.t5 import t5_encode
     >>> t5_encode({"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "num_layers": 2, "vocab_size": 100})
+    t5_encode(2 layers, inputs=[input], outputs=[output])
     """
     return _build("encoder", config, arguments)
 
@@ -75,6 +76,7 @@ def t5_decode(config: Any, **arguments: Any) -> Model:
     --------
     >>> from mithril.examples.t5 import t5_decode
     >>> t5_decode({"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "num_layers": 2, "vocab_size": 100})
+    t5_decode(3 layers, inputs=[input, memory], outputs=[output])
     """
     return _build("decoder", config, arguments)
 
