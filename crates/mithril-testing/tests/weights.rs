@@ -1,7 +1,6 @@
 //! Checkpoints: files of PyTorch (in `weights/`, written by its version 2.15) and of safetensors, whole and broken in
 //! every way that random changes find. A broken file is an error or reads as other numbers; it never panics.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
