@@ -610,7 +610,6 @@ def test_the_bar():
         ({"data": (np.ones((8, 5)), np.ones(7))}, "different numbers"),
         ({"data": {"input": np.full((8, 5), np.inf), "target": np.zeros(8, int)}}, "batch 1 of epoch 1 is nan"),
     ],
-    ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
 )
 def test_fit_says_what_is_wrong(options, match):
     with np.errstate(all="ignore"), pytest.raises(ml.errors.MithrilError, match=match) as caught:

@@ -9,7 +9,7 @@ use mithril_ir::error::{Code, Error, Result, nearest};
 use mithril_ir::graph::{Graph, Role};
 use mithril_ir::interp;
 use mithril_ir::tensor::Tensor;
-use mithril_model::{FlattenOptions, Model};
+use mithril_model::{FlattenOptions, Input, Model};
 
 /// Tensors by name.
 pub type Tensors = IndexMap<Arc<str>, Arc<Tensor>>;
@@ -65,11 +65,13 @@ impl Executable {
     pub fn compiled(&self) -> &Compiled {
         &self.compiled
     }
+    /// Parameters and states.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = &Input> {
+        self.compiled.inputs.iter().filter(|i| matches!(i.role, Role::Param | Role::State))
+    }
     /// Initial values of all parameters and states.
     pub fn initial(&self, seed: u64) -> Result<Tensors> {
-        let kept = |role: Role| matches!(role, Role::Param | Role::State);
-        let names: Vec<Arc<str>> =
-            self.compiled.inputs.iter().filter(|i| kept(i.role)).map(|i| i.name.clone()).collect();
+        let names: Vec<Arc<str>> = self.kept().map(|i| i.name.clone()).collect();
         let values = self.compiled.initial(&names.iter().map(|n| &**n).collect::<Vec<_>>(), seed)?;
         Ok(names.into_iter().zip(values.into_iter().map(Arc::new)).collect())
     }

@@ -329,11 +329,12 @@ fn suggest(report: &mut Report, ours: &[Wanted], theirs: &[Found]) {
     let shapes: HashMap<&str, &[usize]> =
         ours.iter().filter_map(|w| Some((&*w.name, w.shape.as_deref()?))).collect();
     let theirs: HashMap<&str, &[usize]> = theirs.iter().map(|f| (&*f.name, &*f.shape)).collect();
-    let unexpected = &report.unexpected;
+    // A layout may ignore what is meant for another part of a model.
+    let spare: Vec<&String> = report.unexpected.iter().chain(&report.ignored).collect();
     for (name, near) in report.missing.iter_mut().take(COMPARED.0) {
         let wanted = shapes.get(&**name);
-        let same = |other: &&String| wanted.is_none_or(|shape| theirs.get(&***other) == Some(shape));
-        let candidates = unexpected.iter().filter(same).take(COMPARED.1).map(String::as_str);
+        let same = |other: &&&String| wanted.is_none_or(|shape| theirs.get(&****other) == Some(shape));
+        let candidates = spare.iter().filter(same).take(COMPARED.1).map(|name| name.as_str());
         *near = nearest(name, candidates).map(str::to_owned);
     }
 }
@@ -380,13 +381,19 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_told() {
-        let ours = [wanted("encoder.weight", &[4, 3]), wanted("head.weight", &[3]), wanted("x", &[1])];
-        let theirs = [found("encoder.wieght", &[4, 3]), found("head.weight", &[2]), found("x", &[1])];
+        let ours = [wanted("trunk.weight", &[4, 3]), wanted("head.weight", &[3]), wanted("x", &[1])];
+        let theirs = [found("trunk.wieght", &[4, 3]), found("head.weight", &[2]), found("x", &[1])];
         let report = plan(&ours, &theirs, None).expect("a plan").report;
-        assert_eq!(report.missing, [("encoder.weight".into(), Some("encoder.wieght".into()))]);
-        assert_eq!(report.unexpected, ["encoder.wieght"]);
+        assert_eq!(report.missing, [("trunk.weight".into(), Some("trunk.wieght".into()))]);
+        assert_eq!(report.unexpected, ["trunk.wieght"]);
         assert_eq!((&*report.mis_shaped[0].wanted, &*report.mis_shaped[0].found), (&[3][..], &[2][..]));
         assert_eq!(report.layout, None);
+        // Here a layout ignores it: the encoder belongs to another model.
+        let theirs = [found("encoder.wieght", &[4, 3]), found("x", &[1])];
+        let report = plan(&[wanted("encoder.weight", &[4, 3]), wanted("x", &[1])], &theirs, None)
+            .expect("a plan")
+            .report;
+        assert_eq!(report.missing, [("encoder.weight".into(), Some("encoder.wieght".into()))]);
         assert!(plan(&ours, &theirs, Some("nobody")).unwrap_err().to_string().contains("torchvision"));
     }
 

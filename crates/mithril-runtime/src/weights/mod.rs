@@ -19,6 +19,7 @@
 
 mod folder;
 mod globals;
+mod load;
 mod mapping;
 mod pickle;
 mod safetensors;
