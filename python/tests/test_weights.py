@@ -469,7 +469,7 @@ def test_layouts_are_found_and_written(tmp_path, head):
     ml.save(compiled.parameters, tmp_path / "again.safetensors", layout="transformers")
     again = safetensors.torch.load_file(tmp_path / "again.safetensors")
     for name, tensor in original.transformer.state_dict().items():
-        assert torch.equal(again[name], tensor), name
+        assert torch.equal(again[f"transformer.{name}"], tensor), name
     other = ml.compile(gpt(), backend, shapes={"input": [1, 8]}, inference=True)
     ml.load_weights(other, tmp_path / "again.safetensors", layout="transformers")
     np.testing.assert_array_equal(other(tokens), compiled(tokens))
