@@ -472,6 +472,10 @@ def test_clip_has_as_many_parameters_as_the_published_ones():
 # --- In bfloat16, and what is wrong -----------------------------------------------------------------------------
 
 
+#: Where the rounding is more than twice that of PyTorch's own, a known difference whose cause is not isolated yet.
+BEYOND = {("mlx", "vit"): 2.5, ("mlx", "clip"): 2.5}
+
+
 @pytest.mark.parametrize("name", ["torch", "jax", "mlx"])
 @pytest.mark.parametrize("kind", ["resnet", "vit", "clip"])
 def test_bfloat16_is_as_near_as_that_of_torch(name, kind):
@@ -499,8 +503,7 @@ def test_bfloat16_is_as_near_as_that_of_torch(name, kind):
     ours = difference(backend, compiled.evaluate({}, data), wanted)
     print("difference:", ours)
     print("difference of torch:", theirs)
-    # Where PyTorch rounds once, at the end of a normalisation or activation, others round each op in it.
-    assert ours < 4 * theirs
+    assert ours < BEYOND.get((name, kind), 2) * theirs
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.5, True, "10"])
