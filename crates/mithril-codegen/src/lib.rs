@@ -1,3 +1,4 @@
 //! Typed graph to source text, one module per target family. Pure: no files, no processes, no environment.
 
+pub mod c;
 pub mod python;

@@ -1,0 +1,3 @@
+//! The C target: typed graphs to one file of C11 and a header.
+
+pub mod prelude;

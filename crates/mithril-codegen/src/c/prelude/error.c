@@ -1,0 +1,6 @@
+/* What a run can return besides 0. */
+enum {
+  MITHRIL_ERROR_INDEX = 1,      /* an index lies outside its axis */
+  MITHRIL_ERROR_SINGULAR = 2,   /* a matrix to be inverted is singular */
+  MITHRIL_ERROR_INDEFINITE = 3, /* a matrix to be decomposed is not positive definite */
+};
