@@ -115,6 +115,12 @@ class UnsupportedOpError(MithrilError, NotImplementedError):
     code = "M0601"
 
 
+class CompilerError(MithrilError, RuntimeError):
+    """The C compiler refuses generated code; its message stands in the notes."""
+
+    code = "M0603"
+
+
 class ParameterError(MithrilError, ValueError):
     """A parameter or input is missing, superfluous, or of the wrong shape."""
 
@@ -140,7 +146,7 @@ class OutOfMemoryError(MithrilError, MemoryError):
 
 
 class BackendUnavailableError(MithrilError, ImportError, RuntimeError):
-    """A framework or device is not there; the hint says how to install it."""
+    """A compiler, framework or device is not there; the hint says how to install it."""
 
     code = "M1001"
 
@@ -178,6 +184,8 @@ _CLASSES: dict[str, type[MithrilError]] = {
     "Parameter": ParameterError,
     "File": ModelFileError,
     "Numerics": NumericsError,
+    "Unavailable": BackendUnavailableError,
+    "Compiler": CompilerError,
     "Memory": OutOfMemoryError,
     "Internal": InternalError,
 }

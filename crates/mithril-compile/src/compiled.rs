@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Graph, Role};
+use mithril_ir::interp::Symbols;
 use mithril_ir::{DType, Tensor};
 use mithril_model::{FlattenOptions, Input, Model, flatten, init_parameters};
 
+use crate::passes::concrete::concrete;
 use crate::passes::differentiate::{GRADIENT, Request};
 use crate::pipeline::{Observer, Target, differentiated, lower, mixed, optimize};
 use crate::segments::segments;
@@ -41,6 +43,10 @@ impl Compiled {
             graph = mixed(&graph, options.float, compute, observe)?;
         }
         Ok(Self { graph, inputs: flat.inputs, float: options.float, checkpoint: options.checkpoint })
+    }
+    /// The same model for these values of its symbols.
+    pub fn concrete(&self, symbols: &Symbols) -> Result<Self> {
+        Ok(Self { graph: concrete(&self.graph, symbols, self.float)?, ..self.clone() })
     }
     /// The graph that evaluates the model on a target.
     pub fn forward(&self, target: &dyn Target, observe: &mut Observer<'_>) -> Result<Graph> {

@@ -80,6 +80,10 @@ pub enum Class {
     File,
     /// `NumericsError(MithrilError, ArithmeticError)`
     Numerics,
+    /// `BackendUnavailableError(MithrilError, ImportError, RuntimeError)`
+    Unavailable,
+    /// `CompilerError(MithrilError, RuntimeError)`
+    Compiler,
     /// `OutOfMemoryError(MithrilError, MemoryError)`
     Memory,
     /// A defect of Mithril itself. `InternalError(MithrilError, RuntimeError)`
@@ -125,6 +129,8 @@ codes! {
     Unsupported = "M0601", Unsupported;
     /// The op has no gradient.
     NoGradient = "M0602", Unsupported;
+    /// The C compiler refuses generated code.
+    Compiler = "M0603", Compiler;
     /// A parameter or input is missing, superfluous or of the wrong shape.
     BadParameter = "M0701", Parameter;
     /// A saved model, a checkpoint or a text is malformed.
@@ -135,6 +141,8 @@ codes! {
     Refused = "M0803", File;
     /// A number is not finite or not representable where it must be.
     Numerics = "M0901", Numerics;
+    /// A compiler, framework or device is not there.
+    Unavailable = "M1001", Unavailable;
     /// There is not enough memory.
     OutOfMemory = "M1002", Memory;
     /// A defect of Mithril; please report it.

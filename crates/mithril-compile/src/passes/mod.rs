@@ -1,5 +1,6 @@
 //! The passes: functions from a graph to a new graph, each in a file of its own.
 
+pub mod concrete;
 pub mod differentiate;
 pub mod fold;
 pub mod legalize;

@@ -1,0 +1,181 @@
+//! Compiled objects on disk, found by the content of what they were made of.
+//!
+//! An object lies at `KEY/CHECKSUM.so`: the key is the hash of source, flags, compiler, version and processor; the
+//! checksum is that of the object. So one atomic rename publishes object and checksum together, two writers cannot
+//! harm each other, and an object that was damaged does not fit its own name and is made again. Where nothing can be
+//! written (read-only or full disk), objects are made in a temporary folder, and are gone when they are loaded.
+
+use std::fmt::Write;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use mithril_ir::{Code, Error, Result};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use super::compiler::Compiler;
+use super::processor::processor;
+
+/// Folder of the cache, instead of the platform's.
+pub const FOLDER: &str = "MITHRIL_CACHE_DIR";
+
+/// Largest size of all objects together, in bytes; the oldest go first.
+const LIMIT: u64 = 1 << 30;
+
+/// An object that can be loaded. It may be gone when this is dropped.
+#[derive(Debug)]
+pub struct Object {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Whether it was compiled now.
+    pub is_new: bool,
+    _folder: Option<TempDir>,
+}
+
+/// A folder of compiled objects.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    folder: Option<PathBuf>,
+    limit: u64,
+}
+
+impl Default for Cache {
+    /// The cache of this user.
+    fn default() -> Self {
+        let own = std::env::var_os(FOLDER).filter(|text| !text.is_empty()).map(PathBuf::from);
+        let folder = own.or_else(|| Some(dirs::cache_dir()?.join("mithril").join("c")));
+        Self { folder, limit: LIMIT }
+    }
+}
+
+impl Cache {
+    /// A cache in a folder, which need not exist yet.
+    pub fn at(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: Some(folder.into()), limit: LIMIT }
+    }
+    /// The same cache with another bound in bytes.
+    #[must_use]
+    pub fn bounded(self, limit: u64) -> Self {
+        Self { limit, ..self }
+    }
+    /// The folder, if there is one.
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+    /// The object of a source, compiled unless it is there.
+    pub fn object(&self, compiler: &Compiler, source: &str) -> Result<Object> {
+        let mut hash = Sha256::new();
+        for part in [compiler.identity().as_str(), processor(), source] {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        let key = hexadecimal(&hash.finalize());
+        let folder = self.folder.as_ref().map(|f| f.join(&key));
+        if let Some(path) = folder.as_deref().and_then(intact) {
+            return Ok(Object { path, is_new: false, _folder: None });
+        }
+        match folder.as_deref().map(|folder| self.add(compiler, source, folder)) {
+            Some(Ok(Some(path))) => Ok(Object { path, is_new: true, _folder: None }),
+            Some(Err(error)) => Err(error),
+            None | Some(Ok(None)) => temporary(compiler, source),
+        }
+    }
+    /// Compiles into the cache; `None` if that cannot be written.
+    fn add(&self, compiler: &Compiler, source: &str, folder: &Path) -> Result<Option<PathBuf>> {
+        let root = folder.parent().unwrap_or(folder);
+        let Ok(work) = fs::create_dir_all(root).and_then(|()| tempfile::tempdir_in(root)) else {
+            return Ok(None);
+        };
+        let Ok(made) = compile(compiler, source, work.path()).map_or_else(
+            // A compiler that fails on a full disk is asked again elsewhere; its other errors are final.
+            |error| if is_full(work.path()) { Err(()) } else { Ok(Err(error)) },
+            |path| Ok(Ok(path)),
+        ) else {
+            return Ok(None);
+        };
+        let made = made?;
+        let publish = || -> io::Result<PathBuf> {
+            let target = folder.join(format!("{}.so", hexadecimal(&Sha256::digest(fs::read(&made)?))));
+            fs::create_dir_all(folder)?;
+            fs::rename(&made, &target)?;
+            Ok(target)
+        };
+        let Ok(target) = publish() else { return Ok(None) };
+        self.trim(root, &target);
+        Ok(Some(target))
+    }
+    /// Removes the oldest objects until the rest is within the bound.
+    fn trim(&self, root: &Path, keep: &Path) {
+        let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
+        let mut objects: Vec<(SystemTime, u64, PathBuf)> = entries(root)
+            .flat_map(|key| entries(&key).collect::<Vec<_>>())
+            .filter_map(|path| {
+                let about = path.metadata().ok()?;
+                Some((about.modified().ok()?, about.len(), path))
+            })
+            .collect();
+        objects.sort();
+        let mut total: u64 = objects.iter().map(|(_, size, _)| size).sum();
+        for (_, size, path) in objects {
+            if total <= self.limit {
+                break;
+            }
+            // Another process may have removed it already; one that has it loaded keeps what it has.
+            if path != keep && fs::remove_file(&path).is_ok() {
+                total -= size;
+                let _ = path.parent().map(fs::remove_dir);
+            }
+        }
+    }
+}
+
+/// The object of a folder that fits its name; others are removed.
+fn intact(folder: &Path) -> Option<PathBuf> {
+    for entry in fs::read_dir(folder).ok()?.flatten() {
+        let path = entry.path();
+        let Ok(bytes) = fs::read(&path) else { continue };
+        if path.file_stem().is_some_and(|name| name == hexadecimal(&Sha256::digest(&bytes)).as_str()) {
+            // What was used last is removed last; where times cannot be written, order is by age.
+            let _ =
+                fs::File::options().append(true).open(&path).and_then(|f| f.set_modified(SystemTime::now()));
+            return Some(path);
+        }
+        let _ = fs::remove_file(&path);
+    }
+    None
+}
+
+fn temporary(compiler: &Compiler, source: &str) -> Result<Object> {
+    let folder = tempfile::tempdir().map_err(|e| unwritable(&e))?;
+    let path = compile(compiler, source, folder.path())?;
+    Ok(Object { path, is_new: true, _folder: Some(folder) })
+}
+
+fn compile(compiler: &Compiler, source: &str, folder: &Path) -> Result<PathBuf> {
+    let (file, target) = (folder.join("model.c"), folder.join("model.so"));
+    fs::write(&file, source).map_err(|e| unwritable(&e))?;
+    compiler.compile(&file, &target)?;
+    Ok(target)
+}
+
+/// Whether nothing more can be written to a folder.
+fn is_full(folder: &Path) -> bool {
+    let probe = folder.join("probe");
+    let full = fs::write(&probe, vec![0_u8; 1 << 16]).is_err();
+    let _ = fs::remove_file(probe);
+    full
+}
+
+fn unwritable(reason: &io::Error) -> Error {
+    Error::new(Code::Io, format!("generated C cannot be written: {reason}"))
+        .help(format!("make room, or let {FOLDER} or TMPDIR name a folder that can be written"))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().take(16).fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

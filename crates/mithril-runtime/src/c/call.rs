@@ -1,0 +1,207 @@
+//! Calling generated C: what is passed is checked before, and what goes wrong is an error.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use mithril_ir::tensor::Data;
+use mithril_ir::{Code, DType, Error, Result, Tensor};
+use smallvec::SmallVec;
+
+use super::array::Address;
+use super::cache::Cache;
+use super::compiler::{Compiler, Tool};
+use super::library::Library;
+use super::memory::{Arenas, Memory};
+use super::pool::{Lease, Pool};
+
+/// An input or output: contiguous, row-major.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Name in the graph.
+    pub name: Arc<str>,
+    /// Dtype.
+    pub dtype: DType,
+    /// Sizes.
+    pub shape: Vec<usize>,
+}
+
+impl Buffer {
+    /// Number of bytes.
+    pub fn bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.size()
+    }
+}
+
+/// What generated code reads and writes.
+#[derive(Clone, Debug, Default)]
+pub struct Interface {
+    /// What all its symbols start with.
+    pub prefix: String,
+    /// Inputs of the graph, in order.
+    pub inputs: Vec<Buffer>,
+    /// Outputs of the graph, in order, then the new states.
+    pub outputs: Vec<Buffer>,
+}
+
+/// Parameters in the order in which the kernels read them.
+#[derive(Debug)]
+pub struct Packed(Memory);
+
+/// Generated code that can be called, by any number of threads at once.
+#[derive(Debug)]
+pub struct Function {
+    interface: Interface,
+    library: Library,
+    pool: Option<&'static Pool>,
+    together: Arenas,
+    alone: Arenas,
+    arena_bytes: usize,
+    is_new: bool,
+}
+
+impl Function {
+    /// Compiles (or finds compiled) and loads generated code, to run on so many threads.
+    pub fn new(
+        tool: &Tool,
+        cache: &Cache,
+        source: &str,
+        interface: Interface,
+        threads: usize,
+    ) -> Result<Self> {
+        let compiler = Compiler::find(tool)?;
+        let object = cache.object(&compiler, source)?;
+        let mut is_new = object.is_new;
+        let library = match Library::open(&object.path, &interface.prefix) {
+            Ok(library) => library,
+            // Another process may have removed it meanwhile, to make room.
+            Err(_) if !object.path.exists() => {
+                is_new = true;
+                Library::open(&cache.object(&compiler, source)?.path, &interface.prefix)?
+            }
+            Err(error) => return Err(error),
+        };
+        let pool = (threads > 1).then(|| Pool::of(threads));
+        let together = library.arena_bytes(pool.map_or(1, Pool::threads) as c_int);
+        let alone = library.arena_bytes(1);
+        Ok(Self {
+            interface,
+            library,
+            pool,
+            together: Arenas::new(together),
+            alone: Arenas::new(alone),
+            arena_bytes: together,
+            is_new,
+        })
+    }
+    /// What it reads and writes.
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
+    /// Bytes of scratch memory of a call.
+    pub fn arena_bytes(&self) -> usize {
+        self.arena_bytes
+    }
+    /// Bytes of the packed parameters.
+    pub fn packed_bytes(&self) -> usize {
+        self.library.packed_bytes()
+    }
+    /// Whether the C compiler ran, rather than that its work was found in the cache.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+    /// Packs the parameters among the inputs; `None` if there is nothing to pack.
+    pub fn pack(&self, inputs: &[Address]) -> Result<Option<Packed>> {
+        let bytes = self.library.packed_bytes();
+        if bytes == 0 {
+            return Ok(None);
+        }
+        self.count("inputs", inputs.len(), self.interface.inputs.len())?;
+        let mut memory = Memory::new(bytes)?;
+        let inputs: SmallVec<[*const c_void; 16]> = inputs.iter().map(|a| a.read()).collect();
+        // SAFETY: there is an address per input; that it fits the buffer was checked when it was made. The memory has
+        // as many bytes as the library asks for, at a multiple of 64.
+        let code = unsafe { self.library.pack(&inputs, memory.start()) };
+        self.judge(code)?;
+        Ok(Some(Packed(memory)))
+    }
+    /// Runs the code on inputs into outputs, each at an address that fits its buffer.
+    pub fn call(&self, inputs: &[Address], outputs: &[Address], packed: Option<&Packed>) -> Result<()> {
+        self.count("inputs", inputs.len(), self.interface.inputs.len())?;
+        self.count("outputs", outputs.len(), self.interface.outputs.len())?;
+        if packed.is_none() && self.library.packed_bytes() > 0 {
+            return Err(Error::internal("the parameters are not packed"));
+        }
+        let inputs: SmallVec<[*const c_void; 16]> = inputs.iter().map(|a| a.read()).collect();
+        let outputs: SmallVec<[*mut c_void; 8]> = outputs.iter().map(|a| a.written()).collect();
+        let packed = packed.map_or(std::ptr::null(), |p| p.0.address());
+        let lease = self.pool.and_then(Pool::lease);
+        let (arenas, pool) = match &lease {
+            Some(lease) => (&self.together, Lease::raw(lease)),
+            None => (&self.alone, std::ptr::null()),
+        };
+        // SAFETY: counts were checked here, and that addresses fit their buffers when they were made; the outputs are
+        // memory that nobody else has. Packed parameters come from `pack` of this function. The arena has as many
+        // bytes as the library asks for with the threads of that pool, and the pool is leased until the call is over.
+        let code =
+            arenas.with(|arena| unsafe { self.library.run(&inputs, &outputs, packed, arena, pool) })?;
+        drop(lease);
+        self.judge(code)
+    }
+    /// Runs the code on tensors: the outputs, then the new states.
+    pub fn run(&self, inputs: &[Arc<Tensor>]) -> Result<Vec<Tensor>> {
+        self.count("inputs", inputs.len(), self.interface.inputs.len())?;
+        let mut addresses = Vec::with_capacity(inputs.len());
+        for (tensor, buffer) in inputs.iter().zip(&self.interface.inputs) {
+            if tensor.dtype() != buffer.dtype || tensor.shape() != buffer.shape {
+                let Buffer { name, dtype, shape } = buffer;
+                let given = format!("`{name}` is {} of shape {:?}", tensor.dtype(), tensor.shape());
+                return Err(Error::new(Code::BadParameter, given)
+                    .help(format!("it has to be {dtype} of shape {shape:?}")));
+            }
+            addresses.push(address(tensor));
+        }
+        // As many words as the bytes need: aligned for every dtype.
+        let mut memory: Vec<Vec<u64>> =
+            self.interface.outputs.iter().map(|b| vec![0; b.bytes().div_ceil(8)]).collect();
+        let outputs: Vec<Address> = memory.iter_mut().map(|words| Address::of_mut(words)).collect();
+        let packed = self.pack(&addresses)?;
+        self.call(&addresses, &outputs, packed.as_ref())?;
+        let tensors = self.interface.outputs.iter().zip(memory).map(|(buffer, words)| {
+            let bytes: Vec<u8> =
+                words.iter().flat_map(|word| word.to_ne_bytes()).take(buffer.bytes()).collect();
+            Tensor::from_bytes(buffer.dtype, buffer.shape.clone(), &bytes)
+        });
+        tensors.collect()
+    }
+    fn count(&self, what: &str, given: usize, wanted: usize) -> Result<()> {
+        if given == wanted {
+            return Ok(());
+        }
+        let prefix = &self.interface.prefix;
+        Err(Error::new(
+            Code::BadParameter,
+            format!("{given} {what} are given to {prefix}, {wanted} are needed"),
+        ))
+    }
+    fn judge(&self, code: c_int) -> Result<()> {
+        match code {
+            0 => Ok(()),
+            code => Err(Error::new(Code::IndexOutOfRange, self.library.message(code))),
+        }
+    }
+}
+
+fn address(tensor: &Tensor) -> Address {
+    match tensor.data() {
+        Data::Bool(v) => Address::of(v),
+        Data::U8(v) => Address::of(v),
+        Data::I8(v) => Address::of(v),
+        Data::I16(v) => Address::of(v),
+        Data::I32(v) => Address::of(v),
+        Data::I64(v) => Address::of(v),
+        Data::F16(v) => Address::of(v),
+        Data::BF16(v) => Address::of(v),
+        Data::F32(v) => Address::of(v),
+        Data::F64(v) => Address::of(v),
+    }
+}

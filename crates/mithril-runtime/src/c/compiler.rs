@@ -1,0 +1,181 @@
+//! The C compiler of this machine: found, asked for its version, and run.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use mithril_ir::{Code, Error, Result};
+
+/// Flags of every compilation. NaN, infinities and subnormals keep their meaning: sums may be taken in another order,
+/// nothing else. `-ffast-math` is never among them: merely loading such a library changes the whole process.
+pub const FLAGS: &[&str] = &[
+    "-std=c11",
+    "-O3",
+    // Without it `-std=c11` forbids fused multiply-adds, which are half the speed and more exact.
+    "-ffp-contract=fast",
+    "-fassociative-math",
+    "-fno-signed-zeros",
+    "-fno-trapping-math",
+    "-fno-math-errno",
+];
+
+/// What makes all results wrong that hold a NaN, an infinity or a subnormal.
+const FORBIDDEN: &[&str] = &["-ffast-math", "-Ofast", "-ffinite-math-only", "-funsafe-math-optimizations"];
+
+/// Which compiler is wanted, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tool {
+    /// The command, e.g. `gcc-13` or `ccache clang`; none: `$CC`, then `cc`, `gcc`, `clang`, then `ziglang`.
+    pub command: Option<String>,
+    /// Further flags.
+    pub flags: Vec<String>,
+    /// The Python interpreter that may have the package `ziglang`.
+    pub python: Option<String>,
+}
+
+/// A C compiler.
+#[derive(Clone, Debug)]
+pub struct Compiler {
+    words: Vec<String>,
+    flags: Vec<String>,
+    version: String,
+}
+
+impl Compiler {
+    /// Finds the compiler that is wanted.
+    pub fn find(tool: &Tool) -> Result<Self> {
+        if let Some(bad) = tool.flags.iter().find(|flag| FORBIDDEN.contains(&flag.as_str())) {
+            return Err(Error::new(Code::BadArgument, format!("the flag {bad} is refused"))
+                .note("with it NaN, infinities and subnormals lose their meaning, in the whole process")
+                .help("leave it out; sums are reordered and vectorised without it"));
+        }
+        let environment = std::env::var("CC").ok().filter(|text| !text.trim().is_empty());
+        let (named, from) = match (&tool.command, &environment) {
+            (Some(command), _) => (Some(command), "the option cc"),
+            (None, found) => (found.as_ref(), "the environment variable CC"),
+        };
+        let found = match named {
+            Some(command) => {
+                let words = split(command);
+                let version = version(&words).map_err(|reason| {
+                    Error::new(
+                        Code::Unavailable,
+                        format!("the C compiler {command:?} does not run: {reason}"),
+                    )
+                    .note(format!("{from} names it"))
+                    .help("name one that is installed, or none to have one searched")
+                })?;
+                Some((words, version))
+            }
+            None => {
+                candidates(tool).into_iter().find_map(|words| Some((words.clone(), version(&words).ok()?)))
+            }
+        };
+        let (words, version) = found.ok_or_else(|| {
+            Error::new(Code::Unavailable, "there is no C compiler").note("searched: cc, gcc, clang, ziglang").help(
+                "install one (apt install gcc, xcode-select --install, pip install ziglang), or name one by the \
+                 environment variable CC",
+            )
+        })?;
+        Ok(Self { words, flags: tool.flags.clone(), version })
+    }
+    /// The command as words.
+    pub fn command(&self) -> &[String] {
+        &self.words
+    }
+    /// First line of what `--version` prints.
+    pub fn version(&self) -> &str {
+        self.version.lines().next().unwrap_or_default()
+    }
+    /// Everything that a compiled object depends on besides the source.
+    pub(super) fn identity(&self) -> String {
+        [self.words.join(" "), self.version.clone(), self.arguments().join(" ")].join("\n")
+    }
+    /// All flags, in order.
+    pub fn arguments(&self) -> Vec<&str> {
+        let native = if cfg!(any(target_arch = "x86_64", target_arch = "x86", target_arch = "riscv64")) {
+            "-march=native"
+        } else {
+            "-mcpu=native"
+        };
+        let fixed = FLAGS.iter().copied().chain([native, "-fPIC", "-shared"]);
+        fixed.chain(self.flags.iter().map(String::as_str)).collect()
+    }
+    /// Compiles one file of C into a shared library.
+    pub fn compile(&self, source: &Path, target: &Path) -> Result<()> {
+        let mut command = start(&self.words);
+        command.args(self.arguments()).arg("-o").arg(target).arg(source).arg("-lm");
+        let output = command.output().map_err(|e| {
+            Error::new(Code::Unavailable, format!("the C compiler does not run: {e}"))
+                .note(format!("the command is {:?}", self.words.join(" ")))
+        })?;
+        if output.status.success() && target.exists() {
+            return Ok(());
+        }
+        Err(self.refusal(source, &output))
+    }
+    /// The error for a compilation that failed: the compiler's first message with the line that it is about.
+    fn refusal(&self, source: &Path, output: &Output) -> Error {
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let is_error = |line: &&str| line.contains("error") || line.contains("undefined reference");
+        let first = text.lines().find(is_error).or_else(|| text.lines().next()).unwrap_or("it says nothing");
+        let name = source.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let place = first.split_once(&format!("{name}:")).map(|(_, rest)| rest);
+        let shown = place.map_or_else(|| first.to_owned(), |rest| format!("{name}:{rest}"));
+        let mut error = Error::new(Code::Compiler, format!("the C compiler stopped ({})", output.status))
+            .note(shown.clone());
+        let line = place.and_then(|rest| rest.split(':').next()).and_then(|n| n.parse::<usize>().ok());
+        if let Some(line) = line
+            && let Ok(code) = std::fs::read_to_string(source)
+            && let Some(generated) = line.checked_sub(1).and_then(|i| code.lines().nth(i))
+        {
+            error = error.note(format!("the generated line is: {}", generated.trim()));
+        }
+        error =
+            error.note(format!("the command was {} {}", self.words.join(" "), self.arguments().join(" ")));
+        error.help("try another compiler (the option cc); if it fails with all of them, please report it")
+    }
+}
+
+/// Commands that are tried when none is named.
+fn candidates(tool: &Tool) -> Vec<Vec<String>> {
+    let mut found: Vec<Vec<String>> =
+        ["cc", "gcc", "clang"].iter().map(|name| vec![(*name).into()]).collect();
+    if let Some(python) = &tool.python {
+        found.push([python.as_str(), "-m", "ziglang", "cc"].map(String::from).to_vec());
+    }
+    found
+}
+
+/// The words of a command; a path of an existing file is one word, blanks and all.
+fn split(command: &str) -> Vec<String> {
+    if Path::new(command).is_file() {
+        return vec![command.to_owned()];
+    }
+    command.split_whitespace().map(String::from).collect()
+}
+
+fn start(words: &[String]) -> Command {
+    let mut command = Command::new(words.first().map_or("", String::as_str));
+    // Messages in English, so that errors are recognised.
+    command.args(words.iter().skip(1)).env("LC_ALL", "C").stdin(Stdio::null());
+    command
+}
+
+/// What a compiler says of itself, asked once per process; the reason if it cannot be asked.
+fn version(words: &[String]) -> Result<String, String> {
+    static KNOWN: Mutex<Option<HashMap<Vec<String>, String>>> = Mutex::new(None);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = known.get_or_insert_default();
+    if let Some(found) = known.get(words) {
+        return Ok(found.clone());
+    }
+    let output = start(words).arg("--version").output().map_err(|e| e.to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if !output.status.success() || text.is_empty() {
+        return Err(format!("--version ends with {}", output.status));
+    }
+    known.insert(words.to_vec(), text.clone());
+    Ok(text)
+}

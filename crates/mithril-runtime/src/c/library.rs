@@ -1,0 +1,102 @@
+//! A loaded library of generated C: its functions, found by the prefix of their names.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::path::Path;
+
+use mithril_ir::{Code, Error, Result};
+
+use super::pool::RawPool;
+
+type ArenaBytes = unsafe extern "C" fn(c_int) -> usize;
+type PackedBytes = unsafe extern "C" fn() -> usize;
+type Pack = unsafe extern "C" fn(*const *const c_void, *mut c_void) -> c_int;
+type Run = unsafe extern "C" fn(
+    *const *const c_void,
+    *const *mut c_void,
+    *const c_void,
+    *mut c_void,
+    *const RawPool,
+) -> c_int;
+type Message = unsafe extern "C" fn(c_int) -> *const c_char;
+
+/// The functions of one generated file.
+#[derive(Debug)]
+pub struct Library {
+    arena_bytes: ArenaBytes,
+    packed_bytes: PackedBytes,
+    pack: Pack,
+    run: Run,
+    message: Message,
+    // The functions above are its code.
+    _loaded: libloading::Library,
+}
+
+impl Library {
+    /// Loads a library that was compiled from generated C.
+    pub fn open(path: &Path, prefix: &str) -> Result<Self> {
+        // SAFETY: a library of generated C has no initialisers, so that loading it runs no code; that the file is such
+        // a library is what the checksum in its name says.
+        let loaded = unsafe { libloading::Library::new(path) }.map_err(|e| {
+            Error::new(Code::Io, format!("the compiled object cannot be loaded: {e}"))
+                .help("is it compiled for another machine, or in a folder that forbids executing files?")
+        })?;
+        let name = |function: &str| format!("{prefix}_{function}");
+        let missing = |_| Error::internal(format!("the compiled object lacks functions of {prefix}"));
+        // SAFETY: the emitter writes each of these functions with exactly this type; see the header it writes beside.
+        // The pointers are used while `loaded` lives, which is in the same struct.
+        unsafe {
+            let arena_bytes = *loaded.get::<ArenaBytes>(name("arena_bytes")).map_err(missing)?;
+            let packed_bytes = *loaded.get::<PackedBytes>(name("packed_bytes")).map_err(missing)?;
+            let pack = *loaded.get::<Pack>(name("pack")).map_err(missing)?;
+            let run = *loaded.get::<Run>(name("run")).map_err(missing)?;
+            let message = *loaded.get::<Message>(name("error")).map_err(missing)?;
+            Ok(Self { arena_bytes, packed_bytes, pack, run, message, _loaded: loaded })
+        }
+    }
+    /// Bytes of scratch memory that a call on so many threads needs.
+    pub fn arena_bytes(&self, threads: c_int) -> usize {
+        // SAFETY: the function takes a number and computes another.
+        unsafe { (self.arena_bytes)(threads) }
+    }
+    /// Bytes of the packed parameters; 0: there is nothing to pack.
+    pub fn packed_bytes(&self) -> usize {
+        // SAFETY: the function returns a number.
+        unsafe { (self.packed_bytes)() }
+    }
+    /// Packs parameters; an error code, or 0.
+    ///
+    /// # Safety
+    /// `inputs` holds the address of every input of the graph, valid for reading in its whole size where the role is
+    /// parameter; `packed` is valid for writing `packed_bytes`, at a multiple of 64.
+    pub unsafe fn pack(&self, inputs: &[*const c_void], packed: *mut c_void) -> c_int {
+        // SAFETY: by the contract of this function.
+        unsafe { (self.pack)(inputs.as_ptr(), packed) }
+    }
+    /// Runs the graph; an error code, or 0.
+    ///
+    /// # Safety
+    /// Every input is valid for reading and every output for writing, in its whole size and aligned to its element,
+    /// and no output overlaps anything else; `packed` is what [`Library::pack`] wrote, or null where there is nothing
+    /// to pack; `arena` is valid for writing as many bytes as [`Library::arena_bytes`] says for the threads of `pool`
+    /// (null: 1), at a multiple of 64.
+    pub unsafe fn run(
+        &self,
+        inputs: &[*const c_void],
+        outputs: &[*mut c_void],
+        packed: *const c_void,
+        arena: *mut c_void,
+        pool: *const RawPool,
+    ) -> c_int {
+        // SAFETY: by the contract of this function.
+        unsafe { (self.run)(inputs.as_ptr(), outputs.as_ptr(), packed, arena, pool) }
+    }
+    /// What an error code means.
+    pub fn message(&self, code: c_int) -> String {
+        // SAFETY: the function returns null or a text that is part of the library, ended by a zero byte.
+        let text = unsafe {
+            let text = (self.message)(code);
+            if text.is_null() { None } else { Some(CStr::from_ptr(text).to_string_lossy().into_owned()) }
+        };
+        text.unwrap_or_else(|| format!("error {code}"))
+    }
+}

@@ -1,0 +1,80 @@
+//! Memory for generated code: aligned to 64 bytes, in huge pages where it is large, and used again.
+
+use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
+
+use memmap2::MmapMut;
+use mithril_ir::{Code, Error, Result};
+
+/// From this size on memory comes straight from the system, in pages.
+const LARGE: usize = 1 << 20;
+
+/// So many arenas are kept for later calls; with more calls at a time, the others are made anew.
+const KEPT: usize = 4;
+
+#[repr(align(64))]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line(#[expect(dead_code, reason = "only its size and alignment count")] [u8; 64]);
+
+/// Memory at a multiple of 64.
+#[derive(Debug)]
+pub(super) enum Memory {
+    Small(Box<[Line]>),
+    Large(MmapMut),
+}
+
+impl Memory {
+    /// Memory of zeros.
+    pub fn new(bytes: usize) -> Result<Self> {
+        if bytes < LARGE {
+            return Ok(Self::Small(vec![Line([0; 64]); bytes.div_ceil(64)].into_boxed_slice()));
+        }
+        let memory = MmapMut::map_anon(bytes).map_err(|e| {
+            Error::new(Code::OutOfMemory, format!("there is no memory for {bytes} bytes: {e}"))
+                .help("make the batch smaller")
+        })?;
+        // Advice: where the system has no huge pages, it is as good as none.
+        #[cfg(target_os = "linux")]
+        let _ = memory.advise(memmap2::Advice::HugePage);
+        Ok(Self::Large(memory))
+    }
+    pub fn start(&mut self) -> *mut c_void {
+        match self {
+            Self::Small(lines) => lines.as_mut_ptr().cast(),
+            Self::Large(map) => map.as_mut_ptr().cast(),
+        }
+    }
+    pub fn address(&self) -> *const c_void {
+        match self {
+            Self::Small(lines) => lines.as_ptr().cast(),
+            Self::Large(map) => map.as_ptr().cast(),
+        }
+    }
+}
+
+/// Scratch memory of the calls of one function.
+#[derive(Debug)]
+pub(super) struct Arenas {
+    bytes: usize,
+    free: Mutex<Vec<Memory>>,
+}
+
+impl Arenas {
+    pub fn new(bytes: usize) -> Self {
+        Self { bytes, free: Mutex::default() }
+    }
+    /// Calls `work` with an arena that nobody else has.
+    pub fn with<T>(&self, work: impl FnOnce(*mut c_void) -> T) -> Result<T> {
+        let found = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut arena = match found {
+            Some(arena) => arena,
+            None => Memory::new(self.bytes)?,
+        };
+        let result = work(arena.start());
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < KEPT {
+            free.push(arena);
+        }
+        Ok(result)
+    }
+}

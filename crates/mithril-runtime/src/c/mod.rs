@@ -1,0 +1,18 @@
+//! Generated C at work: compiled, kept, loaded and called.
+//!
+//! [`compiler`] finds a C compiler and runs it, [`cache`] keeps what it made, [`library`] loads that, [`pool`] gives
+//! it threads, [`memory`] its scratch memory, and [`call`] checks what is passed and calls it.
+
+pub mod array;
+pub mod cache;
+pub mod call;
+pub mod compiler;
+pub mod library;
+pub mod memory;
+pub mod pool;
+mod processor;
+
+pub use array::{Address, Array};
+pub use cache::Cache;
+pub use call::{Buffer, Function, Interface, Packed};
+pub use compiler::{Compiler, Tool};
