@@ -10,6 +10,7 @@ pub mod error;
 pub mod graph;
 pub mod interp;
 pub mod literal;
+pub mod loops;
 pub mod memory;
 pub mod op;
 pub mod ops;

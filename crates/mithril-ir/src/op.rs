@@ -5,13 +5,15 @@
 //! with functional update from the `const fn` constructors below (`..unary("tanh", doc, f64::tanh)`); the
 //! closures in them capture nothing. [`crate::ops`] lists all rows.
 //!
-//! A target finds an op in this order: its own table, the row's spelling, the row's expansion, an error.
+//! A target finds an op in this order: its own table, the row's spelling (of a target that writes loops: the row's
+//! loops), the row's expansion, an error.
 
 use crate::build::{Call, GradCall, V};
 use crate::dtype::{DType, Kinds};
 use crate::error::Result;
 use crate::interp::HostCall;
 use crate::literal::Lit;
+use crate::loops::LoopsFn;
 use crate::rules::{DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
 use crate::spell::SpellCx;
@@ -41,6 +43,9 @@ pub struct OpDef {
     pub grad: Grad,
     /// How the targets write the op.
     pub spell: Spell,
+    /// What it computes element by element ([`crate::loops`]), for targets that write loops. An elementwise op with a
+    /// `Spell.c` needs none.
+    pub loops: Option<LoopsFn>,
     /// How exact a target has to be.
     pub tolerance: Tolerance,
     /// Where it is computed in mixed precision; `None`: as its tolerance suggests ([`OpDef::precision`]).
@@ -262,7 +267,7 @@ pub struct Spell {
     pub mlx: Text,
     /// A backend of a user's own, which has nothing but its methods.
     pub custom: Text,
-    /// A scalar C expression over elements.
+    /// A scalar C expression over elements; [`crate::loops`] lists the placeholders.
     pub c: Text,
     /// A ggml call.
     pub ggml: Text,
@@ -381,6 +386,7 @@ pub const BLANK: OpDef = OpDef {
     expand: None,
     grad: Grad::Expansion,
     spell: Spell::NONE,
+    loops: None,
     tolerance: Tolerance::Elementwise,
     precision: None,
     domain: (-2.0, 2.0),

@@ -38,7 +38,8 @@ pub static OPS: &[&OpDef] = &[
 /// `left + right`
 pub static ADD: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g, v.g]),
-    spell: Spell::both("{0} + {1}"),
+    spell: Spell::py("{0} + {1}"),
+    loops: Some(|c| Ok(c.arithmetic(|a, b| a + b))),
     layer: "Add",
     aliases: &["plus"],
     ..binary(
@@ -53,7 +54,8 @@ pub static ADD: OpDef = OpDef {
 /// `left - right`
 pub static SUBTRACT: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g, -v.g]),
-    spell: Spell::both("{0} - {1}"),
+    spell: Spell::py("{0} - {1}"),
+    loops: Some(|c| Ok(c.arithmetic(|a, b| a - b))),
     layer: "Subtract",
     aliases: &["sub", "minus"],
     ..binary(
@@ -68,7 +70,8 @@ pub static SUBTRACT: OpDef = OpDef {
 /// `left * right`
 pub static MULTIPLY: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[1], v.g * v.x[0]]),
-    spell: Spell::both("{0} * {1}"),
+    spell: Spell::py("{0} * {1}"),
+    loops: Some(|c| Ok(c.arithmetic(|a, b| a * b))),
     layer: "Multiply",
     aliases: &["mul", "times"],
     ..binary(

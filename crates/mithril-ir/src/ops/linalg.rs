@@ -9,6 +9,7 @@ use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, broadcast_index, elements, from_f64s};
 use crate::literal::Lit;
+use crate::loops::{Expr, Fold, Index, LoopCx};
 use crate::op::{
     BLANK, DTypeRule, Eval, Grad, OpDef, Port, Precision, ShapeRule, Spell, Text, Tolerance, optional, tensor,
 };
@@ -48,6 +49,7 @@ pub static MATMUL: OpDef = OpDef {
         }),
         ..Spell::py("{0} @ {1}")
     },
+    loops: Some(matmul_loops),
     tolerance: Tolerance::Contraction,
     cases: &[
         "[3,4] [4,2]",
@@ -68,6 +70,32 @@ pub static MATMUL: OpDef = OpDef {
     precision: Some(Precision::Low),
     ..BLANK
 };
+
+/// `Σ_k left[..., i, k] · right[..., k, j]`
+fn matmul_loops(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
+    let (left_rank, right_rank) = (c.rank(0), c.rank(1));
+    let inner = c.shape(0)[left_rank - 1];
+    // Position among the axes of the output, from the end, of the row and column of the product.
+    let (row, column) = (usize::from(left_rank > 1), usize::from(right_rank > 1));
+    Ok(vec![c.output(0, |at| {
+        let batch = &at[..at.len() - row - column];
+        c.fold(Fold::Sum, &[inner], |k| {
+            let side = |i: usize, matrix: Vec<Index>| {
+                let rank = c.rank(i);
+                let shape = c.shape(i);
+                let own = &batch[batch.len() + matrix.len().min(rank) - rank..];
+                let own =
+                    own.iter().zip(&shape).map(|(at, &n)| if n == 1 { Index::default() } else { at.clone() });
+                c.load(i, own.chain(matrix).collect::<Vec<_>>())
+            };
+            let rows = at[batch.len()..batch.len() + row].iter().cloned();
+            let columns = at[batch.len() + row..].iter().cloned();
+            let left = side(0, rows.chain([k[0].clone()]).collect());
+            let right = side(1, [k[0].clone()].into_iter().chain(columns).collect());
+            left * right
+        })
+    })])
+}
 
 static LINEAR_PORTS: &[Port] = &[tensor("input"), tensor("weight"), optional("bias")];
 

@@ -164,6 +164,17 @@ pub static TRANSPOSE: OpDef = OpDef {
         py: Text::F(|s| Some(format!("{}.transpose({}, {})", s.xp, s.arg(0), order_text(s)?))),
         ..Spell::NONE
     },
+    loops: Some(|c| {
+        let order = permutation(c, 1, c.rank(0))?;
+        // Axis `order[i]` of the input is axis `i` of the output.
+        Ok(vec![c.output(0, |at| {
+            let mut from = at.to_vec();
+            for (axis, index) in order.iter().zip(at) {
+                from[*axis] = index.clone();
+            }
+            c.load(0, from)
+        })])
+    }),
     cases: &["[2,3]", "[2,3,4] axes=(1,2,0)", "[2,3,4] axes=(0,-1,-2)", "[]", "[0,3]", "[5] axes=(0,)"],
     layer: "Transpose",
     aliases: &["permute", "permute_dims"],

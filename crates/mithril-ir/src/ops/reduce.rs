@@ -9,6 +9,7 @@ use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::interp::HostCall;
 use crate::literal::Lit;
+use crate::loops::{Expr, Fold, Index, LoopCx};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
     tensor,
@@ -104,6 +105,26 @@ fn fold(c: &HostCall<'_>, mut f: impl FnMut(&[Scalar]) -> Scalar) -> Result<Vec<
         line.extend(inner.iter().map(|&at| x.get(kept[i] + at)));
         f(&line)
     })])
+}
+
+/// All elements that fall on one of the output, each after `f`, brought together.
+pub(super) fn reduce_loops(c: &LoopCx<'_>, fold: Fold, f: impl Fn(Expr) -> Expr) -> Result<Vec<Expr>> {
+    let (shape, axes, keep) = (c.shape(0), axes(c, c.rank(0))?, keepdim(c)?);
+    let sizes: Vec<i64> = axes.iter().map(|&axis| shape[axis]).collect();
+    let element = |at: &[Index], inner: &[Index]| {
+        let (mut outer, mut inner) = (at.iter(), inner.iter());
+        let coordinates = (0..shape.len()).filter_map(|axis| {
+            if !axes.contains(&axis) {
+                return outer.next().cloned();
+            }
+            if keep {
+                outer.next();
+            }
+            inner.next().cloned()
+        });
+        f(c.load(0, coordinates.collect::<Vec<_>>()))
+    };
+    Ok(vec![c.output(0, |at| c.fold(fold, &sizes, |inner| element(at, inner)))])
 }
 
 /// A sum in `f64` with the rounding errors carried along (Neumaier 1974), so that it is an oracle for sums in `f64`.
@@ -246,6 +267,7 @@ pub static SUM: OpDef = OpDef {
         py: Text::F(|c| accumulating(c, "sum")),
         ..Spell::NONE
     },
+    loops: Some(|c| reduce_loops(c, Fold::Sum, |x| x.cast(c.out_dtype(0)))),
     layer: "Sum",
     aliases: &["reduce_sum"],
     ..reduction(

@@ -1,0 +1,410 @@
+//! Expressions of one element, and what is done with them: walking, replacing, printing.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Index, Var};
+use crate::dtype::DType;
+use crate::tensor::Scalar;
+
+/// How the values of a reduction come together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fold {
+    /// Sum, 0 of nothing.
+    Sum,
+    /// Product, 1 of nothing.
+    Prod,
+    /// The largest; NaN if there is one. Of nothing: the least number.
+    Max,
+    /// The smallest; NaN if there is one. Of nothing: the greatest number.
+    Min,
+    /// Whether any is true.
+    Any,
+    /// Whether all are true.
+    All,
+    /// Position (in row-major order of the reduced variables, int64) of the first largest; of the first NaN if there
+    /// is one.
+    ArgMax,
+    /// Position of the first smallest; of the first NaN if there is one.
+    ArgMin,
+}
+
+/// Arithmetic that the compiler has to understand (to recognise a contraction, say). Everything else is a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Binary {
+    /// Sum; integers wrap.
+    Add,
+    /// Difference; integers wrap.
+    Subtract,
+    /// Product; integers wrap.
+    Multiply,
+    /// Quotient of floats.
+    Divide,
+    /// The larger; NaN if either is.
+    Max,
+    /// The smaller; NaN if either is.
+    Min,
+    /// `left < right`
+    Less,
+    /// `left <= right`
+    LessEqual,
+    /// `left == right`
+    Equal,
+    /// Both of two truth values.
+    And,
+    /// Either of two truth values.
+    Or,
+}
+
+/// A test on indices: `from <= index < to`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Within {
+    /// What is tested.
+    pub index: Index,
+    /// The least number that passes.
+    pub from: i64,
+    /// The least number above those that pass.
+    pub to: i64,
+}
+
+/// The value of one element, as a function of loop variables. Every expression has a dtype ([`Expr::dtype`]); float16
+/// and bfloat16 are computed as float32.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expr {
+    /// An element of a tensor: an input of the node, or a temporary. In a program the number is that of a buffer.
+    Load {
+        /// Number of the tensor.
+        from: usize,
+        /// Coordinates, one per axis.
+        at: Vec<Index>,
+        /// Dtype of the tensor as stored.
+        stored: DType,
+    },
+    /// A number.
+    Number(Scalar, DType),
+    /// An index as a number (int64).
+    Index(Box<Index>),
+    /// Arithmetic on two values of one dtype; comparisons give bool.
+    Binary(Binary, Box<Expr>, Box<Expr>),
+    /// A C expression of values, a template as in `Spell.c` ([`crate::loops`] describes the placeholders).
+    Apply {
+        /// The template.
+        text: Arc<str>,
+        /// What `{0}`, `{1}` … stand for.
+        args: Vec<Expr>,
+        /// Dtype of the result.
+        dtype: DType,
+    },
+    /// Conversion of a number that changes nothing but its dtype: to a wider one, to a float, of a truth value; to a
+    /// narrower float it rounds (also to float16 and bfloat16, which go on as float32). Integers wrap. A float becomes
+    /// true if it is not 0. From floats to integers use the `cast` of its row.
+    Cast(Box<Expr>, DType),
+    /// `yes` where all tests pass, else `no`. Only the one chosen is computed, so that `yes` may read what exists only
+    /// where the tests pass.
+    Select {
+        /// The tests.
+        when: Vec<Within>,
+        /// Where they pass.
+        yes: Box<Expr>,
+        /// Elsewhere.
+        no: Box<Expr>,
+    },
+    /// All values of `body` over all values of `vars`, brought together.
+    Reduce {
+        /// How.
+        fold: Fold,
+        /// The variables, the outermost first.
+        vars: Vec<Var>,
+        /// What is brought together.
+        body: Box<Expr>,
+    },
+}
+
+impl Expr {
+    /// A C expression of values.
+    pub fn apply(text: impl Into<Arc<str>>, args: Vec<Expr>, dtype: DType) -> Self {
+        Self::Apply { text: text.into(), args, dtype: arithmetic(dtype) }
+    }
+    /// As a number of another dtype.
+    #[must_use]
+    pub fn cast(self, dtype: DType) -> Self {
+        if self.dtype() == dtype { self } else { Self::Cast(Box::new(self), dtype) }
+    }
+    /// Arithmetic.
+    #[must_use]
+    pub fn binary(self, op: Binary, other: Self) -> Self {
+        Self::Binary(op, Box::new(self), Box::new(other))
+    }
+    /// The larger of two.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        self.binary(Binary::Max, other)
+    }
+    /// The smaller of two.
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        self.binary(Binary::Min, other)
+    }
+    /// This where all tests pass, else `no`.
+    #[must_use]
+    pub fn within(self, when: Vec<Within>, no: Self) -> Self {
+        let when: Vec<Within> = when.into_iter().filter(|w| !w.always()).collect();
+        if when.is_empty() {
+            return self;
+        }
+        if when.iter().any(Within::never) {
+            return no;
+        }
+        Self::Select { when, yes: Box::new(self), no: Box::new(no) }
+    }
+    /// The dtype in which it is computed: never float16 or bfloat16.
+    pub fn dtype(&self) -> DType {
+        match self {
+            Self::Load { stored, .. } => arithmetic(*stored),
+            Self::Number(_, dtype) | Self::Cast(_, dtype) | Self::Apply { dtype, .. } => arithmetic(*dtype),
+            Self::Index(_) => DType::I64,
+            Self::Binary(op, left, _) => match op {
+                Binary::Less | Binary::LessEqual | Binary::Equal | Binary::And | Binary::Or => DType::Bool,
+                _ => left.dtype(),
+            },
+            Self::Select { yes, .. } => yes.dtype(),
+            Self::Reduce { fold, body, .. } => match fold {
+                Fold::Any | Fold::All => DType::Bool,
+                Fold::ArgMax | Fold::ArgMin => DType::I64,
+                _ => body.dtype(),
+            },
+        }
+    }
+    /// The expressions directly inside, those inside of indices not counted.
+    pub fn children(&self) -> Vec<&Expr> {
+        match self {
+            Self::Load { .. } | Self::Number(..) | Self::Index(_) => Vec::new(),
+            Self::Binary(_, a, b) => vec![a, b],
+            Self::Apply { args, .. } => args.iter().collect(),
+            Self::Cast(x, _) => vec![x],
+            Self::Select { yes, no, .. } => vec![yes, no],
+            Self::Reduce { body, .. } => vec![body],
+        }
+    }
+    /// The indices directly inside.
+    pub fn indices(&self) -> Vec<&Index> {
+        match self {
+            Self::Load { at, .. } => at.iter().collect(),
+            Self::Index(index) => vec![index],
+            Self::Select { when, .. } => when.iter().map(|w| &w.index).collect(),
+            _ => Vec::new(),
+        }
+    }
+    /// With every part replaced: `index` on the indices directly inside, `expr` on the expressions.
+    #[must_use]
+    pub fn map(&self, index: &dyn Fn(&Index) -> Index, expr: &dyn Fn(&Expr) -> Expr) -> Self {
+        let boxed = |e: &Expr| Box::new(expr(e));
+        match self {
+            Self::Load { from, at, stored } => {
+                Self::Load { from: *from, at: at.iter().map(index).collect(), stored: *stored }
+            }
+            Self::Number(..) => self.clone(),
+            Self::Index(at) => Self::Index(Box::new(index(at))),
+            Self::Binary(op, a, b) => Self::Binary(*op, boxed(a), boxed(b)),
+            Self::Apply { text, args, dtype } => {
+                Self::Apply { text: text.clone(), args: args.iter().map(expr).collect(), dtype: *dtype }
+            }
+            Self::Cast(x, dtype) => Self::Cast(boxed(x), *dtype),
+            Self::Select { when, yes, no } => {
+                let test = |w: &Within| Within { index: index(&w.index), from: w.from, to: w.to };
+                expr(yes).within(when.iter().map(test).collect(), expr(no))
+            }
+            Self::Reduce { fold, vars, body } => {
+                Self::Reduce { fold: *fold, vars: vars.clone(), body: boxed(body) }
+            }
+        }
+    }
+    /// With every index inside, at any depth, replaced; `f` is responsible for values read inside of it.
+    #[must_use]
+    pub fn map_indices(&self, f: &dyn Fn(&Index) -> Index) -> Self {
+        self.map(f, &|e| e.map_indices(f))
+    }
+    /// With every variable replaced by an index.
+    #[must_use]
+    pub fn substitute(&self, f: &dyn Fn(Var) -> Index) -> Self {
+        self.map_indices(&|at| at.substitute(f))
+    }
+    /// With every element of a tensor replaced by what `f` makes of it (tensor, coordinates, dtype), those read inside
+    /// of indices too.
+    #[must_use]
+    pub fn map_loads(&self, f: &dyn Fn(usize, Vec<Index>, DType) -> Expr) -> Self {
+        match self.map(&|at| map_reads(at, f), &|e| e.map_loads(f)) {
+            Self::Load { from, at, stored } => f(from, at, stored),
+            other => other,
+        }
+    }
+    /// Calls `f` with this and every expression inside, those inside of indices too.
+    pub fn walk(&self, f: &mut dyn FnMut(&Expr)) {
+        f(self);
+        for child in self.children() {
+            child.walk(f);
+        }
+        for index in self.indices() {
+            walk_index(index, f);
+        }
+    }
+    /// Calls `f` with every variable that is not bound by a reduction inside.
+    pub fn each_free_var(&self, f: &mut dyn FnMut(Var)) {
+        let mut bound = Vec::new();
+        self.walk(&mut |e| {
+            if let Self::Reduce { vars, .. } = e {
+                bound.extend(vars.iter().copied());
+            }
+        });
+        self.walk(&mut |e| {
+            for index in e.indices() {
+                index.each_var(&mut |v| {
+                    if !bound.contains(&v) {
+                        f(v);
+                    }
+                });
+            }
+        });
+    }
+    /// Whether there is a reduction inside.
+    pub fn reduces(&self) -> bool {
+        let mut found = false;
+        self.walk(&mut |e| found |= matches!(e, Self::Reduce { .. }));
+        found
+    }
+}
+
+fn walk_index(index: &Index, f: &mut dyn FnMut(&Expr)) {
+    for (atom, _) in &index.terms {
+        match atom {
+            super::Atom::Var(_) => {}
+            super::Atom::Div(inner, _) | super::Atom::Mod(inner, _) => walk_index(inner, f),
+            super::Atom::Value { value, .. } => value.walk(f),
+        }
+    }
+}
+
+fn map_reads(index: &Index, f: &dyn Fn(usize, Vec<Index>, DType) -> Expr) -> Index {
+    if !index.reads() {
+        return index.clone();
+    }
+    index.terms.iter().fold(Index::number(index.constant), |sum, (atom, factor)| {
+        let new = match atom {
+            super::Atom::Var(var) => Index::var(*var),
+            super::Atom::Div(inner, by) => map_reads(inner, f).floor_div(*by),
+            super::Atom::Mod(inner, by) => map_reads(inner, f).modulo(*by),
+            super::Atom::Value { value, size, wraps } => Index::value(value.map_loads(f), *size, *wraps),
+        };
+        sum + new * *factor
+    })
+}
+
+impl Within {
+    /// A test.
+    pub fn new(index: Index, from: i64, to: i64) -> Self {
+        Self { index, from, to }
+    }
+    /// Whether it passes for all values of the variables.
+    pub fn always(&self) -> bool {
+        let (low, high) = self.index.range();
+        self.from <= low && high < self.to
+    }
+    /// Whether it passes for none.
+    pub fn never(&self) -> bool {
+        let (low, high) = self.index.range();
+        high < self.from || self.to <= low
+    }
+}
+
+/// The dtype in which values of a dtype are computed.
+pub const fn arithmetic(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        other => other,
+    }
+}
+
+macro_rules! operator {
+    ($trait:ident, $method:ident, $op:ident) => {
+        impl std::ops::$trait for Expr {
+            type Output = Self;
+            fn $method(self, other: Self) -> Self {
+                self.binary(Binary::$op, other)
+            }
+        }
+    };
+}
+operator!(Add, add, Add);
+operator!(Sub, sub, Subtract);
+operator!(Mul, mul, Multiply);
+operator!(Div, div, Divide);
+
+impl fmt::Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Load { from, at, .. } => {
+                write!(f, "x{from}[")?;
+                list(f, at)?;
+                f.write_str("]")
+            }
+            Self::Number(Scalar::Float(x), _) => write!(f, "{x:?}"),
+            Self::Number(Scalar::Int(n), _) => write!(f, "{n}"),
+            Self::Number(Scalar::Bool(b), _) => write!(f, "{b}"),
+            Self::Index(at) => write!(f, "index({at})"),
+            Self::Binary(op, a, b) => match op.sign() {
+                Some(sign) => write!(f, "({a} {sign} {b})"),
+                None => write!(f, "{}({a}, {b})", format!("{op:?}").to_lowercase()),
+            },
+            Self::Apply { text, args, .. } => {
+                write!(f, "`{text}`(")?;
+                list(f, args)?;
+                f.write_str(")")
+            }
+            Self::Cast(x, dtype) => write!(f, "{dtype}({x})"),
+            Self::Select { when, yes, no } => {
+                f.write_str("(")?;
+                for (i, w) in when.iter().enumerate() {
+                    let and = if i > 0 { " and " } else { "" };
+                    match (w.from, w.to) {
+                        (i64::MIN, to) => write!(f, "{and}{} < {to}", w.index)?,
+                        (from, i64::MAX) => write!(f, "{and}{from} <= {}", w.index)?,
+                        (from, to) => write!(f, "{and}{from} <= {} < {to}", w.index)?,
+                    }
+                }
+                write!(f, " ? {yes} : {no})")
+            }
+            Self::Reduce { fold, vars, body } => {
+                write!(f, "{}[", format!("{fold:?}").to_lowercase())?;
+                for (i, var) in vars.iter().enumerate() {
+                    write!(f, "{}i{} < {}", if i > 0 { ", " } else { "" }, var.id, var.size)?;
+                }
+                write!(f, "]({body})")
+            }
+        }
+    }
+}
+
+impl Binary {
+    /// The operator between two operands; none for a function.
+    pub const fn sign(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Add => "+",
+            Self::Subtract => "-",
+            Self::Multiply => "*",
+            Self::Divide => "/",
+            Self::Less => "<",
+            Self::LessEqual => "<=",
+            Self::Equal => "==",
+            Self::And => "&&",
+            Self::Or => "||",
+            Self::Max | Self::Min => return None,
+        })
+    }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, items: &[impl fmt::Display]) -> fmt::Result {
+    for (i, item) in items.iter().enumerate() {
+        write!(f, "{}{item}", if i > 0 { ", " } else { "" })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,353 @@
+//! Positions in tensors: sums of multiples of loop variables, with floor division, remainder and values read from
+//! tensors where these are needed. Kept in a normal form, so that equal positions are equal values.
+
+use std::fmt;
+use std::ops::{Add, Mul, Sub};
+
+use super::Expr;
+
+/// A loop variable: it counts from 0 to `size` (not reached).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Var {
+    /// Its number, unique in the expressions of a program.
+    pub id: u32,
+    /// How far it counts.
+    pub size: i64,
+}
+
+/// What an index is a sum of.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Atom {
+    /// A loop variable.
+    Var(Var),
+    /// The floor of a quotient by a positive number.
+    Div(Box<Index>, i64),
+    /// The remainder of that division, never negative.
+    Mod(Box<Index>, i64),
+    /// A number read from a tensor of integers, checked when running to lie in `0..size`; with `wraps`, numbers from
+    /// `-size` on count from the end.
+    Value {
+        /// The number.
+        value: Box<Expr>,
+        /// Size of the axis that it is a position on.
+        size: i64,
+        /// Whether negative numbers count from the end.
+        wraps: bool,
+    },
+}
+
+/// A position on an axis: `constant + Σ factor · atom`.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Index {
+    /// Atoms with their factors, which are not 0; variables first, by number.
+    pub terms: Vec<(Atom, i64)>,
+    /// What is added.
+    pub constant: i64,
+}
+
+impl Index {
+    /// A number.
+    pub fn number(n: i64) -> Self {
+        Self { terms: Vec::new(), constant: n }
+    }
+    /// A loop variable.
+    pub fn var(var: Var) -> Self {
+        // A variable of one value is that value.
+        if var.size == 1 { Self::number(0) } else { Self::atom(Atom::Var(var)) }
+    }
+    /// A checked number from a tensor; see [`Atom::Value`].
+    pub fn value(value: Expr, size: i64, wraps: bool) -> Self {
+        Self::atom(Atom::Value { value: Box::new(value), size, wraps })
+    }
+    fn atom(atom: Atom) -> Self {
+        Self { terms: vec![(atom, 1)], constant: 0 }
+    }
+    /// The number, if it is one.
+    pub fn known(&self) -> Option<i64> {
+        self.terms.is_empty().then_some(self.constant)
+    }
+    /// The least and the greatest value it can have.
+    pub fn range(&self) -> (i64, i64) {
+        self.terms.iter().fold((self.constant, self.constant), |(low, high), (atom, factor)| {
+            let (a, b) = atom.range();
+            let (a, b) = (a.saturating_mul(*factor), b.saturating_mul(*factor));
+            (low.saturating_add(a.min(b)), high.saturating_add(a.max(b)))
+        })
+    }
+    /// The floor of the quotient by a positive number.
+    ///
+    /// # Panics
+    /// If `by` is not positive.
+    #[must_use]
+    pub fn floor_div(&self, by: i64) -> Self {
+        assert!(by > 0, "division of an index by {by}");
+        let (whole, rest) = self.split(by);
+        let (low, high) = rest.range();
+        if low.div_euclid(by) == high.div_euclid(by) {
+            return whole + Self::number(low.div_euclid(by));
+        }
+        match rest.terms.as_slice() {
+            [(Atom::Div(inner, first), 1)] if rest.constant == 0 => whole + inner.floor_div(first * by),
+            _ => whole + Self::atom(Atom::Div(Box::new(rest), by)),
+        }
+    }
+    /// The remainder of the division by a positive number.
+    ///
+    /// # Panics
+    /// If `by` is not positive.
+    #[must_use]
+    pub fn modulo(&self, by: i64) -> Self {
+        assert!(by > 0, "remainder of an index by {by}");
+        let (_, rest) = self.split(by);
+        let (low, high) = rest.range();
+        if low.div_euclid(by) == high.div_euclid(by) {
+            return rest - Self::number(low.div_euclid(by) * by);
+        }
+        match rest.terms.as_slice() {
+            [(Atom::Mod(inner, first), 1)] if rest.constant == 0 && first % by == 0 => inner.modulo(by),
+            _ => Self::atom(Atom::Mod(Box::new(rest), by)),
+        }
+    }
+    /// `by · first + second`, with as much as possible in the first.
+    fn split(&self, by: i64) -> (Self, Self) {
+        let (whole, rest): (Vec<_>, Vec<_>) = self.terms.iter().cloned().partition(|(_, f)| f % by == 0);
+        let whole = whole.into_iter().map(|(atom, f)| (atom, f / by)).collect();
+        let quotient = self.constant.div_euclid(by);
+        (
+            Self { terms: whole, constant: quotient },
+            Self { terms: rest, constant: self.constant - quotient * by },
+        )
+    }
+    /// With every variable replaced by what `f` says.
+    #[must_use]
+    pub fn substitute(&self, f: &dyn Fn(Var) -> Index) -> Self {
+        self.terms.iter().fold(Self::number(self.constant), |sum, (atom, factor)| {
+            let new = match atom {
+                Atom::Var(var) => f(*var),
+                Atom::Div(inner, by) => inner.substitute(f).floor_div(*by),
+                Atom::Mod(inner, by) => inner.substitute(f).modulo(*by),
+                Atom::Value { value, size, wraps } => {
+                    Self::value(value.map_indices(&|at| at.substitute(f)), *size, *wraps)
+                }
+            };
+            sum + new * *factor
+        })
+    }
+    /// Calls `f` with every variable in it, those inside of read values too.
+    pub fn each_var(&self, f: &mut dyn FnMut(Var)) {
+        for (atom, _) in &self.terms {
+            match atom {
+                Atom::Var(var) => f(*var),
+                Atom::Div(inner, _) | Atom::Mod(inner, _) => inner.each_var(f),
+                Atom::Value { value, .. } => value.each_free_var(f),
+            }
+        }
+    }
+    /// Whether a value read from a tensor is part of it.
+    pub fn reads(&self) -> bool {
+        self.terms.iter().any(|(atom, _)| match atom {
+            Atom::Var(_) => false,
+            Atom::Div(inner, _) | Atom::Mod(inner, _) => inner.reads(),
+            Atom::Value { .. } => true,
+        })
+    }
+    /// The factor of a variable, `None` if the variable also stands inside of a division or a read value.
+    pub fn factor(&self, var: Var) -> Option<i64> {
+        let mut factor = 0;
+        for (atom, f) in &self.terms {
+            match atom {
+                Atom::Var(v) if *v == var => factor += f,
+                Atom::Var(_) => {}
+                other => {
+                    let mut is_inside = false;
+                    Self::atom(other.clone()).each_var(&mut |v| is_inside |= v == var);
+                    if is_inside {
+                        return None;
+                    }
+                }
+            }
+        }
+        Some(factor)
+    }
+    fn push(&mut self, atom: Atom, factor: i64) {
+        if let Some(i) = self.terms.iter().position(|(a, _)| *a == atom) {
+            self.terms[i].1 += factor;
+            if self.terms[i].1 == 0 {
+                self.terms.remove(i);
+            }
+        } else {
+            let at = match &atom {
+                Atom::Var(v) => self
+                    .terms
+                    .iter()
+                    .position(|(a, _)| !matches!(a, Atom::Var(w) if w.id < v.id))
+                    .unwrap_or(self.terms.len()),
+                _ => self.terms.len(),
+            };
+            self.terms.insert(at, (atom, factor));
+        }
+    }
+    /// `by · (x / by) + x % by` is `x`.
+    fn merge_division(mut self) -> Self {
+        for i in 0..self.terms.len() {
+            let (Atom::Mod(inner, by), factor) = &self.terms[i] else { continue };
+            let quotient = inner.floor_div(*by);
+            let [(atom, 1)] = quotient.terms.as_slice() else { continue };
+            if quotient.constant != 0 {
+                continue;
+            }
+            let Some(j) = self.terms.iter().position(|(a, f)| a == atom && *f == by * factor) else {
+                continue;
+            };
+            let (inner, factor) = ((**inner).clone(), *factor);
+            self.terms.remove(i.max(j));
+            self.terms.remove(i.min(j));
+            return self + inner * factor;
+        }
+        self
+    }
+}
+
+impl Atom {
+    fn range(&self) -> (i64, i64) {
+        match self {
+            Self::Var(var) => (0, (var.size - 1).max(0)),
+            Self::Div(inner, by) => {
+                let (low, high) = inner.range();
+                (low.div_euclid(*by), high.div_euclid(*by))
+            }
+            Self::Mod(_, by) => (0, by - 1),
+            Self::Value { size, .. } => (0, (size - 1).max(0)),
+        }
+    }
+}
+
+impl From<i64> for Index {
+    fn from(n: i64) -> Self {
+        Self::number(n)
+    }
+}
+
+impl Add for Index {
+    type Output = Self;
+    fn add(mut self, other: Self) -> Self {
+        self.constant += other.constant;
+        for (atom, factor) in other.terms {
+            self.push(atom, factor);
+        }
+        self.merge_division()
+    }
+}
+
+impl Sub for Index {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        self + other * -1
+    }
+}
+
+impl Mul<i64> for Index {
+    type Output = Self;
+    fn mul(mut self, factor: i64) -> Self {
+        if factor == 0 {
+            return Self::number(0);
+        }
+        self.constant *= factor;
+        for term in &mut self.terms {
+            term.1 *= factor;
+        }
+        self
+    }
+}
+
+impl fmt::Display for Atom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Var(var) => write!(f, "i{}", var.id),
+            Self::Div(inner, by) => write!(f, "({inner}) / {by}"),
+            Self::Mod(inner, by) => write!(f, "({inner}) % {by}"),
+            Self::Value { value, size, .. } => write!(f, "[{value} < {size}]"),
+        }
+    }
+}
+
+impl fmt::Display for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (atom, factor)) in self.terms.iter().enumerate() {
+            f.write_str(if i > 0 { " + " } else { "" })?;
+            match (factor, atom) {
+                (1, Atom::Var(_) | Atom::Value { .. }) => write!(f, "{atom}")?,
+                (1, _) => write!(f, "({atom})")?,
+                (_, Atom::Var(_) | Atom::Value { .. }) => write!(f, "{factor}*{atom}")?,
+                _ => write!(f, "{factor}*({atom})")?,
+            }
+        }
+        match (self.terms.is_empty(), self.constant) {
+            (true, n) => write!(f, "{n}"),
+            (false, 0) => Ok(()),
+            (false, n) if n < 0 => write!(f, " - {}", n.unsigned_abs()),
+            (false, n) => write!(f, " + {n}"),
+        }
+    }
+}
+
+/// The position in row-major order of a tensor of these sizes.
+pub fn flat(at: &[Index], sizes: &[i64]) -> Index {
+    let mut sum = Index::default();
+    for (index, size) in at.iter().zip(sizes) {
+        sum = sum * *size + index.clone();
+    }
+    sum
+}
+
+/// The coordinates of a position in row-major order of a tensor of these sizes.
+pub fn unflat(position: &Index, sizes: &[i64]) -> Vec<Index> {
+    let mut rest: i64 = 1;
+    let mut at: Vec<Index> = sizes
+        .iter()
+        .rev()
+        .map(|&size| {
+            let index = position.floor_div(rest.max(1)).modulo(size.max(1));
+            rest *= size;
+            index
+        })
+        .collect();
+    at.reverse();
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vars() -> [Index; 2] {
+        [Var { id: 0, size: 6 }, Var { id: 1, size: 4 }].map(Index::var)
+    }
+
+    #[test]
+    fn reshapes_cancel() {
+        let [i, j] = vars();
+        let position = flat(&[i.clone(), j.clone()], &[6, 4]);
+        assert_eq!(unflat(&position, &[6, 4]), [i.clone(), j.clone()]);
+        // Another shape and back.
+        let other = unflat(&position, &[3, 8]);
+        assert_eq!(flat(&other, &[3, 8]), position, "{}", flat(&other, &[3, 8]));
+        assert_eq!(unflat(&flat(&other, &[3, 8]), &[6, 4]), [i, j]);
+    }
+
+    #[test]
+    fn division_agrees_with_numbers() {
+        let [i, j] = vars();
+        for (factor, add, by) in [(1, 0, 3), (2, 1, 4), (-3, 2, 5), (8, -7, 4), (6, 5, 3)] {
+            let x = i.clone() * factor + j.clone() * 2 + Index::number(add);
+            for a in 0..6 {
+                for b in 0..4 {
+                    let at = |v: Var| Index::number(if v.id == 0 { a } else { b });
+                    let number = a * factor + b * 2 + add;
+                    assert_eq!(x.floor_div(by).substitute(&at).known(), Some(number.div_euclid(by)));
+                    assert_eq!(x.modulo(by).substitute(&at).known(), Some(number.rem_euclid(by)));
+                }
+            }
+        }
+    }
+}
