@@ -1,0 +1,76 @@
+/* out[@m@, @n@] = a[@m@, @k@] · b[@k@, @n@]@batched@.
+   b comes in panels of two vectors of columns; the rows of a in groups that the micro-kernel can hold in registers,
+   and several groups form a block that stays in the second-level cache. A unit of work is one block times one panel.
+   Every thread takes a run of units, and copies a block of a in the micro-kernel's order when it comes to a new one:
+   [group][k / LANES][row][LANES], so that its rows never fight for the same cache set. */
+MITHRIL_INLINE void @name@_copy(const @type@ *restrict a, long first_row, const long rows, @type@ *restrict copy)
+{
+    enum { K = @k@, LANES = @lanes@ };
+    for (long k = 0; k < K; k += LANES)
+        for (long row = first_row; row < first_row + rows; row++, copy += LANES) {
+            const @type@ *restrict from = a + @a_place@;
+            if (K - k >= LANES)
+                for (long lane = 0; lane < LANES; lane++)
+                    copy[lane] = from[lane * @a_column@];
+            else
+                for (long lane = 0; lane < K % LANES; lane++)
+                    copy[lane] = from[lane * @a_column@];
+        }
+}
+
+/* Writes finished sums[rows][2 * LANES] to their place in out. */
+MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long batch, long first_row, long rows,
+                                  long first_column, const long columns, @out@ *restrict out@parameters@)
+{
+    enum { LANES = @lanes@ };
+    for (long row = first_row; row < first_row + rows; row++)
+        for (long column = first_column; column < first_column + columns; column++) {
+            const @type@ accumulator = sums[(row - first_row) * 2 * LANES + column - first_column];
+            out[@out_place@] = @expression@;
+        }
+    (void)batch;
+}
+
+static void @name@(long thread, long threads, const @type@ *restrict a, const @type@ *restrict panels,
+                   @out@ *restrict out@parameters@, @type@ *restrict own)
+{
+    enum {
+        N = @n@, K = @k@, LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH,
+        GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 rows */
+        BLOCK = @block@, BLOCKS = (GROUPS + BLOCK - 1) / BLOCK, /* groups in a block; blocks in a matrix */
+        K_BLOCK = @k_block@, K_PADDED = (K + LANES - 1) / LANES * LANES,
+        COPY = (ROWS + (LONGER > 0)) * K_PADDED /* elements of a copied group */
+    };
+    @type@ *const copies = own, *const sums = own + (long)BLOCK * COPY;
+    const long units = (long)@batches@ * BLOCKS * PANELS, end = units * (thread + 1) / threads;
+    long copied = -1;
+    for (long unit = units * thread / threads; unit < end; unit++) {
+        const long panel = unit % PANELS, block = unit / PANELS, batch = block / BLOCKS;
+        const long first = block % BLOCKS * BLOCK, last = first + BLOCK < GROUPS ? first + BLOCK : GROUPS;
+        const @type@ *const b = panels + (@b_batch@) * ((long)PANELS * K * WIDTH);
+        const char *const next = (const char *)(b + (panel + 1 < PANELS ? panel + 1 : 0) * K * WIDTH);
+        const long stride = WIDTH * (long)sizeof(@type@) / (last - first);
+        for (long k = 0; k < K || k == 0; k += K_BLOCK) {
+            const long steps = K - k < K_BLOCK ? K - k : K_BLOCK;
+            for (long group = first; group < last; group++) {
+                const long longer = group < LONGER, rows = ROWS + longer;
+                const long row = group * ROWS + (longer ? group : LONGER);
+                @type@ *const copy = copies + (group - first) * COPY;
+                @type@ *const tile = sums + (K > K_BLOCK ? (group - first) * (ROWS + 1) * WIDTH : 0);
+                const char *const fetch = next + ((group - first) * K + k) * stride;
+                const @type@ *const right = b + (panel * K + k) * WIDTH;
+                if (copied != block && k == 0) {
+@copy_calls@
+                }
+@micro_calls@
+                if (k + K_BLOCK < K)
+                    continue;
+                if (N % WIDTH == 0 || panel < PANELS - 1)
+                    @name@_finish(tile, batch, row, rows, panel * WIDTH, WIDTH, out@arguments@);
+                else
+                    @name@_finish(tile, batch, row, rows, panel * WIDTH, N % WIDTH, out@arguments@);
+            }
+        }
+        copied = block;
+    }
+}

@@ -1,0 +1,278 @@
+//! Matrix products: batched, with any strides, an epilogue, and the right matrix packed ahead or when it runs.
+
+use super::epilogue::place;
+use super::library::substitute;
+use super::{Argument, Call, Element, Epilogue, Kernel, Library, Strides, Target, batch_offset};
+
+/// When the right matrix is brought into the kernel's order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    /// Once, by [`Kernel::pack`]: it is a constant.
+    Ahead,
+    /// Each time, in a phase of its own, into shared scratch memory.
+    Running,
+}
+
+/// `out[m, n] = epilogue(a[m, k] · b[k, n])` for every matrix of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gemm {
+    /// What the matrices hold.
+    pub element: Element,
+    /// Sizes of the batch axes.
+    pub batch: Vec<usize>,
+    /// Rows of `a` and of the result.
+    pub m: usize,
+    /// Columns of `b` and of the result.
+    pub n: usize,
+    /// Terms of each sum.
+    pub k: usize,
+    /// The left matrix: `row` along m, `column` along k. The smaller or the changing one; either may be transposed.
+    pub a: Strides,
+    /// The right matrix: `row` along k, `column` along n. The weights.
+    pub b: Strides,
+    /// The result: `row` along m, `column` along n.
+    pub out: Strides,
+    /// The C type of the result, which the epilogue's expression has.
+    pub out_element: String,
+    /// When `b` is packed.
+    pub packing: Packing,
+    /// What becomes of the sums.
+    pub epilogue: Epilogue,
+}
+
+impl Gemm {
+    /// One product of row-major matrices, `b` packed ahead, without epilogue: the fields may be changed after.
+    pub fn new(element: Element, m: usize, n: usize, k: usize) -> Self {
+        let row_major = |columns| Strides { batch: vec![], row: columns, column: 1 };
+        Self {
+            element,
+            batch: vec![],
+            m,
+            n,
+            k,
+            a: row_major(k),
+            b: row_major(n),
+            out: row_major(n),
+            out_element: element.c().to_owned(),
+            packing: Packing::Ahead,
+            epilogue: Epilogue::none(),
+        }
+    }
+
+    /// Puts the kernel's functions into the library.
+    pub fn build(&self, library: &mut Library) -> Kernel {
+        let folded = self.fold_rows();
+        let blocking = Blocking::new(&folded, library.target());
+        let pack = folded.pack(library, &blocking);
+        let function = folded.multiply(library, &blocking);
+        let width = 2 * blocking.lanes;
+        let panels = folded.packed_batches() * folded.n.div_ceil(width) * folded.k * width;
+        let packed_bytes = (panels * self.element.bytes()).next_multiple_of(64);
+        let ahead = self.packing == Packing::Ahead;
+        let packed = if ahead { Argument::Packed } else { Argument::Shared };
+        let pack = Call {
+            function: pack,
+            arguments: vec![Argument::Thread, Argument::Threads, Argument::B, packed.clone()],
+        };
+        let mut arguments = vec![Argument::Thread, Argument::Threads, Argument::A, packed, Argument::Out];
+        arguments.extend((0..self.epilogue.operands.len()).map(Argument::Operand));
+        arguments.push(Argument::Own);
+        let multiply = Call { function, arguments };
+        Kernel {
+            packed_bytes: if ahead { packed_bytes } else { 0 },
+            shared_bytes: if ahead { 0 } else { packed_bytes },
+            own_bytes: blocking.own_elements * self.element.bytes(),
+            phases: if ahead { vec![multiply] } else { vec![pack.clone(), multiply] },
+            pack: ahead.then_some(pack),
+        }
+    }
+
+    /// Batch axes that all share `b` and whose matrices lie row after row are more rows of one matrix.
+    fn fold_rows(&self) -> Self {
+        let mut folded = self.clone();
+        while let Some(&size) = folded.batch.last() {
+            let rows = folded.m;
+            let last = |strides: &Strides| strides.batch.last().copied().unwrap_or(0);
+            let continues = |strides: &Strides| last(strides) == rows * strides.row;
+            let operands = folded.epilogue.operands.iter().all(|operand| continues(&operand.strides));
+            let shared = last(&folded.b) == 0;
+            let names = ["batch", "row"].iter().any(|name| self.epilogue.expression.contains(name));
+            if !(shared && operands && continues(&folded.a) && continues(&folded.out)) || names {
+                break;
+            }
+            folded.batch.pop();
+            folded.m *= size;
+            let operands = folded.epilogue.operands.iter_mut().map(|operand| &mut operand.strides);
+            for strides in [&mut folded.a, &mut folded.b, &mut folded.out].into_iter().chain(operands) {
+                strides.batch.pop();
+            }
+        }
+        folded
+    }
+
+    /// How many different right matrices there are.
+    fn packed_batches(&self) -> usize {
+        self.batch
+            .iter()
+            .zip(&self.b.batch)
+            .filter(|(_, stride)| **stride != 0)
+            .map(|(size, _)| size)
+            .product()
+    }
+
+    /// The batch axes along which `b` changes: their sizes, their strides in `b`, and, over all axes, their strides
+    /// in the packed panels (counted in matrices).
+    fn packed_axes(&self) -> (Vec<usize>, Vec<usize>, Vec<usize>) {
+        let mut packed = vec![0; self.batch.len()];
+        let mut count = 1;
+        for axis in (0..self.b.batch.len()).rev() {
+            if self.b.batch[axis] != 0 {
+                packed[axis] = count;
+                count *= self.batch[axis];
+            }
+        }
+        let changing = self.batch.iter().zip(&self.b.batch).filter(|(_, stride)| **stride != 0);
+        let (sizes, strides) = changing.map(|(&size, &stride)| (size, stride)).unzip();
+        (sizes, strides, packed)
+    }
+
+    fn shape(&self) -> String {
+        let batch = self.batch.iter().fold(String::new(), |text, size| format!("{text}{size}x"));
+        let element = if self.element == Element::F64 { "f64_" } else { "" };
+        format!("{element}{batch}{}x{}x{}", self.m, self.n, self.k)
+    }
+
+    fn pack(&self, library: &mut Library, blocking: &Blocking) -> String {
+        let (sizes, strides, _) = self.packed_axes();
+        let text = substitute(
+            include_str!("gemm_pack.c"),
+            &[
+                ("type", self.element.c()),
+                ("lanes", &blocking.lanes.to_string()),
+                ("n", &self.n.to_string()),
+                ("k", &self.k.to_string()),
+                ("batches", &self.packed_batches().to_string()),
+                ("batched", &batched(self.packed_batches())),
+                ("b_batch", &batch_offset(&sizes, &strides)),
+                ("b_row", &self.b.row.to_string()),
+                ("b_column", &self.b.column.to_string()),
+            ],
+        );
+        let element = if self.element == Element::F64 { "f64_" } else { "" };
+        library.add(&format!("mithril_gemm_pack_{element}{}x{}", self.k, self.n), &text)
+    }
+
+    fn multiply(&self, library: &mut Library, blocking: &Blocking) -> String {
+        let batches: usize = self.batch.iter().product();
+        let (_, _, packed) = self.packed_axes();
+        let a_strides = Strides { column: 0, ..self.a.clone() };
+        let text = substitute(
+            include_str!("gemm.c"),
+            &[
+                (
+                    "copy_calls",
+                    &blocking.calls("@name@_copy(a + @a_batch@, row, {rows}, copy);", library, self.element),
+                ),
+                (
+                    "micro_calls",
+                    &blocking.calls(
+                        "{micro}(steps, copy + k * rows, right, tile, k > 0, fetch, stride);",
+                        library,
+                        self.element,
+                    ),
+                ),
+                ("type", self.element.c()),
+                ("out", &self.out_element),
+                ("lanes", &blocking.lanes.to_string()),
+                ("m", &self.m.to_string()),
+                ("n", &self.n.to_string()),
+                ("k", &self.k.to_string()),
+                ("batches", &batches.to_string()),
+                ("batched", &batched(batches)),
+                ("groups", &blocking.groups.to_string()),
+                ("rows", &blocking.rows.to_string()),
+                ("longer", &blocking.longer.to_string()),
+                ("block", &blocking.block.to_string()),
+                ("k_block", &blocking.k_block.to_string()),
+                ("a_batch", &batch_offset(&self.batch, &self.a.batch)),
+                (
+                    "a_place",
+                    &format!(
+                        "{} + k * {}",
+                        place(&Strides { batch: vec![], ..a_strides }, &[]),
+                        self.a.column
+                    ),
+                ),
+                ("a_column", &self.a.column.to_string()),
+                ("b_batch", &batch_offset(&self.batch, &packed)),
+                ("out_place", &place(&self.out, &self.batch)),
+                ("expression", &self.epilogue.text(&self.batch)),
+                ("parameters", &self.epilogue.parameters()),
+                ("arguments", &self.epilogue.arguments()),
+            ],
+        );
+        library.add(&format!("mithril_gemm_{}", self.shape()), &text)
+    }
+}
+
+fn batched(batches: usize) -> String {
+    if batches == 1 { String::new() } else { format!(", {batches} times") }
+}
+
+/// How a product is cut up.
+struct Blocking {
+    lanes: usize,
+    /// Groups of rows, as even as they can be: the first `longer` have one row more than `rows`.
+    groups: usize,
+    rows: usize,
+    longer: usize,
+    /// Groups whose copies one thread keeps in its cache.
+    block: usize,
+    /// Steps of k between two visits of the next group.
+    k_block: usize,
+    /// Scratch memory of a thread: the copies and the unfinished sums.
+    own_elements: usize,
+}
+
+/// Steps of k for which a panel surely stays in the second-level cache.
+const LONGEST_K: usize = 2048;
+
+impl Blocking {
+    fn new(gemm: &Gemm, target: &Target) -> Self {
+        let lanes = target.lanes_of(gemm.element);
+        let groups = gemm.m.div_ceil(target.rows()).max(1);
+        let (rows, longer) = (gemm.m / groups, gemm.m % groups);
+        let k_padded = gemm.k.next_multiple_of(lanes);
+        let copy = (rows + usize::from(longer > 0)) * k_padded;
+        let fitting = (target.cache / (copy * gemm.element.bytes()).max(1)).clamp(1, groups);
+        // Enough units for every thread to have about as much as any other.
+        let others = gemm.batch.iter().product::<usize>() * gemm.n.div_ceil(2 * lanes);
+        let wanted_blocks = (8 * target.threads).div_ceil(others.max(1)).clamp(1, groups);
+        let block = fitting.min(groups.div_ceil(wanted_blocks));
+        let k_block = if gemm.k <= LONGEST_K {
+            gemm.k.max(1)
+        } else {
+            gemm.k.div_ceil(gemm.k.div_ceil(LONGEST_K / 2)).next_multiple_of(lanes)
+        };
+        let sums = block * (rows + 1) * 2 * lanes;
+        let own_elements = (block * copy + sums).next_multiple_of(64);
+        Self { lanes, groups, rows, longer, block, k_block, own_elements }
+    }
+
+    /// A statement for each number of rows that occurs; `{rows}` and `{micro}` stand for the number and its kernel.
+    fn calls(&self, statement: &str, library: &mut Library, element: Element) -> String {
+        let mut write = |rows: usize| {
+            let micro = library.micro(element, rows);
+            statement.replace("{rows}", &rows.to_string()).replace("{micro}", &micro)
+        };
+        match (self.longer, self.rows) {
+            (0, rows) => format!("                {}", write(rows)),
+            (_, 0) => format!("                {}", write(1)),
+            (_, rows) => format!(
+                "                if (longer)\n                    {}\n                else\n                    {}",
+                write(rows + 1),
+                write(rows)
+            ),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The kernels of one C file: every function once, helpers before their users.
+
+use rustc_hash::FxHashMap;
+
+use super::{Element, Target};
+
+/// What stands for the name in a function's text until the library has found one.
+const NAME: &str = "@name@";
+
+/// What a kernel's call is given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Argument {
+    /// This thread's number, from 0.
+    Thread,
+    /// How many threads make the call.
+    Threads,
+    /// The first input (the left matrix, the image).
+    A,
+    /// The second input as it is (the right matrix, the weights).
+    B,
+    /// The second input as `pack` has left it.
+    Packed,
+    /// The result.
+    Out,
+    /// An operand of the epilogue.
+    Operand(usize),
+    /// Scratch memory that all threads see.
+    Shared,
+    /// Scratch memory of this thread.
+    Own,
+}
+
+/// A call of a kernel's function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// The function's name.
+    pub function: String,
+    /// Its arguments, in order.
+    pub arguments: Vec<Argument>,
+}
+
+impl Call {
+    /// The call as a C statement, given how each argument is written.
+    pub fn text(&self, write: impl Fn(&Argument) -> String) -> String {
+        let arguments: Vec<String> = self.arguments.iter().map(write).collect();
+        format!("{}({});", self.function, arguments.join(", "))
+    }
+}
+
+/// A kernel that is in the library: what to call, and what memory it needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernel {
+    /// Brings the weights into the kernel's order; none where it reads them as they are or packs them itself.
+    pub pack: Option<Call>,
+    /// Bytes that `pack` writes.
+    pub packed_bytes: usize,
+    /// The calls, with a barrier between two of them.
+    pub phases: Vec<Call>,
+    /// Scratch bytes seen by all threads.
+    pub shared_bytes: usize,
+    /// Scratch bytes of each thread, a multiple of 64.
+    pub own_bytes: usize,
+}
+
+/// Collects the functions of one C file.
+#[derive(Debug, Clone)]
+pub struct Library {
+    target: Target,
+    functions: Vec<String>,
+    /// Text with its name left open, to the name it got.
+    known: FxHashMap<String, String>,
+    names: FxHashMap<String, usize>,
+}
+
+impl Library {
+    /// An empty library for this target.
+    pub fn new(target: Target) -> Self {
+        Self { target, functions: Vec::new(), known: FxHashMap::default(), names: FxHashMap::default() }
+    }
+
+    /// What it is made for.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The vectors' definitions and all functions, in an order in which each comes after what it calls.
+    pub fn source(&self) -> String {
+        let mut text = include_str!("vector.c").replace("@lanes@", &self.target.lanes.to_string());
+        for function in &self.functions {
+            text.push('\n');
+            text.push_str(function);
+        }
+        text
+    }
+
+    /// Adds a function unless its like is there, and says its name: `wish`, numbered where another has that name.
+    pub(crate) fn add(&mut self, wish: &str, text: &str) -> String {
+        if let Some(name) = self.known.get(text) {
+            return name.clone();
+        }
+        let count = self.names.entry(wish.to_owned()).or_insert(0);
+        *count += 1;
+        let name = if *count == 1 { wish.to_owned() } else { format!("{wish}_{count}") };
+        self.functions.push(text.replace(NAME, &name));
+        self.known.insert(text.to_owned(), name.clone());
+        name
+    }
+
+    /// The micro-kernel for this many rows.
+    pub(crate) fn micro(&mut self, element: Element, rows: usize) -> String {
+        let lanes = self.target.lanes_of(element).to_string();
+        let fill = |template: &str| {
+            substitute(
+                template,
+                &[
+                    ("type", element.c()),
+                    ("t", element.suffix()),
+                    ("lanes", &lanes),
+                    ("rows", &rows.to_string()),
+                    ("most_rows", &self.target.rows().to_string()),
+                ],
+            )
+        };
+        let (body, entry) = (fill(include_str!("micro.c")), fill(include_str!("micro_rows.c")));
+        self.add(&format!("mithril_micro_{}", element.suffix()), &body);
+        self.add(&format!("mithril_micro_{}_{rows}", element.suffix()), &entry)
+    }
+}
+
+/// Replaces `@key@` by its value, for each pair.
+pub(crate) fn substitute(template: &str, pairs: &[(&str, &str)]) -> String {
+    pairs.iter().fold(template.to_owned(), |text, (key, value)| text.replace(&format!("@{key}@"), value))
+}

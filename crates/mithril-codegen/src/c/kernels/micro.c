@@ -1,0 +1,34 @@
+/* tile[rows][2 vectors] = (accumulate ? tile : 0) + a · panel. With rows a constant, all sums stay in registers: a
+   step of k loads two vectors of the panel, and for each row broadcasts one element of a.
+   a: blocks of @lanes@ steps of k, each block [rows][@lanes@]; panel: [k][2 vectors].
+   Every step asks for the cache line at `next` and moves it on by `stride` bytes: the panel that comes after this. */
+MITHRIL_INLINE void mithril_micro_@t@(const long rows, long k, const @type@ *restrict a, const @type@ *restrict panel,
+                                   @type@ *restrict tile, int accumulate, const char *next, long stride)
+{
+    enum { LANES = @lanes@ };
+    mithril_@t@ sum[@most_rows@][2];
+    MITHRIL_UNROLL(@most_rows@)
+    for (long row = 0; row < rows; row++) {
+        sum[row][0] = accumulate ? MITHRIL_LOAD(@t@, tile + row * 2 * LANES) : (mithril_@t@){0};
+        sum[row][1] = accumulate ? MITHRIL_LOAD(@t@, tile + row * 2 * LANES + LANES) : (mithril_@t@){0};
+    }
+    for (; k > 0; k -= LANES, a += rows * LANES) {
+        const long steps = k < LANES ? k : LANES;
+        MITHRIL_UNROLL(4)
+        for (long step = 0; step < steps; step++, panel += 2 * LANES, next += stride) {
+            MITHRIL_FETCH(next);
+            const mithril_@t@ left = MITHRIL_LOAD(@t@, panel), right = MITHRIL_LOAD(@t@, panel + LANES);
+            MITHRIL_UNROLL(@most_rows@)
+            for (long row = 0; row < rows; row++) {
+                const mithril_@t@ factor = MITHRIL_BROADCAST_@t@(a[row * LANES + step]);
+                sum[row][0] += factor * left;
+                sum[row][1] += factor * right;
+            }
+        }
+    }
+    MITHRIL_UNROLL(@most_rows@)
+    for (long row = 0; row < rows; row++) {
+        MITHRIL_STORE(@t@, tile + row * 2 * LANES, sum[row][0]);
+        MITHRIL_STORE(@t@, tile + row * 2 * LANES + LANES, sum[row][1]);
+    }
+}

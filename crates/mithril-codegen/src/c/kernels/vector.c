@@ -1,0 +1,31 @@
+/* Vectors of the processor, by the extensions of GCC and Clang. A vector in memory need not be aligned, hence the
+   two types: mithril_f32 is a value, mithril_f32_memory is one in memory. With one lane all of it is plain C. */
+#ifndef MITHRIL_VECTOR
+#define MITHRIL_VECTOR @lanes@ /* lanes of a vector of float */
+#endif
+#if MITHRIL_VECTOR > 1
+typedef float mithril_f32 __attribute__((vector_size(4 * MITHRIL_VECTOR), may_alias));
+typedef float mithril_f32_memory __attribute__((vector_size(4 * MITHRIL_VECTOR), aligned(4), may_alias));
+#define MITHRIL_BROADCAST_f32(x) ((x) - (mithril_f32){0})
+#else
+typedef float mithril_f32, mithril_f32_memory;
+#define MITHRIL_BROADCAST_f32(x) (x)
+#endif
+#if MITHRIL_VECTOR > 2
+typedef double mithril_f64 __attribute__((vector_size(4 * MITHRIL_VECTOR), may_alias));
+typedef double mithril_f64_memory __attribute__((vector_size(4 * MITHRIL_VECTOR), aligned(8), may_alias));
+#define MITHRIL_BROADCAST_f64(x) ((x) - (mithril_f64){0})
+#else
+typedef double mithril_f64, mithril_f64_memory;
+#define MITHRIL_BROADCAST_f64(x) (x)
+#endif
+#define MITHRIL_LOAD(type, p) ((mithril_##type)*(const mithril_##type##_memory *)(p))
+#define MITHRIL_STORE(type, p, v) (*(mithril_##type##_memory *)(p) = (v))
+#define MITHRIL_INLINE static inline __attribute__((always_inline, unused))
+#define MITHRIL_PRAGMA(text) _Pragma(#text)
+#ifdef __clang__
+#define MITHRIL_UNROLL(n) MITHRIL_PRAGMA(unroll n)
+#else
+#define MITHRIL_UNROLL(n) MITHRIL_PRAGMA(GCC unroll n)
+#endif
+#define MITHRIL_FETCH(p) __builtin_prefetch((p), 0, 2) /* into the second-level cache */

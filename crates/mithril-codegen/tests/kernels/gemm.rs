@@ -1,0 +1,131 @@
+//! Matrix products of odd sizes, strides, batches and epilogues.
+
+use std::fmt::Write as _;
+
+use mithril_codegen::c::kernels::{Element, Epilogue, Gemm, Library, Operand, Packing, Strides, Target};
+
+use crate::program::{Cases, calls};
+
+pub fn cases(target: Target) -> Cases {
+    let mut library = Library::new(target);
+    let mut bodies = Vec::new();
+    for (index, gemm) in specifications().iter().enumerate() {
+        let kernel = gemm.build(&mut library);
+        bodies.push(body(gemm, &calls(&kernel, 1 + index % 3)));
+    }
+    Cases { source: library.source(), bodies }
+}
+
+fn specifications() -> Vec<Gemm> {
+    let mut all = Vec::new();
+    for (m, n, k) in [
+        (1, 1, 1),
+        (3, 7, 17),
+        (17, 65, 3),
+        (65, 33, 7),
+        (7, 64, 65),
+        (1, 65, 130),
+        (31, 1, 40),
+        (300, 100, 16),
+        (5, 40, 2100),
+    ] {
+        all.push(Gemm::new(Element::F32, m, n, k));
+    }
+    all.push(Gemm::new(Element::F64, 17, 35, 19));
+    all.push(Gemm { packing: Packing::Running, ..Gemm::new(Element::F64, 30, 7, 5) });
+    // Both transposed, the result too.
+    let mut transposed = Gemm::new(Element::F32, 29, 43, 21);
+    transposed.a = Strides { batch: vec![], row: 1, column: 29 };
+    transposed.b = Strides { batch: vec![], row: 1, column: 21 };
+    transposed.out = Strides { batch: vec![], row: 1, column: 29 };
+    transposed.epilogue = with("relu_f32({acc} + {0}) * 2 + {1}", vec![(vec![], 0, 1), (vec![], 1, 29)]);
+    all.push(transposed);
+    // A batch of heads: [2, 9, 3 heads, 8] by [2, 3 heads, 8, 11], the second repeated over the first axis.
+    let mut heads = Gemm::new(Element::F32, 9, 11, 8);
+    heads.batch = vec![2, 3];
+    heads.a = Strides { batch: vec![216, 8], row: 24, column: 1 };
+    heads.b = Strides { batch: vec![0, 88], row: 11, column: 1 };
+    heads.out = Strides { batch: vec![297, 99], row: 11, column: 1 };
+    heads.packing = Packing::Running;
+    heads.epilogue =
+        with("column <= row ? {acc} * 0.5f + {0} : {1}", vec![(vec![0, 1], 0, 0), (vec![1, 0], 0, 0)]);
+    all.push(heads);
+    // Rows of a batch that fold into one matrix, with an operand for each row.
+    let mut folding = Gemm::new(Element::F32, 5, 34, 12);
+    folding.batch = vec![4];
+    folding.a.batch = vec![60];
+    folding.b.batch = vec![0];
+    folding.out.batch = vec![170];
+    folding.epilogue = with("{acc} + {0} + {1}", vec![(vec![5], 1, 0), (vec![], 0, 1)]);
+    all.push(folding.clone());
+    folding.epilogue = with("{acc} + {0}", vec![(vec![], 1, 0)]);
+    all.push(folding);
+    all
+}
+
+fn with(expression: &str, strides: Vec<(Vec<usize>, usize, usize)>) -> Epilogue {
+    let operand = |(batch, row, column)| Operand {
+        element: "float".to_owned(),
+        strides: Strides { batch, row, column },
+    };
+    Epilogue { operands: strides.into_iter().map(operand).collect(), expression: expression.to_owned() }
+}
+
+/// How many elements an array with these strides has.
+fn count(batch: &[usize], strides: &Strides, rows: usize, columns: usize) -> usize {
+    let outer: usize = batch.iter().zip(&strides.batch).map(|(size, stride)| (size - 1) * stride).sum();
+    outer + (rows - 1) * strides.row + (columns - 1) * strides.column + 1
+}
+
+/// Fills, calls, and compares with a loop that knows nothing of blocks.
+fn body(gemm: &Gemm, calls: &str) -> String {
+    let (m, n, k) = (gemm.m, gemm.n, gemm.k);
+    let element = gemm.element.c();
+    let mut text = String::new();
+    let _ = writeln!(text, "FILLED({element}, a, {});", count(&gemm.batch, &gemm.a, m, k));
+    let _ = writeln!(text, "FILLED({element}, b, {});", count(&gemm.batch, &gemm.b, k, n));
+    let _ = writeln!(text, "FILLED({element}, out, {});", count(&gemm.batch, &gemm.out, m, n));
+    for (index, operand) in gemm.epilogue.operands.iter().enumerate() {
+        let _ =
+            writeln!(text, "FILLED(float, operand{index}, {});", count(&gemm.batch, &operand.strides, m, n));
+    }
+    text.push_str(calls);
+    // Index variables i0, i1, … run over the batch.
+    for (axis, size) in gemm.batch.iter().enumerate() {
+        let _ = writeln!(text, "for (long i{axis} = 0; i{axis} < {size}; i{axis}++)");
+    }
+    let _ = writeln!(
+        text,
+        "for (long row = 0; row < {m}; row++) for (long column = 0; column < {n}; column++) {{"
+    );
+    let place = |strides: &Strides, row: &str, column: &str| {
+        let batch = strides.batch.iter().enumerate();
+        let batch = batch.fold(String::new(), |text, (axis, stride)| format!("{text}i{axis} * {stride} + "));
+        format!("{batch}{row} * {} + {column} * {}", strides.row, strides.column)
+    };
+    let _ = writeln!(text, "double sum = 0; for (long t = 0; t < {k}; t++)");
+    let _ = writeln!(
+        text,
+        "sum += (double)a[{}] * b[{}];",
+        place(&gemm.a, "row", "t"),
+        place(&gemm.b, "t", "column")
+    );
+    let mut wanted = gemm.epilogue.expression.replace("{acc}", "sum");
+    for (index, operand) in gemm.epilogue.operands.iter().enumerate() {
+        wanted = wanted.replace(
+            &format!("{{{index}}}"),
+            &format!("operand{index}[{}]", place(&operand.strides, "row", "column")),
+        );
+    }
+    let _ = writeln!(text, "if (out[{}] != (float)({wanted})) {{", place(&gemm.out, "row", "column"));
+    let _ = writeln!(
+        text,
+        "failures++; printf(\"gemm {:?} {m}x{n}x{k} at %ld, %ld: %g, not %g\\n\", row, column, (double)out[{}], (double)({wanted})); return; }}",
+        gemm.batch,
+        place(&gemm.out, "row", "column")
+    );
+    let operands = (0..gemm.epilogue.operands.len())
+        .fold(String::new(), |text, index| format!("{text}free(operand{index}); "));
+    let _ = writeln!(text, "}}\nfree(a); free(b); free(out); {operands}");
+    text
+}

@@ -1,0 +1,90 @@
+//! One C program of many cases: filling, calling and comparing.
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use mithril_codegen::c::kernels::{Argument, Kernel, Target};
+
+/// The cases of one program.
+pub struct Cases {
+    /// Definitions of all kernels.
+    pub source: String,
+    /// For each case a block of C statements that adds to `failures`.
+    pub bodies: Vec<String>,
+}
+
+const HELPERS: &str = r"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static int failures;
+static unsigned state = 1;
+/* Whole numbers from -4 to 4. */
+static int number(void) { state = state * 1664525u + 1013904223u; return (int)((state >> 16) % 9) - 4; }
+#define FILLED(type, name, count) \
+    type *name = malloc(sizeof(type) * (size_t)(count)); \
+    for (long fill = 0; fill < (count); fill++) name[fill] = (type)number();
+static void *scratch(size_t bytes) { char *p = aligned_alloc(64, (bytes + 127) / 64 * 64); memset(p, 0xff, bytes); return p; }
+__attribute__((unused)) static float relu_f32(float x) { return x < 0 ? 0 : x; }
+__attribute__((unused)) static double relu_f64(double x) { return x < 0 ? 0 : x; }
+";
+
+/// The calls of a kernel, by `threads` threads one after another: what a barrier between the phases allows.
+pub fn calls(kernel: &Kernel, threads: usize) -> String {
+    let mut text = format!(
+        "char *packed = scratch({}), *shared = scratch({});\n",
+        kernel.packed_bytes, kernel.shared_bytes
+    );
+    for call in kernel.pack.iter().chain(&kernel.phases) {
+        for thread in 0..threads {
+            let line = call.text(|argument| match argument {
+                Argument::Thread => thread.to_string(),
+                Argument::Threads => threads.to_string(),
+                Argument::A => "a".to_owned(),
+                Argument::B => "b".to_owned(),
+                Argument::Packed => "(void *)packed".to_owned(),
+                Argument::Out => "out".to_owned(),
+                Argument::Operand(index) => format!("operand{index}"),
+                Argument::Shared => "(void *)shared".to_owned(),
+                Argument::Own => "(void *)own".to_owned(),
+            });
+            let _ = writeln!(text, "{{ char *own = scratch({}); {line} free(own); }}", kernel.own_bytes);
+        }
+    }
+    text.push_str("free(packed); free(shared);\n");
+    text
+}
+
+/// Compiles the program with these flags and demands that it finds no difference.
+pub fn check(cases: &Cases, target: Target, flags: &[&str]) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut text = format!("{HELPERS}\n{}\n", cases.source);
+    for (index, body) in cases.bodies.iter().enumerate() {
+        let _ = writeln!(text, "static void case_{index}(void) {{\n{body}\n}}");
+    }
+    let calls = (0..cases.bodies.len()).fold(String::new(), |text, index| format!("{text}case_{index}();\n"));
+    let _ = writeln!(text, "int main(void) {{\n{calls}return failures != 0;\n}}");
+    let (source, program) = (folder.path().join("kernels.c"), folder.path().join("kernels"));
+    std::fs::write(&source, text).expect("the program is written");
+    if let Ok(keep) = std::env::var("MITHRIL_KEEP_C") {
+        std::fs::copy(&source, format!("{keep}/kernels_{}.c", target.lanes)).expect("a copy");
+    }
+    let built = Command::new("cc")
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-ffp-contract=fast"])
+        .args(flags)
+        .arg(&source)
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .expect("cc runs");
+    let errors = String::from_utf8_lossy(&built.stderr);
+    assert!(
+        built.status.success(),
+        "lanes {}: {}",
+        target.lanes,
+        errors.chars().take(3000).collect::<String>()
+    );
+    let ran = Command::new(&program).output().expect("the program runs");
+    let said = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "lanes {}: {}", target.lanes, said.chars().take(3000).collect::<String>());
+}
