@@ -42,6 +42,7 @@ def compile(
     constant_keys: Mapping[str, Any] | None = None,
     trainable_keys: Iterable[str] | None = None,
     discard_keys: Iterable[str] | None = None,
+    donate: Iterable[str] | None = None,
     inference: bool = False,
     static_inference: bool = False,
     static_shapes: bool = False,
@@ -80,6 +81,11 @@ def compile(
         Inputs that become parameters.
     discard_keys : iterable of str, optional
         Outputs that are not computed.
+    donate : iterable of str, optional
+        Data that the caller gives away, such as the caches of a decoder: NumPy and PyTorch may write results into its
+        memory where nothing else reads it, instead of copying it. After a call its values are undefined, and outputs
+        may share its memory. Data that shares memory with other data of the call is copied first. Needs
+        ``inference``.
     inference : bool, optional
         Freeze dropout and batch statistics; gradients are refused. Also spelled ``static_inference``.
     static_shapes : bool, optional
@@ -155,6 +161,7 @@ def compile(
         "constants": constants,
         "trainable_keys": trainable,
         "discard_keys": _names("discard_keys", discard_keys),
+        "donate": _names("donate", donate),
         "training": not (inference or static_inference),
         "scalar_promotion": auto_scalar_promotion,
         "checkpoint": settings.checkpoint,
@@ -167,6 +174,10 @@ def compile(
     if both:
         raise ConflictingOptionError(
             f"{', '.join(sorted(both))} is named by trainable_keys and as data or a constant", hint="choose one"
+        )
+    if options["donate"] and options["training"]:
+        raise ConflictingOptionError(
+            "donate needs inference=True: gradients read what the data was", hint="add inference=True, or leave it out"
         )
     return PhysicalModel(
         model, backend, options, settings, static_shapes=static_shapes, file_path=file_path, verbose=verbose
@@ -262,7 +273,7 @@ def _constant(name: str, value: Any) -> Any:
 def _check_names(model: Model, options: dict[str, Any], strict: bool) -> None:
     """Refuse or warn about keys that name nothing; they are then left out."""
     inputs, outputs = set(model.input_keys), set(model.output_keys)
-    for option in ("shapes", "dtypes", "data_keys", "constants", "trainable_keys", "discard_keys"):
+    for option in ("shapes", "dtypes", "data_keys", "constants", "trainable_keys", "discard_keys", "donate"):
         known = outputs if option == "discard_keys" else inputs
         for name in [n for n in options[option] if n not in known]:
             if option in ("shapes", "dtypes") and model.has_connection(name):
@@ -271,7 +282,7 @@ def _check_names(model: Model, options: dict[str, Any], strict: bool) -> None:
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known)[:20])}"
             label = "constant_keys" if option == "constants" else option
             text = f"{label} names {name!r}, which is not in the model"
-            if strict or option in ("trainable_keys", "constants", "shapes", "dtypes"):
+            if strict or option in ("trainable_keys", "constants", "shapes", "dtypes", "donate"):
                 raise KeyNotFoundError(text, hint=hint)
             warnings.warn(f"{text}; {hint}", UnusedKeyWarning, stacklevel=3)
             options[option] = [n for n in options[option] if n != name]

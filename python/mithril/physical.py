@@ -18,7 +18,9 @@ from . import _core, dtypes, weights
 from .arguments import Arguments, check_declared, missing
 from .backends.options import seed as read_seed
 from .compile_stats import CompileStats
+from .donation import alone, given_away
 from .errors import (
+    ConflictingOptionError,
     InvalidValueError,
     KeyNotFoundError,
     ParameterError,
@@ -102,6 +104,7 @@ class PhysicalModel:
         self._names: dict[str, tuple[str, ...]] = {role: tuple(names) for role, names in roles.items()}
         self._arguments = Arguments(backend, self._names, self._tolerated)
         self._array_type = backend._array_type
+        self._donated = given_away(options["donate"], self._names["data"], backend)
         try:
             program = self._compile({})
             # Parameters of open size are drawn at the first call, which tells their sizes.
@@ -442,7 +445,7 @@ class PhysicalModel:
         elif params._fits is not program:
             self._arguments.check_params(program, params)
             params._fits = program
-        return program, data
+        return program, alone(backend, data, self._donated) if self._donated else data
 
     def _fit(self, program: Program, params: Any, data: Mapping[str, Any], key: Any) -> Program:
         """Check the shapes of data not seen before; other shapes may need another program."""
@@ -599,6 +602,10 @@ class PhysicalModel:
         >>> compiled.function(compiled.get_parameters(), {"input": np.ones((4, 3))})["output"].shape
         (4, 2)
         """
+        if self._donated:
+            raise ConflictingOptionError(
+                "a function that writes into the memory of donated data is not pure", hint="compile without donate"
+            )
 
         def function(params: Mapping[str, Any], data: Mapping[str, Any], state: Any = None) -> Any:
             program, data = self._prepare(params, data)

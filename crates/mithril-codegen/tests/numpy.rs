@@ -33,7 +33,7 @@ fn write(graph: &Graph) -> Source {
 }
 
 fn try_write(graph: &Graph, results: Results<'_>) -> Result<Source, Error> {
-    emit(&NUMPY, &[Function { name: "evaluate", graph, arguments: EVALUATE, results }])
+    emit(&NUMPY, &[Function { name: "evaluate", graph, arguments: EVALUATE, results, donated: &[] }])
 }
 
 /// The lines of the function itself.
@@ -345,7 +345,13 @@ fn several_functions_share_helpers_and_constants() {
     let y = b.push(&e::ADD, &[x, table]).unwrap()[0];
     output(&mut b, "y", y);
     let arguments = [Argument { name: "inputs", role: Role::Data }];
-    let function = |name| Function { name, graph: &b.graph, arguments: &arguments, results: Results::Dict };
+    let function = |name| Function {
+        name,
+        graph: &b.graph,
+        arguments: &arguments,
+        results: Results::Dict,
+        donated: &[],
+    };
     let source = emit(&NUMPY, &[function("first"), function("first")]).unwrap();
     assert_eq!(source.text.matches("_CONSTANT_1 =").count(), 1);
     assert!(source.text.contains("def first(inputs):") && source.text.contains("def first_2(inputs):"));

@@ -25,6 +25,8 @@ pub struct Compiled {
     pub float: DType,
     /// Whether gradients compute intermediate results again instead of keeping them.
     pub checkpoint: bool,
+    /// Data whose memory a target may write results into.
+    pub donated: Vec<Arc<str>>,
 }
 
 impl Compiled {
@@ -42,7 +44,8 @@ impl Compiled {
         if let Some(compute) = options.precision.filter(|compute| *compute != options.float) {
             graph = mixed(&graph, options.float, compute, observe)?;
         }
-        Ok(Self { graph, inputs: flat.inputs, float: options.float, checkpoint: options.checkpoint })
+        let (float, checkpoint, donated) = (options.float, options.checkpoint, options.donated.clone());
+        Ok(Self { graph, inputs: flat.inputs, float, checkpoint, donated })
     }
     /// The same model for these values of its symbols.
     pub fn concrete(&self, symbols: &Symbols) -> Result<Self> {

@@ -63,7 +63,7 @@ impl Compiled {
                 graph.change_input(v, name, Role::Data);
             }
         }
-        Ok(Self { graph, inputs: all, float: self.float, checkpoint: false })
+        Ok(Self { graph, inputs: all, float: self.float, checkpoint: false, donated: Vec::new() })
     }
     /// A program of one node: its tensors are the inputs `x0`, `x1`, …, floats as parameters and the others as
     /// data. With `is_wide`, floats are float64, and what the literals say is rounded as in the node. Places are left
@@ -90,7 +90,7 @@ impl Compiled {
             Some(Input { name: value.name.clone()?, role: *role, ty: ty.clone(), init: Init::Zeros })
         };
         let inputs = graph.inputs.iter().filter_map(input).collect();
-        Ok(Self { graph, inputs, float, checkpoint: false })
+        Ok(Self { graph, inputs, float, checkpoint: false, donated: Vec::new() })
     }
     fn argument(&self, builder: &mut Builder, node: &Node, i: usize, is_wide: bool) -> Result<ValueId> {
         let v = node.inputs[i];

@@ -261,6 +261,11 @@ pub struct Spell {
     pub numpy: Text,
     /// PyTorch, before `py`.
     pub torch: Text,
+    /// NumPy, where the caller gives away input 0 and nothing else reads it: its memory takes the result, which the
+    /// expression is.
+    pub numpy_in_place: Text,
+    /// PyTorch, likewise.
+    pub torch_in_place: Text,
     /// JAX, before `py`.
     pub jax: Text,
     /// MLX, before `py`.
@@ -279,6 +284,8 @@ impl Spell {
         py: Text::No,
         numpy: Text::No,
         torch: Text::No,
+        numpy_in_place: Text::No,
+        torch_in_place: Text::No,
         jax: Text::No,
         mlx: Text::No,
         custom: Text::No,

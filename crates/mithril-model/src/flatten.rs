@@ -46,6 +46,8 @@ pub struct FlattenOptions {
     pub trainable: Vec<Arc<str>>,
     /// Inputs that are given at each call.
     pub data: Vec<Arc<str>>,
+    /// Data whose memory a target may write results into: whoever calls gives it away.
+    pub donated: Vec<Arc<str>>,
     /// The outputs to compute; all if `None`.
     pub outputs: Option<Vec<Arc<str>>>,
     /// Outputs that are not computed.
@@ -68,6 +70,7 @@ impl Default for FlattenOptions {
             constants: Vec::new(),
             trainable: Vec::new(),
             data: Vec::new(),
+            donated: Vec::new(),
             outputs: None,
             discard: Vec::new(),
             keep_edges: Vec::new(),

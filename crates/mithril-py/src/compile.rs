@@ -96,6 +96,7 @@ fn options(given: &Bound<'_, PyDict>, float: DType) -> Outcome<FlattenOptions> {
             "training" => options.training = value.extract()?,
             "data_keys" => options.data = names()?,
             "trainable_keys" => options.trainable = names()?,
+            "donate" => options.donated = names()?,
             "discard_keys" => options.discard = names()?,
             "edges" => options.keep_edges = names()?,
             other => return Err(Error::internal(format!("compile is given {other:?}")).into()),
@@ -223,8 +224,13 @@ impl PyCompiled {
         let target = &target.0;
         py.detach(|| {
             let graph = self.compiled.forward(&PythonBackend(target), &mut |_, _| {})?;
-            let function =
-                Function { name: "evaluate", graph: &graph, arguments: EVALUATE, results: Results::Dict };
+            let function = Function {
+                name: "evaluate",
+                graph: &graph,
+                arguments: EVALUATE,
+                results: Results::Dict,
+                donated: &self.compiled.donated,
+            };
             Ok(PySource { source: codegen::emit_on(target, &[function], device)?, many: false })
         })
     }
@@ -259,6 +265,7 @@ impl PyCompiled {
                 graph: &graph,
                 arguments: GRADIENT,
                 results: Results::Dicts(&dicts),
+                donated: &[],
             };
             Ok(PySource { source: codegen::emit_on(target, &[function], device)?, many: true })
         })
@@ -488,7 +495,8 @@ pub fn eager_source(
     let no_op = &mut |_: &str, _: &Graph| {};
     let graph = mithril::compile::pipeline::lower(&graph, &PythonBackend(target), float, no_op)?;
     let arguments = [Argument { name: "x", role: Role::Data }];
-    let function = Function { name: "op", graph: &graph, arguments: &arguments, results: Results::Tuple };
+    let function =
+        Function { name: "op", graph: &graph, arguments: &arguments, results: Results::Tuple, donated: &[] };
     Ok(PySource { source: codegen::emit_on(target, &[function], device)?, many })
 }
 

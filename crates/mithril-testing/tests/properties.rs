@@ -330,7 +330,13 @@ fn stages(program: &Program) -> Result<String, String> {
     let gradients = said(differentiate(&graph, &request(&graph), F32), "differentiate")?;
     observe("differentiate", &gradients);
     let graph = said(lower(&graph, &Python(&NUMPY), F32, &mut observe), "lower")?;
-    let function = Function { name: "evaluate", graph: &graph, arguments: EVALUATE, results: Results::Dict };
+    let function = Function {
+        name: "evaluate",
+        graph: &graph,
+        arguments: EVALUATE,
+        results: Results::Dict,
+        donated: &[],
+    };
     Ok(all + &said(emit(&NUMPY, &[function]), "emit")?.text)
 }
 

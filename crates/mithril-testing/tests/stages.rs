@@ -47,8 +47,13 @@ fn run(stages: &str, graph: &str) -> Result<String> {
     for stage in stages.split('|') {
         let words: Vec<&str> = stage.split_whitespace().collect();
         if let ["emit", name] = words[..] {
-            let function =
-                Function { name: "evaluate", graph: &graph, arguments: EVALUATE, results: Results::Dict };
+            let function = Function {
+                name: "evaluate",
+                graph: &graph,
+                arguments: EVALUATE,
+                results: Results::Dict,
+                donated: &[],
+            };
             return Ok(emit(target(name), &[function])?.text);
         }
         if let ["checkpointed", name] = words[..] {

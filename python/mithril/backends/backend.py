@@ -228,6 +228,21 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
         """Whether an array of ours is on the device of the backend."""
         return True
 
+    #: Whether generated code may write into the memory of donated data; the three methods below are asked only then.
+    _writes_in_place: bool = False
+
+    def _span(self, array: Any) -> tuple[int, int]:
+        """First address of the memory that an array is in, and the one behind it."""
+        raise NotImplementedError
+
+    def _is_writable(self, array: Any) -> bool:
+        """Whether each element of an array has memory of its own that may be written."""
+        raise NotImplementedError
+
+    def _copied(self, array: Any) -> Any:
+        """Copy an array into memory of its own."""
+        raise NotImplementedError
+
     def _native(self, dtype: str) -> Any:
         """Dtype of the framework's arrays for a dtype of ours."""
         if dtype not in self._natives:

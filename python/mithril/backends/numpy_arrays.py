@@ -53,6 +53,17 @@ class NumpyArrays(ComplexTransforms, Backend):
         is_ours = type(self).tensor is NumpyArrays.tensor
         return host if is_ours and host.dtype.name == wanted else self.array(host, dtype)
 
+    _writes_in_place = True
+
+    def _span(self, array: Any) -> tuple[int, int]:
+        return np.lib.array_utils.byte_bounds(array)
+
+    def _is_writable(self, array: Any) -> bool:
+        return bool(array.flags.writeable and array.flags.c_contiguous)
+
+    def _copied(self, array: Any) -> Any:
+        return np.array(array, order="C")
+
     def _is_own(self, arg: Any) -> bool:
         return type(arg) is np.ndarray and arg.dtype.isnative and arg.dtype.name in dtypes.ALL
 

@@ -43,7 +43,8 @@ def compile_decoder(model: Model, backend: Backend, **options: Any) -> PhysicalM
     Returns
     -------
     PhysicalModel
-        For inference.
+        For inference. The caches are given away (``donate`` of `compile`): a call may write the new keys and values
+        into the memory of the old ones.
 
     Examples
     --------
@@ -66,9 +67,10 @@ def compile_decoder(model: Model, backend: Backend, **options: Any) -> PhysicalM
         elif name.startswith(("past_key_", "past_value_")):
             _, heads, _, features = model.shape_of(name)
             shapes[name] = ["batch", heads, "capacity", features]
+    caches = [name for name in shapes if name.startswith("past_")]
     if "memory" in shapes:
         shapes["memory"][2] = model.shape_of("memory")[2]
-    return compile(model, backend, shapes=shapes, inference=True, **options)
+    return compile(model, backend, shapes=shapes, inference=True, **{"donate": caches, **options})
 
 
 def compile_encoder(model: Model, backend: Backend, **options: Any) -> PhysicalModel:

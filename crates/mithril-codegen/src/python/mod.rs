@@ -21,9 +21,11 @@
 //!   only when the graph has updates. Results are arrays of the framework, also those without dimensions.
 //! - Arrays too large to be written are read from the global `_CONSTANTS`, a dict that has to be there when a
 //!   function is called: [`Source::constants`] lists what belongs into it.
+//! - Functions change none of their arguments, but for the memory of [`Function::donated`] inputs.
 //! - With an [`Overlay`], the globals `backend` and `reference` are read too; with host functions, `host_call`.
 
 mod checkpoint;
+mod donation;
 mod function;
 mod literal;
 mod namer;
@@ -93,6 +95,8 @@ pub struct Function<'a> {
     pub arguments: &'a [Argument<'a>],
     /// How results come back.
     pub results: Results<'a>,
+    /// Names of inputs whose memory the function may write results into: the caller gives them away.
+    pub donated: &'a [Arc<str>],
 }
 
 /// A written function.

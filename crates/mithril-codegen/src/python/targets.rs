@@ -25,6 +25,8 @@ pub struct PythonTarget {
     pub typed_numbers: &'static [DType],
     /// Spellings of an op in the order in which they are tried.
     pub spellings: fn(&Spell) -> [Text; 2],
+    /// The spelling of an op that writes into the memory of its first input.
+    pub in_place: fn(&Spell) -> Text,
     /// Helpers that spellings may call.
     pub prelude: &'static LazyLock<Prelude>,
     /// A number as a value of a dtype: `{value}`, `{dtype}`.
@@ -73,6 +75,7 @@ pub static NUMPY: PythonTarget = PythonTarget {
     // bfloat16 is not NumPy's own: beside it, a Python float counts as float32.
     typed_numbers: &[DType::BF16],
     spellings: |spell| [spell.numpy, spell.py],
+    in_place: |spell| spell.numpy_in_place,
     prelude: &NUMPY_PRELUDE,
     scalar: "{dtype}({value})",
     array: "np.array({value}, dtype={dtype})",
@@ -104,6 +107,7 @@ pub static TORCH: PythonTarget = PythonTarget {
     },
     typed_numbers: &[],
     spellings: |spell| [spell.torch, spell.py],
+    in_place: |spell| spell.torch_in_place,
     prelude: &TORCH_PRELUDE,
     // Not `torch.tensor`, which would wait for the copy to the device.
     scalar: "torch.full((), {value}, dtype={dtype}, device=device)",
@@ -134,6 +138,7 @@ pub static JAX: PythonTarget = PythonTarget {
     },
     typed_numbers: &[],
     spellings: |spell| [spell.jax, spell.py],
+    in_place: |_| Text::No,
     prelude: &JAX_PRELUDE,
     scalar: "jnp.array({value}, dtype={dtype})",
     array: "jnp.array({value}, dtype={dtype})",
@@ -163,6 +168,7 @@ pub static MLX: PythonTarget = PythonTarget {
     },
     typed_numbers: &[],
     spellings: |spell| [spell.mlx, spell.py],
+    in_place: |_| Text::No,
     prelude: &MLX_PRELUDE,
     scalar: "mx.array({value}, dtype={dtype})",
     array: "mx.array({value}, dtype={dtype})",
@@ -210,6 +216,7 @@ pub static CUSTOM: PythonTarget = PythonTarget {
         DType::F64,
     ],
     spellings: |spell| [spell.custom, Text::No],
+    in_place: |_| Text::No,
     prelude: &NO_PRELUDE,
     scalar: "backend.tensor({value}, {dtype})",
     array: "backend.tensor({value}, {dtype})",

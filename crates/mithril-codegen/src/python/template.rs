@@ -153,9 +153,28 @@ pub fn spell(target: &PythonTarget, graph: &Graph, node: NodeId) -> Option<Templ
     })
 }
 
+/// The template of a use of an op that writes into the memory of its first input, if the target has one.
+pub fn spell_in_place(target: &PythonTarget, graph: &Graph, node: NodeId) -> Option<Template> {
+    let node = graph.node(node);
+    if target.overlay.as_deref().is_some_and(|overlay| overlay.spell(graph, node).is_some()) {
+        return None;
+    }
+    spell_by(target, graph, node, [(target.in_place)(&node.op.spell)])
+}
+
 /// The template by the target's own table.
 fn spell_own(target: &PythonTarget, graph: &Graph, node: &Node) -> Option<Template> {
-    let text = (target.spellings)(&node.op.spell).into_iter().find_map(|text| match text {
+    spell_by(target, graph, node, (target.spellings)(&node.op.spell))
+}
+
+/// The template by the first of some spellings that there is.
+fn spell_by(
+    target: &PythonTarget,
+    graph: &Graph,
+    node: &Node,
+    spellings: impl IntoIterator<Item = Text>,
+) -> Option<Template> {
+    let text = spellings.into_iter().find_map(|text| match text {
         Text::No => None,
         Text::T(template) => expand(target, graph, node, template),
         Text::F(function) => {

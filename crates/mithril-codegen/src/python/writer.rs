@@ -7,6 +7,7 @@ use std::sync::Arc;
 use mithril_ir::error::Code;
 use mithril_ir::{DType, Error, Graph, NodeId, Result, Tensor};
 
+use super::donation::Donations;
 use super::function::{FunctionWriter, results};
 use super::literal;
 use super::namer::{Namer, python_string};
@@ -235,8 +236,13 @@ pub fn spell_all(target: &PythonTarget, functions: &[Function<'_>]) -> Result<Ve
     for function in functions {
         let mut templates: Vec<Option<Template>> = Vec::with_capacity(function.graph.nodes().len());
         let live = live_nodes(function);
+        let donations = Donations::of(function, &live);
         for (id, _) in function.graph.nodes() {
-            let template = live[id.index()].then(|| template::spell(target, function.graph, id)).flatten();
+            let spelled = || {
+                let in_place = donations.spell(target, function, id);
+                in_place.or_else(|| template::spell(target, function.graph, id))
+            };
+            let template = live[id.index()].then(spelled).flatten();
             if template.is_none() && live[id.index()] {
                 missing.push((function.graph, id));
             }

@@ -410,17 +410,11 @@ pub static INDEX_COPY: OpDef = OpDef {
     }),
     spell: Spell {
         numpy: Text::T("_index_copy({0}, {1}, {2}, {3})"),
-        torch: Text::F(|s| {
-            let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
-            Some(format!(
-                "_index_copy({}, {}, {}, {axis})",
-                s.arg(0),
-                torch_indices(s, 1, DType::I32)?,
-                s.arg(2)
-            ))
-        }),
+        torch: Text::F(|s| torch_index_copy(s, "_index_copy")),
         jax: Text::F(|s| Some(format!("{}.at[{}].set({})", s.arg(0), at_axis(s, 3)?, s.arg(2)))),
         mlx: Text::T("_index_copy({0}, {1}, {2}, {3})"),
+        numpy_in_place: Text::T("_index_copy_into({0}, {1}, {2}, {3})"),
+        torch_in_place: Text::F(|s| torch_index_copy(s, "_index_copy_into")),
         ..Spell::NONE
     },
     cases: &[
@@ -434,6 +428,11 @@ pub static INDEX_COPY: OpDef = OpDef {
     layer: "IndexCopy",
     ..MOVE
 };
+
+fn torch_index_copy(s: &SpellCx<'_>, helper: &str) -> Option<String> {
+    let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
+    Some(format!("{helper}({}, {}, {}, {axis})", s.arg(0), torch_indices(s, 1, DType::I32)?, s.arg(2)))
+}
 
 /// a 1 at each index
 pub static ONE_HOT: OpDef = OpDef {

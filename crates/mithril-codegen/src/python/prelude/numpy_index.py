@@ -27,6 +27,10 @@ def _scatter_add(x, indices, source, axis):
 
 def _index_copy(x, indices, source, axis):
     """A copy of x with the slices at indices along an axis replaced by those of source."""
-    out = x.copy()
-    np.moveaxis(out, axis, 0)[indices] = np.moveaxis(source, axis, 0)
-    return out
+    return _index_copy_into(x.copy(), indices, source, axis)
+
+
+def _index_copy_into(x, indices, source, axis):
+    """x itself, with the slices at indices along an axis overwritten by those of source."""
+    np.moveaxis(x, axis, 0)[indices] = np.moveaxis(source, axis, 0)
+    return x

@@ -140,6 +140,21 @@ class TorchBackend(Framework):
     def _is_here(self, array: Any) -> bool:
         return bool(array.device == self._device)
 
+    _writes_in_place = True
+
+    def _span(self, array: Any) -> tuple[int, int]:
+        if array.is_contiguous():
+            start = array.data_ptr()
+            return start, start + array.nbytes
+        memory = array.untyped_storage()
+        return memory.data_ptr(), memory.data_ptr() + memory.nbytes()
+
+    def _is_writable(self, array: Any) -> bool:
+        return bool(array.is_contiguous())
+
+    def _copied(self, array: Any) -> Any:
+        return array.clone(memory_format=self._torch.contiguous_format)
+
     def _from_host(self, host: np.ndarray[Any, Any], dtype: dtypes.DType) -> Any:
         if host.dtype.name == "bfloat16":
             host = host.astype(np.float32)

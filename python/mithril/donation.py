@@ -1,0 +1,70 @@
+"""Data that the caller gives away: whose memory a compiled model may write its results into.
+
+A program writes into a donated array only where nothing else reads it (``mithril-codegen`` ``donation.rs``). What the
+program cannot see is looked at here: an array that shares memory with other data, or that cannot be written, is
+copied before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from .backends.backend import Backend
+
+__all__ = ["alone", "given_away"]
+
+
+def given_away(names: Iterable[str], data: Sequence[str], backend: Backend) -> tuple[str, ...]:
+    """Return the names of data that programs of a backend may write into.
+
+    Parameters
+    ----------
+    names : iterable of str
+        What the user donates.
+    data : sequence of str
+        Names of the data of the model.
+    backend : Backend
+        Where it runs; many cannot write into arrays.
+
+    Raises
+    ------
+    InvalidValueError
+        If something is no data.
+    """
+    for name in names:
+        if name not in data:
+            raise InvalidValueError(f"donate names {name!r}, which is no data", hint=f"data are: {', '.join(data)}")
+    return tuple(names) if backend._writes_in_place else ()
+
+
+def alone(backend: Backend, data: Mapping[str, Any], donated: tuple[str, ...]) -> Mapping[str, Any]:
+    """Return the data with copies of those donated arrays that may not be written into.
+
+    Parameters
+    ----------
+    backend : Backend
+        Where the arrays are.
+    data : mapping
+        All data of a call, arrays of the backend.
+    donated : tuple of str
+        Names of what is given away.
+
+    Returns
+    -------
+    mapping
+        ``data`` itself if nothing needs a copy.
+    """
+    spans = sorted((*backend._span(array), name) for name, array in data.items())
+    shared: set[str] = set()
+    reach, holder = 0, ""
+    for start, end, name in spans:
+        if start < min(end, reach):
+            shared |= {name, holder}
+        if end > reach:
+            reach, holder = end, name
+    copied = [name for name in donated if name in shared or not backend._is_writable(data[name])]
+    return {**data, **{name: backend._copied(data[name]) for name in copied}} if copied else data

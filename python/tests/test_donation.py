@@ -1,0 +1,121 @@
+"""Donated data: its memory is taken over where nothing else reads it, and results are right wherever something does."""
+
+import mithril as ml
+import numpy as np
+import pytest
+import torch
+from mithril import IOKey, Model
+from mithril.errors import ConflictingOptionError, InvalidValueError, KeyNotFoundError
+from mithril.generation import compile_decoder
+from mithril.models import create_gpt
+
+SLOTS = np.array([3, -1])
+
+
+def writer(further=None):
+    """Write `new` into the slots of `past`; `further` makes another output of `past` and the result."""
+    past = IOKey("past", shape=[2, 5, 3])
+    slots, new = IOKey("slots", shape=[2], dtype="int64"), IOKey("new", shape=[2, 2, 3])
+    written = past.index_copy(slots, new, 1)
+    return Model.create(written=written, **({} if further is None else {"further": further(past, written)}))
+
+
+def arrays():
+    rng = np.random.default_rng(0)
+    past, new = rng.normal(size=(2, 5, 3)).astype("float32"), rng.normal(size=(2, 2, 3)).astype("float32")
+    wanted = past.copy()
+    wanted[:, SLOTS] = new
+    return past, new, wanted
+
+
+def compiled(model, backend, **options):
+    data = list(model.input_keys)
+    return ml.compile(model, backend, data_keys=data, inference=True, donate=["past"], **options)
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch", "jax", "mlx"])
+def test_the_memory_is_taken_where_nothing_else_reads_it(name):
+    backend = ml.backends.get_backend(name)
+    past, new, wanted = (backend.array(array) for array in arrays())
+    found = compiled(writer(), backend).evaluate({}, {"past": past, "slots": SLOTS, "new": new})["written"]
+    np.testing.assert_array_equal(backend.to_numpy(found), backend.to_numpy(wanted))
+    if name in ("numpy", "torch"):
+        assert found is past
+    else:
+        np.testing.assert_array_equal(backend.to_numpy(past), arrays()[0])
+
+
+READERS = {
+    "before": lambda past, written: past * 2,
+    "behind": lambda past, written: written - past,
+    "view": lambda past, written: past.transpose((0, 2, 1)),
+    "itself": lambda past, written: past.reshape((2, 5, 3)),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("backend", [ml.NumpyBackend(), ml.TorchBackend()], ids=["numpy", "torch"])
+def test_the_memory_is_left_where_something_else_reads_it(backend, reader):
+    past, new, wanted = arrays()
+    model = compiled(writer(READERS[reader]), backend)
+    given = backend.array(past)
+    found = model.evaluate({}, {"past": given, "slots": SLOTS, "new": new})
+    np.testing.assert_array_equal(backend.to_numpy(found["written"]), wanted)
+    np.testing.assert_array_equal(backend.to_numpy(given), past)
+    plain = ml.compile(writer(READERS[reader]), backend, data_keys=["past", "slots", "new"], inference=True)
+    other = plain.evaluate({}, {"past": past, "slots": SLOTS, "new": new})
+    np.testing.assert_array_equal(backend.to_numpy(found["further"]), backend.to_numpy(other["further"]))
+
+
+def shared(past, new):
+    """Memory that a program must not write, or that other data is in too: past and new."""
+    whole = np.zeros(60, "float32")
+    whole[:30], whole[20:32] = past.ravel(), new.ravel()
+    yield "overlapping", whole[:30].reshape(past.shape), whole[20:32].reshape(new.shape)
+    locked = past.copy()
+    locked.flags.writeable = False
+    yield "read-only", locked, new
+    yield "repeated", np.broadcast_to(past[:1], past.shape), new
+    yield "strided", np.asfortranarray(past), new
+
+
+def test_memory_that_is_not_free_is_copied():
+    model = compiled(writer(), ml.NumpyBackend())
+    native = compiled(writer(), ml.TorchBackend())
+    for label, past, new in shared(*arrays()[:2]):
+        before, wanted = past.copy(), past.copy()
+        wanted[:, SLOTS] = new
+        found = model.evaluate({}, {"past": past, "slots": SLOTS, "new": new})["written"]
+        np.testing.assert_array_equal(found, wanted, err_msg=label)
+        np.testing.assert_array_equal(past, before, err_msg=label)
+        if label == "read-only":  # PyTorch has no such memory.
+            continue
+        past = torch.from_numpy(past) if label != "repeated" else torch.from_numpy(before[:1]).expand(2, 5, 3)
+        data = {"past": past, "slots": torch.from_numpy(SLOTS), "new": torch.from_numpy(new)}
+        np.testing.assert_array_equal(native.evaluate({}, data)["written"].numpy(), wanted, err_msg=label)
+        np.testing.assert_array_equal(past.numpy(), before, err_msg=label)
+
+
+def test_a_decoder_keeps_its_caches_in_place():
+    sizes = {"block_size": 16, "dims": 8, "num_heads": 2, "num_layers": 2, "vocab_size": 10}
+    model = compile_decoder(create_gpt(**sizes, cache=True), ml.TorchBackend())
+    caches = {name: torch.zeros(1, 2, 16, 4) for name in model.input_keys if name.startswith("past_")}
+    data = {"input": [[1, 2]], "position": 0, "padding": [0], **caches}
+    outputs = model.evaluate(model.get_parameters(), data)
+    assert len(caches) == 4
+    for name, cache in caches.items():
+        assert outputs[name.removeprefix("past_")] is cache
+        assert cache[:, :, :2].abs().min() > 0
+        assert cache[:, :, 2:].abs().max() == 0
+
+
+def test_what_cannot_be_donated():
+    backend = ml.NumpyBackend()
+    with pytest.raises(ConflictingOptionError, match="inference"):
+        ml.compile(writer(), backend, donate=["past"])
+    with pytest.raises(KeyNotFoundError, match="'past'"):
+        ml.compile(writer(), backend, inference=True, donate=["pats"])
+    with pytest.raises(InvalidValueError, match="no data"):
+        ml.compile(ml.Linear(2), backend, inference=True, donate=["weight"])
+    with pytest.raises(ConflictingOptionError, match="pure"):
+        _ = compiled(writer(), backend).function
