@@ -196,6 +196,18 @@ impl<'a> LoopCx<'a> {
         self.made.borrow_mut().steps.push(Step::Compute { to, vars, value });
         to
     }
+    /// Tensor `i` as a call wants it, in a dtype: itself, or a temporary.
+    pub fn stored(&self, i: usize, dtype: DType) -> usize {
+        self.stored_as(i, dtype, &self.shape(i))
+    }
+    /// As [`LoopCx::stored`], broadcast to a shape.
+    pub fn stored_as(&self, i: usize, dtype: DType, shape: &[i64]) -> usize {
+        let is_tensor = !matches!(self.args.get(i), Some(LoopArg::Lit(_)));
+        if is_tensor && self.dtype(i) == dtype && self.shape(i) == shape {
+            return i;
+        }
+        self.temporary(dtype, shape, |at| self.broadcast(i, at).cast(dtype))
+    }
     /// Space for a tensor that a call writes ([`Argument::Out`]); its number.
     pub fn reserve(&self, dtype: DType, shape: &[i64]) -> usize {
         let mut made = self.made.borrow_mut();

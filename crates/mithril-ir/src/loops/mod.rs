@@ -66,6 +66,21 @@ pub use index::{Atom, Index, Var, flat, unflat};
 use crate::dtype::DType;
 use crate::error::Result;
 
+/// Of the dtypes that prelude functions are written for, the one that holds the sums of a dtype: float32 (of the halves
+/// too), float64 and int64.
+pub const fn accumulator(dtype: DType) -> DType {
+    match dtype {
+        DType::F64 => DType::F64,
+        DType::F16 | DType::BF16 | DType::F32 => DType::F32,
+        _ => DType::I64,
+    }
+}
+
+/// Numbers of elements before, along and after an axis.
+pub fn sizes_around(shape: &[i64], axis: usize) -> (i64, i64, i64) {
+    (shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product())
+}
+
 /// The field `loops` of a row: for each output the value of its elements. An error means that this use has none.
 pub type LoopsFn = fn(&LoopCx<'_>) -> Result<Vec<Expr>>;
 

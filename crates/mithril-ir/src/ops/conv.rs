@@ -56,6 +56,7 @@ pub static CONV_GENERAL: OpDef = OpDef {
         mlx: Text::F(general_mlx),
         ..Spell::NONE
     },
+    loops: Some(loops::general),
     tolerance: Tolerance::Contraction,
     cases: &[
         "[2,3,7] [4,3,3]",
@@ -212,9 +213,7 @@ fn general_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
         let extent = window::dilated(&w[i + 2], a.dilation[i]);
         let reach = window::dilated(&v.y.dim(i as i64 + 2), a.stride[i]);
         let lo = &a.pads[i][0];
-        let before = &(&extent - &Dim::ONE) - lo;
-        let after = &(&size + lo) - &reach;
-        backward.push([before, after]);
+        backward.push([&(&extent - &Dim::ONE) - lo, &(&size + lo) - &reach]);
         let after = &(&(&extent + &reach) - &Dim::ONE) - &(&size + lo);
         correlate.push([lo.clone(), after]);
     }
@@ -236,8 +235,7 @@ fn general_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     };
     let pads = v.cx.lit(window::pads_lit(&correlate));
     let images = batch_last(v.x[0], a.groups);
-    let kernels = swap(v.g);
-    let dw = images.op(&CONV_GENERAL, &[kernels, dilation, pads, stride, input_dilation, groups]);
+    let dw = images.op(&CONV_GENERAL, &[swap(v.g), dilation, pads, stride, input_dilation, groups]);
     vec![dx, swap(dw)]
 }
 
@@ -696,5 +694,6 @@ fn transposed_torch(s: &SpellCx<'_>) -> Option<String> {
 }
 
 mod jax;
+mod loops;
 #[cfg(test)]
 mod tests;

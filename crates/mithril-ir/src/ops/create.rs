@@ -3,8 +3,9 @@
 use crate::build::{Call, V};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
+use crate::loops::{Expr, Index, Within};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
     dtype_or, tensor,
@@ -71,6 +72,10 @@ pub static FULL: OpDef = OpDef {
         }),
         ..Spell::py("{xp}.full({shape}, {1}, {dtype})")
     },
+    loops: Some(|c| {
+        let value = Tensor::scalar(c.out_dtype(0), given_scalar(c, 1)?).get(0);
+        Ok(vec![c.number(value, c.out_dtype(0))])
+    }),
     cases: &[
         "shape=(2,3) value=1.5",
         "shape=() value=7",
@@ -248,6 +253,21 @@ pub static ARANGE: OpDef = OpDef {
         }),
         ..Spell::NONE
     },
+    loops: Some(|c| {
+        let count = Count::of(c)?;
+        let number = |x: f64| c.number(x, DType::F64);
+        Ok(vec![c.output(0, |at| {
+            match count {
+                Count::Whole { start, step, .. } => {
+                    Expr::Index(Box::new(at[0].clone() * step + start.known().unwrap_or(0).into()))
+                        .cast(c.out_dtype(0))
+                }
+                Count::Float { start, step, .. } => {
+                    (number(start) + position(&at[0]) * number(step)).cast(c.out_dtype(0))
+                }
+            }
+        })])
+    }),
     cases: &[
         "start=5",
         "start=2 stop=9 step=3",
@@ -320,6 +340,18 @@ pub static LINSPACE: OpDef = OpDef {
         ..Spell::py("{xp}.linspace({0}, {1}, {2}, dtype={dtype})")
     },
     tolerance: Tolerance::Elementwise,
+    loops: Some(|c| {
+        let (start, stop, n, dtype) = (c.f64(0)?, c.f64(1)?, c.out_shape(0)[0], c.out_dtype(0));
+        if !dtype.is_float() {
+            return Err(Error::new(Code::Unsupported, "linspace of integers has no loops"));
+        }
+        let number = |x: f64| c.number(x, DType::F64);
+        let step = number((stop - start) / (n - 1).max(1) as f64);
+        Ok(vec![c.output(0, |at| {
+            let before_last = vec![Within::new(at[0].clone(), 0, (n - 1).max(1))];
+            (number(start) + position(&at[0]) * step).within(before_last, number(stop)).cast(dtype)
+        })])
+    }),
     cases: &[
         "start=0.0 stop=1.0 num=5",
         "start=-1.0 stop=3.0 num=1",
@@ -372,6 +404,11 @@ pub static EYE: OpDef = OpDef {
     cases: &["n=3", "n=2 m=4", "n=3 k=1 dtype=i64", "n=3 m=2 k=-1", "n=0", "n=2 k=5 dtype=bool"],
     ..CREATE
 };
+
+/// An index as a number to compute with.
+fn position(at: &Index) -> Expr {
+    Expr::Index(Box::new(at.clone())).cast(DType::F64)
+}
 
 /// `[0, 1, ..., n - 1]`
 pub(super) fn count<'a>(c: &Call<'a>, n: &Dim) -> V<'a> {

@@ -6,6 +6,7 @@ use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, broadcast_index, elements, from_f64s};
 use crate::literal::Lit;
+use crate::loops::{Argument, Expr, LoopCx};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
     tensor,
@@ -55,6 +56,7 @@ pub static SOLVE: OpDef = OpDef {
         mlx: Text::T("_solve({0}, {1})"),
         ..Spell::NONE
     },
+    loops: Some(|c| solve_loops(c, "mithril_solve", &[])),
     cases: &[
         "spd[3,3] [3]",
         "spd[3,3] [3,2]",
@@ -105,6 +107,10 @@ pub static TRIANGULAR_SOLVE: OpDef = OpDef {
         }),
         ..Spell::NONE
     },
+    loops: Some(|c| {
+        let options = [c.bool(2)?, c.bool(3)?].map(|yes| Argument::Int(yes.into()));
+        solve_loops(c, "mithril_triangular_solve", &options)
+    }),
     cases: &[
         "spd[3,3] [3]",
         "spd[3,3] [3,2] lower=false",
@@ -138,6 +144,7 @@ pub static INV: OpDef = OpDef {
         vec![-y.op(&MATMUL, &[v.g]).op(&MATMUL, &[y])]
     }),
     spell: Spell { mlx: Text::T("_inv({0})"), ..Spell::py("{xp}.linalg.inv({0})") },
+    loops: Some(|c| Ok(matrix_loops(c, "mithril_inverse", true))),
     cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]", "spd[2,0,2,2]"],
     layer: "Inverse",
     aliases: &["inverse"],
@@ -163,6 +170,7 @@ pub static DET: OpDef = OpDef {
         jax: Text::F(|s| empty_batch(s).map(|(shape, dtype)| format!("jnp.ones({shape}, {dtype})"))),
         ..Spell::py("{xp}.linalg.det({0})")
     },
+    loops: Some(|c| Ok(matrix_loops(c, "mithril_determinant", true))),
     cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]", "spd[2,0,0]"],
     layer: "Determinant",
     ..MATRIX
@@ -185,6 +193,7 @@ pub static SLOGDET: OpDef = OpDef {
         }),
         ..Spell::py("{xp}.linalg.slogdet({0})")
     },
+    loops: Some(|c| Ok(matrix_loops(c, "mithril_log_determinant", true))),
     cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]"],
     layer: "SlogDeterminant",
     ..MATRIX
@@ -214,6 +223,7 @@ pub static CHOLESKY: OpDef = OpDef {
         mlx: Text::T("_cholesky({0})"),
         ..Spell::NONE
     },
+    loops: Some(|c| Ok(matrix_loops(c, "mithril_cholesky", false))),
     cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]"],
     layer: "Cholesky",
     ..MATRIX
@@ -373,6 +383,42 @@ fn triangular_text(s: &SpellCx<'_>, call: fn(&str, &str, &str) -> String) -> Opt
     let right = if vector { format!("{}[:, None]", s.arg(1)) } else { aligned(s)? };
     let text = call(&left, &right, if lower == transpose { "True" } else { "False" });
     Some(if vector { format!("{text}[..., 0]") } else { text })
+}
+
+// --- calls of the C prelude ----------------------------------------------------------------------------------
+
+/// Bytes in which a factorised matrix and the order of its rows find room.
+fn factor_bytes(n: i64) -> usize {
+    (n * n + n) as usize * 8
+}
+
+/// A function of each matrix, computed in float64.
+fn matrix_loops(c: &LoopCx<'_>, function: &str, factorises: bool) -> Vec<Expr> {
+    let shape = c.shape(0);
+    let (n, count) = (shape[shape.len() - 1], shape[..shape.len() - 2].iter().product());
+    let outputs: Vec<usize> = (0..c.out_len()).map(|i| c.reserve(DType::F64, c.out_shape(i))).collect();
+    let mut args = vec![Argument::In(c.stored(0, DType::F64))];
+    args.extend(outputs.iter().map(|&output| Argument::Out(output)));
+    args.extend([count, n].map(Argument::Int));
+    c.call(function, args, if factorises { factor_bytes(n) } else { 0 });
+    let rounded = |(i, output): (usize, usize)| c.output(i, |at| c.load(output, at).cast(c.out_dtype(i)));
+    outputs.into_iter().enumerate().map(rounded).collect()
+}
+
+/// The solutions of systems, whose leading axes broadcast.
+fn solve_loops(c: &LoopCx<'_>, function: &str, options: &[Argument]) -> Result<Vec<Expr>> {
+    let (shape, is_vector) = (c.out_shape(0), c.rank(1) == 1);
+    let n = c.shape(0)[c.rank(0) - 1];
+    let batch = &shape[..shape.len() - if is_vector { 1 } else { 2 }];
+    let columns = if is_vector { 1 } else { shape[shape.len() - 1] };
+    let left = c.stored_as(0, DType::F64, &[batch, &[n, n]].concat());
+    let right = c.stored_as(1, DType::F64, shape);
+    let output = c.reserve(DType::F64, shape);
+    let mut args = vec![Argument::In(left), Argument::In(right), Argument::Out(output)];
+    args.extend([batch.iter().product(), n, columns].map(Argument::Int));
+    args.extend(options.iter().cloned());
+    c.call(function, args, if options.is_empty() { factor_bytes(n) } else { 0 });
+    Ok(vec![c.output(0, |at| c.load(output, at).cast(c.out_dtype(0)))])
 }
 
 // --- reference evaluation ------------------------------------------------------------------------------------

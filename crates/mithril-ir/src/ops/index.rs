@@ -9,6 +9,7 @@ use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, broadcast_index};
+use crate::loops::{Argument, Binary, Expr, Index, LoopCx, accumulator, sizes_around, unflat};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
     dtype_or, tensor, tensor_of,
@@ -91,6 +92,21 @@ pub static TAKE: OpDef = OpDef {
         }),
         ..Spell::py("{xp}.take({0}, {1}, axis={2})")
     },
+    loops: Some(|c| {
+        let shape = c.shape(0);
+        if c.absent(2) {
+            let size = shape.iter().product();
+            return Ok(vec![
+                c.output(0, |at| c.load(0, unflat(&c.value(c.load(1, at), size, true), &shape))),
+            ]);
+        }
+        let axis = c.axis(2, shape.len())?;
+        let after = axis + c.rank(1);
+        Ok(vec![c.output(0, |at| {
+            let index = c.value(c.load(1, &at[axis..after]), shape[axis], true);
+            c.load(0, [&at[..axis], &[index], &at[after..]].concat())
+        })])
+    }),
     cases: &[
         "[6,3] i64[4] axis=0",
         "[2,6] i64[2,3] axis=-1",
@@ -211,6 +227,16 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
         }),
         ..Spell::py("{xp}.take_along_axis({0}, {1}, axis={2})")
     },
+    loops: Some(|c| {
+        let axis = c.axis(2, c.rank(0))?;
+        Ok(vec![c.output(0, |at| {
+            let shape = c.shape(0);
+            let own = |(i, n): (&Index, &i64)| if *n == 1 { Index::default() } else { i.clone() };
+            let mut from: Vec<Index> = at.iter().zip(&shape).map(own).collect();
+            from[axis] = c.value(c.broadcast(1, at), shape[axis], true);
+            c.load(0, from)
+        })])
+    }),
     cases: &[
         "[6,3] i64[2,3] axis=0",
         "[2,6] i64[2,4] axis=-1",
@@ -301,6 +327,7 @@ pub static SCATTER_ADD: OpDef = OpDef {
         }),
         ..Spell::py("_scatter_add({0}, {1}, {2}, {3})")
     },
+    loops: Some(|c| addition_loops(c, "mithril_scatter_add")),
     cases: &[
         "[6,3] i64[4,3] [4,3] axis=0",
         "[2,6] i64[2,9] [2,9] axis=-1",
@@ -338,6 +365,7 @@ pub static INDEX_ADD: OpDef = OpDef {
         }),
         ..Spell::NONE
     },
+    loops: Some(|c| addition_loops(c, "mithril_index_add")),
     cases: &[
         "[6,3] i64[4] [4,3]",
         "[2,6] i64[9] [2,9] axis=1",
@@ -360,6 +388,18 @@ fn slices_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
         cx.same(wanted, &source[i], &format!("sizes of axis {i}"))?;
     }
     Ok(vec![input.clone()])
+}
+
+/// The call of a function that adds `source` to the input at `indices`.
+fn addition_loops(c: &LoopCx<'_>, function: &str) -> Result<Vec<Expr>> {
+    let (axis, wide) = (c.axis(3, c.rank(0))?, accumulator(c.out_dtype(0)));
+    let (outer, size, inner) = sizes_around(&c.shape(0), axis);
+    let (input, indices, source) = (c.stored(0, wide), c.stored(1, DType::I64), c.stored(2, wide));
+    let sum = c.reserve(wide, c.out_shape(0));
+    let buffers = [Argument::In(input), Argument::In(indices), Argument::In(source), Argument::Out(sum)];
+    let numbers = [outer, size, c.shape(2)[axis], inner].map(Argument::Int);
+    c.call(format!("{function}_{}", wide.short()), [&buffers[..], &numbers[..]].concat(), 0);
+    Ok(vec![c.output(0, |at| c.load(sum, at).cast(c.out_dtype(0)))])
 }
 
 /// For each element of the slices in `source` its place in the input.
@@ -417,6 +457,17 @@ pub static INDEX_COPY: OpDef = OpDef {
         torch_in_place: Text::F(|s| torch_index_copy(s, "_index_copy_into")),
         ..Spell::NONE
     },
+    loops: Some(|c| {
+        let dtype = c.out_dtype(0);
+        let (outer, size, inner) = sizes_around(&c.shape(0), c.axis(3, c.rank(0))?);
+        let (input, indices, source) = (c.stored(0, dtype), c.stored(1, DType::I64), c.stored(2, dtype));
+        let output = c.reserve(dtype, c.out_shape(0));
+        let buffers =
+            [Argument::In(input), Argument::In(indices), Argument::In(source), Argument::Out(output)];
+        let numbers = [outer, size, c.shape(1)[0], inner * dtype.size() as i64].map(Argument::Int);
+        c.call("mithril_index_copy", [&buffers[..], &numbers[..]].concat(), 0);
+        Ok(vec![c.whole(0, output)])
+    }),
     cases: &[
         "[6,3] i64[1] [1,3]",
         "[2,6] i32[1] [2,1] axis=1",
@@ -467,6 +518,15 @@ pub static ONE_HOT: OpDef = OpDef {
         vec![zeros.op(&SCATTER_ADD, &[at, ones, c.cx.lit(-1)]).cast(dtype)]
     }),
     grad: Grad::Zero,
+    loops: Some(|c| {
+        let depth = c.dim(1)?.known().unwrap_or(0);
+        Ok(vec![c.output(0, |at| {
+            let (column, place) = (&at[at.len() - 1], &at[..at.len() - 1]);
+            let index = c.value(c.load(0, place), depth, true);
+            let number = |at: &Index| Expr::Index(Box::new(at.clone()));
+            number(&index).binary(Binary::Equal, number(column)).cast(c.out_dtype(0))
+        })])
+    }),
     cases: &[
         "i64[3]<4 depth=4",
         "i64[2,3]<4 depth=5 dtype=i32",

@@ -5,6 +5,7 @@ use crate::dim::Dim;
 use crate::error::{Code, Error, Result};
 use crate::interp::HostCall;
 use crate::literal::Lit;
+use crate::loops::{Expr, LoopCx, Within};
 use crate::op::{
     Attr, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, attr, variadic,
 };
@@ -41,6 +42,7 @@ pub static CONCAT: OpDef = OpDef {
         mlx: Text::F(|s| joined(s, "mx.concatenate", "axis")),
         ..Spell::NONE
     },
+    loops: Some(concat_loops),
     cases: &["axis=0 [2,3] [1,3]", "axis=-1 [2,3] [2,1] [2,2]", "axis=0 [0] [2]", "axis=1 [2,2]"],
     layer: "Concat",
     aliases: &["concatenate", "cat"],
@@ -75,6 +77,27 @@ fn concat_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
         }
     }
     Ok(vec![out])
+}
+
+/// The element of that tensor in whose stretch of the axis the position lies.
+fn concat_loops(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
+    let axis = c.axis(0, c.out_shape(0).len())?;
+    Ok(vec![c.output(0, |at| {
+        let mut end = c.out_shape(0)[axis];
+        let mut value: Option<Expr> = None;
+        for i in (1..c.len()).rev() {
+            let start = end - c.shape(i)[axis];
+            let mut from = at.to_vec();
+            from[axis] = at[axis].clone() - start.into();
+            let element = c.load(i, from);
+            value = Some(match value {
+                Some(later) => element.within(vec![Within::new(at[axis].clone(), start, end)], later),
+                None => element,
+            });
+            end = start;
+        }
+        value.unwrap_or_else(|| c.number(0_i64, c.out_dtype(0)))
+    })])
 }
 
 fn eval_concat(c: &HostCall<'_>) -> Result<Vec<Tensor>> {

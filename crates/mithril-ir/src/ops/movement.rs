@@ -5,6 +5,7 @@ use crate::dtype::Kinds;
 use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, broadcast_index};
 use crate::literal::Lit;
+use crate::loops::{Index, flat, unflat};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
     tensor_of,
@@ -58,6 +59,10 @@ pub static RESHAPE: OpDef = OpDef {
     })),
     grad: Grad::Formula(|v| vec![v.g.op(&RESHAPE, &[v.cx.lit(v.x[0].shape().0.to_vec())])]),
     spell: Spell::py("{xp}.reshape({0}, {shape})"),
+    loops: Some(|c| {
+        let position = |at: &[Index]| flat(at, c.out_shape(0));
+        Ok(vec![c.output(0, |at| c.load(0, unflat(&position(at), &c.shape(0))))])
+    }),
     cases: &[
         "[2,3] shape=(3,2)",
         "[4] shape=(2,-1)",
@@ -338,6 +343,7 @@ pub static BROADCAST_TO: OpDef = OpDef {
     eval: Some(Eval::Host(eval_broadcast)),
     grad: Grad::Formula(|v| vec![v.g]),
     spell: Spell::py("{xp}.broadcast_to({0}, {shape})"),
+    loops: Some(|c| Ok(vec![c.output(0, |at| c.broadcast(0, at))])),
     cases: &["[3] shape=(2,3)", "[2,1] shape=(-1,4)", "[] shape=(2,2)", "[1,3] shape=(0,3)", "[2] shape=2"],
     layer: "BroadcastTo",
     aliases: &["expand"],

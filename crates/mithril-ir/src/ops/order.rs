@@ -22,6 +22,7 @@ pub static BARRIER: OpDef = OpDef {
         // Python computes one line after the other.
         ..Spell::both("{0}")
     },
+    loops: Some(|c| Ok(vec![c.output(0, |at| c.load(0, at))])),
     tolerance: Tolerance::Exact,
     cases: &["[2,3] [4]", "i64[3]<9 []", "[] [2]", "[0,2] [1]"],
     ..BLANK

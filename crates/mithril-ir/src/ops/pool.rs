@@ -53,6 +53,7 @@ pub static WINDOWS: OpDef = OpDef {
         mlx: Text::T("_windows({0}, {window}, {stride}, {pads}, {dilation}, {value})"),
         ..Spell::numpy("_windows({0}, {window}, {stride}, {pads}, {dilation}, {value})")
     },
+    loops: Some(loops::windows),
     tolerance: Tolerance::Exact,
     cases: &[
         "[2,3,7] window=3",
@@ -93,6 +94,7 @@ pub static FOLD_WINDOWS: OpDef = OpDef {
         mlx: Text::T("_fold_windows({0}, {sizes}, {stride}, {pads}, {dilation})"),
         ..Spell::numpy("_fold_windows({0}, {sizes}, {stride}, {pads}, {dilation})")
     },
+    loops: Some(loops::fold),
     tolerance: Tolerance::Contraction,
     cases: &[
         "[2,3,5,3] sizes=7",
@@ -654,5 +656,6 @@ fn avg_torch(s: &SpellCx<'_>) -> Option<String> {
 }
 
 mod jax;
+mod loops;
 #[cfg(test)]
 mod tests;

@@ -341,6 +341,7 @@ pub static PROD: OpDef = OpDef {
         py: Text::F(|c| accumulating(c, "prod")),
         ..Spell::NONE
     },
+    loops: Some(|c| reduce_loops(c, Fold::Prod, |x| x.cast(c.out_dtype(0)))),
     domain: (0.5, 2.0),
     layer: "Prod",
     aliases: &["reduce_prod", "product"],
@@ -453,6 +454,7 @@ pub static MAX: OpDef = OpDef {
         py: Text::F(|c| plain(c, "max")),
         ..Spell::NONE
     },
+    loops: Some(|c| reduce_loops(c, Fold::Max, |x| x)),
     layer: "Max",
     aliases: &["reduce_max", "amax"],
     ..extreme_of(
@@ -470,6 +472,7 @@ pub static MIN: OpDef = OpDef {
         py: Text::F(|c| plain(c, "min")),
         ..Spell::NONE
     },
+    loops: Some(|c| reduce_loops(c, Fold::Min, |x| x)),
     layer: "Min",
     aliases: &["reduce_min", "amin"],
     ..extreme_of(
@@ -529,6 +532,7 @@ pub static ARGMAX: OpDef = OpDef {
         py: Text::F(|c| Some(format!("{}.astype({})", plain(c, "argmax")?, c.dtype(DType::I64)))),
         ..Spell::NONE
     },
+    loops: Some(|c| reduce_loops(c, Fold::ArgMax, |x| x)),
     layer: "ArgMax",
     ..index_of(
         "argmax",
@@ -547,6 +551,7 @@ pub static ARGMIN: OpDef = OpDef {
         py: Text::F(|c| Some(format!("{}.astype({})", plain(c, "argmin")?, c.dtype(DType::I64)))),
         ..Spell::NONE
     },
+    loops: Some(|c| reduce_loops(c, Fold::ArgMin, |x| x)),
     layer: "ArgMin",
     ..index_of(
         "argmin",

@@ -4,6 +4,7 @@ use crate::build::{GradCall, V};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::interp::HostCall;
+use crate::loops::{Argument, Expr, LoopCx, accumulator, sizes_around};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
     tensor,
@@ -91,6 +92,18 @@ fn run(c: &HostCall<'_>, running: &Running) -> Result<Vec<Tensor>> {
     Ok(vec![Tensor::build(c.dtype(), c.shape(), |i| out[i])])
 }
 
+/// The call of a prelude function.
+fn scan_loops(c: &LoopCx<'_>, function: &str) -> Result<Vec<Expr>> {
+    let wide = accumulator(c.out_dtype(0));
+    let (outer, size, inner) = sizes_around(&c.shape(0), c.axis(1, c.rank(0))?);
+    let (input, output) = (c.stored(0, wide), c.reserve(wide, c.out_shape(0)));
+    let options = [c.bool(2)?, c.bool(3)?].map(i64::from);
+    let mut args = vec![Argument::In(input), Argument::Out(output)];
+    args.extend([outer, size, inner].into_iter().chain(options).map(Argument::Int));
+    c.call(format!("{function}_{}", wide.short()), args, inner as usize * 8);
+    Ok(vec![c.output(0, |at| c.load(output, at).cast(c.out_dtype(0)))])
+}
+
 /// The function of the framework, or a helper of ours for what it lacks.
 fn spelled(c: &SpellCx<'_>, name: &str) -> Option<String> {
     let (exclusive, reverse) = (c.bool(2).ok()?, c.bool(3).ok()?);
@@ -122,6 +135,7 @@ pub static CUMSUM: OpDef = OpDef {
     eval: Some(Eval::Host(|c| run(c, &Running { float: (0.0, |a, b| a + b), int: (0, i64::wrapping_add) }))),
     grad: Grad::Formula(|v| vec![v.g.op(&CUMSUM, &[v.x[1], v.x[2], backwards(v)])]),
     spell: Spell { mlx: Text::F(|c| mlx(c, "cumsum")), py: Text::F(|c| spelled(c, "cumsum")), ..Spell::NONE },
+    loops: Some(|c| scan_loops(c, "mithril_cumsum")),
     layer: "CumSum",
     aliases: &["cumulative_sum"],
     ..scan(
@@ -140,6 +154,7 @@ pub static CUMPROD: OpDef = OpDef {
         py: Text::F(|c| spelled(c, "cumprod")),
         ..Spell::NONE
     },
+    loops: Some(|c| scan_loops(c, "mithril_cumprod")),
     domain: (0.5, 2.0),
     layer: "CumProd",
     aliases: &["cumulative_prod"],

@@ -7,6 +7,7 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, from_f64s};
+use crate::loops::{Argument, Expr, LoopCx, sizes_around};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
     optional, tensor,
@@ -62,6 +63,10 @@ pub static FFT: OpDef = OpDef {
         mlx: Text::F(|s| mlx_complex(s, "fft")),
         ..Spell::NONE
     },
+    loops: Some(|c| {
+        let by = scale(c, 3, axis_size(c, 2)? as f64, false)?;
+        fft_loops(c, [0, 1], 2, -1.0, by)
+    }),
     layer: "Fft",
     ..TRANSFORM
 };
@@ -82,6 +87,10 @@ pub static IFFT: OpDef = OpDef {
         mlx: Text::F(|s| mlx_complex(s, "ifft")),
         ..Spell::NONE
     },
+    loops: Some(|c| {
+        let by = scale(c, 3, axis_size(c, 2)? as f64, true)?;
+        fft_loops(c, [0, 1], 2, 1.0, by)
+    }),
     layer: "InverseFft",
     ..TRANSFORM
 };
@@ -123,6 +132,10 @@ pub static RFFT: OpDef = OpDef {
         ..Spell::NONE
     },
     cases: &["[8]", "[5]", "[2,6,3] axis=1", "[3,2] axis=0 norm=\"ortho\"", "[1]", "[2] norm=\"forward\""],
+    loops: Some(|c| {
+        let by = scale(c, 2, axis_size(c, 1)? as f64, false)?;
+        fft_loops(c, [0, usize::MAX], 1, -1.0, by)
+    }),
     layer: "RealFft",
     ..TRANSFORM
 };
@@ -171,6 +184,10 @@ pub static IRFFT: OpDef = OpDef {
         "[1] [1] n=1",
         "[3] [3] n=5 norm=\"forward\"",
     ],
+    loops: Some(|c| {
+        let n = c.out_shape(0)[c.axis(3, c.rank(0))?];
+        fft_loops(c, [0, 1], 3, 1.0, scale(c, 4, n as f64, true)?)
+    }),
     layer: "InverseRealFft",
     ..TRANSFORM
 };
@@ -356,6 +373,44 @@ fn irfft_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
         scaled(transform(&spectrum, &roots, 1.0), by)
     };
     Ok(along(call, axis, |i| (real.get(i).f64(), imag.get(i).f64()), whole))
+}
+
+// --- call of the C prelude ---------------------------------------------------------------------------------
+
+/// Size of the input along the axis at a port.
+fn axis_size(c: &LoopCx<'_>, port: usize) -> Result<i64> {
+    Ok(c.shape(0)[c.axis(port, c.rank(0))?])
+}
+
+/// Bytes that `mithril_fft` works in: it says how many.
+fn fft_bytes(n: i64) -> usize {
+    let mut rest = n;
+    for p in 2..=61 {
+        while rest % p == 0 {
+            rest /= p;
+        }
+    }
+    let n = n as usize;
+    8 * if rest == 1 { 128 + 6 * n } else { 128 + 6 * n + 8 * (2 * n - 1).next_power_of_two() }
+}
+
+/// The transform of the parts at `ports` (the second may be absent), computed in float64. What is given of a spectrum of
+/// a real signal is its first half.
+fn fft_loops(c: &LoopCx<'_>, ports: [usize; 2], axis: usize, sign: f64, by: f64) -> Result<Vec<Expr>> {
+    let axis = c.axis(axis, c.rank(0))?;
+    let (outer, given, inner) = sizes_around(&c.shape(0), axis);
+    let kept = c.out_shape(0)[axis];
+    let size = given.max(kept);
+    let null = || Argument::Int(0);
+    let parts = ports.map(|i| if c.has(i) { Argument::In(c.stored(i, DType::F64)) } else { null() });
+    let outputs: Vec<usize> = (0..c.out_len()).map(|i| c.reserve(DType::F64, c.out_shape(i))).collect();
+    let mut args = parts.to_vec();
+    args.extend((0..2).map(|i| outputs.get(i).map_or_else(null, |&output| Argument::Out(output))));
+    args.extend([outer, given, size, kept, inner].map(Argument::Int));
+    args.extend([sign, by].map(Argument::Float));
+    c.call("mithril_fft", args, fft_bytes(size));
+    let rounded = |(i, output): (usize, usize)| c.output(i, |at| c.load(output, at).cast(c.out_dtype(i)));
+    Ok(outputs.into_iter().enumerate().map(rounded).collect())
 }
 
 // --- expansion into products with matrices of cosines and sines ----------------------------------------------

@@ -8,6 +8,7 @@ use crate::dtype::Kinds;
 use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, broadcast_index};
 use crate::literal::Lit;
+use crate::loops::{Expr, LoopCx, Within};
 use crate::op::{
     Attr, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, attr, tensor_of,
 };
@@ -128,6 +129,26 @@ fn part_shape(cx: &ShapeCx<'_>, at: usize) -> Result<Shape> {
     Ok(ranges.iter().zip(from.iter()).map(|(range, size)| range.on(size).1).collect())
 }
 
+/// The positions `start`, `start + step`, … on an axis, `count` of them.
+struct Line {
+    start: i64,
+    step: i64,
+    count: i64,
+}
+
+/// What the ranges at the ports from `at` on take of axes whose sizes are numbers.
+fn known_lines(cx: &impl Attrs, at: usize, sizes: &[i64]) -> Result<Vec<Line>> {
+    let sizes: Vec<Dim> = sizes.iter().map(|&n| n.into()).collect();
+    let ranges = ranges(cx, at, &sizes)?;
+    let line = |(range, size): (&Range, &Dim)| {
+        let (start, count) = range.on(size);
+        let (start, count) = (start.known().unwrap_or(0), count.known().unwrap_or(0));
+        // The step of a single position is never taken; it may be too large to compute with.
+        Line { start, step: if count > 1 { range.step } else { 1 }, count }
+    };
+    Ok(ranges.iter().zip(&sizes).map(line).collect())
+}
+
 const INSIDE: &str = "beside a symbolic size, bounds have to lie inside the axis";
 
 /// Where the part lies in a tensor of sizes `shape`: the first element and the steps along the axes. `part` are
@@ -186,6 +207,13 @@ pub static SLICE: OpDef = OpDef {
         py: Text::F(|s| Some(format!("{}[{}]", s.arg(0), index_text(s, 1)?))),
         ..Spell::NONE
     },
+    loops: Some(|c| {
+        let lines = known_lines(c, 1, &c.shape(0))?;
+        Ok(vec![c.output(0, |at| {
+            let from = at.iter().zip(&lines).map(|(i, line)| i.clone() * line.step + line.start.into());
+            c.load(0, from.collect::<Vec<_>>())
+        })])
+    }),
     cases: &[
         "[5,4] starts=(1,) stops=(4,)",
         "[5,4] starts=(none,0) stops=(none,-1) steps=(-1,2)",
@@ -307,6 +335,7 @@ pub static SLICE_UPDATE: OpDef = OpDef {
         }),
         ..Spell::NONE
     },
+    loops: Some(update_loops),
     cases: &[
         "[5,4] [2,4] starts=(1,) stops=(3,)",
         "[5,4] [5,2] starts=(none,3) stops=(none,none) steps=(1,-2)",
@@ -316,6 +345,23 @@ pub static SLICE_UPDATE: OpDef = OpDef {
     layer: "SliceUpdate",
     ..MOVE
 };
+
+/// The update where a position lies in the part, the input elsewhere.
+fn update_loops(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
+    let lines = known_lines(c, 2, &c.shape(0))?;
+    Ok(vec![c.output(0, |at| {
+        let mut inside = Vec::new();
+        let mut part = Vec::new();
+        for (i, line) in at.iter().zip(&lines) {
+            let sign = line.step.signum();
+            let (steps, distance) = (line.step.abs(), (i.clone() - line.start.into()) * sign);
+            inside.push(Within::new(distance.clone(), 0, (line.count - 1) * steps + 1));
+            inside.push(Within::new(distance.modulo(steps), 0, 1));
+            part.push(distance.floor_div(steps));
+        }
+        c.broadcast(1, &part).within(inside, c.load(0, at))
+    })])
+}
 
 fn known(a: &Dim, b: &Dim) -> bool {
     a.known().is_some() && b.known().is_some()

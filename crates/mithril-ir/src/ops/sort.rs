@@ -2,6 +2,7 @@
 
 use crate::dtype::DType;
 use crate::literal::Lit;
+use crate::loops::{Argument, accumulator, sizes_around};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
     tensor,
@@ -108,6 +109,15 @@ pub static ARGSORT: OpDef = OpDef {
         mlx: Text::T("_argsort({0}, {1}, {2})"),
         ..Spell::NONE
     },
+    loops: Some(|c| {
+        let wide = accumulator(c.dtype(0));
+        let (outer, size, inner) = sizes_around(&c.shape(0), c.axis(1, c.rank(0))?);
+        let (input, output) = (c.stored(0, wide), c.reserve(DType::I64, c.out_shape(0)));
+        let mut args = vec![Argument::In(input), Argument::Out(output)];
+        args.extend([outer, size, inner, c.bool(2)?.into()].map(Argument::Int));
+        c.call(format!("mithril_argsort_{}", wide.short()), args, size as usize * 24);
+        Ok(vec![c.whole(0, output)])
+    }),
     layer: "ArgSort",
     ..sorting(
         "argsort",

@@ -101,6 +101,11 @@ pub fn pads<A: Attrs + ?Sized>(cx: &A, i: usize, n: usize) -> Result<Pads> {
     if all.iter().flatten().all(inside) { Ok(all) } else { Err(wanted()) }
 }
 
+/// The amounts before each axis of [`pads`], where all sizes are numbers.
+pub fn pads_before<A: Attrs + ?Sized>(cx: &A, i: usize, n: usize) -> Result<Vec<i64>> {
+    pads(cx, i, n)?.iter().map(|[lo, _]| lo.known().ok_or_else(|| cx.symbolic(i, lo))).collect()
+}
+
 /// The literal of pads.
 pub fn pads_lit(pads: &[[Dim; 2]]) -> Lit {
     Lit::tuple(pads.iter().map(|pair| Lit::tuple(pair.iter().cloned())))
