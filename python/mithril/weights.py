@@ -258,10 +258,12 @@ def load_weights(
         raise _misfit(report, bool(plan["steps"]), list(types), list(arrays))
     is_file = isinstance(arrays, Checkpoint)
     memory = _Memory() if is_file else None
+    # What trains has to go on from its own files with the same rounding, which the order of elements decides.
+    as_stored = not model._options["training"] and model.backend._has_strides
     values = {}
     for name, theirs, transposed in plan["steps"]:
         try:
-            values[name] = _value(model.backend, arrays, theirs, transposed, types[name][0], memory)
+            values[name] = _value(model.backend, arrays, theirs, transposed, types[name][0], memory, as_stored)
         except (TypeError, ValueError) as error:
             reason = error.message if isinstance(error, MithrilError) else error
             raise ParameterError(f"{theirs[0]!r} cannot be loaded: {reason}", hint="give arrays of numbers") from error
@@ -359,11 +361,15 @@ def _value(
     transposed: bool,
     dtype: Any,
     memory: _Memory | None,
+    as_stored: bool,
 ) -> Any:
-    if len(theirs) == 1 and not transposed:
-        if memory is None:
+    """Make an array of ours of one or several; ``as_stored`` lets a transposed one be a view of what it was."""
+    if len(theirs) == 1 and (as_stored or not transposed):
+        if memory is None and not transposed:
             return backend.array(arrays[theirs[0]], dtype)
-        return backend._take(memory.take(arrays[theirs[0]]), dtype)
+        found = to_host(arrays[theirs[0]])
+        found = np.array(found) if memory is None else memory.take(found)
+        return backend._take(found.T if transposed else found, dtype)
     parts = [to_host(arrays[name]).T if transposed else to_host(arrays[name]) for name in theirs]
     joined = np.concatenate(parts) if len(parts) > 1 else np.array(parts[0], order="C")
     return backend._take(joined, dtype)

@@ -228,6 +228,9 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
         """Whether an array of ours is on the device of the backend."""
         return True
 
+    #: Whether the elements of an array may lie in memory in any order, as those of a transposed view do.
+    _has_strides: bool = False
+
     #: Whether generated code may write into the memory of donated data; the three methods below are asked only then.
     _writes_in_place: bool = False
 

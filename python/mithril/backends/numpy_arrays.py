@@ -53,6 +53,7 @@ class NumpyArrays(ComplexTransforms, Backend):
         is_ours = type(self).tensor is NumpyArrays.tensor
         return host if is_ours and host.dtype.name == wanted else self.array(host, dtype)
 
+    _has_strides = True
     _writes_in_place = True
 
     def _span(self, array: Any) -> tuple[int, int]:

@@ -140,6 +140,7 @@ class TorchBackend(Framework):
     def _is_here(self, array: Any) -> bool:
         return bool(array.device == self._device)
 
+    _has_strides = True
     _writes_in_place = True
 
     def _span(self, array: Any) -> tuple[int, int]:
