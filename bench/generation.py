@@ -65,11 +65,14 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=32, help="tokens of a prompt")
     parser.add_argument("--tokens", type=int, default=64, help="tokens that are written")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each side, in turns; the median counts")
+    parser.add_argument("--threads", type=int, help="threads of PyTorch; 1 gives steadier numbers on a busy machine")
     parser.add_argument("--jit", action="store_true", help="also by torch.compile")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
+    if given.threads is not None:
+        torch.set_num_threads(given.threads)
     config = transformers.GPT2Config(n_layer=given.layers, pad_token_id=0, bos_token_id=None, eos_token_id=None)
     network = transformers.GPT2LMHeadModel(config).eval()
     kinds = {"": False, ", jit": True} if given.jit else {"": False}
