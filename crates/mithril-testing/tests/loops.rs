@@ -157,7 +157,9 @@ fn evaluate(case: &Case, wanted: &[std::sync::Arc<Tensor>]) -> Option<Vec<Tensor
         machine.tensors.push(Some(tensor));
     }
     let mut holds_template = false;
-    values.iter().for_each(|v| v.walk(&mut |e| holds_template |= matches!(e, Expr::Apply { .. })));
+    for value in &values {
+        value.walk(&mut |e| holds_template |= matches!(e, Expr::Apply { .. }));
+    }
     let output = |(i, value): (usize, &Expr)| {
         let arithmetic = mithril::ir::loops::arithmetic(wanted[i].dtype());
         assert_eq!(value.dtype(), arithmetic, "output {i} of {} has another dtype", case.op.name);

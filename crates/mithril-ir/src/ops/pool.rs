@@ -360,6 +360,7 @@ const fn max_pool(name: &'static str, doc: &'static str) -> OpDef {
         ports: MAX_PORTS,
         dtype: DTypeRule::Same(0),
         expand: Some(max_expand),
+        loops: Some(loops::max),
         grad: Grad::Formula(max_grad),
         spell: Spell {
             numpy: Text::F(max_helper),
@@ -543,6 +544,7 @@ const fn avg_pool(name: &'static str, doc: &'static str) -> OpDef {
         ports: AVG_PORTS,
         dtype: DTypeRule::Float,
         expand: Some(avg_expand),
+        loops: Some(loops::avg),
         spell: Spell { torch: Text::F(avg_torch), jax: Text::F(jax::avg), ..Spell::NONE },
         tolerance: Tolerance::Contraction,
         ..BLANK

@@ -1,4 +1,4 @@
-/* Positions in order of size, and of the largest and smallest element.
+/* Positions in order of size.
  *
  * A tensor is seen as [outer, size, inner]; the lines along the middle axis are sorted. NaN is larger than every
  * number. What is written here for float (_f32) is used for double (_f64) and int64_t (_i64) too. */
@@ -70,35 +70,6 @@ static void mithril_argsort_f32(const float *input, int64_t *positions, int64_t 
       }
       int64_t *to = positions + o * size * inner + i;
       for (int64_t k = 0; k < size; k++) to[k * inner] = order[k];
-    }
-  }
-}
-
-/* The position of the first largest element of each line; a NaN is the largest. size is at least 1. */
-static void mithril_argmax_f32(const float *input, int64_t *positions, int64_t outer, int64_t size, int64_t inner) {
-  for (int64_t o = 0; o < outer; o++) {
-    for (int64_t i = 0; i < inner; i++) {
-      const float *line = input + o * size * inner + i;
-      int64_t best = 0;
-      for (int64_t k = 1; k < size; k++) {
-        if (mithril_less_f32(line[best * inner], line[k * inner])) best = k;
-      }
-      positions[o * inner + i] = best;
-    }
-  }
-}
-
-/* The position of the first smallest element of each line, or of its first NaN. size is at least 1. */
-static void mithril_argmin_f32(const float *input, int64_t *positions, int64_t outer, int64_t size, int64_t inner) {
-  for (int64_t o = 0; o < outer; o++) {
-    for (int64_t i = 0; i < inner; i++) {
-      const float *line = input + o * size * inner + i;
-      int64_t best = 0;
-      for (int64_t k = 1; k < size && !mithril_is_nan_f32(line[best * inner]); k++) {
-        float x = line[k * inner];
-        if (x < line[best * inner] || mithril_is_nan_f32(x)) best = k;
-      }
-      positions[o * inner + i] = best;
     }
   }
 }

@@ -1,10 +1,11 @@
-//! The tensor expressions of [`super::WINDOWS`] and [`super::FOLD_WINDOWS`].
+//! The tensor expressions of windows and pooling.
 
-use super::filling;
+use super::{Padding, Pool, filling};
 use crate::error::Result;
-use crate::loops::{Expr, Fold, LoopCx, Within};
+use crate::loops::{Expr, Fold, Index, LoopCx, Within};
 use crate::ops::window;
 use crate::rules::Attrs;
+use crate::shape::Shape;
 
 /// The element under a position and a window element, or the filling.
 pub(super) fn windows(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
@@ -43,5 +44,72 @@ pub(super) fn fold(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
             from.extend(elements.iter().cloned());
             c.load(0, from).within(inside, c.number(0.0, dtype))
         })
+    })])
+}
+
+/// A pooling whose sizes are numbers.
+struct Windows {
+    pool: Pool,
+    /// Sizes of the spatial axes.
+    sizes: Vec<i64>,
+    /// Elements of padding before and after each axis, also what `ceil_mode` reaches beyond.
+    pads: Vec<[i64; 2]>,
+}
+
+impl Windows {
+    fn read(c: &LoopCx<'_>) -> Result<Self> {
+        let shape = c.shape(0);
+        let pool = Pool::read(c, shape.len() - 2)?;
+        let pads = pool.all_pads(c, &Shape::of(shape.iter().copied()))?;
+        let known = |pair: [crate::Dim; 2]| pair.map(|d| d.known().unwrap_or(0));
+        Ok(Self { pool, sizes: shape[2..].to_vec(), pads: pads.into_iter().map(known).collect() })
+    }
+    /// The place in the input under a position and a window element.
+    fn places(&self, at: &[Index], element: &[Index]) -> Vec<Index> {
+        let place = |i: usize| {
+            let start = at[2 + i].clone() * self.pool.stride[i] - self.pads[i][0].into();
+            start + element[i].clone() * self.pool.dilation[i]
+        };
+        (0..self.sizes.len()).map(place).collect()
+    }
+    /// The element of the input there, or `padding`.
+    fn element(&self, c: &LoopCx<'_>, at: &[Index], element: &[Index], padding: Expr) -> Expr {
+        let places = self.places(at, element);
+        let inside = places.iter().zip(&self.sizes).map(|(place, &n)| Within::new(place.clone(), 0, n));
+        let inside = inside.collect();
+        c.load(0, [&at[..2], &places].concat()).within(inside, padding)
+    }
+}
+
+/// The largest element of each window.
+pub(super) fn max(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
+    let windows = Windows::read(c)?;
+    let least = c.number(filling(c.out_dtype(0), f64::NEG_INFINITY), c.out_dtype(0));
+    Ok(vec![c.output(0, |at| c.fold(Fold::Max, &windows.pool.kernel, |k| windows.element(c, at, k, least)))])
+}
+
+/// The sum of each window over the number of its elements that count.
+pub(super) fn avg(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
+    let windows = Windows::read(c)?;
+    let dtype = c.out_dtype(0);
+    // The padding that counts; beyond it, nothing does.
+    let counted: Vec<[i64; 2]> = match (&windows.pool.padding, c.bool(5)?) {
+        (_, false) => vec![[0, 0]; windows.sizes.len()],
+        (Padding::Explicit(pads), true) => pads.clone(),
+        (Padding::Same, true) => windows.pads.clone(),
+    };
+    Ok(vec![c.output(0, |at| {
+        let kernel = &windows.pool.kernel;
+        let sum = c.fold(Fold::Sum, kernel, |k| windows.element(c, at, k, c.number(0.0, dtype)));
+        if counted == windows.pads {
+            return sum / c.number(kernel.iter().product::<i64>() as f64, dtype);
+        }
+        let count = c.fold(Fold::Sum, kernel, |k| {
+            let places = windows.places(at, k).into_iter().enumerate();
+            let counts =
+                places.map(|(i, place)| Within::new(place, -counted[i][0], windows.sizes[i] + counted[i][1]));
+            c.number(1.0, dtype).within(counts.collect(), c.number(0.0, dtype))
+        });
+        sum / count
     })])
 }
