@@ -35,7 +35,7 @@ pub fn calls(kernel: &Kernel, threads: usize) -> String {
         "char *packed = scratch({}), *shared = scratch({});\n",
         kernel.packed_bytes, kernel.shared_bytes
     );
-    for call in kernel.pack.iter().chain(&kernel.phases) {
+    for call in kernel.pack.iter().chain(kernel.phases.iter().flatten()) {
         for thread in 0..threads {
             let line = call.text(|argument| match argument {
                 Argument::Thread => thread.to_string(),
@@ -46,6 +46,7 @@ pub fn calls(kernel: &Kernel, threads: usize) -> String {
                 Argument::Out => "out".to_owned(),
                 Argument::Operand(index) => format!("operand{index}"),
                 Argument::Shared => "(void *)shared".to_owned(),
+                Argument::SharedAt(bytes) => format!("(void *)(shared + {bytes})"),
                 Argument::Own => "(void *)own".to_owned(),
             });
             let _ = writeln!(text, "{{ char *own = scratch({}); {line} free(own); }}", kernel.own_bytes);
@@ -55,8 +56,11 @@ pub fn calls(kernel: &Kernel, threads: usize) -> String {
     text
 }
 
-/// Compiles the program with these flags and demands that it finds no difference.
-pub fn check(cases: &Cases, target: Target, flags: &[&str]) {
+/// The program is compiled with all warnings and sanitizers.
+const SANITIZED: [&str; 3] = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover"];
+
+/// Compiles the program and demands that it finds no difference.
+pub fn check(cases: &Cases, target: Target) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut text = format!("{HELPERS}\n{}\n", cases.source);
     for (index, body) in cases.bodies.iter().enumerate() {
@@ -67,11 +71,12 @@ pub fn check(cases: &Cases, target: Target, flags: &[&str]) {
     let (source, program) = (folder.path().join("kernels.c"), folder.path().join("kernels"));
     std::fs::write(&source, text).expect("the program is written");
     if let Ok(keep) = std::env::var("MITHRIL_KEEP_C") {
-        std::fs::copy(&source, format!("{keep}/kernels_{}.c", target.lanes)).expect("a copy");
+        std::fs::copy(&source, format!("{keep}/kernels_{}_{}.c", target.lanes, cases.bodies.len()))
+            .expect("a copy");
     }
     let built = Command::new("cc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-ffp-contract=fast"])
-        .args(flags)
+        .args(SANITIZED)
         .arg(&source)
         .arg("-o")
         .arg(&program)

@@ -2,6 +2,7 @@
 
 use super::epilogue::place;
 use super::library::substitute;
+use super::rows::RowGroups;
 use super::{Argument, Call, Element, Epilogue, Kernel, Library, Strides, Target, batch_offset};
 
 /// When the right matrix is brought into the kernel's order.
@@ -82,7 +83,7 @@ impl Gemm {
             packed_bytes: if ahead { packed_bytes } else { 0 },
             shared_bytes: if ahead { 0 } else { packed_bytes },
             own_bytes: blocking.own_elements * self.element.bytes(),
-            phases: if ahead { vec![multiply] } else { vec![pack.clone(), multiply] },
+            phases: if ahead { vec![vec![multiply]] } else { vec![vec![pack.clone()], vec![multiply]] },
             pack: ahead.then_some(pack),
         }
     }
@@ -171,11 +172,15 @@ impl Gemm {
             &[
                 (
                     "copy_calls",
-                    &blocking.calls("@name@_copy(a + @a_batch@, row, {rows}, copy);", library, self.element),
+                    &blocking.rows.calls(
+                        "@name@_copy(a + @a_batch@, row, {rows}, copy);",
+                        library,
+                        self.element,
+                    ),
                 ),
                 (
                     "micro_calls",
-                    &blocking.calls(
+                    &blocking.rows.calls(
                         "{micro}(steps, copy + k * rows, right, tile, k > 0, fetch, stride);",
                         library,
                         self.element,
@@ -189,9 +194,9 @@ impl Gemm {
                 ("k", &self.k.to_string()),
                 ("batches", &batches.to_string()),
                 ("batched", &batched(batches)),
-                ("groups", &blocking.groups.to_string()),
-                ("rows", &blocking.rows.to_string()),
-                ("longer", &blocking.longer.to_string()),
+                ("groups", &blocking.rows.groups.to_string()),
+                ("rows", &blocking.rows.rows.to_string()),
+                ("longer", &blocking.rows.longer.to_string()),
                 ("block", &blocking.block.to_string()),
                 ("k_block", &blocking.k_block.to_string()),
                 ("a_batch", &batch_offset(&self.batch, &self.a.batch)),
@@ -222,10 +227,7 @@ fn batched(batches: usize) -> String {
 /// How a product is cut up.
 struct Blocking {
     lanes: usize,
-    /// Groups of rows, as even as they can be: the first `longer` have one row more than `rows`.
-    groups: usize,
-    rows: usize,
-    longer: usize,
+    rows: RowGroups,
     /// Groups whose copies one thread keeps in its cache.
     block: usize,
     /// Steps of k between two visits of the next group.
@@ -240,39 +242,20 @@ const LONGEST_K: usize = 2048;
 impl Blocking {
     fn new(gemm: &Gemm, target: &Target) -> Self {
         let lanes = target.lanes_of(gemm.element);
-        let groups = gemm.m.div_ceil(target.rows()).max(1);
-        let (rows, longer) = (gemm.m / groups, gemm.m % groups);
-        let k_padded = gemm.k.next_multiple_of(lanes);
-        let copy = (rows + usize::from(longer > 0)) * k_padded;
-        let fitting = (target.cache / (copy * gemm.element.bytes()).max(1)).clamp(1, groups);
+        let rows = RowGroups::new(gemm.m, target);
+        let copy = rows.most() * gemm.k.next_multiple_of(lanes);
+        let fitting = (target.cache / (copy * gemm.element.bytes()).max(1)).clamp(1, rows.groups);
         // Enough units for every thread to have about as much as any other.
         let others = gemm.batch.iter().product::<usize>() * gemm.n.div_ceil(2 * lanes);
-        let wanted_blocks = (8 * target.threads).div_ceil(others.max(1)).clamp(1, groups);
-        let block = fitting.min(groups.div_ceil(wanted_blocks));
+        let wanted_blocks = (8 * target.threads).div_ceil(others.max(1)).clamp(1, rows.groups);
+        let block = fitting.min(rows.groups.div_ceil(wanted_blocks));
         let k_block = if gemm.k <= LONGEST_K {
             gemm.k.max(1)
         } else {
             gemm.k.div_ceil(gemm.k.div_ceil(LONGEST_K / 2)).next_multiple_of(lanes)
         };
-        let sums = block * (rows + 1) * 2 * lanes;
+        let sums = block * (rows.rows + 1) * 2 * lanes;
         let own_elements = (block * copy + sums).next_multiple_of(64);
-        Self { lanes, groups, rows, longer, block, k_block, own_elements }
-    }
-
-    /// A statement for each number of rows that occurs; `{rows}` and `{micro}` stand for the number and its kernel.
-    fn calls(&self, statement: &str, library: &mut Library, element: Element) -> String {
-        let mut write = |rows: usize| {
-            let micro = library.micro(element, rows);
-            statement.replace("{rows}", &rows.to_string()).replace("{micro}", &micro)
-        };
-        match (self.longer, self.rows) {
-            (0, rows) => format!("                {}", write(rows)),
-            (_, 0) => format!("                {}", write(1)),
-            (_, rows) => format!(
-                "                if (longer)\n                    {}\n                else\n                    {}",
-                write(rows + 1),
-                write(rows)
-            ),
-        }
+        Self { lanes, rows, block, k_block, own_elements }
     }
 }

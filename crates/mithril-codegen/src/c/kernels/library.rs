@@ -26,6 +26,8 @@ pub enum Argument {
     Operand(usize),
     /// Scratch memory that all threads see.
     Shared,
+    /// The same from this byte on.
+    SharedAt(usize),
     /// Scratch memory of this thread.
     Own,
 }
@@ -54,8 +56,8 @@ pub struct Kernel {
     pub pack: Option<Call>,
     /// Bytes that `pack` writes.
     pub packed_bytes: usize,
-    /// The calls, with a barrier between two of them.
-    pub phases: Vec<Call>,
+    /// The calls: those of a phase in any order, with a barrier between two phases.
+    pub phases: Vec<Vec<Call>>,
     /// Scratch bytes seen by all threads.
     pub shared_bytes: usize,
     /// Scratch bytes of each thread, a multiple of 64.

@@ -17,7 +17,7 @@
 //! };
 //! let kernel = gemm.build(&mut library);
 //! assert_eq!(kernel.phases.len(), 1);
-//! let call = kernel.phases[0].text(|argument| match argument {
+//! let call = kernel.phases[0][0].text(|argument| match argument {
 //!     Argument::Thread => "thread".to_owned(),
 //!     Argument::Threads => "threads".to_owned(),
 //!     Argument::Operand(0) => "bias".to_owned(),
@@ -38,10 +38,13 @@
 //!   it is made once (`P_pack`) and writes [`packed_bytes`](Kernel::packed_bytes) at [`Argument::Packed`].
 //! - Outputs must not overlap inputs, operands or scratch memory.
 
+mod conv;
 mod epilogue;
 mod gemm;
 mod library;
+mod rows;
 
+pub use conv::Conv;
 pub use epilogue::{Epilogue, Operand};
 pub use gemm::{Gemm, Packing};
 pub use library::{Argument, Call, Kernel, Library};

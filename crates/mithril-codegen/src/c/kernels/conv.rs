@@ -1,0 +1,246 @@
+//! Convolutions of images (of lines as images of height 1): any kernel, stride, dilation, margins and groups.
+
+use super::epilogue::place;
+use super::gemm::Packing;
+use super::library::substitute;
+use super::rows::RowGroups;
+use super::{Argument, Call, Element, Epilogue, Kernel, Library, Strides, Target};
+
+/// `out[n, filters, oh, ow] = epilogue(convolution of image[n, channels, h, w] by weights[filters, channels / groups,
+/// kh, kw])`, all row-major. In the epilogue `batch` is the image, `row` the filter and `column` the pixel
+/// (`y * ow + x`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conv {
+    /// What image, weights and sums hold.
+    pub element: Element,
+    /// Images.
+    pub batch: usize,
+    /// Channels of an image.
+    pub channels: usize,
+    /// Channels of the result.
+    pub filters: usize,
+    /// Groups of channels that do not mix; divides both.
+    pub groups: usize,
+    /// Height and width of an image.
+    pub image: [usize; 2],
+    /// Height and width of the kernel.
+    pub kernel: [usize; 2],
+    /// Steps between two pixels of the result, down and to the right.
+    pub stride: [usize; 2],
+    /// Steps between two weights, down and to the right.
+    pub dilation: [usize; 2],
+    /// Zeros before and after, for height and width.
+    pub padding: [[usize; 2]; 2],
+    /// Where the result lies: one batch axis, `row` along filters, `column` along pixels.
+    pub out: Strides,
+    /// The C type of the result, which the epilogue's expression has.
+    pub out_element: String,
+    /// When the weights are packed.
+    pub packing: Packing,
+    /// What becomes of the sums.
+    pub epilogue: Epilogue,
+}
+
+impl Conv {
+    /// One group, steps of 1, no padding, weights packed ahead, no epilogue. Where other fields are changed after,
+    /// [`Conv::row_major`] brings `out` in line.
+    pub fn new(
+        element: Element,
+        batch: usize,
+        [channels, filters]: [usize; 2],
+        image: [usize; 2],
+        kernel: [usize; 2],
+    ) -> Self {
+        Self {
+            element,
+            batch,
+            channels,
+            filters,
+            groups: 1,
+            image,
+            kernel,
+            stride: [1, 1],
+            dilation: [1, 1],
+            padding: [[0, 0], [0, 0]],
+            out: Strides::default(),
+            out_element: element.c().to_owned(),
+            packing: Packing::Ahead,
+            epilogue: Epilogue::none(),
+        }
+        .row_major()
+    }
+
+    /// The same with a row-major result.
+    #[must_use]
+    pub fn row_major(mut self) -> Self {
+        let [height, width] = self.result();
+        self.out = Strides { batch: vec![self.filters * height * width], row: height * width, column: 1 };
+        self
+    }
+
+    /// Height and width of the result.
+    pub fn result(&self) -> [usize; 2] {
+        [0, 1].map(|axis| {
+            let reach = (self.kernel[axis] - 1) * self.dilation[axis] + 1;
+            (self.padded(axis).saturating_sub(reach)) / self.stride[axis] + 1
+        })
+    }
+
+    /// Puts the kernel's functions into the library.
+    pub fn build(&self, library: &mut Library) -> Kernel {
+        let plan = Plan::new(self, library.target());
+        let function = self.multiply(library, &plan);
+        let pack = plan.rows.pack(library, self.element, [self.groups, self.filters / self.groups, plan.k]);
+        let bytes = |elements: usize| (elements * self.element.bytes()).next_multiple_of(64);
+        let weights = bytes(self.filters * plan.k.next_multiple_of(plan.lanes));
+        let padded = if self.is_point() { 0 } else { bytes(self.padded_elements(plan.lanes)) };
+        let ahead = self.packing == Packing::Ahead;
+        let packed = if ahead { Argument::Packed } else { Argument::SharedAt(padded) };
+        let image = if self.is_point() { Argument::A } else { Argument::Shared };
+        let work = |function: String, [from, to]: [Argument; 2]| Call {
+            function,
+            arguments: vec![Argument::Thread, Argument::Threads, from, to],
+        };
+        let pack = work(pack, [Argument::B, packed.clone()]);
+        let mut arguments = vec![Argument::Thread, Argument::Threads, image, packed, Argument::Out];
+        arguments.extend((0..self.epilogue.operands.len()).map(Argument::Operand));
+        arguments.push(Argument::Own);
+        let mut first = Vec::new();
+        if !self.is_point() {
+            first.push(work(self.pad(library), [Argument::A, Argument::Shared]));
+        }
+        first.extend((!ahead).then(|| pack.clone()));
+        let mut phases: Vec<Vec<Call>> = vec![vec![Call { function, arguments }]];
+        if !first.is_empty() {
+            phases.insert(0, first);
+        }
+        Kernel {
+            packed_bytes: if ahead { weights } else { 0 },
+            shared_bytes: padded + if ahead { 0 } else { weights },
+            own_bytes: bytes((plan.panel_block * plan.k + 1) * 2 * plan.lanes),
+            phases,
+            pack: ahead.then_some(pack),
+        }
+    }
+
+    fn padded(&self, axis: usize) -> usize {
+        self.image[axis] + self.padding[axis][0] + self.padding[axis][1]
+    }
+
+    /// A pixel of the result is a pixel of the image.
+    fn is_point(&self) -> bool {
+        self.kernel == [1, 1] && self.stride == [1, 1] && self.padding == [[0, 0], [0, 0]]
+    }
+
+    /// Elements of the copy with margins, and of what may be read beyond.
+    fn padded_elements(&self, lanes: usize) -> usize {
+        self.batch * self.channels * self.padded(0) * self.padded(1) + 2 * lanes * self.stride[1]
+    }
+
+    fn pad(&self, library: &mut Library) -> String {
+        let text = substitute(
+            include_str!("conv_pad.c"),
+            &[
+                ("type", self.element.c()),
+                ("planes", &(self.batch * self.channels).to_string()),
+                ("h", &self.image[0].to_string()),
+                ("w", &self.image[1].to_string()),
+                ("padded_height", &self.padded(0).to_string()),
+                ("padded_width", &self.padded(1).to_string()),
+                ("top", &self.padding[0][0].to_string()),
+                ("left", &self.padding[1][0].to_string()),
+            ],
+        );
+        library.add(&format!("mithril_pad_{}x{}", self.padded(0), self.padded(1)), &text)
+    }
+
+    fn multiply(&self, library: &mut Library, plan: &Plan) -> String {
+        let gather =
+            if self.is_point() { include_str!("conv_point.c") } else { include_str!("conv_gather.c") };
+        let template = include_str!("conv.c").replace("@gather@", gather);
+        let micro = "{micro}(K, left, right, tile, 0, fetch, stride);";
+        let micro_calls = plan.rows.calls(micro, library, self.element);
+        let [height, width] = self.result();
+        let group_channels = self.channels / self.groups;
+        let plane = if self.is_point() { height * width } else { self.padded(0) * self.padded(1) };
+        let what = match (self.groups, self.dilation) {
+            (1, [1, 1]) => "convolution",
+            (1, _) => "dilated convolution",
+            _ => "grouped convolution",
+        };
+        let strings = [
+            ("what", what.to_owned()),
+            ("micro_calls", micro_calls),
+            ("type", self.element.c().to_owned()),
+            ("out", self.out_element.clone()),
+            ("out_place", place(&self.out, &[self.batch])),
+            ("expression", self.epilogue.text(&[self.batch])),
+            ("parameters", self.epilogue.parameters()),
+            ("arguments", self.epilogue.arguments()),
+        ];
+        let numbers = [
+            ("n", self.batch),
+            ("channels", self.channels),
+            ("filters", self.filters),
+            ("groups", self.groups),
+            ("group_channels", group_channels),
+            ("group_elements", group_channels * plane),
+            ("h", self.image[0]),
+            ("w", self.image[1]),
+            ("kh", self.kernel[0]),
+            ("kw", self.kernel[1]),
+            ("oh", height),
+            ("ow", width),
+            ("k", plan.k),
+            ("lanes", plan.lanes),
+            ("padded_width", self.padded(1)),
+            ("padded_plane", plane),
+            ("stride_y", self.stride[0]),
+            ("stride_x", self.stride[1]),
+            ("dilation_y", self.dilation[0]),
+            ("dilation_x", self.dilation[1]),
+            ("row_groups", plan.rows.groups),
+            ("rows", plan.rows.rows),
+            ("longer", plan.rows.longer),
+            ("row_block", plan.row_block),
+            ("panel_block", plan.panel_block),
+        ];
+        let numbers = numbers.map(|(key, number)| (key, number.to_string()));
+        let pairs: Vec<(&str, &str)> =
+            strings.iter().chain(&numbers).map(|(key, value)| (*key, value.as_str())).collect();
+        let text = substitute(&template, &pairs);
+        let [kernel_height, kernel_width] = self.kernel;
+        let wish = format!(
+            "mithril_conv_{}_{}_{kernel_height}x{kernel_width}_{height}x{width}",
+            self.channels, self.filters
+        );
+        library.add(&wish, &text)
+    }
+}
+
+/// How a convolution is cut up.
+struct Plan {
+    lanes: usize,
+    /// Terms of a sum.
+    k: usize,
+    rows: RowGroups,
+    /// Groups of filters, and panels of pixels, of one unit of work.
+    row_block: usize,
+    panel_block: usize,
+}
+
+impl Plan {
+    fn new(conv: &Conv, target: &Target) -> Self {
+        let lanes = target.lanes_of(conv.element);
+        let k = conv.channels / conv.groups * conv.kernel[0] * conv.kernel[1];
+        let rows = RowGroups::new(conv.filters / conv.groups, target);
+        let panels = conv.result().iter().product::<usize>().div_ceil(2 * lanes).max(1);
+        let fitting = (target.cache / (k * 2 * lanes * conv.element.bytes()).max(1)).clamp(1, panels);
+        // Enough units for every thread to have about as much as any other: fewer panels, then fewer filters each.
+        let wanted = (8 * target.threads).div_ceil((conv.batch * conv.groups).max(1));
+        let panel_block = fitting.min((panels / wanted).max(1));
+        let row_block =
+            rows.groups.div_ceil(wanted.div_ceil(panels.div_ceil(panel_block)).clamp(1, rows.groups));
+        Self { lanes, k, rows, row_block, panel_block }
+    }
+}

@@ -1,0 +1,114 @@
+//! Convolutions of odd sizes, with strides, dilation, groups and uneven margins.
+
+use std::fmt::Write as _;
+
+use mithril_codegen::c::kernels::{Conv, Element, Epilogue, Library, Operand, Packing, Strides, Target};
+
+use crate::program::{Cases, calls};
+
+pub fn cases(target: Target) -> Cases {
+    let mut library = Library::new(target);
+    let mut bodies = Vec::new();
+    for (index, conv) in specifications().iter().enumerate() {
+        let kernel = conv.build(&mut library);
+        bodies.push(body(conv, &calls(&kernel, 1 + index % 3), "!="));
+    }
+    Cases { source: library.source(), bodies }
+}
+
+fn specifications() -> Vec<Conv> {
+    let plain = |channels: [usize; 2], image, kernel| Conv::new(Element::F32, 1, channels, image, kernel);
+    let mut all = vec![
+        plain([1, 1], [1, 1], [1, 1]),
+        plain([17, 33], [7, 9], [1, 1]),
+        plain([16, 32], [8, 8], [3, 3]),
+        plain([3, 7], [17, 5], [3, 5]),
+        plain([5, 65], [1, 40], [1, 7]),
+    ];
+    // The first layer of a network, and its shape with everything uneven.
+    all.push(Conv { stride: [2, 2], padding: [[3, 3], [3, 3]], ..plain([3, 64], [33, 34], [7, 7]) });
+    all.push(Conv {
+        batch: 2,
+        stride: [2, 3],
+        dilation: [1, 2],
+        padding: [[2, 0], [1, 4]],
+        packing: Packing::Running,
+        ..plain([6, 10], [15, 21], [4, 3])
+    });
+    // Groups, and one group for each channel.
+    all.push(Conv { batch: 2, groups: 3, padding: [[1, 1], [1, 1]], ..plain([9, 51], [7, 7], [3, 3]) });
+    all.push(Conv { groups: 17, padding: [[1, 1], [1, 1]], ..plain([17, 34], [9, 11], [3, 3]) });
+    all.push(Conv { stride: [2, 2], ..plain([8, 12], [9, 9], [1, 1]) });
+    all.push(Conv { padding: [[1, 1], [0, 2]], ..Conv::new(Element::F64, 1, [3, 9], [6, 35], [3, 3]) });
+    for conv in &mut all {
+        *conv = conv.clone().row_major();
+    }
+    // Bias, residual and activation.
+    let mut fused =
+        Conv { batch: 2, padding: [[1, 1], [1, 1]], ..plain([4, 18], [7, 7], [3, 3]) }.row_major();
+    let operand = |strides: &Strides| Operand { element: "float".to_owned(), strides: strides.clone() };
+    let bias = Strides { batch: vec![0], row: 1, column: 0 };
+    fused.epilogue = Epilogue {
+        operands: vec![operand(&bias), operand(&fused.out)],
+        expression: "relu_f32({acc} + {0} + {1})".to_owned(),
+    };
+    all.push(fused);
+    all
+}
+
+/// Fills, calls, and compares with the definition; `differs` compares a result with a wanted number.
+pub fn body(conv: &Conv, calls: &str, differs: &str) -> String {
+    let [oh, ow] = conv.result();
+    let [h, w] = conv.image;
+    let [kh, kw] = conv.kernel;
+    let (n, c, f) = (conv.batch, conv.channels, conv.filters);
+    let (gc, gf) = (c / conv.groups, f / conv.groups);
+    let element = conv.element.c();
+    let mut text = String::new();
+    let _ = writeln!(text, "FILLED({element}, a, {});", n * c * h * w);
+    let _ = writeln!(text, "FILLED({element}, b, {});", f * gc * kh * kw);
+    let _ = writeln!(text, "FILLED({element}, out, {});", n * f * oh * ow);
+    for (index, operand) in conv.epilogue.operands.iter().enumerate() {
+        let elements = if operand.strides.column == 0 { f } else { n * f * oh * ow };
+        let _ = writeln!(text, "FILLED(float, operand{index}, {elements});");
+    }
+    text.push_str(calls);
+    let _ = writeln!(text, "for (long batch = 0; batch < {n}; batch++) for (long row = 0; row < {f}; row++)");
+    let _ = writeln!(
+        text,
+        "for (long oy = 0; oy < {oh}; oy++) for (long ox = 0; ox < {ow}; ox++) {{ double sum = 0;"
+    );
+    let _ = writeln!(
+        text,
+        "for (long k = 0; k < {gc}; k++) for (long ky = 0; ky < {kh}; ky++) for (long kx = 0; kx < {kw}; kx++) {{"
+    );
+    let _ = writeln!(
+        text,
+        "long y = oy * {} + ky * {} - {}, x = ox * {} + kx * {} - {}; if (y < 0 || y >= {h} || x < 0 || x >= {w}) continue;",
+        conv.stride[0],
+        conv.dilation[0],
+        conv.padding[0][0],
+        conv.stride[1],
+        conv.dilation[1],
+        conv.padding[1][0]
+    );
+    let _ = writeln!(
+        text,
+        "sum += (double)a[((batch * {c} + row / {gf} * {gc} + k) * {h} + y) * {w} + x] * b[((row * {gc} + k) * {kh} + ky) * {kw} + kx]; }}"
+    );
+    let _ = writeln!(text, "long place = (batch * {f} + row) * {} + oy * {ow} + ox;", oh * ow);
+    let mut wanted = conv.epilogue.expression.replace("{acc}", "sum");
+    for (index, operand) in conv.epilogue.operands.iter().enumerate() {
+        let element = if operand.strides.column == 0 { "[row]" } else { "[place]" };
+        wanted = wanted.replace(&format!("{{{index}}}"), &format!("operand{index}{element}"));
+    }
+    let _ = writeln!(
+        text,
+        "double wanted = {wanted}; if ((double)out[place] {differs} wanted) {{ failures++; \
+         printf(\"conv {c} {f} %ld %ld %ld %ld: %g, not %g\\n\", batch, row, oy, ox, (double)out[place], wanted); return; }} }}"
+    );
+    let operands = (0..conv.epilogue.operands.len())
+        .fold(String::new(), |text, index| format!("{text}free(operand{index}); "));
+    let _ = writeln!(text, "free(a); free(b); free(out); {operands}");
+    text
+}
