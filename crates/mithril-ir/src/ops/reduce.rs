@@ -167,6 +167,11 @@ fn spread<'a>(v: &GradCall<'a>, t: V<'a>) -> V<'a> {
 /// A call of a reduction of a framework, e.g. `np.max(x, axis=1, keepdims=True)`: `head` is what stands before the
 /// input, `words` are the names of axis and keepdim there. Defaults are left out.
 pub(super) fn call_text(c: &SpellCx<'_>, head: &str, words: (&str, &str), more: &str) -> String {
+    call_of(c, head, c.arg(0), words, more)
+}
+
+/// As [`call_text`], of an expression in place of the input.
+fn call_of(c: &SpellCx<'_>, head: &str, operand: &str, words: (&str, &str), more: &str) -> String {
     let (axis, keep) = (port(c, "axis"), keepdim(c).unwrap_or(false));
     let axis = match c.absent(axis) {
         // PyTorch keeps dimensions only where they are named.
@@ -175,7 +180,7 @@ pub(super) fn call_text(c: &SpellCx<'_>, head: &str, words: (&str, &str), more: 
         false => format!(", {}={}", words.0, c.arg(axis)),
     };
     let keep = if keep { format!(", {}=True", words.1) } else { String::new() };
-    format!("{head}{}{axis}{keep}{more})", c.arg(0))
+    format!("{head}{operand}{axis}{keep}{more})")
 }
 
 pub(super) fn all_axes(c: &SpellCx<'_>) -> String {
@@ -198,6 +203,11 @@ fn plain(c: &SpellCx<'_>, name: &str) -> Option<String> {
     Some(call_text(c, &format!("{}.{name}(", c.xp), ARRAY, ""))
 }
 
+/// As [`plain`], for truth values; of nothing, MLX has to be told.
+fn truth(c: &SpellCx<'_>, name: &str, nothing: &str) -> Option<String> {
+    if c.xp == "mx" { Some(call_text(c, &mlx_head(c, name, nothing), ARRAY, "")) } else { plain(c, name) }
+}
+
 /// A sum or product: integers in int64, half precision of NumPy by way of float32.
 fn accumulating(c: &SpellCx<'_>, name: &str) -> Option<String> {
     let function = format!("{}.{name}", c.xp);
@@ -213,6 +223,7 @@ pub(super) fn statistic(c: &SpellCx<'_>, name: &str, more: &str) -> Option<Strin
     let function = format!("{}.{name}", c.xp);
     Some(match input_dtype(c)? {
         d if is_half(d) && c.xp == "np" => call_text(c, &format!("_wide({function}, "), ARRAY, more),
+        d if d.is_float() && c.xp == "mx" => call_text(c, &mlx_head(c, name, "mx.nan"), ARRAY, more),
         d if d.is_float() => call_text(c, &format!("{function}("), ARRAY, more),
         _ if c.xp == "np" => {
             let float = c.dtype(c.out(0)?.dtype);
@@ -223,15 +234,16 @@ pub(super) fn statistic(c: &SpellCx<'_>, name: &str, more: &str) -> Option<Strin
 }
 
 /// A sum or product of MLX, which adds up integers in what they are.
-fn mlx_accumulating(c: &SpellCx<'_>, name: &str) -> Option<String> {
-    let text = call_text(c, &format!("mx.{name}("), ARRAY, "");
+fn mlx_accumulating(c: &SpellCx<'_>, name: &str, nothing: &str) -> Option<String> {
     let wide = input_dtype(c)?.is_float() || input_dtype(c)? == DType::I64;
-    Some(if wide { text } else { of_operand(c, &text, ".astype(mx.int64)") })
+    let operand = if wide { c.arg(0).to_owned() } else { format!("{}.astype(mx.int64)", c.arg(0)) };
+    Some(call_of(c, &mlx_head(c, name, nothing), &operand, ARRAY, ""))
 }
 
-/// The call with something behind its first argument.
-fn of_operand(c: &SpellCx<'_>, call: &str, more: &str) -> String {
-    call.replacen(c.arg(0), &format!("{}{more}", c.arg(0)), 1)
+/// The head of a reduction on MLX, which reads foreign memory, or does not end, where a dimension is 0.
+fn mlx_head(c: &SpellCx<'_>, name: &str, nothing: &str) -> String {
+    let filled = c.ty(0).is_some_and(|t| t.shape.iter().all(|d| d.known().is_some_and(|n| n > 0)));
+    if filled { format!("mx.{name}(") } else { format!("_reduced(mx.{name}, {nothing}, ") }
 }
 
 /// A PyTorch reduction; an empty `dim` means all axes there, none here.
@@ -263,7 +275,7 @@ pub static SUM: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![spread(v, v.g)]),
     spell: Spell {
         torch: Text::F(|c| torch(c, "torch.sum(", "")),
-        mlx: Text::F(|c| mlx_accumulating(c, "sum")),
+        mlx: Text::F(|c| mlx_accumulating(c, "sum", "0")),
         py: Text::F(|c| accumulating(c, "sum")),
         ..Spell::NONE
     },
@@ -337,7 +349,7 @@ pub static PROD: OpDef = OpDef {
     grad: Grad::Formula(prod_grad),
     spell: Spell {
         torch: Text::F(torch_prod),
-        mlx: Text::F(|c| mlx_accumulating(c, "prod")),
+        mlx: Text::F(|c| mlx_accumulating(c, "prod", "1")),
         py: Text::F(|c| accumulating(c, "prod")),
         ..Spell::NONE
     },
@@ -513,13 +525,9 @@ fn mlx_index(c: &SpellCx<'_>, name: &str) -> Option<String> {
     if c.out(0)?.shape.iter().any(|d| d.is(0)) {
         return Some(format!("mx.zeros({}, mx.int64)", c.dims(&c.out(0)?.shape)));
     }
-    let text = plain(c, name)?;
-    let text = if input_dtype(c)?.is_float() {
-        text.replacen(c.arg(0), &format!("mx.stop_gradient({})", c.arg(0)), 1)
-    } else {
-        text
-    };
-    Some(text + ".astype(mx.int64)")
+    let stopped = format!("mx.stop_gradient({})", c.arg(0));
+    let operand = if input_dtype(c)?.is_float() { &stopped } else { c.arg(0) };
+    Some(call_of(c, &format!("mx.{name}("), operand, ARRAY, "") + ".astype(mx.int64)")
 }
 
 /// Position of the largest element
@@ -581,7 +589,7 @@ pub static ANY: OpDef = OpDef {
     expand: Some(|c| vec![c.x[0].op(&COUNT_NONZERO, &c.x[1..]).cast(DType::Bool)]),
     spell: Spell {
         torch: Text::F(|c| torch_truth(c, "torch.any(")),
-        py: Text::F(|c| plain(c, "any")),
+        py: Text::F(|c| truth(c, "any", "False")),
         ..Spell::NONE
     },
     layer: "Any",
@@ -601,7 +609,7 @@ pub static ALL: OpDef = OpDef {
     }),
     spell: Spell {
         torch: Text::F(|c| torch_truth(c, "torch.all(")),
-        py: Text::F(|c| plain(c, "all")),
+        py: Text::F(|c| truth(c, "all", "True")),
         ..Spell::NONE
     },
     layer: "All",

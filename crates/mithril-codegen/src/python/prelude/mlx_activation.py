@@ -27,7 +27,7 @@ def _log_softmax(x, axis):
 def _softmax(x, axis):
     """exp(x) / sum(exp(x)) along an axis, of doubles."""
     power = _exp(x - mx.stop_gradient(mx.max(x, axis=axis, keepdims=True)))
-    return power / mx.sum(power, axis=axis, keepdims=True)
+    return power / _reduced(mx.sum, 0, power, axis=axis, keepdims=True)
 
 
 def _precise_sigmoid(x):

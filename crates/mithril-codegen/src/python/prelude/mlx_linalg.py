@@ -8,7 +8,7 @@ def _integer_matmul(left, right):
     is_row, is_column = left.ndim == 1, right.ndim == 1
     left = left[None, :] if is_row else left
     right = right[:, None] if is_column else right
-    y = mx.sum(left[..., :, :, None] * right[..., None, :, :], axis=-2).astype(left.dtype)
+    y = _reduced(mx.sum, 0, left[..., :, :, None] * right[..., None, :, :], axis=-2).astype(left.dtype)
     return y.squeeze([axis for axis, flat in ((-2, is_row), (-1, is_column)) if flat])
 
 
@@ -50,7 +50,7 @@ def _lower_factor(x):
         return x
     lower = mx.linalg.cholesky((x + _transposed(x)) / 2, stream=mx.cpu)
     # MLX says nothing about a matrix that is not positive definite; such factors become NaN.
-    is_definite = mx.all(mx.diagonal(lower, axis1=-2, axis2=-1) > 0, axis=-1)
+    is_definite = _reduced(mx.all, True, mx.diagonal(lower, axis1=-2, axis2=-1) > 0, axis=-1)
     return mx.where(is_definite[..., None, None], lower, mx.nan)
 
 

@@ -28,5 +28,5 @@ def _binary_cross_entropy(x, target, weight, reduction):
     losses = _binary_losses(*mx.broadcast_arrays(_widened(x), _widened(target)))
     losses = losses if weight is None else losses * weight
     if reduction != "none":
-        losses = mx.sum(losses) if reduction == "sum" else mx.mean(losses)
+        losses = _reduced(mx.sum, 0, losses) if reduction == "sum" else _reduced(mx.mean, mx.nan, losses)
     return losses.astype(x.dtype)

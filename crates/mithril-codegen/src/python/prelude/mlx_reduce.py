@@ -3,6 +3,16 @@
 import mlx.core as mx
 
 
+def _reduced(function, nothing, x, axis=None, keepdims=False, **options):
+    """A reduction, which gives `nothing` over a dimension of size 0: there, MLX reads beyond the array, or never ends."""
+    if x.size:
+        return function(x, axis=axis, keepdims=keepdims, **options)
+    chosen = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    chosen = [a % x.ndim for a in chosen]
+    y = mx.full([1 if i in chosen else n for i, n in enumerate(x.shape)], nothing, x.dtype)
+    return y if keepdims else mx.squeeze(y, chosen)
+
+
 def _argsort(x, axis, descending):
     """Positions in order of size; equal elements keep their order. No gradient flows back."""
     x = mx.moveaxis(mx.stop_gradient(x), axis, -1)
@@ -21,12 +31,12 @@ def _root(x):
 
 def _std(x, axis=None, keepdims=False, ddof=0):
     """Standard deviation, whose gradient is 0 where all elements are equal."""
-    return _root(mx.var(_widened(x), axis=axis, keepdims=keepdims, ddof=ddof)).astype(x.dtype)
+    return _root(_reduced(mx.var, mx.nan, _widened(x), axis=axis, keepdims=keepdims, ddof=ddof)).astype(x.dtype)
 
 
 def _norm(x, axis=None, keepdims=False):
     """Euclidean norm, whose gradient at 0 is 0."""
-    return _root(mx.sum(mx.square(_widened(x)), axis=axis, keepdims=keepdims)).astype(x.dtype)
+    return _root(_reduced(mx.sum, 0, mx.square(_widened(x)), axis=axis, keepdims=keepdims)).astype(x.dtype)
 
 
 def _logsumexp(x, axis=None, keepdims=False):
