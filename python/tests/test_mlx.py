@@ -336,6 +336,22 @@ def test_gradients_of_look_ups_in_nothing(op):
     assert backend.to_numpy(gradients["x"]).shape == sizes
 
 
+@pytest.mark.parametrize("name", ["Sum", "Prod", "Any", "All", "Mean", "Var", "Std", "Norm"])
+def test_reductions_of_nothing_end(name):
+    """MLX reads beyond an array without elements, at times for ever; the size is known when running only."""
+    model = ml.Model()
+    model |= getattr(ml.models, name)(axis=1)(input="x", output="y")
+    pm = ml.compile(model, ml.MlxBackend(), data_keys={"x"}, shapes={"x": ["a", "b", 3]}, inference=True)
+    for sizes in ((2, 4, 3), (2, 0, 3), (0, 4, 3)):
+        data = np.ones(sizes, np.float32)
+        wanted = {"Prod": np.prod, "Any": np.any, "All": np.all}.get(name, np.sum)(data, 1)
+        if name in ("Mean", "Var", "Std"):
+            wanted = np.full_like(wanted, np.nan if 0 in sizes[1:] else name == "Mean")
+        np.testing.assert_allclose(
+            np.asarray(pm.evaluate({}, {"x": data})["y"]), np.sqrt(wanted) if name == "Norm" else wanted
+        )
+
+
 def test_singular_matrices_are_an_error_when_the_result_is_read():
     backend = ml.MlxBackend()
     matrix = backend.array([[1.0, 2.0], [2.0, 4.0]])

@@ -621,16 +621,21 @@ pub static ALL: OpDef = OpDef {
     )
 };
 
+/// The input, as whether its elements are not zero.
+fn unequal(c: &SpellCx<'_>) -> String {
+    format!("{} != 0", c.arg(0))
+}
+
 /// Number of elements that are not zero
 pub static COUNT_NONZERO: OpDef = OpDef {
     dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::I64]))),
     expand: Some(|c| vec![c.x[0].cast(DType::Bool).op(&SUM, &c.x[1..])]),
     spell: Spell {
         torch: Text::F(|c| {
-            let text = || of_operand(c, &call_text(c, "torch.sum(", TORCH, ""), " != 0");
+            let text = || call_of(c, "torch.sum(", &unequal(c), TORCH, "");
             (!is_empty(&c.lit(port(c, "axis")))).then(text)
         }),
-        numpy: Text::F(|c| Some(of_operand(c, &plain(c, "sum")?, " != 0"))),
+        numpy: Text::F(|c| Some(call_of(c, "np.sum(", &unequal(c), ARRAY, ""))),
         ..Spell::NONE
     },
     layer: "CountNonzero",

@@ -9,7 +9,7 @@ def _reduced(function, nothing, x, axis=None, keepdims=False, **options):
         return function(x, axis=axis, keepdims=keepdims, **options)
     chosen = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     chosen = [a % x.ndim for a in chosen]
-    y = mx.full([1 if i in chosen else n for i, n in enumerate(x.shape)], nothing, x.dtype)
+    y = mx.full([1 if i in chosen else n for i, n in enumerate(x.shape)], nothing, mx.bool_ if isinstance(nothing, bool) else x.dtype)
     return y if keepdims else mx.squeeze(y, chosen)
 
 
