@@ -1,8 +1,9 @@
 //! Sorting, and the largest or smallest elements. NaN counts as larger than every number, as in `max`.
 
 use crate::dtype::DType;
+use crate::error::Result;
 use crate::literal::Lit;
-use crate::loops::{Argument, accumulator, sizes_around};
+use crate::loops::{Argument, Expr, LoopCx, accumulator, sizes_around};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
     tensor,
@@ -134,6 +135,28 @@ static TOPK_PORTS: &[Port] = &[
     attr("sorted", Attr::Bool, DefaultLit::Bool(true)),
 ];
 
+/// The largest `k` that `mithril_topk` is for; more are sorted.
+const SMALL_K: i64 = 64;
+
+/// A call that finds the positions; an error, which sorts, where there are many.
+fn topk_loops(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
+    let (axis, k, wide) = (c.axis(2, c.rank(0))?, c.int(1)?, accumulator(c.dtype(0)));
+    if k > SMALL_K {
+        return Err(c.bad(1, &c.lit(1), &format!("at most {SMALL_K}")));
+    }
+    let (outer, size, inner) = sizes_around(&c.shape(0), axis);
+    let (input, positions) = (c.stored(0, wide), c.reserve(DType::I64, c.out_shape(1)));
+    let mut args = vec![Argument::In(input), Argument::Out(positions)];
+    args.extend([outer, size, k, inner, c.bool(3)?.into()].map(Argument::Int));
+    c.call(format!("mithril_topk_{}", wide.short()), args, 0);
+    let values = c.output(0, |at| {
+        let mut from = at.to_vec();
+        from[axis] = c.value(c.load(positions, at), size, false);
+        c.load(0, from)
+    });
+    Ok(vec![values, c.whole(1, positions)])
+}
+
 /// The largest or smallest elements
 pub static TOPK: OpDef = OpDef {
     ports: TOPK_PORTS,
@@ -161,6 +184,7 @@ pub static TOPK: OpDef = OpDef {
         let indices = order.op(&SLICE, &[up_to(Lit::None), up_to(c.lit(1))]);
         vec![x.op(&TAKE_ALONG_AXIS, &[indices, c.x[2]]), indices]
     }),
+    loops: Some(topk_loops),
     spell: Spell {
         numpy: Text::F(|c| {
             if c.ty(0)?.dtype == DType::BF16 {

@@ -73,3 +73,28 @@ static void mithril_argsort_f32(const float *input, int64_t *positions, int64_t 
     }
   }
 }
+
+/* The positions of the k largest (or smallest) elements of each line, in order; of equal elements the first come
+ * first. For small k: an element is moved to its place among those found so far. */
+static void mithril_topk_f32(const float *input, int64_t *positions, int64_t outer, int64_t size, int64_t k,
+                             int64_t inner, int largest) {
+  for (int64_t line = 0; line < outer * inner && k > 0; line++) {
+    const float *from = input + line / inner * size * inner + line % inner;
+    int64_t *found = positions + line / inner * k * inner + line % inner;
+    int64_t count = 0;
+    float last = 0;
+    for (int64_t i = 0; i < size; i++) {
+      float x = from[i * inner];
+      if (count == k && !(largest ? mithril_less_f32(last, x) : mithril_less_f32(x, last))) continue;
+      int64_t at = count < k ? count++ : k - 1;
+      while (at > 0) {
+        float before = from[found[(at - 1) * inner] * inner];
+        if (!(largest ? mithril_less_f32(before, x) : mithril_less_f32(x, before))) break;
+        found[at * inner] = found[(at - 1) * inner];
+        at--;
+      }
+      found[at * inner] = i;
+      last = from[found[(count - 1) * inner] * inner];
+    }
+  }
+}
