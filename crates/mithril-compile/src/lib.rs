@@ -1,5 +1,6 @@
 //! The passes and the pipeline from a logical model to a program.
 
+pub mod c;
 pub mod compiled;
 pub mod inspect;
 pub mod lift;

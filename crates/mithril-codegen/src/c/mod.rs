@@ -1,4 +1,64 @@
 //! The C target: typed graphs to one file of C11 and a header.
+//!
+//! The way of a graph, whose sizes are numbers:
+//!
+//! | stage | what it does |
+//! |---|---|
+//! | `loops` | every node becomes a loop nest over buffers, or a call of a function of the prelude |
+//! | `fuse` | what is computed element by element goes into the loops of who reads it |
+//! | `memory` | temporaries get places in one arena, whose size is known before running |
+//! | `emit` | the text: a function per nest, and one that calls them in order |
+//!
+//! The program between the stages is a [`program::Program`], which prints.
 
+mod emit;
+mod expr;
+mod fuse;
+mod header;
 pub mod kernels;
+mod loops;
+mod memory;
+mod namer;
+mod nest;
 pub mod prelude;
+pub mod program;
+mod template;
+
+use mithril_ir::Graph;
+use mithril_ir::error::Result;
+
+pub use loops::can_spell;
+
+/// What is asked of the generated C.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Options {
+    /// What the names of all symbols start with; an identifier of C.
+    pub prefix: String,
+    /// Whether parameters may be packed, once for many calls: they do not change between calls.
+    pub pack: bool,
+}
+
+/// Generated C.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The file.
+    pub c: String,
+    /// The header.
+    pub h: String,
+    /// Names of stages and what they made of the program, as text.
+    pub stages: Vec<(String, String)>,
+}
+
+/// Writes a graph whose sizes are numbers. If the target lacks ops, the error lists all of them.
+pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
+    let mut stages = Vec::new();
+    let mut program = loops::lower(graph)?;
+    stages.push(("loops".to_owned(), program.to_string()));
+    program = fuse::fuse(program);
+    stages.push(("fuse".to_owned(), program.to_string()));
+    let arena = memory::plan(&mut program);
+    stages.push(("memory".to_owned(), format!("arena: {arena} bytes\n{program}")));
+    let h = header::header(&options.prefix);
+    let c = emit::file(&program, options, arena);
+    Ok(Source { c, h, stages })
+}

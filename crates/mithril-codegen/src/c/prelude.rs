@@ -9,8 +9,12 @@ use std::sync::LazyLock;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Files in which every function is written out; what others use comes first.
-const FILES: &[&str] =
-    &[include_str!("prelude/error.c"), include_str!("prelude/linalg.c"), include_str!("prelude/fft.c")];
+const FILES: &[&str] = &[
+    include_str!("prelude/error.c"),
+    include_str!("prelude/index.c"),
+    include_str!("prelude/linalg.c"),
+    include_str!("prelude/fft.c"),
+];
 
 /// Files whose functions are written for `float` and used for `double` and `int64_t` too.
 const GENERIC_FILES: &[&str] =

@@ -1,0 +1,204 @@
+//! Stage `fuse`: what is computed element by element goes into the loops of who reads it, so that it never goes through
+//! memory; what follows a reduction element by element is computed where its sum ends.
+//!
+//! - *Movement* (an element read from elsewhere, a conversion, padding) is computed again wherever it is read.
+//! - Other elementwise values go into their one reader, if it does not read them more often than they have elements.
+//! - A reduction goes into its one reader if that is elementwise: its epilogue.
+//!
+//! A float is never computed at two places from the same values: a compiler may round them differently (`a·b + c` in
+//! one step or two), and a comparison of the two would fail.
+
+use std::collections::HashMap;
+
+use mithril_ir::DType;
+use mithril_ir::loops::{Argument, Expr, Index, Var};
+
+use super::program::{Nest, Place, Program, Work};
+
+/// Largest number of expressions in one nest; more would only make registers short.
+const LARGEST: usize = 160;
+
+/// A reading of a buffer by a nest.
+struct Site {
+    /// Step that reads.
+    step: usize,
+    /// How often an element is read while it runs.
+    times: i64,
+    /// Whether it is read inside a reduction.
+    in_reduction: bool,
+}
+
+/// Fuses the nests of a program.
+pub fn fuse(mut program: Program) -> Program {
+    rename_copies(&mut program);
+    for step in 0..program.steps.len() {
+        let Work::Nest(nest) = &program.steps[step].work else { continue };
+        if !program.buffers[nest.to].is_temporary() {
+            continue;
+        }
+        let Some(sites) = sites(&program, nest.to) else { continue };
+        let nest = nest.clone();
+        if sites.is_empty() || allowed(&program, &nest, &sites) {
+            inline(&mut program, step, &nest, &sites);
+        }
+    }
+    program.steps.retain(|step| match &step.work {
+        Work::Nest(nest) => program.buffers[nest.to].count() > 0 && !nest.vars.contains(&GONE),
+        Work::Call { .. } => true,
+    });
+    program
+}
+
+/// Marks a nest that was put into others.
+const GONE: Var = Var { id: u32::MAX, size: -1 };
+
+fn inline(program: &mut Program, step: usize, nest: &Nest, sites: &[Site]) {
+    let buffer = program.buffers[nest.to].clone();
+    let is_half = matches!(buffer.dtype, DType::F16 | DType::BF16);
+    // What goes through half precision is rounded to it, unless it was.
+    let is_exact = matches!(&nest.value, Expr::Load { stored, .. } if *stored == buffer.dtype)
+        || matches!(&nest.value, Expr::Cast(_, to) if *to == buffer.dtype);
+    let put = |from: usize, at: Vec<Index>, stored: DType| {
+        if from != nest.to {
+            return Expr::Load { from, at, stored };
+        }
+        let index = |v: Var| nest.vars.iter().position(|&w| w == v).map_or(Index::var(v), |i| at[i].clone());
+        let value = nest.value.substitute(&index);
+        if is_half && !is_exact { Expr::Cast(Box::new(value), buffer.dtype) } else { value }
+    };
+    for site in sites {
+        if let Work::Nest(reader) = &mut program.steps[site.step].work {
+            reader.value = reader.value.map_loads(&put);
+        }
+    }
+    if let Work::Nest(gone) = &mut program.steps[step].work {
+        gone.vars = vec![GONE];
+        gone.value = Expr::Index(Box::default());
+    }
+}
+
+/// All readings of a buffer; `None` if somebody needs it in memory.
+fn sites(program: &Program, buffer: usize) -> Option<Vec<Site>> {
+    let mut found = Vec::new();
+    for (step, s) in program.steps.iter().enumerate() {
+        match &s.work {
+            Work::Nest(nest) => {
+                let times = nest.vars.iter().map(|v| v.size).product();
+                find(&nest.value, buffer, step, times, false, &mut found);
+            }
+            // What a call writes, and a nest filled before, is changed in place.
+            Work::Call { .. } if s.reads().contains(&buffer) || s.writes().contains(&buffer) => return None,
+            Work::Call { .. } => {}
+        }
+    }
+    Some(found)
+}
+
+fn find(e: &Expr, buffer: usize, step: usize, times: i64, in_reduction: bool, found: &mut Vec<Site>) {
+    if matches!(e, Expr::Load { from, .. } if *from == buffer) {
+        found.push(Site { step, times, in_reduction });
+    }
+    for index in e.indices().into_iter().filter(|index| index.reads()) {
+        // Values read inside of indices; `times` is that of the reading.
+        let holder = Expr::Index(Box::new(index.clone()));
+        holder.walk(&mut |e| {
+            if matches!(e, Expr::Load { from, .. } if *from == buffer) {
+                found.push(Site { step, times, in_reduction: true });
+            }
+        });
+    }
+    let (times, in_reduction) = match e {
+        Expr::Reduce { vars, .. } => (vars.iter().fold(times, |n, v| n.saturating_mul(v.size)), true),
+        _ => (times, in_reduction),
+    };
+    for child in e.children() {
+        find(child, buffer, step, times, in_reduction, found);
+    }
+}
+
+fn allowed(program: &Program, nest: &Nest, sites: &[Site]) -> bool {
+    let size = |e: &Expr| {
+        let mut n = 0;
+        e.walk(&mut |_| n += 1);
+        n
+    };
+    let reader = |site: &Site| match &program.steps[site.step].work {
+        Work::Nest(nest) => Some(&nest.value),
+        Work::Call { .. } => None,
+    };
+    let cost = size(&nest.value);
+    if sites.iter().any(|s| reader(s).is_none_or(|value| size(value) + cost > LARGEST)) {
+        return false;
+    }
+    if cost <= 8 && is_movement(&nest.value) {
+        return true;
+    }
+    let [site] = sites else { return false };
+    if site.times > program.buffers[nest.to].count() {
+        return false;
+    }
+    // Nobody wants a reduction inside of another, or two in one nest.
+    !nest.value.reduces() || (!site.in_reduction && reader(site).is_some_and(|value| !value.reduces()))
+}
+
+/// Whether an expression moves elements and computes nothing.
+fn is_movement(e: &Expr) -> bool {
+    match e {
+        Expr::Load { at, .. } => !at.iter().any(Index::reads),
+        Expr::Number(..) | Expr::Index(_) => true,
+        Expr::Cast(x, _) => is_movement(x),
+        Expr::Select { when, yes, no } => {
+            when.iter().all(|w| !w.index.reads()) && is_movement(yes) && is_movement(no)
+        }
+        _ => false,
+    }
+}
+
+/// An output that is a temporary of a call as it is: the call writes the output.
+fn rename_copies(program: &mut Program) {
+    let written: HashMap<usize, usize> = program
+        .steps
+        .iter()
+        .enumerate()
+        .filter(|(_, s)| matches!(s.work, Work::Call { .. }))
+        .flat_map(|(i, s)| s.writes().into_iter().map(move |b| (b, i)))
+        .collect();
+    for step in 0..program.steps.len() {
+        let Work::Nest(nest) = &program.steps[step].work else { continue };
+        let Expr::Load { from, at, .. } = &nest.value else { continue };
+        let is_whole = *at == nest.vars.iter().map(|&v| Index::var(v)).collect::<Vec<_>>();
+        let (from, to) = (*from, nest.to);
+        let (a, b) = (&program.buffers[from], &program.buffers[to]);
+        let is_output = matches!(b.place, Place::Output(_));
+        if !is_whole || !is_output || !a.is_temporary() || a.dtype != b.dtype || a.shape != b.shape {
+            continue;
+        }
+        if !written.contains_key(&from) {
+            continue;
+        }
+        program.steps.remove(step);
+        for other in &mut program.steps {
+            match &mut other.work {
+                Work::Nest(nest) => {
+                    if nest.to == from {
+                        nest.to = to;
+                    }
+                    nest.value = nest.value.map_loads(&|f, at, stored| Expr::Load {
+                        from: if f == from { to } else { f },
+                        at,
+                        stored,
+                    });
+                }
+                Work::Call { call, .. } => {
+                    for arg in &mut call.args {
+                        match arg {
+                            Argument::In(b) | Argument::Out(b) if *b == from => *b = to,
+                            _ => {}
+                        }
+                    }
+                }
+            }
+        }
+        return rename_copies(program);
+    }
+}

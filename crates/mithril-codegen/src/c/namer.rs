@@ -1,0 +1,111 @@
+//! The only way of a user's name into generated C: an identifier that nobody else has.
+
+use std::collections::HashSet;
+
+/// Longest identifier made from a name; longer names keep their end, which says most.
+const MAX_LENGTH: usize = 40;
+
+/// Keywords of C and C++, and what functions call their own: sorted.
+#[rustfmt::skip]
+const RESERVED: &[&str] = &[
+    "HUGE_VAL", "INFINITY", "NAN", "NULL", "alignas", "alignof", "and", "arena", "asm", "auto", "bool",
+    "break", "case", "catch", "char", "class", "const", "context", "continue", "default", "delete", "do",
+    "double", "else", "enum", "error", "explicit", "extern", "false", "float", "for", "friend", "goto",
+    "if", "inline", "inputs", "int", "lane", "long", "main", "namespace", "new", "not", "operator", "or",
+    "outputs", "own", "packed", "pool", "private", "protected", "public", "register", "restrict", "return",
+    "shared", "short", "signed", "sizeof", "static", "struct", "switch", "template", "this", "thread",
+    "threads", "throw", "true", "try", "typedef", "typename", "union", "unsigned", "using", "virtual",
+    "void", "volatile", "while", "xor",
+];
+
+/// Functions of libc and libm, the latter also with an `f` behind: sorted.
+#[rustfmt::skip]
+const LIBC: &[&str] = &[
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh",
+    "erf", "erfc", "exp", "exp2", "expm1", "fabs", "fdim", "floor", "fma", "fmax", "fmin", "fmod", "frexp",
+    "gamma", "hypot", "ilogb", "isfinite", "isgreater", "isinf", "isless", "isnan", "isnormal", "j0", "j1",
+    "jn", "ldexp", "lgamma", "llrint", "llround", "log", "log10", "log1p", "log2", "logb", "lrint",
+    "lround", "memchr", "memcmp", "memcpy", "memmove", "memset", "modf", "nan", "nearbyint", "nextafter",
+    "nexttoward", "pow", "remainder", "remquo", "rint", "round", "scalbln", "scalbn", "signbit", "sin",
+    "sinh", "sqrt", "strcat", "strchr", "strcmp", "strcpy", "strlen", "strncmp", "tan", "tanh", "tgamma",
+    "trunc", "y0", "y1", "yn",
+];
+
+/// Stems of the names that functions give to values, followed by a number.
+const STEMS: &[&str] = &[
+    "all", "any", "best", "block", "count", "i", "largest", "position", "product", "smallest", "sum", "sums",
+    "t",
+];
+
+/// Gives names.
+#[derive(Debug, Default)]
+pub struct Namer {
+    taken: HashSet<String>,
+}
+
+impl Namer {
+    /// An identifier that says `name`.
+    pub fn name(&mut self, name: &str) -> String {
+        let base = identifier(name);
+        let mut chosen = base.clone();
+        let mut n = 1;
+        while !self.taken.insert(chosen.clone()) {
+            n += 1;
+            chosen = format!("{base}_{n}");
+        }
+        chosen
+    }
+}
+
+fn identifier(name: &str) -> String {
+    let mut text: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    while text.contains("__") {
+        text = text.replace("__", "_");
+    }
+    let text = text.trim_matches('_');
+    let start = text.len().saturating_sub(MAX_LENGTH);
+    let text = text[start..].trim_start_matches('_');
+    let is_own = {
+        let stem = text.trim_end_matches(|c: char| c.is_ascii_digit());
+        let function = text.strip_suffix('f').unwrap_or(text);
+        let is_function = [text, function].iter().any(|name| LIBC.binary_search(name).is_ok());
+        text.len() < 2
+            || is_function
+            || text.starts_with("mithril")
+            || (stem.len() < text.len() && STEMS.contains(&stem))
+    };
+    match text {
+        "" => "value".to_owned(),
+        _ if text.starts_with(|c: char| c.is_ascii_digit()) => format!("value_{text}"),
+        _ if is_own || text.ends_with("_t") || RESERVED.binary_search(&text).is_ok() => format!("{text}_"),
+        _ => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_identifiers_and_differ() {
+        assert!(RESERVED.is_sorted() && LIBC.is_sorted() && STEMS.is_sorted());
+        let mut namer = Namer::default();
+        let names =
+            ["layer1.0.conv", "layer1 0 conv", "int", "x", "sum3", "7up", "é", "a\"; system(\"x", "size_t"];
+        let given: Vec<String> = names.iter().map(|n| namer.name(n)).collect();
+        assert_eq!(
+            given,
+            [
+                "layer1_0_conv",
+                "layer1_0_conv_2",
+                "int_",
+                "x_",
+                "sum3_",
+                "value_7up",
+                "value",
+                "a_system_x",
+                "size_t_"
+            ]
+        );
+    }
+}

@@ -1,0 +1,211 @@
+//! A loop nest as the body of a C function: which loops become one, what is computed before an inner loop, and which
+//! sums run side by side.
+
+use mithril_ir::loops::{Atom, Expr, Fold, Index, Var, flat};
+
+use super::expr::{Writer, computed_type, identity};
+use super::program::{Buffer, Nest};
+
+/// Elements of an output that are summed up side by side where their terms do not lie one after the other.
+const BLOCK: i64 = 64;
+
+/// Writes a nest.
+pub fn write(writer: &mut Writer<'_>, buffers: &[Buffer], nest: &Nest, next_var: u32) {
+    let mut next = next_var;
+    let shape = &buffers[nest.to].shape;
+    let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
+    let mut vars: Vec<Var> = nest.vars.iter().copied().filter(|v| v.size != 1).collect();
+    let mut at = flat(&coordinates, shape);
+    let mut value = nest.value.map_loads(&|from, at, stored| {
+        let position = flat(&at, &buffers[from].shape);
+        Expr::Load { from, at: vec![position], stored }
+    });
+    // `Load` holds flat positions from here on.
+    collapse(&mut vars, &mut at, &mut value, &mut next);
+    Levels { writer, to: nest.to, at, vars, next }.level(0, &value);
+}
+
+/// Makes one loop of two where every access goes straight through both.
+fn collapse(vars: &mut Vec<Var>, at: &mut Index, value: &mut Expr, next: &mut u32) {
+    let mut i = vars.len();
+    while i >= 2 {
+        i -= 1;
+        let (a, b) = (vars[i - 1], vars[i]);
+        let one = Var { id: *next, size: a.size * b.size };
+        let index = |v: Var| match v {
+            v if v == a => Index::var(one).floor_div(b.size),
+            v if v == b => Index::var(one).modulo(b.size),
+            v => Index::var(v),
+        };
+        let new = value.substitute(&index);
+        if divisions(&new) <= divisions(value) {
+            *next += 1;
+            *value = new;
+            *at = at.substitute(&index);
+            vars[i - 1] = one;
+            vars.remove(i);
+        }
+    }
+}
+
+/// Number of divisions in the indices.
+fn divisions(e: &Expr) -> usize {
+    fn count(index: &Index) -> usize {
+        index
+            .terms
+            .iter()
+            .map(|(atom, _)| match atom {
+                Atom::Div(inner, _) | Atom::Mod(inner, _) => 1 + count(inner),
+                Atom::Var(_) | Atom::Value { .. } => 0,
+            })
+            .sum()
+    }
+    let mut n = 0;
+    e.walk(&mut |e| n += e.indices().into_iter().map(count).sum::<usize>());
+    n
+}
+
+struct Levels<'w, 'a> {
+    writer: &'w mut Writer<'a>,
+    to: usize,
+    /// Position of the element that is stored.
+    at: Index,
+    vars: Vec<Var>,
+    next: u32,
+}
+
+impl Levels<'_, '_> {
+    /// Writes the loops from number `depth` on.
+    fn level(&mut self, depth: usize, value: &Expr) {
+        let Some(&var) = self.vars.get(depth) else {
+            self.writer.store(self.to, &self.at, value);
+            return;
+        };
+        let since = self.writer.known();
+        let inner = self.vars[depth..].to_vec();
+        self.hoist(value, &inner);
+        if depth + 1 == self.vars.len()
+            && let Some(sums) = self.side_by_side(value, var)
+        {
+            self.blocks(value, var, &sums);
+        } else {
+            self.writer.enter(var);
+            self.level(depth + 1, value);
+            self.writer.exit();
+        }
+        self.writer.forget(since);
+    }
+    /// Computes the reductions that depend on none of the inner variables.
+    fn hoist(&mut self, e: &Expr, inner: &[Var]) {
+        match e {
+            Expr::Reduce { .. } => {
+                if !self.writer.knows(e) && !depends(e, inner) {
+                    let name = self.writer.value(e).text;
+                    self.writer.know(e.clone(), name);
+                }
+            }
+            // Only the chosen side may be computed.
+            Expr::Select { .. } => {}
+            _ => e.children().into_iter().for_each(|child| self.hoist(child, inner)),
+        }
+    }
+    /// The reductions of `value` whose terms lie apart while those of neighbours along `var` lie together.
+    fn side_by_side(&self, value: &Expr, var: Var) -> Option<Vec<Expr>> {
+        if var.size < 8 {
+            return None;
+        }
+        let mut sums = Vec::new();
+        outer_reductions(value, &mut |e| {
+            if !self.writer.knows(e) && !sums.contains(e) {
+                sums.push(e.clone());
+            }
+        });
+        let fits = |e: &Expr| {
+            let Expr::Reduce { fold, vars, body } = e else { return false };
+            let Some(&last) = vars.last() else { return false };
+            if matches!(fold, Fold::ArgMax | Fold::ArgMin)
+                || vars.iter().any(|v| v.size == 0)
+                || body.reduces()
+            {
+                return false;
+            }
+            let (mut is_straight, mut is_apart) = (true, false);
+            body.walk(&mut |e| {
+                for index in e.indices() {
+                    is_straight &= matches!(index.factor(var), Some(0 | 1));
+                    if index.factor(var) == Some(1) && matches!(e, Expr::Load { .. }) {
+                        is_apart |= index.factor(last).is_none_or(|f| f != 0);
+                    }
+                }
+            });
+            is_straight && is_apart
+        };
+        (!sums.is_empty() && sums.iter().all(fits)).then_some(sums)
+    }
+    /// Loops over blocks of `var`; inside of one, the sums of all its elements grow together.
+    fn blocks(&mut self, value: &Expr, var: Var, sums: &[Expr]) {
+        let width = BLOCK.min(var.size);
+        let start = self.writer.fresh("block");
+        let (block, lane) = (Var { id: self.next, size: var.size }, Var { id: self.next + 1, size: width });
+        self.next += 2;
+        self.writer.open(format!("for (int64_t {start} = 0; {start} < {}; {start} += {width}) {{", var.size));
+        let count = if var.size % width == 0 {
+            width.to_string()
+        } else {
+            let count = self.writer.fresh("count");
+            let rest = format!("{} - {start}", var.size);
+            self.writer.line(format!("const int64_t {count} = {rest} < {width} ? {rest} : {width};"));
+            count
+        };
+        self.writer.name(block, start);
+        let index = |v: Var| if v == var { Index::var(block) + Index::var(lane) } else { Index::var(v) };
+        let since = self.writer.known();
+        for sum in sums {
+            let Expr::Reduce { fold, vars, body } = sum else { continue };
+            let name = self.writer.fresh("sums");
+            let t = computed_type(sum.dtype());
+            let first = identity(*fold, body.dtype()).text;
+            self.writer.line(format!("{t} {name}[{width}];"));
+            self.lanes(lane, &count, |w, l| w.line(format!("{name}[{l}] = {first};")));
+            let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
+            for &v in &open {
+                self.writer.enter(v);
+            }
+            let body = body.substitute(&index);
+            self.lanes(lane, &count, |w, l| {
+                let value = w.value(&body);
+                let line = w.folded(*fold, &format!("{name}[{l}]"), &body, value);
+                w.line(line);
+            });
+            for _ in &open {
+                self.writer.exit();
+            }
+            self.writer.know(sum.substitute(&index), format!("{name}[lane]"));
+        }
+        let (to, at, value) = (self.to, self.at.substitute(&index), value.substitute(&index));
+        self.lanes(lane, &count, |w, _| w.store(to, &at, &value));
+        self.writer.forget(since);
+        self.writer.leave();
+        self.writer.close();
+    }
+    fn lanes(&mut self, lane: Var, count: &str, f: impl FnOnce(&mut Writer<'_>, &str)) {
+        self.writer.open(format!("for (int64_t lane = 0; lane < {count}; lane++) {{"));
+        self.writer.name(lane, "lane");
+        f(self.writer, "lane");
+        self.writer.exit();
+    }
+}
+
+/// Calls `f` with every reduction that is in no other one and in no choice.
+fn outer_reductions(e: &Expr, f: &mut dyn FnMut(&Expr)) {
+    match e {
+        Expr::Reduce { .. } => f(e),
+        _ => e.children().into_iter().for_each(|child| outer_reductions(child, f)),
+    }
+}
+
+fn depends(e: &Expr, vars: &[Var]) -> bool {
+    let mut found = false;
+    e.each_free_var(&mut |v| found |= vars.contains(&v));
+    found
+}

@@ -1,0 +1,154 @@
+//! A program of loops: buffers, and steps that fill them one after the other. What the stages `loops`, `fuse` and
+//! `memory` change and print.
+
+use std::fmt;
+use std::sync::Arc;
+
+use mithril_ir::loops::{Argument, Call, Expr, Var};
+use mithril_ir::{DType, Tensor};
+
+/// A program.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// Tensors. Expressions name them by position.
+    pub buffers: Vec<Buffer>,
+    /// What is done, in order.
+    pub steps: Vec<Step>,
+    /// The next number of a loop variable.
+    pub next_var: u32,
+}
+
+/// A tensor in memory, contiguous in row-major order.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    /// Its path in the model, or the op that makes it.
+    pub name: String,
+    /// Dtype as stored.
+    pub dtype: DType,
+    /// Sizes.
+    pub shape: Vec<i64>,
+    /// Where it lies.
+    pub place: Place,
+}
+
+/// Where a buffer lies.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// The caller's input of that number.
+    Input(usize),
+    /// The caller's output of that number.
+    Output(usize),
+    /// Written into the program.
+    Constant(Arc<Tensor>),
+    /// In the arena; the stage `memory` says where. `None`: not decided, or not needed.
+    Arena(Option<usize>),
+}
+
+/// What fills buffers.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What it is called after: the op, or the path of the value.
+    pub name: String,
+    /// Which part of the model it belongs to.
+    pub origin: String,
+    /// What is done.
+    pub work: Work,
+}
+
+/// What a step does.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// Every element of a buffer is computed by itself.
+    Nest(Nest),
+    /// A function of the prelude is called; tensors are buffers.
+    Call {
+        /// The call.
+        call: Call,
+        /// The buffer of its scratch memory.
+        scratch: Option<usize>,
+    },
+}
+
+/// A loop nest.
+#[derive(Clone, Debug)]
+pub struct Nest {
+    /// The buffer that is filled.
+    pub to: usize,
+    /// Its coordinates.
+    pub vars: Vec<Var>,
+    /// The value of an element.
+    pub value: Expr,
+}
+
+impl Buffer {
+    /// Number of elements.
+    pub fn count(&self) -> i64 {
+        self.shape.iter().product()
+    }
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        self.count() as usize * self.dtype.size()
+    }
+    /// Whether it lies in the arena.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self.place, Place::Arena(_))
+    }
+}
+
+impl Step {
+    /// Buffers that are read.
+    pub fn reads(&self) -> Vec<usize> {
+        let mut found = Vec::new();
+        match &self.work {
+            Work::Nest(nest) => nest.value.walk(&mut |e| {
+                if let Expr::Load { from, .. } = e {
+                    found.push(*from);
+                }
+            }),
+            Work::Call { call, .. } => found.extend(call.args.iter().filter_map(|a| match a {
+                Argument::In(b) => Some(*b),
+                _ => None,
+            })),
+        }
+        found
+    }
+    /// Buffers that are written, scratch memory too.
+    pub fn writes(&self) -> Vec<usize> {
+        match &self.work {
+            Work::Nest(nest) => vec![nest.to],
+            Work::Call { call, scratch } => {
+                let outs = call.args.iter().filter_map(|a| match a {
+                    Argument::Out(b) => Some(*b),
+                    _ => None,
+                });
+                outs.chain(*scratch).collect()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, buffer) in self.buffers.iter().enumerate() {
+            let place = match &buffer.place {
+                Place::Input(n) => format!("input {n}"),
+                Place::Output(n) => format!("output {n}"),
+                Place::Constant(_) => "constant".to_owned(),
+                Place::Arena(Some(at)) => format!("arena {at}"),
+                Place::Arena(None) => continue,
+            };
+            writeln!(f, "x{i}: {}{:?} {place} \"{}\"", buffer.dtype, buffer.shape, buffer.name)?;
+        }
+        for step in &self.steps {
+            match &step.work {
+                Work::Nest(nest) => {
+                    let vars: Vec<String> =
+                        nest.vars.iter().map(|v| format!("i{} < {}", v.id, v.size)).collect();
+                    writeln!(f, "x{}[{}] = {}", nest.to, vars.join(", "), nest.value)?;
+                }
+                Work::Call { call, .. } => writeln!(f, "{}{:?}", call.function, call.args)?,
+            }
+        }
+        Ok(())
+    }
+}

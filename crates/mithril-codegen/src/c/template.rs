@@ -1,0 +1,112 @@
+//! Templates of C expressions: `Spell.c` of the rows. `mithril_ir::loops` lists the placeholders.
+
+use mithril_ir::loops::arithmetic;
+use mithril_ir::op::{OpDef, Text};
+use mithril_ir::spell::SpellCx;
+use mithril_ir::{DType, Graph, NodeId};
+
+/// The template of a node, with inputs by number; `None` if the row has none for this use.
+pub fn template(graph: &Graph, node: NodeId) -> Option<String> {
+    let node = graph.node(node);
+    let text = match node.op.spell.c {
+        Text::No => return None,
+        Text::T(text) => text.to_owned(),
+        Text::F(f) => {
+            let args: Vec<String> = (0..node.inputs.len()).map(|i| format!("{{{i}}}")).collect();
+            f(&SpellCx { graph, node, args: &args, xp: "", dtypes: c_type })?
+        }
+    };
+    Some(numbered(&text, node.op))
+}
+
+/// With the names of ports as their numbers.
+fn numbered(text: &str, op: &OpDef) -> String {
+    op.ports.iter().enumerate().fold(text.to_owned(), |text, (i, port)| {
+        let name = format!("{{{}}}", port.name);
+        if text.contains(&name) { text.replace(&name, &format!("{{{i}}}")) } else { text }
+    })
+}
+
+/// A part of a template.
+#[derive(Debug, PartialEq)]
+pub enum Part<'a> {
+    /// Text as it is.
+    Text(&'a str),
+    /// The value of an argument; whether it stands alone between brackets or commas.
+    Argument(usize, bool),
+    /// Another placeholder.
+    Word(&'a str),
+}
+
+/// The parts of a template.
+pub fn parts(text: &str) -> Vec<Part<'_>> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(open) = rest.find(['{', '}']) {
+        if rest[open..].starts_with("{{") || rest[open..].starts_with("}}") {
+            found.push(Part::Text(&rest[..=open]));
+            rest = &rest[open + 2..];
+            continue;
+        }
+        let Some(close) = rest[open..].find('}').map(|n| open + n) else { break };
+        found.push(Part::Text(&rest[..open]));
+        let word = &rest[open + 1..close];
+        let after = &rest[close + 1..];
+        found.push(match word.parse() {
+            Ok(n) => {
+                let opened =
+                    rest[..open].trim_end().ends_with(['(', ',', '[']) || (open == 0 && found.len() == 1);
+                let closed = after.trim_start().starts_with([')', ',', ']']) || after.is_empty();
+                Part::Argument(n, opened && closed)
+            }
+            Err(_) => Part::Word(word),
+        });
+        rest = after;
+    }
+    found.push(Part::Text(rest));
+    found.retain(|part| *part != Part::Text(""));
+    found
+}
+
+/// What a placeholder that is no argument stands for; `operand` is the dtype of the first argument, `out` the result's.
+pub fn word(word: &str, operand: DType, out: DType) -> String {
+    let computed = arithmetic(operand);
+    match word {
+        "t" => computed.short().to_owned(),
+        "T" => c_type(computed).to_owned(),
+        "f" => (if computed == DType::F32 { "f" } else { "" }).to_owned(),
+        "to" => out.short().to_owned(),
+        "TO" => c_type(arithmetic(out)).to_owned(),
+        other => format!("{{{other}}}"),
+    }
+}
+
+/// The C type in which values of a dtype are stored.
+pub fn c_type(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Bool | DType::U8 => "uint8_t",
+        DType::I8 => "int8_t",
+        DType::I16 => "int16_t",
+        DType::I32 => "int32_t",
+        DType::I64 => "int64_t",
+        DType::F16 | DType::BF16 => "uint16_t",
+        DType::F32 => "float",
+        DType::F64 => "double",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_templates() {
+        use Part::{Argument, Text, Word};
+        assert_eq!(parts("{0} + 1"), [Argument(0, false), Text(" + 1")]);
+        assert_eq!(
+            parts("f_{t}({1}, -{0})"),
+            [Text("f_"), Word("t"), Text("("), Argument(1, true), Text(", -"), Argument(0, false), Text(")")]
+        );
+        assert_eq!(parts("{{{0}}}"), [Text("{"), Argument(0, false), Text("}")]);
+    }
+}

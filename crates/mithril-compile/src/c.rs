@@ -1,0 +1,92 @@
+//! The C target: a graph whose sizes are numbers becomes one C file and a header.
+
+use std::sync::Arc;
+
+use mithril_codegen::c;
+use mithril_ir::error::{Error, Result};
+use mithril_ir::graph::{Def, Graph, NodeId, Role};
+use mithril_ir::{DType, ValueId};
+
+use crate::pipeline::Target;
+
+/// The C target as the pipeline sees it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct C;
+
+impl Target for C {
+    fn name(&self) -> &'static str {
+        "c"
+    }
+    fn can_spell(&self, graph: &Graph, node: NodeId) -> bool {
+        c::can_spell(graph, node)
+    }
+}
+
+/// What is asked of the generated C.
+#[derive(Clone, Debug, Default)]
+pub struct COptions {
+    /// What the names of all symbols start with; an identifier of C.
+    pub prefix: String,
+    /// Whether parameters may be packed, once for many calls: they do not change between calls.
+    pub pack: bool,
+}
+
+/// An input or output of generated C.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    /// Name: the path in the model.
+    pub name: Arc<str>,
+    /// What an input is for; outputs are data, new states states.
+    pub role: Role,
+    /// Dtype as stored.
+    pub dtype: DType,
+    /// Sizes.
+    pub shape: Vec<usize>,
+}
+
+/// Generated C.
+#[derive(Clone, Debug)]
+pub struct CSource {
+    /// The file.
+    pub c: String,
+    /// The header.
+    pub h: String,
+    /// What it reads, in order.
+    pub inputs: Vec<Buffer>,
+    /// What it writes, in order: the outputs, then the updated states.
+    pub outputs: Vec<Buffer>,
+    /// Names of stages and what they made of the program, as text.
+    pub stages: Vec<(String, String)>,
+}
+
+/// Writes a graph that was lowered for [`C`] and whose sizes are numbers.
+pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
+    let source = c::emit(graph, &c::Options { prefix: options.prefix.clone(), pack: options.pack })?;
+    let inputs = graph.inputs.iter().map(|&v| {
+        let value = graph.value(v);
+        let role = if let Def::Input(role) = value.def { role } else { Role::Data };
+        buffer(graph, v, value.name.clone().unwrap_or_default(), role)
+    });
+    let outputs = graph.outputs.iter().map(|(name, &v)| buffer(graph, v, name.clone(), Role::Data));
+    let updates = graph.updates.iter().map(|&(old, new)| {
+        buffer(graph, new, graph.value(old).name.clone().unwrap_or_default(), Role::State)
+    });
+    Ok(CSource {
+        inputs: inputs.collect::<Result<_>>()?,
+        outputs: outputs.chain(updates).collect::<Result<_>>()?,
+        c: source.c,
+        h: source.h,
+        stages: source.stages,
+    })
+}
+
+fn buffer(graph: &Graph, v: ValueId, name: Arc<str>, role: Role) -> Result<Buffer> {
+    let (dtype, shape) = match (graph.ty(v), graph.lit(v)) {
+        (Some(ty), _) => (ty.dtype, ty.shape.known()),
+        // A number that is an output.
+        (None, Some(lit)) => (lit.weak_dtype(DType::F32).unwrap_or(DType::F32), Some(Vec::new())),
+        (None, None) => return Err(Error::internal("a result without a type is compiled")),
+    };
+    let shape = shape.ok_or_else(|| Error::internal("a size that is not a number reaches the C target"))?;
+    Ok(Buffer { name, role, dtype, shape })
+}
