@@ -26,6 +26,7 @@ __all__ = [
     "create_bert",
     "t5_encode",
     "t5_decode",
+    "t5_memory",
 ]
 
 
@@ -812,6 +813,7 @@ def t5_decode(
     feed_forward_proj: typing.Literal['relu', 'gated-gelu'] = 'relu',
     tie_word_embeddings: bool = True,
     memory_mask: bool = False,
+    memory_cache: bool = False,
     cache: bool = False,
     last_only: bool = False,
     *,
@@ -851,6 +853,8 @@ def t5_decode(
         Whether the table of tokens is also the matrix of the last layer, whose input is then divided by √d_model. Otherwise, as in version 1.1, that has a matrix of its own, `lm_head.weight`.
     memory_mask : bool, optional
         Whether there is an input that says what of `memory` is padding.
+    memory_cache : bool, optional
+        Whether keys and values of `memory`, which do not change from token to token, are given instead of it: `memory_key_0`, `memory_value_0` `[batch, heads, source, d_kv]` and so on, as `t5_memory` computes them.
     cache : bool, optional
         Whether keys and values of earlier tokens are kept. There are then the inputs `position`, how many tokens came before; `padding` `[batch]`, how many of the first tokens of each text are none; and for each layer `past_key_0` and `past_value_0` `[batch, heads, capacity, features]`. Further outputs `key_0` and `value_0` are the same with the new tokens in their places.
     last_only : bool, optional
@@ -868,5 +872,65 @@ def t5_decode(
     >>> t5_decode(vocab_size=100, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
     t5_decode(3 layers, inputs=[input, memory], outputs=[output])
     """
-    return _core.zoo_model("t5_decode", {"vocab_size": vocab_size, "d_model": d_model, "d_kv": d_kv, "d_ff": d_ff, "num_layers": num_layers, "num_heads": num_heads, "relative_attention_num_buckets": relative_attention_num_buckets, "relative_attention_max_distance": relative_attention_max_distance, "layer_norm_epsilon": layer_norm_epsilon, "feed_forward_proj": feed_forward_proj, "tie_word_embeddings": tie_word_embeddings, "memory_mask": memory_mask, "cache": cache, "last_only": last_only, **aliases}, name)
+    return _core.zoo_model("t5_decode", {"vocab_size": vocab_size, "d_model": d_model, "d_kv": d_kv, "d_ff": d_ff, "num_layers": num_layers, "num_heads": num_heads, "relative_attention_num_buckets": relative_attention_num_buckets, "relative_attention_max_distance": relative_attention_max_distance, "layer_norm_epsilon": layer_norm_epsilon, "feed_forward_proj": feed_forward_proj, "tie_word_embeddings": tie_word_embeddings, "memory_mask": memory_mask, "memory_cache": memory_cache, "cache": cache, "last_only": last_only, **aliases}, name)
+
+
+def t5_memory(
+    vocab_size: int = 32128,
+    d_model: int = 512,
+    d_kv: int = 64,
+    d_ff: int = 2048,
+    num_layers: int = 6,
+    num_heads: int = 8,
+    relative_attention_num_buckets: int = 32,
+    relative_attention_max_distance: int = 128,
+    layer_norm_epsilon: float = 1e-06,
+    feed_forward_proj: typing.Literal['relu', 'gated-gelu'] = 'relu',
+    *,
+    name: str | None = None,
+    **aliases: typing.Any,
+) -> Model:
+    r"""Keys and values that a decoder of T5 with `memory_cache=True` takes, computed once for each text: from
+    `memory`, what the encoder made of it, to `memory_key_0`, `memory_value_0` and so on for each layer,
+    `[batch, heads, source, d_kv]`.
+
+    Takes the sizes of the decoder, and parameters of its attention
+    (`decoder.block.0.layer.1.EncDecAttention.k.weight`).
+
+    Parameters
+    ----------
+    vocab_size : int, optional
+        Number of different tokens.
+    d_model : int, optional
+        Number of features of a token.
+    d_kv : int, optional
+        Number of features of a head.
+    d_ff : int, optional
+        Features between the linear layers of a block.
+    num_layers : int, optional
+        Number of blocks.
+    num_heads : int, optional
+        Heads of the attention.
+    relative_attention_num_buckets : int, optional
+        Number of distances between tokens that are told apart.
+    relative_attention_max_distance : int, optional
+        Distance from which on all are alike.
+    layer_norm_epsilon : float, optional
+        Added to the mean square.
+    feed_forward_proj : Literal['relu', 'gated-gelu'], optional
+        Activation between the linear layers; `gated-gelu` is that of version 1.1.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+
+    Returns
+    -------
+    Model
+
+    Examples
+    --------
+    >>> from mithril.models import t5_memory
+    >>> t5_memory(vocab_size=100, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
+    t5_memory(1 layer, inputs=[memory], outputs=[memory_key_0, memory_value_0, memory_key_1, memory_value_1])
+    """
+    return _core.zoo_model("t5_memory", {"vocab_size": vocab_size, "d_model": d_model, "d_kv": d_kv, "d_ff": d_ff, "num_layers": num_layers, "num_heads": num_heads, "relative_attention_num_buckets": relative_attention_num_buckets, "relative_attention_max_distance": relative_attention_max_distance, "layer_norm_epsilon": layer_norm_epsilon, "feed_forward_proj": feed_forward_proj, **aliases}, name)
 

@@ -67,6 +67,9 @@ def compile_decoder(model: Model, backend: Backend, **options: Any) -> PhysicalM
         elif name.startswith(("past_key_", "past_value_")):
             _, heads, _, features = model.shape_of(name)
             shapes[name] = ["batch", heads, "capacity", features]
+        elif name.startswith(("memory_key_", "memory_value_")):
+            _, heads, _, features = model.shape_of(name)
+            shapes[name] = ["batch", heads, "source", features]
     caches = [name for name in shapes if name.startswith("past_")]
     if "memory" in shapes:
         shapes["memory"][2] = model.shape_of("memory")[2]
@@ -74,12 +77,13 @@ def compile_decoder(model: Model, backend: Backend, **options: Any) -> PhysicalM
 
 
 def compile_encoder(model: Model, backend: Backend, **options: Any) -> PhysicalModel:
-    """Compile the encoder of a decoder, so that one program serves every batch and length of text.
+    """Compile the encoder of a decoder, or what makes keys and values of its features, for all batches and lengths.
 
     Parameters
     ----------
     model : Model
-        From ``input``, tokens ``[batch, length]``, and ``mask``, true where these are no padding, to features.
+        From ``input``, tokens ``[batch, length]``, and ``mask``, true where these are no padding, to features; or from
+        ``memory``, the features.
     backend : Backend
         Where it runs.
     **options
@@ -90,7 +94,9 @@ def compile_encoder(model: Model, backend: Backend, **options: Any) -> PhysicalM
     PhysicalModel
         For inference.
     """
-    shapes: dict[str, list[str]] = {name: ["batch", "length"] for name in ("input", "mask") if name in model.input_keys}
+    shapes: dict[str, list[Any]] = {name: ["batch", "length"] for name in ("input", "mask") if name in model.input_keys}
+    if "memory" in model.input_keys:
+        shapes["memory"] = ["batch", "length", model.shape_of("memory")[2]]
     return compile(model, backend, shapes=shapes, inference=True, **options)
 
 

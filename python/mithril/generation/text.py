@@ -252,11 +252,15 @@ class EncoderDecoder(_Generator):
         From ``input``, tokens ``[batch, length]``, and ``mask``, true where these are no padding, to features. Without
         that input, prompts of one batch have to be of one length.
     decoder : PhysicalModel
-        A decoder that also takes ``memory``, the features; see `compile_decoder`.
+        A decoder that also takes ``memory``, the features, or what the model of that name makes of them; see
+        `compile_decoder`.
     tokenizer : Tokenizer
         That of both.
     start_token : int
         The token before the answer.
+    memory : PhysicalModel, optional
+        What is computed of the features once for each answer and given to the decoder: keys and values of all layers
+        (`mithril.models.t5_memory`).
     context : int, optional
         Largest number of tokens that the models read. Default: without limit.
     stop_tokens : iterable of int, optional
@@ -270,12 +274,14 @@ class EncoderDecoder(_Generator):
         tokenizer: Tokenizer,
         *,
         start_token: int = 0,
+        memory: PhysicalModel | None = None,
         context: int | None = None,
         stop_tokens: Iterable[int] = (),
     ) -> None:
         super().__init__(tokenizer, context, stop_tokens, start_token)
         self.encoder = encoder
         self.decoder = decoder
+        self.memory = memory
 
     @classmethod
     def from_folder(
@@ -296,7 +302,7 @@ class EncoderDecoder(_Generator):
         backend : Backend or str
             Where they run.
         cache : bool, optional
-            Keep keys and values of what is written (default).
+            Keep keys and values of what is read and of what is written (default).
         progress : bool, optional
             Show progress bars.
         **options
@@ -309,7 +315,7 @@ class EncoderDecoder(_Generator):
         """
         found, where = Folder(folder), backend_of(backend)
         tokenizer = Tokenizer.from_folder(folder)
-        arguments: dict[str, Any] = {"cache": True, "last_only": True} if cache else {}
+        arguments: dict[str, Any] = {"cache": True, "last_only": True, "memory_cache": True} if cache else {}
         encoder = found.model(
             lambda m: compile_encoder(m, where, **options), part="encoder", progress=progress, mask=True
         )
@@ -320,12 +326,16 @@ class EncoderDecoder(_Generator):
             memory_mask=True,
             **arguments,
         )
+        memory = None
+        if cache:
+            memory = found.model(lambda m: compile_encoder(m, where, **options), part="memory", progress=progress)
         start = found.integer("decoder_start_token_id", "pad_token_id")
         return cls(
             encoder,
             decoder,
             tokenizer,
             start_token=0 if start is None else start,
+            memory=memory,
             stop_tokens=found.integers("eos_token_id"),
         )
 
@@ -346,6 +356,8 @@ class EncoderDecoder(_Generator):
         data = {"input": tokens, "mask": mask}
         [memory] = evaluate(self.encoder, {name: data[name] for name in self.encoder.input_keys}).values()
         known = {"memory": memory, "memory_mask": mask}
+        if self.memory is not None:
+            known |= evaluate(self.memory, {"memory": memory})
         further = {name: value for name, value in known.items() if name in self.decoder.input_keys}
         starts = [[self.start_token] for _ in prompts]
         return generate_tokens(self.decoder, starts, max_new_tokens, further=further, **options)  # type: ignore[arg-type]

@@ -77,7 +77,9 @@ pub(super) fn stack_behind(first: &Model, other: &Model, blocks: i64, shared: &s
     for i in 0..blocks {
         let block = if i == 0 { first } else { other };
         let own = |name: &str| match name {
-            "past_key" | "past_value" | "key" | "value" => format!("{name}_{i}"),
+            "past_key" | "past_value" | "key" | "value" | "memory_key" | "memory_value" => {
+                format!("{name}_{i}")
+            }
             _ => name.to_owned(),
         };
         for (name, value) in scope.call_numbered(&block.clone().named(i.to_string())?, own)? {

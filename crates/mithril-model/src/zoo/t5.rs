@@ -87,9 +87,19 @@ static DECODER: &[LayerArg] = &[
         DefaultLit::Bool(false),
         "Whether there is an input that says what of `memory` is padding.",
     ),
+    arg(
+        "memory_cache",
+        Attr::Bool,
+        DefaultLit::Bool(false),
+        "Whether keys and values of `memory`, which do not change from token to token, are given instead of it: \
+         `memory_key_0`, `memory_value_0` `[batch, heads, source, d_kv]` and so on, as `t5_memory` computes them.",
+    ),
     CACHE,
     LAST_ONLY,
 ];
+
+/// The sizes of the decoder, so that both are built from one set; what does not matter here is not looked at.
+static MEMORY: &[LayerArg] = &SIZES;
 
 /// Files hold encoder and decoder, and the table of tokens under up to three names.
 static ENCODER_LAYOUTS: &[Layout] = &[
@@ -106,7 +116,14 @@ static DECODER_LAYOUTS: &[Layout] = &[Layout {
         "lm_head.weight",
         "decoder.embed_tokens.weight",
         "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
+        // With `memory_cache`, these belong to `t5_memory`.
+        "decoder.block.*.layer.1.EncDecAttention.k.weight",
+        "decoder.block.*.layer.1.EncDecAttention.v.weight",
     ],
+    ..Layout::of("transformers")
+}];
+static MEMORY_LAYOUTS: &[Layout] = &[Layout {
+    ignored: &["encoder.*", "decoder.*", "shared.weight", "lm_head.weight"],
     ..Layout::of("transformers")
 }];
 
@@ -125,7 +142,7 @@ pub(super) static MODELS: &[ZooModel] = &[
                   `mask` of the same shape, where 0 says that a token is padding. Parameters are called as in \
                   transformers (`encoder.block.0.layer.0.SelfAttention.q.weight`). (Raffel et al. 2020)",
             args: ENCODER,
-            build: |a| T5::read(a, false)?.encoder(),
+            build: |a| T5::read(a, Part::Encoder)?.encoder(),
             aliases: &[],
             arg_aliases: ALIASES,
         },
@@ -141,7 +158,7 @@ pub(super) static MODELS: &[ZooModel] = &[
                   `memory_mask`, where 0 says that a token of the encoder was padding. Parameters are called as in \
                   transformers (`decoder.block.0.layer.1.EncDecAttention.q.weight`). (Raffel et al. 2020)",
             args: DECODER,
-            build: |a| T5::read(a, true)?.decoder(),
+            build: |a| T5::read(a, Part::Decoder)?.decoder(),
             aliases: &[],
             arg_aliases: ALIASES,
         },
@@ -153,6 +170,24 @@ pub(super) static MODELS: &[ZooModel] = &[
             let tied = c.bool_or("tie_word_embeddings", true)? && c.bool_or("scale_decoder_outputs", true)?;
             args.push(("tie_word_embeddings", tied.into()));
             Ok(args)
+        })),
+    },
+    ZooModel {
+        def: LayerDef {
+            name: "t5_memory",
+            doc: "Keys and values that a decoder of T5 with `memory_cache=True` takes, computed once for each text: from \
+                  `memory`, what the encoder made of it, to `memory_key_0`, `memory_value_0` and so on for each layer, \
+                  `[batch, heads, source, d_kv]`. Takes the sizes of the decoder, and parameters of its attention \
+                  (`decoder.block.0.layer.1.EncDecAttention.k.weight`).",
+            args: MEMORY,
+            build: |a| T5::read(a, Part::Memory)?.memory(),
+            aliases: &[],
+            arg_aliases: ALIASES,
+        },
+        example: "vocab_size=100, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4",
+        layouts: MEMORY_LAYOUTS,
+        config: Some(("t5/memory", |c| {
+            configuration(c, c.int_or("num_decoder_layers", c.int_or("num_layers", 6)?)?)
         })),
     },
 ];
@@ -258,9 +293,19 @@ struct T5 {
     decoder: Option<Decoder>,
 }
 
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    Encoder,
+    Decoder,
+    Memory,
+}
+
+#[allow(clippy::struct_excessive_bools, reason = "they are the arguments")]
 #[derive(Clone, Copy)]
 struct Decoder {
     tied: bool,
+    /// Whether keys and values of the encoder's features are given.
+    memory_cache: bool,
     cache: bool,
     last_only: bool,
 }
@@ -269,6 +314,7 @@ impl Decoder {
     fn read(a: &LayerArgs<'_>) -> Result<Self> {
         Ok(Self {
             tied: a.bool("tie_word_embeddings")?,
+            memory_cache: a.bool("memory_cache")?,
             cache: a.bool("cache")?,
             last_only: a.bool("last_only")?,
         })
@@ -280,7 +326,12 @@ impl T5 {
     fn decodes(&self, and: impl Fn(Decoder) -> bool) -> bool {
         self.decoder.is_some_and(and)
     }
-    fn read(a: &LayerArgs<'_>, decoder: bool) -> Result<Self> {
+    fn read(a: &LayerArgs<'_>, part: Part) -> Result<Self> {
+        let masked = match part {
+            Part::Encoder => a.bool("mask")?,
+            Part::Decoder => a.bool("memory_mask")?,
+            Part::Memory => false,
+        };
         let (heads, each) = (a.count("num_heads")?, a.count("d_kv")?);
         Ok(Self {
             vocabulary: a.count("vocab_size")?,
@@ -290,11 +341,11 @@ impl T5 {
             heads,
             inner: heads.saturating_mul(each),
             layers: depth(a, "num_layers")?,
-            buckets: Buckets::read(a, !decoder)?,
+            buckets: Buckets::read(a, part == Part::Encoder)?,
             eps: a.lit("layer_norm_epsilon"),
             gated: a.text("feed_forward_proj")? != "relu",
-            masked: a.bool(if decoder { "memory_mask" } else { "mask" })?,
-            decoder: if decoder { Some(Decoder::read(a)?) } else { None },
+            masked,
+            decoder: if part == Part::Decoder { Some(Decoder::read(a)?) } else { None },
         })
     }
 
@@ -316,8 +367,7 @@ impl T5 {
         if self.decodes(|d| d.cache) {
             Places::of(&tokens)?.enter(&mut scope)?;
         }
-        let memory: [Size; 3] = ["batch".into(), "source".into(), self.dims.into()];
-        scope.set("memory", Connection::input(IOKey::new("memory").shape(memory)));
+        scope.set("memory", self.features_of_encoder());
         scope.set("input", call(&self.table()?, &tokens)?);
         let mut outputs = scope.call(&self.blocks()?.named("decoder")?)?;
         "features".clone_into(&mut outputs[0].0);
@@ -326,6 +376,32 @@ impl T5 {
         let spec = if self.decodes(|d| d.tied) { spec.with("weight", "shared.weight") } else { spec };
         model.extend(&self.logits()?, spec, Place::default())?;
         Ok(model)
+    }
+
+    fn features_of_encoder(&self) -> Connection {
+        let shape: [Size; 3] = ["batch".into(), "source".into(), self.dims.into()];
+        Connection::input(IOKey::new("memory").shape(shape))
+    }
+
+    /// Keys and values of all layers, with the names that they have in the decoder.
+    fn memory(&self) -> Result<Model> {
+        let memory = data("memory");
+        let parts = [("key", self.apart("k", &memory)?), ("value", self.apart("v", &memory)?)];
+        let attention = Model::from_outputs(parts)?.named("EncDecAttention")?;
+        let layer = Model::from_outputs(Scope::default().call(&attention)?)?.named("1")?;
+        let block = Model::from_outputs(Scope::default().call(&layer)?)?.named("layer")?;
+        let block = Model::from_outputs(Scope::default().call(&block)?)?;
+        let mut scope = Scope::default();
+        let mut outputs = Vec::new();
+        for i in 0..self.layers {
+            let found = scope.call(&block.clone().named(i.to_string())?)?;
+            outputs.extend(found.into_iter().map(|(name, value)| (format!("memory_{name}_{i}"), value)));
+        }
+        let decoder = Model::from_outputs(outputs)?.named("block")?;
+        let decoder = Model::from_outputs(Scope::default().call(&decoder)?)?.named("decoder")?;
+        let mut scope = Scope::default();
+        scope.set("memory", self.features_of_encoder());
+        Model::from_outputs(scope.call(&decoder)?)
     }
 
     fn table(&self) -> Result<Model> {
@@ -427,10 +503,22 @@ impl T5 {
     }
 
     fn cross_attention(&self) -> Result<Model> {
-        let (x, memory) = (features(self.dims), data("memory"));
-        let parts = [self.apart("q", &x)?, self.apart("k", &memory)?, self.apart("v", &memory)?];
+        let x = features(self.dims);
+        let query = self.apart("q", &x)?;
+        let [key, value] = if self.decodes(|d| d.memory_cache) {
+            ["memory_key", "memory_value"].map(|name| self.given(name))
+        } else {
+            let memory = data("memory");
+            [self.apart("k", &memory)?, self.apart("v", &memory)?]
+        };
         let mask = if self.masked { data("memory_mask").into() } else { Arg::Lit(Lit::None) };
-        Model::from_outputs([("output", self.attend(&x, [&parts[0], &parts[1], &parts[2]], mask)?)])
+        Model::from_outputs([("output", self.attend(&x, [&query, &key, &value], mask)?)])
+    }
+
+    /// Keys or values of the encoder's features that are computed already.
+    fn given(&self, name: &str) -> Connection {
+        let shape: [Size; 4] = ["batch".into(), self.heads.into(), "source".into(), self.each.into()];
+        Connection::input(IOKey::new(name).shape(shape).trainable(false))
     }
 
     /// Queries, keys or values, `[batch, heads, length, d_kv]`.
