@@ -12,6 +12,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 const FILES: &[&str] = &[
     include_str!("prelude/error.c"),
     include_str!("prelude/index.c"),
+    include_str!("prelude/math.c"),
+    include_str!("prelude/trigonometry.c"),
+    include_str!("prelude/power.c"),
+    include_str!("prelude/half.c"),
+    include_str!("prelude/integer.c"),
+    include_str!("prelude/random.c"),
     include_str!("prelude/linalg.c"),
     include_str!("prelude/fft.c"),
 ];

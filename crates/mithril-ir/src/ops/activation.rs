@@ -12,8 +12,8 @@ use crate::op::{
     Tolerance, attr, composite, tensor,
 };
 use crate::ops::elementwise::{
-    ABS, CLIP, ERFC, EXP, EXPM1, GREATER, LESS, LOG1P, LOGICAL_AND, MAXIMUM, MINIMUM, TANH, WHERE, larger,
-    smaller,
+    ABS, CLIP, ERFC, EXP, EXPM1, GREATER, LESS, LOG1P, LOGICAL_AND, MAXIMUM, MINIMUM, TANH, WHERE,
+    c_function, larger, smaller,
 };
 use crate::ops::movement::RESHAPE;
 use crate::rules::{Attrs, ShapeCx};
@@ -74,8 +74,7 @@ pub static RELU: OpDef = OpDef {
     spell: Spell {
         torch: Text::T("torch.relu({0})"),
         jax: Text::T("jax.nn.relu({0})"),
-        // This way round NaN passes.
-        c: Text::T("{0} < 0 ? 0 : {0}"),
+        c: Text::F(|cx| c_function(cx, "relu")),
         ggml: Text::T("ggml_relu({0})"),
         ..Spell::py("{xp}.maximum({0}, 0)")
     },
@@ -96,6 +95,7 @@ pub static RELU6: OpDef = OpDef {
         torch: Text::T("F.relu6({0})"),
         jax: Text::T("_held({0}, 0, 6)"),
         mlx: Text::T("mx.clip({0}, 0, 6)"),
+        c: Text::T("mithril_minimum_{t}(mithril_relu_{t}({0}), 6)"),
         ..Spell::NONE
     },
     tolerance: Tolerance::Exact,
@@ -124,7 +124,7 @@ pub static LEAKY_RELU: OpDef = OpDef {
     }),
     spell: Spell {
         torch: Text::F(|s| s.f64(1).ok().map(|_| format!("F.leaky_relu({}, {})", s.arg(0), s.arg(1)))),
-        c: Text::T("{0} > 0 ? {0} : {1} * {0}"),
+        c: Text::T("mithril_leaky_relu_{t}({0}, {1})"),
         ..Spell::NONE
     },
     tolerance: Tolerance::Rounded,
@@ -196,7 +196,7 @@ pub static ELU: OpDef = OpDef {
         torch: Text::T("F.elu({0}, {1})"),
         mlx: Text::T("_elu({0}, {1})"),
         jax: Text::T("jax.nn.elu({0}, {1})"),
-        c: Text::T("{0} > 0 ? {0} : {1} * expm1({0})"),
+        c: Text::T("mithril_elu_{t}({0}, {1})"),
         ..Spell::NONE
     },
     cases: ALPHA_CASES,
@@ -226,6 +226,7 @@ pub static SELU: OpDef = OpDef {
         torch: Text::T("torch.selu({0})"),
         jax: Text::T("jax.nn.selu({0})"),
         mlx: Text::T("1.0507009873554805 * _elu({0}, 1.6732632423543772)"),
+        c: Text::T("mithril_selu_{t}({0})"),
         ..Spell::NONE
     },
     layer: "Selu",
@@ -256,7 +257,7 @@ pub static CELU: OpDef = OpDef {
         torch: Text::T("torch.celu({0}, {1})"),
         mlx: Text::T("_celu({0}, {1})"),
         jax: Text::T("jax.nn.celu({0}, {1})"),
-        c: Text::T("{0} > 0 ? {0} : {1} * expm1({0} / {1})"),
+        c: Text::T("mithril_celu_{t}({0}, {1})"),
         ..Spell::NONE
     },
     cases: ALPHA_CASES,
@@ -301,6 +302,10 @@ pub static GELU: OpDef = OpDef {
         jax: Text::F(|cx| {
             let approximate = if is_tanh(cx).ok()? { "True" } else { "False" };
             Some(format!("jax.nn.gelu({}, approximate={approximate})", cx.arg(0)))
+        }),
+        c: Text::F(|cx| {
+            let function = if is_tanh(cx).ok()? { "gelu_tanh" } else { "gelu" };
+            Some(format!("mithril_{function}_{{t}}({{0}})"))
         }),
         ggml: Text::F(|cx| {
             let function = if is_tanh(cx).ok()? { "ggml_gelu" } else { "ggml_gelu_erf" };
@@ -372,7 +377,7 @@ pub static SIGMOID: OpDef = OpDef {
         }),
         numpy: Text::T("_sigmoid({0})"),
         jax: Text::T("jax.nn.sigmoid({0})"),
-        c: Text::T("1 / (1 + exp(-{0}))"),
+        c: Text::T("mithril_sigmoid_{t}({0})"),
         ggml: Text::T("ggml_sigmoid({0})"),
         ..Spell::py("{xp}.sigmoid({0})")
     },
@@ -396,7 +401,7 @@ pub static SILU: OpDef = OpDef {
         numpy: Text::T("_silu({0})"),
         torch: Text::T("F.silu({0})"),
         jax: Text::T("jax.nn.silu({0})"),
-        c: Text::T("{0} / (1 + exp(-{0}))"),
+        c: Text::T("mithril_silu_{t}({0})"),
         ggml: Text::T("ggml_silu({0})"),
         ..Spell::NONE
     },
@@ -422,6 +427,7 @@ pub static MISH: OpDef = OpDef {
         numpy: Text::T("_mish({0})"),
         torch: Text::T("F.mish({0})"),
         jax: Text::T("jax.nn.mish({0})"),
+        c: Text::T("mithril_mish_{t}({0})"),
         ..Spell::NONE
     },
     layer: "Mish",
@@ -440,6 +446,7 @@ pub static LOG_SIGMOID: OpDef = OpDef {
         numpy: Text::T("_log_sigmoid({0})"),
         torch: Text::T("F.logsigmoid({0})"),
         jax: Text::T("jax.nn.log_sigmoid({0})"),
+        c: Text::T("mithril_log_sigmoid_{t}({0})"),
         ..Spell::NONE
     },
     layer: "LogSigmoid",
@@ -471,6 +478,7 @@ pub static SOFTPLUS: OpDef = OpDef {
     spell: Spell {
         numpy: Text::T("_softplus({0}, {1}, {2})"),
         torch: Text::T("F.softplus({0}, {1}, {2})"),
+        c: Text::T("mithril_softplus_{t}({0}, {1}, {2})"),
         ..Spell::NONE
     },
     cases: &["[2,3]", "[2,3] beta=2.0", "[2,3] beta=0.5 threshold=0.25", "[]", "[0,3]"],
@@ -502,7 +510,11 @@ pub static SOFTSIGN: OpDef = OpDef {
         // Divided twice: the square could overflow.
         vec![v.g / below / below]
     }),
-    spell: Spell { torch: Text::T("F.softsign({0})"), c: Text::T("{0} / (1 + fabs({0}))"), ..Spell::NONE },
+    spell: Spell {
+        torch: Text::T("F.softsign({0})"),
+        c: Text::T("mithril_softsign_{t}({0})"),
+        ..Spell::NONE
+    },
     layer: "Softsign",
     ..composite("softsign", "`x / (1 + |x|)`.", |c| vec![c.x[0] / (c.x[0].op(&ABS, &[]) + 1.0)])
 };
@@ -516,6 +528,7 @@ pub static HARD_SIGMOID: OpDef = OpDef {
         torch: Text::T("F.relu6({0} + 3) / 6"),
         jax: Text::T("_held({0} + 3, 0, 6) / 6"),
         mlx: Text::T("mx.clip({0} + 3, 0, 6) / 6"),
+        c: Text::T("mithril_hard_sigmoid_{t}({0})"),
         ggml: Text::T("ggml_hardsigmoid({0})"),
         ..Spell::NONE
     },
@@ -537,7 +550,12 @@ pub static HARD_SWISH: OpDef = OpDef {
         let above = x.op(&LESS, &[v.cx.lit(3.0)]).op(&WHERE, &[inside, v.g]);
         vec![above]
     }),
-    spell: Spell { torch: Text::T("F.hardswish({0})"), ggml: Text::T("ggml_hardswish({0})"), ..Spell::NONE },
+    spell: Spell {
+        torch: Text::T("F.hardswish({0})"),
+        c: Text::T("mithril_hard_swish_{t}({0})"),
+        ggml: Text::T("ggml_hardswish({0})"),
+        ..Spell::NONE
+    },
     layer: "HardSwish",
     aliases: &["hardswish", "hard_silu"],
     ..composite(
@@ -569,6 +587,7 @@ pub static HARD_TANH: OpDef = OpDef {
         torch: Text::T("F.hardtanh({0}, {1}, {2})"),
         jax: Text::T("_held({0}, {1}, {2})"),
         mlx: Text::T("mx.clip({0}, {1}, {2})"),
+        c: Text::T("mithril_minimum_{t}(mithril_maximum_{t}({0}, {1}), {2})"),
         ..Spell::NONE
     },
     tolerance: Tolerance::Exact,

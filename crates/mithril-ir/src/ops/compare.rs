@@ -295,10 +295,7 @@ pub static BITWISE_NOT: OpDef = OpDef {
     })),
     grad: Grad::Zero,
     spell: Spell {
-        c: Text::F(|cx| {
-            let operator = if cx.out(0)?.dtype == DType::Bool { "!" } else { "~" };
-            Some(format!("{operator}({})", cx.args.first()?))
-        }),
+        c: Text::F(|cx| Some(if cx.out(0)?.dtype == DType::Bool { "!{0}" } else { "~{0}" }.into())),
         mlx: Text::T("mx.bitwise_invert({0})"),
         ..Spell::py("~{0}")
     },
@@ -314,6 +311,7 @@ pub static LEFT_SHIFT: OpDef = OpDef {
     ports: SHIFT,
     cases: SHIFT_CASES,
     spell: Spell {
+        c: Text::T("mithril_left_shift_i64({0}, {1})"),
         torch: Text::T("{0} << {1}"),
         jax: Text::T("{0} << {1}"),
         mlx: Text::F(|s| mlx_shift(s, "<<", "_left_shift")),
@@ -346,6 +344,7 @@ pub static RIGHT_SHIFT: OpDef = OpDef {
     ports: SHIFT,
     cases: SHIFT_CASES,
     spell: Spell {
+        c: Text::T("mithril_right_shift_i64({0}, {1})"),
         torch: Text::T("{0} >> {1}"),
         jax: Text::T("{0} >> {1}"),
         mlx: Text::F(|s| mlx_shift(s, ">>", "_right_shift")),
@@ -373,6 +372,11 @@ const fn test(name: &'static str, doc: &'static str, spell: Spell, f: fn(&[Scala
     }
 }
 
+/// A test of C on a float, or what it gives for any integer.
+fn float_test(cx: &SpellCx<'_>, float: &str, integer: &str) -> Option<String> {
+    Some(if cx.ty(0)?.dtype.is_float() { float } else { integer }.into())
+}
+
 /// NaN or not
 pub static ISNAN: OpDef = OpDef {
     layer: "IsNan",
@@ -380,7 +384,7 @@ pub static ISNAN: OpDef = OpDef {
     ..test(
         "isnan",
         "Whether each element is NaN.",
-        Spell { c: Text::T("{0} != {0}"), ..Spell::py("{xp}.isnan({0})") },
+        Spell { c: Text::F(|cx| float_test(cx, "isnan({0}) != 0", "0")), ..Spell::py("{xp}.isnan({0})") },
         |x| Scalar::Bool(x[0].f64().is_nan()),
     )
 };
@@ -392,7 +396,7 @@ pub static ISINF: OpDef = OpDef {
     ..test(
         "isinf",
         "Whether each element is infinite, of either sign.",
-        Spell { c: Text::T("isinf({0}) != 0"), ..Spell::py("{xp}.isinf({0})") },
+        Spell { c: Text::F(|cx| float_test(cx, "isinf({0}) != 0", "0")), ..Spell::py("{xp}.isinf({0})") },
         |x| Scalar::Bool(x[0].f64().is_infinite()),
     )
 };
@@ -404,7 +408,10 @@ pub static ISFINITE: OpDef = OpDef {
     ..test(
         "isfinite",
         "Whether each element is neither infinite nor NaN.",
-        Spell { c: Text::T("isfinite({0}) != 0"), ..Spell::py("{xp}.isfinite({0})") },
+        Spell {
+            c: Text::F(|cx| float_test(cx, "isfinite({0}) != 0", "1")),
+            ..Spell::py("{xp}.isfinite({0})")
+        },
         |x| Scalar::Bool(x[0].f64().is_finite()),
     )
 };

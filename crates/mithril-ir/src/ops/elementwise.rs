@@ -104,8 +104,8 @@ pub static DIVIDE: OpDef = OpDef {
 /// `⌊left / right⌋`
 pub static FLOOR_DIVIDE: OpDef = OpDef {
     grad: Grad::Zero,
-    // No expression of C: the floor of the rounded quotient is not always that of the exact one.
     spell: Spell {
+        c: Text::F(|cx| c_function(cx, "floor_divide")),
         torch: Text::F(|cx| torch_division(cx, "_floor_divide")),
         jax: Text::T("_floor_divide({0}, {1})"),
         mlx: Text::F(|cx| {
@@ -132,6 +132,7 @@ pub static FLOOR_DIVIDE: OpDef = OpDef {
 pub static REMAINDER: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g, -(v.g * v.x[0].op(&FLOOR_DIVIDE, &[v.x[1]]))]),
     spell: Spell {
+        c: Text::F(|cx| c_function(cx, "remainder")),
         torch: Text::F(|cx| torch_division(cx, "_remainder")),
         jax: Text::F(|cx| {
             let (left, right, is_float) = (cx.arg(0), cx.arg(1), cx.out(0)?.dtype.is_float());
@@ -232,7 +233,7 @@ pub static POWER: OpDef = OpDef {
                 _ => format!("{} ** {}", cx.arg(0), cx.arg(1)),
             })
         }),
-        c: Text::F(|cx| float_only(cx, "pow({0}, {1})")),
+        c: Text::F(c_power),
         ..Spell::py("{0} ** {1}")
     },
     tolerance: Tolerance::Elementwise,
@@ -261,6 +262,17 @@ fn power_text(cx: &SpellCx<'_>) -> Option<String> {
     })
 }
 
+/// Small whole exponents are products.
+fn c_power(cx: &SpellCx<'_>) -> Option<String> {
+    let function = |name: &str| Some(format!("mithril_{name}_{{t}}({{0}})"));
+    match cx.f64(1) {
+        Ok(-1.0) if cx.out(0)?.dtype.is_float() => Some("1 / {0}".into()),
+        Ok(2.0) if cx.out(0)?.dtype.is_float() => function("square"),
+        Ok(3.0) if cx.out(0)?.dtype.is_float() => function("cube"),
+        _ => c_function(cx, "power"),
+    }
+}
+
 fn integer_power(base: i64, exponent: i64) -> i64 {
     if exponent < 0 {
         return match base {
@@ -280,7 +292,15 @@ fn integer_power(base: i64, exponent: i64) -> i64 {
     result
 }
 
-/// The C expression, if the output is a float; integers need more care than an expression of C takes.
+/// A function of the C prelude, of all tensors: there is one for each float, and one for integers of 64 bits, of whose
+/// result what fits the dtype is kept.
+pub(super) fn c_function(cx: &SpellCx<'_>, name: &str) -> Option<String> {
+    let kind = if cx.out(0)?.dtype.is_float() { "{t}" } else { "i64" };
+    let args: Vec<String> = (0..cx.node.inputs.len()).map(|i| format!("{{{i}}}")).collect();
+    Some(format!("mithril_{name}_{kind}({})", args.join(", ")))
+}
+
+/// The expression, if the output is a float.
 fn float_only(cx: &SpellCx<'_>, template: &str) -> Option<String> {
     cx.out(0)?.dtype.is_float().then(|| template.replace("{0}", cx.arg(0)).replace("{1}", cx.arg(1)))
 }
@@ -298,7 +318,10 @@ pub(super) const fn number_map(name: &'static str, doc: &'static str, f: fn(&[Sc
 /// `-input`
 pub static NEGATIVE: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![-v.g]),
-    spell: Spell::both("-{0}"),
+    spell: Spell {
+        c: Text::F(|cx| float_only(cx, "-{0}").or_else(|| c_function(cx, "negative"))),
+        ..Spell::py("-{0}")
+    },
     layer: "Negative",
     aliases: &["neg"],
     ..number_map("negative", "Each element with the opposite sign. Integers wrap around.", |x| match x[0] {
@@ -312,7 +335,7 @@ pub static ABS: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&SIGN, &[])]),
     spell: Spell {
         jax: Text::F(|cx| float_only(cx, "_abs({0})")),
-        c: Text::F(|cx| float_only(cx, "fabs({0})")),
+        c: Text::F(|cx| c_function(cx, "abs")),
         ..Spell::py("{xp}.abs({0})")
     },
     domain: (0.5, 2.0),
@@ -332,6 +355,7 @@ pub static ABS: OpDef = OpDef {
 pub static SIGN: OpDef = OpDef {
     grad: Grad::Zero,
     spell: Spell {
+        c: Text::F(|cx| c_function(cx, "sign")),
         torch: Text::F(sign_with_nan),
         mlx: Text::F(sign_with_nan),
         ..Spell::py("{xp}.sign({0})")
@@ -375,7 +399,7 @@ pub static MAXIMUM: OpDef = OpDef {
     spell: Spell {
         torch: Text::F(|cx| torch_extremum(cx, "maximum")),
         mlx: Text::F(|cx| mlx_extremum(cx, "maximum")),
-        c: Text::T("{0} >= {1} || {0} != {0} ? {0} : {1}"),
+        c: Text::F(|cx| c_function(cx, "maximum")),
         ..Spell::py("{xp}.maximum({0}, {1})")
     },
     tolerance: Tolerance::Exact,
@@ -399,7 +423,7 @@ pub static MINIMUM: OpDef = OpDef {
     spell: Spell {
         torch: Text::F(|cx| torch_extremum(cx, "minimum")),
         mlx: Text::F(|cx| mlx_extremum(cx, "minimum")),
-        c: Text::T("{0} <= {1} || {0} != {0} ? {0} : {1}"),
+        c: Text::F(|cx| c_function(cx, "minimum")),
         ..Spell::py("{xp}.minimum({0}, {1})")
     },
     tolerance: Tolerance::Exact,
@@ -536,6 +560,7 @@ pub static CAST: OpDef = OpDef {
         torch: Text::F(|cx| conversion(cx, "to")),
         jax: Text::F(|cx| conversion(cx, "astype")),
         mlx: Text::F(|cx| conversion(cx, "astype")),
+        c: Text::F(c_conversion),
         ..Spell::NONE
     },
     tolerance: Tolerance::Exact,
@@ -562,6 +587,31 @@ fn conversion(cx: &SpellCx<'_>, method: &str) -> Option<String> {
             format!("_round_to_bfloat16({x}, {dtype})")
         }
         _ => format!("{x}.{method}({dtype})"),
+    })
+}
+
+/// The value is converted to the C type of the output; what is more than that stands here.
+fn c_conversion(cx: &SpellCx<'_>) -> Option<String> {
+    let (from, to) = (cx.ty(0)?.dtype, cx.out(0)?.dtype);
+    let half = |to: DType| match from {
+        DType::F16 | DType::BF16 if from == to => "{0}".to_owned(),
+        DType::F64 | DType::I32 | DType::I64 => {
+            format!("mithril_round_{}(mithril_to_odd({{0}}))", to.short())
+        }
+        _ => format!("mithril_round_{}({{0}})", to.short()),
+    };
+    Some(match (to, to.int_range()) {
+        (DType::Bool, _) => "{0} != 0".into(),
+        (DType::F16 | DType::BF16, _) => half(to),
+        (_, Some(_)) if from.is_float() => {
+            let bits = 8 * to.size();
+            let (least, most) = match to {
+                DType::U8 => ("0".into(), "255".into()),
+                _ => (format!("INT{bits}_MIN"), format!("INT{bits}_MAX")),
+            };
+            format!("mithril_to_integer({{0}}, {least}, {most})")
+        }
+        _ => "({TO}){0}".into(),
     })
 }
 

@@ -5,7 +5,7 @@
 
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10, PI};
 
-use super::elementwise::number_map;
+use super::elementwise::{c_function, number_map};
 use crate::dtype::DType;
 use crate::op::{DTypeRule, Grad, OpDef, Precision, Spell, Text, Tolerance, binary, unary};
 use crate::spell::SpellCx;
@@ -59,7 +59,7 @@ fn mlx_function(cx: &SpellCx<'_>, name: &str) -> Option<String> {
 /// `√x`
 pub static SQRT: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / (v.y * 2.0)]),
-    spell: Spell { ggml: Text::T("ggml_sqrt({0})"), ..call("{xp}.sqrt({0})", "sqrt({0})") },
+    spell: Spell { ggml: Text::T("ggml_sqrt({0})"), ..call("{xp}.sqrt({0})", "sqrt{f}({0})") },
     tolerance: Tolerance::Rounded,
     domain: (0.1, 4.0),
     layer: "Sqrt",
@@ -73,7 +73,7 @@ pub static RSQRT: OpDef = OpDef {
         // A plain 1.0 would make float32 of bfloat16.
         numpy: Text::T("np.reciprocal(np.sqrt({0}))"),
         jax: Text::T("jax.lax.rsqrt({0})"),
-        ..call("{xp}.rsqrt({0})", "1 / sqrt({0})")
+        ..call("{xp}.rsqrt({0})", "1 / sqrt{f}({0})")
     },
     domain: (0.1, 4.0),
     layer: "Rsqrt",
@@ -96,7 +96,11 @@ fn exact_f64(cx: &SpellCx<'_>, helper: &str) -> Option<String> {
 pub static SQUARE: OpDef = OpDef {
     dtype: DTypeRule::Arith,
     grad: Grad::Formula(|v| vec![v.g * v.x[0] * 2.0]),
-    spell: Spell { ggml: Text::T("ggml_sqr({0})"), ..call("{xp}.square({0})", "{0} * {0}") },
+    spell: Spell {
+        ggml: Text::T("ggml_sqr({0})"),
+        c: Text::F(|cx| c_function(cx, "square")),
+        ..Spell::py("{xp}.square({0})")
+    },
     tolerance: Tolerance::Rounded,
     layer: "Square",
     precision: Some(Precision::Wide),
@@ -111,7 +115,7 @@ pub static SQUARE: OpDef = OpDef {
 /// `1 / x`
 pub static RECIPROCAL: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![-(v.g * v.y * v.y)]),
-    spell: Spell { numpy: Text::T("np.reciprocal({0})"), ..Spell::both("1.0 / {0}") },
+    spell: Spell { numpy: Text::T("np.reciprocal({0})"), ..call("1.0 / {0}", "1 / {0}") },
     tolerance: Tolerance::Rounded,
     domain: (0.5, 2.0),
     layer: "Reciprocal",
@@ -125,7 +129,7 @@ pub static EXP: OpDef = OpDef {
     spell: Spell {
         ggml: Text::T("ggml_exp({0})"),
         mlx: Text::F(|cx| mlx_function(cx, "exp")),
-        ..call("{xp}.exp({0})", "exp({0})")
+        ..call("{xp}.exp({0})", "mithril_exp_{t}({0})")
     },
     layer: "Exp",
     precision: Some(Precision::Wide),
@@ -135,7 +139,7 @@ pub static EXP: OpDef = OpDef {
 /// `e^x - 1`
 pub static EXPM1: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&EXP, &[])]),
-    spell: call("{xp}.expm1({0})", "expm1({0})"),
+    spell: call("{xp}.expm1({0})", "mithril_expm1_{t}({0})"),
     layer: "Expm1",
     precision: Some(Precision::Wide),
     ..unary("expm1", "Exponential function minus one, exact near 0.", libm::expm1)
@@ -144,7 +148,7 @@ pub static EXPM1: OpDef = OpDef {
 /// `ln x`
 pub static LOG: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / v.x[0]]),
-    spell: Spell { ggml: Text::T("ggml_log({0})"), ..call("{xp}.log({0})", "log({0})") },
+    spell: Spell { ggml: Text::T("ggml_log({0})"), ..call("{xp}.log({0})", "mithril_log_{t}({0})") },
     domain: (0.1, 4.0),
     layer: "Log",
     aliases: &["ln"],
@@ -155,7 +159,10 @@ pub static LOG: OpDef = OpDef {
 /// `ln (1 + x)`
 pub static LOG1P: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / (v.x[0] + 1.0)]),
-    spell: Spell { jax: Text::F(|cx| exact_f64(cx, "_log1p")), ..call("{xp}.log1p({0})", "log1p({0})") },
+    spell: Spell {
+        jax: Text::F(|cx| exact_f64(cx, "_log1p")),
+        ..call("{xp}.log1p({0})", "mithril_log1p_{t}({0})")
+    },
     domain: (-0.5, 4.0),
     layer: "Log1p",
     precision: Some(Precision::Wide),
@@ -165,7 +172,10 @@ pub static LOG1P: OpDef = OpDef {
 /// `log₂ x`
 pub static LOG2: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / (v.x[0] * LN_2)]),
-    spell: Spell { mlx: Text::F(|cx| mlx_function(cx, "log2")), ..call("{xp}.log2({0})", "log2({0})") },
+    spell: Spell {
+        mlx: Text::F(|cx| mlx_function(cx, "log2")),
+        ..call("{xp}.log2({0})", "mithril_log2_{t}({0})")
+    },
     domain: (0.1, 4.0),
     layer: "Log2",
     precision: Some(Precision::Wide),
@@ -175,7 +185,10 @@ pub static LOG2: OpDef = OpDef {
 /// `log₁₀ x`
 pub static LOG10: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / (v.x[0] * LN_10)]),
-    spell: Spell { mlx: Text::F(|cx| mlx_function(cx, "log10")), ..call("{xp}.log10({0})", "log10({0})") },
+    spell: Spell {
+        mlx: Text::F(|cx| mlx_function(cx, "log10")),
+        ..call("{xp}.log10({0})", "mithril_log10_{t}({0})")
+    },
     domain: (0.1, 4.0),
     layer: "Log10",
     precision: Some(Precision::Wide),
@@ -188,7 +201,7 @@ pub static SIN: OpDef = OpDef {
     spell: Spell {
         ggml: Text::T("ggml_sin({0})"),
         mlx: Text::F(|cx| mlx_function(cx, "sin")),
-        ..call("{xp}.sin({0})", "sin({0})")
+        ..call("{xp}.sin({0})", "mithril_sin_{t}({0})")
     },
     layer: "Sin",
     ..unary("sin", "Sine of an angle in radians.", libm::sin)
@@ -200,7 +213,7 @@ pub static COS: OpDef = OpDef {
     spell: Spell {
         ggml: Text::T("ggml_cos({0})"),
         mlx: Text::F(|cx| mlx_function(cx, "cos")),
-        ..call("{xp}.cos({0})", "cos({0})")
+        ..call("{xp}.cos({0})", "mithril_cos_{t}({0})")
     },
     layer: "Cos",
     ..unary("cos", "Cosine of an angle in radians.", libm::cos)
@@ -209,7 +222,10 @@ pub static COS: OpDef = OpDef {
 /// `tan x`
 pub static TAN: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * (v.y * v.y + 1.0)]),
-    spell: Spell { mlx: Text::F(|cx| mlx_function(cx, "tan")), ..call("{xp}.tan({0})", "tan({0})") },
+    spell: Spell {
+        mlx: Text::F(|cx| mlx_function(cx, "tan")),
+        ..call("{xp}.tan({0})", "mithril_tan_{t}({0})")
+    },
     domain: (-1.2, 1.2),
     layer: "Tan",
     precision: Some(Precision::Wide),
@@ -220,7 +236,7 @@ pub static TAN: OpDef = OpDef {
 pub static ASIN: OpDef = OpDef {
     // (1 - x)(1 + x), since 1 - x² cancels near the ends.
     grad: Grad::Formula(|v| vec![v.g / ((1.0 - v.x[0]) * (1.0 + v.x[0])).op(&SQRT, &[])]),
-    spell: call("{xp}.arcsin({0})", "asin({0})"),
+    spell: call("{xp}.arcsin({0})", "mithril_asin_{t}({0})"),
     domain: (-0.9, 0.9),
     layer: "Asin",
     aliases: &["arcsin"],
@@ -230,7 +246,7 @@ pub static ASIN: OpDef = OpDef {
 /// `arccos x`
 pub static ACOS: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![-(v.g / ((1.0 - v.x[0]) * (1.0 + v.x[0])).op(&SQRT, &[]))]),
-    spell: call("{xp}.arccos({0})", "acos({0})"),
+    spell: call("{xp}.arccos({0})", "mithril_acos_{t}({0})"),
     domain: (-0.9, 0.9),
     layer: "Acos",
     aliases: &["arccos"],
@@ -240,7 +256,7 @@ pub static ACOS: OpDef = OpDef {
 /// `arctan x`
 pub static ATAN: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / (v.x[0] * v.x[0] + 1.0)]),
-    spell: call("{xp}.arctan({0})", "atan({0})"),
+    spell: call("{xp}.arctan({0})", "mithril_atan_{t}({0})"),
     layer: "Atan",
     aliases: &["arctan"],
     ..unary("atan", "Arc tangent in radians.", libm::atan)
@@ -259,7 +275,7 @@ pub static ATAN2: OpDef = OpDef {
             let dtype = s.out(0)?.dtype;
             Some(format!("torch.atan2({}, {})", s.torch_tensor(0, dtype), s.torch_tensor(1, dtype)))
         }),
-        ..call("{xp}.arctan2({0}, {1})", "atan2({0}, {1})")
+        ..call("{xp}.arctan2({0}, {1})", "mithril_atan2_{t}({0}, {1})")
     },
     tolerance: Tolerance::Elementwise,
     domain: (0.5, 2.0),
@@ -276,7 +292,7 @@ pub static ATAN2: OpDef = OpDef {
 /// `sinh x`
 pub static SINH: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&COSH, &[])]),
-    spell: Spell { jax: Text::F(|cx| exact(cx, "_sinh")), ..call("{xp}.sinh({0})", "sinh({0})") },
+    spell: Spell { jax: Text::F(|cx| exact(cx, "_sinh")), ..call("{xp}.sinh({0})", "mithril_sinh_{t}({0})") },
     layer: "Sinh",
     precision: Some(Precision::Wide),
     ..unary("sinh", "Hyperbolic sine.", libm::sinh)
@@ -285,7 +301,7 @@ pub static SINH: OpDef = OpDef {
 /// `cosh x`
 pub static COSH: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&SINH, &[])]),
-    spell: Spell { jax: Text::F(|cx| exact(cx, "_cosh")), ..call("{xp}.cosh({0})", "cosh({0})") },
+    spell: Spell { jax: Text::F(|cx| exact(cx, "_cosh")), ..call("{xp}.cosh({0})", "mithril_cosh_{t}({0})") },
     layer: "Cosh",
     precision: Some(Precision::Wide),
     ..unary("cosh", "Hyperbolic cosine.", libm::cosh)
@@ -294,7 +310,7 @@ pub static COSH: OpDef = OpDef {
 /// `tanh x`
 pub static TANH: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * (1.0 - v.y * v.y)]),
-    spell: Spell { ggml: Text::T("ggml_tanh({0})"), ..call("{xp}.tanh({0})", "tanh({0})") },
+    spell: Spell { ggml: Text::T("ggml_tanh({0})"), ..call("{xp}.tanh({0})", "mithril_tanh_{t}({0})") },
     layer: "Tanh",
     ..unary("tanh", "Hyperbolic tangent.", libm::tanh)
 };
@@ -302,7 +318,7 @@ pub static TANH: OpDef = OpDef {
 /// `arsinh x`
 pub static ASINH: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / (v.x[0] * v.x[0] + 1.0).op(&SQRT, &[])]),
-    spell: call("{xp}.arcsinh({0})", "asinh({0})"),
+    spell: call("{xp}.arcsinh({0})", "mithril_asinh_{t}({0})"),
     layer: "Asinh",
     aliases: &["arcsinh"],
     ..unary("asinh", "Inverse of the hyperbolic sine.", libm::asinh)
@@ -311,7 +327,7 @@ pub static ASINH: OpDef = OpDef {
 /// `arcosh x`
 pub static ACOSH: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / ((v.x[0] - 1.0) * (v.x[0] + 1.0)).op(&SQRT, &[])]),
-    spell: call("{xp}.arccosh({0})", "acosh({0})"),
+    spell: call("{xp}.arccosh({0})", "mithril_acosh_{t}({0})"),
     domain: (1.5, 4.0),
     layer: "Acosh",
     aliases: &["arccosh"],
@@ -324,7 +340,10 @@ pub static ACOSH: OpDef = OpDef {
 /// `artanh x`
 pub static ATANH: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / ((1.0 - v.x[0]) * (1.0 + v.x[0]))]),
-    spell: Spell { jax: Text::F(|cx| exact_f64(cx, "_atanh")), ..call("{xp}.arctanh({0})", "atanh({0})") },
+    spell: Spell {
+        jax: Text::F(|cx| exact_f64(cx, "_atanh")),
+        ..call("{xp}.arctanh({0})", "mithril_atanh_{t}({0})")
+    },
     domain: (-0.9, 0.9),
     layer: "Atanh",
     aliases: &["arctanh"],
@@ -349,7 +368,7 @@ pub static ERF: OpDef = OpDef {
         }),
         jax: Text::T("jax.lax.erf({0})"),
         mlx: Text::T("_erf({0})"),
-        ..call("{xp}.erf({0})", "erf({0})")
+        ..call("{xp}.erf({0})", "mithril_erf_{t}({0})")
     },
     layer: "Erf",
     ..unary("erf", "Error function: `2/√π ∫ exp(-t²) dt` from 0 to x.", libm::erf)
@@ -364,7 +383,7 @@ pub static ERFC: OpDef = OpDef {
         torch: Text::T("torch.erfc({0})"),
         jax: Text::F(|cx| exact(cx, "_erfc").or_else(|| Some(format!("jax.lax.erfc({})", cx.arg(0))))),
         mlx: Text::T("_erfc({0})"),
-        c: Text::T("erfc({0})"),
+        c: Text::T("mithril_erfc_{t}({0})"),
         ..Spell::NONE
     },
     layer: "Erfc",
@@ -378,6 +397,7 @@ pub static ERFINV: OpDef = OpDef {
         numpy: Text::T("_erfinv({0})"),
         jax: Text::F(|cx| exact(cx, "_erfinv").or_else(|| Some(format!("jax.lax.erf_inv({})", cx.arg(0))))),
         mlx: Text::F(|cx| mlx_function(cx, "erfinv")),
+        c: Text::T("mithril_erfinv_{t}({0})"),
         ..Spell::py("{xp}.erfinv({0})")
     },
     domain: (-0.9, 0.9),
@@ -427,10 +447,7 @@ macro_rules! round_spell {
                 let function = if cx.out(0)?.dtype.is_float() { $py } else { "positive" };
                 Some(format!("{}.{function}({})", cx.xp, cx.arg(0)))
             }),
-            c: Text::F(|cx| {
-                let function = if cx.out(0)?.dtype.is_float() { $c } else { "" };
-                Some(format!("{function}({})", cx.arg(0)))
-            }),
+            c: Text::F(|cx| Some(if cx.out(0)?.dtype.is_float() { $c } else { "{0}" }.into())),
             ..Spell::NONE
         }
     };
@@ -447,21 +464,21 @@ macro_rules! round_scalar {
 
 /// `⌊x⌋`
 pub static FLOOR: OpDef = OpDef {
-    spell: round_spell!("floor", "floor"),
+    spell: round_spell!("floor", "floor{f}({0})"),
     layer: "Floor",
     ..rounding("floor", "Largest whole number not above each element.", round_scalar!(libm::floor))
 };
 
 /// `⌈x⌉`
 pub static CEIL: OpDef = OpDef {
-    spell: round_spell!("ceil", "ceil"),
+    spell: round_spell!("ceil", "ceil{f}({0})"),
     layer: "Ceil",
     ..rounding("ceil", "Smallest whole number not below each element.", round_scalar!(libm::ceil))
 };
 
 /// nearest whole number
 pub static ROUND: OpDef = OpDef {
-    spell: round_spell!("round", "rint"),
+    spell: round_spell!("round", "rint{f}({0})"),
     layer: "Round",
     aliases: &["rint"],
     ..rounding(
@@ -473,7 +490,7 @@ pub static ROUND: OpDef = OpDef {
 
 /// whole part
 pub static TRUNC: OpDef = OpDef {
-    spell: round_spell!("trunc", "trunc"),
+    spell: round_spell!("trunc", "trunc{f}({0})"),
     layer: "Trunc",
     aliases: &["fix"],
     ..rounding("trunc", "Whole part of each element, cut towards zero.", round_scalar!(libm::trunc))

@@ -12,6 +12,7 @@ use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
+use crate::loops::Argument;
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, ShapeRule, Spell, Text, Tolerance,
     attr, dtype_or, optional, tensor_of,
@@ -82,6 +83,14 @@ pub static RANDOM_BITS: OpDef = OpDef {
     })),
     expand: Some(bits_by_integers),
     spell: Spell::py("_random_bits({0}, {shape})"),
+    loops: Some(|cx| {
+        let key = cx.temporary(DType::I64, &[2], |at| cx.broadcast(0, at).cast(DType::I64));
+        let bits = cx.reserve(DType::I64, cx.out_shape(0));
+        let count = cx.out_shape(0).iter().product();
+        let args = vec![Argument::In(key), Argument::Out(bits), Argument::Int(count)];
+        cx.call("mithril_random_bits", args, 0);
+        Ok(vec![cx.whole(0, bits)])
+    }),
     tolerance: Tolerance::Exact,
     cases: &["i64[2] shape=(2,3)", "i64[2] shape=()", "i64[2] shape=(0,2)", "i32[2] shape=9"],
     ..DRAW

@@ -1,0 +1,518 @@
+/* Elementwise functions of one float: exponentials, logarithms, error functions, activations.
+ *
+ * The functions on `float` have no branch, no table and no call, so that a compiler turns a loop over them into
+ * vector instructions; on `double` they call the C library. The code is compiled with -fassociative-math: where
+ * the order of operations matters for the result, a selection stands between them, through which no compiler moves
+ * an addition or a multiplication. Polynomials are minimax fits of our own; errors are at most 2 units in the last
+ * place for exp, log, tanh and erf, at most 4 for the rest. */
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* --- Bits ---------------------------------------------------------------------------------------------------- */
+
+/* The bits of a number. */
+static inline uint32_t mithril_bits_f32(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+/* The number that has these bits. */
+static inline float mithril_number_f32(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+/* --- Signs and bounds ---------------------------------------------------------------------------------------- */
+
+/* |x| */
+static inline float mithril_abs_f32(float x) { return mithril_number_f32(mithril_bits_f32(x) & 0x7fffffffu); }
+
+static inline double mithril_abs_f64(double x) { return fabs(x); }
+
+/* |x| with the sign of s */
+static inline float mithril_with_sign_f32(float x, float s) {
+  return mithril_number_f32((mithril_bits_f32(x) & 0x7fffffffu) | (mithril_bits_f32(s) & 0x80000000u));
+}
+
+/* The larger of two numbers, NaN if one is. */
+static inline float mithril_maximum_f32(float a, float b) { return ((a >= b) | (a != a)) ? a : b; }
+
+static inline double mithril_maximum_f64(double a, double b) { return ((a >= b) | (a != a)) ? a : b; }
+
+/* The smaller of two numbers, NaN if one is. */
+static inline float mithril_minimum_f32(float a, float b) { return ((a <= b) | (a != a)) ? a : b; }
+
+static inline double mithril_minimum_f64(double a, double b) { return ((a <= b) | (a != a)) ? a : b; }
+
+/* -1, 0 or 1; NaN stays NaN. */
+static inline float mithril_sign_f32(float x) {
+  float y = x > 0.0f ? 1.0f : x;
+  return x < 0.0f ? -1.0f : y;
+}
+
+static inline double mithril_sign_f64(double x) { return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : x; }
+
+/* max(x, 0); this way round NaN passes. */
+static inline float mithril_relu_f32(float x) { return x < 0.0f ? 0.0f : x; }
+
+static inline double mithril_relu_f64(double x) { return x < 0.0 ? 0.0 : x; }
+
+/* x above 0, slope * x below */
+static inline float mithril_leaky_relu_f32(float x, float slope) { return x > 0.0f ? x : slope * x; }
+
+static inline double mithril_leaky_relu_f64(double x, double slope) { return x > 0.0 ? x : slope * x; }
+
+/* x x */
+static inline float mithril_square_f32(float x) { return x * x; }
+
+static inline double mithril_square_f64(double x) { return x * x; }
+
+/* x x x */
+static inline float mithril_cube_f32(float x) { return x * x * x; }
+
+static inline double mithril_cube_f64(double x) { return x * x * x; }
+
+/* --- Exponentials -------------------------------------------------------------------------------------------- */
+
+/* (e^r - 1 - r) / r^2 for |r| up to ln(2) / 2 */
+static inline float mithril_exp_rest_f32(float r) {
+  float q = r * 0.00139505137f + 0.00836890441f;
+  q = r * q + 0.04166620546f;
+  q = r * q + 0.1666651871f;
+  return r * q + 0.5000000095f;
+}
+
+/* The number with a magnitude of at most `bound`, NaN too. As integers, of which a minimum is one instruction. */
+static inline float mithril_held_f32(float x, float bound) {
+  uint32_t bits = mithril_bits_f32(x), size = bits & 0x7fffffffu, most = mithril_bits_f32(bound);
+  return mithril_number_f32((size < most ? size : most) | (bits & 0x80000000u));
+}
+
+/* x / ln(2) to the next whole number, plus 256; |x| up to 170 */
+static inline uint32_t mithril_exp_turns_f32(float x) { return (uint32_t)(int32_t)(x * 1.44269504f + 256.5f); }
+
+/* x - k ln(2), which is below 0.5 in size; ln(2) in two parts, of which the first times k is exact. */
+static inline float mithril_exp_remainder_f32(float x, float k) {
+  uint32_t bits = mithril_bits_f32(x - k * 0.693359375f), most = mithril_bits_f32(-0.5f);
+  return mithril_number_f32(bits < most ? bits : most) + k * 2.12194440e-4f;
+}
+
+/* 2^shift e^(x + tail) for a small tail; subnormal results are exact to their last bit too. */
+static inline float mithril_exp_scaled_f32(float x, float tail, unsigned shift) {
+  float held = mithril_held_f32(x, 110.0f);
+  uint32_t n = mithril_exp_turns_f32(held);
+  float r = mithril_exp_remainder_f32(held, (float)(int32_t)(n - 256u)) + tail;
+  float y = 1.0f + (r + r * r * mithril_exp_rest_f32(r));
+  /* 2^k in two factors, since it may be out of range where the result is not. */
+  n = n + shift;
+  uint32_t half = n << 22 & 0x7f800000u;
+  y = mithril_number_f32(mithril_bits_f32(y) + half - 0x40000000u) * mithril_number_f32((n << 23) - half - 0x00800000u);
+  return x == x ? y : x;
+}
+
+/* e^x for |x| up to 80, for functions that need no more of it */
+static inline float mithril_exp_middle_f32(float x) {
+  uint32_t n = mithril_exp_turns_f32(x);
+  float r = mithril_exp_remainder_f32(x, (float)(int32_t)(n - 256u));
+  float y = 1.0f + (r + r * r * mithril_exp_rest_f32(r));
+  return mithril_number_f32(mithril_bits_f32(y) + ((n - 256u) << 23));
+}
+
+/* e^x */
+static inline float mithril_exp_f32(float x) {
+  return mithril_exp_scaled_f32(x, 0.0f, 0u);
+}
+
+static inline double mithril_exp_f64(double x) { return exp(x); }
+
+/* e^x - 1 */
+static inline float mithril_expm1_f32(float x) {
+  float held = mithril_held_f32(x, 89.0f);
+  uint32_t n = mithril_exp_turns_f32(held);
+  float k = (float)(int32_t)(n - 256u);
+  float r = mithril_exp_remainder_f32(held, k);
+  float p = r + r * r * mithril_exp_rest_f32(r);
+  /* Half of 2^k (1 + p) - 1, which does not overflow before its end. */
+  float scale = mithril_number_f32(((n > 131u ? n : 131u) - 130u) << 23);
+  float y = scale * p + (k == 0.0f ? 0.0f : scale - 0.5f);
+  return x == x ? y + y : x;
+}
+
+static inline double mithril_expm1_f64(double x) { return expm1(x); }
+
+/* Hyperbolic tangent. */
+static inline float mithril_tanh_f32(float x) {
+  float a = mithril_abs_f32(x), z = x * x;
+  float p = z * -0.005704978373f + 0.02063907874f;
+  p = z * p - 0.05373971216f;
+  p = z * p + 0.1333144216f;
+  p = z * p - 0.3333328194f;
+  float far = -2.0f / (mithril_exp_middle_f32(mithril_held_f32(a + a, 20.0f)) + 1.0f);
+  float start = a >= 0.625f ? 1.0f : a;
+  return mithril_with_sign_f32(start + (a < 0.625f ? a * z * p : far), x);
+}
+
+static inline double mithril_tanh_f64(double x) { return tanh(x); }
+
+/* Hyperbolic sine. */
+static inline float mithril_sinh_f32(float x) {
+  float a = mithril_abs_f32(x), z = x * x;
+  float half = mithril_exp_scaled_f32(a, 0.0f, -1u);
+  float p = z * (z * (z * (z * 2.817439651e-6f + 1.983606625e-4f) + 0.008333350598f) + 0.1666666649f);
+  float y = a < 1.0f ? a + a * p : half - 0.25f / half;
+  return mithril_with_sign_f32(y, x);
+}
+
+static inline double mithril_sinh_f64(double x) { return sinh(x); }
+
+/* Hyperbolic cosine. */
+static inline float mithril_cosh_f32(float x) {
+  float a = mithril_abs_f32(x);
+  float half = mithril_exp_scaled_f32(a, 0.0f, -1u);
+  return half + 0.25f / half;
+}
+
+static inline double mithril_cosh_f64(double x) { return cosh(x); }
+
+/* --- Logarithms ---------------------------------------------------------------------------------------------- */
+
+/* log(1 + f) for 1 + f from sqrt(1/2) to sqrt(2), as f + this */
+static inline float mithril_log_rest_f32(float f) {
+  float p = f * 0.06746601316f - 0.116756413f;
+  p = f * p + 0.118881746f;
+  p = f * p - 0.1240559142f;
+  p = f * p + 0.1421955091f;
+  p = f * p - 0.1666799567f;
+  p = f * p + 0.2000211873f;
+  p = f * p - 0.250000096f;
+  p = f * p + 0.333333126f;
+  float square = f * f;
+  return square * (f * p) - 0.5f * square;
+}
+
+/* k ln(2) + f + rest */
+static inline float mithril_log_sum_f32(float k, float f, float rest) {
+  return k * 0.693359375f + (f + (rest - k * 2.12194440e-4f));
+}
+
+/* The logarithm y of x where it has none in the real numbers: -inf of 0, inf of inf, NaN below 0 and of NaN. */
+static inline float mithril_log_ends_f32(float x, float y) {
+  y = x < INFINITY ? y : x;
+  y = x == 0.0f ? -INFINITY : y;
+  return x < 0.0f ? NAN : y;
+}
+
+/* x as bits, times 2^23 where it is subnormal, from sqrt(1/2) on: exponent above, mantissa below */
+static inline uint32_t mithril_log_bits_f32(float x) {
+  x = x < FLT_MIN ? x * 8388608.0f : x;
+  return mithril_bits_f32(x) - 0x3f3504f3u;
+}
+
+/* The power of 2 in x, for logarithms. */
+static inline float mithril_log_exponent_f32(float x) {
+  uint32_t bits = mithril_log_bits_f32(x);
+  float k = (float)(int32_t)((bits + 0x40000000u) >> 23) - 128.0f;
+  return k - (x < FLT_MIN ? 23.0f : 0.0f);
+}
+
+/* What remains of x without that power, less 1. */
+static inline float mithril_log_fraction_f32(float x) {
+  return mithril_number_f32((mithril_log_bits_f32(x) & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+}
+
+/* ln x */
+static inline float mithril_log_f32(float x) {
+  float k = mithril_log_exponent_f32(x), f = mithril_log_fraction_f32(x);
+  return mithril_log_ends_f32(x, mithril_log_sum_f32(k, f, mithril_log_rest_f32(f)));
+}
+
+static inline double mithril_log_f64(double x) { return log(x); }
+
+/* log2 x */
+static inline float mithril_log2_f32(float x) {
+  float k = mithril_log_exponent_f32(x), f = mithril_log_fraction_f32(x);
+  float rest = mithril_log_rest_f32(f);
+  /* 1/ln(2) = 1 + 0.44269504 */
+  float y = ((f + rest) * 0.44269504f + rest) + f;
+  return mithril_log_ends_f32(x, y + k);
+}
+
+static inline double mithril_log2_f64(double x) { return log2(x); }
+
+/* log10 x */
+static inline float mithril_log10_f32(float x) {
+  float k = mithril_log_exponent_f32(x), f = mithril_log_fraction_f32(x);
+  float y = (f + mithril_log_rest_f32(f)) * 0.4342944819f;
+  return mithril_log_ends_f32(x, k * 0.301025390625f + (y + k * 4.6050390e-6f));
+}
+
+static inline double mithril_log10_f64(double x) { return log10(x); }
+
+/* ln(1 + x) */
+static inline float mithril_log1p_f32(float x) {
+  float u = 1.0f + x;
+  /* u = 2^k (1 + f), with f from x itself, so that what the sum lost counts. */
+  uint32_t power = (mithril_bits_f32(u) - 0x3f3504f3u) & 0xff800000u;
+  float scale = mithril_number_f32(0x3f800000u - power);
+  float k = mithril_log_exponent_f32(u);
+  float f = scale * x + (k == 0.0f ? 0.0f : scale - 1.0f);
+  f = u < 1e30f ? f : mithril_log_fraction_f32(u);
+  return mithril_log_ends_f32(u, mithril_log_sum_f32(k, f, mithril_log_rest_f32(f)));
+}
+
+static inline double mithril_log1p_f64(double x) { return log1p(x); }
+
+/* Inverse of the hyperbolic sine. */
+static inline float mithril_asinh_f32(float x) {
+  float a = mithril_abs_f32(x), square = a * a;
+  /* Far out the inverse is ln(2 a), and a square would overflow. */
+  float sum = a + square / (1.0f + sqrtf(square + 1.0f));
+  float y = mithril_log1p_f32(a > 1e10f ? a : sum);
+  y = y + (a > 1e10f ? 0.69314718f : 0.0f);
+  return mithril_with_sign_f32(y, x);
+}
+
+static inline double mithril_asinh_f64(double x) { return asinh(x); }
+
+/* Inverse of the hyperbolic cosine; NaN below 1. */
+static inline float mithril_acosh_f32(float x) {
+  float t = x - 1.0f;
+  float y = mithril_log1p_f32(x > 1e10f ? x : t + sqrtf(t * (x + 1.0f)));
+  y = y + (x > 1e10f ? 0.69314718f : 0.0f);
+  return x < 1.0f ? NAN : y;
+}
+
+static inline double mithril_acosh_f64(double x) { return x < 1.0 ? (double)NAN : acosh(x); }
+
+/* Inverse of the hyperbolic tangent; infinite at -1 and 1, NaN outside. */
+static inline float mithril_atanh_f32(float x) {
+  float a = mithril_abs_f32(x);
+  return mithril_with_sign_f32(0.5f * mithril_log1p_f32((a + a) / (1.0f - a)), x);
+}
+
+static inline double mithril_atanh_f64(double x) { return atanh(x); }
+
+/* --- Error functions ----------------------------------------------------------------------------------------- */
+
+/* erf(x) / x - 1 for |x| up to 1 */
+static inline float mithril_erf_near_f32(float x) {
+  float z = x * x;
+  float p = z * 7.853857699e-5f - 8.010192519e-4f;
+  p = z * p + 0.00518832756f;
+  p = z * p - 0.02685381187f;
+  p = z * p + 0.1128358515f;
+  p = z * p - 0.3761262582f;
+  return z * p + 0.1283791657f;
+}
+
+/* erf(x): 2/sqrt(pi) times the integral of e^(-t^2) from 0 to x */
+static inline float mithril_erf_f32(float x) {
+  float a = mithril_abs_f32(x);
+  /* Above 1 the logarithm of 1 - erf is a polynomial. */
+  float b = mithril_held_f32(a, 4.0f);
+  float q = b * -2.169772928e-5f + 4.414740198e-4f;
+  q = b * q - 0.004205291552f;
+  q = b * q + 0.02521035807f;
+  q = b * q - 0.1084221285f;
+  q = b * q - 0.6332163701f;
+  q = b * q - 1.129580325f;
+  q = b * q + 1.884706579e-4f;
+  float start = a >= 1.0f ? 1.0f : a;
+  float rest = a >= 1.0f ? -mithril_exp_middle_f32(q) : a * mithril_erf_near_f32(a);
+  return mithril_with_sign_f32(start + rest, x);
+}
+
+static inline double mithril_erf_f64(double x) { return erf(x); }
+
+/* e^(-factor x^2) for a factor that is a power of 2: the square is kept to twice the digits. */
+static inline float mithril_gauss_f32(float x, float factor) {
+  float high = mithril_number_f32(mithril_bits_f32(x) & 0xfffff000u);
+  return mithril_exp_scaled_f32(-(high * high) * factor, (high - x) * (high + x) * factor, 0u);
+}
+
+/* e^(a^2) erfc(a) for a from 0 to 10.2 */
+static inline float mithril_erfc_factor_f32(float a) {
+  float t = 1.0f / (a + 3.0f);
+  float q = 1.0f - 6.0f * t;
+  float p = q * -3.25335516e-4f - 4.831793672e-4f;
+  p = q * p + 0.003080329472f;
+  p = q * p - 0.001226428895f;
+  p = q * p - 0.02683982681f;
+  p = q * p + 0.119529068f;
+  p = q * p - 0.3104660084f;
+  p = q * p + 0.5902282985f;
+  p = q * p - 0.8833944865f;
+  return t * (q * p + 1.074006908f);
+}
+
+/* 1 - erf(x) */
+static inline float mithril_erfc_f32(float x) {
+  float a = mithril_abs_f32(x);
+  a = mithril_held_f32(a, 10.2f);
+  float far = mithril_erfc_factor_f32(a) * mithril_gauss_f32(a, 1.0f);
+  float y = a < 0.75f ? 1.0f - a - a * mithril_erf_near_f32(a) : far;
+  y = x < 0.0f ? 2.0f - y : y;
+  return x == x ? y : x;
+}
+
+static inline double mithril_erfc_f64(double x) { return erfc(x); }
+
+/* Inverse of erf; infinite at -1 and 1, NaN outside. */
+static inline float mithril_erfinv_f32(float x) {
+  float a = mithril_abs_f32(x);
+  float w = -mithril_log_f32((1.0f - a) * (1.0f + a));
+  float s = w - 2.5f;
+  float p = s * -8.791109402e-9f + 2.323267206e-8f;
+  p = s * p + 4.661713945e-7f;
+  p = s * p - 3.462705099e-6f;
+  p = s * p - 4.963351195e-6f;
+  p = s * p + 2.183444407e-4f;
+  p = s * p - 0.001252741873f;
+  p = s * p - 0.004177386783f;
+  p = s * p + 0.2466402862f;
+  p = s * p + 1.501409359f;
+  float t = sqrtf(w) - 3.0f;
+  float q = t * 1.136405318e-4f - 3.0774856e-4f;
+  q = t * q - 5.376355287e-5f;
+  q = t * q + 0.001482855506f;
+  q = t * q - 0.003598987995f;
+  q = t * q + 0.005687808271f;
+  q = t * q - 0.007636955231f;
+  q = t * q + 0.009445192384f;
+  q = t * q + 1.001674947f;
+  q = t * q + 2.832976803f;
+  float y = x * (w < 5.0f ? p : q);
+  return a == 1.0f ? x * INFINITY : y;
+}
+
+/* By Halley's iteration from the estimate of S. Winitzki (2008). */
+static inline double mithril_erfinv_f64(double x) {
+  double goal = fabs(x);
+  if (!(goal < 1.0) || goal == 0.0) {
+    return goal == 1.0 ? x * (double)INFINITY : goal == 0.0 ? x : (double)NAN;
+  }
+  double depth = log((1.0 - goal) * (1.0 + goal));
+  double half = 4.330746750799873 + 0.5 * depth;
+  double y = sqrt(sqrt(half * half - depth / 0.147) - half);
+  for (int i = 0; i < 3; i++) {
+    /* In the tail from the other end, where nothing cancels. */
+    double excess = goal < 0.5 ? erf(y) - goal : (1.0 - goal) - erfc(y);
+    double step = excess / (1.1283791670955126 * exp(-y * y));
+    y -= step / (1.0 + y * step);
+  }
+  return copysign(y, x);
+}
+
+/* --- Activations --------------------------------------------------------------------------------------------- */
+
+/* 1 / (1 + e^-x); of the negative magnitude, which cannot overflow */
+static inline float mithril_sigmoid_f32(float x) {
+  float small = mithril_exp_f32(-mithril_abs_f32(x));
+  return (x < 0.0f ? small : 1.0f) / (small + 1.0f);
+}
+
+static inline double mithril_sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
+
+/* x sigmoid(x) */
+static inline float mithril_silu_f32(float x) { return x * mithril_sigmoid_f32(x); }
+
+static inline double mithril_silu_f64(double x) { return x / (1.0 + exp(-x)); }
+
+/* x times the normal distribution function */
+static inline float mithril_gelu_f32(float x) {
+  float a = mithril_abs_f32(x), near = x * 0.70710678f;
+  a = mithril_held_f32(a, 14.4f);
+  float tail = 0.5f * mithril_erfc_factor_f32(a * 0.70710678f) * mithril_gauss_f32(a, 0.5f);
+  float share = x > 0.0f ? 1.0f - tail : tail;
+  near = 0.5f + 0.5f * (near + near * mithril_erf_near_f32(near));
+  return x * (a < 0.7f ? near : share);
+}
+
+static inline double mithril_gelu_f64(double x) { return 0.5 * x * erfc(-x * 0.7071067811865476); }
+
+/* x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 */
+static inline float mithril_gelu_tanh_f32(float x) {
+  return x * mithril_sigmoid_f32(x * (x * x * 0.07135481628f + 1.595769122f));
+}
+
+static inline double mithril_gelu_tanh_f64(double x) {
+  return x * mithril_sigmoid_f64(1.5957691216057308 * (x + 0.044715 * x * x * x));
+}
+
+/* ln(1 + e^x), which neither overflows nor cancels */
+static inline float mithril_log_sum_with_one_f32(float x) {
+  return (x < 0.0f ? 0.0f : x) + mithril_log1p_f32(mithril_exp_f32(-mithril_abs_f32(x)));
+}
+
+static inline double mithril_log_sum_with_one_f64(double x) { return (x < 0.0 ? 0.0 : x) + log1p(exp(-fabs(x))); }
+
+/* ln(1 + e^(beta x)) / beta, and x itself where beta x is above the threshold */
+static inline float mithril_softplus_f32(float x, float beta, float threshold) {
+  return x * beta > threshold ? x : mithril_log_sum_with_one_f32(x * beta) / beta;
+}
+
+static inline double mithril_softplus_f64(double x, double beta, double threshold) {
+  return x * beta > threshold ? x : mithril_log_sum_with_one_f64(x * beta) / beta;
+}
+
+/* ln sigmoid(x) */
+static inline float mithril_log_sigmoid_f32(float x) { return -mithril_log_sum_with_one_f32(-x); }
+
+static inline double mithril_log_sigmoid_f64(double x) { return -mithril_log_sum_with_one_f64(-x); }
+
+/* x tanh(softplus(x)) */
+static inline float mithril_mish_f32(float x) {
+  /* With e = e^x it is x n / (n + 2) for n = e (e + 2), and x where n is large. */
+  float e = mithril_exp_f32(x > 20.0f ? 20.0f : x);
+  float n = e * (e + 2.0f);
+  return x > 20.0f ? x : x * (n / (n + 2.0f));
+}
+
+static inline double mithril_mish_f64(double x) { return x * tanh(mithril_log_sum_with_one_f64(x)); }
+
+/* x above 0, alpha (e^x - 1) below */
+static inline float mithril_elu_f32(float x, float alpha) {
+  return x > 0.0f ? x : alpha * mithril_expm1_f32(x);
+}
+
+static inline double mithril_elu_f64(double x, double alpha) { return x > 0.0 ? x : alpha * expm1(x); }
+
+/* x above 0, alpha (e^(x / alpha) - 1) below */
+static inline float mithril_celu_f32(float x, float alpha) {
+  return x > 0.0f ? x : alpha * mithril_expm1_f32(x / alpha);
+}
+
+static inline double mithril_celu_f64(double x, double alpha) { return x > 0.0 ? x : alpha * expm1(x / alpha); }
+
+/* The exponential linear unit with the constants that keep mean 0 and variance 1. */
+static inline float mithril_selu_f32(float x) { return 1.05070099f * mithril_elu_f32(x, 1.67326324f); }
+
+static inline double mithril_selu_f64(double x) { return 1.0507009873554805 * mithril_elu_f64(x, 1.6732632423543772); }
+
+/* x / (1 + |x|) */
+static inline float mithril_softsign_f32(float x) { return x / (1.0f + mithril_abs_f32(x)); }
+
+static inline double mithril_softsign_f64(double x) { return x / (1.0 + fabs(x)); }
+
+/* min(max(x + 3, 0), 6) / 6 */
+static inline float mithril_hard_sigmoid_f32(float x) {
+  return mithril_minimum_f32(mithril_relu_f32(x + 3.0f), 6.0f) / 6.0f;
+}
+
+static inline double mithril_hard_sigmoid_f64(double x) {
+  return mithril_minimum_f64(mithril_relu_f64(x + 3.0), 6.0) / 6.0;
+}
+
+/* x min(max(x + 3, 0), 6) / 6 */
+static inline float mithril_hard_swish_f32(float x) {
+  return x * mithril_minimum_f32(mithril_relu_f32(x + 3.0f), 6.0f) / 6.0f;
+}
+
+static inline double mithril_hard_swish_f64(double x) {
+  return x * mithril_minimum_f64(mithril_relu_f64(x + 3.0), 6.0) / 6.0;
+}
