@@ -389,7 +389,7 @@ fn triangular_text(s: &SpellCx<'_>, call: fn(&str, &str, &str) -> String) -> Opt
 
 /// Bytes in which a factorised matrix and the order of its rows find room.
 fn factor_bytes(n: i64) -> usize {
-    (n * n + n) as usize * 8
+    (n * n + n).max(1) as usize * 8
 }
 
 /// A function of each matrix, computed in float64.

@@ -100,7 +100,7 @@ fn scan_loops(c: &LoopCx<'_>, function: &str) -> Result<Vec<Expr>> {
     let options = [c.bool(2)?, c.bool(3)?].map(i64::from);
     let mut args = vec![Argument::In(input), Argument::Out(output)];
     args.extend([outer, size, inner].into_iter().chain(options).map(Argument::Int));
-    c.call(format!("{function}_{}", wide.short()), args, inner as usize * 8);
+    c.call(format!("{function}_{}", wide.short()), args, inner.max(1) as usize * 8);
     Ok(vec![c.output(0, |at| c.load(output, at).cast(c.out_dtype(0)))])
 }
 
