@@ -14,6 +14,7 @@ pub struct Cases {
 }
 
 const HELPERS: &str = r"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +79,7 @@ pub fn check(cases: &Cases, target: Target) {
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-ffp-contract=fast"])
         .args(SANITIZED)
         .arg(&source)
-        .arg("-o")
+        .args(["-lm", "-o"])
         .arg(&program)
         .output()
         .expect("cc runs");

@@ -50,7 +50,7 @@ static void @name@(long thread, long threads, const @type@ *restrict image, cons
                 const char *const fetch = next + panel * K * stride;
                 const @type@ *const right = own + panel * K * WIDTH;
                 const long column = (first + panel) * WIDTH;
-@micro_calls@
+                @micro_calls@
                 if (column + WIDTH <= PIXELS)
                     @name@_finish(tile, batch, row, rows, column, WIDTH, out@arguments@);
                 else

@@ -4,7 +4,18 @@ use super::epilogue::place;
 use super::gemm::Packing;
 use super::library::substitute;
 use super::rows::RowGroups;
-use super::{Argument, Call, Element, Epilogue, Kernel, Library, Strides, Target};
+use super::{Argument, Call, Element, Epilogue, Kernel, Library, Strides, Target, winograd};
+
+/// How a convolution is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Algorithm {
+    /// What is estimated to be fastest.
+    Fastest,
+    /// Every product of the definition, in the order of the definition.
+    Direct,
+    /// Winograd's way with output tiles of 2 by 2 or 4 by 4 where it can be used, else the direct one.
+    Winograd(usize),
+}
 
 /// `out[n, filters, oh, ow] = epilogue(convolution of image[n, channels, h, w] by weights[filters, channels / groups,
 /// kh, kw])`, all row-major. In the epilogue `batch` is the image, `row` the filter and `column` the pixel
@@ -35,6 +46,8 @@ pub struct Conv {
     pub out: Strides,
     /// The C type of the result, which the epilogue's expression has.
     pub out_element: String,
+    /// How it is done.
+    pub algorithm: Algorithm,
     /// When the weights are packed.
     pub packing: Packing,
     /// What becomes of the sums.
@@ -64,6 +77,7 @@ impl Conv {
             padding: [[0, 0], [0, 0]],
             out: Strides::default(),
             out_element: element.c().to_owned(),
+            algorithm: Algorithm::Fastest,
             packing: Packing::Ahead,
             epilogue: Epilogue::none(),
         }
@@ -88,6 +102,21 @@ impl Conv {
 
     /// Puts the kernel's functions into the library.
     pub fn build(&self, library: &mut Library) -> Kernel {
+        let tile = match self.algorithm {
+            Algorithm::Winograd(tile) => Some(tile),
+            Algorithm::Direct => None,
+            Algorithm::Fastest => winograd::best(self, library.target()),
+        };
+        match tile {
+            // Transforming the weights each time is worth it for nobody.
+            Some(tile) if winograd::fits(self) && self.packing == Packing::Ahead => {
+                winograd::build(self, tile, library)
+            }
+            _ => self.build_direct(library),
+        }
+    }
+
+    fn build_direct(&self, library: &mut Library) -> Kernel {
         let plan = Plan::new(self, library.target());
         let function = self.multiply(library, &plan);
         let pack = plan.rows.pack(library, self.element, [self.groups, self.filters / self.groups, plan.k]);

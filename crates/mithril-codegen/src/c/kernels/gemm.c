@@ -60,9 +60,9 @@ static void @name@(long thread, long threads, const @type@ *restrict a, const @t
                 const char *const fetch = next + ((group - first) * K + k) * stride;
                 const @type@ *const right = b + (panel * K + k) * WIDTH;
                 if (copied != block && k == 0) {
-@copy_calls@
+                    @copy_calls@
                 }
-@micro_calls@
+                @micro_calls@
                 if (k + K_BLOCK < K)
                     continue;
                 if (N % WIDTH == 0 || panel < PANELS - 1)

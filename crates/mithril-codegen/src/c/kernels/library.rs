@@ -127,9 +127,52 @@ impl Library {
         self.add(&format!("mithril_micro_{}", element.suffix()), &body);
         self.add(&format!("mithril_micro_{}_{rows}", element.suffix()), &entry)
     }
+
+    /// The transposition of a square of vectors.
+    pub(crate) fn transpose(&mut self, element: Element) -> String {
+        let lanes = self.target.lanes_of(element);
+        let interleaved = |first: usize| {
+            let pairs: Vec<String> =
+                (first..first + lanes / 2).map(|i| format!("{i}, {}", lanes + i)).collect();
+            pairs.join(", ")
+        };
+        let names = ["even", "odd"];
+        let rounds = lanes.ilog2() as usize;
+        let round = |round: usize| {
+            let (from, to) = (names[round % 2], names[(round + 1) % 2]);
+            format!(
+                "MITHRIL_UNROLL({lanes})\nfor (long i = 0; i < LANES / 2; i++) {{\n    \
+                 {to}[2 * i] = MITHRIL_SHUFFLE({from}[i], {from}[i + LANES / 2], {});\n    \
+                 {to}[2 * i + 1] = MITHRIL_SHUFFLE({from}[i], {from}[i + LANES / 2], {});\n}}\n",
+                interleaved(0),
+                interleaved(lanes / 2)
+            )
+        };
+        let text = substitute(
+            include_str!("transpose.c"),
+            &[
+                ("rounds", (0..rounds).map(round).collect::<String>().trim_end()),
+                ("last", names[rounds % 2]),
+                ("type", element.c()),
+                ("t", element.suffix()),
+                ("lanes", &lanes.to_string()),
+            ],
+        );
+        self.add(&format!("mithril_transpose_{}", element.suffix()), &text)
+    }
 }
 
-/// Replaces `@key@` by its value, for each pair.
+/// Replaces `@key@` by its value, for each pair; further lines of a value are indented as its place is.
 pub(crate) fn substitute(template: &str, pairs: &[(&str, &str)]) -> String {
-    pairs.iter().fold(template.to_owned(), |text, (key, value)| text.replace(&format!("@{key}@"), value))
+    let mut text = template.to_owned();
+    for (key, value) in pairs {
+        let key = format!("@{key}@");
+        while let Some(place) = text.find(&key) {
+            let line = &text[text[..place].rfind('\n').map_or(0, |end| end + 1)..place];
+            let indent = " ".repeat(line.len() - line.trim_start().len());
+            let value = value.replace('\n', &format!("\n{indent}"));
+            text.replace_range(place..place + key.len(), &value);
+        }
+    }
+    text
 }

@@ -43,8 +43,9 @@ mod epilogue;
 mod gemm;
 mod library;
 mod rows;
+mod winograd;
 
-pub use conv::Conv;
+pub use conv::{Algorithm, Conv};
 pub use epilogue::{Epilogue, Operand};
 pub use gemm::{Gemm, Packing};
 pub use library::{Argument, Call, Kernel, Library};
@@ -71,7 +72,7 @@ impl Target {
 
     /// x86-64 with AVX-512.
     pub const fn avx512() -> Self {
-        Self::new(16, 32)
+        Self { cache: 1 << 20, ..Self::new(16, 32) }
     }
 
     /// x86-64 with AVX2 and FMA.

@@ -29,13 +29,9 @@ impl RowGroups {
             statement.replace("{rows}", &rows.to_string()).replace("{micro}", &micro)
         };
         match (self.longer, self.rows) {
-            (0, rows) => format!("                {}", write(rows)),
-            (_, 0) => format!("                {}", write(1)),
-            (_, rows) => format!(
-                "                if (longer)\n                    {}\n                else\n                    {}",
-                write(rows + 1),
-                write(rows)
-            ),
+            (0, rows) => write(rows),
+            (_, 0) => write(1),
+            (_, rows) => format!("if (longer)\n    {}\nelse\n    {}", write(rows + 1), write(rows)),
         }
     }
 

@@ -28,4 +28,5 @@ typedef double mithril_f64, mithril_f64_memory;
 #else
 #define MITHRIL_UNROLL(n) MITHRIL_PRAGMA(GCC unroll n)
 #endif
+#define MITHRIL_SHUFFLE(left, right, ...) __builtin_shufflevector(left, right, __VA_ARGS__)
 #define MITHRIL_FETCH(p) __builtin_prefetch((p), 0, 2) /* into the second-level cache */

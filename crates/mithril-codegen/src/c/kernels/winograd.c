@@ -1,0 +1,98 @@
+/* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, @h@, @w@] by weights[@filters@, @channels@, 3, 3], step 1,
+   by Winograd's F(@m@, 3): a tile of @tile@ by @tile@ pixels and the kernel are transformed, multiplied point by point
+   and transformed back into @m@ by @m@ pixels, with @points@ products instead of @products@. The products of all tiles at one point
+   are a matrix product over the channels. */
+
+/* The transform of a line of a tile, and the one back. */
+MITHRIL_INLINE void @name@_line(const mithril_f32 *restrict d, mithril_f32 *restrict r)
+{
+    @line@
+}
+
+MITHRIL_INLINE void @name@_line_back(const mithril_f32 *restrict d, mithril_f32 *restrict r)
+{
+    @line_back@
+}
+
+/* Transforms the tile at `image` (vectors of channels) to @points@ points, `step` apart. */
+static void @name@_tile(const float *restrict image, float *restrict points, long step)
+{
+    enum { LANES = @lanes@, TILE = @tile@, ROW = @blocked_width@ * LANES };
+    mithril_f32 half[TILE][TILE], d[TILE], r[TILE];
+    MITHRIL_UNROLL(@tile@)
+    for (long x = 0; x < TILE; x++) {
+        MITHRIL_UNROLL(@tile@)
+        for (long y = 0; y < TILE; y++)
+            d[y] = MITHRIL_LOAD(f32, image + y * ROW + x * LANES);
+        @name@_line(d, r);
+        MITHRIL_UNROLL(@tile@)
+        for (long y = 0; y < TILE; y++)
+            half[y][x] = r[y];
+    }
+    MITHRIL_UNROLL(@tile@)
+    for (long y = 0; y < TILE; y++) {
+        @name@_line(half[y], r);
+        MITHRIL_UNROLL(@tile@)
+        for (long x = 0; x < TILE; x++)
+            MITHRIL_STORE(f32, points + (y * TILE + x) * step, r[x]);
+    }
+}
+
+/* Transforms @points@ points, `step` apart, back to @m@ by @m@ pixels of `strip`, whose rows have `width` pixels. */
+static void @name@_tile_back(const float *restrict points, long step, float *restrict strip, long width)
+{
+    enum { LANES = @lanes@, TILE = @tile@, M = @m@ };
+    mithril_f32 half[M][TILE], d[TILE], r[M];
+    MITHRIL_UNROLL(@tile@)
+    for (long x = 0; x < TILE; x++) {
+        MITHRIL_UNROLL(@tile@)
+        for (long y = 0; y < TILE; y++)
+            d[y] = MITHRIL_LOAD(f32, points + (y * TILE + x) * step);
+        @name@_line_back(d, r);
+        MITHRIL_UNROLL(@m@)
+        for (long y = 0; y < M; y++)
+            half[y][x] = r[y];
+    }
+    MITHRIL_UNROLL(@m@)
+    for (long y = 0; y < M; y++) {
+        @name@_line_back(half[y], r);
+        MITHRIL_UNROLL(@m@)
+        for (long x = 0; x < M; x++)
+            MITHRIL_STORE(f32, strip + (y * width + x) * LANES, r[x]);
+    }
+}
+
+/* The tiles from `first` on, of the filters of one panel: back from points to rows of pixels, and to their place in
+   out. Points of a tile are `step` apart. batch is the image, row the filter, column the pixel. */
+static void @name@_finish(const float *restrict points, long step, long first, long count, long panel,
+                          @out@ *restrict out@parameters@, float *restrict strip)
+{
+    enum {
+        LANES = @lanes@, WIDTH = 2 * LANES, M = @m@, FILTERS = @filters@, OUT_HEIGHT = @oh@, OUT_WIDTH = @ow@,
+        ACROSS = @across@, DOWN = @down@, /* tiles of an image */
+        STRIP = (ACROSS * M + LANES - 1) / LANES * LANES
+    };
+    float *const line = strip + M * STRIP * LANES;
+    for (long tile = first, run; tile < first + count; tile += run) {
+        const long left = tile % ACROSS, top = tile / ACROSS % DOWN * M, batch = tile / ACROSS / DOWN;
+        run = ACROSS - left < first + count - tile ? ACROSS - left : first + count - tile;
+        const long pixels = OUT_WIDTH - left * M < run * M ? OUT_WIDTH - left * M : run * M;
+        for (long filter = panel * WIDTH; filter < (panel + 1) * WIDTH && filter < FILTERS; filter += LANES) {
+            const long filters = FILTERS - filter < LANES ? FILTERS - filter : LANES;
+            for (long i = 0; i < run; i++)
+                @name@_tile_back(points + (tile - first + i) * WIDTH + (filter - panel * WIDTH), step,
+                                 strip + i * M * LANES, STRIP);
+            for (long y = 0; y < M && top + y < OUT_HEIGHT; y++) {
+                const long place = (top + y) * OUT_WIDTH + left * M;
+                for (long pixel = 0; pixel < pixels; pixel += LANES)
+                    mithril_transpose_f32(strip + (y * STRIP + pixel) * LANES, LANES, line + pixel, STRIP);
+                for (long row = filter; row < filter + filters; row++)
+                    for (long column = place; column < place + pixels; column++) {
+                        const float accumulator = line[(row - filter) * STRIP + column - place];
+                        out[@out_place@] = @expression@;
+                    }
+            }
+        }
+        (void)batch;
+    }
+}

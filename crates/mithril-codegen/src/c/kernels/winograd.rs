@@ -1,0 +1,230 @@
+//! Winograd's algorithm for kernels of 3 by 3 with step 1: fewer products than terms, for some additions.
+
+use super::conv::Conv;
+use super::epilogue::place;
+use super::library::substitute;
+use super::rows::RowGroups;
+use super::{Argument, Call, Element, Kernel, Library, Target};
+
+/// The text of one size of output tile.
+struct Transform {
+    line: &'static str,
+    line_back: &'static str,
+    factors: &'static str,
+}
+
+/// Output tiles of 4 by 4.
+const FOUR: Transform = Transform {
+    line: "const mithril_f32 a = d[4] - 4.0f * d[2], b = d[3] - 4.0f * d[1], p = d[4] - d[2], q = 2.0f * (d[3] - d[1]);
+r[0] = 4.0f * d[0] - 5.0f * d[2] + d[4];
+r[1] = a + b;
+r[2] = a - b;
+r[3] = p + q;
+r[4] = p - q;
+r[5] = 4.0f * d[1] - 5.0f * d[3] + d[5];",
+    line_back: "const mithril_f32 a = d[1] + d[2], b = d[3] + d[4], p = d[1] - d[2], q = d[3] - d[4];
+r[0] = d[0] + a + b;
+r[1] = p + 2.0f * q;
+r[2] = a + 4.0f * b;
+r[3] = p + 8.0f * q + d[5];",
+    factors: "{1.0 / 4, 0, 0}, {-1.0 / 6, -1.0 / 6, -1.0 / 6}, {-1.0 / 6, 1.0 / 6, -1.0 / 6},
+        {1.0 / 24, 1.0 / 12, 1.0 / 6}, {1.0 / 24, -1.0 / 12, 1.0 / 6}, {0, 0, 1}",
+};
+
+/// Output tiles of 2 by 2.
+const TWO: Transform = Transform {
+    line: "r[0] = d[0] - d[2];
+r[1] = d[1] + d[2];
+r[2] = d[2] - d[1];
+r[3] = d[1] - d[3];",
+    line_back: "r[0] = d[0] + d[1] + d[2];
+r[1] = d[1] - d[2] - d[3];",
+    factors: "{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}",
+};
+
+/// Whether this convolution can be done so at all: kernels of 3 by 3 with step 1, of `float`, since the transforms
+/// lose about a digit, which nobody who asks for `double` wants to lose.
+pub(crate) fn fits(conv: &Conv) -> bool {
+    conv.element == Element::F32
+        && conv.kernel == [3, 3]
+        && conv.stride == [1, 1]
+        && conv.dilation == [1, 1]
+        && conv.groups == 1
+}
+
+/// The size of the output tile that is estimated to be fastest; none where the direct way is.
+pub(crate) fn best(conv: &Conv, target: &Target) -> Option<usize> {
+    let [height, width] = conv.result();
+    let per_cycle = (2 * target.lanes) as f64;
+    let pairs = (conv.channels * conv.filters) as f64;
+    let direct = pairs * 9.0 * (conv.batch * height * width) as f64 / per_cycle;
+    let cost = |m: usize| {
+        let tiles = (conv.batch * height.div_ceil(m) * width.div_ceil(m)) as f64;
+        let points = ((m + 2) * (m + 2)) as f64;
+        // A product of few rows waits for its weights; more weights than the cache holds come at a few bytes a cycle.
+        let products = points * pairs * tiles.max(6.0) / per_cycle;
+        let weights = points * pairs * 4.0;
+        let reading = if weights > target.cache as f64 {
+            weights / BYTES_PER_CYCLE / target.threads as f64
+        } else {
+            0.0
+        };
+        // Loads, stores and sums of both transforms, for a vector of channels of one tile.
+        let transforms = tiles * (conv.channels + conv.filters) as f64 / target.lanes as f64 * points * 5.0;
+        products.max(reading) + transforms
+    };
+    let candidates = [(direct, None), (cost(2), Some(2)), (cost(4), Some(4))];
+    let fastest = candidates.into_iter().min_by(|left, right| left.0.total_cmp(&right.0));
+    fastest.and_then(|(_, size)| size)
+}
+
+/// What one core gets from memory beyond its own caches.
+const BYTES_PER_CYCLE: f64 = 5.0;
+
+/// How a convolution is cut up.
+struct Plan {
+    m: usize,
+    lanes: usize,
+    /// Tiles of an image, down and across, and of all images.
+    down: usize,
+    across: usize,
+    tiles: usize,
+    rows: RowGroups,
+    /// Groups of tiles in one block of the fused form; none for the phased form.
+    block: Option<usize>,
+}
+
+impl Plan {
+    fn new(conv: &Conv, m: usize, target: &Target) -> Self {
+        let lanes = target.lanes;
+        let [down, across] = conv.result().map(|size| size.div_ceil(m));
+        let tiles = conv.batch * down * across;
+        let rows = RowGroups::new(tiles, target);
+        let tile_bytes = (m + 2) * (m + 2) * (conv.channels.next_multiple_of(lanes) + 2 * lanes) * 4;
+        let fitting = target.cache / (tile_bytes * rows.most());
+        // Weights are read once for each block: blocks of few tiles would wait for them.
+        let even = rows.groups.div_ceil(4 * target.threads);
+        let block = fitting.min(even);
+        let block = (block >= 2).then_some(block);
+        Self { m, lanes, down, across, tiles, rows, block }
+    }
+
+    fn points(&self) -> usize {
+        (self.m + 2) * (self.m + 2)
+    }
+
+    /// Height and width of the image with margins, in vectors, and the elements from one plane to the next.
+    fn blocked(&self) -> [usize; 3] {
+        let [height, width] = [self.down, self.across].map(|tiles| tiles * self.m + 2);
+        // One vector more, lest planes lie powers of two apart.
+        [height, width, (height * width + 1) * self.lanes]
+    }
+
+    /// Elements of `finish`'s scratch memory.
+    fn strip(&self) -> usize {
+        (self.m + 1) * (self.across * self.m).next_multiple_of(self.lanes) * self.lanes
+    }
+}
+
+/// Puts the kernel's functions into the library, for output tiles of `m` by `m`.
+pub(crate) fn build(conv: &Conv, m: usize, library: &mut Library) -> Kernel {
+    let plan = Plan::new(conv, m, library.target());
+    library.transpose(Element::F32);
+    let fill = |template: &str, library: &mut Library| fill(template, conv, &plan, library);
+    let shape = format!("{}_{}_{}x{}", conv.channels, conv.filters, conv.result()[0], conv.result()[1]);
+    let text = fill(include_str!("winograd_pack.c"), library);
+    let pack = library.add(&format!("mithril_winograd{m}_pack_{}_{}", conv.channels, conv.filters), &text);
+    let text = fill(include_str!("winograd_block.c"), library);
+    let block =
+        library.add(&format!("mithril_block_{}_{}x{}", conv.channels, conv.image[0], conv.image[1]), &text);
+    let form = if plan.block.is_some() {
+        include_str!("winograd_fused.c")
+    } else {
+        include_str!("winograd_phased.c")
+    };
+    let text = fill(&format!("{}\n{form}", include_str!("winograd.c")), library);
+    let name = library.add(&format!("mithril_winograd{m}_{shape}"), &text);
+    let work = |function: &str, middle: &[Argument]| Call {
+        function: function.to_owned(),
+        arguments: [&[Argument::Thread, Argument::Threads], middle].concat(),
+    };
+    let operands: Vec<Argument> = (0..conv.epilogue.operands.len()).map(Argument::Operand).collect();
+    let bytes = |elements: usize| (elements * 4).next_multiple_of(64);
+    let channels = conv.channels.next_multiple_of(plan.lanes);
+    let filters = conv.filters.next_multiple_of(2 * plan.lanes);
+    let blocked = bytes(conv.batch * channels / plan.lanes * plan.blocked()[2]);
+    let first = work(&block, &[Argument::A, Argument::Shared]);
+    let packed_bytes = bytes(plan.points() * conv.channels * filters);
+    let pack = Some(work(&pack, &[Argument::B, Argument::Packed]));
+    if let Some(block) = plan.block {
+        let tiles = block * plan.rows.most();
+        let own = plan.points() * (tiles * (channels + 2 * plan.lanes) + 96) + plan.strip();
+        let arguments =
+            [vec![Argument::Shared, Argument::Packed, Argument::Out], operands, vec![Argument::Own]].concat();
+        let phases = vec![vec![first], vec![work(&name, &arguments)]];
+        return Kernel { pack, packed_bytes, phases, shared_bytes: blocked, own_bytes: bytes(own) };
+    }
+    let products = blocked + bytes(plan.points() * (plan.tiles * channels + 48));
+    let (inside, outside) = (Argument::SharedAt(blocked), Argument::SharedAt(products));
+    let last = [vec![outside.clone(), Argument::Out], operands, vec![Argument::Own]].concat();
+    let phases = vec![
+        vec![first],
+        vec![work(&format!("{name}_in"), &[Argument::Shared, inside.clone()])],
+        vec![work(&format!("{name}_products"), &[inside, Argument::Packed, outside])],
+        vec![work(&format!("{name}_out"), &last)],
+    ];
+    let shared_bytes = products + bytes(plan.points() * (plan.tiles * filters + 48));
+    Kernel { pack, packed_bytes, phases, shared_bytes, own_bytes: bytes(plan.strip()) }
+}
+
+fn fill(template: &str, conv: &Conv, plan: &Plan, library: &mut Library) -> String {
+    let transform = if plan.m == 4 { FOUR } else { TWO };
+    let [_, blocked_width, blocked_plane] = plan.blocked();
+    let [height, width] = conv.result();
+    let micro = "{micro}(CHANNELS, left, right, tile_sums, 0, fetch, stride);";
+    let tile_place = format!(
+        "(batch * CHANNEL_BLOCKS + channels) * {blocked_plane}L + (t / ACROSS % DOWN * {blocked_width} + t % ACROSS) * {} * LANES",
+        plan.m
+    );
+    let strings = [
+        ("line_back", transform.line_back.to_owned()),
+        ("line", transform.line.to_owned()),
+        ("factors", transform.factors.to_owned()),
+        ("micro_calls", plan.rows.calls(micro, library, Element::F32)),
+        ("tile_place", tile_place),
+        ("out", conv.out_element.clone()),
+        ("out_place", place(&conv.out, &[conv.batch])),
+        ("expression", conv.epilogue.text(&[conv.batch])),
+        ("parameters", conv.epilogue.parameters()),
+        ("arguments", conv.epilogue.arguments()),
+    ];
+    let numbers = [
+        ("n", conv.batch),
+        ("m", plan.m),
+        ("tile", plan.m + 2),
+        ("points", plan.points()),
+        ("products", 9 * plan.m * plan.m),
+        ("channels", conv.channels),
+        ("filters", conv.filters),
+        ("h", conv.image[0]),
+        ("w", conv.image[1]),
+        ("top", conv.padding[0][0]),
+        ("left", conv.padding[1][0]),
+        ("oh", height),
+        ("ow", width),
+        ("lanes", plan.lanes),
+        ("blocked_width", blocked_width),
+        ("blocked_plane", blocked_plane),
+        ("across", plan.across),
+        ("down", plan.down),
+        ("tiles", plan.tiles),
+        ("groups", plan.rows.groups),
+        ("rows", plan.rows.rows),
+        ("longer", plan.rows.longer),
+        ("block", plan.block.unwrap_or(1)),
+    ];
+    let numbers = numbers.map(|(key, number)| (key, number.to_string()));
+    let pairs: Vec<(&str, &str)> =
+        strings.iter().chain(&numbers).map(|(key, value)| (*key, value.as_str())).collect();
+    substitute(template, &pairs)
+}

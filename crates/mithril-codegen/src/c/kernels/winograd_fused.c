@@ -1,0 +1,45 @@
+/* Fused form: a thread takes a block of tiles through all three steps, so that the points never leave its cache. */
+static void @name@(long thread, long threads, const float *restrict blocked, const float *restrict weights,
+                   @out@ *restrict out@parameters@, float *restrict own)
+{
+    enum {
+        POINTS = @points@, LANES = @lanes@, WIDTH = 2 * LANES, CHANNELS = @channels@, CHANNEL_BLOCKS = (CHANNELS + LANES - 1) / LANES,
+        PANELS = (@filters@ + WIDTH - 1) / WIDTH, ACROSS = @across@, DOWN = @down@, /* tiles of an image */
+        GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 tiles */
+        BLOCK = @block@, BLOCKS = (GROUPS + BLOCK - 1) / BLOCK, /* groups of a block */
+        TILES = BLOCK * (ROWS + (LONGER > 0)), /* at most, of a block */
+        IN_STEP = TILES * CHANNEL_BLOCKS * LANES + 48, OUT_STEP = TILES * WIDTH + 48 /* no power of two */
+    };
+    float *const in = own, *const products = in + POINTS * IN_STEP, *const strip = products + POINTS * OUT_STEP;
+    for (long block = BLOCKS * thread / threads; block < BLOCKS * (thread + 1) / threads; block++) {
+        const long first = block * BLOCK, last = first + BLOCK < GROUPS ? first + BLOCK : GROUPS;
+        const long tile = first * ROWS + (first < LONGER ? first : LONGER);
+        const long count = last * ROWS + (last < LONGER ? last : LONGER) - tile;
+        for (long group = first, start = 0; group < last; group++) {
+            const long rows = ROWS + (group < LONGER);
+            for (long row = 0; row < rows; row++)
+                for (long channels = 0; channels < CHANNEL_BLOCKS; channels++) {
+                    const long t = tile + start + row, batch = t / ACROSS / DOWN;
+                    @name@_tile(blocked + @tile_place@,
+                                in + start * CHANNEL_BLOCKS * LANES + (channels * rows + row) * LANES, IN_STEP);
+                }
+            start += rows;
+        }
+        for (long panel = 0; panel < PANELS; panel++) {
+            for (long point = 0; point < POINTS; point++) {
+                const float *const right = weights + (point * PANELS + panel) * CHANNELS * WIDTH;
+                const char *const next = (const char *)(point + 1 < POINTS ? right + PANELS * CHANNELS * WIDTH : right);
+                const long stride = WIDTH * (long)sizeof(float) / (last - first);
+                for (long group = first, start = 0; group < last; group++) {
+                    const long longer = group < LONGER;
+                    const float *const left = in + point * IN_STEP + start * CHANNEL_BLOCKS * LANES;
+                    float *const tile_sums = products + point * OUT_STEP + start * WIDTH;
+                    const char *const fetch = next + (group - first) * CHANNELS * stride;
+                    @micro_calls@
+                    start += ROWS + longer;
+                }
+            }
+            @name@_finish(products, OUT_STEP, tile, count, panel, out@arguments@, strip);
+        }
+    }
+}

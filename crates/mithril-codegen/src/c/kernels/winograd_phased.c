@@ -1,0 +1,59 @@
+/* Phased form, in three parts with a barrier between: all tiles to points, all products (split by point and panel,
+   so that every weight is read by one thread), all tiles back. */
+enum {
+    @name@_IN_STEP = @tiles@ * ((@channels@ + @lanes@ - 1) / @lanes@) * @lanes@ + 48, /* elements of one point of all tiles */
+    @name@_OUT_STEP = @tiles@ * ((@filters@ + 2 * @lanes@ - 1) / (2 * @lanes@)) * 2 * @lanes@ + 48
+};
+
+static void @name@_in(long thread, long threads, const float *restrict blocked, float *restrict in)
+{
+    enum {
+        LANES = @lanes@, CHANNEL_BLOCKS = (@channels@ + LANES - 1) / LANES, ACROSS = @across@, DOWN = @down@,
+        GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@ /* the first LONGER groups have ROWS + 1 tiles */
+    };
+    const long units = (long)GROUPS * CHANNEL_BLOCKS;
+    for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
+        const long channels = unit / GROUPS, group = unit % GROUPS, rows = ROWS + (group < LONGER);
+        const long start = group * ROWS + (group < LONGER ? group : LONGER);
+        for (long row = 0; row < rows; row++) {
+            const long t = start + row, batch = t / ACROSS / DOWN;
+            @name@_tile(blocked + @tile_place@,
+                        in + start * CHANNEL_BLOCKS * LANES + (channels * rows + row) * LANES, @name@_IN_STEP);
+        }
+    }
+}
+
+static void @name@_products(long thread, long threads, const float *restrict in, const float *restrict weights,
+                            float *restrict products)
+{
+    enum {
+        POINTS = @points@, LANES = @lanes@, WIDTH = 2 * LANES, CHANNELS = @channels@, CHANNEL_BLOCKS = (CHANNELS + LANES - 1) / LANES,
+        PANELS = (@filters@ + WIDTH - 1) / WIDTH, GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@
+    };
+    const long units = POINTS * PANELS, end = units * (thread + 1) / threads;
+    for (long unit = units * thread / threads; unit < end; unit++) {
+        const long point = unit / PANELS, panel = unit % PANELS;
+        const float *const right = weights + unit * CHANNELS * WIDTH;
+        const char *const next = (const char *)(unit + 1 < end ? right + CHANNELS * WIDTH : right);
+        const long stride = WIDTH * (long)sizeof(float) / GROUPS;
+        for (long group = 0, start = 0; group < GROUPS; group++) {
+            const long longer = group < LONGER;
+            const float *const left = in + point * @name@_IN_STEP + start * CHANNEL_BLOCKS * LANES;
+            float *const tile_sums = products + point * @name@_OUT_STEP + (panel * @tiles@ + start) * WIDTH;
+            const char *const fetch = next + group * CHANNELS * stride;
+            @micro_calls@
+            start += ROWS + longer;
+        }
+    }
+}
+
+static void @name@_out(long thread, long threads, const float *restrict products, @out@ *restrict out@parameters@,
+                       float *restrict own)
+{
+    enum { ACROSS = @across@, LINES = @n@ * @down@, WIDTH = 2 * @lanes@, PANELS = (@filters@ + WIDTH - 1) / WIDTH };
+    const long units = (long)PANELS * LINES;
+    for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
+        const long panel = unit / LINES, tile = unit % LINES * ACROSS;
+        @name@_finish(products + (panel * @tiles@ + tile) * WIDTH, @name@_OUT_STEP, tile, ACROSS, panel, out@arguments@, own);
+    }
+}
