@@ -160,10 +160,22 @@ impl<'a> File<'a> {
                 }
             });
         }
-        arguments.extend(scratch.map(|b| self.argument(b)));
+        let blocks = PRELUDE.choose([call.function.as_str()]);
+        let head = |before: &str| {
+            let start = format!("{before}{}(", call.function);
+            let mut heads = blocks.iter().filter_map(|block| block.split_once(&start));
+            heads.next().map(|(_, rest)| rest.split(')').next().unwrap_or(rest))
+        };
+        match scratch {
+            Some(b) => arguments.push(self.argument(b)),
+            // Nothing to work on needs no scratch memory.
+            None if head("").is_some_and(|head| head.ends_with("scratch")) => {
+                arguments.push("NULL".to_owned())
+            }
+            None => {}
+        }
+        let fails = head("int ").is_some();
         let text = format!("{}({})", call.function, arguments.join(", "));
-        let definition = format!("int {}(", call.function);
-        let fails = PRELUDE.choose([call.function.as_str()]).iter().any(|block| block.contains(&definition));
         if !fails {
             return format!("{text};");
         }

@@ -1,0 +1,149 @@
+//! Every row that C can write, against the interpreter: all cases of all ops are one graph, one C file, one call.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use mithril::compile::c::{C, COptions, compile_c};
+use mithril::compile::pipeline::{Target, lower};
+use mithril::ir::build::Builder;
+use mithril::ir::dtype::DType;
+use mithril::ir::graph::{Graph, Role, TensorType};
+use mithril::ir::tensor::Tensor;
+use mithril::ir::{Shape, ops};
+use mithril::runtime::c::{Buffer, Cache, Function, Interface, Tool};
+use mithril_testing::case::{Arg, Case, cases};
+use mithril_testing::{run, tolerance};
+
+/// Ops that C cannot write yet: what is still to be done. An op that became writable has to be taken off.
+const NOT_YET: &[&str] =
+    &["cast", "erfinv", "floor_divide", "left_shift", "remainder", "right_shift", "sign"];
+
+/// The ops of the graph, brought to what C can write, that it cannot write.
+fn missing(graph: &Graph, float: DType) -> Vec<&'static str> {
+    let lowered = lower(graph, &C, float, &mut |_, _| {}).expect("lowering");
+    let bad = lowered.nodes().filter(|&(n, _)| !C.can_spell(&lowered, n));
+    bad.map(|(_, node)| node.op.name).collect()
+}
+
+/// All cases of all ops, with the primitives that they lack.
+fn all_cases(float: DType) -> (Vec<Case>, BTreeMap<&'static str, BTreeSet<&'static str>>) {
+    let (mut good, mut lacking) = (Vec::new(), BTreeMap::new());
+    for op in ops::all() {
+        for case in cases(op, float).expect("cases") {
+            let Ok((graph, _)) = run::graph_of(&case, float) else { continue };
+            let missing = missing(&graph, float);
+            if missing.is_empty() {
+                good.push(case);
+            } else {
+                lacking.entry(op.name).or_insert_with(BTreeSet::new).extend(missing);
+            }
+        }
+    }
+    (good, lacking)
+}
+
+/// One graph of all cases, its inputs, and for each case how many outputs it has.
+fn one_graph(cases: &[Case], float: DType) -> (Graph, Vec<Arc<Tensor>>, Vec<usize>) {
+    let mut b = Builder::new(float);
+    let (mut inputs, mut counts) = (Vec::new(), Vec::new());
+    for (n, case) in cases.iter().enumerate() {
+        let args: Vec<_> = case
+            .args
+            .iter()
+            .map(|arg| match arg {
+                Arg::Lit(lit) => b.lit(lit.clone()),
+                Arg::Tensor(t) => {
+                    let shape = Shape::of(t.shape().iter().copied());
+                    let ty = TensorType { dtype: t.dtype(), shape };
+                    let name = format!("{}{n}.x{}", case.op.name, inputs.len());
+                    inputs.push(Arc::new(t.clone()));
+                    b.graph.add_input(name, Role::Data, ty)
+                }
+            })
+            .collect();
+        let outputs = b.push(case.op, &args).expect("a case");
+        counts.push(outputs.len());
+        for (i, v) in outputs.into_iter().enumerate() {
+            b.graph.outputs.insert(format!("{}{n}.y{i}", case.op.name).into(), v);
+        }
+    }
+    (b.graph, inputs, counts)
+}
+
+/// Compiles a graph and calls it.
+fn call(graph: &Graph, inputs: &[Arc<Tensor>], float: DType) -> Vec<Tensor> {
+    let lowered = lower(graph, &C, float, &mut |_, _| {}).expect("lowering");
+    let source = compile_c(&lowered, &COptions { prefix: "cases".to_owned(), pack: false }).expect("C");
+    if let Ok(path) = std::env::var("MITHRIL_TEST_KEEP") {
+        std::fs::write(format!("{path}.{float}.c"), &source.c).expect("the C file");
+    }
+    let buffers = |list: &[mithril::compile::c::Buffer]| {
+        list.iter().map(|b| Buffer { name: b.name.clone(), dtype: b.dtype, shape: b.shape.clone() }).collect()
+    };
+    let interface = Interface {
+        prefix: "cases".to_owned(),
+        inputs: buffers(&source.inputs),
+        outputs: buffers(&source.outputs),
+    };
+    let flags = ["-Wall", "-Wextra", "-Werror", "-O1"].map(str::to_owned).to_vec();
+    let tool = Tool { flags, ..Tool::default() };
+    let folder = tempfile::tempdir().expect("a folder");
+    let function = Function::new(&tool, &Cache::at(folder.path()), &source.c, interface, 1)
+        .unwrap_or_else(|e| panic!("{e}"));
+    function.run(inputs).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn agrees(float: DType) {
+    let (good, _) = all_cases(float);
+    let (graph, inputs, counts) = one_graph(&good, float);
+    let found = call(&graph, &inputs, float);
+    let mut found = found.iter();
+    let mut failures = Vec::new();
+    for (case, count) in good.iter().zip(counts) {
+        let wanted = run::run(case, float).expect("the interpreter");
+        for (b, a) in wanted.iter().zip(found.by_ref().take(count)) {
+            let units = tolerance::units(case.op.tolerance);
+            // Expansions are rounded once per op.
+            let allowed = if units == 0.0 { 0.0 } else { 4.0 * units.max(4.0) };
+            let error = tolerance::error(a, b, Some(tolerance::magnitude(b).max(1.0)));
+            if error > allowed {
+                failures.push(format!("{} {:?}: differs by {error} epsilon", case.op.name, case.text));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn float32_agrees_with_the_interpreter() {
+    agrees(DType::F32);
+}
+
+#[test]
+fn float64_agrees_with_the_interpreter() {
+    agrees(DType::F64);
+}
+
+#[test]
+fn float16_agrees_with_the_interpreter() {
+    agrees(DType::F16);
+}
+
+#[test]
+fn bfloat16_agrees_with_the_interpreter() {
+    agrees(DType::BF16);
+}
+
+#[test]
+fn what_c_cannot_write_is_known() {
+    let (_, lacking) = all_cases(DType::F32);
+    let primitives: BTreeSet<&str> = lacking.values().flatten().copied().collect();
+    let known: BTreeSet<&str> = NOT_YET.iter().copied().collect();
+    let list = |set: Vec<&&str>| set.iter().map(|s| format!("{s:?}")).collect::<Vec<_>>().join(", ");
+    assert!(
+        primitives == known,
+        "C cannot write these, too: {}\nC can write these by now: {}",
+        list(primitives.difference(&known).collect()),
+        list(known.difference(&primitives).collect())
+    );
+}
