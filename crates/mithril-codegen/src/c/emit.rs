@@ -170,7 +170,7 @@ impl<'a> File<'a> {
             Some(b) => arguments.push(self.argument(b)),
             // Nothing to work on needs no scratch memory.
             None if head("").is_some_and(|head| head.ends_with("scratch")) => {
-                arguments.push("NULL".to_owned())
+                arguments.push("NULL".to_owned());
             }
             None => {}
         }
