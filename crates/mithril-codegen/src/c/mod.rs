@@ -22,6 +22,7 @@ mod namer;
 mod nest;
 pub mod prelude;
 pub mod program;
+mod split;
 mod template;
 
 use mithril_ir::Graph;

@@ -1,17 +1,20 @@
 //! A loop nest as the body of a C function: which loops become one, what is computed before an inner loop, and which
 //! sums run side by side.
 
-use mithril_ir::loops::{Atom, Expr, Fold, Index, Var, flat};
+use std::cell::Cell;
+
+use mithril_ir::loops::{Expr, Fold, Index, Var, flat};
 
 use super::expr::{Writer, computed_type, identity};
 use super::program::{Buffer, Nest};
+use super::split::{divisions, split, split_reductions};
 
 /// Elements of an output that are summed up side by side where their terms do not lie one after the other.
 const BLOCK: i64 = 64;
 
 /// Writes a nest.
 pub fn write(writer: &mut Writer<'_>, buffers: &[Buffer], nest: &Nest, next_var: u32) {
-    let mut next = next_var;
+    let next = Cell::new(next_var);
     let shape = &buffers[nest.to].shape;
     let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
     let mut vars: Vec<Var> = nest.vars.iter().copied().filter(|v| v.size != 1).collect();
@@ -21,6 +24,11 @@ pub fn write(writer: &mut Writer<'_>, buffers: &[Buffer], nest: &Nest, next_var:
         Expr::Load { from, at: vec![position], stored }
     });
     // `Load` holds flat positions from here on.
+    value = split_reductions(&value, &next);
+    split(&mut vars, &mut value, &next, &mut |var, digits| {
+        at = at.substitute(&|v| if v == var { digits.clone() } else { Index::var(v) });
+    });
+    let mut next = next.get();
     collapse(&mut vars, &mut at, &mut value, &mut next);
     Levels { writer, to: nest.to, at, vars, next }.level(0, &value);
 }
@@ -46,23 +54,6 @@ fn collapse(vars: &mut Vec<Var>, at: &mut Index, value: &mut Expr, next: &mut u3
             vars.remove(i);
         }
     }
-}
-
-/// Number of divisions in the indices.
-fn divisions(e: &Expr) -> usize {
-    fn count(index: &Index) -> usize {
-        index
-            .terms
-            .iter()
-            .map(|(atom, _)| match atom {
-                Atom::Div(inner, _) | Atom::Mod(inner, _) => 1 + count(inner),
-                Atom::Var(_) | Atom::Value { .. } => 0,
-            })
-            .sum()
-    }
-    let mut n = 0;
-    e.walk(&mut |e| n += e.indices().into_iter().map(count).sum::<usize>());
-    n
 }
 
 struct Levels<'w, 'a> {

@@ -88,7 +88,10 @@ impl Index {
         }
         match rest.terms.as_slice() {
             [(Atom::Div(inner, first), 1)] if rest.constant == 0 => whole + inner.floor_div(first * by),
-            _ => whole + Self::atom(Atom::Div(Box::new(rest), by)),
+            _ => match rest.digits(by) {
+                Some((unit, high, _)) => whole + high.floor_div(by / unit),
+                None => whole + Self::atom(Atom::Div(Box::new(rest), by)),
+            },
         }
     }
     /// The remainder of the division by a positive number.
@@ -105,8 +108,21 @@ impl Index {
         }
         match rest.terms.as_slice() {
             [(Atom::Mod(inner, first), 1)] if rest.constant == 0 && first % by == 0 => inner.modulo(by),
-            _ => Self::atom(Atom::Mod(Box::new(rest), by)),
+            _ => match rest.digits(by) {
+                Some((unit, high, low)) => high.modulo(by / unit) * unit + low,
+                None => Self::atom(Atom::Mod(Box::new(rest), by)),
+            },
         }
+    }
+    /// `(unit, high, low)` with `unit · high + low` this index, `low` at least 0 and below `unit`, which divides `by`.
+    fn digits(&self, by: i64) -> Option<(i64, Self, Self)> {
+        let mut units: Vec<i64> = self.terms.iter().map(|(_, factor)| common_divisor(*factor, by)).collect();
+        units.sort_unstable();
+        units.into_iter().rev().filter(|unit| *unit > 1).find_map(|unit| {
+            let (high, low) = self.split(unit);
+            let (least, most) = low.range();
+            (least >= 0 && most < unit).then_some((unit, high, low))
+        })
     }
     /// `by · first + second`, with as much as possible in the first.
     fn split(&self, by: i64) -> (Self, Self) {
@@ -206,6 +222,14 @@ impl Index {
         }
         self
     }
+}
+
+fn common_divisor(a: i64, b: i64) -> i64 {
+    let (mut a, mut b) = (a.abs(), b.abs());
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 impl Atom {
@@ -336,9 +360,19 @@ mod tests {
     }
 
     #[test]
+    fn digits_cancel() {
+        let [i, j] = vars();
+        let place = i.clone() * 4 + j.clone();
+        assert_eq!(place.floor_div(12), i.floor_div(3));
+        assert_eq!(place.modulo(12), i.modulo(3) * 4 + j);
+    }
+
+    #[test]
     fn division_agrees_with_numbers() {
         let [i, j] = vars();
-        for (factor, add, by) in [(1, 0, 3), (2, 1, 4), (-3, 2, 5), (8, -7, 4), (6, 5, 3)] {
+        for (factor, add, by) in
+            [(1, 0, 3), (2, 1, 4), (-3, 2, 5), (8, -7, 4), (6, 5, 3), (8, 0, 24), (16, 9, 48), (-8, 3, 16)]
+        {
             let x = i.clone() * factor + j.clone() * 2 + Index::number(add);
             for a in 0..6 {
                 for b in 0..4 {
