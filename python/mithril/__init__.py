@@ -16,11 +16,13 @@ from ._generated import layers as _layers
 from ._generated.layers import *  # noqa: F403 - the layers are the public names of that module
 from .backends import (
     Backend,
+    CBackend,
     InterpreterBackend,
     JaxBackend,
     MLXBackend,
     MlxBackend,
     NumpyBackend,
+    RawCBackend,
     TorchBackend,
     get_backend,
     list_backends,
@@ -53,6 +55,7 @@ LogicalModel = Model
 
 __all__ = [
     "Backend",
+    "CBackend",
     "Connection",
     "DType",
     "IOKey",
@@ -67,6 +70,7 @@ __all__ = [
     "NumpyBackend",
     "Parameters",
     "PhysicalModel",
+    "RawCBackend",
     "TorchBackend",
     "__version__",
     "benchmark",

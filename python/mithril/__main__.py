@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
         found = commands.add_parser(name, help=text, description=text)
         found.set_defaults(run=run)
-        if name not in ("summary", "completions", "new-backend", "generate", "classify"):
+        if name not in ("summary", "completions", "new-backend", "generate", "classify", "export"):
             found.add_argument("--markdown", action="store_true", help="print tables of Markdown")
         return found
 
@@ -77,6 +77,12 @@ def _parser() -> argparse.ArgumentParser:
         _model_arguments(found)
         text = "name of a backend; may be given several times"
         found.add_argument("--backend", action="append", required=True, metavar="NAME", help=text)
+    export = command("export", _export, "write a model as a folder of C, built and checked")
+    _model_arguments(export)
+    export.add_argument("folder", metavar="FOLDER", help="where the files go")
+    export.add_argument("--weights", metavar="FILE", help="checkpoint; without one the parameters are drawn")
+    export.add_argument("--prefix", default="model", help="what C symbols and files start with (default model)")
+    export.add_argument("--cc", help="the C compiler (default: $CC, cc, gcc, clang, ziglang)")
     check.add_argument("--gradients", action="store_true", help="look at the gradients too")
     compare.add_argument("--dtype", help="dtype of the backends")
     for found in (compare, bench):
@@ -161,6 +167,13 @@ def _summary(given: argparse.Namespace) -> tuple[str, bool]:
     return (
         ml.compile(model, ml.NumpyBackend(), shapes=shapes, inference=True).summary() if shapes else model.summary()
     ), True
+
+
+def _export(given: argparse.Namespace) -> tuple[str, bool]:
+    compiled = ml.compile(_model(given.model), ml.NumpyBackend(), shapes=_shapes(given.shape), inference=True)
+    if given.weights is not None:
+        ml.load_weights(compiled, given.weights)
+    return str(compiled.export(given.folder, prefix=given.prefix, cc=given.cc)), True
 
 
 def _check(given: argparse.Namespace) -> tuple[str, bool]:

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, overload
@@ -31,31 +31,15 @@ from .errors import (
 from .files import write
 from .parameters import Parameters
 from .program import Program, Settings
+from .stages import Stages
 from .verbose import describe
 
 if TYPE_CHECKING:
     from .backends.backend import Backend
+    from .tools.export import Exported
     from .tools.nans import NanReport
 
-__all__ = ["PhysicalModel", "Stages"]
-
-
-class Stages(Mapping[str, str]):
-    """Text of the graph after each stage of compiling, in order."""
-
-    def __init__(self, texts: dict[str, str]) -> None:
-        self._texts = texts
-
-    def __getitem__(self, stage: str) -> str:
-        if stage not in self._texts:
-            raise KeyNotFoundError(f"there is no stage {stage!r}", hint=f"there are: {', '.join(self._texts)}")
-        return self._texts[stage]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._texts)
-
-    def __len__(self) -> int:
-        return len(self._texts)
+__all__ = ["PhysicalModel"]
 
 
 class PhysicalModel:
@@ -143,7 +127,7 @@ class PhysicalModel:
         if self._file_path is not None:
             write(self._file_path, program.module.source.text)
         if wanted := os.environ.get("MITHRIL_DUMP"):
-            texts = {**dict(core.stages(self.backend.target)), "emit": program.module.source.text}
+            texts = self.backend._stages(core, program.module)
             for stage in texts if wanted == "all" else wanted.split(","):
                 print(f"--- {stage}\n{texts.get(stage.strip(), 'there is no such stage')}", file=sys.stderr)
         end = time.perf_counter()
@@ -457,6 +441,10 @@ class PhysicalModel:
             if other.core.check({name: tuple(data[name].shape) for name, _, _ in other.data}) is not None:
                 raise problem
             program = other
+        if self._file_path is not None:
+            arrays = {**params, **data}
+            self.backend._prepare(program, {name: tuple(np.shape(value)) for name, value in arrays.items()})
+            write(self._file_path, program.module.source.text)
         if len(program.seen) > 10_000:
             program.seen.clear()
         program.seen.add(key)
@@ -583,7 +571,7 @@ class PhysicalModel:
     def stages(self) -> Stages:
         """Text of the graph after each stage of compiling: ``infer``, ``fold`` … ``finish``, and ``emit``."""
         program = self._known()
-        return Stages({**dict(program.core.stages(self.backend.target)), "emit": program.module.source.text})
+        return Stages(self.backend._stages(program.core, program.module))
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -657,6 +645,23 @@ class PhysicalModel:
         from .tools.nans import find_nans
 
         return find_nans(self, params, data, output_gradients)
+
+    def export(self, folder: str | os.PathLike[str], **options: Any) -> Exported:
+        """Write the model as C that needs nothing of Mithril; see `mithril.tools.export.export` for the options.
+
+        Examples
+        --------
+        >>> import mithril as ml, tempfile
+        >>> model = ml.Model()
+        >>> model |= ml.Linear(2)(input="input", output="output")
+        >>> compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 3]}, inference=True)
+        >>> found = compiled.export(tempfile.mkdtemp(), prefix="tiny")
+        >>> [file.name for file in found.files][:3], found.check.splitlines()[-1]
+        (['tiny.c', 'tiny.h', 'main.c'], 'ok')
+        """
+        from .tools.export import export
+
+        return export(self, folder, **options)
 
     def summary(self) -> str:
         """Return a table of the layers: name, output shape, number of parameters."""

@@ -47,6 +47,11 @@ def options_of_numpy():
     close(found)
 
 
+def options_of_c():
+    compiled = ml.compile(model=classifier(), backend=ml.CBackend(dtype=ml.float32, seed=1), shapes={"input": [2, 5]})
+    close(compiled(inputs(2, 5)))
+
+
 def arguments_by_name():
     close(ml.compile(model=classifier(), backend=ml.NumpyBackend(dtype=ml.float32, seed=1))(inputs(2, 5)))
     with pytest.raises(TypeError, match="did you mean"):
@@ -201,10 +206,10 @@ def table_of_backends():
         warnings.simplefilter("error")
         table = ml.backends.table()
     assert set(available()) <= set(table)
-    assert table["c"]["here"] == table["ggml"]["here"] == "not in this version"
+    assert table["ggml"]["here"] == "not in this version"
 
 
-_c = Later("C has an issue of its own", lambda: ml.CBackend(dtype=ml.float32))
+_c = Page("backend-comparison.md", "| `CBackend` | C, by the compiler of the machine | by the gradient graph")
 _ggml = Later("GGML has an issue of its own", lambda: ml.GGMLBackend(mem_size=4 * 1024 * 1024 * 1024, quantize="int8"))
 _page = functools.partial(Page, "backend-comparison.md")
 _unmeasured = _page("on GPUs, on Apple silicon and on TPUs: not measured")
@@ -232,7 +237,7 @@ ITEMS = {
     "B17": ("hardware: C", _c),
     "B18": ("hardware: GGML", _ggml),
     **{f"B{n}": (f"parallelism: {what}", _parallel) for n, what in enumerate(("JAX", "PyTorch", "MLX", "NumPy"), 19)},
-    "B23": ("parallelism: C", _c),
+    "B23": ("parallelism: C", _parallel),
     "B24": ("parallelism: GGML", _ggml),
     **{
         f"B{n}": (f"dtypes: {what}", dtypes_of_backends)
@@ -303,8 +308,8 @@ ITEMS = {
     "B96": ("NumpyBackend(dtype=ml.float64)", options_of_numpy),
     "B97": ("GGMLBackend(mem_size=)", _ggml),
     "B98": ("GGMLBackend(quantize=)", _ggml),
-    "B99": ("ml.CBackend(...)", _c),
-    "B100": ("CBackend(dtype=ml.float32)", _c),
+    "B99": ("ml.CBackend(...)", options_of_c),
+    "B100": ("CBackend(dtype=ml.float32)", options_of_c),
     **{f"B{n}": ("measured speed and memory of ResNet and ViT", _unmeasured) for n in range(101, 111)},
     "B111": ("ml.JaxBackend(dtype=ml.float32)", _jax_to_torch),
     "B112": ("ml.compile(model, jax_backend)", _jax_to_torch),

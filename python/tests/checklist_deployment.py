@@ -300,7 +300,6 @@ def capabilities():
         assert found["device"] in [*found["devices"], "cpu"]
 
 
-_c = Later("C and GGML have an issue of their own", lambda: ml.CBackend())
 _data = Later("sharding has an issue of its own", several_devices("data_parallel"))
 _layers = Later("sharding has an issue of its own", several_devices("model_parallel"))
 _page = functools.partial(Page, "multi-backend.md")
@@ -314,7 +313,7 @@ ITEMS = {
     "A6": ("JAX: CPU, GPU, TPU", _page("| `JaxBackend` | JAX and XLA: CPU, GPU, TPU |")),
     "A7": ("NumPy on the CPU", _page("| `NumpyBackend` | NumPy, on the CPU |")),
     "A8": ("MLX", _page("| `MlxBackend` | MLX: Apple silicon")),
-    "A9": ("C and GGML", _c),
+    "A9": ("C; GGML later", Proven("test_c.py", "test_a_trained_model_runs_in_c")),
     "A10": ("import mithril as ml", imports_no_framework),
     "A11": ("from mithril.models import resnet18", resnet18),
     "A12": ("resnet18(num_classes=1000)", resnet18),
@@ -348,7 +347,7 @@ ITEMS = {
     "A37": ('ml.compile(model, backend=jax_backend, data_keys={"input"})', weights_move),
     "A38": ("jax_backend.array(v) for v in numpy_params.values()", weights_move),
     "A39": ('jax_model.evaluate(jax_params, {"input": jax_input})', weights_move),
-    "A40": ("trained weights on C and GGML", _c),
+    "A40": ("trained weights on C; GGML later", Proven("test_c.py", "test_a_trained_model_runs_in_c")),
     "A41": ("jit=True on JAX", jit_everywhere),
     "A42": ("auto_scalar_promotion=True", jit_everywhere),
     "A43": ("jit=True on PyTorch", jit_everywhere),

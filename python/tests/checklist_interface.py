@@ -7,7 +7,7 @@ from abc import ABC
 import mithril as ml
 import numpy as np
 import pytest
-from checklist import ROOT, Later, Page, constructs, unchanged_jax
+from checklist import ROOT, Later, Page, Proven, constructs, unchanged_jax
 from checklist_deployment import memory_is_known, models_are_not_used_up
 from documented import available, backend, inputs, wanted
 from networks import classifier
@@ -207,7 +207,7 @@ def examples():
     assert "examples.digits" in (ROOT / "Makefile").read_text()
 
 
-_c = Later("C has an issue of its own", ml.CBackend)
+_numpy = Proven("test_c.py", "test_arrays_and_ops_at_once_are_those_of_numpy")
 _several = Later("sharding has an issue of its own", data_parallel)
 _placed = Later(
     "sharding has an issue of its own", lambda: ml.NumpyBackend().place_model(layers(), {"layer1": 0, "layer2": 1})
@@ -274,7 +274,10 @@ ITEMS = {
     "C38": ("backend.sigmoid(w)", operations),
     "C39": ("backend.reduce_sum(a)", operations),
     "C40": ("backend.reduce_mean(b)", operations),
-    "C41": ("helpers on every backend; C and GGML later", _c),
+    "C41": (
+        "helpers on every backend; GGML later",
+        Proven("test_c.py", "test_arrays_and_ops_at_once_are_those_of_numpy"),
+    ),
     "C42": ("backend.to_numpy(tensor)", conversions),
     "C43": ("backend.from_numpy(np_array)", conversions),
     "C44": ("backend.shape(tensor)", conversions),

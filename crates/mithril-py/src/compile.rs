@@ -424,6 +424,10 @@ impl PyCompiled {
     pub fn with(&self, compiled: Compiled) -> Self {
         Self { model: self.model.clone(), options: self.options.clone(), compiled }
     }
+    /// Whether it was compiled for training.
+    pub fn is_training(&self) -> bool {
+        self.options.training
+    }
     fn type_of(&self, name: &str) -> Outcome<&TensorType> {
         let graph = &self.compiled.graph;
         let found = graph.outputs.get(name).and_then(|&v| graph.ty(v));

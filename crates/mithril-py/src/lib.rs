@@ -10,6 +10,7 @@
     reason = "PyO3 hands over owned values and wants methods to take self"
 )]
 
+mod c;
 mod compile;
 mod connection;
 mod convert;
@@ -34,6 +35,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<compile::PyCompiled>()?;
     module.add_class::<compile::PySource>()?;
     module.add_class::<compile::PyRunner>()?;
+    module.add_class::<c::PyCProgram>()?;
     module.add_class::<target::PyTarget>()?;
     module.add_class::<weights::PyCheckpoint>()?;
     module.add_class::<weights::PyWeight>()?;
@@ -42,6 +44,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(convert::parse_literal, module)?)?;
     module.add_function(wrap_pyfunction!(compile::compile, module)?)?;
     module.add_function(wrap_pyfunction!(compile::roles, module)?)?;
+    module.add_function(wrap_pyfunction!(c::c_program, module)?)?;
+    module.add_function(wrap_pyfunction!(c::c_compiler, module)?)?;
     module.add_function(wrap_pyfunction!(compile::eager_source, module)?)?;
     module.add_function(wrap_pyfunction!(compile::eager_runner, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::exposed, module)?)?;

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
-use mithril_ir::{Code, DType, Tensor};
+use mithril_ir::{Code, DType, Role, Tensor};
 use mithril_runtime::c::pool::Pool;
 use mithril_runtime::c::{Address, Buffer, Cache, Compiler, Function, Interface, Tool};
 
@@ -20,6 +20,8 @@ fn interface() -> Interface {
         prefix: "scale".into(),
         inputs: vec![buffer("factor", &[]), buffer("x", &[COUNT])],
         outputs: vec![buffer("y", &[COUNT])],
+        roles: vec![Role::Param, Role::Data],
+        updates: 0,
     }
 }
 

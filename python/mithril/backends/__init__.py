@@ -10,16 +10,19 @@ from .registry import get_backend, list_backends, register_backend
 from .with_autograd.jax_backend import JaxBackend
 from .with_autograd.mlx_backend import MLXBackend, MlxBackend
 from .with_autograd.torch_backend import TorchBackend
+from .with_manualgrad.c_backend import CBackend, RawCBackend
 from .with_manualgrad.interpreter_backend import InterpreterBackend
 from .with_manualgrad.numpy_backend import NumpyBackend
 
 __all__ = [
     "Backend",
+    "CBackend",
     "InterpreterBackend",
     "JaxBackend",
     "MLXBackend",
     "MlxBackend",
     "NumpyBackend",
+    "RawCBackend",
     "TorchBackend",
     "get_backend",
     "list_backends",

@@ -515,6 +515,13 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
         if referred := getattr(module.source, "referred", None):
             custom.explain_referred(self, referred, told, strict)
 
+    def _prepare(self, program: Program, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Make what a program needs for arrays of these shapes, where its code depends on them."""
+
+    def _stages(self, core: _core.Compiled, module: Any) -> dict[str, str]:
+        """Text after each stage of compiling, by name."""
+        return {**dict(core.stages(self.target)), "emit": str(module.source.text)}
+
     def _evaluator(self, program: Program) -> Callable[..., Any]:
         """Return ``evaluate(params, data, state)`` of a program, compiled further if it asks for that."""
         function: Callable[..., Any] = program.module.function("evaluate")

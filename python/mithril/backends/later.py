@@ -12,7 +12,6 @@ __all__ = ["absent", "attribute"]
 
 #: Name for `get_backend` -> names of the class; all names of one row are one class.
 ABSENT: dict[str, tuple[str, ...]] = {
-    "c": ("CBackend", "RawCBackend"),
     "ggml": ("GGMLBackend", "GgmlBackend"),
 }
 
@@ -21,7 +20,7 @@ def absent(name: str) -> BackendUnavailableError:
     """Make the error for a backend that this version does not have."""
     return BackendUnavailableError(
         f"{name} is not part of this version of Mithril",
-        hint="there are: NumpyBackend, TorchBackend, JaxBackend, MlxBackend, InterpreterBackend",
+        hint="there are: NumpyBackend, TorchBackend, JaxBackend, MlxBackend, CBackend, InterpreterBackend",
     )
 
 

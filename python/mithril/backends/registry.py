@@ -17,6 +17,7 @@ _FACTORIES: dict[str, Callable[..., Any]] = {}
 _BUILT_IN: dict[str, tuple[str, str]] = {
     "interpreter": ("mithril.backends.with_manualgrad.interpreter_backend", "InterpreterBackend"),
     "numpy": ("mithril.backends.with_manualgrad.numpy_backend", "NumpyBackend"),
+    "c": ("mithril.backends.with_manualgrad.c_backend", "CBackend"),
     "torch": ("mithril.backends.with_autograd.torch_backend", "TorchBackend"),
     "jax": ("mithril.backends.with_autograd.jax_backend", "JaxBackend"),
     "mlx": ("mithril.backends.with_autograd.mlx_backend", "MlxBackend"),

@@ -16,7 +16,7 @@ from .. import _core
 from ..backends import later
 from ..backends.frameworks import FRAMEWORKS
 from ..backends.registry import _BUILT_IN, list_backends
-from ..errors import InvalidValueError
+from ..errors import BackendUnavailableError, InvalidValueError
 from . import table
 from .chosen import available
 
@@ -55,6 +55,14 @@ FACTS: dict[str, dict[str, str]] = {
         "devices": "CPU, Apple GPU, CUDA",
         "dtypes": "f16, bf16, f32, f64 (CPU)",
         "several devices": "not in this version",
+    },
+    "c": {
+        "gradients": "gradient graph",
+        "higher order": "yes",
+        "jit": "always: cc",
+        "devices": "CPU",
+        "dtypes": "f16, bf16 (with ml_dtypes), f32, f64",
+        "several devices": "no",
     },
     "interpreter": {
         "gradients": "gradient graph",
@@ -108,6 +116,11 @@ def installed(name: str) -> str:
     """Version of the framework that a backend needs, or how to get it; the framework is not imported."""
     if name in ("numpy", "interpreter"):
         return metadata.version("numpy") if name == "numpy" else "always"
+    if name == "c":
+        try:
+            return str(_core.c_compiler(None, sys.executable))
+        except BackendUnavailableError as error:
+            return str(error.hint)
     distribution, extra, _ = FRAMEWORKS[_MODULES[name]]
     try:
         return metadata.version(distribution)
@@ -124,7 +137,7 @@ _HARDWARE: dict[str, tuple[tuple[str, ...], str]] = {
     "intel": (("torch",), "PyTorch runs on Intel GPUs (xpu)"),
     "tpu": (("jax",), "JAX is at home on TPUs"),
     "apple": (("mlx", "torch", "jax"), "MLX uses the GPU and the shared memory of Apple silicon"),
-    "cpu": (("torch", "jax", "mlx", "numpy"), "every backend runs on a CPU"),
+    "cpu": (("torch", "jax", "mlx", "c", "numpy"), "every backend runs on a CPU"),
 }
 #: Task -> backends that come first for it, and why; none: as the hardware says.
 _TASKS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -134,7 +147,7 @@ _TASKS: dict[str, tuple[tuple[str, ...], str]] = {
     "static graphs": (("jax",), "XLA compiles the whole program once"),
     "dynamic shapes": (("torch",), "PyTorch runs new shapes without compiling again"),
     "verification": (("numpy", "interpreter"), "readable code that needs nothing else, in float64 if asked for"),
-    "deployment": ((), "C and GGML are not in this version: a saved model runs wherever its framework does"),
+    "deployment": (("c",), "one file of C that needs nothing but a compiler"),
 }
 
 

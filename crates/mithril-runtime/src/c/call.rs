@@ -3,6 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
+use mithril_compile::c::{self, CSource};
+use mithril_ir::graph::Role;
 use mithril_ir::tensor::Data;
 use mithril_ir::{Code, DType, Error, Result, Tensor};
 use smallvec::SmallVec;
@@ -39,8 +41,30 @@ pub struct Interface {
     pub prefix: String,
     /// Inputs of the graph, in order.
     pub inputs: Vec<Buffer>,
-    /// Outputs of the graph, in order, then the new states.
+    /// Outputs of the graph, in order, then the new states, called like the inputs that they replace.
     pub outputs: Vec<Buffer>,
+    /// What each input is for.
+    pub roles: Vec<Role>,
+    /// How many of the outputs are new states.
+    pub updates: usize,
+}
+
+impl Interface {
+    /// The interface of generated C.
+    pub fn of(source: &CSource, prefix: &str) -> Self {
+        let buffer = |b: &c::Buffer| Buffer { name: b.name.clone(), dtype: b.dtype, shape: b.shape.clone() };
+        Self {
+            prefix: prefix.into(),
+            inputs: source.inputs.iter().map(buffer).collect(),
+            outputs: source.outputs.iter().map(buffer).collect(),
+            roles: source.inputs.iter().map(|b| b.role).collect(),
+            updates: source.outputs.iter().filter(|b| b.role == Role::State).count(),
+        }
+    }
+    /// The outputs that are no new states.
+    pub fn results(&self) -> &[Buffer] {
+        &self.outputs[..self.outputs.len() - self.updates]
+    }
 }
 
 /// Parameters in the order in which the kernels read them.

@@ -1,7 +1,7 @@
 //! The C compiler of this machine: found, asked for its version, and run.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 
@@ -99,13 +99,22 @@ impl Compiler {
         } else {
             "-mcpu=native"
         };
-        let fixed = FLAGS.iter().copied().chain([native, "-fPIC", "-shared"]);
-        fixed.chain(self.flags.iter().map(String::as_str)).collect()
+        FLAGS.iter().copied().chain([native]).chain(self.flags.iter().map(String::as_str)).collect()
     }
     /// Compiles one file of C into a shared library.
     pub fn compile(&self, source: &Path, target: &Path) -> Result<()> {
+        self.build(&[source.to_owned()], target, &["-fPIC", "-shared"], &["-lm"])
+    }
+    /// Compiles files of C into one target, with further flags before the files and libraries behind them.
+    pub fn build(
+        &self,
+        sources: &[PathBuf],
+        target: &Path,
+        flags: &[&str],
+        libraries: &[&str],
+    ) -> Result<()> {
         let mut command = start(&self.words);
-        command.args(self.arguments()).arg("-o").arg(target).arg(source).arg("-lm");
+        command.args(self.arguments()).args(flags).arg("-o").arg(target).args(sources).args(libraries);
         let output = command.output().map_err(|e| {
             Error::new(Code::Unavailable, format!("the C compiler does not run: {e}"))
                 .note(format!("the command is {:?}", self.words.join(" ")))
@@ -113,20 +122,24 @@ impl Compiler {
         if output.status.success() && target.exists() {
             return Ok(());
         }
-        Err(self.refusal(source, &output))
+        Err(self.refusal(sources, &output))
     }
     /// The error for a compilation that failed: the compiler's first message with the line that it is about.
-    fn refusal(&self, source: &Path, output: &Output) -> Error {
+    fn refusal(&self, sources: &[PathBuf], output: &Output) -> Error {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         let is_error = |line: &&str| line.contains("error") || line.contains("undefined reference");
         let first = text.lines().find(is_error).or_else(|| text.lines().next()).unwrap_or("it says nothing");
-        let name = source.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let place = first.split_once(&format!("{name}:")).map(|(_, rest)| rest);
-        let shown = place.map_or_else(|| first.to_owned(), |rest| format!("{name}:{rest}"));
-        let mut error = Error::new(Code::Compiler, format!("the C compiler stopped ({})", output.status))
-            .note(shown.clone());
-        let line = place.and_then(|rest| rest.split(':').next()).and_then(|n| n.parse::<usize>().ok());
-        if let Some(line) = line
+        let name = |source: &PathBuf| source.file_name().map(|n| n.to_string_lossy().into_owned());
+        let found = sources.iter().find_map(|source| {
+            let name = name(source)?;
+            Some((source, first.split_once(&format!("{name}:"))?.1, name))
+        });
+        let shown =
+            found.as_ref().map_or_else(|| first.to_owned(), |(_, rest, name)| format!("{name}:{rest}"));
+        let mut error =
+            Error::new(Code::Compiler, format!("the C compiler stopped ({})", output.status)).note(shown);
+        if let Some((source, rest, _)) = found
+            && let Some(line) = rest.split(':').next().and_then(|n| n.parse::<usize>().ok())
             && let Ok(code) = std::fs::read_to_string(source)
             && let Some(generated) = line.checked_sub(1).and_then(|i| code.lines().nth(i))
         {

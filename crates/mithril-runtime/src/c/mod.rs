@@ -7,12 +7,15 @@ pub mod array;
 pub mod cache;
 pub mod call;
 pub mod compiler;
+pub mod export;
 pub mod library;
 pub mod memory;
 pub mod pool;
 mod processor;
+pub mod program;
 
 pub use array::{Address, Array};
 pub use cache::Cache;
 pub use call::{Buffer, Function, Interface, Packed};
 pub use compiler::{Compiler, Tool};
+pub use program::{Options, Program, Specialised, Wanted};

@@ -1,5 +1,5 @@
-"""The C backend: not part of this version."""
+"""The C backend."""
 
-from ...later import __getattr__ as __getattr__
+from .backend import CBackend, RawCBackend
 
-__all__ = ["CBackend"]
+__all__ = ["CBackend", "RawCBackend"]

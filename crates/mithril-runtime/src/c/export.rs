@@ -1,0 +1,399 @@
+//! A model as a folder of C: the code, its weights, and a program that checks both.
+//!
+//! The folder is built and the program run before [`export`] says that it is done.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use mithril_ir::graph::Role;
+use mithril_ir::interp::Symbols;
+use mithril_ir::{Code, DType, Error, Result, Tensor};
+use sha2::{Digest, Sha256};
+
+use super::call::{Buffer, Interface};
+use super::compiler::{Compiler, FLAGS};
+use super::program::Program;
+use crate::interpreter::Tensors;
+
+/// Weights up to so many bytes are written into the C file.
+const SMALL: usize = 32 << 10;
+
+/// How a model is exported.
+#[derive(Clone, Debug, Default)]
+pub struct Export<'a> {
+    /// What it is called in the readme.
+    pub title: &'a str,
+    /// Values of all inputs by name; those of the data are recorded.
+    pub values: Tensors,
+    /// Outputs for these data, computed elsewhere.
+    pub expected: Tensors,
+    /// Whether weights are written into the C file; by default where they are small.
+    pub inside: Option<bool>,
+}
+
+/// What was exported.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The files.
+    pub files: Vec<PathBuf>,
+    /// Bytes of the weights.
+    pub weight_bytes: usize,
+    /// Bytes of the packed parameters.
+    pub packed_bytes: usize,
+    /// Bytes of scratch memory of a call on one thread.
+    pub arena_bytes: usize,
+    /// What the checking program printed.
+    pub check: String,
+}
+
+/// Writes a model as C into a folder, builds it there, and compares what it computes with what is expected.
+pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: &Path) -> Result<Report> {
+    let prefix = program.options().prefix.clone();
+    let (source, interface) = program.source(symbols, &prefix)?;
+    let parts = Parts::new(&interface, given)?;
+    let mut words = parts.words(given);
+    let header = source.h.clone() + &fill(include_str!("export/standalone.h"), &words);
+    let standalone = fill(&parts.standalone(), &words);
+    let code = source.c.clone() + &parts.inside_text()? + &standalone;
+    words.push(("c_lines", code.lines().count().to_string()));
+    let mut files = vec![
+        (format!("{prefix}.c"), code.into_bytes()),
+        (format!("{prefix}.h"), header.into_bytes()),
+        ("main.c".to_owned(), fill(include_str!("export/main.c"), &words).into_bytes()),
+        ("Makefile".to_owned(), fill(include_str!("export/Makefile.in"), &words).into_bytes()),
+        ("CMakeLists.txt".to_owned(), fill(include_str!("export/CMakeLists.in"), &words).into_bytes()),
+        (format!("{prefix}.check"), parts.check.clone()),
+    ];
+    if !parts.is_inside {
+        files.push((format!("{prefix}.weights"), parts.weights_file()));
+    }
+    let unwritable = |path: &Path, e: std::io::Error| {
+        Error::new(Code::Io, format!("{} cannot be written: {e}", path.display()))
+    };
+    fs::create_dir_all(folder).map_err(|e| unwritable(folder, e))?;
+    let mut paths = Vec::new();
+    for (name, bytes) in &files {
+        let path = folder.join(name);
+        fs::write(&path, bytes).map_err(|e| unwritable(&path, e))?;
+        paths.push(path);
+    }
+    let check = build_and_run(&Compiler::find(&program.options().tool)?, folder, &prefix)?;
+    let number = |name: &str| {
+        let line = check.lines().find_map(|line| line.strip_prefix(name)?.strip_suffix(" bytes"));
+        line.and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(0)
+    };
+    let (arena_bytes, packed_bytes) = (number("arena:"), number("packed parameters:"));
+    words.push(("arena_bytes", arena_bytes.to_string()));
+    words.push(("packed_bytes", packed_bytes.to_string()));
+    let readme = folder.join("README.md");
+    fs::write(&readme, fill(include_str!("export/README.in"), &words)).map_err(|e| unwritable(&readme, e))?;
+    paths.push(readme);
+    Ok(Report { files: paths, weight_bytes: parts.total, packed_bytes, arena_bytes, check })
+}
+
+/// Replaces `@name@` by words.
+fn fill(template: &str, words: &[(&str, String)]) -> String {
+    words.iter().fold(template.to_owned(), |text, (name, word)| text.replace(&format!("@{name}@"), word))
+}
+
+/// Builds the checking program in a temporary folder and runs it; what it printed.
+fn build_and_run(compiler: &Compiler, folder: &Path, prefix: &str) -> Result<String> {
+    let work = tempfile::tempdir().map_err(|e| Error::new(Code::Io, format!("no temporary folder: {e}")))?;
+    let program = work.path().join("check");
+    compiler.build(
+        &[folder.join("main.c"), folder.join(format!("{prefix}.c"))],
+        &program,
+        &["-Wall", "-Wextra", "-Werror"],
+        &["-lm", "-lpthread"],
+    )?;
+    let mut command = Command::new(&program);
+    command
+        .arg("1")
+        .arg(folder.join(format!("{prefix}.weights")))
+        .arg(folder.join(format!("{prefix}.check")));
+    let output = command
+        .output()
+        .map_err(|e| Error::new(Code::Io, format!("the exported model was built but does not run: {e}")))?;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(printed);
+    }
+    let mut error = Error::new(Code::Numerics, "the exported model does not compute what was recorded")
+        .note(format!("the program {} ends with {}", folder.join("main.c").display(), output.status));
+    for line in printed.lines().chain(String::from_utf8_lossy(&output.stderr).lines()) {
+        error = error.note(line);
+    }
+    Err(error.help("the files are left where they are; please report this with the model"))
+}
+
+/// What is written, before it becomes text.
+struct Parts<'a> {
+    interface: &'a Interface,
+    /// Number of the input, number of the output that replaces it, offset, value.
+    weights: Vec<(usize, Option<usize>, usize, &'a Tensor)>,
+    total: usize,
+    is_inside: bool,
+    /// Recorded data, then recorded outputs.
+    check: Vec<u8>,
+}
+
+impl<'a> Parts<'a> {
+    fn new(interface: &'a Interface, given: &'a Export<'_>) -> Result<Self> {
+        let mut weights = Vec::new();
+        let mut total = 0;
+        let mut check = Vec::new();
+        for (i, (buffer, role)) in interface.inputs.iter().zip(&interface.roles).enumerate() {
+            let value = fitting(&given.values, buffer)?;
+            if !matches!(role, Role::Param | Role::State) {
+                check.extend(value.to_bytes());
+                continue;
+            }
+            let results = interface.results().len();
+            let updates = interface.outputs[results..].iter();
+            let update =
+                if *role == Role::State { updates.clone().position(|u| u.name == buffer.name) } else { None };
+            weights.push((i, update.map(|n| results + n), total, value));
+            total += buffer.bytes().next_multiple_of(64);
+        }
+        for buffer in interface.results() {
+            check.extend(fitting(&given.expected, buffer)?.to_bytes());
+        }
+        let is_inside = given.inside.unwrap_or(total <= SMALL);
+        Ok(Self { interface, weights, total, is_inside, check })
+    }
+    fn data(&self) -> Vec<(usize, &'a Buffer)> {
+        let all = self.interface.inputs.iter().zip(&self.interface.roles).enumerate();
+        all.filter(|(_, (_, r))| !matches!(r, Role::Param | Role::State)).map(|(i, (b, _))| (i, b)).collect()
+    }
+    /// A number that tells these weights from those of another model.
+    fn mark(&self) -> u64 {
+        let mut hash = Sha256::new();
+        for (i, _, offset, _) in &self.weights {
+            let buffer = &self.interface.inputs[*i];
+            hash.update(format!("{} {} {:?} {offset};", buffer.name, buffer.dtype, buffer.shape));
+        }
+        u64::from_le_bytes(hash.finalize()[..8].try_into().unwrap_or_default())
+    }
+    fn weights_file(&self) -> Vec<u8> {
+        let mut bytes = b"MITHRIL1".to_vec();
+        bytes.extend(self.mark().to_ne_bytes());
+        bytes.resize(64, 0);
+        for (_, _, offset, value) in &self.weights {
+            bytes.resize(64 + offset, 0);
+            bytes.extend(value.to_bytes());
+        }
+        bytes.resize(64 + self.total, 0);
+        bytes
+    }
+    /// The code around the model; where the weights are inside, no function reads a file.
+    fn standalone(&self) -> String {
+        let text = include_str!("export/standalone.c");
+        let mut pieces = text.split("@reading@");
+        let (before, reading, after) =
+            (pieces.next().unwrap_or(""), pieces.next().unwrap_or(""), pieces.next().unwrap_or(""));
+        if self.is_inside { format!("{before}{after}") } else { format!("{before}{reading}{after}") }
+    }
+    /// The weights as arrays of C.
+    fn inside_text(&self) -> Result<String> {
+        if !self.is_inside {
+            return Ok(String::new());
+        }
+        let prefix = &self.interface.prefix;
+        let mut text = String::from(
+            "\n/* --- weights ----------------------------------------------------------------------------- */\n\
+             #include <math.h>\n#include <stdint.h>\n\n",
+        );
+        let wrong = |_| Error::internal("text cannot be written");
+        for (i, _, _, value) in &self.weights {
+            let buffer = &self.interface.inputs[*i];
+            let name = comment(&buffer.name);
+            writeln!(text, "/* {name} {:?} */\n{}", buffer.shape, array(prefix, *i, value)).map_err(wrong)?;
+        }
+        writeln!(text, "const void *const {prefix}_weights[{}] = {{", self.interface.inputs.len() + 1)
+            .map_err(wrong)?;
+        for i in 0..self.interface.inputs.len() {
+            let is_weight = self.weights.iter().any(|(w, ..)| *w == i);
+            let entry = if is_weight { format!("{prefix}_weight_{i}") } else { "0".into() };
+            writeln!(text, "  {entry},").map_err(wrong)?;
+        }
+        text += "  0,\n};\n";
+        Ok(text)
+    }
+    /// The words of the templates.
+    fn words(&self, given: &Export<'_>) -> Vec<(&'static str, String)> {
+        // Words that hold others come first.
+        let mut words = self.words_of_weights();
+        words.extend(self.words_of_arrays());
+        let (first, others) = (FLAGS[0], FLAGS[1..].join(" ") + " -march=native -Wall -Wextra");
+        let prefix = &self.interface.prefix;
+        words.extend([
+            ("flags", format!("{first} {others}")),
+            ("cmake_flags", others),
+            ("what", given.title.to_owned()),
+            ("prefix", prefix.clone()),
+            ("PREFIX", prefix.to_uppercase()),
+        ]);
+        words
+    }
+    fn words_of_weights(&self) -> Vec<(&'static str, String)> {
+        let row = |(i, update, offset, _): &(usize, Option<usize>, usize, &Tensor)| {
+            let buffer = &self.interface.inputs[*i];
+            let update = update.map_or_else(|| "-1".to_owned(), |n| n.to_string());
+            format!("  {{{i}, {update}, {offset}, {}}}, /* {} */\n", buffer.bytes(), comment(&buffer.name))
+        };
+        let table: Vec<String> = self.weights.iter().map(row).collect();
+        let mut words = vec![("weight_table", table.concat())];
+        let texts = if self.is_inside {
+            [
+                "",
+                "((void)weights, 0)",
+                "@prefix@_weights[weight->input]",
+                "",
+                " (the weights are inside of the C file: NULL will do)",
+                "NULL",
+                "/* The parameters and states among the inputs of @prefix@_run; NULL for data. */\n\
+                 extern const void *const @prefix@_weights[];\n\n",
+                "0",
+            ]
+        } else {
+            [
+                "| `@prefix@.weights` | its weights |\n",
+                "@prefix@_read(model, weights)",
+                "model->weights + weight->offset",
+                "static const unsigned long long @prefix@_weight_mark = @weight_mark@ULL;\n",
+                "",
+                "\"@prefix@.weights\"",
+                "",
+                "@weight_bytes@",
+            ]
+        };
+        let names = [
+            "weights_row",
+            "read",
+            "weight_address",
+            "mark",
+            "weights_note",
+            "weights_path",
+            "inside_declaration",
+            "read_bytes",
+        ];
+        words.extend(names.into_iter().zip(texts.map(String::from)));
+        words.push(("weight_mark", self.mark().to_string()));
+        words.push(("weight_bytes", self.total.to_string()));
+        words.push(("weight_count", self.weights.len().to_string()));
+        words
+    }
+    fn words_of_arrays(&self) -> Vec<(&'static str, String)> {
+        let data = self.data();
+        let numbers: Vec<String> = data.iter().map(|(i, _)| format!("{i}, ")).collect();
+        let data: Vec<&Buffer> = data.into_iter().map(|(_, buffer)| buffer).collect();
+        let results: Vec<&Buffer> = self.interface.results().iter().collect();
+        let texts = |buffers: &[&Buffer], text: fn(&Buffer) -> String| {
+            buffers.iter().map(|b| text(b)).collect::<Vec<_>>().concat()
+        };
+        let list = |b: &Buffer| format!("     {}: {} {:?}\n", comment(&b.name), b.dtype.name(), b.shape);
+        let row = |b: &Buffer| format!("| {} | {} | {:?} |\n", comment(&b.name), b.dtype.name(), b.shape);
+        let rows = |buffers| "| name | dtype | shape |\n|---|---|---|\n".to_owned() + &texts(buffers, row);
+        let names =
+            |n: usize, what: &str| (0..n).map(|i| format!("{what}{i}")).collect::<Vec<_>>().join(", ");
+        vec![
+            ("data_count", data.len().to_string()),
+            ("data_table", numbers.concat()),
+            ("data_list", texts(&data, list)),
+            ("data_rows", rows(&data)),
+            ("data_tensors", texts(&data, tensor_row)),
+            ("data_names", names(data.len(), "data")),
+            ("output_list", texts(&results, list)),
+            ("output_rows", rows(&results)),
+            ("result_tensors", texts(&results, tensor_row)),
+            ("output_names", names(results.len(), "output")),
+            ("results", results.len().to_string()),
+            ("inputs", self.interface.inputs.len().to_string()),
+            ("outputs", self.interface.outputs.len().to_string()),
+        ]
+    }
+}
+
+/// The value of a buffer among tensors by name.
+fn fitting<'a>(values: &'a Tensors, buffer: &Buffer) -> Result<&'a Tensor> {
+    let name = &buffer.name;
+    let value = values
+        .get(&**name)
+        .ok_or_else(|| Error::new(Code::BadParameter, format!("there is no value for `{name}`")))?;
+    if value.dtype() != buffer.dtype || value.shape() != buffer.shape {
+        let text = format!("`{name}` is {} of shape {:?}", value.dtype(), value.shape());
+        return Err(Error::new(Code::BadParameter, text)
+            .help(format!("it has to be {} of shape {:?}", buffer.dtype, buffer.shape)));
+    }
+    Ok(value)
+}
+
+/// A name inside a comment of C or a table, where it cannot end either.
+fn comment(name: &str) -> String {
+    name.chars().map(|c| if c.is_alphanumeric() || "._-[]".contains(c) { c } else { '_' }).collect()
+}
+
+fn tensor_row(b: &Buffer) -> String {
+    let kind = match b.dtype {
+        DType::F32 => 'f',
+        DType::F64 => 'd',
+        DType::F16 => 'h',
+        DType::BF16 => 'b',
+        _ => 'i',
+    };
+    let count: usize = b.shape.iter().product();
+    format!("  {{\"{}\", '{kind}', {count}, {}}},\n", comment(&b.name), b.dtype.size())
+}
+
+/// Numbers as an array of C.
+fn array(prefix: &str, i: usize, value: &Tensor) -> String {
+    let (kind, suffix) = match value.dtype() {
+        DType::Bool | DType::U8 => ("uint8_t", ""),
+        DType::I8 => ("int8_t", ""),
+        DType::I16 => ("int16_t", ""),
+        DType::I32 => ("int32_t", ""),
+        DType::I64 => ("int64_t", "LL"),
+        DType::F16 | DType::BF16 => ("uint16_t", ""),
+        DType::F32 => ("float", "f"),
+        DType::F64 => ("double", ""),
+    };
+    let numbers: Vec<String> = match value.dtype() {
+        DType::F16 | DType::BF16 => {
+            value.to_bytes().chunks_exact(2).map(|b| u16::from_ne_bytes([b[0], b[1]]).to_string()).collect()
+        }
+        DType::F32 => value.to_f64s().iter().map(|&x| float(x, &format!("{:?}", x as f32), suffix)).collect(),
+        DType::F64 => value.to_f64s().iter().map(|&x| float(x, &format!("{x:?}"), suffix)).collect(),
+        // The smallest number is no literal of C.
+        _ => value
+            .to_i64s()
+            .iter()
+            .map(|&n| match n {
+                i64::MIN => "INT64_MIN".to_owned(),
+                n => format!("{n}{suffix}"),
+            })
+            .collect(),
+    };
+    let mut text =
+        format!("_Alignas(64) static const {kind} {prefix}_weight_{i}[{}] = {{", numbers.len().max(1));
+    for (n, number) in numbers.iter().enumerate() {
+        text += if n % 8 == 0 { "\n  " } else { " " };
+        text += number;
+        text.push(',');
+    }
+    if numbers.is_empty() {
+        text += "0";
+    }
+    text + "\n};"
+}
+
+fn float(x: f64, digits: &str, suffix: &str) -> String {
+    let cast = if suffix == "f" { "(float)" } else { "" };
+    match x {
+        x if x.is_nan() => format!("{cast}NAN"),
+        f64::INFINITY => format!("{cast}INFINITY"),
+        f64::NEG_INFINITY => format!("-{cast}INFINITY"),
+        _ => format!("{digits}{suffix}"),
+    }
+}

@@ -1,0 +1,125 @@
+/* Checks the model: runs it on recorded data and compares what comes out with recorded outputs.
+
+   Usage: check [THREADS [WEIGHTS CHECK]]; the files are @prefix@.weights and @prefix@.check unless they are named. */
+#include "@prefix@.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct {
+  const char *name;
+  char kind; /* f: float, d: double, h: float16, b: bfloat16, i: anything else, compared bit for bit */
+  size_t count, item;
+} tensor;
+
+enum { DATA = @data_count@, RESULTS = @results@ };
+static const tensor data[DATA + 1] = {
+@data_tensors@  {0, 0, 0, 0}};
+static const tensor results[RESULTS + 1] = {
+@result_tensors@  {0, 0, 0, 0}};
+
+static double half(uint16_t bits) {
+  int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  double sign = bits >> 15 ? -1 : 1;
+  if (exponent == 31) return mantissa ? NAN : sign * INFINITY;
+  return sign * (exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24));
+}
+
+static double value(const tensor *t, const void *at, size_t i) {
+  if (t->kind == 'f') return ((const float *)at)[i];
+  if (t->kind == 'd') return ((const double *)at)[i];
+  uint16_t bits = ((const uint16_t *)at)[i];
+  if (t->kind == 'h') return half(bits);
+  uint32_t wide = (uint32_t)bits << 16;
+  float found;
+  memcpy(&found, &wide, sizeof found);
+  return found;
+}
+
+/* Largest distance from what was recorded, in parts of the largest recorded number; 0 where all bits are equal. */
+static double distance(const tensor *t, const void *found, const void *wanted) {
+  if (t->kind == 'i') return memcmp(found, wanted, t->count * t->item) ? INFINITY : 0;
+  double scale = 0, largest = 0;
+  for (size_t i = 0; i < t->count; i++) {
+    double w = fabs(value(t, wanted, i));
+    if (isfinite(w) && w > scale) scale = w;
+  }
+  for (size_t i = 0; i < t->count; i++) {
+    double f = value(t, found, i), w = value(t, wanted, i);
+    if (f == w || (isnan(f) && isnan(w))) continue;
+    double d = fabs(f - w) / (scale > 0 ? scale : 1);
+    if (!(d <= largest)) largest = isnan(d) ? INFINITY : d;
+  }
+  return largest;
+}
+
+static double allowed(char kind) {
+  return kind == 'd' ? 1e-9 : kind == 'h' ? 2e-2 : kind == 'b' ? 1e-1 : kind == 'f' ? 1e-4 : 0;
+}
+
+static void *allocate(size_t bytes) { return aligned_alloc(64, (bytes / 64 + 1) * 64); }
+
+static int fail(const char *what, const char *name) {
+  fprintf(stderr, "%s: %s\n", name, what);
+  return 1;
+}
+
+int main(int argc, char **argv) {
+  int threads = argc > 1 ? atoi(argv[1]) : 1, wrong = 0;
+  const char *weights = argc > 2 ? argv[2] : @weights_path@, *check = argc > 3 ? argv[3] : "@prefix@.check";
+  const void *given[DATA + 1];
+  void *found[RESULTS + 1], *wanted[RESULTS + 1];
+  FILE *file = fopen(check, "rb");
+  if (!file) return fail("cannot be opened", check);
+  for (int i = 0; i < DATA + RESULTS; i++) {
+    const tensor *t = i < DATA ? &data[i] : &results[i - DATA];
+    size_t bytes = t->count * t->item;
+    void *memory = allocate(bytes);
+    if (!memory) return fail("no memory", t->name);
+    if (fread(memory, 1, bytes, file) != bytes) return fail("too short", check);
+    if (i < DATA)
+      given[i] = memory;
+    else
+      wanted[i - DATA] = memory;
+  }
+  fclose(file);
+  for (int i = 0; i < RESULTS; i++) {
+    found[i] = allocate(results[i].count * results[i].item);
+    if (!found[i]) return fail("no memory", results[i].name);
+  }
+
+  @prefix@_model *model = @prefix@_open(weights, threads);
+  if (!model) {
+    perror(weights ? weights : "@prefix@");
+    return 1;
+  }
+  int code = @prefix@_call(model, given, found);
+  if (code) return fail(@prefix@_error(code), "the model");
+  for (int i = 0; i < RESULTS; i++) {
+    double d = distance(&results[i], found[i], wanted[i]);
+    int is_right = d <= allowed(results[i].kind);
+    printf("%s: largest distance %.3g%s\n", results[i].name, d, is_right ? "" : ", which is too much");
+    wrong |= !is_right;
+  }
+  clock_t start = clock();
+  int calls = 0;
+  while (calls < 1000 && clock() - start < CLOCKS_PER_SEC / 5) {
+    if (@prefix@_call(model, given, found)) return fail("fails when called again", "the model");
+    calls++;
+  }
+  double seconds = (double)(clock() - start) / CLOCKS_PER_SEC / (threads > 1 ? threads : 1);
+  printf("arena: %zu bytes\npacked parameters: %zu bytes\ntime of a call: %.4g ms\n", @prefix@_arena_bytes(threads),
+         @prefix@_packed_bytes(), calls ? 1e3 * seconds / calls : 0);
+  @prefix@_close(model);
+  for (int i = 0; i < DATA; i++) free((void *)given[i]);
+  for (int i = 0; i < RESULTS; i++) {
+    free(found[i]);
+    free(wanted[i]);
+  }
+  puts(wrong ? "WRONG" : "ok");
+  return wrong;
+}

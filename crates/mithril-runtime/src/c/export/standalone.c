@@ -1,0 +1,210 @@
+
+/* --- the model with its weights, its memory and its threads ---------------------------------------------------------
+   Everything above works on memory of the caller and calls nothing of the system. What follows needs malloc, files and
+   threads: -DMITHRIL_NO_MALLOC leaves it out, -DMITHRIL_SINGLE_THREAD leaves out the threads. */
+#ifndef MITHRIL_NO_MALLOC
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+  int input;     /* number of the input */
+  int update;    /* number of the output that replaces it, or -1 */
+  size_t offset; /* in the weights */
+  size_t bytes;
+} @prefix@_weight;
+
+enum { @prefix@_WEIGHTS = @weight_count@, @prefix@_INPUT_COUNT = @inputs@, @prefix@_OUTPUT_COUNT = @outputs@ };
+static const @prefix@_weight @prefix@_weight_table[@prefix@_WEIGHTS + 1] = {
+@weight_table@  {0, 0, 0, 0}};
+/* Number of the input of each of the data. */
+static const int @prefix@_data_table[@data_count@ + 1] = {@data_table@0};
+static const size_t @prefix@_weight_bytes = @read_bytes@;
+@mark@
+typedef struct @prefix@_model {
+  const void *inputs[@prefix@_INPUT_COUNT + 1];
+  void *outputs[@prefix@_OUTPUT_COUNT + 1];
+  void *spare[@prefix@_WEIGHTS + 1]; /* of each state: where its next value goes */
+  unsigned char *weights;
+  void *packed;
+  void *arena;
+  mithril_pool *pool;
+} @prefix@_model;
+
+/* Memory at a multiple of 64. */
+static void *@prefix@_allocate(size_t bytes) { return aligned_alloc(64, (bytes / 64 + 1) * 64); }
+
+#ifndef MITHRIL_SINGLE_THREAD
+#include <pthread.h>
+
+typedef struct @prefix@_threads {
+  mithril_pool pool; /* first: its address is that of the pool */
+  pthread_mutex_t lock;
+  pthread_cond_t wake, done;
+  void (*work)(void *context, int thread);
+  void *context;
+  unsigned job;
+  int remaining, stop, started;
+  pthread_t *threads;
+} @prefix@_threads;
+
+static void *@prefix@_worker(void *argument) {
+  @prefix@_threads *all = argument;
+  unsigned done = 0;
+  pthread_mutex_lock(&all->lock);
+  int thread = ++all->started;
+  pthread_cond_signal(&all->done);
+  for (;;) {
+    while (all->job == done && !all->stop) pthread_cond_wait(&all->wake, &all->lock);
+    if (all->stop) break;
+    done = all->job;
+    pthread_mutex_unlock(&all->lock);
+    all->work(all->context, thread);
+    pthread_mutex_lock(&all->lock);
+    if (--all->remaining == 0) pthread_cond_signal(&all->done);
+  }
+  pthread_mutex_unlock(&all->lock);
+  return NULL;
+}
+
+static void @prefix@_work(mithril_pool *pool, void (*work)(void *context, int thread), void *context) {
+  @prefix@_threads *all = (@prefix@_threads *)pool;
+  pthread_mutex_lock(&all->lock);
+  all->work = work;
+  all->context = context;
+  all->remaining = pool->threads - 1;
+  ++all->job;
+  pthread_cond_broadcast(&all->wake);
+  pthread_mutex_unlock(&all->lock);
+  work(context, 0);
+  pthread_mutex_lock(&all->lock);
+  while (all->remaining > 0) pthread_cond_wait(&all->done, &all->lock);
+  pthread_mutex_unlock(&all->lock);
+}
+
+static void @prefix@_stop(mithril_pool *pool) {
+  @prefix@_threads *all = (@prefix@_threads *)pool;
+  pthread_mutex_lock(&all->lock);
+  all->stop = 1;
+  pthread_cond_broadcast(&all->wake);
+  pthread_mutex_unlock(&all->lock);
+  for (int i = 0; i < pool->threads - 1; i++) pthread_join(all->threads[i], NULL);
+  pthread_cond_destroy(&all->wake);
+  pthread_cond_destroy(&all->done);
+  pthread_mutex_destroy(&all->lock);
+  free(all->threads);
+  free(all);
+}
+
+/* A pool of so many threads, or of fewer where the system gives no more; NULL: the caller works alone. */
+static mithril_pool *@prefix@_start(int threads) {
+  if (threads < 2) return NULL;
+  @prefix@_threads *all = calloc(1, sizeof *all);
+  if (!all) return NULL;
+  all->threads = calloc((size_t)threads, sizeof *all->threads);
+  if (!all->threads) {
+    free(all);
+    return NULL;
+  }
+  pthread_mutex_init(&all->lock, NULL);
+  pthread_cond_init(&all->wake, NULL);
+  pthread_cond_init(&all->done, NULL);
+  all->pool.run = @prefix@_work;
+  all->pool.threads = 1;
+  while (all->pool.threads < threads &&
+         pthread_create(&all->threads[all->pool.threads - 1], NULL, @prefix@_worker, all) == 0)
+    ++all->pool.threads;
+  /* Workers number themselves: nobody is given work before all have. */
+  pthread_mutex_lock(&all->lock);
+  while (all->started < all->pool.threads - 1) pthread_cond_wait(&all->done, &all->lock);
+  pthread_mutex_unlock(&all->lock);
+  return &all->pool;
+}
+#else
+static mithril_pool *@prefix@_start(int threads) {
+  (void)threads;
+  return NULL;
+}
+static void @prefix@_stop(mithril_pool *pool) { (void)pool; }
+#endif
+
+@reading@/* Reads the file of weights; 0, or what errno becomes. */
+static int @prefix@_read(@prefix@_model *model, const char *path) {
+  unsigned char head[64];
+  unsigned long long mark;
+  FILE *file = fopen(path, "rb");
+  if (!file) return errno;
+  size_t bytes = @prefix@_weight_bytes;
+  int is_whole = fread(head, 1, sizeof head, file) == sizeof head && memcmp(head, "MITHRIL1", 8) == 0;
+  memcpy(&mark, head + 8, sizeof mark);
+  is_whole = is_whole && mark == @prefix@_weight_mark && fread(model->weights, 1, bytes, file) == bytes;
+  is_whole = is_whole && fgetc(file) == EOF;
+  fclose(file);
+  return is_whole ? 0 : EINVAL;
+}
+@reading@
+void @prefix@_close(@prefix@_model *model) {
+  if (!model) return;
+  if (model->pool) @prefix@_stop(model->pool);
+  for (int i = 0; i < @prefix@_WEIGHTS; i++) free(model->spare[i]);
+  free(model->weights);
+  free(model->packed);
+  free(model->arena);
+  free(model);
+}
+
+/* Gives the states a second place each, and packs the parameters. */
+static int @prefix@_prepare(@prefix@_model *model) {
+  for (int i = 0; i < @prefix@_WEIGHTS; i++) {
+    const @prefix@_weight *weight = &@prefix@_weight_table[i];
+    model->inputs[weight->input] = @weight_address@;
+    if (weight->update < 0) continue;
+    /* Two places: a call reads one and writes the other. */
+    model->spare[i] = @prefix@_allocate(2 * (weight->bytes / 64 + 1) * 64);
+    if (!model->spare[i]) return ENOMEM;
+    memcpy(model->spare[i], model->inputs[weight->input], weight->bytes);
+    model->inputs[weight->input] = model->spare[i];
+  }
+  model->packed = @prefix@_allocate(@prefix@_packed_bytes());
+  model->arena = @prefix@_allocate(@prefix@_arena_bytes(model->pool ? model->pool->threads : 1));
+  if (!model->packed || !model->arena) return ENOMEM;
+  return @prefix@_pack(model->inputs, model->packed) ? EINVAL : 0;
+}
+
+@prefix@_model *@prefix@_open(const char *weights, int threads) {
+  @prefix@_model *model = calloc(1, sizeof *model);
+  int problem = ENOMEM;
+  if (model) {
+    model->pool = @prefix@_start(threads);
+    model->weights = @prefix@_allocate(@prefix@_weight_bytes);
+    if (model->weights) {
+      problem = @read@;
+      if (!problem) problem = @prefix@_prepare(model);
+    }
+  }
+  if (!problem) return model;
+  @prefix@_close(model);
+  errno = problem;
+  return NULL;
+}
+
+int @prefix@_call(@prefix@_model *model, const void *const data[], void *const outputs[]) {
+  const int results = @results@;
+  for (int i = 0; i < @data_count@; i++) model->inputs[@prefix@_data_table[i]] = data[i];
+  for (int i = 0; i < results; i++) model->outputs[i] = outputs[i];
+  for (int i = 0; i < @prefix@_WEIGHTS; i++) {
+    const @prefix@_weight *weight = &@prefix@_weight_table[i];
+    if (weight->update < 0) continue;
+    unsigned char *first = model->spare[i], *second = first + (weight->bytes / 64 + 1) * 64;
+    model->outputs[weight->update] = model->inputs[weight->input] == (const void *)first ? second : first;
+  }
+  int code = @prefix@_run(model->inputs, model->outputs, model->packed, model->arena, model->pool);
+  if (code) return code;
+  for (int i = 0; i < @prefix@_WEIGHTS; i++) {
+    const @prefix@_weight *weight = &@prefix@_weight_table[i];
+    if (weight->update >= 0) model->inputs[weight->input] = model->outputs[weight->update];
+  }
+  return 0;
+}
+#endif

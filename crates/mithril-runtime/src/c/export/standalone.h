@@ -1,0 +1,38 @@
+
+#ifndef @PREFIX@_STANDALONE
+#define @PREFIX@_STANDALONE
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How many inputs P_run takes, how many of them are data, and how many outputs it writes, new states included. */
+#define @PREFIX@_INPUTS @inputs@
+#define @PREFIX@_DATA @data_count@
+#define @PREFIX@_OUTPUTS @outputs@
+
+/* Data, in order:
+@data_list@
+   Outputs, in order:
+@output_list@ */
+
+@inside_declaration@#ifndef MITHRIL_NO_MALLOC
+/* A model with its weights, its memory and its threads. One call at a time; open it several times for more. */
+typedef struct @prefix@_model @prefix@_model;
+
+/* Opens the model. `weights` is the path of @prefix@.weights@weights_note@. NULL: errno says why (EINVAL: these are
+   not the weights of this model). */
+@prefix@_model *@prefix@_open(const char *weights, int threads);
+
+/* Runs the model on data into outputs, each contiguous; the states stay in the model. 0, or a code for
+   @prefix@_error. */
+int @prefix@_call(@prefix@_model *model, const void *const data[], void *const outputs[]);
+
+void @prefix@_close(@prefix@_model *model);
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

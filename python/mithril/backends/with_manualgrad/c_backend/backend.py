@@ -1,0 +1,139 @@
+"""The C backend: models become one file of C, compiled by the C compiler of the machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .... import _core
+from ....errors import InvalidValueError, MithrilError
+from ...numpy_arrays import NumpyArrays
+
+__all__ = ["CBackend", "CModule", "RawCBackend"]
+
+
+class CModule:
+    """Generated C, compiled and loaded, in the place of a module of Python."""
+
+    def __init__(self, program: _core.CProgram) -> None:
+        self.source = program
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return the one function there is."""
+        call: Callable[..., Any] = self.source.call
+        return call
+
+    def explain(self, error: BaseException) -> MithrilError | None:
+        """Errors of generated C say by themselves what is wrong."""
+        return None
+
+
+class CBackend(NumpyArrays):
+    """Runs models as C, made for their sizes and for this processor.
+
+    Arrays are NumPy arrays, and ops that are applied at once are NumPy's. What is compiled is one file of C: calls
+    read and write the memory of the arrays, other threads of Python run meanwhile, and gradients are C as well.
+
+    Compiled with ``inference=True``, a model keeps its parameters in the order in which the code reads them. It makes
+    the arrays read-only, so that writing into them is an error and not overlooked; other arrays are taken over at the
+    next call.
+
+    Parameters
+    ----------
+    dtype : dtype, optional
+        Dtype of floats: float16, bfloat16 (needs ``ml_dtypes``), float32 (default) or float64.
+        Also spelled ``default_dtype``.
+    device : str, optional
+        Only ``"cpu"``.
+    seed : int, optional
+        Seed of the random numbers (default 0). Also spelled ``random_seed``.
+    jit : bool, optional
+        No effect: generated C is always compiled.
+    precision : dtype, optional
+        Dtype in which models multiply matrices and convolve; see `Backend`.
+    num_threads : int, optional
+        Threads of a call (default: as many as the machine has for this process). A call that finds them busy with
+        another call runs on its own thread.
+    cc : str, optional
+        The C compiler, e.g. ``"gcc-13"`` or ``"ccache clang"``. Default: what the environment variable ``CC`` names,
+        else ``cc``, ``gcc``, ``clang``, else the package ``ziglang``.
+    flags : iterable of str, optional
+        Further flags of the compiler.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> import numpy as np
+    >>> model = ml.Model()
+    >>> model |= ml.Relu()(input="input", output="output")
+    >>> compiled = ml.compile(model, ml.CBackend(num_threads=1), shapes={"input": [3]})
+    >>> compiled.evaluate({}, {"input": np.array([-1, 0, 2], np.float32)})["output"]
+    array([0., 0., 2.], dtype=float32)
+    """
+
+    name = "c"
+    # Of ops that are applied at once.
+    target = "numpy"
+    _options = (*NumpyArrays._options, "num_threads", "cc", "flags")
+
+    def __init__(self, **given: Any) -> None:
+        #: Threads of a call; 0: as many as there are.
+        self.num_threads: int = _threads(given.pop("num_threads", None))
+        #: The C compiler; None: the one that is found.
+        self.cc: str | None = _command(given.pop("cc", None))
+        #: Further flags of the compiler.
+        self.flags: tuple[str, ...] = _flags(given.pop("flags", ()))
+        super().__init__(**given)
+
+    def _tool(self, prefix: str) -> dict[str, Any]:
+        """Tell the core how C is made."""
+        return {
+            "prefix": prefix,
+            "threads": self.num_threads,
+            "cc": self.cc,
+            "flags": list(self.flags),
+            "python": sys.executable or None,
+        }
+
+    def _load(self, core: _core.Compiled) -> Any:
+        return CModule(_core.c_program(core, self._tool("model")))
+
+    def _load_gradients(self, core: _core.Compiled, outputs: list[str], inputs: list[str]) -> Any:
+        return CModule(_core.c_program(core, self._tool("model_gradients"), outputs, inputs))
+
+    def _prepare(self, program: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        program.module.source.prepare(dict(shapes))
+
+    def _stages(self, core: _core.Compiled, module: Any) -> dict[str, str]:
+        # The passes before a target is chosen are those of every backend.
+        common = {name: text for name, text in core.stages(self.target) if name not in ("legalize", "finish")}
+        return {**common, **dict(module.source.stages), "emit": module.source.text}
+
+
+RawCBackend = CBackend
+
+
+def _threads(given: Any) -> int:
+    if given is None:
+        return 0
+    if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or not 0 < given <= 1024:
+        raise InvalidValueError(f"num_threads is {given!r}", hint="give a number from 1 to 1024")
+    return int(given)
+
+
+def _command(given: Any) -> str | None:
+    if given is not None and (not isinstance(given, str) or not given.strip()):
+        raise InvalidValueError(f"cc is {given!r}", hint='give the command of a C compiler, e.g. "gcc"')
+    return given
+
+
+def _flags(given: Any) -> tuple[str, ...]:
+    if isinstance(given, str):
+        return tuple(given.split())
+    found = tuple(given) if isinstance(given, Iterable) else (given,)
+    if not all(isinstance(flag, str) for flag in found):
+        raise InvalidValueError(f"flags is {given!r}", hint='give texts, e.g. flags=["-g"]')
+    return found

@@ -1,0 +1,202 @@
+"""The C backend: programs in C against NumPy and the interpreter, what may go wrong with a C compiler, and export."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+
+import mithril as ml
+import numpy as np
+import pytest
+from mithril.__main__ import main
+from networks import classifier
+
+COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """An empty cache for this module: what other runs have compiled shall not hide anything."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("MITHRIL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    yield
+    patch.undo()
+
+
+def normal(*shape):
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def test_a_trained_model_runs_in_c():
+    model, data = classifier(), {"input": normal(6, 5)}
+    trained = ml.compile(model, ml.NumpyBackend(), shapes={"input": ["batch", 5]})
+    params = trained.randomize_params(seed=1)
+    deployed = ml.compile(model, ml.CBackend(num_threads=2), shapes={"input": ["batch", 5]}, inference=True)
+    for batch in (6, 1, 6, 0):
+        part = {"input": data["input"][:batch]}
+        wanted, found = trained.evaluate(params, part)["output"], deployed.evaluate(dict(params), part)["output"]
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    assert deployed._current.module.source.specialisations == 3
+
+
+def test_parameters_of_a_model_for_inference_cannot_change_unnoticed():
+    compiled = ml.compile(classifier(), ml.CBackend(num_threads=1), shapes={"input": [2, 5]}, inference=True)
+    reference = ml.compile(classifier(), ml.NumpyBackend(), shapes={"input": [2, 5]})
+    params, data = {k: np.array(v) for k, v in compiled.randomize_params(seed=0).items()}, {"input": normal(2, 5)}
+    compiled.evaluate(params, data)
+    if compiled._current.module.source.packed_bytes:
+        with pytest.raises(ValueError, match="read-only"):
+            next(iter(params.values()))[...] = 0
+    changed = {name: -value for name, value in params.items()}
+    for given in (changed, params, {k: np.asfortranarray(v) for k, v in changed.items()}):
+        np.testing.assert_allclose(
+            compiled.evaluate(given, data)["output"], reference.evaluate(given, data)["output"], rtol=1e-5, atol=1e-6
+        )
+
+
+def test_gradients_and_changes_in_place():
+    c, numpy = (ml.compile(classifier(), b, shapes={"input": [4, 5]}) for b in (ml.CBackend(), ml.NumpyBackend()))
+    params, data = {k: np.array(v) for k, v in numpy.randomize_params(seed=0).items()}, {"input": normal(4, 5)}
+    for _ in range(2):
+        (outputs, gradients), (_, wanted) = c.evaluate(params, data, True), numpy.evaluate(params, data, True)
+        np.testing.assert_allclose(outputs["output"], c.evaluate(params, data)["output"], rtol=1e-5, atol=1e-6)
+        for name, gradient in wanted.items():
+            np.testing.assert_allclose(gradients[name], gradient, rtol=1e-4, atol=1e-5)
+            params[name] -= 0.1 * gradient
+
+
+def test_states_and_random_numbers_are_kept_from_call_to_call():
+    model = ml.Model()
+    model |= ml.BatchNorm(3)(input="input", output="normal")
+    model += ml.Dropout(0.5)(output="output")
+    data = {"input": normal(8, 3)}
+    c, numpy = (ml.compile(model, b, shapes={"input": [8, 3]}) for b in (ml.CBackend(), ml.NumpyBackend()))
+    for _ in range(3):
+        found, wanted = c.evaluate({}, data)["output"], numpy.evaluate({}, data)["output"]
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    for name, value in numpy.state.items():
+        np.testing.assert_allclose(c.state[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_arrays_of_all_kinds_are_taken():
+    model = ml.Model()
+    model |= ml.Relu()(input="input", output="output")
+    compiled = ml.compile(model, ml.CBackend(num_threads=1), shapes={"input": ["n", 3]})
+    whole = normal(8, 6)
+    misaligned = np.frombuffer(b"\0" + whole.tobytes(), np.uint8)[1:].view(np.float32).reshape(8, 6)
+    special = np.array([[np.nan, np.inf, -np.inf], [-0.0, 1e-42, -1e-42]], np.float32)
+    for x in (whole[::2, ::2], whole.T[:3].T, misaligned[:, :3], whole[:0, :3], whole[:, :3].astype(">f4"), special):
+        found = compiled.evaluate({}, {"input": x})["output"]
+        np.testing.assert_array_equal(found, np.where(np.isnan(x), x, np.maximum(x, 0)))
+
+
+def test_many_threads_call_one_model():
+    compiled = ml.compile(classifier(), ml.CBackend(num_threads=2), shapes={"input": [3, 5]}, inference=True)
+    params, data = compiled.get_parameters(), {"input": normal(3, 5)}
+    wanted = compiled.evaluate(params, data)["output"]
+    wrong = []
+
+    def work():
+        for _ in range(300):
+            if not np.array_equal(compiled.evaluate(params, data)["output"], wanted):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_fork_goes_on_without_the_threads_of_its_parent():
+    compiled = ml.compile(classifier(), ml.CBackend(num_threads=2), shapes={"input": [3, 5]}, inference=True)
+    params, data = compiled.get_parameters(), {"input": normal(3, 5)}
+    wanted = compiled.evaluate(params, data)["output"]
+    if not hasattr(os, "fork"):
+        pytest.skip("the system has no fork")
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if np.array_equal(compiled.evaluate(params, data)["output"], wanted) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_arrays_and_ops_at_once_are_those_of_numpy():
+    backend = ml.CBackend(seed=3)
+    x = backend.array([1.0, 4.0])
+    assert type(backend.sqrt(x)) is np.ndarray
+    assert ml.get_backend("c", cc=COMPILERS[0]).cc == COMPILERS[0]
+    np.testing.assert_array_equal(backend.randn(3), ml.NumpyBackend(seed=3).randn(3))
+
+
+def test_options_and_compilers_that_do_not_work():
+    for options in ({"num_threads": 0}, {"cc": ""}, {"flags": [1]}):
+        with pytest.raises(ml.errors.InvalidValueError, match=next(iter(options))):
+            ml.CBackend(**options)
+    with pytest.raises(ml.errors.BackendUnavailableError, match="no-such-cc"):
+        ml.compile(classifier(), ml.CBackend(cc="no-such-cc"), shapes={"input": [1, 5]})
+    with pytest.raises(ml.errors.CompilerError, match="--no-such-flag"):
+        ml.compile(classifier(), ml.CBackend(flags="--no-such-flag"), shapes={"input": [1, 5]})
+
+
+def test_source_stages_and_file(tmp_path):
+    path = tmp_path / "model.c"
+    compiled = ml.compile(classifier(), ml.CBackend(), shapes={"input": ["n", 5]}, file_path=str(path), inference=True)
+    compiled.evaluate(compiled.get_parameters(), {"input": normal(2, 5)})
+    assert "int model_run(" in path.read_text() == compiled.source
+    assert {"infer", "legalize", "finish", "emit"} <= set(compiled.stages)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_is_exported_is_portable_c(tmp_path, inside):
+    model = ml.Model()
+    model |= ml.BatchNorm(5)(input="input", output="normal")
+    model += ml.Linear(3)(output="output")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [2, 5]}, inference=True)
+    found = compiled.export(tmp_path, prefix="tiny", weights_inside=inside)
+    assert found.check.splitlines()[-1] == "ok"
+    assert (tmp_path / "tiny.weights").exists() is not inside
+    strict = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
+    build = [*strict, "main.c", "tiny.c", "-o", "check", "-lm", "-lpthread"]
+    for flags in (["gcc", "-fsanitize=address,undefined"], ["clang", "-DMITHRIL_SINGLE_THREAD"]):
+        if flags[0] in COMPILERS:
+            subprocess.run([*flags, *build], cwd=tmp_path, check=True)
+            subprocess.run(["./check", "2"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([COMPILERS[0], *strict, "-DMITHRIL_NO_MALLOC", "-c", "tiny.c"], cwd=tmp_path, check=True)
+    header = subprocess.run(
+        [COMPILERS[0], "-x", "c++", "-std=c++17", "-Wall", "-Werror", "-fsyntax-only", "-"],
+        cwd=tmp_path,
+        input=b'#include "tiny.h"\n#include "tiny.h"\nint main() { return tiny_arena_bytes(1) == 0; }\n',
+        capture_output=True,
+    )
+    assert header.returncode == 0, header.stderr.decode()
+    # Outputs that are not those of the model are found.
+    recorded = bytearray((tmp_path / "tiny.check").read_bytes())
+    recorded[-4:] = np.float32(1000).tobytes()
+    (tmp_path / "tiny.check").write_bytes(recorded)
+    assert subprocess.run(["./check"], cwd=tmp_path, stdout=subprocess.DEVNULL).returncode == 1
+
+
+def test_export_on_the_command_line(tmp_path, capsys):
+    ml.save(classifier(), str(tmp_path / "model.json"))
+    out = tmp_path / "out"
+    assert main(["export", str(tmp_path / "model.json"), str(out), "--shape", "input=1,5", "--prefix", "net"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "ok"
+    assert (out / "net.c").exists()
+    assert main(["export", str(tmp_path / "model.json"), str(out), "--shape", "input=1,5", "--prefix", "a b"]) == 1
+    assert "a b" in capsys.readouterr().err
+
+
+def test_the_cache_serves_other_processes(tmp_path):
+    program = (
+        "import mithril as ml, sys; sys.path.insert(0, sys.argv[1]); from networks import classifier;"
+        "ml.compile(classifier(), ml.CBackend(cc=sys.argv[2]), shapes={'input': [7, 5]})"
+    )
+    folder = os.path.dirname(__file__)
+    environment = {**os.environ, "MITHRIL_CACHE_DIR": str(tmp_path)}
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", program, folder, COMPILERS[0]], env=environment, check=True)
+    objects = [path for path in tmp_path.rglob("*.so")]
+    assert len(objects) == 1
