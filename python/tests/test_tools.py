@@ -8,6 +8,7 @@ import types
 import mithril as ml
 import numpy as np
 import pytest
+from mithril.backends.registry import _BUILT_IN
 
 
 def mlp():

@@ -11,7 +11,7 @@ use mithril::ir::graph::{Graph, Role, TensorType};
 use mithril::ir::op::Tolerance;
 use mithril::ir::tensor::Tensor;
 use mithril::ir::{Shape, ops};
-use mithril::runtime::c::{Buffer, Cache, Function, Interface, Tool};
+use mithril::runtime::c::{Cache, Function, Interface, Tool};
 use mithril_testing::case::{Arg, Case, cases};
 use mithril_testing::{run, tolerance};
 
@@ -77,14 +77,7 @@ fn call(graph: &Graph, inputs: &[Arc<Tensor>], float: DType) -> Vec<Tensor> {
     if let Ok(path) = std::env::var("MITHRIL_TEST_KEEP") {
         std::fs::write(format!("{path}.{float}.c"), &source.c).expect("the C file");
     }
-    let buffers = |list: &[mithril::compile::c::Buffer]| {
-        list.iter().map(|b| Buffer { name: b.name.clone(), dtype: b.dtype, shape: b.shape.clone() }).collect()
-    };
-    let interface = Interface {
-        prefix: "cases".to_owned(),
-        inputs: buffers(&source.inputs),
-        outputs: buffers(&source.outputs),
-    };
+    let interface = Interface::of(&source, "cases");
     let flags = ["-Wall", "-Wextra", "-Werror", "-O1"].map(str::to_owned).to_vec();
     let tool = Tool { flags, ..Tool::default() };
     let folder = tempfile::tempdir().expect("a folder");
