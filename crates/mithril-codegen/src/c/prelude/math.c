@@ -510,9 +510,11 @@ static inline double mithril_hard_sigmoid_f64(double x) {
 
 /* x min(max(x + 3, 0), 6) / 6 */
 static inline float mithril_hard_swish_f32(float x) {
-  return x * mithril_minimum_f32(mithril_relu_f32(x + 3.0f), 6.0f) / 6.0f;
+  float y = x * mithril_minimum_f32(mithril_relu_f32(x + 3.0f), 6.0f) / 6.0f;
+  return x > 3.0f ? x : y;
 }
 
 static inline double mithril_hard_swish_f64(double x) {
-  return x * mithril_minimum_f64(mithril_relu_f64(x + 3.0), 6.0) / 6.0;
+  double y = x * mithril_minimum_f64(mithril_relu_f64(x + 3.0), 6.0) / 6.0;
+  return x > 3.0 ? x : y;
 }
