@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.py' | grep -v /target/) Cargo.toml pyproject.toml
 
-.PHONY: demo test test-all test-rust test-python lint bench docs generate agreement clean
+.PHONY: demo test test-all test-rust test-python lint bench bench-c docs generate agreement clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -48,6 +48,11 @@ bench: $(VENV)/.test
 	PYTHONPATH=python:. $(BIN)/python -m bench
 	PYTHONPATH=python:. $(BIN)/python -m bench.frameworks
 	PYTHONPATH=python:. $(BIN)/python -m bench.weights
+
+# Models in C against ONNX Runtime, OpenVINO, PyTorch and JAX, in pairs; the extension module is optimised for it.
+bench-c: $(VENV)/.test
+	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --extra bench
+	PYTHONPATH=python:. $(BIN)/python -m bench.c
 
 # Rewrites what is derived from the rows: Python classes, stubs, docs/ops.md.
 generate: $(VENV)/.demo
