@@ -12,11 +12,30 @@ use mithril::ir::op::Tolerance;
 use mithril::ir::tensor::Tensor;
 use mithril::ir::{Shape, ops};
 use mithril::runtime::c::{Cache, Function, Interface, Tool};
-use mithril_testing::case::{Arg, Case, cases};
+use mithril_testing::case::{Arg, Case, cases, read};
 use mithril_testing::{run, tolerance};
 
 /// Ops that C cannot write yet: what is still to be done. An op that became writable has to be taken off.
 const NOT_YET: &[&str] = &[];
+
+/// Cases of sizes at which functions of the prelude take ways that the cases of the rows do not reach.
+const LARGER: &[(&str, &str)] = &[
+    ("argsort", "[2,100,3] axis=1"),
+    ("argsort", "i64[150]<9 descending=true"),
+    ("sort", "[33] descending=true"),
+    ("topk", "[3,200] k=70"),
+    ("topk", "i64[2,100,2]<9 k=20 axis=1 largest=false"),
+    ("cumsum", "[2,70,3] axis=1 reverse=true"),
+    ("fft", "[2,16,2] [2,16,2] axis=1"),
+    ("fft", "[60] [60]"),
+    ("ifft", "[2,67] [2,67] norm=\"ortho\""),
+    ("rfft", "[134]"),
+    ("irfft", "[64] [64] n=127"),
+    ("solve", "spd[2,12,12] [12,5]"),
+    ("inv", "spd[12,12]"),
+    ("cholesky", "spd[12,12]"),
+    ("scatter_add", "[4,6,2] i64[4,90,2] [4,90,2] axis=1"),
+];
 
 /// The ops of the graph, brought to what C can write, that it cannot write.
 fn missing(graph: &Graph, float: DType) -> Vec<&'static str> {
@@ -29,7 +48,9 @@ fn missing(graph: &Graph, float: DType) -> Vec<&'static str> {
 fn all_cases(float: DType) -> (Vec<Case>, BTreeMap<&'static str, BTreeSet<&'static str>>) {
     let (mut good, mut lacking) = (Vec::new(), BTreeMap::new());
     for op in ops::all() {
-        for case in cases(op, float).expect("cases") {
+        let larger = LARGER.iter().filter(|(name, _)| *name == op.name);
+        let larger = larger.zip(100..).map(|((_, line), seed)| read(op, line, float, seed).expect("a case"));
+        for case in cases(op, float).expect("cases").into_iter().chain(larger) {
             let Ok((graph, _)) = run::graph_of(&case, float) else { continue };
             let missing = missing(&graph, float);
             if missing.is_empty() {
@@ -72,6 +93,10 @@ fn one_graph(cases: &[Case], float: DType) -> (Graph, Vec<Arc<Tensor>>, Vec<usiz
 
 /// Compiles a graph and calls it.
 fn call(graph: &Graph, inputs: &[Arc<Tensor>], float: DType) -> Vec<Tensor> {
+    compile(graph, float).run(inputs).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn compile(graph: &Graph, float: DType) -> Function {
     let lowered = lower(graph, &C, float, &mut |_, _| {}).expect("lowering");
     let source = compile_c(&lowered, &COptions { prefix: "cases".to_owned(), pack: false }).expect("C");
     if let Ok(path) = std::env::var("MITHRIL_TEST_KEEP") {
@@ -81,14 +106,16 @@ fn call(graph: &Graph, inputs: &[Arc<Tensor>], float: DType) -> Vec<Tensor> {
     let flags = ["-Wall", "-Wextra", "-Werror", "-O1"].map(str::to_owned).to_vec();
     let tool = Tool { flags, ..Tool::default() };
     let folder = tempfile::tempdir().expect("a folder");
-    let function = Function::new(&tool, &Cache::at(folder.path()), &source.c, interface, 1)
-        .unwrap_or_else(|e| panic!("{e}"));
-    function.run(inputs).unwrap_or_else(|e| panic!("{e}"))
+    Function::new(&tool, &Cache::at(folder.path()), &source.c, interface, 1).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn agrees(float: DType) {
     let (good, _) = all_cases(float);
-    let (graph, inputs, counts) = one_graph(&good, float);
+    compare(&good, float);
+}
+
+fn compare(good: &[Case], float: DType) {
+    let (graph, inputs, counts) = one_graph(good, float);
     let found = call(&graph, &inputs, float);
     let mut found = found.iter();
     let mut failures = Vec::new();
@@ -129,6 +156,67 @@ fn float16_agrees_with_the_interpreter() {
 #[test]
 fn bfloat16_agrees_with_the_interpreter() {
     agrees(DType::BF16);
+}
+
+/// The float tensors of all cases as tensors of a dtype, as far as the ops take them.
+fn cases_of(dtype: DType) -> Vec<Case> {
+    let float = DType::F32;
+    let mut good = Vec::new();
+    for op in ops::all() {
+        for (case, seed) in cases(op, float).expect("cases").into_iter().zip(0..) {
+            let word =
+                |w: &str| if w.starts_with('[') { format!("{}{w}", dtype.short()) } else { w.to_owned() };
+            let line = case.text.split(' ').map(word).collect::<Vec<_>>().join(" ");
+            let Ok(case) = read(op, &line, float, seed) else { continue };
+            let takes_it =
+                run::graph_of(&case, float).is_ok_and(|(graph, _)| missing(&graph, float).is_empty());
+            if takes_it && run::run(&case, float).is_ok() {
+                good.push(case);
+            }
+        }
+    }
+    good
+}
+
+#[test]
+fn integers_agree_with_the_interpreter() {
+    for dtype in [DType::I8, DType::Bool] {
+        compare(&cases_of(dtype), DType::F32);
+    }
+}
+
+/// What data can make wrong is an error with its own message, and the next call works.
+#[test]
+fn bad_data_is_an_error() {
+    let mut b = Builder::new(DType::F64);
+    let mut input = |name: &str, dtype: DType, sizes: &[i64]| {
+        b.graph.add_input(name, Role::Data, TensorType { dtype, shape: Shape::of(sizes.iter().copied()) })
+    };
+    let (matrix, index) = (input("matrix", DType::F64, &[2, 2]), input("index", DType::I64, &[1, 2]));
+    let zero = b.lit(mithril::ir::Lit::int(0));
+    let uses: [(&str, &[_]); 4] = [
+        ("inv", &[matrix]),
+        ("cholesky", &[matrix]),
+        ("take", &[matrix, index, zero]),
+        ("take_along_axis", &[matrix, index, zero]),
+    ];
+    for (name, args) in &uses {
+        let y = b.push(ops::find(name).expect("a row"), args).expect(name)[0];
+        b.graph.outputs.insert((*name).into(), y);
+    }
+    let function = compile(&b.graph, DType::F64);
+    let matrix = |values: [f64; 4]| Arc::new(Tensor::of(&[2, 2], values.to_vec()));
+    let index = |values: [i64; 2]| Arc::new(Tensor::of(&[1, 2], values.to_vec()));
+    let message = |m, i| function.run(&[matrix(m), index(i)]).map(|_| ()).map_err(|e| e.to_string());
+    let good = [2.0, 1.0, 1.0, 2.0];
+    let wrong =
+        [(good, [0, 2]), (good, [-3, 0]), ([1.0, 2.0, 2.0, 4.0], [0, 1]), ([1.0, 2.0, 2.0, 1.0], [0, 1])];
+    let words = ["out of range", "out of range", "singular", "not positive definite"];
+    for ((m, i), word) in wrong.into_iter().zip(words) {
+        let found = message(m, i).expect_err(word);
+        assert!(found.contains(word), "{found}");
+    }
+    assert_eq!(message(good, [-2, 1]), Ok(()));
 }
 
 #[test]
