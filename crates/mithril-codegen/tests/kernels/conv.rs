@@ -42,6 +42,12 @@ fn specifications() -> Vec<Conv> {
     // Groups, and one group for each channel.
     all.push(Conv { batch: 2, groups: 3, padding: [[1, 1], [1, 1]], ..plain([9, 51], [7, 7], [3, 3]) });
     all.push(Conv { groups: 17, padding: [[1, 1], [1, 1]], ..plain([17, 34], [9, 11], [3, 3]) });
+    all.push(Conv {
+        groups: 5,
+        stride: [2, 2],
+        padding: [[0, 2], [1, 1]],
+        ..plain([5, 5], [10, 23], [3, 5])
+    });
     all.push(Conv { stride: [2, 2], ..plain([8, 12], [9, 9], [1, 1]) });
     all.push(Conv { padding: [[1, 1], [0, 2]], ..Conv::new(Element::F64, 1, [3, 9], [6, 35], [3, 3]) });
     for conv in &mut all {

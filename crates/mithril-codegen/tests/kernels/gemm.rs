@@ -26,6 +26,7 @@ fn specifications() -> Vec<Gemm> {
         (7, 64, 65),
         (1, 65, 130),
         (31, 1, 40),
+        (2, 34, 39),
         (300, 100, 16),
         (5, 40, 2100),
     ] {
@@ -40,6 +41,10 @@ fn specifications() -> Vec<Gemm> {
     transposed.out = Strides { batch: vec![], row: 1, column: 29 };
     transposed.epilogue = with("relu_f32({acc} + {0}) * 2 + {1}", vec![(vec![], 0, 1), (vec![], 1, 29)]);
     all.push(transposed);
+    let mut across = Gemm { packing: Packing::Running, ..Gemm::new(Element::F32, 33, 40, 50) };
+    across.a = Strides { batch: vec![], row: 1, column: 33 };
+    across.b = Strides { batch: vec![], row: 1, column: 50 };
+    all.push(across);
     // A batch of heads: [2, 9, 3 heads, 8] by [2, 3 heads, 8, 11], the second repeated over the first axis.
     let mut heads = Gemm::new(Element::F32, 9, 11, 8);
     heads.batch = vec![2, 3];

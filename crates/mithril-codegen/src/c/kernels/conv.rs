@@ -166,48 +166,11 @@ impl Conv {
         self.batch * self.channels * self.padded(0) * self.padded(1) + 2 * lanes * self.stride[1]
     }
 
-    fn pad(&self, library: &mut Library) -> String {
-        let text = substitute(
-            include_str!("conv_pad.c"),
-            &[
-                ("type", self.element.c()),
-                ("planes", &(self.batch * self.channels).to_string()),
-                ("h", &self.image[0].to_string()),
-                ("w", &self.image[1].to_string()),
-                ("padded_height", &self.padded(0).to_string()),
-                ("padded_width", &self.padded(1).to_string()),
-                ("top", &self.padding[0][0].to_string()),
-                ("left", &self.padding[1][0].to_string()),
-            ],
-        );
-        library.add(&format!("mithril_pad_{}x{}", self.padded(0), self.padded(1)), &text)
-    }
-
-    fn multiply(&self, library: &mut Library, plan: &Plan) -> String {
-        let gather =
-            if self.is_point() { include_str!("conv_point.c") } else { include_str!("conv_gather.c") };
-        let template = include_str!("conv.c").replace("@gather@", gather);
-        let micro = "{micro}(K, left, right, tile, 0, fetch, stride);";
-        let micro_calls = plan.rows.calls(micro, library, self.element);
+    fn numbers(&self, plan: &Plan) -> [(&'static str, usize); 25] {
         let [height, width] = self.result();
         let group_channels = self.channels / self.groups;
         let plane = if self.is_point() { height * width } else { self.padded(0) * self.padded(1) };
-        let what = match (self.groups, self.dilation) {
-            (1, [1, 1]) => "convolution",
-            (1, _) => "dilated convolution",
-            _ => "grouped convolution",
-        };
-        let strings = [
-            ("what", what.to_owned()),
-            ("micro_calls", micro_calls),
-            ("type", self.element.c().to_owned()),
-            ("out", self.out_element.clone()),
-            ("out_place", place(&self.out, &[self.batch])),
-            ("expression", self.epilogue.text(&[self.batch])),
-            ("parameters", self.epilogue.parameters()),
-            ("arguments", self.epilogue.arguments()),
-        ];
-        let numbers = [
+        [
             ("n", self.batch),
             ("channels", self.channels),
             ("filters", self.filters),
@@ -233,11 +196,74 @@ impl Conv {
             ("longer", plan.rows.longer),
             ("row_block", plan.row_block),
             ("panel_block", plan.panel_block),
+        ]
+    }
+
+    /// The products of one channel's kernel, written out: compilers take pixels a vector at a time only then.
+    fn terms(&self) -> String {
+        let [height, width] = self.kernel;
+        let row = |y: usize| {
+            let term = |x: usize| {
+                let place = y * self.dilation[0] * self.padded(1) + x * self.dilation[1];
+                format!("kernel[{}] * line[x * {} + {place}]", y * width + x, self.stride[1])
+            };
+            (0..width).map(term).collect::<Vec<_>>().join(" + ")
+        };
+        (0..height).map(row).collect::<Vec<_>>().join("\n    + ")
+    }
+
+    fn pad(&self, library: &mut Library) -> String {
+        let text = substitute(
+            include_str!("conv_pad.c"),
+            &[
+                ("type", self.element.c()),
+                ("planes", &(self.batch * self.channels).to_string()),
+                ("h", &self.image[0].to_string()),
+                ("w", &self.image[1].to_string()),
+                ("padded_height", &self.padded(0).to_string()),
+                ("padded_width", &self.padded(1).to_string()),
+                ("top", &self.padding[0][0].to_string()),
+                ("left", &self.padding[1][0].to_string()),
+            ],
+        );
+        library.add(&format!("mithril_pad_{}x{}", self.padded(0), self.padded(1)), &text)
+    }
+
+    fn multiply(&self, library: &mut Library, plan: &Plan) -> String {
+        let gather =
+            if self.is_point() { include_str!("conv_point.c") } else { include_str!("conv_gather.c") };
+        self.add(&include_str!("conv.c").replace("@gather@", gather), library, plan)
+    }
+
+    fn add(&self, template: &str, library: &mut Library, plan: &Plan) -> String {
+        let micro = "{micro}(K, left, right, tile, 0, fetch, stride);";
+        let micro_calls = if template.contains("@micro_calls@") {
+            plan.rows.calls(micro, library, self.element)
+        } else {
+            String::new()
+        };
+        let [height, width] = self.result();
+        let what = match (self.groups, self.dilation) {
+            (1, [1, 1]) => "convolution",
+            (1, _) => "dilated convolution",
+            _ => "grouped convolution",
+        };
+        let strings = [
+            ("what", what.to_owned()),
+            ("micro_calls", micro_calls),
+            ("terms", self.terms()),
+            ("type", self.element.c().to_owned()),
+            ("out", self.out_element.clone()),
+            ("out_place", place(&self.out, &[self.batch])),
+            ("expression", self.epilogue.text(&[self.batch])),
+            ("parameters", self.epilogue.parameters()),
+            ("arguments", self.epilogue.arguments()),
         ];
+        let numbers = self.numbers(plan);
         let numbers = numbers.map(|(key, number)| (key, number.to_string()));
         let pairs: Vec<(&str, &str)> =
             strings.iter().chain(&numbers).map(|(key, value)| (*key, value.as_str())).collect();
-        let text = substitute(&template, &pairs);
+        let text = substitute(template, &pairs);
         let [kernel_height, kernel_width] = self.kernel;
         let wish = format!(
             "mithril_conv_{}_{}_{kernel_height}x{kernel_width}_{height}x{width}",

@@ -3,21 +3,7 @@
    and several groups form a block that stays in the second-level cache. A unit of work is one block times one panel.
    Every thread takes a run of units, and copies a block of a in the micro-kernel's order when it comes to a new one:
    [group][k / LANES][row][LANES], so that its rows never fight for the same cache set. */
-MITHRIL_INLINE void @name@_copy(const @type@ *restrict a, long first_row, const long rows, @type@ *restrict copy)
-{
-    enum { K = @k@, LANES = @lanes@ };
-    for (long k = 0; k < K; k += LANES)
-        for (long row = first_row; row < first_row + rows; row++, copy += LANES) {
-            const @type@ *restrict from = a + @a_place@;
-            if (K - k >= LANES)
-                for (long lane = 0; lane < LANES; lane++)
-                    copy[lane] = from[lane * @a_column@];
-            else
-                for (long lane = 0; lane < K % LANES; lane++)
-                    copy[lane] = from[lane * @a_column@];
-        }
-}
-
+@copy@
 /* Writes finished sums[rows][2 * LANES] to their place in out. */
 MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long batch, long first_row, long rows,
                                   long first_column, const long columns, @out@ *restrict out@parameters@)

@@ -145,9 +145,15 @@ impl Gemm {
 
     fn pack(&self, library: &mut Library, blocking: &Blocking) -> String {
         let (sizes, strides, _) = self.packed_axes();
+        let across = self.b.row == 1 && self.b.column > 1 && blocking.lanes > 1;
+        if across {
+            library.transpose(self.element);
+        }
         let text = substitute(
             include_str!("gemm_pack.c"),
             &[
+                ("fill", if across { FILL_ACROSS } else { FILL }),
+                ("t", self.element.suffix()),
                 ("type", self.element.c()),
                 ("lanes", &blocking.lanes.to_string()),
                 ("n", &self.n.to_string()),
@@ -166,26 +172,23 @@ impl Gemm {
     fn multiply(&self, library: &mut Library, blocking: &Blocking) -> String {
         let batches: usize = self.batch.iter().product();
         let (_, _, packed) = self.packed_axes();
-        let a_strides = Strides { column: 0, ..self.a.clone() };
+        let across = self.a.row == 1 && self.a.column > 1 && blocking.lanes > 1 && self.m >= blocking.lanes;
+        let copy = if across {
+            library.transpose(self.element);
+            include_str!("gemm_copy_across.c")
+        } else {
+            include_str!("gemm_copy.c")
+        };
+        let mut calls = |statement: &str| blocking.rows.calls(statement, library, self.element);
+        let copy_calls = calls("@name@_copy(a + @a_batch@, row, {rows}, copy);");
+        let micro_calls = calls("{micro}(steps, copy + k * rows, right, tile, k > 0, fetch, stride);");
         let text = substitute(
             include_str!("gemm.c"),
             &[
-                (
-                    "copy_calls",
-                    &blocking.rows.calls(
-                        "@name@_copy(a + @a_batch@, row, {rows}, copy);",
-                        library,
-                        self.element,
-                    ),
-                ),
-                (
-                    "micro_calls",
-                    &blocking.rows.calls(
-                        "{micro}(steps, copy + k * rows, right, tile, k > 0, fetch, stride);",
-                        library,
-                        self.element,
-                    ),
-                ),
+                ("copy", copy),
+                ("t", self.element.suffix()),
+                ("copy_calls", &copy_calls),
+                ("micro_calls", &micro_calls),
                 ("type", self.element.c()),
                 ("out", &self.out_element),
                 ("lanes", &blocking.lanes.to_string()),
@@ -200,14 +203,7 @@ impl Gemm {
                 ("block", &blocking.block.to_string()),
                 ("k_block", &blocking.k_block.to_string()),
                 ("a_batch", &batch_offset(&self.batch, &self.a.batch)),
-                (
-                    "a_place",
-                    &format!(
-                        "{} + k * {}",
-                        place(&Strides { batch: vec![], ..a_strides }, &[]),
-                        self.a.column
-                    ),
-                ),
+                ("a_place", &format!("row * {} + k * {}", self.a.row, self.a.column)),
                 ("a_column", &self.a.column.to_string()),
                 ("b_batch", &batch_offset(&self.batch, &packed)),
                 ("out_place", &place(&self.out, &self.batch)),
@@ -219,6 +215,23 @@ impl Gemm {
         library.add(&format!("mithril_gemm_{}", self.shape()), &text)
     }
 }
+
+/// A panel from rows of `b` that lie anyhow.
+const FILL: &str = "for (long k = 0; k < K; k++, from += @b_row@, to += WIDTH)
+    for (long column = 0; column < WIDTH; column++)
+        to[column] = column < columns ? from[column * @b_column@] : 0;";
+
+/// A panel from columns of `b` whose elements lie side by side, in squares; the last columns and steps one by one.
+const FILL_ACROSS: &str = "for (long column = 0; column < WIDTH; column += LANES)
+    for (long k = 0; k < K; k += LANES) {
+        if (column + LANES <= columns && k + LANES <= K) {
+            mithril_transpose_@t@(from + column * @b_column@ + k, @b_column@, to + k * WIDTH + column, WIDTH);
+            continue;
+        }
+        for (long step = k; step < k + LANES && step < K; step++)
+            for (long lane = column; lane < column + LANES; lane++)
+                to[step * WIDTH + lane] = lane < columns ? from[lane * @b_column@ + step] : 0;
+    }";
 
 fn batched(batches: usize) -> String {
     if batches == 1 { String::new() } else { format!(", {batches} times") }

@@ -2,16 +2,14 @@
    is zero. Every thread packs some of the panels. */
 static void @name@(long thread, long threads, const @type@ *restrict b, @type@ *restrict panels)
 {
-    enum { N = @n@, K = @k@, WIDTH = 2 * @lanes@, PANELS = (N + WIDTH - 1) / WIDTH };
+    enum { N = @n@, K = @k@, LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH };
     const long units = (long)@batches@ * PANELS;
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
         const long batch = unit / PANELS, first = unit % PANELS * WIDTH;
         const long columns = N - first < WIDTH ? N - first : WIDTH;
         const @type@ *restrict from = b + @b_batch@ + first * @b_column@;
         @type@ *restrict to = panels + unit * K * WIDTH;
-        for (long k = 0; k < K; k++, from += @b_row@, to += WIDTH)
-            for (long column = 0; column < WIDTH; column++)
-                to[column] = column < columns ? from[column * @b_column@] : 0;
+        @fill@
         (void)batch;
     }
 }

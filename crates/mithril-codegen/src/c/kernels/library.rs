@@ -4,6 +4,9 @@ use rustc_hash::FxHashMap;
 
 use super::{Element, Target};
 
+/// So few rows do not fill the processor's pipelines with one sum each.
+const FEW_ROWS: usize = 2;
+
 /// What stands for the name in a function's text until the library has found one.
 const NAME: &str = "@name@";
 
@@ -119,11 +122,17 @@ impl Library {
                     ("t", element.suffix()),
                     ("lanes", &lanes),
                     ("rows", &rows.to_string()),
+                    ("chains", &(4 / rows.max(1)).max(1).to_string()),
                     ("most_rows", &self.target.rows().to_string()),
                 ],
             )
         };
-        let (body, entry) = (fill(include_str!("micro.c")), fill(include_str!("micro_rows.c")));
+        let entry = fill(include_str!("micro_rows.c"));
+        if rows <= FEW_ROWS {
+            let body = fill(include_str!("micro_few.c"));
+            return self.add(&format!("mithril_micro_{}_{rows}", element.suffix()), &body);
+        }
+        let body = fill(include_str!("micro.c"));
         self.add(&format!("mithril_micro_{}", element.suffix()), &body);
         self.add(&format!("mithril_micro_{}_{rows}", element.suffix()), &entry)
     }

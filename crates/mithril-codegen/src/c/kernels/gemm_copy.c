@@ -1,0 +1,14 @@
+MITHRIL_INLINE void @name@_copy(const @type@ *restrict a, long first_row, const long rows, @type@ *restrict copy)
+{
+    enum { K = @k@, LANES = @lanes@ };
+    for (long k = 0; k < K; k += LANES)
+        for (long row = first_row; row < first_row + rows; row++, copy += LANES) {
+            const @type@ *restrict from = a + @a_place@;
+            if (K - k >= LANES)
+                for (long lane = 0; lane < LANES; lane++)
+                    copy[lane] = from[lane * @a_column@];
+            else
+                for (long lane = 0; lane < K % LANES; lane++)
+                    copy[lane] = from[lane * @a_column@];
+        }
+}

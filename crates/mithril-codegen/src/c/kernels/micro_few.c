@@ -1,0 +1,54 @@
+/* As the other micro-kernels, for few rows: the sums of each row are kept @chains@ times, for every @chains@th step of k, lest a
+   sum wait for itself. Weights come at the speed of memory, both cache lines of a step asked for ahead. */
+static void mithril_micro_@t@_@rows@(long k, const @type@ *restrict a, const @type@ *restrict panel,
+                                  @type@ *restrict tile, int accumulate, const char *next, long stride)
+{
+    enum { LANES = @lanes@, ROWS = @rows@, CHAINS = @chains@ };
+    mithril_@t@ sum[ROWS][CHAINS][2];
+    MITHRIL_UNROLL(@rows@)
+    for (long row = 0; row < ROWS; row++) {
+        MITHRIL_UNROLL(@chains@)
+        for (long chain = 0; chain < CHAINS; chain++)
+            sum[row][chain][0] = sum[row][chain][1] = (mithril_@t@){0};
+        if (accumulate) {
+            sum[row][0][0] = MITHRIL_LOAD(@t@, tile + row * 2 * LANES);
+            sum[row][0][1] = MITHRIL_LOAD(@t@, tile + row * 2 * LANES + LANES);
+        }
+    }
+    for (; k > 0; k -= LANES, a += ROWS * LANES) {
+        const long steps = k < LANES ? k : LANES;
+        long step = 0;
+        for (; step + CHAINS <= steps; step += CHAINS) {
+            MITHRIL_UNROLL(@chains@)
+            for (long chain = 0; chain < CHAINS; chain++, panel += 2 * LANES, next += stride) {
+                MITHRIL_FETCH(next);
+                MITHRIL_FETCH(next + stride / 2);
+                const mithril_@t@ left = MITHRIL_LOAD(@t@, panel), right = MITHRIL_LOAD(@t@, panel + LANES);
+                MITHRIL_UNROLL(@rows@)
+                for (long row = 0; row < ROWS; row++) {
+                    const mithril_@t@ factor = MITHRIL_BROADCAST_@t@(a[row * LANES + step + chain]);
+                    sum[row][chain][0] += factor * left;
+                    sum[row][chain][1] += factor * right;
+                }
+            }
+        }
+        for (; step < steps; step++, panel += 2 * LANES, next += stride) {
+            MITHRIL_UNROLL(@rows@)
+            for (long row = 0; row < ROWS; row++) {
+                const mithril_@t@ factor = MITHRIL_BROADCAST_@t@(a[row * LANES + step]);
+                sum[row][0][0] += factor * MITHRIL_LOAD(@t@, panel);
+                sum[row][0][1] += factor * MITHRIL_LOAD(@t@, panel + LANES);
+            }
+        }
+    }
+    MITHRIL_UNROLL(@rows@)
+    for (long row = 0; row < ROWS; row++) {
+        MITHRIL_UNROLL(@chains@)
+        for (long chain = 1; chain < CHAINS; chain++) {
+            sum[row][0][0] += sum[row][chain][0];
+            sum[row][0][1] += sum[row][chain][1];
+        }
+        MITHRIL_STORE(@t@, tile + row * 2 * LANES, sum[row][0][0]);
+        MITHRIL_STORE(@t@, tile + row * 2 * LANES + LANES, sum[row][0][1]);
+    }
+}
