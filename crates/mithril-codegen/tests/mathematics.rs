@@ -204,7 +204,7 @@ impl Everything {
     }
     /// Writes the program: it reads the inputs and writes the outputs.
     fn write(&self, folder: &Path) {
-        let options = Options { prefix: "all".into(), pack: false };
+        let options = Options { prefix: "all".into(), ..Options::default() };
         let source = emit(&self.graph, &options).unwrap();
         let sizes: Vec<String> = self.inputs.iter().map(|t| t.to_bytes().len().to_string()).collect();
         let outputs: Vec<String> =

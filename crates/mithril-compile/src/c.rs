@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mithril_codegen::c;
+use mithril_codegen::c::kernels::Target as Shape;
 use mithril_ir::error::{Error, Result};
 use mithril_ir::graph::{Def, Graph, NodeId, Role};
 use mithril_ir::{DType, ValueId};
@@ -61,7 +62,8 @@ pub struct CSource {
 
 /// Writes a graph that was lowered for [`C`] and whose sizes are numbers.
 pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
-    let source = c::emit(graph, &c::Options { prefix: options.prefix.clone(), pack: options.pack })?;
+    let given = c::Options { prefix: options.prefix.clone(), pack: options.pack, target: native() };
+    let source = c::emit(graph, &given)?;
     let inputs = graph.inputs.iter().map(|&v| {
         let value = graph.value(v);
         let role = if let Def::Input(role) = value.def { role } else { Role::Data };
@@ -78,6 +80,20 @@ pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
         h: source.h,
         stages: source.stages,
     })
+}
+
+/// The vectors of the processor that this runs on. Other processors run the same C, if not as fast.
+fn native() -> Shape {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if std::is_x86_feature_detected!("avx512f") {
+            return Shape::avx512();
+        }
+        if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
+            return Shape::avx2();
+        }
+    }
+    if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) { Shape::neon() } else { Shape::plain() }
 }
 
 fn buffer(graph: &Graph, v: ValueId, name: Arc<str>, role: Role) -> Result<Buffer> {

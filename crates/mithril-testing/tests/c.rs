@@ -71,14 +71,16 @@ fn one_graph(cases: &[Case], float: DType) -> (Graph, Vec<Arc<Tensor>>, Vec<usiz
         let args: Vec<_> = case
             .args
             .iter()
-            .map(|arg| match arg {
+            .enumerate()
+            .map(|(i, arg)| match arg {
                 Arg::Lit(lit) => b.lit(lit.clone()),
                 Arg::Tensor(t) => {
                     let shape = Shape::of(t.shape().iter().copied());
                     let ty = TensorType { dtype: t.dtype(), shape };
                     let name = format!("{}{n}.x{}", case.op.name, inputs.len());
                     inputs.push(Arc::new(t.clone()));
-                    b.graph.add_input(name, Role::Data, ty)
+                    // Weights come after the data that they are applied to.
+                    b.graph.add_input(name, if i == 0 { Role::Data } else { Role::Param }, ty)
                 }
             })
             .collect();
@@ -92,15 +94,15 @@ fn one_graph(cases: &[Case], float: DType) -> (Graph, Vec<Arc<Tensor>>, Vec<usiz
 }
 
 /// Compiles a graph and calls it.
-fn call(graph: &Graph, inputs: &[Arc<Tensor>], float: DType) -> Vec<Tensor> {
-    compile(graph, float).run(inputs).unwrap_or_else(|e| panic!("{e}"))
+fn call(graph: &Graph, inputs: &[Arc<Tensor>], float: DType, threads: usize) -> Vec<Tensor> {
+    compile(graph, float, threads).run(inputs).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn compile(graph: &Graph, float: DType) -> Function {
+fn compile(graph: &Graph, float: DType, threads: usize) -> Function {
     let lowered = lower(graph, &C, float, &mut |_, _| {}).expect("lowering");
-    let source = compile_c(&lowered, &COptions { prefix: "cases".to_owned(), pack: false }).expect("C");
+    let source = compile_c(&lowered, &COptions { prefix: "cases".to_owned(), pack: threads > 1 }).expect("C");
     if let Ok(path) = std::env::var("MITHRIL_TEST_KEEP") {
-        std::fs::write(format!("{path}.{float}.c"), &source.c).expect("the C file");
+        std::fs::write(format!("{path}.{float}.{threads}.c"), &source.c).expect("the C file");
     }
     let interface = Interface::of(&source, "cases");
     // Optimising this much C takes most of the time of the test; in one dtype it is enough.
@@ -108,17 +110,13 @@ fn compile(graph: &Graph, float: DType) -> Function {
     let flags = ["-Wall", "-Wextra", "-Werror", level].map(str::to_owned).to_vec();
     let tool = Tool { flags, ..Tool::default() };
     let folder = tempfile::tempdir().expect("a folder");
-    Function::new(&tool, &Cache::at(folder.path()), &source.c, interface, 1).unwrap_or_else(|e| panic!("{e}"))
+    Function::new(&tool, &Cache::at(folder.path()), &source.c, interface, threads)
+        .unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn agrees(float: DType) {
-    let (good, _) = all_cases(float);
-    compare(&good, float);
-}
-
-fn compare(good: &[Case], float: DType) {
+fn agrees(good: &[Case], float: DType, threads: usize) {
     let (graph, inputs, counts) = one_graph(good, float);
-    let found = call(&graph, &inputs, float);
+    let found = call(&graph, &inputs, float, threads);
     let mut found = found.iter();
     let mut failures = Vec::new();
     for (case, count) in good.iter().zip(counts) {
@@ -142,22 +140,65 @@ fn compare(good: &[Case], float: DType) {
 
 #[test]
 fn float32_agrees_with_the_interpreter() {
-    agrees(DType::F32);
+    agrees(&all_cases(DType::F32).0, DType::F32, 1);
 }
 
 #[test]
 fn float64_agrees_with_the_interpreter() {
-    agrees(DType::F64);
+    agrees(&all_cases(DType::F64).0, DType::F64, 1);
 }
 
 #[test]
 fn float16_agrees_with_the_interpreter() {
-    agrees(DType::F16);
+    agrees(&all_cases(DType::F16).0, DType::F16, 1);
 }
 
 #[test]
 fn bfloat16_agrees_with_the_interpreter() {
-    agrees(DType::BF16);
+    agrees(&all_cases(DType::BF16).0, DType::BF16, 1);
+}
+
+/// Sizes for which sums of products become kernels, on several threads and with packed parameters.
+const LARGE: &[(&str, &str)] = &[
+    ("matmul", "[37,45] [45,29]"),
+    ("matmul", "[2,3,16,20] [2,3,20,40]"),
+    ("matmul", "[2,3,16,20] [20,40]"),
+    ("matmul", "[200] [200,90]"),
+    ("matmul", "[90,200] [200]"),
+    ("linear", "[3,17,70] [50,70] [50]"),
+    ("linear", "[1,200] [130,200] [130]"),
+    ("einsum", "[5,20,9] [5,30,9] equation=\"bik,bjk->bji\""),
+    ("einsum", "[4,12,3,16] [4,15,3,16] equation=\"bihd,bjhd->bhij\""),
+    ("conv1d", "[2,8,40] [16,8,5] [16] padding=2 stride=2"),
+    ("conv2d", "[2,5,14,13] [12,5,3,3] [12] padding=1"),
+    ("conv2d", "[1,8,17,15] [12,4,3,2] [12] padding=((0,1),(2,1)) dilation=(1,2) groups=2 stride=(2,1)"),
+    ("conv2d", "[2,16,9,9] [24,16,1,1] [24]"),
+    ("conv2d", "[1,24,12,12] [24,1,3,3] padding=1 groups=24"),
+    ("scaled_dot_product_attention", "[2,4,20,16] [2,4,20,16] [2,4,20,16] is_causal=true"),
+    ("softmax", "[40,300]"),
+    ("layer_norm", "[40,300] normalized_shape=(300,)"),
+    ("sum", "[300,400] axis=0"),
+    ("mean", "[30,40,50] axis=(0,2)"),
+    ("max", "[300,400] axis=1"),
+    ("gelu", "[3,30000]"),
+];
+
+fn large(float: DType) -> Vec<Case> {
+    let case = |(i, (name, line)): (usize, &(&str, &str))| {
+        let op = ops::find(name).unwrap_or_else(|| panic!("no op {name}"));
+        read(op, line, float, i as u64).unwrap_or_else(|e| panic!("{name} {line}: {e}"))
+    };
+    LARGE.iter().enumerate().map(case).collect()
+}
+
+#[test]
+fn kernels_on_threads_agree_with_the_interpreter() {
+    agrees(&large(DType::F32), DType::F32, 3);
+}
+
+#[test]
+fn kernels_of_float64_agree_with_the_interpreter() {
+    agrees(&large(DType::F64), DType::F64, 1);
 }
 
 /// The float tensors of all cases as tensors of a dtype, as far as the ops take them.
@@ -183,7 +224,7 @@ fn cases_of(dtype: DType) -> Vec<Case> {
 #[test]
 fn integers_agree_with_the_interpreter() {
     for dtype in [DType::I8, DType::Bool] {
-        compare(&cases_of(dtype), DType::F64);
+        agrees(&cases_of(dtype), DType::F64, 1);
     }
 }
 
@@ -206,7 +247,7 @@ fn bad_data_is_an_error() {
         let y = b.push(ops::find(name).expect("a row"), args).expect(name)[0];
         b.graph.outputs.insert((*name).into(), y);
     }
-    let function = compile(&b.graph, DType::F64);
+    let function = compile(&b.graph, DType::F64, 1);
     let matrix = |values: [f64; 4]| Arc::new(Tensor::of(&[2, 2], values.to_vec()));
     let index = |values: [i64; 2]| Arc::new(Tensor::of(&[1, 2], values.to_vec()));
     let message = |m, i| function.run(&[matrix(m), index(i)]).map(|_| ()).map_err(|e| e.to_string());

@@ -90,13 +90,21 @@ impl<'a> Writer<'a> {
     pub fn name(&mut self, var: Var, name: impl Into<String>) {
         self.names.push((var, name.into()));
     }
-    /// A loop over a variable; one over a single value is none.
+    /// A loop over a variable.
     pub fn enter(&mut self, var: Var) {
+        self.enter_from(var, "0", &var.size.to_string());
+    }
+    /// A loop over this thread's part of a variable.
+    pub fn enter_part(&mut self, var: Var) {
+        let part = |t: &str| format!("{t} * {} / threads", var.size);
+        self.enter_from(var, &part("thread"), &part("(thread + 1)"));
+    }
+    fn enter_from(&mut self, var: Var, from: &str, to: &str) {
         let all = ["i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t", "u", "v", "w"];
         let is_free = |name: &str| !self.names.iter().any(|(_, n)| n == name);
         let free = all.iter().find(|name| is_free(name)).map(|s| (*s).to_owned());
         let name = free.unwrap_or_else(|| format!("i{}", self.names.len()));
-        self.open(format!("for (int64_t {name} = 0; {name} < {}; {name}++) {{", var.size));
+        self.open(format!("for (int64_t {name} = {from}; {name} < {to}; {name}++) {{"));
         self.name(var, name);
     }
     /// Ends the loop over the last variable.

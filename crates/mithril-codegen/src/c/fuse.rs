@@ -44,7 +44,7 @@ pub fn fuse(mut program: Program) -> Program {
     }
     program.steps.retain(|step| match &step.work {
         Work::Nest(nest) => program.buffers[nest.to].count() > 0 && !nest.vars.contains(&GONE),
-        Work::Call { .. } => true,
+        Work::Call { .. } | Work::Kernel(_) => true,
     });
     program
 }
@@ -88,7 +88,7 @@ fn sites(program: &Program, buffer: usize) -> Option<Vec<Site>> {
             }
             // What a call writes, and a nest filled before, is changed in place.
             Work::Call { .. } if s.reads().contains(&buffer) || s.writes().contains(&buffer) => return None,
-            Work::Call { .. } => {}
+            Work::Call { .. } | Work::Kernel(_) => {}
         }
     }
     Some(found)
@@ -124,7 +124,7 @@ fn allowed(program: &Program, nest: &Nest, sites: &[Site]) -> bool {
     };
     let reader = |site: &Site| match &program.steps[site.step].work {
         Work::Nest(nest) => Some(&nest.value),
-        Work::Call { .. } => None,
+        Work::Call { .. } | Work::Kernel(_) => None,
     };
     let cost = size(&nest.value);
     if sites.iter().any(|s| reader(s).is_none_or(|value| size(value) + cost > LARGEST)) {
@@ -197,6 +197,7 @@ fn rename_copies(program: &mut Program) {
                         }
                     }
                 }
+                Work::Kernel(_) => {}
             }
         }
         return rename_copies(program);

@@ -2,7 +2,7 @@
 
 use mithril_ir::Place as Origin;
 use mithril_ir::error::{Code, Error, Result};
-use mithril_ir::graph::{Def, Node};
+use mithril_ir::graph::{Def, Node, Role};
 use mithril_ir::loops::{Argument, Call, Expr, Index, LoopArg, LoopCx, Step as RowStep, Var, arithmetic};
 use mithril_ir::op::Text;
 use mithril_ir::{DType, Dim, Graph, Lit, NodeId, TensorType, ValueId};
@@ -103,7 +103,8 @@ impl Lowering<'_> {
         }
         let ty = self.graph.ty(v).ok_or_else(|| Error::internal("a value without a type is lowered"))?;
         let name = self.graph.value(v).name.as_deref().unwrap_or(name);
-        let buffer = Buffer { name: name.to_owned(), dtype: ty.dtype, shape: sizes(ty)?, place };
+        let is_param = self.graph.value(v).def == Def::Input(Role::Param);
+        let buffer = Buffer { name: name.to_owned(), dtype: ty.dtype, shape: sizes(ty)?, place, is_param };
         let buffer = self.add(buffer);
         self.at[v.index()] = Some(buffer);
         Ok(buffer)
@@ -143,7 +144,13 @@ impl Lowering<'_> {
         for t in temporaries {
             let place = Place::Arena(None);
             let shape = t.shape;
-            tensors.push(self.add(Buffer { name: node.op.name.to_owned(), dtype: t.dtype, shape, place }));
+            tensors.push(self.add(Buffer {
+                name: node.op.name.to_owned(),
+                dtype: t.dtype,
+                shape,
+                place,
+                is_param: false,
+            }));
         }
         for step in steps {
             let work = match step {
@@ -185,6 +192,7 @@ impl Lowering<'_> {
                 dtype: DType::U8,
                 shape,
                 place: Place::Arena(None),
+                is_param: false,
             })
         });
         Work::Call { call, scratch }
@@ -205,7 +213,7 @@ impl Lowering<'_> {
         self.program.next_var += vars.len() as u32;
         let at = vars.iter().map(|&v| Index::var(v)).collect();
         let value = Expr::Load { from, at, stored: buffer.dtype };
-        let to = self.add(Buffer { place: Place::Output(i), ..buffer.clone() });
+        let to = self.add(Buffer { place: Place::Output(i), is_param: false, ..buffer.clone() });
         self.step(&buffer.name, "", Work::Nest(Nest { to, vars, value }));
         Ok(())
     }
@@ -218,6 +226,6 @@ impl Lowering<'_> {
             return self.buffer_of(v, "constant", Place::Constant(tensor));
         }
         let (dtype, place) = (tensor.dtype(), Place::Constant(tensor));
-        Ok(self.add(Buffer { name: "constant".to_owned(), dtype, shape: Vec::new(), place }))
+        Ok(self.add(Buffer { name: "constant".to_owned(), dtype, shape: Vec::new(), place, is_param: false }))
     }
 }

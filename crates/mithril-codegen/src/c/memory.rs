@@ -61,6 +61,7 @@ mod tests {
             dtype: DType::F32,
             shape: vec![n],
             place: Place::Arena(None),
+            is_param: false,
         };
         let step = |read: usize, write: usize| Step {
             name: String::new(),
@@ -77,7 +78,7 @@ mod tests {
         let mut program = Program {
             buffers: vec![buffer(100), buffer(100), buffer(100), buffer(3)],
             steps: vec![step(0, 1), step(1, 2), step(2, 3)],
-            next_var: 0,
+            ..Program::default()
         };
         assert_eq!(plan(&mut program), 2 * 448);
         let at = |b: usize| match program.buffers[b].place {

@@ -6,11 +6,14 @@
 //! |---|---|
 //! | `loops` | every node becomes a loop nest over buffers, or a call of a function of the prelude |
 //! | `fuse` | what is computed element by element goes into the loops of who reads it |
+//! | `kernels` | sums of products become kernels, with what follows them element by element |
 //! | `memory` | temporaries get places in one arena, whose size is known before running |
 //! | `emit` | the text: a function per nest, and one that calls them in order |
 //!
 //! The program between the stages is a [`program::Program`], which prints.
 
+mod contract;
+mod convolve;
 mod emit;
 mod expr;
 mod fuse;
@@ -22,7 +25,9 @@ mod namer;
 mod nest;
 pub mod prelude;
 pub mod program;
+mod run;
 mod split;
+mod tail;
 mod template;
 
 use mithril_ir::Graph;
@@ -31,12 +36,20 @@ use mithril_ir::error::Result;
 pub use loops::can_spell;
 
 /// What is asked of the generated C.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// What the names of all symbols start with; an identifier of C.
     pub prefix: String,
     /// Whether parameters may be packed, once for many calls: they do not change between calls.
     pub pack: bool,
+    /// What the kernels are shaped for.
+    pub target: kernels::Target,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { prefix: "model".to_owned(), pack: false, target: kernels::Target::avx2() }
+    }
 }
 
 /// Generated C.
@@ -57,9 +70,13 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     stages.push(("loops".to_owned(), program.to_string()));
     program = fuse::fuse(program);
     stages.push(("fuse".to_owned(), program.to_string()));
+    let mut library = kernels::Library::new(options.target);
+    let mut tails = tail::Tails::default();
+    contract::contract(&mut program, options, &mut library, &mut tails);
+    stages.push(("kernels".to_owned(), program.to_string()));
     let arena = memory::plan(&mut program);
     stages.push(("memory".to_owned(), format!("arena: {arena} bytes\n{program}")));
     let h = header::header(&options.prefix);
-    let c = emit::file(&program, options, arena);
+    let c = emit::file(&program, options, arena, &library, &tails);
     Ok(Source { c, h, stages })
 }

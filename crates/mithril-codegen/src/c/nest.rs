@@ -12,8 +12,17 @@ use super::split::{divisions, split, split_reductions};
 /// Elements of an output that are summed up side by side where their terms do not lie one after the other.
 const BLOCK: i64 = 64;
 
-/// Writes a nest.
-pub fn write(writer: &mut Writer<'_>, buffers: &[Buffer], nest: &Nest, next_var: u32) {
+/// Work (elements times expressions) below which a nest is done by one thread.
+const LEAST_WORK: i64 = 1 << 15;
+
+/// Writes a nest, whose first loop is divided between threads if `may_split` and if that is worth it; whether it was.
+pub fn write(
+    writer: &mut Writer<'_>,
+    buffers: &[Buffer],
+    nest: &Nest,
+    next_var: u32,
+    may_split: bool,
+) -> bool {
     let next = Cell::new(next_var);
     let shape = &buffers[nest.to].shape;
     let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
@@ -30,11 +39,23 @@ pub fn write(writer: &mut Writer<'_>, buffers: &[Buffer], nest: &Nest, next_var:
     });
     let mut next = next.get();
     collapse(&mut vars, &mut at, &mut value, &mut next);
-    Levels { writer, to: nest.to, at, vars, next }.level(0, &value);
+    let split = may_split && work(nest) >= LEAST_WORK && vars.first().is_some_and(|v| v.size >= 4);
+    Levels { writer, to: nest.to, at, vars, next, split }.level(0, &value);
+    split
+}
+
+/// About how much a nest computes.
+pub fn work(nest: &Nest) -> i64 {
+    fn cost(e: &Expr) -> i64 {
+        let times = if let Expr::Reduce { vars, .. } = e { vars.iter().map(|v| v.size).product() } else { 1 };
+        let own = if matches!(e, Expr::Apply { .. }) { 8 } else { 1 };
+        own + e.children().into_iter().map(cost).sum::<i64>().saturating_mul(times)
+    }
+    nest.vars.iter().fold(cost(&nest.value), |n, v| n.saturating_mul(v.size))
 }
 
 /// Makes one loop of two where every access goes straight through both.
-fn collapse(vars: &mut Vec<Var>, at: &mut Index, value: &mut Expr, next: &mut u32) {
+pub fn collapse(vars: &mut Vec<Var>, at: &mut Index, value: &mut Expr, next: &mut u32) {
     let mut i = vars.len();
     while i >= 2 {
         i -= 1;
@@ -63,6 +84,8 @@ struct Levels<'w, 'a> {
     at: Index,
     vars: Vec<Var>,
     next: u32,
+    /// Whether the first loop is divided between threads.
+    split: bool,
 }
 
 impl Levels<'_, '_> {
@@ -78,9 +101,14 @@ impl Levels<'_, '_> {
         if depth + 1 == self.vars.len()
             && let Some(sums) = self.side_by_side(value, var)
         {
-            self.blocks(value, var, &sums);
+            self.blocks(value, var, &sums, self.split && depth == 0);
         } else {
-            self.writer.enter(var);
+            let split = self.split && depth == 0;
+            if split {
+                self.writer.enter_part(var);
+            } else {
+                self.writer.enter(var);
+            }
             self.level(depth + 1, value);
             self.writer.exit();
         }
@@ -134,12 +162,19 @@ impl Levels<'_, '_> {
         (!sums.is_empty() && sums.iter().all(fits)).then_some(sums)
     }
     /// Loops over blocks of `var`; inside of one, the sums of all its elements grow together.
-    fn blocks(&mut self, value: &Expr, var: Var, sums: &[Expr]) {
+    fn blocks(&mut self, value: &Expr, var: Var, sums: &[Expr], split: bool) {
         let width = BLOCK.min(var.size);
+        let parts = (var.size + width - 1) / width;
         let start = self.writer.fresh("block");
         let (block, lane) = (Var { id: self.next, size: var.size }, Var { id: self.next + 1, size: width });
         self.next += 2;
-        self.writer.open(format!("for (int64_t {start} = 0; {start} < {}; {start} += {width}) {{", var.size));
+        let (from, to) = if split {
+            let part = |t: &str| format!("{t} * {parts} / threads * {width}");
+            (part("thread"), part("(thread + 1)"))
+        } else {
+            ("0".to_owned(), var.size.to_string())
+        };
+        self.writer.open(format!("for (int64_t {start} = {from}; {start} < {to}; {start} += {width}) {{"));
         let count = if var.size % width == 0 {
             width.to_string()
         } else {

@@ -12,6 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 const FILES: &[&str] = &[
     include_str!("prelude/error.c"),
     include_str!("prelude/index.c"),
+    include_str!("prelude/threads.c"),
     include_str!("prelude/math.c"),
     include_str!("prelude/trigonometry.c"),
     include_str!("prelude/power.c"),

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use mithril_ir::loops::{Argument, Call, Expr, Var};
 use mithril_ir::{DType, Tensor};
 
+use super::contract::Start;
+use super::kernels::Kernel;
+
 /// A program.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
@@ -16,6 +19,8 @@ pub struct Program {
     pub steps: Vec<Step>,
     /// The next number of a loop variable.
     pub next_var: u32,
+    /// Bytes of the packed parameters.
+    pub packed_bytes: usize,
 }
 
 /// A tensor in memory, contiguous in row-major order.
@@ -29,6 +34,8 @@ pub struct Buffer {
     pub shape: Vec<i64>,
     /// Where it lies.
     pub place: Place,
+    /// Whether it is a parameter: the same at every call of a model that is not trained.
+    pub is_param: bool,
 }
 
 /// Where a buffer lies.
@@ -67,6 +74,29 @@ pub enum Work {
         /// The buffer of its scratch memory.
         scratch: Option<usize>,
     },
+    /// A kernel is run.
+    Kernel(KernelCall),
+}
+
+/// A use of a kernel.
+#[derive(Clone, Debug)]
+pub struct KernelCall {
+    /// Its calls.
+    pub kernel: Kernel,
+    /// The buffer that is filled.
+    pub to: usize,
+    /// The two factors.
+    pub inputs: [Start; 2],
+    /// What the epilogue reads.
+    pub operands: Vec<Start>,
+    /// Where its packed weights start, in bytes.
+    pub packed: usize,
+    /// The buffer of the memory that all threads see.
+    pub shared: Option<usize>,
+    /// What it computes, for readers.
+    pub what: String,
+    /// Number of products.
+    pub work: usize,
 }
 
 /// A loop nest.
@@ -109,6 +139,7 @@ impl Step {
                 Argument::In(b) => Some(*b),
                 _ => None,
             })),
+            Work::Kernel(k) => found.extend(k.inputs.iter().chain(&k.operands).map(|start| start.0)),
         }
         found
     }
@@ -123,6 +154,7 @@ impl Step {
                 });
                 outs.chain(*scratch).collect()
             }
+            Work::Kernel(k) => std::iter::once(k.to).chain(k.shared).collect(),
         }
     }
 }
@@ -147,6 +179,11 @@ impl fmt::Display for Program {
                     writeln!(f, "x{}[{}] = {}", nest.to, vars.join(", "), nest.value)?;
                 }
                 Work::Call { call, .. } => writeln!(f, "{}{:?}", call.function, call.args)?,
+                Work::Kernel(k) => {
+                    let [(a, _), (b, _)] = k.inputs;
+                    let operands: Vec<String> = k.operands.iter().map(|(b, _)| format!(", x{b}")).collect();
+                    writeln!(f, "x{} = {}(x{a}, x{b}{})", k.to, k.what, operands.concat())?;
+                }
             }
         }
         Ok(())

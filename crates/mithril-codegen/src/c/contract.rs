@@ -1,0 +1,316 @@
+//! Stage `kernels`: sums of products become kernels. They are recognised by their structure: which variables move
+//! which operand, never by the op they come from.
+
+use mithril_ir::loops::{Atom, Binary, Expr, Fold, Index, Var, flat};
+use mithril_ir::{DType, Scalar};
+
+use super::Options;
+use super::convolve;
+use super::kernels::{Element, Epilogue, Gemm, Kernel, Library, Operand, Packing, Strides};
+use super::nest::collapse;
+use super::program::{Buffer, KernelCall, Nest, Place, Program, Work};
+use super::tail::{Tail, Tails};
+use super::template::c_type;
+
+/// Products below this many are left to the C compiler: a kernel would be more code than time.
+const LEAST_WORK: i64 = 4096;
+
+/// Rows below which packing a matrix at every call costs more than it saves.
+const LEAST_ROWS: usize = 4;
+
+/// A sum of products and what is made of it.
+pub struct Contraction<'a> {
+    /// Its variables.
+    pub vars: &'a [Var],
+    /// The factors.
+    pub factors: [&'a Expr; 2],
+    /// What they are computed in.
+    pub element: Element,
+}
+
+/// A tensor from a position on.
+pub type Start = (usize, usize);
+
+/// Replaces nests by kernels; the functions are added to the library, the epilogues to the tails.
+pub fn contract(program: &mut Program, options: &Options, library: &mut Library, tails: &mut Tails) {
+    let mut packed = 0;
+    for step in 0..program.steps.len() {
+        let Work::Nest(nest) = &program.steps[step].work else { continue };
+        let nest = nest.clone();
+        let Some(contraction) = contraction(&nest) else { continue };
+        let mut making = Making { options, library: &mut *library, tails: &mut *tails };
+        let found = convolve::convolution(program, &nest, &contraction, &mut making)
+            .or_else(|| product(program, &nest, contraction.element, &mut making));
+        let Some(mut call) = found else { continue };
+        if call.kernel.pack.is_some() {
+            call.packed = packed;
+            packed += call.kernel.packed_bytes.next_multiple_of(64);
+        }
+        if call.kernel.shared_bytes > 0 {
+            program.buffers.push(Buffer {
+                name: "shared".to_owned(),
+                dtype: DType::U8,
+                shape: vec![call.kernel.shared_bytes as i64],
+                place: Place::Arena(None),
+                is_param: false,
+            });
+            call.shared = Some(program.buffers.len() - 1);
+        }
+        program.steps[step].work = Work::Kernel(call);
+    }
+    program.packed_bytes = packed;
+}
+
+/// The sum of products that a nest is, if it is one.
+fn contraction(nest: &Nest) -> Option<Contraction<'_>> {
+    let (mut sums, mut is_checked) = (0, false);
+    nest.value.walk(&mut |e| {
+        sums += usize::from(matches!(e, Expr::Reduce { .. }));
+        is_checked |= e.indices().iter().any(|index| index.reads());
+    });
+    let sum = the_sum(&nest.value).filter(|_| sums == 1)?;
+    let Expr::Reduce { fold: Fold::Sum, vars, body } = sum else { return None };
+    let Expr::Binary(Binary::Multiply, a, b) = &**body else { return None };
+    let element = match body.dtype() {
+        DType::F32 => Element::F32,
+        DType::F64 => Element::F64,
+        _ => return None,
+    };
+    let work = nest.vars.iter().chain(vars).fold(1_i64, |n, v| n.saturating_mul(v.size));
+    (!is_checked && work >= LEAST_WORK).then_some(Contraction { vars, factors: [a, b], element })
+}
+
+/// The reduction in an expression that has one.
+pub fn the_sum(e: &Expr) -> Option<&Expr> {
+    match e {
+        Expr::Reduce { .. } => Some(e),
+        _ => e.children().into_iter().find_map(the_sum),
+    }
+}
+
+/// The coordinates of an element of the given float, read as it is.
+pub fn loaded(e: &Expr, element: Element) -> Option<(usize, &[Index])> {
+    let dtype = if element == Element::F32 { DType::F32 } else { DType::F64 };
+    match e {
+        Expr::Load { from, at, stored } if *stored == dtype => Some((*from, at)),
+        _ => None,
+    }
+}
+
+/// Whether this is the number 0.
+pub fn is_zero(e: &Expr) -> bool {
+    matches!(e, Expr::Number(Scalar::Float(x), _) if *x == 0.0)
+}
+
+/// The factors of variables in a position that is a sum of multiples of them, none negative; and what is added.
+pub fn affine(index: &Index, vars: &[Var]) -> Option<(Vec<usize>, usize)> {
+    if index.terms.iter().any(|(atom, f)| *f < 0 || !matches!(atom, Atom::Var(v) if vars.contains(v))) {
+        return None;
+    }
+    let factors = vars.iter().map(|&v| index.factor(v).unwrap_or(0) as usize).collect();
+    Some((factors, usize::try_from(index.constant).ok()?))
+}
+
+/// Whether a tensor is the same at every call, so that it may be packed once.
+pub fn is_fixed(program: &Program, buffer: usize, options: &Options) -> bool {
+    let buffer = &program.buffers[buffer];
+    options.pack && (buffer.is_param || matches!(buffer.place, Place::Constant(_)))
+}
+
+/// What a stage puts together.
+pub struct Making<'a> {
+    /// What is asked for.
+    pub options: &'a Options,
+    /// The kernels' functions.
+    pub library: &'a mut Library,
+    /// The epilogues.
+    pub tails: &'a mut Tails,
+}
+
+/// A factor of a product: where it starts, and how far apart its elements are along each variable.
+#[derive(Clone)]
+struct Side {
+    start: Start,
+    factors: Vec<usize>,
+}
+
+/// A product by its variables: those of the result, then the one that is summed over, if there is one.
+struct Product {
+    nest: Nest,
+    k: Option<Var>,
+    sides: [Side; 2],
+    /// Factors of the result.
+    out: Vec<usize>,
+    next_var: u32,
+}
+
+impl Product {
+    /// Reads a nest by flat positions, with as few loops as possible.
+    fn read(program: &Program, nest: &Nest, element: Element) -> Option<Self> {
+        let buffers = &program.buffers;
+        let mut value = flat_loads(&nest.value, buffers);
+        let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
+        let mut to = flat(&coordinates, &buffers[nest.to].shape);
+        let mut vars: Vec<Var> = nest.vars.iter().copied().filter(|v| v.size != 1).collect();
+        let mut next = program.next_var;
+        collapse(&mut vars, &mut to, &mut value, &mut next);
+        let sum = the_sum(&value)?;
+        let Expr::Reduce { vars: summed, body, .. } = sum else { return None };
+        let Expr::Binary(Binary::Multiply, a, b) = &**body else { return None };
+        let mut inner: Vec<Var> = summed.iter().copied().filter(|v| v.size != 1).collect();
+        let [(a, a_at), (b, b_at)] = [loaded(a, element)?, loaded(b, element)?];
+        let mut positions = [a_at[0].clone(), b_at[0].clone()];
+        join(&mut inner, &mut positions, &mut next);
+        if inner.len() > 1 {
+            return None;
+        }
+        let all: Vec<Var> = vars.iter().chain(&inner).copied().collect();
+        let side = |buffer: usize, at: &Index| {
+            let (factors, base) = affine(at, &all)?;
+            let is_summed = inner.is_empty() || *factors.last()? > 0;
+            is_summed.then_some(Side { start: (buffer, base), factors })
+        };
+        let sides = [side(a, &positions[0])?, side(b, &positions[1])?];
+        let (out, _) = affine(&to, &vars).filter(|(_, base)| *base == 0)?;
+        let nest = Nest { to: nest.to, vars, value };
+        Some(Self { nest, k: inner.first().copied(), sides, out, next_var: next })
+    }
+    /// The largest variable that moves one side only.
+    fn of_one(&self, mine: usize) -> Option<usize> {
+        let moves = |side: usize, i: usize| self.sides[side].factors[i] > 0;
+        let own = (0..self.nest.vars.len()).filter(|&i| moves(mine, i) && !moves(1 - mine, i));
+        own.max_by_key(|&i| (self.nest.vars[i].size, self.out[i] == 1))
+    }
+    /// Row and column of the matrices. Columns lie together in the result; of a product with a vector they are the
+    /// longer side.
+    fn orient(&mut self) -> (Option<usize>, Option<usize>) {
+        let (row, column) = (self.of_one(0), self.of_one(1));
+        let swap = match (row, column) {
+            (Some(r), Some(c)) => self.out[c] != 1 && self.out[r] == 1,
+            (Some(_), None) => true,
+            _ => false,
+        };
+        if !swap {
+            return (row, column);
+        }
+        self.sides.swap(0, 1);
+        (column, row)
+    }
+}
+
+/// A matrix product.
+fn product(
+    program: &mut Program,
+    nest: &Nest,
+    element: Element,
+    making: &mut Making<'_>,
+) -> Option<KernelCall> {
+    let mut p = Product::read(program, nest, element)?;
+    let (row, column) = p.orient();
+    let column = column?;
+    let vars = &p.nest.vars;
+    let size = |i: Option<usize>| i.map_or(1, |i| vars[i].size as usize);
+    let [a, b] = p.sides.clone();
+    let is_ahead = is_fixed(program, b.start.0, making.options);
+    if !is_ahead && size(row) < LEAST_ROWS {
+        return None;
+    }
+    let batch: Vec<usize> = (0..vars.len()).filter(|&i| Some(i) != row && i != column).collect();
+    let strides = |factors: &[usize], row: usize, column: usize| Strides {
+        batch: batch.iter().map(|&i| factors[i]).collect(),
+        row,
+        column,
+    };
+    let of = |factors: &[usize], i: Option<usize>| i.map_or(0, |i| factors[i]);
+    let sum = the_sum(&p.nest.value)?;
+    let tail = making.tails.add(&program.buffers, &p.nest, sum, &names(vars, row, column, &batch))?;
+    let (operands, starts) = operands(&tail, |at| {
+        let (factors, _) = affine(at, vars)?;
+        Some(strides(&factors, of(&factors, row), factors[column]))
+    })?;
+    let k = p.k.map(|_| vars.len());
+    let mut gemm = Gemm::new(element, size(row), size(Some(column)), p.k.map_or(1, |k| k.size as usize));
+    gemm.batch = batch.iter().map(|&i| vars[i].size as usize).collect();
+    gemm.a = strides(&a.factors, of(&a.factors, row), of(&a.factors, k));
+    gemm.b = strides(&b.factors, of(&b.factors, k), b.factors[column]);
+    gemm.out = strides(&p.out, of(&p.out, row), p.out[column]);
+    c_type(program.buffers[nest.to].dtype).clone_into(&mut gemm.out_element);
+    gemm.packing = if is_ahead { Packing::Ahead } else { Packing::Running };
+    gemm.epilogue = Epilogue { operands, expression: tail.expression };
+    let what = format!("{}x{}x{} product", gemm.m, gemm.n, gemm.k);
+    let work = gemm.batch.iter().product::<usize>() * gemm.m * gemm.n * gemm.k;
+    let kernel = gemm.build(making.library);
+    program.next_var = p.next_var;
+    Some(call(kernel, nest.to, [a.start, b.start], starts, what, work))
+}
+
+/// What an epilogue reads, with strides as `strides` says; `None` if something is no multiple of the variables.
+pub fn operands(
+    tail: &Tail,
+    strides: impl Fn(&Index) -> Option<Strides>,
+) -> Option<(Vec<Operand>, Vec<Start>)> {
+    let operand = |load: &Expr| {
+        let Expr::Load { from, at, stored } = load else { return None };
+        let start = (*from, usize::try_from(at[0].constant).ok()?);
+        Some((Operand { element: c_type(*stored).to_owned(), strides: strides(&at[0])? }, start))
+    };
+    Some(tail.loads.iter().map(operand).collect::<Option<Vec<_>>>()?.into_iter().unzip())
+}
+
+/// The same expression, elements by flat positions.
+pub fn flat_loads(value: &Expr, buffers: &[Buffer]) -> Expr {
+    value.map_loads(&|from, at, stored| {
+        let position = flat(&at, &buffers[from].shape);
+        Expr::Load { from, at: vec![position], stored }
+    })
+}
+
+/// A kernel as a step.
+pub fn call(
+    kernel: Kernel,
+    to: usize,
+    inputs: [Start; 2],
+    operands: Vec<Start>,
+    what: String,
+    work: usize,
+) -> KernelCall {
+    KernelCall { kernel, to, inputs, operands, packed: 0, shared: None, what, work }
+}
+
+/// How the epilogue calls the variables.
+fn names(vars: &[Var], row: Option<usize>, column: usize, batch: &[usize]) -> Vec<(Var, String)> {
+    let mut names = vec![(vars[column], "column".to_owned())];
+    names.extend(row.map(|i| (vars[i], "row".to_owned())));
+    let mut inner = 1;
+    for (axis, &i) in batch.iter().enumerate().rev() {
+        let quotient = if inner == 1 { "batch".to_owned() } else { format!("batch / {inner}") };
+        let text = if axis == 0 { quotient } else { format!("{quotient} % {}", vars[i].size) };
+        names.push((vars[i], text));
+        inner *= vars[i].size;
+    }
+    names
+}
+
+/// One summation variable of two where both operands go straight through them.
+fn join(inner: &mut Vec<Var>, sides: &mut [Index; 2], next: &mut u32) {
+    let mut i = inner.len();
+    while i >= 2 {
+        i -= 1;
+        let (a, b) = (inner[i - 1], inner[i]);
+        let straight = |at: &Index| at.factor(a).zip(at.factor(b)).is_some_and(|(fa, fb)| fa == fb * b.size);
+        if !sides.iter().all(straight) {
+            continue;
+        }
+        let one = Var { id: *next, size: a.size * b.size };
+        *next += 1;
+        for at in sides.iter_mut() {
+            *at = at.substitute(&|v| match v {
+                v if v == a => Index::default(),
+                v if v == b => Index::var(one),
+                v => Index::var(v),
+            });
+        }
+        inner[i - 1] = one;
+        inner.remove(i);
+    }
+}

@@ -1,0 +1,134 @@
+//! Convolutions among the sums of products: an image that is read at multiples of a pixel's place plus multiples of a
+//! weight's place, zero outside.
+
+use mithril_ir::loops::{Atom, Expr, Index, Var, Within};
+
+use super::contract::{
+    Contraction, Making, affine, call, flat_loads, is_fixed, is_zero, loaded, operands, the_sum,
+};
+use super::kernels::{Conv, Epilogue, Packing, Strides};
+use super::program::{KernelCall, Nest, Program};
+use super::template::c_type;
+
+/// How a line of the image is read: by steps of pixels and of weights.
+struct Axis {
+    image: usize,
+    kernel: usize,
+    stride: usize,
+    dilation: usize,
+    padding: [usize; 2],
+}
+
+/// The convolution that a nest is, if it is one.
+pub fn convolution(
+    program: &Program,
+    nest: &Nest,
+    c: &Contraction<'_>,
+    making: &mut Making<'_>,
+) -> Option<KernelCall> {
+    let (mut conv, [x, w]) = shape(program, nest, c)?;
+    let [height, width] = conv.result();
+    let wide = nest.vars[nest.vars.len() - 1];
+    let tall = (nest.vars.len() == 4).then(|| nest.vars[2]);
+    let flat_nest = Nest { value: flat_loads(&nest.value, &program.buffers), ..nest.clone() };
+    let names = names(nest, tall, height, width);
+    let tail = making.tails.add(&program.buffers, &flat_nest, the_sum(&flat_nest.value)?, &names)?;
+    let (operands, starts) = operands(&tail, |at| {
+        let (factors, _) = affine(at, &nest.vars)?;
+        let of = |v: Var| nest.vars.iter().position(|&k| k == v).map_or(0, |i| factors[i]);
+        let column = match tall {
+            Some(tall) if tall.size > 1 && wide.size > 1 => {
+                (of(tall) == of(wide) * width).then(|| of(wide))?
+            }
+            Some(tall) if tall.size > 1 => of(tall),
+            _ => of(wide),
+        };
+        Some(Strides { batch: vec![factors[0]], row: factors[1], column })
+    })?;
+    c_type(program.buffers[nest.to].dtype).clone_into(&mut conv.out_element);
+    let is_ahead = is_fixed(program, w, making.options);
+    conv.packing = if is_ahead { Packing::Ahead } else { Packing::Running };
+    conv.epilogue = Epilogue { operands, expression: tail.expression };
+    let what = format!(
+        "convolution of {} channels to {}, {}x{} weights, {height}x{width} pixels",
+        conv.channels, conv.filters, conv.kernel[0], conv.kernel[1]
+    );
+    let work = nest.vars.iter().chain(c.vars).map(|v| v.size as usize).product();
+    Some(call(conv.build(making.library), nest.to, [(x, 0), (w, 0)], starts, what, work))
+}
+
+/// The sizes of the convolution, and the buffers of image and weights.
+fn shape(program: &Program, nest: &Nest, c: &Contraction<'_>) -> Option<(Conv, [usize; 2])> {
+    let (image, tests) = match c.factors[0] {
+        Expr::Select { when, yes, no } if is_zero(no) => (&**yes, when.as_slice()),
+        other => (other, &[][..]),
+    };
+    let (x, x_at) = loaded(image, c.element)?;
+    let (w, w_at) = loaded(c.factors[1], c.element)?;
+    let [x_shape, w_shape, out_shape] = [x, w, nest.to].map(|b| &program.buffers[b].shape);
+    let spatial = x_shape.len().checked_sub(2).filter(|n| (1..=2).contains(n))?;
+    if w_shape.len() != x_shape.len() || nest.vars.len() != x_shape.len() || c.vars.len() != spatial + 1 {
+        return None;
+    }
+    // Weights are read at [filter, channel, place], all as they are.
+    let own: Vec<Index> = nest.vars[1..2].iter().chain(c.vars).map(|&v| Index::var(v)).collect();
+    let per_group = w_shape[1];
+    let groups = x_shape[1] / per_group.max(1);
+    let filters = w_shape[0] / groups.max(1);
+    let group =
+        if groups == 1 { Index::default() } else { Index::var(nest.vars[1]).floor_div(filters.max(1)) };
+    let channel = group * per_group + Index::var(c.vars[0]);
+    if *w_at != own || x_at[0] != Index::var(nest.vars[0]) || x_at[1] != channel {
+        return None;
+    }
+    let one = |i: usize| {
+        let vars = [nest.vars[2 + i], c.vars[1 + i]];
+        axis(&x_at[2 + i], vars, [x_shape[2 + i], w_shape[2 + i], out_shape[2 + i]])
+    };
+    let mut axes = (0..spatial).map(one).collect::<Option<Vec<Axis>>>()?;
+    let covers = |w: &Within| {
+        let axis = (0..spatial).find(|&i| x_at[2 + i] == w.index);
+        axis.is_some_and(|i| w.from <= 0 && w.to >= x_shape[2 + i])
+    };
+    if !tests.iter().all(covers) {
+        return None;
+    }
+    if spatial == 1 {
+        axes.insert(0, Axis { image: 1, kernel: 1, stride: 1, dilation: 1, padding: [0, 0] });
+    }
+    let pair = |f: fn(&Axis) -> usize| [f(&axes[0]), f(&axes[1])];
+    let channels = [x_shape[1] as usize, w_shape[0] as usize];
+    let mut conv = Conv::new(c.element, x_shape[0] as usize, channels, pair(|a| a.image), pair(|a| a.kernel));
+    conv.groups = groups as usize;
+    conv.stride = pair(|a| a.stride);
+    conv.dilation = pair(|a| a.dilation);
+    conv.padding = [axes[0].padding, axes[1].padding];
+    conv = conv.row_major();
+    let wanted = out_shape[2..].iter().product::<i64>() as usize;
+    (conv.result().iter().product::<usize>() == wanted).then_some((conv, [x, w]))
+}
+
+/// A place in the image: `stride · pixel + dilation · weight - padding`.
+fn axis(at: &Index, [pixel, weight]: [Var; 2], [image, kernel, pixels]: [i64; 3]) -> Option<Axis> {
+    let is_known = |atom: &Atom| matches!(atom, Atom::Var(v) if *v == pixel || *v == weight);
+    if at.terms.iter().any(|(atom, factor)| !is_known(atom) || *factor < 1) || at.constant > 0 {
+        return None;
+    }
+    let factor = |v: Var| at.factor(v).filter(|f| *f > 0).unwrap_or(1);
+    let (stride, dilation, before) = (factor(pixel), factor(weight), -at.constant);
+    let reach = (pixels - 1) * stride + (kernel - 1) * dilation + 1;
+    let after = (reach - image - before).max(0);
+    let [image, kernel, stride, dilation, before, after] =
+        [image, kernel, stride, dilation, before, after].map(|n| n as usize);
+    Some(Axis { image, kernel, stride, dilation, padding: [before, after] })
+}
+
+/// How the epilogue calls the variables of the output.
+fn names(nest: &Nest, tall: Option<Var>, height: usize, width: usize) -> Vec<(Var, String)> {
+    let wide = nest.vars[nest.vars.len() - 1];
+    let x = if height == 1 { "column".to_owned() } else { format!("column % {width}") };
+    let y = if width == 1 { "column".to_owned() } else { format!("column / {width}") };
+    let mut names = vec![(nest.vars[0], "batch".to_owned()), (nest.vars[1], "row".to_owned()), (wide, x)];
+    names.extend(tall.map(|v| (v, y)));
+    names
+}

@@ -1,0 +1,219 @@
+//! The function that runs a program: pointers to all buffers, then a call per step. With threads, all of them walk
+//! through the same calls, each does its part, and they wait for each other only where one needs what others made.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use super::kernels::{Argument, Call};
+use super::program::{KernelCall, Place, Program, Step, Work};
+use super::template::c_type;
+
+/// Calls between which nobody has to wait.
+pub struct Phase {
+    /// The statements.
+    pub calls: Vec<String>,
+    /// Whether every thread makes them and does its part; else the first thread does all.
+    pub everyone: bool,
+}
+
+/// What is known of the program when its steps have been written.
+pub struct Run<'a> {
+    /// The program.
+    pub program: &'a Program,
+    /// Prefix of all names.
+    pub prefix: &'a str,
+    /// Names of the buffers.
+    pub names: &'a [String],
+    /// Buffers that the calls name.
+    pub used: &'a BTreeSet<usize>,
+    /// Whether a step may fail.
+    pub fails: bool,
+    /// Whether threads are worth it.
+    pub parallel: bool,
+    /// Bytes of the arena that all threads see.
+    pub arena: usize,
+    /// Bytes of each thread.
+    pub own: usize,
+}
+
+/// The calls of a kernel.
+pub fn kernel(k: &KernelCall, names: &[String], parallel: bool) -> Vec<Phase> {
+    let write = |argument: &Argument| argument_text(k, names, parallel, argument);
+    let phase = |calls: &Vec<Call>| Phase {
+        calls: calls.iter().map(|call| call.text(write)).collect(),
+        everyone: true,
+    };
+    k.kernel.phases.iter().map(phase).collect()
+}
+
+fn argument_text(k: &KernelCall, names: &[String], parallel: bool, argument: &Argument) -> String {
+    let start = |(buffer, offset): (usize, usize)| match offset {
+        0 => names[buffer].clone(),
+        n => format!("{} + {n}", names[buffer]),
+    };
+    let shared = k.shared.map_or("NULL", |b| names[b].as_str());
+    match argument {
+        Argument::Thread => (if parallel { "thread" } else { "0" }).to_owned(),
+        Argument::Threads => (if parallel { "threads" } else { "1" }).to_owned(),
+        Argument::A => start(k.inputs[0]),
+        Argument::B => start(k.inputs[1]),
+        Argument::Out => names[k.to].clone(),
+        Argument::Operand(i) => start(k.operands[*i]),
+        Argument::Packed => format!("(const void *)((const char *)packed + {})", k.packed),
+        Argument::Shared => format!("(void *){shared}"),
+        Argument::SharedAt(n) => format!("(void *)({shared} + {n})"),
+        Argument::Own => "own".to_owned(),
+    }
+}
+
+impl Run<'_> {
+    /// The functions.
+    pub fn text(&self, steps: &[Vec<Phase>]) -> String {
+        if self.parallel { self.together(steps) } else { self.alone(steps) }
+    }
+    fn head(&self) -> String {
+        format!(
+            "\nint {}_run(const void *const inputs[], void *const outputs[], const void *packed, void *arena,\n\
+             \x20   const mithril_pool *pool) {{\n",
+            self.prefix
+        )
+    }
+    /// By the calling thread: waking others would take longer than the work.
+    fn alone(&self, steps: &[Vec<Phase>]) -> String {
+        let mut out = self.head();
+        out.push_str("    (void)inputs, (void)outputs, (void)packed, (void)arena, (void)pool;\n");
+        out.push_str(&self.pointers());
+        if self.own > 0 {
+            let _ = writeln!(out, "    void *const own = (char *)arena + {};", self.arena);
+        }
+        if self.fails {
+            out.push_str("    int error = 0;\n");
+        }
+        for call in steps.iter().flatten().flat_map(|phase| &phase.calls) {
+            let _ = writeln!(out, "    {call}");
+        }
+        out.push_str(if self.fails { "    return error;\n}\n" } else { "    return 0;\n}\n" });
+        out
+    }
+    fn together(&self, steps: &[Vec<Phase>]) -> String {
+        let p = self.prefix;
+        let mut out = format!(
+            "\n/* What the threads of a call share. */\ntypedef struct {{\n    const void *const *inputs;\n    \
+             void *const *outputs;\n    const void *packed;\n    void *arena;\n    int threads;\n    \
+             mithril_barrier barrier;\n    atomic_int error;\n}} {p}_call;\n\
+             \n/* The part of one thread. */\nstatic void {p}_work(void *context, int thread) {{\n    \
+             {p}_call *const call = context;\n    const void *const *const inputs = call->inputs;\n    \
+             void *const *const outputs = call->outputs;\n    const void *const packed = call->packed;\n    \
+             void *const arena = call->arena;\n    const int threads = call->threads;\n    \
+             (void)inputs, (void)outputs, (void)packed, (void)arena;\n"
+        );
+        out.push_str(&self.pointers());
+        if self.own > 0 {
+            let _ = writeln!(
+                out,
+                "    void *const own = (char *)arena + {} + (size_t)thread * {};",
+                self.arena, self.own
+            );
+        }
+        if self.fails {
+            out.push_str("    int error = 0;\n");
+        }
+        self.walk(steps, &mut out);
+        if self.fails {
+            out.push_str("    if (error) atomic_store(&call->error, error);\n");
+        }
+        out.push_str("}\n");
+        out.push_str(&self.head());
+        let _ = write!(
+            out,
+            "    {p}_call call = {{.inputs = inputs, .outputs = outputs, .packed = packed, .arena = arena}};\n    \
+             call.threads = pool ? pool->threads : 1;\n    if (call.threads > 1) {{\n        \
+             pool->run((mithril_pool *)pool, {p}_work, &call);\n    }} else {{\n        {p}_work(&call, 0);\n    }}\n    \
+             return atomic_load(&call.error);\n}}\n"
+        );
+        out
+    }
+    /// All calls, with waiting where a step needs what was made since the last waiting, or writes where others may
+    /// still read.
+    fn walk(&self, steps: &[Vec<Phase>], out: &mut String) {
+        let (mut read, mut written): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+        let wait = "    mithril_wait(&call->barrier, threads);\n";
+        for (step, phases) in self.program.steps.iter().zip(steps) {
+            let (reads, writes) = (step.reads(), step.writes());
+            let meets = |a: &[usize], b: &[usize]| a.iter().any(|&a| b.iter().any(|&b| self.overlap(a, b)));
+            if meets(&reads, &written) || meets(&writes, &written) || meets(&writes, &read) {
+                out.push_str(wait);
+                read.clear();
+                written.clear();
+            }
+            for (i, phase) in phases.iter().enumerate() {
+                if i > 0 {
+                    out.push_str(wait);
+                    read.clear();
+                    written.clear();
+                }
+                for call in &phase.calls {
+                    let alone = if phase.everyone { "" } else { "if (thread == 0) " };
+                    let _ = writeln!(out, "    {alone}{call}");
+                }
+            }
+            read.extend(reads);
+            written.extend(writes);
+        }
+    }
+    /// Whether two buffers share memory. Own memory of threads is between no two steps.
+    fn overlap(&self, a: usize, b: usize) -> bool {
+        let (first, second) = (&self.program.buffers[a], &self.program.buffers[b]);
+        match (&first.place, &second.place) {
+            _ if a == b => true,
+            (Place::Arena(Some(x)), Place::Arena(Some(y))) => {
+                *x < y + second.bytes() && *y < x + first.bytes()
+            }
+            _ => false,
+        }
+    }
+    fn pointers(&self) -> String {
+        let mut out = String::new();
+        for &b in self.used {
+            let buffer = &self.program.buffers[b];
+            let (name, t) = (&self.names[b], c_type(buffer.dtype));
+            let _ = match &buffer.place {
+                Place::Input(n) => writeln!(out, "    const {t} *const {name} = inputs[{n}];"),
+                Place::Output(n) => writeln!(out, "    {t} *const {name} = outputs[{n}];"),
+                Place::Arena(at) => {
+                    let at = at.unwrap_or(0);
+                    writeln!(out, "    {t} *const {name} = ({t} *)(void *)((char *)arena + {at});")
+                }
+                Place::Constant(_) => Ok(()),
+            };
+        }
+        out
+    }
+    /// The function that packs parameters.
+    pub fn pack(&self) -> String {
+        let mut out = format!(
+            "\nint {}_pack(const void *const inputs[], void *packed) {{\n    (void)inputs, (void)packed;\n",
+            self.prefix
+        );
+        for Step { work, .. } in &self.program.steps {
+            let Work::Kernel(k) = work else { continue };
+            let Some(pack) = &k.kernel.pack else { continue };
+            let (buffer, offset) = k.inputs[1];
+            let text = pack.text(|argument| match argument {
+                Argument::B => {
+                    let t = c_type(self.program.buffers[buffer].dtype);
+                    let start = match self.program.buffers[buffer].place {
+                        Place::Input(n) => format!("(const {t} *)inputs[{n}]"),
+                        _ => self.names[buffer].clone(),
+                    };
+                    if offset == 0 { start } else { format!("{start} + {offset}") }
+                }
+                Argument::Packed => format!("(void *)((char *)packed + {})", k.packed),
+                other => argument_text(k, self.names, false, other),
+            });
+            let _ = writeln!(out, "    {text}");
+        }
+        out.push_str("    return 0;\n}\n");
+        out
+    }
+}
