@@ -166,6 +166,8 @@ const LARGE: &[(&str, &str)] = &[
     ("matmul", "[200] [200,90]"),
     ("matmul", "[90,200] [200]"),
     ("linear", "[3,17,70] [50,70] [50]"),
+    // With this one, there is enough work for all threads.
+    ("linear", "[64,256] [256,256] [256]"),
     ("linear", "[1,200] [130,200] [130]"),
     ("einsum", "[5,20,9] [5,30,9] equation=\"bik,bjk->bji\""),
     ("einsum", "[4,12,3,16] [4,15,3,16] equation=\"bihd,bjhd->bhij\""),

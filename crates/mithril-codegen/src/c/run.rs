@@ -100,7 +100,7 @@ impl Run<'_> {
         let mut out = format!(
             "\n/* What the threads of a call share. */\ntypedef struct {{\n    const void *const *inputs;\n    \
              void *const *outputs;\n    const void *packed;\n    void *arena;\n    int threads;\n    \
-             mithril_barrier barrier;\n    atomic_int error;\n}} {p}_call;\n\
+             struct mithril_barrier barrier;\n    atomic_int error;\n}} {p}_call;\n\
              \n/* The part of one thread. */\nstatic void {p}_work(void *context, int thread) {{\n    \
              {p}_call *const call = context;\n    const void *const *const inputs = call->inputs;\n    \
              void *const *const outputs = call->outputs;\n    const void *const packed = call->packed;\n    \

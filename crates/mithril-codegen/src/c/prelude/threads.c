@@ -1,11 +1,11 @@
 /* Where threads wait for each other. */
-typedef struct {
+struct mithril_barrier {
   atomic_int arrived;
   atomic_int round;
-} mithril_barrier;
+};
 
 /* Waits until all threads are here. Reads of what others wrote before come after it. */
-static inline void mithril_wait(mithril_barrier *barrier, int threads) {
+static inline void mithril_wait(struct mithril_barrier *barrier, int threads) {
   if (threads == 1) return;
   int round = atomic_load_explicit(&barrier->round, memory_order_relaxed);
   if (atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel) == threads - 1) {
