@@ -105,13 +105,13 @@ static inline float mithril_exp_remainder_f32(float x, float k) {
 /* 2^shift e^(x + tail) for a small tail; subnormal results are exact to their last bit too. */
 static inline float mithril_exp_scaled_f32(float x, float tail, unsigned shift) {
   float held = mithril_held_f32(x, 110.0f);
-  uint32_t n = mithril_exp_turns_f32(held);
-  float r = mithril_exp_remainder_f32(held, (float)(int32_t)(n - 256u)) + tail;
+  uint32_t k = mithril_exp_turns_f32(held) - 256u;
+  float r = mithril_exp_remainder_f32(held, (float)(int32_t)k) + tail;
   float y = 1.0f + (r + r * r * mithril_exp_rest_f32(r));
   /* 2^k in two factors, since it may be out of range where the result is not. */
-  n = n + shift;
-  uint32_t half = n << 22 & 0x7f800000u;
-  y = mithril_number_f32(mithril_bits_f32(y) + half - 0x40000000u) * mithril_number_f32((n << 23) - half - 0x00800000u);
+  k = k + shift;
+  uint32_t half = k << 22 & 0xff800000u;
+  y = mithril_number_f32(mithril_bits_f32(y) + half) * mithril_number_f32((k << 23) - half + 0x3f800000u);
   return x == x ? y : x;
 }
 
@@ -337,17 +337,18 @@ static inline float mithril_gauss_f32(float x, float factor) {
 
 /* e^(a^2) erfc(a) for a from 0 to 10.2 */
 static inline float mithril_erfc_factor_f32(float a) {
-  float t = 1.0f / (a + 3.0f);
-  float q = 1.0f - 6.0f * t;
-  float p = q * -3.25335516e-4f - 4.831793672e-4f;
-  p = q * p + 0.003080329472f;
-  p = q * p - 0.001226428895f;
-  p = q * p - 0.02683982681f;
-  p = q * p + 0.119529068f;
-  p = q * p - 0.3104660084f;
-  p = q * p + 0.5902282985f;
-  p = q * p - 0.8833944865f;
-  return t * (q * p + 1.074006908f);
+  float t = 1.0f / (a + 1.5f);
+  float q = 1.0f - 3.0f * t;
+  float p = q * -0.0001397920595f - 0.0001718115058f;
+  p = q * p + 0.0007349209045f;
+  p = q * p + 0.001827560517f;
+  p = q * p - 0.0007379075468f;
+  p = q * p - 0.009473723363f;
+  p = q * p - 0.008134683925f;
+  p = q * p + 0.04776972349f;
+  p = q * p + 0.07562289136f;
+  p = q * p - 0.5078500629f;
+  return t * (q * p + 0.9647562369f);
 }
 
 /* 1 - erf(x) */
@@ -425,12 +426,9 @@ static inline double mithril_silu_f64(double x) { return x / (1.0 + exp(-x)); }
 
 /* x times the normal distribution function */
 static inline float mithril_gelu_f32(float x) {
-  float a = mithril_abs_f32(x), near = x * 0.70710678f;
-  a = mithril_held_f32(a, 14.4f);
+  float a = mithril_held_f32(mithril_abs_f32(x), 14.4f);
   float tail = 0.5f * mithril_erfc_factor_f32(a * 0.70710678f) * mithril_gauss_f32(a, 0.5f);
-  float share = x > 0.0f ? 1.0f - tail : tail;
-  near = 0.5f + 0.5f * (near + near * mithril_erf_near_f32(near));
-  return x * (a < 0.7f ? near : share);
+  return x * (x > 0.0f ? 1.0f - tail : tail);
 }
 
 static inline double mithril_gelu_f64(double x) { return 0.5 * x * erfc(-x * 0.7071067811865476); }
