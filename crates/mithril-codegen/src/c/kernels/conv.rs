@@ -112,7 +112,26 @@ impl Conv {
             Some(tile) if winograd::fits(self) && self.packing == Packing::Ahead => {
                 winograd::build(self, tile, library)
             }
+            _ if self.groups == self.channels && self.channels > 1 => self.build_depth(library),
             _ => self.build_direct(library),
+        }
+    }
+
+    /// Every channel by itself: the weights are read as they are.
+    fn build_depth(&self, library: &mut Library) -> Kernel {
+        let plan = Plan::new(self, library.target());
+        let function = self.add(include_str!("conv_depth.c"), library, &plan);
+        let operands = (0..self.epilogue.operands.len()).map(Argument::Operand);
+        let mut arguments =
+            vec![Argument::Thread, Argument::Threads, Argument::A, Argument::B, Argument::Out];
+        arguments.extend(operands.chain([Argument::Own]));
+        let bytes = |elements: usize| (elements * self.element.bytes()).next_multiple_of(64);
+        Kernel {
+            pack: None,
+            packed_bytes: 0,
+            phases: vec![vec![Call { function, arguments }]],
+            shared_bytes: 0,
+            own_bytes: bytes(self.padded(0) * self.padded(1) + self.result()[1]),
         }
     }
 
@@ -166,7 +185,7 @@ impl Conv {
         self.batch * self.channels * self.padded(0) * self.padded(1) + 2 * lanes * self.stride[1]
     }
 
-    fn numbers(&self, plan: &Plan) -> [(&'static str, usize); 25] {
+    fn numbers(&self, plan: &Plan) -> [(&'static str, usize); 27] {
         let [height, width] = self.result();
         let group_channels = self.channels / self.groups;
         let plane = if self.is_point() { height * width } else { self.padded(0) * self.padded(1) };
@@ -177,6 +196,8 @@ impl Conv {
             ("groups", self.groups),
             ("group_channels", group_channels),
             ("group_elements", group_channels * plane),
+            ("top", self.padding[0][0]),
+            ("left", self.padding[1][0]),
             ("h", self.image[0]),
             ("w", self.image[1]),
             ("kh", self.kernel[0]),

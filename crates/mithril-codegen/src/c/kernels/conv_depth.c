@@ -1,21 +1,30 @@
-/* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, @h@, @w@] (here with its margins), each channel by itself, by
+/* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, @h@, @w@], each channel by itself, by
    weights[@filters@, 1, @kh@, @kw@]. Too few products for each number read to be anything but a loop over lines, whose
-   pixels the compiler takes a vector at a time. */
+   pixels the compiler takes a vector at a time. A channel is copied between margins of zeros before. */
 static void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict weights,
                    @out@ *restrict out@parameters@, @type@ *restrict own)
 {
-    enum { FILTERS = @filters@, OUT_HEIGHT = @oh@, OUT_WIDTH = @ow@, IN_WIDTH = @padded_width@ };
+    enum {
+        FILTERS = @filters@, OUT_HEIGHT = @oh@, OUT_WIDTH = @ow@, H = @h@, W = @w@,
+        IN_WIDTH = @padded_width@, PLANE = @padded_plane@
+    };
+    @type@ *const plane = own, *const sums = own + PLANE;
+    for (long i = 0; i < PLANE; i++)
+        plane[i] = 0;
     const long units = (long)@n@ * FILTERS;
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
         const long batch = unit / FILTERS, row = unit % FILTERS;
         const @type@ *const kernel = weights + row * @kh@ * @kw@;
-        const @type@ *const plane = image + (batch * @channels@ + row / (FILTERS / @channels@)) * @padded_plane@;
+        const @type@ *const from = image + (batch * @channels@ + row / (FILTERS / @channels@)) * H * W;
+        for (long y = 0; y < H; y++)
+            for (long x = 0; x < W; x++)
+                plane[(y + @top@) * IN_WIDTH + @left@ + x] = from[y * W + x];
         for (long y = 0; y < OUT_HEIGHT; y++) {
             const @type@ *const line = plane + y * @stride_y@ * IN_WIDTH;
             for (long x = 0; x < OUT_WIDTH; x++)
-                own[x] = @terms@;
+                sums[x] = @terms@;
             for (long column = y * OUT_WIDTH; column < (y + 1) * OUT_WIDTH; column++) {
-                const @type@ accumulator = own[column - y * OUT_WIDTH];
+                const @type@ accumulator = sums[column - y * OUT_WIDTH];
                 out[@out_place@] = @expression@;
             }
         }
