@@ -8,6 +8,9 @@ use mithril_ir::{DType, Kind, Scalar};
 use super::program::Buffer;
 use super::template::{self, Part, c_type};
 
+/// From so many elements on, the largest is found by ranks.
+const MANY: i64 = 16;
+
 /// Opens the mark of a buffer's name in the text of a function.
 pub const MARK: char = '\u{1}';
 /// Closes it.
@@ -366,9 +369,42 @@ impl<'a> Writer<'a> {
         tests.join(" && ")
     }
 
+    /// The largest or smallest of many floats, found among their ranks; its name.
+    fn extreme(&mut self, fold: Fold, vars: &[Var], body: &Expr) -> String {
+        let (name, rank) = (self.fresh(fold_name(fold)), self.fresh("rank"));
+        let (dtype, t) = (body.dtype(), computed_type(body.dtype()));
+        let (suffix, integer) = (dtype.short(), if dtype == DType::F64 { "int64_t" } else { "int32_t" });
+        // The smallest is the largest of the negated numbers.
+        let sign = if fold == Fold::Max { "" } else { "-" };
+        self.line(format!("{integer} {rank} = mithril_rank_{suffix}(-INFINITY);"));
+        let since = self.known();
+        let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
+        for &var in &open {
+            self.enter(var);
+        }
+        let value = self.value(body);
+        let value = if sign.is_empty() { value.text } else { format!("-{}", value.operand()) };
+        self.line(format!("const {integer} next = mithril_rank_{suffix}({value});"));
+        self.line(format!("{rank} = next > {rank} ? next : {rank};"));
+        for _ in &open {
+            self.exit();
+        }
+        self.forget(since);
+        self.line(format!("const {t} {name} = {sign}mithril_ranked_{suffix}({rank});"));
+        name
+    }
+
     /// Computes a reduction into a variable; its name.
     fn reduce(&mut self, e: &Expr) -> String {
         let Expr::Reduce { fold, vars, body } = e else { return String::new() };
+        let inner = vars.last().map_or(0, |v| v.size);
+        if matches!(fold, Fold::Max | Fold::Min)
+            && body.dtype().is_float()
+            && inner >= MANY
+            && vars.iter().all(|v| v.size > 0)
+        {
+            return self.extreme(*fold, vars, body);
+        }
         let name = self.fresh(fold_name(*fold));
         let t = computed_type(e.dtype());
         self.line(format!("{t} {name} = {};", identity(*fold, body.dtype()).text));

@@ -17,6 +17,7 @@ const FILES: &[&str] = &[
     include_str!("prelude/trigonometry.c"),
     include_str!("prelude/power.c"),
     include_str!("prelude/half.c"),
+    include_str!("prelude/rank.c"),
     include_str!("prelude/integer.c"),
     include_str!("prelude/random.c"),
     include_str!("prelude/linalg.c"),
