@@ -87,10 +87,15 @@ static inline float mithril_exp_rest_f32(float r) {
   return r * q + 0.5000000095f;
 }
 
-/* The number with a magnitude of at most `bound`, NaN too. As integers, of which a minimum is one instruction. */
+/* The smaller of two numbers that are not negative, `bound` for NaN; as integers their minimum is one instruction. */
+static inline float mithril_at_most_f32(float x, float bound) {
+  uint32_t bits = mithril_bits_f32(x), most = mithril_bits_f32(bound);
+  return mithril_number_f32(bits < most ? bits : most);
+}
+
+/* The number with a magnitude of at most `bound`, NaN too. */
 static inline float mithril_held_f32(float x, float bound) {
-  uint32_t bits = mithril_bits_f32(x), size = bits & 0x7fffffffu, most = mithril_bits_f32(bound);
-  return mithril_number_f32((size < most ? size : most) | (bits & 0x80000000u));
+  return mithril_with_sign_f32(mithril_at_most_f32(mithril_abs_f32(x), bound), x);
 }
 
 /* x / ln(2) to the next whole number, plus 256; |x| up to 170 */
@@ -115,12 +120,12 @@ static inline float mithril_exp_scaled_f32(float x, float tail, unsigned shift) 
   return x == x ? y : x;
 }
 
-/* e^x for |x| up to 80, for functions that need no more of it */
+/* e^x for |x| up to 20, to be added to larger numbers: k ln(2) in one part will do. */
 static inline float mithril_exp_middle_f32(float x) {
-  uint32_t n = mithril_exp_turns_f32(x);
-  float r = mithril_exp_remainder_f32(x, (float)(int32_t)(n - 256u));
+  uint32_t k = mithril_exp_turns_f32(x) - 256u;
+  float r = x - (float)(int32_t)k * 0.693147181f;
   float y = 1.0f + (r + r * r * mithril_exp_rest_f32(r));
-  return mithril_number_f32(mithril_bits_f32(y) + ((n - 256u) << 23));
+  return mithril_number_f32(mithril_bits_f32(y) + (k << 23));
 }
 
 /* e^x */
@@ -152,7 +157,7 @@ static inline float mithril_tanh_f32(float x) {
   p = z * p - 0.05373971216f;
   p = z * p + 0.1333144216f;
   p = z * p - 0.3333328194f;
-  float far = -2.0f / (mithril_exp_middle_f32(mithril_held_f32(a + a, 20.0f)) + 1.0f);
+  float far = -2.0f / (mithril_exp_middle_f32(2.0f * mithril_at_most_f32(a, 10.0f)) + 1.0f);
   float start = a >= 0.625f ? 1.0f : a;
   return mithril_with_sign_f32(start + (a < 0.625f ? a * z * p : far), x);
 }
@@ -314,7 +319,7 @@ static inline float mithril_erf_near_f32(float x) {
 static inline float mithril_erf_f32(float x) {
   float a = mithril_abs_f32(x);
   /* Above 1 the logarithm of 1 - erf is a polynomial. */
-  float b = mithril_held_f32(a, 4.0f);
+  float b = mithril_at_most_f32(a, 4.0f);
   float q = b * -2.169772928e-5f + 4.414740198e-4f;
   q = b * q - 0.004205291552f;
   q = b * q + 0.02521035807f;
@@ -354,7 +359,7 @@ static inline float mithril_erfc_factor_f32(float a) {
 /* 1 - erf(x) */
 static inline float mithril_erfc_f32(float x) {
   float a = mithril_abs_f32(x);
-  a = mithril_held_f32(a, 10.2f);
+  a = mithril_at_most_f32(a, 10.2f);
   float far = mithril_erfc_factor_f32(a) * mithril_gauss_f32(a, 1.0f);
   float y = a < 0.75f ? 1.0f - a - a * mithril_erf_near_f32(a) : far;
   y = x < 0.0f ? 2.0f - y : y;
@@ -426,7 +431,7 @@ static inline double mithril_silu_f64(double x) { return x / (1.0 + exp(-x)); }
 
 /* x times the normal distribution function */
 static inline float mithril_gelu_f32(float x) {
-  float a = mithril_held_f32(mithril_abs_f32(x), 14.4f);
+  float a = mithril_at_most_f32(mithril_abs_f32(x), 14.4f);
   float tail = 0.5f * mithril_erfc_factor_f32(a * 0.70710678f) * mithril_gauss_f32(a, 0.5f);
   return x * (x > 0.0f ? 1.0f - tail : tail);
 }
