@@ -24,6 +24,12 @@ def cache(tmp_path_factory):
     patch.undo()
 
 
+def test_what_c_can_do_is_told_by_its_own_rows():
+    found = ml.check(classifier(), "c", shapes={"input": [2, 5]}, gradients=True)
+    assert found.ok
+    assert ml.CBackend().capabilities()["ops"]["matmul"] == "native"
+
+
 def normal(*shape):
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
@@ -67,9 +73,10 @@ def test_gradients_and_changes_in_place():
             params[name] -= 0.1 * gradient
 
 
-def test_states_are_kept_from_call_to_call():
+def test_states_and_random_numbers_are_kept_from_call_to_call():
     model = ml.Model()
-    model |= ml.BatchNorm1d(3)(input="input", output="output")
+    model |= ml.BatchNorm1d(3)(input="input", output="normal")
+    model += ml.Dropout(0.5)(output="output")
     data = {"input": normal(8, 3)}
     c, numpy = (ml.compile(model, b, shapes={"input": [8, 3]}) for b in (ml.CBackend(), ml.NumpyBackend()))
     for _ in range(3):
@@ -134,6 +141,8 @@ def test_options_and_compilers_that_do_not_work():
     for options in ({"num_threads": 0}, {"cc": ""}, {"flags": [1]}):
         with pytest.raises(ml.errors.InvalidValueError, match=next(iter(options))):
             ml.CBackend(**options)
+    with pytest.raises(ml.errors.OutOfMemoryError, match="limit is 10"):
+        ml.compile(classifier(), ml.CBackend(mem_size=10), shapes={"input": [1000, 5]})
     with pytest.raises(ml.errors.BackendUnavailableError, match="no-such-cc"):
         ml.compile(classifier(), ml.CBackend(cc="no-such-cc"), shapes={"input": [1, 5]})
     with pytest.raises(ml.errors.CompilerError, match="--no-such-flag"):

@@ -1,5 +1,7 @@
 //! The `mithril` command line: what can be done with a saved model and the registry without Python.
 
+mod export;
+
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -12,6 +14,8 @@ Usage: mithril <COMMAND>
 
 Commands:
   summary <FILE>   table of the layers of a saved model (ml.save)
+  export <FILE> <FOLDER> [--shape NAME=SIZES] [--weights FILE] [--prefix NAME]
+                   a saved model as a folder of C, built and checked
   ops [NAME]       list of all ops, or the documentation of one
   version          version of Mithril
   help             this text
@@ -22,6 +26,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["summary", file] => summary(file),
+        ["export", file, folder, options @ ..] => export::export(file, folder, options),
         ["ops"] => Ok(list_ops()),
         ["ops", name] => describe(name),
         ["version" | "--version" | "-V"] => Ok(format!("mithril {}\n", env!("CARGO_PKG_VERSION"))),
@@ -45,10 +50,15 @@ fn main() -> ExitCode {
 }
 
 fn summary(file: &str) -> Result<String> {
+    Ok(load(file)?.summary() + "\n")
+}
+
+/// The model of a file.
+fn load(file: &str) -> Result<Model> {
     let text = std::fs::read_to_string(file).map_err(|e| {
         Error::new(Code::Io, format!("{file:?} cannot be read: {e}")).help("give a file written by ml.save")
     })?;
-    Ok(Model::from_json(&text)?.summary() + "\n")
+    Model::from_json(&text)
 }
 
 fn list_ops() -> String {

@@ -9,12 +9,13 @@ use mithril_codegen::python::{PythonTarget, Support, can_spell, is_referred, sup
 use mithril_ir::build::Builder;
 use mithril_ir::error::Result;
 use mithril_ir::graph::{Def, Graph, Node, NodeId, Role, TensorType, ValueId, Values};
+use mithril_ir::op::{OpDef, Text};
 use mithril_ir::{DType, Error, Lit, Tensor};
 use mithril_model::{Init, Input};
 
 use crate::compiled::Compiled;
 use crate::passes::differentiate::{COTANGENT, Request};
-use crate::pipeline::{Interpreter, differentiated, lower};
+use crate::pipeline::{Interpreter, Target, differentiated, lower};
 use crate::python::Python;
 
 /// How a target runs one use of an op.
@@ -121,6 +122,32 @@ impl Compiled {
     pub fn uses(&self, target: &PythonTarget) -> Result<Vec<Use>> {
         self.graph.nodes().map(|(n, _)| self.use_of(n, target)).collect()
     }
+    /// As [`Compiled::uses`], for a target that runs no Python.
+    pub fn uses_by(&self, target: &dyn Target) -> Result<Vec<Use>> {
+        self.graph.nodes().map(|(n, _)| self.use_by(n, target)).collect()
+    }
+    fn use_by(&self, n: NodeId, target: &dyn Target) -> Result<Use> {
+        let mut used =
+            Use { node: n, support: Support::Native, parts: vec![], missing: vec![], referred: vec![] };
+        if target.can_spell(&self.graph, n) {
+            return Ok(used);
+        }
+        used.support = Support::Expanded;
+        let lowered = lower(&self.single(n, false)?.graph, target, self.float, &mut |_, _| {})?;
+        for (part, node) in lowered.nodes() {
+            let op = node.op.name;
+            match used.parts.iter_mut().find(|(name, _)| *name == op) {
+                Some((_, count)) => *count += 1,
+                None => used.parts.push((op, 1)),
+            }
+            let missing = (op, first_dtype(&lowered, node));
+            if !target.can_spell(&lowered, part) && !used.missing.contains(&missing) {
+                used.missing.push(missing);
+                used.support = Support::Missing;
+            }
+        }
+        Ok(used)
+    }
     fn use_of(&self, n: NodeId, target: &PythonTarget) -> Result<Use> {
         let found = support(target, &self.graph, n);
         let mut used =
@@ -155,6 +182,15 @@ impl Compiled {
             used.support = Support::Expanded;
         }
         Ok(used)
+    }
+}
+
+/// How C runs an op, as its row says.
+pub fn row_support_in_c(op: &OpDef) -> Support {
+    match op.expand {
+        _ if op.loops.is_some() || !matches!(op.spell.c, Text::No) => Support::Native,
+        Some(_) => Support::Expanded,
+        None => Support::Missing,
     }
 }
 

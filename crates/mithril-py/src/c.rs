@@ -398,12 +398,13 @@ pub struct COptions {
     cc: Option<String>,
     flags: Vec<String>,
     python: Option<String>,
+    memory_limit: Option<usize>,
 }
 
 impl COptions {
     fn options(self, pack: bool) -> Options {
-        let Self { prefix, threads, cc, flags, python } = self;
-        Options { prefix, pack, threads, tool: Tool { command: cc, flags, python } }
+        let Self { prefix, threads, cc, flags, python, memory_limit } = self;
+        Options { prefix, pack, threads, tool: Tool { command: cc, flags, python }, memory_limit }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mithril::codegen::python::Support;
+use mithril::compile::c::C;
 use mithril::compile::inspect::first_dtype;
 use mithril::ir::graph::{Def, Node, NodeId, Role};
 use mithril::ir::text;
@@ -12,7 +13,7 @@ use pyo3::types::{PyDict, PyList};
 use crate::compile::PyCompiled;
 use crate::convert::{literal_to_python, shape_to_python};
 use crate::errors::Outcome;
-use crate::target::TargetArgument;
+use crate::target::{TargetArgument, is_c};
 
 /// The program with all of its values as outputs, named by their positions.
 #[pyfunction]
@@ -98,9 +99,18 @@ pub fn output_values<'py>(py: Python<'py>, core: &PyCompiled) -> Outcome<Bound<'
 
 /// How a target runs each node: op, place, `native`, `expanded`, `reference` or `missing`, into what, and what is lacking.
 #[pyfunction]
-pub fn uses<'py>(py: Python<'py>, core: &PyCompiled, target: TargetArgument) -> Outcome<Bound<'py, PyList>> {
+pub fn uses<'py>(
+    py: Python<'py>,
+    core: &PyCompiled,
+    target: &Bound<'py, PyAny>,
+) -> Outcome<Bound<'py, PyList>> {
     let list = PyList::empty(py);
-    for found in core.compiled.uses(&target.0)? {
+    let all = if is_c(target) {
+        core.compiled.uses_by(&C)?
+    } else {
+        core.compiled.uses(&target.extract::<TargetArgument>()?.0)?
+    };
+    for found in all {
         let row = PyDict::new(py);
         place(core, &row, found.node, core.compiled.graph.node(found.node))?;
         let support = match found.support {

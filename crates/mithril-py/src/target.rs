@@ -3,6 +3,7 @@
 use mithril::codegen::python::{
     self as codegen, Backward, Form, Method, MethodArgument, Overlay, PythonTarget, Value,
 };
+use mithril::compile::inspect::row_support_in_c;
 use mithril::ir::error::{Code, Error};
 use mithril::ir::ops;
 use pyo3::prelude::*;
@@ -99,11 +100,18 @@ impl<'py> FromPyObject<'_, 'py> for TargetArgument {
 
 /// How the target runs each op, as its row says: `native`, `expanded` or `missing`, by name.
 #[pyfunction]
-pub fn op_support(target: TargetArgument) -> Vec<(&'static str, &'static str)> {
-    let support = |op| match codegen::row_support(&target.0, op) {
+pub fn op_support(target: &Bound<'_, PyAny>) -> Outcome<Vec<(&'static str, &'static str)>> {
+    let table = if is_c(target) { None } else { Some(target.extract::<TargetArgument>()?.0) };
+    let found = |op| table.as_ref().map_or_else(|| row_support_in_c(op), |t| codegen::row_support(t, op));
+    let support = |op| match found(op) {
         codegen::Support::Native => "native",
         codegen::Support::Expanded => "expanded",
         codegen::Support::Missing => "missing",
     };
-    ops::all().map(|op| (op.name, support(op))).collect()
+    Ok(ops::all().map(|op| (op.name, support(op))).collect())
+}
+
+/// Whether a target is C, which has no table of the Python writer.
+pub fn is_c(target: &Bound<'_, PyAny>) -> bool {
+    target.extract::<String>().is_ok_and(|name| name == "c")
 }

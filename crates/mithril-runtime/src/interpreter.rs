@@ -115,7 +115,7 @@ fn run(graph: &Graph, inputs: &[&Tensors], cotangents: &Tensors) -> Result<Evalu
     Ok(evaluation)
 }
 
-fn missing(name: &str, inputs: &[&Tensors]) -> Error {
+pub(crate) fn missing(name: &str, inputs: &[&Tensors]) -> Error {
     let given = || inputs.iter().flat_map(|map| map.keys()).map(|k| &**k);
     let error = Error::new(Code::BadParameter, format!("input `{name}` is not given"));
     match nearest(name, given()) {

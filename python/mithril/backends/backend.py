@@ -121,6 +121,11 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
         """Create an array of ones. A backend of your own has to define it."""
         raise self._missing("ones")
 
+    @property
+    def _table(self) -> Any:
+        """Target whose ops compiled models are made of."""
+        return self.target
+
     def capabilities(self) -> dict[str, Any]:
         """Tell what the backend can do.
 

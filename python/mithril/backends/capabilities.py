@@ -19,7 +19,7 @@ def capabilities(backend: Backend) -> dict[str, Any]:
     """Find what a backend can do; see `Backend.capabilities`."""
     from .backend import Backend as Base
 
-    support = dict(_core.op_support(backend.target))
+    support = dict(_core.op_support(backend._table))
     if backend.name == "interpreter":
         # It runs the definitions.
         support = dict.fromkeys(support, "native")

@@ -198,7 +198,7 @@ def check(
             core = _core.with_gradients(core, outputs, names)
         except MithrilError as error:
             result.problems.append(_sentence(error))
-    result.rows = _rows(_core.uses(core, found.target))
+    result.rows = _rows(_core.uses(core, found._table))
     if isinstance(found, InterpreterBackend):
         # It is the reference: every row has a definition there, or is expanded.
         result.rows = [replace(row, support="native", into=(), lacking=()) for row in result.rows]

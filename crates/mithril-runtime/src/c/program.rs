@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mithril_compile::c::{C, COptions, CSource, compile_c};
-use mithril_compile::compiled::Compiled;
+use mithril_compile::compiled::{Compiled, gradient_of};
 use mithril_compile::pipeline::Observer;
 use mithril_ir::dim::Symbol;
 use mithril_ir::interp::Symbols;
-use mithril_ir::{Code, Dim, Error, Graph, Result, text};
+use mithril_ir::{Code, Dim, Error, Graph, Result, Role, text};
 
 use super::cache::Cache;
 use super::call::{Function, Interface};
 use super::compiler::Tool;
+use crate::interpreter::{Evaluation, Tensors, missing};
 
 /// What a program computes.
 #[derive(Clone, Debug)]
@@ -39,11 +40,13 @@ pub struct Options {
     pub tool: Tool,
     /// Threads of a call; 0: as many as the system has for this process.
     pub threads: usize,
+    /// Bytes that packed parameters and the scratch memory of a call may have together.
+    pub memory_limit: Option<usize>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { prefix: "model".into(), pack: false, tool: Tool::default(), threads: 1 }
+        Self { prefix: "model".into(), pack: false, tool: Tool::default(), threads: 1, memory_limit: None }
     }
 }
 
@@ -102,6 +105,16 @@ impl Program {
             given => given,
         };
         let function = Function::new(tool, &Cache::default(), &source.c, interface, threads)?;
+        let bytes = function.arena_bytes() + function.packed_bytes();
+        if self.options.memory_limit.is_some_and(|limit| bytes > limit) {
+            let limit = self.options.memory_limit.unwrap_or_default();
+            return Err(Error::new(
+                Code::OutOfMemory,
+                format!("a call needs {bytes} bytes, the limit is {limit}"),
+            )
+            .note(format!("packed parameters have {}, the rest is scratch memory", function.packed_bytes()))
+            .help("make the batch smaller, or raise memory_limit"));
+        }
         let found = Arc::new(Specialised { source, function });
         made.insert(key, found.clone());
         Ok(found)
@@ -125,6 +138,60 @@ impl Program {
             Wanted::Outputs => model.forward(&C, observe),
             Wanted::Gradients { outputs, inputs } => model.gradient(&C, outputs, inputs, observe),
         }
+    }
+    /// Computes the outputs. Every input is looked up by its name in `inputs`, from the first map to the last; gradients
+    /// take their cotangents from `cotangents`.
+    ///
+    /// ```
+    /// use mithril_compile::compiled::Compiled;
+    /// use mithril_ir::{Place, Tensor};
+    /// use mithril_model::{FlattenOptions, Model, layers};
+    /// use mithril_runtime::c::{Options, Program, Wanted};
+    /// use mithril_runtime::interpreter::{Tensors, tensors};
+    ///
+    /// let mut model = Model::new();
+    /// model.extend(&layers::linear(2, true)?, [("input", "input"), ("output", "output")], Place::default())?;
+    /// let shapes = vec![("input".into(), vec!["batch".into(), 3.into()])];
+    /// let compiled = Compiled::new(&model, &FlattenOptions { shapes, ..Default::default() })?;
+    /// let program = Program::new(compiled, Wanted::Outputs, Options::default());
+    /// let params = tensors([
+    ///     ("linear.weight", Tensor::of(&[2, 3], vec![1.0_f32, 0.0, 0.0, 0.0, 2.0, 0.0])),
+    ///     ("linear.bias", Tensor::of(&[2], vec![0.5_f32, 0.0])),
+    /// ]);
+    /// let data = tensors([("input", Tensor::of(&[1, 3], vec![1.0_f32, 2.0, 3.0]))]);
+    /// let found = program.evaluate(&[&params, &data], &Tensors::new())?;
+    /// assert_eq!(found.outputs["output"].as_slice::<f32>(), Some(&[1.5, 4.0][..]));
+    /// # Ok::<(), mithril_ir::Error>(())
+    /// ```
+    pub fn evaluate(&self, inputs: &[&Tensors], cotangents: &Tensors) -> Result<Evaluation> {
+        let find =
+            |name: &str| inputs.iter().find_map(|map| map.get(name)).ok_or_else(|| missing(name, inputs));
+        let names = self.compiled.inputs.iter().map(|i| &*i.name);
+        let shapes =
+            names.map(|name| Ok((name, find(name)?.shape().to_vec()))).collect::<Result<Vec<_>>>()?;
+        let made = self.specialise(&self.symbols(shapes)?)?;
+        let interface = made.function.interface();
+        let mut given = Vec::with_capacity(interface.inputs.len());
+        for (buffer, role) in interface.inputs.iter().zip(&interface.roles) {
+            let found = match role {
+                Role::Cotangent => {
+                    cotangents.get(&buffer.name).ok_or_else(|| missing(&buffer.name, &[cotangents]))
+                }
+                _ => find(&buffer.name),
+            };
+            given.push(found?.clone());
+        }
+        let mut results = made.function.run(&given)?.into_iter().map(Arc::new);
+        let mut evaluation = Evaluation::default();
+        for (buffer, t) in interface.results().iter().zip(results.by_ref()) {
+            match gradient_of(&buffer.name) {
+                Some(input) => evaluation.gradients.insert(input.into(), t),
+                None => evaluation.outputs.insert(buffer.name.clone(), t),
+            };
+        }
+        let updates = interface.outputs[interface.results().len()..].iter();
+        evaluation.state.extend(updates.map(|b| b.name.clone()).zip(results));
+        Ok(evaluation)
     }
     /// Values of the symbols, from the sizes of inputs by name.
     pub fn symbols<'a>(&self, shapes: impl IntoIterator<Item = (&'a str, Vec<usize>)>) -> Result<Symbols> {

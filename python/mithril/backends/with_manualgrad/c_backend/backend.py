@@ -10,6 +10,7 @@ import numpy as np
 
 from .... import _core
 from ....errors import InvalidValueError, MithrilError
+from ... import options
 from ...numpy_arrays import NumpyArrays
 
 __all__ = ["CBackend", "CModule", "RawCBackend"]
@@ -62,6 +63,9 @@ class CBackend(NumpyArrays):
         else ``cc``, ``gcc``, ``clang``, else the package ``ziglang``.
     flags : iterable of str, optional
         Further flags of the compiler.
+    memory_limit : int or str, optional
+        Bytes that the packed parameters and the scratch memory of a call may have together, e.g. ``"64MB"``; a model
+        that needs more is an error. Also spelled ``mem_size``.
 
     Examples
     --------
@@ -77,16 +81,21 @@ class CBackend(NumpyArrays):
     name = "c"
     # Of ops that are applied at once.
     target = "numpy"
-    _options = (*NumpyArrays._options, "num_threads", "cc", "flags")
+    _table = "c"
+    _options = (*NumpyArrays._options, "num_threads", "cc", "flags", "memory_limit")
 
     def __init__(self, **given: Any) -> None:
-        #: Threads of a call; 0: as many as there are.
-        self.num_threads: int = _threads(given.pop("num_threads", None))
-        #: The C compiler; None: the one that is found.
-        self.cc: str | None = _command(given.pop("cc", None))
-        #: Further flags of the compiler.
-        self.flags: tuple[str, ...] = _flags(given.pop("flags", ()))
         super().__init__(**given)
+        found = options.normalize(type(self).__name__, given, self._options)
+        #: Threads of a call; 0: as many as there are.
+        self.num_threads: int = _threads(found.get("num_threads"))
+        #: The C compiler; None: the one that is found.
+        self.cc: str | None = _command(found.get("cc"))
+        #: Further flags of the compiler.
+        self.flags: tuple[str, ...] = _flags(found.get("flags", ()))
+        limit = found.get("memory_limit")
+        #: Bytes that a call may need; None: any number.
+        self.memory_limit: int | None = None if limit is None else options.memory("memory_limit", limit)
 
     def _tool(self, prefix: str) -> dict[str, Any]:
         """Tell the core how C is made."""
@@ -96,6 +105,7 @@ class CBackend(NumpyArrays):
             "cc": self.cc,
             "flags": list(self.flags),
             "python": sys.executable or None,
+            "memory_limit": self.memory_limit,
         }
 
     def _load(self, core: _core.Compiled) -> Any:

@@ -1,0 +1,75 @@
+//! `mithril export`: a saved model as a folder of C.
+
+use std::path::Path;
+
+use mithril::ir::interp::Symbols;
+use mithril::ir::{Code, DType, Error, Result, Tensor};
+use mithril::model::{FlattenOptions, Size};
+use mithril::runtime::c::export::{Export, export as write};
+use mithril::runtime::c::{Options, Program, Wanted};
+use mithril::runtime::interpreter::{Executable, tensors};
+use mithril::runtime::weights::Checkpoint;
+
+/// Exports a model; the outputs that it is compared with are those of the reference interpreter.
+pub fn export(file: &str, folder: &str, given: &[&str]) -> Result<String> {
+    let mut options = FlattenOptions { training: false, ..FlattenOptions::default() };
+    let (mut prefix, mut weights) = ("model", None);
+    for pair in given.chunks(2) {
+        match pair {
+            ["--shape", text] => options.shapes.push(shape(text)?),
+            ["--prefix", text] => prefix = text,
+            ["--weights", text] => weights = Some(*text),
+            _ => {
+                return Err(Error::new(Code::BadArgument, format!("export does not take {:?}", pair[0]))
+                    .help("it takes --shape NAME=SIZES, --weights FILE and --prefix NAME"));
+            }
+        }
+    }
+    let program = Executable::new(&crate::load(file)?, &options)?;
+    let mut values = program.initial(0)?;
+    if let Some(path) = weights {
+        values.extend(program.load(&Checkpoint::open(Path::new(path))?, None)?.0);
+    }
+    let kept: Vec<String> = values.keys().map(|name| name.to_string()).collect();
+    for input in program.compiled().inputs.iter().filter(|i| !kept.iter().any(|name| **name == *i.name)) {
+        let Some(sizes) = input.ty.shape.known() else {
+            return Err(Error::new(
+                Code::UnknownShape,
+                format!("the shape of {:?} is {}", input.name, input.ty.shape),
+            )
+            .help(format!("give numbers: --shape {}=1,3,224,224", input.name)));
+        };
+        values.extend(tensors([(&input.name, sample(input.ty.dtype, &sizes))]));
+    }
+    let expected = program.evaluate(&[&values])?.outputs;
+    let made = Options { prefix: prefix.into(), pack: true, ..Options::default() };
+    let c = Program::new(program.compiled().clone(), Wanted::Outputs, made);
+    let title = format!("A model in C, made by Mithril of {file}.");
+    let report = write(
+        &c,
+        &Symbols::default(),
+        &Export { title: &title, values, expected, inside: None },
+        Path::new(folder),
+    )?;
+    let names: Vec<String> = report.files.iter().map(|path| path.display().to_string()).collect();
+    Ok(format!("wrote {}\n{}", names.join(", "), report.check))
+}
+
+fn shape(text: &str) -> Result<(std::sync::Arc<str>, Vec<Size>)> {
+    let wrong = || {
+        Error::new(Code::BadArgument, format!("--shape is {text:?}")).help("write it as input=1,3,224,224")
+    };
+    let (name, sizes) = text.split_once('=').ok_or_else(wrong)?;
+    let sizes = sizes.split(',').map(|n| n.trim().parse::<i64>().map(Size::from).map_err(|_| wrong()));
+    Ok((name.into(), sizes.collect::<Result<_>>()?))
+}
+
+/// Data to record: numbers of both signs; 0 and 1 for integers, which may be indices.
+fn sample(dtype: DType, sizes: &[usize]) -> Tensor {
+    let count = sizes.iter().product::<usize>();
+    let value = |i: usize| {
+        let mixed = (i as u64).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+        if dtype.is_float() { mixed as f64 / f64::from(1 << 23) - 1.0 } else { (mixed & 1) as f64 }
+    };
+    Tensor::from_f64s(dtype, sizes, &(0..count).map(value).collect::<Vec<_>>())
+}
