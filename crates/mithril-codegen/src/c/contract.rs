@@ -1,6 +1,8 @@
 //! Stage `kernels`: sums of products become kernels. They are recognised by their structure: which variables move
 //! which operand, never by the op they come from.
 
+use std::cell::Cell;
+
 use mithril_ir::loops::{Atom, Binary, Expr, Fold, Index, Var, flat};
 use mithril_ir::{DType, Scalar};
 
@@ -9,6 +11,7 @@ use super::convolve;
 use super::kernels::{Element, Epilogue, Gemm, Kernel, Library, Operand, Packing, Strides};
 use super::nest::collapse;
 use super::program::{Buffer, KernelCall, Nest, Place, Program, Work};
+use super::split::split;
 use super::tail::{Tail, Tails};
 use super::template::c_type;
 
@@ -152,7 +155,11 @@ impl Product {
         let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
         let mut to = flat(&coordinates, &buffers[nest.to].shape);
         let mut vars: Vec<Var> = nest.vars.iter().copied().filter(|v| v.size != 1).collect();
-        let mut next = program.next_var;
+        let next = Cell::new(program.next_var);
+        split(&mut vars, &mut value, &next, &mut |var, digits| {
+            to = to.substitute(&|v| if v == var { digits.clone() } else { Index::var(v) });
+        });
+        let mut next = next.get();
         collapse(&mut vars, &mut to, &mut value, &mut next);
         let sum = the_sum(&value)?;
         let Expr::Reduce { vars: summed, body, .. } = sum else { return None };

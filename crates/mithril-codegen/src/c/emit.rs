@@ -181,8 +181,9 @@ impl<'a> File<'a> {
             let path: Vec<&str> = buffer.rsplitn(3, '.').take(2).collect();
             text.replace(&mark(b), &namer.name(&path.into_iter().rev().collect::<Vec<_>>().join("_")))
         });
-        let origin = comment(&step.origin);
-        let _ = write!(self.functions, "\n/* {}{origin} */\nstatic void {name}{text}", comment(&step.name));
+        let place = comment(&step.origin);
+        let place = if place.is_empty() { place } else { format!(", {place}") };
+        let _ = write!(self.functions, "\n/* {}{place} */\nstatic void {name}{text}", comment(&step.name));
         self.written.insert(key, name.clone());
         name
     }
@@ -230,9 +231,7 @@ impl<'a> File<'a> {
 
 /// A text inside of a comment.
 fn comment(text: &str) -> String {
-    let clean: String =
-        text.chars().map(|c| if c == '/' || c == '\\' || c.is_control() { ' ' } else { c }).collect();
-    if clean.is_empty() { clean } else { format!("{clean} ").trim_end().to_owned() }
+    text.chars().map(|c| if c == '/' || c == '\\' || c.is_control() { ' ' } else { c }).collect()
 }
 
 /// A constant tensor.

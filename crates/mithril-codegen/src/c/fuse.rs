@@ -31,15 +31,29 @@ struct Site {
 /// Fuses the nests of a program.
 pub fn fuse(mut program: Program) -> Program {
     rename_copies(&mut program);
+    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); program.buffers.len()];
+    for (i, step) in program.steps.iter().enumerate() {
+        let is_call = !matches!(step.work, Work::Nest(_));
+        // What a call writes, and a nest filled before, is changed in place.
+        let written = if is_call { step.writes() } else { Vec::new() };
+        step.reads().into_iter().chain(written).for_each(|b| readers[b].push(i));
+    }
     for step in 0..program.steps.len() {
         let Work::Nest(nest) = &program.steps[step].work else { continue };
         if !program.buffers[nest.to].is_temporary() {
             continue;
         }
-        let Some(sites) = sites(&program, nest.to) else { continue };
+        let mut mine = std::mem::take(&mut readers[nest.to]);
+        mine.sort_unstable();
+        mine.dedup();
+        let Some(sites) = sites(&program, nest.to, &mine) else { continue };
         let nest = nest.clone();
         if sites.is_empty() || allowed(&program, &nest, &sites) {
+            let reads = program.steps[step].reads();
             inline(&mut program, step, &nest, &sites);
+            for b in reads {
+                readers[b].extend(&mine);
+            }
         }
     }
     program.steps.retain(|step| match &step.work {
@@ -77,19 +91,13 @@ fn inline(program: &mut Program, step: usize, nest: &Nest, sites: &[Site]) {
     }
 }
 
-/// All readings of a buffer; `None` if somebody needs it in memory.
-fn sites(program: &Program, buffer: usize) -> Option<Vec<Site>> {
+/// All readings of a buffer, by steps that are known to read it; `None` if somebody needs it in memory.
+fn sites(program: &Program, buffer: usize, readers: &[usize]) -> Option<Vec<Site>> {
     let mut found = Vec::new();
-    for (step, s) in program.steps.iter().enumerate() {
-        match &s.work {
-            Work::Nest(nest) => {
-                let times = nest.vars.iter().map(|v| v.size).product();
-                find(&nest.value, buffer, step, times, false, &mut found);
-            }
-            // What a call writes, and a nest filled before, is changed in place.
-            Work::Call { .. } if s.reads().contains(&buffer) || s.writes().contains(&buffer) => return None,
-            Work::Call { .. } | Work::Kernel(_) => {}
-        }
+    for &step in readers {
+        let Work::Nest(nest) = &program.steps[step].work else { return None };
+        let times = nest.vars.iter().map(|v| v.size).product();
+        find(&nest.value, buffer, step, times, false, &mut found);
     }
     Some(found)
 }

@@ -104,15 +104,42 @@ impl Levels<'_, '_> {
             self.blocks(value, var, &sums, self.split && depth == 0);
         } else {
             let split = self.split && depth == 0;
-            if split {
-                self.writer.enter_part(var);
+            let inside = if split { None } else { inside(value, var) };
+            if let Some((from, to)) = inside {
+                for (from, to) in [(0, from), (from, to), (to, var.size)] {
+                    self.segment(depth, value, from, to);
+                }
             } else {
-                self.writer.enter(var);
+                if split {
+                    self.writer.enter_part(var);
+                } else {
+                    self.writer.enter(var);
+                }
+                self.level(depth + 1, value);
+                self.writer.exit();
             }
-            self.level(depth + 1, value);
-            self.writer.exit();
         }
         self.writer.forget(since);
+    }
+    /// Writes a part of a loop: there, tests that are always passed need not be made.
+    fn segment(&mut self, depth: usize, value: &Expr, from: i64, to: i64) {
+        if from >= to {
+            return;
+        }
+        let (var, old) = (self.vars[depth], self.at.clone());
+        let part = Var { id: self.next, size: to - from };
+        self.next += 1;
+        let index = |v: Var| if v == var { Index::var(part) + Index::number(from) } else { Index::var(v) };
+        self.vars[depth] = part;
+        self.at = self.at.substitute(&index);
+        let value = value.substitute(&index);
+        if part.size == 1 {
+            self.level(depth + 1, &value);
+        } else {
+            self.level(depth, &value);
+        }
+        self.vars[depth] = var;
+        self.at = old;
     }
     /// Computes the reductions that depend on none of the inner variables.
     fn hoist(&mut self, e: &Expr, inner: &[Var]) {
@@ -220,6 +247,30 @@ impl Levels<'_, '_> {
         f(self.writer, "lane");
         self.writer.exit();
     }
+}
+
+/// Where on the way of `var` all tests pass that depend on it, whatever the other variables are; `None` if that is
+/// everywhere, or not on most of the way.
+fn inside(value: &Expr, var: Var) -> Option<(i64, i64)> {
+    let (mut from, mut to) = (0, var.size);
+    value.walk(&mut |e| {
+        let Expr::Select { when, .. } = e else { return };
+        for test in when {
+            let Some(factor) = test.index.factor(var).filter(|f| *f != 0) else { continue };
+            let (low, high) = (test.index.clone() - Index::var(var) * factor).range();
+            // from <= factor · v + low and factor · v + high < to
+            let (least, most) = (test.from.saturating_sub(low), (test.to - 1).saturating_sub(high));
+            let (first, last) = if factor > 0 {
+                (-(-i128::from(least)).div_euclid(factor.into()), i128::from(most).div_euclid(factor.into()))
+            } else {
+                let by = i128::from(-factor);
+                (-i128::from(most).div_euclid(by), (-i128::from(least)).div_euclid(by))
+            };
+            from = from.max(first.clamp(0, var.size.into()) as i64);
+            to = to.min((last + 1).clamp(0, var.size.into()) as i64);
+        }
+    });
+    ((from > 0 || to < var.size) && (to - from) * 2 >= var.size && var.size >= 8).then_some((from, to))
 }
 
 /// Calls `f` with every reduction that is in no other one and in no choice.
