@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .errors import InvalidValueError
+from .errors import ConflictingOptionError, InvalidValueError
 
 if TYPE_CHECKING:
     from .backends.backend import Backend
 
-__all__ = ["alone", "given_away"]
+__all__ = ["alone", "check_pure", "given_away"]
 
 
 def given_away(names: Iterable[str], data: Sequence[str], backend: Backend) -> tuple[str, ...]:
@@ -68,3 +68,11 @@ def alone(backend: Backend, data: Mapping[str, Any], donated: tuple[str, ...]) -
             reach, holder = end, name
     copied = [name for name in donated if name in shared or not backend._is_writable(data[name])]
     return {**data, **{name: backend._copied(data[name]) for name in copied}} if copied else data
+
+
+def check_pure(donated: tuple[str, ...]) -> None:
+    """Raise if a program may write into its data."""
+    if donated:
+        raise ConflictingOptionError(
+            "a function that writes into the memory of donated data is not pure", hint="compile without donate"
+        )

@@ -18,9 +18,8 @@ from . import _core, dtypes, weights
 from .arguments import Arguments, check_declared, missing
 from .backends.options import seed as read_seed
 from .compile_stats import CompileStats
-from .donation import alone, given_away
+from .donation import alone, check_pure, given_away
 from .errors import (
-    ConflictingOptionError,
     InvalidValueError,
     KeyNotFoundError,
     ParameterError,
@@ -335,6 +334,8 @@ class PhysicalModel:
                 raise ParameterError(f"params is a {type(params).__name__}", hint="pass a dict of arrays by name")
             params = params or self.get_parameters()
         program, data = self._prepare(params, data)
+        if program.has_numbers:
+            program.check_positions(data)
         if output_gradients is not None:
             return self._differentiate(program, params, data, output_gradients)
         try:
@@ -590,10 +591,7 @@ class PhysicalModel:
         >>> compiled.function(compiled.get_parameters(), {"input": np.ones((4, 3))})["output"].shape
         (4, 2)
         """
-        if self._donated:
-            raise ConflictingOptionError(
-                "a function that writes into the memory of donated data is not pure", hint="compile without donate"
-            )
+        check_pure(self._donated)
 
         def function(params: Mapping[str, Any], data: Mapping[str, Any], state: Any = None) -> Any:
             program, data = self._prepare(params, data)

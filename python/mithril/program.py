@@ -67,12 +67,34 @@ class Program:
         self.evaluate: Callable[..., Any] = self._checked(self.module, backend._evaluator(self))
         self.gradients: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Module | Runner, Callable[..., Any]]] = {}
         self.seen: set[Any] = set()
+        self._positions: dict[Any, Any] = {}
+        #: Whether a single integer is given as data, which may say where something goes.
+        self.has_numbers = any(shape == () and "int" in dtype for _, dtype, shape in self.data)
 
     def _checked(self, module: Any, function: Callable[..., Any], name: str = "evaluate") -> Callable[..., Any]:
         """Run methods that users wrote once as they are, where a compiler would leave out that they are checked."""
         if not (self.settings.jit and self.backend._overrides and self.backend.name == "torch"):
             return function
         return check_first(module.function(name), function)
+
+    def check_positions(self, data: Mapping[str, Any]) -> None:
+        """Raise if numbers in the data lead to places that are not there, such as those behind the end of a cache.
+
+        Frameworks differ in what they do then: JAX and MLX go on with wrong numbers.
+        """
+        key = tuple(data[name].shape for name, _, _ in self.data)
+        if key not in self._positions:
+            self._positions[key] = self.core.positions({name: tuple(data[name].shape) for name, _, _ in self.data})
+        positions = self._positions[key]
+        if positions is None:
+            return
+        try:
+            found = [self.backend.to_numpy(data[name]) for name in positions.inputs]
+        except (TypeError, ValueError, RuntimeError):
+            return  # A framework is tracing: there are no values yet.
+        problem = positions.check(found)
+        if problem is not None:
+            raise problem
 
     @cached_property
     def differentiable(self) -> Any:

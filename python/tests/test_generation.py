@@ -9,7 +9,14 @@ import pytest
 import tokenizers
 import torch
 import transformers
-from mithril.errors import ConflictingOptionError, InvalidValueError, ModelFileError, NumericsError, ParameterError
+from mithril.errors import (
+    ConflictingOptionError,
+    InvalidValueError,
+    ModelFileError,
+    NumericsError,
+    ParameterError,
+    ShapeError,
+)
 from mithril.generation import (
     EncoderDecoder,
     Sampling,
@@ -496,3 +503,32 @@ def test_encoder_and_decoder():
         token = int(np.argmax(table["head.weight"] @ x + table["head.bias"]))
         wanted.append(token)
     assert list(together[0].tokens) == wanted
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_what_the_model_has_no_place_for_is_an_error_on_every_backend(name):
+    sizes = {"block_size": 8, "dims": 8, "num_heads": 2, "num_layers": 1, "vocab_size": 10}
+    backend = ml.backends.get_backend(name)
+    plain = compile_decoder(create_gpt(**sizes), backend)
+    assert plain.evaluate({}, {"input": np.zeros((1, 8), int)})["output"].shape == (1, 8, 10)
+    with pytest.raises(ShapeError, match=r"slice gives \[8, 8\].*needed in `transformer.wpe.slice`") as problem:
+        plain.evaluate({}, {"input": np.zeros((2, 12), int)})
+    assert "length is at most 8" in problem.value.hint
+
+    cached = compile_decoder(create_gpt(**sizes, cache=True), backend)
+
+    def call(length, position, padding, capacity):
+        caches = {f"past_{kind}_0": np.zeros((1, 2, capacity, 4), "float32") for kind in ("key", "value")}
+        data = {"input": np.zeros((1, length), int), "position": position, "padding": [padding], **caches}
+        return cached.evaluate({}, data)
+
+    call(4, 4, 0, 8)
+    call(4, 6, 2, 16)  # Padding takes places of the cache, but none of the model.
+    with pytest.raises(InvalidValueError, match=r"embedding needs place 8 of something that has 8") as problem:
+        call(4, 5, 0, 16)
+    assert (problem.value.path, problem.value.code) == ("transformer.wpe", "M0504")
+    assert "position is 5" in str(problem.value)
+    with pytest.raises(InvalidValueError, match=r"index_copy needs place 8 of something that has 8"):
+        call(4, 5, 3, 8)
+    with pytest.raises(InvalidValueError, match="place 8"):
+        list(generate_tokens(cached, [[1, 2]], 12))

@@ -2,6 +2,7 @@
 
 pub mod c;
 pub mod compiled;
+pub mod fit;
 pub mod inspect;
 pub mod lift;
 pub mod passes;

@@ -9,13 +9,15 @@
 //! loops), the row's expansion, an error.
 
 use crate::build::{Call, GradCall, V};
+use crate::dim::Dim;
 use crate::dtype::{DType, Kinds};
 use crate::error::Result;
+use crate::graph::{Graph, Node};
 use crate::interp::HostCall;
 use crate::literal::Lit;
 use crate::loops::LoopsFn;
 use crate::rules::{DTypeCx, DTypes, ShapeCx};
-use crate::shape::Shape;
+use crate::shape::{Shape, normalize_axis};
 use crate::spell::SpellCx;
 use crate::tensor::Scalar;
 
@@ -46,6 +48,8 @@ pub struct OpDef {
     /// What it computes element by element ([`crate::loops`]), for targets that write loops. An elementwise op with a
     /// `Spell.c` needs none.
     pub loops: Option<LoopsFn>,
+    /// Which input holds positions in another one; where they lie is checked before a call, as far as they are known.
+    pub indexed: Option<Indexed>,
     /// How exact a target has to be.
     pub tolerance: Tolerance,
     /// Where it is computed in mixed precision; `None`: as its tolerance suggests ([`OpDef::precision`]).
@@ -59,6 +63,29 @@ pub struct OpDef {
     pub layer: &'static str,
     /// Other names under which users look for the op (`pow`, `reduce_sum`).
     pub aliases: &'static [&'static str],
+}
+
+/// Of an op that looks something up: the inputs with the positions and with what is looked at, by place.
+#[derive(Clone, Copy, Debug)]
+pub struct Indexed {
+    /// What is looked at.
+    pub table: usize,
+    /// The positions, counted from either end.
+    pub indices: usize,
+    /// The literal that says the axis; without one it is the first.
+    pub axis: Option<usize>,
+}
+
+impl Indexed {
+    /// How many places there are in a table of this shape; `None` if the axis is not said.
+    pub fn size(&self, graph: &Graph, node: &Node, table: &Shape) -> Option<Dim> {
+        let axis = match self.axis.map(|i| node.inputs.get(i).and_then(|&v| graph.lit(v))) {
+            None => 0,
+            Some(Some(Lit::Int(axis))) => normalize_axis(axis.known()?, table.rank()).ok()?,
+            Some(_) => return None,
+        };
+        table.get(axis).cloned()
+    }
 }
 
 /// An input of an op.
@@ -394,6 +421,7 @@ pub const BLANK: OpDef = OpDef {
     grad: Grad::Expansion,
     spell: Spell::NONE,
     loops: None,
+    indexed: None,
     tolerance: Tolerance::Elementwise,
     precision: None,
     domain: (-2.0, 2.0),

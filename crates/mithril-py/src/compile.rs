@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use mithril::codegen::python::{self as codegen, Argument, EVALUATE, Function, GRADIENT, Results};
 use mithril::compile::compiled::{Compiled, gradient_of};
+use mithril::compile::fit;
 use mithril::compile::lift::lift;
 use mithril::compile::pipeline::Interpreter;
 use mithril::compile::python::Python as PythonBackend;
@@ -204,6 +205,13 @@ impl PyCompiled {
     fn check<'py>(&self, py: Python<'py>, shapes: &Bound<'py, PyDict>) -> Outcome<Option<Bound<'py, PyAny>>> {
         match self.misfit(shapes)? {
             Some(error) => Ok(Some(exception(py, &error)?)),
+            None => Ok(None),
+        }
+    }
+    /// Positions to check before a call with data of these shapes, or None if there is nothing to check.
+    fn positions(&self, shapes: &Bound<'_, PyDict>) -> Outcome<Option<PyPositions>> {
+        match fit::Positions::of(&self.compiled.graph, self.compiled.float)? {
+            Some(positions) => Ok(Some(PyPositions(positions.concrete(&self.bind(shapes)?)?))),
             None => Ok(None),
         }
     }
@@ -479,7 +487,33 @@ impl PyCompiled {
                 return Ok(Some(error.help(help)));
             }
         }
-        Ok(None)
+        Ok(fit::misfit(&self.compiled.graph, &symbols, self.compiled.float))
+    }
+}
+
+/// Positions in tables that follow from numbers given as data, for data of some shapes.
+#[pyclass(name = "Positions", module = "mithril", frozen)]
+#[derive(Debug)]
+pub struct PyPositions(fit::Positions);
+
+#[pymethods]
+impl PyPositions {
+    /// Names of the data that `check` wants.
+    #[getter]
+    fn inputs(&self) -> Vec<&str> {
+        self.0.inputs().collect()
+    }
+    /// The error that a position is outside, or None.
+    fn check<'py>(
+        &self,
+        py: Python<'py>,
+        data: Vec<Bound<'py, PyAny>>,
+    ) -> Outcome<Option<Bound<'py, PyAny>>> {
+        let data = data.iter().map(|x| Ok(Arc::new(tensor(x, None)?))).collect::<Outcome<Vec<_>>>()?;
+        match self.0.check(&data)? {
+            Some(error) => Ok(Some(exception(py, &error)?)),
+            None => Ok(None),
+        }
     }
 }
 

@@ -33,6 +33,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<connection::PyIOKey>()?;
     module.add_class::<connection::PyMethod>()?;
     module.add_class::<compile::PyCompiled>()?;
+    module.add_class::<compile::PyPositions>()?;
     module.add_class::<compile::PySource>()?;
     module.add_class::<compile::PyRunner>()?;
     module.add_class::<c::PyCProgram>()?;

@@ -17,8 +17,8 @@ use crate::dtype::{DType, Kind, Kinds};
 use crate::error::{Code, Error, Result};
 use crate::literal::Lit;
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, PortKind, Precision, ShapeRule, Spell, Text,
-    Tolerance, attr, optional, tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Grad, Indexed, OpDef, Port, PortKind, Precision, ShapeRule, Spell,
+    Text, Tolerance, attr, optional, tensor_of,
 };
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
@@ -45,6 +45,7 @@ pub static EMBEDDING: OpDef = OpDef {
         tensor_of("weight", Kinds::NUMBER),
         attr("padding_idx", Attr::OptInt, DefaultLit::None),
     ],
+    indexed: Some(Indexed { table: 1, indices: 0, axis: None }),
     shape: ShapeRule::Fn(|cx| {
         cx.rank(1, &[2])?;
         let weight = cx.shape(1);

@@ -11,8 +11,8 @@ use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, broadcast_index};
 use crate::loops::{Argument, Binary, Expr, Index, LoopCx, accumulator, sizes_around, unflat};
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
-    dtype_or, tensor, tensor_of,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, Indexed, OpDef, Port, ShapeRule, Spell, Text, Tolerance,
+    attr, dtype_or, tensor, tensor_of,
 };
 use crate::ops::create::{ONES, ZEROS};
 use crate::ops::getitem::GETITEM;
@@ -55,6 +55,7 @@ pub static TAKE: OpDef = OpDef {
     doc: "The slices at `indices` along `axis`; the axes of `indices` (any number) stand in place of `axis`. \
           Without an axis the elements are numbered in row-major order.",
     ports: &[INPUT, INDICES, attr("axis", Attr::OptInt, DefaultLit::None)],
+    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(2) }),
     shape: ShapeRule::Fn(|cx| {
         let (from, indices) = (cx.shape(0), cx.shape(1));
         if cx.absent(2) {
@@ -433,6 +434,7 @@ pub static INDEX_COPY: OpDef = OpDef {
     doc: "The input with the slices at the positions `indices` (1-d) along `axis` replaced by those of `source`. The \
           positions differ: of several slices for one, any may be the one that is kept.",
     ports: &[INPUT, INDICES, tensor("source"), attr("axis", Attr::Int, DefaultLit::Int(0))],
+    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(3) }),
     shape: ShapeRule::Fn(slices_shape),
     dtype: DTypeRule::Fn(|cx| Ok(source_as_input(cx))),
     eval: Some(Eval::Host(|c| {
