@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use mithril::compile::c::{C, COptions, compile_c};
+use mithril::compile::passes::differentiate::{Request, differentiate};
 use mithril::compile::pipeline::{Target, lower};
 use mithril::ir::build::Builder;
 use mithril::ir::dtype::DType;
 use mithril::ir::graph::{Graph, Role, TensorType};
 use mithril::ir::op::Tolerance;
 use mithril::ir::tensor::Tensor;
-use mithril::ir::{Shape, ops};
+use mithril::ir::{Shape, interp, ops};
 use mithril::runtime::c::{Cache, Function, Interface, Tool};
 use mithril_testing::case::{Arg, Case, cases, read};
 use mithril_testing::{run, tolerance};
@@ -185,6 +186,10 @@ const LARGE: &[(&str, &str)] = &[
     ("gelu", "[3,30000]"),
 ];
 
+/// Those whose gradients are compared, too.
+const DIFFERENTIATED: &[&str] =
+    &["matmul", "linear", "conv1d", "conv2d", "scaled_dot_product_attention", "layer_norm"];
+
 fn large(float: DType) -> Vec<Case> {
     let case = |(i, (name, line)): (usize, &(&str, &str))| {
         let op = ops::find(name).unwrap_or_else(|| panic!("no op {name}"));
@@ -201,6 +206,42 @@ fn kernels_on_threads_agree_with_the_interpreter() {
 #[test]
 fn kernels_of_float64_agree_with_the_interpreter() {
     agrees(&large(DType::F64), DType::F64, 1);
+}
+
+/// The gradients of the same: products the other way round, convolutions of transposed and flipped tensors.
+#[test]
+fn gradients_agree_with_the_interpreter() {
+    let mut failures = Vec::new();
+    for case in large(DType::F32).iter().filter(|case| DIFFERENTIATED.contains(&case.op.name)) {
+        let (graph, mut inputs) = run::graph_of(case, DType::F32).expect("a graph");
+        let names = graph.inputs.iter().map(|&v| graph.value(v).name.clone().expect("a name")).collect();
+        let request = Request { outputs: vec!["y0".into()], inputs: names, recompute: false };
+        let graph = differentiate(&graph, &request, DType::F32).expect("gradients");
+        let y = run::run(case, DType::F32).expect("the interpreter");
+        // A cotangent that depends on the place.
+        let values: Vec<f64> = (0..y[0].len()).map(|i| ((i * 37 % 101) as f64 - 50.0) / 50.0).collect();
+        inputs.push(Arc::new(Tensor::from_f64s(DType::F32, y[0].shape(), &values)));
+        let wanted = interp::run(&graph, &inputs).expect("the interpreter");
+        for (a, b) in call(&graph, &inputs, DType::F32, 2).iter().zip(&wanted) {
+            let error = tolerance::error(a, b, Some(tolerance::magnitude(b).max(1.0)));
+            if error > tolerance::GRADIENT {
+                failures.push(format!("{} {:?}: differs by {error} epsilon", case.op.name, case.text));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
+}
+
+/// A buffer that is called like the function that fills it.
+#[test]
+fn names_do_not_hide_functions() {
+    let mut b = Builder::new(DType::F32);
+    let ty = TensorType { dtype: DType::F32, shape: Shape::of([2_usize]) };
+    let x = b.graph.add_input("cases_add", Role::Data, ty);
+    let y = b.push(ops::find("add").expect("add"), &[x, x]).expect("a sum")[0];
+    b.graph.outputs.insert("cases_add".into(), y);
+    let x = Arc::new(Tensor::of(&[2], vec![1.0_f32, 2.0]));
+    assert_eq!(call(&b.graph, &[x], DType::F32, 1)[0].to_f64s(), [2.0, 4.0]);
 }
 
 /// The float tensors of all cases as tensors of a dtype, as far as the ops take them.

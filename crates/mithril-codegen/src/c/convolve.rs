@@ -1,7 +1,7 @@
 //! Convolutions among the sums of products: an image that is read at multiples of a pixel's place plus multiples of a
 //! weight's place, zero outside.
 
-use mithril_ir::loops::{Atom, Expr, Index, Var, Within};
+use mithril_ir::loops::{Atom, Expr, Index, Var, Within, flat};
 
 use super::contract::{
     Contraction, Making, affine, call, flat_loads, is_fixed, is_zero, loaded, operands, the_sum,
@@ -26,25 +26,14 @@ pub fn convolution(
     c: &Contraction<'_>,
     making: &mut Making<'_>,
 ) -> Option<KernelCall> {
-    let (mut conv, [x, w]) = shape(program, nest, c)?;
+    let (mut conv, [x, w], vars) = shape(program, nest, c)?;
     let [height, width] = conv.result();
-    let wide = nest.vars[nest.vars.len() - 1];
-    let tall = (nest.vars.len() == 4).then(|| nest.vars[2]);
     let flat_nest = Nest { value: flat_loads(&nest.value, &program.buffers), ..nest.clone() };
-    let names = names(nest, tall, height, width);
+    let names = names(&vars, height, width);
     let tail = making.tails.add(&program.buffers, &flat_nest, the_sum(&flat_nest.value)?, &names)?;
-    let (operands, starts) = operands(&tail, |at| {
-        let (factors, _) = affine(at, &nest.vars)?;
-        let of = |v: Var| nest.vars.iter().position(|&k| k == v).map_or(0, |i| factors[i]);
-        let column = match tall {
-            Some(tall) if tall.size > 1 && wide.size > 1 => {
-                (of(tall) == of(wide) * width).then(|| of(wide))?
-            }
-            Some(tall) if tall.size > 1 => of(tall),
-            _ => of(wide),
-        };
-        Some(Strides { batch: vec![factors[0]], row: factors[1], column })
-    })?;
+    let (operands, starts) = operands(&tail, |at| pixels(at, &vars, width))?;
+    let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
+    conv.out = pixels(&flat(&coordinates, &program.buffers[nest.to].shape), &vars, width)?;
     c_type(program.buffers[nest.to].dtype).clone_into(&mut conv.out_element);
     let is_ahead = is_fixed(program, w, making.options);
     conv.packing = if is_ahead { Packing::Ahead } else { Packing::Running };
@@ -57,33 +46,34 @@ pub fn convolution(
     Some(call(conv.build(making.library), nest.to, [(x, 0), (w, 0)], starts, what, work))
 }
 
-/// The sizes of the convolution, and the buffers of image and weights.
-fn shape(program: &Program, nest: &Nest, c: &Contraction<'_>) -> Option<(Conv, [usize; 2])> {
+/// The sizes of the convolution, the buffers of image and weights, and the variables of the result: image, filter,
+/// place.
+fn shape(program: &Program, nest: &Nest, c: &Contraction<'_>) -> Option<(Conv, [usize; 2], Vec<Var>)> {
     let (image, tests) = match c.factors[0] {
         Expr::Select { when, yes, no } if is_zero(no) => (&**yes, when.as_slice()),
         other => (other, &[][..]),
     };
     let (x, x_at) = loaded(image, c.element)?;
     let (w, w_at) = loaded(c.factors[1], c.element)?;
-    let [x_shape, w_shape, out_shape] = [x, w, nest.to].map(|b| &program.buffers[b].shape);
+    let [x_shape, w_shape] = [x, w].map(|b| &program.buffers[b].shape);
     let spatial = x_shape.len().checked_sub(2).filter(|n| (1..=2).contains(n))?;
     if w_shape.len() != x_shape.len() || nest.vars.len() != x_shape.len() || c.vars.len() != spatial + 1 {
         return None;
     }
+    let vars = ordered(&nest.vars, [(&x_at[0], x_shape[0]), (&w_at[0], w_shape[0])])?;
     // Weights are read at [filter, channel, place], all as they are.
-    let own: Vec<Index> = nest.vars[1..2].iter().chain(c.vars).map(|&v| Index::var(v)).collect();
+    let own: Vec<Index> = vars[1..2].iter().chain(c.vars).map(|&v| Index::var(v)).collect();
     let per_group = w_shape[1];
     let groups = x_shape[1] / per_group.max(1);
     let filters = w_shape[0] / groups.max(1);
-    let group =
-        if groups == 1 { Index::default() } else { Index::var(nest.vars[1]).floor_div(filters.max(1)) };
+    let group = if groups == 1 { Index::default() } else { Index::var(vars[1]).floor_div(filters.max(1)) };
     let channel = group * per_group + Index::var(c.vars[0]);
-    if *w_at != own || x_at[0] != Index::var(nest.vars[0]) || x_at[1] != channel {
+    if *w_at != own || x_at[1] != channel {
         return None;
     }
     let one = |i: usize| {
-        let vars = [nest.vars[2 + i], c.vars[1 + i]];
-        axis(&x_at[2 + i], vars, [x_shape[2 + i], w_shape[2 + i], out_shape[2 + i]])
+        let sizes = [x_shape[2 + i], w_shape[2 + i], vars[2 + i].size];
+        axis(&x_at[2 + i], [vars[2 + i], c.vars[1 + i]], sizes)
     };
     let mut axes = (0..spatial).map(one).collect::<Option<Vec<Axis>>>()?;
     let covers = |w: &Within| {
@@ -104,8 +94,20 @@ fn shape(program: &Program, nest: &Nest, c: &Contraction<'_>) -> Option<(Conv, [
     conv.dilation = pair(|a| a.dilation);
     conv.padding = [axes[0].padding, axes[1].padding];
     conv = conv.row_major();
-    let wanted = out_shape[2..].iter().product::<i64>() as usize;
-    (conv.result().iter().product::<usize>() == wanted).then_some((conv, [x, w]))
+    let wanted = vars[2..].iter().map(|v| v.size as usize).product::<usize>();
+    (conv.result().iter().product::<usize>() == wanted).then_some((conv, [x, w], vars))
+}
+
+/// The variables with those first that count images and filters, which are what these positions are.
+fn ordered(vars: &[Var], first: [(&Index, i64); 2]) -> Option<Vec<Var>> {
+    let mut rest = vars.to_vec();
+    let mut ordered = Vec::new();
+    for (at, size) in first {
+        let i = rest.iter().position(|&v| v.size == size && Index::var(v) == *at)?;
+        ordered.push(rest.remove(i));
+    }
+    ordered.extend(rest);
+    Some(ordered)
 }
 
 /// A place in the image: `stride · pixel + dilation · weight - padding`.
@@ -124,11 +126,21 @@ fn axis(at: &Index, [pixel, weight]: [Var; 2], [image, kernel, pixels]: [i64; 3]
 }
 
 /// How the epilogue calls the variables of the output.
-fn names(nest: &Nest, tall: Option<Var>, height: usize, width: usize) -> Vec<(Var, String)> {
-    let wide = nest.vars[nest.vars.len() - 1];
+fn names(vars: &[Var], height: usize, width: usize) -> Vec<(Var, String)> {
     let x = if height == 1 { "column".to_owned() } else { format!("column % {width}") };
     let y = if width == 1 { "column".to_owned() } else { format!("column / {width}") };
-    let mut names = vec![(nest.vars[0], "batch".to_owned()), (nest.vars[1], "row".to_owned()), (wide, x)];
-    names.extend(tall.map(|v| (v, y)));
-    names
+    let texts = ["batch".to_owned(), "row".to_owned()].into_iter();
+    let places = if vars.len() == 4 { vec![y, x] } else { vec![x] };
+    vars.iter().copied().zip(texts.chain(places)).collect()
+}
+
+/// A position as strides over images, filters and pixels.
+fn pixels(at: &Index, vars: &[Var], width: usize) -> Option<Strides> {
+    let (factors, _) = affine(at, vars)?;
+    let column = match vars[2..] {
+        [y, x] if y.size > 1 && x.size > 1 => (factors[2] == factors[3] * width).then_some(factors[3])?,
+        [y, _] if y.size > 1 => factors[2],
+        _ => factors[vars.len() - 1],
+    };
+    Some(Strides { batch: vec![factors[0]], row: factors[1], column })
 }

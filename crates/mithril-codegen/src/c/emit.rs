@@ -69,7 +69,7 @@ fn used_names(text: &str) -> BTreeSet<String> {
 struct File<'a> {
     program: &'a Program,
     prefix: &'a str,
-    /// Names of functions and constants.
+    /// Names of functions and constants, and of the buffers in the function that runs all.
     globals: Namer,
     /// Names of the buffers, in the function that runs all.
     names: Vec<String>,
@@ -90,8 +90,9 @@ impl<'a> File<'a> {
         let mut file = Self {
             program,
             prefix: &options.prefix,
-            globals: Namer::default(),
             names: program.buffers.iter().map(|b| namer.name(&b.name)).collect(),
+            // A pointer called like a function would hide it.
+            globals: namer,
             constants: String::new(),
             functions: String::new(),
             written: HashMap::new(),
