@@ -232,6 +232,29 @@ fn gradients_agree_with_the_interpreter() {
     assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
 }
 
+/// The error of a sum does not grow with the number of its terms: 0.1 is no float, and its errors are all alike.
+#[test]
+fn long_sums_stay_exact() {
+    let mut b = Builder::new(DType::F32);
+    let tenths = |rows: usize, columns: usize| {
+        let shape = [rows, columns];
+        Arc::new(Tensor::from_f64s(DType::F32, &shape, &vec![0.1; rows * columns]))
+    };
+    let inputs = [tenths(1, 300_001), tenths(30_001, 10), tenths(3000, 7)];
+    for (i, (x, axis)) in inputs.iter().zip([1_i64, 0, -1]).enumerate() {
+        let ty = TensorType { dtype: DType::F32, shape: Shape::of(x.shape().iter().copied()) };
+        let x = b.graph.add_input(format!("x{i}"), Role::Data, ty);
+        let axis = if axis < 0 { b.lit(mithril::ir::Lit::None) } else { b.lit(axis) };
+        let y = b.push(ops::find("sum").expect("sum"), &[x, axis]).expect("a sum")[0];
+        b.graph.outputs.insert(format!("y{i}").into(), y);
+    }
+    let wanted = interp::run(&b.graph, &inputs).expect("the interpreter");
+    for (a, b) in call(&b.graph, &inputs, DType::F32, 1).iter().zip(&wanted) {
+        let error = tolerance::error(a, b, None);
+        assert!(error <= tolerance::units(Tolerance::Contraction), "{error} epsilon");
+    }
+}
+
 /// A buffer that is called like the function that fills it.
 #[test]
 fn names_do_not_hide_functions() {

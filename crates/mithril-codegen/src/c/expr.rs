@@ -16,6 +16,12 @@ pub const MARK: char = '\u{1}';
 /// Closes it.
 pub const MARK_END: char = '\u{2}';
 
+/// Terms from which on a sum is made of parts.
+const LONG: i64 = 1024;
+
+/// Terms of a part, at most.
+const PART: i64 = 64;
+
 /// The text of a value.
 #[derive(Clone, Debug)]
 pub struct Value {
@@ -405,6 +411,9 @@ impl<'a> Writer<'a> {
         {
             return self.extreme(*fold, vars, body);
         }
+        if is_long_sum(e) {
+            return self.long_sum(vars, body);
+        }
         let name = self.fresh(fold_name(*fold));
         let t = computed_type(e.dtype());
         self.line(format!("{t} {name} = {};", identity(*fold, body.dtype()).text));
@@ -435,6 +444,52 @@ impl<'a> Writer<'a> {
         }
         self.forget(since);
         name
+    }
+    /// A sum of many floats: parts of it are summed up, and the parts in double, so that its error does not grow with
+    /// the number of terms.
+    fn long_sum(&mut self, vars: &[Var], body: &Expr) -> String {
+        let t = computed_type(body.dtype());
+        let total = self.fresh("total");
+        self.line(format!("double {total} = 0;"));
+        let since = self.known();
+        let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
+        let Some((&last, outer)) = open.split_last() else { return total };
+        for &var in outer {
+            self.enter(var);
+        }
+        let part = self.fresh("part");
+        self.enter_parts(last, |w| w.line(format!("{t} {part} = 0;")));
+        let value = self.value(body).text;
+        self.line(format!("{part} += {value};"));
+        self.exit();
+        self.line(format!("{total} += {part};"));
+        self.close();
+        for _ in outer {
+            self.exit();
+        }
+        self.forget(since);
+        if body.dtype() == DType::F64 { total } else { format!("({t}){total}") }
+    }
+    /// A loop over parts of a variable, `start` at the beginning of each, and the loop over a part inside of it.
+    pub fn enter_parts(&mut self, var: Var, start: impl FnOnce(&mut Self)) {
+        if var.size <= PART {
+            self.open("{");
+            start(self);
+            self.enter(var);
+            return;
+        }
+        let from = self.fresh("from");
+        self.open(format!("for (int64_t {from} = 0; {from} < {}; {from} += {PART}) {{", var.size));
+        start(self);
+        let to = if var.size % PART == 0 {
+            format!("{from} + {PART}")
+        } else {
+            let to = self.fresh("to");
+            let size = var.size;
+            self.line(format!("const int64_t {to} = {from} + {PART} < {size} ? {from} + {PART} : {size};"));
+            to
+        };
+        self.enter_from(var, &from, &to);
     }
     /// The statement that brings a value into what has been folded so far.
     pub fn folded(&mut self, fold: Fold, name: &str, body: &Expr, value: Value) -> String {
@@ -475,6 +530,12 @@ impl<'a> Writer<'a> {
         self.line(format!("{name} = {position};"));
         self.close();
     }
+}
+
+/// Whether a reduction is a sum of so many floats that it is summed up in parts.
+pub fn is_long_sum(e: &Expr) -> bool {
+    let Expr::Reduce { fold: Fold::Sum, vars, body } = e else { return false };
+    body.dtype().is_float() && vars.iter().fold(1_i64, |n, v| n.saturating_mul(v.size)) >= LONG
 }
 
 /// Whether a text is one call: a name and its brackets.

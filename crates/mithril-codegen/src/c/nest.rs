@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use mithril_ir::loops::{Expr, Fold, Index, Var, flat};
 
-use super::expr::{Writer, computed_type, identity};
+use super::expr::{Writer, computed_type, identity, is_long_sum};
 use super::program::{Buffer, Nest};
 use super::split::{divisions, split, split_reductions};
 
@@ -214,32 +214,68 @@ impl Levels<'_, '_> {
         let index = |v: Var| if v == var { Index::var(block) + Index::var(lane) } else { Index::var(v) };
         let since = self.writer.known();
         for sum in sums {
-            let Expr::Reduce { fold, vars, body } = sum else { continue };
-            let name = self.writer.fresh("sums");
-            let t = computed_type(sum.dtype());
-            let first = identity(*fold, body.dtype()).text;
-            self.writer.line(format!("{t} {name}[{width}];"));
-            self.lanes(lane, &count, |w, l| w.line(format!("{name}[{l}] = {first};")));
-            let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
-            for &v in &open {
-                self.writer.enter(v);
-            }
-            let body = body.substitute(&index);
-            self.lanes(lane, &count, |w, l| {
-                let value = w.value(&body);
-                let line = w.folded(*fold, &format!("{name}[{l}]"), &body, value);
-                w.line(line);
-            });
-            for _ in &open {
-                self.writer.exit();
-            }
-            self.writer.know(sum.substitute(&index), format!("{name}[lane]"));
+            let name = if is_long_sum(sum) {
+                self.long_sums(sum, lane, &count, &index)
+            } else {
+                self.sums(sum, lane, &count, &index)
+            };
+            self.writer.know(sum.substitute(&index), name);
         }
         let (to, at, value) = (self.to, self.at.substitute(&index), value.substitute(&index));
         self.lanes(lane, &count, |w, _| w.store(to, &at, &value));
         self.writer.forget(since);
         self.writer.leave();
         self.writer.close();
+    }
+    /// The reductions of a block; the name of one.
+    fn sums(&mut self, sum: &Expr, lane: Var, count: &str, index: &dyn Fn(Var) -> Index) -> String {
+        let Expr::Reduce { fold, vars, body } = sum else { return String::new() };
+        let name = self.writer.fresh("sums");
+        let (t, first) = (computed_type(sum.dtype()), identity(*fold, body.dtype()).text);
+        self.writer.line(format!("{t} {name}[{}];", lane.size));
+        self.lanes(lane, count, |w, l| w.line(format!("{name}[{l}] = {first};")));
+        let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
+        for &v in &open {
+            self.writer.enter(v);
+        }
+        self.terms(*fold, &name, &body.substitute(index), lane, count);
+        for _ in &open {
+            self.writer.exit();
+        }
+        format!("{name}[lane]")
+    }
+    /// As [`Levels::sums`], of many terms: in parts, which are summed up in double.
+    fn long_sums(&mut self, sum: &Expr, lane: Var, count: &str, index: &dyn Fn(Var) -> Index) -> String {
+        let Expr::Reduce { fold, vars, body } = sum else { return String::new() };
+        let (total, part) = (self.writer.fresh("totals"), self.writer.fresh("parts"));
+        let t = computed_type(sum.dtype());
+        self.writer.line(format!("double {total}[{}];", lane.size));
+        self.lanes(lane, count, |w, l| w.line(format!("{total}[{l}] = 0;")));
+        let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
+        let Some((&last, outer)) = open.split_last() else { return String::new() };
+        for &v in outer {
+            self.writer.enter(v);
+        }
+        self.writer.enter_parts(last, |w| {
+            w.line(format!("{t} {part}[{}];", lane.size));
+            w.line(format!("for (int64_t lane = 0; lane < {count}; lane++) {part}[lane] = 0;"));
+        });
+        self.terms(*fold, &part, &body.substitute(index), lane, count);
+        self.writer.exit();
+        self.lanes(lane, count, |w, l| w.line(format!("{total}[{l}] += {part}[{l}];")));
+        self.writer.close();
+        for _ in outer {
+            self.writer.exit();
+        }
+        format!("({t}){total}[lane]")
+    }
+    /// Brings a term into the sum of each lane.
+    fn terms(&mut self, fold: Fold, name: &str, body: &Expr, lane: Var, count: &str) {
+        self.lanes(lane, count, |w, l| {
+            let value = w.value(body);
+            let line = w.folded(fold, &format!("{name}[{l}]"), body, value);
+            w.line(line);
+        });
     }
     fn lanes(&mut self, lane: Var, count: &str, f: impl FnOnce(&mut Writer<'_>, &str)) {
         self.writer.open(format!("for (int64_t lane = 0; lane < {count}; lane++) {{"));
