@@ -1,0 +1,81 @@
+"""The known models in C against NumPy, which other tests hold against the originals: small, outputs and gradients."""
+
+import mithril as ml
+import numpy as np
+import pytest
+from mithril import models
+
+RANDOM = np.random.default_rng(0)
+TOKENS = RANDOM.integers(0, 90, (2, 9))
+TEXT = {"vocab_size": 90, "num_layers": 2, "num_heads": 4}
+T5 = {**TEXT, "d_model": 32, "d_kv": 8, "d_ff": 48}
+CLIP = {
+    "embed_dim": 16,
+    "image_resolution": 32,
+    "vision_width": 64,
+    "context_length": 9,
+    "vocab_size": 90,
+    "transformer_width": 32,
+    "transformer_heads": 4,
+    "transformer_layers": 2,
+}
+
+
+def images(count, size):
+    return RANDOM.standard_normal((count, 3, size, size)).astype(np.float32)
+
+
+#: Name -> the model and data for it; odd sizes on purpose.
+MODELS = {
+    "resnet18": (lambda: models.resnet18(num_classes=10), {"input": images(2, 45)}),
+    "resnet50": (lambda: models.resnet50(num_classes=7), {"input": images(1, 64)}),
+    "vit_b_32": (lambda: models.vit_b_32(image_size=64, num_classes=10), {"input": images(2, 64)}),
+    "gpt": (lambda: models.create_gpt(**TEXT, dims=32, block_size=16), {"input": TOKENS}),
+    "llama": (lambda: models.create_llama(**TEXT, num_kv_heads=2, dims=32, hidden=48), {"input": TOKENS}),
+    "bert": (lambda: models.create_bert(**TEXT, dims=32, hidden=48, max_length=16), {"input": TOKENS}),
+    "t5_encode": (lambda: models.t5_encode(**T5), {"input": TOKENS}),
+    "t5_decode": (
+        lambda: models.t5_decode(**T5),
+        {"input": TOKENS, "memory": RANDOM.standard_normal((2, 5, 32)).astype(np.float32)},
+    ),
+    "clip": (
+        lambda: models.clip(**CLIP, vision_layers=2, vision_patch_size=8),
+        {"image": images(2, 32), "text": TOKENS},
+    ),
+    "clip of residual networks": (
+        lambda: models.clip(**CLIP, vision_layers=(1, 1, 1, 1), vision_patch_size=None),
+        {"image": images(2, 32), "text": TOKENS},
+    ),
+}
+
+
+def pair(name, **options):
+    """Return the model on C and on NumPy, parameters, and data."""
+    build, data = MODELS[name]
+    model = build()
+    shapes = {key: list(value.shape) for key, value in data.items()}
+    c = ml.compile(model, ml.CBackend(num_threads=2), shapes=shapes, **options)
+    reference = ml.compile(model, ml.NumpyBackend(), shapes=shapes, **options)
+    return c, reference, reference.randomize_params(seed=1), data
+
+
+def worst(found, wanted):
+    """Largest distance, in parts of the largest element."""
+    assert list(found) == list(wanted)
+    return max(np.abs(found[k] - wanted[k]).max() / (np.abs(wanted[k]).max() + 1e-12) for k in wanted)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_outputs(name):
+    c, reference, params, data = pair(name, inference=True)
+    assert worst(c.evaluate(params, data), reference.evaluate(params, data)) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["resnet18", "gpt"])
+def test_gradients(name):
+    c, reference, params, data = pair(name)
+    outputs = reference.evaluate(params, data)
+    cotangents = {key: RANDOM.standard_normal(value.shape).astype(np.float32) for key, value in outputs.items()}
+    found, wanted = (p.evaluate_gradients(params, data, output_gradients=cotangents) for p in (c, reference))
+    # Gradients behind batch norm of two images are small differences of large sums.
+    assert worst(found, wanted) < (1e-3 if name == "resnet18" else 1e-5)
