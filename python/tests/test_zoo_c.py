@@ -29,7 +29,7 @@ def images(count, size):
 MODELS = {
     "resnet18": (lambda: models.resnet18(num_classes=10), {"input": images(2, 45)}),
     "resnet50": (lambda: models.resnet50(num_classes=7), {"input": images(1, 64)}),
-    "vit_b_32": (lambda: models.vit_b_32(image_size=64, num_classes=10), {"input": images(2, 64)}),
+    "vit": (lambda: models.vit(32, 8, 2, 4, 32, 48, num_classes=10), {"input": images(2, 32)}),
     "gpt": (lambda: models.create_gpt(**TEXT, dims=32, block_size=16), {"input": TOKENS}),
     "llama": (lambda: models.create_llama(**TEXT, num_kv_heads=2, dims=32, hidden=48), {"input": TOKENS}),
     "bert": (lambda: models.create_bert(**TEXT, dims=32, hidden=48, max_length=16), {"input": TOKENS}),
@@ -54,7 +54,7 @@ def pair(name, **options):
     build, data = MODELS[name]
     model = build()
     shapes = {key: list(value.shape) for key, value in data.items()}
-    c = ml.compile(model, ml.CBackend(num_threads=2), shapes=shapes, **options)
+    c = ml.compile(model, ml.CBackend(num_threads=2, flags="-O1"), shapes=shapes, **options)
     reference = ml.compile(model, ml.NumpyBackend(), shapes=shapes, **options)
     return c, reference, reference.randomize_params(seed=1), data
 
