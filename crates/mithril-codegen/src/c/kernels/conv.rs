@@ -131,7 +131,7 @@ impl Conv {
             packed_bytes: 0,
             phases: vec![vec![Call { function, arguments }]],
             shared_bytes: 0,
-            own_bytes: bytes(self.padded(0) * self.padded(1) + self.result()[1]),
+            own_bytes: bytes(self.padded(0) * self.padded_width() + self.result()[1]),
         }
     }
 
@@ -171,6 +171,11 @@ impl Conv {
         }
     }
 
+    /// Width of the image with margins, in whole steps.
+    fn padded_width(&self) -> usize {
+        self.padded(1).next_multiple_of(self.stride[1])
+    }
+
     fn padded(&self, axis: usize) -> usize {
         self.image[axis] + self.padding[axis][0] + self.padding[axis][1]
     }
@@ -182,13 +187,13 @@ impl Conv {
 
     /// Elements of the copy with margins, and of what may be read beyond.
     fn padded_elements(&self, lanes: usize) -> usize {
-        self.batch * self.channels * self.padded(0) * self.padded(1) + 2 * lanes * self.stride[1]
+        self.batch * self.channels * self.padded(0) * self.padded_width() + 2 * lanes
     }
 
-    fn numbers(&self, plan: &Plan) -> [(&'static str, usize); 27] {
+    fn numbers(&self, plan: &Plan) -> [(&'static str, usize); 28] {
         let [height, width] = self.result();
         let group_channels = self.channels / self.groups;
-        let plane = if self.is_point() { height * width } else { self.padded(0) * self.padded(1) };
+        let plane = if self.is_point() { height * width } else { self.padded(0) * self.padded_width() };
         [
             ("n", self.batch),
             ("channels", self.channels),
@@ -204,9 +209,10 @@ impl Conv {
             ("kw", self.kernel[1]),
             ("oh", height),
             ("ow", width),
+            ("run", width.next_multiple_of(plan.lanes).min(2 * plan.lanes)),
             ("k", plan.k),
             ("lanes", plan.lanes),
-            ("padded_width", self.padded(1)),
+            ("padded_width", self.padded_width()),
             ("padded_plane", plane),
             ("stride_y", self.stride[0]),
             ("stride_x", self.stride[1]),
@@ -225,7 +231,7 @@ impl Conv {
         let [height, width] = self.kernel;
         let row = |y: usize| {
             let term = |x: usize| {
-                let place = y * self.dilation[0] * self.padded(1) + x * self.dilation[1];
+                let place = y * self.dilation[0] * self.padded_width() + x * self.dilation[1];
                 format!("kernel[{}] * line[x * {} + {place}]", y * width + x, self.stride[1])
             };
             (0..width).map(term).collect::<Vec<_>>().join(" + ")
@@ -242,7 +248,8 @@ impl Conv {
                 ("h", &self.image[0].to_string()),
                 ("w", &self.image[1].to_string()),
                 ("padded_height", &self.padded(0).to_string()),
-                ("padded_width", &self.padded(1).to_string()),
+                ("padded_width", &self.padded_width().to_string()),
+                ("stride_x", &self.stride[1].to_string()),
                 ("top", &self.padding[0][0].to_string()),
                 ("left", &self.padding[1][0].to_string()),
             ],

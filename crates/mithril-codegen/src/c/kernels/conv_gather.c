@@ -1,22 +1,22 @@
 /* A panel of the pixels from `first` on, [channel][kernel row][kernel column][2 * LANES], from an image with its margins.
-   Pixels that lie in one row of the result are a run in the image. Every run is copied at full width: what is too much
-   is overwritten by the next run, or belongs to pixels beyond the last, which nobody reads. */
+   Pixels that lie in one row of the result are a run in the image. Every run is copied as if it were of full length:
+   what is too much is overwritten by the next run, or belongs to pixels beyond the last, which nobody reads. */
 static void @name@_gather(const @type@ *restrict image, long first, @type@ *restrict panel)
 {
-    enum { WIDTH = 2 * @lanes@, OUT_WIDTH = @ow@, PIXELS = @oh@ * @ow@, IN_WIDTH = @padded_width@ };
+    enum { WIDTH = 2 * @lanes@, OUT_WIDTH = @ow@, PIXELS = @oh@ * @ow@, RUN = @run@, IN_WIDTH = @padded_width@ };
     long runs = 0, from[WIDTH], to[WIDTH];
     for (long pixel = first; pixel < first + WIDTH && pixel < PIXELS; runs++) {
         const long y = pixel / OUT_WIDTH, x = pixel % OUT_WIDTH;
-        from[runs] = y * @stride_y@ * IN_WIDTH + x * @stride_x@;
+        from[runs] = y * @stride_y@ * IN_WIDTH + x;
         to[runs] = pixel - first;
         pixel += OUT_WIDTH - x;
     }
     for (long channel = 0; channel < @group_channels@; channel++)
         for (long y = 0; y < @kh@; y++)
             for (long x = 0; x < @kw@; x++, panel += WIDTH) {
-                const @type@ *const place = image + channel * @padded_plane@ + y * @dilation_y@ * IN_WIDTH + x * @dilation_x@;
+                const @type@ *const place = image + channel * @padded_plane@ + y * @dilation_y@ * IN_WIDTH + x * @dilation_x@ % @stride_x@ * (IN_WIDTH / @stride_x@) + x * @dilation_x@ / @stride_x@;
                 for (long run = 0; run < runs; run++)
-                    for (long i = 0; i < WIDTH; i++)
-                        panel[to[run] + i] = place[from[run] + i * @stride_x@];
+                    for (long i = 0; i < RUN; i++)
+                        panel[to[run] + i] = place[from[run] + i];
             }
 }
