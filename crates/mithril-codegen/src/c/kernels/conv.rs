@@ -281,6 +281,7 @@ impl Conv {
             ("micro_calls", micro_calls),
             ("terms", self.terms()),
             ("type", self.element.c().to_owned()),
+            ("t", self.element.suffix().to_owned()),
             ("out", self.out_element.clone()),
             ("out_place", place(&self.out, &[self.batch])),
             ("expression", self.epilogue.text(&[self.batch])),

@@ -3,7 +3,7 @@
    what is too much is overwritten by the next run, or belongs to pixels beyond the last, which nobody reads. */
 static void @name@_gather(const @type@ *restrict image, long first, @type@ *restrict panel)
 {
-    enum { WIDTH = 2 * @lanes@, OUT_WIDTH = @ow@, PIXELS = @oh@ * @ow@, RUN = @run@, IN_WIDTH = @padded_width@ };
+    enum { LANES = @lanes@, WIDTH = 2 * LANES, OUT_WIDTH = @ow@, PIXELS = @oh@ * @ow@, RUN = @run@, IN_WIDTH = @padded_width@ };
     long runs = 0, from[WIDTH], to[WIDTH];
     for (long pixel = first; pixel < first + WIDTH && pixel < PIXELS; runs++) {
         const long y = pixel / OUT_WIDTH, x = pixel % OUT_WIDTH;
@@ -16,7 +16,7 @@ static void @name@_gather(const @type@ *restrict image, long first, @type@ *rest
             for (long x = 0; x < @kw@; x++, panel += WIDTH) {
                 const @type@ *const place = image + channel * @padded_plane@ + y * @dilation_y@ * IN_WIDTH + x * @dilation_x@ % @stride_x@ * (IN_WIDTH / @stride_x@) + x * @dilation_x@ / @stride_x@;
                 for (long run = 0; run < runs; run++)
-                    for (long i = 0; i < RUN; i++)
-                        panel[to[run] + i] = place[from[run] + i];
+                    for (long i = 0; i < RUN; i += LANES)
+                        MITHRIL_STORE(@t@, panel + to[run] + i, MITHRIL_LOAD(@t@, place + from[run] + i));
             }
 }
