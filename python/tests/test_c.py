@@ -187,6 +187,13 @@ def test_what_is_exported_is_portable_c(tmp_path, inside):
     assert subprocess.run(["./check"], cwd=tmp_path, stdout=subprocess.DEVNULL).returncode == 1
 
 
+def test_gradients_are_exported(tmp_path):
+    compiled = ml.compile(classifier(), ml.CBackend(), shapes={"input": [4, 5]})
+    found = compiled.export(tmp_path, prefix="training", gradients=True)
+    assert found.packed_bytes == 0
+    assert found.check.count("gradient_") == len(compiled.parameter_keys)
+
+
 def test_export_on_the_command_line(tmp_path, capsys):
     ml.save(classifier(), str(tmp_path / "model.json"))
     out = tmp_path / "out"

@@ -16,6 +16,7 @@ from ..backends.with_manualgrad.c_backend import CBackend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
 from ..errors import InvalidValueError
 from .inputs import complete
+from .inspection import gradient_names
 
 if TYPE_CHECKING:
     from ..physical import PhysicalModel
@@ -60,6 +61,7 @@ def export(
     params: Mapping[str, Any] | None = None,
     prefix: str = "model",
     weights_inside: bool | None = None,
+    gradients: bool = False,
     cc: str | None = None,
     flags: Any = (),
 ) -> Exported:
@@ -70,7 +72,7 @@ def export(
     Parameters
     ----------
     model : PhysicalModel
-        The model; it is exported for evaluation, at the sizes that it was compiled for.
+        The model; it is exported at the sizes that it was compiled for, and for evaluation unless ``gradients``.
     folder : path
         Where the files go; made if it is not there.
     data : mapping, optional
@@ -81,6 +83,9 @@ def export(
         What all C symbols and files start with, so that two models link together (default ``"model"``).
     weights_inside : bool, optional
         Write the weights into the C file, rather than into a file of their own. Default: where they are small.
+    gradients : bool, optional
+        Also compute the gradients of all float parameters; the gradients of the outputs are further data. Parameters
+        are then not packed, so that a training loop in C may change them (default False).
     cc, flags : optional
         The C compiler; see `CBackend`.
 
@@ -90,7 +95,7 @@ def export(
     """
     if not isinstance(folder, (str, os.PathLike)):
         raise InvalidValueError(f"the folder is a {type(folder).__name__}", hint='pass a path, e.g. "out/"')
-    options = {**model._options, "training": False}
+    options = {**model._options, "training": bool(gradients)}
     dtype = str(model.backend.default_dtype)
     backend = CBackend(dtype=dtype, num_threads=1, cc=cc, flags=flags)
     reference = NumpyBackend(dtype=dtype)
@@ -109,13 +114,23 @@ def export(
         kept.update(core.initial(missing, model.backend._seed))
     values = {name: reference.tensor({**kept, **given}[name], dtype) for name, dtype in names.items()}
     groups = [{name: values[name] for name, _, _ in core.inputs(role)} for role in ("param", "data", "state")]
-    outputs = reference._load(core).function("evaluate")(*groups)
-    expected = outputs[0] if core.updates else outputs
-    program = _core.c_program(core, backend._tool(prefix), is_lazy=True)
+    tool = backend._tool(prefix)
+    if gradients:
+        outputs, names_of_params = gradient_names(core)
+        cotangents = {name: reference.ones(core.output_type(name)[1], dtype=dtype) for name in outputs}
+        values |= cotangents
+        function = reference._load_gradients(core, outputs, names_of_params).function("evaluate_gradients")
+        found, by_name = function(*groups, cotangents)[:2]
+        expected = {**found, **{f"gradient:{name}": gradient for name, gradient in by_name.items()}}
+        program = _core.c_program(core, tool, outputs, names_of_params, is_lazy=True)
+    else:
+        found = reference._load(core).function("evaluate")(*groups)
+        expected = found[0] if core.updates else found
+        program = _core.c_program(core, tool, is_lazy=True)
     expected = {name: np.ascontiguousarray(value) for name, value in expected.items()}
     title = f"A model in C, made by Mithril: {model._model}"
-    found = program.export(Path(folder), title, values, expected, weights_inside)
-    return Exported(Path(folder), tuple(Path(file) for file in found.pop("files")), **found)
+    report = program.export(Path(folder), title, values, expected, weights_inside)
+    return Exported(Path(folder), tuple(Path(file) for file in report.pop("files")), **report)
 
 
 def _others(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -147,7 +147,7 @@ impl Compiler {
         }
         error =
             error.note(format!("the command was {} {}", self.words.join(" "), self.arguments().join(" ")));
-        error.help("try another compiler (the option cc); if it fails with all of them, please report it")
+        error.help("generated code should compile: please report it; another compiler (cc=) or flags=[\"-O1\"] may take it")
     }
 }
 

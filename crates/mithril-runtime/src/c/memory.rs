@@ -6,8 +6,12 @@ use std::sync::{Mutex, PoisonError};
 use memmap2::MmapMut;
 use mithril_ir::{Code, Error, Result};
 
-/// From this size on memory comes straight from the system, in pages.
-const LARGE: usize = 1 << 20;
+/// From this size on memory comes straight from the system, in huge pages where it gives them: fewer of them are to be
+/// looked up.
+const LARGE: usize = 256 << 10;
+
+/// Size of a huge page. Memory starts at a multiple of it, since the system makes huge pages of whole ones only.
+const HUGE: usize = 2 << 20;
 
 /// So many arenas are kept for later calls; with more calls at a time, the others are made anew.
 const KEPT: usize = 4;
@@ -20,7 +24,7 @@ pub(super) struct Line(#[expect(dead_code, reason = "only its size and alignment
 #[derive(Debug)]
 pub(super) enum Memory {
     Small(Box<[Line]>),
-    Large(MmapMut),
+    Large { map: MmapMut, start: usize },
 }
 
 impl Memory {
@@ -29,25 +33,28 @@ impl Memory {
         if bytes < LARGE {
             return Ok(Self::Small(vec![Line([0; 64]); bytes.div_ceil(64)].into_boxed_slice()));
         }
-        let memory = MmapMut::map_anon(bytes).map_err(|e| {
+        // What is never touched takes no memory.
+        let whole = bytes.next_multiple_of(HUGE);
+        let map = MmapMut::map_anon(whole + HUGE).map_err(|e| {
             Error::new(Code::OutOfMemory, format!("there is no memory for {bytes} bytes: {e}"))
                 .help("make the batch smaller")
         })?;
         // Advice: where the system has no huge pages, it is as good as none.
         #[cfg(target_os = "linux")]
-        let _ = memory.advise(memmap2::Advice::HugePage);
-        Ok(Self::Large(memory))
+        let _ = map.advise(memmap2::Advice::HugePage);
+        let start = map.as_ptr().align_offset(HUGE).min(HUGE);
+        Ok(Self::Large { map, start })
     }
     pub fn start(&mut self) -> *mut c_void {
         match self {
             Self::Small(lines) => lines.as_mut_ptr().cast(),
-            Self::Large(map) => map.as_mut_ptr().cast(),
+            Self::Large { map, start } => map[*start..].as_mut_ptr().cast(),
         }
     }
     pub fn address(&self) -> *const c_void {
         match self {
             Self::Small(lines) => lines.as_ptr().cast(),
-            Self::Large(map) => map.as_ptr().cast(),
+            Self::Large { map, start } => map[*start..].as_ptr().cast(),
         }
     }
 }
