@@ -65,8 +65,11 @@ def test_parameters_of_a_model_for_inference_cannot_change_unnoticed():
 def test_gradients_and_changes_in_place():
     c, numpy = (ml.compile(classifier(), b, shapes={"input": [4, 5]}) for b in (ml.CBackend(), ml.NumpyBackend()))
     params, data = {k: np.array(v) for k, v in numpy.randomize_params(seed=0).items()}, {"input": normal(4, 5)}
+    # Those of ones would vanish: the outputs of the classifier sum to one.
+    above = {"output": normal(4, 10)}
     for _ in range(2):
-        (outputs, gradients), (_, wanted) = c.evaluate(params, data, True), numpy.evaluate(params, data, True)
+        (outputs, gradients), (_, wanted) = c.evaluate(params, data, above), numpy.evaluate(params, data, above)
+        assert all(np.abs(gradient).max() > 1e-3 for gradient in wanted.values())
         np.testing.assert_allclose(outputs["output"], c.evaluate(params, data)["output"], rtol=1e-5, atol=1e-6)
         for name, gradient in wanted.items():
             np.testing.assert_allclose(gradients[name], gradient, rtol=1e-4, atol=1e-5)

@@ -117,7 +117,11 @@ def export(
     tool = backend._tool(prefix)
     if gradients:
         outputs, names_of_params = gradient_names(core)
-        cotangents = {name: reference.ones(core.output_type(name)[1], dtype=dtype) for name in outputs}
+        random = np.random.default_rng(0)
+        cotangents = {}
+        for name in outputs:
+            kind, shape = core.output_type(name)
+            cotangents[name] = reference.tensor(random.standard_normal(shape), kind)
         values |= cotangents
         function = reference._load_gradients(core, outputs, names_of_params).function("evaluate_gradients")
         found, by_name = function(*groups, cotangents)[:2]
