@@ -12,7 +12,7 @@ use mithril::ir::graph::{Graph, Role, TensorType};
 use mithril::ir::op::Tolerance;
 use mithril::ir::tensor::Tensor;
 use mithril::ir::{Shape, interp, ops};
-use mithril::runtime::c::{Cache, Function, Interface, Tool};
+use mithril::runtime::c::{Address, Cache, Function, Interface, Tool};
 use mithril_testing::case::{Arg, Case, cases, read};
 use mithril_testing::{run, tolerance};
 
@@ -253,6 +253,22 @@ fn long_sums_stay_exact() {
         let error = tolerance::error(a, b, None);
         assert!(error <= tolerance::units(Tolerance::Contraction), "{error} epsilon");
     }
+}
+
+/// Memory that is no multiple of the element away from the start.
+#[test]
+fn misaligned_memory_is_refused() {
+    let mut b = Builder::new(DType::F32);
+    let ty = TensorType { dtype: DType::F32, shape: Shape::of([2_usize]) };
+    let x = b.graph.add_input("x", Role::Data, ty);
+    let y = b.push(ops::find("exp").expect("exp"), &[x]).expect("a value")[0];
+    b.graph.outputs.insert("y".into(), y);
+    let function = compile(&b.graph, DType::F32, 1);
+    let (bytes, mut out) = ([0_u8; 24], [0_u64; 1]);
+    let out = [Address::of_mut(&mut out)];
+    let odd = (0..4).find(|i| (bytes[*i..].as_ptr() as usize) % 4 == 1).expect("an odd place");
+    let error = function.call(&[Address::of(&bytes[odd..])], &out, None).expect_err("misaligned");
+    assert!(error.to_string().contains("not aligned"), "{error}");
 }
 
 /// A buffer that is called like the function that fills it.

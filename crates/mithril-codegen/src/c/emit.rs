@@ -100,7 +100,7 @@ impl<'a> File<'a> {
             fails: false,
             parallel: program.steps.iter().map(work).fold(0, i64::saturating_add) >= LEAST_PARALLEL,
         };
-        for suffix in ["run", "pack", "error", "arena_bytes", "packed_bytes", "call", "work"] {
+        for suffix in ["run", "pack", "error", "arena_bytes", "packed_bytes", "call", "work", "fits"] {
             file.globals.name(&format!("{}_{suffix}", options.prefix));
         }
         for (i, buffer) in program.buffers.iter().enumerate() {

@@ -72,10 +72,43 @@ impl Run<'_> {
         if self.parallel { self.together(steps) } else { self.alone(steps) }
     }
     fn head(&self) -> String {
+        let p = self.prefix;
+        let mut out = self.checks();
+        let _ = write!(
+            out,
+            "\nint {p}_run(const void *const inputs[], void *const outputs[], const void *packed, void *arena,\n\
+             \x20   const mithril_pool *pool) {{\n#ifndef NDEBUG\n    \
+             if (!{p}_fits(inputs, outputs, packed, arena)) return MITHRIL_ERROR_ARGUMENT;\n#endif\n"
+        );
+        out
+    }
+    /// The function that looks at what a caller passes; left out with `-DNDEBUG`.
+    fn checks(&self) -> String {
+        let mut tests = Vec::new();
+        for buffer in &self.program.buffers {
+            let (list, n) = match &buffer.place {
+                Place::Input(n) => ("inputs", n),
+                Place::Output(n) => ("outputs", n),
+                _ => continue,
+            };
+            if buffer.count() > 0 {
+                let t = c_type(buffer.dtype);
+                tests.push(format!(
+                    "    if (!{list}[{n}] || (uintptr_t){list}[{n}] % sizeof({t})) return false;"
+                ));
+            }
+        }
+        for (name, bytes) in [("packed", self.program.packed_bytes), ("arena", self.arena + self.own)] {
+            if bytes > 0 {
+                tests.push(format!("    if (!{name} || (uintptr_t){name} % 64) return false;"));
+            }
+        }
         format!(
-            "\nint {}_run(const void *const inputs[], void *const outputs[], const void *packed, void *arena,\n\
-             \x20   const mithril_pool *pool) {{\n",
-            self.prefix
+            "\n#ifndef NDEBUG\n/* Whether every pointer is there and aligned. */\nstatic bool {}_fits(const void *const \
+             inputs[], void *const outputs[], const void *packed,\n    const void *arena) {{\n    \
+             (void)inputs, (void)outputs, (void)packed, (void)arena;\n{}\n    return true;\n}}\n#endif\n",
+            self.prefix,
+            tests.join("\n")
         )
     }
     /// By the calling thread: waking others would take longer than the work.

@@ -1,3 +1,9 @@
+/* Lets another thread have the processor, where the system has a call for that. */
+#if defined(__unix__) || defined(__APPLE__)
+#include <sched.h>
+#define MITHRIL_YIELD sched_yield()
+#endif
+
 /* Where threads wait for each other. */
 struct mithril_barrier {
   atomic_int arrived;
@@ -13,9 +19,13 @@ static inline void mithril_wait(struct mithril_barrier *barrier, int threads) {
     atomic_store_explicit(&barrier->round, round + 1, memory_order_release);
     return;
   }
-  while (atomic_load_explicit(&barrier->round, memory_order_acquire) == round) {
+  for (int64_t turns = 0; atomic_load_explicit(&barrier->round, memory_order_acquire) == round; turns++) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
+#endif
+#ifdef MITHRIL_YIELD
+    /* Whoever is waited for may have no processor. */
+    if (turns % 1024 == 1023) MITHRIL_YIELD;
 #endif
   }
 }
