@@ -85,6 +85,7 @@ class PhysicalModel:
         self.state: dict[str, Any] = {}
         roles = _core.roles(model, options)
         self._names: dict[str, tuple[str, ...]] = {role: tuple(names) for role, names in roles.items()}
+        self._tolerated |= frozenset(self._names["unneeded"])
         self._arguments = Arguments(backend, self._names, self._tolerated)
         self._array_type = backend._array_type
         self._donated = given_away(options["donate"], self._names["data"], backend)

@@ -163,6 +163,8 @@ class Report:
         Names of the source that hold nothing the model needs.
     did_you_mean : dict
         For missing names, one of the source that may be meant.
+    prefix : str
+        The part of the model that the weights are of; empty for the whole.
     """
 
     source: str
@@ -173,6 +175,7 @@ class Report:
     mis_shaped: tuple[MisShaped, ...] = ()
     ignored: tuple[str, ...] = ()
     did_you_mean: dict[str, str] = field(default_factory=dict)
+    prefix: str = ""
 
     @property
     def is_complete(self) -> bool:
@@ -181,7 +184,8 @@ class Report:
 
     def __str__(self) -> str:
         names = "with names as they are" if self.layout is None else f"in the layout of {self.layout}"
-        lines = [f"{len(self.loaded)} arrays loaded from {self.source}, {names}", *self._problems()]
+        part = f" into {self.prefix!r}" if self.prefix else ""
+        lines = [f"{len(self.loaded)} arrays loaded{part} from {self.source}, {names}", *self._problems()]
         if self.ignored:
             lines.append(_line("ignored", list(self.ignored)))
         return "\n".join(lines)
@@ -210,6 +214,7 @@ def load_weights(
     layout: str | None = None,
     strict: bool = True,
     key: str | None = None,
+    prefix: str | None = None,
 ) -> Report:
     """Load a published checkpoint, or a state dict, into a compiled model; all of it or, after an error, nothing.
 
@@ -226,6 +231,9 @@ def load_weights(
         Whether everything has to fit. Otherwise what fits is loaded, and what is not stays as it is.
     key : str, optional
         As for `open`.
+    prefix : str, optional
+        The part of the model that the weights are of, by its name, e.g. ``"backbone"``: only that is loaded, and the
+        rest stays as it is. Default: the whole model, or the part that the names of the source fit, if they fit one.
 
     Returns
     -------
@@ -251,7 +259,9 @@ def load_weights(
     arrays, label = _source(source, key)
     types = _types(model)
     ours = [(n, shape, is_optional) for n, (_, shape, is_optional) in types.items()]
-    plan = _core.plan_weights(ours, [(name, _shape(name, arrays)) for name in arrays], layout)
+    ours += [(name, None, True) for name in model._names["unneeded"]]
+    plan = _core.plan_weights(ours, [(name, _shape(name, arrays)) for name in arrays], layout, prefix)
+    _set_unneeded_aside(plan, types)
     _set_copies_aside(plan, arrays)
     report = _report(label, plan)
     if not plan["steps"] or (strict and not report.is_complete):
@@ -309,6 +319,14 @@ def _shape(name: str, arrays: Mapping[str, Any]) -> tuple[int, ...]:
     except (TypeError, ValueError) as error:
         reason = error.message if isinstance(error, MithrilError) else error
         raise ParameterError(f"{name!r} is no array: {reason}", hint="pass a dict of arrays by name") from error
+
+
+def _set_unneeded_aside(plan: dict[str, Any], types: Mapping[str, Any]) -> None:
+    """Ignore what belongs to outputs that are not computed."""
+    used = {name for ours, theirs, _ in plan["steps"] if ours in types for name in theirs}
+    unused = [name for ours, theirs, _ in plan["steps"] if ours not in types for name in theirs if name not in used]
+    plan["steps"] = [step for step in plan["steps"] if step[0] in types]
+    plan["ignored"] = [*plan["ignored"], *unused]
 
 
 def _set_copies_aside(plan: dict[str, Any], arrays: Mapping[str, Any]) -> None:
@@ -379,6 +397,7 @@ def _report(label: str, plan: dict[str, Any]) -> Report:
     return Report(
         source=label,
         layout=plan["layout"],
+        prefix=plan["prefix"],
         loaded=tuple(name for name, _, _ in plan["steps"]),
         missing=tuple(name for name, _ in plan["missing"]),
         unexpected=tuple(plan["unexpected"]),
@@ -393,6 +412,8 @@ def _misfit(report: Report, some: bool, ours: list[str], theirs: list[str]) -> P
         message = f"the weights of {report.source} do not fit the model: {report._summary()}"
         notes = report._problems()
         hint = "compare the arguments of the model; strict=False loads what fits"
+        if report.prefix and not report.mis_shaped and not report.unexpected:
+            hint = f"they fit the part {report.prefix!r}: prefix={report.prefix!r} loads that alone"
     else:
         message = f"nothing in {report.source} fits the model"
         notes = [_line("the model has", ours), _line("the weights have", theirs)]
@@ -458,7 +479,7 @@ def read(model: PhysicalModel, given: Mapping[str, Any]) -> tuple[dict[str, Any]
     groups = {role: model._names[role] for role in ("param", "state")}
     known = {name for names in groups.values() for name in names}
     for name in given:
-        if name not in known:
+        if name not in known and name not in model._names["unneeded"]:
             near = difflib.get_close_matches(str(name), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "leave it out"
             raise ParameterError(f"params holds {name!r}, which is not in the model", hint=hint)

@@ -481,3 +481,57 @@ def test_layouts_are_found_and_written(tmp_path, head):
     other = ml.compile(gpt(), backend, shapes={"input": [1, 8]}, inference=True)
     ml.load_weights(other, tmp_path / "again.safetensors", layout="transformers")
     np.testing.assert_array_equal(other(tokens), compiled(tokens))
+
+
+def test_a_part_of_a_larger_model_is_found_or_named():
+    transformers = pytest.importorskip("transformers", reason="needs transformers as the original")
+    config = transformers.GPT2Config(vocab_size=11, n_positions=8, n_embd=8, n_layer=2, n_head=2)
+    state = transformers.GPT2LMHeadModel(config).state_dict()
+    model = ml.Model()
+    part = gpt()
+    part.name = "net"
+    model |= part(input="input", output="logits")
+    whole = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 8]})
+    report = ml.load_weights(whole, state)
+    assert (report.prefix, report.layout, report.is_complete) == ("net", "transformers", True)
+    wanted = state["transformer.h.1.mlp.c_fc.weight"].numpy().T
+    np.testing.assert_array_equal(whole.parameters["net.transformer.h.1.mlp.c_fc.weight"], wanted)
+
+    model |= ml.Linear(3, name="head")(input="logits", output="output")
+    larger = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 8]})
+    before = larger.parameters["head.weight"].copy()
+    with pytest.raises(ml.errors.ParameterError, match=r"missing: head\.weight") as problem:
+        ml.load_weights(larger, state)
+    assert "prefix='net'" in problem.value.hint
+    report = ml.load_weights(larger, state, prefix="net")
+    assert report.is_complete
+    assert "loaded into 'net'" in str(report)
+    np.testing.assert_array_equal(larger.parameters["net.transformer.h.1.mlp.c_fc.weight"], wanted)
+    np.testing.assert_array_equal(larger.parameters["head.weight"], before)
+    with pytest.raises(ml.errors.InvalidValueError, match="nett"):
+        ml.load_weights(larger, state, prefix="nett")
+
+
+def test_what_no_output_needs_is_not_asked_for():
+    sizes = {"embed_dim": 16, "image_resolution": 16, "vision_layers": 1, "vision_width": 64, "vision_patch_size": 8}
+    text = {"context_length": 8, "vocab_size": 20, "transformer_width": 32, "transformer_heads": 4}
+    model = ml.models.clip(**sizes, **text, transformer_layers=1)
+    backend = ml.NumpyBackend()
+    whole = ml.compile(model, backend, shapes={"image": ["n", 3, 16, 16], "text": ["m", 8]}, inference=True)
+    params = whole.get_parameters()
+    rng = np.random.default_rng(0)
+    data = {"image": rng.normal(size=(2, 3, 16, 16)).astype("float32"), "text": rng.integers(0, 20, (3, 8))}
+    wanted = whole.evaluate(params, data)
+    for name, other in (("image", "text"), ("text", "image")):
+        discarded = [key for key in model.output_keys if key != f"{name}_features"]
+        tower = ml.compile(model, backend, discard_keys=discarded, inference=True)
+        assert tower.input_keys == (name,)
+        assert ("visual.proj" in tower.parameter_keys) is (name == "image")
+        report = ml.load_weights(tower, dict(params))
+        assert report.is_complete
+        assert "logit_scale" in report.ignored
+        tower.load_params(params)
+        for given in ({name: data[name]}, data):
+            found = tower.evaluate({}, given)
+            assert list(found) == [f"{name}_features"]
+            np.testing.assert_array_equal(found[f"{name}_features"], wanted[f"{name}_features"], err_msg=other)

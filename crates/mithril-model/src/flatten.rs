@@ -162,6 +162,21 @@ fn walk(
     Ok((walk, frame))
 }
 
+/// Names of the inputs that the chosen outputs do not depend on.
+pub fn unneeded_inputs(model: &Model, options: &FlattenOptions) -> Result<Vec<Arc<str>>> {
+    let Body::Composite(c) = &model.0.body else { return Ok(Vec::new()) };
+    if options.discard.is_empty() && options.outputs.is_none() {
+        return Ok(Vec::new());
+    }
+    let outputs = chosen_outputs(c, options)?;
+    let needed = needed_children(c, outputs.iter().map(|(_, e)| *e));
+    let is_needed = |e: EdgeId| {
+        let mut users = c.edge(e).users.iter();
+        users.any(|&(child, _)| needed[child as usize]) || outputs.iter().any(|(_, o)| *o == e)
+    };
+    Ok(c.ports().iter().filter(|e| !is_needed(**e)).map(|&e| c.edge_name(e)).collect())
+}
+
 /// The solver with everything that is given when compiling.
 fn solve(c: &Composite, options: &FlattenOptions) -> Result<Solver> {
     let mut solver = c.solver.clone();

@@ -11,7 +11,7 @@ use mithril::compile::python::Python as PythonBackend;
 use mithril::ir::error::{Code, Error};
 use mithril::ir::graph::{Def, Graph, Role, TensorType, ValueId};
 use mithril::ir::{Builder, DType, Lit, Shape, Tensor, interp, ops, text};
-use mithril::model::{Arg, Connection, FlattenOptions};
+use mithril::model::{Arg, Connection, FlattenOptions, unneeded_inputs};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -117,6 +117,7 @@ pub fn roles<'py>(
     let model = &model.inner;
     let dict = PyDict::new(py);
     let constant = |name: &Arc<str>| options.constants.iter().any(|(n, _)| n == name);
+    let unneeded = unneeded_inputs(model, &options)?;
     for (key, role) in [("param", Role::Param), ("data", Role::Data), ("state", Role::State)] {
         let mut names = Vec::new();
         for name in model.inputs() {
@@ -127,7 +128,7 @@ pub fn roles<'py>(
             } else {
                 model.role_of(&name)?
             };
-            if found == role && !constant(&name) {
+            if found == role && !constant(&name) && !unneeded.contains(&name) {
                 names.push(name.to_string());
             }
         }
@@ -136,6 +137,7 @@ pub fn roles<'py>(
     let outputs: Vec<String> =
         model.outputs().iter().filter(|n| !options.discard.contains(n)).map(|n| n.to_string()).collect();
     dict.set_item("output", outputs)?;
+    dict.set_item("unneeded", unneeded.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     Ok(dict)
 }
 

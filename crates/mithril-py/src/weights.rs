@@ -143,15 +143,17 @@ pub fn plan_weights<'py>(
     ours: Vec<Ours>,
     theirs: Vec<(String, Vec<usize>)>,
     layout: Option<&str>,
+    prefix: Option<&str>,
 ) -> Outcome<Bound<'py, PyDict>> {
     let ours: Vec<_> =
         ours.into_iter().map(|(name, shape, optional)| Wanted { name, shape, optional }).collect();
     let theirs: Vec<_> = theirs.into_iter().map(|(name, shape)| Found { name, shape }).collect();
-    let plan = py.detach(|| plan::plan(&ours, &theirs, layout))?;
+    let plan = py.detach(|| plan::plan(&ours, &theirs, layout, prefix))?;
     let told = PyDict::new(py);
     let steps = plan.steps.into_iter().map(|s| (s.ours, s.theirs, s.transposed));
     told.set_item("steps", steps.collect::<Vec<_>>())?;
     told.set_item("layout", plan.report.layout)?;
+    told.set_item("prefix", plan.report.prefix)?;
     told.set_item("missing", plan.report.missing)?;
     told.set_item("unexpected", plan.report.unexpected)?;
     told.set_item("ignored", plan.report.ignored)?;

@@ -4,7 +4,7 @@
 //! use mithril_model::zoo::plan::{Found, Wanted, plan};
 //! let ours = [Wanted { name: "fc.weight".into(), shape: Some(vec![10, 512]), optional: false }];
 //! let theirs = [Found { name: "module.fc.weight".into(), shape: vec![10, 512] }];
-//! let plan = plan(&ours, &theirs, None)?;
+//! let plan = plan(&ours, &theirs, None, None)?;
 //! assert_eq!(plan.steps[0].theirs, ["module.fc.weight"]);
 //! assert!(plan.report.is_complete());
 //! # Ok::<(), mithril_ir::Error>(())
@@ -23,6 +23,8 @@ const WRAPPERS: &[&str] = &["module.", "_orig_mod.", "model."];
 const IGNORED: &[&str] = &["*.num_batches_tracked"];
 /// How many missing names are compared with how many others to find what was meant.
 const COMPARED: (usize, usize) = (64, 1024);
+/// How deep in a model a part is looked for that a file may be of, and how many parts are tried.
+const NESTED: (usize, usize) = (3, 64);
 /// Longest name in a file that is compared with patterns.
 const MAX_NAME: usize = 1024;
 
@@ -73,6 +75,8 @@ pub struct MisShaped {
 pub struct Report {
     /// The layout, by who publishes it; `None` if the names are ours as they are.
     pub layout: Option<&'static str>,
+    /// The part of the model that the file is of: what stands before its names, without the dot; mostly empty.
+    pub prefix: String,
     /// Ours that the file lacks, and names in the file that may be meant.
     pub missing: Vec<(String, Option<String>)>,
     /// Names in the file that have no place in the model.
@@ -99,21 +103,89 @@ pub struct Plan {
     pub report: Report,
 }
 
-/// Plans with the layout of that source, or with the one of all in the zoo that fits best.
-pub fn plan(ours: &[Wanted], theirs: &[Found], source: Option<&str>) -> Result<Plan> {
+/// Plans with the layout of that source, or with the one of all in the zoo that fits best. With a prefix, only what the
+/// model has below it is loaded; without one, the part of the model that the file is of is looked for.
+pub fn plan(ours: &[Wanted], theirs: &[Found], source: Option<&str>, prefix: Option<&str>) -> Result<Plan> {
     let plain = Layout::of("");
     let mut candidates = layouts(source)?;
     if source.is_none() {
         candidates.insert(0, &plain);
     }
     let files = Files::new(theirs);
-    let plans = candidates.into_iter().map(|layout| files.plan(ours, layout));
-    // Of equal ones the first: names as they are.
-    let best = plans.reduce(|best, next| if score(&next) > score(&best) { next } else { best });
-    let mut best = best.unwrap_or_default();
+    let best_of = |ours: &[Wanted]| {
+        let plans = candidates.iter().map(|layout| files.plan(ours, layout));
+        // Of equal ones the first: names as they are.
+        plans.reduce(|best, next| if score(&next) > score(&best) { next } else { best }).unwrap_or_default()
+    };
+    let mut best = match prefix.map(|prefix| prefix.trim_end_matches('.')).filter(|prefix| !prefix.is_empty())
+    {
+        Some(prefix) => best_of(&below(ours, prefix)?).behind(prefix),
+        None => best_of(ours),
+    };
+    if prefix.is_none() && !best.report.missing.is_empty() && !best.report.unexpected.is_empty() {
+        for prefix in parts(ours) {
+            let inner = below(ours, &prefix)?;
+            if inner.len() <= best.steps.len() {
+                continue;
+            }
+            let mut next = best_of(&inner).behind(&prefix);
+            if score(&next) > score(&best) {
+                let outer = ours.iter().filter(|w| !is_below(&w.name, &prefix) && !w.optional);
+                next.report.missing.extend(outer.map(|w| (w.name.clone(), None)));
+                best = next;
+            }
+        }
+    }
     best.report.layout = best.report.layout.filter(|source| !source.is_empty());
     suggest(&mut best.report, ours, theirs);
     Ok(best)
+}
+
+fn is_below(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// What a part of the model wants, by the names that it has there.
+fn below(ours: &[Wanted], prefix: &str) -> Result<Vec<Wanted>> {
+    let inside = ours.iter().filter(|w| is_below(&w.name, prefix));
+    let found: Vec<Wanted> =
+        inside.map(|w| Wanted { name: w.name[prefix.len() + 1..].to_owned(), ..w.clone() }).collect();
+    if found.is_empty() {
+        let error = Error::new(Code::BadArgument, format!("no part of the model is called {prefix:?}"));
+        let known = parts(ours);
+        return Err(match nearest(prefix, known.iter().map(String::as_str)) {
+            Some(near) => error.help(format!("did you mean {near:?}?")),
+            None => error.help(format!("parts are {}", known.join(", "))),
+        });
+    }
+    Ok(found)
+}
+
+/// Names of the parts of a model, outer ones first.
+fn parts(ours: &[Wanted]) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for depth in 1..=NESTED.0 {
+        for wanted in ours {
+            let mut ends = wanted.name.match_indices('.').map(|(at, _)| at);
+            let Some(part) = ends.nth(depth - 1).map(|end| &wanted.name[..end]) else { continue };
+            if found.len() < NESTED.1 && !found.iter().any(|known| known == part) {
+                found.push(part.to_owned());
+            }
+        }
+    }
+    found
+}
+
+impl Plan {
+    /// The plan of a part as one of the whole.
+    fn behind(mut self, prefix: &str) -> Self {
+        let long = |name: &mut String| name.insert_str(0, &format!("{prefix}."));
+        self.steps.iter_mut().for_each(|step| long(&mut step.ours));
+        self.report.mis_shaped.iter_mut().for_each(|m| long(&mut m.step.ours));
+        self.report.missing.iter_mut().for_each(|(name, _)| long(name));
+        prefix.clone_into(&mut self.report.prefix);
+        self
+    }
 }
 
 /// The tensors of a checkpoint in a published layout: per name in the file which of ours it is, or which part of it.
@@ -383,27 +455,40 @@ mod tests {
     fn what_does_not_fit_is_told() {
         let ours = [wanted("trunk.weight", &[4, 3]), wanted("head.weight", &[3]), wanted("x", &[1])];
         let theirs = [found("trunk.wieght", &[4, 3]), found("head.weight", &[2]), found("x", &[1])];
-        let report = plan(&ours, &theirs, None).expect("a plan").report;
+        let report = plan(&ours, &theirs, None, None).expect("a plan").report;
         assert_eq!(report.missing, [("trunk.weight".into(), Some("trunk.wieght".into()))]);
         assert_eq!(report.unexpected, ["trunk.wieght"]);
         assert_eq!((&*report.mis_shaped[0].wanted, &*report.mis_shaped[0].found), (&[3][..], &[2][..]));
         assert_eq!(report.layout, None);
         // Here a layout ignores it: the encoder belongs to another model.
         let theirs = [found("encoder.wieght", &[4, 3]), found("x", &[1])];
-        let report = plan(&[wanted("encoder.weight", &[4, 3]), wanted("x", &[1])], &theirs, None)
+        let report = plan(&[wanted("encoder.weight", &[4, 3]), wanted("x", &[1])], &theirs, None, None)
             .expect("a plan")
             .report;
         assert_eq!(report.missing, [("encoder.weight".into(), Some("encoder.wieght".into()))]);
-        assert!(plan(&ours, &theirs, Some("nobody")).unwrap_err().to_string().contains("torchvision"));
+        assert!(plan(&ours, &theirs, Some("nobody"), None).unwrap_err().to_string().contains("torchvision"));
+    }
+
+    #[test]
+    fn a_file_of_a_part_is_found_or_said() {
+        let ours = ["net.back.a", "net.back.b", "net.head.w"].map(|name| wanted(name, &[2]));
+        let theirs = [found("a", &[2]), found("b", &[2])];
+        let found = plan(&ours, &theirs, None, None).expect("a plan");
+        assert_eq!((&*found.report.prefix, &*found.steps[1].ours), ("net.back", "net.back.b"));
+        assert_eq!(found.report.missing, [("net.head.w".to_owned(), None)]);
+        let found = plan(&ours, &theirs, None, Some("net.back")).expect("a plan");
+        assert!(found.report.is_complete() && found.steps.len() == 2);
+        let error = plan(&ours, &theirs, None, Some("net.bck")).unwrap_err();
+        assert!(error.to_string().contains("net.back"), "{error}");
     }
 
     #[test]
     fn wrappers_go_only_if_every_name_has_them() {
         let ours = [wanted("a", &[]), wanted("b", &[])];
         let both = [found("module.model.a", &[]), found("module.model.b", &[])];
-        assert!(plan(&ours, &both, None).expect("a plan").report.is_complete());
+        assert!(plan(&ours, &both, None, None).expect("a plan").report.is_complete());
         let one = [found("module.a", &[]), found("b", &[])];
-        assert_eq!(plan(&ours, &one, None).expect("a plan").report.missing.len(), 1);
+        assert_eq!(plan(&ours, &one, None, None).expect("a plan").report.missing.len(), 1);
     }
 
     #[test]

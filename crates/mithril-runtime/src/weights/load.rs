@@ -46,7 +46,7 @@ impl Executable {
         });
         let found =
             checkpoint.iter().map(|(name, w)| Found { name: name.to_owned(), shape: w.shape().to_vec() });
-        let mut plan = plan(&wanted.collect::<Vec<_>>(), &found.collect::<Vec<_>>(), layout)?;
+        let mut plan = plan(&wanted.collect::<Vec<_>>(), &found.collect::<Vec<_>>(), layout, None)?;
         set_copies_aside(&mut plan.report, &plan.steps, checkpoint);
         if !plan.report.is_complete() {
             return Err(misfit(&plan.report));
