@@ -13,7 +13,9 @@ use std::collections::HashMap;
 use mithril_ir::DType;
 use mithril_ir::loops::{Argument, Expr, Index, Var};
 
+use super::contract::flat_loads;
 use super::program::{Nest, Place, Program, Work};
+use super::split::divisions;
 
 /// Largest number of expressions in one nest; more would only make registers short.
 const LARGEST: usize = 160;
@@ -139,7 +141,10 @@ fn allowed(program: &Program, nest: &Nest, sites: &[Site]) -> bool {
         return false;
     }
     if cost <= 8 && is_movement(&nest.value) {
-        return true;
+        let hides = |site: &Site| {
+            site.in_reduction && reader(site).is_some_and(|value| hides_structure(program, nest, value, site))
+        };
+        return !sites.iter().any(hides);
     }
     let [site] = sites else { return false };
     if site.times > program.buffers[nest.to].count() {
@@ -160,6 +165,39 @@ fn is_movement(e: &Expr) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether movement in the place of an operand would keep a kernel from seeing what a reduction is, or leave divisions
+/// in its innermost loop. It is worth a copy where elements are read several times.
+fn hides_structure(program: &Program, nest: &Nest, reader: &Expr, site: &Site) -> bool {
+    if site.times <= program.buffers[nest.to].count() {
+        return false;
+    }
+    let divides = divisions(&flat_loads(&nest.value, &program.buffers)) > 0;
+    divides || (slides(reader) && !keeps_axes(nest))
+}
+
+/// Whether something is read at sums of loop variables, as a convolution does.
+fn slides(e: &Expr) -> bool {
+    let mut found = false;
+    e.walk(&mut |e| {
+        if let Expr::Load { at, .. } = e {
+            found |= at.iter().any(|index| index.terms.len() > 1);
+        }
+    });
+    found
+}
+
+/// Whether every axis stays what it is, but for padding or a part that is cut out.
+fn keeps_axes(nest: &Nest) -> bool {
+    let value = match &nest.value {
+        Expr::Select { yes, .. } => yes,
+        value => value,
+    };
+    let Expr::Load { at, .. } = value else { return false };
+    let is_own =
+        |(index, var): (&Index, &Var)| index.clone() - Index::var(*var) == Index::number(index.constant);
+    at.len() == nest.vars.len() && at.iter().zip(&nest.vars).all(is_own)
 }
 
 /// An output that is a temporary of a call as it is: the call writes the output.

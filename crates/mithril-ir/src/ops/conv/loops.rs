@@ -7,10 +7,12 @@ use crate::ops::window;
 
 /// `Σ_c Σ_k input'[n, c, p·stride + k·dilation] · weight[o, c, k]`
 pub(super) fn general(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
-    let (input, weight) = (c.shape(0), c.shape(1));
-    let n = input.len() - 2;
+    let weight = c.shape(1);
+    let n = weight.len() - 2;
     let a = arguments(c, n)?;
     let before = window::pads_before(c, 3, n)?;
+    let input = with_zeros(c, &a.input_dilation);
+    let sizes = c.shape(input);
     let (per_group, filters) = (weight[1], weight[0] / a.groups);
     Ok(vec![c.output(0, |at| {
         c.fold(Fold::Sum, &weight[1..], |taps| {
@@ -19,15 +21,32 @@ pub(super) fn general(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
             let mut from = vec![at[0].clone(), group * per_group + taps[0].clone()];
             let mut inside = Vec::new();
             for i in 0..n {
-                let step = a.input_dilation[i];
                 let place = at[2 + i].clone() * a.stride[i] + taps[1 + i].clone() * a.dilation[i];
                 let place = place - before[i].into();
-                inside.push(Within::new(place.clone(), 0, (input[2 + i] - 1) * step + 1));
-                inside.push(Within::new(place.modulo(step), 0, 1));
-                from.push(place.floor_div(step));
+                inside.push(Within::new(place.clone(), 0, sizes[2 + i]));
+                from.push(place);
             }
-            let element = c.load(0, from).within(inside, c.number(0.0, c.out_dtype(0)));
+            let element = c.load(input, from).within(inside, c.number(0.0, c.out_dtype(0)));
             element * c.load(1, [&at[1..2], taps].concat())
         })
     })])
+}
+
+/// The input with zeros between neighbours, by which it becomes an input like any other.
+fn with_zeros(c: &LoopCx<'_>, by: &[i64]) -> usize {
+    if by.iter().all(|&by| by == 1) {
+        return 0;
+    }
+    let mut shape = c.shape(0);
+    for (n, by) in shape[2..].iter_mut().zip(by) {
+        *n = (*n - 1).max(0) * by + (*n).min(1);
+    }
+    c.temporary(c.dtype(0), &shape, |at| {
+        let (mut from, mut inside) = (at[..2].to_vec(), Vec::new());
+        for (place, by) in at[2..].iter().zip(by) {
+            inside.push(Within::new(place.modulo(*by), 0, 1));
+            from.push(place.floor_div(*by));
+        }
+        c.load(0, from).within(inside, c.number(0.0, c.dtype(0)))
+    })
 }
