@@ -7,6 +7,7 @@ use mithril_ir::loops::{Atom, Binary, Expr, Fold, Index, Var, flat};
 use mithril_ir::{DType, Scalar};
 
 use super::Options;
+use super::columns;
 use super::convolve;
 use super::kernels::{Element, Epilogue, Gemm, Kernel, Library, Operand, Packing, Strides};
 use super::nest::collapse;
@@ -37,13 +38,22 @@ pub type Start = (usize, usize);
 /// Replaces nests by kernels; the functions are added to the library, the epilogues to the tails.
 pub fn contract(program: &mut Program, options: &Options, library: &mut Library, tails: &mut Tails) {
     let mut packed = 0;
-    for step in 0..program.steps.len() {
-        let Work::Nest(nest) = &program.steps[step].work else { continue };
-        let nest = nest.clone();
-        let Some(contraction) = contraction(&nest) else { continue };
+    let mut step = 0;
+    while let Some(given) = program.steps.get(step).cloned() {
+        step += 1;
+        let Work::Nest(nest) = &given.work else { continue };
+        let Some(contraction) = contraction(nest) else { continue };
         let mut making = Making { options, library: &mut *library, tails: &mut *tails };
-        let found = convolve::convolution(program, &nest, &contraction, &mut making)
-            .or_else(|| product(program, &nest, contraction.element, &mut making));
+        let found = convolve::convolution(program, nest, &contraction, &mut making)
+            .or_else(|| product(program, nest, contraction.element, &mut making))
+            .or_else(|| {
+                let (nest, copies) = columns::lay_out(program, &given, nest, &contraction)?;
+                let call = product(program, &nest, contraction.element, &mut making)?;
+                let at = step - 1;
+                step += copies.len();
+                program.steps.splice(at..at, copies);
+                Some(call)
+            });
         let Some(mut call) = found else { continue };
         if call.kernel.pack.is_some() {
             call.packed = packed;
@@ -59,7 +69,7 @@ pub fn contract(program: &mut Program, options: &Options, library: &mut Library,
             });
             call.shared = Some(program.buffers.len() - 1);
         }
-        program.steps[step].work = Work::Kernel(call);
+        program.steps[step - 1].work = Work::Kernel(call);
     }
     program.packed_bytes = packed;
 }

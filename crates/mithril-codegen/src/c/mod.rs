@@ -12,6 +12,7 @@
 //!
 //! The program between the stages is a [`program::Program`], which prints.
 
+mod columns;
 mod contract;
 mod convolve;
 mod emit;
