@@ -177,6 +177,10 @@ const LARGE: &[(&str, &str)] = &[
     ("conv2d", "[1,8,17,15] [12,4,3,2] [12] padding=((0,1),(2,1)) dilation=(1,2) groups=2 stride=(2,1)"),
     ("conv2d", "[2,16,9,9] [24,16,1,1] [24]"),
     ("conv2d", "[1,24,12,12] [24,1,3,3] padding=1 groups=24"),
+    ("conv2d", "[2,16,9,9] [24,16,3,3] [24] padding=1 stride=2"),
+    ("conv3d", "[1,2,6,6,6] [16,2,3,3,3]"),
+    ("conv_transpose2d", "[1,8,6,6] [8,16,3,3] stride=2"),
+    ("max_pool2d", "[2,8,11,11] kernel_size=3 stride=2 padding=1"),
     ("scaled_dot_product_attention", "[2,4,20,16] [2,4,20,16] [2,4,20,16] is_causal=true"),
     ("softmax", "[40,300]"),
     ("layer_norm", "[40,300] normalized_shape=(300,)"),
@@ -187,8 +191,16 @@ const LARGE: &[(&str, &str)] = &[
 ];
 
 /// Those whose gradients are compared, too.
-const DIFFERENTIATED: &[&str] =
-    &["matmul", "linear", "conv1d", "conv2d", "scaled_dot_product_attention", "layer_norm"];
+const DIFFERENTIATED: &[&str] = &[
+    "matmul",
+    "linear",
+    "conv1d",
+    "conv2d",
+    "conv_transpose2d",
+    "max_pool2d",
+    "scaled_dot_product_attention",
+    "layer_norm",
+];
 
 fn large(float: DType) -> Vec<Case> {
     let case = |(i, (name, line)): (usize, &(&str, &str))| {

@@ -95,7 +95,9 @@ fn shape(program: &Program, nest: &Nest, c: &Contraction<'_>) -> Option<(Conv, [
     conv.padding = [axes[0].padding, axes[1].padding];
     conv = conv.row_major();
     let wanted = vars[2..].iter().map(|v| v.size as usize).product::<usize>();
-    (conv.result().iter().product::<usize>() == wanted).then_some((conv, [x, w], vars))
+    // A gradient of weights "slides" an image over an image: that is better multiplied as matrices.
+    let slides = conv.kernel.iter().product::<usize>() <= 4 * wanted;
+    (slides && conv.result().iter().product::<usize>() == wanted).then_some((conv, [x, w], vars))
 }
 
 /// The variables with those first that count images and filters, which are what these positions are.
