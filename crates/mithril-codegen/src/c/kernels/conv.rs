@@ -266,7 +266,7 @@ impl Conv {
     fn add(&self, template: &str, library: &mut Library, plan: &Plan) -> String {
         let micro = "{micro}(K, left, right, tile, 0, fetch, stride);";
         let micro_calls = if template.contains("@micro_calls@") {
-            plan.rows.calls(micro, library, self.element)
+            plan.rows.calls(micro, library, self.element, usize::MAX)
         } else {
             String::new()
         };

@@ -179,7 +179,8 @@ impl Gemm {
         } else {
             include_str!("gemm_copy.c")
         };
-        let mut calls = |statement: &str| blocking.rows.calls(statement, library, self.element);
+        let weights = self.k * self.n * self.element.bytes();
+        let mut calls = |statement: &str| blocking.rows.calls(statement, library, self.element, weights);
         let copy_calls = calls("@name@_copy(a + @a_batch@, row, {rows}, copy);");
         let micro_calls = calls("{micro}(steps, copy + k * rows, right, tile, k > 0, fetch, stride);");
         let text = substitute(

@@ -7,6 +7,12 @@ use super::{Element, Target};
 /// So few rows do not fill the processor's pipelines with one sum each.
 const FEW_ROWS: usize = 2;
 
+/// Bytes of weights that stay in the second-level cache: asking for them ahead only costs time.
+const NEAR: usize = 1 << 20;
+
+/// Asks for both cache lines of a step.
+const FETCH: &str = "MITHRIL_FETCH(next);\nMITHRIL_FETCH(next + stride / 2);";
+
 /// What stands for the name in a function's text until the library has found one.
 const NAME: &str = "@name@";
 
@@ -111,8 +117,8 @@ impl Library {
         name
     }
 
-    /// The micro-kernel for this many rows.
-    pub(crate) fn micro(&mut self, element: Element, rows: usize) -> String {
+    /// The micro-kernel for this many rows, and this many bytes of what they are multiplied with.
+    pub(crate) fn micro(&mut self, element: Element, rows: usize, weights: usize) -> String {
         let lanes = self.target.lanes_of(element).to_string();
         let fill = |template: &str| {
             substitute(
@@ -121,6 +127,14 @@ impl Library {
                     ("type", element.c()),
                     ("t", element.suffix()),
                     ("lanes", &lanes),
+                    (
+                        "fetch",
+                        if weights <= NEAR {
+                            "(void)next; /* the weights are in the cache */"
+                        } else {
+                            FETCH
+                        },
+                    ),
                     ("rows", &rows.to_string()),
                     ("chains", &(4 / rows.max(1)).max(1).to_string()),
                     ("most_rows", &self.target.rows().to_string()),
@@ -130,7 +144,8 @@ impl Library {
         let entry = fill(include_str!("micro_rows.c"));
         if rows <= FEW_ROWS {
             let body = fill(include_str!("micro_few.c"));
-            return self.add(&format!("mithril_micro_{}_{rows}", element.suffix()), &body);
+            let distance = if weights <= NEAR { "_near" } else { "" };
+            return self.add(&format!("mithril_micro_{}_{rows}{distance}", element.suffix()), &body);
         }
         let body = fill(include_str!("micro.c"));
         self.add(&format!("mithril_micro_{}", element.suffix()), &body);

@@ -1,6 +1,6 @@
 /* As the other micro-kernels, for few rows: the sums of each row are kept @chains@ times, for every @chains@th step of k, lest a
-   sum wait for itself. Weights come at the speed of memory, both cache lines of a step asked for ahead. */
-static void mithril_micro_@t@_@rows@(long k, const @type@ *restrict a, const @type@ *restrict panel,
+   sum wait for itself. */
+static void @name@(long k, const @type@ *restrict a, const @type@ *restrict panel,
                                   @type@ *restrict tile, int accumulate, const char *next, long stride)
 {
     enum { LANES = @lanes@, ROWS = @rows@, CHAINS = @chains@ };
@@ -21,8 +21,7 @@ static void mithril_micro_@t@_@rows@(long k, const @type@ *restrict a, const @ty
         for (; step + CHAINS <= steps; step += CHAINS) {
             MITHRIL_UNROLL(@chains@)
             for (long chain = 0; chain < CHAINS; chain++, panel += 2 * LANES, next += stride) {
-                MITHRIL_FETCH(next);
-                MITHRIL_FETCH(next + stride / 2);
+                @fetch@
                 const mithril_@t@ left = MITHRIL_LOAD(@t@, panel), right = MITHRIL_LOAD(@t@, panel + LANES);
                 MITHRIL_UNROLL(@rows@)
                 for (long row = 0; row < ROWS; row++) {

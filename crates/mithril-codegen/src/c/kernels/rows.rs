@@ -23,9 +23,10 @@ impl RowGroups {
     }
 
     /// A statement for each number of rows that occurs; `{rows}` and `{micro}` stand for the number and its kernel.
-    pub fn calls(&self, statement: &str, library: &mut Library, element: Element) -> String {
+    /// `weights` are the bytes of the other factor.
+    pub fn calls(&self, statement: &str, library: &mut Library, element: Element, weights: usize) -> String {
         let mut write = |rows: usize| {
-            let micro = library.micro(element, rows);
+            let micro = library.micro(element, rows, weights);
             statement.replace("{rows}", &rows.to_string()).replace("{micro}", &micro)
         };
         match (self.longer, self.rows) {

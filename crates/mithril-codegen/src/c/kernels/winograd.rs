@@ -190,7 +190,7 @@ fn fill(template: &str, conv: &Conv, plan: &Plan, library: &mut Library) -> Stri
         ("line_back", transform.line_back.to_owned()),
         ("line", transform.line.to_owned()),
         ("factors", transform.factors.to_owned()),
-        ("micro_calls", plan.rows.calls(micro, library, Element::F32)),
+        ("micro_calls", plan.rows.calls(micro, library, Element::F32, usize::MAX)),
         ("tile_place", tile_place),
         ("out", conv.out_element.clone()),
         ("out_place", place(&conv.out, &[conv.batch])),
