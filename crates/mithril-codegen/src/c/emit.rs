@@ -8,7 +8,7 @@ use mithril_ir::loops::{Argument, Call, ERRORS};
 
 use super::Options;
 use super::expr::{MARK, MARK_END, Writer, number};
-use super::header::declarations;
+use super::header::{comment, declarations, places};
 use super::kernels::{Argument as Given, Library};
 use super::namer::Namer;
 use super::nest;
@@ -47,6 +47,8 @@ pub fn file(program: &Program, options: &Options, arena: usize, library: &Librar
         "#include <float.h>\n#include <math.h>\n#include <stdatomic.h>\n#include <stdbool.h>\n#include <stddef.h>\n\
          #include <stdint.h>\n#include <string.h>\n\n",
     );
+    out.push_str(&places(program));
+    out.push('\n');
     out.push_str(&declarations(&options.prefix));
     let all = format!("{}{kernels}{body}", tails.text);
     for block in PRELUDE.choose(used_names(&all).iter().map(String::as_str)) {
@@ -119,7 +121,7 @@ impl<'a> File<'a> {
         match &step.work {
             Work::Nest(nest) => vec![self.nest(step, nest)],
             Work::Call { call, scratch } => {
-                vec![Phase { calls: vec![self.call(call, *scratch)], everyone: false }]
+                vec![Phase { title: String::new(), calls: vec![self.call(call, *scratch)], everyone: false }]
             }
             Work::Kernel(k) => {
                 for argument in k.kernel.phases.iter().flatten().flat_map(|call| &call.arguments) {
@@ -132,7 +134,12 @@ impl<'a> File<'a> {
                         _ => None,
                     });
                 }
-                kernel(k, &self.names, self.parallel)
+                let mut phases = kernel(k, &self.names, self.parallel);
+                let title = format!("/* {}, {} */", comment(&k.what), comment(&step.origin));
+                if let Some(first) = phases.first_mut() {
+                    first.title = title;
+                }
+                phases
             }
         }
     }
@@ -162,7 +169,8 @@ impl<'a> File<'a> {
         }
         let text = format!("({}) {{\n{body}\n}}\n", parameters.join(", "));
         let name = self.function(&text, &used, step);
-        Phase { calls: vec![format!("{name}({});", arguments.join(", "))], everyone: split }
+        let calls = vec![format!("{name}({});", arguments.join(", "))];
+        Phase { title: String::new(), calls, everyone: split }
     }
     /// The function of this text, in which marks stand for the names of `used`.
     fn function(&mut self, text: &str, used: &[usize], step: &Step) -> String {
@@ -228,11 +236,6 @@ impl<'a> File<'a> {
         self.fails = true;
         format!("error = error ? error : {text};")
     }
-}
-
-/// A text inside of a comment.
-fn comment(text: &str) -> String {
-    text.chars().map(|c| if c == '/' || c == '\\' || c.is_control() { ' ' } else { c }).collect()
 }
 
 /// A constant tensor.

@@ -77,7 +77,7 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     stages.push(("kernels".to_owned(), program.to_string()));
     let arena = memory::plan(&mut program);
     stages.push(("memory".to_owned(), format!("arena: {arena} bytes\n{program}")));
-    let h = header::header(&options.prefix);
+    let h = header::header(&options.prefix, &program);
     let c = emit::file(&program, options, arena, &library, &tails);
     Ok(Source { c, h, stages })
 }

@@ -10,10 +10,20 @@ use super::template::c_type;
 
 /// Calls between which nobody has to wait.
 pub struct Phase {
+    /// What they compute, as a comment; empty where the names say it.
+    pub title: String,
     /// The statements.
     pub calls: Vec<String>,
     /// Whether every thread makes them and does its part; else the first thread does all.
     pub everyone: bool,
+}
+
+impl Phase {
+    fn head(&self, out: &mut String) {
+        if !self.title.is_empty() {
+            let _ = writeln!(out, "    {}", self.title);
+        }
+    }
 }
 
 /// What is known of the program when its steps have been written.
@@ -40,6 +50,7 @@ pub struct Run<'a> {
 pub fn kernel(k: &KernelCall, names: &[String], parallel: bool) -> Vec<Phase> {
     let write = |argument: &Argument| argument_text(k, names, parallel, argument);
     let phase = |calls: &Vec<Call>| Phase {
+        title: String::new(),
         calls: calls.iter().map(|call| call.text(write)).collect(),
         everyone: true,
     };
@@ -122,8 +133,11 @@ impl Run<'_> {
         if self.fails {
             out.push_str("    int error = 0;\n");
         }
-        for call in steps.iter().flatten().flat_map(|phase| &phase.calls) {
-            let _ = writeln!(out, "    {call}");
+        for phase in steps.iter().flatten() {
+            phase.head(&mut out);
+            for call in &phase.calls {
+                let _ = writeln!(out, "    {call}");
+            }
         }
         out.push_str(if self.fails { "    return error;\n}\n" } else { "    return 0;\n}\n" });
         out
@@ -185,6 +199,7 @@ impl Run<'_> {
                     read.clear();
                     written.clear();
                 }
+                phase.head(out);
                 for call in &phase.calls {
                     let alone = if phase.everyone { "" } else { "if (thread == 0) " };
                     let _ = writeln!(out, "    {alone}{call}");

@@ -1,0 +1,97 @@
+//! What the stages of the C target make of small graphs, against what was written by hand.
+
+use mithril_codegen::c::{Options, Source, emit};
+use mithril_ir::error::Code;
+use mithril_ir::graph::OriginId;
+use mithril_ir::op::{OpDef, unary};
+use mithril_ir::ops::find;
+use mithril_ir::{Builder, DType, Place, Role, Shape, TensorType, ValueId};
+
+fn ty(sizes: &[i64]) -> TensorType {
+    TensorType { dtype: DType::F32, shape: Shape::of(sizes.iter().copied()) }
+}
+
+fn op(name: &str) -> &'static OpDef {
+    find(name).unwrap_or_else(|| panic!("no op {name}"))
+}
+
+fn output(b: &mut Builder, v: ValueId) -> Source {
+    b.graph.outputs.insert("y".into(), v);
+    emit(&b.graph, &Options { prefix: "small".into(), ..Options::default() }).unwrap()
+}
+
+/// The steps that a stage has left, without the list of buffers.
+fn steps(source: &Source, stage: &str) -> Vec<String> {
+    let text = &source.stages.iter().find(|(name, _)| name == stage).expect("a stage").1;
+    let is_step = |line: &&str| line.contains(" = ");
+    text.lines().filter(is_step).map(str::to_owned).collect()
+}
+
+#[test]
+fn elementwise_values_go_into_their_reader() {
+    let mut b = Builder::default();
+    let x = b.graph.add_input("x", Role::Data, ty(&[4, 8]));
+    let sum = b.push(op("add"), &[x, x]).unwrap()[0];
+    let flipped = b.push(op("transpose"), &[sum]).unwrap()[0];
+    let product = b.push(op("multiply"), &[flipped, flipped]).unwrap()[0];
+    let axis = b.lit(0_i64);
+    let total = b.push(op("sum"), &[product, axis]).unwrap()[0];
+    let source = output(&mut b, total);
+    assert_eq!(steps(&source, "loops").len(), 4);
+    // The transpose of the sum is read twice, so that it is computed once; the rest is one nest.
+    assert_eq!(
+        steps(&source, "fuse"),
+        [
+            "x2[i2 < 8, i3 < 4] = (x0[i3, i2] + x0[i3, i2])",
+            "x4[i6 < 4] = sum[i7 < 8]((x2[i7, i6] * x2[i7, i6]))"
+        ]
+    );
+}
+
+#[test]
+fn a_product_takes_what_follows_along() {
+    let mut b = Builder::default();
+    let x = b.graph.add_input("x", Role::Data, ty(&[32, 48]));
+    let weight = b.graph.add_input("weight", Role::Param, ty(&[40, 48]));
+    let bias = b.graph.add_input("bias", Role::Param, ty(&[40]));
+    let turned = b.push(op("transpose"), &[weight]).unwrap()[0];
+    let y = b.push(op("matmul"), &[x, turned]).unwrap()[0];
+    let y = b.push(op("add"), &[y, bias]).unwrap()[0];
+    let y = b.push(op("relu"), &[y]).unwrap()[0];
+    let source = output(&mut b, y);
+    assert_eq!(steps(&source, "kernels"), ["x6 = 32x40x48 product(x0, x1, x2)"]);
+    let arena = source.stages.iter().find(|(name, _)| name == "memory").expect("a plan");
+    assert!(arena.1.starts_with("arena: "), "{}", arena.1);
+    assert!(source.h.contains("inputs[1]: float[40][48] weight"), "{}", source.h);
+}
+
+#[test]
+fn all_that_is_missing_is_said_at_once() {
+    static ODD: OpDef = unary("odd", "Nothing spells it.", f64::abs);
+    static ODDER: OpDef = unary("odder", "Nothing spells it.", f64::abs);
+    let mut b = Builder::default();
+    let x = b.graph.add_input("x", Role::Data, ty(&[2]));
+    let at = b.graph.add_origin(Place { path: Some("block.odd".into()), line: None });
+    let mut v = x;
+    for (op, origin) in [(&ODD, at), (&ODDER, OriginId::new(0))] {
+        let n = b.graph.add_node(op, [v].into_iter().collect(), [ty(&[2])], origin);
+        v = b.graph.node(n).outputs[0];
+    }
+    b.graph.outputs.insert("y".into(), v);
+    let error = emit(&b.graph, &Options::default()).unwrap_err();
+    assert_eq!(error.code(), Code::Unsupported);
+    assert!(error.message().contains("odd, odder"), "{}", error.message());
+    assert!(error.to_string().contains("block.odd"), "{error}");
+}
+
+#[test]
+fn hostile_names_stay_in_comments() {
+    let mut b = Builder::default();
+    let x = b.graph.add_input("*/ int main; /*", Role::Data, ty(&[2]));
+    let y = b.push(op("exp"), &[x]).unwrap()[0];
+    b.graph.name_value(y, "int\n#error");
+    let source = output(&mut b, y);
+    for text in [&source.c, &source.h] {
+        assert!(!text.contains("*/ int main") && !text.contains("\n#error"), "{text}");
+    }
+}
