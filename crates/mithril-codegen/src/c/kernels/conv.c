@@ -28,7 +28,7 @@ static void @name@(long thread, long threads, const @type@ *restrict image, cons
         ROW_BLOCK = @row_block@, ROW_BLOCKS = (ROW_GROUPS + ROW_BLOCK - 1) / ROW_BLOCK,
         PANEL_BLOCK = @panel_block@, PANEL_BLOCKS = (PANELS + PANEL_BLOCK - 1) / PANEL_BLOCK
     };
-    @type@ tile[(ROWS + 1) * WIDTH] __attribute__((aligned(64)));
+    @type@ *const tile = own + (PANEL_BLOCK * K + 1) * WIDTH; /* behind the panels */
     const long units = (long)@n@ * GROUPS * PANEL_BLOCKS * ROW_BLOCKS, end = units * (thread + 1) / threads;
     long gathered = -1;
     for (long unit = units * thread / threads; unit < end; unit++) {

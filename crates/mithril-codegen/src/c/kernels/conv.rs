@@ -165,7 +165,7 @@ impl Conv {
         Kernel {
             packed_bytes: if ahead { weights } else { 0 },
             shared_bytes: padded + if ahead { 0 } else { weights },
-            own_bytes: bytes((plan.panel_block * plan.k + 1) * 2 * plan.lanes),
+            own_bytes: bytes((plan.panel_block * plan.k + 1 + plan.rows.most()) * 2 * plan.lanes),
             phases,
             pack: ahead.then_some(pack),
         }
