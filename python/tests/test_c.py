@@ -205,6 +205,26 @@ def test_gradients_are_exported(tmp_path):
     assert found.check.count("gradient_") == len(compiled.parameter_keys)
 
 
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
+def test_a_training_step_is_exported(tmp_path, optimizer):
+    model = ml.Model()
+    model |= ml.Linear(7)(input="input")
+    model += ml.BatchNorm1d(7)
+    model += ml.Gelu()
+    model += ml.Linear(3)(output="logits")
+    model |= ml.CrossEntropy()(input="logits", target="target", output="loss")
+    shapes, data = {"input": [6, 5], "target": [6]}, {"input": normal(6, 5), "target": np.arange(6) % 3}
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes=shapes, dtypes={"target": "int64"})
+    # With a rate that changes much, so that the loss of the third step tells whether the steps before were right.
+    rule = getattr(ml.optim, optimizer)(0.3)
+    found = compiled.export(tmp_path, prefix="step", data=data, optimizer=rule)
+    assert found.check.splitlines()[-1] == "ok"
+    once = (tmp_path / "main.c").read_text().replace("i < 3; i++", "i < 2; i++")
+    (tmp_path / "main.c").write_text(once)
+    subprocess.run(["make", "-s", "check", "CFLAGS=-O1"], cwd=tmp_path, check=True)
+    assert subprocess.run(["./check"], cwd=tmp_path, stdout=subprocess.DEVNULL).returncode == 1
+
+
 def test_export_on_the_command_line(tmp_path, capsys):
     ml.save(classifier(), str(tmp_path / "model.json"))
     out = tmp_path / "out"

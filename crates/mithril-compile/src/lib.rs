@@ -10,3 +10,4 @@ pub mod pipeline;
 pub mod python;
 pub mod rewrite;
 pub mod segments;
+pub mod training;

@@ -109,7 +109,8 @@ impl PyCProgram {
     }
     /// Writes the program for these sizes as a folder of C, with the values of all inputs by name and the outputs
     /// that belong to them, builds it there and compares.
-    #[pyo3(signature = (folder, title, values, expected, inside=None))]
+    #[pyo3(signature = (folder, title, values, expected, inside=None, calls=1))]
+    #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     fn export<'py>(
         &self,
         py: Python<'py>,
@@ -118,6 +119,7 @@ impl PyCProgram {
         values: &Bound<'py, PyDict>,
         expected: &Bound<'py, PyDict>,
         inside: Option<bool>,
+        calls: usize,
     ) -> Outcome<Bound<'py, PyDict>> {
         let tensors = |dict: &Bound<'_, PyDict>| -> Outcome<Tensors> {
             pairs(dict.as_any())?
@@ -125,7 +127,7 @@ impl PyCProgram {
                 .map(|(n, t)| Ok((n.as_str().into(), Arc::new(tensor(t, None)?))))
                 .collect()
         };
-        let given = Export { title, values: tensors(values)?, expected: tensors(expected)?, inside };
+        let given = Export { title, values: tensors(values)?, expected: tensors(expected)?, calls, inside };
         let shapes = given.values.iter().map(|(name, t)| (&**name, t.shape().to_vec()));
         let symbols = self.program.symbols(shapes)?;
         let report = py.detach(|| export(&self.program, &symbols, &given, &folder))?;

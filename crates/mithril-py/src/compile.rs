@@ -334,6 +334,12 @@ impl PyCompiled {
         let gradients = found.split_off(1);
         Ok((found.remove(0), gradients))
     }
+    /// The program that takes a training step of parameters by the compiled step of an optimizer, with all that it
+    /// changes as state.
+    fn training_step(&self, loss: &str, params: Vec<String>, step: &Self) -> Outcome<Self> {
+        let params: Vec<Arc<str>> = params.into_iter().map(Arc::from).collect();
+        Ok(self.with(self.compiled.training_step(loss, &params, &step.compiled)?))
+    }
     /// Name and text of each stage.
     fn stages(&self, target: TargetArgument) -> Outcome<Vec<(String, String)>> {
         let target = &target.0;

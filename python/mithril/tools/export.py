@@ -14,11 +14,12 @@ from .. import _core
 from ..backends.exchange import to_host
 from ..backends.with_manualgrad.c_backend import CBackend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
-from ..errors import InvalidValueError
+from ..errors import InvalidValueError, KeyNotFoundError
 from .inputs import complete
 from .inspection import gradient_names
 
 if TYPE_CHECKING:
+    from ..optim.optimizer import Optimizer
     from ..physical import PhysicalModel
 
 __all__ = ["Exported", "export"]
@@ -62,6 +63,8 @@ def export(
     prefix: str = "model",
     weights_inside: bool | None = None,
     gradients: bool = False,
+    optimizer: Optimizer | None = None,
+    loss: str | None = None,
     cc: str | None = None,
     flags: Any = (),
 ) -> Exported:
@@ -72,7 +75,8 @@ def export(
     Parameters
     ----------
     model : PhysicalModel
-        The model; it is exported at the sizes that it was compiled for, and for evaluation unless ``gradients``.
+        The model; it is exported at the sizes that it was compiled for, and for evaluation unless
+        ``gradients`` or an optimizer are asked for.
     folder : path
         Where the files go; made if it is not there.
     data : mapping, optional
@@ -86,6 +90,11 @@ def export(
     gradients : bool, optional
         Also compute the gradients of all float parameters; the gradients of the outputs are further data. Parameters
         are then not packed, so that a training loop in C may change them (default False).
+    optimizer : Optimizer, optional
+        Export a training step: a call computes the outputs, takes a step of all float parameters, and keeps them, what
+        the optimizer remembers, and the number of the step as states. ``learning_rate`` is further data.
+    loss : str, optional
+        The output whose sum the optimizer minimises. Default: the only one.
     cc, flags : optional
         The C compiler; see `CBackend`.
 
@@ -95,7 +104,7 @@ def export(
     """
     if not isinstance(folder, (str, os.PathLike)):
         raise InvalidValueError(f"the folder is a {type(folder).__name__}", hint='pass a path, e.g. "out/"')
-    options = {**model._options, "training": bool(gradients)}
+    options = {**model._options, "training": bool(gradients) or optimizer is not None}
     dtype = str(model.backend.default_dtype)
     backend = CBackend(dtype=dtype, num_threads=1, cc=cc, flags=flags)
     reference = NumpyBackend(dtype=dtype)
@@ -113,28 +122,83 @@ def export(
     if missing:
         kept.update(core.initial(missing, model.backend._seed))
     values = {name: reference.tensor({**kept, **given}[name], dtype) for name, dtype in names.items()}
-    groups = [{name: values[name] for name, _, _ in core.inputs(role)} for role in ("param", "data", "state")]
     tool = backend._tool(prefix)
-    if gradients:
-        outputs, names_of_params = gradient_names(core)
-        random = np.random.default_rng(0)
-        cotangents = {}
-        for name in outputs:
-            kind, shape = core.output_type(name)
-            cotangents[name] = reference.tensor(random.standard_normal(shape), kind)
-        values |= cotangents
-        function = reference._load_gradients(core, outputs, names_of_params).function("evaluate_gradients")
-        found, by_name = function(*groups, cotangents)[:2]
-        expected = {**found, **{f"gradient:{name}": gradient for name, gradient in by_name.items()}}
-        program = _core.c_program(core, tool, outputs, names_of_params, is_lazy=True)
+    calls = 1
+    if optimizer is not None:
+        program, expected, calls = _training(core, optimizer, loss, values, tool, reference)
+    elif gradients:
+        program, expected = _gradients(core, values, tool, reference)
     else:
-        found = reference._load(core).function("evaluate")(*groups)
+        found = reference._load(core).function("evaluate")(*_groups(core, values))
         expected = found[0] if core.updates else found
         program = _core.c_program(core, tool, is_lazy=True)
-    expected = {name: np.ascontiguousarray(value) for name, value in expected.items()}
+    expected = {name: np.array(value, order="C") for name, value in expected.items()}
+    undefined = [name for name, value in expected.items() if value.dtype.kind not in "biu" and np.isnan(value).any()]
+    if undefined:
+        text = f"{', '.join(undefined)} of the recorded data holds NaN, which would hide what is wrong"
+        raise InvalidValueError(text, hint="give data that the model is defined for: data={...}")
     title = f"A model in C, made by Mithril: {model._model}"
-    report = program.export(Path(folder), title, values, expected, weights_inside)
+    report = program.export(Path(folder), title, values, expected, weights_inside, calls)
     return Exported(Path(folder), tuple(Path(file) for file in report.pop("files")), **report)
+
+
+Values = dict[str, Any]
+
+
+def _groups(core: _core.Compiled, values: Values) -> list[Values]:
+    """Parameters, data and states."""
+    return [{name: values[name] for name, _, _ in core.inputs(role)} for role in ("param", "data", "state")]
+
+
+def _gradients(core: _core.Compiled, values: Values, tool: Any, reference: NumpyBackend) -> tuple[Any, Values]:
+    """Return the program with gradients and what it computes; gradients of the outputs join the values."""
+    outputs, names = gradient_names(core)
+    random = np.random.default_rng(0)
+    cotangents = {}
+    for name in outputs:
+        kind, shape = core.output_type(name)
+        cotangents[name] = reference.tensor(random.standard_normal(shape), kind)
+    function = reference._load_gradients(core, outputs, names).function("evaluate_gradients")
+    found, by_name = function(*_groups(core, values), cotangents)[:2]
+    values |= cotangents
+    expected = {**found, **{f"gradient:{name}": gradient for name, gradient in by_name.items()}}
+    return _core.c_program(core, tool, outputs, names, is_lazy=True), expected
+
+
+#: Steps of the training whose outputs are recorded: a step that is wrong shows in the next one.
+_STEPS = 3
+
+
+def _training(
+    core: _core.Compiled, optimizer: Optimizer, loss: str | None, values: Values, tool: Any, reference: NumpyBackend
+) -> tuple[Any, Values, int]:
+    """Return the program of a training step, and the outputs of the last of some steps; its states join the values."""
+    outputs, names = gradient_names(core)
+    if loss is None and len(outputs) != 1:
+        raise InvalidValueError(f"the model has {len(outputs)} outputs", hint="say which is minimised: loss='...'")
+    name = outputs[0] if loss is None else loss
+    if name not in outputs:
+        raise KeyNotFoundError(f"there is no output {name!r}", hint=f"there are: {', '.join(outputs)}")
+    params, data, state = _groups(core, values)
+    trained = {n: params[n] for n in names}
+    step, _ = optimizer._program(trained, trained, dict.fromkeys(names, 1))
+    slots = {n: step.start(n, trained[n]) for n in names}
+    given = optimizer.learning_rate
+    rate = float(given(1) if callable(given) else given)
+    values["learning_rate"] = np.asarray(rate, step._scalar)
+    values["step"] = np.ones((), step._scalar)
+    values |= {f"{n}.{slot}": np.array(value) for n, kept in slots.items() for slot, value in kept.items()}
+    program = _core.c_program(core.training_step(name, names, step._program.core), tool, is_lazy=True)
+    kind, shape = core.output_type(name)
+    cotangents = {name: reference.ones(shape, dtype=kind)}
+    function = reference._load_gradients(core, [name], names).function("evaluate_gradients")
+    found: Values = {}
+    for number in range(1, _STEPS + 1):
+        results = function({**params, **trained}, data, state, cotangents)
+        found, by_name = results[:2]
+        state = {**state, **(results[2] if core.updates else {})}
+        trained, slots = step(trained, by_name, slots, [rate], [number])
+    return program, found, _STEPS
 
 
 def _others(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,8 @@ pub struct Export<'a> {
     pub values: Tensors,
     /// Outputs for these data, computed elsewhere.
     pub expected: Tensors,
+    /// Which call gives these outputs, from 1 on: states change from call to call.
+    pub calls: usize,
     /// Whether weights are written into the C file; by default where they are small.
     pub inside: Option<bool>,
 }
@@ -232,6 +234,7 @@ impl<'a> Parts<'a> {
             ("flags", format!("{first} {others}")),
             ("cmake_flags", others),
             ("what", given.title.to_owned()),
+            ("calls", given.calls.max(1).to_string()),
             ("prefix", prefix.clone()),
             ("PREFIX", prefix.to_uppercase()),
         ]);
@@ -244,7 +247,12 @@ impl<'a> Parts<'a> {
             format!("  {{{i}, {update}, {offset}, {}}}, /* {} */\n", buffer.bytes(), comment(&buffer.name))
         };
         let table: Vec<String> = self.weights.iter().map(row).collect();
-        let mut words = vec![("weight_table", table.concat())];
+        let listed = self.weights.iter().enumerate().map(|(n, (i, ..))| {
+            let buffer = &self.interface.inputs[*i];
+            format!("     {n}: {}, {} {:?}\n", comment(&buffer.name), buffer.dtype.name(), buffer.shape)
+        });
+        let listed: Vec<String> = listed.collect();
+        let mut words = vec![("weight_table", table.concat()), ("weight_list", listed.concat())];
         let texts = if self.is_inside {
             [
                 "",

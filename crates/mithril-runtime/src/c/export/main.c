@@ -97,8 +97,10 @@ int main(int argc, char **argv) {
     perror(weights ? weights : "@prefix@");
     return 1;
   }
-  int code = @prefix@_call(model, given, found);
-  if (code) return fail(@prefix@_error(code), "the model");
+  for (int i = 0; i < @calls@; i++) {
+    int code = @prefix@_call(model, given, found);
+    if (code) return fail(@prefix@_error(code), "the model");
+  }
   for (int i = 0; i < RESULTS; i++) {
     double d = distance(&results[i], found[i], wanted[i]);
     int is_right = d <= allowed(results[i].kind);

@@ -13,10 +13,10 @@ typedef struct {
   int update;    /* number of the output that replaces it, or -1 */
   size_t offset; /* in the weights */
   size_t bytes;
-} @prefix@_weight;
+} @prefix@_place;
 
 enum { @prefix@_WEIGHTS = @weight_count@, @prefix@_INPUT_COUNT = @inputs@, @prefix@_OUTPUT_COUNT = @outputs@ };
-static const @prefix@_weight @prefix@_weight_table[@prefix@_WEIGHTS + 1] = {
+static const @prefix@_place @prefix@_weight_table[@prefix@_WEIGHTS + 1] = {
 @weight_table@  {0, 0, 0, 0}};
 /* Number of the input of each of the data. */
 static const int @prefix@_data_table[@data_count@ + 1] = {@data_table@0};
@@ -157,7 +157,7 @@ void @prefix@_close(@prefix@_model *model) {
 /* Gives the states a second place each, and packs the parameters. */
 static int @prefix@_prepare(@prefix@_model *model) {
   for (int i = 0; i < @prefix@_WEIGHTS; i++) {
-    const @prefix@_weight *weight = &@prefix@_weight_table[i];
+    const @prefix@_place *weight = &@prefix@_weight_table[i];
     model->inputs[weight->input] = @weight_address@;
     if (weight->update < 0) continue;
     /* Two places: a call reads one and writes the other. */
@@ -189,12 +189,16 @@ static int @prefix@_prepare(@prefix@_model *model) {
   return NULL;
 }
 
+const void *@prefix@_weight(const @prefix@_model *model, int number) {
+  return number >= 0 && number < @prefix@_WEIGHTS ? model->inputs[@prefix@_weight_table[number].input] : NULL;
+}
+
 int @prefix@_call(@prefix@_model *model, const void *const data[], void *const outputs[]) {
   const int results = @results@;
   for (int i = 0; i < @data_count@; i++) model->inputs[@prefix@_data_table[i]] = data[i];
   for (int i = 0; i < results; i++) model->outputs[i] = outputs[i];
   for (int i = 0; i < @prefix@_WEIGHTS; i++) {
-    const @prefix@_weight *weight = &@prefix@_weight_table[i];
+    const @prefix@_place *weight = &@prefix@_weight_table[i];
     if (weight->update < 0) continue;
     unsigned char *first = model->spare[i], *second = first + (weight->bytes / 64 + 1) * 64;
     model->outputs[weight->update] = model->inputs[weight->input] == (const void *)first ? second : first;
@@ -202,7 +206,7 @@ int @prefix@_call(@prefix@_model *model, const void *const data[], void *const o
   int code = @prefix@_run(model->inputs, model->outputs, model->packed, model->arena, model->pool);
   if (code) return code;
   for (int i = 0; i < @prefix@_WEIGHTS; i++) {
-    const @prefix@_weight *weight = &@prefix@_weight_table[i];
+    const @prefix@_place *weight = &@prefix@_weight_table[i];
     if (weight->update >= 0) model->inputs[weight->input] = model->outputs[weight->update];
   }
   return 0;

@@ -28,6 +28,10 @@ typedef struct @prefix@_model @prefix@_model;
    @prefix@_error. */
 int @prefix@_call(@prefix@_model *model, const void *const data[], void *const outputs[]);
 
+/* The current value of a parameter or state, by its number:
+@weight_list@   NULL: there is no such number. */
+const void *@prefix@_weight(const @prefix@_model *model, int number);
+
 void @prefix@_close(@prefix@_model *model);
 #endif
 
