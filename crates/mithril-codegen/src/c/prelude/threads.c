@@ -25,7 +25,7 @@ static inline void mithril_wait(struct mithril_barrier *barrier, int threads) {
 #endif
 #ifdef MITHRIL_YIELD
     /* Whoever is waited for may have no processor. */
-    if (turns % 1024 == 1023) MITHRIL_YIELD;
+    if (turns % 64 == 63) MITHRIL_YIELD;
 #endif
   }
 }
