@@ -25,24 +25,36 @@ pub(super) fn windows(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
     })])
 }
 
-/// The sum over window elements of what the window at the right distance holds, if there is one.
+/// The sum of the window elements that fall on a place. Without dilation these are every `stride`-th element from the
+/// remainder of the place on; with it, all elements are tried.
 pub(super) fn fold(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
     let shape = c.shape(0);
     let n = shape.len() / 2 - 1;
+    let (positions, window) = shape[2..].split_at(n);
     let (stride, dilation) = (window::positive(c, 2, n)?, window::positive(c, 4, n)?);
     let before = window::pads_before(c, 3, n)?;
-    let dtype = c.out_dtype(0);
+    let steps: Vec<i64> = (0..n).map(|i| if dilation[i] == 1 { stride[i] } else { 1 }).collect();
+    let tried: Vec<i64> = window.iter().zip(&steps).map(|(k, step)| (k + step - 1) / step).collect();
     Ok(vec![c.output(0, |at| {
-        c.fold(Fold::Sum, &shape[2 + n..], |elements| {
-            let (mut from, mut inside) = (at[..2].to_vec(), Vec::new());
+        c.fold(Fold::Sum, &tried, |tried| {
+            let (mut from, mut elements, mut inside) = (at[..2].to_vec(), Vec::new(), Vec::new());
             for i in 0..n {
-                let place = at[2 + i].clone() + before[i].into() - elements[i].clone() * dilation[i];
-                inside.push(Within::new(place.clone(), 0, (shape[2 + i] - 1) * stride[i] + 1));
-                inside.push(Within::new(place.modulo(stride[i]), 0, 1));
-                from.push(place.floor_div(stride[i]));
+                let place = at[2 + i].clone() + before[i].into();
+                let element = tried[i].clone() * steps[i] + place.modulo(steps[i]);
+                inside.push(Within::new(element.clone(), 0, window[i]));
+                let start = if dilation[i] == 1 {
+                    place.floor_div(stride[i]) - tried[i].clone()
+                } else {
+                    let distance = place - element.clone() * dilation[i];
+                    inside.push(Within::new(distance.modulo(stride[i]), 0, 1));
+                    distance.floor_div(stride[i])
+                };
+                inside.push(Within::new(start.clone(), 0, positions[i]));
+                from.push(start);
+                elements.push(element);
             }
-            from.extend(elements.iter().cloned());
-            c.load(0, from).within(inside, c.number(0.0, dtype))
+            from.extend(elements);
+            c.load(0, from).within(inside, c.number(0.0, c.out_dtype(0)))
         })
     })])
 }
