@@ -26,64 +26,81 @@ static int mithril_fft_is_smooth(int64_t n) {
   return n == 1;
 }
 
+/* Joins the transforms of four quarters, m elements each, one after the other at re and im. */
+static void mithril_fft_join4(double *restrict re, double *restrict im, int64_t m, double sign,
+                              const double *restrict root_re, const double *restrict root_im, int64_t stride) {
+  for (int64_t k = 0; k < m; k++) {
+    const double c1 = root_re[k * stride], s1 = sign * root_im[k * stride];
+    const double c2 = root_re[2 * k * stride], s2 = sign * root_im[2 * k * stride];
+    const double c3 = root_re[3 * k * stride], s3 = sign * root_im[3 * k * stride];
+    const double x0 = re[k], y0 = im[k];
+    const double x1 = re[m + k] * c1 - im[m + k] * s1, y1 = re[m + k] * s1 + im[m + k] * c1;
+    const double x2 = re[2 * m + k] * c2 - im[2 * m + k] * s2, y2 = re[2 * m + k] * s2 + im[2 * m + k] * c2;
+    const double x3 = re[3 * m + k] * c3 - im[3 * m + k] * s3, y3 = re[3 * m + k] * s3 + im[3 * m + k] * c3;
+    const double even_x = x0 + x2, even_y = y0 + y2, rest_x = x0 - x2, rest_y = y0 - y2;
+    const double odd_x = x1 + x3, odd_y = y1 + y3, turned_x = sign * (y3 - y1), turned_y = sign * (x1 - x3);
+    re[k] = even_x + odd_x;
+    im[k] = even_y + odd_y;
+    re[m + k] = rest_x + turned_x;
+    im[m + k] = rest_y + turned_y;
+    re[2 * m + k] = even_x - odd_x;
+    im[2 * m + k] = even_y - odd_y;
+    re[3 * m + k] = rest_x - turned_x;
+    im[3 * m + k] = rest_y - turned_y;
+  }
+}
+
+/* Joins the transforms of p parts, m elements each. work: 2 · p elements. */
+static void mithril_fft_join(double *re, double *im, int64_t p, int64_t m, double sign, const double *root_re,
+                             const double *root_im, int64_t stride, double *work) {
+  double *x = work, *y = work + p;
+  for (int64_t k = 0; k < m; k++) {
+    /* The k-th results of the parts, turned. */
+    for (int64_t r = 0; r < p; r++) {
+      const double c = root_re[r * k * stride], s = sign * root_im[r * k * stride];
+      x[r] = re[r * m + k] * c - im[r * m + k] * s;
+      y[r] = re[r * m + k] * s + im[r * m + k] * c;
+    }
+    for (int64_t q = 0; q < p; q++) {
+      double sum_x = x[0], sum_y = y[0];
+      int64_t j = 0; /* (r · q mod p) of p parts of the turn */
+      for (int64_t r = 1; r < p; r++) {
+        j += q * m * stride;
+        if (j >= p * m * stride) j -= p * m * stride;
+        const double c = root_re[j], s = sign * root_im[j];
+        sum_x += x[r] * c - y[r] * s;
+        sum_y += x[r] * s + y[r] * c;
+      }
+      re[q * m + k] = sum_x;
+      im[q * m + k] = sum_y;
+    }
+  }
+}
+
 /* The transform of n elements at from, step apart, into to; sign is that of the exponent. roots holds exp(2πi·j/whole)
  * for all j below whole, a multiple of n. work: 2 · MITHRIL_FFT_LARGEST_PRIME elements. */
 static void mithril_fft_smooth(const double *from_re, const double *from_im, int64_t step, double *to_re,
                                double *to_im, int64_t n, double sign, const double *root_re, const double *root_im,
                                int64_t whole, double *work) {
-  if (n == 1) {
-    *to_re = *from_re;
-    *to_im = *from_im;
-    return;
-  }
   int64_t p = n % 4 == 0 ? 4 : 2;
-  while (n % p != 0) p++;
-  int64_t m = n / p, stride = whole / n;
-  for (int64_t r = 0; r < p; r++) {
-    mithril_fft_smooth(from_re + r * step, from_im + r * step, step * p, to_re + r * m, to_im + r * m, m, sign,
-                       root_re, root_im, whole, work);
-  }
-  double *re = work, *im = work + p;
-  for (int64_t k = 0; k < m; k++) {
-    /* The k-th results of the parts, turned. */
+  while (p < n && n % p != 0) p++;
+  const int64_t m = n / p, stride = whole / n;
+  if (m <= 1) {
+    for (int64_t r = 0; r < n; r++) {
+      to_re[r] = from_re[r * step];
+      to_im[r] = from_im[r * step];
+    }
+  } else {
     for (int64_t r = 0; r < p; r++) {
-      double c = root_re[r * k * stride], s = sign * root_im[r * k * stride];
-      double x = to_re[r * m + k], y = to_im[r * m + k];
-      re[r] = x * c - y * s;
-      im[r] = x * s + y * c;
+      mithril_fft_smooth(from_re + r * step, from_im + r * step, step * p, to_re + r * m, to_im + r * m, m, sign,
+                         root_re, root_im, whole, work);
     }
-    if (p == 2) {
-      to_re[k] = re[0] + re[1];
-      to_im[k] = im[0] + im[1];
-      to_re[k + m] = re[0] - re[1];
-      to_im[k + m] = im[0] - im[1];
-      continue;
-    }
-    if (p == 4) {
-      double even_re = re[0] + re[2], even_im = im[0] + im[2], rest_re = re[0] - re[2], rest_im = im[0] - im[2];
-      double odd_re = re[1] + re[3], odd_im = im[1] + im[3];
-      double turned_re = sign * (im[3] - im[1]), turned_im = sign * (re[1] - re[3]);
-      to_re[k] = even_re + odd_re;
-      to_im[k] = even_im + odd_im;
-      to_re[k + m] = rest_re + turned_re;
-      to_im[k + m] = rest_im + turned_im;
-      to_re[k + 2 * m] = even_re - odd_re;
-      to_im[k + 2 * m] = even_im - odd_im;
-      to_re[k + 3 * m] = rest_re - turned_re;
-      to_im[k + 3 * m] = rest_im - turned_im;
-      continue;
-    }
-    for (int64_t q = 0; q < p; q++) {
-      double sum_re = re[0], sum_im = im[0];
-      for (int64_t r = 1; r < p; r++) {
-        int64_t j = r * q % p * m * stride;
-        double c = root_re[j], s = sign * root_im[j];
-        sum_re += re[r] * c - im[r] * s;
-        sum_im += re[r] * s + im[r] * c;
-      }
-      to_re[q * m + k] = sum_re;
-      to_im[q * m + k] = sum_im;
-    }
+  }
+  if (n == 1) return;
+  if (p == 4) {
+    mithril_fft_join4(to_re, to_im, m, sign, root_re, root_im, stride);
+  } else {
+    mithril_fft_join(to_re, to_im, p, m, sign, root_re, root_im, stride, work);
   }
 }
 
