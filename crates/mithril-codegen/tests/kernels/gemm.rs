@@ -41,6 +41,12 @@ fn specifications() -> Vec<Gemm> {
     transposed.out = Strides { batch: vec![], row: 1, column: 29 };
     transposed.epilogue = with("relu_f32({acc} + {0}) * 2 + {1}", vec![(vec![], 0, 1), (vec![], 1, 29)]);
     all.push(transposed);
+    all.push(Gemm {
+        batch: vec![2],
+        a: Strides { batch: vec![0], row: 2107, column: 1 },
+        out: Strides { batch: vec![650], row: 65, column: 1 },
+        ..Gemm::new(Element::F32, 10, 65, 2107)
+    });
     let mut across = Gemm { packing: Packing::Running, ..Gemm::new(Element::F32, 33, 40, 50) };
     across.a = Strides { batch: vec![], row: 1, column: 33 };
     across.b = Strides { batch: vec![], row: 1, column: 50 };

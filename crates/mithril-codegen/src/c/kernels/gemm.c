@@ -1,8 +1,9 @@
 /* out[@m@, @n@] = a[@m@, @k@] · b[@k@, @n@]@batched@.
    b comes in panels of two vectors of columns; the rows of a in groups that the micro-kernel can hold in registers,
    and several groups form a block that stays in the second-level cache. A unit of work is one block times one panel.
-   Every thread takes a run of units, and copies a block of a in the micro-kernel's order when it comes to a new one:
-   [group][k / LANES][row][LANES], so that its rows never fight for the same cache set. */
+   Every thread takes a run of units, as far as they share a block in one stretch: it copies the block's rows in the
+   micro-kernel's order, [group][k / LANES][row][LANES], so that they never fight for the same cache set, and goes
+   through the panels. Where k is long, it does so for K_BLOCK steps after another, and keeps the unfinished sums. */
 @copy@
 /* Writes finished sums[rows][2 * LANES] to their place in out. */
 MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long batch, long first_row, long rows,
@@ -24,39 +25,43 @@ static void @name@(long thread, long threads, const @type@ *restrict a, const @t
         N = @n@, K = @k@, LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH,
         GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 rows */
         BLOCK = @block@, BLOCKS = (GROUPS + BLOCK - 1) / BLOCK, /* groups in a block; blocks in a matrix */
-        K_BLOCK = @k_block@, K_PADDED = (K + LANES - 1) / LANES * LANES,
-        COPY = (ROWS + (LONGER > 0)) * K_PADDED /* elements of a copied group */
+        K_BLOCK = @k_block@, STRETCH = @stretch@, /* steps of k, and at most so many panels, at once */
+        COPY = (ROWS + (LONGER > 0)) * ((K_BLOCK + LANES - 1) / LANES * LANES) /* elements of a copied group */
     };
     @type@ *const copies = own, *const sums = own + (long)BLOCK * COPY;
     const long units = (long)@batches@ * BLOCKS * PANELS, end = units * (thread + 1) / threads;
-    long copied = -1;
-    for (long unit = units * thread / threads; unit < end; unit++) {
-        const long panel = unit % PANELS, block = unit / PANELS, batch = block / BLOCKS;
+    for (long unit = units * thread / threads, stretch; unit < end; unit += stretch) {
+        const long first_panel = unit % PANELS, block = unit / PANELS, batch = block / BLOCKS;
         const long first = block % BLOCKS * BLOCK, last = first + BLOCK < GROUPS ? first + BLOCK : GROUPS;
         const @type@ *const b = panels + (@b_batch@) * ((long)PANELS * K * WIDTH);
-        const char *const next = (const char *)(b + (panel + 1 < PANELS ? panel + 1 : 0) * K * WIDTH);
         const long stride = WIDTH * (long)sizeof(@type@) / (last - first);
+        stretch = PANELS - first_panel < STRETCH ? PANELS - first_panel : STRETCH;
+        stretch = end - unit < stretch ? end - unit : stretch;
         for (long k = 0; k < K || k == 0; k += K_BLOCK) {
             const long steps = K - k < K_BLOCK ? K - k : K_BLOCK;
             for (long group = first; group < last; group++) {
-                const long longer = group < LONGER, rows = ROWS + longer;
-                const long row = group * ROWS + (longer ? group : LONGER);
+                const long longer = group < LONGER, row = group * ROWS + (longer ? group : LONGER);
                 @type@ *const copy = copies + (group - first) * COPY;
-                @type@ *const tile = sums + (K > K_BLOCK ? (group - first) * (ROWS + 1) * WIDTH : 0);
-                const char *const fetch = next + ((group - first) * K + k) * stride;
+                @copy_calls@
+            }
+            for (long panel = first_panel; panel < first_panel + stretch; panel++) {
                 const @type@ *const right = b + (panel * K + k) * WIDTH;
-                if (copied != block && k == 0) {
-                    @copy_calls@
+                const char *const next = (const char *)(b + ((panel + 1 < PANELS ? panel + 1 : 0) * K + k) * WIDTH);
+                for (long group = first; group < last; group++) {
+                    const long longer = group < LONGER, rows = ROWS + longer;
+                    const long row = group * ROWS + (longer ? group : LONGER), unfinished = (panel - first_panel) * BLOCK + group - first;
+                    @type@ *const tile = sums + (K > K_BLOCK ? unfinished * (ROWS + 1) * WIDTH : 0);
+                    const @type@ *const left = copies + (group - first) * COPY;
+                    const char *const fetch = next + (group - first) * steps * stride;
+                    @micro_calls@
+                    if (k + K_BLOCK < K)
+                        continue;
+                    if (N % WIDTH == 0 || panel < PANELS - 1)
+                        @name@_finish(tile, batch, row, rows, panel * WIDTH, WIDTH, out@arguments@);
+                    else
+                        @name@_finish(tile, batch, row, rows, panel * WIDTH, N % WIDTH, out@arguments@);
                 }
-                @micro_calls@
-                if (k + K_BLOCK < K)
-                    continue;
-                if (N % WIDTH == 0 || panel < PANELS - 1)
-                    @name@_finish(tile, batch, row, rows, panel * WIDTH, WIDTH, out@arguments@);
-                else
-                    @name@_finish(tile, batch, row, rows, panel * WIDTH, N % WIDTH, out@arguments@);
             }
         }
-        copied = block;
     }
 }

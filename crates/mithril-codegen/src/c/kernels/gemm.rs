@@ -181,8 +181,8 @@ impl Gemm {
         };
         let weights = self.k * self.n * self.element.bytes();
         let mut calls = |statement: &str| blocking.rows.calls(statement, library, self.element, weights);
-        let copy_calls = calls("@name@_copy(a + @a_batch@, row, {rows}, copy);");
-        let micro_calls = calls("{micro}(steps, copy + k * rows, right, tile, k > 0, fetch, stride);");
+        let copy_calls = calls("@name@_copy(a + @a_batch@, row, {rows}, k, steps, copy);");
+        let micro_calls = calls("{micro}(steps, left, right, tile, k > 0, fetch, stride);");
         let text = substitute(
             include_str!("gemm.c"),
             &[
@@ -203,6 +203,7 @@ impl Gemm {
                 ("longer", &blocking.rows.longer.to_string()),
                 ("block", &blocking.block.to_string()),
                 ("k_block", &blocking.k_block.to_string()),
+                ("stretch", &blocking.stretch.to_string()),
                 ("a_batch", &batch_offset(&self.batch, &self.a.batch)),
                 ("a_place", &format!("row * {} + k * {}", self.a.row, self.a.column)),
                 ("a_column", &self.a.column.to_string()),
@@ -246,6 +247,8 @@ struct Blocking {
     block: usize,
     /// Steps of k between two visits of the next group.
     k_block: usize,
+    /// Panels to which a block's rows go before more of k is copied.
+    stretch: usize,
     /// Scratch memory of a thread: the copies and the unfinished sums.
     own_elements: usize,
 }
@@ -253,23 +256,34 @@ struct Blocking {
 /// Steps of k for which a panel surely stays in the second-level cache.
 const LONGEST_K: usize = 2048;
 
+/// Panels for which rows are worth copying.
+const FEWEST_PANELS: usize = 16;
+
 impl Blocking {
     fn new(gemm: &Gemm, target: &Target) -> Self {
         let lanes = target.lanes_of(gemm.element);
         let rows = RowGroups::new(gemm.m, target);
-        let copy = rows.most() * gemm.k.next_multiple_of(lanes);
-        let fitting = (target.cache / (copy * gemm.element.bytes()).max(1)).clamp(1, rows.groups);
-        // Enough units for every thread to have about as much as any other.
-        let others = gemm.batch.iter().product::<usize>() * gemm.n.div_ceil(2 * lanes);
-        let wanted_blocks = (8 * target.threads).div_ceil(others.max(1)).clamp(1, rows.groups);
-        let block = fitting.min(rows.groups.div_ceil(wanted_blocks));
-        let k_block = if gemm.k <= LONGEST_K {
+        // One group reads a panel once: there is nothing to keep in the cache.
+        let k_block = if gemm.k <= LONGEST_K || rows.groups == 1 {
             gemm.k.max(1)
         } else {
             gemm.k.div_ceil(gemm.k.div_ceil(LONGEST_K / 2)).next_multiple_of(lanes)
         };
-        let sums = block * (rows.rows + 1) * 2 * lanes;
-        let own_elements = (block * copy + sums).next_multiple_of(64);
-        Self { lanes, rows, block, k_block, own_elements }
+        let bytes = gemm.element.bytes();
+        let copy = rows.most() * k_block.next_multiple_of(lanes);
+        let fitting = (target.cache / (copy * bytes).max(1)).clamp(1, rows.groups);
+        // Enough units for every thread to have about as much as any other.
+        let panels = gemm.n.div_ceil(2 * lanes).max(1);
+        let others = gemm.batch.iter().product::<usize>() * panels;
+        let wanted_blocks = (8 * target.threads).div_ceil(others.max(1)).clamp(1, rows.groups);
+        let block = fitting.min(rows.groups.div_ceil(wanted_blocks));
+        let tile = (rows.rows + 1) * 2 * lanes;
+        let unfinished = k_block < gemm.k;
+        // The copies have to be worth making anew for every stretch.
+        let fitting = (target.cache / (block * tile * bytes)).max(FEWEST_PANELS);
+        let stretch = if unfinished { fitting.min(panels) } else { panels };
+        let tiles = if unfinished { stretch * block } else { 1 };
+        let own_elements = (block * copy + tiles * tile).next_multiple_of(64);
+        Self { lanes, rows, block, k_block, stretch, own_elements }
     }
 }

@@ -1,7 +1,8 @@
-MITHRIL_INLINE void @name@_copy(const @type@ *restrict a, long first_row, const long rows, @type@ *restrict copy)
+MITHRIL_INLINE void @name@_copy(const @type@ *restrict a, long first_row, const long rows, long first_k, long steps,
+                                @type@ *restrict copy)
 {
     enum { K = @k@, LANES = @lanes@ };
-    for (long k = 0; k < K; k += LANES)
+    for (long k = first_k; k < first_k + steps; k += LANES)
         for (long row = first_row; row < first_row + rows; row++, copy += LANES) {
             const @type@ *restrict from = a + @a_place@;
             if (K - k >= LANES)

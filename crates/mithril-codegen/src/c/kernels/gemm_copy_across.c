@@ -1,16 +1,17 @@
 /* Here elements of one column of a lie side by side: squares of LANES rows by LANES steps of k are transposed. The last
    square begins early enough to end with the matrix. */
-MITHRIL_INLINE void @name@_copy(const @type@ *restrict a, long first_row, const long rows, @type@ *restrict copy)
+MITHRIL_INLINE void @name@_copy(const @type@ *restrict a, long first_row, const long rows, long first_k, long steps,
+                                @type@ *restrict copy)
 {
     enum { M = @m@, K = @k@, LANES = @lanes@ };
     @type@ square[LANES * LANES] __attribute__((aligned(64)));
     const long start = first_row + LANES <= M ? first_row : M - LANES;
-    for (long k = 0; k + LANES <= K; k += LANES, copy += rows * LANES) {
+    for (long k = first_k; k + LANES <= first_k + steps; k += LANES, copy += rows * LANES) {
         mithril_transpose_@t@(a + start + k * @a_column@, @a_column@, square, LANES);
         for (long i = 0; i < rows * LANES; i++)
             copy[i] = square[(first_row - start) * LANES + i];
     }
     for (long row = 0; row < rows; row++)
-        for (long lane = 0; lane < K % LANES; lane++)
+        for (long lane = 0; lane < steps % LANES; lane++)
             copy[row * LANES + lane] = a[first_row + row + (K / LANES * LANES + lane) * @a_column@];
 }
