@@ -7,11 +7,12 @@ static void @name@(long thread, long threads, const @type@ *restrict image, @typ
     for (long row = rows * thread / threads; row < rows * (thread + 1) / threads; row++) {
         const long y = row % PADDED_H - @top@;
         @type@ *restrict to = padded + row * PADDED_W;
-        for (long x = 0; x < PADDED_W; x++)
-            to[x] = 0;
+        memset(to, 0, sizeof(@type@) * PADDED_W);
         if (y < 0 || y >= H)
             continue;
         const @type@ *restrict from = image + (row / PADDED_H * H + y) * W;
+        /* gcc 12 makes wrong vectors of this loop where it unrolls it. */
+        MITHRIL_UNROLL(1)
         for (long part = 0; part < STEP; part++) {
             const long first = (part + LEFT * (STEP - 1)) % STEP; /* column of the image where this part begins */
             @type@ *restrict line = to + part * (PADDED_W / STEP) + (first + LEFT) / STEP;
