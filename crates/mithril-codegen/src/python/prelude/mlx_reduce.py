@@ -4,12 +4,13 @@ import mlx.core as mx
 
 
 def _reduced(function, nothing, x, axis=None, keepdims=False, **options):
-    """A reduction, which gives `nothing` over a dimension of size 0: there, MLX reads beyond the array, or never ends."""
+    """A reduction, `nothing` over a dimension of size 0: there, MLX reads beyond the array, or never ends."""
     if x.size:
         return function(x, axis=axis, keepdims=keepdims, **options)
     chosen = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     chosen = [a % x.ndim for a in chosen]
-    y = mx.full([1 if i in chosen else n for i, n in enumerate(x.shape)], nothing, mx.bool_ if isinstance(nothing, bool) else x.dtype)
+    dtype = mx.bool_ if isinstance(nothing, bool) else x.dtype
+    y = mx.full([1 if i in chosen else n for i, n in enumerate(x.shape)], nothing, dtype)
     return y if keepdims else mx.squeeze(y, chosen)
 
 
