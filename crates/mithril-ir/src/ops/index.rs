@@ -395,9 +395,9 @@ fn slices_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
 fn addition_loops(c: &LoopCx<'_>, function: &str) -> Result<Vec<Expr>> {
     let (axis, wide) = (c.axis(3, c.rank(0))?, accumulator(c.out_dtype(0)));
     let (outer, size, inner) = sizes_around(&c.shape(0), axis);
-    let (input, indices, source) = (c.stored(0, wide), c.stored(1, DType::I64), c.stored(2, wide));
-    let sum = c.reserve(wide, c.out_shape(0));
-    let buffers = [Argument::In(input), Argument::In(indices), Argument::In(source), Argument::Out(sum)];
+    let sum = c.temporary(wide, c.out_shape(0), |at| c.load(0, at).cast(wide));
+    let (indices, source) = (c.stored(1, DType::I64), c.stored(2, wide));
+    let buffers = [Argument::Out(sum), Argument::In(indices), Argument::In(source)];
     let numbers = [outer, size, c.shape(2)[axis], inner].map(Argument::Int);
     c.call(format!("{function}_{}", wide.short()), [&buffers[..], &numbers[..]].concat(), 0);
     Ok(vec![c.output(0, |at| c.load(sum, at).cast(c.out_dtype(0)))])
@@ -462,10 +462,9 @@ pub static INDEX_COPY: OpDef = OpDef {
     loops: Some(|c| {
         let dtype = c.out_dtype(0);
         let (outer, size, inner) = sizes_around(&c.shape(0), c.axis(3, c.rank(0))?);
-        let (input, indices, source) = (c.stored(0, dtype), c.stored(1, DType::I64), c.stored(2, dtype));
-        let output = c.reserve(dtype, c.out_shape(0));
-        let buffers =
-            [Argument::In(input), Argument::In(indices), Argument::In(source), Argument::Out(output)];
+        let output = c.temporary(dtype, c.out_shape(0), |at| c.load(0, at));
+        let (indices, source) = (c.stored(1, DType::I64), c.stored(2, dtype));
+        let buffers = [Argument::Out(output), Argument::In(indices), Argument::In(source)];
         let numbers = [outer, size, c.shape(1)[0], inner * dtype.size() as i64].map(Argument::Int);
         c.call("mithril_index_copy", [&buffers[..], &numbers[..]].concat(), 0);
         Ok(vec![c.whole(0, output)])

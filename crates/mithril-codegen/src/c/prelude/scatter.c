@@ -1,7 +1,7 @@
 /* Additions and replacements at positions that are data.
  *
- * Tensors are seen as [outer, size, inner], sources as [outer, count, inner]. Negative positions count from the end;
- * a position outside the axis is MITHRIL_ERROR_INDEX, and then the output is not complete. What is written here for
+ * Tensors are seen as [outer, size, inner], sources as [outer, count, inner]; what is added to is changed in place.
+ * Negative positions count from the end; a position outside the axis is MITHRIL_ERROR_INDEX. What is written here for
  * float (_f32) is used for double (_f64) and int64_t (_i64) too. */
 
 /* The place that an index stands for, or -1 if it lies outside. */
@@ -20,10 +20,9 @@ static inline void mithril_add_i64(int64_t *sum, const int64_t *x, int64_t n) {
   for (int64_t i = 0; i < n; i++) sum[i] = (int64_t)((uint64_t)sum[i] + (uint64_t)x[i]);
 }
 
-/* The input with each element of source added at the position along the axis that indices, shaped as source, gives. */
-static int mithril_scatter_add_f32(const float *input, const int64_t *indices, const float *source, float *output,
-                                   int64_t outer, int64_t size, int64_t count, int64_t inner) {
-  memcpy(output, input, (size_t)(outer * size * inner) * sizeof(float));
+/* Adds each element of source at the position along the axis that indices, shaped as source, gives. */
+static int mithril_scatter_add_f32(float *output, const int64_t *indices, const float *source, int64_t outer,
+                                   int64_t size, int64_t count, int64_t inner) {
   for (int64_t o = 0; o < outer; o++) {
     for (int64_t k = 0; k < count; k++) {
       const int64_t *index = indices + (o * count + k) * inner;
@@ -38,10 +37,9 @@ static int mithril_scatter_add_f32(const float *input, const int64_t *indices, c
   return 0;
 }
 
-/* The input with the slices of source added at positions (count of them) along the axis. */
-static int mithril_index_add_f32(const float *input, const int64_t *indices, const float *source, float *output,
-                                 int64_t outer, int64_t size, int64_t count, int64_t inner) {
-  memcpy(output, input, (size_t)(outer * size * inner) * sizeof(float));
+/* Adds the slices of source at positions (count of them) along the axis. */
+static int mithril_index_add_f32(float *output, const int64_t *indices, const float *source, int64_t outer,
+                                 int64_t size, int64_t count, int64_t inner) {
   for (int64_t o = 0; o < outer; o++) {
     for (int64_t k = 0; k < count; k++) {
       int64_t at = mithril_position(indices[k], size);
@@ -52,10 +50,9 @@ static int mithril_index_add_f32(const float *input, const int64_t *indices, con
   return 0;
 }
 
-/* The input with the slices of source in place of those at the positions; inner counts bytes. */
-static int mithril_index_copy(const void *input, const int64_t *indices, const void *source, void *output,
-                              int64_t outer, int64_t size, int64_t count, int64_t inner) {
-  memcpy(output, input, (size_t)(outer * size * inner));
+/* Puts the slices of source in place of those at the positions; inner counts bytes. */
+static int mithril_index_copy(void *output, const int64_t *indices, const void *source, int64_t outer, int64_t size,
+                              int64_t count, int64_t inner) {
   for (int64_t o = 0; o < outer; o++) {
     for (int64_t k = 0; k < count; k++) {
       int64_t at = mithril_position(indices[k], size);
