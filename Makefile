@@ -48,6 +48,7 @@ bench: $(VENV)/.test
 	PYTHONPATH=python:. $(BIN)/python -m bench
 	PYTHONPATH=python:. $(BIN)/python -m bench.frameworks
 	PYTHONPATH=python:. $(BIN)/python -m bench.weights
+	PYTHONPATH=python:. $(BIN)/python -m bench.optimizers
 
 # Models in C against ONNX Runtime, OpenVINO, PyTorch and JAX, in pairs; the extension module is optimised for it.
 bench-c: $(VENV)/.test

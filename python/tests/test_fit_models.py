@@ -26,9 +26,15 @@ def train_gpt(name, text, **options):
 
 
 @pytest.fixture(scope="module")
-def reference(text):
+def few(text):
+    """The beginning of the text: 20 batches."""
+    return gpt.Text(text.characters, text.train[:320], text.validation[:32])
+
+
+@pytest.fixture(scope="module")
+def reference(few):
     """The training on NumPy."""
-    return train_gpt("numpy", text)
+    return train_gpt("numpy", few)
 
 
 def test_entropies_of_a_text(text):
@@ -43,17 +49,17 @@ def test_entropies_of_a_text(text):
     assert found["entropy, predecessor known"] == pytest.approx(known)
 
 
-def test_gpt_learns_a_real_text(text, reference):
+def test_gpt_learns_a_real_text(text):
     """Better than the frequencies of the characters allow; a model that sees no text cannot be."""
-    history, _ = reference
+    history, _ = train_gpt("torch", text)
     entropy = text.entropies()["entropy"]
     assert history["val_loss"][-1] < 0.95 * entropy < history.batches["loss"][0]
 
 
 @pytest.mark.parametrize("name", [name for name in BACKENDS if name != "numpy"])
-def test_gpt_has_the_same_losses_on_every_backend(name, text, reference):
-    """In float64 only the order of sums differs: rounding of 1e-16, which 58 steps let grow."""
-    history, compiled = train_gpt(name, text)
+def test_gpt_has_the_same_losses_on_every_backend(name, few, reference):
+    """In float64 only the order of sums differs: rounding of 1e-16, which 20 steps let grow."""
+    history, compiled = train_gpt(name, few)
     wanted, params = reference
     np.testing.assert_allclose(history.batches["loss"], wanted.batches["loss"], rtol=1e-9)
     assert history["val_loss"] == pytest.approx(wanted["val_loss"], rel=1e-9)
@@ -63,7 +69,7 @@ def test_gpt_has_the_same_losses_on_every_backend(name, text, reference):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_gpt_goes_on_exactly(name, text, tmp_path):
+def test_gpt_goes_on_exactly(name, few, tmp_path):
     class Killed(Exception):
         pass
 
@@ -71,11 +77,11 @@ def test_gpt_goes_on_exactly(name, text, tmp_path):
         if row["batch"] == 5:
             raise Killed
 
-    few = gpt.Text(text.characters, text.train[:128], text.validation[:16])
-    wanted, whole = train_gpt(name, few, dtype="float32")
+    text = gpt.Text(few.characters, few.train[:128], few.validation[:16])
+    wanted, whole = train_gpt(name, text, dtype="float32")
     with pytest.raises(Killed):
-        train_gpt(name, few, dtype="float32", checkpoint=tmp_path, checkpoint_every=3, on_batch=kill)
-    found, parts = train_gpt(name, few, dtype="float32", checkpoint=tmp_path)
+        train_gpt(name, text, dtype="float32", checkpoint=tmp_path, checkpoint_every=3, on_batch=kill)
+    found, parts = train_gpt(name, text, dtype="float32", checkpoint=tmp_path)
     assert found == wanted
     for key, value in whole.get_parameters().items():
         np.testing.assert_array_equal(parts.backend.to_numpy(parts.parameters[key]), whole.backend.to_numpy(value))
@@ -88,13 +94,14 @@ def digits():
 
 
 def train_resnet(name, digits, **options):
-    given = {"optimizer": ml.optim.SGD(0.01, momentum=0.9), **OPTIONS, **options}
-    return resnet.train(backend(name, "float64"), digits, digits, epochs=2, **given)
+    given = {"optimizer": ml.optim.SGD(0.01, momentum=0.9), "epochs": 2, **OPTIONS, **options}
+    images, labels = digits
+    return resnet.train(backend(name, "float64"), digits, (images[:16], labels[:16]), **given)
 
 
 @pytest.fixture(scope="module")
 def resnet_reference(digits):
-    return train_resnet("numpy", digits)[0]
+    return train_resnet("torch", digits)[0]
 
 
 def test_resnet_learns_real_images(resnet_reference):
@@ -103,9 +110,12 @@ def test_resnet_learns_real_images(resnet_reference):
     assert resnet_reference["accuracy"][-1] > 0.5
 
 
-@pytest.mark.parametrize("name", [name for name in BACKENDS if name != "numpy"])
+@pytest.mark.parametrize("name", [name for name in BACKENDS if name != "torch"])
 def test_resnet_has_the_same_losses_on_every_backend(name, digits, resnet_reference):
-    """In float64, where no number is so near to the bend of a `relu` that rounding decides on which side it lies."""
-    history, _ = train_resnet(name, digits)
-    np.testing.assert_allclose(history.batches["loss"], resnet_reference.batches["loss"], rtol=1e-8)
-    np.testing.assert_allclose(history["val_loss"], resnet_reference["val_loss"], rtol=1e-7)
+    """In float64, where no number is so near to the bend of a `relu` that rounding decides on which side it lies.
+
+    The first epoch shows it.
+    """
+    history, _ = train_resnet(name, digits, epochs=1)
+    np.testing.assert_allclose(history.batches["loss"], resnet_reference.batches["loss"][:4], rtol=1e-8)
+    np.testing.assert_allclose(history["val_loss"], resnet_reference["val_loss"][:1], rtol=1e-7)
