@@ -94,28 +94,32 @@ def digits():
 
 
 def train_resnet(name, digits, **options):
-    given = {"optimizer": ml.optim.SGD(0.01, momentum=0.9), "epochs": 2, **OPTIONS, **options}
+    given = {"optimizer": ml.optim.SGD(0.01, momentum=0.9), "epochs": 1, **OPTIONS, **options}
     images, labels = digits
     return resnet.train(backend(name, "float64"), digits, (images[:16], labels[:16]), **given)
 
 
 @pytest.fixture(scope="module")
-def resnet_reference(digits):
-    return train_resnet("torch", digits)[0]
+def few_digits(digits):
+    """Three batches."""
+    return tuple(array[:48] for array in digits)
 
 
-def test_resnet_learns_real_images(resnet_reference):
+@pytest.fixture(scope="module")
+def resnet_reference(few_digits):
+    return train_resnet("numpy", few_digits)[0]
+
+
+def test_resnet_learns_real_images(digits):
     """Better than all classes alike."""
-    assert resnet_reference["loss"][-1] < math.log(10) < resnet_reference["loss"][0] + 0.5
-    assert resnet_reference["accuracy"][-1] > 0.5
+    history, _ = train_resnet("numpy", digits, epochs=2)
+    assert history["loss"][-1] < math.log(10) < history["loss"][0] + 0.5
+    assert history["accuracy"][-1] > 0.5
 
 
-@pytest.mark.parametrize("name", [name for name in BACKENDS if name != "torch"])
-def test_resnet_has_the_same_losses_on_every_backend(name, digits, resnet_reference):
-    """In float64, where no number is so near to the bend of a `relu` that rounding decides on which side it lies.
-
-    The first epoch shows it.
-    """
-    history, _ = train_resnet(name, digits, epochs=1)
-    np.testing.assert_allclose(history.batches["loss"], resnet_reference.batches["loss"][:4], rtol=1e-8)
-    np.testing.assert_allclose(history["val_loss"], resnet_reference["val_loss"][:1], rtol=1e-7)
+@pytest.mark.parametrize("name", [name for name in BACKENDS if name != "numpy"])
+def test_resnet_has_the_same_losses_on_every_backend(name, few_digits, resnet_reference):
+    """In float64, where no number is so near to the bend of a `relu` that rounding decides on which side it lies."""
+    history, _ = train_resnet(name, few_digits)
+    np.testing.assert_allclose(history.batches["loss"], resnet_reference.batches["loss"], rtol=1e-8)
+    np.testing.assert_allclose(history["val_loss"], resnet_reference["val_loss"], rtol=1e-7)
