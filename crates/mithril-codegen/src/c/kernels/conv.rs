@@ -1,7 +1,7 @@
 //! Convolutions of images (of lines as images of height 1): any kernel, stride, dilation, margins and groups.
 
 use super::epilogue::place;
-use super::gemm::Packing;
+use super::gemm::{Gemm, Packing};
 use super::library::substitute;
 use super::rows::RowGroups;
 use super::{Argument, Call, Element, Epilogue, Kernel, Library, Strides, Target, winograd};
@@ -113,6 +113,7 @@ impl Conv {
                 winograd::build(self, tile, library)
             }
             _ if self.groups == self.channels && self.channels > 1 => self.build_depth(library),
+            _ if self.wastes_columns(library.target()) => self.as_rows_of_pixels().build(library),
             _ => self.build_direct(library),
         }
     }
@@ -132,6 +133,38 @@ impl Conv {
             phases: vec![vec![Call { function, arguments }]],
             shared_bytes: 0,
             own_bytes: bytes(self.padded(0) * self.padded_width() + self.result()[1]),
+        }
+    }
+
+    /// Whether pixels do not fill their panels, and would fill groups of rows: a kernel of one weight on a small image.
+    fn wastes_columns(&self, target: &Target) -> bool {
+        let pixels: usize = self.result().iter().product();
+        let columns = pixels.next_multiple_of(2 * target.lanes_of(self.element));
+        let names = ["row", "column"].iter().any(|name| self.epilogue.expression.contains(name));
+        self.is_point() && self.groups == 1 && pixels >= target.rows() && columns * 10 > pixels * 11 && !names
+    }
+
+    /// The same as a product whose rows are pixels and whose columns are filters.
+    fn as_rows_of_pixels(&self) -> Gemm {
+        let pixels = self.result().iter().product();
+        let turned = |strides: &Strides| Strides {
+            batch: strides.batch.clone(),
+            row: strides.column,
+            column: strides.row,
+        };
+        let mut epilogue = self.epilogue.clone();
+        for operand in &mut epilogue.operands {
+            operand.strides = turned(&operand.strides);
+        }
+        Gemm {
+            batch: vec![self.batch],
+            a: Strides { batch: vec![self.channels * pixels], row: 1, column: pixels },
+            b: Strides { batch: vec![0], row: 1, column: self.channels },
+            out: turned(&self.out),
+            out_element: self.out_element.clone(),
+            packing: self.packing,
+            epilogue,
+            ..Gemm::new(self.element, pixels, self.filters, self.channels)
         }
     }
 

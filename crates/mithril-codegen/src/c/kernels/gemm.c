@@ -10,8 +10,8 @@ MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long batch, long 
                                   long first_column, const long columns, @out@ *restrict out@parameters@)
 {
     enum { LANES = @lanes@ };
-    for (long row = first_row; row < first_row + rows; row++)
-        for (long column = first_column; column < first_column + columns; column++) {
+    for (@outer@)
+        for (@inner@) {
             const @type@ accumulator = sums[(row - first_row) * 2 * LANES + column - first_column];
             out[@out_place@] = @expression@;
         }

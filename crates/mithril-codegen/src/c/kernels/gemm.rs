@@ -186,6 +186,9 @@ impl Gemm {
         let text = substitute(
             include_str!("gemm.c"),
             &[
+                // Elements are written in the order in which they lie.
+                ("outer", if self.out.row < self.out.column { COLUMNS } else { ROWS }),
+                ("inner", if self.out.row < self.out.column { ROWS } else { COLUMNS }),
                 ("copy", copy),
                 ("t", self.element.suffix()),
                 ("copy_calls", &copy_calls),
@@ -217,6 +220,10 @@ impl Gemm {
         library.add(&format!("mithril_gemm_{}", self.shape()), &text)
     }
 }
+
+/// The heads of the loops that write a tile.
+const ROWS: &str = "long row = first_row; row < first_row + rows; row++";
+const COLUMNS: &str = "long column = first_column; column < first_column + columns; column++";
 
 /// A panel from rows of `b` that lie anyhow.
 const FILL: &str = "for (long k = 0; k < K; k++, from += @b_row@, to += WIDTH)
