@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.py' | grep -v /target/) Cargo.toml pyproject.toml
 
-.PHONY: demo test test-all test-rust test-python lint bench bench-c docs generate agreement clean
+.PHONY: demo test test-all test-rust test-python test-portability lint bench bench-c docs generate agreement clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -25,13 +25,18 @@ $(VENV)/.test: $(VENV)/.demo
 demo: $(VENV)/.demo
 	PYTHONPATH=python:. $(BIN)/python -m examples.digits
 
-test: lint test-rust test-python
+test: lint test-rust test-python test-portability
 
 test-rust:
 	cargo test --quiet
 
 test-python: $(VENV)/.test
 	PYTHONPATH=python:. $(BIN)/python -m pytest -n 2 --durations=25
+
+# Exported C with every compiler and on every machine that it is made for. As root it installs what that needs; what
+# cannot be installed is skipped, with the reason.
+test-portability: $(VENV)/.demo
+	PYTHONPATH=python:. $(BIN)/python -m portability
 
 # Also what takes long: the gradients of every op on JAX in single precision.
 test-all: lint test-rust $(VENV)/.test
@@ -40,8 +45,8 @@ test-all: lint test-rust $(VENV)/.test
 lint: $(VENV)/.test
 	cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
-	$(BIN)/ruff check python examples bench tools crates/mithril-codegen/src/python/prelude
-	$(BIN)/ruff format --check python examples bench tools
+	$(BIN)/ruff check python examples bench tools portability crates/mithril-codegen/src/python/prelude
+	$(BIN)/ruff format --check python examples bench tools portability
 	PYTHONPATH=python $(BIN)/mypy
 
 bench: $(VENV)/.test

@@ -10,6 +10,8 @@ import mithril as ml
 import numpy as np
 import pytest
 from mithril.__main__ import main
+from mithril.errors import MithrilError
+from mithril.examples import digits_in_c
 from networks import classifier
 
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
@@ -246,3 +248,22 @@ def test_the_cache_serves_other_processes(tmp_path):
         subprocess.run([sys.executable, "-c", program, folder, COMPILERS[0]], env=environment, check=True)
     objects = [path for path in tmp_path.rglob("*.so")]
     assert len(objects) == 1
+
+
+def test_digits_are_learned_in_c_as_in_numpy(tmp_path):
+    train, test = digits_in_c.batches()
+    found, wanted = digits_in_c.train_in_c(tmp_path, train), digits_in_c.train_in_python(train)
+    assert len(found.losses) == digits_in_c.EPOCHS * digits_in_c.BATCHES
+    # Rounding grows with every step.
+    np.testing.assert_allclose(found.losses[:20], wanted.losses[:20], rtol=1e-5)
+    np.testing.assert_allclose(found.losses, wanted.losses, rtol=1e-2)
+    assert digits_in_c.accuracy(found.params, test) > 0.95
+
+
+def test_the_width_of_vectors_is_chosen(tmp_path):
+    compiled = ml.compile(classifier(), ml.NumpyBackend(), shapes={"input": [9, 5]}, inference=True)
+    for lanes in (16, 1):
+        compiled.export(tmp_path, lanes=lanes)
+        assert f"#define MITHRIL_VECTOR {lanes} " in (tmp_path / "model.c").read_text()
+    with pytest.raises(MithrilError, match="vectors of 3 floats"):
+        compiled.export(tmp_path, lanes=3)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mithril_codegen::c;
 use mithril_codegen::c::kernels::Target as Shape;
-use mithril_ir::error::{Error, Result};
+use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Def, Graph, NodeId, Role};
 use mithril_ir::{DType, ValueId};
 
@@ -30,6 +30,9 @@ pub struct COptions {
     pub prefix: String,
     /// Whether parameters may be packed, once for many calls: they do not change between calls.
     pub pack: bool,
+    /// Floats in a vector of the processor that the code is for: 16, 8, 4, or 1 for plain C; by default those of this
+    /// processor.
+    pub lanes: Option<usize>,
 }
 
 /// An input or output of generated C.
@@ -62,7 +65,11 @@ pub struct CSource {
 
 /// Writes a graph that was lowered for [`C`] and whose sizes are numbers.
 pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
-    let given = c::Options { prefix: options.prefix.clone(), pack: options.pack, target: native() };
+    let target = match options.lanes {
+        None => native(),
+        Some(lanes) => shape(lanes)?,
+    };
+    let given = c::Options { prefix: options.prefix.clone(), pack: options.pack, target };
     let source = c::emit(graph, &given)?;
     let inputs = graph.inputs.iter().map(|&v| {
         let value = graph.value(v);
@@ -94,6 +101,18 @@ fn native() -> Shape {
         }
     }
     if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) { Shape::neon() } else { Shape::plain() }
+}
+
+/// What the kernels are shaped for where a vector has so many lanes.
+fn shape(lanes: usize) -> Result<Shape> {
+    match lanes {
+        16 => Ok(Shape::avx512()),
+        8 => Ok(Shape::avx2()),
+        4 => Ok(Shape::neon()),
+        1 => Ok(Shape::plain()),
+        other => Err(Error::new(Code::BadArgument, format!("no processor has vectors of {other} floats"))
+            .help("give 16 (AVX-512), 8 (AVX2), 4 (SSE2, NEON, WebAssembly), or 1 for plain C")),
+    }
 }
 
 fn buffer(graph: &Graph, v: ValueId, name: Arc<str>, role: Role) -> Result<Buffer> {

@@ -401,12 +401,13 @@ pub struct COptions {
     flags: Vec<String>,
     python: Option<String>,
     memory_limit: Option<usize>,
+    lanes: Option<usize>,
 }
 
 impl COptions {
     fn options(self, pack: bool) -> Options {
-        let Self { prefix, threads, cc, flags, python, memory_limit } = self;
-        Options { prefix, pack, threads, tool: Tool { command: cc, flags, python }, memory_limit }
+        let Self { prefix, threads, cc, flags, python, memory_limit, lanes } = self;
+        Options { prefix, pack, lanes, threads, tool: Tool { command: cc, flags, python }, memory_limit }
     }
 }
 

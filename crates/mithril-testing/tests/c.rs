@@ -101,7 +101,9 @@ fn call(graph: &Graph, inputs: &[Arc<Tensor>], float: DType, threads: usize) -> 
 
 fn compile(graph: &Graph, float: DType, threads: usize) -> Function {
     let lowered = lower(graph, &C, float, &mut |_, _| {}).expect("lowering");
-    let source = compile_c(&lowered, &COptions { prefix: "cases".to_owned(), pack: threads > 1 }).expect("C");
+    let source =
+        compile_c(&lowered, &COptions { prefix: "cases".to_owned(), pack: threads > 1, lanes: None })
+            .expect("C");
     if let Ok(path) = std::env::var("MITHRIL_TEST_KEEP") {
         std::fs::write(format!("{path}.{float}.{threads}.c"), &source.c).expect("the C file");
     }

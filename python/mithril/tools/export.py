@@ -65,6 +65,7 @@ def export(
     gradients: bool = False,
     optimizer: Optimizer | None = None,
     loss: str | None = None,
+    lanes: int | None = None,
     cc: str | None = None,
     flags: Any = (),
 ) -> Exported:
@@ -95,6 +96,9 @@ def export(
         the optimizer remembers, and the number of the step as states. ``learning_rate`` is further data.
     loss : str, optional
         The output whose sum the optimizer minimises. Default: the only one.
+    lanes : {16, 8, 4, 1}, optional
+        Floats in a vector of the processor that the code is for: 16 for AVX-512, 8 for AVX2, 4 for SSE2, NEON and
+        WebAssembly, 1 for plain C. It runs on others too, slower. Default: those of this processor.
     cc, flags : optional
         The C compiler; see `CBackend`.
 
@@ -122,7 +126,7 @@ def export(
     if missing:
         kept.update(core.initial(missing, model.backend._seed))
     values = {name: reference.tensor({**kept, **given}[name], dtype) for name, dtype in names.items()}
-    tool = backend._tool(prefix)
+    tool = {**backend._tool(prefix), "lanes": lanes}
     calls = 1
     if optimizer is not None:
         program, expected, calls = _training(core, optimizer, loss, values, tool, reference)

@@ -36,6 +36,8 @@ pub struct Options {
     pub prefix: String,
     /// Whether parameters may be packed once: they then must not change between calls.
     pub pack: bool,
+    /// Floats in a vector of the processor that the code is for; by default those of this one.
+    pub lanes: Option<usize>,
     /// The compiler.
     pub tool: Tool,
     /// Threads of a call; 0: as many as the system has for this process.
@@ -46,7 +48,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { prefix: "model".into(), pack: false, tool: Tool::default(), threads: 1, memory_limit: None }
+        Self {
+            prefix: "model".into(),
+            pack: false,
+            lanes: None,
+            tool: Tool::default(),
+            threads: 1,
+            memory_limit: None,
+        }
     }
 }
 
@@ -125,7 +134,10 @@ impl Program {
         let mut stages = Vec::new();
         let graph =
             self.graph(symbols, &mut |name, graph| stages.push((name.to_owned(), text::print(graph))))?;
-        let mut source = compile_c(&graph, &COptions { prefix: prefix.into(), pack: self.options.pack })?;
+        let mut source = compile_c(
+            &graph,
+            &COptions { prefix: prefix.into(), pack: self.options.pack, lanes: self.options.lanes },
+        )?;
         stages.append(&mut source.stages);
         source.stages = stages;
         let interface = Interface::of(&source, prefix);

@@ -1,8 +1,9 @@
 /* Vectors of the processor, by the extensions of GCC and Clang. A vector in memory need not be aligned, hence the
    two types: mithril_f32 is a value, mithril_f32_memory is one in memory. With one lane all of it is plain C. */
-#ifndef MITHRIL_VECTOR
-#define MITHRIL_VECTOR @lanes@ /* lanes of a vector of float */
+#ifdef MITHRIL_VECTOR
+#error "the kernels below are shaped for one width: generate the file for another"
 #endif
+#define MITHRIL_VECTOR @lanes@ /* lanes of a vector of float */
 #if MITHRIL_VECTOR > 1
 typedef float mithril_f32 __attribute__((vector_size(4 * MITHRIL_VECTOR), may_alias));
 typedef float mithril_f32_memory __attribute__((vector_size(4 * MITHRIL_VECTOR), aligned(4), may_alias));

@@ -106,6 +106,7 @@ class CBackend(NumpyArrays):
             "flags": list(self.flags),
             "python": sys.executable or None,
             "memory_limit": self.memory_limit,
+            "lanes": None,
         }
 
     def _load(self, core: _core.Compiled) -> Any:

@@ -1,0 +1,1 @@
+"""Exported C on compilers, processors and systems: `make test-portability`."""
