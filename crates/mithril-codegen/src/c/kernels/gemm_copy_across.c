@@ -5,11 +5,14 @@ MITHRIL_INLINE void @name@_copy(const @type@ *restrict a, long first_row, const 
 {
     enum { M = @m@, K = @k@, LANES = @lanes@ };
     @type@ square[LANES * LANES] __attribute__((aligned(64)));
-    const long start = first_row + LANES <= M ? first_row : M - LANES;
     for (long k = first_k; k + LANES <= first_k + steps; k += LANES, copy += rows * LANES) {
-        mithril_transpose_@t@(a + start + k * @a_column@, @a_column@, square, LANES);
-        for (long i = 0; i < rows * LANES; i++)
-            copy[i] = square[(first_row - start) * LANES + i];
+        for (long done = 0; done < rows; done += LANES) {
+            const long row = first_row + done, start = row + LANES <= M ? row : M - LANES;
+            const long count = rows - done < LANES ? rows - done : LANES;
+            mithril_transpose_@t@(a + start + k * @a_column@, @a_column@, square, LANES);
+            for (long i = 0; i < count * LANES; i++)
+                copy[done * LANES + i] = square[(row - start) * LANES + i];
+        }
     }
     for (long row = 0; row < rows; row++)
         for (long lane = 0; lane < steps % LANES; lane++)
