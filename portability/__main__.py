@@ -6,6 +6,7 @@ missing is installed by apt-get where that is possible; a machine that cannot ru
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import subprocess
@@ -61,8 +62,8 @@ def main(words: Sequence[str]) -> int:
 
 
 def is_there(need: str) -> bool:
-    """Whether a command or a folder is on this machine."""
-    return Path(need).exists() if need.startswith("/") else shutil.which(need) is not None
+    """Whether a command, or what a pattern of paths says, is on this machine."""
+    return bool(glob.glob(need)) if need.startswith("/") else shutil.which(need) is not None
 
 
 def install(missing: set[str]) -> None:

@@ -11,12 +11,13 @@ STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror")
 #: The flags that exported folders are built with, but for the processor.
 FAST = ("-O3", "-ffp-contract=fast", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno")
 
-#: Commands and folders, and the packages of Debian that bring them.
+#: Commands and patterns of paths, and the packages of Debian that bring them.
 PACKAGES = {
     "gcc": "gcc",
     "g++": "g++",
     "make": "make",
     "clang": "clang",
+    "/usr/lib/*/lib/clang/*/lib/linux/libclang_rt.asan*": "libclang-rt-dev",
     "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
     "qemu-aarch64": "qemu-user",
     "arm-none-eabi-gcc": "gcc-arm-none-eabi",
@@ -41,7 +42,7 @@ class Machine:
     runner : tuple of str
         What runs the program; empty: this machine.
     needs : tuple of str
-        Commands and folders, keys of `PACKAGES`.
+        Commands and patterns of paths, keys of `PACKAGES`.
     processor : str
         Flag of /proc/cpuinfo that the program needs.
     programs : str
@@ -85,8 +86,11 @@ MACHINES = (
     check("clang -O0", "clang", "-O0"),
     check("clang, flags of the Makefile", "clang", *FAST, "-march=native"),
     check("gcc, address and undefined", "gcc", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover"),
-    check(
-        "clang, address and undefined", "clang", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover"
+    Machine(
+        "clang, address and undefined",
+        ("clang", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover", *STRICT),
+        needs=("clang", "/usr/lib/*/lib/clang/*/lib/linux/libclang_rt.asan*"),
+        libraries=("-lm", "-lpthread"),
     ),
     check("gcc, threads", "gcc", "-O1", "-g", "-fsanitize=thread"),
     check("gcc, one thread", "gcc", "-O1", "-DMITHRIL_SINGLE_THREAD"),
