@@ -20,8 +20,12 @@ def timed(function: Callable[[], Any], repeats: int) -> float:
     return statistics.median(times)
 
 
-def turns(ours: Callable[[], Any], hand: Callable[[], Any]) -> tuple[float, float]:
-    """Return the median seconds of two functions, called in turns; what is quick is called more often."""
+def turns(ours: Callable[[], Any], hand: Callable[[], Any], pause: float = 0.0) -> tuple[float, float]:
+    """Return the median seconds of two functions, called in turns; what is quick is called more often.
+
+    Threads of a runtime go on spinning for a while after a call, and would take the processors from the other side:
+    with a pause in seconds they fall asleep, and a call that is not counted wakes those of the side whose turn it is.
+    """
     for _ in range(3):
         ours(), hand()
     start = time.perf_counter()
@@ -35,6 +39,9 @@ def turns(ours: Callable[[], Any], hand: Callable[[], Any]) -> tuple[float, floa
         pair = list(zip((ours, hand), found, strict=True))
         # Who goes first changes: the second finds the caches of the first.
         for function, times in pair if i % 2 else reversed(pair):
+            if pause:
+                time.sleep(pause)
+                function()
             start = time.perf_counter()
             for _ in range(calls):
                 function()
