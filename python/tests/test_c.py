@@ -200,6 +200,20 @@ def test_what_is_exported_is_portable_c(tmp_path, inside):
     assert subprocess.run(["./check"], cwd=tmp_path, stdout=subprocess.DEVNULL).returncode == 1
 
 
+def test_values_may_be_called_anything(tmp_path):
+    """Keywords, functions of libc, and what the generated file and an export call their own."""
+    words = "int main memcpy NULL inputs packed thread error own call fits model open prepare worker place weights"
+    names = [*words.split(), "weight_table", "weight_1", "arena_bytes", "DATA", "STANDALONE", "M_run", "mithril_wait"]
+    model = ml.Model()
+    model |= ml.Linear(4, name="exp")(input="input", output="x")
+    for i, (before, after) in enumerate(zip(["x", *names], names, strict=False)):
+        # Different functions, and none is fused away: each fills an output.
+        model |= ml.Add()(left=before, right=i + 0.5, output=after)
+    model.set_outputs(*names)
+    compiled = ml.compile(model, ml.CBackend(num_threads=1), shapes={"input": [2, 5]}, inference=True)
+    compiled.export(tmp_path, prefix="M")
+
+
 def test_gradients_are_exported(tmp_path):
     compiled = ml.compile(classifier(), ml.CBackend(), shapes={"input": [4, 5]})
     found = compiled.export(tmp_path, prefix="training", gradients=True)

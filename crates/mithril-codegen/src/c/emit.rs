@@ -18,6 +18,43 @@ use super::run::{Phase, Run, kernel};
 use super::tail::Tails;
 use super::template::c_type;
 
+/// What other functions, types and macros of a file are called, behind the prefix: those of the interface, and those that
+/// an export adds (`standalone.c` of the runtime).
+const TAKEN: &[&str] = &[
+    "run",
+    "pack",
+    "error",
+    "arena_bytes",
+    "packed_bytes",
+    "call",
+    "work",
+    "fits",
+    "allocate",
+    "close",
+    "data_table",
+    "model",
+    "open",
+    "place",
+    "prepare",
+    "read",
+    "start",
+    "stop",
+    "threads",
+    "weight_bytes",
+    "weight_mark",
+    "weight_table",
+    "weights",
+    "where",
+    "worker",
+    "DATA",
+    "INPUTS",
+    "INPUT_COUNT",
+    "OUTPUT_COUNT",
+    "STANDALONE",
+    "OUTPUTS",
+    "WEIGHTS",
+];
+
 /// Work (products, elements times expressions) of a whole program below which it is done by the calling thread.
 const LEAST_PARALLEL: i64 = 4 << 20;
 
@@ -102,7 +139,9 @@ impl<'a> File<'a> {
             fails: false,
             parallel: program.steps.iter().map(work).fold(0, i64::saturating_add) >= LEAST_PARALLEL,
         };
-        for suffix in ["run", "pack", "error", "arena_bytes", "packed_bytes", "call", "work", "fits"] {
+        let inputs = program.buffers.iter().filter(|b| matches!(b.place, Place::Input(_))).count();
+        let weights = (0..inputs).map(|i| format!("weight_{i}"));
+        for suffix in TAKEN.iter().map(ToString::to_string).chain(weights) {
             file.globals.name(&format!("{}_{suffix}", options.prefix));
         }
         for (i, buffer) in program.buffers.iter().enumerate() {
