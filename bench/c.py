@@ -1,8 +1,9 @@
 """Models in C against the other ways of running them on a CPU, in pairs: `make bench-c`.
 
 Each pair runs in a process of its own that is bound to so many processors, ours and the other in turns, with the same
-weights; what comes out is compared first. Peers are what is installed of PyTorch (eager, and compiled), ONNX Runtime,
-OpenVINO and JAX.
+weights; what comes out is compared first. Where the time goes into reading weights, the share of what memory gives is
+measured too: as many bytes are read in the same process. Peers are what is installed of PyTorch (eager, and compiled),
+ONNX Runtime, OpenVINO and JAX.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from .bandwidth import read_speed
+from .workloads import WORKLOADS, Workload
+
 #: Peer -> the module that it needs.
 PEERS = {
     "PyTorch": "torch",
@@ -33,71 +37,44 @@ PEERS = {
 CLOSE = 1e-4
 
 
-def mlp() -> tuple[Any, Any, tuple[int, ...]]:
-    """Return the classifier of the other benchmarks: our model, that of PyTorch, the shape of the data."""
-    import torch
-    from torch import nn
-
-    from .networks import classifier
-
-    torch.manual_seed(0)
-    layers = (nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10))
-    return classifier(), nn.Sequential(*layers), (1, 784)
-
-
-def torchvision(name: str, batch: int) -> tuple[Any, Any, tuple[int, ...]]:
-    """Return a model for images: ours, that of torchvision, the shape of the data."""
-    import torch
-    import torchvision
-    from mithril import models
-
-    torch.manual_seed(0)
-    module = torchvision.models.get_model(name)
-    for weight in module.parameters():
-        # The last layer of ViT starts at 0, and so would all outputs.
-        if weight.ndim > 1 and not weight.any():
-            torch.nn.init.normal_(weight, std=0.02)
-    return getattr(models, name)(), module, (batch, 3, 224, 224)
-
-
-WORKLOADS: dict[str, Callable[[], tuple[Any, Any, tuple[int, ...]]]] = {
-    "MLP 784-128-64-10": mlp,
-    "ResNet-18": lambda: torchvision("resnet18", 1),
-    "ResNet-50": lambda: torchvision("resnet50", 1),
-    "ViT-B/16": lambda: torchvision("vit_b_16", 1),
-    "ResNet-18, batch 8": lambda: torchvision("resnet18", 8),
-}
-
-
-def ours(model: Any, module: Any, x: np.ndarray[Any, Any], threads: int) -> Callable[[], Any]:
+def ours(workload: Workload, threads: int) -> Callable[[], Any]:
     """Return our model in C as a call, with the weights of the module."""
     import mithril as ml
 
-    compiled = ml.compile(model, ml.CBackend(num_threads=threads), shapes={"input": x.shape}, inference=True)
-    params, data = _weights(compiled, module), {"input": x}
-    return lambda: compiled.evaluate(params, data)["output"]
+    compiled = _compiled(workload, ml.CBackend(num_threads=threads))
+    return lambda: compiled.evaluate({}, workload.data)["output"]
 
 
-def _weights(compiled: Any, module: Any) -> Any:
-    """Parameters of the module under our names; where they have others, by order."""
-    found = {n: v.numpy() for n, v in module.state_dict().items() if not n.endswith("num_batches_tracked")}
+def _compiled(workload: Workload, backend: Any) -> Any:
+    """Our model with the weights of the module: by our names, by those of a layout, or by order."""
+    import mithril as ml
+
+    shapes = {name: list(array.shape) for name, array in workload.data.items()}
+    compiled = ml.compile(workload.model, backend, shapes=shapes, inference=True, donate=workload.donate)
+    found = {n: v for n, v in workload.module.state_dict().items() if not n.endswith("num_batches_tracked")}
+    if workload.layout:
+        ml.load_weights(compiled, found, layout=workload.layout)
+        return compiled
     if not set(compiled.parameter_keys) <= set(found):
         found = dict(zip(compiled.parameter_keys, found.values(), strict=True))
-    return compiled.load_params(found)
+    compiled.load_params({name: value.numpy() for name, value in found.items()})
+    return compiled
 
 
-def peer(name: str, model: Any, module: Any, x: np.ndarray[Any, Any], threads: int) -> Callable[[], Any]:
-    """Return the model as a call of another library; NumPy arrays go in and come out."""
+def peer(name: str, workload: Workload, threads: int) -> Callable[[], Any]:
+    """Return the model as a call of another library; NumPy arrays go in, and the first output comes out."""
     import torch
 
+    given = workload.given
     if name in ("PyTorch", "torch.compile"):
         torch.set_num_threads(threads)
-        function = torch.compile(module) if name == "torch.compile" else module
-        given = torch.from_numpy(x)
+        function = torch.compile(workload.module) if name == "torch.compile" else workload.module
+        tensors = [torch.from_numpy(array) for array in given.values()]
 
         def run() -> Any:
             with torch.inference_mode():
-                return function(given).numpy()
+                found = function(*tensors)
+                return (found[0] if isinstance(found, tuple) else found).numpy()
 
         return run
     if name == "ONNX Runtime":
@@ -106,38 +83,39 @@ def peer(name: str, model: Any, module: Any, x: np.ndarray[Any, Any], threads: i
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
-        session = onnxruntime.InferenceSession(_onnx(module, x), options, providers=["CPUExecutionProvider"])
-        return lambda: session.run(None, {"input": x})[0]
+        session = onnxruntime.InferenceSession(_onnx(workload), options, providers=["CPUExecutionProvider"])
+        return lambda: session.run(None, given)[0]
     if name == "OpenVINO":
         import openvino
 
         core = openvino.Core()
         # By way of ONNX: it cannot trace the attention of PyTorch itself.
-        converted = core.read_model(io.BytesIO(_onnx(module, x)))
+        converted = core.read_model(io.BytesIO(_onnx(workload)))
         config = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
         request = core.compile_model(converted, "CPU", config).create_infer_request()
-        tensor = openvino.Tensor(x, shared_memory=True)
-        request.set_input_tensor(tensor)
+        for key, array in given.items():
+            request.set_tensor(key, openvino.Tensor(array, shared_memory=True))
 
         def infer() -> Any:
             request.infer()
-            return request.get_output_tensor().data
+            return request.get_output_tensor(0).data
 
         return infer
     import mithril as ml
 
-    compiled = ml.compile(model, ml.JaxBackend(jit=True, device="cpu"), shapes={"input": x.shape}, inference=True)
-    params, data = _weights(compiled, module), {"input": compiled.backend.array(x)}
-    return lambda: np.asarray(compiled.evaluate(params, data)["output"])
+    compiled = _compiled(workload, ml.JaxBackend(jit=True, device="cpu"))
+    data = {key: compiled.backend.array(array) for key, array in workload.data.items()}
+    return lambda: np.asarray(compiled.evaluate({}, data)["output"])
 
 
-def _onnx(module: Any, x: np.ndarray[Any, Any]) -> bytes:
+def _onnx(workload: Workload) -> bytes:
     import torch
 
     file = io.BytesIO()
+    tensors = tuple(torch.from_numpy(array) for array in workload.given.values())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(module, (torch.from_numpy(x),), file, input_names=["input"], dynamo=False)
+        torch.onnx.export(workload.module, tensors, file, input_names=list(workload.given), dynamo=False)
     return file.getvalue()
 
 
@@ -145,16 +123,18 @@ def pair(workload: str, name: str, threads: int) -> None:
     """Measure one pair in this process and print it as JSON."""
     from .timing import turns
 
-    model, module, shape = WORKLOADS[workload]()
-    module.eval()
-    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    first, second = ours(model, module, x, threads), peer(name, model, module, x, threads)
+    work = WORKLOADS[workload]()
+    work.module.eval()
+    first, second = ours(work, threads), peer(name, work, threads)
     wanted = second()
     distance = float(np.abs(first() - wanted).max() / np.abs(wanted).max())
     if not distance < CLOSE:
         raise AssertionError(f"{workload}: ours and {name} differ by {distance:.2g}")
     mine, theirs = turns(first, second, pause=0.05)
-    print(json.dumps({"ours": mine, "peer": theirs}))
+    found = {"ours": mine, "peer": theirs}
+    if work.reads:
+        found["share"] = work.weight_bytes / mine / read_speed(work.weight_bytes, threads)
+    print(json.dumps(found))
 
 
 def _measured(workload: str, name: str, threads: int) -> dict[str, float] | str:
@@ -203,7 +183,8 @@ def main() -> None:
                     print(f"{row}{found} | | |", flush=True)
                     continue
                 times = f"{_time(found['ours'])} | {_time(found['peer'])}"
-                print(f"{row}{times} | {found['peer'] / found['ours']:.2f} times |", flush=True)
+                share = f", {found['share']:.0%} of what memory gives" if "share" in found else ""
+                print(f"{row}{times} | {found['peer'] / found['ours']:.2f} times{share} |", flush=True)
 
 
 if __name__ == "__main__":

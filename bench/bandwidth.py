@@ -1,0 +1,49 @@
+"""How fast memory is read: a sum over many bytes by a few lines of C, as every thread its part."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+#: Four running sums of vectors, so that no addition waits for the one before.
+SOURCE = """
+typedef float vector __attribute__((vector_size(64)));
+float sum(const float *x, long count) {
+    vector sums[4] = {{0}};
+    for (long i = 0; i + 64 <= count; i += 64)
+        for (long j = 0; j < 4; j++) {
+            __builtin_prefetch(x + i + 16 * j + 1024);
+            sums[j] += *(const vector *)(x + i + 16 * j);
+        }
+    vector all = sums[0] + sums[1] + sums[2] + sums[3];
+    float total = 0;
+    for (long j = 0; j < 16; j++) total += all[j];
+    return total;
+}
+"""
+
+
+def read_speed(size: int, threads: int, rounds: int = 9) -> float:
+    """Return bytes per second at which threads read so many bytes; the best of some rounds."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(folder, "sum.c"), Path(folder, "sum.so")
+        source.write_text(SOURCE)
+        subprocess.run(["cc", "-O3", "-march=native", "-shared", "-fPIC", "-o", library, source], check=True)
+        function = ctypes.CDLL(str(library)).sum
+    function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_long], ctypes.c_float
+    part = size // 4 // threads // 64 * 64
+    memory = np.ones(part * threads + 16, np.float32)
+    start = memory.ctypes.data + -memory.ctypes.data % 64
+    best = float("inf")
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(rounds):
+            begun = time.perf_counter()
+            list(pool.map(lambda i: function(start + i * part * 4, part), range(threads)))
+            best = min(best, time.perf_counter() - begun)
+    return part * threads * 4 / best
