@@ -77,6 +77,10 @@ def _parser() -> argparse.ArgumentParser:
         _model_arguments(found)
         text = "name of a backend; may be given several times"
         found.add_argument("--backend", action="append", required=True, metavar="NAME", help=text)
+    profiled = command("profile", _profile, "time each step of a model in C, against what this machine can do")
+    _model_arguments(profiled)
+    profiled.add_argument("--threads", type=int, help="threads of a run (default: all)")
+    profiled.add_argument("--num-runs", type=int, default=20, help="number of runs (default 20)")
     export = command("export", _export, "write a model as a folder of C, built and checked")
     _model_arguments(export)
     export.add_argument("folder", metavar="FOLDER", help="where the files go")
@@ -185,6 +189,13 @@ def _check(given: argparse.Namespace) -> tuple[str, bool]:
 def _compare(given: argparse.Namespace) -> tuple[str, bool]:
     found = ml.compare(_model(given.model), given.backend, _shapes(given.shape), dtype=given.dtype, jit=given.jit)
     return _printed(found, given), found.agree
+
+
+def _profile(given: argparse.Namespace) -> tuple[str, bool]:
+    backend = ml.CBackend(num_threads=given.threads)
+    model = _model(given.model)
+    compiled = ml.compile(model, backend, shapes=_shapes(given.shape), inference=True)
+    return _printed(compiled.profile(runs=given.num_runs), given), True
 
 
 def _bench(given: argparse.Namespace) -> tuple[str, bool]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .backends.backend import Backend
     from .tools.export import Exported
     from .tools.nans import NanReport
+    from .tools.profile import Profile
 
 __all__ = ["PhysicalModel"]
 
@@ -131,7 +132,9 @@ class PhysicalModel:
             for stage in texts if wanted == "all" else wanted.split(","):
                 print(f"--- {stage}\n{texts.get(stage.strip(), 'there is no such stage')}", file=sys.stderr)
         end = time.perf_counter()
-        self.compile_stats.note("generate", end - start, {"data": _as_types(program.data)})
+        self.compile_stats.note(
+            "generate", end - start, {"data": {n: SimpleNamespace(dtype=d, shape=s) for n, d, s in program.data}}
+        )
         if self._verbose:
             phases = {"infer and optimise": typed - start, "generate and load": end - typed}
             print(describe(self._model, program, phases))
@@ -645,6 +648,12 @@ class PhysicalModel:
 
         return find_nans(self, params, data, output_gradients)
 
+    def profile(self, params: Any = None, data: Any = None, output_gradients: Any = None, *, runs: int = 20) -> Profile:
+        """Measure the steps of a model in C; see `mithril.tools.profile.profile`."""
+        from .tools.profile import profile
+
+        return profile(self, params, data, output_gradients, runs=runs)
+
     def export(self, folder: str | os.PathLike[str], **options: Any) -> Exported:
         """Write the model as C that needs nothing of Mithril; see `mithril.tools.export.export` for the options.
 
@@ -687,11 +696,6 @@ def _restore(
     made = PhysicalModel(model, backend, options, settings, **further)
     made.state, made._store = state, store
     return made
-
-
-def _as_types(inputs: Any) -> dict[str, Any]:
-    """Give inputs of a program by name, with dtype and shape."""
-    return {name: SimpleNamespace(dtype=dtype, shape=shape) for name, dtype, shape in inputs}
 
 
 def _is_resolved(params: Any) -> bool:

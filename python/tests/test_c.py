@@ -281,3 +281,29 @@ def test_the_width_of_vectors_is_chosen(tmp_path):
         assert f"#define MITHRIL_VECTOR {lanes} " in (tmp_path / "model.c").read_text()
     with pytest.raises(MithrilError, match="vectors of 3 floats"):
         compiled.export(tmp_path, lanes=3)
+
+
+def test_the_steps_of_a_model_are_measured(tmp_path, capsys):
+    model = classifier()
+    compiled = ml.compile(model, ml.CBackend(num_threads=2), shapes={"input": ["n", 5]})
+    params, data = compiled.randomize_params(seed=0), {"input": normal(64, 5)}
+    text = compiled.source
+    profile = compiled.profile(params, data, runs=5)
+    # Measuring changes nothing of the program that runs otherwise.
+    assert compiled.source == text
+    assert "mithril_clock" not in text
+    assert sum(profile.share(row) for row in profile) == pytest.approx(1)
+    assert all(row.seconds > 0 and row.bytes > 0 for row in profile)
+    assert profile.sorted()[0].seconds == max(row.seconds for row in profile)
+    # The products are known from the model: at least two operations for each weight and row of the batch.
+    products = 2 * 64 * sum(value.size for value in params.values() if value.ndim == 2)
+    assert products <= sum(row.operations or 0 for row in profile) < 2 * products
+    assert 1e9 < profile.peak_operations < 1e13
+    assert 1e8 < profile.peak_bandwidth < 1e12
+    assert {row.path for row in profile} & set(str(profile).split())
+    assert len(compiled.profile(params, data, {"output": normal(64, 10)}, runs=1)) > len(profile)
+    with pytest.raises(MithrilError, match="steps are measured in C only"):
+        ml.compile(model, ml.NumpyBackend(), shapes={"input": [2, 5]}).profile()
+    ml.save(model, tmp_path / "model.json")
+    assert main(["profile", str(tmp_path / "model.json"), "--shape", "input=2,5", "--num-runs", "1"]) == 0
+    assert "of peak" in capsys.readouterr().out

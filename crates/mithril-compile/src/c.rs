@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mithril_codegen::c;
+pub use mithril_codegen::c::Cost;
 use mithril_codegen::c::kernels::Target as Shape;
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Def, Graph, NodeId, Role};
@@ -33,6 +34,8 @@ pub struct COptions {
     /// Floats in a vector of the processor that the code is for: 16, 8, 4, or 1 for plain C; by default those of this
     /// processor.
     pub lanes: Option<usize>,
+    /// Whether the code measures its steps; see `mithril_codegen::c::Options`.
+    pub profile: bool,
 }
 
 /// An input or output of generated C.
@@ -61,6 +64,8 @@ pub struct CSource {
     pub outputs: Vec<Buffer>,
     /// Names of stages and what they made of the program, as text.
     pub stages: Vec<(String, String)>,
+    /// The steps in the order in which they run.
+    pub costs: Vec<Cost>,
 }
 
 /// Writes a graph that was lowered for [`C`] and whose sizes are numbers.
@@ -69,7 +74,8 @@ pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
         None => native(),
         Some(lanes) => shape(lanes)?,
     };
-    let given = c::Options { prefix: options.prefix.clone(), pack: options.pack, target };
+    let given =
+        c::Options { prefix: options.prefix.clone(), pack: options.pack, target, profile: options.profile };
     let source = c::emit(graph, &given)?;
     let inputs = graph.inputs.iter().map(|&v| {
         let value = graph.value(v);
@@ -86,7 +92,13 @@ pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
         c: source.c,
         h: source.h,
         stages: source.stages,
+        costs: source.costs,
     })
+}
+
+/// Floats in a vector of the processor that code is for; `None`: of this one.
+pub fn lanes(given: Option<usize>) -> Result<usize> {
+    Ok(given.map_or_else(|| Ok(native()), shape)?.lanes)
 }
 
 /// The vectors of the processor that this runs on. Other processors run the same C, if not as fast.

@@ -4,13 +4,18 @@ use std::ffi::CStr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use mithril::compile::c::Cost;
 use mithril::compile::compiled::gradient_of;
 use mithril::ir::DType;
 use mithril::ir::error::{Code, Error};
 use mithril::ir::graph::Role;
 use mithril::ir::interp::Symbols;
 use mithril::runtime::c::export::{Export, export};
-use mithril::runtime::c::{Address, Array, Buffer, Options, Packed, Program, Specialised, Tool, Wanted};
+use mithril::runtime::c::peak::peak;
+use mithril::runtime::c::program::SECONDS;
+use mithril::runtime::c::{
+    Address, Array, Buffer, Cache, Options, Packed, Program, Specialised, Tool, Wanted,
+};
 use mithril::runtime::interpreter::Tensors;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -22,6 +27,8 @@ use crate::errors::{Failure, Outcome};
 
 /// Addresses of the inputs, and the packed parameters if there are any.
 type Gathered = (Vec<Address>, Option<Arc<Kept>>);
+/// Name, path, what is computed, operations, bytes.
+type StepRow = (String, String, String, Option<u64>, u64);
 /// Arrays that live until a call is over.
 type Held<'py> = Vec<Bound<'py, PyAny>>;
 
@@ -138,6 +145,36 @@ impl PyCProgram {
         found.set_item("arena_bytes", report.arena_bytes)?;
         found.set_item("check", report.check)?;
         Ok(found)
+    }
+    /// Runs the program so many times, measuring its steps: the seconds of each step in each run, and what the steps
+    /// are: name, path in the model, what is computed, operations (`None`: not known), bytes.
+    #[pyo3(signature = (params, data, state, cotangents=None, runs=1))]
+    fn profile<'py>(
+        &self,
+        py: Python<'py>,
+        params: Bound<'py, PyAny>,
+        data: Bound<'py, PyAny>,
+        state: Bound<'py, PyAny>,
+        cotangents: Option<Bound<'py, PyAny>>,
+        runs: usize,
+    ) -> Outcome<(Vec<Bound<'py, PyAny>>, Vec<StepRow>)> {
+        let groups = Groups { params, data, state, cotangents };
+        let symbols = self.bind(&groups)?;
+        let made = Arc::new(py.detach(|| self.program.profiled(&symbols))?);
+        let ready = Ready::new(py, made.clone(), self.many)?;
+        let mut held = Held::new();
+        let (addresses, kept) = ready
+            .gather(py, &groups, &mut held)?
+            .ok_or_else(|| Error::new(Code::BadParameter, "the shapes of the arrays do not fit together"))?;
+        let run = || {
+            let results = ready.run(py, &addresses, kept.as_deref())?;
+            // The seconds are an output behind the new states, so that there are several dicts.
+            let states = results.get_item(-1)?;
+            Ok(states.get_item(SECONDS)?)
+        };
+        let seconds = (0..runs).map(|_| run()).collect::<Outcome<_>>()?;
+        let row = |c: &Cost| (c.name.clone(), c.path.clone(), c.what.clone(), c.operations, c.bytes);
+        Ok((seconds, made.source.costs.iter().map(row).collect()))
     }
     /// Runs the program: outputs by name, further dicts (gradients, new states) beside them.
     #[pyo3(signature = (params, data, state, cotangents=None))]
@@ -438,6 +475,18 @@ pub fn c_program(
         made.specialise(py, &Symbols::default())?;
     }
     Ok(made)
+}
+
+/// What this processor can do at most with the threads of these options: operations on float32 and bytes from memory in
+/// a second, and their number.
+#[pyfunction]
+pub fn c_peak(py: Python<'_>, options: COptions) -> Result<(f64, f64, usize), Failure> {
+    let options = options.options(false);
+    py.detach(|| {
+        let lanes = mithril::compile::c::lanes(options.lanes)?;
+        let found = peak(&options.tool, &Cache::default(), lanes, options.threads())?;
+        Ok((found.operations, found.bandwidth, options.threads()))
+    })
 }
 
 /// First line of what the C compiler that would be used says of itself.

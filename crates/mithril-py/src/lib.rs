@@ -47,6 +47,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(compile::roles, module)?)?;
     module.add_function(wrap_pyfunction!(c::c_program, module)?)?;
     module.add_function(wrap_pyfunction!(c::c_compiler, module)?)?;
+    module.add_function(wrap_pyfunction!(c::c_peak, module)?)?;
     module.add_function(wrap_pyfunction!(compile::eager_source, module)?)?;
     module.add_function(wrap_pyfunction!(compile::eager_runner, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::exposed, module)?)?;

@@ -101,9 +101,11 @@ fn call(graph: &Graph, inputs: &[Arc<Tensor>], float: DType, threads: usize) -> 
 
 fn compile(graph: &Graph, float: DType, threads: usize) -> Function {
     let lowered = lower(graph, &C, float, &mut |_, _| {}).expect("lowering");
-    let source =
-        compile_c(&lowered, &COptions { prefix: "cases".to_owned(), pack: threads > 1, lanes: None })
-            .expect("C");
+    let source = compile_c(
+        &lowered,
+        &COptions { prefix: "cases".to_owned(), pack: threads > 1, ..COptions::default() },
+    )
+    .expect("C");
     if let Ok(path) = std::env::var("MITHRIL_TEST_KEEP") {
         std::fs::write(format!("{path}.{float}.{threads}.c"), &source.c).expect("the C file");
     }
@@ -275,9 +277,9 @@ fn long_sums_stay_exact() {
     }
 }
 
-/// Memory that is no multiple of the element away from the start.
+/// Memory that is no multiple of the element away from the start, and outputs that lie where inputs do.
 #[test]
-fn misaligned_memory_is_refused() {
+fn memory_that_does_not_fit_is_refused() {
     let mut b = Builder::new(DType::F32);
     let ty = TensorType { dtype: DType::F32, shape: Shape::of([2_usize]) };
     let x = b.graph.add_input("x", Role::Data, ty);
@@ -289,6 +291,10 @@ fn misaligned_memory_is_refused() {
     let odd = (0..4).find(|i| (bytes[*i..].as_ptr() as usize) % 4 == 1).expect("an odd place");
     let error = function.call(&[Address::of(&bytes[odd..])], &out, None).expect_err("misaligned");
     assert!(error.to_string().contains("not aligned"), "{error}");
+    let mut both = [1.0_f32; 3];
+    let inside = Address::of(&both[1..]);
+    let error = function.call(&[inside], &[Address::of_mut(&mut both)], None).expect_err("one memory");
+    assert!(error.to_string().contains("overlaps"), "{error}");
 }
 
 /// A buffer that is called like the function that fills it.

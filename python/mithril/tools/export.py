@@ -15,7 +15,7 @@ from ..backends.exchange import to_host
 from ..backends.with_manualgrad.c_backend import CBackend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
 from ..errors import InvalidValueError, KeyNotFoundError
-from .inputs import complete
+from .inputs import complete, others
 from .inspection import gradient_names
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def export(
     if model._current is not None:
         known = {name: list(shape) for name, _, shape in model._current.data}
         shapes |= {name: shape for name, shape in known.items() if all(isinstance(n, int) for n in shape)}
-    given = complete(model._model, reference, shapes, data, 0, lambda array: array, _others(options))
+    given = complete(model._model, reference, shapes, data, 0, lambda array: array, others(options))
     host = {name: to_host(value) for name, value in (params or model.get_parameters()).items()}
     shapes |= {name: list(array.shape) for name, array in given.items()}
     core = _core.compile(model._model, dtype, {**options, "shapes": shapes})
@@ -203,10 +203,3 @@ def _training(
         state = {**state, **(results[2] if core.updates else {})}
         trained, slots = step(trained, by_name, slots, [rate], [number])
     return program, found, _STEPS
-
-
-def _others(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of the core as those of `compile`, for drawing data."""
-    names = {"dtypes": "dtypes", "data_keys": "data_keys", "constants": "constant_keys"}
-    names |= {"trainable_keys": "trainable_keys", "discard_keys": "discard_keys"}
-    return {names[name]: value for name, value in options.items() if name in names and value}

@@ -14,7 +14,7 @@ from ..dtypes import DType
 from ..errors import InvalidValueError, KeyNotFoundError, UnresolvedShapeError
 from .inspection import compiled
 
-__all__ = ["complete", "narrowed", "refuse_unknown"]
+__all__ = ["complete", "narrowed", "others", "refuse_unknown"]
 
 Array = np.ndarray[Any, Any]
 
@@ -44,6 +44,13 @@ def complete(
             given[name] = _draw(random, name, dtype, shape)
         found[name] = narrow(given[name])
     return found
+
+
+def others(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the core as those of `compile`, for drawing data."""
+    names = {"dtypes": "dtypes", "data_keys": "data_keys", "constants": "constant_keys"}
+    names |= {"trainable_keys": "trainable_keys", "discard_keys": "discard_keys"}
+    return {names[name]: value for name, value in options.items() if name in names and value}
 
 
 def refuse_unknown(what: str, given: Iterable[str], known: Sequence[str]) -> None:

@@ -75,6 +75,7 @@ pub fn file(program: &Program, options: &Options, arena: usize, library: &Librar
         parallel: file.parallel,
         arena,
         own: own.max().unwrap_or(0),
+        profile: options.profile,
     };
     let has_kernels = program.steps.iter().any(|step| matches!(step.work, Work::Kernel(_)));
     let kernels = if has_kernels { library.source() } else { String::new() };

@@ -15,6 +15,7 @@
 mod columns;
 mod contract;
 mod convolve;
+mod cost;
 mod emit;
 mod expr;
 mod fuse;
@@ -34,6 +35,7 @@ mod template;
 use mithril_ir::Graph;
 use mithril_ir::error::Result;
 
+pub use cost::Cost;
 pub use loops::can_spell;
 
 /// What is asked of the generated C.
@@ -45,11 +47,13 @@ pub struct Options {
     pub pack: bool,
     /// What the kernels are shaped for.
     pub target: kernels::Target,
+    /// Whether the code measures its steps: a further output, behind all others, takes the seconds of each.
+    pub profile: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { prefix: "model".to_owned(), pack: false, target: kernels::Target::avx2() }
+        Self { prefix: "model".to_owned(), pack: false, target: kernels::Target::avx2(), profile: false }
     }
 }
 
@@ -62,6 +66,8 @@ pub struct Source {
     pub h: String,
     /// Names of stages and what they made of the program, as text.
     pub stages: Vec<(String, String)>,
+    /// The steps in the order in which they run.
+    pub costs: Vec<Cost>,
 }
 
 /// Writes a graph whose sizes are numbers. If the target lacks ops, the error lists all of them.
@@ -79,5 +85,5 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     stages.push(("memory".to_owned(), format!("arena: {arena} bytes\n{program}")));
     let h = header::header(&options.prefix, &program);
     let c = emit::file(&program, options, arena, &library, &tails);
-    Ok(Source { c, h, stages })
+    Ok(Source { c, h, stages, costs: cost::costs(&program) })
 }

@@ -13,6 +13,8 @@ const FILES: &[&str] = &[
     include_str!("prelude/error.c"),
     include_str!("prelude/index.c"),
     include_str!("prelude/threads.c"),
+    include_str!("prelude/clock.c"),
+    include_str!("prelude/arguments.c"),
     include_str!("prelude/math.c"),
     include_str!("prelude/trigonometry.c"),
     include_str!("prelude/power.c"),

@@ -8,6 +8,9 @@ use super::kernels::{Argument, Call};
 use super::program::{KernelCall, Place, Program, Step, Work};
 use super::template::c_type;
 
+/// Where threads wait for each other.
+const WAIT: &str = "    mithril_wait(&call->barrier, threads);\n";
+
 /// Calls between which nobody has to wait.
 pub struct Phase {
     /// What they compute, as a comment; empty where the names say it.
@@ -44,6 +47,8 @@ pub struct Run<'a> {
     pub arena: usize,
     /// Bytes of each thread.
     pub own: usize,
+    /// Whether the steps are measured.
+    pub profile: bool,
 }
 
 /// The calls of a kernel.
@@ -95,32 +100,50 @@ impl Run<'_> {
     }
     /// The function that looks at what a caller passes; left out with `-DNDEBUG`.
     fn checks(&self) -> String {
-        let mut tests = Vec::new();
-        for buffer in &self.program.buffers {
-            let (list, n) = match &buffer.place {
-                Place::Input(n) => ("inputs", n),
-                Place::Output(n) => ("outputs", n),
-                _ => continue,
-            };
-            if buffer.count() > 0 {
-                let t = c_type(buffer.dtype);
-                tests.push(format!(
-                    "    if (!{list}[{n}] || (uintptr_t){list}[{n}] % sizeof({t})) return false;"
-                ));
-            }
-        }
+        let p = self.prefix;
+        let (inputs, outputs) = (self.extents("inputs"), self.extents("outputs"));
+        let list = |which: &str, extents: &[String]| {
+            let n = extents.len();
+            format!(
+                "    static const struct mithril_extent {which}_are[{}] = {{{}}};\n    \
+                 if (!mithril_fits({which}, {which}_are, {n})) return false;\n",
+                n.max(1),
+                if n == 0 { "{0, 1}".to_owned() } else { extents.join(", ") }
+            )
+        };
+        let mut out = format!(
+            "\n#ifndef NDEBUG\n/* Whether every pointer is there and aligned, and no output lies where something else \
+             does. */\nstatic bool {p}_fits(const void *const inputs[], void *const outputs[], const void *packed,\n    \
+             const void *arena) {{\n    (void)packed, (void)arena;\n"
+        );
+        out.push_str(&list("inputs", &inputs));
+        out.push_str(&list("outputs", &outputs).replace("fits(outputs", "fits((const void *const *)outputs"));
         for (name, bytes) in [("packed", self.program.packed_bytes), ("arena", self.arena + self.own)] {
             if bytes > 0 {
-                tests.push(format!("    if (!{name} || (uintptr_t){name} % 64) return false;"));
+                let _ = writeln!(out, "    if (!{name} || (uintptr_t){name} % 64) return false;");
             }
         }
-        format!(
-            "\n#ifndef NDEBUG\n/* Whether every pointer is there and aligned. */\nstatic bool {}_fits(const void *const \
-             inputs[], void *const outputs[], const void *packed,\n    const void *arena) {{\n    \
-             (void)inputs, (void)outputs, (void)packed, (void)arena;\n{}\n    return true;\n}}\n#endif\n",
-            self.prefix,
-            tests.join("\n")
-        )
+        let _ = write!(
+            out,
+            "    return mithril_are_apart(inputs, inputs_are, {}, outputs, outputs_are, {});\n}}\n#endif\n",
+            inputs.len(),
+            outputs.len()
+        );
+        out
+    }
+    /// Bytes of the inputs or outputs, and of an element of each, in order.
+    fn extents(&self, which: &str) -> Vec<String> {
+        let mut found: Vec<(usize, String)> = Vec::new();
+        for buffer in &self.program.buffers {
+            let n = match &buffer.place {
+                Place::Input(n) if which == "inputs" => *n,
+                Place::Output(n) if which == "outputs" => *n,
+                _ => continue,
+            };
+            found.push((n, format!("{{{}, sizeof({})}}", buffer.bytes(), c_type(buffer.dtype))));
+        }
+        found.sort();
+        found.into_iter().map(|(_, text)| text).collect()
     }
     /// By the calling thread: waking others would take longer than the work.
     fn alone(&self, steps: &[Vec<Phase>]) -> String {
@@ -133,11 +156,15 @@ impl Run<'_> {
         if self.fails {
             out.push_str("    int error = 0;\n");
         }
-        for phase in steps.iter().flatten() {
-            phase.head(&mut out);
-            for call in &phase.calls {
-                let _ = writeln!(out, "    {call}");
+        self.start_clock(&mut out, false);
+        for (i, phases) in steps.iter().enumerate() {
+            for phase in phases {
+                phase.head(&mut out);
+                for call in &phase.calls {
+                    let _ = writeln!(out, "    {call}");
+                }
             }
+            self.mark(&mut out, i, false);
         }
         out.push_str(if self.fails { "    return error;\n}\n" } else { "    return 0;\n}\n" });
         out
@@ -184,18 +211,18 @@ impl Run<'_> {
     /// still read.
     fn walk(&self, steps: &[Vec<Phase>], out: &mut String) {
         let (mut read, mut written): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
-        let wait = "    mithril_wait(&call->barrier, threads);\n";
-        for (step, phases) in self.program.steps.iter().zip(steps) {
+        self.start_clock(out, true);
+        for (number, (step, phases)) in self.program.steps.iter().zip(steps).enumerate() {
             let (reads, writes) = (step.reads(), step.writes());
             let meets = |a: &[usize], b: &[usize]| a.iter().any(|&a| b.iter().any(|&b| self.overlap(a, b)));
             if meets(&reads, &written) || meets(&writes, &written) || meets(&writes, &read) {
-                out.push_str(wait);
+                out.push_str(WAIT);
                 read.clear();
                 written.clear();
             }
             for (i, phase) in phases.iter().enumerate() {
                 if i > 0 {
-                    out.push_str(wait);
+                    out.push_str(WAIT);
                     read.clear();
                     written.clear();
                 }
@@ -207,7 +234,36 @@ impl Run<'_> {
             }
             read.extend(reads);
             written.extend(writes);
+            if self.profile {
+                self.mark(out, number, true);
+                read.clear();
+                written.clear();
+            }
         }
+    }
+    /// Where the steps are measured: the time at which the first one starts.
+    fn start_clock(&self, out: &mut String, together: bool) {
+        if !self.profile {
+            return;
+        }
+        let is_output = |place: &Place| matches!(place, Place::Output(_));
+        let outputs = self.program.buffers.iter().filter(|b| is_output(&b.place)).count();
+        let _ = writeln!(out, "    double *const seconds = outputs[{outputs}]; /* of each step */");
+        if together {
+            out.push_str(WAIT);
+        }
+        out.push_str("    int64_t mark = mithril_clock();\n");
+    }
+    /// Takes the time of a step, when all threads are done with it.
+    fn mark(&self, out: &mut String, step: usize, together: bool) {
+        if !self.profile {
+            return;
+        }
+        if together {
+            out.push_str(WAIT);
+        }
+        let first = if together { "if (thread == 0) " } else { "" };
+        let _ = writeln!(out, "    {first}mithril_mark(seconds + {step}, &mark);");
     }
     /// Whether two buffers share memory. Own memory of threads is between no two steps.
     fn overlap(&self, a: usize, b: usize) -> bool {

@@ -90,7 +90,11 @@ pub const ERRORS: &[(i32, &str, &str)] = &[
     (2, "MITHRIL_ERROR_SINGULAR", "a matrix is singular"),
     (3, "MITHRIL_ERROR_INDEFINITE", "a matrix is not positive definite"),
     (4, "MITHRIL_ERROR_CONVERGENCE", "a decomposition does not converge"),
-    (5, "MITHRIL_ERROR_ARGUMENT", "an argument of the call is a null pointer or is not aligned"),
+    (
+        5,
+        "MITHRIL_ERROR_ARGUMENT",
+        "an argument of the call is a null pointer, is not aligned, or overlaps another",
+    ),
 ];
 
 /// A tensor between the steps of a node. Its number is that of the last input plus 1, and so on.

@@ -5,9 +5,9 @@
 //! harm each other, and an object that was damaged does not fit its own name and is made again. Where nothing can be
 //! written (read-only or full disk), objects are made in a temporary folder, and are gone when they are loaded.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -66,12 +66,7 @@ impl Cache {
     }
     /// The object of a source, compiled unless it is there.
     pub fn object(&self, compiler: &Compiler, source: &str) -> Result<Object> {
-        let mut hash = Sha256::new();
-        for part in [compiler.identity().as_str(), processor(), source] {
-            hash.update((part.len() as u64).to_le_bytes());
-            hash.update(part);
-        }
-        let key = hexadecimal(&hash.finalize());
+        let key = key(&[&compiler.identity(), processor(), source]);
         let folder = self.folder.as_ref().map(|f| f.join(&key));
         if let Some(path) = folder.as_deref().and_then(intact) {
             return Ok(Object { path, is_new: false, _folder: None });
@@ -81,6 +76,29 @@ impl Cache {
             Some(Err(error)) => Err(error),
             None | Some(Ok(None)) => temporary(compiler, source),
         }
+    }
+    /// A text that was kept for this processor under these parts of a key; `None` if there is none, or it was damaged.
+    pub fn text(&self, parts: &[&str]) -> Option<String> {
+        let kept = fs::read_to_string(self.place(parts)?).ok()?;
+        let (checksum, text) = kept.split_once('\n')?;
+        (checksum == hexadecimal(&Sha256::digest(text))).then(|| text.to_owned())
+    }
+    /// Keeps a text; where nothing can be written, it is made anew by who needs it.
+    pub fn keep_text(&self, parts: &[&str], text: &str) {
+        let Some(path) = self.place(parts) else { return };
+        let Some(folder) = path.parent() else { return };
+        let write = || -> io::Result<()> {
+            fs::create_dir_all(folder)?;
+            let mut file = tempfile::NamedTempFile::new_in(folder)?;
+            write!(file, "{}\n{text}", hexadecimal(&Sha256::digest(text)))?;
+            file.persist(&path)?;
+            Ok(())
+        };
+        let _ = write();
+    }
+    fn place(&self, parts: &[&str]) -> Option<PathBuf> {
+        let all: Vec<&str> = parts.iter().copied().chain([processor()]).collect();
+        Some(self.folder.as_ref()?.join("texts").join(key(&all)))
     }
     /// Compiles into the cache; `None` if that cannot be written.
     fn add(&self, compiler: &Compiler, source: &str, folder: &Path) -> Result<Option<PathBuf>> {
@@ -129,6 +147,16 @@ impl Cache {
             }
         }
     }
+}
+
+/// The hash of all parts.
+fn key(parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hexadecimal(&hash.finalize())
 }
 
 /// The object of a folder that fits its name; others are removed.

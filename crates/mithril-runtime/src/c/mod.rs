@@ -10,6 +10,7 @@ pub mod compiler;
 pub mod export;
 pub mod library;
 pub mod memory;
+pub mod peak;
 pub mod pool;
 mod processor;
 pub mod program;

@@ -8,10 +8,10 @@ use mithril_compile::compiled::{Compiled, gradient_of};
 use mithril_compile::pipeline::Observer;
 use mithril_ir::dim::Symbol;
 use mithril_ir::interp::Symbols;
-use mithril_ir::{Code, Dim, Error, Graph, Result, Role, text};
+use mithril_ir::{Code, DType, Dim, Error, Graph, Result, Role, text};
 
 use super::cache::Cache;
-use super::call::{Function, Interface};
+use super::call::{Buffer, Function, Interface};
 use super::compiler::Tool;
 use crate::interpreter::{Evaluation, Tensors, missing};
 
@@ -58,6 +58,19 @@ impl Default for Options {
         }
     }
 }
+
+impl Options {
+    /// Threads of a call.
+    pub fn threads(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            given => given,
+        }
+    }
+}
+
+/// What the output with the seconds of the steps is called: blanks keep it apart from values.
+pub const SECONDS: &str = "seconds of each step";
 
 /// The program for one choice of sizes.
 #[derive(Debug)]
@@ -108,12 +121,7 @@ impl Program {
             return Ok(found.clone());
         }
         let (source, interface) = self.source(symbols, &self.options.prefix)?;
-        let Options { tool, threads, .. } = &self.options;
-        let threads = match *threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            given => given,
-        };
-        let function = Function::new(tool, &Cache::default(), &source.c, interface, threads)?;
+        let function = self.function(&source, interface)?;
         let bytes = function.arena_bytes() + function.packed_bytes();
         if self.options.memory_limit.is_some_and(|limit| bytes > limit) {
             let limit = self.options.memory_limit.unwrap_or_default();
@@ -128,15 +136,31 @@ impl Program {
         made.insert(key, found.clone());
         Ok(found)
     }
+    /// The same program, measuring its steps: the last output takes the seconds of each of [`CSource::costs`].
+    pub fn profiled(&self, symbols: &Symbols) -> Result<Specialised> {
+        let (source, mut interface) = self.written(symbols, &self.options.prefix, true)?;
+        let shape = vec![source.costs.len()];
+        interface.outputs.push(Buffer { name: SECONDS.into(), dtype: DType::F64, shape });
+        // It stands behind the new states.
+        interface.updates += 1;
+        let function = self.function(&source, interface)?;
+        Ok(Specialised { source, function })
+    }
+    fn function(&self, source: &CSource, interface: Interface) -> Result<Function> {
+        Function::new(&self.options.tool, &Cache::default(), &source.c, interface, self.options.threads())
+    }
     /// The generated C for these sizes, whose symbols start with `prefix`, and what it reads and writes.
     pub fn source(&self, symbols: &Symbols, prefix: &str) -> Result<(CSource, Interface)> {
+        self.written(symbols, prefix, false)
+    }
+    fn written(&self, symbols: &Symbols, prefix: &str, profile: bool) -> Result<(CSource, Interface)> {
         check_prefix(prefix)?;
         let mut stages = Vec::new();
         let graph =
             self.graph(symbols, &mut |name, graph| stages.push((name.to_owned(), text::print(graph))))?;
         let mut source = compile_c(
             &graph,
-            &COptions { prefix: prefix.into(), pack: self.options.pack, lanes: self.options.lanes },
+            &COptions { prefix: prefix.into(), pack: self.options.pack, lanes: self.options.lanes, profile },
         )?;
         stages.append(&mut source.stages);
         source.stages = stages;

@@ -1,0 +1,79 @@
+//! What the steps of a program compute, for who measures them.
+
+use mithril_ir::loops::{Argument, Expr};
+
+use super::program::{Nest, Program, Step, Work};
+
+/// A step and what it costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// What it is called after: the op, or the path of the value.
+    pub name: String,
+    /// Which part of the model it belongs to.
+    pub path: String,
+    /// What it computes.
+    pub what: String,
+    /// Operations on numbers: a multiplication with an addition is two, a function is one. Of convolutions and matrix
+    /// products those of the definition, whatever way they are computed. `None`: a function of the prelude, whose
+    /// work depends on its data.
+    pub operations: Option<u64>,
+    /// Bytes of all tensors that are read or written, each once.
+    pub bytes: u64,
+}
+
+/// The steps of a program.
+pub fn costs(program: &Program) -> Vec<Cost> {
+    program.steps.iter().map(|step| cost(program, step)).collect()
+}
+
+fn cost(program: &Program, step: &Step) -> Cost {
+    let (what, operations) = match &step.work {
+        Work::Nest(nest) => (shape(program, nest), Some(of_nest(nest))),
+        Work::Call { call, .. } => {
+            let outs = call.args.iter().filter(|argument| matches!(argument, Argument::Out(_))).count();
+            (format!("{} ({outs} outputs)", call.function.trim_start_matches("mithril_")), None)
+        }
+        Work::Kernel(k) => (k.what.clone(), Some(2 * k.work as u64)),
+    };
+    let mut buffers = step.reads();
+    buffers.extend(match &step.work {
+        Work::Nest(nest) => vec![nest.to],
+        Work::Kernel(k) => vec![k.to],
+        Work::Call { .. } => step.writes(),
+    });
+    buffers.sort_unstable();
+    buffers.dedup();
+    let bytes = buffers.iter().map(|&b| program.buffers[b].bytes() as u64).sum();
+    Cost { name: step.name.clone(), path: step.origin.clone(), what, operations, bytes }
+}
+
+fn shape(program: &Program, nest: &Nest) -> String {
+    let sizes: Vec<String> = program.buffers[nest.to].shape.iter().map(ToString::to_string).collect();
+    let mut summed: Vec<String> = Vec::new();
+    nest.value.walk(&mut |e| {
+        if let Expr::Reduce { vars, .. } = e {
+            summed.push(vars.iter().map(|v| v.size).product::<i64>().to_string());
+        }
+    });
+    let over = if summed.is_empty() { String::new() } else { format!(", each over {}", summed.join(" + ")) };
+    format!("loops of {}{over}", if sizes.is_empty() { "1".to_owned() } else { sizes.join("x") })
+}
+
+/// Operations of all elements of a nest.
+fn of_nest(nest: &Nest) -> u64 {
+    let times = nest.vars.iter().map(|v| v.size.max(0) as u64).product::<u64>();
+    times.saturating_mul(of_element(&nest.value))
+}
+
+fn of_element(e: &Expr) -> u64 {
+    let inner: u64 = match e {
+        // Only one of both is computed.
+        Expr::Select { yes, no, .. } => of_element(yes).max(of_element(no)),
+        _ => e.children().into_iter().map(of_element).sum(),
+    };
+    match e {
+        Expr::Reduce { vars, .. } => vars.iter().map(|v| v.size.max(0) as u64).product::<u64>() * (inner + 1),
+        Expr::Binary(..) | Expr::Apply { .. } => inner + 1,
+        _ => inner,
+    }
+}

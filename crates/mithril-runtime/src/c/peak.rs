@@ -1,0 +1,84 @@
+//! What this processor can do at most, measured once: what is reached is compared with it.
+
+use std::time::Instant;
+
+use mithril_ir::{Code, DType, Error, Result, Role};
+
+use super::array::Address;
+use super::cache::Cache;
+use super::call::{Buffer, Function, Interface};
+use super::compiler::{Compiler, Tool};
+
+/// Floats that are read for the bandwidth: more than caches hold.
+const FLOATS: usize = 64 << 20;
+
+/// Independent sums of the kernel, as `peak.c` has them.
+const CHAINS: f64 = 12.0;
+
+/// Rounds of multiply-adds of one measurement: some milliseconds.
+const ROUNDS: i64 = 2_000_000;
+
+/// Measurements, of which the best counts: something else may run meanwhile.
+const TRIALS: usize = 10;
+
+/// What so many threads can do at most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Peak {
+    /// Operations on float32 in a second; a multiply-add is two.
+    pub operations: f64,
+    /// Bytes read from memory in a second.
+    pub bandwidth: f64,
+}
+
+/// Measures this processor, or reads what was measured before.
+pub fn peak(tool: &Tool, cache: &Cache, lanes: usize, threads: usize) -> Result<Peak> {
+    let (size, threads_text) = (lanes.to_string(), threads.to_string());
+    let source = include_str!("peak.c").replace("@lanes@", &size).replace("@floats@", &FLOATS.to_string());
+    let compiler = Compiler::find(tool)?.identity();
+    let key = ["peak", &compiler, &source, &threads_text];
+    if let Some(found) = cache.text(&key).as_deref().and_then(parse) {
+        return Ok(found);
+    }
+    let function = Function::new(tool, cache, &source, interface(threads), threads)?;
+    let found = measure(&function, lanes, threads)?;
+    cache.keep_text(&key, &format!("{} {}", found.operations, found.bandwidth));
+    Ok(found)
+}
+
+fn parse(text: &str) -> Option<Peak> {
+    let (operations, bandwidth) = text.split_once(' ')?;
+    Some(Peak { operations: operations.parse().ok()?, bandwidth: bandwidth.parse().ok()? })
+}
+
+fn interface(threads: usize) -> Interface {
+    let buffer =
+        |name: &str, dtype: DType, count: usize| Buffer { name: name.into(), dtype, shape: vec![count] };
+    Interface {
+        prefix: "peak".into(),
+        inputs: vec![buffer("rounds", DType::I64, 1), buffer("memory", DType::F32, FLOATS)],
+        outputs: vec![buffer("sums", DType::F32, threads)],
+        roles: vec![Role::Data, Role::Data],
+        updates: 0,
+    }
+}
+
+fn measure(function: &Function, lanes: usize, threads: usize) -> Result<Peak> {
+    let mut memory: Vec<f32> = Vec::new();
+    memory.try_reserve_exact(FLOATS).map_err(|e| {
+        Error::new(Code::OutOfMemory, format!("there is no memory to measure its bandwidth: {e}"))
+    })?;
+    memory.resize(FLOATS, 0.5);
+    let mut sums = vec![0.0_f32; threads];
+    let mut fastest = |rounds: i64| -> Result<f64> {
+        let mut best = f64::INFINITY;
+        for _ in 0..TRIALS {
+            let start = Instant::now();
+            let given = [Address::of(&[rounds]), Address::of(&memory)];
+            function.call(&given, &[Address::of_mut(&mut sums)], None)?;
+            best = best.min(start.elapsed().as_secs_f64());
+        }
+        Ok(best.max(1e-9))
+    };
+    let operations = 2.0 * CHAINS * lanes as f64 * threads as f64 * ROUNDS as f64;
+    Ok(Peak { operations: operations / fastest(ROUNDS)?, bandwidth: 4.0 * FLOATS as f64 / fastest(0)? })
+}
