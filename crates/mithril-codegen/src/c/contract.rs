@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use mithril_ir::loops::{Atom, Binary, Expr, Fold, Index, Var, flat};
+use mithril_ir::loops::{Atom, Binary, Expr, Fold, Index, Var};
 use mithril_ir::{DType, Scalar};
 
 use super::Options;
@@ -66,6 +66,7 @@ pub fn contract(program: &mut Program, options: &Options, library: &mut Library,
                 shape: vec![call.kernel.shared_bytes as i64],
                 place: Place::Arena(None),
                 is_param: false,
+                blocks: None,
             });
             call.shared = Some(program.buffers.len() - 1);
         }
@@ -75,7 +76,7 @@ pub fn contract(program: &mut Program, options: &Options, library: &mut Library,
 }
 
 /// The sum of products that a nest is, if it is one.
-fn contraction(nest: &Nest) -> Option<Contraction<'_>> {
+pub fn contraction(nest: &Nest) -> Option<Contraction<'_>> {
     let (mut sums, mut is_checked) = (0, false);
     nest.value.walk(&mut |e| {
         sums += usize::from(matches!(e, Expr::Reduce { .. }));
@@ -84,11 +85,7 @@ fn contraction(nest: &Nest) -> Option<Contraction<'_>> {
     let sum = the_sum(&nest.value).filter(|_| sums == 1)?;
     let Expr::Reduce { fold: Fold::Sum, vars, body } = sum else { return None };
     let Expr::Binary(Binary::Multiply, a, b) = &**body else { return None };
-    let element = match body.dtype() {
-        DType::F32 => Element::F32,
-        DType::F64 => Element::F64,
-        _ => return None,
-    };
+    let element = Element::of(body.dtype())?;
     let work = nest.vars.iter().chain(vars).fold(1_i64, |n, v| n.saturating_mul(v.size));
     (!is_checked && work >= LEAST_WORK).then_some(Contraction { vars, factors: [a, b], element })
 }
@@ -163,7 +160,7 @@ impl Product {
         let buffers = &program.buffers;
         let mut value = flat_loads(&nest.value, buffers);
         let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
-        let mut to = flat(&coordinates, &buffers[nest.to].shape);
+        let mut to = buffers[nest.to].position(&coordinates);
         let mut vars: Vec<Var> = nest.vars.iter().copied().filter(|v| v.size != 1).collect();
         let next = Cell::new(program.next_var);
         split(&mut vars, &mut value, &next, &mut |var, digits| {
@@ -277,7 +274,7 @@ pub fn operands(
 /// The same expression, elements by flat positions.
 pub fn flat_loads(value: &Expr, buffers: &[Buffer]) -> Expr {
     value.map_loads(&|from, at, stored| {
-        let position = flat(&at, &buffers[from].shape);
+        let position = buffers[from].position(&at);
         Expr::Load { from, at: vec![position], stored }
     })
 }

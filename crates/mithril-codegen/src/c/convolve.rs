@@ -1,14 +1,19 @@
 //! Convolutions among the sums of products: an image that is read at multiples of a pixel's place plus multiples of a
 //! weight's place, zero outside.
 
-use mithril_ir::loops::{Atom, Expr, Index, Var, Within, flat};
+use mithril_ir::loops::{Atom, Expr, Index, Var, Within};
 
+use super::Options;
 use super::contract::{
-    Contraction, Making, affine, call, flat_loads, is_fixed, is_zero, loaded, operands, the_sum,
+    Contraction, Making, Start, affine, call, flat_loads, is_fixed, is_zero, loaded, operands, the_sum,
 };
-use super::kernels::{Conv, Epilogue, Packing, Strides};
+use super::kernels::{Blocked, Conv, Epilogue, Image, Operand, Packing, Places, Strides, Target};
 use super::program::{KernelCall, Nest, Program};
+use super::tail::Tails;
 use super::template::c_type;
+
+/// Results of fewer pixels do not fill the tiles of the kernels for blocks.
+const LEAST_PIXELS: usize = 4;
 
 /// How a line of the image is read: by steps of pixels and of weights.
 struct Axis {
@@ -28,27 +33,153 @@ pub fn convolution(
 ) -> Option<KernelCall> {
     let (mut conv, [x, w], vars) = shape(program, nest, c)?;
     let [height, width] = conv.result();
-    let flat_nest = Nest { value: flat_loads(&nest.value, &program.buffers), ..nest.clone() };
-    let names = names(&vars, height, width);
-    let tail = making.tails.add(&program.buffers, &flat_nest, the_sum(&flat_nest.value)?, &names)?;
-    let (operands, starts) = operands(&tail, |at| pixels(at, &vars, width))?;
-    let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
-    conv.out = pixels(&flat(&coordinates, &program.buffers[nest.to].shape), &vars, width)?;
-    c_type(program.buffers[nest.to].dtype).clone_into(&mut conv.out_element);
-    let is_ahead = is_fixed(program, w, making.options);
-    conv.packing = if is_ahead { Packing::Ahead } else { Packing::Running };
-    conv.epilogue = Epilogue { operands, expression: tail.expression };
     let what = format!(
         "convolution of {} channels to {}, {}x{} weights, {height}x{width} pixels",
         conv.channels, conv.filters, conv.kernel[0], conv.kernel[1]
     );
     let work = nest.vars.iter().chain(c.vars).map(|v| v.size as usize).product();
+    if [nest.to, x].iter().any(|&b| program.buffers[b].blocks.is_some()) {
+        let target = *making.library.target();
+        let found = in_blocks_of(program, nest, &(conv, [x, w], vars), making.options, &target, making.tails)?;
+        let inputs = [(x, found.start()?), (w, 0)];
+        return Some(call(found.conv.build(making.library), nest.to, inputs, found.operands, what, work));
+    }
+    let flat_nest = Nest { value: flat_loads(&nest.value, &program.buffers), ..nest.clone() };
+    let names = names(&vars, height, width);
+    let tail = making.tails.add(&program.buffers, &flat_nest, the_sum(&flat_nest.value)?, &names)?;
+    let (operands, starts) = operands(&tail, |at| pixels(at, &vars, width))?;
+    let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
+    conv.out = pixels(&program.buffers[nest.to].position(&coordinates), &vars, width)?;
+    c_type(program.buffers[nest.to].dtype).clone_into(&mut conv.out_element);
+    let is_ahead = is_fixed(program, w, making.options);
+    conv.packing = if is_ahead { Packing::Ahead } else { Packing::Running };
+    conv.epilogue = Epilogue { operands, expression: tail.expression };
     Some(call(conv.build(making.library), nest.to, [(x, 0), (w, 0)], starts, what, work))
 }
 
+/// A convolution that reads or writes blocks of channels.
+pub struct InBlocks {
+    /// The buffer of the image.
+    pub image: usize,
+    conv: Blocked,
+    size: [usize; 2],
+    padding: [[usize; 2]; 2],
+    /// Where in the image's buffer its first element lies, behind the margins.
+    first: usize,
+    operands: Vec<Start>,
+}
+
+impl InBlocks {
+    /// Rows and pixels of zeros that it wants around its image.
+    pub fn margins(&self, target: &Target) -> [[usize; 2]; 2] {
+        self.conv.margins(self.size, self.padding, target)
+    }
+    /// Where the element under the first weight at the first pixel lies.
+    fn start(&self) -> Option<usize> {
+        match self.conv.image {
+            Image::Plain(..) => Some(0),
+            Image::Blocks(places) => {
+                self.first.checked_sub(self.padding[0][0] * places.y + self.padding[1][0] * places.x)
+            }
+        }
+    }
+}
+
+/// The convolution that a nest is, if image or result lie in blocks and it can work so.
+pub fn in_blocks(
+    program: &Program,
+    nest: &Nest,
+    c: &Contraction<'_>,
+    options: &Options,
+    target: &Target,
+) -> Option<InBlocks> {
+    let shape = shape(program, nest, c)?;
+    in_blocks_of(program, nest, &shape, options, target, &mut Tails::default())
+}
+
+fn in_blocks_of(
+    program: &Program,
+    nest: &Nest,
+    (conv, [x, w], vars): &Shape,
+    options: &Options,
+    target: &Target,
+    tails: &mut Tails,
+) -> Option<InBlocks> {
+    let [image, to] = [*x, nest.to].map(|b| &program.buffers[b]);
+    let &[batch, filter, y, x_var] = vars.as_slice() else { return None };
+    let lanes = target.lanes_of(conv.element);
+    let is_depth = conv.groups > 1;
+    let suits = match (image.blocks.is_some(), to.blocks.is_some()) {
+        (true, true) => !is_depth || (conv.groups == conv.channels && conv.groups == conv.filters),
+        (true, false) => !is_depth,
+        // More channels than fill a vector are better brought into blocks first.
+        (false, true) => !is_depth && conv.channels < lanes,
+        (false, false) => false,
+    };
+    let [height, width] = conv.result();
+    if !suits || height * width < LEAST_PIXELS || !is_fixed(program, *w, options) {
+        return None;
+    }
+    let block = Var { id: program.next_var, size: conv.filters.div_ceil(lanes) as i64 };
+    let lane = Var { id: program.next_var + 1, size: lanes as i64 };
+    let places = |at: &Index| {
+        let digits = |v: Var| match v {
+            v if v == filter => Index::var(block) * lane.size + Index::var(lane),
+            v => Index::var(v),
+        };
+        let (factors, base) = affine(&at.substitute(&digits), &[batch, block, lane, y, x_var])?;
+        let &[batch, block, lane, y, x] = factors.as_slice() else { return None };
+        Some(Places { batch, block, lane, y, x, base })
+    };
+    let flat_nest = Nest { value: flat_loads(&nest.value, &program.buffers), ..nest.clone() };
+    let names = names(vars, height, width);
+    let tail = tails.add(&program.buffers, &flat_nest, the_sum(&flat_nest.value)?, &names)?;
+    let (mut operands, mut strides, mut starts) = (Vec::new(), Vec::new(), Vec::new());
+    for load in &tail.loads {
+        let Expr::Load { from, at, stored } = load else { return None };
+        let place = places(&at[0])?;
+        operands.push(Operand { element: c_type(*stored).to_owned(), strides: Strides::default() });
+        starts.push((*from, place.base));
+        strides.push(Places { base: 0, ..place });
+    }
+    let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
+    let mut first = 0;
+    let source = match image.blocks {
+        None => Image::Plain(conv.image, conv.padding),
+        Some(blocks) => {
+            let (row, plane) = (blocks.row(&image.shape) as usize, blocks.plane(&image.shape) as usize);
+            first = blocks.margins[0][0] as usize * row + blocks.margins[1][0] as usize * lanes;
+            let of_image = plane * conv.channels / lanes;
+            Image::Blocks(Places { batch: of_image, block: plane, lane: 1, y: row, x: lanes, base: 0 })
+        }
+    };
+    let made = Blocked {
+        element: conv.element,
+        batch: conv.batch,
+        channels: conv.channels,
+        filters: conv.filters,
+        groups: conv.groups,
+        kernel: conv.kernel,
+        stride: conv.stride,
+        dilation: conv.dilation,
+        result: [height, width],
+        image: source,
+        out: places(&to.position(&coordinates))?,
+        out_element: c_type(to.dtype).to_owned(),
+        epilogue: Epilogue { operands, expression: tail.expression },
+        operands: strides,
+        algorithm: conv.algorithm,
+    };
+    let (size, padding) = (conv.image, conv.padding);
+    Some(InBlocks { image: *x, conv: made, size, padding, first, operands: starts })
+}
+
+/// A convolution by its sizes, the buffers of image and weights, and the variables of the result: image, filter, place.
+type Shape = (Conv, [usize; 2], Vec<Var>);
+
 /// The sizes of the convolution, the buffers of image and weights, and the variables of the result: image, filter,
 /// place.
-fn shape(program: &Program, nest: &Nest, c: &Contraction<'_>) -> Option<(Conv, [usize; 2], Vec<Var>)> {
+fn shape(program: &Program, nest: &Nest, c: &Contraction<'_>) -> Option<Shape> {
     let (image, tests) = match c.factors[0] {
         Expr::Select { when, yes, no } if is_zero(no) => (&**yes, when.as_slice()),
         other => (other, &[][..]),

@@ -156,8 +156,20 @@ impl<'a> File<'a> {
         }
         file
     }
-    /// Writes the function of a step; what calls it.
+    /// Writes the function of a step; what calls it. Margins of what it fills are set to zero beside it.
     fn step(&mut self, step: &Step) -> Vec<Phase> {
+        let mut phases = self.work(step);
+        for b in step.writes() {
+            if let (Some(function), Some(first)) = (self.program.margins.get(&b), phases.first_mut()) {
+                let who = if first.everyone && self.parallel { "thread, threads" } else { "0, 1" };
+                first.calls.insert(0, format!("{function}({who}, {});", self.names[b]));
+                self.used.insert(b);
+            }
+        }
+        phases
+    }
+    /// The calls of a step.
+    fn work(&mut self, step: &Step) -> Vec<Phase> {
         match &step.work {
             Work::Nest(nest) => vec![self.nest(step, nest)],
             Work::Call { call, scratch } => {

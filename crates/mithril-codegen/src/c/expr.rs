@@ -238,7 +238,7 @@ impl<'a> Writer<'a> {
     }
     fn load(&mut self, from: usize, at: &[Index], stored: DType) -> Value {
         let buffer = &self.buffers[from];
-        let position = flat(at, &buffer.shape);
+        let position = buffer.position(at);
         let is_empty = buffer.count() == 0;
         let at = self.index(&position);
         if is_empty {

@@ -62,6 +62,7 @@ mod tests {
             shape: vec![n],
             place: Place::Arena(None),
             is_param: false,
+            blocks: None,
         };
         let step = |read: usize, write: usize| Step {
             name: String::new(),

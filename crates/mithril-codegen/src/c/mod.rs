@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `loops` | every node becomes a loop nest over buffers, or a call of a function of the prelude |
 //! | `fuse` | what is computed element by element goes into the loops of who reads it |
+//! | `layout` | what convolutions hand to each other lies in blocks of channels, between margins of zeros |
 //! | `kernels` | sums of products become kernels, with what follows them element by element |
 //! | `memory` | temporaries get places in one arena, whose size is known before running |
 //! | `emit` | the text: a function per nest, and one that calls them in order |
@@ -21,6 +22,7 @@ mod expr;
 mod fuse;
 mod header;
 pub mod kernels;
+pub mod layout;
 mod loops;
 mod memory;
 mod namer;
@@ -78,6 +80,8 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     program = fuse::fuse(program);
     stages.push(("fuse".to_owned(), program.to_string()));
     let mut library = kernels::Library::new(options.target);
+    layout::lay_out(&mut program, options, &mut library);
+    stages.push(("layout".to_owned(), program.to_string()));
     let mut tails = tail::Tails::default();
     contract::contract(&mut program, options, &mut library, &mut tails);
     stages.push(("kernels".to_owned(), program.to_string()));

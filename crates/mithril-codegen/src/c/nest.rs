@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use mithril_ir::loops::{Expr, Fold, Index, Var, flat};
+use mithril_ir::loops::{Expr, Fold, Index, Var};
 
 use super::expr::{Writer, computed_type, identity, is_long_sum};
 use super::program::{Buffer, Nest};
@@ -24,12 +24,11 @@ pub fn write(
     may_split: bool,
 ) -> bool {
     let next = Cell::new(next_var);
-    let shape = &buffers[nest.to].shape;
     let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
     let mut vars: Vec<Var> = nest.vars.iter().copied().filter(|v| v.size != 1).collect();
-    let mut at = flat(&coordinates, shape);
+    let mut at = buffers[nest.to].position(&coordinates);
     let mut value = nest.value.map_loads(&|from, at, stored| {
-        let position = flat(&at, &buffers[from].shape);
+        let position = buffers[from].position(&at);
         Expr::Load { from, at: vec![position], stored }
     });
     // `Load` holds flat positions from here on.
@@ -38,10 +37,26 @@ pub fn write(
         at = at.substitute(&|v| if v == var { digits.clone() } else { Index::var(v) });
     });
     let mut next = next.get();
+    if let Some(blocks) = buffers[nest.to].blocks {
+        // What lies together is walked through together: the lanes of a block are the innermost loop.
+        split_channels(&mut vars, &mut at, &mut value, blocks.lanes, &mut next);
+        vars.sort_by_key(|&v| std::cmp::Reverse(at.factor(v)));
+    }
     collapse(&mut vars, &mut at, &mut value, &mut next);
     let split = may_split && work(nest) >= LEAST_WORK && vars.first().is_some_and(|v| v.size >= 4);
     Levels { writer, to: nest.to, at, vars, next, split }.level(0, &value);
     split
+}
+
+/// Splits the variable that counts channels, of which the position of what is stored has the quotient by `lanes`.
+fn split_channels(vars: &mut Vec<Var>, at: &mut Index, value: &mut Expr, lanes: i64, next: &mut u32) {
+    let Some(i) = vars.iter().position(|&v| at.factor(v).is_none() && v.size % lanes == 0) else { return };
+    let (var, block, lane) = (vars[i], Var { id: *next, size: vars[i].size / lanes }, Var { id: *next + 1, size: lanes });
+    *next += 2;
+    let index = |v: Var| if v == var { Index::var(block) * lanes + Index::var(lane) } else { Index::var(v) };
+    *at = at.substitute(&index);
+    *value = value.substitute(&index);
+    vars.splice(i..=i, [block, lane].into_iter().filter(|v| v.size > 1));
 }
 
 /// About how much a nest computes.

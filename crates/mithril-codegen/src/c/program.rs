@@ -1,14 +1,16 @@
 //! A program of loops: buffers, and steps that fill them one after the other. What the stages `loops`, `fuse` and
 //! `memory` change and print.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use mithril_ir::loops::{Argument, Call, Expr, Var};
+use mithril_ir::loops::{Argument, Call, Expr, Index, Var, flat};
 use mithril_ir::{DType, Tensor};
 
 use super::contract::Start;
 use super::kernels::Kernel;
+use super::layout::Blocks;
 
 /// A program.
 #[derive(Clone, Debug, Default)]
@@ -21,9 +23,11 @@ pub struct Program {
     pub next_var: u32,
     /// Bytes of the packed parameters.
     pub packed_bytes: usize,
+    /// The functions that set the margins of tensors in blocks to zero.
+    pub margins: BTreeMap<usize, String>,
 }
 
-/// A tensor in memory, contiguous in row-major order.
+/// A tensor in memory: contiguous in row-major order, or in blocks.
 #[derive(Clone, Debug)]
 pub struct Buffer {
     /// Its path in the model, or the op that makes it.
@@ -36,6 +40,8 @@ pub struct Buffer {
     pub place: Place,
     /// Whether it is a parameter: the same at every call of a model that is not trained.
     pub is_param: bool,
+    /// How it lies in blocks; `None`: in row-major order.
+    pub blocks: Option<Blocks>,
 }
 
 /// Where a buffer lies.
@@ -117,7 +123,12 @@ impl Buffer {
     }
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
-        self.count() as usize * self.dtype.size()
+        let elements = self.blocks.map_or_else(|| self.count(), |blocks| blocks.elements(&self.shape));
+        elements as usize * self.dtype.size()
+    }
+    /// Where the element at these coordinates lies.
+    pub fn position(&self, at: &[Index]) -> Index {
+        self.blocks.map_or_else(|| flat(at, &self.shape), |blocks| blocks.position(at, &self.shape))
     }
     /// Whether it lies in the arena.
     pub fn is_temporary(&self) -> bool {
@@ -167,9 +178,11 @@ impl fmt::Display for Program {
                 Place::Output(n) => format!("output {n}"),
                 Place::Constant(_) => "constant".to_owned(),
                 Place::Arena(Some(at)) => format!("arena {at}"),
-                Place::Arena(None) => continue,
+                Place::Arena(None) if buffer.blocks.is_none() => continue,
+                Place::Arena(None) => "temporary".to_owned(),
             };
-            writeln!(f, "x{i}: {}{:?} {place} \"{}\"", buffer.dtype, buffer.shape, buffer.name)?;
+            let blocks = buffer.blocks.map(|blocks| blocks.to_string()).unwrap_or_default();
+            writeln!(f, "x{i}: {}{:?} {place}{blocks} \"{}\"", buffer.dtype, buffer.shape, buffer.name)?;
         }
         for step in &self.steps {
             match &step.work {

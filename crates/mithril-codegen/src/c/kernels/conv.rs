@@ -102,16 +102,8 @@ impl Conv {
 
     /// Puts the kernel's functions into the library.
     pub fn build(&self, library: &mut Library) -> Kernel {
-        let tile = match self.algorithm {
-            Algorithm::Winograd(tile) => Some(tile),
-            Algorithm::Direct => None,
-            Algorithm::Fastest => winograd::best(self, library.target()),
-        };
-        match tile {
-            // Transforming the weights each time is worth it for nobody.
-            Some(tile) if winograd::fits(self) && self.packing == Packing::Ahead => {
-                winograd::build(self, tile, library)
-            }
+        match winograd::tile(self, library.target()) {
+            Some(tile) => winograd::build(self, tile, library),
             _ if self.groups == self.channels && self.channels > 1 => self.build_depth(library),
             _ if self.wastes_columns(library.target()) => self.as_rows_of_pixels().build(library),
             _ => self.build_direct(library),
@@ -273,21 +265,7 @@ impl Conv {
     }
 
     fn pad(&self, library: &mut Library) -> String {
-        let text = substitute(
-            include_str!("conv_pad.c"),
-            &[
-                ("type", self.element.c()),
-                ("planes", &(self.batch * self.channels).to_string()),
-                ("h", &self.image[0].to_string()),
-                ("w", &self.image[1].to_string()),
-                ("padded_height", &self.padded(0).to_string()),
-                ("padded_width", &self.padded_width().to_string()),
-                ("stride_x", &self.stride[1].to_string()),
-                ("top", &self.padding[0][0].to_string()),
-                ("left", &self.padding[1][0].to_string()),
-            ],
-        );
-        library.add(&format!("mithril_pad_{}x{}", self.padded(0), self.padded(1)), &text)
+        pad(library, self.element, self.batch * self.channels, self.image, self.padding, self.stride[1])
     }
 
     fn multiply(&self, library: &mut Library, plan: &Plan) -> String {
@@ -333,6 +311,34 @@ impl Conv {
         );
         library.add(&wish, &text)
     }
+}
+
+/// The function that copies planes of an image between margins of zeros, columns apart by `step` side by side.
+pub(crate) fn pad(
+    library: &mut Library,
+    element: Element,
+    planes: usize,
+    [height, width]: [usize; 2],
+    padding: [[usize; 2]; 2],
+    step: usize,
+) -> String {
+    let padded_height = height + padding[0][0] + padding[0][1];
+    let padded_width = width + padding[1][0] + padding[1][1];
+    let text = substitute(
+        include_str!("conv_pad.c"),
+        &[
+            ("type", element.c()),
+            ("planes", &planes.to_string()),
+            ("h", &height.to_string()),
+            ("w", &width.to_string()),
+            ("padded_height", &padded_height.to_string()),
+            ("padded_width", &padded_width.next_multiple_of(step).to_string()),
+            ("stride_x", &step.to_string()),
+            ("top", &padding[0][0].to_string()),
+            ("left", &padding[1][0].to_string()),
+        ],
+    );
+    library.add(&format!("mithril_pad_{padded_height}x{padded_width}"), &text)
 }
 
 /// How a convolution is cut up.

@@ -38,16 +38,22 @@
 //!   it is made once (`P_pack`) and writes [`packed_bytes`](Kernel::packed_bytes) at [`Argument::Packed`].
 //! - Outputs must not overlap inputs, operands or scratch memory.
 
+use mithril_ir::DType;
+
+mod blocked;
 mod conv;
 mod epilogue;
 mod gemm;
 mod library;
+mod margins;
 mod rows;
 mod winograd;
 
+pub use blocked::{Blocked, Image, Places};
 pub use conv::{Algorithm, Conv};
 pub use epilogue::{Epilogue, Operand};
 pub use gemm::{Gemm, Packing};
+pub use margins::Margins;
 pub use library::{Argument, Call, Kernel, Library};
 
 /// What the kernels are shaped for. The text stays correct on any other processor, since vectors are those of GCC
@@ -120,6 +126,15 @@ impl Element {
         match self {
             Self::F32 => "float",
             Self::F64 => "double",
+        }
+    }
+
+    /// That of a dtype.
+    pub fn of(dtype: DType) -> Option<Self> {
+        match dtype {
+            DType::F32 => Some(Self::F32),
+            DType::F64 => Some(Self::F64),
+            _ => None,
         }
     }
 

@@ -13,7 +13,12 @@ pub(crate) struct RowGroups {
 
 impl RowGroups {
     pub fn new(rows: usize, target: &Target) -> Self {
-        let groups = rows.div_ceil(target.rows()).max(1);
+        Self::of(rows, target.rows())
+    }
+
+    /// Groups of at most so many.
+    pub fn of(rows: usize, most: usize) -> Self {
+        let groups = rows.div_ceil(most).max(1);
         Self { groups, rows: rows / groups, longer: rows % groups }
     }
 

@@ -1,10 +1,11 @@
 //! Winograd's algorithm for kernels of 3 by 3 with step 1: fewer products than terms, for some additions.
 
+use super::blocked::{Blocked, Image};
 use super::conv::Conv;
 use super::epilogue::place;
 use super::library::substitute;
 use super::rows::RowGroups;
-use super::{Argument, Call, Element, Kernel, Library, Target};
+use super::{Algorithm, Argument, Call, Element, Kernel, Library, Packing, Target};
 
 /// The text of one size of output tile.
 struct Transform {
@@ -42,19 +43,71 @@ r[1] = d[1] - d[2] - d[3];",
     factors: "{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}",
 };
 
-/// Whether this convolution can be done so at all: kernels of 3 by 3 with step 1, of `float`, since the transforms
-/// lose about a digit, which nobody who asks for `double` wants to lose.
-pub(crate) fn fits(conv: &Conv) -> bool {
-    conv.element == Element::F32
-        && conv.kernel == [3, 3]
-        && conv.stride == [1, 1]
-        && conv.dilation == [1, 1]
-        && conv.groups == 1
+/// The sizes of a convolution.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub batch: usize,
+    pub channels: usize,
+    pub filters: usize,
+    /// Height and width of the result.
+    pub result: [usize; 2],
+}
+
+/// Where a tile's pixels come from and go to.
+struct Ends<'a> {
+    /// Elements from one image, block of channels and row to the next.
+    image: [usize; 3],
+    /// The row-major image that is copied into blocks before, if it is not in blocks.
+    copied: Option<&'a Conv>,
+    finish: &'static str,
+    strings: Vec<(&'static str, String)>,
+    operands: usize,
+    /// Elements of `finish`'s scratch memory.
+    scratch: usize,
+}
+
+/// The size of the output tile, if this convolution is to be done so. Transforming the weights each time is worth it
+/// for nobody.
+pub(crate) fn tile(conv: &Conv, target: &Target) -> Option<usize> {
+    let fits = fits(conv.element, conv.kernel, [conv.stride, conv.dilation]) && conv.groups == 1;
+    if !fits || conv.packing != Packing::Ahead {
+        return None;
+    }
+    chosen(conv.algorithm, &shape(conv), target)
+}
+
+/// As [`tile`], of one that reads and writes blocks.
+pub(crate) fn blocked_tile(conv: &Blocked, target: &Target) -> Option<usize> {
+    let fits = fits(conv.element, conv.kernel, [conv.stride, conv.dilation]);
+    let in_blocks = matches!(conv.image, Image::Blocks(_));
+    if fits && in_blocks { chosen(conv.algorithm, &blocked_shape(conv), target) } else { None }
+}
+
+fn chosen(algorithm: Algorithm, shape: &Shape, target: &Target) -> Option<usize> {
+    match algorithm {
+        Algorithm::Winograd(tile) => Some(tile),
+        Algorithm::Direct => None,
+        Algorithm::Fastest => best(shape, target),
+    }
+}
+
+fn shape(conv: &Conv) -> Shape {
+    Shape { batch: conv.batch, channels: conv.channels, filters: conv.filters, result: conv.result() }
+}
+
+fn blocked_shape(conv: &Blocked) -> Shape {
+    Shape { batch: conv.batch, channels: conv.channels, filters: conv.filters, result: conv.result }
+}
+
+/// Whether a convolution of one group can be done so at all: kernels of 3 by 3 with step 1, of `float`, since the
+/// transforms lose about a digit, which nobody who asks for `double` wants to lose.
+fn fits(element: Element, kernel: [usize; 2], steps: [[usize; 2]; 2]) -> bool {
+    element == Element::F32 && kernel == [3, 3] && steps == [[1, 1], [1, 1]]
 }
 
 /// The size of the output tile that is estimated to be fastest; none where the direct way is.
-pub(crate) fn best(conv: &Conv, target: &Target) -> Option<usize> {
-    let [height, width] = conv.result();
+pub(crate) fn best(conv: &Shape, target: &Target) -> Option<usize> {
+    let [height, width] = conv.result;
     let per_cycle = (2 * target.lanes) as f64;
     let pairs = (conv.channels * conv.filters) as f64;
     let direct = pairs * 9.0 * (conv.batch * height * width) as f64 / per_cycle;
@@ -95,9 +148,9 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(conv: &Conv, m: usize, target: &Target) -> Self {
+    fn new(conv: &Shape, m: usize, target: &Target) -> Self {
         let lanes = target.lanes;
-        let [down, across] = conv.result().map(|size| size.div_ceil(m));
+        let [down, across] = conv.result.map(|size| size.div_ceil(m));
         let tiles = conv.batch * down * across;
         let rows = RowGroups::new(tiles, target);
         let tile_bytes = (m + 2) * (m + 2) * (conv.channels.next_multiple_of(lanes) + 2 * lanes) * 4;
@@ -128,63 +181,112 @@ impl Plan {
 
 /// Puts the kernel's functions into the library, for output tiles of `m` by `m`.
 pub(crate) fn build(conv: &Conv, m: usize, library: &mut Library) -> Kernel {
-    let plan = Plan::new(conv, m, library.target());
+    let shape = shape(conv);
+    let plan = Plan::new(&shape, m, library.target());
     library.transpose(Element::F32);
-    let fill = |template: &str, library: &mut Library| fill(template, conv, &plan, library);
-    let shape = format!("{}_{}_{}x{}", conv.channels, conv.filters, conv.result()[0], conv.result()[1]);
+    let [_, width, plane] = plan.blocked();
+    let blocks = conv.channels.div_ceil(plan.lanes);
+    let ends = Ends {
+        image: [blocks * plane, plane, width * plan.lanes],
+        copied: Some(conv),
+        finish: include_str!("winograd_finish.c"),
+        strings: vec![
+            ("out", conv.out_element.clone()),
+            ("out_place", place(&conv.out, &[conv.batch])),
+            ("expression", conv.epilogue.text(&[conv.batch])),
+            ("parameters", conv.epilogue.parameters()),
+            ("arguments", conv.epilogue.arguments()),
+        ],
+        operands: conv.epilogue.operands.len(),
+        scratch: plan.strip(),
+    };
+    make(&shape, &plan, &ends, library)
+}
+
+/// As [`build`], of one that reads and writes blocks.
+pub(crate) fn build_blocked(conv: &Blocked, m: usize, library: &mut Library) -> Kernel {
+    let shape = blocked_shape(conv);
+    let plan = Plan::new(&shape, m, library.target());
+    let walk = conv.walk(plan.lanes);
+    let ends = Ends {
+        image: [walk.batch, walk.plane, walk.row],
+        copied: None,
+        finish: include_str!("winograd_finish_blocked.c"),
+        strings: conv.epilogue_strings(plan.lanes),
+        operands: conv.operands.len(),
+        scratch: m * m * plan.lanes,
+    };
+    make(&shape, &plan, &ends, library)
+}
+
+/// How many rows or columns of the image, its margins among them, tiles of `m` read for so many pixels.
+pub(crate) fn reach(m: usize, pixels: usize) -> usize {
+    pixels.div_ceil(m) * m + 2
+}
+
+fn make(shape: &Shape, plan: &Plan, ends: &Ends<'_>, library: &mut Library) -> Kernel {
+    let m = plan.m;
+    let fill = |template: &str, library: &mut Library| fill(template, shape, plan, ends, library);
+    let sizes = format!("{}_{}_{}x{}", shape.channels, shape.filters, shape.result[0], shape.result[1]);
     let text = fill(include_str!("winograd_pack.c"), library);
-    let pack = library.add(&format!("mithril_winograd{m}_pack_{}_{}", conv.channels, conv.filters), &text);
-    let text = fill(include_str!("winograd_block.c"), library);
-    let block =
-        library.add(&format!("mithril_block_{}_{}x{}", conv.channels, conv.image[0], conv.image[1]), &text);
+    let pack = library.add(&format!("mithril_winograd{m}_pack_{}_{}", shape.channels, shape.filters), &text);
+    let text = fill(include_str!("winograd_tile.c"), library);
+    library.add(&format!("mithril_winograd{m}_tile"), &text);
     let form = if plan.block.is_some() {
         include_str!("winograd_fused.c")
     } else {
         include_str!("winograd_phased.c")
     };
-    let text = fill(&format!("{}\n{form}", include_str!("winograd.c")), library);
-    let name = library.add(&format!("mithril_winograd{m}_{shape}"), &text);
     let work = |function: &str, middle: &[Argument]| Call {
         function: function.to_owned(),
         arguments: [&[Argument::Thread, Argument::Threads], middle].concat(),
     };
-    let operands: Vec<Argument> = (0..conv.epilogue.operands.len()).map(Argument::Operand).collect();
     let bytes = |elements: usize| (elements * 4).next_multiple_of(64);
-    let channels = conv.channels.next_multiple_of(plan.lanes);
-    let filters = conv.filters.next_multiple_of(2 * plan.lanes);
-    let blocked = bytes(conv.batch * channels / plan.lanes * plan.blocked()[2]);
-    let first = work(&block, &[Argument::A, Argument::Shared]);
-    let packed_bytes = bytes(plan.points() * conv.channels * filters);
+    let channels = shape.channels.next_multiple_of(plan.lanes);
+    let filters = shape.filters.next_multiple_of(2 * plan.lanes);
+    let (mut phases, mut image, mut copied) = (Vec::new(), Argument::A, 0);
+    if let Some(conv) = ends.copied {
+        let text = fill(include_str!("winograd_block.c"), library);
+        let block =
+            library.add(&format!("mithril_block_{}_{}x{}", conv.channels, conv.image[0], conv.image[1]), &text);
+        phases.push(vec![work(&block, &[Argument::A, Argument::Shared])]);
+        copied = bytes(conv.batch * channels / plan.lanes * plan.blocked()[2]);
+        image = Argument::Shared;
+    }
+    let text = fill(&format!("{}\n{form}", ends.finish), library);
+    let name = library.add(&format!("mithril_winograd{m}_{sizes}"), &text);
+    let operands: Vec<Argument> = (0..ends.operands).map(Argument::Operand).collect();
+    let packed_bytes = bytes(plan.points() * shape.channels * filters);
     let pack = Some(work(&pack, &[Argument::B, Argument::Packed]));
     if let Some(block) = plan.block {
         let tiles = block * plan.rows.most();
-        let own = plan.points() * (tiles * (channels + 2 * plan.lanes) + 96) + plan.strip();
-        let arguments =
-            [vec![Argument::Shared, Argument::Packed, Argument::Out], operands, vec![Argument::Own]].concat();
-        let phases = vec![vec![first], vec![work(&name, &arguments)]];
-        return Kernel { pack, packed_bytes, phases, shared_bytes: blocked, own_bytes: bytes(own) };
+        let own = plan.points() * (tiles * (channels + 2 * plan.lanes) + 96) + ends.scratch;
+        let arguments = [vec![image, Argument::Packed, Argument::Out], operands, vec![Argument::Own]].concat();
+        phases.push(vec![work(&name, &arguments)]);
+        return Kernel { pack, packed_bytes, phases, shared_bytes: copied, own_bytes: bytes(own) };
     }
-    let products = blocked + bytes(plan.points() * (plan.tiles * channels + 48));
-    let (inside, outside) = (Argument::SharedAt(blocked), Argument::SharedAt(products));
+    let products = copied + bytes(plan.points() * (plan.tiles * channels + 48));
+    let (inside, outside) = (Argument::SharedAt(copied), Argument::SharedAt(products));
     let last = [vec![outside.clone(), Argument::Out], operands, vec![Argument::Own]].concat();
-    let phases = vec![
-        vec![first],
-        vec![work(&format!("{name}_in"), &[Argument::Shared, inside.clone()])],
+    phases.extend([
+        vec![work(&format!("{name}_in"), &[image, inside.clone()])],
         vec![work(&format!("{name}_products"), &[inside, Argument::Packed, outside])],
         vec![work(&format!("{name}_out"), &last)],
-    ];
+    ]);
     let shared_bytes = products + bytes(plan.points() * (plan.tiles * filters + 48));
-    Kernel { pack, packed_bytes, phases, shared_bytes, own_bytes: bytes(plan.strip()) }
+    Kernel { pack, packed_bytes, phases, shared_bytes, own_bytes: bytes(ends.scratch) }
 }
 
-fn fill(template: &str, conv: &Conv, plan: &Plan, library: &mut Library) -> String {
+fn fill(template: &str, shape: &Shape, plan: &Plan, ends: &Ends<'_>, library: &mut Library) -> String {
     let transform = if plan.m == 4 { FOUR } else { TWO };
     let [_, blocked_width, blocked_plane] = plan.blocked();
-    let [height, width] = conv.result();
+    let [height, width] = shape.result;
     let micro = "{micro}(CHANNELS, left, right, tile_sums, 0, fetch, stride);";
+    let [batch, plane, row] = ends.image;
     let tile_place = format!(
-        "(batch * CHANNEL_BLOCKS + channels) * {blocked_plane}L + (t / ACROSS % DOWN * {blocked_width} + t % ACROSS) * {} * LANES",
-        plan.m
+        "batch * {batch} + channels * {plane} + t / ACROSS % DOWN * {} + t % ACROSS * {}",
+        row * plan.m,
+        plan.m * plan.lanes
     );
     let strings = [
         ("line_back", transform.line_back.to_owned()),
@@ -192,26 +294,23 @@ fn fill(template: &str, conv: &Conv, plan: &Plan, library: &mut Library) -> Stri
         ("factors", transform.factors.to_owned()),
         ("micro_calls", plan.rows.calls(micro, library, Element::F32, usize::MAX)),
         ("tile_place", tile_place),
-        ("out", conv.out_element.clone()),
-        ("out_place", place(&conv.out, &[conv.batch])),
-        ("expression", conv.epilogue.text(&[conv.batch])),
-        ("parameters", conv.epilogue.parameters()),
-        ("arguments", conv.epilogue.arguments()),
     ];
+    let (image, padding) = ends.copied.map_or(([0, 0], [[0; 2]; 2]), |conv| (conv.image, conv.padding));
     let numbers = [
-        ("n", conv.batch),
+        ("n", shape.batch),
         ("m", plan.m),
         ("tile", plan.m + 2),
         ("points", plan.points()),
         ("products", 9 * plan.m * plan.m),
-        ("channels", conv.channels),
-        ("filters", conv.filters),
-        ("h", conv.image[0]),
-        ("w", conv.image[1]),
-        ("top", conv.padding[0][0]),
-        ("left", conv.padding[1][0]),
+        ("channels", shape.channels),
+        ("filters", shape.filters),
+        ("h", image[0]),
+        ("w", image[1]),
+        ("top", padding[0][0]),
+        ("left", padding[1][0]),
         ("oh", height),
         ("ow", width),
+        ("row", row),
         ("lanes", plan.lanes),
         ("blocked_width", blocked_width),
         ("blocked_plane", blocked_plane),
@@ -225,6 +324,6 @@ fn fill(template: &str, conv: &Conv, plan: &Plan, library: &mut Library) -> Stri
     ];
     let numbers = numbers.map(|(key, number)| (key, number.to_string()));
     let pairs: Vec<(&str, &str)> =
-        strings.iter().chain(&numbers).map(|(key, value)| (*key, value.as_str())).collect();
+        strings.iter().chain(&ends.strings).chain(&numbers).map(|(key, value)| (*key, value.as_str())).collect();
     substitute(template, &pairs)
 }

@@ -20,7 +20,7 @@ static void @name@(long thread, long threads, const float *restrict blocked, con
             for (long row = 0; row < rows; row++)
                 for (long channels = 0; channels < CHANNEL_BLOCKS; channels++) {
                     const long t = tile + start + row, batch = t / ACROSS / DOWN;
-                    @name@_tile(blocked + @tile_place@,
+                    mithril_winograd@m@_tile(blocked + @tile_place@, @row@,
                                 in + start * CHANNEL_BLOCKS * LANES + (channels * rows + row) * LANES, IN_STEP);
                 }
             start += rows;

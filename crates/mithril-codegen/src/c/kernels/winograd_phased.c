@@ -17,7 +17,7 @@ static void @name@_in(long thread, long threads, const float *restrict blocked, 
         const long start = group * ROWS + (group < LONGER ? group : LONGER);
         for (long row = 0; row < rows; row++) {
             const long t = start + row, batch = t / ACROSS / DOWN;
-            @name@_tile(blocked + @tile_place@,
+            mithril_winograd@m@_tile(blocked + @tile_place@, @row@,
                         in + start * CHANNEL_BLOCKS * LANES + (channels * rows + row) * LANES, @name@_IN_STEP);
         }
     }

@@ -1,0 +1,30 @@
+/* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...] by weights[@filters@, @channels@, @kh@, @kw@], the result in blocks of
+   @lanes@ channels. `image` points to what lies under the first weight at the first pixel. Work is cut into strips of
+   @down@ rows of pixels and panels of two vectors of filters; the strips of a section stay in the cache for all panels. */
+
+@finish@
+static void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict weights,
+                   @out@ *restrict out@parameters@)
+{
+    enum {
+        K = @k@, WIDTH = 2 * @lanes@, PANELS = @panels@, OUT_HEIGHT = @oh@, DOWN = @down@,
+        GROUPS = @groups@, ACROSS = @across@, LONGER = @longer@, /* the first LONGER groups of a row have ACROSS + 1 pixels */
+        STRIPS_OF = (OUT_HEIGHT + DOWN - 1) / DOWN, STRIPS = @n@ * STRIPS_OF, SECTIONS = @sections@
+    };
+    @type@ sums[@most@ * WIDTH] __attribute__((aligned(64)));
+    const long units = (long)SECTIONS * PANELS, end = units * (thread + 1) / threads;
+    for (long unit = units * thread / threads; unit < end; unit++) {
+        const long section = unit / PANELS, panel = unit % PANELS;
+        const long first = STRIPS * section / SECTIONS, last = STRIPS * (section + 1) / SECTIONS;
+        const @type@ *const right = weights + panel * K * WIDTH;
+        const char *next = (const char *)(weights + (panel + 1) % PANELS * K * WIDTH);
+        const long stride = WIDTH * (long)sizeof(@type@) / ((last - first) * GROUPS);
+        for (long strip = first; strip < last; strip++) {
+            const long batch = strip / STRIPS_OF, y = strip % STRIPS_OF * DOWN;
+            const @type@ *const line = image + batch * @image_batch@ + y * @image_line@;
+            for (long group = 0, x = 0; group < GROUPS; group++, next += K * stride) {
+                @tiles@
+            }
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Convolutions between tensors whose channels lie in blocks of a vector's lanes, with margins of zeros that are
+//! there already: nothing is copied, and a vector of filters is one of the result.
+
+use super::epilogue::Epilogue;
+use super::library::substitute;
+use super::rows::RowGroups;
+use super::{Algorithm, Argument, Call, Element, Kernel, Library, Target, winograd};
+
+/// Where the elements of an image-like tensor lie, in elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Places {
+    /// From one image to the next.
+    pub batch: usize,
+    /// From one block of channels to the next.
+    pub block: usize,
+    /// From one channel of a block to the next.
+    pub lane: usize,
+    /// From one row of pixels to the next.
+    pub y: usize,
+    /// From one pixel to the next.
+    pub x: usize,
+    /// Where the first is.
+    pub base: usize,
+}
+
+impl Places {
+    /// The C expression of the place at `batch`, `block`, `lane`, `y`, `x`.
+    pub(crate) fn text(&self) -> String {
+        let factors = [
+            ("batch", self.batch),
+            ("block", self.block),
+            ("y", self.y),
+            ("x", self.x),
+            ("lane", self.lane),
+        ];
+        let mut terms: Vec<String> = Vec::new();
+        for (name, factor) in factors {
+            match factor {
+                0 => {}
+                1 => terms.push(name.to_owned()),
+                n => terms.push(format!("{name} * {n}")),
+            }
+        }
+        if self.base > 0 || terms.is_empty() {
+            terms.push(self.base.to_string());
+        }
+        terms.join(" + ")
+    }
+}
+
+/// What is read under the weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Image {
+    /// Blocks of channels with margins that suffice; the pointer is to what lies under the first weight.
+    Blocks(Places),
+    /// Row-major, of this height and width, with zeros before and after.
+    Plain([usize; 2], [[usize; 2]; 2]),
+}
+
+/// `out = epilogue(convolution of image by weights[filters, channels / groups, kh, kw])`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocked {
+    /// What image, weights and sums hold.
+    pub element: Element,
+    /// Images.
+    pub batch: usize,
+    /// Channels of an image, a multiple of the lanes if it lies in blocks.
+    pub channels: usize,
+    /// Channels of the result, a multiple of the lanes.
+    pub filters: usize,
+    /// 1, or as many as there are channels and filters.
+    pub groups: usize,
+    /// Height and width of the kernel.
+    pub kernel: [usize; 2],
+    /// Steps between two pixels of the result.
+    pub stride: [usize; 2],
+    /// Steps between two weights.
+    pub dilation: [usize; 2],
+    /// Height and width of the result.
+    pub result: [usize; 2],
+    /// What is read.
+    pub image: Image,
+    /// Where the result lies.
+    pub out: Places,
+    /// The C type of the result.
+    pub out_element: String,
+    /// What becomes of the sums; the strides of its operands are in `operands`.
+    pub epilogue: Epilogue,
+    /// Where the operands of the epilogue lie.
+    pub operands: Vec<Places>,
+    /// How it is done.
+    pub algorithm: Algorithm,
+}
+
+/// How the image is walked through, in elements.
+pub(crate) struct Walk {
+    pub batch: usize,
+    pub plane: usize,
+    /// From a row of weights to the next, from a weight to the next.
+    pub row: usize,
+    pub column: usize,
+    /// From a pixel of the result to the next, from a row of them to the next.
+    pub step: usize,
+    pub line: usize,
+}
+
+impl Blocked {
+    /// Puts the kernel's functions into the library.
+    pub fn build(&self, library: &mut Library) -> Kernel {
+        if self.groups > 1 {
+            return self.build_depth(library);
+        }
+        match winograd::blocked_tile(self, library.target()) {
+            Some(tile) => winograd::build_blocked(self, tile, library),
+            None => self.build_direct(library),
+        }
+    }
+
+    /// Rows above and below, pixels to the left and to the right of an image of this size that are read.
+    pub fn margins(&self, image: [usize; 2], padding: [[usize; 2]; 2], target: &Target) -> [[usize; 2]; 2] {
+        let tile = if self.groups == 1 { winograd::blocked_tile(self, target) } else { None };
+        [0, 1].map(|axis| {
+            let [before, after] = padding[axis];
+            let reach = tile.map_or(0, |m| winograd::reach(m, self.result[axis]));
+            [before, after.max(reach.saturating_sub(image[axis] + before))]
+        })
+    }
+
+    fn build_direct(&self, library: &mut Library) -> Kernel {
+        let lanes = library.target().lanes_of(self.element);
+        let walk = self.walk(lanes);
+        let tiling = Tiling::new(self.result, library.target().rows());
+        let [kernel_height, kernel_width] = self.kernel;
+        // Elements that lie together under a pixel: channels of a block, or weights of a row.
+        let (block, outer, run, width) = match self.image {
+            Image::Blocks(_) => (lanes, self.channels / lanes, lanes, kernel_width),
+            Image::Plain(..) if self.dilation[1] == 1 => (1, self.channels, kernel_width, 1),
+            Image::Plain(..) => (1, self.channels, 1, kernel_width),
+        };
+        let k = self.channels * kernel_height * kernel_width;
+        let panels = self.filters.div_ceil(2 * lanes);
+        let sections = self.sections(library, &tiling, panels, k);
+        let mut tile = |down: usize, across: usize| {
+            let micro = tile_of(library, self.element, [down, across, walk.step, run]);
+            format!(
+                "{micro}(line + x * {}, {}, {outer}, {}, {kernel_height}, {}, {width}, {}, right, sums, next, stride);\n\
+                 @name@_finish(sums, batch, y, x, {down}, {across}, panel, out@arguments@);\nx += {across};",
+                walk.step, walk.line, walk.plane, walk.row, walk.column
+            )
+        };
+        let tiles = tiling.text(&mut tile);
+        let text = include_str!("blocked.c").replace("@finish@", include_str!("blocked_finish.c"));
+        let numbers = [("k", k), ("panels", panels), ("sections", sections), ("panel_blocks", 2)];
+        let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &numbers);
+        let name = library.add(&self.wish("conv"), &text);
+        let pack = self.pack(library, include_str!("blocked_pack.c"), lanes, block);
+        let bytes = |elements: usize| (elements * self.element.bytes()).next_multiple_of(64);
+        let packed_bytes = bytes(panels * 2 * lanes * k);
+        self.kernel(library, name, pack, packed_bytes)
+    }
+
+    fn build_depth(&self, library: &mut Library) -> Kernel {
+        let lanes = library.target().lanes_of(self.element);
+        let walk = self.walk(lanes);
+        let mut tiling = Tiling::new(self.result, library.target().rows());
+        tiling.down = 1;
+        let mut tile = |_: usize, across: usize| {
+            format!(
+                "@name@_line({across}, line + x * {}, right, sums);\n\
+                 @name@_finish(sums, batch, y, x, 1, {across}, panel, out@arguments@);\nx += {across};",
+                walk.step
+            )
+        };
+        let tiles = tiling.text(&mut tile);
+        let text = include_str!("blocked_depth.c").replace("@finish@", include_str!("blocked_finish.c"));
+        let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &[("panel_blocks", 1)]);
+        let name = library.add(&self.wish("depth"), &text);
+        let pack = self.pack(library, include_str!("blocked_depth_pack.c"), lanes, 1);
+        let elements = self.filters * self.kernel[0] * self.kernel[1];
+        self.kernel(library, name, pack, (elements * self.element.bytes()).next_multiple_of(64))
+    }
+
+    /// The kernel of one function, behind a copy with margins where the image is plain.
+    fn kernel(&self, library: &mut Library, function: String, pack: String, packed_bytes: usize) -> Kernel {
+        let work = |function: String, arguments: Vec<Argument>| Call {
+            function,
+            arguments: [vec![Argument::Thread, Argument::Threads], arguments].concat(),
+        };
+        let operands = (0..self.operands.len()).map(Argument::Operand);
+        let (mut image, mut phases, mut shared_bytes) = (Argument::A, Vec::new(), 0);
+        if let Image::Plain(size, padding) = self.image
+            && padding != [[0, 0], [0, 0]]
+        {
+            let pad = super::conv::pad(library, self.element, self.batch * self.channels, size, padding, 1);
+            phases.push(vec![work(pad, vec![Argument::A, Argument::Shared])]);
+            image = Argument::Shared;
+            let elements = self.batch * self.channels * padded(size, padding).iter().product::<usize>();
+            shared_bytes = (elements * self.element.bytes()).next_multiple_of(64);
+        }
+        let arguments = [image, Argument::Packed, Argument::Out].into_iter().chain(operands).collect();
+        phases.push(vec![work(function, arguments)]);
+        let pack = Some(work(pack, vec![Argument::B, Argument::Packed]));
+        Kernel { pack, packed_bytes, phases, shared_bytes, own_bytes: 0 }
+    }
+
+    /// Strips are taken in so many sections: the image of one stays in the cache, and threads have equal parts.
+    fn sections(&self, library: &Library, tiling: &Tiling, panels: usize, k: usize) -> usize {
+        let target = library.target();
+        let strips = self.batch * self.result[0].div_ceil(tiling.down);
+        let pixels = self.result[1] * tiling.down * self.stride[0] * self.stride[1];
+        let strip_bytes = self.channels * pixels * self.element.bytes();
+        let panel_bytes = k * 2 * target.lanes_of(self.element) * self.element.bytes();
+        let room = (target.cache * 3 / 4).saturating_sub(panel_bytes).max(target.cache / 4);
+        let fitting = (room / strip_bytes.max(1)).clamp(1, strips);
+        let wanted = (8 * target.threads).div_ceil(panels);
+        strips.div_ceil(fitting).max(wanted).min(strips)
+    }
+
+    pub(crate) fn walk(&self, lanes: usize) -> Walk {
+        let (batch, plane, y, x) = match self.image {
+            Image::Blocks(places) => (places.batch, places.block, places.y, lanes),
+            Image::Plain(size, padding) => {
+                let [height, width] = padded(size, padding);
+                (self.channels * height * width, height * width, width, 1)
+            }
+        };
+        Walk {
+            batch,
+            plane,
+            row: self.dilation[0] * y,
+            column: self.dilation[1] * x,
+            step: self.stride[1] * x,
+            line: self.stride[0] * y,
+        }
+    }
+
+    fn pack(&self, library: &mut Library, template: &str, lanes: usize, block: usize) -> String {
+        let text = substitute(
+            template,
+            &[
+                ("type", self.element.c()),
+                ("filters", &self.filters.to_string()),
+                ("channels", &self.channels.to_string()),
+                ("kh", &self.kernel[0].to_string()),
+                ("kw", &self.kernel[1].to_string()),
+                ("block", &block.to_string()),
+                ("lanes", &lanes.to_string()),
+            ],
+        );
+        library.add(&self.wish("pack_conv"), &text)
+    }
+
+    fn wish(&self, what: &str) -> String {
+        let ([kernel_height, kernel_width], [height, width]) = (self.kernel, self.result);
+        let shape = format!("{}_{}_{kernel_height}x{kernel_width}", self.channels, self.filters);
+        if what.starts_with("pack") {
+            return format!("mithril_{what}_{shape}");
+        }
+        format!("mithril_{what}_{shape}_{height}x{width}")
+    }
+
+    fn fill(
+        &self,
+        template: &str,
+        tiles: &str,
+        tiling: &Tiling,
+        walk: &Walk,
+        lanes: usize,
+        more: &[(&'static str, usize)],
+    ) -> String {
+        let [height, width] = self.result;
+        let numbers = [
+            ("n", self.batch),
+            ("channels", self.channels),
+            ("filters", self.filters),
+            ("kh", self.kernel[0]),
+            ("kw", self.kernel[1]),
+            ("oh", height),
+            ("ow", width),
+            ("lanes", lanes),
+            ("down", tiling.down),
+            ("groups", tiling.across.groups),
+            ("across", tiling.across.rows),
+            ("longer", tiling.across.longer),
+            ("most", tiling.down * tiling.across.most()),
+            ("image_batch", walk.batch),
+            ("image_line", walk.line),
+            ("plane", walk.plane),
+            ("row", walk.row),
+            ("column", walk.column),
+            ("step", walk.step),
+        ];
+        let strings = [("tiles", tiles.to_owned()), ("type", self.element.c().to_owned())];
+        let numbers = numbers.iter().chain(more).map(|(key, number)| (*key, number.to_string()));
+        let strings: Vec<(&str, String)> =
+            strings.into_iter().chain(self.epilogue_strings(lanes)).chain(numbers).collect();
+        let pairs: Vec<(&str, &str)> = strings.iter().map(|(key, value)| (*key, value.as_str())).collect();
+        substitute(template, &pairs)
+    }
+
+    /// What the templates say of the epilogue and the result.
+    pub(crate) fn epilogue_strings(&self, lanes: usize) -> Vec<(&'static str, String)> {
+        let whole = self.filters % lanes == 0;
+        let mut expression = self.epilogue.expression.replace("{acc}", "accumulator");
+        for (i, places) in self.operands.iter().enumerate() {
+            expression = expression.replace(&format!("{{{i}}}"), &format!("operand{i}[{}]", places.text()));
+        }
+        let names = |name: &str| self.epilogue.expression.contains(name);
+        let mut coordinates = String::new();
+        if names("row") {
+            coordinates.push_str("\nconst long row = block * LANES + lane;");
+        }
+        if names("column") {
+            coordinates.push_str(&format!("\nconst long column = y * {} + x;", self.result[1]));
+        }
+        vec![
+            ("coordinates", coordinates),
+            ("expression", expression),
+            ("t", self.element.suffix().to_owned()),
+            ("out", self.out_element.clone()),
+            ("out_place", self.out.text()),
+            ("lanes_end", if whole { "LANES" } else { "LANES && block * LANES + lane < FILTERS" }.to_owned()),
+            ("parameters", self.epilogue.parameters()),
+            ("arguments", self.epilogue.arguments()),
+        ]
+    }
+}
+
+/// Height and width with margins.
+fn padded([height, width]: [usize; 2], padding: [[usize; 2]; 2]) -> [usize; 2] {
+    [height + padding[0][0] + padding[0][1], width + padding[1][0] + padding[1][1]]
+}
+
+/// How the pixels of a result are cut into tiles whose sums fit into registers.
+struct Tiling {
+    /// Rows of a strip.
+    down: usize,
+    /// Of the last strip of an image.
+    last: usize,
+    /// Pixels of a row.
+    across: RowGroups,
+}
+
+impl Tiling {
+    fn new([height, width]: [usize; 2], most: usize) -> Self {
+        let across = RowGroups::of(width, most);
+        let down = if across.groups == 1 { (most / width.max(1)).clamp(1, height) } else { 1 };
+        Self { down, last: (height - 1) % down + 1, across }
+    }
+
+    /// A statement for each size of tile that occurs.
+    fn text(&self, tile: &mut dyn FnMut(usize, usize) -> String) -> String {
+        let RowGroups { rows, longer, .. } = self.across;
+        let either = |test: &str, yes: String, no: String| {
+            let [yes, no] = [yes, no].map(|text| text.replace('\n', "\n    "));
+            format!("if ({test}) {{\n    {yes}\n}} else {{\n    {no}\n}}")
+        };
+        if longer > 0 {
+            return either("group < LONGER", tile(self.down, rows + 1), tile(self.down, rows));
+        }
+        if self.down != self.last {
+            let whole = tile(self.down, rows);
+            return either(&format!("y + {} <= OUT_HEIGHT", self.down), whole, tile(self.last, rows));
+        }
+        tile(self.down, rows)
+    }
+}
+
+/// The micro-kernel of a tile: rows, pixels of a row, how far they lie apart, and what lies together under one.
+fn tile_of(library: &mut Library, element: Element, [down, across, step, run]: [usize; 4]) -> String {
+    let target = *library.target();
+    let (lanes, most) = (target.lanes_of(element), target.rows());
+    let numbers = [("down", down), ("across", across), ("step", step), ("run", run), ("lanes", lanes), ("most_rows", most)];
+    let numbers = numbers.map(|(key, number)| (key, number.to_string()));
+    let mut pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
+    pairs.extend([("type", element.c()), ("t", element.suffix())]);
+    library.add(&format!("mithril_tile_{}", element.suffix()), &substitute(include_str!("tile.c"), &pairs[4..]));
+    let wish = format!("mithril_tile_{}_{down}x{across}_{step}_{run}", element.suffix());
+    library.add(&wish, &substitute(include_str!("tile_of.c"), &pairs))
+}

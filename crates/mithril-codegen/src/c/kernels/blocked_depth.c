@@ -1,0 +1,44 @@
+/* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...], each channel by itself, by weights[@filters@, 1, @kh@, @kw@],
+   channels in blocks of @lanes@. `image` points to what lies under the first weight at the first pixel. */
+
+@finish@
+/* sums[across pixels][LANES] of one block of channels. */
+MITHRIL_INLINE void @name@_line(const long across, const @type@ *restrict image, const @type@ *restrict weights,
+                                @type@ *restrict sums)
+{
+    enum { LANES = @lanes@ };
+    mithril_@t@ sum[@most@];
+    MITHRIL_UNROLL(@most@)
+    for (long pixel = 0; pixel < across; pixel++)
+        sum[pixel] = (mithril_@t@){0};
+    for (long y = 0; y < @kh@; y++)
+        for (long x = 0; x < @kw@; x++, weights += LANES) {
+            const @type@ *const place = image + y * @row@ + x * @column@;
+            const mithril_@t@ weight = MITHRIL_LOAD(@t@, weights);
+            MITHRIL_UNROLL(@most@)
+            for (long pixel = 0; pixel < across; pixel++)
+                sum[pixel] += weight * MITHRIL_LOAD(@t@, place + pixel * @step@);
+        }
+    MITHRIL_UNROLL(@most@)
+    for (long pixel = 0; pixel < across; pixel++)
+        MITHRIL_STORE(@t@, sums + pixel * LANES, sum[pixel]);
+}
+
+static void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict weights,
+                   @out@ *restrict out@parameters@)
+{
+    enum {
+        LANES = @lanes@, BLOCKS = @filters@ / LANES, OUT_HEIGHT = @oh@, GROUPS = @groups@,
+        ACROSS = @across@, LONGER = @longer@ /* the first LONGER groups of a row have ACROSS + 1 pixels */
+    };
+    @type@ sums[@most@ * LANES] __attribute__((aligned(64)));
+    const long units = (long)@n@ * BLOCKS * OUT_HEIGHT;
+    for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
+        const long y = unit % OUT_HEIGHT, panel = unit / OUT_HEIGHT % BLOCKS, batch = unit / OUT_HEIGHT / BLOCKS;
+        const @type@ *const line = image + batch * @image_batch@ + panel * @plane@ + y * @image_line@;
+        const @type@ *const right = weights + panel * @kh@ * @kw@ * LANES;
+        for (long group = 0, x = 0; group < GROUPS; group++) {
+            @tiles@
+        }
+    }
+}

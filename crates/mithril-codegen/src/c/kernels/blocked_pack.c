@@ -1,0 +1,21 @@
+/* weights[@filters@, @channels@, @kh@, @kw@] in panels, [filters / WIDTH][channels / BLOCK][ky][kx][BLOCK][WIDTH], with zeros for
+   filters beyond the last. */
+static void @name@(long thread, long threads, const @type@ *restrict weights, @type@ *restrict packed)
+{
+    enum {
+        FILTERS = @filters@, CHANNELS = @channels@, PLACES = @kh@ * @kw@, BLOCK = @block@, WIDTH = 2 * @lanes@,
+        PANELS = (FILTERS + WIDTH - 1) / WIDTH
+    };
+    const long units = (long)PANELS * CHANNELS;
+    for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
+        const long panel = unit / CHANNELS, channel = unit % CHANNELS;
+        for (long place = 0; place < PLACES; place++) {
+            const long block = panel * (CHANNELS / BLOCK) + channel / BLOCK;
+            @type@ *const to = packed + ((block * PLACES + place) * BLOCK + channel % BLOCK) * WIDTH;
+            for (long i = 0; i < WIDTH; i++) {
+                const long filter = panel * WIDTH + i;
+                to[i] = filter < FILTERS ? weights[(filter * CHANNELS + channel) * PLACES + place] : 0;
+            }
+        }
+    }
+}

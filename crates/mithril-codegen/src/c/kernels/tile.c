@@ -1,0 +1,38 @@
+/* sums[down * across pixels][2 vectors of filters] = the weights times the image under them. With down, across, step
+   and run constants all sums stay in registers: a step loads two vectors of weights, and for each pixel broadcasts one
+   element of the image. Pixels lie `step` apart, rows of pixels `line`. Under a pixel lie `blocks` planes, `plane`
+   apart, of `height` rows, `row` apart, of `width` places, `column` apart, of `run` elements that lie together.
+   Every step asks for the cache line at `next` and moves it on by `stride` bytes: weights that come after these. */
+MITHRIL_INLINE void mithril_tile_@t@(const long down, const long across, const long step, const long run,
+                                  const @type@ *restrict image, long line, long blocks, long plane, long height, long row,
+                                  long width, long column, const @type@ *restrict weights, @type@ *restrict sums,
+                                  const char *next, long stride)
+{
+    enum { LANES = @lanes@ };
+    mithril_@t@ sum[@most_rows@][2];
+    MITHRIL_UNROLL(@most_rows@)
+    for (long pixel = 0; pixel < down * across; pixel++)
+        sum[pixel][0] = sum[pixel][1] = (mithril_@t@){0};
+    for (; blocks > 0; blocks--, image += plane)
+        for (long y = 0; y < height; y++)
+            for (long x = 0; x < width; x++) {
+                const @type@ *const place = image + y * row + x * column;
+                MITHRIL_UNROLL(4)
+                for (long i = 0; i < run; i++, weights += 2 * LANES, next += stride) {
+                    MITHRIL_FETCH(next);
+                    const mithril_@t@ left = MITHRIL_LOAD(@t@, weights), right = MITHRIL_LOAD(@t@, weights + LANES);
+                    MITHRIL_UNROLL(@most_rows@)
+                    for (long pixel = 0; pixel < down * across; pixel++) {
+                        const @type@ element = place[pixel / across * line + pixel % across * step + i];
+                        const mithril_@t@ factor = MITHRIL_BROADCAST_@t@(element);
+                        sum[pixel][0] += factor * left;
+                        sum[pixel][1] += factor * right;
+                    }
+                }
+            }
+    MITHRIL_UNROLL(@most_rows@)
+    for (long pixel = 0; pixel < down * across; pixel++) {
+        MITHRIL_STORE(@t@, sums + pixel * 2 * LANES, sum[pixel][0]);
+        MITHRIL_STORE(@t@, sums + pixel * 2 * LANES + LANES, sum[pixel][1]);
+    }
+}

@@ -1,0 +1,38 @@
+/* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...] by weights[@filters@, @channels@, 3, 3], step 1, by Winograd's
+   F(@m@, 3), with @points@ products instead of @products@. The products of all tiles at one point are a matrix product over the
+   channels. */
+
+/* The tiles from `first` on, of the filters of one panel: back from points to rows of pixels, and to their place in
+   out. Points of a tile are `step` apart. batch is the image, row the filter, column the pixel. */
+static void @name@_finish(const float *restrict points, long step, long first, long count, long panel,
+                          @out@ *restrict out@parameters@, float *restrict strip)
+{
+    enum {
+        LANES = @lanes@, WIDTH = 2 * LANES, M = @m@, FILTERS = @filters@, OUT_HEIGHT = @oh@, OUT_WIDTH = @ow@,
+        ACROSS = @across@, DOWN = @down@, /* tiles of an image */
+        STRIP = (ACROSS * M + LANES - 1) / LANES * LANES
+    };
+    float *const line = strip + M * STRIP * LANES;
+    for (long tile = first, run; tile < first + count; tile += run) {
+        const long left = tile % ACROSS, top = tile / ACROSS % DOWN * M, batch = tile / ACROSS / DOWN;
+        run = ACROSS - left < first + count - tile ? ACROSS - left : first + count - tile;
+        const long pixels = OUT_WIDTH - left * M < run * M ? OUT_WIDTH - left * M : run * M;
+        for (long filter = panel * WIDTH; filter < (panel + 1) * WIDTH && filter < FILTERS; filter += LANES) {
+            const long filters = FILTERS - filter < LANES ? FILTERS - filter : LANES;
+            for (long i = 0; i < run; i++)
+                mithril_winograd@m@_tile_back(points + (tile - first + i) * WIDTH + (filter - panel * WIDTH), step,
+                                 strip + i * M * LANES, STRIP);
+            for (long y = 0; y < M && top + y < OUT_HEIGHT; y++) {
+                const long place = (top + y) * OUT_WIDTH + left * M;
+                for (long pixel = 0; pixel < pixels; pixel += LANES)
+                    mithril_transpose_f32(strip + (y * STRIP + pixel) * LANES, LANES, line + pixel, STRIP);
+                for (long row = filter; row < filter + filters; row++)
+                    for (long column = place; column < place + pixels; column++) {
+                        const float accumulator = line[(row - filter) * STRIP + column - place];
+                        out[@out_place@] = @expression@;
+                    }
+            }
+        }
+        (void)batch;
+    }
+}

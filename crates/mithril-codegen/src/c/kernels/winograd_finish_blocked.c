@@ -1,0 +1,27 @@
+/* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...] by weights[@filters@, @channels@, 3, 3], step 1, by Winograd's
+   F(@m@, 3), with @points@ products instead of @products@. The products of all tiles at one point are a matrix product over the
+   channels. */
+
+/* The tiles from `first` on, of the filters of one panel: back from points to pixels, and to their place in out. Points of
+   a tile are `step` apart. */
+static void @name@_finish(const float *restrict points, long step, long first, long count, long panel,
+                          @out@ *restrict out@parameters@, float *restrict square)
+{
+    enum {
+        LANES = @lanes@, WIDTH = 2 * LANES, M = @m@, FILTERS = @filters@, OUT_HEIGHT = @oh@, OUT_WIDTH = @ow@,
+        ACROSS = @across@, DOWN = @down@ /* tiles of an image */
+    };
+    for (long block = panel * 2; block < panel * 2 + 2 && block * LANES < FILTERS; block++)
+        for (long tile = first; tile < first + count; tile++) {
+            const long left = tile % ACROSS * M, top = tile / ACROSS % DOWN * M, batch = tile / ACROSS / DOWN;
+            const float *restrict sums = square;
+            mithril_winograd@m@_tile_back(points + (tile - first) * WIDTH + block % 2 * LANES, step, square, M);
+            for (long y = top; y < top + M && y < OUT_HEIGHT; y++, sums += M * LANES)
+                for (long x = left; x < left + M && x < OUT_WIDTH; x++)
+                    for (long lane = 0; lane < @lanes_end@; lane++) {
+                        const float accumulator = sums[(x - left) * LANES + lane];@coordinates@
+                        out[@out_place@] = @expression@;
+                    }
+            (void)batch;
+        }
+}

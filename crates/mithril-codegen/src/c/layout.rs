@@ -1,0 +1,150 @@
+//! Stage `layout`: temporaries that convolutions read and write lie in blocks of as many channels as a vector has lanes,
+//! with margins of zeros around each image as large as their readers want. So a convolution copies nothing, and what
+//! stands between two of them goes through the same vectors.
+//!
+//! Only where elements lie changes: nests still speak of images, channels, rows and pixels.
+
+use std::fmt;
+
+use mithril_ir::loops::{Index, flat};
+
+use super::Options;
+use super::contract::contraction;
+use super::convolve::{InBlocks, in_blocks};
+use super::kernels::{Element, Library, Margins};
+use super::program::{Buffer, Nest, Program, Work};
+
+/// How a tensor [images, channels, rows, pixels] lies: [images][blocks of channels][rows][pixels][lanes].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// Channels of a block.
+    pub lanes: i64,
+    /// Rows above and below, pixels to the left and to the right that are zero.
+    pub margins: [[i64; 2]; 2],
+}
+
+impl Blocks {
+    /// Elements of a row with its margins.
+    pub fn row(&self, shape: &[i64]) -> i64 {
+        (self.margins[1][0] + shape[3] + self.margins[1][1]) * self.lanes
+    }
+    /// Elements from one block to the next: a vector more, lest blocks lie powers of two apart.
+    pub fn plane(&self, shape: &[i64]) -> i64 {
+        (self.margins[0][0] + shape[2] + self.margins[0][1]) * self.row(shape) + self.lanes
+    }
+    /// Elements of all.
+    pub fn elements(&self, shape: &[i64]) -> i64 {
+        shape[0] * (shape[1] / self.lanes) * self.plane(shape)
+    }
+    /// Where the element at these coordinates lies; a single one is a position already.
+    pub fn position(&self, at: &[Index], shape: &[i64]) -> Index {
+        let [image, channel, y, x] = at else { return flat(at, shape) };
+        let (row, plane) = (self.row(shape), self.plane(shape));
+        image.clone() * (shape[1] / self.lanes * plane)
+            + channel.floor_div(self.lanes) * plane
+            + (y.clone() + Index::number(self.margins[0][0])) * row
+            + (x.clone() + Index::number(self.margins[1][0])) * self.lanes
+            + channel.modulo(self.lanes)
+    }
+    /// Whether there are margins.
+    fn has_margins(&self) -> bool {
+        self.margins != [[0; 2]; 2]
+    }
+}
+
+impl fmt::Display for Blocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [[top, bottom], [left, right]] = self.margins;
+        write!(f, " in blocks of {}, margins {top} {bottom} {left} {right}", self.lanes)
+    }
+}
+
+/// Decides which temporaries lie in blocks; the functions that set their margins to zero go into the library.
+pub fn lay_out(program: &mut Program, options: &Options, library: &mut Library) {
+    for buffer in &mut program.buffers {
+        buffer.blocks = could_be(buffer, library);
+    }
+    while let Some(buffers) = hinders(program, options, library) {
+        for b in buffers {
+            program.buffers[b].blocks = None;
+        }
+    }
+    for step in 0..program.steps.len() {
+        let Work::Nest(nest) = &program.steps[step].work else { continue };
+        let Some(found) = found(program, nest, options, library) else { continue };
+        let (buffer, wanted) = (found.image, found.margins(library.target()));
+        if let Some(blocks) = &mut program.buffers[buffer].blocks {
+            for (have, want) in blocks.margins.iter_mut().flatten().zip(wanted.as_flattened()) {
+                *have = (*have).max(*want as i64);
+            }
+        }
+    }
+    for b in 0..program.buffers.len() {
+        if let Some(margins) = margins(&program.buffers[b]) {
+            program.margins.insert(b, margins.build(library));
+        }
+    }
+}
+
+fn margins(buffer: &Buffer) -> Option<Margins> {
+    let blocks = buffer.blocks.filter(Blocks::has_margins)?;
+    let size = |n: i64| n as usize;
+    Some(Margins {
+        element: Element::of(buffer.dtype)?,
+        planes: size(buffer.shape[0] * (buffer.shape[1] / blocks.lanes)),
+        plane: size(blocks.plane(&buffer.shape)),
+        size: [buffer.shape[2], buffer.shape[3]].map(size),
+        margins: blocks.margins.map(|side| side.map(size)),
+        lanes: size(blocks.lanes),
+    })
+}
+
+/// Blocks without margins, if the tensor can lie in blocks at all.
+fn could_be(buffer: &Buffer, library: &Library) -> Option<Blocks> {
+    let lanes = library.target().lanes_of(Element::of(buffer.dtype)?) as i64;
+    let fits = buffer.is_temporary() && buffer.shape.len() == 4 && buffer.count() > 0;
+    let blocks = Blocks { lanes, margins: [[0; 2]; 2] };
+    (fits && lanes > 1 && buffer.shape[1] % lanes == 0).then_some(blocks)
+}
+
+/// The convolution of a nest, as far as it reads or writes blocks.
+fn found(program: &Program, nest: &Nest, options: &Options, library: &Library) -> Option<InBlocks> {
+    let contraction = contraction(nest)?;
+    in_blocks(program, nest, &contraction, options, library.target())
+}
+
+/// Tensors in blocks that have to be row-major after all, since a step could not work on them.
+fn hinders(program: &Program, options: &Options, library: &Library) -> Option<Vec<usize>> {
+    let is_blocked = |b: &usize| program.buffers[*b].blocks.is_some();
+    let mut of_convolutions = vec![false; program.buffers.len()];
+    for step in &program.steps {
+        let touched: Vec<usize> = step.reads().into_iter().chain(step.writes()).filter(is_blocked).collect();
+        if touched.is_empty() {
+            continue;
+        }
+        let suits = match &step.work {
+            Work::Nest(nest) if contraction(nest).is_none() => !reads_indices(nest),
+            Work::Nest(nest) => match found(program, nest, options, library) {
+                Some(found) => {
+                    of_convolutions[found.image] = true;
+                    of_convolutions[nest.to] = true;
+                    true
+                }
+                None => false,
+            },
+            Work::Call { .. } | Work::Kernel(_) => false,
+        };
+        if !suits {
+            return Some(touched);
+        }
+    }
+    let idle: Vec<usize> = (0..program.buffers.len()).filter(|b| is_blocked(b) && !of_convolutions[*b]).collect();
+    (!idle.is_empty()).then_some(idle)
+}
+
+/// Whether positions are read from tensors.
+fn reads_indices(nest: &Nest) -> bool {
+    let mut found = false;
+    nest.value.walk(&mut |e| found |= e.indices().iter().any(|index| index.reads()));
+    found
+}
