@@ -75,7 +75,14 @@ fn copy(program: &mut Program, like: &Step, value: &Expr, vars: &[Var], copies: 
     let (dtype, to) = (value.dtype(), program.buffers.len());
     let shape = vars.iter().map(|v| v.size).collect();
     let name = "columns".to_owned();
-    program.buffers.push(Buffer { name, dtype, shape, place: Place::Arena(None), is_param: false, blocks: None });
+    program.buffers.push(Buffer {
+        name,
+        dtype,
+        shape,
+        place: Place::Arena(None),
+        is_param: false,
+        blocks: None,
+    });
     // A variable has one meaning in a program.
     let own: Vec<Var> = vars.iter().zip(program.next_var..).map(|(v, id)| Var { id, size: v.size }).collect();
     program.next_var += own.len() as u32;

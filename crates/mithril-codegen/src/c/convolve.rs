@@ -8,7 +8,7 @@ use super::contract::{
     Contraction, Making, Start, affine, call, flat_loads, is_fixed, is_zero, loaded, operands, the_sum,
 };
 use super::kernels::{Blocked, Conv, Epilogue, Image, Operand, Packing, Places, Strides, Target};
-use super::program::{KernelCall, Nest, Program};
+use super::program::{Buffer, KernelCall, Nest, Program};
 use super::tail::Tails;
 use super::template::c_type;
 
@@ -40,7 +40,8 @@ pub fn convolution(
     let work = nest.vars.iter().chain(c.vars).map(|v| v.size as usize).product();
     if [nest.to, x].iter().any(|&b| program.buffers[b].blocks.is_some()) {
         let target = *making.library.target();
-        let found = in_blocks_of(program, nest, &(conv, [x, w], vars), making.options, &target, making.tails)?;
+        let found =
+            in_blocks_of(program, nest, &(conv, [x, w], vars), making.options, &target, making.tails)?;
         let inputs = [(x, found.start()?), (w, 0)];
         return Some(call(found.conv.build(making.library), nest.to, inputs, found.operands, what, work));
     }
@@ -106,7 +107,6 @@ fn in_blocks_of(
     tails: &mut Tails,
 ) -> Option<InBlocks> {
     let [image, to] = [*x, nest.to].map(|b| &program.buffers[b]);
-    let &[batch, filter, y, x_var] = vars.as_slice() else { return None };
     let lanes = target.lanes_of(conv.element);
     let is_depth = conv.groups > 1;
     let suits = match (image.blocks.is_some(), to.blocks.is_some()) {
@@ -120,17 +120,7 @@ fn in_blocks_of(
     if !suits || height * width < LEAST_PIXELS || !is_fixed(program, *w, options) {
         return None;
     }
-    let block = Var { id: program.next_var, size: conv.filters.div_ceil(lanes) as i64 };
-    let lane = Var { id: program.next_var + 1, size: lanes as i64 };
-    let places = |at: &Index| {
-        let digits = |v: Var| match v {
-            v if v == filter => Index::var(block) * lane.size + Index::var(lane),
-            v => Index::var(v),
-        };
-        let (factors, base) = affine(&at.substitute(&digits), &[batch, block, lane, y, x_var])?;
-        let &[batch, block, lane, y, x] = factors.as_slice() else { return None };
-        Some(Places { batch, block, lane, y, x, base })
-    };
+    let places = |at: &Index| places(at, program.next_var, vars, conv.filters, lanes);
     let flat_nest = Nest { value: flat_loads(&nest.value, &program.buffers), ..nest.clone() };
     let names = names(vars, height, width);
     let tail = tails.add(&program.buffers, &flat_nest, the_sum(&flat_nest.value)?, &names)?;
@@ -143,16 +133,7 @@ fn in_blocks_of(
         strides.push(Places { base: 0, ..place });
     }
     let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
-    let mut first = 0;
-    let source = match image.blocks {
-        None => Image::Plain(conv.image, conv.padding),
-        Some(blocks) => {
-            let (row, plane) = (blocks.row(&image.shape) as usize, blocks.plane(&image.shape) as usize);
-            first = blocks.margins[0][0] as usize * row + blocks.margins[1][0] as usize * lanes;
-            let of_image = plane * conv.channels / lanes;
-            Image::Blocks(Places { batch: of_image, block: plane, lane: 1, y: row, x: lanes, base: 0 })
-        }
-    };
+    let (source, first) = image_of(conv, image, lanes);
     let made = Blocked {
         element: conv.element,
         batch: conv.batch,
@@ -172,6 +153,29 @@ fn in_blocks_of(
     };
     let (size, padding) = (conv.image, conv.padding);
     Some(InBlocks { image: *x, conv: made, size, padding, first, operands: starts })
+}
+
+/// How an image lies, and where its first element is, behind the margins.
+fn image_of(conv: &Conv, image: &Buffer, lanes: usize) -> (Image, usize) {
+    let Some(blocks) = image.blocks else { return (Image::Plain(conv.image, conv.padding), 0) };
+    let (row, plane) = (blocks.row(&image.shape) as usize, blocks.plane(&image.shape) as usize);
+    let first = blocks.margins[0][0] as usize * row + blocks.margins[1][0] as usize * lanes;
+    let batch = plane * conv.channels / lanes;
+    (Image::Blocks(Places { batch, block: plane, lane: 1, y: row, x: lanes, base: 0 }), first)
+}
+
+/// A position in images, blocks of filters, lanes, rows and pixels; `next` is the next number of a variable.
+fn places(at: &Index, next: u32, vars: &[Var], filters: usize, lanes: usize) -> Option<Places> {
+    let &[batch, filter, y, x] = vars else { return None };
+    let block = Var { id: next, size: filters.div_ceil(lanes) as i64 };
+    let lane = Var { id: next + 1, size: lanes as i64 };
+    let digits = |v: Var| match v {
+        v if v == filter => Index::var(block) * lane.size + Index::var(lane),
+        v => Index::var(v),
+    };
+    let (factors, base) = affine(&at.substitute(&digits), &[batch, block, lane, y, x])?;
+    let &[batch, block, lane, y, x] = factors.as_slice() else { return None };
+    Some(Places { batch, block, lane, y, x, base })
 }
 
 /// A convolution by its sizes, the buffers of image and weights, and the variables of the result: image, filter, place.

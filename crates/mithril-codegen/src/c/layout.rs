@@ -138,7 +138,8 @@ fn hinders(program: &Program, options: &Options, library: &Library) -> Option<Ve
             return Some(touched);
         }
     }
-    let idle: Vec<usize> = (0..program.buffers.len()).filter(|b| is_blocked(b) && !of_convolutions[*b]).collect();
+    let idle: Vec<usize> =
+        (0..program.buffers.len()).filter(|b| is_blocked(b) && !of_convolutions[*b]).collect();
     (!idle.is_empty()).then_some(idle)
 }
 

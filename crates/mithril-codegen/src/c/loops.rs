@@ -104,7 +104,14 @@ impl Lowering<'_> {
         let ty = self.graph.ty(v).ok_or_else(|| Error::internal("a value without a type is lowered"))?;
         let name = self.graph.value(v).name.as_deref().unwrap_or(name);
         let is_param = self.graph.value(v).def == Def::Input(Role::Param);
-        let buffer = Buffer { name: name.to_owned(), dtype: ty.dtype, shape: sizes(ty)?, place, is_param, blocks: None };
+        let buffer = Buffer {
+            name: name.to_owned(),
+            dtype: ty.dtype,
+            shape: sizes(ty)?,
+            place,
+            is_param,
+            blocks: None,
+        };
         let buffer = self.add(buffer);
         self.at[v.index()] = Some(buffer);
         Ok(buffer)
@@ -228,6 +235,13 @@ impl Lowering<'_> {
             return self.buffer_of(v, "constant", Place::Constant(tensor));
         }
         let (dtype, place) = (tensor.dtype(), Place::Constant(tensor));
-        Ok(self.add(Buffer { name: "constant".to_owned(), dtype, shape: Vec::new(), place, is_param: false, blocks: None }))
+        Ok(self.add(Buffer {
+            name: "constant".to_owned(),
+            dtype,
+            shape: Vec::new(),
+            place,
+            is_param: false,
+            blocks: None,
+        }))
     }
 }

@@ -51,7 +51,8 @@ pub fn write(
 /// Splits the variable that counts channels, of which the position of what is stored has the quotient by `lanes`.
 fn split_channels(vars: &mut Vec<Var>, at: &mut Index, value: &mut Expr, lanes: i64, next: &mut u32) {
     let Some(i) = vars.iter().position(|&v| at.factor(v).is_none() && v.size % lanes == 0) else { return };
-    let (var, block, lane) = (vars[i], Var { id: *next, size: vars[i].size / lanes }, Var { id: *next + 1, size: lanes });
+    let (var, block, lane) =
+        (vars[i], Var { id: *next, size: vars[i].size / lanes }, Var { id: *next + 1, size: lanes });
     *next += 2;
     let index = |v: Var| if v == var { Index::var(block) * lanes + Index::var(lane) } else { Index::var(v) };
     *at = at.substitute(&index);

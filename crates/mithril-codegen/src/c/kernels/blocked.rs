@@ -1,6 +1,8 @@
 //! Convolutions between tensors whose channels lie in blocks of a vector's lanes, with margins of zeros that are
 //! there already: nothing is copied, and a vector of filters is one of the result.
 
+use std::fmt::Write as _;
+
 use super::epilogue::Epilogue;
 use super::library::substitute;
 use super::rows::RowGroups;
@@ -26,13 +28,8 @@ pub struct Places {
 impl Places {
     /// The C expression of the place at `batch`, `block`, `lane`, `y`, `x`.
     pub(crate) fn text(&self) -> String {
-        let factors = [
-            ("batch", self.batch),
-            ("block", self.block),
-            ("y", self.y),
-            ("x", self.x),
-            ("lane", self.lane),
-        ];
+        let factors =
+            [("batch", self.batch), ("block", self.block), ("y", self.y), ("x", self.x), ("lane", self.lane)];
         let mut terms: Vec<String> = Vec::new();
         for (name, factor) in factors {
             match factor {
@@ -300,7 +297,7 @@ impl Blocked {
 
     /// What the templates say of the epilogue and the result.
     pub(crate) fn epilogue_strings(&self, lanes: usize) -> Vec<(&'static str, String)> {
-        let whole = self.filters % lanes == 0;
+        let whole = self.filters.is_multiple_of(lanes);
         let mut expression = self.epilogue.expression.replace("{acc}", "accumulator");
         for (i, places) in self.operands.iter().enumerate() {
             expression = expression.replace(&format!("{{{i}}}"), &format!("operand{i}[{}]", places.text()));
@@ -311,7 +308,7 @@ impl Blocked {
             coordinates.push_str("\nconst long row = block * LANES + lane;");
         }
         if names("column") {
-            coordinates.push_str(&format!("\nconst long column = y * {} + x;", self.result[1]));
+            let _ = write!(coordinates, "\nconst long column = y * {} + x;", self.result[1]);
         }
         vec![
             ("coordinates", coordinates),
@@ -370,11 +367,19 @@ impl Tiling {
 fn tile_of(library: &mut Library, element: Element, [down, across, step, run]: [usize; 4]) -> String {
     let target = *library.target();
     let (lanes, most) = (target.lanes_of(element), target.rows());
-    let numbers = [("down", down), ("across", across), ("step", step), ("run", run), ("lanes", lanes), ("most_rows", most)];
+    let numbers = [
+        ("down", down),
+        ("across", across),
+        ("step", step),
+        ("run", run),
+        ("lanes", lanes),
+        ("most_rows", most),
+    ];
     let numbers = numbers.map(|(key, number)| (key, number.to_string()));
     let mut pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
     pairs.extend([("type", element.c()), ("t", element.suffix())]);
-    library.add(&format!("mithril_tile_{}", element.suffix()), &substitute(include_str!("tile.c"), &pairs[4..]));
+    library
+        .add(&format!("mithril_tile_{}", element.suffix()), &substitute(include_str!("tile.c"), &pairs[4..]));
     let wish = format!("mithril_tile_{}_{down}x{across}_{step}_{run}", element.suffix());
     library.add(&wish, &substitute(include_str!("tile_of.c"), &pairs))
 }

@@ -53,8 +53,8 @@ pub use blocked::{Blocked, Image, Places};
 pub use conv::{Algorithm, Conv};
 pub use epilogue::{Epilogue, Operand};
 pub use gemm::{Gemm, Packing};
-pub use margins::Margins;
 pub use library::{Argument, Call, Kernel, Library};
+pub use margins::Margins;
 
 /// What the kernels are shaped for. The text stays correct on any other processor, since vectors are those of GCC
 /// and Clang, which split what the machine does not have.

@@ -247,8 +247,8 @@ fn make(shape: &Shape, plan: &Plan, ends: &Ends<'_>, library: &mut Library) -> K
     let (mut phases, mut image, mut copied) = (Vec::new(), Argument::A, 0);
     if let Some(conv) = ends.copied {
         let text = fill(include_str!("winograd_block.c"), library);
-        let block =
-            library.add(&format!("mithril_block_{}_{}x{}", conv.channels, conv.image[0], conv.image[1]), &text);
+        let block = library
+            .add(&format!("mithril_block_{}_{}x{}", conv.channels, conv.image[0], conv.image[1]), &text);
         phases.push(vec![work(&block, &[Argument::A, Argument::Shared])]);
         copied = bytes(conv.batch * channels / plan.lanes * plan.blocked()[2]);
         image = Argument::Shared;
@@ -261,7 +261,8 @@ fn make(shape: &Shape, plan: &Plan, ends: &Ends<'_>, library: &mut Library) -> K
     if let Some(block) = plan.block {
         let tiles = block * plan.rows.most();
         let own = plan.points() * (tiles * (channels + 2 * plan.lanes) + 96) + ends.scratch;
-        let arguments = [vec![image, Argument::Packed, Argument::Out], operands, vec![Argument::Own]].concat();
+        let arguments =
+            [vec![image, Argument::Packed, Argument::Out], operands, vec![Argument::Own]].concat();
         phases.push(vec![work(&name, &arguments)]);
         return Kernel { pack, packed_bytes, phases, shared_bytes: copied, own_bytes: bytes(own) };
     }
@@ -323,7 +324,11 @@ fn fill(template: &str, shape: &Shape, plan: &Plan, ends: &Ends<'_>, library: &m
         ("block", plan.block.unwrap_or(1)),
     ];
     let numbers = numbers.map(|(key, number)| (key, number.to_string()));
-    let pairs: Vec<(&str, &str)> =
-        strings.iter().chain(&ends.strings).chain(&numbers).map(|(key, value)| (*key, value.as_str())).collect();
+    let pairs: Vec<(&str, &str)> = strings
+        .iter()
+        .chain(&ends.strings)
+        .chain(&numbers)
+        .map(|(key, value)| (*key, value.as_str()))
+        .collect();
     substitute(template, &pairs)
 }
