@@ -20,18 +20,21 @@ def timed(function: Callable[[], Any], repeats: int) -> float:
     return statistics.median(times)
 
 
-def turns(ours: Callable[[], Any], hand: Callable[[], Any], pause: float = 0.0) -> tuple[float, float]:
+def turns(
+    ours: Callable[[], Any], hand: Callable[[], Any], pause: float = 0.0, rounds: int = 41
+) -> tuple[float, float]:
     """Return the median seconds of two functions, called in turns; what is quick is called more often.
 
     Threads of a runtime go on spinning for a while after a call, and would take the processors from the other side:
     with a pause in seconds they fall asleep, and a call that is not counted wakes those of the side whose turn it is.
+    There are at most ``rounds`` turns.
     """
     for _ in range(3):
         ours(), hand()
     start = time.perf_counter()
     hand()
     once = time.perf_counter() - start
-    calls, rounds = max(1, int(0.01 / once)), max(5, min(41, int(4 / max(once, 0.01))))
+    calls, rounds = max(1, int(0.01 / once)), max(5, min(rounds, int(4 / max(once, 0.01))))
     found: tuple[list[float], list[float]] = ([], [])
     gc.collect()
     gc.disable()

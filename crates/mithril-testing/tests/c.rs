@@ -36,6 +36,8 @@ const LARGER: &[(&str, &str)] = &[
     ("inv", "spd[12,12]"),
     ("cholesky", "spd[12,12]"),
     ("scatter_add", "[4,6,2] i64[4,90,2] [4,90,2] axis=1"),
+    ("index_add", "[6,50] i64[40] [40,50]"),
+    ("solve", "spd[5,4,4] [5,4,2]"),
 ];
 
 /// The ops of the graph, brought to what C can write, that it cannot write.
@@ -212,12 +214,13 @@ const DIFFERENTIATED: &[&str] = &[
     "layer_norm",
 ];
 
+/// Cases on several threads: kernels, and functions of the prelude that all threads call.
 fn large(float: DType) -> Vec<Case> {
     let case = |(i, (name, line)): (usize, &(&str, &str))| {
         let op = ops::find(name).unwrap_or_else(|| panic!("no op {name}"));
         read(op, line, float, i as u64).unwrap_or_else(|e| panic!("{name} {line}: {e}"))
     };
-    LARGE.iter().enumerate().map(case).collect()
+    LARGE.iter().chain(LARGER).enumerate().map(case).collect()
 }
 
 #[test]

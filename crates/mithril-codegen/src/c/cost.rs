@@ -29,7 +29,7 @@ pub fn costs(program: &Program) -> Vec<Cost> {
 fn cost(program: &Program, step: &Step) -> Cost {
     let (what, operations) = match &step.work {
         Work::Nest(nest) => (shape(program, nest), Some(of_nest(nest))),
-        Work::Call { call, .. } => {
+        Work::Call(call) => {
             let outs = call.args.iter().filter(|argument| matches!(argument, Argument::Out(_))).count();
             (format!("{} ({outs} outputs)", call.function.trim_start_matches("mithril_")), None)
         }
@@ -39,7 +39,7 @@ fn cost(program: &Program, step: &Step) -> Cost {
     buffers.extend(match &step.work {
         Work::Nest(nest) => vec![nest.to],
         Work::Kernel(k) => vec![k.to],
-        Work::Call { .. } => step.writes(),
+        Work::Call(_) => step.writes(),
     });
     buffers.sort_unstable();
     buffers.dedup();

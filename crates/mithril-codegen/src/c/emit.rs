@@ -58,13 +58,17 @@ const TAKEN: &[&str] = &[
 /// Work (products, elements times expressions) of a whole program below which it is done by the calling thread.
 const LEAST_PARALLEL: i64 = 4 << 20;
 
+/// Work of a call of the prelude for each element of its tensors, about.
+const CALL_WORK: i64 = 16;
+
 /// The file.
 pub fn file(program: &Program, options: &Options, arena: usize, library: &Library, tails: &Tails) -> String {
     let mut file = File::new(program, options);
     let steps: Vec<Vec<Phase>> = program.steps.iter().map(|step| file.step(step)).collect();
     let own = program.steps.iter().map(|step| match &step.work {
         Work::Kernel(k) => k.kernel.own_bytes.next_multiple_of(64),
-        _ => 0,
+        Work::Call(call) => call.scratch.next_multiple_of(64),
+        Work::Nest(_) => 0,
     });
     let run = Run {
         program,
@@ -138,7 +142,8 @@ impl<'a> File<'a> {
             written: HashMap::new(),
             used: BTreeSet::new(),
             fails: false,
-            parallel: program.steps.iter().map(work).fold(0, i64::saturating_add) >= LEAST_PARALLEL,
+            parallel: program.steps.iter().map(|step| work(program, step)).fold(0, i64::saturating_add)
+                >= LEAST_PARALLEL,
         };
         let inputs = program.buffers.iter().filter(|b| matches!(b.place, Place::Input(_))).count();
         let weights = (0..inputs).map(|i| format!("weight_{i}"));
@@ -172,9 +177,7 @@ impl<'a> File<'a> {
     fn work(&mut self, step: &Step) -> Vec<Phase> {
         match &step.work {
             Work::Nest(nest) => vec![self.nest(step, nest)],
-            Work::Call { call, scratch } => {
-                vec![Phase { title: String::new(), calls: vec![self.call(call, *scratch)], everyone: false }]
-            }
+            Work::Call(call) => vec![self.call(call)],
             Work::Kernel(k) => {
                 for argument in k.kernel.phases.iter().flatten().flat_map(|call| &call.arguments) {
                     self.used.extend(match argument {
@@ -252,8 +255,20 @@ impl<'a> File<'a> {
         self.used.insert(buffer);
         self.names[buffer].clone()
     }
-    fn call(&mut self, call: &Call, scratch: Option<usize>) -> String {
+    fn call(&mut self, call: &Call) -> Phase {
+        let blocks = PRELUDE.choose([call.function.as_str()]);
+        let head = |before: &str| {
+            let start = format!("{before}{}(", call.function);
+            let mut heads = blocks.iter().filter_map(|block| block.split_once(&start));
+            heads.next().map(|(_, rest)| rest.split(')').next().unwrap_or(rest))
+        };
+        let parameters = head("").unwrap_or_default();
+        let everyone = parameters.starts_with("int64_t thread,");
         let mut arguments: Vec<String> = Vec::new();
+        if everyone {
+            let given = if self.parallel { ["thread", "threads"] } else { ["0", "1"] };
+            arguments.extend(given.map(str::to_owned));
+        }
         for arg in &call.args {
             arguments.push(match arg {
                 Argument::In(b) | Argument::Out(b) => self.argument(*b),
@@ -266,27 +281,15 @@ impl<'a> File<'a> {
                 }
             });
         }
-        let blocks = PRELUDE.choose([call.function.as_str()]);
-        let head = |before: &str| {
-            let start = format!("{before}{}(", call.function);
-            let mut heads = blocks.iter().filter_map(|block| block.split_once(&start));
-            heads.next().map(|(_, rest)| rest.split(')').next().unwrap_or(rest))
-        };
-        match scratch {
-            Some(b) => arguments.push(self.argument(b)),
+        if parameters.ends_with("scratch") {
             // Nothing to work on needs no scratch memory.
-            None if head("").is_some_and(|head| head.ends_with("scratch")) => {
-                arguments.push("NULL".to_owned());
-            }
-            None => {}
+            arguments.push((if call.scratch > 0 { "own" } else { "NULL" }).to_owned());
         }
         let fails = head("int ").is_some();
+        self.fails |= fails;
         let text = format!("{}({})", call.function, arguments.join(", "));
-        if !fails {
-            return format!("{text};");
-        }
-        self.fails = true;
-        format!("error = error ? error : {text};")
+        let text = if fails { format!("error = error ? error : {text};") } else { format!("{text};") };
+        Phase { title: String::new(), calls: vec![text], everyone }
     }
 }
 
@@ -313,10 +316,13 @@ fn constant(name: &str, tensor: &Tensor) -> String {
 }
 
 /// About how much a step computes.
-fn work(step: &Step) -> i64 {
+fn work(program: &Program, step: &Step) -> i64 {
     match &step.work {
         Work::Nest(nest) => nest::work(nest),
-        Work::Call { .. } => 0,
+        Work::Call(_) => {
+            let tensors = step.reads().into_iter().chain(step.writes());
+            tensors.map(|b| program.buffers[b].count()).sum::<i64>().saturating_mul(CALL_WORK)
+        }
         Work::Kernel(k) => k.work as i64,
     }
 }

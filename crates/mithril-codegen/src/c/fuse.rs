@@ -60,7 +60,7 @@ pub fn fuse(mut program: Program) -> Program {
     }
     program.steps.retain(|step| match &step.work {
         Work::Nest(nest) => program.buffers[nest.to].count() > 0 && !nest.vars.contains(&GONE),
-        Work::Call { .. } | Work::Kernel(_) => true,
+        Work::Call(_) | Work::Kernel(_) => true,
     });
     program
 }
@@ -134,7 +134,7 @@ fn allowed(program: &Program, nest: &Nest, sites: &[Site]) -> bool {
     };
     let reader = |site: &Site| match &program.steps[site.step].work {
         Work::Nest(nest) => Some(&nest.value),
-        Work::Call { .. } | Work::Kernel(_) => None,
+        Work::Call(_) | Work::Kernel(_) => None,
     };
     let cost = size(&nest.value);
     if sites.iter().any(|s| reader(s).is_none_or(|value| size(value) + cost > LARGEST)) {
@@ -206,7 +206,7 @@ fn rename_copies(program: &mut Program) {
         .steps
         .iter()
         .enumerate()
-        .filter(|(_, s)| matches!(s.work, Work::Call { .. }))
+        .filter(|(_, s)| matches!(s.work, Work::Call(_)))
         .flat_map(|(i, s)| s.writes().into_iter().map(move |b| (b, i)))
         .collect();
     for step in 0..program.steps.len() {
@@ -235,7 +235,7 @@ fn rename_copies(program: &mut Program) {
                         stored,
                     });
                 }
-                Work::Call { call, .. } => {
+                Work::Call(call) => {
                     for arg in &mut call.args {
                         match arg {
                             Argument::In(b) | Argument::Out(b) if *b == from => *b = to,

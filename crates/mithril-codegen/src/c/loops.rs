@@ -163,7 +163,7 @@ impl Lowering<'_> {
         for step in steps {
             let work = match step {
                 RowStep::Compute { to, vars, value } => self.nest(tensors[to], vars, &value, &tensors),
-                RowStep::Call(call) => self.call(call, &tensors),
+                RowStep::Call(call) => call_of(call, &tensors),
             };
             self.step(name, &origin, work);
         }
@@ -185,26 +185,6 @@ impl Lowering<'_> {
         });
         let dtype = arithmetic(self.program.buffers[to].dtype);
         Work::Nest(Nest { to, vars, value: value.cast(dtype) })
-    }
-    fn call(&mut self, call: Call, tensors: &[usize]) -> Work {
-        let args = call.args.into_iter().map(|arg| match arg {
-            Argument::In(t) => Argument::In(tensors[t]),
-            Argument::Out(t) => Argument::Out(tensors[t]),
-            other => other,
-        });
-        let call = Call { args: args.collect(), ..call };
-        let scratch = (call.scratch > 0).then(|| {
-            let shape = vec![call.scratch as i64];
-            self.add(Buffer {
-                name: "scratch".to_owned(),
-                dtype: DType::U8,
-                shape,
-                place: Place::Arena(None),
-                is_param: false,
-                blocks: None,
-            })
-        });
-        Work::Call { call, scratch }
     }
     /// Puts a value into the output of number `i`: it is computed there, or copied if it already has a place.
     fn result(&mut self, i: usize, v: ValueId) -> Result<()> {
@@ -244,4 +224,14 @@ impl Lowering<'_> {
             blocks: None,
         }))
     }
+}
+
+/// A call, whose tensors are buffers.
+fn call_of(call: Call, tensors: &[usize]) -> Work {
+    let args = call.args.into_iter().map(|arg| match arg {
+        Argument::In(t) => Argument::In(tensors[t]),
+        Argument::Out(t) => Argument::Out(tensors[t]),
+        other => other,
+    });
+    Work::Call(Call { args: args.collect(), ..call })
 }

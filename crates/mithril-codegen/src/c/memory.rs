@@ -67,14 +67,11 @@ mod tests {
         let step = |read: usize, write: usize| Step {
             name: String::new(),
             origin: String::new(),
-            work: Work::Call {
-                call: Call {
-                    function: String::new(),
-                    args: vec![Argument::In(read), Argument::Out(write)],
-                    scratch: 0,
-                },
-                scratch: None,
-            },
+            work: Work::Call(Call {
+                function: String::new(),
+                args: vec![Argument::In(read), Argument::Out(write)],
+                scratch: 0,
+            }),
         };
         let mut program = Program {
             buffers: vec![buffer(100), buffer(100), buffer(100), buffer(3)],

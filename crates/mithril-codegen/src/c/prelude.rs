@@ -23,12 +23,16 @@ const FILES: &[&str] = &[
     include_str!("prelude/integer.c"),
     include_str!("prelude/random.c"),
     include_str!("prelude/linalg.c"),
-    include_str!("prelude/fft.c"),
 ];
 
 /// Files whose functions are written for `float` and used for `double` and `int64_t` too.
-const GENERIC_FILES: &[&str] =
-    &[include_str!("prelude/sort.c"), include_str!("prelude/scan.c"), include_str!("prelude/scatter.c")];
+const GENERIC_FILES: &[&str] = &[
+    include_str!("prelude/sort.c"),
+    include_str!("prelude/scan.c"),
+    include_str!("prelude/scatter.c"),
+    include_str!("prelude/fft.c"),
+    include_str!("prelude/fft_lines.c"),
+];
 
 /// All helpers.
 pub static PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::parse(FILES, GENERIC_FILES));

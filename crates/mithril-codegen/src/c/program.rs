@@ -74,12 +74,7 @@ pub enum Work {
     /// Every element of a buffer is computed by itself.
     Nest(Nest),
     /// A function of the prelude is called; tensors are buffers.
-    Call {
-        /// The call.
-        call: Call,
-        /// The buffer of its scratch memory.
-        scratch: Option<usize>,
-    },
+    Call(Call),
     /// A kernel is run.
     Kernel(KernelCall),
 }
@@ -146,7 +141,7 @@ impl Step {
                     found.push(*from);
                 }
             }),
-            Work::Call { call, .. } => found.extend(call.args.iter().filter_map(|a| match a {
+            Work::Call(call) => found.extend(call.args.iter().filter_map(|a| match a {
                 Argument::In(b) => Some(*b),
                 _ => None,
             })),
@@ -154,16 +149,16 @@ impl Step {
         }
         found
     }
-    /// Buffers that are written, scratch memory too.
+    /// Buffers that are written, shared scratch memory too.
     pub fn writes(&self) -> Vec<usize> {
         match &self.work {
             Work::Nest(nest) => vec![nest.to],
-            Work::Call { call, scratch } => {
+            Work::Call(call) => {
                 let outs = call.args.iter().filter_map(|a| match a {
                     Argument::Out(b) => Some(*b),
                     _ => None,
                 });
-                outs.chain(*scratch).collect()
+                outs.collect()
             }
             Work::Kernel(k) => std::iter::once(k.to).chain(k.shared).collect(),
         }
@@ -191,7 +186,7 @@ impl fmt::Display for Program {
                         nest.vars.iter().map(|v| format!("i{} < {}", v.id, v.size)).collect();
                     writeln!(f, "x{}[{}] = {}", nest.to, vars.join(", "), nest.value)?;
                 }
-                Work::Call { call, .. } => writeln!(f, "{}{:?}", call.function, call.args)?,
+                Work::Call(call) => writeln!(f, "{}{:?}", call.function, call.args)?,
                 Work::Kernel(k) => {
                     let [(a, _), (b, _)] = k.inputs;
                     let operands: Vec<String> = k.operands.iter().map(|(b, _)| format!(", x{b}")).collect();

@@ -54,6 +54,10 @@
 //! inputs are `const T *restrict`, outputs `T *restrict` (T the storage type: `uint16_t` for halves, `uint8_t` for bool),
 //! integers `int64_t`, numbers `double`, lists `const int64_t *`; last, where `scratch` is not 0, `void *restrict scratch`
 //! of so many bytes, 64-aligned. An `int` result is 0 or one of the codes of [`ERRORS`].
+//!
+//! A function whose parameters begin with `int64_t thread, int64_t threads` is called by all threads at once, each with
+//! scratch memory of its own, and does the part of that thread; which part may change nothing about the result. Others are
+//! called by one thread.
 
 mod context;
 mod expr;
@@ -129,7 +133,7 @@ pub struct Call {
     pub function: String,
     /// What it is given.
     pub args: Vec<Argument>,
-    /// Bytes of scratch memory; 0 for none.
+    /// Bytes of scratch memory of a thread; 0 for none.
     pub scratch: usize,
 }
 

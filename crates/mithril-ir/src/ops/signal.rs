@@ -7,7 +7,7 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, from_f64s};
-use crate::loops::{Argument, Expr, LoopCx, sizes_around};
+use crate::loops::{Argument, Expr, LoopCx, accumulator, sizes_around};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
     optional, tensor,
@@ -382,33 +382,40 @@ fn axis_size(c: &LoopCx<'_>, port: usize) -> Result<i64> {
     Ok(c.shape(0)[c.axis(port, c.rank(0))?])
 }
 
-/// Bytes that `mithril_fft` works in: it says how many.
-fn fft_bytes(n: i64) -> usize {
+/// Elements of all lines that a transform works on at once, about: they stay in the second-level cache.
+const FFT_ELEMENTS: i64 = 1 << 16;
+
+/// How many of the lines of `n` elements `mithril_fft` transforms at once, and the bytes that it works in: it says why.
+fn fft_work(lines: i64, n: i64) -> (i64, usize) {
     let mut rest = n;
     for p in 2..=61 {
         while rest % p == 0 {
             rest /= p;
         }
     }
-    let n = n as usize;
-    8 * if rest == 1 { 128 + 6 * n } else { 128 + 6 * n + 8 * (2 * n - 1).next_power_of_two() }
+    let lanes = (FFT_ELEMENTS / n).min(lines).clamp(1, 16);
+    let (size, all) = (n as usize, 4 * lanes as usize);
+    let whole = (2 * size - 1).next_power_of_two();
+    (lanes, 8 * if rest == 1 { (2 + all) * size + 320 } else { 2 * size + (4 + all) * whole })
 }
 
-/// The transform of the parts at `ports` (the second may be absent), computed in float64. What is given of a spectrum of
-/// a real signal is its first half.
+/// The transform of the parts at `ports` (the second may be absent). What is given of a spectrum of a real signal is its
+/// first half.
 fn fft_loops(c: &LoopCx<'_>, ports: [usize; 2], axis: usize, sign: f64, by: f64) -> Result<Vec<Expr>> {
     let axis = c.axis(axis, c.rank(0))?;
     let (outer, given, inner) = sizes_around(&c.shape(0), axis);
     let kept = c.out_shape(0)[axis];
     let size = given.max(kept);
+    let wide = accumulator(c.out_dtype(0));
     let null = || Argument::Int(0);
-    let parts = ports.map(|i| if c.has(i) { Argument::In(c.stored(i, DType::F64)) } else { null() });
-    let outputs: Vec<usize> = (0..c.out_len()).map(|i| c.reserve(DType::F64, c.out_shape(i))).collect();
+    let parts = ports.map(|i| if c.has(i) { Argument::In(c.stored(i, wide)) } else { null() });
+    let outputs: Vec<usize> = (0..c.out_len()).map(|i| c.reserve(wide, c.out_shape(i))).collect();
+    let (lanes, bytes) = fft_work(outer * inner, size);
     let mut args = parts.to_vec();
     args.extend((0..2).map(|i| outputs.get(i).map_or_else(null, |&output| Argument::Out(output))));
-    args.extend([outer, given, size, kept, inner].map(Argument::Int));
+    args.extend([outer, given, size, kept, inner, lanes].map(Argument::Int));
     args.extend([sign, by].map(Argument::Float));
-    c.call("mithril_fft", args, fft_bytes(size));
+    c.call(format!("mithril_fft_{}", wide.short()), args, bytes);
     let rounded = |(i, output): (usize, usize)| c.output(i, |at| c.load(output, at).cast(c.out_dtype(i)));
     Ok(outputs.into_iter().enumerate().map(rounded).collect())
 }

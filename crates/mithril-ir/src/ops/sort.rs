@@ -116,7 +116,7 @@ pub static ARGSORT: OpDef = OpDef {
         let (input, output) = (c.stored(0, wide), c.reserve(DType::I64, c.out_shape(0)));
         let mut args = vec![Argument::In(input), Argument::Out(output)];
         args.extend([outer, size, inner, c.bool(2)?.into()].map(Argument::Int));
-        c.call(format!("mithril_argsort_{}", wide.short()), args, size.max(1) as usize * 24);
+        c.call(format!("mithril_argsort_{}", wide.short()), args, size.max(1) as usize * 32);
         Ok(vec![c.whole(0, output)])
     }),
     layer: "ArgSort",

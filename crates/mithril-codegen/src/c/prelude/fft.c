@@ -1,10 +1,24 @@
-/* Discrete Fourier transforms of any size, in double: real and imaginary parts lie in arrays of their own.
+/* Discrete Fourier transforms of any size: real and imaginary parts lie in arrays of their own.
  *
- * A tensor is seen as [outer, size, inner] and transformed along the middle axis. A size is split into its prime
- * factors (Cooley and Tukey 1965). One with a prime factor above MITHRIL_FFT_LARGEST_PRIME becomes a convolution
- * of a size that is a power of two (Bluestein 1970). */
+ * A tensor is seen as [outer, size, inner] and transformed along the middle axis, `lanes` lines at once, which lie side
+ * by side: [size, lanes]. A size is split into factors (Cooley and Tukey 1965), and every factor is a pass from one array
+ * into another that leaves the results in order (Stockham 1966). A size with a prime factor above
+ * MITHRIL_FFT_LARGEST_PRIME becomes a convolution of a size that is a power of two (Bluestein 1970), in double. What is
+ * written here for float (_f32) is used for double (_f64) too. */
 
-enum { MITHRIL_FFT_LARGEST_PRIME = 61 };
+enum { MITHRIL_FFT_LARGEST_PRIME = 61, MITHRIL_FFT_MOST_LANES = 16 };
+
+/* Elements between two arrays, lest they fight for the same places in the cache. */
+enum { MITHRIL_FFT_APART = 80 };
+
+/* Before a loop of which no turn reads what another writes, though a compiler cannot know. */
+#if defined(__clang__)
+#define MITHRIL_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define MITHRIL_INDEPENDENT _Pragma("GCC ivdep")
+#else
+#define MITHRIL_INDEPENDENT
+#endif
 
 /* exp(2πi·j/n), exact where it is simple; 0 <= j < n. */
 static void mithril_fft_root(int64_t j, int64_t n, double *re, double *im) {
@@ -18,6 +32,19 @@ static void mithril_fft_root(int64_t j, int64_t n, double *re, double *im) {
   *im = q[0] * s + q[1] * c;
 }
 
+/* All exp(2πi·j/n): every 32nd exactly, the others by one turn from there. */
+static void mithril_fft_roots_f32(float *re, float *im, int64_t n) {
+  double near_re[32], near_im[32], c, s;
+  for (int64_t j = 0; j < 32 && j < n; j++) mithril_fft_root(j, n, near_re + j, near_im + j);
+  for (int64_t first = 0; first < n; first += 32) {
+    mithril_fft_root(first, n, &c, &s);
+    for (int64_t j = 0; j < 32 && first + j < n; j++) {
+      re[first + j] = (float)(c * near_re[j] - s * near_im[j]);
+      im[first + j] = (float)(c * near_im[j] + s * near_re[j]);
+    }
+  }
+}
+
 /* Whether all prime factors of n are small. */
 static int mithril_fft_is_smooth(int64_t n) {
   for (int64_t p = 2; p <= MITHRIL_FFT_LARGEST_PRIME; p++) {
@@ -26,81 +53,180 @@ static int mithril_fft_is_smooth(int64_t n) {
   return n == 1;
 }
 
-/* Joins the transforms of four quarters, m elements each, one after the other at re and im. */
-static void mithril_fft_join4(double *restrict re, double *restrict im, int64_t m, double sign,
-                              const double *restrict root_re, const double *restrict root_im, int64_t stride) {
-  for (int64_t k = 0; k < m; k++) {
-    const double c1 = root_re[k * stride], s1 = sign * root_im[k * stride];
-    const double c2 = root_re[2 * k * stride], s2 = sign * root_im[2 * k * stride];
-    const double c3 = root_re[3 * k * stride], s3 = sign * root_im[3 * k * stride];
-    const double x0 = re[k], y0 = im[k];
-    const double x1 = re[m + k] * c1 - im[m + k] * s1, y1 = re[m + k] * s1 + im[m + k] * c1;
-    const double x2 = re[2 * m + k] * c2 - im[2 * m + k] * s2, y2 = re[2 * m + k] * s2 + im[2 * m + k] * c2;
-    const double x3 = re[3 * m + k] * c3 - im[3 * m + k] * s3, y3 = re[3 * m + k] * s3 + im[3 * m + k] * c3;
-    const double even_x = x0 + x2, even_y = y0 + y2, rest_x = x0 - x2, rest_y = y0 - y2;
-    const double odd_x = x1 + x3, odd_y = y1 + y3, turned_x = sign * (y3 - y1), turned_y = sign * (x1 - x3);
-    re[k] = even_x + odd_x;
-    im[k] = even_y + odd_y;
-    re[m + k] = rest_x + turned_x;
-    im[m + k] = rest_y + turned_y;
-    re[2 * m + k] = even_x - odd_x;
-    im[2 * m + k] = even_y - odd_y;
-    re[3 * m + k] = rest_x - turned_x;
-    im[3 * m + k] = rest_y - turned_y;
+/* Element q of a pass of factor 4 for q below count: a, b, c, d are m · s elements apart in x, the results s in y. */
+static inline void mithril_fft_four_f32(const int64_t count, const float *restrict x_re, const float *restrict x_im,
+                                        float *restrict y_re, float *restrict y_im, int64_t apart, int64_t s,
+                                        float sign, const float *restrict turns_re, const float *restrict turns_im) {
+  MITHRIL_INDEPENDENT
+  for (int64_t q = 0; q < count; q++) {
+    const float even_re = x_re[q] + x_re[2 * apart + q], even_im = x_im[q] + x_im[2 * apart + q];
+    const float rest_re = x_re[q] - x_re[2 * apart + q], rest_im = x_im[q] - x_im[2 * apart + q];
+    const float odd_re = x_re[apart + q] + x_re[3 * apart + q], odd_im = x_im[apart + q] + x_im[3 * apart + q];
+    const float turned_re = sign * (x_im[3 * apart + q] - x_im[apart + q]);
+    const float turned_im = sign * (x_re[apart + q] - x_re[3 * apart + q]);
+    const float y1_re = rest_re + turned_re, y1_im = rest_im + turned_im;
+    const float y2_re = even_re - odd_re, y2_im = even_im - odd_im;
+    const float y3_re = rest_re - turned_re, y3_im = rest_im - turned_im;
+    y_re[q] = even_re + odd_re;
+    y_im[q] = even_im + odd_im;
+    y_re[s + q] = y1_re * turns_re[0] - y1_im * turns_im[0];
+    y_im[s + q] = y1_re * turns_im[0] + y1_im * turns_re[0];
+    y_re[2 * s + q] = y2_re * turns_re[1] - y2_im * turns_im[1];
+    y_im[2 * s + q] = y2_re * turns_im[1] + y2_im * turns_re[1];
+    y_re[3 * s + q] = y3_re * turns_re[2] - y3_im * turns_im[2];
+    y_im[3 * s + q] = y3_re * turns_im[2] + y3_im * turns_re[2];
   }
 }
 
-/* Joins the transforms of p parts, m elements each. work: 2 · p elements. */
-static void mithril_fft_join(double *re, double *im, int64_t p, int64_t m, double sign, const double *root_re,
-                             const double *root_im, int64_t stride, double *work) {
-  double *x = work, *y = work + p;
-  for (int64_t k = 0; k < m; k++) {
-    /* The k-th results of the parts, turned. */
-    for (int64_t r = 0; r < p; r++) {
-      const double c = root_re[r * k * stride], s = sign * root_im[r * k * stride];
-      x[r] = re[r * m + k] * c - im[r * m + k] * s;
-      y[r] = re[r * m + k] * s + im[r * m + k] * c;
+/* A pass of factor 4: s transforms of 4 · m elements become 4 · s of m, from x into y. Root j · step of the table is
+ * exp(2πi·j/(4·m)); sign is that of the exponent. */
+static void mithril_fft_pass4_f32(const float *restrict x_re, const float *restrict x_im, float *restrict y_re,
+                                  float *restrict y_im, int64_t m, int64_t s, float sign, const float *root_re,
+                                  const float *root_im, int64_t step) {
+  enum { LANES = MITHRIL_FFT_MOST_LANES };
+  for (int64_t p = 0; p < m; p++) {
+    float c[3], t[3];
+    for (int64_t j = 0; j < 3; j++) {
+      c[j] = root_re[(j + 1) * p * step];
+      t[j] = sign * root_im[(j + 1) * p * step];
     }
-    for (int64_t q = 0; q < p; q++) {
-      double sum_x = x[0], sum_y = y[0];
-      int64_t j = 0; /* (r · q mod p) of p parts of the turn */
-      for (int64_t r = 1; r < p; r++) {
-        j += q * m * stride;
-        if (j >= p * m * stride) j -= p * m * stride;
-        const double c = root_re[j], s = sign * root_im[j];
-        sum_x += x[r] * c - y[r] * s;
-        sum_y += x[r] * s + y[r] * c;
+    for (int64_t first = 0; first < s; first += LANES) {
+      const int64_t x = s * p + first, y = 4 * s * p + first;
+      /* A number that the compiler knows lets it do without loops. */
+      if (s - first >= LANES)
+        mithril_fft_four_f32(LANES, x_re + x, x_im + x, y_re + y, y_im + y, s * m, s, sign, c, t);
+      else
+        mithril_fft_four_f32(s - first, x_re + x, x_im + x, y_re + y, y_im + y, s * m, s, sign, c, t);
+    }
+  }
+}
+
+/* As the pass of 4, of factor 2. */
+static void mithril_fft_pass2_f32(const float *restrict x_re, const float *restrict x_im, float *restrict y_re,
+                                  float *restrict y_im, int64_t m, int64_t s, float sign, const float *root_re,
+                                  const float *root_im, int64_t step) {
+  for (int64_t p = 0; p < m; p++) {
+    const float c = root_re[p * step], si = sign * root_im[p * step];
+    const float *a_re = x_re + s * p, *b_re = a_re + s * m, *a_im = x_im + s * p, *b_im = a_im + s * m;
+    float *to_re = y_re + 2 * s * p, *to_im = y_im + 2 * s * p;
+    MITHRIL_INDEPENDENT
+    for (int64_t q = 0; q < s; q++) {
+      const float rest_re = a_re[q] - b_re[q], rest_im = a_im[q] - b_im[q];
+      to_re[q] = a_re[q] + b_re[q];
+      to_im[q] = a_im[q] + b_im[q];
+      to_re[s + q] = rest_re * c - rest_im * si;
+      to_im[s + q] = rest_re * si + rest_im * c;
+    }
+  }
+}
+
+/* Elements of a pass of an odd factor r, count of them at x and y. Results j and r - j are sums of the same products: of
+ * the sums of opposite elements with cosines, and of their differences with sines. turns_re and turns_im say by what the
+ * results are turned, root j · part is exp(2πi·j/r). */
+static inline void mithril_fft_odd_f32(const int64_t count, const float *restrict x_re, const float *restrict x_im,
+                                       float *restrict y_re, float *restrict y_im, int64_t r, int64_t apart,
+                                       int64_t s, float sign, const float *turns_re, const float *turns_im,
+                                       const float *root_re, const float *root_im, int64_t part) {
+  enum { HALF = MITHRIL_FFT_LARGEST_PRIME / 2, LANES = MITHRIL_FFT_MOST_LANES };
+  float sum_re[HALF][LANES], sum_im[HALF][LANES], rest_re[HALF][LANES], rest_im[HALF][LANES];
+  float all_re[LANES], all_im[LANES];
+  for (int64_t q = 0; q < count; q++) {
+    all_re[q] = x_re[q];
+    all_im[q] = x_im[q];
+  }
+  for (int64_t i = 0; i < r / 2; i++) {
+    const int64_t left = (i + 1) * apart, right = (r - 1 - i) * apart;
+    for (int64_t q = 0; q < count; q++) {
+      sum_re[i][q] = x_re[left + q] + x_re[right + q];
+      sum_im[i][q] = x_im[left + q] + x_im[right + q];
+      rest_re[i][q] = sign * (x_re[left + q] - x_re[right + q]);
+      rest_im[i][q] = sign * (x_im[left + q] - x_im[right + q]);
+      all_re[q] += sum_re[i][q];
+      all_im[q] += sum_im[i][q];
+    }
+  }
+  for (int64_t q = 0; q < count; q++) {
+    y_re[q] = all_re[q];
+    y_im[q] = all_im[q];
+  }
+  for (int64_t j = 1; j <= r / 2; j++) {
+    float even_re[LANES], even_im[LANES], odd_re[LANES], odd_im[LANES];
+    for (int64_t q = 0; q < count; q++) {
+      even_re[q] = x_re[q];
+      even_im[q] = x_im[q];
+      odd_re[q] = odd_im[q] = 0;
+    }
+    int64_t turn = 0; /* i · j mod r */
+    for (int64_t i = 0; i < r / 2; i++) {
+      turn = turn + j < r ? turn + j : turn + j - r;
+      const float c = root_re[turn * part], t = root_im[turn * part];
+      for (int64_t q = 0; q < count; q++) {
+        even_re[q] += c * sum_re[i][q];
+        even_im[q] += c * sum_im[i][q];
+        odd_re[q] -= t * rest_im[i][q];
+        odd_im[q] += t * rest_re[i][q];
       }
-      re[q * m + k] = sum_x;
-      im[q * m + k] = sum_y;
+    }
+    const float c1 = turns_re[j], t1 = turns_im[j], c2 = turns_re[r - j], t2 = turns_im[r - j];
+    float *restrict near_re = y_re + j * s, *restrict near_im = y_im + j * s;
+    float *restrict far_re = y_re + (r - j) * s, *restrict far_im = y_im + (r - j) * s;
+    MITHRIL_INDEPENDENT
+    for (int64_t q = 0; q < count; q++) {
+      const float y1_re = even_re[q] + odd_re[q], y1_im = even_im[q] + odd_im[q];
+      const float y2_re = even_re[q] - odd_re[q], y2_im = even_im[q] - odd_im[q];
+      near_re[q] = y1_re * c1 - y1_im * t1;
+      near_im[q] = y1_re * t1 + y1_im * c1;
+      far_re[q] = y2_re * c2 - y2_im * t2;
+      far_im[q] = y2_re * t2 + y2_im * c2;
     }
   }
 }
 
-/* The transform of n elements at from, step apart, into to; sign is that of the exponent. roots holds exp(2πi·j/whole)
- * for all j below whole, a multiple of n. work: 2 · MITHRIL_FFT_LARGEST_PRIME elements. */
-static void mithril_fft_smooth(const double *from_re, const double *from_im, int64_t step, double *to_re,
-                               double *to_im, int64_t n, double sign, const double *root_re, const double *root_im,
-                               int64_t whole, double *work) {
-  int64_t p = n % 4 == 0 ? 4 : 2;
-  while (p < n && n % p != 0) p++;
-  const int64_t m = n / p, stride = whole / n;
-  if (m <= 1) {
-    for (int64_t r = 0; r < n; r++) {
-      to_re[r] = from_re[r * step];
-      to_im[r] = from_im[r * step];
+/* As the pass of 4, of an odd factor r. */
+static void mithril_fft_pass_f32(const float *restrict x_re, const float *restrict x_im, float *restrict y_re,
+                                 float *restrict y_im, int64_t r, int64_t m, int64_t s, float sign,
+                                 const float *root_re, const float *root_im, int64_t step) {
+  enum { LANES = MITHRIL_FFT_MOST_LANES };
+  float c[MITHRIL_FFT_LARGEST_PRIME], t[MITHRIL_FFT_LARGEST_PRIME];
+  for (int64_t p = 0; p < m; p++) {
+    for (int64_t j = 0; j < r; j++) {
+      c[j] = root_re[j * p * step];
+      t[j] = sign * root_im[j * p * step];
     }
-  } else {
-    for (int64_t r = 0; r < p; r++) {
-      mithril_fft_smooth(from_re + r * step, from_im + r * step, step * p, to_re + r * m, to_im + r * m, m, sign,
-                         root_re, root_im, whole, work);
+    for (int64_t first = 0; first < s; first += LANES) {
+      const int64_t x = s * p + first, y = r * s * p + first;
+      if (s - first >= LANES)
+        mithril_fft_odd_f32(LANES, x_re + x, x_im + x, y_re + y, y_im + y, r, s * m, s, sign, c, t, root_re, root_im,
+                            m * step);
+      else
+        mithril_fft_odd_f32(s - first, x_re + x, x_im + x, y_re + y, y_im + y, r, s * m, s, sign, c, t, root_re,
+                            root_im, m * step);
     }
   }
-  if (n == 1) return;
-  if (p == 4) {
-    mithril_fft_join4(to_re, to_im, m, sign, root_re, root_im, stride);
-  } else {
-    mithril_fft_join(to_re, to_im, p, m, sign, root_re, root_im, stride, work);
+}
+
+/* The transforms of `lanes` lines of n elements, whose prime factors are small, at parts[0] (real) and parts[1]
+ * (imaginary). parts[2] and parts[3] are as large; in the end parts[0] and parts[1] are the results. */
+static void mithril_fft_smooth_f32(float *parts[4], int64_t n, int64_t lanes, float sign, const float *root_re,
+                                   const float *root_im) {
+  for (int64_t s = lanes, rest = n; rest > 1;) {
+    int64_t r = rest % 4 == 0 ? 4 : 2;
+    while (rest % r != 0) r++;
+    const int64_t m = rest / r, step = n / rest;
+    if (r == 4) {
+      mithril_fft_pass4_f32(parts[0], parts[1], parts[2], parts[3], m, s, sign, root_re, root_im, step);
+    } else if (r == 2) {
+      mithril_fft_pass2_f32(parts[0], parts[1], parts[2], parts[3], m, s, sign, root_re, root_im, step);
+    } else {
+      mithril_fft_pass_f32(parts[0], parts[1], parts[2], parts[3], r, m, s, sign, root_re, root_im, step);
+    }
+    for (int i = 0; i < 2; i++) {
+      float *made = parts[i + 2];
+      parts[i + 2] = parts[i];
+      parts[i] = made;
+    }
+    rest = m;
+    s *= r;
   }
 }
 
@@ -111,85 +237,55 @@ static int64_t mithril_fft_padded(int64_t n) {
   return padded;
 }
 
-/* Fills the tables of a transform of n elements: the roots, and for a convolution its chirp exp(πi·k²/n) and the
- * transform of that. tables: as said at mithril_fft. */
+/* Fills the tables of a transform by convolution: the roots, the chirp exp(πi·k²/n), and the transform of that. */
 static void mithril_fft_prepare(double *tables, int64_t n, double *work) {
-  int64_t whole = mithril_fft_is_smooth(n) ? n : mithril_fft_padded(n);
+  const int64_t whole = mithril_fft_padded(n);
   double *root_re = tables, *root_im = tables + whole;
-  for (int64_t j = 0; j < whole; j++) mithril_fft_root(j, whole, root_re + j, root_im + j);
-  if (whole == n && mithril_fft_is_smooth(n)) return;
   double *chirp_re = tables + 2 * whole, *chirp_im = chirp_re + n, *filter_re = chirp_im + n;
-  double *filter_im = filter_re + whole, *long_re = filter_im + whole, *long_im = long_re + whole;
-  for (int64_t i = 0; i < whole; i++) long_re[i] = long_im[i] = 0;
+  double *parts[4] = {work, work + whole, work + 2 * whole, work + 3 * whole};
+  mithril_fft_roots_f64(root_re, root_im, whole);
+  for (int64_t i = 0; i < 2 * whole; i++) work[i] = 0;
   int64_t square = 0; /* k² mod 2n, by differences so that it never overflows */
   for (int64_t k = 0; k < n; k++) {
     mithril_fft_root(square, 2 * n, chirp_re + k, chirp_im + k);
-    long_re[k] = long_re[(whole - k) % whole] = chirp_re[k];
-    long_im[k] = long_im[(whole - k) % whole] = chirp_im[k];
+    parts[0][k] = parts[0][(whole - k) % whole] = chirp_re[k];
+    parts[1][k] = parts[1][(whole - k) % whole] = chirp_im[k];
     square = (square + 2 * k + 1) % (2 * n);
   }
-  mithril_fft_smooth(long_re, long_im, 1, filter_re, filter_im, whole, -1, root_re, root_im, whole, work);
+  mithril_fft_smooth_f64(parts, whole, 1, -1, root_re, root_im);
+  memcpy(filter_re, parts[0], (size_t)whole * sizeof(double));
+  memcpy(filter_re + whole, parts[1], (size_t)whole * sizeof(double));
 }
 
-/* The transform of n elements with a large prime factor: with k·t = (k² + t² - (k-t)²)/2 a convolution with the
- * chirp. The sign of the exponent is that of the imaginary parts on both sides. */
-static void mithril_fft_chirp(const double *from_re, const double *from_im, double *to_re, double *to_im, int64_t n,
-                              double sign, double *tables, double *work) {
-  int64_t whole = mithril_fft_padded(n);
-  double *root_re = tables, *root_im = tables + whole;
-  double *chirp_re = tables + 2 * whole, *chirp_im = chirp_re + n, *filter_re = chirp_im + n;
-  double *filter_im = filter_re + whole, *long_re = filter_im + whole, *long_im = long_re + whole;
-  double *spectrum_re = long_im + whole, *spectrum_im = spectrum_re + whole;
-  for (int64_t k = 0; k < whole; k++) {
-    double re = k < n ? from_re[k] : 0, im = k < n ? -sign * from_im[k] : 0;
-    double c = k < n ? chirp_re[k] : 0, s = k < n ? -chirp_im[k] : 0;
-    long_re[k] = re * c - im * s;
-    long_im[k] = re * s + im * c;
-  }
-  mithril_fft_smooth(long_re, long_im, 1, spectrum_re, spectrum_im, whole, -1, root_re, root_im, whole, work);
-  for (int64_t k = 0; k < whole; k++) {
-    double re = spectrum_re[k], im = spectrum_im[k];
-    spectrum_re[k] = re * filter_re[k] - im * filter_im[k];
-    spectrum_im[k] = re * filter_im[k] + im * filter_re[k];
-  }
-  mithril_fft_smooth(spectrum_re, spectrum_im, 1, long_re, long_im, whole, 1, root_re, root_im, whole, work);
+/* The transforms of `lanes` lines of n elements with a large prime factor, at parts[0] and parts[1] in front of zeros:
+ * with k·t = (k² + t² - (k-t)²)/2 they are convolutions with the chirp. The sign of the exponent is that of the imaginary
+ * parts on both sides. */
+static void mithril_fft_chirp(double *parts[4], int64_t n, int64_t lanes, double sign, const double *tables) {
+  const int64_t whole = mithril_fft_padded(n);
+  const double *root_re = tables, *root_im = tables + whole;
+  const double *chirp_re = tables + 2 * whole, *chirp_im = chirp_re + n, *filter_re = chirp_im + n;
+  const double *filter_im = filter_re + whole;
   for (int64_t k = 0; k < n; k++) {
-    double re = long_re[k] / (double)whole, im = long_im[k] / (double)whole;
-    to_re[k] = re * chirp_re[k] + im * chirp_im[k];
-    to_im[k] = -sign * (im * chirp_re[k] - re * chirp_im[k]);
+    for (int64_t lane = 0; lane < lanes; lane++) {
+      const double re = parts[0][k * lanes + lane], im = -sign * parts[1][k * lanes + lane];
+      parts[0][k * lanes + lane] = re * chirp_re[k] + im * chirp_im[k];
+      parts[1][k * lanes + lane] = im * chirp_re[k] - re * chirp_im[k];
+    }
   }
-}
-
-/* Output k of each line is scale · Σ_t input[t] · exp(sign·2πi·k·t/size), for k below kept. The input has given
- * elements along the axis: size, or size / 2 + 1, and then the rest mirrors them (the spectrum of a real signal).
- * imag may be NULL: 0; so may output_imag: not wanted.
- * scratch: (128 + 4·size + 2·w) · 8 bytes, where w is size if all its prime factors are at most 61; otherwise
- * (128 + 6·size + 8·w) · 8 bytes, where w is the least power of two that is at least 2·size - 1. */
-static void mithril_fft(const double *real, const double *imag, double *output_real, double *output_imag,
-                        int64_t outer, int64_t given, int64_t size, int64_t kept, int64_t inner, double sign,
-                        double scale, void *scratch) {
-  double *work = scratch, *re = work + 128, *im = re + size, *to_re = im + size, *to_im = to_re + size;
-  double *tables = to_im + size;
-  int is_smooth = mithril_fft_is_smooth(size);
-  mithril_fft_prepare(tables, size, work);
-  for (int64_t line = 0; line < outer * inner; line++) {
-    int64_t o = line / inner, i = line % inner;
-    for (int64_t t = 0; t < size; t++) {
-      int64_t mirrored = t < given ? t : size - t, from = (o * given + mirrored) * inner + i;
-      re[t] = real[from];
-      im[t] = imag == NULL ? 0 : t < given ? imag[from] : -imag[from];
-      /* The spectrum of a real signal is real where it mirrors itself. */
-      if (given < size && (t == 0 || 2 * t == size)) im[t] = 0;
+  mithril_fft_smooth_f64(parts, whole, lanes, -1, root_re, root_im);
+  for (int64_t k = 0; k < whole; k++) {
+    for (int64_t lane = 0; lane < lanes; lane++) {
+      const double re = parts[0][k * lanes + lane], im = parts[1][k * lanes + lane];
+      parts[0][k * lanes + lane] = re * filter_re[k] - im * filter_im[k];
+      parts[1][k * lanes + lane] = re * filter_im[k] + im * filter_re[k];
     }
-    if (is_smooth) {
-      mithril_fft_smooth(re, im, 1, to_re, to_im, size, sign, tables, tables + size, size, work);
-    } else {
-      mithril_fft_chirp(re, im, to_re, to_im, size, sign, tables, work);
-    }
-    for (int64_t k = 0; k < kept; k++) {
-      int64_t at = (o * kept + k) * inner + i;
-      output_real[at] = scale * to_re[k];
-      if (output_imag != NULL) output_imag[at] = scale * to_im[k];
+  }
+  mithril_fft_smooth_f64(parts, whole, lanes, 1, root_re, root_im);
+  for (int64_t k = 0; k < n; k++) {
+    for (int64_t lane = 0; lane < lanes; lane++) {
+      const double re = parts[0][k * lanes + lane] / (double)whole, im = parts[1][k * lanes + lane] / (double)whole;
+      parts[0][k * lanes + lane] = re * chirp_re[k] + im * chirp_im[k];
+      parts[1][k * lanes + lane] = -sign * (im * chirp_re[k] - re * chirp_im[k]);
     }
   }
 }

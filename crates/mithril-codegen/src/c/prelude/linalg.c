@@ -1,4 +1,5 @@
-/* Decompositions of square matrices, row-major and in double; matrices follow one another. A function that can meet
+/* Decompositions of square matrices, row-major and in double; matrices follow one another, and every thread takes
+ * some of them. A function that can meet
  * a matrix it has no result for returns MITHRIL_ERROR_SINGULAR or MITHRIL_ERROR_INDEFINITE. */
 
 /* P·A = L·U in place by elimination with the largest pivot of each column, both factors in one matrix; rows[i] is
@@ -51,11 +52,12 @@ static void mithril_substitute(const double *a, double *x, int64_t n, int64_t co
 
 /* solution with left · solution = right for count systems of columns right-hand sides each.
  * scratch: (n · n + n) · 8 bytes. */
-static int mithril_solve(const double *left, const double *right, double *solution, int64_t count, int64_t n,
+static int mithril_solve(int64_t thread, int64_t threads, const double *left, const double *right, double *solution, int64_t count, int64_t n,
                          int64_t columns, void *scratch) {
   double *lu = scratch;
   int64_t *rows = (int64_t *)(lu + n * n);
-  for (int64_t m = 0; m < count; m++) {
+  const int64_t last = mithril_part(count, thread + 1, threads);
+  for (int64_t m = mithril_part(count, thread, threads); m < last; m++) {
     memcpy(lu, left + m * n * n, (size_t)(n * n) * sizeof(double));
     if (mithril_lu(lu, rows, n) == 0) return MITHRIL_ERROR_SINGULAR;
     double *x = solution + m * n * columns;
@@ -69,24 +71,26 @@ static int mithril_solve(const double *left, const double *right, double *soluti
 }
 
 /* As mithril_solve for triangular matrices, of which only the lower or the upper triangle is read. */
-static int mithril_triangular_solve(const double *left, const double *right, double *solution, int64_t count,
+static int mithril_triangular_solve(int64_t thread, int64_t threads, const double *left, const double *right, double *solution, int64_t count,
                                     int64_t n, int64_t columns, int lower, int transposed) {
-  memcpy(solution, right, (size_t)(count * n * columns) * sizeof(double));
-  for (int64_t m = 0; m < count; m++) {
+  const int64_t last = mithril_part(count, thread + 1, threads);
+  for (int64_t m = mithril_part(count, thread, threads); m < last; m++) {
     const double *a = left + m * n * n;
     for (int64_t i = 0; i < n; i++) {
       if (a[i * n + i] == 0) return MITHRIL_ERROR_SINGULAR;
     }
+    memcpy(solution + m * n * columns, right + m * n * columns, (size_t)(n * columns) * sizeof(double));
     mithril_substitute(a, solution + m * n * columns, n, columns, lower != transposed, transposed, 0);
   }
   return 0;
 }
 
 /* The inverses of count matrices. scratch: (n · n + n) · 8 bytes. */
-static int mithril_inverse(const double *input, double *inverse, int64_t count, int64_t n, void *scratch) {
+static int mithril_inverse(int64_t thread, int64_t threads, const double *input, double *inverse, int64_t count, int64_t n, void *scratch) {
   double *lu = scratch;
   int64_t *rows = (int64_t *)(lu + n * n);
-  for (int64_t m = 0; m < count; m++) {
+  const int64_t last = mithril_part(count, thread + 1, threads);
+  for (int64_t m = mithril_part(count, thread, threads); m < last; m++) {
     memcpy(lu, input + m * n * n, (size_t)(n * n) * sizeof(double));
     if (mithril_lu(lu, rows, n) == 0) return MITHRIL_ERROR_SINGULAR;
     double *x = inverse + m * n * n;
@@ -100,10 +104,11 @@ static int mithril_inverse(const double *input, double *inverse, int64_t count, 
 }
 
 /* The determinants of count matrices. scratch: (n · n + n) · 8 bytes. */
-static void mithril_determinant(const double *input, double *determinant, int64_t count, int64_t n, void *scratch) {
+static void mithril_determinant(int64_t thread, int64_t threads, const double *input, double *determinant, int64_t count, int64_t n, void *scratch) {
   double *lu = scratch;
   int64_t *rows = (int64_t *)(lu + n * n);
-  for (int64_t m = 0; m < count; m++) {
+  const int64_t last = mithril_part(count, thread + 1, threads);
+  for (int64_t m = mithril_part(count, thread, threads); m < last; m++) {
     memcpy(lu, input + m * n * n, (size_t)(n * n) * sizeof(double));
     int sign = mithril_lu(lu, rows, n);
     double product = sign;
@@ -114,11 +119,12 @@ static void mithril_determinant(const double *input, double *determinant, int64_
 
 /* Signs of the determinants of count matrices and logarithms of their absolute values; 0 and minus infinity for a
  * singular matrix. scratch: (n · n + n) · 8 bytes. */
-static void mithril_log_determinant(const double *input, double *signs, double *logarithms, int64_t count, int64_t n,
+static void mithril_log_determinant(int64_t thread, int64_t threads, const double *input, double *signs, double *logarithms, int64_t count, int64_t n,
                                     void *scratch) {
   double *lu = scratch;
   int64_t *rows = (int64_t *)(lu + n * n);
-  for (int64_t m = 0; m < count; m++) {
+  const int64_t last = mithril_part(count, thread + 1, threads);
+  for (int64_t m = mithril_part(count, thread, threads); m < last; m++) {
     memcpy(lu, input + m * n * n, (size_t)(n * n) * sizeof(double));
     int sign = mithril_lu(lu, rows, n);
     double logarithm = sign == 0 ? -INFINITY : 0;
@@ -134,8 +140,9 @@ static void mithril_log_determinant(const double *input, double *signs, double *
 }
 
 /* The lower Cholesky factors of the symmetric parts of count matrices. */
-static int mithril_cholesky(const double *input, double *factor, int64_t count, int64_t n) {
-  for (int64_t m = 0; m < count; m++) {
+static int mithril_cholesky(int64_t thread, int64_t threads, const double *input, double *factor, int64_t count, int64_t n) {
+  const int64_t last = mithril_part(count, thread + 1, threads);
+  for (int64_t m = mithril_part(count, thread, threads); m < last; m++) {
     const double *a = input + m * n * n;
     double *l = factor + m * n * n;
     for (int64_t i = 0; i < n; i++) {

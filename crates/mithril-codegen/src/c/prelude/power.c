@@ -44,8 +44,9 @@ static inline float mithril_power_f32(float x, float y) {
   double exponent = y > 1e30f ? 1e30 : y;
   exponent = exponent < -1e30 ? -1e30 : exponent;
   double size = mithril_exp2_wide(exponent * mithril_log2_wide(fabs((double)x)));
-  int is_whole = floor(exponent) == exponent;
-  int is_odd = is_whole & (floor(exponent * 0.5) != exponent * 0.5);
+  /* In float, as all that follows: comparisons of two widths would keep a compiler from making vectors. */
+  float half = y * 0.5f;
+  int is_whole = floorf(y) == y, is_odd = is_whole & (floorf(half) != half);
   float result = (float)size;
   result = ((x < 0.0f) & !is_whole & (x > -INFINITY)) ? NAN : result;
   result = is_odd & (int)(mithril_bits_f32(x) >> 31) ? -result : result;

@@ -1,10 +1,11 @@
 /* The common generator of random numbers, Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011): a key and a counter give
- * four words; there is no state. */
+ * four words; there is no state, so that every thread may begin anywhere. */
 
 /* The first `count` words of the stream that the key (seed, stream) names. */
-static void mithril_random_bits(const int64_t *restrict key, int64_t *restrict words, int64_t count) {
+static void mithril_random_bits(int64_t thread, int64_t threads, const int64_t *restrict key, int64_t *restrict words, int64_t count) {
   uint64_t seed = (uint64_t)key[0], stream = (uint64_t)key[1];
-  for (int64_t block = 0; 4 * block < count; block++) {
+  const int64_t blocks = (count + 3) / 4, last = mithril_part(blocks, thread + 1, threads);
+  for (int64_t block = mithril_part(blocks, thread, threads); block < last; block++) {
     uint32_t x[4] = {(uint32_t)block, (uint32_t)((uint64_t)block >> 32), (uint32_t)stream, (uint32_t)(stream >> 32)};
     uint32_t k[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     for (int round = 0; round < 10; round++) {

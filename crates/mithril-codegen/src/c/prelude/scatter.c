@@ -1,8 +1,8 @@
 /* Additions and replacements at positions that are data.
  *
  * Tensors are seen as [outer, size, inner], sources as [outer, count, inner]; what is added to is changed in place.
- * Negative positions count from the end; a position outside the axis is MITHRIL_ERROR_INDEX. What is written here for
- * float (_f32) is used for double (_f64) and int64_t (_i64) too. */
+ * Every thread changes some of the lines along the axis. Negative positions count from the end; a position outside the
+ * axis is MITHRIL_ERROR_INDEX. What is written here for float (_f32) is used for double (_f64) and int64_t (_i64) too. */
 
 /* The place that an index stands for, or -1 if it lies outside. */
 static inline int64_t mithril_position(int64_t index, int64_t size) {
@@ -21,16 +21,19 @@ static inline void mithril_add_i64(int64_t *sum, const int64_t *x, int64_t n) {
 }
 
 /* Adds each element of source at the position along the axis that indices, shaped as source, gives. */
-static int mithril_scatter_add_f32(float *output, const int64_t *indices, const float *source, int64_t outer,
-                                   int64_t size, int64_t count, int64_t inner) {
-  for (int64_t o = 0; o < outer; o++) {
+static int mithril_scatter_add_f32(int64_t thread, int64_t threads, float *output, const int64_t *indices,
+                                   const float *source, int64_t outer, int64_t size, int64_t count, int64_t inner) {
+  const int64_t last = mithril_part(outer * inner, thread + 1, threads);
+  for (int64_t line = mithril_part(outer * inner, thread, threads), together; line < last; line += together) {
+    together = mithril_beside(line, last, inner);
+    const int64_t o = line / inner, first = line % inner;
     for (int64_t k = 0; k < count; k++) {
-      const int64_t *index = indices + (o * count + k) * inner;
-      const float *from = source + (o * count + k) * inner;
-      for (int64_t i = 0; i < inner; i++) {
+      const int64_t *index = indices + (o * count + k) * inner + first;
+      const float *from = source + (o * count + k) * inner + first;
+      for (int64_t i = 0; i < together; i++) {
         int64_t at = mithril_position(index[i], size);
         if (at < 0) return MITHRIL_ERROR_INDEX;
-        mithril_add_f32(output + (o * size + at) * inner + i, from + i, 1);
+        mithril_add_f32(output + (o * size + at) * inner + first + i, from + i, 1);
       }
     }
   }
@@ -38,27 +41,33 @@ static int mithril_scatter_add_f32(float *output, const int64_t *indices, const 
 }
 
 /* Adds the slices of source at positions (count of them) along the axis. */
-static int mithril_index_add_f32(float *output, const int64_t *indices, const float *source, int64_t outer,
-                                 int64_t size, int64_t count, int64_t inner) {
-  for (int64_t o = 0; o < outer; o++) {
+static int mithril_index_add_f32(int64_t thread, int64_t threads, float *output, const int64_t *indices,
+                                 const float *source, int64_t outer, int64_t size, int64_t count, int64_t inner) {
+  const int64_t last = mithril_part(outer * inner, thread + 1, threads);
+  for (int64_t line = mithril_part(outer * inner, thread, threads), together; line < last; line += together) {
+    together = mithril_beside(line, last, inner);
+    const int64_t o = line / inner, first = line % inner;
     for (int64_t k = 0; k < count; k++) {
       int64_t at = mithril_position(indices[k], size);
       if (at < 0) return MITHRIL_ERROR_INDEX;
-      mithril_add_f32(output + (o * size + at) * inner, source + (o * count + k) * inner, inner);
+      mithril_add_f32(output + (o * size + at) * inner + first, source + (o * count + k) * inner + first, together);
     }
   }
   return 0;
 }
 
 /* Puts the slices of source in place of those at the positions; inner counts bytes. */
-static int mithril_index_copy(void *output, const int64_t *indices, const void *source, int64_t outer, int64_t size,
-                              int64_t count, int64_t inner) {
-  for (int64_t o = 0; o < outer; o++) {
+static int mithril_index_copy(int64_t thread, int64_t threads, void *output, const int64_t *indices,
+                              const void *source, int64_t outer, int64_t size, int64_t count, int64_t inner) {
+  const int64_t last = mithril_part(outer * inner, thread + 1, threads);
+  for (int64_t line = mithril_part(outer * inner, thread, threads), together; line < last; line += together) {
+    together = mithril_beside(line, last, inner);
+    const int64_t o = line / inner, first = line % inner;
     for (int64_t k = 0; k < count; k++) {
       int64_t at = mithril_position(indices[k], size);
       if (at < 0) return MITHRIL_ERROR_INDEX;
-      char *to = (char *)output + (o * size + at) * inner;
-      memcpy(to, (const char *)source + (o * count + k) * inner, (size_t)inner);
+      char *to = (char *)output + (o * size + at) * inner + first;
+      memcpy(to, (const char *)source + (o * count + k) * inner + first, (size_t)together);
     }
   }
   return 0;
