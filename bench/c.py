@@ -3,7 +3,7 @@
 Each pair runs in a process of its own that is bound to so many processors, ours and the other in turns, with the same
 weights; what comes out is compared first. Where the time goes into reading weights, the share of what memory gives is
 measured too: as many bytes are read in the same process. Peers are what is installed of PyTorch (eager, and compiled),
-ONNX Runtime, OpenVINO and JAX.
+ONNX Runtime, OpenVINO and JAX. Training steps are those of `bench.training`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from . import training
 from .bandwidth import read_speed
 from .workloads import WORKLOADS, Workload
 
@@ -123,6 +124,9 @@ def pair(workload: str, name: str, threads: int) -> None:
     """Measure one pair in this process and print it as JSON."""
     from .timing import turns
 
+    if workload in training.WORKLOADS:
+        mine, theirs = turns(*training.pair(workload, name, threads), pause=0.05)
+        return print(json.dumps({"ours": mine, "peer": theirs}))
     work = WORKLOADS[workload]()
     work.module.eval()
     first, second = ours(work, threads), peer(name, work, threads)
@@ -161,18 +165,20 @@ def _time(seconds: float) -> str:
 
 def main() -> None:
     """Print a table of all pairs: ours, the peer, and how many times faster ours is."""
+    everything = [*WORKLOADS, *training.WORKLOADS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pair", nargs=3, metavar=("WORKLOAD", "PEER", "THREADS"), help=argparse.SUPPRESS)
-    parser.add_argument("--workload", action="append", choices=list(WORKLOADS), help="default: the first two")
+    parser.add_argument("--workload", action="append", choices=everything, help="default: three that are quick")
     parser.add_argument("--peer", action="append", choices=list(PEERS), help="default: all that are installed")
     parser.add_argument("--threads", action="append", type=int, help="default: 1 and 2")
     given = parser.parse_args()
     if given.pair:
         workload, name, threads = given.pair
         return pair(workload, name, int(threads))
-    peers = given.peer or [name for name, module in PEERS.items() if importlib.util.find_spec(module)]
+    known = given.peer or [name for name, module in PEERS.items() if importlib.util.find_spec(module)]
     print("| workload | threads | peer | ours | peer's | ours is faster by |\n|---|---|---|---|---|---|")
-    for workload in given.workload or list(WORKLOADS)[:2]:
+    for workload in given.workload or [*list(WORKLOADS)[:2], next(iter(training.WORKLOADS))]:
+        peers = [name for name in known if workload not in training.WORKLOADS or name in training.PEERS]
         for threads in given.threads or (1, 2):
             if threads > len(os.sched_getaffinity(0)):
                 continue

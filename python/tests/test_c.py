@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from mithril.__main__ import main
 from mithril.errors import MithrilError
-from mithril.examples import digits_in_c
 from networks import classifier
 
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
@@ -221,26 +220,6 @@ def test_gradients_are_exported(tmp_path):
     assert found.check.count("gradient_") == len(compiled.parameter_keys)
 
 
-@pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
-def test_a_training_step_is_exported(tmp_path, optimizer):
-    model = ml.Model()
-    model |= ml.Linear(7)(input="input")
-    model += ml.BatchNorm1d(7)
-    model += ml.Gelu()
-    model += ml.Linear(3)(output="logits")
-    model |= ml.CrossEntropy()(input="logits", target="target", output="loss")
-    shapes, data = {"input": [6, 5], "target": [6]}, {"input": normal(6, 5), "target": np.arange(6) % 3}
-    compiled = ml.compile(model, ml.NumpyBackend(), shapes=shapes, dtypes={"target": "int64"})
-    # With a rate that changes much, so that the loss of the third step tells whether the steps before were right.
-    rule = getattr(ml.optim, optimizer)(0.3)
-    found = compiled.export(tmp_path, prefix="step", data=data, optimizer=rule)
-    assert found.check.splitlines()[-1] == "ok"
-    once = (tmp_path / "main.c").read_text().replace("i < 3; i++", "i < 2; i++")
-    (tmp_path / "main.c").write_text(once)
-    subprocess.run(["make", "-s", "check", "CFLAGS=-O1"], cwd=tmp_path, check=True)
-    assert subprocess.run(["./check"], cwd=tmp_path, stdout=subprocess.DEVNULL).returncode == 1
-
-
 def test_export_on_the_command_line(tmp_path, capsys):
     ml.save(classifier(), str(tmp_path / "model.json"))
     out = tmp_path / "out"
@@ -262,16 +241,6 @@ def test_the_cache_serves_other_processes(tmp_path):
         subprocess.run([sys.executable, "-c", program, folder, COMPILERS[0]], env=environment, check=True)
     objects = [path for path in tmp_path.rglob("*.so")]
     assert len(objects) == 1
-
-
-def test_digits_are_learned_in_c_as_in_numpy(tmp_path):
-    train, test = digits_in_c.batches()
-    found, wanted = digits_in_c.train_in_c(tmp_path, train), digits_in_c.train_in_python(train)
-    assert len(found.losses) == digits_in_c.EPOCHS * digits_in_c.BATCHES
-    # Rounding grows with every step.
-    np.testing.assert_allclose(found.losses[:20], wanted.losses[:20], rtol=1e-5)
-    np.testing.assert_allclose(found.losses, wanted.losses, rtol=1e-2)
-    assert digits_in_c.accuracy(found.params, test) > 0.95
 
 
 def test_the_width_of_vectors_is_chosen(tmp_path):

@@ -31,6 +31,8 @@ pub struct COptions {
     pub prefix: String,
     /// Whether parameters may be packed, once for many calls: they do not change between calls.
     pub pack: bool,
+    /// Whether new states are written into the memory of the old ones.
+    pub in_place: bool,
     /// Floats in a vector of the processor that the code is for: 16, 8, 4, or 1 for plain C; by default those of this
     /// processor.
     pub lanes: Option<usize>,
@@ -74,8 +76,8 @@ pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
         None => native(),
         Some(lanes) => shape(lanes)?,
     };
-    let given =
-        c::Options { prefix: options.prefix.clone(), pack: options.pack, target, profile: options.profile };
+    let COptions { pack, in_place, profile, .. } = *options;
+    let given = c::Options { prefix: options.prefix.clone(), pack, in_place, target, profile };
     let source = c::emit(graph, &given)?;
     let inputs = graph.inputs.iter().map(|&v| {
         let value = graph.value(v);

@@ -18,8 +18,8 @@ type Map = Vec<Option<ValueId>>;
 
 impl Compiled {
     /// The program that takes a step of `params`, which minimises the sum of the output `loss`. `step` is the model of
-    /// the optimizer's step of these parameters (`mithril_model::optimizers::join`), with one learning rate, which
-    /// becomes data. Parameters, what the optimizer remembers (`<param>.<slot>`) and the number of the step (`step`,
+    /// the optimizer's step of these parameters (`mithril_model::optimizers::join`), whose learning rates become
+    /// data (`learning_rate`; those of further groups `learning_rate_1`…). Parameters, what the optimizer remembers (`<param>.<slot>`) and the number of the step (`step`,
     /// from 1 on) become states.
     pub fn training_step(&self, loss: &str, params: &[Arc<str>], step: &Self) -> Result<Self> {
         let request =
@@ -102,11 +102,17 @@ impl Joined {
             let new = match what {
                 "param" => param(i)?,
                 "gradient" => gradient(i)?,
-                "learning_rate" if i == 0 => self.input("learning_rate".into(), Role::Data, ty, Init::Zeros),
+                "learning_rate" => {
+                    let name = if i == 0 { what.to_owned() } else { name.to_string() };
+                    self.input(name.into(), Role::Data, ty, Init::Zeros)
+                }
                 "step" if i == 0 => self.input("step".into(), Role::State, ty, Init::Ones),
-                "learning_rate" | "step" => {
-                    return Err(Error::new(Code::Unsupported, "the optimizer has several learning rates")
-                        .help("leave out `groups` with a learning_rate_factor"));
+                "step" => {
+                    return Err(Error::new(
+                        Code::Unsupported,
+                        "the parameters have taken different numbers of steps",
+                    )
+                    .help("start with a new optimizer"));
                 }
                 slot => {
                     let owner = params.get(i).map_or("", |p| &**p);

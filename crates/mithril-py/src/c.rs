@@ -167,7 +167,7 @@ impl PyCProgram {
             .gather(py, &groups, &mut held)?
             .ok_or_else(|| Error::new(Code::BadParameter, "the shapes of the arrays do not fit together"))?;
         let run = || {
-            let results = ready.run(py, &addresses, kept.as_deref())?;
+            let results = ready.run(py, &addresses, kept.as_deref(), self.states(&groups))?;
             // The seconds are an output behind the new states, so that there are several dicts.
             let states = results.get_item(-1)?;
             Ok(states.get_item(SECONDS)?)
@@ -191,14 +191,14 @@ impl PyCProgram {
         if let Some(ready) = self.latest()
             && let Some((addresses, kept)) = ready.gather(py, &groups, &mut held)?
         {
-            return ready.run(py, &addresses, kept.as_deref());
+            return ready.run(py, &addresses, kept.as_deref(), self.states(&groups));
         }
         let ready = self.specialise(py, &self.bind(&groups)?)?;
         held.clear();
         let (addresses, kept) = ready
             .gather(py, &groups, &mut held)?
             .ok_or_else(|| Error::new(Code::BadParameter, "the shapes of the arrays do not fit together"))?;
-        ready.run(py, &addresses, kept.as_deref())
+        ready.run(py, &addresses, kept.as_deref(), self.states(&groups))
     }
 }
 
@@ -231,6 +231,10 @@ impl<'py> Groups<'py> {
 impl PyCProgram {
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Ready>>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// The mappings, if the states in them are changed.
+    fn states<'a, 'py>(&self, groups: &'a Groups<'py>) -> Option<&'a Groups<'py>> {
+        self.program.options().in_place.then_some(groups)
     }
     fn latest(&self) -> Option<Arc<Ready>> {
         self.lock().last().cloned()
@@ -351,16 +355,30 @@ impl Ready {
         py: Python<'py>,
         inputs: &[Address],
         kept: Option<&Kept>,
+        states: Option<&Groups<'py>>,
     ) -> Outcome<Bound<'py, PyAny>> {
-        let dicts = self.outputs.iter().map(|o| o.dict).max().unwrap_or(0) + 1;
+        let interface = self.made.function.interface();
+        // States that are changed where they lie are no results.
+        let count = if states.is_some() { interface.results().len() } else { self.outputs.len() };
+        let dicts = self.outputs[..count].iter().map(|o| o.dict).max().unwrap_or(0) + 1;
         let dicts: Vec<Bound<'py, PyDict>> = (0..dicts).map(|_| PyDict::new(py)).collect();
         let empty = numpy(py)?.getattr(intern!(py, "empty"))?;
         let mut outputs = Vec::with_capacity(self.outputs.len());
-        for (output, buffer) in self.outputs.iter().zip(&self.made.function.interface().outputs) {
+        for (output, buffer) in self.outputs[..count].iter().zip(&interface.outputs) {
             let array = empty.call1(output.arguments.bind(py))?;
             let address = describe(&array)?.fits_writing(buffer);
             outputs.push(address.ok_or_else(|| Error::internal("numpy.empty makes arrays of another kind"))?);
             dicts[output.dict].set_item(output.name.bind(py), array)?;
+        }
+        for (output, buffer) in self.outputs.iter().zip(&interface.outputs).skip(count) {
+            let array = states.map(|groups| groups.get(Role::State, output.name.bind(py))).transpose()?;
+            let found = array.and_then(|array| describe(&array).ok()?.fits_writing(buffer));
+            let found = found.filter(|address| inputs.contains(address)).ok_or_else(|| {
+                let text = format!("the state `{}` cannot be changed where it lies", buffer.name);
+                Error::new(Code::BadParameter, text)
+                    .help("it has to be contiguous, writeable, and of the dtype of the program")
+            })?;
+            outputs.push(found);
         }
         let function = &self.made.function;
         py.detach(|| function.call(inputs, &outputs, kept.map(|k| &k.packed)))?;
@@ -439,12 +457,14 @@ pub struct COptions {
     python: Option<String>,
     memory_limit: Option<usize>,
     lanes: Option<usize>,
+    in_place: bool,
 }
 
 impl COptions {
     fn options(self, pack: bool) -> Options {
-        let Self { prefix, threads, cc, flags, python, memory_limit, lanes } = self;
-        Options { prefix, pack, lanes, threads, tool: Tool { command: cc, flags, python }, memory_limit }
+        let Self { prefix, threads, cc, flags, python, memory_limit, lanes, in_place } = self;
+        let tool = Tool { command: cc, flags, python };
+        Options { prefix, pack, in_place, lanes, threads, tool, memory_limit }
     }
 }
 

@@ -93,7 +93,8 @@ def export(
         are then not packed, so that a training loop in C may change them (default False).
     optimizer : Optimizer, optional
         Export a training step: a call computes the outputs, takes a step of all float parameters, and keeps them, what
-        the optimizer remembers, and the number of the step as states. ``learning_rate`` is further data.
+        the optimizer remembers, and the number of the step as states. ``learning_rate`` is further data; groups with a
+        rate of their own take ``learning_rate_1`` and so on.
     loss : str, optional
         The output whose sum the optimizer minimises. Default: the only one.
     lanes : {16, 8, 4, 1}, optional
@@ -188,8 +189,9 @@ def _training(
     step, _ = optimizer._program(trained, trained, dict.fromkeys(names, 1))
     slots = {n: step.start(n, trained[n]) for n in names}
     given = optimizer.learning_rate
-    rate = float(given(1) if callable(given) else given)
-    values["learning_rate"] = np.asarray(rate, step._scalar)
+    rates = optimizer._groups.rates(float(given(1) if callable(given) else given))
+    for k, rate in enumerate(rates):
+        values[f"learning_rate_{k}" if k else "learning_rate"] = np.asarray(rate, step._scalar)
     values["step"] = np.ones((), step._scalar)
     values |= {f"{n}.{slot}": np.array(value) for n, kept in slots.items() for slot, value in kept.items()}
     program = _core.c_program(core.training_step(name, names, step._program.core), tool, is_lazy=True)
@@ -201,5 +203,5 @@ def _training(
         results = function({**params, **trained}, data, state, cotangents)
         found, by_name = results[:2]
         state = {**state, **(results[2] if core.updates else {})}
-        trained, slots = step(trained, by_name, slots, [rate], [number])
+        trained, slots = step(trained, by_name, slots, rates, [number])
     return program, found, _STEPS

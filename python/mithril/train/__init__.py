@@ -6,5 +6,6 @@ from .checkpoints import load_checkpoint
 from .fitting import fit, train_model
 from .history import History
 from .metrics import Metric
+from .step import TrainingStep
 
-__all__ = ["History", "Metric", "fit", "load_checkpoint", "train_model"]
+__all__ = ["History", "Metric", "TrainingStep", "fit", "load_checkpoint", "train_model"]

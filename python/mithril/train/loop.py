@@ -19,6 +19,7 @@ from .history import COLUMNS, History
 from .losses import add_loss, for_validation
 from .metrics import Meter, read_metrics
 from .progress import Progress
+from .step import TrainingStep
 
 __all__ = ["Options", "Training"]
 
@@ -96,6 +97,7 @@ class Training:
                 hint="make another output of it: ml.IOKey(name, expose=True)",
             )
         self._optimizer = SGD(0.01, momentum=0.9) if options.optimizer is None else options.optimizer
+        self._whole = TrainingStep(self._trained, self._optimizer, loss=self._loss)
         names, size = self._trained.input_keys, options.batch_size
         self._data = open_data(
             data, names, size, shuffle=options.shuffle, drop_last=options.drop_last, seed=int(options.seed)
@@ -187,7 +189,13 @@ class Training:
             self._options.on_epoch(row)
 
     def _step(self, batch: Mapping[str, Any]) -> None:
-        outputs, gradients = self._trained.evaluate(self._params, batch, {self._loss: 1.0})
+        self._whole.params = self._params
+        gradients: Any = None
+        if self._whole.is_fused(batch):
+            self._part()
+            outputs = self._whole(batch)
+        else:
+            outputs, gradients = self._trained.evaluate(self._params, batch, {self._loss: 1.0})
         loss = float(self._backend.to_numpy(outputs[self._loss]))
         if not np.isfinite(loss):
             raise NumericsError(
@@ -195,8 +203,9 @@ class Training:
                 hint="a smaller learning_rate may help; so may data of mean 0 and variance 1",
             )
         rate = getattr(self._optimizer, "learning_rate", None)
-        rate = rate(self._optimizer.steps + 1) if callable(rate) else rate
-        self._params = self._optimizer.update(self._params, gradients)
+        rate = rate(self._optimizer.steps + (gradients is not None)) if callable(rate) else rate
+        if gradients is not None:
+            self._params = self._optimizer.update(self._params, gradients)
         if self._options.ema is not None:
             # Computed now: nothing else needs the averages, and what is put off would grow from batch to batch.
             self._backend.synchronize(self._options.ema.update(self._params))
@@ -211,6 +220,12 @@ class Training:
                 self._save(self._store)
         if self._options.on_batch is not None:
             self._options.on_batch(row)
+
+    def _part(self) -> None:
+        """Part from the arrays of the model, which keeps them if the training fails: these are changed in place."""
+        if self._params is self._model.get_parameters():
+            self._params = self._whole.params = {name: np.array(p, order="C") for name, p in self._params.items()}
+            self._trained.state = {name: np.array(s, order="C") for name, s in self._trained.state.items()}
 
     def _validate(self) -> dict[str, float]:
         if self._validation is None:

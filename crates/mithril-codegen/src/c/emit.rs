@@ -38,6 +38,7 @@ const TAKEN: &[&str] = &[
     "prepare",
     "read",
     "start",
+    "states",
     "stop",
     "threads",
     "weight_bytes",
@@ -145,7 +146,11 @@ impl<'a> File<'a> {
             parallel: program.steps.iter().map(|step| work(program, step)).fold(0, i64::saturating_add)
                 >= LEAST_PARALLEL,
         };
-        let inputs = program.buffers.iter().filter(|b| matches!(b.place, Place::Input(_))).count();
+        let inputs = program
+            .buffers
+            .iter()
+            .filter(|b| matches!(b.place, Place::Input(_) | Place::State { .. }))
+            .count();
         let weights = (0..inputs).map(|i| format!("weight_{i}"));
         for suffix in TAKEN.iter().map(ToString::to_string).chain(weights) {
             file.globals.name(&format!("{}_{suffix}", options.prefix));

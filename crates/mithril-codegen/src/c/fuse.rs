@@ -150,8 +150,14 @@ fn allowed(program: &Program, nest: &Nest, sites: &[Site]) -> bool {
     if site.times > program.buffers[nest.to].count() {
         return false;
     }
+    // A kernel does not write what it reads.
+    let is_update = |site: &Site| {
+        let to = program.steps[site.step].writes();
+        program.updates.iter().any(|(_, new)| to.contains(new))
+    };
     // Nobody wants a reduction inside of another, or two in one nest.
-    !nest.value.reduces() || (!site.in_reduction && reader(site).is_some_and(|value| !value.reduces()))
+    !nest.value.reduces()
+        || (!site.in_reduction && !is_update(site) && reader(site).is_some_and(|value| !value.reduces()))
 }
 
 /// Whether an expression moves elements and computes nothing.

@@ -26,8 +26,8 @@ size_t {prefix}_arena_bytes(int threads);
 size_t {prefix}_packed_bytes(void);
 /* Packs the parameters among the inputs. 0, or an error code. */
 int {prefix}_pack(const void *const inputs[], void *packed);
-/* One call: inputs and outputs are contiguous in row-major order. Without a pool (NULL) the calling thread works
-   alone. 0, or an error code. */
+/* One call: inputs and outputs are contiguous in row-major order. No output lies where an input does, but for states that
+   are changed. Without a pool (NULL) the calling thread works alone. 0, or an error code. */
 int {prefix}_run(const void *const inputs[], void *const outputs[], const void *packed, void *arena,
                  const mithril_pool *pool);
 /* What an error code means. */
@@ -41,6 +41,7 @@ pub fn places(program: &Program) -> String {
     let mut lines: Vec<(bool, usize, String)> = Vec::new();
     for buffer in &program.buffers {
         let (is_output, n) = match buffer.place {
+            Place::State { input, .. } => (false, input),
             Place::Input(n) => (false, n),
             Place::Output(n) => (true, n),
             _ => continue,
@@ -49,7 +50,11 @@ pub fn places(program: &Program) -> String {
         let sizes = sizes.concat();
         let list = if is_output { "outputs" } else { "inputs" };
         let (t, name) = (c_type(buffer.dtype), comment(&buffer.name));
-        lines.push((is_output, n, format!("   {list}[{n}]: {t}{sizes} {name}\n")));
+        let also = match buffer.place {
+            Place::State { output, .. } => format!(", changed: also outputs[{output}]"),
+            _ => String::new(),
+        };
+        lines.push((is_output, n, format!("   {list}[{n}]: {t}{sizes} {name}{also}\n")));
     }
     lines.sort();
     let lines: String = lines.into_iter().map(|(.., line)| line).collect();

@@ -22,8 +22,9 @@ pub fn can_spell(graph: &Graph, node: NodeId) -> bool {
     }
 }
 
-/// Makes a program of a graph. Ops that cannot be written are listed in one error.
-pub fn lower(graph: &Graph) -> Result<Program> {
+/// Makes a program of a graph; `in_place` if new states may take the place of the old ones. Ops that cannot be written
+/// are listed in one error.
+pub fn lower(graph: &Graph, in_place: bool) -> Result<Program> {
     let missing: Vec<NodeId> = graph.nodes().map(|(n, _)| n).filter(|&n| !can_spell(graph, n)).collect();
     if !missing.is_empty() {
         return Err(cannot_write(graph, &missing));
@@ -40,6 +41,9 @@ pub fn lower(graph: &Graph) -> Result<Program> {
         graph.outputs.values().chain(graph.updates.iter().map(|(_, new)| new)).copied().collect();
     for (i, v) in results.into_iter().enumerate() {
         lowering.result(i, v)?;
+    }
+    if in_place {
+        lowering.updates();
     }
     Ok(lowering.program)
 }
@@ -205,6 +209,15 @@ impl Lowering<'_> {
         let to = self.add(Buffer { place: Place::Output(i), is_param: false, ..buffer.clone() });
         self.step(&buffer.name, "", Work::Nest(Nest { to, vars, value }));
         Ok(())
+    }
+    /// Finds the buffers of old and new states.
+    fn updates(&mut self) {
+        let results = self.graph.outputs.len();
+        for (i, (old, _)) in self.graph.updates.iter().enumerate() {
+            let is_new = |b: &Buffer| matches!(b.place, Place::Output(n) if n == results + i);
+            let new = self.program.buffers.iter().position(is_new);
+            self.program.updates.extend(self.at[old.index()].zip(new));
+        }
     }
     fn constant(&mut self, v: ValueId, lit: &Lit) -> Result<usize> {
         let tensor = match lit {

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `loops` | every node becomes a loop nest over buffers, or a call of a function of the prelude |
 //! | `fuse` | what is computed element by element goes into the loops of who reads it |
+//! | `state` | where asked for: a new state takes the place of the old one |
 //! | `layout` | what convolutions hand to each other lies in blocks of channels, between margins of zeros |
 //! | `kernels` | sums of products become kernels, with what follows them element by element |
 //! | `memory` | temporaries get places in one arena, whose size is known before running |
@@ -31,6 +32,7 @@ pub mod prelude;
 pub mod program;
 mod run;
 mod split;
+mod state;
 mod tail;
 mod template;
 
@@ -47,6 +49,8 @@ pub struct Options {
     pub prefix: String,
     /// Whether parameters may be packed, once for many calls: they do not change between calls.
     pub pack: bool,
+    /// Whether new states are written into the memory of the old ones: the caller passes the same address for both.
+    pub in_place: bool,
     /// What the kernels are shaped for.
     pub target: kernels::Target,
     /// Whether the code measures its steps: a further output, behind all others, takes the seconds of each.
@@ -55,7 +59,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { prefix: "model".to_owned(), pack: false, target: kernels::Target::avx2(), profile: false }
+        let target = kernels::Target::avx2();
+        Self { prefix: "model".to_owned(), pack: false, in_place: false, target, profile: false }
     }
 }
 
@@ -75,15 +80,17 @@ pub struct Source {
 /// Writes a graph whose sizes are numbers. If the target lacks ops, the error lists all of them.
 pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     let mut stages = Vec::new();
-    let mut program = loops::lower(graph)?;
+    let mut program = loops::lower(graph, options.in_place)?;
     stages.push(("loops".to_owned(), program.to_string()));
     program = fuse::fuse(program);
+    state::in_place(&mut program);
     stages.push(("fuse".to_owned(), program.to_string()));
     let mut library = kernels::Library::new(options.target);
     layout::lay_out(&mut program, options, &mut library);
     stages.push(("layout".to_owned(), program.to_string()));
     let mut tails = tail::Tails::default();
     contract::contract(&mut program, options, &mut library, &mut tails);
+    state::schedule(&mut program);
     stages.push(("kernels".to_owned(), program.to_string()));
     let arena = memory::plan(&mut program);
     stages.push(("memory".to_owned(), format!("arena: {arena} bytes\n{program}")));

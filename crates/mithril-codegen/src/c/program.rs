@@ -25,6 +25,8 @@ pub struct Program {
     pub packed_bytes: usize,
     /// The functions that set the margins of tensors in blocks to zero.
     pub margins: BTreeMap<usize, String>,
+    /// Old states and the new ones, where they share their memory.
+    pub updates: Vec<(usize, usize)>,
 }
 
 /// A tensor in memory: contiguous in row-major order, or in blocks.
@@ -51,6 +53,13 @@ pub enum Place {
     Input(usize),
     /// The caller's output of that number.
     Output(usize),
+    /// The caller's input of that number, which is changed: the output of that number is the same memory.
+    State {
+        /// Number of the input.
+        input: usize,
+        /// Number of the output.
+        output: usize,
+    },
     /// Written into the program.
     Constant(Arc<Tensor>),
     /// In the arena; the stage `memory` says where. `None`: not decided, or not needed.
@@ -171,6 +180,7 @@ impl fmt::Display for Program {
             let place = match &buffer.place {
                 Place::Input(n) => format!("input {n}"),
                 Place::Output(n) => format!("output {n}"),
+                Place::State { input, output } => format!("input {input}, output {output}"),
                 Place::Constant(_) => "constant".to_owned(),
                 Place::Arena(Some(at)) => format!("arena {at}"),
                 Place::Arena(None) if buffer.blocks.is_none() => continue,

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::kernels::{Argument, Call};
-use super::program::{KernelCall, Place, Program, Step, Work};
+use super::program::{Buffer, KernelCall, Place, Program, Step, Work};
+use super::state::writes_state;
 use super::template::c_type;
 
 /// Where threads wait for each other.
@@ -82,6 +83,14 @@ fn argument_text(k: &KernelCall, names: &[String], parallel: bool, argument: &Ar
     }
 }
 
+/// The first lines of a call with states.
+const COPIES: &str = "    for (size_t i = 0; i < sizeof @p@_states / sizeof *@p@_states; i++) {
+        const void *const old = inputs[@p@_states[i].input];
+        void *const new = outputs[@p@_states[i].output];
+        if (old != new) memcpy(new, old, @p@_states[i].bytes);
+    }
+";
+
 impl Run<'_> {
     /// The functions.
     pub fn text(&self, steps: &[Vec<Phase>]) -> String {
@@ -89,14 +98,34 @@ impl Run<'_> {
     }
     fn head(&self) -> String {
         let p = self.prefix;
-        let mut out = self.checks();
+        let (states, copies) = self.states();
+        let mut out = self.checks() + &states;
+        let copies = copies.replace("@p@", p);
         let _ = write!(
             out,
             "\nint {p}_run(const void *const inputs[], void *const outputs[], const void *packed, void *arena,\n\
              \x20   const mithril_pool *pool) {{\n#ifndef NDEBUG\n    \
-             if (!{p}_fits(inputs, outputs, packed, arena)) return MITHRIL_ERROR_ARGUMENT;\n#endif\n"
+             if (!{p}_fits(inputs, outputs, packed, arena)) return MITHRIL_ERROR_ARGUMENT;\n#endif\n{copies}"
         );
         out
+    }
+    /// The table of states that are changed where they lie, and what is done first for callers who pass two places.
+    fn states(&self) -> (String, &'static str) {
+        let row = |b: &Buffer| match b.place {
+            Place::State { input, output } => Some(format!("    {{{input}, {output}, {}}},\n", b.bytes())),
+            _ => None,
+        };
+        let rows: Vec<String> = self.program.buffers.iter().filter_map(row).collect();
+        if rows.is_empty() {
+            return (String::new(), "");
+        }
+        let table = format!(
+            "\n/* States: they are changed where they lie. */\nstatic const struct {{\n    int input, output;\n    \
+             size_t bytes;\n}} {}_states[] = {{\n{}}};\n",
+            self.prefix,
+            rows.concat()
+        );
+        (table, COPIES)
     }
     /// The function that looks at what a caller passes; left out with `-DNDEBUG`.
     fn checks(&self) -> String {
@@ -136,8 +165,13 @@ impl Run<'_> {
         let mut found: Vec<(usize, String)> = Vec::new();
         for buffer in &self.program.buffers {
             let n = match &buffer.place {
+                // May lie where the output does.
+                Place::State { input, .. } if which == "inputs" => {
+                    found.push((*input, "{0, 1}".to_owned()));
+                    continue;
+                }
                 Place::Input(n) if which == "inputs" => *n,
-                Place::Output(n) if which == "outputs" => *n,
+                Place::Output(n) | Place::State { output: n, .. } if which == "outputs" => *n,
                 _ => continue,
             };
             found.push((n, format!("{{{}, sizeof({})}}", buffer.bytes(), c_type(buffer.dtype))));
@@ -157,7 +191,11 @@ impl Run<'_> {
             out.push_str("    int error = 0;\n");
         }
         self.start_clock(&mut out, false);
+        let first = self.first_change();
         for (i, phases) in steps.iter().enumerate() {
+            if first == Some(i) {
+                out.push_str("    if (error) return error;\n");
+            }
             for phase in phases {
                 phase.head(&mut out);
                 for call in &phase.calls {
@@ -211,8 +249,16 @@ impl Run<'_> {
     /// still read.
     fn walk(&self, steps: &[Vec<Phase>], out: &mut String) {
         let (mut read, mut written): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+        let first = self.first_change();
         self.start_clock(out, true);
         for (number, (step, phases)) in self.program.steps.iter().zip(steps).enumerate() {
+            if first == Some(number) {
+                out.push_str("    if (error) atomic_store(&call->error, error);\n");
+                out.push_str(WAIT);
+                out.push_str("    if (atomic_load(&call->error)) return;\n");
+                read.clear();
+                written.clear();
+            }
             let (reads, writes) = (step.reads(), step.writes());
             let meets = |a: &[usize], b: &[usize]| a.iter().any(|&a| b.iter().any(|&b| self.overlap(a, b)));
             if meets(&reads, &written) || meets(&writes, &written) || meets(&writes, &read) {
@@ -246,7 +292,7 @@ impl Run<'_> {
         if !self.profile {
             return;
         }
-        let is_output = |place: &Place| matches!(place, Place::Output(_));
+        let is_output = |place: &Place| matches!(place, Place::Output(_) | Place::State { .. });
         let outputs = self.program.buffers.iter().filter(|b| is_output(&b.place)).count();
         let _ = writeln!(out, "    double *const seconds = outputs[{outputs}]; /* of each step */");
         if together {
@@ -264,6 +310,11 @@ impl Run<'_> {
         }
         let first = if together { "if (thread == 0) " } else { "" };
         let _ = writeln!(out, "    {first}mithril_mark(seconds + {step}, &mark);");
+    }
+    /// The step before which errors are looked for, since it is the first that changes a state.
+    fn first_change(&self) -> Option<usize> {
+        let is_first = |step: &Step| writes_state(self.program, step);
+        self.program.steps.iter().position(is_first).filter(|_| self.fails)
     }
     /// Whether two buffers share memory. Own memory of threads is between no two steps.
     fn overlap(&self, a: usize, b: usize) -> bool {
@@ -283,7 +334,9 @@ impl Run<'_> {
             let (name, t) = (&self.names[b], c_type(buffer.dtype));
             let _ = match &buffer.place {
                 Place::Input(n) => writeln!(out, "    const {t} *const {name} = inputs[{n}];"),
-                Place::Output(n) => writeln!(out, "    {t} *const {name} = outputs[{n}];"),
+                Place::Output(n) | Place::State { output: n, .. } => {
+                    writeln!(out, "    {t} *const {name} = outputs[{n}];")
+                }
                 Place::Arena(at) => {
                     let at = at.unwrap_or(0);
                     writeln!(out, "    {t} *const {name} = ({t} *)(void *)((char *)arena + {at});")
@@ -307,7 +360,9 @@ impl Run<'_> {
                 Argument::B => {
                     let t = c_type(self.program.buffers[buffer].dtype);
                     let start = match self.program.buffers[buffer].place {
-                        Place::Input(n) => format!("(const {t} *)inputs[{n}]"),
+                        Place::Input(n) | Place::State { input: n, .. } => {
+                            format!("(const {t} *)inputs[{n}]")
+                        }
                         _ => self.names[buffer].clone(),
                     };
                     if offset == 0 { start } else { format!("{start} + {offset}") }

@@ -53,6 +53,8 @@ pub struct Report {
 /// Writes a model as C into a folder, builds it there, and compares what it computes with what is expected.
 pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: &Path) -> Result<Report> {
     let prefix = program.options().prefix.clone();
+    // The code around it keeps each state in one place.
+    let program = &program.in_place();
     let (source, interface) = program.source(symbols, &prefix)?;
     let parts = Parts::new(&interface, given)?;
     let mut words = parts.words(given);
@@ -257,6 +259,11 @@ impl<'a> Parts<'a> {
             [
                 "",
                 "((void)weights, 0)",
+                "/* The weights inside of the file are constants. */\n    \
+                 model->copies[i] = @prefix@_allocate(weight->bytes);\n    \
+                 if (!model->copies[i]) return ENOMEM;\n    \
+                 memcpy(model->copies[i], model->inputs[weight->input], weight->bytes);\n    \
+                 model->inputs[weight->input] = model->copies[i];\n    ",
                 "@prefix@_weights[weight->input]",
                 "",
                 " (the weights are inside of the C file: NULL will do)",
@@ -269,6 +276,7 @@ impl<'a> Parts<'a> {
             [
                 "| `@prefix@.weights` | its weights |\n",
                 "@prefix@_read(model, weights)",
+                "",
                 "model->weights + weight->offset",
                 "static const unsigned long long @prefix@_weight_mark = @weight_mark@ULL;\n",
                 "",
@@ -280,6 +288,7 @@ impl<'a> Parts<'a> {
         let names = [
             "weights_row",
             "read",
+            "copied",
             "weight_address",
             "mark",
             "weights_note",

@@ -25,7 +25,7 @@ static const size_t @prefix@_weight_bytes = @read_bytes@;
 typedef struct @prefix@_model {
   const void *inputs[@prefix@_INPUT_COUNT + 1];
   void *outputs[@prefix@_OUTPUT_COUNT + 1];
-  void *spare[@prefix@_WEIGHTS + 1]; /* of each state: where its next value goes */
+  void *copies[@prefix@_WEIGHTS + 1]; /* of states that cannot be changed where they are */
   unsigned char *weights;
   void *packed;
   void *arena;
@@ -147,24 +147,21 @@ static int @prefix@_read(@prefix@_model *model, const char *path) {
 void @prefix@_close(@prefix@_model *model) {
   if (!model) return;
   if (model->pool) @prefix@_stop(model->pool);
-  for (int i = 0; i < @prefix@_WEIGHTS; i++) free(model->spare[i]);
+  for (int i = 0; i < @prefix@_WEIGHTS; i++) free(model->copies[i]);
   free(model->weights);
   free(model->packed);
   free(model->arena);
   free(model);
 }
 
-/* Gives the states a second place each, and packs the parameters. */
+/* Says where parameters and states are, and packs the parameters. */
 static int @prefix@_prepare(@prefix@_model *model) {
   for (int i = 0; i < @prefix@_WEIGHTS; i++) {
     const @prefix@_place *weight = &@prefix@_weight_table[i];
     model->inputs[weight->input] = @weight_address@;
     if (weight->update < 0) continue;
-    /* Two places: a call reads one and writes the other. */
-    model->spare[i] = @prefix@_allocate(2 * (weight->bytes / 64 + 1) * 64);
-    if (!model->spare[i]) return ENOMEM;
-    memcpy(model->spare[i], model->inputs[weight->input], weight->bytes);
-    model->inputs[weight->input] = model->spare[i];
+    @copied@/* A call changes it where it lies. */
+    model->outputs[weight->update] = (void *)model->inputs[weight->input];
   }
   model->packed = @prefix@_allocate(@prefix@_packed_bytes());
   model->arena = @prefix@_allocate(@prefix@_arena_bytes(model->pool ? model->pool->threads : 1));
@@ -197,18 +194,6 @@ int @prefix@_call(@prefix@_model *model, const void *const data[], void *const o
   const int results = @results@;
   for (int i = 0; i < @data_count@; i++) model->inputs[@prefix@_data_table[i]] = data[i];
   for (int i = 0; i < results; i++) model->outputs[i] = outputs[i];
-  for (int i = 0; i < @prefix@_WEIGHTS; i++) {
-    const @prefix@_place *weight = &@prefix@_weight_table[i];
-    if (weight->update < 0) continue;
-    unsigned char *first = model->spare[i], *second = first + (weight->bytes / 64 + 1) * 64;
-    model->outputs[weight->update] = model->inputs[weight->input] == (const void *)first ? second : first;
-  }
-  int code = @prefix@_run(model->inputs, model->outputs, model->packed, model->arena, model->pool);
-  if (code) return code;
-  for (int i = 0; i < @prefix@_WEIGHTS; i++) {
-    const @prefix@_place *weight = &@prefix@_weight_table[i];
-    if (weight->update >= 0) model->inputs[weight->input] = model->outputs[weight->update];
-  }
-  return 0;
+  return @prefix@_run(model->inputs, model->outputs, model->packed, model->arena, model->pool);
 }
 #endif

@@ -107,6 +107,7 @@ class CBackend(NumpyArrays):
             "python": sys.executable or None,
             "memory_limit": self.memory_limit,
             "lanes": None,
+            "in_place": False,
         }
 
     def _load(self, core: _core.Compiled) -> Any:

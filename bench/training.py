@@ -1,0 +1,176 @@
+"""Training steps: loss, gradients and optimizer of ours in C, and of PyTorch and JAX by hand.
+
+Every framework starts with the same parameters and takes its steps on the same batch; what the losses of the first
+steps are is compared before anything is measured. PyTorch updates by its fused optimizers, in place; JAX by optax
+in one compiled function, which is given its arguments away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import mithril as ml
+import numpy as np
+from mithril.models import create_gpt, resnet18
+
+from . import by_hand
+
+#: Losses have to be this close, as ratios, in the first `STEPS` steps.
+CLOSE, STEPS = 1e-3, 3
+
+Step = Callable[[], float]
+
+
+class Workload(NamedTuple):
+    """A network with its loss, by us and by hand; a batch; and what takes the steps."""
+
+    model: Callable[[], ml.Model]
+    loss: Callable[[Any], Callable[..., Any]]
+    data: Callable[[], dict[str, Any]]
+    optimizer: str
+    rate: float
+
+
+def _normal(*shape: int) -> Any:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def _classes(count: int, *shape: int) -> Any:
+    return np.random.default_rng(1).integers(0, count, shape)
+
+
+def _with_loss(model: ml.Model) -> ml.Model:
+    model |= ml.CrossEntropy()(input="output", target="target", output="loss")
+    model.set_outputs("loss")
+    return model
+
+
+def _mlp() -> ml.Model:
+    model = ml.Model()
+    model |= ml.Linear(512)(input="input")
+    model += ml.Relu()()
+    model += ml.Linear(512)()
+    model += ml.Relu()()
+    model += ml.Linear(10)(output="output")
+    return _with_loss(model)
+
+
+def _mlp_loss(f: Any) -> Callable[..., Any]:
+    forward = by_hand.mlp(f)
+    return lambda params, state, x, target: (f.cross_entropy(forward(params, x), target), {})
+
+
+def _gpt() -> ml.Model:
+    model = create_gpt(num_layers=1, vocab_size=64)
+    logits, target = ml.IOKey("output"), ml.IOKey("target")
+    model |= ml.CrossEntropy()(input=logits.reshape((-1, 64)), target=target.reshape((-1,)), output="loss")
+    model.set_outputs("loss")
+    return model
+
+
+def _gpt_loss(f: Any) -> Callable[..., Any]:
+    forward = by_hand.gpt_of_one_block(f, 12)
+
+    def loss(params: Any, state: Any, tokens: Any, target: Any) -> Any:
+        return f.cross_entropy(forward(params, tokens).reshape(-1, 64), target.reshape(-1)), {}
+
+    return loss
+
+
+WORKLOADS = {
+    "MLP 784-512-512-10, batch 128, Adam step": Workload(
+        _mlp, _mlp_loss, lambda: {"input": _normal(128, 784), "target": _classes(10, 128)}, "adam", 1e-3
+    ),
+    "ResNet-18, batch 8, SGD step": Workload(
+        lambda: _with_loss(resnet18()),
+        by_hand.resnet18_loss,
+        lambda: {"input": _normal(8, 3, 224, 224), "target": _classes(1000, 8)},
+        "sgd",
+        1e-3,
+    ),
+    "GPT-2 block, batch 8 of 128, Adam step": Workload(
+        _gpt,
+        _gpt_loss,
+        lambda: {"input": _classes(64, 8, 128), "target": _classes(64, 8, 128)[:, ::-1].copy()},
+        "adam",
+        1e-4,
+    ),
+}
+
+#: Who is compared with ours.
+PEERS = ("PyTorch", "torch.compile", "JAX")
+
+
+def pair(workload: str, name: str, threads: int) -> tuple[Step, Step]:
+    """Return a training step of ours and one of a peer; both have taken some, whose losses agreed."""
+    given = WORKLOADS[workload]
+    data = given.data()
+    shapes = {key: array.shape for key, array in data.items()}
+    dtypes = {key: str(array.dtype) for key, array in data.items()}
+    compiled = ml.compile(given.model(), ml.CBackend(num_threads=threads), shapes=shapes, dtypes=dtypes)
+    params = {key: array.copy() for key, array in compiled.parameters.items()}
+    state = {key: array.copy() for key, array in compiled.state.items()}
+    theirs = (_jax if name == "JAX" else _torch)(given, params, state, data, name, threads)
+    rules = {"adam": ml.optim.Adam(given.rate), "sgd": ml.optim.SGD(given.rate, momentum=0.9)}
+    step = ml.train.TrainingStep(compiled, rules[given.optimizer], loss="loss")
+
+    def ours() -> float:
+        return float(step(data)["loss"])
+
+    for number in range(STEPS):
+        found, wanted = ours(), theirs()
+        if not abs(found - wanted) <= CLOSE * abs(wanted):
+            raise AssertionError(f"{workload}: the loss of step {number + 1} is {found}, with {name} {wanted}")
+    return ours, theirs
+
+
+def _torch(given: Workload, params: Any, state: Any, data: Any, name: str, threads: int) -> Step:
+    import torch
+
+    torch.set_num_threads(threads)
+    leaves = {key: torch.nn.Parameter(torch.tensor(value)) for key, value in params.items()}
+    buffers = {key: torch.tensor(value) for key, value in state.items()}
+    batch = [torch.from_numpy(value) for value in data.values()]
+    loss = given.loss(by_hand.Torch())
+    if name == "torch.compile":
+        loss = torch.compile(loss)
+    rules: dict[str, Callable[..., Any]] = {
+        "adam": lambda leaves: torch.optim.Adam(leaves, given.rate, fused=True),
+        "sgd": lambda leaves: torch.optim.SGD(leaves, given.rate, momentum=0.9, fused=True),
+    }
+    optimizer = rules[given.optimizer](leaves.values())
+
+    def step() -> float:
+        optimizer.zero_grad()
+        value = loss(leaves, buffers, *batch)[0]
+        value.backward()
+        optimizer.step()
+        return float(value)
+
+    return step
+
+
+def _jax(given: Workload, params: Any, state: Any, data: Any, name: str, threads: int) -> Step:
+    import jax
+    import optax
+
+    loss = given.loss(by_hand.Jax())
+    rule = {"adam": optax.adam(given.rate), "sgd": optax.sgd(given.rate, momentum=0.9)}[given.optimizer]
+
+    def update(params: Any, slots: Any, state: Any, *batch: Any) -> Any:
+        (value, updates), gradients = jax.value_and_grad(loss, has_aux=True)(params, state, *batch)
+        changes, slots = rule.update(gradients, slots, params)
+        return value, optax.apply_updates(params, changes), slots, {**state, **updates}
+
+    compiled = jax.jit(update, donate_argnums=(0, 1, 2))
+    kept = jax.device_put(({**params}, rule.init(params), {**state}))
+    batch = [jax.device_put(value) for value in data.values()]
+
+    def step() -> float:
+        nonlocal kept
+        value, *kept = compiled(*kept, *batch)
+        jax.block_until_ready(kept)
+        return float(value)
+
+    return step

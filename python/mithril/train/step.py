@@ -1,0 +1,190 @@
+"""A step of a training as one call: on C one program that computes gradients and changes the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import is_
+from typing import Any
+
+import numpy as np
+
+from .. import _core
+from ..backends.with_manualgrad.c_backend import CBackend
+from ..errors import InvalidValueError
+from ..optim import SGD, Optimizer
+from ..optim.rule import Program as Rule
+from ..physical import PhysicalModel
+from ..program import Program
+from .losses import add_loss
+
+__all__ = ["TrainingStep"]
+
+
+class TrainingStep:
+    """Takes training steps of a compiled model: each call computes the loss and changes the parameters.
+
+    On `CBackend` loss, gradients and the step of the optimizer are one program, which changes parameters, running
+    statistics and what the optimizer remembers where they lie: arrays that were taken from the model before show their
+    new values. On other backends gradients and optimizer run one after the other.
+
+    Parameters
+    ----------
+    model : PhysicalModel
+        Compiled for training. Its parameters (`PhysicalModel.get_parameters`) and state are trained.
+    optimizer : Optimizer, optional
+        Takes the steps; default `mithril.optim.SGD` with learning rate 0.01 and momentum 0.9.
+    loss : str, optional
+        What is minimised: an output, or a loss by name as for `mithril.train.fit`.
+
+    Attributes
+    ----------
+    model : PhysicalModel
+        The model with its loss.
+    optimizer : Optimizer
+        Takes the steps.
+    loss : str
+        The output that is minimised.
+    params : dict
+        The parameters.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> import numpy as np
+    >>> model = ml.Model()
+    >>> model |= ml.Linear(1)(input="input", output="output")
+    >>> compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [64, 1]})
+    >>> step = ml.train.TrainingStep(compiled, ml.optim.SGD(0.1), loss="mse")
+    >>> x = np.linspace(-1, 1, 64)[:, None]
+    >>> losses = [float(step({"input": x, "target": 2 * x + 1})[step.loss]) for _ in range(100)]
+    >>> print(losses[-1] < 0.001 * losses[0], compiled.parameters["linear.bias"].round(2))
+    True [1.]
+    """
+
+    def __init__(self, model: PhysicalModel, optimizer: Any = None, *, loss: str | None = None) -> None:
+        if not isinstance(model, PhysicalModel):
+            raise InvalidValueError(f"the model is a {type(model).__name__}", hint="compile it first: ml.compile(...)")
+        if isinstance(optimizer, type) or not callable(getattr(optimizer or SGD, "update", None)):
+            raise InvalidValueError(f"optimizer is {optimizer!r}", hint="pass e.g. ml.optim.Adam(0.001)")
+        self.model, self.loss, _ = add_loss(model, loss)
+        self.optimizer = SGD(0.01, momentum=0.9) if optimizer is None else optimizer
+        self.params: Any = model.get_parameters()
+        if self.model is not model:
+            self.model.state = model.state
+        self._given = model
+        self._programs: dict[Any, _Fused] = {}
+
+    def __call__(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Take a step on a batch; the outputs, loss included, as they were before it.
+
+        Parameters
+        ----------
+        data : mapping
+            Input name to array.
+        """
+        fused = self._fused(data)
+        if fused is not None:
+            outputs = fused.run(self, data)
+            self._given.state = self.model.state
+            return outputs
+        outputs, gradients = self.model.evaluate(self.params, data, {self.loss: 1.0})
+        new = self.optimizer.update(self.params, gradients)
+        for name, value in new.items():
+            self.params[name] = value
+        self._given.state = self.model.state
+        return dict(outputs)
+
+    def is_fused(self, data: Mapping[str, Any]) -> bool:
+        """Whether a step on this batch is one program."""
+        return self._fused(data) is not None
+
+    def _fused(self, data: Mapping[str, Any]) -> _Fused | None:
+        """Return the program that takes the whole step, where there can be one."""
+        model, optimizer = self.model, self.optimizer
+        if not isinstance(model.backend, CBackend) or not isinstance(optimizer, Optimizer):
+            return None
+        if optimizer._accumulator.calls != 1 or optimizer._rule.backend is not None:
+            return None
+        program, _ = model._prepare(self.params, data)
+        found = self._programs.get(program)
+        if found is None:
+            names = program.float_params
+            own = {optimizer._own_steps.get(name, 0) for name in names}
+            if len(own) != 1 or program.output_types[self.loss][1] != ():
+                return None
+            found = self._programs[program] = _Fused(program, self.loss, optimizer, self.params, model.backend)
+        return found
+
+
+class _Fused:
+    """Gradients and optimizer as one program of C."""
+
+    def __init__(
+        self, program: Program, loss: str, optimizer: Optimizer, params: Mapping[str, Any], backend: CBackend
+    ) -> None:
+        names = program.float_params
+        optimizer._groups.check(params)
+        own = dict.fromkeys(names, 1)
+        trained = {name: params[name] for name in names}
+        self._rule: Rule = optimizer._program(trained, trained, own)[0]
+        core = program.core.training_step(loss, list(names), self._rule._program.core)
+        made = _core.c_program(core, {**backend._tool("step"), "in_place": True}, is_lazy=True)
+        self._call = made.call
+        #: The program in C.
+        self.source = made
+        self._names = names
+        self._others = tuple(name for name, _, _ in core.inputs("param"))
+        self._kept = tuple(name for name, _, _ in program.state)
+        self._counter = np.ones((), self._rule._scalar)
+        known = {name for name, _, _ in program.data}
+        rates = [name for name, _, _ in core.inputs("data") if name not in known]
+        self._rates = [(name, int(name.rpartition("_")[2]) if name != "learning_rate" else 0) for name in rates]
+        #: What was seen to be changeable: arrays and dicts of slots as they were found, and the states that they are.
+        self._seen: list[Any] = []
+        self._states: dict[str, Any] = {}
+
+    def run(self, step: TrainingStep, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Take a step; the outputs."""
+        model, optimizer = step.model, step.optimizer
+        program, data = model._prepare(step.params, data)
+        if program.has_numbers:
+            program.check_positions(data)
+        rates = optimizer._groups.rates(optimizer._rate())
+        given = {**data, **{name: np.asarray(rates[k], self._rule._scalar) for name, k in self._rates}}
+        others = {name: step.params[name] for name in self._others}
+        number = optimizer._own_steps.get(self._names[0], 0) + 1
+        self._counter.fill(number)
+        kept = model._next_state(program) if program.state else {}
+        outputs: dict[str, Any] = self._call(others, given, self._find(step, kept))
+        optimizer.steps += 1
+        optimizer._own_steps.update(dict.fromkeys(self._names, number))
+        return outputs
+
+    def _find(self, step: TrainingStep, kept: dict[str, Any]) -> dict[str, Any]:
+        """Return what is changed: parameters, slots and the state of the model, as arrays whose memory may change."""
+        optimizer, params = step.optimizer, step.params
+        if optimizer._fits is not self._rule:
+            optimizer.state.update(optimizer._adopt(self._rule, params))
+            optimizer._fits = self._rule
+        dicts: list[tuple[str, dict[str, Any], Any]] = [
+            *((name, params, name) for name in self._names),
+            *((name, kept, name) for name in self._kept),
+        ]
+        seen = [*(holder[key] for _, holder, key in dicts), *(optimizer.state[name] for name in self._names)]
+        if len(seen) == len(self._seen) and all(map(is_, seen, self._seen)):
+            return self._states
+        dicts += [(f"{n}.{slot}", optimizer.state[n], slot) for n in self._names for slot in optimizer.state[n]]
+        taken: set[int] = set()
+        states = {"step": self._counter}
+        for name, holder, key in dicts:
+            array = holder[key]
+            place = array.__array_interface__["data"][0]
+            if not array.flags.carray or (array.size and place in taken):
+                array = holder[key] = np.array(array, order="C")
+                place = array.__array_interface__["data"][0]
+            taken.add(place)
+            states[name] = array
+        self._seen = [*(holder[key] for _, holder, key in dicts[: len(self._names) + len(self._kept)])]
+        self._seen += [optimizer.state[name] for name in self._names]
+        self._states = states
+        return states

@@ -1,0 +1,150 @@
+"""Training in C: a step as one program against gradients and optimizers of NumPy, one after the other."""
+
+import re
+import subprocess
+
+import mithril as ml
+import numpy as np
+import pytest
+from mithril.errors import MithrilError, NumericsError
+from mithril.examples import digits_in_c
+
+RULES = {
+    "SGD": lambda: ml.optim.SGD(0.3, momentum=0.9),
+    "Adam": lambda: ml.optim.Adam(0.1, groups={"*.bias": {"learning_rate_factor": 0.5}}),
+}
+
+
+def network():
+    """Batch norm has states of its own. What stands before it has no bias, whose gradient would be noise."""
+    model = ml.Model()
+    model |= ml.Linear(7, use_bias=False)(input="input")
+    model += ml.BatchNorm1d(7)
+    model += ml.Gelu()
+    model += ml.Linear(3)(output="logits")
+    model |= ml.CrossEntropy()(input="logits", target="target", output="loss")
+    return model
+
+
+SHAPES, TYPES = {"input": [6, 5], "target": [6]}, {"target": "int64"}
+
+
+def batch(seed=0):
+    return {"input": np.random.default_rng(seed).standard_normal((6, 5)).astype(np.float32), "target": np.arange(6) % 3}
+
+
+def compiled(backend, **options):
+    return ml.compile(network(), backend, shapes=SHAPES, dtypes=TYPES, **options)
+
+
+def states(model, optimizer):
+    """All that a step changes, by the names of a training step."""
+    slots = {f"{n}.{slot}": value for n, kept in optimizer.state.items() for slot, value in kept.items()}
+    return {**model.parameters, **model.state, **slots}
+
+
+def trained_by_numpy(optimizer, seeds):
+    """Losses, and all that was changed."""
+    model, losses = compiled(ml.NumpyBackend()), []
+    for seed in seeds:
+        outputs, gradients = model.evaluate(model.parameters, batch(seed), {"loss": 1.0})
+        losses.append(float(outputs["loss"]))
+        for name, value in optimizer.update(model.parameters, gradients).items():
+            model.parameters[name] = value
+    return losses, states(model, optimizer)
+
+
+def close(found, wanted):
+    assert found.keys() >= wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_step_is_one_program(rule):
+    optimizer, seeds = RULES[rule](), (1, 2, 3)
+    wanted = trained_by_numpy(RULES[rule](), seeds)
+    model = compiled(ml.CBackend())
+    weight, first = model.parameters["linear_1.weight"], model.parameters["linear_1.weight"].copy()
+    step = ml.train.TrainingStep(model, optimizer, loss="loss")
+    assert step.is_fused(batch())
+    losses = [float(step(batch(seed))["loss"]) for seed in seeds]
+    np.testing.assert_allclose(losses, wanted[0], rtol=1e-5)
+    close(states(model, optimizer), wanted[1])
+    # The parameters are changed where they lie, and the optimizer counts.
+    assert model.parameters["linear_1.weight"] is weight
+    assert not np.array_equal(weight, first)
+    assert optimizer.steps == 3
+    # What was learned goes on in the ordinary way, and back.
+    outputs, gradients = model.evaluate(model.parameters, batch(), {"loss": 1.0})
+    for name, value in optimizer.update(model.parameters, gradients).items():
+        model.parameters[name] = value
+    losses += [float(outputs["loss"]), float(step(batch(4))["loss"])]
+    wanted = trained_by_numpy(RULES[rule](), (1, 2, 3, 0, 4))
+    np.testing.assert_allclose(losses, wanted[0], rtol=1e-4)
+    close(states(model, optimizer), wanted[1])
+
+
+def test_a_step_that_fails_changes_nothing():
+    model, optimizer = compiled(ml.CBackend()), ml.optim.Adam(0.1)
+    step = ml.train.TrainingStep(model, optimizer, loss="loss")
+    step(batch())
+    before = {name: value.copy() for name, value in states(model, optimizer).items()}
+    with pytest.raises(MithrilError):
+        step({**batch(), "target": np.full(6, 7)})
+    after = states(model, optimizer)
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+    assert optimizer.steps == 1
+
+
+def test_fit_takes_steps_in_c_and_keeps_what_there_was_if_it_fails():
+    data = {"input": np.concatenate([batch(seed)["input"] for seed in range(4)]), "target": np.arange(24) % 3}
+    histories = []
+    for backend in (ml.CBackend(), ml.NumpyBackend()):
+        model = compiled(backend)
+        history = ml.train.fit(model, data, epochs=3, batch_size=6, optimizer=ml.optim.Adam(0.01), progress=False)
+        histories.append(history["loss"])
+    np.testing.assert_allclose(*histories, rtol=1e-4)
+    model = compiled(ml.CBackend())
+    before = {name: value.copy() for name, value in model.parameters.items()}
+    data["input"][13] = np.nan
+    with pytest.raises(NumericsError):
+        ml.train.fit(model, data, batch_size=6, shuffle=False, progress=False)
+    assert all(np.array_equal(before[name], model.parameters[name]) for name in before)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_training_step_is_exported(tmp_path, rule):
+    model = compiled(ml.NumpyBackend())
+    # With a rate that changes much, so that the loss of the third step tells whether the steps before were right.
+    found = model.export(tmp_path, prefix="step", data=batch(), optimizer=RULES[rule](), loss="loss")
+    assert found.check.splitlines()[-1] == "ok"
+    header = (tmp_path / "step.h").read_text()
+    listed = re.findall(r"^     (\d+): (\S+), (\w+) (\[.*\])$", header[header.index("parameter or state") :], re.M)
+    sizes = [np.dtype(kind).itemsize * int(np.prod(eval(shape))) for _, _, kind, shape in listed]
+    dump = f"""const size_t sizes[] = {{{", ".join(map(str, sizes))}}};
+      FILE *out = fopen("states", "wb");
+      for (int i = 0; i < {len(sizes)}; i++) fwrite(step_weight(model, i), 1, sizes[i], out);
+      fclose(out);
+      clock_t start"""
+    main = (tmp_path / "main.c").read_text()
+    assert "i < 3; i++" in main
+    assert "clock_t start" in main
+    (tmp_path / "main.c").write_text(main.replace("i < 3; i++", "i < 2; i++").replace("clock_t start", dump))
+    subprocess.run(["make", "-s", "check", "CFLAGS=-O1"], cwd=tmp_path, check=True)
+    # One step is missing.
+    assert subprocess.run(["./check"], cwd=tmp_path, stdout=subprocess.DEVNULL).returncode == 1
+    raw, states = (tmp_path / "states").read_bytes(), {}
+    for (_, name, kind, shape), size in zip(listed, sizes, strict=True):
+        states[name], raw = np.frombuffer(raw[:size], kind).reshape(eval(shape)), raw[size:]
+    close(states, trained_by_numpy(RULES[rule](), (0, 0))[1])
+
+
+def test_digits_are_learned_in_c_as_in_numpy(tmp_path):
+    train, test = digits_in_c.batches()
+    found, wanted = digits_in_c.train_in_c(tmp_path, train), digits_in_c.train_in_python(train)
+    assert len(found.losses) == digits_in_c.EPOCHS * digits_in_c.BATCHES
+    # Rounding grows with every step.
+    np.testing.assert_allclose(found.losses[:20], wanted.losses[:20], rtol=1e-5)
+    np.testing.assert_allclose(found.losses, wanted.losses, rtol=1e-2)
+    assert digits_in_c.accuracy(found.params, test) > 0.95
