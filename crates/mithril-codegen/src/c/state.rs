@@ -75,7 +75,7 @@ fn rename(program: &mut Program, from: usize, to: usize) {
                 nest.to = other(nest.to);
                 nest.value = nest.value.map_loads(&|f, at, stored| Expr::Load { from: other(f), at, stored });
             }
-            Work::Call { call, .. } => {
+            Work::Call(call) => {
                 for arg in &mut call.args {
                     if let Argument::In(b) | Argument::Out(b) = arg {
                         *b = other(*b);
@@ -154,7 +154,7 @@ fn positions(program: &Program, step: &Step) -> Vec<usize> {
                 });
             }
         }),
-        Work::Call { .. } => {
+        Work::Call(_) => {
             found.extend(step.reads().into_iter().filter(|&b| !program.buffers[b].dtype.is_float()));
         }
         Work::Kernel(_) => {}
