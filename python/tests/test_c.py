@@ -1,5 +1,6 @@
 """The C backend: programs in C against NumPy and the interpreter, what may go wrong with a C compiler, and export."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -125,6 +126,7 @@ def test_many_threads_call_one_model():
 def test_a_fork_goes_on_without_the_threads_of_its_parent():
     # In a process of its own: JAX, where a test has imported it, warns at every fork.
     program = """
+import hashlib
 import os
 import mithril as ml, numpy as np
 from networks import classifier
@@ -276,3 +278,35 @@ def test_the_steps_of_a_model_are_measured(tmp_path, capsys):
     ml.save(model, tmp_path / "model.json")
     assert main(["profile", str(tmp_path / "model.json"), "--shape", "input=2,5", "--num-runs", "1"]) == 0
     assert "of peak" in capsys.readouterr().out
+
+
+def test_the_fastest_candidates_are_measured_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("MITHRIL_CACHE_DIR", str(tmp_path))
+    model = ml.Model()
+    for _ in range(3):
+        model += ml.Conv2d(16, 3, padding=1)
+        model += ml.Relu()
+    data = {"input": normal(1, 16, 20, 20)}
+
+    def compile(backend, **options):
+        return ml.compile(model, backend, shapes={"input": [1, 16, 20, 20]}, **options)
+
+    compiled = compile(ml.CBackend(num_threads=1, autotune=True), inference=True)
+    names = ("direct", "winograd 2", "winograd 4")
+    kept = [file for file in (tmp_path / "texts").iterdir() if file.read_text().endswith(names)]
+    assert kept
+    params = compiled.randomize_params(seed=0)
+    wanted = compile(ml.NumpyBackend()).evaluate(params, data)["output"]
+    np.testing.assert_allclose(compiled.evaluate(params, data)["output"], wanted, rtol=1e-4, atol=1e-5)
+    # What was kept is taken, whatever it is; what was damaged is measured again.
+    sources = set()
+    for name in names:
+        for file in kept:
+            file.write_text(hashlib.sha256(name.encode()).hexdigest()[:32] + "\n" + name)
+        changed = compile(ml.CBackend(num_threads=1, autotune=True), inference=True)
+        sources.add(changed.source)
+        np.testing.assert_allclose(changed.evaluate(params, data)["output"], wanted, rtol=1e-4, atol=1e-5)
+    assert len(sources) == 3
+    kept[0].write_text("damaged")
+    assert compile(ml.CBackend(num_threads=1, autotune=True), inference=True).source
+    assert kept[0].read_text() != "damaged"

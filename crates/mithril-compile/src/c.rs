@@ -5,6 +5,7 @@ use std::sync::Arc;
 use mithril_codegen::c;
 pub use mithril_codegen::c::Cost;
 use mithril_codegen::c::kernels::Target as Shape;
+pub use mithril_codegen::c::kernels::{Choices, Question};
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Def, Graph, NodeId, Role};
 use mithril_ir::{DType, ValueId};
@@ -38,6 +39,10 @@ pub struct COptions {
     pub lanes: Option<usize>,
     /// Whether the code measures its steps; see `mithril_codegen::c::Options`.
     pub profile: bool,
+    /// Which candidates kernels take; others as estimated.
+    pub choices: Choices,
+    /// If there are any: only the first step of each of these specifications.
+    pub only: Vec<String>,
 }
 
 /// An input or output of generated C.
@@ -68,6 +73,8 @@ pub struct CSource {
     pub stages: Vec<(String, String)>,
     /// The steps in the order in which they run.
     pub costs: Vec<Cost>,
+    /// Specifications of kernels for which there are candidates.
+    pub questions: Vec<Question>,
 }
 
 /// Writes a graph that was lowered for [`C`] and whose sizes are numbers.
@@ -77,7 +84,15 @@ pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
         Some(lanes) => shape(lanes)?,
     };
     let COptions { pack, in_place, profile, .. } = *options;
-    let given = c::Options { prefix: options.prefix.clone(), pack, in_place, target, profile };
+    let given = c::Options {
+        prefix: options.prefix.clone(),
+        pack,
+        in_place,
+        target,
+        profile,
+        choices: options.choices.clone(),
+        only: options.only.clone(),
+    };
     let source = c::emit(graph, &given)?;
     let inputs = graph.inputs.iter().map(|&v| {
         let value = graph.value(v);
@@ -95,6 +110,7 @@ pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
         h: source.h,
         stages: source.stages,
         costs: source.costs,
+        questions: source.questions,
     })
 }
 

@@ -458,13 +458,14 @@ pub struct COptions {
     memory_limit: Option<usize>,
     lanes: Option<usize>,
     in_place: bool,
+    autotune: bool,
 }
 
 impl COptions {
     fn options(self, pack: bool) -> Options {
-        let Self { prefix, threads, cc, flags, python, memory_limit, lanes, in_place } = self;
+        let Self { prefix, threads, cc, flags, python, memory_limit, lanes, in_place, autotune } = self;
         let tool = Tool { command: cc, flags, python };
-        Options { prefix, pack, in_place, lanes, threads, tool, memory_limit }
+        Options { prefix, pack, in_place, lanes, threads, tool, memory_limit, autotune }
     }
 }
 

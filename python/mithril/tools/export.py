@@ -66,6 +66,7 @@ def export(
     optimizer: Optimizer | None = None,
     loss: str | None = None,
     lanes: int | None = None,
+    autotune: bool = False,
     cc: str | None = None,
     flags: Any = (),
 ) -> Exported:
@@ -100,8 +101,8 @@ def export(
     lanes : {16, 8, 4, 1}, optional
         Floats in a vector of the processor that the code is for: 16 for AVX-512, 8 for AVX2, 4 for SSE2, NEON and
         WebAssembly, 1 for plain C. It runs on others too, slower. Default: those of this processor.
-    cc, flags : optional
-        The C compiler; see `CBackend`.
+    autotune, cc, flags : optional
+        As options of `CBackend`.
 
     Returns
     -------
@@ -111,7 +112,7 @@ def export(
         raise InvalidValueError(f"the folder is a {type(folder).__name__}", hint='pass a path, e.g. "out/"')
     options = {**model._options, "training": bool(gradients) or optimizer is not None}
     dtype = str(model.backend.default_dtype)
-    backend = CBackend(dtype=dtype, num_threads=1, cc=cc, flags=flags)
+    backend = CBackend(dtype=dtype, num_threads=1, autotune=autotune, cc=cc, flags=flags)
     reference = NumpyBackend(dtype=dtype)
     shapes = dict(options["shapes"])
     if model._current is not None:

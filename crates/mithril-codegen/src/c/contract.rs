@@ -43,6 +43,7 @@ pub fn contract(program: &mut Program, options: &Options, library: &mut Library,
         step += 1;
         let Work::Nest(nest) = &given.work else { continue };
         let Some(contraction) = contraction(nest) else { continue };
+        library.take_asked();
         let mut making = Making { options, library: &mut *library, tails: &mut *tails };
         let found = convolve::convolution(program, nest, &contraction, &mut making)
             .or_else(|| product(program, nest, contraction.element, &mut making))
@@ -55,6 +56,7 @@ pub fn contract(program: &mut Program, options: &Options, library: &mut Library,
                 Some(call)
             });
         let Some(mut call) = found else { continue };
+        call.asked = library.take_asked();
         if call.kernel.pack.is_some() {
             call.packed = packed;
             packed += call.kernel.packed_bytes.next_multiple_of(64);
@@ -288,7 +290,7 @@ pub fn call(
     what: String,
     work: usize,
 ) -> KernelCall {
-    KernelCall { kernel, to, inputs, operands, packed: 0, shared: None, what, work }
+    KernelCall { kernel, to, inputs, operands, packed: 0, shared: None, what, work, asked: Vec::new() }
 }
 
 /// How the epilogue calls the variables.

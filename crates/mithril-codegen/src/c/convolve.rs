@@ -7,7 +7,7 @@ use super::Options;
 use super::contract::{
     Contraction, Making, Start, affine, call, flat_loads, is_fixed, is_zero, loaded, operands, the_sum,
 };
-use super::kernels::{Blocked, Conv, Epilogue, Image, Operand, Packing, Places, Strides, Target};
+use super::kernels::{Blocked, Conv, Epilogue, Image, Library, Operand, Packing, Places, Strides, Target};
 use super::program::{Buffer, KernelCall, Nest, Program};
 use super::tail::Tails;
 use super::template::c_type;
@@ -72,8 +72,8 @@ pub struct InBlocks {
 
 impl InBlocks {
     /// Rows and pixels of zeros that it wants around its image.
-    pub fn margins(&self, target: &Target) -> [[usize; 2]; 2] {
-        self.conv.margins(self.size, self.padding, target)
+    pub fn margins(&self, library: &Library) -> [[usize; 2]; 2] {
+        self.conv.margins(self.size, self.padding, library)
     }
     /// Where the element under the first weight at the first pixel lies.
     fn start(&self) -> Option<usize> {

@@ -19,6 +19,8 @@ pub struct Cost {
     pub operations: Option<u64>,
     /// Bytes of all tensors that are read or written, each once.
     pub bytes: u64,
+    /// Specifications of kernels for which there were candidates.
+    pub asked: Vec<String>,
 }
 
 /// The steps of a program.
@@ -44,7 +46,8 @@ fn cost(program: &Program, step: &Step) -> Cost {
     buffers.sort_unstable();
     buffers.dedup();
     let bytes = buffers.iter().map(|&b| program.buffers[b].bytes() as u64).sum();
-    Cost { name: step.name.clone(), path: step.origin.clone(), what, operations, bytes }
+    let asked = if let Work::Kernel(k) = &step.work { k.asked.clone() } else { Vec::new() };
+    Cost { name: step.name.clone(), path: step.origin.clone(), what, operations, bytes, asked }
 }
 
 fn shape(program: &Program, nest: &Nest) -> String {

@@ -72,7 +72,7 @@ pub fn lay_out(program: &mut Program, options: &Options, library: &mut Library) 
     for step in 0..program.steps.len() {
         let Work::Nest(nest) = &program.steps[step].work else { continue };
         let Some(found) = found(program, nest, options, library) else { continue };
-        let (buffer, wanted) = (found.image, found.margins(library.target()));
+        let (buffer, wanted) = (found.image, found.margins(library));
         if let Some(blocks) = &mut program.buffers[buffer].blocks {
             for (have, want) in blocks.margins.iter_mut().flatten().zip(wanted.as_flattened()) {
                 *have = (*have).max(*want as i64);

@@ -55,12 +55,23 @@ pub struct Options {
     pub target: kernels::Target,
     /// Whether the code measures its steps: a further output, behind all others, takes the seconds of each.
     pub profile: bool,
+    /// Which candidates kernels take; others as estimated.
+    pub choices: kernels::Choices,
+    /// If there are any: only the first step of each of these specifications, so that candidates can be measured.
+    pub only: Vec<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        let target = kernels::Target::avx2();
-        Self { prefix: "model".to_owned(), pack: false, in_place: false, target, profile: false }
+        Self {
+            prefix: "model".to_owned(),
+            pack: false,
+            in_place: false,
+            target: kernels::Target::avx2(),
+            profile: false,
+            choices: kernels::Choices::new(),
+            only: Vec::new(),
+        }
     }
 }
 
@@ -75,6 +86,8 @@ pub struct Source {
     pub stages: Vec<(String, String)>,
     /// The steps in the order in which they run.
     pub costs: Vec<Cost>,
+    /// Specifications of kernels for which there are candidates.
+    pub questions: Vec<kernels::Question>,
 }
 
 /// Writes a graph whose sizes are numbers. If the target lacks ops, the error lists all of them.
@@ -85,16 +98,29 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     program = fuse::fuse(program);
     state::in_place(&mut program);
     stages.push(("fuse".to_owned(), program.to_string()));
-    let mut library = kernels::Library::new(options.target);
+    let mut library = kernels::Library::new(options.target).answering(options.choices.clone());
     layout::lay_out(&mut program, options, &mut library);
     stages.push(("layout".to_owned(), program.to_string()));
     let mut tails = tail::Tails::default();
     contract::contract(&mut program, options, &mut library, &mut tails);
     state::schedule(&mut program);
     stages.push(("kernels".to_owned(), program.to_string()));
+    if !options.only.is_empty() {
+        keep_first(&mut program, &options.only);
+    }
     let arena = memory::plan(&mut program);
     stages.push(("memory".to_owned(), format!("arena: {arena} bytes\n{program}")));
     let h = header::header(&options.prefix, &program);
     let c = emit::file(&program, options, arena, &library, &tails);
-    Ok(Source { c, h, stages, costs: cost::costs(&program) })
+    Ok(Source { c, h, stages, costs: cost::costs(&program), questions: library.questions().to_vec() })
+}
+
+/// Leaves the first step of each specification.
+fn keep_first(program: &mut program::Program, specifications: &[String]) {
+    let mut wanted: Vec<&String> = specifications.iter().collect();
+    program.steps.retain(|step| {
+        let program::Work::Kernel(k) = &step.work else { return false };
+        let found = k.asked.first().and_then(|asked| wanted.iter().position(|w| *w == asked));
+        found.map(|i| wanted.swap_remove(i)).is_some()
+    });
 }

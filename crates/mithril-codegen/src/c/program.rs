@@ -107,6 +107,8 @@ pub struct KernelCall {
     pub what: String,
     /// Number of products.
     pub work: usize,
+    /// Specifications for which there were candidates.
+    pub asked: Vec<String>,
 }
 
 /// A loop nest.

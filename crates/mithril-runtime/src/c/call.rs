@@ -148,6 +148,11 @@ impl Function {
         self.judge(code)?;
         Ok(Some(Packed(memory)))
     }
+    /// Writes a byte everywhere into the scratch memory of the next call.
+    pub(super) fn fill_arena(&self, byte: u8) -> Result<()> {
+        self.together.fill(byte)?;
+        self.alone.fill(byte)
+    }
     /// Runs the code on inputs into outputs, each at an address that fits its buffer.
     pub fn call(&self, inputs: &[Address], outputs: &[Address], packed: Option<&Packed>) -> Result<()> {
         self.count("inputs", inputs.len(), self.interface.inputs.len())?;

@@ -51,6 +51,13 @@ impl Memory {
             Self::Large { map, start } => map[*start..].as_mut_ptr().cast(),
         }
     }
+    /// Writes a byte everywhere.
+    pub fn fill(&mut self, byte: u8) {
+        match self {
+            Self::Small(lines) => lines.fill(Line([byte; 64])),
+            Self::Large { map, start } => map[*start..].fill(byte),
+        }
+    }
     pub fn address(&self) -> *const c_void {
         match self {
             Self::Small(lines) => lines.as_ptr().cast(),
@@ -78,10 +85,20 @@ impl Arenas {
             None => Memory::new(self.bytes)?,
         };
         let result = work(arena.start());
+        self.keep(arena);
+        Ok(result)
+    }
+    /// Makes an arena in which a byte is written everywhere, for the next call.
+    pub fn fill(&self, byte: u8) -> Result<()> {
+        let mut arena = Memory::new(self.bytes)?;
+        arena.fill(byte);
+        self.keep(arena);
+        Ok(())
+    }
+    fn keep(&self, arena: Memory) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         if free.len() < KEPT {
             free.push(arena);
         }
-        Ok(result)
     }
 }

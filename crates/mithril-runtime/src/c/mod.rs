@@ -14,6 +14,7 @@ pub mod peak;
 pub mod pool;
 mod processor;
 pub mod program;
+pub mod tune;
 
 pub use array::{Address, Array};
 pub use cache::Cache;

@@ -13,6 +13,7 @@ use mithril_ir::{Code, DType, Dim, Error, Graph, Result, Role, text};
 use super::cache::Cache;
 use super::call::{Buffer, Function, Interface};
 use super::compiler::Tool;
+use super::tune::tune;
 use crate::interpreter::{Evaluation, Tensors, missing};
 
 /// What a program computes.
@@ -46,6 +47,8 @@ pub struct Options {
     pub threads: usize,
     /// Bytes that packed parameters and the scratch memory of a call may have together.
     pub memory_limit: Option<usize>,
+    /// Whether the candidates of kernels are measured, rather than estimated.
+    pub autotune: bool,
 }
 
 impl Default for Options {
@@ -58,6 +61,7 @@ impl Default for Options {
             tool: Tool::default(),
             threads: 1,
             memory_limit: None,
+            autotune: false,
         }
     }
 }
@@ -167,16 +171,12 @@ impl Program {
         let mut stages = Vec::new();
         let graph =
             self.graph(symbols, &mut |name, graph| stages.push((name.to_owned(), text::print(graph))))?;
-        let mut source = compile_c(
-            &graph,
-            &COptions {
-                prefix: prefix.into(),
-                pack: self.options.pack,
-                in_place: self.options.in_place,
-                lanes: self.options.lanes,
-                profile,
-            },
-        )?;
+        let Options { pack, in_place, lanes, autotune, ref tool, .. } = self.options;
+        let mut given = COptions { prefix: prefix.into(), pack, in_place, lanes, ..COptions::default() };
+        if autotune {
+            given.choices = tune(&graph, &given, tool, &Cache::default(), self.options.threads())?;
+        }
+        let mut source = compile_c(&graph, &COptions { profile, ..given })?;
         stages.append(&mut source.stages);
         source.stages = stages;
         let interface = Interface::of(&source, prefix);

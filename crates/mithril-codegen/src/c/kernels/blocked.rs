@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::epilogue::Epilogue;
 use super::library::substitute;
 use super::rows::RowGroups;
-use super::{Algorithm, Argument, Call, Element, Kernel, Library, Target, winograd};
+use super::{Algorithm, Argument, Call, Element, Kernel, Library, winograd};
 
 /// Where the elements of an image-like tensor lie, in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -107,15 +107,16 @@ impl Blocked {
         if self.groups > 1 {
             return self.build_depth(library);
         }
-        match winograd::blocked_tile(self, library.target()) {
+        winograd::ask_blocked(self, library);
+        match winograd::blocked_tile(self, library) {
             Some(tile) => winograd::build_blocked(self, tile, library),
             None => self.build_direct(library),
         }
     }
 
     /// Rows above and below, pixels to the left and to the right of an image of this size that are read.
-    pub fn margins(&self, image: [usize; 2], padding: [[usize; 2]; 2], target: &Target) -> [[usize; 2]; 2] {
-        let tile = if self.groups == 1 { winograd::blocked_tile(self, target) } else { None };
+    pub fn margins(&self, image: [usize; 2], padding: [[usize; 2]; 2], library: &Library) -> [[usize; 2]; 2] {
+        let tile = if self.groups == 1 { winograd::blocked_tile(self, library) } else { None };
         [0, 1].map(|axis| {
             let [before, after] = padding[axis];
             let reach = tile.map_or(0, |m| winograd::reach(m, self.result[axis]));

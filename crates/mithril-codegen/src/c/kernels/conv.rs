@@ -102,7 +102,7 @@ impl Conv {
 
     /// Puts the kernel's functions into the library.
     pub fn build(&self, library: &mut Library) -> Kernel {
-        match winograd::tile(self, library.target()) {
+        match winograd::tile(self, library) {
             Some(tile) => winograd::build(self, tile, library),
             _ if self.groups == self.channels && self.channels > 1 => self.build_depth(library),
             _ if self.wastes_columns(library.target()) => self.as_rows_of_pixels().build(library),

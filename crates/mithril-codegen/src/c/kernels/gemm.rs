@@ -3,7 +3,7 @@
 use super::epilogue::place;
 use super::library::substitute;
 use super::rows::RowGroups;
-use super::{Argument, Call, Element, Epilogue, Kernel, Library, Strides, Target, batch_offset};
+use super::{Argument, Call, Element, Epilogue, Kernel, Library, Question, Strides, Target, batch_offset};
 
 /// When the right matrix is brought into the kernel's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Gemm {
     /// Puts the kernel's functions into the library.
     pub fn build(&self, library: &mut Library) -> Kernel {
         let folded = self.fold_rows();
-        let blocking = Blocking::new(&folded, library.target());
+        let blocking = folded.blocking(library);
         let pack = folded.pack(library, &blocking);
         let function = folded.multiply(library, &blocking);
         let width = 2 * blocking.lanes;
@@ -86,6 +86,30 @@ impl Gemm {
             phases: if ahead { vec![vec![multiply]] } else { vec![vec![pack.clone()], vec![multiply]] },
             pack: ahead.then_some(pack),
         }
+    }
+
+    /// How the product is cut up: for the cache as it is said to be, or for half or twice as much of it.
+    fn blocking(&self, library: &mut Library) -> Blocking {
+        let target = *library.target();
+        let of = |cache: usize| Blocking::new(self, &Target { cache, ..target });
+        let mut found = vec![(target.cache, of(target.cache))];
+        if self.m * self.n * self.k < WORTH_MEASURING {
+            return found.remove(0).1;
+        }
+        for cache in [target.cache / 2, target.cache * 2] {
+            let other = of(cache);
+            if found.iter().all(|(_, known)| *known != other) {
+                found.push((cache, other));
+            }
+        }
+        let plain = Self { epilogue: Epilogue::none(), ..self.clone() };
+        let question = Question {
+            specification: format!("{plain:?} for {target:?}"),
+            candidates: found.iter().map(|(cache, _)| format!("cache of {cache}")).collect(),
+        };
+        let chosen = library.chosen(&question, 0);
+        library.ask(question);
+        found.swap_remove(chosen).1
     }
 
     /// Batch axes that all share `b` and whose matrices lie row after row are more rows of one matrix.
@@ -246,7 +270,11 @@ fn batched(batches: usize) -> String {
     if batches == 1 { String::new() } else { format!(", {batches} times") }
 }
 
+/// Products below this many are not worth measuring.
+const WORTH_MEASURING: usize = 1 << 20;
+
 /// How a product is cut up.
+#[derive(PartialEq)]
 struct Blocking {
     lanes: usize,
     rows: RowGroups,

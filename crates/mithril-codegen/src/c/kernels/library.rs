@@ -2,6 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::choices::{Asked, Choices, Question};
 use super::{Element, Target};
 
 /// So few rows do not fill the processor's pipelines with one sum each.
@@ -81,12 +82,47 @@ pub struct Library {
     /// Text with its name left open, to the name it got.
     known: FxHashMap<String, String>,
     names: FxHashMap<String, usize>,
+    asked: Asked,
 }
 
 impl Library {
     /// An empty library for this target.
     pub fn new(target: Target) -> Self {
-        Self { target, functions: Vec::new(), known: FxHashMap::default(), names: FxHashMap::default() }
+        Self {
+            target,
+            functions: Vec::new(),
+            known: FxHashMap::default(),
+            names: FxHashMap::default(),
+            asked: Asked::default(),
+        }
+    }
+
+    /// The same with answers for kernels that have candidates.
+    #[must_use]
+    pub fn answering(mut self, choices: Choices) -> Self {
+        self.asked.choices = choices;
+        self
+    }
+
+    /// The place of the candidate that a kernel takes: the one that was measured to be the fastest, else the one that is
+    /// estimated to be.
+    pub(crate) fn chosen(&self, question: &Question, estimate: usize) -> usize {
+        self.asked.chosen(question, estimate)
+    }
+
+    /// Has the candidates measured, if somebody measures: said by whoever builds a kernel that has some.
+    pub(crate) fn ask(&mut self, question: Question) {
+        self.asked.ask(question);
+    }
+
+    /// Specifications for which there were candidates.
+    pub(crate) fn questions(&self) -> &[Question] {
+        &self.asked.questions
+    }
+
+    /// Specifications that were asked about since the last time.
+    pub(crate) fn take_asked(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.asked.recent)
     }
 
     /// What it is made for.

@@ -37,10 +37,17 @@
 //! - [`pack`](Kernel::pack), where there is one, brings the weights into the order in which the kernel reads them:
 //!   it is made once (`P_pack`) and writes [`packed_bytes`](Kernel::packed_bytes) at [`Argument::Packed`].
 //! - Outputs must not overlap inputs, operands or scratch memory.
+//!
+//! # Candidates
+//! A kernel that can be computed in several ways makes a [`Question`] of its specification and the names of the
+//! candidates: `library.ask` has them measured where somebody measures (`autotune` of the runtime), `library.chosen`
+//! says which to take, by default the one that is estimated to be the fastest. Nothing else is to be done for a new
+//! candidate.
 
 use mithril_ir::DType;
 
 mod blocked;
+mod choices;
 mod conv;
 mod epilogue;
 mod gemm;
@@ -50,6 +57,7 @@ mod rows;
 mod winograd;
 
 pub use blocked::{Blocked, Image, Places};
+pub use choices::{Choices, Question};
 pub use conv::{Algorithm, Conv};
 pub use epilogue::{Epilogue, Operand};
 pub use gemm::{Gemm, Packing};

@@ -5,7 +5,7 @@ use super::conv::Conv;
 use super::epilogue::place;
 use super::library::substitute;
 use super::rows::RowGroups;
-use super::{Algorithm, Argument, Call, Element, Kernel, Library, Packing, Target};
+use super::{Algorithm, Argument, Call, Element, Kernel, Library, Packing, Question, Target};
 
 /// The text of one size of output tile.
 struct Transform {
@@ -68,26 +68,58 @@ struct Ends<'a> {
 
 /// The size of the output tile, if this convolution is to be done so. Transforming the weights each time is worth it
 /// for nobody.
-pub(crate) fn tile(conv: &Conv, target: &Target) -> Option<usize> {
+pub(crate) fn tile(conv: &Conv, library: &mut Library) -> Option<usize> {
     let fits = fits(conv.element, conv.kernel, [conv.stride, conv.dilation]) && conv.groups == 1;
     if !fits || conv.packing != Packing::Ahead {
         return None;
     }
-    chosen(conv.algorithm, &shape(conv), target)
+    let shape = shape(conv);
+    if conv.algorithm == Algorithm::Fastest {
+        library.ask(question(&shape, "", library.target()));
+    }
+    chosen(conv.algorithm, &shape, "", library)
 }
 
 /// As [`tile`], of one that reads and writes blocks.
-pub(crate) fn blocked_tile(conv: &Blocked, target: &Target) -> Option<usize> {
+pub(crate) fn blocked_tile(conv: &Blocked, library: &Library) -> Option<usize> {
     let fits = fits(conv.element, conv.kernel, [conv.stride, conv.dilation]);
     let in_blocks = matches!(conv.image, Image::Blocks(_));
-    if fits && in_blocks { chosen(conv.algorithm, &blocked_shape(conv), target) } else { None }
+    if fits && in_blocks { chosen(conv.algorithm, &blocked_shape(conv), IN_BLOCKS, library) } else { None }
 }
 
-fn chosen(algorithm: Algorithm, shape: &Shape, target: &Target) -> Option<usize> {
+/// Asks for the candidates of [`blocked_tile`], where there are some.
+pub(crate) fn ask_blocked(conv: &Blocked, library: &mut Library) {
+    let fits = fits(conv.element, conv.kernel, [conv.stride, conv.dilation]);
+    if fits && matches!(conv.image, Image::Blocks(_)) && conv.algorithm == Algorithm::Fastest {
+        library.ask(question(&blocked_shape(conv), IN_BLOCKS, library.target()));
+    }
+}
+
+/// How specifications of images in blocks end.
+const IN_BLOCKS: &str = " in blocks";
+
+/// Output tiles, and the direct way.
+const TILES: [Option<usize>; 3] = [None, Some(2), Some(4)];
+
+/// What becomes of the sums makes hardly a difference between candidates, and nothing else than these sizes does.
+fn question(shape: &Shape, place: &str, target: &Target) -> Question {
+    let Shape { batch, channels, filters, result: [height, width] } = shape;
+    let names = TILES.map(|tile| tile.map_or_else(|| "direct".to_owned(), |m| format!("winograd {m}")));
+    Question {
+        specification: format!("3x3 {batch}x{channels}x{height}x{width} to {filters}{place} for {target:?}"),
+        candidates: names.to_vec(),
+    }
+}
+
+fn chosen(algorithm: Algorithm, shape: &Shape, place: &str, library: &Library) -> Option<usize> {
     match algorithm {
         Algorithm::Winograd(tile) => Some(tile),
         Algorithm::Direct => None,
-        Algorithm::Fastest => best(shape, target),
+        Algorithm::Fastest => {
+            let best = best(shape, library.target());
+            let estimate = TILES.iter().position(|tile| *tile == best).unwrap_or(0);
+            TILES[library.chosen(&question(shape, place, library.target()), estimate)]
+        }
     }
 }
 

@@ -66,6 +66,10 @@ class CBackend(NumpyArrays):
     memory_limit : int or str, optional
         Bytes that the packed parameters and the scratch memory of a call may have together, e.g. ``"64MB"``; a model
         that needs more is an error. Also spelled ``mem_size``.
+    autotune : bool, optional
+        Measure the candidates of each kernel (ways of convolving, sizes of blocks) when it is compiled for the first
+        time on this processor, rather than estimate which is the fastest. What was chosen is kept in the cache
+        (default False).
 
     Examples
     --------
@@ -82,7 +86,7 @@ class CBackend(NumpyArrays):
     # Of ops that are applied at once.
     target = "numpy"
     _table = "c"
-    _options = (*NumpyArrays._options, "num_threads", "cc", "flags", "memory_limit")
+    _options = (*NumpyArrays._options, "num_threads", "cc", "flags", "memory_limit", "autotune")
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -97,6 +101,9 @@ class CBackend(NumpyArrays):
         #: Bytes that a call may need; None: any number.
         self.memory_limit: int | None = None if limit is None else options.memory("memory_limit", limit)
 
+        #: Whether the candidates of kernels are measured.
+        self.autotune: bool = options.switch("autotune", found.get("autotune", False))
+
     def _tool(self, prefix: str) -> dict[str, Any]:
         """Tell the core how C is made."""
         return {
@@ -108,6 +115,7 @@ class CBackend(NumpyArrays):
             "memory_limit": self.memory_limit,
             "lanes": None,
             "in_place": False,
+            "autotune": self.autotune,
         }
 
     def _load(self, core: _core.Compiled) -> Any:
