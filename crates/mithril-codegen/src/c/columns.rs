@@ -3,7 +3,7 @@
 
 use mithril_ir::loops::{Binary, Expr, Index, Var};
 
-use super::contract::{Contraction, affine, flat_loads, loaded};
+use super::contract::{Contraction, affine, flat_loads, stored};
 use super::program::{Buffer, Nest, Place, Program, Step, Work};
 
 /// Multiplications for each element copied, below which a copy costs more than it saves.
@@ -59,7 +59,7 @@ fn sizes(vars: &[Var]) -> i64 {
 /// Whether a factor is an element of a tensor at multiples of the variables, with those summed over like digits of one.
 fn is_matrix(program: &Program, nest: &Nest, c: &Contraction<'_>, factor: &Expr) -> bool {
     let flat = flat_loads(factor, &program.buffers);
-    let Some((_, at)) = loaded(&flat, c.element) else { return false };
+    let Some((_, at, _)) = stored(&flat, c.element) else { return false };
     let all: Vec<Var> = nest.vars.iter().chain(c.vars).copied().collect();
     if affine(&at[0], &all).is_none() {
         return false;

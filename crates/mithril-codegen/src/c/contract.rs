@@ -9,7 +9,7 @@ use mithril_ir::{DType, Scalar};
 use super::Options;
 use super::columns;
 use super::convolve;
-use super::kernels::{Element, Epilogue, Gemm, Kernel, Library, Operand, Packing, Strides};
+use super::kernels::{Element, Epilogue, Gemm, Kernel, Library, Operand, Packing, Stored, Strides};
 use super::nest::collapse;
 use super::program::{Buffer, KernelCall, Nest, Place, Program, Work};
 use super::split::split;
@@ -109,6 +109,17 @@ pub fn loaded(e: &Expr, element: Element) -> Option<(usize, &[Index])> {
     }
 }
 
+/// As [`loaded`], of an element that may be stored as a half and is computed with as a float32; and how it is stored.
+pub fn stored(e: &Expr, element: Element) -> Option<(usize, &[Index], Stored)> {
+    let half = match e {
+        Expr::Load { stored: DType::F16, .. } => Stored::F16,
+        Expr::Load { stored: DType::BF16, .. } => Stored::BF16,
+        _ => return loaded(e, element).map(|(from, at)| (from, at, Stored::Same)),
+    };
+    let Expr::Load { from, at, .. } = e else { return None };
+    (element == Element::F32).then_some((*from, at, half))
+}
+
 /// Whether this is the number 0.
 pub fn is_zero(e: &Expr) -> bool {
     matches!(e, Expr::Number(Scalar::Float(x), _) if *x == 0.0)
@@ -144,6 +155,7 @@ pub struct Making<'a> {
 struct Side {
     start: Start,
     factors: Vec<usize>,
+    stored: Stored,
 }
 
 /// A product by its variables: those of the result, then the one that is summed over, if there is one.
@@ -174,19 +186,19 @@ impl Product {
         let Expr::Reduce { vars: summed, body, .. } = sum else { return None };
         let Expr::Binary(Binary::Multiply, a, b) = &**body else { return None };
         let mut inner: Vec<Var> = summed.iter().copied().filter(|v| v.size != 1).collect();
-        let [(a, a_at), (b, b_at)] = [loaded(a, element)?, loaded(b, element)?];
+        let [(a, a_at, a_stored), (b, b_at, b_stored)] = [stored(a, element)?, stored(b, element)?];
         let mut positions = [a_at[0].clone(), b_at[0].clone()];
         join(&mut inner, &mut positions, &mut next);
         if inner.len() > 1 {
             return None;
         }
         let all: Vec<Var> = vars.iter().chain(&inner).copied().collect();
-        let side = |buffer: usize, at: &Index| {
+        let side = |buffer: usize, at: &Index, stored: Stored| {
             let (factors, base) = affine(at, &all)?;
             let is_summed = inner.is_empty() || *factors.last()? > 0;
-            is_summed.then_some(Side { start: (buffer, base), factors })
+            is_summed.then_some(Side { start: (buffer, base), factors, stored })
         };
-        let sides = [side(a, &positions[0])?, side(b, &positions[1])?];
+        let sides = [side(a, &positions[0], a_stored)?, side(b, &positions[1], b_stored)?];
         let (out, _) = affine(&to, &vars).filter(|(_, base)| *base == 0)?;
         let nest = Nest { to: nest.to, vars, value };
         Some(Self { nest, k: inner.first().copied(), sides, out, next_var: next })
@@ -228,7 +240,8 @@ fn product(
     let size = |i: Option<usize>| i.map_or(1, |i| vars[i].size as usize);
     let [a, b] = p.sides.clone();
     let is_ahead = is_fixed(program, b.start.0, making.options);
-    if !is_ahead && size(row) < LEAST_ROWS {
+    // Few rows need as long as reading the matrix takes: halves are less to read as they are.
+    if size(row) < LEAST_ROWS && (!is_ahead || b.stored != Stored::Same) {
         return None;
     }
     let batch: Vec<usize> = (0..vars.len()).filter(|&i| Some(i) != row && i != column).collect();
@@ -249,6 +262,7 @@ fn product(
     gemm.batch = batch.iter().map(|&i| vars[i].size as usize).collect();
     gemm.a = strides(&a.factors, of(&a.factors, row), of(&a.factors, k));
     gemm.b = strides(&b.factors, of(&b.factors, k), b.factors[column]);
+    gemm.stored = [a.stored, b.stored];
     gemm.out = strides(&p.out, of(&p.out, row), p.out[column]);
     c_type(program.buffers[nest.to].dtype).clone_into(&mut gemm.out_element);
     gemm.packing = if is_ahead { Packing::Ahead } else { Packing::Running };

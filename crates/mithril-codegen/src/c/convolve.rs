@@ -24,6 +24,11 @@ struct Axis {
     padding: [usize; 2],
 }
 
+/// Whether a nest is a convolution.
+pub fn is_convolution(program: &Program, nest: &Nest, c: &Contraction<'_>) -> bool {
+    shape(program, nest, c).is_some()
+}
+
 /// The convolution that a nest is, if it is one.
 pub fn convolution(
     program: &Program,

@@ -7,6 +7,8 @@
 //! | `loops` | every node becomes a loop nest over buffers, or a call of a function of the prelude |
 //! | `fuse` | what is computed element by element goes into the loops of who reads it |
 //! | `state` | where asked for: a new state takes the place of the old one |
+//! | `spread` | what is brought together from very many elements is divided into parts, for threads |
+//! | `widen` | halves that convolutions read become float32 |
 //! | `layout` | what convolutions hand to each other lies in blocks of channels, between margins of zeros |
 //! | `kernels` | sums of products become kernels, with what follows them element by element |
 //! | `memory` | temporaries get places in one arena, whose size is known before running |
@@ -32,9 +34,11 @@ pub mod prelude;
 pub mod program;
 mod run;
 mod split;
+mod spread;
 mod state;
 mod tail;
 mod template;
+mod widen;
 
 use mithril_ir::Graph;
 use mithril_ir::error::Result;
@@ -98,6 +102,10 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     program = fuse::fuse(program);
     state::in_place(&mut program);
     stages.push(("fuse".to_owned(), program.to_string()));
+    spread::spread(&mut program);
+    stages.push(("spread".to_owned(), program.to_string()));
+    widen::widen(&mut program);
+    stages.push(("widen".to_owned(), program.to_string()));
     let mut library = kernels::Library::new(options.target).answering(options.choices.clone());
     layout::lay_out(&mut program, options, &mut library);
     stages.push(("layout".to_owned(), program.to_string()));

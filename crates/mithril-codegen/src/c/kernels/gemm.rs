@@ -3,7 +3,9 @@
 use super::epilogue::place;
 use super::library::substitute;
 use super::rows::RowGroups;
-use super::{Argument, Call, Element, Epilogue, Kernel, Library, Question, Strides, Target, batch_offset};
+use super::{
+    Argument, Call, Element, Epilogue, Kernel, Library, Question, Stored, Strides, Target, batch_offset,
+};
 
 /// When the right matrix is brought into the kernel's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub struct Gemm {
     pub a: Strides,
     /// The right matrix: `row` along k, `column` along n. The weights.
     pub b: Strides,
+    /// How the elements of `a` and of `b` are stored: they are converted where they are copied and packed.
+    pub stored: [Stored; 2],
     /// The result: `row` along m, `column` along n.
     pub out: Strides,
     /// The C type of the result, which the epilogue's expression has.
@@ -53,6 +57,7 @@ impl Gemm {
             k,
             a: row_major(k),
             b: row_major(n),
+            stored: [Stored::Same; 2],
             out: row_major(n),
             out_element: element.c().to_owned(),
             packing: Packing::Ahead,
@@ -170,13 +175,26 @@ impl Gemm {
     fn pack(&self, library: &mut Library, blocking: &Blocking) -> String {
         let (sizes, strides, _) = self.packed_axes();
         let across = self.b.row == 1 && self.b.column > 1 && blocking.lanes > 1;
+        let stored = self.stored[1];
         if across {
             library.transpose(self.element);
         }
         let text = substitute(
             include_str!("gemm_pack.c"),
             &[
-                ("fill", if across { FILL_ACROSS } else { FILL }),
+                (
+                    "fill",
+                    if !across {
+                        FILL
+                    } else if stored == Stored::Same {
+                        FILL_ACROSS
+                    } else {
+                        FILL_CONVERTED
+                    },
+                ),
+                ("stored", stored.c(self.element)),
+                ("open", stored.open()),
+                ("close", stored.close()),
                 ("t", self.element.suffix()),
                 ("type", self.element.c()),
                 ("lanes", &blocking.lanes.to_string()),
@@ -190,13 +208,18 @@ impl Gemm {
             ],
         );
         let element = if self.element == Element::F64 { "f64_" } else { "" };
-        library.add(&format!("mithril_gemm_pack_{element}{}x{}", self.k, self.n), &text)
+        library.add(&format!("mithril_gemm_pack_{element}{}{}x{}", stored.mark(), self.k, self.n), &text)
     }
 
     fn multiply(&self, library: &mut Library, blocking: &Blocking) -> String {
         let batches: usize = self.batch.iter().product();
         let (_, _, packed) = self.packed_axes();
-        let across = self.a.row == 1 && self.a.column > 1 && blocking.lanes > 1 && self.m >= blocking.lanes;
+        let stored = self.stored[0];
+        let across = self.a.row == 1
+            && self.a.column > 1
+            && blocking.lanes > 1
+            && self.m >= blocking.lanes
+            && stored == Stored::Same;
         let copy = if across {
             library.transpose(self.element);
             include_str!("gemm_copy_across.c")
@@ -214,6 +237,9 @@ impl Gemm {
                 ("outer", if self.out.row < self.out.column { COLUMNS } else { ROWS }),
                 ("inner", if self.out.row < self.out.column { ROWS } else { COLUMNS }),
                 ("copy", copy),
+                ("stored", stored.c(self.element)),
+                ("open", stored.open()),
+                ("close", stored.close()),
                 ("t", self.element.suffix()),
                 ("copy_calls", &copy_calls),
                 ("micro_calls", &micro_calls),
@@ -241,7 +267,7 @@ impl Gemm {
                 ("arguments", &self.epilogue.arguments()),
             ],
         );
-        library.add(&format!("mithril_gemm_{}", self.shape()), &text)
+        library.add(&format!("mithril_gemm_{}{}", stored.mark(), self.shape()), &text)
     }
 }
 
@@ -252,7 +278,7 @@ const COLUMNS: &str = "long column = first_column; column < first_column + colum
 /// A panel from rows of `b` that lie anyhow.
 const FILL: &str = "for (long k = 0; k < K; k++, from += @b_row@, to += WIDTH)
     for (long column = 0; column < WIDTH; column++)
-        to[column] = column < columns ? from[column * @b_column@] : 0;";
+        to[column] = column < columns ? @open@from[column * @b_column@]@close@ : 0;";
 
 /// A panel from columns of `b` whose elements lie side by side, in squares; the last columns and steps one by one.
 const FILL_ACROSS: &str = "for (long column = 0; column < WIDTH; column += LANES)
@@ -264,6 +290,22 @@ const FILL_ACROSS: &str = "for (long column = 0; column < WIDTH; column += LANES
         for (long step = k; step < k + LANES && step < K; step++)
             for (long lane = column; lane < column + LANES; lane++)
                 to[step * WIDTH + lane] = lane < columns ? from[lane * @b_column@ + step] : 0;
+    }";
+
+/// As [`FILL_ACROSS`], of elements that are converted first.
+const FILL_CONVERTED: &str = "for (long column = 0; column < WIDTH; column += LANES)
+    for (long k = 0; k < K; k += LANES) {
+        if (column + LANES <= columns && k + LANES <= K) {
+            @type@ square[LANES * LANES] __attribute__((aligned(64)));
+            for (long lane = 0; lane < LANES; lane++)
+                for (long step = 0; step < LANES; step++)
+                    square[lane * LANES + step] = @open@from[(column + lane) * @b_column@ + k + step]@close@;
+            mithril_transpose_@t@(square, LANES, to + k * WIDTH + column, WIDTH);
+            continue;
+        }
+        for (long step = k; step < k + LANES && step < K; step++)
+            for (long lane = column; lane < column + LANES; lane++)
+                to[step * WIDTH + lane] = lane < columns ? @open@from[lane * @b_column@ + step]@close@ : 0;
     }";
 
 fn batched(batches: usize) -> String {

@@ -1,13 +1,13 @@
 /* b[@k@, @n@]@batched@ into panels of two vectors of columns, [panel][k][2 * LANES]; what is missing in the last panel
    is zero. Every thread packs some of the panels. */
-static void @name@(long thread, long threads, const @type@ *restrict b, @type@ *restrict panels)
+static void @name@(long thread, long threads, const @stored@ *restrict b, @type@ *restrict panels)
 {
     enum { N = @n@, K = @k@, LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH };
     const long units = (long)@batches@ * PANELS;
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
         const long batch = unit / PANELS, first = unit % PANELS * WIDTH;
         const long columns = N - first < WIDTH ? N - first : WIDTH;
-        const @type@ *restrict from = b + @b_batch@ + first * @b_column@;
+        const @stored@ *restrict from = b + @b_batch@ + first * @b_column@;
         @type@ *restrict to = panels + unit * K * WIDTH;
         @fill@
         (void)batch;

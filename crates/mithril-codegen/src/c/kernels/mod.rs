@@ -163,6 +163,48 @@ impl Element {
     }
 }
 
+/// How the elements of a factor are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Stored {
+    /// As they are calculated with.
+    #[default]
+    Same,
+    /// As float16.
+    F16,
+    /// As bfloat16.
+    BF16,
+}
+
+impl Stored {
+    /// The C type.
+    fn c(self, element: Element) -> &'static str {
+        if self == Self::Same { element.c() } else { "uint16_t" }
+    }
+
+    /// What stands before an element that is read: the function of the prelude that makes a `float` of it.
+    fn open(self) -> &'static str {
+        match self {
+            Self::Same => "",
+            Self::F16 => "mithril_from_f16(",
+            Self::BF16 => "mithril_from_bf16(",
+        }
+    }
+
+    /// What stands behind it.
+    fn close(self) -> &'static str {
+        if self == Self::Same { "" } else { ")" }
+    }
+
+    /// What functions that read it have in their names.
+    fn mark(self) -> &'static str {
+        match self {
+            Self::Same => "",
+            Self::F16 => "f16_",
+            Self::BF16 => "bf16_",
+        }
+    }
+}
+
 /// Where the elements of a batch of matrices lie, in elements.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Strides {
