@@ -65,6 +65,33 @@ fn a_product_takes_what_follows_along() {
     assert!(source.h.contains("inputs[1]: float[40][48] weight"), "{}", source.h);
 }
 
+/// `exp(x - max) / sum(exp(x - max))` along an axis of `x`.
+fn softmax(b: &mut Builder, x: ValueId, axis: i64) -> ValueId {
+    let (axis, keep) = (b.lit(axis), b.lit(true));
+    let top = b.push(op("max"), &[x, axis, keep]).unwrap()[0];
+    let rest = b.push(op("subtract"), &[x, top]).unwrap()[0];
+    let each = b.push(op("exp"), &[rest]).unwrap()[0];
+    let total = b.push(op("sum"), &[each, axis, keep]).unwrap()[0];
+    b.push(op("divide"), &[each, total]).unwrap()[0]
+}
+
+#[test]
+fn what_is_made_of_a_row_stays_with_the_thread() {
+    for (axis, variables) in [(2, 2), (1, 1)] {
+        let mut b = Builder::default();
+        let x = b.graph.add_input("x", Role::Data, ty(&[12, 16, 24]));
+        let y = softmax(&mut b, x, axis);
+        let source = output(&mut b, y);
+        let text = &source.stages.iter().find(|(name, _)| name == "rows").expect("a stage").1;
+        assert!(text.contains("for ["), "{text}");
+        // Lanes beside each other are never a row each: they are what a loop goes through.
+        let rows = text.lines().find(|line| line.starts_with("for [")).unwrap();
+        assert_eq!(rows.matches('<').count(), variables, "{rows}");
+        let memory = &source.stages.iter().find(|(name, _)| name == "memory").expect("a stage").1;
+        assert!(memory.starts_with("arena: 0 bytes"), "{memory}");
+    }
+}
+
 #[test]
 fn all_that_is_missing_is_said_at_once() {
     static ODD: OpDef = unary("odd", "Nothing spells it.", f64::abs);

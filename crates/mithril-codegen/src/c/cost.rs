@@ -2,7 +2,7 @@
 
 use mithril_ir::loops::{Argument, Expr};
 
-use super::program::{Nest, Program, Step, Work};
+use super::program::{Nest, Place, Program, Step, Work};
 
 /// A step and what it costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,13 +36,19 @@ fn cost(program: &Program, step: &Step) -> Cost {
             (format!("{} ({outs} outputs)", call.function.trim_start_matches("mithril_")), None)
         }
         Work::Kernel(k) => (k.what.clone(), Some(2 * k.work as u64)),
+        Work::Rows(rows) => {
+            let count: i64 = rows.vars.iter().map(|v| v.size).product();
+            let all = rows.nests.iter().map(|(nest, _)| of_nest(nest)).fold(0, u64::saturating_add);
+            (format!("{} loops over {count} rows", rows.nests.len()), Some(all))
+        }
     };
     let mut buffers = step.reads();
     buffers.extend(match &step.work {
         Work::Nest(nest) => vec![nest.to],
         Work::Kernel(k) => vec![k.to],
-        Work::Call(_) => step.writes(),
+        Work::Call(_) | Work::Rows(_) => step.writes(),
     });
+    buffers.retain(|&b| !matches!(program.buffers[b].place, Place::Own(_)));
     buffers.sort_unstable();
     buffers.dedup();
     let bytes = buffers.iter().map(|&b| program.buffers[b].bytes() as u64).sum();

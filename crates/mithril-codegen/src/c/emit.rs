@@ -69,6 +69,7 @@ pub fn file(program: &Program, options: &Options, arena: usize, library: &Librar
     let own = program.steps.iter().map(|step| match &step.work {
         Work::Kernel(k) => k.kernel.own_bytes.next_multiple_of(64),
         Work::Call(call) => call.scratch.next_multiple_of(64),
+        Work::Rows(rows) => rows.own_bytes,
         Work::Nest(_) => 0,
     });
     let run = Run {
@@ -182,6 +183,13 @@ impl<'a> File<'a> {
     fn work(&mut self, step: &Step) -> Vec<Phase> {
         match &step.work {
             Work::Nest(nest) => vec![self.nest(step, nest)],
+            Work::Rows(rows) => {
+                let buffers = &self.program.buffers;
+                let mut writer = Writer::new(buffers);
+                let split =
+                    nest::write_rows(&mut writer, buffers, rows, self.program.next_var, self.parallel);
+                vec![self.loops(step, &writer, split)]
+            }
             Work::Call(call) => vec![self.call(call)],
             Work::Kernel(k) => {
                 for argument in k.kernel.phases.iter().flatten().flat_map(|call| &call.arguments) {
@@ -207,13 +215,18 @@ impl<'a> File<'a> {
         let buffers = &self.program.buffers;
         let mut writer = Writer::new(buffers);
         let split = nest::write(&mut writer, buffers, nest, self.program.next_var, self.parallel);
-        let (used, checks) = (writer.used.clone(), writer.checks);
+        self.loops(step, &writer, split)
+    }
+    /// The call of the function of loops that were written; `split` if threads divide them.
+    fn loops(&mut self, step: &Step, writer: &Writer<'_>, split: bool) -> Phase {
+        let buffers = &self.program.buffers;
+        let (used, checks, writes) = (writer.used.clone(), writer.checks, step.writes());
         let body = writer.lines.join("\n");
         let mut parameters: Vec<String> = used
             .iter()
             .map(|&b| {
                 let t = c_type(buffers[b].dtype);
-                let constant = if b == nest.to { "" } else { "const " };
+                let constant = if writes.contains(&b) { "" } else { "const " };
                 format!("{constant}{t} *restrict {MARK}{b}{MARK_END}")
             })
             .collect();
@@ -329,6 +342,7 @@ fn work(program: &Program, step: &Step) -> i64 {
             tensors.map(|b| program.buffers[b].count()).sum::<i64>().saturating_mul(CALL_WORK)
         }
         Work::Kernel(k) => k.work as i64,
+        Work::Rows(rows) => rows.nests.iter().map(|(nest, _)| nest::work(nest)).fold(0, i64::saturating_add),
     }
 }
 

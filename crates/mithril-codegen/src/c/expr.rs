@@ -160,6 +160,17 @@ impl<'a> Writer<'a> {
         self.line(format!("{name}[{at}] = {value};"));
     }
 
+    /// A value that is needed several times, under a name: the one element of a buffer that is not in memory.
+    pub fn constant(&mut self, to: usize, value: &Expr) {
+        let dtype = self.buffers[to].dtype;
+        let text = self.value(value).text;
+        let path = self.buffers[to].name.rsplit('.').next().unwrap_or_default();
+        let stem: String = path.chars().filter(char::is_ascii_alphabetic).collect();
+        let name = self.fresh(if stem.is_empty() { "value" } else { &stem });
+        self.line(format!("const {} {name} = {text};", computed_type(dtype)));
+        self.know(Expr::Load { from: to, at: vec![Index::default()], stored: dtype }, name);
+    }
+
     /// The text of an index.
     pub fn index(&mut self, index: &Index) -> String {
         let mut out = String::new();

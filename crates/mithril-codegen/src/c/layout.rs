@@ -132,7 +132,7 @@ fn hinders(program: &Program, options: &Options, library: &Library) -> Option<Ve
                 }
                 None => false,
             },
-            Work::Call(_) | Work::Kernel(_) => false,
+            Work::Call(_) | Work::Kernel(_) | Work::Rows(_) => false,
         };
         if !suits {
             return Some(touched);

@@ -11,6 +11,7 @@
 //! | `widen` | halves that convolutions read become float32 |
 //! | `layout` | what convolutions hand to each other lies in blocks of channels, between margins of zeros |
 //! | `kernels` | sums of products become kernels, with what follows them element by element |
+//! | `rows` | nests that go through the same rows become one step, which reads every row once |
 //! | `memory` | temporaries get places in one arena, whose size is known before running |
 //! | `emit` | the text: a function per nest, and one that calls them in order |
 //!
@@ -32,6 +33,7 @@ mod namer;
 mod nest;
 pub mod prelude;
 pub mod program;
+mod rows;
 mod run;
 mod split;
 mod spread;
@@ -113,6 +115,8 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     contract::contract(&mut program, options, &mut library, &mut tails);
     state::schedule(&mut program);
     stages.push(("kernels".to_owned(), program.to_string()));
+    rows::group(&mut program);
+    stages.push(("rows".to_owned(), program.to_string()));
     if !options.only.is_empty() {
         keep_first(&mut program, &options.only);
     }

@@ -5,15 +5,19 @@ use std::cell::Cell;
 
 use mithril_ir::loops::{Expr, Fold, Index, Var};
 
+use super::contract::flat_loads;
 use super::expr::{Writer, computed_type, identity, is_long_sum};
-use super::program::{Buffer, Nest};
+use super::program::{Buffer, Nest, Rows};
 use super::split::{divisions, split, split_reductions};
 
 /// Elements of an output that are summed up side by side where their terms do not lie one after the other.
 const BLOCK: i64 = 64;
 
+/// Steps of a loop that keep several threads busy.
+const MANY_PARTS: i64 = 16;
+
 /// Work (elements times expressions) below which a nest is done by one thread.
-const LEAST_WORK: i64 = 1 << 15;
+pub const LEAST_WORK: i64 = 1 << 15;
 
 /// Writes a nest, whose first loop is divided between threads if `may_split` and if that is worth it; whether it was.
 pub fn write(
@@ -27,10 +31,7 @@ pub fn write(
     let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
     let mut vars: Vec<Var> = nest.vars.iter().copied().filter(|v| v.size != 1).collect();
     let mut at = buffers[nest.to].position(&coordinates);
-    let mut value = nest.value.map_loads(&|from, at, stored| {
-        let position = buffers[from].position(&at);
-        Expr::Load { from, at: vec![position], stored }
-    });
+    let mut value = flat_loads(&nest.value, buffers);
     // `Load` holds flat positions from here on.
     value = split_reductions(&value, &next);
     split(&mut vars, &mut value, &next, &mut |var, digits| {
@@ -72,6 +73,15 @@ pub fn work(nest: &Nest) -> i64 {
 
 /// Makes one loop of two where every access goes straight through both.
 pub fn collapse(vars: &mut Vec<Var>, at: &mut Index, value: &mut Expr, next: &mut u32) {
+    let mut one = [(std::mem::take(at), std::mem::replace(value, Expr::Index(Box::default())))];
+    collapse_all(vars, &mut one, next);
+    [(*at, *value)] = one;
+}
+
+/// As [`collapse`], of the variables of several nests: where each stores, and what.
+fn collapse_all(vars: &mut Vec<Var>, nests: &mut [(Index, Expr)], next: &mut u32) {
+    let divided =
+        |(at, value): &(Index, Expr)| divisions(value) + divisions(&Expr::Index(Box::new(at.clone())));
     let mut i = vars.len();
     while i >= 2 {
         i -= 1;
@@ -82,15 +92,67 @@ pub fn collapse(vars: &mut Vec<Var>, at: &mut Index, value: &mut Expr, next: &mu
             v if v == b => Index::var(one).modulo(b.size),
             v => Index::var(v),
         };
-        let new = value.substitute(&index);
-        if divisions(&new) <= divisions(value) {
+        let new: Vec<_> =
+            nests.iter().map(|(at, value)| (at.substitute(&index), value.substitute(&index))).collect();
+        if new.iter().zip(&*nests).all(|(new, old)| divided(new) <= divided(old)) {
             *next += 1;
-            *value = new;
-            *at = at.substitute(&index);
+            nests.clone_from_slice(&new);
             vars[i - 1] = one;
             vars.remove(i);
         }
     }
+}
+
+/// Writes nests row by row; the first loop over rows is divided between threads as in [`write`].
+pub fn write_rows(
+    writer: &mut Writer<'_>,
+    buffers: &[Buffer],
+    rows: &Rows,
+    next_var: u32,
+    may_split: bool,
+) -> bool {
+    let next = Cell::new(next_var);
+    let mut inner = Vec::new();
+    let mut nests = Vec::new();
+    for (nest, at) in &rows.nests {
+        let mut vars: Vec<Var> =
+            nest.vars.iter().copied().filter(|v| v.size != 1 && !rows.vars.contains(v)).collect();
+        let mut at = buffers[nest.to].position(at);
+        let mut value = split_reductions(&flat_loads(&nest.value, buffers), &next);
+        split(&mut vars, &mut value, &next, &mut |var, digits| {
+            at = at.substitute(&|v| if v == var { digits.clone() } else { Index::var(v) });
+        });
+        inner.push(vars);
+        nests.push((at, value));
+    }
+    let mut next = next.get();
+    let mut outer: Vec<Var> = rows.vars.iter().copied().filter(|v| v.size != 1).collect();
+    collapse_all(&mut outer, &mut nests, &mut next);
+    // Threads divide the longest loop.
+    outer.sort_by_key(|v| std::cmp::Reverse(v.size.min(MANY_PARTS)));
+    let total = rows.nests.iter().map(|(nest, _)| work(nest)).fold(0, i64::saturating_add);
+    let split = may_split && total >= LEAST_WORK && outer.first().is_some_and(|v| v.size >= 4);
+    for (i, &var) in outer.iter().enumerate() {
+        if i == 0 && split {
+            writer.enter_part(var);
+        } else {
+            writer.enter(var);
+        }
+    }
+    let since = writer.known();
+    for (((nest, _), mut vars), (mut at, mut value)) in rows.nests.iter().zip(inner).zip(nests) {
+        if buffers[nest.to].is_constant() {
+            writer.constant(nest.to, &value);
+            continue;
+        }
+        collapse(&mut vars, &mut at, &mut value, &mut next);
+        Levels { writer: &mut *writer, to: nest.to, at, vars, next, split: false }.level(0, &value);
+    }
+    writer.forget(since);
+    for _ in &outer {
+        writer.exit();
+    }
+    split
 }
 
 struct Levels<'w, 'a> {

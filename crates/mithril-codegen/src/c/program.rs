@@ -64,6 +64,8 @@ pub enum Place {
     Constant(Arc<Tensor>),
     /// In the arena; the stage `memory` says where. `None`: not decided, or not needed.
     Arena(Option<usize>),
+    /// In the memory of each thread, from this byte on: scratch memory of one step.
+    Own(usize),
 }
 
 /// What fills buffers.
@@ -86,6 +88,19 @@ pub enum Work {
     Call(Call),
     /// A kernel is run.
     Kernel(KernelCall),
+    /// Nests are computed row by row.
+    Rows(Rows),
+}
+
+/// Nests with common outermost variables: for each value of these, all of them are computed before the next one.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    /// The common variables.
+    pub vars: Vec<Var>,
+    /// The nests, and at which coordinates each stores: of what is scratch memory of a row these hold no common ones.
+    pub nests: Vec<(Nest, Vec<Index>)>,
+    /// Bytes of scratch memory.
+    pub own_bytes: usize,
 }
 
 /// A use of a kernel.
@@ -136,6 +151,11 @@ impl Buffer {
     pub fn position(&self, at: &[Index]) -> Index {
         self.blocks.map_or_else(|| flat(at, &self.shape), |blocks| blocks.position(at, &self.shape))
     }
+    /// Whether it is one number of a row, which needs no memory.
+    pub fn is_constant(&self) -> bool {
+        let is_half = matches!(self.dtype, DType::F16 | DType::BF16);
+        matches!(self.place, Place::Own(_)) && self.count() == 1 && !is_half
+    }
     /// Whether it lies in the arena.
     pub fn is_temporary(&self) -> bool {
         matches!(self.place, Place::Arena(_))
@@ -147,11 +167,11 @@ impl Step {
     pub fn reads(&self) -> Vec<usize> {
         let mut found = Vec::new();
         match &self.work {
-            Work::Nest(nest) => nest.value.walk(&mut |e| {
-                if let Expr::Load { from, .. } = e {
-                    found.push(*from);
-                }
-            }),
+            Work::Nest(nest) => each_load(&nest.value, &mut |from| found.push(from)),
+            Work::Rows(rows) => {
+                rows.nests.iter().for_each(|(nest, _)| each_load(&nest.value, &mut |from| found.push(from)));
+                found.retain(|b| !rows.nests.iter().any(|(nest, _)| nest.to == *b));
+            }
             Work::Call(call) => found.extend(call.args.iter().filter_map(|a| match a {
                 Argument::In(b) => Some(*b),
                 _ => None,
@@ -164,6 +184,7 @@ impl Step {
     pub fn writes(&self) -> Vec<usize> {
         match &self.work {
             Work::Nest(nest) => vec![nest.to],
+            Work::Rows(rows) => rows.nests.iter().map(|(nest, _)| nest.to).collect(),
             Work::Call(call) => {
                 let outs = call.args.iter().filter_map(|a| match a {
                     Argument::Out(b) => Some(*b),
@@ -176,6 +197,20 @@ impl Step {
     }
 }
 
+/// Calls `f` with every buffer that is read.
+fn each_load(value: &Expr, f: &mut dyn FnMut(usize)) {
+    value.walk(&mut |e| {
+        if let Expr::Load { from, .. } = e {
+            f(*from);
+        }
+    });
+}
+
+/// Variables with their sizes.
+fn listed(vars: &[Var]) -> String {
+    vars.iter().map(|v| format!("i{} < {}", v.id, v.size)).collect::<Vec<_>>().join(", ")
+}
+
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, buffer) in self.buffers.iter().enumerate() {
@@ -185,6 +220,7 @@ impl fmt::Display for Program {
                 Place::State { input, output } => format!("input {input}, output {output}"),
                 Place::Constant(_) => "constant".to_owned(),
                 Place::Arena(Some(at)) => format!("arena {at}"),
+                Place::Own(at) => format!("scratch {at}"),
                 Place::Arena(None) if buffer.blocks.is_none() => continue,
                 Place::Arena(None) => "temporary".to_owned(),
             };
@@ -193,10 +229,13 @@ impl fmt::Display for Program {
         }
         for step in &self.steps {
             match &step.work {
-                Work::Nest(nest) => {
-                    let vars: Vec<String> =
-                        nest.vars.iter().map(|v| format!("i{} < {}", v.id, v.size)).collect();
-                    writeln!(f, "x{}[{}] = {}", nest.to, vars.join(", "), nest.value)?;
+                Work::Nest(nest) => writeln!(f, "x{}[{}] = {}", nest.to, listed(&nest.vars), nest.value)?,
+                Work::Rows(rows) => {
+                    writeln!(f, "for [{}]", listed(&rows.vars))?;
+                    for (nest, _) in &rows.nests {
+                        let inner = &nest.vars[rows.vars.len()..];
+                        writeln!(f, "    x{}[{}] = {}", nest.to, listed(inner), nest.value)?;
+                    }
                 }
                 Work::Call(call) => writeln!(f, "{}{:?}", call.function, call.args)?,
                 Work::Kernel(k) => {

@@ -183,10 +183,10 @@ impl Run<'_> {
     fn alone(&self, steps: &[Vec<Phase>]) -> String {
         let mut out = self.head();
         out.push_str("    (void)inputs, (void)outputs, (void)packed, (void)arena, (void)pool;\n");
-        out.push_str(&self.pointers());
         if self.own > 0 {
             let _ = writeln!(out, "    void *const own = (char *)arena + {};", self.arena);
         }
+        out.push_str(&self.pointers());
         if self.fails {
             out.push_str("    int error = 0;\n");
         }
@@ -219,7 +219,6 @@ impl Run<'_> {
              void *const arena = call->arena;\n    const int threads = call->threads;\n    \
              (void)inputs, (void)outputs, (void)packed, (void)arena;\n"
         );
-        out.push_str(&self.pointers());
         if self.own > 0 {
             let _ = writeln!(
                 out,
@@ -227,6 +226,7 @@ impl Run<'_> {
                 self.arena, self.own
             );
         }
+        out.push_str(&self.pointers());
         if self.fails {
             out.push_str("    int error = 0;\n");
         }
@@ -340,6 +340,9 @@ impl Run<'_> {
                 Place::Arena(at) => {
                     let at = at.unwrap_or(0);
                     writeln!(out, "    {t} *const {name} = ({t} *)(void *)((char *)arena + {at});")
+                }
+                Place::Own(at) => {
+                    writeln!(out, "    {t} *const {name} = ({t} *)(void *)((char *)own + {at});")
                 }
                 Place::Constant(_) => Ok(()),
             };

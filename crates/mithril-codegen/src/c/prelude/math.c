@@ -116,7 +116,9 @@ static inline float mithril_exp_scaled_f32(float x, float tail, unsigned shift) 
   /* 2^k in two factors, since it may be out of range where the result is not. */
   k = k + shift;
   uint32_t half = k << 22 & 0xff800000u;
-  y = mithril_number_f32(mithril_bits_f32(y) + half) * mithril_number_f32((k << 23) - half + 0x3f800000u);
+  /* 0 for what rounds to it: processors take long to find that out by themselves. */
+  uint32_t rest = (int32_t)k < -151 ? 0u : (k << 23) - half + 0x3f800000u;
+  y = mithril_number_f32(mithril_bits_f32(y) + half) * mithril_number_f32(rest);
   return x == x ? y : x;
 }
 
