@@ -117,8 +117,8 @@ fn in_blocks_of(
     let suits = match (image.blocks.is_some(), to.blocks.is_some()) {
         (true, true) => !is_depth || (conv.groups == conv.channels && conv.groups == conv.filters),
         (true, false) => !is_depth,
-        // More channels than fill a vector are better brought into blocks first.
-        (false, true) => !is_depth && conv.channels < lanes,
+        // Images with margins of more channels than fill a vector are better brought into blocks first.
+        (false, true) => !is_depth && (conv.channels < lanes || conv.kernel == [1, 1]),
         (false, false) => false,
     };
     let [height, width] = conv.result();

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use mithril_ir::loops::{Index, flat};
+use mithril_ir::loops::{Expr, Index, flat};
 
 use super::Options;
 use super::contract::contraction;
@@ -61,6 +61,7 @@ impl fmt::Display for Blocks {
 
 /// Decides which temporaries lie in blocks; the functions that set their margins to zero go into the library.
 pub fn lay_out(program: &mut Program, options: &Options, library: &mut Library) {
+    drop_unit_axes(program);
     for buffer in &mut program.buffers {
         buffer.blocks = could_be(buffer, library);
     }
@@ -83,6 +84,48 @@ pub fn lay_out(program: &mut Program, options: &Options, library: &mut Library) 
         if let Some(margins) = margins(&program.buffers[b]) {
             program.margins.insert(b, margins.build(library));
         }
+    }
+}
+
+/// Leaves out axes of size 1 behind the channels that make a temporary more than images with channels, rows and pixels:
+/// a convolution may have been put into what enlarges its result.
+fn drop_unit_axes(program: &mut Program) {
+    let in_calls: Vec<usize> = program
+        .steps
+        .iter()
+        .filter(|step| !matches!(step.work, Work::Nest(_)))
+        .flat_map(|step| step.reads().into_iter().chain(step.writes()))
+        .collect();
+    for b in 0..program.buffers.len() {
+        let buffer = &program.buffers[b];
+        let units = (2..buffer.shape.len()).filter(|&i| buffer.shape[i] == 1);
+        let gone: Vec<usize> = units.take(buffer.shape.len().saturating_sub(4)).collect();
+        if !buffer.is_temporary()
+            || gone.is_empty()
+            || buffer.shape.len() - gone.len() != 4
+            || in_calls.contains(&b)
+        {
+            continue;
+        }
+        drop_axes(&mut program.buffers[b].shape, &gone);
+        for step in &mut program.steps {
+            let Work::Nest(nest) = &mut step.work else { continue };
+            if nest.to == b {
+                drop_axes(&mut nest.vars, &gone);
+            }
+            nest.value = nest.value.map_loads(&|from, mut at, stored| {
+                if from == b {
+                    drop_axes(&mut at, &gone);
+                }
+                Expr::Load { from, at, stored }
+            });
+        }
+    }
+}
+
+fn drop_axes<T>(of: &mut Vec<T>, gone: &[usize]) {
+    for &i in gone.iter().rev() {
+        of.remove(i);
     }
 }
 

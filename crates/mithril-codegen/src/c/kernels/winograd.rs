@@ -149,11 +149,7 @@ pub(crate) fn best(conv: &Shape, target: &Target) -> Option<usize> {
         // A product of few rows waits for its weights; more weights than the cache holds come at a few bytes a cycle.
         let products = points * pairs * tiles.max(6.0) / per_cycle;
         let weights = points * pairs * 4.0;
-        let reading = if weights > target.cache as f64 {
-            weights / BYTES_PER_CYCLE / target.threads as f64
-        } else {
-            0.0
-        };
+        let reading = if weights > target.cache as f64 { weights / BYTES_PER_CYCLE } else { 0.0 };
         // Loads, stores and sums of both transforms, for a vector of channels of one tile.
         let transforms = tiles * (conv.channels + conv.filters) as f64 / target.lanes as f64 * points * 5.0;
         products.max(reading) + transforms
