@@ -79,3 +79,22 @@ def test_gradients(name):
     found, wanted = (p.evaluate_gradients(params, data, output_gradients=cotangents) for p in (c, reference))
     # Gradients behind batch norm of two images are small differences of large sums.
     assert worst(found, wanted) < (1e-3 if name == "resnet18" else 1e-5)
+
+
+def test_caches_that_are_given_away_are_written_in_place():
+    model = models.create_gpt(**TEXT, dims=32, block_size=16, cache=True)
+    caches = {f"past_{kind}_{i}": images(1, 8).reshape(1, 4, 6, 8) for i in range(2) for kind in ("key", "value")}
+    data = {"input": TOKENS[:1, :2], "position": np.array(3), "padding": np.zeros(1, np.int64)}
+    options = {"shapes": {name: list(value.shape) for name, value in {**data, **caches}.items()}, "inference": True}
+    reference = ml.compile(model, ml.NumpyBackend(), **options)
+    params = reference.randomize_params(seed=1)
+    wanted = reference.evaluate(params, {**data, **caches})
+    backend = ml.CBackend(num_threads=2, flags="-O1")
+    for donate in ([], list(caches)):
+        given = {name: value.copy() for name, value in caches.items()}
+        c = ml.compile(model, backend, donate=donate, **options)
+        found = c.evaluate(params, {**data, **given})
+        assert worst(found, wanted) < 1e-5
+        for name, old in given.items():
+            assert (found[name.removeprefix("past_")] is old) == bool(donate)
+            assert donate or np.array_equal(old, caches[name])

@@ -34,6 +34,8 @@ pub struct COptions {
     pub pack: bool,
     /// Whether new states are written into the memory of the old ones.
     pub in_place: bool,
+    /// Names of the inputs whose memory outputs may take over.
+    pub donated: Vec<Arc<str>>,
     /// Floats in a vector of the processor that the code is for: 16, 8, 4, or 1 for plain C; by default those of this
     /// processor.
     pub lanes: Option<usize>,
@@ -71,6 +73,8 @@ pub struct CSource {
     pub outputs: Vec<Buffer>,
     /// Names of stages and what they made of the program, as text.
     pub stages: Vec<(String, String)>,
+    /// Inputs, by number, with the outputs (new states too) that may lie in the same memory.
+    pub shared: Vec<(usize, usize)>,
     /// The steps in the order in which they run.
     pub costs: Vec<Cost>,
     /// Specifications of kernels for which there are candidates.
@@ -84,10 +88,14 @@ pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
         Some(lanes) => shape(lanes)?,
     };
     let COptions { pack, in_place, profile, .. } = *options;
+    let is_donated =
+        |v: ValueId| graph.value(v).name.as_ref().is_some_and(|name| options.donated.contains(name));
+    let donated = graph.inputs.iter().enumerate().filter(|(_, v)| is_donated(**v)).map(|(i, _)| i).collect();
     let given = c::Options {
         prefix: options.prefix.clone(),
         pack,
         in_place,
+        donated,
         target,
         profile,
         choices: options.choices.clone(),
@@ -109,6 +117,7 @@ pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
         c: source.c,
         h: source.h,
         stages: source.stages,
+        shared: source.shared,
         costs: source.costs,
         questions: source.questions,
     })

@@ -167,7 +167,7 @@ impl PyCProgram {
             .gather(py, &groups, &mut held)?
             .ok_or_else(|| Error::new(Code::BadParameter, "the shapes of the arrays do not fit together"))?;
         let run = || {
-            let results = ready.run(py, &addresses, kept.as_deref(), self.states(&groups))?;
+            let results = ready.run(py, &addresses, kept.as_deref(), self.states(&groups), None)?;
             // The seconds are an output behind the new states, so that there are several dicts.
             let states = results.get_item(-1)?;
             Ok(states.get_item(SECONDS)?)
@@ -191,14 +191,14 @@ impl PyCProgram {
         if let Some(ready) = self.latest()
             && let Some((addresses, kept)) = ready.gather(py, &groups, &mut held)?
         {
-            return ready.run(py, &addresses, kept.as_deref(), self.states(&groups));
+            return ready.run(py, &addresses, kept.as_deref(), self.states(&groups), Some(&groups));
         }
         let ready = self.specialise(py, &self.bind(&groups)?)?;
         held.clear();
         let (addresses, kept) = ready
             .gather(py, &groups, &mut held)?
             .ok_or_else(|| Error::new(Code::BadParameter, "the shapes of the arrays do not fit together"))?;
-        ready.run(py, &addresses, kept.as_deref(), self.states(&groups))
+        ready.run(py, &addresses, kept.as_deref(), self.states(&groups), Some(&groups))
     }
 }
 
@@ -350,12 +350,28 @@ impl Ready {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&kept);
         Ok(kept)
     }
+    /// The array that was donated for output `i`, if the output may be written into it.
+    fn donated<'py>(
+        &self,
+        py: Python<'py>,
+        i: usize,
+        inputs: &[Address],
+        groups: &Groups<'py>,
+    ) -> Option<Bound<'py, PyAny>> {
+        let interface = self.made.function.interface();
+        let (input, _) = interface.shared.iter().find(|(_, output)| *output == i)?;
+        let (role, name) = &self.inputs[*input];
+        let array = groups.get(*role, name.bind(py)).ok()?;
+        let address = describe(&array).ok()?.fits_writing(&interface.outputs[i])?;
+        (address == inputs[*input]).then_some(array)
+    }
     fn run<'py>(
         &self,
         py: Python<'py>,
         inputs: &[Address],
         kept: Option<&Kept>,
         states: Option<&Groups<'py>>,
+        given: Option<&Groups<'py>>,
     ) -> Outcome<Bound<'py, PyAny>> {
         let interface = self.made.function.interface();
         // States that are changed where they lie are no results.
@@ -364,8 +380,11 @@ impl Ready {
         let dicts: Vec<Bound<'py, PyDict>> = (0..dicts).map(|_| PyDict::new(py)).collect();
         let empty = numpy(py)?.getattr(intern!(py, "empty"))?;
         let mut outputs = Vec::with_capacity(self.outputs.len());
-        for (output, buffer) in self.outputs[..count].iter().zip(&interface.outputs) {
-            let array = empty.call1(output.arguments.bind(py))?;
+        for (i, (output, buffer)) in self.outputs[..count].iter().zip(&interface.outputs).enumerate() {
+            let array = match given.and_then(|groups| self.donated(py, i, inputs, groups)) {
+                Some(array) => array,
+                None => empty.call1(output.arguments.bind(py))?,
+            };
             let address = describe(&array)?.fits_writing(buffer);
             outputs.push(address.ok_or_else(|| Error::internal("numpy.empty makes arrays of another kind"))?);
             dicts[output.dict].set_item(output.name.bind(py), array)?;

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `loops` | every node becomes a loop nest over buffers, or a call of a function of the prelude |
 //! | `fuse` | what is computed element by element goes into the loops of who reads it |
-//! | `state` | where asked for: a new state takes the place of the old one |
+//! | `state` | where asked for: a new state takes the place of the old one, an output that of a donated input |
 //! | `spread` | what is brought together from very many elements is divided into parts, for threads |
 //! | `widen` | halves that convolutions read become float32 |
 //! | `layout` | what convolutions hand to each other lies in blocks of channels, between margins of zeros |
@@ -57,6 +57,8 @@ pub struct Options {
     pub pack: bool,
     /// Whether new states are written into the memory of the old ones: the caller passes the same address for both.
     pub in_place: bool,
+    /// Numbers of the inputs whose memory outputs may take over.
+    pub donated: Vec<usize>,
     /// What the kernels are shaped for.
     pub target: kernels::Target,
     /// Whether the code measures its steps: a further output, behind all others, takes the seconds of each.
@@ -73,6 +75,7 @@ impl Default for Options {
             prefix: "model".to_owned(),
             pack: false,
             in_place: false,
+            donated: Vec::new(),
             target: kernels::Target::avx2(),
             profile: false,
             choices: kernels::Choices::new(),
@@ -90,6 +93,8 @@ pub struct Source {
     pub h: String,
     /// Names of stages and what they made of the program, as text.
     pub stages: Vec<(String, String)>,
+    /// Inputs, by number, with the outputs (new states too) that may lie in the same memory.
+    pub shared: Vec<(usize, usize)>,
     /// The steps in the order in which they run.
     pub costs: Vec<Cost>,
     /// Specifications of kernels for which there are candidates.
@@ -102,6 +107,7 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     let mut program = loops::lower(graph, options.in_place)?;
     stages.push(("loops".to_owned(), program.to_string()));
     program = fuse::fuse(program);
+    state::donate(&mut program, &options.donated);
     state::in_place(&mut program);
     stages.push(("fuse".to_owned(), program.to_string()));
     spread::spread(&mut program);
@@ -124,7 +130,8 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     stages.push(("memory".to_owned(), format!("arena: {arena} bytes\n{program}")));
     let h = header::header(&options.prefix, &program);
     let c = emit::file(&program, options, arena, &library, &tails);
-    Ok(Source { c, h, stages, costs: cost::costs(&program), questions: library.questions().to_vec() })
+    let shared = state::shared(&program);
+    Ok(Source { c, h, stages, shared, costs: cost::costs(&program), questions: library.questions().to_vec() })
 }
 
 /// Leaves the first step of each specification.

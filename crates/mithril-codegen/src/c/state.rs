@@ -1,4 +1,5 @@
-//! Stage `state`: new states are written where the old ones lie, if their places may be one (an option).
+//! Stage `state`: new states are written where the old ones lie, if their places may be one (an option); and so are
+//! outputs that are a donated input with some changes, such as a cache with a new entry.
 //!
 //! A new state that is computed element by element from its old value, after everybody else has read that, takes its
 //! place at once. Any other is computed beside, and copied when all is done.
@@ -6,6 +7,30 @@
 use mithril_ir::loops::{Argument, Expr, Index, Var};
 
 use super::program::{Nest, Place, Program, Step, Work};
+
+/// Makes updates of donated inputs, by number: of each, the first output of its kind that starts as a copy of it, and
+/// is written when nobody needs the input any more.
+pub fn donate(program: &mut Program, inputs: &[usize]) {
+    for &input in inputs {
+        let is_given = |place: &Place| matches!(place, Place::Input(n) if *n == input);
+        let Some(old) = program.buffers.iter().position(|b| is_given(&b.place)) else { continue };
+        let starts_as = |new: usize| {
+            let written = program.steps.iter().find(|step| step.writes().contains(&new));
+            written.is_some_and(|step| matches!(step.work, Work::Nest(_)) && step.reads().contains(&old))
+        };
+        let fits = |&new: &usize| {
+            let (a, b) = (&program.buffers[old], &program.buffers[new]);
+            matches!(b.place, Place::Output(_))
+                && (a.dtype, &a.shape) == (b.dtype, &b.shape)
+                && !program.updates.iter().any(|(_, other)| *other == new)
+                && starts_as(new)
+                && can_replace(program, old, new)
+        };
+        if let Some(new) = (0..program.buffers.len()).find(fits) {
+            program.updates.push((old, new));
+        }
+    }
+}
 
 /// Gives each new state the place of the old one.
 pub fn in_place(program: &mut Program) {
@@ -23,7 +48,15 @@ pub fn in_place(program: &mut Program) {
             copy(program, new, old);
         }
         program.buffers[old].place = place;
+        program.steps.retain(|step| !is_itself(step, old));
     }
+}
+
+/// Whether a step copies a buffer to itself.
+fn is_itself(step: &Step, buffer: usize) -> bool {
+    let Work::Nest(nest) = &step.work else { return false };
+    let own: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
+    nest.to == buffer && matches!(&nest.value, Expr::Load { from, at, .. } if *from == buffer && *at == own)
 }
 
 /// Whether nobody needs an old value when its new one is written.
@@ -111,6 +144,15 @@ pub fn schedule(program: &mut Program) {
         let step = program.steps.remove(i);
         program.steps.insert(safe + first.map_or(0, |at| at + 1), step);
     }
+}
+
+/// Inputs with the outputs that may lie in the same memory.
+pub fn shared(program: &Program) -> Vec<(usize, usize)> {
+    let pair = |place: &Place| match place {
+        Place::State { input, output } => Some((*input, *output)),
+        _ => None,
+    };
+    program.buffers.iter().filter_map(|buffer| pair(&buffer.place)).collect()
 }
 
 /// Whether a step changes a state.

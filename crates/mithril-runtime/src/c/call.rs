@@ -47,6 +47,8 @@ pub struct Interface {
     pub roles: Vec<Role>,
     /// How many of the outputs are new states.
     pub updates: usize,
+    /// Inputs, by number, with the outputs (new states too) that may lie in the same memory.
+    pub shared: Vec<(usize, usize)>,
 }
 
 impl Interface {
@@ -58,6 +60,7 @@ impl Interface {
             inputs: source.inputs.iter().map(buffer).collect(),
             outputs: source.outputs.iter().map(buffer).collect(),
             roles: source.inputs.iter().map(|b| b.role).collect(),
+            shared: source.shared.clone(),
             updates: source.outputs.iter().filter(|b| b.role == Role::State).count(),
         }
     }

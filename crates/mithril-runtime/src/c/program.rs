@@ -173,6 +173,7 @@ impl Program {
             self.graph(symbols, &mut |name, graph| stages.push((name.to_owned(), text::print(graph))))?;
         let Options { pack, in_place, lanes, autotune, ref tool, .. } = self.options;
         let mut given = COptions { prefix: prefix.into(), pack, in_place, lanes, ..COptions::default() };
+        given.donated.clone_from(&self.compiled.donated);
         if autotune {
             given.choices = tune(&graph, &given, tool, &Cache::default(), self.options.threads())?;
         }
