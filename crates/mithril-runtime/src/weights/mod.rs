@@ -17,6 +17,7 @@
 //! # Ok::<(), mithril_ir::Error>(())
 //! ```
 
+mod blocks;
 mod folder;
 mod globals;
 mod load;
@@ -35,6 +36,7 @@ use indexmap::IndexMap;
 use mithril_ir::error::nearest;
 use mithril_ir::{Code, Error, Result};
 
+pub use blocks::{BlockFormat, FORMATS};
 use mapping::Mapping;
 pub use weight::{Stored, Weight};
 pub use write::{Entry, save, save_streamed};
