@@ -19,7 +19,7 @@ const USUAL: &[&str] = &[
     "pytorch_model.bin.index.json",
 ];
 /// Endings of files that hold tensors, the best first.
-const ENDINGS: &[&[&str]] = &[&["safetensors"], &["bin", "pt", "pth"]];
+const ENDINGS: &[&[&str]] = &[&["safetensors"], &["bin", "pt", "pth"], &["gguf"]];
 /// Longest index.
 const MAX_INDEX: u64 = 100_000_000;
 

@@ -1,5 +1,5 @@
-//! Checkpoints: tensors by name, read from files of safetensors and of PyTorch without running code and without
-//! copying, and written as safetensors.
+//! Checkpoints: tensors by name, read from files of safetensors, of GGUF and of PyTorch without running code and
+//! without copying, and written as safetensors or GGUF.
 //!
 //! [`Checkpoint::open`] maps the file into memory, and its tensors are views of that map. The map is copy-on-write:
 //! what is written to it stays in this process. Nothing in a file is trusted; what does not hold together is an error
@@ -19,6 +19,8 @@
 
 mod blocks;
 mod folder;
+mod gguf;
+mod gguf_write;
 mod globals;
 mod load;
 mod mapping;
@@ -26,6 +28,7 @@ mod pickle;
 mod safetensors;
 mod state_dict;
 mod torch;
+mod value;
 mod weight;
 mod write;
 
@@ -37,7 +40,9 @@ use mithril_ir::error::nearest;
 use mithril_ir::{Code, Error, Result};
 
 pub use blocks::{BlockFormat, FORMATS};
+pub use gguf_write::{GgufEntry, save_gguf};
 use mapping::Mapping;
+pub use value::{List, Value};
 pub use weight::{Stored, Weight};
 pub use write::{Entry, save, save_streamed};
 
@@ -45,7 +50,7 @@ pub use write::{Entry, save, save_streamed};
 #[derive(Debug, Default)]
 struct Contents {
     tensors: IndexMap<String, Weight>,
-    metadata: IndexMap<String, String>,
+    metadata: IndexMap<String, Value>,
 }
 
 /// Tensors by name, views of one or more files.
@@ -56,7 +61,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens a file (`.safetensors`, or `.pt`, `.pth`, `.bin` of PyTorch), an index of several (`*.index.json`), or a
+    /// Opens a file (`.safetensors`, `.gguf`, or `.pt`, `.pth`, `.bin` of PyTorch), an index of several (`*.index.json`), or a
     /// folder that holds one of these. What a file is, its content says.
     pub fn open(path: &Path) -> Result<Self> {
         Self::open_at(path, None)
@@ -106,9 +111,13 @@ impl Checkpoint {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Texts that describe the file, of safetensors, in alphabetical order.
-    pub fn metadata(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.contents.metadata.iter().map(|(key, text)| (&**key, &**text))
+    /// Values that describe the file, of safetensors (texts, in alphabetical order) and of GGUF.
+    pub fn metadata(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.contents.metadata.iter().map(|(key, value)| (&**key, value))
+    }
+    /// A value that describes the file.
+    pub fn value(&self, key: &str) -> Option<&Value> {
+        self.contents.metadata.get(key)
     }
 }
 
@@ -118,21 +127,32 @@ fn read_file(path: &Path, key: Option<&str>) -> Result<Contents> {
 
 fn read(map: &Arc<Mapping>, key: Option<&str>) -> Result<Contents> {
     let bytes = map.bytes();
-    let mut contents = match bytes {
-        _ if torch::is_zip(bytes) => torch::read_zip(map, key)?,
-        _ if safetensors::is_one(bytes) && key.is_none() => safetensors::read(map)?,
-        _ if safetensors::is_one(bytes) => {
-            let message = "a file of safetensors holds one dict, and no key chooses in it";
-            return Err(Error::new(Code::BadArgument, message).help("leave out the key"));
-        }
-        _ if torch::is_pickle(bytes) => torch::read_pickles(map, key)?,
-        _ => {
-            let message = "it is neither a file of safetensors nor one of PyTorch";
-            return Err(Error::new(Code::BadFile, message).help("it may be incomplete: fetch it again"));
-        }
+    let one_dict = |form: &str| {
+        let message = format!("a file of {form} holds one dict, and no key chooses in it");
+        Err(Error::new(Code::BadArgument, message).help("leave out the key"))
     };
-    contents.metadata.sort_keys();
-    Ok(contents)
+    match bytes {
+        _ if torch::is_zip(bytes) => torch::read_zip(map, key),
+        _ if gguf::is_one(bytes) => {
+            if key.is_none() {
+                gguf::read(map)
+            } else {
+                one_dict("GGUF")
+            }
+        }
+        _ if safetensors::is_one(bytes) => {
+            if key.is_none() {
+                safetensors::read(map)
+            } else {
+                one_dict("safetensors")
+            }
+        }
+        _ if torch::is_pickle(bytes) => torch::read_pickles(map, key),
+        _ => {
+            let message = "it is neither a file of safetensors, nor of GGUF, nor of PyTorch";
+            Err(Error::new(Code::BadFile, message).help("it may be incomplete: fetch it again"))
+        }
+    }
 }
 
 /// An error of a file, with its path.

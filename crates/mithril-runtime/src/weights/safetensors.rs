@@ -9,10 +9,11 @@ use indexmap::IndexMap;
 use mithril_ir::{Code, DType, Error, Result};
 use safetensors::{Dtype, SafeTensors};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
-use serde_json::Value;
+use serde_json::Value as Json;
 
 use super::Contents;
 use super::mapping::Mapping;
+use super::value::Value;
 use super::weight::{Stored, Weight};
 
 /// Bytes before the header.
@@ -54,7 +55,7 @@ pub(super) fn is_one(bytes: &[u8]) -> bool {
 /// The tensors of a file, in the order of their bytes.
 pub(super) fn read(map: &Arc<Mapping>) -> Result<Contents> {
     let bytes = map.bytes();
-    let Value::Object(raw) = header(bytes)? else { return Err(bad("its header is no JSON object")) };
+    let Json::Object(raw) = header(bytes)? else { return Err(bad("its header is no JSON object")) };
     let (length, official) = SafeTensors::read_metadata(bytes).map_err(|e| bad(e.to_string()))?;
     let data = LENGTH + length;
     let mut tensors = IndexMap::with_capacity(raw.len());
@@ -64,12 +65,14 @@ pub(super) fn read(map: &Arc<Mapping>) -> Result<Contents> {
         let weight = Weight::dense(map.clone(), range, stored(info.dtype), info.shape.clone())?;
         tensors.insert(name, weight);
     }
-    let metadata = official.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
+    let texts = official.metadata().iter().flatten();
+    let mut metadata: IndexMap<_, _> = texts.map(|(k, v)| (k.clone(), Value::Text(v.clone()))).collect();
+    metadata.sort_keys();
     Ok(Contents { tensors, metadata })
 }
 
 /// The header, after the checks that the official library leaves out: keys that stand twice, sums that overflow.
-fn header(bytes: &[u8]) -> Result<Value> {
+fn header(bytes: &[u8]) -> Result<Json> {
     let Some((length, rest)) = bytes.split_first_chunk::<LENGTH>() else {
         return Err(bad(format!("it has {} bytes and no header", bytes.len())));
     };
@@ -80,15 +83,15 @@ fn header(bytes: &[u8]) -> Result<Value> {
     }
     let (text, data) = rest.split_at(length as usize);
     let unreadable = |e: serde_json::Error| bad(format!("its header cannot be read: {e}"));
-    let Unique(pairs) = serde_json::from_slice::<Unique<Value>>(text).map_err(unreadable)?;
+    let Unique(pairs) = serde_json::from_slice::<Unique<Json>>(text).map_err(unreadable)?;
     for (name, info) in pairs.iter().filter(|(name, _)| name != "__metadata__") {
-        let ends = info.get("data_offsets").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        if let Some(end) = ends.iter().filter_map(Value::as_u64).find(|&end| end > data.len() as u64) {
+        let ends = info.get("data_offsets").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+        if let Some(end) = ends.iter().filter_map(Json::as_u64).find(|&end| end > data.len() as u64) {
             let message = format!("tensor {name:?} ends at byte {end} of {} bytes of data", data.len());
             return Err(bad(message));
         }
     }
-    Ok(Value::Object(pairs.into_iter().collect()))
+    Ok(Json::Object(pairs.into_iter().collect()))
 }
 
 fn stored(dtype: Dtype) -> Stored {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use mithril_ir::{Code, DType, Error, Result, Scalar, Tensor, memory};
 
+use super::blocks::BlockFormat;
 use super::mapping::Mapping;
 
 /// What the elements of a tensor in a file are.
@@ -19,19 +20,21 @@ pub enum Stored {
     U32,
     /// Unsigned 64-bit integers; they become `I64` if they fit.
     U64,
+    /// Blocks of few bits; their values are `F32`.
+    Blocks(&'static BlockFormat),
     /// Something else, by its name in the file: its values cannot be read.
     Other(String),
 }
 
 impl Stored {
-    /// Bytes of one element; `None` if its values cannot be read.
+    /// Bytes of one element; `None` if an element has none of its own, or if its values cannot be read.
     pub fn size(&self) -> Option<usize> {
         match self {
             Self::Known(dtype) => Some(dtype.size()),
             Self::U16 => Some(2),
             Self::U32 => Some(4),
             Self::U64 => Some(8),
-            Self::Other(_) => None,
+            Self::Blocks(_) | Self::Other(_) => None,
         }
     }
     /// The dtype that its values become.
@@ -40,6 +43,7 @@ impl Stored {
             Self::Known(dtype) => Some(*dtype),
             Self::U16 => Some(DType::I32),
             Self::U32 | Self::U64 => Some(DType::I64),
+            Self::Blocks(_) => Some(DType::F32),
             Self::Other(_) => None,
         }
     }
@@ -52,6 +56,7 @@ impl fmt::Display for Stored {
             Self::U16 => "uint16",
             Self::U32 => "uint32",
             Self::U64 => "uint64",
+            Self::Blocks(format) => format.name,
             Self::Other(name) => name,
         })
     }
@@ -77,6 +82,20 @@ impl Weight {
     ) -> Result<Self> {
         let strides = contiguous(&shape)?;
         Self::view(map, range, 0, stored, shape, strides)
+    }
+    /// A tensor whose rows are whole blocks that fill `range` of a map.
+    pub(super) fn blocks(
+        map: Arc<Mapping>,
+        range: Range<usize>,
+        format: &'static BlockFormat,
+        shape: Vec<usize>,
+    ) -> Result<Self> {
+        let stored = Stored::Blocks(format);
+        if range.end > map.len() || size(&stored, &shape) != range.end.checked_sub(range.start) {
+            return Err(Error::internal("blocks that are not in their file"));
+        }
+        let strides = contiguous(&shape)?;
+        Ok(Self { map, start: range.start, stored, shape, strides })
     }
     /// A tensor with strides, counted in elements from element `offset` of `range`.
     pub(super) fn view(
@@ -143,9 +162,9 @@ impl Weight {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The elements as little-endian bytes, without a copy; `None` unless they are contiguous.
+    /// The elements, or blocks, as little-endian bytes, without a copy; `None` unless they are contiguous.
     pub fn bytes(&self) -> Option<&[u8]> {
-        let len = self.len() * self.stored.size()?;
+        let len = size(&self.stored, &self.shape)?;
         self.is_contiguous().then(|| &self.map.bytes()[self.start..self.start + len])
     }
     /// Address of the first element, for foreign code that holds a `Weight` as long as it uses the memory. It may
@@ -158,6 +177,12 @@ impl Weight {
     }
     /// A copy of the values.
     pub fn to_tensor(&self) -> Result<Tensor> {
+        if let Stored::Blocks(format) = self.stored {
+            memory::check(DType::F32, &self.shape)?;
+            let mut values = vec![0.0_f32; self.len()];
+            format.dequantize(self.bytes().unwrap_or_default(), &mut values)?;
+            return Ok(Tensor::of(&self.shape, values));
+        }
         let (Some(dtype), Some(size)) = (self.stored.dtype(), self.stored.size()) else {
             return Err(self.unreadable());
         };
@@ -183,6 +208,18 @@ impl Weight {
         let known: Vec<_> = DType::ALL.iter().map(|d| d.name()).collect();
         Error::new(Code::BadFile, format!("its elements are {}, which Mithril does not have", self.stored))
             .help(format!("convert it first; known are {}", known.join(", ")))
+    }
+}
+
+/// Bytes of a tensor; `None` if its values cannot be read, if its rows are no whole blocks, or if that is no number.
+pub(super) fn size(stored: &Stored, shape: &[usize]) -> Option<usize> {
+    let values = shape.iter().try_fold(1_usize, |n, &d| n.checked_mul(d))?;
+    match stored {
+        Stored::Blocks(format) => {
+            shape.last().filter(|n| n.is_multiple_of(format.values))?;
+            format.size(values)
+        }
+        stored => values.checked_mul(stored.size()?),
     }
 }
 

@@ -72,22 +72,48 @@ fn into_file(
     path: &Path,
     entries: &[Entry],
     metadata: &BTreeMap<String, String>,
-    mut write: impl FnMut(usize, &mut dyn Write) -> io::Result<()>,
+    write: impl FnMut(usize, &mut dyn Write) -> io::Result<()>,
 ) -> Result<()> {
     let order = order(entries);
     let header = header(entries, &order, metadata)?;
+    let mut start = (header.len() as u64).to_le_bytes().to_vec();
+    start.extend(header);
+    let parts = order.into_iter().map(|place| {
+        let entry = &entries[place];
+        Ok(Part { place, name: &entry.name, bytes: entry.bytes()?, padding: 0 })
+    });
+    streamed(path, &start, &parts.collect::<Result<Vec<_>>>()?, write)
+}
+
+/// A tensor in a file that is written.
+pub(super) struct Part<'a> {
+    /// Its place among what the caller gave.
+    pub place: usize,
+    pub name: &'a str,
+    pub bytes: usize,
+    /// Zeros that follow.
+    pub padding: usize,
+}
+
+/// Writes a header, then part by part; the file replaces the old one as a whole, or not at all.
+pub(super) fn streamed(
+    path: &Path,
+    header: &[u8],
+    parts: &[Part<'_>],
+    mut write: impl FnMut(usize, &mut dyn Write) -> io::Result<()>,
+) -> Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut new = temporary().tempfile_in(folder).map_err(unwritable)?;
     let mut file = BufWriter::with_capacity(1 << 20, new.as_file_mut());
-    file.write_all(&(header.len() as u64).to_le_bytes()).map_err(unwritable)?;
-    file.write_all(&header).map_err(unwritable)?;
-    for i in order {
-        let mut counted = Counted { file: &mut file, left: entries[i].bytes()? };
-        write(i, &mut counted).map_err(unwritable)?;
+    file.write_all(header).map_err(unwritable)?;
+    for part in parts {
+        let mut counted = Counted { file: &mut file, left: part.bytes };
+        write(part.place, &mut counted).map_err(unwritable)?;
         if counted.left != 0 {
-            let message = format!("{:?} lacks {} of its bytes", entries[i].name, counted.left);
+            let message = format!("{:?} lacks {} of its bytes", part.name, counted.left);
             return Err(Error::new(Code::BadParameter, message));
         }
+        file.write_all(&vec![0; part.padding]).map_err(unwritable)?;
     }
     file.flush().map_err(unwritable)?;
     drop(file);
