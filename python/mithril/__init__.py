@@ -45,8 +45,10 @@ from .dtypes import (
 )
 from .errors import MithrilError
 from .files import load, save
+from .gguf import save_gguf
 from .parameters import Parameters
 from .physical import PhysicalModel
+from .quantization import quantize
 from .tools import benchmark, check, compare, suggest_backend
 from .tracing import Lambda
 from .weights import load_weights, transfer
@@ -93,8 +95,10 @@ __all__ = [
     "load",
     "load_weights",
     "optim",
+    "quantize",
     "register_backend",
     "save",
+    "save_gguf",
     "suggest_backend",
     "train",
     "transfer",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import mithril as ml
-from mithril import models
+from mithril import gguf, models
 from mithril._generated import zoo
 from mithril.backends import table as overview
 from mithril.errors import InvalidValueError, KeyNotFoundError, MithrilError
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
         found = commands.add_parser(name, help=text, description=text)
         found.set_defaults(run=run)
-        if name not in ("summary", "completions", "new-backend", "generate", "classify", "export"):
+        if name not in ("summary", "completions", "new-backend", "generate", "classify", "export", "quantize"):
             found.add_argument("--markdown", action="store_true", help="print tables of Markdown")
         return found
 
@@ -87,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--weights", metavar="FILE", help="checkpoint; without one the parameters are drawn")
     export.add_argument("--prefix", default="model", help="what C symbols and files start with (default model)")
     export.add_argument("--cc", help="the C compiler (default: $CC, cc, gcc, clang, ziglang)")
+    _quantize_arguments(command("quantize", _quantize, "write weights of few bits as GGUF, and what that costs"))
     check.add_argument("--gradients", action="store_true", help="look at the gradients too")
     compare.add_argument("--dtype", help="dtype of the backends")
     for found in (compare, bench):
@@ -94,6 +95,17 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--training", action="store_true", help="outputs and gradients together")
     bench.add_argument("--num-runs", type=int, default=100, help="number of calls (default 100)")
     return parser
+
+
+def _quantize_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", metavar="IN", help="a checkpoint, or a folder with one and a config.json")
+    parser.add_argument("target", metavar="OUT", help="the file, usually *.gguf")
+    text = "q8_0, q4_k …, or PATTERN=TYPE for some names; may be given several times"
+    parser.add_argument("--type", action="append", required=True, metavar="TYPE", help=text)
+    parser.add_argument("--include", action="append", metavar="PATTERN", help="names that are quantised")
+    parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="names that stay as they are")
+    parser.add_argument("--strict", action="store_true", help="fail if something cannot be quantised")
+    parser.add_argument("--markdown", action="store_true", help="print tables of Markdown")
 
 
 def _model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -171,6 +183,24 @@ def _summary(given: argparse.Namespace) -> tuple[str, bool]:
     return (
         ml.compile(model, ml.NumpyBackend(), shapes=shapes, inference=True).summary() if shapes else model.summary()
     ), True
+
+
+def _quantize(given: argparse.Namespace) -> tuple[str, bool]:
+    pairs = [entry.rpartition("=") for entry in given.type]
+    # What is said of some names goes before what is said of all.
+    forms = {pattern or "*": form for pattern, _, form in sorted(pairs, key=lambda pair: not pair[0])}
+    options = {"quantize": forms, "include": given.include, "exclude": given.exclude, "strict": given.strict}
+    folder = Path(given.source)
+    if (folder / "config.json").is_file():
+        model = models.from_config(folder)
+        if model.kind in gguf.ARCHITECTURES:
+            compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 1]}, inference=True)
+            ml.load_weights(compiled, folder)
+            return _printed(ml.save_gguf(compiled, given.target, **options), given), True
+    opened = ml.weights.open(given.source)
+    blocks = {name: opened.quantized(name) for name in opened}
+    arrays = {name: opened[name] if found is None else found for name, found in blocks.items()}
+    return _printed(ml.save_gguf(arrays, given.target, metadata=opened.metadata, **options), given), True
 
 
 def _export(given: argparse.Namespace) -> tuple[str, bool]:

@@ -20,7 +20,7 @@ __all__ = ["load", "save", "write"]
 #: What parameters are saved as.
 _SUFFIX = ".safetensors"
 #: What files that hold tensors are called.
-_TENSORS = (_SUFFIX, ".pt", ".pth", ".bin")
+_TENSORS = (_SUFFIX, ".gguf", ".pt", ".pth", ".bin")
 #: Bytes that are handed to the file at once.
 _CHUNK = 1 << 24
 
@@ -126,7 +126,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     Parameters
     ----------
     path : path-like
-        A file that `save` has written, or any other ``*.safetensors``, ``*.pt``, ``*.pth`` or ``*.bin`` of PyTorch.
+        A file that `save` has written, or any other ``*.safetensors``, ``*.gguf``, ``*.pt``, ``*.pth`` or ``*.bin``.
 
     Returns
     -------
@@ -163,11 +163,15 @@ def _save_arrays(params: Mapping[str, Any], path: Path, layout: str | None, meta
             raise ParameterError(f"the name {name!r} is a {type(name).__name__}", hint="names are strings")
     types = {name: _type(name, value) for name, value in params.items()}
     if layout is None:
-        sources = [(name, name, 0, 1, False) for name in params]
+        sources = [(name, name, 0, 1, False, False) for name in params]
     else:
         sources = _core.publish_weights(list(params), layout)
     entries = []
-    for theirs, ours, _, parts, transposed in sources:
+    for theirs, ours, _, parts, transposed, paired in sources:
+        if paired:
+            raise InvalidValueError(
+                f"{ours!r} is ordered otherwise in the layout {layout!r}", hint="write a file of GGUF: ml.save_gguf"
+            )
         dtype, shape = types[ours]
         if parts > 1 and (not shape or shape[0] % parts):
             raise ParameterError(
@@ -177,15 +181,20 @@ def _save_arrays(params: Mapping[str, Any], path: Path, layout: str | None, meta
         entries.append((theirs, dtype, shape[::-1] if transposed else shape))
 
     def chunks(place: int) -> Iterator[bytes]:
-        _, ours, part, parts, transposed = sources[place]
+        _, ours, part, parts, transposed, _ = sources[place]
         host = _bits(to_host(params[ours]), types[ours][0])
         if parts > 1:
             rows = len(host) // parts
             host = host[part * rows : (part + 1) * rows]
-        flat = np.ascontiguousarray(host.T if transposed else host).reshape(-1).view(np.uint8)
-        return (flat[start : start + _CHUNK].tobytes() for start in range(0, len(flat), _CHUNK))
+        return _pieces(host.T if transposed else host)
 
     _core.save_tensors(path, entries, dict(metadata), chunks)
+
+
+def _pieces(host: np.ndarray[Any, Any]) -> Iterator[bytes]:
+    """Go through the bytes of an array, some at a time."""
+    flat = np.ascontiguousarray(host).reshape(-1).view(np.uint8)
+    return (flat[start : start + _CHUNK].tobytes() for start in range(0, len(flat), _CHUNK))
 
 
 def _type(name: str, value: Any) -> tuple[str, tuple[int, ...]]:

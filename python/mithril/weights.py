@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import difflib
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _core
+from . import _core, metadata
 from .backends.backend import Backend
 from .backends.exchange import narrow, numpy_dtype, to_host
 from .errors import BackendUnavailableError, InvalidValueError, MithrilError, ParameterError
 from .parameters import Parameters
+from .quantization import FORMATS, QuantizedArray
 
 if TYPE_CHECKING:
     from .physical import PhysicalModel
@@ -35,8 +37,6 @@ class Checkpoint(Mapping[str, Array]):
 
     Attributes
     ----------
-    metadata : dict
-        Texts that describe the file.
     path : str
         The file that was found.
     """
@@ -46,11 +46,22 @@ class Checkpoint(Mapping[str, Array]):
         self._shapes: dict[str, tuple[int, ...]] = {
             name: tuple(shape) for name, shape in zip(core.names, core.shapes, strict=True)
         }
-        self.metadata: dict[str, str] = core.metadata
         self.path = str(core.path)
+
+    @functools.cached_property
+    def metadata(self) -> dict[str, Any]:
+        """What describes the file: texts by name, and in GGUF also numbers, which keep their types, and lists."""
+        return {key: metadata.from_core(value) for key, value in self._core.metadata()}
+
+    def quantized(self, name: str) -> QuantizedArray | None:
+        """Return the blocks of a tensor of GGUF, which are a view of the file; None if it has elements instead."""
+        weight = self._core.weight(name)
+        return QuantizedArray(np.asarray(weight), weight.stored) if weight.stored in FORMATS else None
 
     def __getitem__(self, name: str) -> Array:
         weight = self._core.weight(name)
+        if weight.stored in FORMATS:
+            return QuantizedArray(np.asarray(weight), weight.stored).dequantize()
         # NumPy holds the object, and with it the map, as long as there is an array of it.
         found: Array = np.asarray(weight)
         if weight.stored == "bool":
@@ -79,16 +90,17 @@ def open(path: str | os.PathLike[str], *, key: str | None = None) -> Checkpoint:
     Parameters
     ----------
     path : path-like
-        A file of safetensors or of PyTorch (``.safetensors``, ``.pt``, ``.pth``, ``.bin``), the index of a checkpoint
-        of several files (``*.index.json``), or a folder that holds one of these.
+        A file of safetensors, of GGUF or of PyTorch (``.safetensors``, ``.gguf``, ``.pt``, ``.pth``, ``.bin``), the
+        index of a checkpoint of several files (``*.index.json``), or a folder that holds one of these.
     key : str, optional
         Which dict of a file of PyTorch, if several hold tensors: ``"ema"``, ``"models.generator"``.
 
     Returns
     -------
     Checkpoint
-        A mapping of names to NumPy arrays. They are views of the file in memory; what is written to them stays in this
-        process. A file must not be cut while it is open; `save` replaces files as a whole.
+        A mapping of names to NumPy arrays. They are views of the file in memory, but for quantised ones, which become
+        arrays of float32; what is written to them stays in this process. A file must not be cut while it is open;
+        `save` replaces files as a whole.
 
     Raises
     ------
@@ -256,7 +268,7 @@ def load_weights(
     """
     if not hasattr(model, "_current"):
         raise InvalidValueError(f"weights go into a compiled model, not a {_kind(model)}", hint="ml.compile it first")
-    arrays, label = _source(source, key)
+    arrays, label, file = _source(source, key)
     types = _types(model)
     ours = [(n, shape, is_optional) for n, (_, shape, is_optional) in types.items()]
     ours += [(name, None, True) for name in model._names["unneeded"]]
@@ -271,9 +283,10 @@ def load_weights(
     # What trains has to go on from its own files with the same rounding, which the order of elements decides.
     as_stored = not model._options["training"] and model.backend._has_strides
     values = {}
-    for name, theirs, transposed in plan["steps"]:
+    for name, theirs, transposed, paired in plan["steps"]:
         try:
-            values[name] = _value(model.backend, arrays, theirs, transposed, types[name][0], memory, as_stored)
+            head = _pairs(file) if paired else None
+            values[name] = _value(model.backend, arrays, theirs, transposed, head, types[name][0], memory, as_stored)
         except (TypeError, ValueError) as error:
             reason = error.message if isinstance(error, MithrilError) else error
             raise ParameterError(f"{theirs[0]!r} cannot be loaded: {reason}", hint="give arrays of numbers") from error
@@ -283,21 +296,32 @@ def load_weights(
     return report
 
 
-def _source(source: Any, key: str | None) -> tuple[Mapping[str, Any], str]:
+def _source(source: Any, key: str | None) -> tuple[Mapping[str, Any], str, Checkpoint | None]:
+    """Return arrays by name, what to call them, and the file that they are of."""
     if isinstance(source, Checkpoint):
         # The user may hold arrays of it: what is loaded must not share their memory.
-        return dict(source), source.path
+        return dict(source), source.path, source
     if isinstance(source, Mapping):
         for name in source:
             if not isinstance(name, str):
                 raise ParameterError(f"the name {name!r} is a {_kind(name)}", hint="names are strings")
-        return source, "a mapping"
+        return source, "a mapping", None
     if not isinstance(source, (str, os.PathLike)):
         raise InvalidValueError(
             f"the source is a {_kind(source)}", hint="pass a file, a folder, or a state dict: a dict of arrays"
         )
     opened = open(source, key=key)
-    return opened, opened.path
+    return opened, opened.path, opened
+
+
+def _pairs(file: Checkpoint | None) -> int | None:
+    """Return the rows of a head of queries and keys, if the file has them as pairs of a rotary embedding."""
+    if file is None:
+        raise ParameterError(
+            "names of llama.cpp do not say how the rows of queries and keys are ordered", hint="load the file itself"
+        )
+    found: int | None = file._core.pairs()
+    return found
 
 
 def _types(model: PhysicalModel) -> dict[str, tuple[Any, list[int] | None, bool]]:
@@ -323,8 +347,8 @@ def _shape(name: str, arrays: Mapping[str, Any]) -> tuple[int, ...]:
 
 def _set_unneeded_aside(plan: dict[str, Any], types: Mapping[str, Any]) -> None:
     """Ignore what belongs to outputs that are not computed."""
-    used = {name for ours, theirs, _ in plan["steps"] if ours in types for name in theirs}
-    unused = [name for ours, theirs, _ in plan["steps"] if ours not in types for name in theirs if name not in used]
+    used = {name for ours, theirs, *_ in plan["steps"] if ours in types for name in theirs}
+    unused = [name for ours, theirs, *_ in plan["steps"] if ours not in types for name in theirs if name not in used]
     plan["steps"] = [step for step in plan["steps"] if step[0] in types]
     plan["ignored"] = [*plan["ignored"], *unused]
 
@@ -334,7 +358,7 @@ def _set_copies_aside(plan: dict[str, Any], arrays: Mapping[str, Any]) -> None:
     if not plan["unexpected"]:
         return
     used: dict[tuple[int, ...], list[str]] = {}
-    for _, theirs, _ in plan["steps"]:
+    for _, theirs, *_ in plan["steps"]:
         for name in theirs:
             used.setdefault(_shape(name, arrays), []).append(name)
 
@@ -377,11 +401,14 @@ def _value(
     arrays: Mapping[str, Any],
     theirs: list[str],
     transposed: bool,
+    head: int | None,
     dtype: Any,
     memory: _Memory | None,
     as_stored: bool,
 ) -> Any:
     """Make an array of ours of one or several; ``as_stored`` lets a transposed one be a view of what it was."""
+    if head is not None:
+        return backend._take(halves(to_host(arrays[theirs[0]]), head), dtype)
     if len(theirs) == 1 and (as_stored or not transposed):
         if memory is None and not transposed:
             return backend.array(arrays[theirs[0]], dtype)
@@ -393,12 +420,28 @@ def _value(
     return backend._take(joined, dtype)
 
 
+def halves(rows: Array, head: int) -> Array:
+    """Reorder the rows of each head: pairs become the first halves of all pairs, then the second."""
+    if rows.shape[0] % head:
+        raise ValueError(f"{rows.shape[0]} rows are no heads of {head}")
+    paired = rows.reshape(-1, head // 2, 2, *rows.shape[1:])
+    found: Array = np.ascontiguousarray(paired.swapaxes(1, 2)).reshape(rows.shape)
+    return found
+
+
+def pairs(rows: Array, head: int) -> Array:
+    """Reorder the rows of each head the other way round than `halves`."""
+    halved = rows.reshape(-1, 2, head // 2, *rows.shape[1:])
+    found: Array = np.ascontiguousarray(halved.swapaxes(1, 2)).reshape(rows.shape)
+    return found
+
+
 def _report(label: str, plan: dict[str, Any]) -> Report:
     return Report(
         source=label,
         layout=plan["layout"],
         prefix=plan["prefix"],
-        loaded=tuple(name for name, _, _ in plan["steps"]),
+        loaded=tuple(name for name, *_ in plan["steps"]),
         missing=tuple(name for name, _ in plan["missing"]),
         unexpected=tuple(plan["unexpected"]),
         mis_shaped=tuple(MisShaped(n, s, tuple(ours), tuple(theirs)) for n, s, ours, theirs in plan["mis_shaped"]),

@@ -41,6 +41,8 @@ pub(crate) struct Inner {
     pub id: u64,
     pub name: Option<Arc<str>>,
     pub class: Arc<str>,
+    /// With what a layer or a model of the zoo was made.
+    pub arguments: Arc<[(&'static str, Lit)]>,
     pub depth: usize,
     /// Leaves in it, all levels.
     pub size: usize,
@@ -187,7 +189,15 @@ impl Model {
     }
     pub(crate) fn from_body(class: &str, body: Body) -> Self {
         let size = usize::from(matches!(body, Body::Leaf(_)));
-        Self(Arc::new(Inner { id: new_id(), name: None, class: class.into(), depth: 1, size, body }))
+        Self(Arc::new(Inner {
+            id: new_id(),
+            name: None,
+            class: class.into(),
+            arguments: Arc::default(),
+            depth: 1,
+            size,
+            body,
+        }))
     }
     /// The model with that name; where it is added, the name becomes a part of paths.
     pub fn named(mut self, name: impl AsRef<str>) -> Result<Self> {
@@ -209,6 +219,15 @@ impl Model {
     /// Class: that of a layer, or `Model`.
     pub fn class(&self) -> &str {
         &self.0.class
+    }
+    /// The arguments that a layer with a definition of its own, or a model of the zoo, was made with, defaults included;
+    /// of other models, and of those that were saved and loaded, none.
+    pub fn arguments(&self) -> &[(&'static str, Lit)] {
+        &self.0.arguments
+    }
+    pub(crate) fn made_with(mut self, arguments: Vec<(&'static str, Lit)>) -> Self {
+        self.inner_mut().arguments = arguments.into();
+        self
     }
     /// The model as another class (a subclass in the host language).
     #[must_use]

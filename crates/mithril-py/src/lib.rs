@@ -15,6 +15,7 @@ mod compile;
 mod connection;
 mod convert;
 mod errors;
+mod gguf;
 mod inspect;
 mod model;
 mod optimizers;
@@ -62,6 +63,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(weights::save_tensors, module)?)?;
     module.add_function(wrap_pyfunction!(weights::plan_weights, module)?)?;
     module.add_function(wrap_pyfunction!(weights::publish_weights, module)?)?;
+    module.add_function(wrap_pyfunction!(gguf::block_formats, module)?)?;
+    module.add_function(wrap_pyfunction!(gguf::quantize_blocks, module)?)?;
+    module.add_function(wrap_pyfunction!(gguf::dequantize_blocks, module)?)?;
+    module.add_function(wrap_pyfunction!(gguf::save_gguf, module)?)?;
     module.add_function(wrap_pyfunction!(rows::op_rows, module)?)?;
     module.add_function(wrap_pyfunction!(rows::layer_rows, module)?)?;
     module.add_function(wrap_pyfunction!(optimizers::optimizer_rows, module)?)?;

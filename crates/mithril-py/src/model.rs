@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use crate::connection::{PyConnection, PyIOKey, outputs};
+use crate::convert::literal_to_python;
 use crate::convert::{argument, dtype, literal, pairs, shape_to_python, sizes};
 use crate::errors::Outcome;
 
@@ -330,6 +331,20 @@ impl PyModel {
     /// Table of the layers: name, output shape, number of parameters.
     fn summary(&self) -> String {
         self.inner.summary()
+    }
+    /// What it was made by: the name of a layer, of a model of the zoo, or of a class.
+    #[getter]
+    fn kind(&self) -> &str {
+        self.inner.class()
+    }
+    /// The arguments that a model of the zoo, or a layer, was made with.
+    #[getter]
+    fn arguments<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let found = PyDict::new(py);
+        for (name, value) in self.inner.arguments() {
+            found.set_item(name, literal_to_python(py, value)?)?;
+        }
+        Ok(found)
     }
     /// The model as JSON text: no code, with a version.
     fn to_json(&self) -> Outcome<String> {

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::errors::{Failure, Outcome};
+use crate::gguf;
 
 /// An open checkpoint.
 #[pyclass(name = "Checkpoint", module = "mithril", frozen)]
@@ -30,10 +31,13 @@ impl PyCheckpoint {
     fn names(&self) -> Vec<&str> {
         self.0.iter().map(|(name, _)| name).collect()
     }
-    /// Texts that describe the file.
-    #[getter]
-    fn metadata(&self) -> BTreeMap<&str, &str> {
-        self.0.metadata().collect()
+    /// Values that describe the file, as `mithril.gguf` takes them.
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Vec<(&str, Bound<'py, PyAny>)>> {
+        self.0.metadata().map(|(key, value)| Ok((key, gguf::to_python(py, value)?))).collect()
+    }
+    /// Rows of a head of queries and keys, if they are pairs of a rotary embedding.
+    fn pairs(&self) -> Outcome<Option<usize>> {
+        Ok(self.0.pairs()?)
     }
     /// The file that was found.
     #[getter]
@@ -68,8 +72,8 @@ impl PyWeight {
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.0.shape())
     }
-    /// The memory, as NumPy takes it over: the array that it makes holds this object. Numbers of bfloat16 and truth
-    /// values, which could be bytes of any value, are shown as unsigned integers.
+    /// The memory, as NumPy takes it over: the array that it makes holds this object. Numbers of bfloat16, truth
+    /// values, which could be bytes of any value, and blocks are shown as unsigned integers.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyDict>> {
         let about = PyDict::new(py);
@@ -77,7 +81,11 @@ impl PyWeight {
         about.set_item("version", 3)?;
         about.set_item("data", (self.0.address()?, false))?;
         about.set_item("typestr", code(self.0.stored()))?;
-        about.set_item("shape", self.shape(py)?)?;
+        let mut shape = self.0.shape().to_vec();
+        if let (Stored::Blocks(format), Some(row)) = (self.0.stored(), shape.last_mut()) {
+            *row = *row / format.values * format.bytes;
+        }
+        about.set_item("shape", PyTuple::new(py, shape)?)?;
         if !self.0.is_contiguous() {
             let strides = self.0.strides().iter().map(|n| n * size);
             about.set_item("strides", PyTuple::new(py, strides.collect::<Vec<_>>())?)?;
@@ -88,7 +96,7 @@ impl PyWeight {
 
 fn code(stored: &Stored) -> &'static str {
     match stored {
-        Stored::Known(DType::Bool | DType::U8) | Stored::Other(_) => "|u1",
+        Stored::Known(DType::Bool | DType::U8) | Stored::Blocks(_) | Stored::Other(_) => "|u1",
         Stored::Known(DType::I8) => "|i1",
         Stored::Known(DType::I16) => "<i2",
         Stored::Known(DType::I32) => "<i4",
@@ -114,8 +122,16 @@ pub fn save_tensors(
         .into_iter()
         .map(|(name, dtype, shape)| Ok(Entry { name, dtype: DType::parse(&dtype)?, shape }))
         .collect::<Outcome<Vec<_>>>()?;
+    streamed(chunks, |write| weights::save_streamed(&path, &entries, &metadata, write))
+}
+
+/// Writes what `chunks` gives for each place, piece by piece; an exception of it is what the caller gets.
+pub fn streamed(
+    chunks: &Bound<'_, PyAny>,
+    save: impl FnOnce(&mut dyn FnMut(usize, &mut dyn io::Write) -> io::Result<()>) -> mithril::ir::Result<()>,
+) -> Outcome<()> {
     let mut raised = None;
-    let written = weights::save_streamed(&path, &entries, &metadata, |i, file| {
+    let written = save(&mut |i, file| {
         let told = (|| {
             for chunk in chunks.call1((i,))?.try_iter()? {
                 file.write_all(chunk?.extract()?)?;
@@ -150,7 +166,7 @@ pub fn plan_weights<'py>(
     let theirs: Vec<_> = theirs.into_iter().map(|(name, shape)| Found { name, shape }).collect();
     let plan = py.detach(|| plan::plan(&ours, &theirs, layout, prefix))?;
     let told = PyDict::new(py);
-    let steps = plan.steps.into_iter().map(|s| (s.ours, s.theirs, s.transposed));
+    let steps = plan.steps.into_iter().map(|s| (s.ours, s.theirs, s.transposed, s.paired));
     told.set_item("steps", steps.collect::<Vec<_>>())?;
     told.set_item("layout", plan.report.layout)?;
     told.set_item("prefix", plan.report.prefix)?;
@@ -163,13 +179,13 @@ pub fn plan_weights<'py>(
     Ok(told)
 }
 
-/// Name in a file, ours, which part of how many, whether transposed.
-type Published = (String, String, usize, usize, bool);
+/// Name in a file, ours, which part of how many, whether transposed, whether rows may be pairs.
+type Published = (String, String, usize, usize, bool, bool);
 
 /// The tensors of a file of a published layout.
 #[pyfunction]
 pub fn publish_weights(ours: Vec<String>, layout: &str) -> Outcome<Vec<Published>> {
     let ours: Vec<_> = ours.iter().map(String::as_str).collect();
     let found = plan::publish(&ours, layout)?.into_iter();
-    Ok(found.map(|p| (p.theirs, p.ours, p.part, p.parts, p.transposed)).collect())
+    Ok(found.map(|p| (p.theirs, p.ours, p.part, p.parts, p.transposed, p.paired)).collect())
 }

@@ -238,7 +238,9 @@ impl Layer {
                     .zip(&self.args)
                     .map(|(value, arg)| value.ok_or_else(|| self.missing(arg.name)))
                     .collect::<Result<Vec<Lit>>>()?;
-                build(&LayerArgs { layer: self, values: &values }).map(|m| m.of_class(self.name))
+                let model = build(&LayerArgs { layer: self, values: &values })?;
+                let names = self.args.iter().map(|arg| arg.name);
+                Ok(model.of_class(self.name).made_with(names.zip(values).collect()))
             }
             Source::Op(op) => self.build_op(op, values),
         }

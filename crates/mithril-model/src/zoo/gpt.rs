@@ -4,7 +4,7 @@ use mithril_ir::op::{Attr, DefaultLit};
 use mithril_ir::{Lit, Place, Result};
 
 use super::cache::{self, CACHE, LAST_ONLY, Places, Remembered, Scope, stack};
-use super::layout::{Layout, transposed};
+use super::layout::{Layout, renamed, transposed};
 use super::parts::{depth, features, last, linear, table, tokens, turned};
 use super::{Config, ZooModel};
 use crate::connection::{Arg, Connection, Spec};
@@ -39,17 +39,34 @@ static ARGS: &[LayerArg] = &[
     LAST_ONLY,
 ];
 
-/// Their matrices are `[in, out]`. Some files hold the stack alone, others it beside its head.
-static LAYOUTS: &[Layout] = &[Layout {
-    prefixes: &["transformer."],
-    ignored: &["*.attn.bias", "*.attn.masked_bias"],
-    rules: &[
-        transposed("*.attn.c_attn.weight", &["*.attn.c_attn.weight"]),
-        transposed("*.c_proj.weight", &["*.c_proj.weight"]),
-        transposed("*.mlp.c_fc.weight", &["*.mlp.c_fc.weight"]),
-    ],
-    ..Layout::of("transformers")
-}];
+/// The matrices of transformers are `[in, out]`. Some files hold the stack alone, others it beside its head.
+static LAYOUTS: &[Layout] = &[
+    Layout {
+        prefixes: &["transformer."],
+        ignored: &["*.attn.bias", "*.attn.masked_bias"],
+        rules: &[
+            transposed("*.attn.c_attn.weight", &["*.attn.c_attn.weight"]),
+            transposed("*.c_proj.weight", &["*.c_proj.weight"]),
+            transposed("*.mlp.c_fc.weight", &["*.mlp.c_fc.weight"]),
+        ],
+        ..Layout::of("transformers")
+    },
+    Layout {
+        rules: &[
+            renamed("transformer.wte.weight", &["token_embd.weight"]),
+            renamed("transformer.wpe.weight", &["position_embd.weight"]),
+            renamed("transformer.ln_f.*", &["output_norm.*"]),
+            renamed("lm_head.weight", &["output.weight"]),
+            renamed("transformer.h.*.ln_1.*", &["blk.*.attn_norm.*"]),
+            renamed("transformer.h.*.attn.c_attn.*", &["blk.*.attn_qkv.*"]),
+            renamed("transformer.h.*.attn.c_proj.*", &["blk.*.attn_output.*"]),
+            renamed("transformer.h.*.ln_2.*", &["blk.*.ffn_norm.*"]),
+            renamed("transformer.h.*.mlp.c_fc.*", &["blk.*.ffn_up.*"]),
+            renamed("transformer.h.*.mlp.c_proj.*", &["blk.*.ffn_down.*"]),
+        ],
+        ..Layout::of("llama.cpp")
+    },
+];
 
 pub(super) static MODELS: &[ZooModel] = &[ZooModel {
     def: LayerDef {

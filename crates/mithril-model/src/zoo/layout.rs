@@ -6,7 +6,7 @@
 /// differs. In patterns `*` stands for one or more characters.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// Who publishes it: `torchvision`, `transformers`, `openai`.
+    /// Who publishes it: `torchvision`, `transformers`, `openai`, `llama.cpp`.
     pub source: &'static str,
     /// What may stand before all names of a file (`transformer.`), and is taken off.
     pub prefixes: &'static [&'static str],
@@ -25,6 +25,9 @@ pub struct Rule {
     pub theirs: &'static [&'static str],
     /// Whether their matrices are `[in, out]` where ours are `[out, in]`.
     pub transposed: bool,
+    /// Whether the rows of each head are pairs that the rotary embedding turns, where ours are the first halves of all
+    /// pairs, then the second. Which heads there are, the file has to say; see [`Step::paired`](super::plan::Step).
+    pub paired: bool,
 }
 
 impl Layout {
@@ -36,10 +39,15 @@ impl Layout {
 
 /// The same array under another name.
 pub const fn renamed(ours: &'static str, theirs: &'static [&'static str]) -> Rule {
-    Rule { ours, theirs, transposed: false }
+    Rule { ours, theirs, transposed: false, paired: false }
 }
 
 /// A matrix the other way round.
 pub const fn transposed(ours: &'static str, theirs: &'static [&'static str]) -> Rule {
-    Rule { ours, theirs, transposed: true }
+    Rule { ours, theirs, transposed: true, paired: false }
+}
+
+/// An array whose rows are pairs of a rotary embedding.
+pub const fn paired(ours: &'static str, theirs: &'static [&'static str]) -> Rule {
+    Rule { ours, theirs, transposed: false, paired: true }
 }

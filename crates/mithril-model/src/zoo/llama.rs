@@ -4,7 +4,7 @@ use mithril_ir::op::{Attr, DefaultLit};
 use mithril_ir::{DType, Lit, Result, Role, Tensor};
 
 use super::cache::{self, CACHE, LAST_ONLY, Places, Remembered, Scope, stack};
-use super::layout::Layout;
+use super::layout::{Layout, paired, renamed};
 use super::parts::{depth, features, last, linear, table, tokens, turned};
 use super::{Config, ZooModel};
 use crate::connection::{Arg, Connection, Spec};
@@ -62,8 +62,27 @@ static ARGS: &[LayerArg] = &[
 ];
 
 /// Some files hold the stack alone, others it beside its head.
-static LAYOUTS: &[Layout] =
-    &[Layout { prefixes: &["model."], ignored: &["*.rotary_emb.inv_freq"], ..Layout::of("transformers") }];
+static LAYOUTS: &[Layout] = &[
+    Layout { prefixes: &["model."], ignored: &["*.rotary_emb.inv_freq"], ..Layout::of("transformers") },
+    Layout {
+        ignored: &["rope_freqs.weight"],
+        rules: &[
+            renamed("model.embed_tokens.weight", &["token_embd.weight"]),
+            renamed("model.norm.weight", &["output_norm.weight"]),
+            renamed("lm_head.weight", &["output.weight"]),
+            renamed("model.layers.*.input_layernorm.weight", &["blk.*.attn_norm.weight"]),
+            paired("model.layers.*.self_attn.q_proj.*", &["blk.*.attn_q.*"]),
+            paired("model.layers.*.self_attn.k_proj.*", &["blk.*.attn_k.*"]),
+            renamed("model.layers.*.self_attn.v_proj.*", &["blk.*.attn_v.*"]),
+            renamed("model.layers.*.self_attn.o_proj.*", &["blk.*.attn_output.*"]),
+            renamed("model.layers.*.post_attention_layernorm.weight", &["blk.*.ffn_norm.weight"]),
+            renamed("model.layers.*.mlp.gate_proj.*", &["blk.*.ffn_gate.*"]),
+            renamed("model.layers.*.mlp.up_proj.*", &["blk.*.ffn_up.*"]),
+            renamed("model.layers.*.mlp.down_proj.*", &["blk.*.ffn_down.*"]),
+        ],
+        ..Layout::of("llama.cpp")
+    },
+];
 
 pub(super) static MODELS: &[ZooModel] = &[ZooModel {
     def: LayerDef {

@@ -57,6 +57,9 @@ pub struct Step {
     pub theirs: Vec<String>,
     /// Whether their matrices stand the other way round.
     pub transposed: bool,
+    /// Whether the rows of each head may be pairs, as [`Rule::paired`] says: files of llama.cpp tell by their
+    /// architecture.
+    pub paired: bool,
 }
 
 /// Arrays of different shapes.
@@ -205,6 +208,7 @@ pub fn publish(ours: &[&str], source: &str) -> Result<Vec<Published>> {
             theirs,
             ours: (*name).to_owned(),
             transposed: step.transposed,
+            paired: step.paired,
             part,
             parts,
         }));
@@ -225,6 +229,8 @@ pub struct Published {
     pub parts: usize,
     /// Whether it is the other way round, after it is taken out.
     pub transposed: bool,
+    /// Whether the rows of each head may have to be pairs, as in [`Step::paired`].
+    pub paired: bool,
 }
 
 /// Every layout of the zoo, or those of a source.
@@ -257,13 +263,14 @@ fn score(plan: &Plan) -> (usize, std::cmp::Reverse<(usize, usize)>) {
 /// Where the values of one of ours are in a file of that layout.
 fn step(ours: &str, layout: &Layout) -> Step {
     let rule = layout.rules.iter().find_map(|rule| Some((rule, matches(rule.ours, ours)?)));
-    let (theirs, transposed) = match rule {
-        Some((Rule { theirs, transposed, .. }, captures)) => {
-            (theirs.iter().map(|pattern| fill(pattern, &captures)).collect(), *transposed)
+    let ours = ours.to_owned();
+    match rule {
+        Some((Rule { theirs, transposed, paired, .. }, captures)) => {
+            let theirs = theirs.iter().map(|pattern| fill(pattern, &captures)).collect();
+            Step { ours, theirs, transposed: *transposed, paired: *paired }
         }
-        None => (vec![ours.to_owned()], false),
-    };
-    Step { ours: ours.to_owned(), theirs, transposed }
+        None => Step { theirs: vec![ours.clone()], ours, transposed: false, paired: false },
+    }
 }
 
 /// The names of a file.

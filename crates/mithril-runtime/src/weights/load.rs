@@ -73,7 +73,11 @@ fn assembled(step: &Step, checkpoint: &Checkpoint) -> Result<Tensor> {
     let part = |name: &String| {
         let weight = checkpoint.get(name).ok_or_else(|| Error::internal(format!("{name:?} is not there")))?;
         let tensor = weight.to_tensor()?;
-        Ok(if step.transposed { transposed(&tensor) } else { tensor })
+        let tensor = if step.transposed { transposed(&tensor) } else { tensor };
+        match if step.paired { checkpoint.pairs()? } else { None } {
+            Some(head) => halves(&tensor, head),
+            None => Ok(tensor),
+        }
     };
     let mut parts = step.theirs.iter().map(part).collect::<Result<Vec<_>>>()?;
     if parts.len() == 1 {
@@ -91,6 +95,18 @@ fn assembled(step: &Step, checkpoint: &Checkpoint) -> Result<Tensor> {
 fn transposed(matrix: &Tensor) -> Tensor {
     let &[rows, columns] = matrix.shape() else { return matrix.clone() };
     matrix.select(&[columns, rows], (0..rows * columns).map(|i| i % rows * columns + i / rows))
+}
+
+/// The rows of each head, which are pairs, as the first halves of all pairs and then the second.
+fn halves(rows: &Tensor, head: usize) -> Result<Tensor> {
+    let count = rows.shape().first().copied().unwrap_or(0);
+    if count % head != 0 {
+        let message = format!("{count} rows are no heads of {head}");
+        return Err(Error::new(Code::BadFile, message).help("the file contradicts itself: fetch it again"));
+    }
+    let each = rows.len() / count.max(1);
+    let row = |i: usize| i / head * head + i % head % (head / 2) * 2 + i % head / (head / 2);
+    Ok(rows.select(rows.shape(), (0..rows.len()).map(|i| row(i / each) * each + i % each)))
 }
 
 /// Ignores what is a copy of something that is loaded: files hold tied arrays, which are one of ours, twice.

@@ -115,6 +115,28 @@ impl Checkpoint {
     pub fn metadata(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.contents.metadata.iter().map(|(key, value)| (&**key, value))
     }
+    /// Rows of a head of queries and keys, if a file of llama.cpp keeps them as pairs that the rotary embedding turns:
+    /// those of its architecture `llama` do. What has no architecture is an error.
+    pub fn pairs(&self) -> Result<Option<usize>> {
+        let missing = |key: &str| {
+            let message =
+                format!("it does not say {key:?}, by which the rows of queries and keys are ordered");
+            Error::new(Code::BadFile, message).help("load the file of GGUF itself, written by a current tool")
+        };
+        let architecture = self.value("general.architecture").and_then(Value::text);
+        if architecture.ok_or_else(|| missing("general.architecture"))? != "llama" {
+            return Ok(None);
+        }
+        let size = |key: &str| self.value(key).and_then(Value::size).ok_or_else(|| missing(key));
+        let head = size("llama.attention.key_length").or_else(|_| {
+            let (all, heads) = (size("llama.embedding_length")?, size("llama.attention.head_count")?);
+            Ok(all.checked_div(heads).unwrap_or(0))
+        })?;
+        if head == 0 || head % 2 != 0 {
+            return Err(missing("llama.attention.head_count"));
+        }
+        Ok(Some(head))
+    }
     /// A value that describes the file.
     pub fn value(&self, key: &str) -> Option<&Value> {
         self.contents.metadata.get(key)

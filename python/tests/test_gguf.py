@@ -1,0 +1,353 @@
+"""Files of GGUF and blocks of few bits, against the package gguf, which is the reference of the format in Python."""
+
+from __future__ import annotations
+
+import gguf
+import mithril as ml
+import numpy as np
+import pytest
+import torch
+import transformers
+from gguf.quants import dequantize, quantize
+from mithril.__main__ import main
+from mithril.gguf import write
+from mithril.models import create_gpt, create_llama
+from mithril.quantization import FORMATS, QuantizedArray
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+METADATA = {
+    "general.architecture": "test",
+    "a.uint8": np.uint8(255),
+    "a.int8": np.int8(-1),
+    "a.uint16": np.uint16(7),
+    "a.int16": np.int16(-7),
+    "a.uint32": np.uint32(2**32 - 1),
+    "a.int32": np.int32(-(2**31)),
+    "a.uint64": np.uint64(2**64 - 1),
+    "a.int64": np.int64(-(2**63)),
+    "a.float32": np.float32(0.1),
+    "a.float64": np.float64(1e-300),
+    "a.bool": True,
+    "a.texts": ["é", "", "日本"],
+    "a.ints": np.array([1, -2], np.int32),
+    "a.floats": np.array([0.5, -1.5], np.float32),
+    "a.truths": [True, False],
+}
+
+
+def random(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def tensors() -> dict[str, tuple[np.ndarray, gguf.GGMLQuantizationType]]:
+    """Arrays of values, and the type that they have in a file."""
+    kinds = gguf.GGMLQuantizationType
+    return {
+        "w.f32": (random(3, 5), kinds.F32),
+        "w.f16": (random(2, 3, 4).astype(np.float16), kinds.F16),
+        "w.bf16": (random(4, 6), kinds.BF16),
+        "w.i32": (np.arange(6, dtype=np.int32).reshape(2, 3), kinds.I32),
+        "w.q4_0": (random(4, 64), kinds.Q4_0),
+        "w.q8_0": (random(2, 3, 32), kinds.Q8_0),
+        "w.tq2_0": (random(2, 256), kinds.TQ2_0),
+    }
+
+
+def write_by_package(path) -> None:
+    writer = gguf.GGUFWriter(path, "test")
+    for key, value in METADATA.items():
+        kind = type(value).__name__
+        if key == "general.architecture":
+            continue
+        if isinstance(value, (list, np.ndarray)):
+            writer.add_array(key, [x.item() if isinstance(x, np.generic) else x for x in value])
+        else:
+            getattr(writer, f"add_{kind}")(key, value)
+    for name, (values, kind) in tensors().items():
+        plain = kind.name in ("F32", "F16", "I32")
+        data = values if plain else quantize(values, kind)
+        writer.add_tensor(name, data, raw_dtype=None if plain else kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def read_values(name: str, values: np.ndarray, kind: gguf.GGMLQuantizationType) -> np.ndarray:
+    if kind.name in ("F32", "F16", "I32"):
+        return values
+    return dequantize(quantize(values, kind), kind).reshape(values.shape)
+
+
+def test_a_file_of_the_package_is_read_and_written_alike(tmp_path):
+    theirs, ours = tmp_path / "theirs.gguf", tmp_path / "ours.gguf"
+    write_by_package(theirs)
+    found = ml.weights.open(theirs)
+    assert list(found.metadata) == list(METADATA)
+    for key, wanted in METADATA.items():
+        value = found.metadata[key]
+        assert type(value) is type(wanted), key
+        np.testing.assert_array_equal(value, wanted)
+    for name, (values, kind) in tensors().items():
+        np.testing.assert_array_equal(found[name].astype(np.float64), read_values(name, values, kind), err_msg=name)
+    assert found.quantized("w.f32") is None
+    assert found.quantized("w.q8_0").format.name == "q8_0"
+    # Written again it is the same file, byte by byte.
+    arrays = {name: found[name] if found.quantized(name) is None else found.quantized(name) for name in found}
+    metadata = dict(found.metadata)
+    write(arrays, ours, metadata)
+    assert ours.read_bytes() == theirs.read_bytes()
+    assert list(ml.load(ours)) == sorted(found)
+
+
+def test_a_file_of_ours_is_read_by_the_package(tmp_path):
+    path = tmp_path / "ours.gguf"
+    arrays = {name: values for name, (values, _) in tensors().items()} | {
+        "one": np.array([2.5]),
+        "scalar": np.float32(3),
+    }
+    more = {"a.int": 3, "a.negative": -3, "a.large": 2**40, "a.float": 0.5, "a.empty": [], "a.ints": [1, 2]}
+    report = ml.save_gguf(arrays, path, quantize={"w.q4_0": "q4_0", "w.q8_0": "Q8_0"}, metadata=METADATA | more)
+    assert [row.type for row in report.rows] == ["q4_0", "q8_0"]
+    reader = gguf.GGUFReader(path)
+    for key, wanted in (METADATA | more).items():
+        field = reader.get_field(key)
+        if key != "a.empty":
+            np.testing.assert_array_equal(field.contents(), wanted, err_msg=key)
+    kinds = {key: reader.get_field(key).types[-1].name for key in more if key != "a.empty"}
+    assert list(kinds.values()) == ["UINT32", "INT32", "UINT64", "FLOAT32", "INT32"]
+    for tensor in reader.tensors:
+        values = arrays[tensor.name]
+        assert tuple(reversed(tensor.shape.tolist())) == np.shape(values)
+        found = tensor.data if tensor.tensor_type.name[0] in "FI" else dequantize(tensor.data, tensor.tensor_type)
+        if tensor.name in ("w.q4_0", "w.q8_0"):
+            values = read_values(tensor.name, values, tensor.tensor_type)
+        np.testing.assert_array_equal(found.reshape(np.shape(values)), values, err_msg=tensor.name)
+
+
+@pytest.mark.parametrize("form", sorted(FORMATS))
+def test_blocks_are_those_of_the_package(form):
+    known = getattr(gguf.GGMLQuantizationType, form.upper(), None)
+    format = FORMATS[form]
+    assert known is None or form == "q8_1" or gguf.GGML_QUANT_SIZES[known] == (format.values, format.bytes)
+    blocks = np.random.default_rng(1).integers(0, 256, (6, 2 * format.bytes), np.uint8)
+    if form in ("q1_0", "q2_0", "q8_1", "q8_k"):
+        # The package does not read these; the test of the core compares them with ggml.
+        return
+    with np.errstate(all="ignore"):
+        wanted = dequantize(blocks, known)
+    found = QuantizedArray(blocks, form).dequantize()
+    # Random blocks hold scales that are no numbers, which propagate in ways of their own.
+    finite = np.isfinite(wanted)
+    assert finite.mean() > 0.5
+    # Those forms multiply in another order there.
+    if form in ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "q6_k", "nvfp4"):
+        np.testing.assert_allclose(found[finite], wanted[finite], rtol=4e-7)
+    else:
+        np.testing.assert_array_equal(found[finite], wanted[finite])
+    values = random(5, 2 * format.values) * np.geomspace(1e-3, 30, 5, dtype=np.float32)[:, None]
+    try:
+        theirs = quantize(values, known)
+    except NotImplementedError:
+        return
+    np.testing.assert_array_equal(ml.quantize({"w": values}, form)["w"].blocks, theirs)
+
+
+# --- quantising -------------------------------------------------------------------------------------------------
+
+
+def test_report_of_quantising():
+    params = {
+        "a.weight": random(8, 256),
+        "b.weight": random(4, 96, seed=1).astype(np.float64),
+        "conv": random(8, 3, 3, 3),
+        "bias": random(256),
+        "ids": np.arange(64).reshape(2, 32),
+        "half": random(2, 32).astype(np.float16),
+    }
+    made = ml.quantize(params, {"a.*": "q4_k", "half": "bf16", "*": "q8_0"})
+    rows = {row.path: row for row in made.report.rows}
+    assert {path: row.type for path, row in rows.items()} == {
+        "a.weight": "q4_k",
+        "b.weight": "q8_0",
+        "half": "bfloat16",
+    }
+    for path, row in rows.items():
+        exact, found = np.float64(params[path]).ravel(), np.asarray(made[path], np.float64).ravel()
+        np.testing.assert_allclose(row.rmse, np.sqrt(np.mean((exact - found) ** 2)), rtol=1e-12)
+        cosine = exact @ found / np.linalg.norm(exact) / np.linalg.norm(found)
+        np.testing.assert_allclose(row.cosine, cosine, rtol=1e-12)
+        assert (row.before, row.after) == (params[path].nbytes, made[path].nbytes)
+    assert (rows["a.weight"].bits, rows["b.weight"].bits) == (4.5, 8.5)
+    assert [(skip.path, skip.type) for skip in made.report.skipped] == [("conv", "q8_0")]
+    assert "rows of 3 cannot be cut into blocks of 32" in str(made.report)
+    assert made["bias"] is params["bias"]
+    assert made["ids"] is params["ids"]
+    assert made.report.before == sum(value.nbytes for value in params.values())
+    assert made.report.after == sum(value.nbytes for value in made.values())
+    assert "| a.weight | q4_k | 8192 | 1152 | 4.5 |" in made.report.to_markdown()
+    with pytest.raises(ml.errors.ParameterError, match="conv stays as it is"):
+        ml.quantize(params, "q8_0", strict=True)
+    ml.quantize(params, "q8_0", exclude="conv", strict=True)
+    only = ml.quantize(params, "q8_0", include=["bias"])
+    assert [row.path for row in only.report.rows] == ["bias"]
+
+
+def test_what_cannot_be_quantised_says_why():
+    params = {"nan": np.full((1, 32), np.nan, np.float32), "large": np.full((1, 32), 1e30, np.float32)}
+    params |= {"empty": np.zeros((0, 32), np.float32)}
+    params["done"] = ml.quantize({"w": random(1, 32)}, "q8_0")["w"]
+    reasons = [skip.reason for skip in ml.quantize(params, "q4_0").report.skipped]
+    assert ["not finite" in reasons[0], "too large" in reasons[1]] == [True, True]
+    assert reasons[2:] == ["it is empty", "it is quantised already, as q8_0"]
+    for wrong, message in [("q4_9", "did you mean"), ("iq2_xxs", "not made here"), (4, "no text")]:
+        with pytest.raises(ml.errors.InvalidValueError, match=message):
+            ml.quantize({"w": random(1, 256)}, wrong)
+
+
+# --- models -----------------------------------------------------------------------------------------------------
+
+#: Models whose rows are whole blocks of any form, and the options of them.
+LLAMA = {"vocab_size": 96, "dims": 256, "num_heads": 8, "num_kv_heads": 2, "num_layers": 2, "hidden": 512}
+MODELS = {
+    "gpt2": lambda: create_gpt(block_size=32, dims=256, num_heads=4, num_layers=2, vocab_size=96),
+    "llama": lambda: create_llama(**LLAMA, rope_base=5000.0, eps=1e-6),
+    "llama_tied": lambda: create_llama(**LLAMA, tied=True, head_dim=64),
+    "qwen2": lambda: create_llama(**LLAMA, biases="qkv", tied=True),
+}
+TOKENS = np.random.default_rng(3).integers(0, 96, (2, 12))
+
+
+def compiled(name: str, spread: float = 0.05) -> ml.PhysicalModel:
+    model = ml.compile(MODELS[name](), ml.NumpyBackend(), shapes={"input": [2, 12]}, inference=True)
+    scale = np.random.default_rng(5)
+    # Biases and scales as they start would hide mistakes.
+    model.load_params(
+        {
+            key: (value + scale.normal(0, spread, value.shape)).astype("f4")
+            for key, value in model.get_parameters().items()
+        }
+    )
+    return model
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_go_to_llama_cpp_and_back(name, tmp_path):
+    model, path = compiled(name), tmp_path / "model.gguf"
+    ml.save_gguf(model, path, metadata={"general.name": "small"})
+    wanted = model(TOKENS)
+    again = ml.compile(MODELS[name](), ml.NumpyBackend(), shapes={"input": [2, 12]}, inference=True)
+    report = ml.load_weights(again, path)
+    assert (report.layout, report.is_complete) == ("llama.cpp", True)
+    for key, value in model.get_parameters().items():
+        np.testing.assert_array_equal(again.get_parameters()[key], value, err_msg=key)
+    # Transformers reads such files on its own.
+    config = load_gguf_checkpoint(path)["config"]
+    kind = config.pop("model_type")
+    # It asks a tokenizer for one of these, and nothing for the other.
+    config |= {"vocab_size": 96} | ({"n_positions": config["n_ctx"]} if kind == "gpt2" else {})
+    twin = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(kind, **config)).eval()
+    read = load_gguf_checkpoint(path, return_tensors=True, model_to_load=twin)["tensors"]
+    lacking, unexpected = twin.load_state_dict(read, strict=False)
+    assert not unexpected
+    assert set(lacking) <= {"lm_head.weight"}
+    with torch.no_grad():
+        found = twin(torch.from_numpy(TOKENS)).logits.numpy()
+    np.testing.assert_allclose(found, wanted, atol=1e-4, rtol=1e-4)
+
+
+#: As files are made usually: the tables of tokens have more bits than the rest.
+MIXED = {"*embed_tokens*": "q6_k", "lm_head*": "q6_k", "*": "q4_k"}
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "least"),
+    [("gpt2", "q8_0", 0.999), ("llama", "q8_0", 0.999), ("gpt2", "q4_k", 0.98), ("llama", MIXED, 0.98)],
+    ids=["gpt2-q8_0", "llama-q8_0", "gpt2-q4_k", "llama-q4_k-q6_k"],
+)
+def test_quantised_models_stay_close(name, form, least, tmp_path):
+    model, path = compiled(name, 0), tmp_path / "model.gguf"
+    wanted = model(TOKENS).ravel()
+    report = ml.save_gguf(model, path, quantize=form, strict=True)
+    assert path.stat().st_size < 1.05 * report.after + 4096
+    ml.load_weights(model, path)
+    found = model(TOKENS).ravel()
+    assert found @ wanted / np.linalg.norm(found) / np.linalg.norm(wanted) > least
+    # Without a file in between they are the same.
+    ml.load_weights(model, path)
+    params = {key: np.asarray(value) for key, value in model.get_parameters().items()}
+    again = compiled(name, 0)
+    ml.load_weights(again, ml.quantize(again.get_parameters(), form))
+    for key, value in params.items():
+        np.testing.assert_array_equal(again.get_parameters()[key], value, err_msg=key)
+
+
+def test_slowed_rotary_embedding_is_told(tmp_path):
+    options = LLAMA | {"rope_factor": 8.0, "rope_length": 64, "rope_base": 10000.0}
+    model = ml.compile(create_llama(**options), ml.NumpyBackend(), shapes={"input": [1, 4]}, inference=True)
+    path = tmp_path / "model.gguf"
+    ml.save_gguf(model, path)
+    found = ml.weights.open(path)["rope_freqs.weight"]
+    # Speeds of transformers, by which those without slowing down are divided.
+    rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    rope |= {"original_max_position_embeddings": 64, "rope_theta": 10000.0}
+    config = transformers.LlamaConfig(
+        hidden_size=256, num_attention_heads=8, rope_parameters=rope, max_position_embeddings=512
+    )
+    speeds, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
+    plain = 10000.0 ** (-np.arange(0, 32, 2) / 32)
+    np.testing.assert_allclose(found, plain / speeds.numpy(), rtol=1e-5)
+    assert ml.load_weights(model, path).ignored == ("rope_freqs.weight",)
+
+
+def test_other_models_keep_their_names(tmp_path):
+    model = ml.compile(ml.Linear(4, name="fc"), ml.NumpyBackend(), shapes={"input": [1, 32]}, inference=True)
+    path = tmp_path / "model.gguf"
+    ml.save_gguf(model, path, quantize="q8_0")
+    assert set(ml.weights.open(path)) == set(model.get_parameters())
+    assert ml.load_weights(model, path).is_complete
+    with pytest.raises(ml.errors.InvalidValueError, match="no layout"):
+        ml.save_gguf(model, path, layout="transformers")
+    with pytest.raises(ml.errors.MithrilError, match="bool"):
+        ml.save_gguf({"a": np.array([True])}, path)
+    gpt = create_gpt(block_size=8, dims=32, num_heads=2, num_layers=1, vocab_size=10, bias=False)
+    plain = ml.compile(gpt, ml.NumpyBackend(), shapes={"input": [1, 4]}, inference=True)
+    with pytest.raises(ml.errors.ParameterError, match="biases alone"):
+        ml.save_gguf(plain, path)
+    ml.save_gguf(plain, path, layout=None)
+    for value, message in [({1, 2}, "set"), (2**70, "64 bits"), ([1, "a"], "mixes"), (np.float16(1), "float16")]:
+        with pytest.raises(ml.errors.InvalidValueError, match=message):
+            ml.save_gguf({"w": np.ones(2, np.float32)}, path, metadata={"key": value})
+
+
+def test_command_line(tmp_path, capsys):
+    source, target, again = tmp_path / "x.safetensors", tmp_path / "x.gguf", tmp_path / "y.gguf"
+    params = {"a.weight": random(2, 256), "b.weight": random(2, 64), "bias": random(3)}
+    ml.save(params, source, metadata={"license": "MIT"})
+    assert main(["quantize", str(source), str(target), "--type", "q8_0", "--type", "a.*=q4_k"]) == 0
+    told = capsys.readouterr().out
+    assert "2 arrays quantised" in told
+    found = ml.weights.open(target)
+    assert {name: str(found.quantized(name)) for name in found if found.quantized(name)} == {
+        "a.weight": "QuantizedArray([2, 256], q4_k, 288 bytes)",
+        "b.weight": "QuantizedArray([2, 64], q8_0, 136 bytes)",
+    }
+    assert found.metadata["license"] == "MIT"
+    assert main(["quantize", str(target), str(again), "--type", "q8_0"]) == 0
+    assert "a.weight stays as it is: it is quantised already, as q4_k" in capsys.readouterr().out
+    assert again.read_bytes() == target.read_bytes()
+    assert main(["quantize", str(source), str(target), "--type", "q4_k", "--strict"]) == 1
+    assert "rows of 64 cannot be cut into blocks of 256" in capsys.readouterr().err
+
+
+def test_command_line_on_a_folder(tmp_path, capsys):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 60, "n_embd": 32, "n_head": 2, "n_layer": 1, "n_positions": 16}
+    transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).save_pretrained(tmp_path)
+    target = tmp_path / "out.gguf"
+    assert main(["quantize", str(tmp_path), str(target), "--type", "q8_0", "--strict", "--markdown"]) == 0
+    assert "| transformer.wte.weight | q8_0 |" in capsys.readouterr().out
+    found = ml.weights.open(target)
+    assert found.metadata["gpt2.block_count"] == 1
+    assert found.quantized("blk.0.attn_qkv.weight").shape == (96, 32)
