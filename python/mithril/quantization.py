@@ -59,8 +59,8 @@ class QuantizedArray:
     >>> array = ml.quantize({"w": np.ones((2, 32), np.float32)}, "q8_0")["w"]
     >>> array
     QuantizedArray([2, 32], q8_0, 68 bytes)
-    >>> float(np.asarray(array).max())
-    1.0
+    >>> array.dequantize().shape
+    (2, 32)
     """
 
     def __init__(self, blocks: Array, format: str) -> None:
@@ -287,7 +287,7 @@ def quantize(
     >>> params = {"fc.weight": np.linspace(-1, 1, 64, dtype=np.float32).reshape(2, 32), "fc.bias": np.zeros(2)}
     >>> print(ml.quantize(params, "q8_0").report)
     path       type  before  after  bits     rmse    cosine
-    fc.weight  q8_0   256 B   68 B   8.5  0.00157  0.999996
+    fc.weight  q8_0   256 B   68 B   8.5  0.00225  0.999993
     1 arrays quantised: 272 B before, 84 B after, 3.24 times smaller
     """
     forms = [(pattern, _form(form)) for pattern, form in (type.items() if isinstance(type, Mapping) else [("*", type)])]

@@ -91,10 +91,10 @@ fn list_from_python(object: &Bound<'_, PyAny>, depth: usize) -> Outcome<List> {
     if depth > MAX_DEPTH {
         return Err(Error::new(Code::BadArgument, "lists nest too deep").into());
     }
-    if let Ok(items) = object.extract::<Vec<bool>>() {
-        if !items.is_empty() {
-            return Ok(List::Bool(items));
-        }
+    if let Ok(items) = object.extract::<Vec<bool>>()
+        && !items.is_empty()
+    {
+        return Ok(List::Bool(items));
     }
     if let Ok(items) = object.extract::<Vec<String>>() {
         return Ok(List::Text(items));
