@@ -76,12 +76,12 @@ def write_table(models: Sequence[Model], folder: Path) -> None:
         }
         for kind, (what, values) in tables.items():
             lines.append(f"static {kind} {name}_{what}[] = {{{', '.join(map(str, values))}}};")
-        functions = ", ".join(f"{name}_{f}" for f in ("arena_bytes", "packed_bytes", "pack", "run", "error"))
+        functions = ", ".join(f"{name}_{f}" for f in ("arena_bytes", "packed_bytes", "pack_bytes", "pack", "run", "error"))
         arrays = ", ".join(f"{name}_{f}" for f in ("weights", "data", "sizes", "states"))
         numbers = f"{name.upper()}_INPUTS, {name.upper()}_OUTPUTS, {len(results)}, {calls(model)}"
         rows.append(f'  {{"{name}", {functions}, {arrays}, {numbers}}},')
     most = {
-        "ARENA_BYTES": max(m.exported.arena_bytes for m in models),
+        "ARENA_BYTES": max(max(m.exported.arena_bytes, m.exported.pack_bytes) for m in models),
         "PACKED_BYTES": max(m.exported.packed_bytes for m in models),
         "OUTPUT_BYTES": max(output_bytes),
     }
@@ -97,7 +97,8 @@ typedef struct {
   const char *name;
   size_t (*arena_bytes)(int);
   size_t (*packed_bytes)(void);
-  int (*pack)(const void *const *, void *);
+  size_t (*pack_bytes)(void);
+  int (*pack)(const void *const *, void *, void *);
   int (*run)(const void *const *, void *const *, const void *, void *, const mithril_pool *);
   const char *(*error)(int);
   const void *const *weights, *const *data;

@@ -21,11 +21,13 @@ static int run(const model *m) {
     outputs[i] = memory + end;
     end += (m->sizes[i] + 63) / 64 * 64;
   }
-  if (m->arena_bytes(1) > ARENA_BYTES || m->packed_bytes() > PACKED_BYTES) {
+  if (m->arena_bytes(1) > ARENA_BYTES || m->pack_bytes() > ARENA_BYTES ||
+      m->packed_bytes() > PACKED_BYTES) {
     printf("%s: needs more memory than was recorded\n", m->name);
     return 1;
   }
-  int code = m->pack(inputs, packed);
+  /* Scratch memory of packing is needed no longer when the calls begin. */
+  int code = m->pack(inputs, packed, arena);
   for (int call = 0; call < m->calls && !code; call++) {
     code = m->run(inputs, outputs, packed, arena, NULL);
     /* The new states are inputs of the next call. */

@@ -64,6 +64,27 @@ def test_parameters_of_a_model_for_inference_cannot_change_unnoticed():
         )
 
 
+def test_what_follows_from_parameters_and_states_is_computed_anew_when_they_are_others():
+    model = ml.Model()
+    model |= ml.Conv2d(24, 3, padding=1)(input="input", output="x")
+    for layer in (ml.BatchNorm2D(), ml.Relu(), ml.Conv2d(24, 3, padding=1, groups=24)):
+        model += layer
+    model += ml.BatchNorm2D()(output="output")
+    shapes, data = {"input": [2, 8, 12, 12]}, {"input": normal(2, 8, 12, 12)}
+    backends = ml.NumpyBackend(), ml.CBackend(num_threads=1)
+    reference, compiled = (ml.compile(model, b, shapes=shapes, inference=True) for b in backends)
+    calls = compiled.stages["memory"].split("at every call:")[1]
+    assert "sqrt" not in calls and calls.count("convolution of") == 2
+    params = compiled.randomize_params(seed=0)
+    first = {name: np.abs(normal(24)) + number for number, name in enumerate(compiled.state, 1)}
+    for state in (first, {name: 2 * value for name, value in first.items()}, first):
+        compiled.state, reference.state = dict(state), dict(state)
+        found, wanted = (c.evaluate(params, data)["output"] for c in (compiled, reference))
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="read-only"):
+        next(iter(first.values()))[...] = 0
+
+
 def test_gradients_and_changes_in_place():
     c, numpy = (ml.compile(classifier(), b, shapes={"input": [4, 5]}) for b in (ml.CBackend(), ml.NumpyBackend()))
     params, data = {k: np.array(v) for k, v in numpy.randomize_params(seed=0).items()}, {"input": normal(4, 5)}

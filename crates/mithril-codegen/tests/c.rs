@@ -93,6 +93,37 @@ fn what_is_made_of_a_row_stays_with_the_thread() {
 }
 
 #[test]
+fn what_depends_on_parameters_is_computed_once() {
+    let mut b = Builder::default();
+    let x = b.graph.add_input("x", Role::Data, ty(&[32, 48]));
+    let weight = b.graph.add_input("weight", Role::Param, ty(&[40, 48]));
+    let [mean, scale] = ["mean", "scale"].map(|n| b.graph.add_input(n, Role::State, ty(&[40])));
+    let turned = b.push(op("transpose"), &[weight]).unwrap()[0];
+    let y = b.push(op("matmul"), &[x, turned]).unwrap()[0];
+    let y = b.push(op("subtract"), &[y, mean]).unwrap()[0];
+    let scale_root = b.push(op("sqrt"), &[scale]).unwrap()[0];
+    let y = b.push(op("multiply"), &[y, scale_root]).unwrap()[0];
+    let y = b.push(op("relu"), &[y]).unwrap()[0];
+    b.graph.outputs.insert("y".into(), y);
+    let options = Options { prefix: "small".into(), pack: true, ..Options::default() };
+    let found = steps(&emit(&b.graph, &options).unwrap(), "memory");
+    assert_eq!(
+        found,
+        [
+            "x7[i7 < 40] = `sqrt{f}({0})`(x3[i7])",
+            "x10[i12 < 40, i13 < 48] = (x1[i12, i13] * x7[i12])",
+            "packed 0 = mithril_gemm_pack_48x40(x10)",
+            "x11[i14 < 40] = ((0.0 - x2[i14]) * x7[i14])",
+            "x9 = 32x40x48 product(x0, x10, x11)",
+        ]
+    );
+    // A state that is replaced changes from call to call.
+    b.graph.updates.push((scale, scale));
+    let found = steps(&emit(&b.graph, &options).unwrap(), "memory");
+    assert!(found.len() == 4 && found[0].starts_with("packed 0 ="), "{found:#?}");
+}
+
+#[test]
 fn all_that_is_missing_is_said_at_once() {
     static ODD: OpDef = unary("odd", "Nothing spells it.", f64::abs);
     static ODDER: OpDef = unary("odder", "Nothing spells it.", f64::abs);

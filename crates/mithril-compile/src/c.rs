@@ -54,6 +54,8 @@ pub struct Buffer {
     pub name: Arc<str>,
     /// What an input is for; outputs are data, new states states.
     pub role: Role,
+    /// Whether it is an input that is the same at every call of a model that is not trained.
+    pub is_fixed: bool,
     /// Dtype as stored.
     pub dtype: DType,
     /// Sizes.
@@ -162,5 +164,5 @@ fn buffer(graph: &Graph, v: ValueId, name: Arc<str>, role: Role) -> Result<Buffe
         (None, None) => return Err(Error::internal("a result without a type is compiled")),
     };
     let shape = shape.ok_or_else(|| Error::internal("a size that is not a number reaches the C target"))?;
-    Ok(Buffer { name, role, dtype, shape })
+    Ok(Buffer { name, role, is_fixed: c::is_fixed(graph, v), dtype, shape })
 }

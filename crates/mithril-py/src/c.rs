@@ -14,7 +14,7 @@ use mithril::runtime::c::export::{Export, export};
 use mithril::runtime::c::peak::peak;
 use mithril::runtime::c::program::SECONDS;
 use mithril::runtime::c::{
-    Address, Array, Buffer, Cache, Options, Packed, Program, Specialised, Tool, Wanted,
+    Address, Array, Buffer, Cache, Interface, Options, Packed, Program, Specialised, Tool, Wanted,
 };
 use mithril::runtime::interpreter::Tensors;
 use pyo3::intern;
@@ -61,7 +61,7 @@ struct Output {
 /// Parameters as they were packed. Arrays that are held keep their addresses.
 #[derive(Debug)]
 struct Kept {
-    /// Per input, if it is a parameter.
+    /// Per input, if it is the same at every call.
     arrays: Vec<Option<Py<PyAny>>>,
     addresses: Vec<Address>,
     /// Keeps copies alive that were made of arrays that lie in another way.
@@ -142,6 +142,7 @@ impl PyCProgram {
         found.set_item("files", report.files)?;
         found.set_item("weight_bytes", report.weight_bytes)?;
         found.set_item("packed_bytes", report.packed_bytes)?;
+        found.set_item("pack_bytes", report.pack_bytes)?;
         found.set_item("arena_bytes", report.arena_bytes)?;
         found.set_item("check", report.check)?;
         Ok(found)
@@ -298,12 +299,13 @@ impl Ready {
         let packs = self.made.function.packed_bytes() > 0;
         let kept =
             if packs { self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone() } else { None };
-        let buffers = &self.made.function.interface().inputs;
+        let Interface { inputs: buffers, fixed, .. } = self.made.function.interface();
         let mut addresses = Vec::with_capacity(buffers.len());
         let mut is_same = true;
         for (i, ((role, name), buffer)) in self.inputs.iter().zip(buffers).enumerate() {
+            let is_fixed = fixed[i];
             let array = groups.get(*role, name.bind(py))?;
-            if packs && *role == Role::Param {
+            if packs && is_fixed {
                 if let Some(kept) = &kept
                     && kept.arrays[i].as_ref().is_some_and(|known| known.is(&array))
                 {
@@ -333,14 +335,14 @@ impl Ready {
         // The old ones go first: their memory is needed.
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let mut arrays = Vec::with_capacity(self.inputs.len());
-        for (role, name) in &self.inputs {
-            arrays.push(match role {
-                Role::Param => {
+        for ((role, name), is_fixed) in self.inputs.iter().zip(&self.made.function.interface().fixed) {
+            arrays.push(match is_fixed {
+                true => {
                     let array = groups.get(*role, name.bind(py))?;
                     lock(&array)?;
                     Some(array.unbind())
                 }
-                _ => None,
+                false => None,
             });
         }
         let packed = py.detach(|| self.made.function.pack(addresses))?;

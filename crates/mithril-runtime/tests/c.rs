@@ -21,6 +21,7 @@ fn interface() -> Interface {
         inputs: vec![buffer("factor", &[]), buffer("x", &[COUNT])],
         outputs: vec![buffer("y", &[COUNT])],
         roles: vec![Role::Param, Role::Data],
+        fixed: vec![true, false],
         updates: 0,
         shared: Vec::new(),
     }

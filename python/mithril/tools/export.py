@@ -35,8 +35,9 @@ class Exported:
         Where it lies.
     files : tuple of Path
         The files.
-    weight_bytes, packed_bytes, arena_bytes : int
-        Memory: the weights, the same in the order of the kernels, scratch memory of a call on one thread.
+    weight_bytes, packed_bytes, pack_bytes, arena_bytes : int
+        Memory: the weights, the same in the order of the kernels, scratch memory while they are brought into it, scratch
+        memory of a call on one thread.
     check : str
         What the program printed that compares the model with the recorded outputs.
     """
@@ -45,6 +46,7 @@ class Exported:
     files: tuple[Path, ...]
     weight_bytes: int
     packed_bytes: int
+    pack_bytes: int
     arena_bytes: int
     check: str
 

@@ -137,7 +137,7 @@ pub fn affine(index: &Index, vars: &[Var]) -> Option<(Vec<usize>, usize)> {
 /// Whether a tensor is the same at every call, so that it may be packed once.
 pub fn is_fixed(program: &Program, buffer: usize, options: &Options) -> bool {
     let buffer = &program.buffers[buffer];
-    options.pack && (buffer.is_param || matches!(buffer.place, Place::Constant(_)))
+    options.pack && (buffer.is_param || matches!(buffer.place, Place::Constant(_) | Place::Packed(_)))
 }
 
 /// What a stage puts together.

@@ -41,12 +41,14 @@ fn cost(program: &Program, step: &Step) -> Cost {
             let all = rows.nests.iter().map(|(nest, _)| of_nest(nest)).fold(0, u64::saturating_add);
             (format!("{} loops over {count} rows", rows.nests.len()), Some(all))
         }
+        Work::Pack(_) => ("packing".to_owned(), None),
     };
     let mut buffers = step.reads();
     buffers.extend(match &step.work {
         Work::Nest(nest) => vec![nest.to],
-        Work::Kernel(k) => vec![k.to],
-        Work::Call(_) | Work::Rows(_) => step.writes(),
+        // Weights count as they are before they are packed.
+        Work::Kernel(k) => vec![k.to, k.inputs[0].0, k.inputs[1].0],
+        Work::Call(_) | Work::Rows(_) | Work::Pack(_) => step.writes(),
     });
     buffers.retain(|&b| !matches!(program.buffers[b].place, Place::Own(_)));
     buffers.sort_unstable();

@@ -24,8 +24,10 @@ pub fn declarations(prefix: &str) -> String {
 size_t {prefix}_arena_bytes(int threads);
 /* Bytes of the parameters in the order in which they are read, aligned to 64; 0 if there is nothing to pack. */
 size_t {prefix}_packed_bytes(void);
+/* Bytes of scratch memory while they are packed, aligned to 64. */
+size_t {prefix}_pack_bytes(void);
 /* Packs the parameters among the inputs. 0, or an error code. */
-int {prefix}_pack(const void *const inputs[], void *packed);
+int {prefix}_pack(const void *const inputs[], void *packed, void *scratch);
 /* One call: inputs and outputs are contiguous in row-major order. No output lies where an input does, but for states that
    are changed. Without a pool (NULL) the calling thread works alone. 0, or an error code. */
 int {prefix}_run(const void *const inputs[], void *const outputs[], const void *packed, void *arena,

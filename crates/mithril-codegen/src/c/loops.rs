@@ -22,6 +22,19 @@ pub fn can_spell(graph: &Graph, node: NodeId) -> bool {
     }
 }
 
+/// Whether a value is the same at every call of a model that is not trained: a parameter, or a state of floats that the
+/// model never replaces. (The state of random numbers is an integer; the caller counts it up.)
+pub fn is_fixed(graph: &Graph, v: ValueId) -> bool {
+    match graph.value(v).def {
+        Def::Input(Role::Param) => true,
+        Def::Input(Role::State) => {
+            graph.ty(v).is_some_and(|ty| ty.dtype.is_float())
+                && graph.updates.iter().all(|(old, _)| *old != v)
+        }
+        _ => false,
+    }
+}
+
 /// Makes a program of a graph; `in_place` if new states may take the place of the old ones. Ops that cannot be written
 /// are listed in one error.
 pub fn lower(graph: &Graph, in_place: bool) -> Result<Program> {
@@ -107,7 +120,7 @@ impl Lowering<'_> {
         }
         let ty = self.graph.ty(v).ok_or_else(|| Error::internal("a value without a type is lowered"))?;
         let name = self.graph.value(v).name.as_deref().unwrap_or(name);
-        let is_param = self.graph.value(v).def == Def::Input(Role::Param);
+        let is_param = is_fixed(self.graph, v);
         let buffer = Buffer {
             name: name.to_owned(),
             dtype: ty.dtype,

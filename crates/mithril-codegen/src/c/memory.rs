@@ -1,20 +1,42 @@
 //! Stage `memory`: temporaries get places in one arena. Two that are needed at the same time do not overlap.
 
-use super::program::{Place, Program};
+use super::program::{Buffer, Place, Program, Step};
 
 /// Places start at multiples of this: a cache line, and the widest vector.
 pub const ALIGNMENT: usize = 64;
 
-/// Plans the arena; its size in bytes.
+/// Plans the memory: that of the packed parameters behind the weights of kernels, the scratch memory of packing, and the
+/// arena, whose size in bytes it returns.
 pub fn plan(program: &mut Program) -> usize {
-    let lives = lives(program);
+    for step in &program.steps {
+        for b in step.reads() {
+            let buffer = &mut program.buffers[b];
+            if matches!(buffer.place, Place::Packed(None)) {
+                buffer.place = Place::Packed(Some(program.packed_bytes));
+                program.packed_bytes += buffer.bytes().next_multiple_of(ALIGNMENT);
+            }
+        }
+    }
+    let is_scratch = |buffer: &Buffer| matches!(buffer.place, Place::Packed(None));
+    program.pack_bytes = arrange(&mut program.buffers, &program.prepared, is_scratch, Place::Packing);
+    arrange(&mut program.buffers, &program.steps, Buffer::is_temporary, |at| Place::Arena(Some(at)))
+}
+
+/// Gives a place to every buffer of the steps that `is_mine`; bytes of the memory.
+fn arrange(
+    buffers: &mut [Buffer],
+    steps: &[Step],
+    is_mine: impl Fn(&Buffer) -> bool,
+    place: impl Fn(usize) -> Place,
+) -> usize {
+    let lives = lives(buffers, steps, is_mine);
     // The largest first: what comes later fills the gaps.
-    let mut order: Vec<usize> = (0..program.buffers.len()).filter(|&b| lives[b].is_some()).collect();
-    order.sort_by_key(|&b| (std::cmp::Reverse(program.buffers[b].bytes()), b));
+    let mut order: Vec<usize> = (0..buffers.len()).filter(|&b| lives[b].is_some()).collect();
+    order.sort_by_key(|&b| (std::cmp::Reverse(buffers[b].bytes()), b));
     let mut placed: Vec<(usize, usize, usize)> = Vec::new();
     let mut end = 0;
     for buffer in order {
-        let size = program.buffers[buffer].bytes().next_multiple_of(ALIGNMENT).max(ALIGNMENT);
+        let size = buffers[buffer].bytes().next_multiple_of(ALIGNMENT).max(ALIGNMENT);
         let Some((born, dead)) = lives[buffer] else { continue };
         let overlaps = |other: usize| lives[other].is_some_and(|(b, d)| b <= dead && born <= d);
         let mut at = 0;
@@ -26,18 +48,22 @@ pub fn plan(program: &mut Program) -> usize {
         }
         placed.push((at, at + size, buffer));
         placed.sort_unstable();
-        program.buffers[buffer].place = Place::Arena(Some(at));
+        buffers[buffer].place = place(at);
         end = end.max(at + size);
     }
     end
 }
 
-/// The steps between which each temporary is needed.
-fn lives(program: &Program) -> Vec<Option<(usize, usize)>> {
-    let mut lives: Vec<Option<(usize, usize)>> = vec![None; program.buffers.len()];
-    for (i, step) in program.steps.iter().enumerate() {
+/// The steps between which each of the buffers is needed.
+fn lives(
+    buffers: &[Buffer],
+    steps: &[Step],
+    is_mine: impl Fn(&Buffer) -> bool,
+) -> Vec<Option<(usize, usize)>> {
+    let mut lives: Vec<Option<(usize, usize)>> = vec![None; buffers.len()];
+    for (i, step) in steps.iter().enumerate() {
         for buffer in step.writes().into_iter().chain(step.reads()) {
-            if program.buffers[buffer].is_temporary() {
+            if is_mine(&buffers[buffer]) {
                 let life = lives[buffer].get_or_insert((i, i));
                 life.1 = i;
             }
@@ -51,7 +77,7 @@ mod tests {
     use mithril_ir::DType;
     use mithril_ir::loops::{Argument, Call};
 
-    use super::super::program::{Buffer, Step, Work};
+    use super::super::program::Work;
     use super::*;
 
     #[test]

@@ -9,6 +9,7 @@
 //! | `state` | where asked for: a new state takes the place of the old one, an output that of a donated input |
 //! | `spread` | what is brought together from very many elements is divided into parts, for threads |
 //! | `widen` | halves that convolutions read become float32 |
+//! | `prepare` | what depends on parameters alone is computed once, when they are packed |
 //! | `layout` | what convolutions hand to each other lies in blocks of channels, between margins of zeros |
 //! | `kernels` | sums of products become kernels, with what follows them element by element |
 //! | `rows` | nests that go through the same rows become one step, which reads every row once |
@@ -32,6 +33,7 @@ mod memory;
 mod namer;
 mod nest;
 pub mod prelude;
+mod prepare;
 pub mod program;
 mod rows;
 mod run;
@@ -46,7 +48,7 @@ use mithril_ir::Graph;
 use mithril_ir::error::Result;
 
 pub use cost::Cost;
-pub use loops::can_spell;
+pub use loops::{can_spell, is_fixed};
 
 /// What is asked of the generated C.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,6 +116,10 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     stages.push(("spread".to_owned(), program.to_string()));
     widen::widen(&mut program);
     stages.push(("widen".to_owned(), program.to_string()));
+    if options.pack {
+        prepare::prepare(&mut program);
+        stages.push(("prepare".to_owned(), program.to_string()));
+    }
     let mut library = kernels::Library::new(options.target).answering(options.choices.clone());
     layout::lay_out(&mut program, options, &mut library);
     stages.push(("layout".to_owned(), program.to_string()));
@@ -126,6 +132,7 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     if !options.only.is_empty() {
         keep_first(&mut program, &options.only);
     }
+    prepare::schedule(&mut program);
     let arena = memory::plan(&mut program);
     stages.push(("memory".to_owned(), format!("arena: {arena} bytes\n{program}")));
     let h = header::header(&options.prefix, &program);

@@ -1,5 +1,5 @@
-//! A program of loops: buffers, and steps that fill them one after the other. What the stages `loops`, `fuse` and
-//! `memory` change and print.
+//! A program of loops: buffers, and steps that fill them one after the other. What the stages from `loops` to `memory`
+//! change and print.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use mithril_ir::loops::{Argument, Call, Expr, Index, Var, flat};
 use mithril_ir::{DType, Tensor};
 
 use super::contract::Start;
-use super::kernels::Kernel;
+use super::kernels::{self, Kernel};
 use super::layout::Blocks;
 
 /// A program.
@@ -17,12 +17,16 @@ use super::layout::Blocks;
 pub struct Program {
     /// Tensors. Expressions name them by position.
     pub buffers: Vec<Buffer>,
-    /// What is done, in order.
+    /// What is done once, when parameters are packed, in order.
+    pub prepared: Vec<Step>,
+    /// What is done at every call, in order.
     pub steps: Vec<Step>,
     /// The next number of a loop variable.
     pub next_var: u32,
     /// Bytes of the packed parameters.
     pub packed_bytes: usize,
+    /// Bytes of scratch memory while they are packed.
+    pub pack_bytes: usize,
     /// The functions that set the margins of tensors in blocks to zero.
     pub margins: BTreeMap<usize, String>,
     /// Old states and the new ones, where they share their memory.
@@ -40,7 +44,8 @@ pub struct Buffer {
     pub shape: Vec<i64>,
     /// Where it lies.
     pub place: Place,
-    /// Whether it is a parameter: the same at every call of a model that is not trained.
+    /// Whether it is a parameter, or a state that the model never replaces: the same at every call of a model that is
+    /// not trained.
     pub is_param: bool,
     /// How it lies in blocks; `None`: in row-major order.
     pub blocks: Option<Blocks>,
@@ -66,6 +71,10 @@ pub enum Place {
     Arena(Option<usize>),
     /// In the memory of each thread, from this byte on: scratch memory of one step.
     Own(usize),
+    /// Among the packed parameters, where it is computed once; the stage `memory` says where.
+    Packed(Option<usize>),
+    /// In the scratch memory of packing, which alone reads it.
+    Packing(usize),
 }
 
 /// What fills buffers.
@@ -90,6 +99,8 @@ pub enum Work {
     Kernel(KernelCall),
     /// Nests are computed row by row.
     Rows(Rows),
+    /// The weights of a kernel are packed.
+    Pack(PackCall),
 }
 
 /// Nests with common outermost variables: for each value of these, all of them are computed before the next one.
@@ -101,6 +112,17 @@ pub struct Rows {
     pub nests: Vec<(Nest, Vec<Index>)>,
     /// Bytes of scratch memory.
     pub own_bytes: usize,
+}
+
+/// Weights that are brought into the order of a kernel.
+#[derive(Clone, Debug)]
+pub struct PackCall {
+    /// The call.
+    pub call: kernels::Call,
+    /// The two factors of the kernel.
+    pub inputs: [Start; 2],
+    /// Where they go among the packed parameters, in bytes.
+    pub packed: usize,
 }
 
 /// A use of a kernel.
@@ -176,7 +198,11 @@ impl Step {
                 Argument::In(b) => Some(*b),
                 _ => None,
             })),
-            Work::Kernel(k) => found.extend(k.inputs.iter().chain(&k.operands).map(|start| start.0)),
+            Work::Kernel(k) => {
+                let all = k.kernel.phases.iter().flatten().flat_map(|call| &call.arguments);
+                found.extend(all.filter_map(|a| given(a, &k.inputs, &k.operands)));
+            }
+            Work::Pack(p) => found.extend(p.call.arguments.iter().filter_map(|a| given(a, &p.inputs, &[]))),
         }
         found
     }
@@ -193,6 +219,7 @@ impl Step {
                 outs.collect()
             }
             Work::Kernel(k) => std::iter::once(k.to).chain(k.shared).collect(),
+            Work::Pack(_) => Vec::new(),
         }
     }
 }
@@ -211,6 +238,16 @@ fn listed(vars: &[Var]) -> String {
     vars.iter().map(|v| format!("i{} < {}", v.id, v.size)).collect::<Vec<_>>().join(", ")
 }
 
+/// The buffer that a kernel reads by this argument.
+fn given(argument: &kernels::Argument, inputs: &[Start; 2], operands: &[Start]) -> Option<usize> {
+    match argument {
+        kernels::Argument::A => Some(inputs[0].0),
+        kernels::Argument::B => Some(inputs[1].0),
+        kernels::Argument::Operand(i) => Some(operands[*i].0),
+        _ => None,
+    }
+}
+
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, buffer) in self.buffers.iter().enumerate() {
@@ -221,28 +258,44 @@ impl fmt::Display for Program {
                 Place::Constant(_) => "constant".to_owned(),
                 Place::Arena(Some(at)) => format!("arena {at}"),
                 Place::Own(at) => format!("scratch {at}"),
+                Place::Packed(Some(at)) => format!("packed {at}"),
+                Place::Packed(None) => "packed".to_owned(),
+                Place::Packing(at) => format!("packing {at}"),
                 Place::Arena(None) if buffer.blocks.is_none() => continue,
                 Place::Arena(None) => "temporary".to_owned(),
             };
             let blocks = buffer.blocks.map(|blocks| blocks.to_string()).unwrap_or_default();
             writeln!(f, "x{i}: {}{:?} {place}{blocks} \"{}\"", buffer.dtype, buffer.shape, buffer.name)?;
         }
-        for step in &self.steps {
-            match &step.work {
-                Work::Nest(nest) => writeln!(f, "x{}[{}] = {}", nest.to, listed(&nest.vars), nest.value)?,
-                Work::Rows(rows) => {
-                    writeln!(f, "for [{}]", listed(&rows.vars))?;
-                    for (nest, _) in &rows.nests {
-                        let inner = &nest.vars[rows.vars.len()..];
-                        writeln!(f, "    x{}[{}] = {}", nest.to, listed(inner), nest.value)?;
-                    }
+        if !self.prepared.is_empty() {
+            writeln!(f, "once:")?;
+            self.prepared.iter().try_for_each(|step| write!(f, "{step}"))?;
+            writeln!(f, "at every call:")?;
+        }
+        self.steps.iter().try_for_each(|step| write!(f, "{step}"))
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.work {
+            Work::Nest(nest) => writeln!(f, "x{}[{}] = {}", nest.to, listed(&nest.vars), nest.value)?,
+            Work::Rows(rows) => {
+                writeln!(f, "for [{}]", listed(&rows.vars))?;
+                for (nest, _) in &rows.nests {
+                    let inner = &nest.vars[rows.vars.len()..];
+                    writeln!(f, "    x{}[{}] = {}", nest.to, listed(inner), nest.value)?;
                 }
-                Work::Call(call) => writeln!(f, "{}{:?}", call.function, call.args)?,
-                Work::Kernel(k) => {
-                    let [(a, _), (b, _)] = k.inputs;
-                    let operands: Vec<String> = k.operands.iter().map(|(b, _)| format!(", x{b}")).collect();
-                    writeln!(f, "x{} = {}(x{a}, x{b}{})", k.to, k.what, operands.concat())?;
-                }
+            }
+            Work::Call(call) => writeln!(f, "{}{:?}", call.function, call.args)?,
+            Work::Kernel(k) => {
+                let [(a, _), (b, _)] = k.inputs;
+                let operands: Vec<String> = k.operands.iter().map(|(b, _)| format!(", x{b}")).collect();
+                writeln!(f, "x{} = {}(x{a}, x{b}{})", k.to, k.what, operands.concat())?;
+            }
+            Work::Pack(p) => {
+                let read: Vec<String> = self.reads().iter().map(|b| format!("x{b}")).collect();
+                writeln!(f, "packed {} = {}({})", p.packed, p.call.function, read.join(", "))?;
             }
         }
         Ok(())

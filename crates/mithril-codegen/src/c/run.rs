@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::kernels::{Argument, Call};
-use super::program::{Buffer, KernelCall, Place, Program, Step, Work};
+use super::program::{Buffer, KernelCall, PackCall, Place, Program, Step};
 use super::state::writes_state;
 use super::template::c_type;
 
@@ -63,19 +63,37 @@ pub fn kernel(k: &KernelCall, names: &[String], parallel: bool) -> Vec<Phase> {
     k.kernel.phases.iter().map(phase).collect()
 }
 
-fn argument_text(k: &KernelCall, names: &[String], parallel: bool, argument: &Argument) -> String {
-    let start = |(buffer, offset): (usize, usize)| match offset {
+/// The call that packs the weights of a kernel.
+pub fn packing(p: &PackCall, names: &[String]) -> Phase {
+    let call = p.call.text(|argument| match argument {
+        Argument::Thread => "0".to_owned(),
+        Argument::Threads => "1".to_owned(),
+        Argument::A => start(p.inputs[0], names),
+        Argument::B => start(p.inputs[1], names),
+        Argument::Packed => format!("(void *)((char *)packed + {})", p.packed),
+        // Packing has no memory of other kinds.
+        _ => "NULL".to_owned(),
+    });
+    Phase { title: String::new(), calls: vec![call], everyone: false }
+}
+
+/// A tensor from a position on.
+fn start((buffer, offset): (usize, usize), names: &[String]) -> String {
+    match offset {
         0 => names[buffer].clone(),
         n => format!("{} + {n}", names[buffer]),
-    };
+    }
+}
+
+fn argument_text(k: &KernelCall, names: &[String], parallel: bool, argument: &Argument) -> String {
     let shared = k.shared.map_or("NULL", |b| names[b].as_str());
     match argument {
         Argument::Thread => (if parallel { "thread" } else { "0" }).to_owned(),
         Argument::Threads => (if parallel { "threads" } else { "1" }).to_owned(),
-        Argument::A => start(k.inputs[0]),
-        Argument::B => start(k.inputs[1]),
+        Argument::A => start(k.inputs[0], names),
+        Argument::B => start(k.inputs[1], names),
         Argument::Out => names[k.to].clone(),
-        Argument::Operand(i) => start(k.operands[*i]),
+        Argument::Operand(i) => start(k.operands[*i], names),
         Argument::Packed => format!("(const void *)((const char *)packed + {})", k.packed),
         Argument::Shared => format!("(void *){shared}"),
         Argument::SharedAt(n) => format!("(void *)({shared} + {n})"),
@@ -163,7 +181,7 @@ impl Run<'_> {
     /// Bytes of the inputs or outputs, and of an element of each, in order.
     fn extents(&self, which: &str) -> Vec<String> {
         let mut found: Vec<(usize, String)> = Vec::new();
-        for buffer in &self.program.buffers {
+        for (i, buffer) in self.program.buffers.iter().enumerate() {
             let n = match &buffer.place {
                 // May lie where the output does.
                 Place::State { input, .. } if which == "inputs" => {
@@ -174,7 +192,10 @@ impl Run<'_> {
                 Place::Output(n) | Place::State { output: n, .. } if which == "outputs" => *n,
                 _ => continue,
             };
-            found.push((n, format!("{{{}, sizeof({})}}", buffer.bytes(), c_type(buffer.dtype))));
+            // What was packed need not be there any longer.
+            let is_read = which == "outputs" || self.used.contains(&i);
+            let bytes = if is_read { buffer.bytes() } else { 0 };
+            found.push((n, format!("{{{bytes}, sizeof({})}}", c_type(buffer.dtype))));
         }
         found.sort();
         found.into_iter().map(|(_, text)| text).collect()
@@ -332,50 +353,57 @@ impl Run<'_> {
         for &b in self.used {
             let buffer = &self.program.buffers[b];
             let (name, t) = (&self.names[b], c_type(buffer.dtype));
-            let _ = match &buffer.place {
-                Place::Input(n) => writeln!(out, "    const {t} *const {name} = inputs[{n}];"),
-                Place::Output(n) | Place::State { output: n, .. } => {
-                    writeln!(out, "    {t} *const {name} = outputs[{n}];")
-                }
-                Place::Arena(at) => {
+            match &buffer.place {
+                Place::Packed(at) => {
                     let at = at.unwrap_or(0);
-                    writeln!(out, "    {t} *const {name} = ({t} *)(void *)((char *)arena + {at});")
+                    let value = format!("(const {t} *)(const void *)((const char *)packed + {at})");
+                    let _ = writeln!(out, "    const {t} *const {name} = {value};");
                 }
-                Place::Own(at) => {
-                    writeln!(out, "    {t} *const {name} = ({t} *)(void *)((char *)own + {at});")
-                }
-                Place::Constant(_) => Ok(()),
-            };
+                place => out.push_str(&pointer(place, t, name)),
+            }
         }
         out
     }
-    /// The function that packs parameters.
-    pub fn pack(&self) -> String {
-        let mut out = format!(
-            "\nint {}_pack(const void *const inputs[], void *packed) {{\n    (void)inputs, (void)packed;\n",
-            self.prefix
-        );
-        for Step { work, .. } in &self.program.steps {
-            let Work::Kernel(k) = work else { continue };
-            let Some(pack) = &k.kernel.pack else { continue };
-            let (buffer, offset) = k.inputs[1];
-            let text = pack.text(|argument| match argument {
-                Argument::B => {
-                    let t = c_type(self.program.buffers[buffer].dtype);
-                    let start = match self.program.buffers[buffer].place {
-                        Place::Input(n) | Place::State { input: n, .. } => {
-                            format!("(const {t} *)inputs[{n}]")
-                        }
-                        _ => self.names[buffer].clone(),
-                    };
-                    if offset == 0 { start } else { format!("{start} + {offset}") }
-                }
-                Argument::Packed => format!("(void *)((char *)packed + {})", k.packed),
-                other => argument_text(k, self.names, false, other),
-            });
-            let _ = writeln!(out, "    {text}");
+}
+
+/// A pointer to what is neither packed nor constant.
+fn pointer(place: &Place, t: &str, name: &str) -> String {
+    let inside = |block: &str, at: usize| {
+        format!("    {t} *const {name} = ({t} *)(void *)((char *){block} + {at});\n")
+    };
+    match place {
+        Place::Input(n) => format!("    const {t} *const {name} = inputs[{n}];\n"),
+        Place::Output(n) | Place::State { output: n, .. } => {
+            format!("    {t} *const {name} = outputs[{n}];\n")
         }
-        out.push_str("    return 0;\n}\n");
-        out
+        Place::Arena(at) => inside("arena", at.unwrap_or(0)),
+        Place::Packed(at) => inside("packed", at.unwrap_or(0)),
+        Place::Packing(at) => inside("scratch", *at),
+        Place::Own(at) => inside("own", *at),
+        Place::Constant(_) => String::new(),
     }
+}
+
+/// The function that packs parameters.
+pub fn pack(run: &Run<'_>, phases: &[Phase]) -> String {
+    let mut out = format!(
+        "\nint {}_pack(const void *const inputs[], void *packed, void *scratch) {{\n    \
+         (void)inputs, (void)packed, (void)scratch;\n",
+        run.prefix
+    );
+    for &b in run.used {
+        let buffer = &run.program.buffers[b];
+        out.push_str(&pointer(&buffer.place, c_type(buffer.dtype), &run.names[b]));
+    }
+    if run.own > 0 {
+        let _ = writeln!(out, "    void *const own = (char *)scratch + {};", run.arena);
+    }
+    if run.fails {
+        out.push_str("    int error = 0;\n");
+    }
+    for call in phases.iter().flat_map(|phase| &phase.calls) {
+        let _ = writeln!(out, "    {call}");
+    }
+    out.push_str(if run.fails { "    return error;\n}\n" } else { "    return 0;\n}\n" });
+    out
 }

@@ -45,6 +45,9 @@ pub struct Interface {
     pub outputs: Vec<Buffer>,
     /// What each input is for.
     pub roles: Vec<Role>,
+    /// Whether each input is the same at every call of a model that is not trained, so that it may be packed: parameters,
+    /// and states that are not replaced.
+    pub fixed: Vec<bool>,
     /// How many of the outputs are new states.
     pub updates: usize,
     /// Inputs, by number, with the outputs (new states too) that may lie in the same memory.
@@ -61,6 +64,7 @@ impl Interface {
             outputs: source.outputs.iter().map(buffer).collect(),
             roles: source.inputs.iter().map(|b| b.role).collect(),
             shared: source.shared.clone(),
+            fixed: source.inputs.iter().map(|b| b.is_fixed).collect(),
             updates: source.outputs.iter().filter(|b| b.role == Role::State).count(),
         }
     }
@@ -70,7 +74,7 @@ impl Interface {
     }
 }
 
-/// Parameters in the order in which the kernels read them.
+/// What follows from the parameters, in the order in which the kernels read it.
 #[derive(Debug)]
 pub struct Packed(Memory);
 
@@ -136,7 +140,7 @@ impl Function {
     pub fn is_new(&self) -> bool {
         self.is_new
     }
-    /// Packs the parameters among the inputs; `None` if there is nothing to pack.
+    /// Packs what is the same at every call among the inputs; `None` if there is nothing to pack.
     pub fn pack(&self, inputs: &[Address]) -> Result<Option<Packed>> {
         let bytes = self.library.packed_bytes();
         if bytes == 0 {
@@ -144,10 +148,11 @@ impl Function {
         }
         self.count("inputs", inputs.len(), self.interface.inputs.len())?;
         let mut memory = Memory::new(bytes)?;
+        let mut scratch = Memory::new(self.library.pack_bytes())?;
         let inputs: SmallVec<[*const c_void; 16]> = inputs.iter().map(|a| a.read()).collect();
-        // SAFETY: there is an address per input; that it fits the buffer was checked when it was made. The memory has
-        // as many bytes as the library asks for, at a multiple of 64.
-        let code = unsafe { self.library.pack(&inputs, memory.start()) };
+        // SAFETY: there is an address per input; that it fits the buffer was checked when it was made. Both memories have
+        // as many bytes as the library asks for, at multiples of 64.
+        let code = unsafe { self.library.pack(&inputs, memory.start(), scratch.start()) };
         self.judge(code)?;
         Ok(Some(Packed(memory)))
     }

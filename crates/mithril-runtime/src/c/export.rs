@@ -44,6 +44,8 @@ pub struct Report {
     pub weight_bytes: usize,
     /// Bytes of the packed parameters.
     pub packed_bytes: usize,
+    /// Bytes of scratch memory while they are packed.
+    pub pack_bytes: usize,
     /// Bytes of scratch memory of a call on one thread.
     pub arena_bytes: usize,
     /// What the checking program printed.
@@ -89,12 +91,14 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
         line.and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(0)
     };
     let (arena_bytes, packed_bytes) = (number("arena:"), number("packed parameters:"));
+    let pack_bytes = number("scratch while packing:");
     words.push(("arena_bytes", arena_bytes.to_string()));
     words.push(("packed_bytes", packed_bytes.to_string()));
+    words.push(("pack_bytes", pack_bytes.to_string()));
     let readme = folder.join("README.md");
     fs::write(&readme, fill(include_str!("export/README.in"), &words)).map_err(|e| unwritable(&readme, e))?;
     paths.push(readme);
-    Ok(Report { files: paths, weight_bytes: parts.total, packed_bytes, arena_bytes, check })
+    Ok(Report { files: paths, weight_bytes: parts.total, packed_bytes, pack_bytes, arena_bytes, check })
 }
 
 /// Replaces `@name@` by words.

@@ -8,8 +8,8 @@ use mithril_ir::{Code, Error, Result};
 use super::pool::RawPool;
 
 type ArenaBytes = unsafe extern "C" fn(c_int) -> usize;
-type PackedBytes = unsafe extern "C" fn() -> usize;
-type Pack = unsafe extern "C" fn(*const *const c_void, *mut c_void) -> c_int;
+type Bytes = unsafe extern "C" fn() -> usize;
+type Pack = unsafe extern "C" fn(*const *const c_void, *mut c_void, *mut c_void) -> c_int;
 type Run = unsafe extern "C" fn(
     *const *const c_void,
     *const *mut c_void,
@@ -23,7 +23,8 @@ type Message = unsafe extern "C" fn(c_int) -> *const c_char;
 #[derive(Debug)]
 pub struct Library {
     arena_bytes: ArenaBytes,
-    packed_bytes: PackedBytes,
+    packed_bytes: Bytes,
+    pack_bytes: Bytes,
     pack: Pack,
     run: Run,
     message: Message,
@@ -46,11 +47,12 @@ impl Library {
         // The pointers are used while `loaded` lives, which is in the same struct.
         unsafe {
             let arena_bytes = *loaded.get::<ArenaBytes>(name("arena_bytes")).map_err(missing)?;
-            let packed_bytes = *loaded.get::<PackedBytes>(name("packed_bytes")).map_err(missing)?;
+            let packed_bytes = *loaded.get::<Bytes>(name("packed_bytes")).map_err(missing)?;
+            let pack_bytes = *loaded.get::<Bytes>(name("pack_bytes")).map_err(missing)?;
             let pack = *loaded.get::<Pack>(name("pack")).map_err(missing)?;
             let run = *loaded.get::<Run>(name("run")).map_err(missing)?;
             let message = *loaded.get::<Message>(name("error")).map_err(missing)?;
-            Ok(Self { arena_bytes, packed_bytes, pack, run, message, _loaded: loaded })
+            Ok(Self { arena_bytes, packed_bytes, pack_bytes, pack, run, message, _loaded: loaded })
         }
     }
     /// Bytes of scratch memory that a call on so many threads needs.
@@ -63,14 +65,20 @@ impl Library {
         // SAFETY: the function returns a number.
         unsafe { (self.packed_bytes)() }
     }
+    /// Bytes of scratch memory while parameters are packed.
+    pub fn pack_bytes(&self) -> usize {
+        // SAFETY: the function returns a number.
+        unsafe { (self.pack_bytes)() }
+    }
     /// Packs parameters; an error code, or 0.
     ///
     /// # Safety
-    /// `inputs` holds the address of every input of the graph, valid for reading in its whole size where the role is
-    /// parameter; `packed` is valid for writing `packed_bytes`, at a multiple of 64.
-    pub unsafe fn pack(&self, inputs: &[*const c_void], packed: *mut c_void) -> c_int {
+    /// `inputs` holds the address of every input of the graph, valid for reading in its whole size where it is the same
+    /// at every call: parameters, and states that are not replaced. `packed` and `scratch` are valid for writing
+    /// `packed_bytes` and `pack_bytes`, at multiples of 64.
+    pub unsafe fn pack(&self, inputs: &[*const c_void], packed: *mut c_void, scratch: *mut c_void) -> c_int {
         // SAFETY: by the contract of this function.
-        unsafe { (self.pack)(inputs.as_ptr(), packed) }
+        unsafe { (self.pack)(inputs.as_ptr(), packed, scratch) }
     }
     /// Runs the graph; an error code, or 0.
     ///

@@ -58,6 +58,7 @@ fn interface(threads: usize) -> Interface {
         inputs: vec![buffer("rounds", DType::I64, 1), buffer("memory", DType::F32, FLOATS)],
         outputs: vec![buffer("sums", DType::F32, threads)],
         roles: vec![Role::Data, Role::Data],
+        fixed: vec![false, false],
         updates: 0,
         shared: Vec::new(),
     }

@@ -114,8 +114,9 @@ int main(int argc, char **argv) {
     calls++;
   }
   double seconds = (double)(clock() - start) / CLOCKS_PER_SEC / (threads > 1 ? threads : 1);
-  printf("arena: %zu bytes\npacked parameters: %zu bytes\ntime of a call: %.4g ms\n", @prefix@_arena_bytes(threads),
-         @prefix@_packed_bytes(), calls ? 1e3 * seconds / calls : 0);
+  printf("arena: %zu bytes\npacked parameters: %zu bytes\nscratch while packing: %zu bytes\n",
+         @prefix@_arena_bytes(threads), @prefix@_packed_bytes(), @prefix@_pack_bytes());
+  printf("time of a call: %.4g ms\n", calls ? 1e3 * seconds / calls : 0);
   @prefix@_close(model);
   for (int i = 0; i < DATA; i++) free((void *)given[i]);
   for (int i = 0; i < RESULTS; i++) {

@@ -164,9 +164,11 @@ static int @prefix@_prepare(@prefix@_model *model) {
     model->outputs[weight->update] = (void *)model->inputs[weight->input];
   }
   model->packed = @prefix@_allocate(@prefix@_packed_bytes());
+  void *scratch = @prefix@_allocate(@prefix@_pack_bytes());
+  int problem = !model->packed || !scratch ? ENOMEM : @prefix@_pack(model->inputs, model->packed, scratch) ? EINVAL : 0;
+  free(scratch);
   model->arena = @prefix@_allocate(@prefix@_arena_bytes(model->pool ? model->pool->threads : 1));
-  if (!model->packed || !model->arena) return ENOMEM;
-  return @prefix@_pack(model->inputs, model->packed) ? EINVAL : 0;
+  return model->arena ? problem : ENOMEM;
 }
 
 @prefix@_model *@prefix@_open(const char *weights, int threads) {
