@@ -3,6 +3,7 @@
 //! [`compiler`] finds a C compiler and runs it, [`cache`] keeps what it made, [`library`] loads that, [`pool`] gives
 //! it threads, [`memory`] its scratch memory, and [`call`] checks what is passed and calls it.
 
+mod affinity;
 pub mod array;
 pub mod cache;
 pub mod call;

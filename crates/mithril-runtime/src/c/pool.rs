@@ -6,10 +6,12 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
+
+use super::affinity;
 
 /// How long a thread waits actively before it sleeps or yields: longer than the gaps inside a model, shorter than
 /// what would be noticed.
@@ -46,6 +48,8 @@ struct Shared {
     job: AtomicUsize,
     work: AtomicPtr<()>,
     context: AtomicPtr<c_void>,
+    /// The processor of the caller.
+    processor: AtomicI32,
     /// Workers that have not finished the job.
     remaining: AtomicUsize,
     /// Per worker: whether it sleeps, or is about to.
@@ -85,6 +89,7 @@ impl Pool {
             job: AtomicUsize::new(0),
             work: AtomicPtr::default(),
             context: AtomicPtr::default(),
+            processor: AtomicI32::new(-1),
             remaining: AtomicUsize::new(0),
             asleep: (0..workers).map(|_| AtomicBool::new(false)).collect(),
         });
@@ -146,6 +151,7 @@ impl Shared {
                 }
             }
             self.asleep[worker].store(false, Ordering::Relaxed);
+            affinity::leave(self.processor.load(Ordering::Relaxed));
         }
         fresh.get()
     }
@@ -178,6 +184,7 @@ unsafe extern "C" fn run(pool: *mut RawPool, work: Work, context: *mut c_void) {
     let shared = &pool.shared;
     shared.work.store(work as *mut (), Ordering::Relaxed);
     shared.context.store(context, Ordering::Relaxed);
+    shared.processor.store(affinity::processor(), Ordering::Relaxed);
     shared.remaining.store(pool.sleepers.len(), Ordering::Relaxed);
     shared.job.fetch_add(1, Ordering::SeqCst);
     for (asleep, thread) in shared.asleep.iter().zip(&pool.sleepers) {
