@@ -168,7 +168,8 @@ impl PyCProgram {
             .gather(py, &groups, &mut held)?
             .ok_or_else(|| Error::new(Code::BadParameter, "the shapes of the arrays do not fit together"))?;
         let run = || {
-            let results = ready.run(py, &addresses, kept.as_deref(), self.states(&groups), None)?;
+            // Into new memory: the states of the caller stay as they are.
+            let results = ready.run(py, &addresses, kept.as_deref(), None, None)?;
             // The seconds are an output behind the new states, so that there are several dicts.
             let states = results.get_item(-1)?;
             Ok(states.get_item(SECONDS)?)
