@@ -277,7 +277,11 @@ impl<'a> File<'a> {
         });
         let place = comment(&step.origin);
         let place = if place.is_empty() { place } else { format!(", {place}") };
-        let _ = write!(self.functions, "\n/* {}{place} */\nstatic void {name}{text}", comment(&step.name));
+        let _ = write!(
+            self.functions,
+            "\n/* {}{place} */\nstatic MITHRIL_ONCE void {name}{text}",
+            comment(&step.name)
+        );
         self.written.insert(key, name.clone());
         name
     }

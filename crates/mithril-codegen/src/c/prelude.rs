@@ -10,6 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Files in which every function is written out; what others use comes first.
 const FILES: &[&str] = &[
+    include_str!("prelude/once.c"),
     include_str!("prelude/error.c"),
     include_str!("prelude/index.c"),
     include_str!("prelude/threads.c"),

@@ -3,7 +3,7 @@
    @down@ rows of pixels and panels of two vectors of filters; the strips of a section stay in the cache for all panels. */
 
 @finish@
-static void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict weights,
+static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict weights,
                    @out@ *restrict out@parameters@)
 {
     enum {

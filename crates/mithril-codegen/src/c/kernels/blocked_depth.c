@@ -24,7 +24,7 @@ MITHRIL_INLINE void @name@_line(const long across, const @type@ *restrict image,
         MITHRIL_STORE(@t@, sums + pixel * LANES, sum[pixel]);
 }
 
-static void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict weights,
+static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict weights,
                    @out@ *restrict out@parameters@)
 {
     enum {

@@ -17,7 +17,7 @@ MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long batch, long 
     (void)batch;
 }
 
-static void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict weights,
+static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict weights,
                    @out@ *restrict out@parameters@, @type@ *restrict own)
 {
     enum {

@@ -1,7 +1,7 @@
 /* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, @h@, @w@], each channel by itself, by
    weights[@filters@, 1, @kh@, @kw@]. Too few products for each number read to be anything but a loop over lines, whose
    pixels the compiler takes a vector at a time. A channel is copied between margins of zeros before. */
-static void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict weights,
+static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict weights,
                    @out@ *restrict out@parameters@, @type@ *restrict own)
 {
     enum {

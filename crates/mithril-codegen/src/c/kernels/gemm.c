@@ -18,7 +18,7 @@ MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long batch, long 
     (void)batch;
 }
 
-static void @name@(long thread, long threads, const @stored@ *restrict a, const @type@ *restrict panels,
+static MITHRIL_ONCE void @name@(long thread, long threads, const @stored@ *restrict a, const @type@ *restrict panels,
                    @out@ *restrict out@parameters@, @type@ *restrict own)
 {
     enum {

@@ -1,6 +1,6 @@
 /* b[@k@, @n@]@batched@ into panels of two vectors of columns, [panel][k][2 * LANES]; what is missing in the last panel
    is zero. Every thread packs some of the panels. */
-static void @name@(long thread, long threads, const @stored@ *restrict b, @type@ *restrict panels)
+static MITHRIL_ONCE void @name@(long thread, long threads, const @stored@ *restrict b, @type@ *restrict panels)
 {
     enum { N = @n@, K = @k@, LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH };
     const long units = (long)@batches@ * PANELS;

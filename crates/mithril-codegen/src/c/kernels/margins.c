@@ -1,5 +1,5 @@
 /* Sets the margins of @planes@ planes of @height@ by @width@ pixels to zero: what convolutions read beyond the edges. */
-static void @name@(long thread, long threads, @type@ *restrict blocks)
+static MITHRIL_ONCE void @name@(long thread, long threads, @type@ *restrict blocks)
 {
     enum {
         LANES = @lanes@, ROW = (@left@ + @width@ + @right@) * LANES, TOP = @top@ * ROW, ROWS = @height@,

@@ -1,6 +1,6 @@
 /* As the other micro-kernels, for few rows: the sums of each row are kept @chains@ times, for every @chains@th step of k, lest a
    sum wait for itself. */
-static void @name@(long k, const @type@ *restrict a, const @type@ *restrict panel,
+static MITHRIL_ONCE void @name@(long k, const @type@ *restrict a, const @type@ *restrict panel,
                                   @type@ *restrict tile, int accumulate, const char *next, long stride)
 {
     enum { LANES = @lanes@, ROWS = @rows@, CHAINS = @chains@ };

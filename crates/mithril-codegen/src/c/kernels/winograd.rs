@@ -51,6 +51,8 @@ pub(crate) struct Shape {
     pub filters: usize,
     /// Height and width of the result.
     pub result: [usize; 2],
+    /// Whether the weights change from call to call, so that they are transformed each time.
+    pub changing: bool,
 }
 
 /// Where a tile's pixels come from and go to.
@@ -66,11 +68,10 @@ struct Ends<'a> {
     scratch: usize,
 }
 
-/// The size of the output tile, if this convolution is to be done so. Transforming the weights each time is worth it
-/// for nobody.
+/// The size of the output tile, if this convolution is to be done so.
 pub(crate) fn tile(conv: &Conv, library: &mut Library) -> Option<usize> {
     let fits = fits(conv.element, conv.kernel, [conv.stride, conv.dilation]) && conv.groups == 1;
-    if !fits || conv.packing != Packing::Ahead {
+    if !fits {
         return None;
     }
     let shape = shape(conv);
@@ -103,10 +104,13 @@ const TILES: [Option<usize>; 3] = [None, Some(2), Some(4)];
 
 /// What becomes of the sums makes hardly a difference between candidates, and nothing else than these sizes does.
 fn question(shape: &Shape, place: &str, target: &Target) -> Question {
-    let Shape { batch, channels, filters, result: [height, width] } = shape;
+    let Shape { batch, channels, filters, result: [height, width], changing } = shape;
+    let changing = if *changing { " changing" } else { "" };
     let names = TILES.map(|tile| tile.map_or_else(|| "direct".to_owned(), |m| format!("winograd {m}")));
     Question {
-        specification: format!("3x3 {batch}x{channels}x{height}x{width} to {filters}{place} for {target:?}"),
+        specification: format!(
+            "3x3 {batch}x{channels}x{height}x{width} to {filters}{changing}{place} for {target:?}"
+        ),
         candidates: names.to_vec(),
     }
 }
@@ -124,11 +128,24 @@ fn chosen(algorithm: Algorithm, shape: &Shape, place: &str, library: &Library) -
 }
 
 fn shape(conv: &Conv) -> Shape {
-    Shape { batch: conv.batch, channels: conv.channels, filters: conv.filters, result: conv.result() }
+    let changing = conv.packing == Packing::Running;
+    Shape {
+        batch: conv.batch,
+        channels: conv.channels,
+        filters: conv.filters,
+        result: conv.result(),
+        changing,
+    }
 }
 
 fn blocked_shape(conv: &Blocked) -> Shape {
-    Shape { batch: conv.batch, channels: conv.channels, filters: conv.filters, result: conv.result }
+    Shape {
+        batch: conv.batch,
+        channels: conv.channels,
+        filters: conv.filters,
+        result: conv.result,
+        changing: false,
+    }
 }
 
 /// Whether a convolution of one group can be done so at all: kernels of 3 by 3 with step 1, of `float`, since the
@@ -152,12 +169,16 @@ pub(crate) fn best(conv: &Shape, target: &Target) -> Option<usize> {
         let reading = if weights > target.cache as f64 { weights / BYTES_PER_CYCLE } else { 0.0 };
         // Loads, stores and sums of both transforms, for a vector of channels of one tile.
         let transforms = tiles * (conv.channels + conv.filters) as f64 / target.lanes as f64 * points * 5.0;
-        products.max(reading) + transforms
+        let packing = pairs * points * PACKING_CYCLES + reading;
+        products.max(reading) + transforms + if conv.changing { packing } else { 0.0 }
     };
     let candidates = [(direct, None), (cost(2), Some(2)), (cost(4), Some(4))];
     let fastest = candidates.into_iter().min_by(|left, right| left.0.total_cmp(&right.0));
     fastest.and_then(|(_, size)| size)
 }
+
+/// What a transformed weight takes to make.
+const PACKING_CYCLES: f64 = 1.0;
 
 /// What one core gets from memory beyond its own caches.
 const BYTES_PER_CYCLE: f64 = 5.0;
@@ -284,13 +305,19 @@ fn make(shape: &Shape, plan: &Plan, ends: &Ends<'_>, library: &mut Library) -> K
     let text = fill(&format!("{}\n{form}", ends.finish), library);
     let name = library.add(&format!("mithril_winograd{m}_{sizes}"), &text);
     let operands: Vec<Argument> = (0..ends.operands).map(Argument::Operand).collect();
-    let packed_bytes = bytes(plan.points() * shape.channels * filters);
-    let pack = Some(work(&pack, &[Argument::B, Argument::Packed]));
+    let mut packed_bytes = bytes(plan.points() * shape.channels * filters);
+    let mut packed = Argument::Packed;
+    let mut pack = Some(work(&pack, &[Argument::B, Argument::Packed]));
+    if shape.changing {
+        packed = Argument::SharedAt(copied);
+        copied += std::mem::take(&mut packed_bytes);
+        phases.resize(1, Vec::new());
+        phases[0].extend(pack.take().map(|call| work(&call.function, &[Argument::B, packed.clone()])));
+    }
     if let Some(block) = plan.block {
         let tiles = block * plan.rows.most();
         let own = plan.points() * (tiles * (channels + 2 * plan.lanes) + 96) + ends.scratch;
-        let arguments =
-            [vec![image, Argument::Packed, Argument::Out], operands, vec![Argument::Own]].concat();
+        let arguments = [vec![image, packed, Argument::Out], operands, vec![Argument::Own]].concat();
         phases.push(vec![work(&name, &arguments)]);
         return Kernel { pack, packed_bytes, phases, shared_bytes: copied, own_bytes: bytes(own) };
     }
@@ -299,7 +326,7 @@ fn make(shape: &Shape, plan: &Plan, ends: &Ends<'_>, library: &mut Library) -> K
     let last = [vec![outside.clone(), Argument::Out], operands, vec![Argument::Own]].concat();
     phases.extend([
         vec![work(&format!("{name}_in"), &[image, inside.clone()])],
-        vec![work(&format!("{name}_products"), &[inside, Argument::Packed, outside])],
+        vec![work(&format!("{name}_products"), &[inside, packed, outside])],
         vec![work(&format!("{name}_out"), &last)],
     ]);
     let shared_bytes = products + bytes(plan.points() * (plan.tiles * filters + 48));

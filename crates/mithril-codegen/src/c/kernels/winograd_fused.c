@@ -1,5 +1,5 @@
 /* Fused form: a thread takes a block of tiles through all three steps, so that the points never leave its cache. */
-static void @name@(long thread, long threads, const float *restrict blocked, const float *restrict weights,
+static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict blocked, const float *restrict weights,
                    @out@ *restrict out@parameters@, float *restrict own)
 {
     enum {

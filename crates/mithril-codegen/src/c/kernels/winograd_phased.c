@@ -5,7 +5,7 @@ enum {
     @name@_OUT_STEP = @tiles@ * ((@filters@ + 2 * @lanes@ - 1) / (2 * @lanes@)) * 2 * @lanes@ + 48
 };
 
-static void @name@_in(long thread, long threads, const float *restrict blocked, float *restrict in)
+static MITHRIL_ONCE void @name@_in(long thread, long threads, const float *restrict blocked, float *restrict in)
 {
     enum {
         LANES = @lanes@, CHANNEL_BLOCKS = (@channels@ + LANES - 1) / LANES, ACROSS = @across@, DOWN = @down@,
@@ -23,7 +23,7 @@ static void @name@_in(long thread, long threads, const float *restrict blocked, 
     }
 }
 
-static void @name@_products(long thread, long threads, const float *restrict in, const float *restrict weights,
+static MITHRIL_ONCE void @name@_products(long thread, long threads, const float *restrict in, const float *restrict weights,
                             float *restrict products)
 {
     enum {
@@ -47,7 +47,7 @@ static void @name@_products(long thread, long threads, const float *restrict in,
     }
 }
 
-static void @name@_out(long thread, long threads, const float *restrict products, @out@ *restrict out@parameters@,
+static MITHRIL_ONCE void @name@_out(long thread, long threads, const float *restrict products, @out@ *restrict out@parameters@,
                        float *restrict own)
 {
     enum { ACROSS = @across@, LINES = @n@ * @down@, WIDTH = 2 * @lanes@, PANELS = (@filters@ + WIDTH - 1) / WIDTH };

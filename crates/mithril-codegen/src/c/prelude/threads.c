@@ -11,7 +11,7 @@ struct mithril_barrier {
 };
 
 /* Waits until all threads are here. Reads of what others wrote before come after it. */
-static inline void mithril_wait(struct mithril_barrier *barrier, int threads) {
+static MITHRIL_ONCE void mithril_wait(struct mithril_barrier *barrier, int threads) {
   if (threads == 1) return;
   int round = atomic_load_explicit(&barrier->round, memory_order_relaxed);
   if (atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel) == threads - 1) {
