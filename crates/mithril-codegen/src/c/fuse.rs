@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 
 use mithril_ir::DType;
-use mithril_ir::loops::{Argument, Expr, Index, Var};
+use mithril_ir::loops::{Argument, Binary, Expr, Index, Var};
 
 use super::contract::flat_loads;
 use super::program::{Nest, Place, Program, Work};
@@ -146,6 +146,14 @@ fn allowed(program: &Program, nest: &Nest, sites: &[Site]) -> bool {
         };
         return !sites.iter().any(hides);
     }
+    if cost <= 8 && is_choice(&nest.value) {
+        let count = program.buffers[nest.to].count();
+        let times = sites.iter().fold(0_i64, |n, site| n.saturating_add(site.times));
+        let is_factor = |site: &Site| reader(site).is_some_and(multiplies);
+        if times <= count.saturating_mul(2) && !sites.iter().any(is_factor) {
+            return true;
+        }
+    }
     let [site] = sites else { return false };
     if site.times > program.buffers[nest.to].count() {
         return false;
@@ -171,6 +179,33 @@ fn is_movement(e: &Expr) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether an expression only chooses among elements, so that it is the same wherever it is computed, and takes less
+/// time than reading it.
+fn is_choice(e: &Expr) -> bool {
+    match e {
+        Expr::Load { .. } | Expr::Number(..) | Expr::Index(_) => is_movement(e),
+        Expr::Cast(x, _) => is_choice(x),
+        Expr::Select { when, yes, no } => {
+            when.iter().all(|w| !w.index.reads()) && is_choice(yes) && is_choice(no)
+        }
+        Expr::Apply { text, args, dtype } => {
+            (*dtype == DType::Bool || **text == *"{0} ? {1} : {2}") && args.iter().all(is_choice)
+        }
+        _ => false,
+    }
+}
+
+/// Whether there is a sum of products, which may become a kernel.
+fn multiplies(e: &Expr) -> bool {
+    let mut found = false;
+    e.walk(&mut |e| {
+        if let Expr::Reduce { body, .. } = e {
+            found |= matches!(**body, Expr::Binary(Binary::Multiply, ..));
+        }
+    });
+    found
 }
 
 /// Whether movement in the place of an operand would keep a kernel from seeing what a reduction is, or leave divisions
