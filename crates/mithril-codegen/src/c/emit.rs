@@ -60,6 +60,9 @@ const TAKEN: &[&str] = &[
 /// Work (products, elements times expressions) of a whole program below which it is done by the calling thread.
 const LEAST_PARALLEL: i64 = 4 << 20;
 
+/// How many products of a kernel take as long as an expression of a loop, about.
+const LOOP_WORK: i64 = 4;
+
 /// Work of a call of the prelude for each element of its tensors, about.
 const CALL_WORK: i64 = 16;
 
@@ -352,14 +355,17 @@ fn constant(name: &str, tensor: &Tensor) -> String {
 /// About how much a step computes.
 fn work(program: &Program, step: &Step) -> i64 {
     match &step.work {
-        Work::Nest(nest) => nest::work(nest),
+        Work::Nest(nest) => nest::work(nest).saturating_mul(LOOP_WORK),
         Work::Pack(_) => 0,
         Work::Call(_) => {
             let tensors = step.reads().into_iter().chain(step.writes());
             tensors.map(|b| program.buffers[b].count()).sum::<i64>().saturating_mul(CALL_WORK)
         }
         Work::Kernel(k) => k.work as i64,
-        Work::Rows(rows) => rows.nests.iter().map(|(nest, _)| nest::work(nest)).fold(0, i64::saturating_add),
+        Work::Rows(rows) => {
+            let nests = rows.nests.iter().map(|(nest, _)| nest::work(nest));
+            nests.fold(0, i64::saturating_add).saturating_mul(LOOP_WORK)
+        }
     }
 }
 

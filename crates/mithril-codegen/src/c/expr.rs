@@ -411,6 +411,42 @@ impl<'a> Writer<'a> {
         name
     }
 
+    /// Where the first of the largest or smallest of many floats is: found in two turns, one for its rank and one for the
+    /// least position of that rank, since both of these are vector instructions. Its name.
+    fn place_of_extreme(&mut self, fold: Fold, vars: &[Var], body: &Expr) -> String {
+        let (name, rank, first) = (self.fresh(fold_name(fold)), self.fresh("rank"), self.fresh("first"));
+        let (suffix, integer) =
+            (body.dtype().short(), if body.dtype() == DType::F64 { "int64_t" } else { "int32_t" });
+        let sign = if fold == Fold::ArgMax { "" } else { "-" };
+        let sizes: Vec<i64> = vars.iter().map(|v| v.size).collect();
+        let count: i64 = sizes.iter().product();
+        self.line(format!("{integer} {rank} = mithril_level_{suffix}(-INFINITY), {first} = {count};"));
+        let at: Vec<Index> = vars.iter().map(|&v| Index::var(v)).collect();
+        for is_second in [false, true] {
+            let since = self.known();
+            let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
+            for &var in &open {
+                self.enter(var);
+            }
+            let value = self.value(body);
+            let value = if sign.is_empty() { value.text } else { format!("-{}", value.operand()) };
+            self.line(format!("const {integer} next = mithril_level_{suffix}({value});"));
+            if is_second {
+                let at = self.index(&flat(&at, &sizes));
+                self.line(format!("const {integer} here = next == {rank} ? ({integer})({at}) : {count};"));
+                self.line(format!("{first} = here < {first} ? here : {first};"));
+            } else {
+                self.line(format!("{rank} = next > {rank} ? next : {rank};"));
+            }
+            for _ in &open {
+                self.exit();
+            }
+            self.forget(since);
+        }
+        self.line(format!("const int64_t {name} = {first};"));
+        name
+    }
+
     /// Computes a reduction into a variable; its name.
     fn reduce(&mut self, e: &Expr) -> String {
         let Expr::Reduce { fold, vars, body } = e else { return String::new() };
@@ -421,6 +457,9 @@ impl<'a> Writer<'a> {
             && vars.iter().all(|v| v.size > 0)
         {
             return self.extreme(*fold, vars, body);
+        }
+        if matches!(fold, Fold::ArgMax | Fold::ArgMin) && may_be_read_twice(body) && is_long(vars, inner) {
+            return self.place_of_extreme(*fold, vars, body);
         }
         if is_long_sum(e) {
             return self.long_sum(vars, body);
@@ -541,6 +580,19 @@ impl<'a> Writer<'a> {
         self.line(format!("{name} = {position};"));
         self.close();
     }
+}
+
+/// Whether a float is computed so quickly that it may be computed twice.
+fn may_be_read_twice(body: &Expr) -> bool {
+    let mut is_quick = body.dtype().is_float() && !body.reduces();
+    body.walk(&mut |e| is_quick &= !matches!(e, Expr::Apply { .. } | Expr::Select { .. }));
+    is_quick
+}
+
+/// Whether there are many elements, but not more than an `int32_t` counts.
+fn is_long(vars: &[Var], inner: i64) -> bool {
+    let count = vars.iter().fold(1_i64, |n, v| n.saturating_mul(v.size));
+    inner >= MANY && count > 0 && i32::try_from(count).is_ok()
 }
 
 /// Whether a reduction is a sum of so many floats that it is summed up in parts.

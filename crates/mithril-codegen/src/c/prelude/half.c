@@ -3,13 +3,16 @@
 
 /* The number that a float16 is. */
 static inline float mithril_from_f16(uint16_t half) {
-  uint32_t size = (uint32_t)(half & 0x7fffu) << 13, bits;
-  /* The exponents differ by 112; a factor takes subnormal numbers along. */
+  uint32_t size = (uint32_t)(half & 0x7fffu) << 13, bits = size + 0x38000000u;
+  /* The exponents differ by 112; that of infinity and NaN by twice as much. */
+  bits += size >= 0x0f800000u ? 0x38000000u : 0u;
+  /* Subnormal numbers count in steps of those from 2^-14 on; computing with subnormal floats would take long. */
+  uint32_t above = size + 0x38800000u;
   float x;
-  memcpy(&x, &size, sizeof x);
-  x *= 0x1p112f;
-  memcpy(&bits, &x, sizeof bits);
-  bits = (half & 0x7c00u) == 0x7c00u ? size | 0x7f800000u : bits;
+  memcpy(&x, &above, sizeof x);
+  x -= 0x1p-14f;
+  memcpy(&above, &x, sizeof above);
+  bits = size < 0x00800000u ? above : bits;
   bits |= (uint32_t)(half & 0x8000u) << 16;
   memcpy(&x, &bits, sizeof x);
   return x;

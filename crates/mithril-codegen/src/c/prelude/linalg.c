@@ -1,34 +1,68 @@
 /* Decompositions of square matrices, row-major and in double; matrices follow one another, and every thread takes
- * some of them. A function that can meet
- * a matrix it has no result for returns MITHRIL_ERROR_SINGULAR or MITHRIL_ERROR_INDEFINITE. */
+ * some of them. A function that can meet a matrix it has no result for returns MITHRIL_ERROR_SINGULAR or MITHRIL_ERROR_INDEFINITE. */
+
+enum { MITHRIL_PANEL = 16, MITHRIL_STRIP = 32 };
+
+/* Subtracts from the elements of rows first … last - 1 in columns left … right - 1 the products of what stands in columns
+ * from … to - 1 of the row with those rows, at most MITHRIL_PANEL of them. */
+static void mithril_subtract_products(double *a, int64_t n, int64_t first, int64_t last, int64_t left, int64_t right,
+                                      int64_t from, int64_t to) {
+  for (int64_t strip = left; strip < right; strip += MITHRIL_STRIP) {
+    const int64_t width = right - strip < MITHRIL_STRIP ? right - strip : MITHRIL_STRIP;
+    double rows[MITHRIL_PANEL][MITHRIL_STRIP];
+    for (int64_t k = from; k < to; k++) {
+      for (int64_t j = 0; j < MITHRIL_STRIP; j++) rows[k - from][j] = j < width ? a[k * n + strip + j] : 0;
+    }
+    for (int64_t i = first; i < last; i++) {
+      double sum[MITHRIL_STRIP] = {0};
+      int64_t k = from;
+      /* Four at a time, since a sum waits for the one before. */
+      for (; k + 4 <= to; k += 4) {
+        const double *f = a + i * n + k, (*row)[MITHRIL_STRIP] = rows + (k - from);
+        for (int64_t j = 0; j < MITHRIL_STRIP; j++)
+          sum[j] += f[0] * row[0][j] + f[1] * row[1][j] + f[2] * row[2][j] + f[3] * row[3][j];
+      }
+      for (; k < to; k++) {
+        for (int64_t j = 0; j < MITHRIL_STRIP; j++) sum[j] += a[i * n + k] * rows[k - from][j];
+      }
+      for (int64_t j = 0; j < width; j++) a[i * n + strip + j] -= sum[j];
+    }
+  }
+}
 
 /* P·A = L·U in place by elimination with the largest pivot of each column, both factors in one matrix; rows[i] is
- * the row of A that stands at i. The sign of the permutation, or 0 if the matrix is singular. */
+ * the row of A that stands at i. Columns are eliminated in panels; the rest of the matrix follows a panel at a time. The
+ * sign of the permutation, or 0 if the matrix is singular. */
 static int mithril_lu(double *a, int64_t *rows, int64_t n) {
   int sign = 1;
   for (int64_t i = 0; i < n; i++) rows[i] = i;
-  for (int64_t k = 0; k < n; k++) {
-    int64_t pivot = k;
-    for (int64_t i = k + 1; i < n; i++) {
-      if (fabs(a[i * n + k]) > fabs(a[pivot * n + k])) pivot = i;
-    }
-    if (pivot != k) {
-      for (int64_t j = 0; j < n; j++) {
-        double x = a[k * n + j];
-        a[k * n + j] = a[pivot * n + j];
-        a[pivot * n + j] = x;
+  for (int64_t first = 0; first < n; first += MITHRIL_PANEL) {
+    const int64_t last = first + MITHRIL_PANEL < n ? first + MITHRIL_PANEL : n;
+    for (int64_t k = first; k < last; k++) {
+      int64_t pivot = k;
+      for (int64_t i = k + 1; i < n; i++) {
+        if (fabs(a[i * n + k]) > fabs(a[pivot * n + k])) pivot = i;
       }
-      int64_t row = rows[k];
-      rows[k] = rows[pivot];
-      rows[pivot] = row;
-      sign = -sign;
+      if (pivot != k) {
+        for (int64_t j = 0; j < n; j++) {
+          double x = a[k * n + j];
+          a[k * n + j] = a[pivot * n + j];
+          a[pivot * n + j] = x;
+        }
+        int64_t row = rows[k];
+        rows[k] = rows[pivot];
+        rows[pivot] = row;
+        sign = -sign;
+      }
+      if (a[k * n + k] == 0) return 0;
+      for (int64_t i = k + 1; i < n; i++) {
+        double factor = a[i * n + k] / a[k * n + k];
+        a[i * n + k] = factor;
+        for (int64_t j = k + 1; j < last; j++) a[i * n + j] -= factor * a[k * n + j];
+      }
     }
-    if (a[k * n + k] == 0) return 0;
-    for (int64_t i = k + 1; i < n; i++) {
-      double factor = a[i * n + k] / a[k * n + k];
-      a[i * n + k] = factor;
-      for (int64_t j = k + 1; j < n; j++) a[i * n + j] -= factor * a[k * n + j];
-    }
+    for (int64_t i = first + 1; i < last; i++) mithril_subtract_products(a, n, i, i + 1, last, n, first, i);
+    mithril_subtract_products(a, n, last, n, last, n, first, last);
   }
   return sign;
 }
@@ -37,15 +71,28 @@ static int mithril_lu(double *a, int64_t *rows, int64_t n) {
  * end that is known. With unit the diagonal is 1 and not read; with transposed the matrix is the transpose of a. */
 static void mithril_substitute(const double *a, double *x, int64_t n, int64_t columns, int lower, int transposed,
                                int unit) {
-  for (int64_t step = 0; step < n; step++) {
-    int64_t i = lower ? step : n - 1 - step;
-    int64_t first = lower ? 0 : i + 1, last = lower ? i : n;
-    for (int64_t j = first; j < last; j++) {
-      double factor = transposed ? a[j * n + i] : a[i * n + j];
-      for (int64_t c = 0; c < columns; c++) x[i * columns + c] -= factor * x[j * columns + c];
-    }
-    if (!unit) {
-      for (int64_t c = 0; c < columns; c++) x[i * columns + c] /= a[i * n + i];
+  const int64_t down = transposed ? n : 1, across = transposed ? 1 : n;
+  for (int64_t strip = 0; strip < columns; strip += MITHRIL_PANEL) {
+    const int64_t width = columns - strip < MITHRIL_PANEL ? columns - strip : MITHRIL_PANEL;
+    for (int64_t step = 0; step < n; step++) {
+      const int64_t i = lower ? step : n - 1 - step, last = lower ? i : n;
+      double sum[MITHRIL_PANEL] = {0};
+      int64_t j = lower ? 0 : i + 1;
+      /* A width that the compiler knows makes vectors; four rows at a time, since a sum waits for the one before. */
+      for (; j + 4 <= last && width == MITHRIL_PANEL; j += 4) {
+        const double *f = a + i * across + j * down, *k0 = x + j * columns + strip;
+        const double *k1 = k0 + columns, *k2 = k1 + columns, *k3 = k2 + columns;
+        const double f0 = f[0], f1 = f[down], f2 = f[2 * down], f3 = f[3 * down];
+        for (int64_t c = 0; c < MITHRIL_PANEL; c++) sum[c] += f0 * k0[c] + f1 * k1[c] + f2 * k2[c] + f3 * k3[c];
+      }
+      for (; j < last; j++) {
+        const double factor = a[i * across + j * down], *known = x + j * columns + strip;
+        for (int64_t c = 0; c < width; c++) sum[c] += factor * known[c];
+      }
+      for (int64_t c = 0; c < width; c++) {
+        const double rest = x[i * columns + strip + c] - sum[c];
+        x[i * columns + strip + c] = unit ? rest : rest / a[i * n + i];
+      }
     }
   }
 }

@@ -4,7 +4,7 @@
  * vector instructions; on `double` they call the C library. The code is compiled with -fassociative-math: where
  * the order of operations matters for the result, a selection stands between them, through which no compiler moves
  * an addition or a multiplication. Polynomials are minimax fits of our own; errors are at most 2 units in the last
- * place for exp, log, tanh and erf, at most 4 for the rest. */
+ * place for exp, log, tanh and erf, at most 6 for gelu, at most 4 for the rest. */
 
 #include <float.h>
 #include <math.h>
@@ -440,9 +440,14 @@ static inline float mithril_gelu_f32(float x) {
 
 static inline double mithril_gelu_f64(double x) { return 0.5 * x * erfc(-x * 0.7071067811865476); }
 
-/* x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 */
+/* x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, as x sigmoid(…). The exponent is computed in double: its error is that
+ * of the result many times over where the result is small. */
 static inline float mithril_gelu_tanh_f32(float x) {
-  return x * mithril_sigmoid_f32(x * (x * x * 0.07135481628f + 1.595769122f));
+  double wide = x, exponent = -fabs(wide * (wide * wide * 0.07135481627159545 + 1.5957691216057308));
+  exponent = exponent < -200.0 ? -200.0 : exponent;
+  float high = (float)exponent;
+  float small = mithril_exp_scaled_f32(high, (float)(exponent - (double)high), 0u);
+  return x * ((x < 0.0f ? small : 1.0f) / (small + 1.0f));
 }
 
 static inline double mithril_gelu_tanh_f64(double x) {

@@ -18,6 +18,17 @@ static inline int64_t mithril_rank_f64(double x) {
   return (size ^ minus) - minus;
 }
 
+/* As the rank, but the same for all NaN. */
+static inline int32_t mithril_level_f32(float x) {
+  const int32_t rank = mithril_rank_f32(x);
+  return rank < 0x7f800001 ? rank : 0x7f800001;
+}
+
+static inline int64_t mithril_level_f64(double x) {
+  const int64_t rank = mithril_rank_f64(x), nan = 0x7ff0000000000001;
+  return rank < nan ? rank : nan;
+}
+
 /* The number of a rank. */
 static inline float mithril_ranked_f32(int32_t rank) {
   const int32_t bits = rank < 0 ? -rank : rank;

@@ -8,13 +8,11 @@ enum { MITHRIL_SHORT_LINE = 48 };
 
 /* The integer that stands for a number, all NaN the same and -0 as 0; of 32 bits for float. */
 static inline uint64_t mithril_order_f32(float x) {
-  const int32_t rank = mithril_rank_f32(x);
-  return (uint32_t)(rank < 0x7f800001 ? rank : 0x7f800001) ^ 0x80000000u;
+  return (uint32_t)mithril_level_f32(x) ^ 0x80000000u;
 }
 
 static inline uint64_t mithril_order_f64(double x) {
-  const int64_t rank = mithril_rank_f64(x), nan = 0x7ff0000000000001;
-  return (uint64_t)(rank < nan ? rank : nan) ^ 0x8000000000000000u;
+  return (uint64_t)mithril_level_f64(x) ^ 0x8000000000000000u;
 }
 
 static inline uint64_t mithril_order_i64(int64_t x) { return (uint64_t)x ^ 0x8000000000000000u; }
