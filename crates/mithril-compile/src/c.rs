@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use mithril_codegen::c;
-pub use mithril_codegen::c::Cost;
 use mithril_codegen::c::kernels::Target as Shape;
-pub use mithril_codegen::c::kernels::{Choices, Question};
+pub use mithril_codegen::c::kernels::{Choices, Question, Scheme};
+pub use mithril_codegen::c::{Cost, Decision, Matrix, Quantize, Reason};
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Def, Graph, NodeId, Role};
 use mithril_ir::{DType, ValueId};
@@ -45,6 +45,8 @@ pub struct COptions {
     pub choices: Choices,
     /// If there are any: only the first step of each of these specifications.
     pub only: Vec<String>,
+    /// Weights that are kept in few bits; needs `pack`.
+    pub quantize: Option<Quantize>,
 }
 
 /// An input or output of generated C.
@@ -81,6 +83,8 @@ pub struct CSource {
     pub costs: Vec<Cost>,
     /// Specifications of kernels for which there are candidates.
     pub questions: Vec<Question>,
+    /// What became of the weights where they are to be kept in few bits.
+    pub decisions: Vec<Decision>,
 }
 
 /// Writes a graph that was lowered for [`C`] and whose sizes are numbers.
@@ -102,6 +106,7 @@ pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
         profile,
         choices: options.choices.clone(),
         only: options.only.clone(),
+        quantize: options.quantize.clone(),
     };
     let source = c::emit(graph, &given)?;
     let inputs = graph.inputs.iter().map(|&v| {
@@ -122,6 +127,7 @@ pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
         shared: source.shared,
         costs: source.costs,
         questions: source.questions,
+        decisions: source.decisions,
     })
 }
 

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mithril::compile::c::Cost;
+use mithril::compile::c::{Cost, Decision, Quantize, Scheme};
 use mithril::compile::compiled::gradient_of;
 use mithril::ir::DType;
 use mithril::ir::error::{Code, Error};
@@ -103,6 +103,25 @@ impl PyCProgram {
     #[getter]
     fn packed_bytes(&self) -> Option<usize> {
         self.latest().map(|ready| ready.made.function.packed_bytes())
+    }
+    /// What became of the weights that were to be quantised: dicts with the path, the scheme or None, the reason, the
+    /// matrix in elements of the weight (`start`, `n`, `k`, `column`, `row`), and bytes.
+    #[getter]
+    fn decisions<'py>(&self, py: Python<'py>) -> Outcome<Vec<Bound<'py, PyDict>>> {
+        let Some(ready) = self.latest() else { return Ok(Vec::new()) };
+        let one = |d: &Decision| {
+            let found = PyDict::new(py);
+            found.set_item("weight", &d.weight)?;
+            found.set_item("scheme", d.outcome.as_ref().ok().map(|scheme| scheme.name()))?;
+            found.set_item("reason", d.outcome.as_ref().err().map(|reason| &*reason.text))?;
+            found.set_item(
+                "matrix",
+                [d.matrix.start, d.matrix.n, d.matrix.k, d.matrix.column, d.matrix.row],
+            )?;
+            found.set_item("bytes", d.bytes)?;
+            Ok(found)
+        };
+        ready.made.source.decisions.iter().map(one).collect()
     }
     /// Compiles for these sizes of inputs; nothing is run.
     fn prepare(&self, py: Python<'_>, shapes: &Bound<'_, PyDict>) -> Outcome<()> {
@@ -481,13 +500,37 @@ pub struct COptions {
     lanes: Option<usize>,
     in_place: bool,
     autotune: bool,
+    quantize: Option<Quantization>,
+}
+
+/// Weights in few bits: patterns of names with schemes, and whether what cannot be is an error.
+#[derive(Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+struct Quantization {
+    rules: Vec<(String, Option<String>)>,
+    strict: bool,
+}
+
+impl Quantization {
+    fn read(self) -> Result<Quantize, Error> {
+        let rule = |(pattern, name): (String, Option<String>)| {
+            let scheme = name.as_deref().map(|name| {
+                Scheme::of(name).ok_or_else(|| Error::new(Code::BadArgument, format!("quantize is {name:?}")))
+            });
+            Ok((pattern, scheme.transpose()?))
+        };
+        let rules = self.rules.into_iter().map(rule).collect::<Result<_, Error>>()?;
+        Ok(Quantize { rules, strict: self.strict })
+    }
 }
 
 impl COptions {
-    fn options(self, pack: bool) -> Options {
-        let Self { prefix, threads, cc, flags, python, memory_limit, lanes, in_place, autotune } = self;
+    fn options(self, pack: bool) -> Result<Options, Error> {
+        let Self { prefix, threads, cc, flags, python, memory_limit, lanes, in_place, autotune, quantize } =
+            self;
+        let quantize = quantize.map(Quantization::read).transpose()?;
         let tool = Tool { command: cc, flags, python };
-        Options { prefix, pack, in_place, lanes, threads, tool, memory_limit, autotune }
+        Ok(Options { prefix, pack, in_place, lanes, threads, tool, memory_limit, autotune, quantize })
     }
 }
 
@@ -510,7 +553,13 @@ pub fn c_program(
         _ => Wanted::Outputs,
     };
     // Parameters of a model in training change from call to call.
-    let options = options.options(!many && !compiled.is_training());
+    let options = options.options(!many && !compiled.is_training())?;
+    if options.quantize.is_some() && !options.pack {
+        let text = "quantize needs inference=True: training changes weights";
+        return Err(Error::new(Code::ConflictingOptions, text)
+            .help("add inference=True to ml.compile, or train on a backend without quantize")
+            .into());
+    }
     let program = Program::new(compiled.compiled.clone(), wanted, options);
     let is_open = program.is_open();
     let made = PyCProgram { program, many, ready: Mutex::default() };
@@ -524,7 +573,7 @@ pub fn c_program(
 /// a second, and their number.
 #[pyfunction]
 pub fn c_peak(py: Python<'_>, options: COptions) -> Result<(f64, f64, usize), Failure> {
-    let options = options.options(false);
+    let options = options.options(false)?;
     py.detach(|| {
         let lanes = mithril::compile::c::lanes(options.lanes)?;
         let found = peak(&options.tool, &Cache::default(), lanes, options.threads())?;

@@ -12,6 +12,7 @@ use super::convolve;
 use super::kernels::{Element, Epilogue, Gemm, Kernel, Library, Operand, Packing, Stored, Strides};
 use super::nest::collapse;
 use super::program::{Buffer, KernelCall, Nest, Place, Program, Work};
+use super::quantize::{self, Decision};
 use super::split::split;
 use super::tail::{Tail, Tails};
 use super::template::c_type;
@@ -36,7 +37,14 @@ pub struct Contraction<'a> {
 pub type Start = (usize, usize);
 
 /// Replaces nests by kernels; the functions are added to the library, the epilogues to the tails.
-pub fn contract(program: &mut Program, options: &Options, library: &mut Library, tails: &mut Tails) {
+/// Says which weights are kept in few bits.
+pub fn contract(
+    program: &mut Program,
+    options: &Options,
+    library: &mut Library,
+    tails: &mut Tails,
+) -> Vec<Decision> {
+    let mut decisions = Vec::new();
     let mut packed = 0;
     let mut step = 0;
     while let Some(given) = program.steps.get(step).cloned() {
@@ -44,7 +52,8 @@ pub fn contract(program: &mut Program, options: &Options, library: &mut Library,
         let Work::Nest(nest) = &given.work else { continue };
         let Some(contraction) = contraction(nest) else { continue };
         library.take_asked();
-        let mut making = Making { options, library: &mut *library, tails: &mut *tails };
+        let mut making =
+            Making { options, library: &mut *library, tails: &mut *tails, decisions: &mut decisions };
         let found = convolve::convolution(program, nest, &contraction, &mut making)
             .or_else(|| product(program, nest, contraction.element, &mut making))
             .or_else(|| {
@@ -75,6 +84,7 @@ pub fn contract(program: &mut Program, options: &Options, library: &mut Library,
         program.steps[step - 1].work = Work::Kernel(call);
     }
     program.packed_bytes = packed;
+    decisions
 }
 
 /// The sum of products that a nest is, if it is one.
@@ -148,6 +158,8 @@ pub struct Making<'a> {
     pub library: &'a mut Library,
     /// The epilogues.
     pub tails: &'a mut Tails,
+    /// Which weights are kept in few bits.
+    pub decisions: &'a mut Vec<Decision>,
 }
 
 /// A factor of a product: where it starts, and how far apart its elements are along each variable.
@@ -269,7 +281,7 @@ fn product(
     gemm.epilogue = Epilogue { operands, expression: tail.expression };
     let what = format!("{}x{}x{} product", gemm.m, gemm.n, gemm.k);
     let work = gemm.batch.iter().product::<usize>() * gemm.m * gemm.n * gemm.k;
-    let kernel = gemm.build(making.library);
+    let kernel = quantize::product(program, b.start, &gemm, making);
     program.next_var = p.next_var;
     Some(call(kernel, nest.to, [a.start, b.start], starts, what, work))
 }

@@ -35,6 +35,7 @@ mod nest;
 pub mod prelude;
 mod prepare;
 pub mod program;
+mod quantize;
 mod rows;
 mod run;
 mod split;
@@ -49,6 +50,7 @@ use mithril_ir::error::Result;
 
 pub use cost::Cost;
 pub use loops::{can_spell, is_fixed};
+pub use quantize::{Decision, Matrix, Quantize, Reason};
 
 /// What is asked of the generated C.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +71,8 @@ pub struct Options {
     pub choices: kernels::Choices,
     /// If there are any: only the first step of each of these specifications, so that candidates can be measured.
     pub only: Vec<String>,
+    /// Weights that are kept in few bits; needs `pack`.
+    pub quantize: Option<Quantize>,
 }
 
 impl Default for Options {
@@ -82,6 +86,7 @@ impl Default for Options {
             profile: false,
             choices: kernels::Choices::new(),
             only: Vec::new(),
+            quantize: None,
         }
     }
 }
@@ -101,6 +106,8 @@ pub struct Source {
     pub costs: Vec<Cost>,
     /// Specifications of kernels for which there are candidates.
     pub questions: Vec<kernels::Question>,
+    /// What became of the weights where they are to be kept in few bits.
+    pub decisions: Vec<Decision>,
 }
 
 /// Writes a graph whose sizes are numbers. If the target lacks ops, the error lists all of them.
@@ -124,7 +131,9 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     layout::lay_out(&mut program, options, &mut library);
     stages.push(("layout".to_owned(), program.to_string()));
     let mut tails = tail::Tails::default();
-    contract::contract(&mut program, options, &mut library, &mut tails);
+    let mut decisions = contract::contract(&mut program, options, &mut library, &mut tails);
+    quantize::others(&program, options, &mut decisions);
+    quantize::check(options.quantize.as_ref(), &decisions)?;
     state::schedule(&mut program);
     stages.push(("kernels".to_owned(), program.to_string()));
     rows::group(&mut program);
@@ -138,7 +147,8 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     let h = header::header(&options.prefix, &program);
     let c = emit::file(&program, options, arena, &library, &tails);
     let shared = state::shared(&program);
-    Ok(Source { c, h, stages, shared, costs: cost::costs(&program), questions: library.questions().to_vec() })
+    let questions = library.questions().to_vec();
+    Ok(Source { c, h, stages, shared, costs: cost::costs(&program), questions, decisions })
 }
 
 /// Leaves the first step of each specification.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mithril_compile::c::{C, COptions, CSource, compile_c};
+use mithril_compile::c::{C, COptions, CSource, Quantize, compile_c};
 use mithril_compile::compiled::{Compiled, gradient_of};
 use mithril_compile::pipeline::Observer;
 use mithril_ir::dim::Symbol;
@@ -49,6 +49,8 @@ pub struct Options {
     pub memory_limit: Option<usize>,
     /// Whether the candidates of kernels are measured, rather than estimated.
     pub autotune: bool,
+    /// Weights that are kept in few bits; needs `pack`.
+    pub quantize: Option<Quantize>,
 }
 
 impl Default for Options {
@@ -62,6 +64,7 @@ impl Default for Options {
             threads: 1,
             memory_limit: None,
             autotune: false,
+            quantize: None,
         }
     }
 }
@@ -174,6 +177,7 @@ impl Program {
         let Options { pack, in_place, lanes, autotune, ref tool, .. } = self.options;
         let mut given = COptions { prefix: prefix.into(), pack, in_place, lanes, ..COptions::default() };
         given.donated.clone_from(&self.compiled.donated);
+        given.quantize.clone_from(&self.options.quantize);
         if autotune {
             given.choices = tune(&graph, &given, tool, &Cache::default(), self.options.threads())?;
         }

@@ -118,7 +118,7 @@ impl Gemm {
     }
 
     /// Batch axes that all share `b` and whose matrices lie row after row are more rows of one matrix.
-    fn fold_rows(&self) -> Self {
+    pub(super) fn fold_rows(&self) -> Self {
         let mut folded = self.clone();
         while let Some(&size) = folded.batch.last() {
             let rows = folded.m;
@@ -166,7 +166,7 @@ impl Gemm {
         (sizes, strides, packed)
     }
 
-    fn shape(&self) -> String {
+    pub(super) fn shape(&self) -> String {
         let batch = self.batch.iter().fold(String::new(), |text, size| format!("{text}{size}x"));
         let element = if self.element == Element::F64 { "f64_" } else { "" };
         format!("{element}{batch}{}x{}x{}", self.m, self.n, self.k)
@@ -272,8 +272,8 @@ impl Gemm {
 }
 
 /// The heads of the loops that write a tile.
-const ROWS: &str = "long row = first_row; row < first_row + rows; row++";
-const COLUMNS: &str = "long column = first_column; column < first_column + columns; column++";
+pub(super) const ROWS: &str = "long row = first_row; row < first_row + rows; row++";
+pub(super) const COLUMNS: &str = "long column = first_column; column < first_column + columns; column++";
 
 /// A panel from rows of `b` that lie anyhow.
 const FILL: &str = "for (long k = 0; k < K; k++, from += @b_row@, to += WIDTH)

@@ -53,6 +53,7 @@ mod epilogue;
 mod gemm;
 mod library;
 mod margins;
+mod quantized;
 mod rows;
 mod winograd;
 
@@ -63,6 +64,7 @@ pub use epilogue::{Epilogue, Operand};
 pub use gemm::{Gemm, Packing};
 pub use library::{Argument, Call, Kernel, Library};
 pub use margins::Margins;
+pub use quantized::{GROUP, MOST_TERMS, Scheme};
 
 /// What the kernels are shaped for. The text stays correct on any other processor, since vectors are those of GCC
 /// and Clang, which split what the machine does not have.

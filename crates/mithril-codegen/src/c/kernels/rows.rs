@@ -30,10 +30,14 @@ impl RowGroups {
     /// A statement for each number of rows that occurs; `{rows}` and `{micro}` stand for the number and its kernel.
     /// `weights` are the bytes of the other factor.
     pub fn calls(&self, statement: &str, library: &mut Library, element: Element, weights: usize) -> String {
-        let mut write = |rows: usize| {
+        self.each(|rows| {
             let micro = library.micro(element, rows, weights);
             statement.replace("{rows}", &rows.to_string()).replace("{micro}", &micro)
-        };
+        })
+    }
+
+    /// What `write` makes of each number of rows that occurs, chosen when running.
+    pub fn each(&self, mut write: impl FnMut(usize) -> String) -> String {
         match (self.longer, self.rows) {
             (0, rows) => write(rows),
             (_, 0) => write(1),

@@ -12,6 +12,7 @@ from .... import _core
 from ....errors import InvalidValueError, MithrilError
 from ... import options
 from ...numpy_arrays import NumpyArrays
+from .quantization import Rules, rules
 
 __all__ = ["CBackend", "CModule", "RawCBackend"]
 
@@ -70,6 +71,12 @@ class CBackend(NumpyArrays):
         Measure the candidates of each kernel (ways of convolving, sizes of blocks) when it is compiled for the first
         time on this processor, rather than estimate which is the fastest. What was chosen is kept in the cache
         (default False).
+    quantize : str or mapping, optional
+        How the weights of matrix products are kept: ``"int8_weights"`` or ``"int4_weights"``, or a mapping from patterns
+        of their names to one of these or None (float32), e.g. ``{"head.*": None, "*": "int4_weights"}``; the first
+        pattern that fits counts. Needs models compiled with ``inference=True``. See `quantization_report`.
+    quantize_strict : bool, optional
+        Refuse a model with a weight that cannot be quantised as asked, instead of keeping it in float32 (default False).
 
     Examples
     --------
@@ -86,7 +93,10 @@ class CBackend(NumpyArrays):
     # Of ops that are applied at once.
     target = "numpy"
     _table = "c"
-    _options = (*NumpyArrays._options, "num_threads", "cc", "flags", "memory_limit", "autotune")
+    _options = (
+        *(*NumpyArrays._options, "num_threads", "cc", "flags", "memory_limit", "autotune"),
+        *("quantize", "quantize_strict"),
+    )
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -100,6 +110,10 @@ class CBackend(NumpyArrays):
         limit = found.get("memory_limit")
         #: Bytes that a call may need; None: any number.
         self.memory_limit: int | None = None if limit is None else options.memory("memory_limit", limit)
+        #: How weights are kept: patterns of names, and the scheme or None for float32; None: all in float32.
+        self.quantize: Rules | None = rules(found.get("quantize"))
+        #: Whether a weight that cannot be quantised is an error.
+        self.quantize_strict: bool = options.switch("quantize_strict", found.get("quantize_strict", False))
 
         #: Whether the candidates of kernels are measured.
         self.autotune: bool = options.switch("autotune", found.get("autotune", False))
@@ -116,6 +130,7 @@ class CBackend(NumpyArrays):
             "lanes": None,
             "in_place": False,
             "autotune": self.autotune,
+            "quantize": None if self.quantize is None else {"rules": self.quantize, "strict": self.quantize_strict},
         }
 
     def _load(self, core: _core.Compiled) -> Any:

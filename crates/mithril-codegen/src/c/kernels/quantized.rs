@@ -1,0 +1,249 @@
+//! Matrix products whose right matrix is kept in few bits: it is read once from memory and becomes float in registers,
+//! which is what a product with a vector takes its time for.
+
+use super::epilogue::place;
+use super::gemm::{COLUMNS, Gemm, ROWS};
+use super::library::substitute;
+use super::rows::RowGroups;
+use super::{Argument, Call, Element, Kernel, Library, Target, batch_offset};
+
+/// How weights are kept in few bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// 8 bits with a scale for each column; the other factor is quantised too, and the products are whole numbers.
+    Int8,
+    /// 8 bits with a scale for each column.
+    Int8Weights,
+    /// 4 bits with a scale for each [`GROUP`] terms of a column.
+    Int4Weights,
+}
+
+/// Steps of k that share a scale in 4 bits.
+pub const GROUP: usize = 32;
+
+/// More terms than this could overflow a sum of 32 bits.
+pub const MOST_TERMS: usize = 1 << 16;
+
+impl Scheme {
+    /// Its name, which users write.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Int8 => "int8",
+            Self::Int8Weights => "int8_weights",
+            Self::Int4Weights => "int4_weights",
+        }
+    }
+
+    /// The scheme of a name.
+    pub fn of(name: &str) -> Option<Self> {
+        [Self::Int8, Self::Int8Weights, Self::Int4Weights].into_iter().find(|scheme| scheme.name() == name)
+    }
+
+    /// Weights in a word of 32 bits.
+    pub(super) fn fields(self) -> usize {
+        match self {
+            Self::Int8 | Self::Int8Weights => 4,
+            Self::Int4Weights => 8,
+        }
+    }
+}
+
+/// A right matrix in few bits: `k` by `n`, in panels of two vectors of columns.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Panels {
+    pub scheme: Scheme,
+    pub lanes: usize,
+    pub n: usize,
+    pub k: usize,
+}
+
+impl Panels {
+    pub fn count(self) -> usize {
+        self.n.div_ceil(2 * self.lanes)
+    }
+
+    /// What a micro-kernel counts: words, or groups.
+    pub fn steps(self) -> usize {
+        match self.scheme {
+            Scheme::Int4Weights => self.k.div_ceil(GROUP),
+            _ => self.k.div_ceil(4),
+        }
+    }
+
+    /// `k` with what is added to fill the last word or group.
+    pub fn k_padded(self) -> usize {
+        self.steps() * if self.scheme == Scheme::Int4Weights { GROUP } else { 4 }
+    }
+
+    /// Words of one panel.
+    pub fn words(self) -> usize {
+        match self.scheme {
+            Scheme::Int4Weights => self.steps() * (1 + 2 * GROUP / 8) * self.lanes,
+            _ => self.steps() * 2 * self.lanes,
+        }
+    }
+
+    /// Bytes of all panels and of what belongs to each column: a scale, and for whole numbers its sum.
+    pub fn bytes(self) -> usize {
+        let of_columns = match self.scheme {
+            Scheme::Int8 => 2,
+            Scheme::Int8Weights => 1,
+            Scheme::Int4Weights => 0,
+        };
+        (self.count() * (self.words() + of_columns * 2 * self.lanes) * 4).next_multiple_of(64)
+    }
+
+    /// The function that makes them of floats that lie `row` apart along k and `column` apart along n.
+    pub fn pack(self, library: &mut Library, [row, column]: [usize; 2]) -> String {
+        let template = match self.scheme {
+            Scheme::Int4Weights => include_str!("quantized_pack_grouped.c"),
+            _ => include_str!("quantized_pack.c"),
+        };
+        let is_whole = self.scheme == Scheme::Int8;
+        let text = substitute(
+            template,
+            &[
+                ("sums_too", if is_whole { ", and the sums of their numbers" } else { "" }),
+                ("sums", if is_whole { "sums[column] = sum;" } else { "(void)sum;" }),
+                ("offset", if is_whole { "0" } else { "128" }),
+                ("lanes", &self.lanes.to_string()),
+                ("group", &GROUP.to_string()),
+                ("n", &self.n.to_string()),
+                ("k", &self.k.to_string()),
+                ("b_row", &row.to_string()),
+                ("b_column", &column.to_string()),
+            ],
+        );
+        library.add(&format!("mithril_pack_{}_{}x{}", self.scheme.name(), self.k, self.n), &text)
+    }
+}
+
+impl Gemm {
+    /// Puts the kernel's functions into the library, with `b` in few bits; the reason if that cannot be. `range` is
+    /// what `a` is known to lie in, for [`Scheme::Int8`].
+    pub fn quantized(&self, scheme: Scheme, library: &mut Library) -> Result<Kernel, String> {
+        if self.element != Element::F32 {
+            return Err("it is not of float32".to_owned());
+        }
+        if self.b.batch.iter().any(|&stride| stride != 0) {
+            return Err("it is a batch of matrices".to_owned());
+        }
+        let folded = self.fold_rows();
+        Ok(folded.weights_only(scheme, library))
+    }
+
+    fn weights_only(&self, scheme: Scheme, library: &mut Library) -> Kernel {
+        let lanes = library.target().lanes;
+        let panels = Panels { scheme, lanes, n: self.n, k: self.k };
+        let pack = Call {
+            function: panels.pack(library, [self.b.row, self.b.column]),
+            arguments: vec![Argument::Thread, Argument::Threads, Argument::B, Argument::Packed],
+        };
+        let rows = groups(self.m, library.target());
+        let copy = rows.most() * panels.k_padded();
+        let fitting = (library.target().cache / 2 / (copy * 4).max(1)).clamp(1, rows.groups);
+        let batches = self.batch.iter().product::<usize>();
+        // Enough units for every thread to have about as much as any other.
+        let wanted = (4 * library.target().threads).div_ceil((batches * panels.count()).max(1));
+        let block = fitting.min(rows.groups.div_ceil(wanted.clamp(1, rows.groups)));
+        let function = self.weights_function(panels, rows, block, library);
+        let mut arguments =
+            vec![Argument::Thread, Argument::Threads, Argument::A, Argument::Packed, Argument::Out];
+        arguments.extend((0..self.epilogue.operands.len()).map(Argument::Operand));
+        arguments.push(Argument::Own);
+        Kernel {
+            pack: Some(pack),
+            packed_bytes: panels.bytes(),
+            phases: vec![vec![Call { function, arguments }]],
+            shared_bytes: 0,
+            own_bytes: ((block * copy + rows.most() * 2 * lanes) * 4).next_multiple_of(64),
+        }
+    }
+
+    fn weights_function(
+        &self,
+        panels: Panels,
+        rows: RowGroups,
+        block: usize,
+        library: &mut Library,
+    ) -> String {
+        let batches: usize = self.batch.iter().product();
+        let is_grouped = panels.scheme == Scheme::Int4Weights;
+        let micro = |rows: usize| {
+            let name = add_micro(panels.scheme, rows, library);
+            format!("{name}(STEPS, copy, words, tile);")
+        };
+        let micro_calls = rows.each(micro);
+        let copy_calls = rows.each(|rows| format!("@name@_copy(a + @a_batch@, row, {rows}, copy);"));
+        let by_columns = self.out.row < self.out.column;
+        let text = substitute(
+            include_str!("quantized_weights.c"),
+            &[
+                ("outer", if by_columns { COLUMNS } else { ROWS }),
+                ("inner", if by_columns { ROWS } else { COLUMNS }),
+                ("copy_calls", &copy_calls),
+                ("micro_calls", &micro_calls),
+                ("bits", &(32 / panels.scheme.fields()).to_string()),
+                ("batched", &if batches == 1 { String::new() } else { format!(", {batches} times") }),
+                ("scaled", if is_grouped { "" } else { " * scales[column]" }),
+                ("step", if is_grouped { "groups" } else { "words" }),
+                ("steps", &panels.steps().to_string()),
+                ("panel", &panels.words().to_string()),
+                ("k_padded", &panels.k_padded().to_string()),
+                ("out", &self.out_element),
+                ("lanes", &panels.lanes.to_string()),
+                ("m", &self.m.to_string()),
+                ("n", &self.n.to_string()),
+                ("k", &self.k.to_string()),
+                ("batches", &batches.to_string()),
+                ("groups", &rows.groups.to_string()),
+                ("rows", &rows.rows.to_string()),
+                ("longer", &rows.longer.to_string()),
+                ("block", &block.to_string()),
+                ("a_batch", &batch_offset(&self.batch, &self.a.batch)),
+                ("a_row", &self.a.row.to_string()),
+                ("a_column", &self.a.column.to_string()),
+                ("out_place", &place(&self.out, &self.batch)),
+                ("expression", &self.epilogue.text(&self.batch)),
+                ("parameters", &self.epilogue.parameters()),
+                ("arguments", &self.epilogue.arguments()),
+            ],
+        );
+        library.add(&format!("mithril_{}_{}", panels.scheme.name(), self.shape()), &text)
+    }
+}
+
+/// Rows whose sums, with two vectors of weights and what makes floats of them, stay in registers.
+fn groups(rows: usize, target: &Target) -> RowGroups {
+    RowGroups::of(rows, (target.registers - 8) / 2)
+}
+
+/// The micro-kernel for so many rows.
+fn add_micro(scheme: Scheme, rows: usize, library: &mut Library) -> String {
+    let fields = scheme.fields();
+    let bits = (32 / fields).to_string();
+    words(library);
+    let field = substitute(include_str!("quantized_field.c"), &[("bits", &bits)]);
+    library.add(&format!("mithril_field_{bits}"), &field);
+    let template = match scheme {
+        Scheme::Int4Weights => include_str!("quantized_micro_grouped.c"),
+        _ => include_str!("quantized_micro.c"),
+    };
+    let text = substitute(
+        template,
+        &[
+            ("bits", &bits),
+            ("fields", &fields.to_string()),
+            ("group", &GROUP.to_string()),
+            ("chains", &(4 / rows).max(1).to_string()),
+            ("lanes", &library.target().lanes.to_string()),
+            ("rows", &rows.to_string()),
+        ],
+    );
+    library.add(&format!("mithril_micro_{}_{rows}", scheme.name()), &text)
+}
+
+/// The types of words.
+pub(super) fn words(library: &mut Library) {
+    library.add("mithril_words", include_str!("quantized_words.c"));
+}

@@ -1,0 +1,37 @@
+/* b[@k@, @n@] in 8 bits: for each column the scale that brings its largest weight to 127. Panels of two vectors of
+   columns, [panel][word][2 * LANES], a word being 4 steps of k of one column, the first in the lowest byte; then the
+   scales of all columns@sums_too@. A column with NaN or infinities has the scale NaN. */
+static void @name@(long thread, long threads, const float *restrict b, void *restrict packed)
+{
+    enum { N = @n@, K = @k@, WIDTH = 2 * @lanes@, PANELS = (N + WIDTH - 1) / WIDTH, WORDS = (K + 3) / 4, OFFSET = @offset@ };
+    uint32_t *const panels = packed;
+    float *const scales = (float *)packed + (long)PANELS * WORDS * WIDTH;
+    int32_t *const sums = (int32_t *)packed + (long)PANELS * (WORDS + 1) * WIDTH;
+    for (long panel = PANELS * thread / threads; panel < PANELS * (thread + 1) / threads; panel++)
+        for (long lane = 0; lane < WIDTH; lane++) {
+            const long column = panel * WIDTH + lane;
+            const float *const from = b + column * @b_column@;
+            const long steps = column < N ? K : 0;
+            float largest = 0, check = 0;
+            for (long k = 0; k < steps; k++) {
+                const float size = fabsf(from[k * @b_row@]);
+                largest = size > largest ? size : largest;
+                check += size * 0;
+            }
+            const float inverse = largest > 1e-30f && largest <= FLT_MAX ? 127 / largest : 0;
+            int32_t sum = 0;
+            for (long word = 0; word < WORDS; word++) {
+                uint32_t bits = 0;
+                for (long k = 4 * word; k < 4 * word + 4; k++) {
+                    const float weight = k < steps ? from[k * @b_row@] * inverse : 0;
+                    const int32_t number = fabsf(weight) <= 127.5f ? (int32_t)(weight + (weight < 0 ? -0.5f : 0.5f)) : 0;
+                    bits |= (uint32_t)((number + OFFSET) & 255) << 8 * (k & 3);
+                    sum += number;
+                }
+                panels[(panel * WORDS + word) * WIDTH + lane] = bits;
+            }
+            scales[column] = largest / 127 + check;
+            @sums@
+        }
+    (void)sums;
+}

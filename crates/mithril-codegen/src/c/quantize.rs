@@ -1,0 +1,158 @@
+//! Which products are computed in few bits, and why others are not: a product with a factor that is fixed may be, if
+//! the user's patterns of names take it.
+
+use mithril_ir::error::{Code, Error, Result};
+
+use super::Options;
+use super::contract::{Making, Start, is_fixed};
+use super::kernels::{Gemm, Kernel, MOST_TERMS, Packing, Scheme};
+use super::program::{Program, Work};
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quantize {
+    /// Patterns of paths of weights, and how those are kept; `None`: as they are. The first that is the path counts; `*`
+    /// stands for anything, `?` for one character.
+    pub rules: Vec<(String, Option<Scheme>)>,
+    /// Whether a weight that cannot be quantised is an error.
+    pub strict: bool,
+}
+
+/// What became of a product with a fixed factor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The path of the weight.
+    pub weight: String,
+    /// How it is kept, or why it stays float.
+    pub outcome: std::result::Result<Scheme, Reason>,
+    /// The matrix in the weight's elements.
+    pub matrix: Matrix,
+    /// Bytes in which it is kept.
+    pub bytes: usize,
+}
+
+/// Why a weight stays float.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// For readers.
+    pub text: String,
+    /// Whether that is what was asked for, or how this version does it by default.
+    pub is_wanted: bool,
+}
+
+/// A matrix as elements of a tensor: `n` columns of `k` terms.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Matrix {
+    /// Position of its first element.
+    pub start: usize,
+    /// Columns; each is an output.
+    pub n: usize,
+    /// Terms of a column.
+    pub k: usize,
+    /// Elements from a column to the next.
+    pub column: usize,
+    /// Elements from a term to the next.
+    pub row: usize,
+}
+
+/// The kernel of a product, in few bits if that is asked for and can be.
+pub fn product(program: &Program, weight: Start, gemm: &Gemm, making: &mut Making<'_>) -> Kernel {
+    let Some(wanted) = &making.options.quantize else { return gemm.build(making.library) };
+    if gemm.packing == Packing::Running || !is_fixed(program, weight.0, making.options) {
+        return gemm.build(making.library);
+    }
+    let name = program.buffers[weight.0].name.clone();
+    let matrix = Matrix { start: weight.1, n: gemm.n, k: gemm.k, column: gemm.b.column, row: gemm.b.row };
+    let made = wanted.scheme(&name).and_then(|scheme| {
+        if gemm.k > MOST_TERMS {
+            return Err(Reason::cannot("its sums have too many terms"));
+        }
+        Ok((scheme, gemm.quantized(scheme, making.library).map_err(Reason::cannot)?))
+    });
+    let (outcome, kernel) = match made {
+        Ok((scheme, kernel)) => (Ok(scheme), kernel),
+        Err(reason) => (Err(reason), gemm.build(making.library)),
+    };
+    making.decisions.push(Decision { weight: name, outcome, matrix, bytes: kernel.packed_bytes });
+    kernel
+}
+
+/// Adds kernels with a fixed factor that no scheme is for.
+pub fn others(program: &Program, options: &Options, decisions: &mut Vec<Decision>) {
+    let Some(wanted) = &options.quantize else { return };
+    for step in &program.steps {
+        let Work::Kernel(k) = &step.work else { continue };
+        let (buffer, start) = k.inputs[1];
+        let weight = &program.buffers[buffer].name;
+        if !is_fixed(program, buffer, options) || decisions.iter().any(|d| d.weight == *weight) {
+            continue;
+        }
+        let outcome =
+            wanted.scheme(weight).and_then(|_| Err(Reason::cannot(format!("it is used in a {}", k.what))));
+        let matrix = Matrix { start, ..Matrix::default() };
+        decisions.push(Decision { weight: weight.clone(), outcome, matrix, bytes: k.kernel.packed_bytes });
+    }
+}
+
+impl Reason {
+    fn cannot(text: impl Into<String>) -> Self {
+        Self { text: text.into(), is_wanted: false }
+    }
+}
+
+impl Quantize {
+    /// How a weight is to be kept.
+    fn scheme(&self, name: &str) -> std::result::Result<Scheme, Reason> {
+        let found = self.rules.iter().find(|(pattern, _)| matches(pattern, name));
+        let text = if found.is_some() { "kept in float32 by its name" } else { "no pattern takes its name" };
+        found.and_then(|(_, scheme)| *scheme).ok_or_else(|| Reason { text: text.to_owned(), is_wanted: true })
+    }
+}
+
+/// Whether a pattern is a name: `*` stands for anything, `?` for one character.
+fn matches(pattern: &str, name: &str) -> bool {
+    let mut rest = pattern.chars();
+    match rest.next() {
+        None => name.is_empty(),
+        Some('*') => {
+            let ends = name.char_indices().map(|(at, _)| at).chain([name.len()]);
+            ends.into_iter().any(|at| matches(rest.as_str(), &name[at..]))
+        }
+        Some(wanted) => {
+            let mut left = name.chars();
+            left.next().is_some_and(|c| wanted == '?' || c == wanted) && matches(rest.as_str(), left.as_str())
+        }
+    }
+}
+
+/// Refuses weights that could not be quantised, if that is asked for.
+pub fn check(wanted: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
+    if !wanted.is_some_and(|wanted| wanted.strict) {
+        return Ok(());
+    }
+    let left = decisions.iter().filter_map(|d| {
+        let reason = d.outcome.as_ref().err().filter(|reason| !reason.is_wanted)?;
+        Some(format!("{}: {}", d.weight, reason.text))
+    });
+    let left: Vec<String> = left.collect();
+    if left.is_empty() {
+        return Ok(());
+    }
+    let text = format!("{} of the weights cannot be quantised", left.len());
+    let error = Error::new(Code::Unsupported, text).help(
+        "exclude them by name, or leave quantize_strict out: they then stay in float32 and are reported",
+    );
+    Err(left.into_iter().fold(error, Error::note))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn patterns_of_names() {
+        assert!(matches("*", "") && matches("h.*.weight", "h.0.attention.weight") && matches("f?", "fc"));
+        assert!(!matches("h.*.weight", "h.0.bias") && !matches("f?", "f") && !matches("", "f"));
+        assert!(matches("**é*", "aéb") && !matches("fc", "fc.weight"));
+    }
+}
