@@ -5,16 +5,19 @@ from .check import CheckResult, check
 from .compare import CompareResult, compare
 from .nans import NanReport, find_nans
 from .overview import doctor, suggest_backend
+from .quantization import QuantizedModelReport, quantization_report
 
 __all__ = [
     "BenchmarkResult",
     "CheckResult",
     "CompareResult",
     "NanReport",
+    "QuantizedModelReport",
     "benchmark",
     "check",
     "compare",
     "doctor",
     "find_nans",
+    "quantization_report",
     "suggest_backend",
 ]

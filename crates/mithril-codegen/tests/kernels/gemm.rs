@@ -11,7 +11,7 @@ pub fn cases(target: Target) -> Cases {
     let mut bodies = Vec::new();
     for (index, gemm) in specifications().iter().enumerate() {
         let kernel = gemm.build(&mut library);
-        bodies.push(body(gemm, &calls(&kernel, 1 + index % 3)));
+        bodies.push(body(gemm, "", &calls(&kernel, 1 + index % 3)));
     }
     Cases { source: library.source(), bodies }
 }
@@ -74,7 +74,7 @@ fn specifications() -> Vec<Gemm> {
     all
 }
 
-fn with(expression: &str, strides: Vec<(Vec<usize>, usize, usize)>) -> Epilogue {
+pub fn with(expression: &str, strides: Vec<(Vec<usize>, usize, usize)>) -> Epilogue {
     let operand = |(batch, row, column)| Operand {
         element: "float".to_owned(),
         strides: Strides { batch, row, column },
@@ -89,7 +89,8 @@ fn count(batch: &[usize], strides: &Strides, rows: usize, columns: usize) -> usi
 }
 
 /// Fills, calls, and compares with a loop that knows nothing of blocks.
-fn body(gemm: &Gemm, calls: &str) -> String {
+/// `fill` are statements that change what a and b hold.
+pub fn body(gemm: &Gemm, fill: &str, calls: &str) -> String {
     let (m, n, k) = (gemm.m, gemm.n, gemm.k);
     let element = gemm.element.c();
     let mut text = String::new();
@@ -100,6 +101,7 @@ fn body(gemm: &Gemm, calls: &str) -> String {
         let _ =
             writeln!(text, "FILLED(float, operand{index}, {});", count(&gemm.batch, &operand.strides, m, n));
     }
+    text.push_str(fill);
     text.push_str(calls);
     // Index variables i0, i1, … run over the batch.
     for (axis, size) in gemm.batch.iter().enumerate() {

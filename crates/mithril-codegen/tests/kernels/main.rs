@@ -5,6 +5,7 @@
 mod conv;
 mod gemm;
 mod program;
+mod quantized;
 
 use mithril_codegen::c::kernels::Target;
 
@@ -23,5 +24,12 @@ fn gemm_equals_naive_loops() {
 fn convolution_equals_naive_loops() {
     for target in TARGETS {
         program::check(&conv::cases(target), target);
+    }
+}
+
+#[test]
+fn products_in_few_bits_equal_naive_loops() {
+    for target in TARGETS {
+        program::check(&quantized::cases(target), target);
     }
 }

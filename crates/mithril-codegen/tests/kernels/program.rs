@@ -14,7 +14,9 @@ pub struct Cases {
 }
 
 const HELPERS: &str = r"
+#include <float.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

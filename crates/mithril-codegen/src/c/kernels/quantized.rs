@@ -119,8 +119,7 @@ impl Panels {
 }
 
 impl Gemm {
-    /// Puts the kernel's functions into the library, with `b` in few bits; the reason if that cannot be. `range` is
-    /// what `a` is known to lie in, for [`Scheme::Int8`].
+    /// Puts the kernel's functions into the library, with `b` in few bits; the reason if that cannot be.
     pub fn quantized(&self, scheme: Scheme, library: &mut Library) -> Result<Kernel, String> {
         if self.element != Element::F32 {
             return Err("it is not of float32".to_owned());
@@ -129,7 +128,47 @@ impl Gemm {
             return Err("it is a batch of matrices".to_owned());
         }
         let folded = self.fold_rows();
-        Ok(folded.weights_only(scheme, library))
+        Ok(match scheme {
+            Scheme::Int8 => folded.in_whole_numbers(library),
+            Scheme::Int8Weights | Scheme::Int4Weights => folded.weights_only(scheme, library),
+        })
+    }
+
+    /// Rows of `a` become bytes in a first phase, which all threads share.
+    fn in_whole_numbers(&self, library: &mut Library) -> Kernel {
+        let target = *library.target();
+        let panels = Panels { scheme: Scheme::Int8, lanes: target.lanes, n: self.n, k: self.k };
+        let batches = self.batch.iter().product::<usize>();
+        let rows = RowGroups::new(self.m, &target);
+        let copy = rows.most() * panels.k_padded();
+        let fitting = (target.cache / 2 / copy.max(1)).clamp(1, rows.groups);
+        let wanted = (4 * target.threads).div_ceil((batches * panels.count()).max(1));
+        let block = fitting.min(rows.groups.div_ceil(wanted.clamp(1, rows.groups)));
+        let call = |function: String, arguments: Vec<Argument>| {
+            let threads = [Argument::Thread, Argument::Threads];
+            Call { function, arguments: threads.into_iter().chain(arguments).collect() }
+        };
+        let pack = panels.pack(library, [self.b.row, self.b.column]);
+        words(library);
+        library.add("mithril_order", include_str!("quantized_order.c"));
+        library.add("mithril_dot", include_str!("quantized_dot.c"));
+        let bytes =
+            self.fill(include_str!("quantized_rows.c"), "mithril_bytes", panels, rows, block, library);
+        let product =
+            self.fill(include_str!("quantized_gemm.c"), "mithril_int8", panels, rows, block, library);
+        let mut arguments = vec![Argument::Shared, Argument::Packed, Argument::Out];
+        arguments.extend((0..self.epilogue.operands.len()).map(Argument::Operand));
+        arguments.push(Argument::Own);
+        Kernel {
+            pack: Some(call(pack, vec![Argument::B, Argument::Packed])),
+            packed_bytes: panels.bytes(),
+            phases: vec![
+                vec![call(bytes, vec![Argument::A, Argument::Shared, Argument::Own])],
+                vec![call(product, arguments)],
+            ],
+            shared_bytes: (batches * self.m * (panels.steps() + 2) * 4).next_multiple_of(64),
+            own_bytes: panels.k_padded().max(rows.most() * 2 * target.lanes * 4).next_multiple_of(64),
+        }
     }
 
     fn weights_only(&self, scheme: Scheme, library: &mut Library) -> Kernel {
@@ -146,7 +185,9 @@ impl Gemm {
         // Enough units for every thread to have about as much as any other.
         let wanted = (4 * library.target().threads).div_ceil((batches * panels.count()).max(1));
         let block = fitting.min(rows.groups.div_ceil(wanted.clamp(1, rows.groups)));
-        let function = self.weights_function(panels, rows, block, library);
+        let function = format!("mithril_{}", scheme.name());
+        let function =
+            self.fill(include_str!("quantized_weights.c"), &function, panels, rows, block, library);
         let mut arguments =
             vec![Argument::Thread, Argument::Threads, Argument::A, Argument::Packed, Argument::Out];
         arguments.extend((0..self.epilogue.operands.len()).map(Argument::Operand));
@@ -160,8 +201,11 @@ impl Gemm {
         }
     }
 
-    fn weights_function(
+    /// A function by its template; the name starts with `wish`.
+    fn fill(
         &self,
+        template: &str,
+        wish: &str,
         panels: Panels,
         rows: RowGroups,
         block: usize,
@@ -169,15 +213,18 @@ impl Gemm {
     ) -> String {
         let batches: usize = self.batch.iter().product();
         let is_grouped = panels.scheme == Scheme::Int4Weights;
-        let micro = |rows: usize| {
-            let name = add_micro(panels.scheme, rows, library);
-            format!("{name}(STEPS, copy, words, tile);")
+        let arguments = if panels.scheme == Scheme::Int8 {
+            "WORDS, left, right, own"
+        } else {
+            "STEPS, copy, words, tile"
         };
-        let micro_calls = rows.each(micro);
+        let mut micro = |rows: usize| format!("{}({arguments});", add_micro(panels.scheme, rows, library));
+        let micro_calls =
+            if template.contains("@micro_calls@") { rows.each(&mut micro) } else { String::new() };
         let copy_calls = rows.each(|rows| format!("@name@_copy(a + @a_batch@, row, {rows}, copy);"));
         let by_columns = self.out.row < self.out.column;
         let text = substitute(
-            include_str!("quantized_weights.c"),
+            template,
             &[
                 ("outer", if by_columns { COLUMNS } else { ROWS }),
                 ("inner", if by_columns { ROWS } else { COLUMNS }),
@@ -209,7 +256,7 @@ impl Gemm {
                 ("arguments", &self.epilogue.arguments()),
             ],
         );
-        library.add(&format!("mithril_{}_{}", panels.scheme.name(), self.shape()), &text)
+        library.add(&format!("{wish}_{}", self.shape()), &text)
     }
 }
 
@@ -223,11 +270,14 @@ fn add_micro(scheme: Scheme, rows: usize, library: &mut Library) -> String {
     let fields = scheme.fields();
     let bits = (32 / fields).to_string();
     words(library);
-    let field = substitute(include_str!("quantized_field.c"), &[("bits", &bits)]);
-    library.add(&format!("mithril_field_{bits}"), &field);
+    if scheme != Scheme::Int8 {
+        let field = substitute(include_str!("quantized_field.c"), &[("bits", &bits)]);
+        library.add(&format!("mithril_field_{bits}"), &field);
+    }
     let template = match scheme {
+        Scheme::Int8 => include_str!("quantized_micro_dot.c"),
+        Scheme::Int8Weights => include_str!("quantized_micro.c"),
         Scheme::Int4Weights => include_str!("quantized_micro_grouped.c"),
-        _ => include_str!("quantized_micro.c"),
     };
     let text = substitute(
         template,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from ....errors import InvalidValueError
 
 __all__ = ["SCHEMES", "Rules", "rules"]
@@ -37,3 +39,35 @@ def rules(given: Any) -> Rules | None:
                 hint=f"give one of {known}, or a mapping from patterns of names to one of them or None",
             )
     return found
+
+#: Terms of a column that share a scale in 4 bits.
+_GROUP = 32
+
+
+def rounded(matrix: np.ndarray[Any, Any], scheme: str) -> np.ndarray[Any, Any]:
+    """Return the numbers that stand for the weights ``[column, term]`` when they are kept by this scheme.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mithril.backends.with_manualgrad.c_backend.quantization import rounded
+    >>> rounded(np.array([[127.0, 2.4, -3.0]], np.float32), "int8").tolist()
+    [[127.0, 2.0, -3.0]]
+    """
+    columns, terms = matrix.shape
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        if scheme != "int4_weights":
+            largest = np.abs(matrix).max(1, keepdims=True).astype(np.float32)
+            inverse = np.where(largest > 1e-30, np.float32(127) / largest, np.float32(0))
+            numbers = matrix * inverse
+            return np.trunc(numbers + np.where(numbers < 0, -0.5, 0.5)) * (largest / np.float32(127))
+        padded = np.zeros((columns, -(-terms // _GROUP) * _GROUP), np.float32)
+        padded[:, :terms] = matrix
+        groups = padded.reshape(columns, -1, _GROUP)
+        largest = np.take_along_axis(groups, np.abs(groups).argmax(2)[..., None], 2)
+        bits = (largest / np.float32(-8)).view(np.uint32)
+        scale = ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+        inverse = np.where(np.abs(scale) > 1e-30, np.float32(1) / scale, np.float32(0))
+        # The product is rounded once, with the half that is added.
+        numbers = np.floor((groups.astype(np.float64) * inverse + 8.5).astype(np.float32)).clip(0, 15) - 8
+        return (numbers * scale).reshape(columns, -1)[:, :terms]

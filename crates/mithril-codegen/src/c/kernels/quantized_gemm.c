@@ -1,0 +1,45 @@
+/* out[@m@, @n@] = a[@m@, @k@] · b[@k@, @n@]@batched@ in whole numbers of 8 bits: rows of a as bytes from 0 to 255 with a zero
+   and a scale each, columns of b from -127 to 127 with a scale each. A unit of work is one panel of b times a block of
+   groups of rows. */
+MITHRIL_INLINE void @name@_finish(const int32_t *restrict sums, const void *restrict shared, const float *restrict weight_scales,
+                                  long batch, long first_row, long rows, long first_column, const long columns,
+                                  @out@ *restrict out@parameters@)
+{
+    enum { M = @m@, N = @n@, LANES = @lanes@, WORDS = @steps@, COLUMNS = (N + 2 * LANES - 1) / (2 * LANES) * 2 * LANES };
+    const int32_t *const totals = (const int32_t *)weight_scales + COLUMNS;
+    const float *const scales = (const float *)shared + (long)@batches@ * M * WORDS + batch * M;
+    const int32_t *const zeros = (const int32_t *)shared + (long)@batches@ * M * (WORDS + 1) + batch * M;
+    for (@outer@)
+        for (@inner@) {
+            const int32_t sum = sums[(row - first_row) * 2 * LANES + column - first_column] - zeros[row] * totals[column];
+            const float accumulator = (float)sum * (scales[row] * weight_scales[column]);
+            out[@out_place@] = @expression@;
+        }
+    (void)batch;
+}
+
+static void @name@(long thread, long threads, const void *restrict shared, const void *restrict packed,
+                   @out@ *restrict out@parameters@, int32_t *restrict own)
+{
+    enum {
+        M = @m@, N = @n@, LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH,
+        GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 rows */
+        BLOCK = @block@, BLOCKS = (GROUPS + BLOCK - 1) / BLOCK, WORDS = @steps@, PANEL = @panel@ /* words of a panel */
+    };
+    const float *const scales = (const float *)packed + (long)PANELS * PANEL;
+    const long units = (long)@batches@ * BLOCKS * PANELS;
+    for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
+        const long panel = unit % PANELS, block = unit / PANELS, batch = block / BLOCKS;
+        const long first = block % BLOCKS * BLOCK, last = first + BLOCK < GROUPS ? first + BLOCK : GROUPS;
+        const uint32_t *const right = (const uint32_t *)packed + panel * PANEL;
+        for (long group = first; group < last; group++) {
+            const long longer = group < LONGER, rows = ROWS + longer, row = group * ROWS + (longer ? group : LONGER);
+            const uint32_t *const left = (const uint32_t *)shared + (batch * M + row) * WORDS;
+            @micro_calls@
+            if (N % WIDTH == 0 || panel < PANELS - 1)
+                @name@_finish(own, shared, scales, batch, row, rows, panel * WIDTH, WIDTH, out@arguments@);
+            else
+                @name@_finish(own, shared, scales, batch, row, rows, panel * WIDTH, N % WIDTH, out@arguments@);
+        }
+    }
+}

@@ -1,0 +1,40 @@
+/* Rows of a[@m@, @k@]@batched@ as bytes, each with a scale and a zero of its own, in groups as the micro-kernel reads them:
+   [group][word][row], a word being 4 steps of k, the first in the lowest byte; then the scales, then the zeros. */
+static void @name@(long thread, long threads, const float *restrict a, void *restrict shared, uint8_t *restrict own)
+{
+    enum {
+        M = @m@, K = @k@, WORDS = (K + 3) / 4,
+        GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@ /* the first LONGER groups have ROWS + 1 rows */
+    };
+    float *const scales = (float *)shared + (long)@batches@ * M * WORDS;
+    int32_t *const zeros = (int32_t *)scales + (long)@batches@ * M;
+    const long units = (long)@batches@ * GROUPS;
+    for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
+        const long group = unit % GROUPS, batch = unit / GROUPS, longer = group < LONGER, rows = ROWS + longer;
+        const long first = group * ROWS + (longer ? group : LONGER);
+        uint32_t *const words = (uint32_t *)shared + (batch * M + first) * WORDS;
+        for (long row = 0; row < rows; row++) {
+            const float *const from = a + @a_batch@ + (first + row) * @a_row@;
+            int32_t low = 0, high = 0;
+            for (long k = 0; k < K; k++) {
+                union { float value; int32_t bits; } number = {.value = from[k * @a_column@]};
+                const int32_t order = mithril_order(number.bits);
+                low = order < low ? order : low;
+                high = order > high ? order : high;
+            }
+            float scale, inverse, zero;
+            mithril_bytes(low, high, &scale, &inverse, &zero);
+            for (long k = 0; k < K; k++) {
+                const float number = from[k * @a_column@] * inverse + (zero + 0.5f);
+                own[k] = (uint8_t)((number > 0 ? number < 255 ? (int32_t)number : 255 : 0) - MITHRIL_DOT_OFFSET);
+            }
+            for (long k = K; k < 4 * WORDS; k++)
+                own[k] = 0;
+            for (long word = 0; word < WORDS; word++)
+                words[word * rows + row] = own[4 * word] | (uint32_t)own[4 * word + 1] << 8
+                    | (uint32_t)own[4 * word + 2] << 16 | (uint32_t)own[4 * word + 3] << 24;
+            scales[batch * M + first + row] = scale;
+            zeros[batch * M + first + row] = (int32_t)zero - MITHRIL_DOT_OFFSET;
+        }
+    }
+}

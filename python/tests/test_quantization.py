@@ -1,0 +1,106 @@
+"""Models with weights in few bits: the arithmetic against NumPy's, whole models against float32, and what is refused."""
+
+import mithril as ml
+import numpy as np
+import pytest
+from mithril import models
+from mithril.backends.with_manualgrad.c_backend.quantization import rounded
+from mithril.errors import InvalidValueError, MithrilError
+
+SCHEMES = ("int8", "int8_weights", "int4_weights")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    patch = pytest.MonkeyPatch()
+    patch.setenv("MITHRIL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    yield
+    patch.undo()
+
+
+def linear(scheme, rows, inputs, outputs, **options):
+    model = ml.Model()
+    model |= ml.Linear(outputs)(input="input", output="hidden")
+    model += ml.Relu()(output="output")
+    backend = ml.CBackend(quantize=scheme, num_threads=2, **options)
+    compiled = ml.compile(model, backend, shapes={"input": [rows, inputs]}, inference=True)
+    params = compiled.randomize_params(seed=1)
+    return compiled, params, np.random.default_rng(0).standard_normal((rows, inputs)).astype(np.float32)
+
+
+def as_bytes(x):
+    """Rows as numbers from 0 to 255 with a scale and a zero each."""
+    low, high = np.minimum(x.min(1, keepdims=True), 0), np.maximum(x.max(1, keepdims=True), 0)
+    scale = (high - low) / np.float32(255)
+    inverse = np.float32(255) / (high - low)
+    zero = np.floor(np.float32(0.5) - low * inverse)
+    # The product is rounded once, with what is added.
+    numbers = np.floor((x.astype(np.float64) * inverse + (zero + 0.5)).astype(np.float32)).clip(0, 255)
+    return (numbers - zero).astype(np.int64), scale
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("rows", [1, 19])
+def test_products_are_those_of_the_rounded_numbers(scheme, rows):
+    compiled, params, x = linear(scheme, rows, 300, 70)
+    weight, bias = np.array(params["hidden.weight"] if "hidden.weight" in params else params["linear.weight"]), None
+    bias = np.array(next(v for n, v in params.items() if n.endswith("bias"))).reshape(-1)
+    if scheme == "int8":
+        largest = np.abs(weight).max(1, keepdims=True)
+        scales = largest / np.float32(127)
+        whole = np.rint(rounded(weight, scheme).astype(np.float64) / scales).astype(np.int64)
+        numbers, sizes = as_bytes(x)
+        sums = (numbers @ whole.T) * (sizes.astype(np.float64) * scales.T)
+    else:
+        sums = x.astype(np.float64) @ rounded(weight, scheme).T.astype(np.float64)
+    wanted = np.maximum(sums + bias, 0)
+    found = compiled.evaluate(params, {"input": x})["output"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=2e-6 * np.abs(wanted).max())
+
+
+def test_what_is_not_finite_stays_so():
+    compiled, params, x = linear("int8", 5, 40, 33)
+    clean = compiled.evaluate(params, {"input": x})["output"]
+    x[1, 3], x[2, 5], x[3, 7] = np.nan, np.inf, -np.inf
+    found = compiled.evaluate(params, {"input": x})["output"]
+    assert np.isnan(found[1:4]).all()
+    np.testing.assert_array_equal(found[[0, 4]], clean[[0, 4]])
+    for scheme in SCHEMES:
+        compiled, params, x = linear(scheme, 2, 40, 33)
+        broken = {name: np.array(value) for name, value in params.items()}
+        name = next(n for n in broken if n.endswith("weight"))
+        broken[name][7, 3], broken[name][9, 39] = np.nan, np.inf
+        found = compiled.evaluate(broken, {"input": x})["output"]
+        assert np.isnan(found[:, [7, 9]]).all() and np.isfinite(np.delete(found, [7, 9], 1)).all()
+
+
+@pytest.mark.parametrize(("scheme", "least"), [("int8", 0.999), ("int8_weights", 0.9999), ("int4_weights", 0.98)])
+def test_the_report_tells_sizes_and_errors(scheme, least):
+    model = models.create_gpt(vocab_size=101, num_heads=4, num_layers=2, dims=64, block_size=32)
+    rules = {"*wte*": None, "*": scheme}
+    compiled = ml.compile(model, ml.CBackend(quantize=rules), shapes={"input": [1, 12]}, inference=True)
+    params = compiled.randomize_params(seed=0)
+    report = ml.quantization_report(compiled, params, {"input": np.arange(12, dtype=np.int64)[None] * 7})
+    quantised = [w for w in report.weights if w.type == scheme]
+    assert len(quantised) >= 8 and report.bytes_after < report.bytes_before
+    assert all(0.99 < w.cosine < 1 and w.rmse > 0 and not w.reason for w in quantised)
+    assert all(w.reason for w in report.weights if w.type == "float32")
+    assert all(least < o.cosine < 1 for o in report.outputs) and report.outputs
+    assert "all weights" in str(report)
+
+
+def test_options_that_do_not_work():
+    with pytest.raises(InvalidValueError, match="quantize is 'int3'"):
+        ml.CBackend(quantize="int3")
+    model = ml.Model()
+    model |= ml.Linear(64)(input="input", output="output")
+    with pytest.raises(MithrilError, match="inference=True"):
+        ml.compile(model, ml.CBackend(quantize="int8"), shapes={"input": [4, 64]})
+    convolution = ml.Model()
+    convolution |= ml.Convolution2D(3, 16)(input="input", output="output")
+    given = {"shapes": {"input": [1, 8, 16, 16]}, "inference": True}
+    with pytest.raises(MithrilError, match="cannot be quantised"):
+        ml.compile(convolution, ml.CBackend(quantize="int8", quantize_strict=True), **given)
+    compiled = ml.compile(convolution, ml.CBackend(quantize="int8"), **given)
+    report = ml.quantization_report(compiled, compiled.randomize_params(seed=0))
+    assert any("convolution" in w.reason for w in report.weights)
