@@ -262,7 +262,7 @@ impl Gemm {
 
 /// Rows whose sums, with two vectors of weights and what makes floats of them, stay in registers.
 fn groups(rows: usize, target: &Target) -> RowGroups {
-    RowGroups::of(rows, (target.registers - 8) / 2)
+    RowGroups::of(rows, (target.registers.saturating_sub(8) / 2).max(1))
 }
 
 /// The micro-kernel for so many rows.

@@ -12,13 +12,14 @@ static void @name@(long thread, long threads, const float *restrict b, void *res
             const long column = panel * WIDTH + lane;
             const float *const from = b + column * @b_column@;
             const long steps = column < N ? K : 0;
-            float largest = 0, check = 0;
+            float largest = 0;
+            int is_finite = 1;
             for (long k = 0; k < steps; k++) {
                 const float size = fabsf(from[k * @b_row@]);
                 largest = size > largest ? size : largest;
-                check += size * 0;
+                is_finite &= size <= FLT_MAX;
             }
-            const float inverse = largest > 1e-30f && largest <= FLT_MAX ? 127 / largest : 0;
+            const float inverse = largest > 1e-30f && is_finite ? 127 / largest : 0;
             int32_t sum = 0;
             for (long word = 0; word < WORDS; word++) {
                 uint32_t bits = 0;
@@ -30,7 +31,7 @@ static void @name@(long thread, long threads, const float *restrict b, void *res
                 }
                 panels[(panel * WORDS + word) * WIDTH + lane] = bits;
             }
-            scales[column] = largest / 127 + check;
+            scales[column] = is_finite ? largest / 127 : NAN;
             @sums@
         }
     (void)sums;

@@ -17,22 +17,22 @@ static void @name@(long thread, long threads, const float *restrict b, void *res
                 const long column = panel * WIDTH + lane, first = group * GROUP;
                 const long steps = column >= N ? 0 : K - first < GROUP ? K - first : GROUP;
                 const float *const from = b + column * @b_column@ + first * @b_row@;
-                float largest = 0, check = 0;
+                float largest = 0;
+                int is_finite = 1;
                 for (long k = 0; k < steps; k++) {
                     const float weight = from[k * @b_row@];
                     largest = fabsf(weight) > fabsf(largest) ? weight : largest;
-                    check += weight * 0;
+                    is_finite &= fabsf(weight) <= FLT_MAX;
                 }
-                union { float value; uint32_t bits; } scale = {.value = largest / -8 + check};
-                /* The nearest bfloat16; NaN stays what it is. */
-                scale.bits += check == 0 ? 0x7fff + (scale.bits >> 16 & 1) : 0;
-                scale.bits = check == 0 ? scale.bits & 0xffff0000u : 0x7fc00000u;
-                const float inverse = fabsf(scale.value) > 1e-30f ? 1 / scale.value : 0;
+                union { float value; uint32_t bits; } scale = {.value = largest / -8};
+                scale.bits = (scale.bits + 0x7fff + (scale.bits >> 16 & 1)) & 0xffff0000u; /* the nearest bfloat16 */
+                const float inverse = is_finite && fabsf(scale.value) > 1e-30f ? 1 / scale.value : 0;
+                scale.bits = is_finite ? scale.bits : 0x7fc00000u;
                 to[lane % LANES] |= lane < LANES ? scale.bits : scale.bits >> 16;
                 for (long word = 0; word < WORDS; word++) {
                     uint32_t bits = 0;
                     for (long k = 8 * word; k < 8 * word + 8; k++) {
-                        const float weight = k < steps && inverse == inverse ? from[k * @b_row@] * inverse + 8.5f : 8;
+                        const float weight = k < steps ? from[k * @b_row@] * inverse + 8.5f : 8;
                         const uint32_t number = weight > 0 ? weight < 15 ? (uint32_t)weight : 15 : 0;
                         bits |= number << 4 * (k & 7);
                     }

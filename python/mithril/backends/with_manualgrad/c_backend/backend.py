@@ -72,11 +72,14 @@ class CBackend(NumpyArrays):
         time on this processor, rather than estimate which is the fastest. What was chosen is kept in the cache
         (default False).
     quantize : str or mapping, optional
-        How the weights of matrix products are kept: ``"int8_weights"`` or ``"int4_weights"``, or a mapping from patterns
-        of their names to one of these or None (float32), e.g. ``{"head.*": None, "*": "int4_weights"}``; the first
-        pattern that fits counts. Needs models compiled with ``inference=True``. See `quantization_report`.
+        How the weights of matrix products are kept: ``"int8_weights"`` or ``"int4_weights"``, which become float when
+        they are read; ``"int8"``, by which the other factor is quantised too and the products are whole numbers; or a
+        mapping from patterns of names of weights to one of these or None (float32), e.g.
+        ``{"lm_head.*": None, "*": "int8"}``: the first pattern that fits counts. Needs models compiled with
+        ``inference=True``. `mithril.quantization_report` tells what became of the weights.
     quantize_strict : bool, optional
-        Refuse a model with a weight that cannot be quantised as asked, instead of keeping it in float32 (default False).
+        Refuse a model with a weight that cannot be quantised as asked; else it stays in float32 and is reported
+        (default False).
 
     Examples
     --------

@@ -40,6 +40,7 @@ def rules(given: Any) -> Rules | None:
             )
     return found
 
+
 #: Terms of a column that share a scale in 4 bits.
 _GROUP = 32
 

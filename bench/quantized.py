@@ -1,0 +1,84 @@
+"""Models in C with weights in few bits against the same in float32, and against ONNX Runtime in int8 if that is wanted:
+`python -m bench.quantized`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .c import _compiled
+from .timing import turns
+from .workloads import WORKLOADS, Workload
+
+SCHEMES = ("int8", "int8_weights", "int4_weights")
+
+
+def ours(workload: Workload, threads: int, quantize: str | None) -> Callable[[], Any]:
+    """Return our model as a call that gives all outputs, with the weights of the module."""
+    import mithril as ml
+
+    compiled = _compiled(workload, ml.CBackend(num_threads=threads, quantize=quantize))
+    return lambda: compiled.evaluate({}, workload.data)
+
+
+def onnx(workload: Workload, threads: int) -> Callable[[], Any]:
+    """Return the network in ONNX Runtime, its weights quantised by `quantize_dynamic`."""
+    import onnxruntime
+    import torch
+    from onnxruntime.quantization import quantize_dynamic
+
+    data = workload.given
+    names, values = list(data), [torch.from_numpy(value) for value in data.values()]
+    file = io.BytesIO()
+    torch.onnx.export(workload.module, tuple(values), file, input_names=names, dynamo=False)
+    with tempfile.TemporaryDirectory() as folder:
+        given, made = Path(folder, "float.onnx"), Path(folder, "int8.onnx")
+        given.write_bytes(file.getvalue())
+        quantize_dynamic(given, made)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        session = onnxruntime.InferenceSession(made.read_bytes(), options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, dict(data))
+
+
+def main() -> None:
+    """Print a table: milliseconds of float32 and of each scheme, in turns, and the cosine of the outputs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workload", action="append", choices=list(WORKLOADS))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--scheme", action="append", choices=SCHEMES)
+    parser.add_argument("--onnx", action="store_true", help="also measure ONNX Runtime in int8")
+    given = parser.parse_args()
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.threads])
+    print("| workload | threads | scheme | float32, ms | in few bits, ms | faster by | cosine |")
+    print("|---|---|---|---|---|---|---|")
+    for name in given.workload or ["GPT-2, one token", "BERT-base"]:
+        workload = WORKLOADS[name]()
+        exact = ours(workload, given.threads, None)
+        peers = {scheme: ours(workload, given.threads, scheme) for scheme in given.scheme or SCHEMES}
+        if given.onnx:
+            peers["ONNX Runtime int8"] = onnx(workload, given.threads)
+        for scheme, quick in peers.items():
+            first, second = turns(exact, quick)
+            cosine = "" if scheme not in SCHEMES else f"{_cosine(exact(), quick()):.5f}"
+            times = f"{first * 1e3:.2f} | {second * 1e3:.2f} | {first / second:.2f} times"
+            print(f"| {name} | {given.threads} | {scheme} | {times} | {cosine} |", flush=True)
+
+
+def _cosine(first: dict[str, Any], second: dict[str, Any]) -> float:
+    largest = max(first, key=lambda name: first[name].size)
+    name = "output" if "output" in first else largest
+    a, b = (np.asarray(found[name], np.float64).reshape(-1) for found in (first, second))
+    return float(a @ b / np.sqrt(float(a @ a) * float(b @ b)))
+
+
+if __name__ == "__main__":
+    main()
