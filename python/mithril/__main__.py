@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import mithril as ml
-from mithril import gguf, models
+from mithril import llama_cpp, models
 from mithril._generated import zoo
 from mithril.backends import table as overview
 from mithril.errors import InvalidValueError, KeyNotFoundError, MithrilError
@@ -112,7 +112,7 @@ def _model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="file of ml.save, folder with a config.json, or the name of a model of mithril.models",
+        help="file of ml.save, folder with a config.json, file of GGUF, or the name of a model of mithril.models",
     )
     parser.add_argument(
         "--shape",
@@ -125,7 +125,7 @@ def _model_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _model(name: str) -> ml.Model:
     path = Path(name)
-    if path.is_dir() or path.name == "config.json":
+    if path.is_dir() or path.name == "config.json" or path.suffix == ".gguf":
         return models.from_config(path)
     if path.suffix or path.exists():
         found = ml.load(name)
@@ -193,7 +193,7 @@ def _quantize(given: argparse.Namespace) -> tuple[str, bool]:
     folder = Path(given.source)
     if (folder / "config.json").is_file():
         model = models.from_config(folder)
-        if model.kind in gguf.ARCHITECTURES:
+        if model.kind in llama_cpp.ARCHITECTURES:
             compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 1]}, inference=True)
             ml.load_weights(compiled, folder)
             return _printed(ml.save_gguf(compiled, given.target, **options), given), True

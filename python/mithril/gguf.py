@@ -1,16 +1,12 @@
-"""Writing files of GGUF: parameters as they are, or quantised, with the names and the metadata of llama.cpp."""
+"""Writing files of GGUF: parameters as they are, or quantised; models of llama.cpp with its names and metadata."""
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from . import _core, files, weights
-from ._core import Model
+from . import _core, files, llama_cpp
 from .backends.exchange import to_host
 from .errors import InvalidValueError, ParameterError
 from .metadata import named_to_core
@@ -19,10 +15,7 @@ from .physical import PhysicalModel
 from .quantization import QuantizationReport, QuantizedArray, QuantizedParameters
 from .quantization import quantize as _quantize
 
-__all__ = ["ARCHITECTURES", "save_gguf", "write"]
-
-#: The longest texts that a file of Llama states where the user states nothing.
-_LLAMA_CONTEXT = 2048
+__all__ = ["save_gguf", "write"]
 
 
 def save_gguf(
@@ -84,8 +77,8 @@ def save_gguf(
     )
     arrays: Mapping[str, Any] = made
     values: dict[str, Any] = {"general.architecture": "mithril"}
-    if isinstance(model, PhysicalModel) and layout is not None and model._model.kind in ARCHITECTURES:
-        arrays, values = _published(model._model, made)
+    if isinstance(model, PhysicalModel) and layout is not None and model._model.kind in llama_cpp.ARCHITECTURES:
+        arrays, values = llama_cpp.published(model._model, made)
     if any(isinstance(value, QuantizedArray) for value in arrays.values()):
         values["general.quantization_version"] = 2
     write(arrays, path, {**values, **(metadata or {})})
@@ -133,85 +126,3 @@ def write(arrays: Mapping[str, Any], path: Any, metadata: Mapping[str, Any]) -> 
 
     entries = [(name, *types[name]) for name in names]
     _core.save_gguf(files._path(path), entries, named_to_core(metadata), chunks)
-
-
-# --- llama.cpp --------------------------------------------------------------------------------------------------
-
-
-def _published(model: Model, arrays: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the tensors of a model by the names of llama.cpp, and what it has to know of the model."""
-    metadata, head, further = ARCHITECTURES[model.kind](model.arguments)
-    found: dict[str, Any] = {}
-    for theirs, ours, _, _, _, paired in _core.publish_weights(list(arrays), "llama.cpp"):
-        if theirs == ours:
-            raise ParameterError(
-                f"{ours!r} has no place in a file of llama.cpp", hint="layout=None writes the model with our names"
-            )
-        found[theirs] = _as_expected(ours, arrays[ours], head if paired else None)
-    # Without a tokenizer its tools still load the model.
-    return {**found, **further}, {**metadata, "tokenizer.ggml.model": "no_vocab"}
-
-
-def _as_expected(name: str, value: Any, head: int | None) -> Any:
-    """Give the rows of an array in pairs, if heads are given; and vectors as float32, as its kernels want them."""
-    if isinstance(value, QuantizedArray):
-        if value.ndim < 2:
-            raise ParameterError(f"{name!r} is a vector, which llama.cpp wants as float32", hint="exclude it")
-        return value if head is None else QuantizedArray(weights.pairs(value.blocks, head), value.format.name)
-    is_narrow = files._type(name, value)[0] in ("float32", "float16", "bfloat16")
-    if not is_narrow or len(value.shape) < 2:
-        value = to_host(value).astype(np.float32)
-    return value if head is None else weights.pairs(to_host(value), head)
-
-
-#: What is known of an architecture: metadata, rows of a head that are written in pairs, further tensors.
-_Known = tuple[dict[str, Any], "int | None", dict[str, Any]]
-
-
-def _gpt(a: Mapping[str, Any]) -> _Known:
-    if not a["bias"]:
-        raise ParameterError(
-            "llama.cpp knows GPT with biases alone", hint="layout=None writes the model with our names"
-        )
-    return _named("gpt2", a, a["block_size"], 4 * a["dims"]) | {"gpt2.attention.layer_norm_epsilon": 1e-5}, None, {}
-
-
-def _llama(a: Mapping[str, Any]) -> _Known:
-    name = "qwen2" if a["biases"] == "qkv" else "llama"
-    heads = a["num_heads"]
-    each = a["head_dim"] or a["dims"] // heads
-    metadata = _named(name, a, _LLAMA_CONTEXT, a["hidden"]) | {
-        f"{name}.attention.head_count_kv": a["num_kv_heads"] or heads,
-        f"{name}.attention.key_length": each,
-        f"{name}.attention.value_length": each,
-        f"{name}.attention.layer_norm_rms_epsilon": float(a["eps"]),
-        f"{name}.rope.dimension_count": each,
-        f"{name}.rope.freq_base": float(a["rope_base"]),
-    }
-    further = {} if a["rope_factor"] is None else {"rope_freqs.weight": _slower(a, each)}
-    return metadata, each if name == "llama" else None, further
-
-
-def _named(name: str, a: Mapping[str, Any], context: int, hidden: int) -> dict[str, Any]:
-    return {
-        "general.architecture": name,
-        f"{name}.vocab_size": a["vocab_size"],
-        f"{name}.context_length": context,
-        f"{name}.embedding_length": a["dims"],
-        f"{name}.block_count": a["num_layers"],
-        f"{name}.feed_forward_length": hidden,
-        f"{name}.attention.head_count": a["num_heads"],
-    }
-
-
-def _slower(a: Mapping[str, Any], each: int) -> np.ndarray[Any, Any]:
-    """By what llama.cpp divides the speed of each pair of the rotary embedding, as in Llama 3.1."""
-    low, high = a["rope_low_frequency"], a["rope_high_frequency"]
-    speeds = a["rope_base"] ** (-np.arange(0, each, 2) / each)
-    turns = a["rope_length"] * speeds / (2 * math.pi)
-    share = np.clip((turns - low) / (high - low), 0, 1)
-    return np.asarray(1 / (share + (1 - share) / a["rope_factor"]), np.float32)
-
-
-#: The models of the zoo that llama.cpp knows.
-ARCHITECTURES = {"create_gpt": _gpt, "create_llama": _llama}

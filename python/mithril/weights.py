@@ -53,6 +53,10 @@ class Checkpoint(Mapping[str, Array]):
         """What describes the file: texts by name, and in GGUF also numbers, which keep their types, and lists."""
         return {key: metadata.from_core(value) for key, value in self._core.metadata()}
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the sizes of a tensor."""
+        return self._shapes[name]
+
     def quantized(self, name: str) -> QuantizedArray | None:
         """Return the blocks of a tensor of GGUF, which are a view of the file; None if it has elements instead."""
         weight = self._core.weight(name)

@@ -11,7 +11,7 @@ import transformers
 from gguf.quants import dequantize, quantize
 from mithril.__main__ import main
 from mithril.gguf import write
-from mithril.models import create_gpt, create_llama
+from mithril.models import create_gpt, create_llama, from_config
 from mithril.quantization import FORMATS, QuantizedArray
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -237,11 +237,12 @@ def test_models_go_to_llama_cpp_and_back(name, tmp_path):
     model, path = compiled(name), tmp_path / "model.gguf"
     ml.save_gguf(model, path, metadata={"general.name": "small"})
     wanted = model(TOKENS)
-    again = ml.compile(MODELS[name](), ml.NumpyBackend(), shapes={"input": [2, 12]}, inference=True)
+    again = ml.compile(from_config(path), ml.NumpyBackend(), shapes={"input": [2, 12]}, inference=True)
     report = ml.load_weights(again, path)
     assert (report.layout, report.is_complete) == ("llama.cpp", True)
     for key, value in model.get_parameters().items():
         np.testing.assert_array_equal(again.get_parameters()[key], value, err_msg=key)
+    np.testing.assert_array_equal(again(TOKENS), wanted)
     # Transformers reads such files on its own.
     config = load_gguf_checkpoint(path)["config"]
     kind = config.pop("model_type")
@@ -299,6 +300,28 @@ def test_slowed_rotary_embedding_is_told(tmp_path):
     plain = 10000.0 ** (-np.arange(0, 32, 2) / 32)
     np.testing.assert_allclose(found, plain / speeds.numpy(), rtol=1e-5)
     assert ml.load_weights(model, path).ignored == ("rope_freqs.weight",)
+    with pytest.raises(ml.errors.InvalidValueError, match="does not say by what"):
+        from_config(path)
+    from_config(path, rope_factor=8.0, rope_length=64)
+
+
+def test_what_the_zoo_does_not_have_is_no_model(tmp_path):
+    path = tmp_path / "x.gguf"
+    model = compiled("llama", 0)
+    for key, value, message in [
+        ("general.architecture", "mamba", "'mamba', which the zoo does not have"),
+        ("llama.expert_count", 8, "expert_count is 8"),
+        ("llama.rope.scaling.type", "yarn", "scaling.type is 'yarn'"),
+    ]:
+        ml.save_gguf(model, path, metadata={key: value})
+        with pytest.raises(ml.errors.InvalidValueError, match=message):
+            from_config(path)
+    ml.save_gguf({"token_embd.weight": random(4, 8)}, path, metadata={"general.architecture": "llama"})
+    with pytest.raises(ml.errors.ModelFileError, match="does not say llama"):
+        from_config(path)
+    ml.save_gguf({"blk.0.attn_q.weight": random(256, 256)}, path, metadata={"general.architecture": "llama"})
+    with pytest.raises(ml.errors.ParameterError, match="does not say"):
+        ml.load_weights(model, path, strict=False)
 
 
 def test_other_models_keep_their_names(tmp_path):

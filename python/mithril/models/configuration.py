@@ -1,4 +1,4 @@
-"""Models from the `config.json` beside a published checkpoint."""
+"""Models from the `config.json` beside a published checkpoint, or from what a file of GGUF says of its model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def from_config(
     Parameters
     ----------
     source : path-like or mapping
-        A folder with a ``config.json``, such a file, or what it holds. ``model_type`` says which model it is.
+        A folder with a ``config.json``, such a file, or what it holds: ``model_type`` says which model it is. Or a file
+        of GGUF, whose metadata says it.
     part : str, optional
         Which model it is, where one configuration describes several: those of T5 an ``"encoder"`` and a ``"decoder"``.
     name : str, optional
@@ -56,6 +57,8 @@ def from_config(
     if not isinstance(source, (str, os.PathLike)):
         raise InvalidValueError(f"the configuration is a {type(source).__name__}", hint="pass a folder or a dict")
     path = Path(source)
+    if path.suffix == ".gguf":
+        return _from_gguf(path, arguments, name)
     path = path / "config.json" if path.is_dir() else path
     try:
         text = path.read_text(encoding="utf-8")
@@ -65,3 +68,16 @@ def from_config(
             f"{os.fspath(path)!r} cannot be read: {reason}", hint="pass the folder that holds config.json"
         ) from error
     return _core.zoo_from_config(text, part, arguments, name)
+
+
+def _from_gguf(path: Path, arguments: dict[str, Any], name: str | None) -> Model:
+    # Files of weights know compiled models, which know this module.
+    from .. import llama_cpp, weights
+
+    found, further = llama_cpp.configuration(weights.open(path))
+    if "rope_factor" in further and "rope_factor" not in arguments:
+        raise InvalidValueError(
+            f"the rotary embedding of {os.fspath(path)!r} is slowed down, and the file does not say by what",
+            hint="give rope_factor, rope_low_frequency, rope_high_frequency and rope_length as it was published",
+        )
+    return _core.zoo_from_config(json.dumps(found), None, {**further, **arguments}, name)
