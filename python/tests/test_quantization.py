@@ -107,3 +107,16 @@ def test_options_that_do_not_work():
     compiled = ml.compile(convolution, ml.CBackend(quantize="int8"), **given)
     report = ml.quantization_report(compiled, compiled.randomize_params(seed=0))
     assert any("convolution" in w.reason for w in report.weights)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_what_is_exported_is_quantised(tmp_path, scheme):
+    compiled, params, x = linear(scheme, 3, 96, 40)
+    exported = compiled.export(tmp_path, data={"input": x}, params=params, lanes=4)
+    assert "output" in exported.check
+    assert exported.packed_bytes < params_bytes(params) / 3
+    assert f"mithril_{scheme}_" in (tmp_path / "model.c").read_text()
+
+
+def params_bytes(params):
+    return sum(value.nbytes for value in params.values())

@@ -74,7 +74,8 @@ def export(
 ) -> Exported:
     """Write a model as C that needs nothing but libc and libm, build it, run it, and compare what it computes.
 
-    The outputs that it is compared with are NumPy's, whatever backend the model was compiled for.
+    The outputs that it is compared with are NumPy's, whatever backend the model was compiled for. Where that is
+    ``CBackend(quantize=...)``, the code keeps its weights so too, and the outputs are those of the model itself.
 
     Parameters
     ----------
@@ -114,7 +115,9 @@ def export(
         raise InvalidValueError(f"the folder is a {type(folder).__name__}", hint='pass a path, e.g. "out/"')
     options = {**model._options, "training": bool(gradients) or optimizer is not None}
     dtype = str(model.backend.default_dtype)
-    backend = CBackend(dtype=dtype, num_threads=1, autotune=autotune, cc=cc, flags=flags)
+    rules = getattr(model.backend, "quantize", None) if not options["training"] else None
+    quantize = dict(rules) if rules else None
+    backend = CBackend(dtype=dtype, num_threads=1, autotune=autotune, cc=cc, flags=flags, quantize=quantize)
     reference = NumpyBackend(dtype=dtype)
     shapes = dict(options["shapes"])
     if model._current is not None:
@@ -137,7 +140,8 @@ def export(
     elif gradients:
         program, expected = _gradients(core, values, tool, reference)
     else:
-        found = reference._load(core).function("evaluate")(*_groups(core, values))
+        exact = backend if quantize else reference
+        found = exact._load(core).function("evaluate")(*_groups(core, values))
         expected = found[0] if core.updates else found
         program = _core.c_program(core, tool, is_lazy=True)
     expected = {name: np.array(value, order="C") for name, value in expected.items()}
