@@ -8,7 +8,7 @@ use mithril_ir::loops::{Expr, Fold, Index, Var};
 use super::contract::flat_loads;
 use super::expr::{Writer, computed_type, identity, is_long_sum};
 use super::program::{Buffer, Nest, Rows};
-use super::split::{divisions, split, split_reductions};
+use super::split::{divisions, divisors, split, split_reductions};
 
 /// Elements of an output that are summed up side by side where their terms do not lie one after the other.
 const BLOCK: i64 = 64;
@@ -183,7 +183,12 @@ impl Levels<'_, '_> {
         } else {
             let split = self.split && depth == 0;
             let inside = if split { None } else { inside(value, var) };
-            if let Some((from, to)) = inside {
+            let by = if split { None } else { last_digit(value, var) };
+            if let Some(by) = by {
+                for digit in 0..by {
+                    self.every(depth, value, by, digit);
+                }
+            } else if let Some((from, to)) = inside {
                 for (from, to) in [(0, from), (from, to), (to, var.size)] {
                     self.segment(depth, value, from, to);
                 }
@@ -198,6 +203,19 @@ impl Levels<'_, '_> {
             }
         }
         self.writer.forget(since);
+    }
+    /// Writes every `by`th turn of a loop, from `digit` on: there, remainders are numbers.
+    fn every(&mut self, depth: usize, value: &Expr, by: i64, digit: i64) {
+        let (var, old) = (self.vars[depth], self.at.clone());
+        let part = Var { id: self.next, size: var.size / by };
+        self.next += 1;
+        let index =
+            |v: Var| if v == var { Index::var(part) * by + Index::number(digit) } else { Index::var(v) };
+        self.vars[depth] = part;
+        self.at = self.at.substitute(&index);
+        self.level(depth, &value.substitute(&index));
+        self.vars[depth] = var;
+        self.at = old;
     }
     /// Writes a part of a loop: there, tests that are always passed need not be made.
     fn segment(&mut self, depth: usize, value: &Expr, from: i64, to: i64) {
@@ -361,6 +379,22 @@ impl Levels<'_, '_> {
         f(self.writer, "lane");
         self.writer.exit();
     }
+}
+
+/// The number that a variable is divided by everywhere, if its turns written out for each remainder need no division by
+/// it: what a sum over the windows of an image that slides by so many pixels needs.
+fn last_digit(value: &Expr, var: Var) -> Option<i64> {
+    const LARGEST: i64 = 3;
+    let fits = |by: &i64| {
+        let part = Var { id: var.id, size: var.size / by };
+        let divides = |digit: i64| {
+            let index =
+                |v: Var| if v == var { Index::var(part) * *by + Index::number(digit) } else { Index::var(v) };
+            divisors(&value.substitute(&index), part).is_empty()
+        };
+        *by <= LARGEST && var.size % by == 0 && var.size > *by && (0..*by).all(divides)
+    };
+    divisors(value, var).into_iter().find(fits)
 }
 
 /// Where on the way of `var` all tests pass that depend on it, whatever the other variables are; `None` if that is

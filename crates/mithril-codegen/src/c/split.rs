@@ -54,7 +54,7 @@ pub fn divisions(e: &Expr) -> usize {
 }
 
 /// By what sums with this variable are divided, as far as that says something about the variable alone.
-fn divisors(e: &Expr, var: Var) -> Vec<i64> {
+pub fn divisors(e: &Expr, var: Var) -> Vec<i64> {
     let mut found = Vec::new();
     each_division(e, &mut |inner, by| {
         if let Some(factor) = inner.factor(var).filter(|f| *f > 0 && by % f == 0 && *f < by) {
