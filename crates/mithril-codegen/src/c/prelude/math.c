@@ -4,7 +4,7 @@
  * vector instructions; on `double` they call the C library. The code is compiled with -fassociative-math: where
  * the order of operations matters for the result, a selection stands between them, through which no compiler moves
  * an addition or a multiplication. Polynomials are minimax fits of our own; errors are at most 2 units in the last
- * place for exp, log, tanh and erf, at most 6 for gelu, at most 4 for the rest. */
+ * place for exp, log, tanh and erf, at most 6 for gelu and erfc, at most 4 for the rest. */
 
 #include <float.h>
 #include <math.h>
