@@ -1,6 +1,4 @@
-"""Models in C with weights in few bits against the same in float32, and against ONNX Runtime in int8 if that is wanted:
-`python -m bench.quantized`.
-"""
+"""Models in C with weights in few bits against float32, and against ONNX Runtime in int8: `python -m bench.quantized`."""
 
 from __future__ import annotations
 
