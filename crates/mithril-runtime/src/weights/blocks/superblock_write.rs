@@ -9,7 +9,9 @@ const NOTHING: f32 = 1e-15;
 
 /// The level that is nearest, within bounds.
 fn level(x: f32, least: i32, most: i32) -> i32 {
-    (x.round_ties_even() as i32).clamp(least, most)
+    // So large a number has no fraction: adding it rounds, and all processors do that at once for several values.
+    const WHOLE: f32 = 12_582_912.0;
+    (x.clamp(least as f32, most as f32) + WHOLE - WHOLE) as i32
 }
 
 // --- scale and least value --------------------------------------------------------------------------------------
