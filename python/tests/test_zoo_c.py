@@ -6,6 +6,7 @@ import pytest
 from mithril import models
 
 RANDOM = np.random.default_rng(0)
+PORTS = ("query", "key", "value")
 TOKENS = RANDOM.integers(0, 90, (2, 9))
 TEXT = {"vocab_size": 90, "num_layers": 2, "num_heads": 4}
 T5 = {**TEXT, "d_model": 32, "d_kv": 8, "d_ff": 48}
@@ -79,6 +80,34 @@ def test_gradients(name):
     found, wanted = (p.evaluate_gradients(params, data, output_gradients=cotangents) for p in (c, reference))
     # Gradients behind batch norm of two images are small differences of large sums.
     assert worst(found, wanted) < (1e-3 if name == "resnet18" else 1e-5)
+
+
+#: Shapes of query, key and value, a mask, options.
+ATTENTION = [
+    # One head: blocks of its queries.
+    (([1, 1, 96, 16], [1, 1, 200, 16], [1, 1, 200, 24]), None, {"is_causal": True}),
+    (([2, 3, 37, 8], [2, 3, 41, 8], [2, 3, 41, 8]), RANDOM.standard_normal((37, 41)).astype(np.float32), {}),
+    (([1, 4, 32, 8], [1, 2, 48, 8], [1, 2, 48, 8]), RANDOM.random((1, 1, 32, 48)) < 0.4, {"enable_gqa": True}),
+]
+
+
+def test_attention_goes_part_by_part():
+    model, data = ml.Model(), {}
+    for i, (sizes, mask, options) in enumerate(ATTENTION):
+        given = {name: RANDOM.standard_normal(size).astype(np.float32) for name, size in zip(PORTS, sizes, strict=True)}
+        given.update({} if mask is None else {"mask": mask})
+        data.update({f"{name}{i}": value for name, value in given.items()})
+        ports = {name: f"{name}{i}" for name in given}
+        model |= ml.ScaledDotProductAttention(**options)(**ports, output=f"output{i}")
+    options = {
+        "shapes": {name: list(value.shape) for name, value in data.items()},
+        "dtypes": {name: str(value.dtype) for name, value in data.items()},
+        "inference": True,
+    }
+    c = ml.compile(model, ml.CBackend(num_threads=3, flags="-O1"), **options)
+    wanted = ml.compile(model, ml.NumpyBackend(), **options).evaluate({}, data)
+    assert str(c.stages["kernels"]).count("for each of") == len(ATTENTION)
+    assert worst(c.evaluate({}, data), wanted) < 1e-5
 
 
 def test_caches_that_are_given_away_are_written_in_place():

@@ -55,10 +55,10 @@ pub fn contract(
         let mut making =
             Making { options, library: &mut *library, tails: &mut *tails, decisions: &mut decisions };
         let found = convolve::convolution(program, nest, &contraction, &mut making)
-            .or_else(|| product(program, nest, contraction.element, &mut making))
+            .or_else(|| alone(program, nest, contraction.element, &mut making))
             .or_else(|| {
                 let (nest, copies) = columns::lay_out(program, &given, nest, &contraction)?;
-                let call = product(program, &nest, contraction.element, &mut making)?;
+                let call = alone(program, &nest, contraction.element, &mut making)?;
                 let at = step - 1;
                 step += copies.len();
                 program.steps.splice(at..at, copies);
@@ -71,14 +71,7 @@ pub fn contract(
             packed += call.kernel.packed_bytes.next_multiple_of(64);
         }
         if call.kernel.shared_bytes > 0 {
-            program.buffers.push(Buffer {
-                name: "shared".to_owned(),
-                dtype: DType::U8,
-                shape: vec![call.kernel.shared_bytes as i64],
-                place: Place::Arena(None),
-                is_param: false,
-                blocks: None,
-            });
+            program.buffers.push(Buffer::scratch(call.kernel.shared_bytes));
             call.shared = Some(program.buffers.len() - 1);
         }
         program.steps[step - 1].work = Work::Kernel(call);
@@ -182,11 +175,10 @@ struct Product {
 
 impl Product {
     /// Reads a nest by flat positions, with as few loops as possible.
-    fn read(program: &Program, nest: &Nest, element: Element) -> Option<Self> {
+    fn read(program: &Program, nest: &Nest, at: &[Index], element: Element) -> Option<Self> {
         let buffers = &program.buffers;
         let mut value = flat_loads(&nest.value, buffers);
-        let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
-        let mut to = buffers[nest.to].position(&coordinates);
+        let mut to = buffers[nest.to].position(at);
         let mut vars: Vec<Var> = nest.vars.iter().copied().filter(|v| v.size != 1).collect();
         let next = Cell::new(program.next_var);
         split(&mut vars, &mut value, &next, &mut |var, digits| {
@@ -238,14 +230,26 @@ impl Product {
     }
 }
 
-/// A matrix product.
-fn product(
+/// A matrix product that a nest is.
+fn alone(
     program: &mut Program,
     nest: &Nest,
     element: Element,
     making: &mut Making<'_>,
 ) -> Option<KernelCall> {
-    let mut p = Product::read(program, nest, element)?;
+    let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
+    product(program, nest, &coordinates, element, making).map(|(call, _)| call)
+}
+
+/// The matrix products that a nest is, which stores at these coordinates; and how many they are.
+pub fn product(
+    program: &mut Program,
+    nest: &Nest,
+    at: &[Index],
+    element: Element,
+    making: &mut Making<'_>,
+) -> Option<(KernelCall, usize)> {
+    let mut p = Product::read(program, nest, at, element)?;
     let (row, column) = p.orient();
     let column = column?;
     let vars = &p.nest.vars;
@@ -280,10 +284,11 @@ fn product(
     gemm.packing = if is_ahead { Packing::Ahead } else { Packing::Running };
     gemm.epilogue = Epilogue { operands, expression: tail.expression };
     let what = format!("{}x{}x{} product", gemm.m, gemm.n, gemm.k);
-    let work = gemm.batch.iter().product::<usize>() * gemm.m * gemm.n * gemm.k;
+    let matrices = gemm.batch.iter().product::<usize>();
+    let work = matrices * gemm.m * gemm.n * gemm.k;
     let kernel = quantize::product(program, b.start, &gemm, making);
     program.next_var = p.next_var;
-    Some(call(kernel, nest.to, [a.start, b.start], starts, what, work))
+    Some((call(kernel, nest.to, [a.start, b.start], starts, what, work), matrices))
 }
 
 /// What an epilogue reads, with strides as `strides` says; `None` if something is no multiple of the variables.

@@ -36,6 +36,12 @@ fn cost(program: &Program, step: &Step) -> Cost {
             (format!("{} ({outs} outputs)", call.function.trim_start_matches("mithril_")), None)
         }
         Work::Kernel(k) => (k.what.clone(), Some(2 * k.work as u64)),
+        Work::Parts(parts) => {
+            let inner: Vec<Cost> = parts.steps.iter().map(|step| cost(program, step)).collect();
+            let all = inner.iter().filter_map(|cost| cost.operations).fold(0, u64::saturating_add);
+            let whats: Vec<&str> = inner.iter().map(|cost| cost.what.as_str()).collect();
+            (format!("{} times: {}", parts.count, whats.join(", ")), Some(all))
+        }
         Work::Rows(rows) => {
             let count: i64 = rows.vars.iter().map(|v| v.size).product();
             let all = rows.nests.iter().map(|(nest, _)| of_nest(nest)).fold(0, u64::saturating_add);
@@ -48,7 +54,7 @@ fn cost(program: &Program, step: &Step) -> Cost {
         Work::Nest(nest) => vec![nest.to],
         // Weights count as they are before they are packed.
         Work::Kernel(k) => vec![k.to, k.inputs[0].0, k.inputs[1].0],
-        Work::Call(_) | Work::Rows(_) | Work::Pack(_) => step.writes(),
+        Work::Call(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => step.writes(),
     });
     buffers.retain(|&b| !matches!(program.buffers[b].place, Place::Own(_)));
     buffers.sort_unstable();

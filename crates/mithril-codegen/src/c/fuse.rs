@@ -60,7 +60,7 @@ pub fn fuse(mut program: Program) -> Program {
     }
     program.steps.retain(|step| match &step.work {
         Work::Nest(nest) => program.buffers[nest.to].count() > 0 && !nest.vars.contains(&GONE),
-        Work::Call(_) | Work::Kernel(_) | Work::Rows(_) | Work::Pack(_) => true,
+        Work::Call(_) | Work::Kernel(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => true,
     });
     program
 }
@@ -134,7 +134,7 @@ fn allowed(program: &Program, nest: &Nest, sites: &[Site]) -> bool {
     };
     let reader = |site: &Site| match &program.steps[site.step].work {
         Work::Nest(nest) => Some(&nest.value),
-        Work::Call(_) | Work::Kernel(_) | Work::Rows(_) | Work::Pack(_) => None,
+        Work::Call(_) | Work::Kernel(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => None,
     };
     let cost = size(&nest.value);
     if sites.iter().any(|s| reader(s).is_none_or(|value| size(value) + cost > LARGEST)) {
@@ -284,7 +284,7 @@ fn rename_copies(program: &mut Program) {
                         }
                     }
                 }
-                Work::Kernel(_) | Work::Rows(_) | Work::Pack(_) => {}
+                Work::Kernel(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => {}
             }
         }
         return rename_copies(program);

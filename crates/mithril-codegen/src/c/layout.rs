@@ -175,7 +175,7 @@ fn hinders(program: &Program, options: &Options, library: &Library) -> Option<Ve
                 }
                 None => false,
             },
-            Work::Call(_) | Work::Kernel(_) | Work::Rows(_) | Work::Pack(_) => false,
+            Work::Call(_) | Work::Kernel(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => false,
         };
         if !suits {
             return Some(touched);

@@ -11,6 +11,7 @@
 //! | `widen` | halves that convolutions read become float32 |
 //! | `prepare` | what depends on parameters alone is computed once, when they are packed |
 //! | `layout` | what convolutions hand to each other lies in blocks of channels, between margins of zeros |
+//! | `attention` | products with what lies between them are done part by part |
 //! | `kernels` | sums of products become kernels, with what follows them element by element |
 //! | `rows` | nests that go through the same rows become one step, which reads every row once |
 //! | `memory` | temporaries get places in one arena, whose size is known before running |
@@ -18,6 +19,7 @@
 //!
 //! The program between the stages is a [`program::Program`], which prints.
 
+mod attention;
 mod columns;
 mod contract;
 mod convolve;
@@ -131,6 +133,7 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     layout::lay_out(&mut program, options, &mut library);
     stages.push(("layout".to_owned(), program.to_string()));
     let mut tails = tail::Tails::default();
+    attention::attend(&mut program, options, &mut library, &mut tails);
     let mut decisions = contract::contract(&mut program, options, &mut library, &mut tails);
     quantize::others(&program, options, &mut decisions);
     quantize::check(options.quantize.as_ref(), &decisions)?;

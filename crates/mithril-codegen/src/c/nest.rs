@@ -63,12 +63,17 @@ fn split_channels(vars: &mut Vec<Var>, at: &mut Index, value: &mut Expr, lanes: 
 
 /// About how much a nest computes.
 pub fn work(nest: &Nest) -> i64 {
+    of_value(&nest.vars, &nest.value)
+}
+
+/// About how much it is to compute a value for all values of some variables.
+pub fn of_value(vars: &[Var], value: &Expr) -> i64 {
     fn cost(e: &Expr) -> i64 {
         let times = if let Expr::Reduce { vars, .. } = e { vars.iter().map(|v| v.size).product() } else { 1 };
         let own = if matches!(e, Expr::Apply { .. }) { 8 } else { 1 };
         own + e.children().into_iter().map(cost).sum::<i64>().saturating_mul(times)
     }
-    nest.vars.iter().fold(cost(&nest.value), |n, v| n.saturating_mul(v.size))
+    vars.iter().fold(cost(value), |n, v| n.saturating_mul(v.size))
 }
 
 /// Makes one loop of two where every access goes straight through both.
@@ -103,14 +108,38 @@ fn collapse_all(vars: &mut Vec<Var>, nests: &mut [(Index, Expr)], next: &mut u32
     }
 }
 
-/// Writes nests row by row; the first loop over rows is divided between threads as in [`write`].
+/// Names the variables that `part` counts through, as far as they are used; whether there are any.
+fn name_given(writer: &mut Writer<'_>, given: &[Var], nests: &[(Index, Expr)]) -> bool {
+    let (mut inner, mut is_named) = (1, false);
+    for (i, &var) in given.iter().enumerate().rev() {
+        let is_used = nests.iter().any(|(at, value)| {
+            let mut found = false;
+            at.each_var(&mut |v| found |= v == var);
+            value.each_free_var(&mut |v| found |= v == var);
+            found
+        });
+        if is_used && var.size > 1 {
+            let quotient = if inner == 1 { "part".to_owned() } else { format!("part / {inner}") };
+            let text = if i == 0 { quotient } else { format!("{quotient} % {}", var.size) };
+            let name = writer.fresh("part");
+            writer.line(format!("const int64_t {name} = {text};"));
+            writer.name(var, name);
+            is_named = true;
+        }
+        inner *= var.size;
+    }
+    is_named
+}
+
+/// Writes nests row by row: whether the first loop over rows is divided between threads, as in [`write`], and whether the
+/// number of the part is needed.
 pub fn write_rows(
     writer: &mut Writer<'_>,
     buffers: &[Buffer],
     rows: &Rows,
     next_var: u32,
     may_split: bool,
-) -> bool {
+) -> (bool, bool) {
     let next = Cell::new(next_var);
     let mut inner = Vec::new();
     let mut nests = Vec::new();
@@ -126,7 +155,9 @@ pub fn write_rows(
         nests.push((at, value));
     }
     let mut next = next.get();
-    let mut outer: Vec<Var> = rows.vars.iter().copied().filter(|v| v.size != 1).collect();
+    let (given, outer) = rows.vars.split_at(rows.given);
+    let knows_part = name_given(writer, given, &nests);
+    let mut outer: Vec<Var> = outer.iter().copied().filter(|v| v.size != 1).collect();
     collapse_all(&mut outer, &mut nests, &mut next);
     // Threads divide the longest loop.
     outer.sort_by_key(|v| std::cmp::Reverse(v.size.min(MANY_PARTS)));
@@ -152,7 +183,7 @@ pub fn write_rows(
     for _ in &outer {
         writer.exit();
     }
-    split
+    (split, knows_part)
 }
 
 struct Levels<'w, 'a> {

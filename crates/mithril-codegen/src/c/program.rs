@@ -101,6 +101,20 @@ pub enum Work {
     Rows(Rows),
     /// The weights of a kernel are packed.
     Pack(PackCall),
+    /// Several steps are done for one part after another.
+    Parts(Parts),
+}
+
+/// Steps that are done for one part of what they make before the next part, by one thread: products and what lies between
+/// them. They go through that which only they need in scratch memory.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// How many parts there are. A kernel is called as if each were the part of a thread.
+    pub count: i64,
+    /// Kernels, none of which packs anything once for many calls, and [`Rows`].
+    pub steps: Vec<Step>,
+    /// Bytes of scratch memory, that of the kernels too, which comes first.
+    pub own_bytes: usize,
 }
 
 /// Nests with common outermost variables: for each value of these, all of them are computed before the next one.
@@ -108,6 +122,8 @@ pub enum Work {
 pub struct Rows {
     /// The common variables.
     pub vars: Vec<Var>,
+    /// How many of them, the first, count through the parts of a step ([`Parts`]), of which this is one.
+    pub given: usize,
     /// The nests, and at which coordinates each stores: of what is scratch memory of a row these hold no common ones.
     pub nests: Vec<(Nest, Vec<Index>)>,
     /// Bytes of scratch memory.
@@ -160,6 +176,17 @@ pub struct Nest {
 }
 
 impl Buffer {
+    /// Memory that all threads use while a kernel runs.
+    pub fn scratch(bytes: usize) -> Self {
+        Self {
+            name: "shared".to_owned(),
+            dtype: DType::U8,
+            shape: vec![bytes as i64],
+            place: Place::Arena(None),
+            is_param: false,
+            blocks: None,
+        }
+    }
     /// Number of elements.
     pub fn count(&self) -> i64 {
         self.shape.iter().product()
@@ -190,6 +217,11 @@ impl Step {
         let mut found = Vec::new();
         match &self.work {
             Work::Nest(nest) => each_load(&nest.value, &mut |from| found.push(from)),
+            Work::Parts(parts) => {
+                found.extend(parts.steps.iter().flat_map(Step::reads));
+                let written: Vec<usize> = parts.steps.iter().flat_map(Step::writes).collect();
+                found.retain(|b| !written.contains(b));
+            }
             Work::Rows(rows) => {
                 rows.nests.iter().for_each(|(nest, _)| each_load(&nest.value, &mut |from| found.push(from)));
                 found.retain(|b| !rows.nests.iter().any(|(nest, _)| nest.to == *b));
@@ -211,6 +243,7 @@ impl Step {
         match &self.work {
             Work::Nest(nest) => vec![nest.to],
             Work::Rows(rows) => rows.nests.iter().map(|(nest, _)| nest.to).collect(),
+            Work::Parts(parts) => parts.steps.iter().flat_map(Step::writes).collect(),
             Work::Call(call) => {
                 let outs = call.args.iter().filter_map(|a| match a {
                     Argument::Out(b) => Some(*b),
@@ -280,6 +313,14 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.work {
             Work::Nest(nest) => writeln!(f, "x{}[{}] = {}", nest.to, listed(&nest.vars), nest.value)?,
+            Work::Parts(parts) => {
+                writeln!(f, "for each of {} parts", parts.count)?;
+                for step in &parts.steps {
+                    for line in step.to_string().lines() {
+                        writeln!(f, "    {line}")?;
+                    }
+                }
+            }
             Work::Rows(rows) => {
                 writeln!(f, "for [{}]", listed(&rows.vars))?;
                 for (nest, _) in &rows.nests {

@@ -52,9 +52,9 @@ pub struct Run<'a> {
     pub profile: bool,
 }
 
-/// The calls of a kernel.
-pub fn kernel(k: &KernelCall, names: &[String], parallel: bool) -> Vec<Phase> {
-    let write = |argument: &Argument| argument_text(k, names, parallel, argument);
+/// The calls of a kernel by one of so many threads: `who` is its number and theirs.
+pub fn kernel(k: &KernelCall, names: &[String], who: [&str; 2]) -> Vec<Phase> {
+    let write = |argument: &Argument| argument_text(k, names, who, argument);
     let phase = |calls: &Vec<Call>| Phase {
         title: String::new(),
         calls: calls.iter().map(|call| call.text(write)).collect(),
@@ -85,11 +85,11 @@ fn start((buffer, offset): (usize, usize), names: &[String]) -> String {
     }
 }
 
-fn argument_text(k: &KernelCall, names: &[String], parallel: bool, argument: &Argument) -> String {
+fn argument_text(k: &KernelCall, names: &[String], who: [&str; 2], argument: &Argument) -> String {
     let shared = k.shared.map_or("NULL", |b| names[b].as_str());
     match argument {
-        Argument::Thread => (if parallel { "thread" } else { "0" }).to_owned(),
-        Argument::Threads => (if parallel { "threads" } else { "1" }).to_owned(),
+        Argument::Thread => who[0].to_owned(),
+        Argument::Threads => who[1].to_owned(),
         Argument::A => start(k.inputs[0], names),
         Argument::B => start(k.inputs[1], names),
         Argument::Out => names[k.to].clone(),

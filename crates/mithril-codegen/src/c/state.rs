@@ -115,7 +115,7 @@ fn rename(program: &mut Program, from: usize, to: usize) {
                     }
                 }
             }
-            Work::Kernel(_) | Work::Rows(_) | Work::Pack(_) => {}
+            Work::Kernel(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => {}
         }
     }
 }
@@ -199,7 +199,7 @@ fn positions(program: &Program, step: &Step) -> Vec<usize> {
         Work::Call(_) => {
             found.extend(step.reads().into_iter().filter(|&b| !program.buffers[b].dtype.is_float()));
         }
-        Work::Kernel(_) | Work::Rows(_) | Work::Pack(_) => {}
+        Work::Kernel(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => {}
     }
     found
 }

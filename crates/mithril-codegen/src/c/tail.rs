@@ -11,7 +11,7 @@ use super::program::{Buffer, Nest};
 use super::template::c_type;
 
 /// The functions of a file, each once.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Tails {
     /// The C text.
     pub text: String,
