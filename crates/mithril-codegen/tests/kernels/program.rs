@@ -59,13 +59,16 @@ pub fn calls(kernel: &Kernel, threads: usize) -> String {
     text
 }
 
+/// What the prelude gives every file.
+const ONCE: &str = include_str!("../../src/c/prelude/once.c");
+
 /// The program is compiled with all warnings and sanitizers.
 const SANITIZED: [&str; 3] = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover"];
 
 /// Compiles the program and demands that it finds no difference.
 pub fn check(cases: &Cases, target: Target) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut text = format!("{HELPERS}\n{}\n", cases.source);
+    let mut text = format!("{ONCE}{HELPERS}\n{}\n", cases.source);
     for (index, body) in cases.bodies.iter().enumerate() {
         let _ = writeln!(text, "static void case_{index}(void) {{\n{body}\n}}");
     }

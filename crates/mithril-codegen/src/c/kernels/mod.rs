@@ -24,7 +24,7 @@
 //!     other => format!("{other:?}").to_lowercase(),
 //! });
 //! assert_eq!(call, "mithril_gemm_128x512x784(thread, threads, a, packed, out, bias, own);");
-//! assert!(library.source().contains("static void mithril_gemm_128x512x784("));
+//! assert!(library.source().contains("void mithril_gemm_128x512x784("));
 //! ```
 //!
 //! # How the emitter runs a kernel
