@@ -76,7 +76,8 @@ def write_table(models: Sequence[Model], folder: Path) -> None:
         }
         for kind, (what, values) in tables.items():
             lines.append(f"static {kind} {name}_{what}[] = {{{', '.join(map(str, values))}}};")
-        functions = ", ".join(f"{name}_{f}" for f in ("arena_bytes", "packed_bytes", "pack_bytes", "pack", "run", "error"))
+        called = ("arena_bytes", "packed_bytes", "pack_bytes", "pack", "run", "error")
+        functions = ", ".join(f"{name}_{f}" for f in called)
         arrays = ", ".join(f"{name}_{f}" for f in ("weights", "data", "sizes", "states"))
         numbers = f"{name.upper()}_INPUTS, {name.upper()}_OUTPUTS, {len(results)}, {calls(model)}"
         rows.append(f'  {{"{name}", {functions}, {arrays}, {numbers}}},')
