@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use mithril::ir::{Code, DType};
+use mithril::model::{FlattenOptions, zoo};
+use mithril::runtime::interpreter::Executable;
 use mithril::runtime::weights::{
     BlockFormat, Checkpoint, FORMATS, GgufEntry, List, Stored, Value, save_gguf,
 };
@@ -248,6 +250,53 @@ fn files_that_lie_are_told() {
     for end in 4..whole.len() {
         Checkpoint::from_bytes(&whole[..end]).expect_err("a file that is cut");
     }
+}
+
+#[test]
+fn rows_in_pairs_are_put_in_order() {
+    let sizes = [
+        ("vocab_size", 11),
+        ("dims", 16),
+        ("num_heads", 2),
+        ("num_kv_heads", 1),
+        ("num_layers", 1),
+        ("hidden", 8),
+    ];
+    let named = sizes.map(|(name, size)| (name, size.into())).to_vec();
+    let model = zoo::build("create_llama", vec![], named).expect("a model");
+    let shapes = vec![("input".into(), vec![1.into(), 3.into()])];
+    let program =
+        Executable::new(&model, &FlattenOptions { shapes, ..Default::default() }).expect("a program");
+    let params = program.initial(1).expect("parameters");
+    let names: Vec<&str> = params.keys().map(|name| &**name).collect();
+    let mut entries = Vec::new();
+    for tensor in zoo::plan::publish(&names, "llama.cpp").expect("a layout") {
+        let ours = &params[&*tensor.ours];
+        let row = 4 * ours.shape().iter().skip(1).product::<usize>();
+        let bytes = ours.to_bytes();
+        let rows: Vec<&[u8]> = bytes.chunks(row).collect();
+        // Of the eight rows of a head, the pairs are (0, 4), (1, 5) and so on.
+        let paired = rows.chunks(8).flat_map(|head| [0, 4, 1, 5, 2, 6, 3, 7].map(|i| head[i].to_vec()));
+        let bytes = if tensor.paired { paired.flatten().collect() } else { bytes };
+        entries.push((tensor.theirs, ours.shape().to_vec(), bytes));
+    }
+    let listed: Vec<_> = entries
+        .iter()
+        .map(|(name, shape, bytes)| (&**name, Stored::Known(DType::F32), &**shape, &**bytes))
+        .collect();
+    let text = |text: &str| Value::Text(text.into());
+    let values = [
+        ("general.architecture".to_owned(), text("llama")),
+        ("llama.embedding_length".to_owned(), Value::U32(16)),
+        ("llama.attention.head_count".to_owned(), Value::U32(2)),
+    ];
+    let file = Checkpoint::from_bytes(&written(&values, &listed).expect("a file")).expect("a file");
+    let (found, report) = program.load(&file, None).expect("weights");
+    assert_eq!(report.layout, Some("llama.cpp"));
+    assert!(params.iter().all(|(name, wanted)| found[name].to_bytes() == wanted.to_bytes()));
+    let file = Checkpoint::from_bytes(&written(&values[..1], &listed).expect("a file")).expect("a file");
+    let error = program.load(&file, None).expect_err("no sizes of heads");
+    assert!(error.to_string().contains("llama.embedding_length"), "{error}");
 }
 
 proptest! {
