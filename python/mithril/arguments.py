@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import _core
 from .errors import MithrilError, ParameterError
 
 if TYPE_CHECKING:
     from .backends.backend import Backend
     from .program import Program
+
+Mapping.register(_core.CPacked)
 
 __all__ = ["Arguments", "check_declared", "missing"]
 
@@ -30,6 +33,11 @@ class Arguments:
 
     def check_params(self, program: Program, params: Mapping[str, Any]) -> None:
         """Raise if a parameter is missing, superfluous, or of the wrong shape, dtype or kind."""
+        if type(params) is _core.CPacked:
+            # The program in C looks at whose they are.
+            if type(getattr(program.module, "source", None)) is not _core.CProgram:
+                raise ParameterError("params are packed for a model in C", hint="pass them as they were before")
+            return
         try:
             values = program.read_params(params)
         except KeyError:

@@ -654,6 +654,12 @@ class PhysicalModel:
 
         return profile(self, params, data, output_gradients, runs=runs)
 
+    def pack(self, params: Mapping[str, Any] | None = None, **options: Any) -> Any:
+        """Bring parameters into the order in which generated C reads them; see `mithril.tools.packing.pack`."""
+        from .tools.packing import pack
+
+        return pack(self, params, **options)
+
     def export(self, folder: str | os.PathLike[str], **options: Any) -> Exported:
         """Write the model as C that needs nothing of Mithril; see `mithril.tools.export.export` for the options.
 

@@ -77,6 +77,8 @@ pub struct CSource {
     pub outputs: Vec<Buffer>,
     /// Names of stages and what they made of the program, as text.
     pub stages: Vec<(String, String)>,
+    /// Numbers of the inputs that a call reads; of others only packing knows.
+    pub reads: Vec<usize>,
     /// Inputs, by number, with the outputs (new states too) that may lie in the same memory.
     pub shared: Vec<(usize, usize)>,
     /// The steps in the order in which they run.
@@ -124,6 +126,7 @@ pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
         c: source.c,
         h: source.h,
         stages: source.stages,
+        reads: source.reads,
         shared: source.shared,
         costs: source.costs,
         questions: source.questions,

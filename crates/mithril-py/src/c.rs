@@ -19,7 +19,7 @@ use mithril::runtime::c::{
 use mithril::runtime::interpreter::Tensors;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
+use pyo3::types::{PyCapsule, PyDict, PyIterator, PyString, PyTuple};
 
 use crate::compile::PyCompiled;
 use crate::convert::{pairs, tensor};
@@ -66,7 +66,51 @@ struct Kept {
     addresses: Vec<Address>,
     /// Keeps copies alive that were made of arrays that lie in another way.
     _held: Vec<Py<PyAny>>,
-    packed: Packed,
+    packed: Option<Packed>,
+}
+
+/// Parameters, and states that are not replaced, as a program keeps them: packed, and as they are where calls read them
+/// so. Stands for a dict of parameters.
+#[pyclass(name = "CPacked", module = "mithril", frozen, mapping)]
+#[derive(Debug)]
+pub struct PyCPacked {
+    ready: Arc<Ready>,
+    kept: Arc<Kept>,
+}
+
+#[pymethods]
+impl PyCPacked {
+    /// Bytes that are held: what is packed, and what is kept as it is.
+    #[getter]
+    fn bytes(&self) -> usize {
+        let buffers = self.ready.made.function.interface().inputs.iter().zip(&self.kept.arrays);
+        let kept: usize =
+            buffers.filter(|(_, array)| array.is_some()).map(|(buffer, _)| buffer.bytes()).sum();
+        kept + self.kept.packed.as_ref().map_or(0, |packed| packed.bytes().len())
+    }
+    fn __len__(&self) -> usize {
+        self.ready.inputs.iter().filter(|(role, _)| *role == Role::Param).count()
+    }
+    fn keys(&self, py: Python<'_>) -> Vec<Py<PyString>> {
+        let params = self.ready.inputs.iter().filter(|(role, _)| *role == Role::Param);
+        params.map(|(_, name)| name.clone_ref(py)).collect()
+    }
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        PyTuple::new(py, self.keys(py))?.try_iter()
+    }
+    fn __getitem__(&self, py: Python<'_>, name: &str) -> Outcome<Py<PyAny>> {
+        let inputs = &self.ready.made.function.interface().inputs;
+        let known = inputs.iter().position(|buffer| &*buffer.name == name);
+        let found = known.and_then(|i| self.kept.arrays[i].as_ref());
+        let missing = || {
+            Error::new(Code::BadParameter, format!("`{name}` is packed: its values are not kept"))
+                .help("read them before you pack them")
+        };
+        Ok(found.ok_or_else(missing)?.clone_ref(py))
+    }
+    fn __repr__(&self) -> String {
+        format!("<packed parameters, {} bytes>", self.bytes())
+    }
 }
 
 #[pymethods]
@@ -197,6 +241,26 @@ impl PyCProgram {
         let row = |c: &Cost| (c.name.clone(), c.path.clone(), c.what.clone(), c.operations, c.bytes);
         Ok((seconds, made.source.costs.iter().map(row).collect()))
     }
+    /// Packs parameters and states for these sizes of data.
+    fn pack<'py>(
+        &self,
+        py: Python<'py>,
+        params: Bound<'py, PyAny>,
+        state: Bound<'py, PyAny>,
+        shapes: &Bound<'py, PyDict>,
+    ) -> Outcome<PyCPacked> {
+        let sizes: Vec<(String, Vec<usize>)> = pairs(shapes.as_any())?
+            .iter()
+            .map(|(n, s)| Ok((n.clone(), s.extract()?)))
+            .collect::<Outcome<_>>()?;
+        let symbols = self.program.symbols(sizes.iter().map(|(n, s)| (n.as_str(), s.clone())))?;
+        let ready = self.specialise(py, &symbols)?;
+        // What calls with arrays have packed would be there twice.
+        *ready.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let groups = Groups { params, data: shapes.clone().into_any(), state, cotangents: None };
+        let kept = Arc::new(ready.keep(py, &groups)?);
+        Ok(PyCPacked { ready, kept })
+    }
     /// Runs the program: outputs by name, further dicts (gradients, new states) beside them.
     #[pyo3(signature = (params, data, state, cotangents=None))]
     fn call<'py>(
@@ -209,6 +273,16 @@ impl PyCProgram {
     ) -> Outcome<Bound<'py, PyAny>> {
         let groups = Groups { params, data, state, cotangents };
         let mut held = Held::new();
+        if let Ok(packed) = groups.params.cast::<PyCPacked>() {
+            let PyCPacked { ready, kept } = packed.get();
+            if !self.lock().iter().any(|mine| Arc::ptr_eq(mine, ready)) {
+                return Err(Error::new(Code::BadParameter, "the parameters are packed for another model")
+                    .help("pack them with this one: compiled.pack(params)")
+                    .into());
+            }
+            let addresses = ready.beside(py, kept, &groups, &mut held)?;
+            return ready.run(py, &addresses, Some(kept), self.states(&groups), Some(&groups));
+        }
         if let Some(ready) = self.latest()
             && let Some((addresses, kept)) = ready.gather(py, &groups, &mut held)?
         {
@@ -368,9 +442,74 @@ impl Ready {
         let packed = py.detach(|| self.made.function.pack(addresses))?;
         let held = held.iter().map(|array| array.clone().unbind()).collect();
         let addresses = addresses.to_vec();
-        let kept = packed.map(|packed| Arc::new(Kept { arrays, addresses, _held: held, packed }));
+        let kept = packed.map(|p| Arc::new(Kept { arrays, addresses, _held: held, packed: Some(p) }));
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&kept);
         Ok(kept)
+    }
+    /// Packs what is the same at every call, and keeps of it only what calls read as it is, and the states: one that is
+    /// replaced is noticed.
+    fn keep(&self, py: Python<'_>, groups: &Groups<'_>) -> Outcome<Kept> {
+        let function = &self.made.function;
+        let Interface { inputs, fixed, read, .. } = function.interface();
+        let (mut given, mut addresses) = (Vec::new(), Vec::new());
+        for (i, (role, name)) in self.inputs.iter().enumerate() {
+            if !fixed[i] {
+                given.push(None);
+                addresses.push(Address::none());
+                continue;
+            }
+            let array = groups.get(*role, name.bind(py))?;
+            let mut held = Held::new();
+            let address = find(py, array.clone(), &inputs[i], &mut held)?;
+            addresses.push(address.ok_or_else(|| {
+                Error::new(Code::BadParameter, format!("`{}` has another shape", inputs[i].name))
+                    .help(format!("its shape is {:?}", inputs[i].shape))
+            })?);
+            given.push(Some((array, held)));
+        }
+        let packed = py.detach(|| function.pack(&addresses))?;
+        let (mut arrays, mut kept) = (Vec::new(), Vec::new());
+        for (i, array) in given.into_iter().enumerate() {
+            let is_needed = read[i] || self.inputs[i].0 == Role::State;
+            let array = array.filter(|_| is_needed);
+            if let Some((array, held)) = &array {
+                lock(array)?;
+                kept.extend(held.iter().map(|array| array.clone().unbind()));
+            } else {
+                addresses[i] = Address::none();
+            }
+            arrays.push(array.map(|(array, _)| array.unbind()));
+        }
+        Ok(Kept { arrays, addresses, _held: kept, packed })
+    }
+    /// Addresses of the inputs beside those that are kept.
+    fn beside<'py>(
+        &self,
+        py: Python<'py>,
+        kept: &Kept,
+        groups: &Groups<'py>,
+        held: &mut Held<'py>,
+    ) -> Outcome<Vec<Address>> {
+        let Interface { inputs, fixed, .. } = self.made.function.interface();
+        let mut addresses = kept.addresses.clone();
+        for (i, (role, name)) in self.inputs.iter().enumerate() {
+            if fixed[i] && *role == Role::Param {
+                continue;
+            }
+            let array = groups.get(*role, name.bind(py))?;
+            if fixed[i] {
+                if kept.arrays[i].as_ref().is_none_or(|known| !known.is(&array)) {
+                    let text = format!("the state `{}` was replaced after it was packed", inputs[i].name);
+                    return Err(Error::new(Code::BadParameter, text).help("pack again").into());
+                }
+                continue;
+            }
+            addresses[i] = find(py, array, &inputs[i], held)?.ok_or_else(|| {
+                let text = format!("the parameters are packed for another size of `{}`", inputs[i].name);
+                Error::new(Code::BadParameter, text).help(format!("its shape is {:?}", inputs[i].shape))
+            })?;
+        }
+        Ok(addresses)
     }
     /// The array that was donated for output `i`, if the output may be written into it.
     fn donated<'py>(
@@ -422,7 +561,7 @@ impl Ready {
             outputs.push(found);
         }
         let function = &self.made.function;
-        py.detach(|| function.call(inputs, &outputs, kept.map(|k| &k.packed)))?;
+        py.detach(|| function.call(inputs, &outputs, kept.and_then(|k| k.packed.as_ref())))?;
         match <[_; 1]>::try_from(dicts) {
             Ok([one]) => Ok(one.into_any()),
             Err(several) => Ok(PyTuple::new(py, several)?.into_any()),

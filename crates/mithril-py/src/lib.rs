@@ -38,6 +38,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<compile::PySource>()?;
     module.add_class::<compile::PyRunner>()?;
     module.add_class::<c::PyCProgram>()?;
+    module.add_class::<c::PyCPacked>()?;
     module.add_class::<target::PyTarget>()?;
     module.add_class::<weights::PyCheckpoint>()?;
     module.add_class::<weights::PyWeight>()?;

@@ -22,6 +22,7 @@ fn interface() -> Interface {
         outputs: vec![buffer("y", &[COUNT])],
         roles: vec![Role::Param, Role::Data],
         fixed: vec![true, false],
+        read: vec![false, true],
         updates: 0,
         shared: Vec::new(),
     }

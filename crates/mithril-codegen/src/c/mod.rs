@@ -102,6 +102,8 @@ pub struct Source {
     pub h: String,
     /// Names of stages and what they made of the program, as text.
     pub stages: Vec<(String, String)>,
+    /// Numbers of the inputs that a call reads; of others only packing knows.
+    pub reads: Vec<usize>,
     /// Inputs, by number, with the outputs (new states too) that may lie in the same memory.
     pub shared: Vec<(usize, usize)>,
     /// The steps in the order in which they run.
@@ -150,8 +152,9 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     let h = header::header(&options.prefix, &program);
     let c = emit::file(&program, options, arena, &library, &tails);
     let shared = state::shared(&program);
+    let (reads, costs) = (prepare::inputs(&program), cost::costs(&program));
     let questions = library.questions().to_vec();
-    Ok(Source { c, h, stages, shared, costs: cost::costs(&program), questions, decisions })
+    Ok(Source { c, h, stages, reads, shared, costs, questions, decisions })
 }
 
 /// Leaves the first step of each specification.

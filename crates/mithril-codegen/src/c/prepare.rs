@@ -37,6 +37,16 @@ pub fn schedule(program: &mut Program) {
     }
 }
 
+/// Numbers of the inputs that are read at every call.
+pub fn inputs(program: &Program) -> Vec<usize> {
+    let read: Vec<usize> = program.steps.iter().flat_map(Step::reads).collect();
+    let number = |(i, buffer): (usize, &Buffer)| match buffer.place {
+        Place::Input(n) | Place::State { input: n, .. } if read.contains(&i) => Some(n),
+        _ => None,
+    };
+    program.buffers.iter().enumerate().filter_map(number).collect()
+}
+
 /// Whether a buffer is the same at every call.
 fn is_fixed(buffer: &Buffer) -> bool {
     buffer.is_param || matches!(buffer.place, Place::Constant(_) | Place::Packed(_))

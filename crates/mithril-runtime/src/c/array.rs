@@ -30,6 +30,10 @@ struct Interface {
 pub struct Address(usize);
 
 impl Address {
+    /// Of what is not read.
+    pub fn none() -> Self {
+        Self(0)
+    }
     /// The memory of a slice.
     pub fn of<T>(values: &[T]) -> Self {
         Self(values.as_ptr().expose_provenance())

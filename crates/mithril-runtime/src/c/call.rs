@@ -48,6 +48,8 @@ pub struct Interface {
     /// Whether each input is the same at every call of a model that is not trained, so that it may be packed: parameters,
     /// and states that are not replaced.
     pub fixed: Vec<bool>,
+    /// Whether a call reads each input; of others only packing knows.
+    pub read: Vec<bool>,
     /// How many of the outputs are new states.
     pub updates: usize,
     /// Inputs, by number, with the outputs (new states too) that may lie in the same memory.
@@ -65,6 +67,7 @@ impl Interface {
             roles: source.inputs.iter().map(|b| b.role).collect(),
             shared: source.shared.clone(),
             fixed: source.inputs.iter().map(|b| b.is_fixed).collect(),
+            read: (0..source.inputs.len()).map(|i| source.reads.contains(&i)).collect(),
             updates: source.outputs.iter().filter(|b| b.role == Role::State).count(),
         }
     }
@@ -76,7 +79,17 @@ impl Interface {
 
 /// What follows from the parameters, in the order in which the kernels read it.
 #[derive(Debug)]
-pub struct Packed(Memory);
+pub struct Packed {
+    memory: Memory,
+    bytes: usize,
+}
+
+impl Packed {
+    /// The block.
+    pub fn bytes(&self) -> &[u8] {
+        &self.memory.bytes()[..self.bytes]
+    }
+}
 
 /// Generated code that can be called, by any number of threads at once.
 #[derive(Debug)]
@@ -154,7 +167,7 @@ impl Function {
         // as many bytes as the library asks for, at multiples of 64.
         let code = unsafe { self.library.pack(&inputs, memory.start(), scratch.start()) };
         self.judge(code)?;
-        Ok(Some(Packed(memory)))
+        Ok(Some(Packed { memory, bytes }))
     }
     /// Writes a byte everywhere into the scratch memory of the next call.
     pub(super) fn fill_arena(&self, byte: u8) -> Result<()> {
@@ -170,7 +183,7 @@ impl Function {
         }
         let inputs: SmallVec<[*const c_void; 16]> = inputs.iter().map(|a| a.read()).collect();
         let outputs: SmallVec<[*mut c_void; 8]> = outputs.iter().map(|a| a.written()).collect();
-        let packed = packed.map_or(std::ptr::null(), |p| p.0.address());
+        let packed = packed.map_or(std::ptr::null(), |p| p.memory.address());
         let lease = self.pool.and_then(Pool::lease);
         let (arenas, pool) = match &lease {
             Some(lease) => (&self.together, Lease::raw(lease)),
@@ -228,7 +241,8 @@ impl Function {
     }
 }
 
-fn address(tensor: &Tensor) -> Address {
+/// Where the elements of a tensor are.
+pub fn address(tensor: &Tensor) -> Address {
     match tensor.data() {
         Data::Bool(v) => Address::of(v),
         Data::U8(v) => Address::of(v),

@@ -12,7 +12,9 @@ use mithril_ir::interp::Symbols;
 use mithril_ir::{Code, DType, Error, Result, Tensor};
 use sha2::{Digest, Sha256};
 
-use super::call::{Buffer, Interface};
+use super::array::Address;
+use super::cache::Cache;
+use super::call::{Buffer, Function, Interface, Packed, address};
 use super::compiler::{Compiler, FLAGS};
 use super::program::Program;
 use crate::interpreter::Tensors;
@@ -58,7 +60,15 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
     // The code around it keeps each state in one place.
     let program = &program.in_place();
     let (source, interface) = program.source(symbols, &prefix)?;
-    let parts = Parts::new(&interface, given)?;
+    let weights =
+        interface.inputs.iter().zip(&interface.roles).filter(|(_, r)| matches!(r, Role::Param | Role::State));
+    let is_inside = given.inside.unwrap_or(weights.map(|(b, _)| b.bytes()).sum::<usize>() <= SMALL);
+    let packed = if is_inside || !program.options().pack {
+        None
+    } else {
+        pack(program, &source.c, &interface, given)?
+    };
+    let parts = Parts::new(&interface, given, is_inside, packed, &source.c)?;
     let mut words = parts.words(given);
     let header = source.h.clone() + &fill(include_str!("export/standalone.h"), &words);
     let standalone = fill(&parts.standalone(), &words);
@@ -99,6 +109,16 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
     fs::write(&readme, fill(include_str!("export/README.in"), &words)).map_err(|e| unwritable(&readme, e))?;
     paths.push(readme);
     Ok(Report { files: paths, weight_bytes: parts.total, packed_bytes, pack_bytes, arena_bytes, check })
+}
+
+/// What follows from the parameters, as the weights file holds it; `None` if there is nothing to pack.
+fn pack(program: &Program, code: &str, interface: &Interface, given: &Export<'_>) -> Result<Option<Packed>> {
+    let function = Function::new(&program.options().tool, &Cache::default(), code, interface.clone(), 1)?;
+    let mut addresses = Vec::new();
+    for (buffer, is_fixed) in interface.inputs.iter().zip(&interface.fixed) {
+        addresses.push(if *is_fixed { address(fitting(&given.values, buffer)?) } else { Address::none() });
+    }
+    function.pack(&addresses)
 }
 
 /// Replaces `@name@` by words.
@@ -143,14 +163,24 @@ struct Parts<'a> {
     weights: Vec<(usize, Option<usize>, usize, &'a Tensor)>,
     total: usize,
     is_inside: bool,
+    /// What the weights file starts with.
+    packed: Option<Packed>,
+    /// The code that reads it.
+    code: &'a str,
     /// Recorded data, then recorded outputs.
     check: Vec<u8>,
 }
 
 impl<'a> Parts<'a> {
-    fn new(interface: &'a Interface, given: &'a Export<'_>) -> Result<Self> {
+    fn new(
+        interface: &'a Interface,
+        given: &'a Export<'_>,
+        is_inside: bool,
+        packed: Option<Packed>,
+        code: &'a str,
+    ) -> Result<Self> {
         let mut weights = Vec::new();
-        let mut total = 0;
+        let mut total = packed.as_ref().map_or(0, |packed| packed.bytes().len().next_multiple_of(64));
         let mut check = Vec::new();
         for (i, (buffer, role)) in interface.inputs.iter().zip(&interface.roles).enumerate() {
             let value = fitting(&given.values, buffer)?;
@@ -162,14 +192,16 @@ impl<'a> Parts<'a> {
             let updates = interface.outputs[results..].iter();
             let update =
                 if *role == Role::State { updates.clone().position(|u| u.name == buffer.name) } else { None };
+            if packed.is_some() && interface.fixed[i] && !interface.read[i] {
+                continue;
+            }
             weights.push((i, update.map(|n| results + n), total, value));
             total += buffer.bytes().next_multiple_of(64);
         }
         for buffer in interface.results() {
             check.extend(fitting(&given.expected, buffer)?.to_bytes());
         }
-        let is_inside = given.inside.unwrap_or(total <= SMALL);
-        Ok(Self { interface, weights, total, is_inside, check })
+        Ok(Self { interface, weights, total, is_inside, packed, code, check })
     }
     fn data(&self) -> Vec<(usize, &'a Buffer)> {
         let all = self.interface.inputs.iter().zip(&self.interface.roles).enumerate();
@@ -178,6 +210,8 @@ impl<'a> Parts<'a> {
     /// A number that tells these weights from those of another model.
     fn mark(&self) -> u64 {
         let mut hash = Sha256::new();
+        // The order of what is packed is that of this code.
+        hash.update(if self.packed.is_some() { self.code } else { "" });
         for (i, _, offset, _) in &self.weights {
             let buffer = &self.interface.inputs[*i];
             hash.update(format!("{} {} {:?} {offset};", buffer.name, buffer.dtype, buffer.shape));
@@ -188,6 +222,7 @@ impl<'a> Parts<'a> {
         let mut bytes = b"MITHRIL1".to_vec();
         bytes.extend(self.mark().to_ne_bytes());
         bytes.resize(64, 0);
+        bytes.extend(self.packed.iter().flat_map(|packed| packed.bytes()));
         for (_, _, offset, value) in &self.weights {
             bytes.resize(64 + offset, 0);
             bytes.extend(value.to_bytes());
@@ -289,6 +324,16 @@ impl<'a> Parts<'a> {
                 "@weight_bytes@",
             ]
         };
+        let packing = if self.packed.is_some() {
+            "/* The file starts with them. */\n  model->packed = model->weights;\n  int problem = 0;\n"
+        } else {
+            "model->packed = @prefix@_allocate(@prefix@_packed_bytes());\n  \
+             void *scratch = @prefix@_allocate(@prefix@_pack_bytes());\n  \
+             int problem = !model->packed || !scratch ? ENOMEM\n                \
+             : @prefix@_pack(model->inputs, model->packed, scratch) ? EINVAL : 0;\n  \
+             free(scratch);\n"
+        };
+        words.push(("packing", packing.to_owned()));
         let names = [
             "weights_row",
             "read",

@@ -58,6 +58,15 @@ impl Memory {
             Self::Large { map, start } => map[*start..].fill(byte),
         }
     }
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            // SAFETY: a line is 64 bytes, all of which are numbers from the start on.
+            Self::Small(lines) => unsafe {
+                std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(&**lines))
+            },
+            Self::Large { map, start } => &map[*start..],
+        }
+    }
     pub fn address(&self) -> *const c_void {
         match self {
             Self::Small(lines) => lines.as_ptr().cast(),

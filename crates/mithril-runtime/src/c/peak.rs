@@ -59,6 +59,7 @@ fn interface(threads: usize) -> Interface {
         outputs: vec![buffer("sums", DType::F32, threads)],
         roles: vec![Role::Data, Role::Data],
         fixed: vec![false, false],
+        read: vec![true, true],
         updates: 0,
         shared: Vec::new(),
     }

@@ -148,13 +148,13 @@ void @prefix@_close(@prefix@_model *model) {
   if (!model) return;
   if (model->pool) @prefix@_stop(model->pool);
   for (int i = 0; i < @prefix@_WEIGHTS; i++) free(model->copies[i]);
+  if (model->packed != model->weights) free(model->packed);
   free(model->weights);
-  free(model->packed);
   free(model->arena);
   free(model);
 }
 
-/* Says where parameters and states are, and packs the parameters. */
+/* Says where parameters and states are. */
 static int @prefix@_prepare(@prefix@_model *model) {
   for (int i = 0; i < @prefix@_WEIGHTS; i++) {
     const @prefix@_place *weight = &@prefix@_weight_table[i];
@@ -163,11 +163,7 @@ static int @prefix@_prepare(@prefix@_model *model) {
     @copied@/* A call changes it where it lies. */
     model->outputs[weight->update] = (void *)model->inputs[weight->input];
   }
-  model->packed = @prefix@_allocate(@prefix@_packed_bytes());
-  void *scratch = @prefix@_allocate(@prefix@_pack_bytes());
-  int problem = !model->packed || !scratch ? ENOMEM : @prefix@_pack(model->inputs, model->packed, scratch) ? EINVAL : 0;
-  free(scratch);
-  model->arena = @prefix@_allocate(@prefix@_arena_bytes(model->pool ? model->pool->threads : 1));
+  @packing@  model->arena = @prefix@_allocate(@prefix@_arena_bytes(model->pool ? model->pool->threads : 1));
   return model->arena ? problem : ENOMEM;
 }
 

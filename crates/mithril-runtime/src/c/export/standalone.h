@@ -28,7 +28,7 @@ typedef struct @prefix@_model @prefix@_model;
    @prefix@_error. */
 int @prefix@_call(@prefix@_model *model, const void *const data[], void *const outputs[]);
 
-/* The current value of a parameter or state, by its number:
+/* The current value of a parameter or state that is kept as it was given, by its number:
 @weight_list@   NULL: there is no such number. */
 const void *@prefix@_weight(const @prefix@_model *model, int number);
 

@@ -1,0 +1,80 @@
+"""Parameters in the order in which generated C reads them, without the arrays that they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .. import _core
+from ..errors import InvalidValueError, UnsupportedOpError
+
+if TYPE_CHECKING:
+    from ..physical import PhysicalModel
+
+__all__ = ["pack"]
+
+
+def pack(
+    model: PhysicalModel,
+    params: Mapping[str, Any] | None = None,
+    *,
+    state: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> _core.CPacked:
+    """Bring parameters into the order in which generated C reads them, so that the arrays may go.
+
+    What is returned stands for the parameters in calls of this model, and holds what the code reads and nothing besides.
+    It belongs to this model, to these sizes, and to the states that the model has now.
+
+    Parameters
+    ----------
+    model : PhysicalModel
+        A model compiled with `CBackend` and ``inference=True``.
+    params : mapping, optional
+        Name to array; those of `get_parameters` by default.
+    state : mapping, optional
+        States that replace those of the model, such as running statistics.
+    shapes : mapping, optional
+        Data name to shape, where sizes were left open when compiling.
+
+    Returns
+    -------
+    CPacked
+        The parameters, packed; ``bytes`` says how much memory they take.
+
+    Raises
+    ------
+    UnsupportedOpError
+        If the model does not run in C, or is not for inference.
+    InvalidValueError
+        If a size is not known.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> import numpy as np
+    >>> model = ml.Model()
+    >>> model |= ml.Linear(16)(input="input", output="output")
+    >>> compiled = ml.compile(model, ml.CBackend(num_threads=1), shapes={"input": [2, 8]}, inference=True)
+    >>> packed = compiled.pack(compiled.randomize_params())
+    >>> compiled.evaluate(packed, {"input": np.ones((2, 8), np.float32)})["output"].shape
+    (2, 16)
+    """
+    program = model._known()
+    source = getattr(program.module, "source", None)
+    if not isinstance(source, _core.CProgram) or model._options["training"]:
+        raise UnsupportedOpError(
+            "only models for inference in C pack their parameters", hint="compile with CBackend and inference=True"
+        )
+    sizes = {**{name: shape for name, _, shape in program.data}, **(shapes or {})}
+    unknown = [name for name, shape in sizes.items() if not all(isinstance(n, int) for n in shape)]
+    if unknown:
+        raise InvalidValueError(
+            f"the shape of {', '.join(unknown)} is not known", hint="give it: pack(params, shapes={...})"
+        )
+    if state is not None:
+        with model._lock:
+            model.state = {**model.state, **state}
+    given = model.get_parameters() if params is None else params
+    model._arguments.check_params(program, given)
+    return source.pack(given, model.state, {name: tuple(shape) for name, shape in sizes.items()})
