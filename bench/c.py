@@ -171,7 +171,12 @@ def main() -> None:
     parser.add_argument("--workload", action="append", choices=everything, help="default: three that are quick")
     parser.add_argument("--peer", action="append", choices=list(PEERS), help="default: all that are installed")
     parser.add_argument("--threads", action="append", type=int, help="default: 1 and 2")
+    parser.add_argument("--memory", action="store_true", help="peak memory instead of time: see bench.peak")
     given = parser.parse_args()
+    if given.memory:
+        from .peak import table
+
+        return table(given.workload or list(WORKLOADS)[:2])
     if given.pair:
         workload, name, threads = given.pair
         return pair(workload, name, int(threads))

@@ -86,6 +86,32 @@ def test_what_follows_from_parameters_and_states_is_computed_anew_when_they_are_
         next(iter(first.values()))[...] = 0
 
 
+def test_packed_parameters_stand_for_their_arrays():
+    sizes = {"input": ["batch", 5]}
+    compiled, other, plain = (
+        ml.compile(classifier(), b, shapes=sizes, inference=True)
+        for b in (ml.CBackend(num_threads=1), ml.CBackend(num_threads=1), ml.NumpyBackend())
+    )
+    params, data = {k: np.array(v) for k, v in compiled.randomize_params(seed=0).items()}, {"input": normal(6, 5)}
+    wanted = plain.evaluate(params, data)["output"]
+    with pytest.raises(ml.errors.InvalidValueError, match="shape of input is not known"):
+        compiled.pack(params)
+    packed = compiled.pack(params, shapes={"input": (6, 5)})
+    names = list(params)
+    params.clear()
+    np.testing.assert_allclose(compiled.evaluate(packed, data)["output"], wanted, rtol=1e-5, atol=1e-6)
+    assert list(packed) == names and len(packed) == len(names) and 0 < packed.bytes < 1 << 20
+    for model, given, message in (
+        (compiled, normal(7, 5), "another size of `input`"),
+        (other, normal(6, 5), "packed for another model"),
+        (plain, normal(6, 5), "packed for a model in C"),
+    ):
+        with pytest.raises(ml.errors.ParameterError, match=message):
+            model.evaluate(packed, {"input": given})
+    with pytest.raises(ml.errors.UnsupportedOpError, match="only models for inference in C"):
+        plain.pack()
+
+
 def test_gradients_and_changes_in_place():
     c, numpy = (ml.compile(classifier(), b, shapes={"input": [4, 5]}) for b in (ml.CBackend(), ml.NumpyBackend()))
     params, data = {k: np.array(v) for k, v in numpy.randomize_params(seed=0).items()}, {"input": normal(4, 5)}

@@ -1,0 +1,133 @@
+//! Packed parameters that stand for the arrays they came from.
+
+use std::sync::Arc;
+
+use mithril::ir::error::{Code, Error};
+use mithril::ir::graph::Role;
+use mithril::runtime::c::{Address, Interface};
+use pyo3::prelude::*;
+use pyo3::types::{PyIterator, PyString, PyTuple};
+
+use super::{Groups, Held, Kept, Ready, find, lock};
+use crate::errors::Outcome;
+
+/// Parameters, and states that are not replaced, as a program keeps them: packed, and as they are where calls read them
+/// so. Stands for a dict of parameters.
+#[pyclass(name = "CPacked", module = "mithril", frozen, mapping)]
+#[derive(Debug)]
+pub struct PyCPacked {
+    ready: Arc<Ready>,
+    kept: Arc<Kept>,
+}
+
+#[pymethods]
+impl PyCPacked {
+    /// Bytes that are held: what is packed, and what is kept as it is.
+    #[getter]
+    fn bytes(&self) -> usize {
+        let buffers = self.ready.made.function.interface().inputs.iter().zip(&self.kept.arrays);
+        let kept: usize =
+            buffers.filter(|(_, array)| array.is_some()).map(|(buffer, _)| buffer.bytes()).sum();
+        kept + self.kept.packed.as_ref().map_or(0, |packed| packed.bytes().len())
+    }
+    fn __len__(&self) -> usize {
+        self.ready.inputs.iter().filter(|(role, _)| *role == Role::Param).count()
+    }
+    fn keys(&self, py: Python<'_>) -> Vec<Py<PyString>> {
+        let params = self.ready.inputs.iter().filter(|(role, _)| *role == Role::Param);
+        params.map(|(_, name)| name.clone_ref(py)).collect()
+    }
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        PyTuple::new(py, self.keys(py))?.try_iter()
+    }
+    fn __getitem__(&self, py: Python<'_>, name: &str) -> Outcome<Py<PyAny>> {
+        let inputs = &self.ready.made.function.interface().inputs;
+        let known = inputs.iter().position(|buffer| &*buffer.name == name);
+        let found = known.and_then(|i| self.kept.arrays[i].as_ref());
+        let missing = || {
+            Error::new(Code::BadParameter, format!("`{name}` is packed: its values are not kept"))
+                .help("read them before you pack them")
+        };
+        Ok(found.ok_or_else(missing)?.clone_ref(py))
+    }
+    fn __repr__(&self) -> String {
+        format!("<packed parameters, {} bytes>", self.bytes())
+    }
+}
+
+impl PyCPacked {
+    pub(super) fn new(ready: Arc<Ready>, kept: Arc<Kept>) -> Self {
+        Self { ready, kept }
+    }
+    pub(super) fn parts(&self) -> (&Arc<Ready>, &Arc<Kept>) {
+        (&self.ready, &self.kept)
+    }
+}
+
+impl Ready {
+    /// Packs what is the same at every call, and keeps of it only what calls read as it is, and the states: one that is
+    /// replaced is noticed.
+    pub(super) fn keep(&self, py: Python<'_>, groups: &Groups<'_>) -> Outcome<Kept> {
+        let function = &self.made.function;
+        let Interface { inputs, fixed, read, .. } = function.interface();
+        let (mut given, mut addresses) = (Vec::new(), Vec::new());
+        for (i, (role, name)) in self.inputs.iter().enumerate() {
+            if !fixed[i] {
+                given.push(None);
+                addresses.push(Address::none());
+                continue;
+            }
+            let array = groups.get(*role, name.bind(py))?;
+            let mut held = Held::new();
+            let address = find(py, array.clone(), &inputs[i], &mut held)?;
+            addresses.push(address.ok_or_else(|| {
+                Error::new(Code::BadParameter, format!("`{}` has another shape", inputs[i].name))
+                    .help(format!("its shape is {:?}", inputs[i].shape))
+            })?);
+            given.push(Some((array, held)));
+        }
+        let packed = py.detach(|| function.pack(&addresses))?;
+        let (mut arrays, mut kept) = (Vec::new(), Vec::new());
+        for (i, array) in given.into_iter().enumerate() {
+            let is_needed = read[i] || self.inputs[i].0 == Role::State;
+            let array = array.filter(|_| is_needed);
+            if let Some((array, held)) = &array {
+                lock(array)?;
+                kept.extend(held.iter().map(|array| array.clone().unbind()));
+            } else {
+                addresses[i] = Address::none();
+            }
+            arrays.push(array.map(|(array, _)| array.unbind()));
+        }
+        Ok(Kept { arrays, addresses, _held: kept, packed })
+    }
+    /// Addresses of the inputs beside those that are kept.
+    pub(super) fn beside<'py>(
+        &self,
+        py: Python<'py>,
+        kept: &Kept,
+        groups: &Groups<'py>,
+        held: &mut Held<'py>,
+    ) -> Outcome<Vec<Address>> {
+        let Interface { inputs, fixed, .. } = self.made.function.interface();
+        let mut addresses = kept.addresses.clone();
+        for (i, (role, name)) in self.inputs.iter().enumerate() {
+            if fixed[i] && *role == Role::Param {
+                continue;
+            }
+            let array = groups.get(*role, name.bind(py))?;
+            if fixed[i] {
+                if kept.arrays[i].as_ref().is_none_or(|known| !known.is(&array)) {
+                    let text = format!("the state `{}` was replaced after it was packed", inputs[i].name);
+                    return Err(Error::new(Code::BadParameter, text).help("pack again").into());
+                }
+                continue;
+            }
+            addresses[i] = find(py, array, &inputs[i], held)?.ok_or_else(|| {
+                let text = format!("the parameters are packed for another size of `{}`", inputs[i].name);
+                Error::new(Code::BadParameter, text).help(format!("its shape is {:?}", inputs[i].shape))
+            })?;
+        }
+        Ok(addresses)
+    }
+}
