@@ -1,7 +1,7 @@
 """Peak memory of models in C and of other libraries, each in a process of its own: `python -m bench.c --memory`.
 
-Ours is the program that `export` writes: everything that its process holds. Of the others, which come with Python, it is
-what the process holds more than before the model is read from its file.
+Ours is the program that `export` writes: everything that its process holds. Of the others, which come with Python, it
+is what the process holds more than before the model is read from its file.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from .c import _compiled, _onnx
 from .memory import status
-from .workloads import WORKLOADS, Workload
+from .workloads import WORKLOADS
 
 #: Peers that read a model from a file.
 PEERS = ("PyTorch", "ONNX Runtime", "OpenVINO")

@@ -100,7 +100,8 @@ def test_packed_parameters_stand_for_their_arrays():
     names = list(params)
     params.clear()
     np.testing.assert_allclose(compiled.evaluate(packed, data)["output"], wanted, rtol=1e-5, atol=1e-6)
-    assert list(packed) == names and len(packed) == len(names) and 0 < packed.bytes < 1 << 20
+    assert list(packed) == names
+    assert 0 < packed.bytes < 1 << 20
     for model, given, message in (
         (compiled, normal(7, 5), "another size of `input`"),
         (other, normal(6, 5), "packed for another model"),
@@ -261,6 +262,17 @@ def test_values_may_be_called_anything(tmp_path):
     model.set_outputs(*names)
     compiled = ml.compile(model, ml.CBackend(num_threads=1), shapes={"input": [2, 5]}, inference=True)
     compiled.export(tmp_path, prefix="M")
+
+
+def test_weights_are_exported_as_they_are_read(tmp_path):
+    model = ml.Model()
+    model |= ml.Linear(256)(input="input", output="output")
+    # Enough work for threads.
+    compiled = ml.compile(model, ml.CBackend(num_threads=2), shapes={"input": [128, 256]}, inference=True)
+    found = compiled.export(tmp_path, prefix="wide")
+    assert found.packed_bytes == 4 * 256 * 256
+    # A mark, the packed weights, the bias.
+    assert (tmp_path / "wide.weights").stat().st_size == 64 + found.packed_bytes + 4 * 256
 
 
 def test_gradients_are_exported(tmp_path):

@@ -36,8 +36,8 @@ class Exported:
     files : tuple of Path
         The files.
     weight_bytes, packed_bytes, pack_bytes, arena_bytes : int
-        Memory: the weights, the same in the order of the kernels, scratch memory while they are brought into it, scratch
-        memory of a call on one thread.
+        Memory: the weights, the same in the order of the kernels, scratch memory while they are brought into it,
+        scratch memory of a call on one thread.
     check : str
         What the program printed that compares the model with the recorded outputs.
     """

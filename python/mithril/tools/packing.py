@@ -23,8 +23,8 @@ def pack(
 ) -> _core.CPacked:
     """Bring parameters into the order in which generated C reads them, so that the arrays may go.
 
-    What is returned stands for the parameters in calls of this model, and holds what the code reads and nothing besides.
-    It belongs to this model, to these sizes, and to the states that the model has now.
+    What is returned stands for the parameters in calls of this model, and holds what the code reads and nothing
+    besides. It belongs to this model, to these sizes, and to the states that the model has now.
 
     Parameters
     ----------

@@ -29,6 +29,8 @@ const TAKEN: &[&str] = &[
     "pack_bytes",
     "call",
     "work",
+    "part",
+    "shared",
     "fits",
     "allocate",
     "close",

@@ -233,9 +233,9 @@ impl Run<'_> {
         let mut out = format!(
             "\n/* What the threads of a call share. */\ntypedef struct {{\n    const void *const *inputs;\n    \
              void *const *outputs;\n    const void *packed;\n    void *arena;\n    int threads;\n    \
-             struct mithril_barrier barrier;\n    atomic_int error;\n}} {p}_call;\n\
-             \n/* The part of one thread. */\nstatic void {p}_work(void *context, int thread) {{\n    \
-             {p}_call *const call = context;\n    const void *const *const inputs = call->inputs;\n    \
+             struct mithril_barrier barrier;\n    atomic_int error;\n}} {p}_shared;\n\
+             \n/* The part of one thread. */\nstatic void {p}_part(void *context, int thread) {{\n    \
+             {p}_shared *const call = context;\n    const void *const *const inputs = call->inputs;\n    \
              void *const *const outputs = call->outputs;\n    const void *const packed = call->packed;\n    \
              void *const arena = call->arena;\n    const int threads = call->threads;\n    \
              (void)inputs, (void)outputs, (void)packed, (void)arena;\n"
@@ -259,9 +259,9 @@ impl Run<'_> {
         out.push_str(&self.head());
         let _ = write!(
             out,
-            "    {p}_call call = {{.inputs = inputs, .outputs = outputs, .packed = packed, .arena = arena}};\n    \
+            "    {p}_shared call = {{.inputs = inputs, .outputs = outputs, .packed = packed, .arena = arena}};\n    \
              call.threads = pool ? pool->threads : 1;\n    if (call.threads > 1) {{\n        \
-             pool->run((mithril_pool *)pool, {p}_work, &call);\n    }} else {{\n        {p}_work(&call, 0);\n    }}\n    \
+             pool->run((mithril_pool *)pool, {p}_part, &call);\n    }} else {{\n        {p}_part(&call, 0);\n    }}\n    \
              return atomic_load(&call.error);\n}}\n"
         );
         out
