@@ -183,6 +183,7 @@ const LARGE: &[(&str, &str)] = &[
     // With this one, there is enough work for all threads.
     ("linear", "[64,256] [256,256] [256]"),
     ("linear", "[1,200] [130,200] [130]"),
+    ("linear", "[1,200] [1030,200]"),
     ("einsum", "[5,20,9] [5,30,9] equation=\"bik,bjk->bji\""),
     ("einsum", "[4,12,3,16] [4,15,3,16] equation=\"bihd,bjhd->bhij\""),
     ("conv1d", "[2,8,40] [16,8,5] [16] padding=2 stride=2"),

@@ -1,5 +1,6 @@
 //! Stage `widen`: halves that a convolution reads become float32 first, each tensor once, since every element is read many
-//! times. Matrix products convert them where they pack them, all else where it reads them.
+//! times; so does a vector that is multiplied with a matrix. Larger matrix products convert halves where they pack them, all
+//! else where it reads them.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,13 @@ use super::contract::contraction;
 use super::convolve::is_convolution;
 use super::program::{Buffer, Nest, Place, Program, Step, Work};
 
-/// Lets convolutions read float32.
+/// Products of an element from which on a small tensor is converted first.
+const OFTEN: i64 = 1024;
+
+/// Elements of a small tensor, at most.
+const SMALL: i64 = 1 << 16;
+
+/// Lets convolutions read float32, and other sums of products what is small.
 pub fn widen(program: &mut Program) {
     let mut wide: HashMap<usize, usize> = HashMap::new();
     let mut at = 0;
@@ -30,33 +37,49 @@ pub fn widen(program: &mut Program) {
             continue;
         }
         let known = program.buffers.len();
-        let mut copies = HashMap::new();
-        for half in halves {
-            if !wide.contains_key(&half) && !copies.contains_key(&half) {
-                let place = Place::Arena(None);
-                let buffer =
-                    Buffer { dtype: DType::F32, place, is_param: false, ..program.buffers[half].clone() };
-                program.buffers.push(buffer);
-                copies.insert(half, program.buffers.len() - 1);
-            }
-        }
-        let of = |half: usize| wide.get(&half).or_else(|| copies.get(&half)).copied();
-        let value = widened(&nest.value, false, &of);
-        let wider = Nest { value, ..nest.clone() };
+        let mut made = copies(program, &wide, &halves);
+        let mut wider = reading(nest, &wide, &made);
         if !contraction(&wider).is_some_and(|c| is_convolution(program, &wider, &c)) {
             program.buffers.truncate(known);
-            continue;
+            let work = contraction(nest)
+                .map_or(0, |c| nest.vars.iter().chain(c.vars).fold(1_i64, |n, v| n.saturating_mul(v.size)));
+            halves.retain(|&half| {
+                let count = program.buffers[half].count();
+                (1..=SMALL).contains(&count) && work / count >= OFTEN
+            });
+            made = copies(program, &wide, &halves);
+            wider = reading(nest, &wide, &made);
         }
         program.steps[at - 1].work = Work::Nest(wider);
-        let mut copies: Vec<(usize, usize)> = copies.into_iter().collect();
-        copies.sort_unstable();
-        for &(half, to) in &copies {
+        for &(half, to) in &made {
             let work = Work::Nest(copy(program, half, to));
             program.steps.insert(at - 1, Step { work, ..step.clone() });
             at += 1;
         }
-        wide.extend(copies);
+        wide.extend(made);
     }
+}
+
+/// New tensors for the halves that have no wide copy yet, in pairs.
+fn copies(program: &mut Program, wide: &HashMap<usize, usize>, halves: &[usize]) -> Vec<(usize, usize)> {
+    let mut made: Vec<(usize, usize)> = Vec::new();
+    for &half in halves {
+        if !wide.contains_key(&half) && made.iter().all(|(known, _)| *known != half) {
+            let place = Place::Arena(None);
+            let buffer =
+                Buffer { dtype: DType::F32, place, is_param: false, ..program.buffers[half].clone() };
+            program.buffers.push(buffer);
+            made.push((half, program.buffers.len() - 1));
+        }
+    }
+    made
+}
+
+/// The nest that reads wide copies inside of its sum.
+fn reading(nest: &Nest, wide: &HashMap<usize, usize>, made: &[(usize, usize)]) -> Nest {
+    let new = |half: usize| made.iter().find(|(known, _)| *known == half).map(|(_, to)| *to);
+    let of = |half: usize| wide.get(&half).copied().or_else(|| new(half));
+    Nest { value: widened(&nest.value, false, &of), ..nest.clone() }
 }
 
 /// The nest that fills a tensor with the elements of another one.
