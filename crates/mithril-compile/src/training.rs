@@ -107,13 +107,7 @@ impl Joined {
                     self.input(name.into(), Role::Data, ty, Init::Zeros)
                 }
                 "step" if i == 0 => self.input("step".into(), Role::State, ty, Init::Ones),
-                "step" => {
-                    return Err(Error::new(
-                        Code::Unsupported,
-                        "the parameters have taken different numbers of steps",
-                    )
-                    .help("start with a new optimizer"));
-                }
+                "step" => return Err(several_counters()),
                 slot => {
                     let owner = params.get(i).map_or("", |p| &**p);
                     let new = self.input(format!("{owner}.{slot}").into(), Role::State, ty, Init::Zeros);
@@ -143,6 +137,11 @@ impl Joined {
         }
         Ok(())
     }
+}
+
+fn several_counters() -> Error {
+    Error::new(Code::Unsupported, "the parameters have taken different numbers of steps")
+        .help("start with a new optimizer")
 }
 
 /// Copies the nodes of a graph; `given` stands for its inputs.
