@@ -175,13 +175,14 @@ impl Program {
         let graph =
             self.graph(symbols, &mut |name, graph| stages.push((name.to_owned(), text::print(graph))))?;
         let Options { pack, in_place, lanes, autotune, ref tool, .. } = self.options;
-        let mut given = COptions { prefix: prefix.into(), pack, in_place, lanes, ..COptions::default() };
-        given.donated.clone_from(&self.compiled.donated);
+        let mut given = COptions { prefix: prefix.into(), pack, lanes, ..COptions::default() };
         given.quantize.clone_from(&self.options.quantize);
         if autotune {
             given.choices = tune(&graph, &given, tool, &Cache::default(), self.options.threads())?;
         }
-        let mut source = compile_c(&graph, &COptions { profile, ..given })?;
+        // What is measured changes no memory of the caller.
+        given.donated.clone_from(&self.compiled.donated);
+        let mut source = compile_c(&graph, &COptions { in_place, profile, ..given })?;
         stages.append(&mut source.stages);
         source.stages = stages;
         let interface = Interface::of(&source, prefix);
