@@ -113,8 +113,10 @@ fn compile(graph: &Graph, float: DType, threads: usize) -> Function {
     }
     let interface = Interface::of(&source, "cases");
     // Optimising this much C takes most of the time of the test; in one dtype it is enough. Kernels are tested as
-    // they are used: what optimises most may be wrong, too.
+    // they are used: what optimises most may be wrong, too. MITHRIL_TEST_LEVEL (such as -O3) is for all of them.
+    let given = std::env::var("MITHRIL_TEST_LEVEL");
     let level = match float {
+        _ if given.is_ok() => given.as_deref().unwrap_or_default(),
         _ if threads > 1 => "-O3",
         DType::F32 => "-O1",
         _ => "-O0",

@@ -20,6 +20,7 @@
 //! The program between the stages is a [`program::Program`], which prints.
 
 mod attention;
+pub mod batch;
 mod columns;
 mod contract;
 mod convolve;

@@ -62,8 +62,9 @@ pub fn calls(kernel: &Kernel, threads: usize) -> String {
 /// What the prelude gives every file.
 const ONCE: &str = include_str!("../../src/c/prelude/once.c");
 
-/// The program is compiled with all warnings and sanitizers.
-const SANITIZED: [&str; 3] = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover"];
+/// The program is compiled with all warnings and sanitizers; `CC` and `MITHRIL_TEST_LEVEL` (such as `-O3`) choose
+/// another compiler and how much it optimises.
+const SANITIZED: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover"];
 
 /// Compiles the program and demands that it finds no difference.
 pub fn check(cases: &Cases, target: Target) {
@@ -80,8 +81,10 @@ pub fn check(cases: &Cases, target: Target) {
         std::fs::copy(&source, format!("{keep}/kernels_{}_{}.c", target.lanes, cases.bodies.len()))
             .expect("a copy");
     }
-    let built = Command::new("cc")
-        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-ffp-contract=fast"])
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let level = std::env::var("MITHRIL_TEST_LEVEL").unwrap_or_else(|_| "-O1".to_owned());
+    let built = Command::new(compiler)
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-ffp-contract=fast", &level])
         .args(SANITIZED)
         .arg(&source)
         .args(["-lm", "-o"])

@@ -1,0 +1,222 @@
+//! A size that is an argument when running: whether a program only carries it along, and the function that walks
+//! through any number of rows in blocks of those that the program computes.
+//!
+//! That is looked at in the loops of the ops, for two sizes that are prime. Of every tensor that grows with the size it
+//! is known which digit of a position counts the rows. A row of a result may then read the same row of its operands and
+//! whatever has no rows, and nothing in it may depend on which row it is or how many there are: with the digit taken
+//! out, the loops for both sizes have to be the same.
+
+use std::cell::Cell;
+use std::fmt::Write as _;
+
+use mithril_ir::Graph;
+use mithril_ir::error::{Code, Error, Result};
+use mithril_ir::loops::{Argument, Expr, Index, Var, flat};
+
+use super::loops::lower;
+use super::program::{Buffer, Nest, Place, Program, Step, Work};
+
+/// Sizes that are tried: no digit of a position is divided by them by chance.
+pub const SIZES: [i64; 2] = [10_007, 10_009];
+
+/// Variables of a batched result: around the rows, the row, inside of a row.
+const DIGITS: [u32; 3] = [u32::MAX - 2, u32::MAX - 1, u32::MAX];
+
+/// Bytes of one row of every input and output; `None`: it has no rows, and is the same for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    /// Of the inputs, in order.
+    pub inputs: Vec<Option<usize>>,
+    /// Of the outputs, in order; all of them have rows.
+    pub outputs: Vec<Option<usize>>,
+}
+
+/// The rows of a graph, given with a size being each of [`SIZES`]; an error that names the op if it does not treat each
+/// row by itself. `name` is what the size is called.
+pub fn rows(graphs: [&Graph; 2], name: &str) -> Result<Rows> {
+    let programs = [lower(graphs[0], false)?, lower(graphs[1], false)?];
+    let [first, second] = &programs;
+    if first.buffers.len() != second.buffers.len() || first.steps.len() != second.steps.len() {
+        return Err(Error::new(Code::Unsupported, format!("what is computed depends on how large {name} is")).help(FIX));
+    }
+    // Elements of a row inside of the axis, per buffer.
+    let mut inner: Vec<Option<i64>> = vec![None; first.buffers.len()];
+    for (b, slot) in inner.iter_mut().enumerate() {
+        let buffer = &first.buffers[b];
+        match (&buffer.place, grown(&programs, b)) {
+            (_, Grown::Not) => {}
+            (Place::Input(_), Grown::Axis(0, _)) => *slot = Some(buffer.count() / SIZES[0]),
+            (Place::Input(_), _) => {
+                return Err(Error::new(Code::Unsupported, format!("{name} is not the first size of `{}`", buffer.name))
+                    .help("each row has to lie in memory by itself: transpose in front of the model"));
+            }
+            (Place::Constant(_), _) => return Err(mixed(None, &buffer.name, name)),
+            _ => {}
+        }
+    }
+    for (one, two) in first.steps.iter().zip(&second.steps) {
+        step(&programs, [one, two], &mut inner).ok_or_else(|| mixed(Some(one), "", name))?;
+    }
+    collect(first, &inner, name)
+}
+
+const FIX: &str = "give it a number: a program is made for each size then";
+
+fn mixed(step: Option<&Step>, buffer: &str, name: &str) -> Error {
+    let text = match step {
+        Some(step) => format!("`{}` in {} does not treat each row of {name} by itself", step.name, step.origin),
+        None => format!("`{buffer}` holds numbers that depend on {name}"),
+    };
+    Error::new(Code::Unsupported, text).help(FIX)
+}
+
+/// How a tensor depends on the size.
+enum Grown {
+    /// Not at all.
+    Not,
+    /// This axis is so many times as long.
+    Axis(usize, i64),
+    /// In another way.
+    Otherwise,
+}
+
+fn grown(programs: &[Program; 2], b: usize) -> Grown {
+    let [one, two] = programs.each_ref().map(|p| &p.buffers[b].shape);
+    let differ: Vec<usize> = (0..one.len().min(two.len())).filter(|&i| one[i] != two[i]).collect();
+    match differ[..] {
+        _ if one.len() != two.len() => Grown::Otherwise,
+        [] => Grown::Not,
+        [axis] => {
+            let times = one[axis] / SIZES[0];
+            let fits = one[axis] == times * SIZES[0] && two[axis] == times * SIZES[1] && times > 0;
+            if fits { Grown::Axis(axis, times) } else { Grown::Otherwise }
+        }
+        _ => Grown::Otherwise,
+    }
+}
+
+/// Finds how the results of a step have rows; `None` if rows mix.
+fn step(programs: &[Program; 2], steps: [&Step; 2], inner: &mut [Option<i64>]) -> Option<()> {
+    match (&steps[0].work, &steps[1].work) {
+        (Work::Nest(one), Work::Nest(two)) if one.to == two.to => {
+            let (axis, times) = match grown(programs, one.to) {
+                Grown::Not => {
+                    let free = |nest: &Nest| row_of(&nest.value, &programs[0].buffers, inner, None);
+                    return (free(one)? == free(two)?).then_some(());
+                }
+                Grown::Axis(axis, times) => (axis, times),
+                Grown::Otherwise => return None,
+            };
+            let after: i64 = programs[0].buffers[one.to].shape[axis + 1..].iter().product();
+            // Rows are outside of whatever shares the axis with them, unless that fails.
+            let inside = (1..=times).rev().filter(|d| times % d == 0).find(|&inside| {
+                let row = |which: usize, nest: &Nest| {
+                    let value = divided(nest, axis, SIZES[which], [times / inside, inside])?;
+                    row_of(&value, &programs[which].buffers, inner, Some(SIZES[which]))
+                };
+                row(0, one).is_some_and(|found| row(1, two) == Some(found))
+            })?;
+            inner[one.to] = Some(inside * after);
+            Some(())
+        }
+        (Work::Call(one), Work::Call(two)) if one == two => {
+            let has_rows = |a: &Argument| matches!(a, Argument::In(b) | Argument::Out(b) if inner[*b].is_some());
+            let grows = |a: &Argument| matches!(a, Argument::Out(b) if !matches!(grown(programs, *b), Grown::Not));
+            (!one.args.iter().any(|a| has_rows(a) || grows(a))).then_some(())
+        }
+        _ => None,
+    }
+}
+
+/// The value of a nest whose axis with the rows is written as three digits.
+fn divided(nest: &Nest, axis: usize, size: i64, [outside, inside]: [i64; 2]) -> Option<Expr> {
+    let var = *nest.vars.get(axis)?;
+    let [o, b, i] = DIGITS;
+    let digit = |id: u32, size: i64| Index::var(Var { id, size });
+    let position = digit(o, outside) * (size * inside) + digit(b, size) * inside + digit(i, inside);
+    Some(nest.value.substitute(&|v| if v == var { position.clone() } else { Index::var(v) }))
+}
+
+/// A value with the rows taken out of all positions; `None` if it depends on them otherwise. Without a size there are no
+/// rows, and nothing that has some may be read.
+fn row_of(value: &Expr, buffers: &[Buffer], inner: &[Option<i64>], size: Option<i64>) -> Option<Expr> {
+    let row = size.map(|size| Index::var(Var { id: DIGITS[1], size }));
+    let is_mixed = Cell::new(false);
+    let found = value.map_loads(&|from, at, stored| {
+        let Some(elements) = inner[from] else { return Expr::Load { from, at, stored } };
+        let position = flat(&at, &buffers[from].shape);
+        let digit = size.map(|size| position.floor_div(elements).modulo(size));
+        is_mixed.set(is_mixed.get() || row.is_none() || digit != row);
+        let outside = position.floor_div(elements * size.unwrap_or(1));
+        Expr::Load { from, at: vec![outside, position.modulo(elements)], stored }
+    });
+    let mut names_row = false;
+    found.each_free_var(&mut |v| names_row |= v.id == DIGITS[1]);
+    found.walk(&mut |e| {
+        for index in e.indices() {
+            index.each_var(&mut |v| names_row |= v.id == DIGITS[1]);
+        }
+    });
+    (!is_mixed.get() && !names_row).then_some(found)
+}
+
+fn collect(program: &Program, inner: &[Option<i64>], name: &str) -> Result<Rows> {
+    let mut places: [Vec<(usize, Option<usize>)>; 2] = [Vec::new(), Vec::new()];
+    for (b, buffer) in program.buffers.iter().enumerate() {
+        let bytes = inner[b].map(|elements| elements as usize * buffer.dtype.size());
+        match buffer.place {
+            Place::Input(n) => places[0].push((n, bytes)),
+            Place::Output(n) => {
+                if inner[b].is_none_or(|elements| elements * SIZES[0] != buffer.count()) {
+                    let text = format!("{name} is not the first size of the result `{}`", buffer.name);
+                    return Err(Error::new(Code::Unsupported, text).help(FIX));
+                }
+                places[1].push((n, bytes));
+            }
+            _ => {}
+        }
+    }
+    let [inputs, outputs] = places.map(|mut list| {
+        list.sort_unstable();
+        list.into_iter().map(|(_, bytes)| bytes).collect()
+    });
+    Ok(Rows { inputs, outputs })
+}
+
+/// What the header says of any number of rows.
+pub fn declarations(prefix: &str, block: usize) -> String {
+    format!(
+        "\n/* {prefix}_run computes {block} rows. Any number of rows, of which there are {block} at a time: inputs and outputs hold\n   \
+         so many, the arena has {prefix}_batch_arena_bytes. 0, or an error code. */\n\
+         size_t {prefix}_batch_arena_bytes(int threads);\n\
+         int {prefix}_run_batch(const void *const inputs[], void *const outputs[], int64_t batch, const void *packed,\n\
+         {:indent$}void *arena, const mithril_pool *pool);\n",
+        "",
+        indent = prefix.len() + 15
+    )
+}
+
+/// The functions for any number of rows.
+pub fn functions(prefix: &str, block: usize, rows: &Rows) -> String {
+    let numbers = |list: &[Option<usize>]| {
+        let all: Vec<String> = list.iter().map(|n| n.unwrap_or(0).to_string()).collect();
+        if all.is_empty() { "0".to_owned() } else { all.join(", ") }
+    };
+    let spare: usize =
+        rows.inputs.iter().chain(&rows.outputs).flatten().map(|n| (n * block).next_multiple_of(64)).sum();
+    let text = include_str!("batch.c");
+    let words = [
+        ("prefix", prefix.to_owned()),
+        ("block", block.to_string()),
+        ("inputs", rows.inputs.len().to_string()),
+        ("outputs", rows.outputs.len().to_string()),
+        ("input_count", rows.inputs.len().max(1).to_string()),
+        ("output_count", rows.outputs.len().max(1).to_string()),
+        ("input_rows", numbers(&rows.inputs)),
+        ("output_rows", numbers(&rows.outputs)),
+        ("spare", spare.to_string()),
+    ];
+    let mut out = String::new();
+    let _ = write!(out, "\n{}", words.iter().fold(text.to_owned(), |t, (k, v)| t.replace(&format!("@{k}@"), v)));
+    out
+}
