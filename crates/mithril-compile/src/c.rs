@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mithril_codegen::c;
+pub use mithril_codegen::c::batch;
 use mithril_codegen::c::kernels::Target as Shape;
 pub use mithril_codegen::c::kernels::{Choices, Question, Scheme};
 pub use mithril_codegen::c::{Cost, Decision, Matrix, Quantize, Reason};

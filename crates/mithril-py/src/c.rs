@@ -29,8 +29,8 @@ mod packed;
 
 pub use packed::PyCPacked;
 
-/// Addresses of the inputs, and the packed parameters if there are any.
-type Gathered = (Vec<Address>, Option<Arc<Kept>>);
+/// Addresses of the inputs, the packed parameters if there are any, and the number of rows where that is an argument.
+type Gathered = (Vec<Address>, Option<Arc<Kept>>, Option<usize>);
 /// Name, path, what is computed, operations, bytes.
 type StepRow = (String, String, String, Option<u64>, u64);
 /// Arrays that live until a call is over.
@@ -187,12 +187,12 @@ impl PyCProgram {
         let made = Arc::new(py.detach(|| self.program.profiled(&symbols))?);
         let ready = Ready::new(py, made.clone(), self.many)?;
         let mut held = Held::new();
-        let (addresses, kept) = ready
+        let (addresses, kept, rows) = ready
             .gather(py, &groups, &mut held)?
             .ok_or_else(|| Error::new(Code::BadParameter, "the shapes of the arrays do not fit together"))?;
         let run = || {
             // Into new memory: the states of the caller stay as they are.
-            let results = ready.run(py, &addresses, kept.as_deref(), None, None)?;
+            let results = ready.run(py, &addresses, kept.as_deref(), rows, None, None)?;
             // The seconds are an output behind the new states, so that there are several dicts.
             let states = results.get_item(-1)?;
             Ok(states.get_item(SECONDS)?)
@@ -240,20 +240,20 @@ impl PyCProgram {
                     .help("pack them with this one: compiled.pack(params)")
                     .into());
             }
-            let addresses = ready.beside(py, kept, &groups, &mut held)?;
-            return ready.run(py, &addresses, Some(kept), self.states(&groups), Some(&groups));
+            let (addresses, rows) = ready.beside(py, kept, &groups, &mut held)?;
+            return ready.run(py, &addresses, Some(kept), rows, self.states(&groups), Some(&groups));
         }
         if let Some(ready) = self.latest()
-            && let Some((addresses, kept)) = ready.gather(py, &groups, &mut held)?
+            && let Some((addresses, kept, rows)) = ready.gather(py, &groups, &mut held)?
         {
-            return ready.run(py, &addresses, kept.as_deref(), self.states(&groups), Some(&groups));
+            return ready.run(py, &addresses, kept.as_deref(), rows, self.states(&groups), Some(&groups));
         }
         let ready = self.specialise(py, &self.bind(&groups)?)?;
         held.clear();
-        let (addresses, kept) = ready
+        let (addresses, kept, rows) = ready
             .gather(py, &groups, &mut held)?
             .ok_or_else(|| Error::new(Code::BadParameter, "the shapes of the arrays do not fit together"))?;
-        ready.run(py, &addresses, kept.as_deref(), self.states(&groups), Some(&groups))
+        ready.run(py, &addresses, kept.as_deref(), rows, self.states(&groups), Some(&groups))
     }
 }
 
@@ -343,6 +343,13 @@ impl Ready {
         }
         Ok(Self { made, inputs, outputs, kept: Mutex::default() })
     }
+    /// How many rows are given, where that is an argument.
+    fn rows(&self, py: Python<'_>, groups: &Groups<'_>) -> Outcome<Option<usize>> {
+        self.made.function.interface().count_rows(|i| {
+            let (role, name) = &self.inputs[i];
+            Ok(groups.get(*role, name.bind(py))?.getattr(intern!(py, "shape"))?.extract()?)
+        })
+    }
     /// Addresses of the inputs, and the packed parameters; `None` if a shape is that of another choice of sizes.
     fn gather<'py>(
         &self,
@@ -353,7 +360,10 @@ impl Ready {
         let packs = self.made.function.packed_bytes() > 0;
         let kept =
             if packs { self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone() } else { None };
-        let Interface { inputs: buffers, fixed, .. } = self.made.function.interface();
+        let own = self.made.function.interface();
+        let rows = self.rows(py, groups)?;
+        let scaled = rows.map(|count| own.of_rows(count));
+        let Interface { inputs: buffers, fixed, .. } = scaled.as_ref().unwrap_or(own);
         let mut addresses = Vec::with_capacity(buffers.len());
         let mut is_same = true;
         for (i, ((role, name), buffer)) in self.inputs.iter().zip(buffers).enumerate() {
@@ -372,11 +382,11 @@ impl Ready {
             addresses.push(address);
         }
         if !packs || (is_same && kept.is_some()) {
-            return Ok(Some((addresses, kept)));
+            return Ok(Some((addresses, kept, rows)));
         }
         drop(kept);
         let kept = self.pack(py, &addresses, groups, held)?;
-        Ok(Some((addresses, kept)))
+        Ok(Some((addresses, kept, rows)))
     }
     /// Packs parameters that were not seen before.
     fn pack(
@@ -426,10 +436,13 @@ impl Ready {
         py: Python<'py>,
         inputs: &[Address],
         kept: Option<&Kept>,
+        rows: Option<usize>,
         states: Option<&Groups<'py>>,
         given: Option<&Groups<'py>>,
     ) -> Outcome<Bound<'py, PyAny>> {
-        let interface = self.made.function.interface();
+        let own = self.made.function.interface();
+        let scaled = rows.map(|count| own.of_rows(count));
+        let interface = scaled.as_ref().unwrap_or(own);
         // States that are changed where they lie are no results.
         let count = if states.is_some() { interface.results().len() } else { self.outputs.len() };
         let dicts = self.outputs[..count].iter().map(|o| o.dict).max().unwrap_or(0) + 1;
@@ -437,9 +450,12 @@ impl Ready {
         let empty = numpy(py)?.getattr(intern!(py, "empty"))?;
         let mut outputs = Vec::with_capacity(self.outputs.len());
         for (i, (output, buffer)) in self.outputs[..count].iter().zip(&interface.outputs).enumerate() {
-            let array = match given.and_then(|groups| self.donated(py, i, inputs, groups)) {
-                Some(array) => array,
-                None => empty.call1(output.arguments.bind(py))?,
+            let array = match (given.and_then(|groups| self.donated(py, i, inputs, groups)), rows) {
+                (Some(array), _) => array,
+                (None, None) => empty.call1(output.arguments.bind(py))?,
+                (None, Some(_)) => {
+                    empty.call1((PyTuple::new(py, &buffer.shape)?, native(py, buffer.dtype)?))?
+                }
             };
             let address = describe(&array)?.fits_writing(buffer);
             outputs.push(address.ok_or_else(|| Error::internal("numpy.empty makes arrays of another kind"))?);
@@ -456,7 +472,8 @@ impl Ready {
             outputs.push(found);
         }
         let function = &self.made.function;
-        py.detach(|| function.call(inputs, &outputs, kept.and_then(|k| k.packed.as_ref())))?;
+        let packed = kept.and_then(|k| k.packed.as_ref());
+        py.detach(|| function.call_rows(inputs, &outputs, packed, rows))?;
         match <[_; 1]>::try_from(dicts) {
             Ok([one]) => Ok(one.into_any()),
             Err(several) => Ok(PyTuple::new(py, several)?.into_any()),
@@ -535,6 +552,7 @@ pub struct COptions {
     in_place: bool,
     autotune: bool,
     quantize: Option<Quantization>,
+    batch: Option<(String, usize)>,
 }
 
 /// Weights in few bits: patterns of names with schemes, and whether what cannot be is an error.
@@ -560,11 +578,12 @@ impl Quantization {
 
 impl COptions {
     fn options(self, pack: bool) -> Result<Options, Error> {
-        let Self { prefix, threads, cc, flags, python, memory_limit, lanes, in_place, autotune, quantize } =
-            self;
+        let Self { prefix, threads, cc, flags, python, memory_limit, .. } = self;
+        let Self { lanes, in_place, autotune, quantize, batch, .. } = self;
         let quantize = quantize.map(Quantization::read).transpose()?;
+        let batch = batch.map(|(name, block)| (name.into(), block));
         let tool = Tool { command: cc, flags, python };
-        Ok(Options { prefix, pack, in_place, lanes, threads, tool, memory_limit, autotune, quantize })
+        Ok(Options { prefix, pack, in_place, lanes, threads, tool, memory_limit, autotune, quantize, batch })
     }
 }
 

@@ -25,6 +25,7 @@ fn interface() -> Interface {
         read: vec![false, true],
         updates: 0,
         shared: Vec::new(),
+        batch: None,
     }
 }
 

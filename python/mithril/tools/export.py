@@ -69,6 +69,8 @@ def export(
     loss: str | None = None,
     lanes: int | None = None,
     autotune: bool = False,
+    batch: str | None = None,
+    block: int | None = None,
     cc: str | None = None,
     flags: Any = (),
 ) -> Exported:
@@ -104,6 +106,9 @@ def export(
     lanes : {16, 8, 4, 1}, optional
         Floats in a vector of the processor that the code is for: 16 for AVX-512, 8 for AVX2, 4 for SSE2, NEON and
         WebAssembly, 1 for plain C. It runs on others too, slower. Default: those of this processor.
+    batch : str, optional
+        A size that the model was compiled with, such as ``"batch"``, which becomes an argument of ``..._run_batch`` and
+        ``..._call_batch``: any number of rows, computed ``block`` at a time (default 8).
     autotune, cc, flags : optional
         As options of `CBackend`.
 
@@ -116,13 +121,16 @@ def export(
     options = {**model._options, "training": bool(gradients) or optimizer is not None}
     dtype = str(model.backend.default_dtype)
     rules = getattr(model.backend, "quantize", None) if not options["training"] else None
-    quantize = dict(rules) if rules else None
-    backend = CBackend(dtype=dtype, num_threads=1, autotune=autotune, cc=cc, flags=flags, quantize=quantize)
+    settings = {"num_threads": 1, "cc": cc, "flags": flags, "quantize": dict(rules) if rules else None}
+    backend = CBackend(dtype=dtype, autotune=autotune, batch=batch, block=block, **settings)
     reference = NumpyBackend(dtype=dtype)
     shapes = dict(options["shapes"])
     if model._current is not None:
         known = {name: list(shape) for name, _, shape in model._current.data}
         shapes |= {name: shape for name, shape in known.items() if all(isinstance(n, int) for n in shape)}
+    sizes = dict(options["shapes"])
+    if backend.batch is not None:
+        shapes = _recorded(shapes, backend.batch, gradients or optimizer is not None)
     given = complete(model._model, reference, shapes, data, 0, lambda array: array, others(options))
     host = {name: to_host(value) for name, value in (params or model.get_parameters()).items()}
     shapes |= {name: list(array.shape) for name, array in given.items()}
@@ -140,9 +148,11 @@ def export(
     elif gradients:
         program, expected = _gradients(core, values, tool, reference)
     else:
-        exact = backend if quantize else reference
+        exact = CBackend(dtype=dtype, **settings) if rules else reference
         found = exact._load(core).function("evaluate")(*_groups(core, values))
         expected = found[0] if core.updates else found
+        if backend.batch is not None:
+            core = _core.compile(model._model, dtype, {**options, "shapes": sizes})
         program = _core.c_program(core, tool, is_lazy=True)
     expected = {name: np.array(value, order="C") for name, value in expected.items()}
     undefined = [name for name, value in expected.items() if value.dtype.kind not in "biu" and np.isnan(value).any()]
@@ -152,6 +162,15 @@ def export(
     title = f"A model in C, made by Mithril: {model._model}"
     report = program.export(Path(folder), title, values, expected, weights_inside, calls)
     return Exported(Path(folder), tuple(Path(file) for file in report.pop("files")), **report)
+
+
+def _recorded(shapes: Mapping[str, Any], batch: tuple[str, int], trains: bool) -> dict[str, Any]:
+    """Put a number of rows that is no multiple of what is computed at a time in the place of the size."""
+    name, block = batch
+    if trains:
+        raise InvalidValueError("gradients add up all rows", hint="leave out batch: a training step has a fixed size")
+    rows = block + block // 2 + 1
+    return {key: [rows if size == name else size for size in shape] for key, shape in shapes.items()}
 
 
 Values = dict[str, Any]

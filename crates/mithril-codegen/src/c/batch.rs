@@ -11,10 +11,10 @@ use std::fmt::Write as _;
 
 use mithril_ir::Graph;
 use mithril_ir::error::{Code, Error, Result};
-use mithril_ir::loops::{Argument, Expr, Index, Var, flat};
+use mithril_ir::loops::{Argument, Expr, Index, Var};
 
 use super::loops::lower;
-use super::program::{Buffer, Nest, Place, Program, Step, Work};
+use super::program::{Nest, Place, Program, Step, Work};
 
 /// Sizes that are tried: no digit of a position is divided by them by chance.
 pub const SIZES: [i64; 2] = [10_007, 10_009];
@@ -37,37 +37,52 @@ pub fn rows(graphs: [&Graph; 2], name: &str) -> Result<Rows> {
     let programs = [lower(graphs[0], false)?, lower(graphs[1], false)?];
     let [first, second] = &programs;
     if first.buffers.len() != second.buffers.len() || first.steps.len() != second.steps.len() {
-        return Err(Error::new(Code::Unsupported, format!("what is computed depends on how large {name} is")).help(FIX));
+        return Err(Error::new(
+            Code::Unsupported,
+            format!("what is computed depends on how large {name} is"),
+        )
+        .help(FIX));
     }
-    // Elements of a row inside of the axis, per buffer.
-    let mut inner: Vec<Option<i64>> = vec![None; first.buffers.len()];
-    for (b, slot) in inner.iter_mut().enumerate() {
+    let mut digits: Vec<Option<Digit>> = vec![None; first.buffers.len()];
+    for (b, slot) in digits.iter_mut().enumerate() {
         let buffer = &first.buffers[b];
         match (&buffer.place, grown(&programs, b)) {
             (_, Grown::Not) => {}
-            (Place::Input(_), Grown::Axis(0, _)) => *slot = Some(buffer.count() / SIZES[0]),
+            (Place::Input(_), Grown::Axis(0, inside)) => *slot = Some(Digit { axis: 0, inside }),
             (Place::Input(_), _) => {
-                return Err(Error::new(Code::Unsupported, format!("{name} is not the first size of `{}`", buffer.name))
-                    .help("each row has to lie in memory by itself: transpose in front of the model"));
+                return Err(Error::new(
+                    Code::Unsupported,
+                    format!("{name} is not the first size of `{}`", buffer.name),
+                )
+                .help("each row has to lie in memory by itself: transpose in front of the model"));
             }
             (Place::Constant(_), _) => return Err(mixed(None, &buffer.name, name)),
             _ => {}
         }
     }
     for (one, two) in first.steps.iter().zip(&second.steps) {
-        step(&programs, [one, two], &mut inner).ok_or_else(|| mixed(Some(one), "", name))?;
+        step(&programs, [one, two], &mut digits).ok_or_else(|| mixed(Some(one), "", name))?;
     }
-    collect(first, &inner, name)
+    collect(first, &digits, name)
 }
 
 const FIX: &str = "give it a number: a program is made for each size then";
 
 fn mixed(step: Option<&Step>, buffer: &str, name: &str) -> Error {
     let text = match step {
-        Some(step) => format!("`{}` in {} does not treat each row of {name} by itself", step.name, step.origin),
+        Some(step) => {
+            format!("`{}` in {} does not treat each row of {name} by itself", step.name, step.origin)
+        }
         None => format!("`{buffer}` holds numbers that depend on {name}"),
     };
     Error::new(Code::Unsupported, text).help(FIX)
+}
+
+/// Which digit of a position counts the rows: on an axis, above so many elements of it.
+#[derive(Clone, Copy)]
+struct Digit {
+    axis: usize,
+    inside: i64,
 }
 
 /// How a tensor depends on the size.
@@ -96,32 +111,33 @@ fn grown(programs: &[Program; 2], b: usize) -> Grown {
 }
 
 /// Finds how the results of a step have rows; `None` if rows mix.
-fn step(programs: &[Program; 2], steps: [&Step; 2], inner: &mut [Option<i64>]) -> Option<()> {
+fn step(programs: &[Program; 2], steps: [&Step; 2], digits: &mut [Option<Digit>]) -> Option<()> {
     match (&steps[0].work, &steps[1].work) {
         (Work::Nest(one), Work::Nest(two)) if one.to == two.to => {
             let (axis, times) = match grown(programs, one.to) {
                 Grown::Not => {
-                    let free = |nest: &Nest| row_of(&nest.value, &programs[0].buffers, inner, None);
+                    let free = |nest: &Nest| row_of(&nest.value, digits, None);
                     return (free(one)? == free(two)?).then_some(());
                 }
                 Grown::Axis(axis, times) => (axis, times),
                 Grown::Otherwise => return None,
             };
-            let after: i64 = programs[0].buffers[one.to].shape[axis + 1..].iter().product();
             // Rows are outside of whatever shares the axis with them, unless that fails.
             let inside = (1..=times).rev().filter(|d| times % d == 0).find(|&inside| {
                 let row = |which: usize, nest: &Nest| {
                     let value = divided(nest, axis, SIZES[which], [times / inside, inside])?;
-                    row_of(&value, &programs[which].buffers, inner, Some(SIZES[which]))
+                    row_of(&value, digits, Some(SIZES[which]))
                 };
                 row(0, one).is_some_and(|found| row(1, two) == Some(found))
             })?;
-            inner[one.to] = Some(inside * after);
+            digits[one.to] = Some(Digit { axis, inside });
             Some(())
         }
         (Work::Call(one), Work::Call(two)) if one == two => {
-            let has_rows = |a: &Argument| matches!(a, Argument::In(b) | Argument::Out(b) if inner[*b].is_some());
-            let grows = |a: &Argument| matches!(a, Argument::Out(b) if !matches!(grown(programs, *b), Grown::Not));
+            let has_rows =
+                |a: &Argument| matches!(a, Argument::In(b) | Argument::Out(b) if digits[*b].is_some());
+            let grows =
+                |a: &Argument| matches!(a, Argument::Out(b) if !matches!(grown(programs, *b), Grown::Not));
             (!one.args.iter().any(|a| has_rows(a) || grows(a))).then_some(())
         }
         _ => None,
@@ -139,16 +155,18 @@ fn divided(nest: &Nest, axis: usize, size: i64, [outside, inside]: [i64; 2]) -> 
 
 /// A value with the rows taken out of all positions; `None` if it depends on them otherwise. Without a size there are no
 /// rows, and nothing that has some may be read.
-fn row_of(value: &Expr, buffers: &[Buffer], inner: &[Option<i64>], size: Option<i64>) -> Option<Expr> {
+fn row_of(value: &Expr, digits: &[Option<Digit>], size: Option<i64>) -> Option<Expr> {
     let row = size.map(|size| Index::var(Var { id: DIGITS[1], size }));
     let is_mixed = Cell::new(false);
-    let found = value.map_loads(&|from, at, stored| {
-        let Some(elements) = inner[from] else { return Expr::Load { from, at, stored } };
-        let position = flat(&at, &buffers[from].shape);
-        let digit = size.map(|size| position.floor_div(elements).modulo(size));
-        is_mixed.set(is_mixed.get() || row.is_none() || digit != row);
-        let outside = position.floor_div(elements * size.unwrap_or(1));
-        Expr::Load { from, at: vec![outside, position.modulo(elements)], stored }
+    let found = value.map_loads(&|from, mut at, stored| {
+        let Some(Digit { axis, inside }) = digits[from] else { return Expr::Load { from, at, stored } };
+        // Without a size nothing with rows may be read: there is no row to compare with.
+        let size = size.unwrap_or(1);
+        let digit = at[axis].floor_div(inside).modulo(size);
+        is_mixed.set(is_mixed.get() || row != Some(digit));
+        let rest = [at[axis].floor_div(inside * size), at[axis].modulo(inside)];
+        at.splice(axis..=axis, rest);
+        Expr::Load { from, at, stored }
     });
     let mut names_row = false;
     found.each_free_var(&mut |v| names_row |= v.id == DIGITS[1]);
@@ -160,14 +178,15 @@ fn row_of(value: &Expr, buffers: &[Buffer], inner: &[Option<i64>], size: Option<
     (!is_mixed.get() && !names_row).then_some(found)
 }
 
-fn collect(program: &Program, inner: &[Option<i64>], name: &str) -> Result<Rows> {
+fn collect(program: &Program, digits: &[Option<Digit>], name: &str) -> Result<Rows> {
     let mut places: [Vec<(usize, Option<usize>)>; 2] = [Vec::new(), Vec::new()];
     for (b, buffer) in program.buffers.iter().enumerate() {
-        let bytes = inner[b].map(|elements| elements as usize * buffer.dtype.size());
+        let is_first = |d: &Digit| d.axis == 0 && d.inside * SIZES[0] == buffer.shape[0];
+        let bytes = digits[b].filter(is_first).map(|_| buffer.bytes() / SIZES[0] as usize);
         match buffer.place {
             Place::Input(n) => places[0].push((n, bytes)),
             Place::Output(n) => {
-                if inner[b].is_none_or(|elements| elements * SIZES[0] != buffer.count()) {
+                if bytes.is_none() {
                     let text = format!("{name} is not the first size of the result `{}`", buffer.name);
                     return Err(Error::new(Code::Unsupported, text).help(FIX));
                 }
@@ -183,8 +202,15 @@ fn collect(program: &Program, inner: &[Option<i64>], name: &str) -> Result<Rows>
     Ok(Rows { inputs, outputs })
 }
 
-/// What the header says of any number of rows.
-pub fn declarations(prefix: &str, block: usize) -> String {
+/// Adds to C and header of a program of `block` rows what takes any number of them.
+pub fn extend(c: &mut String, h: &mut String, prefix: &str, block: usize, rows: &Rows) {
+    c.push_str(&functions(prefix, block, rows));
+    let end = h.rfind("\n#ifdef __cplusplus\n}").unwrap_or(h.len());
+    h.insert_str(end, &declarations(prefix, block));
+    *h = h.replacen("#include <stddef.h>\n", "#include <stddef.h>\n#include <stdint.h>\n", 1);
+}
+
+fn declarations(prefix: &str, block: usize) -> String {
     format!(
         "\n/* {prefix}_run computes {block} rows. Any number of rows, of which there are {block} at a time: inputs and outputs hold\n   \
          so many, the arena has {prefix}_batch_arena_bytes. 0, or an error code. */\n\
@@ -196,8 +222,7 @@ pub fn declarations(prefix: &str, block: usize) -> String {
     )
 }
 
-/// The functions for any number of rows.
-pub fn functions(prefix: &str, block: usize, rows: &Rows) -> String {
+fn functions(prefix: &str, block: usize, rows: &Rows) -> String {
     let numbers = |list: &[Option<usize>]| {
         let all: Vec<String> = list.iter().map(|n| n.unwrap_or(0).to_string()).collect();
         if all.is_empty() { "0".to_owned() } else { all.join(", ") }
@@ -217,6 +242,7 @@ pub fn functions(prefix: &str, block: usize, rows: &Rows) -> String {
         ("spare", spare.to_string()),
     ];
     let mut out = String::new();
-    let _ = write!(out, "\n{}", words.iter().fold(text.to_owned(), |t, (k, v)| t.replace(&format!("@{k}@"), v)));
+    let _ =
+        write!(out, "\n{}", words.iter().fold(text.to_owned(), |t, (k, v)| t.replace(&format!("@{k}@"), v)));
     out
 }

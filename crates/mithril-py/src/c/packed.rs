@@ -101,15 +101,18 @@ impl Ready {
         }
         Ok(Kept { arrays, addresses, _held: kept, packed })
     }
-    /// Addresses of the inputs beside those that are kept.
+    /// Addresses of the inputs beside those that are kept, and the number of rows where that is an argument.
     pub(super) fn beside<'py>(
         &self,
         py: Python<'py>,
         kept: &Kept,
         groups: &Groups<'py>,
         held: &mut Held<'py>,
-    ) -> Outcome<Vec<Address>> {
-        let Interface { inputs, fixed, .. } = self.made.function.interface();
+    ) -> Outcome<(Vec<Address>, Option<usize>)> {
+        let own = self.made.function.interface();
+        let rows = self.rows(py, groups)?;
+        let scaled = rows.map(|count| own.of_rows(count));
+        let Interface { inputs, fixed, .. } = scaled.as_ref().unwrap_or(own);
         let mut addresses = kept.addresses.clone();
         for (i, (role, name)) in self.inputs.iter().enumerate() {
             if fixed[i] && *role == Role::Param {
@@ -128,6 +131,6 @@ impl Ready {
                 Error::new(Code::BadParameter, text).help(format!("its shape is {:?}", inputs[i].shape))
             })?;
         }
-        Ok(addresses)
+        Ok((addresses, rows))
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
+use mithril_compile::c::batch::Rows;
 use mithril_compile::c::{self, CSource};
 use mithril_ir::graph::Role;
 use mithril_ir::tensor::Data;
@@ -54,6 +55,8 @@ pub struct Interface {
     pub updates: usize,
     /// Inputs, by number, with the outputs (new states too) that may lie in the same memory.
     pub shared: Vec<(usize, usize)>,
+    /// If the number of rows is an argument of a call: their bytes, and how many the buffers here have.
+    pub batch: Option<(Rows, usize)>,
 }
 
 impl Interface {
@@ -69,7 +72,32 @@ impl Interface {
             fixed: source.inputs.iter().map(|b| b.is_fixed).collect(),
             read: (0..source.inputs.len()).map(|i| source.reads.contains(&i)).collect(),
             updates: source.outputs.iter().filter(|b| b.role == Role::State).count(),
+            batch: None,
         }
+    }
+    /// The same for another number of rows.
+    #[must_use]
+    pub fn of_rows(&self, count: usize) -> Self {
+        let mut other = self.clone();
+        let Some((rows, block)) = &mut other.batch else { return other };
+        let buffers = other.inputs.iter_mut().zip(&rows.inputs);
+        for (buffer, row) in buffers.chain(other.outputs.iter_mut().zip(&rows.outputs)) {
+            if row.is_some() {
+                buffer.shape[0] = buffer.shape[0] / *block * count;
+            }
+        }
+        *block = count;
+        other
+    }
+    /// How many rows there are where the inputs have these shapes, looked up by the number of the input.
+    pub fn count_rows<E>(
+        &self,
+        shape: impl Fn(usize) -> std::result::Result<Vec<usize>, E>,
+    ) -> std::result::Result<Option<usize>, E> {
+        let Some((rows, block)) = &self.batch else { return Ok(None) };
+        let Some(input) = rows.inputs.iter().position(Option::is_some) else { return Ok(None) };
+        let each = (self.inputs[input].shape[0] / block).max(1);
+        Ok(shape(input)?.first().map(|size| size / each))
     }
     /// The outputs that are no new states.
     pub fn results(&self) -> &[Buffer] {
@@ -115,12 +143,16 @@ impl Function {
         let compiler = Compiler::find(tool)?;
         let object = cache.object(&compiler, source)?;
         let mut is_new = object.is_new;
-        let library = match Library::open(&object.path, &interface.prefix) {
+        let library = match Library::open(&object.path, &interface.prefix, interface.batch.is_some()) {
             Ok(library) => library,
             // Another process may have removed it meanwhile, to make room.
             Err(_) if !object.path.exists() => {
                 is_new = true;
-                Library::open(&cache.object(&compiler, source)?.path, &interface.prefix)?
+                Library::open(
+                    &cache.object(&compiler, source)?.path,
+                    &interface.prefix,
+                    interface.batch.is_some(),
+                )?
             }
             Err(error) => return Err(error),
         };
@@ -176,6 +208,17 @@ impl Function {
     }
     /// Runs the code on inputs into outputs, each at an address that fits its buffer.
     pub fn call(&self, inputs: &[Address], outputs: &[Address], packed: Option<&Packed>) -> Result<()> {
+        let rows = self.interface.batch.as_ref().map(|(_, block)| *block);
+        self.call_rows(inputs, outputs, packed, rows)
+    }
+    /// The same for so many rows, where that is an argument; addresses fit the buffers of [`Interface::of_rows`].
+    pub fn call_rows(
+        &self,
+        inputs: &[Address],
+        outputs: &[Address],
+        packed: Option<&Packed>,
+        rows: Option<usize>,
+    ) -> Result<()> {
         self.count("inputs", inputs.len(), self.interface.inputs.len())?;
         self.count("outputs", outputs.len(), self.interface.outputs.len())?;
         if packed.is_none() && self.library.packed_bytes() > 0 {
@@ -193,7 +236,7 @@ impl Function {
         // memory that nobody else has. Packed parameters come from `pack` of this function. The arena has as many
         // bytes as the library asks for with the threads of that pool, and the pool is leased until the call is over.
         let code =
-            arenas.with(|arena| unsafe { self.library.run(&inputs, &outputs, packed, arena, pool) })?;
+            arenas.with(|arena| unsafe { self.library.run(&inputs, &outputs, packed, arena, pool, rows) })?;
         drop(lease);
         self.judge(code)
     }

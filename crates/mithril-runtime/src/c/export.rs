@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use mithril_ir::dim::Symbol;
 use mithril_ir::graph::Role;
 use mithril_ir::interp::Symbols;
 use mithril_ir::{Code, DType, Error, Result, Tensor};
@@ -68,6 +69,9 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
     } else {
         pack(program, &source.c, &interface, given)?
     };
+    let named = program.options().batch.as_ref().map(|(name, _)| Symbol::Named(name.clone()));
+    let recorded = named.and_then(|name| symbols.get(&name)).map(|&rows| rows as usize);
+    let interface = recorded.map_or_else(|| interface.clone(), |rows| interface.of_rows(rows));
     let parts = Parts::new(&interface, given, is_inside, packed, &source.c)?;
     let mut words = parts.words(given);
     let header = source.h.clone() + &fill(include_str!("export/standalone.h"), &words);
@@ -267,7 +271,8 @@ impl<'a> Parts<'a> {
     /// The words of the templates.
     fn words(&self, given: &Export<'_>) -> Vec<(&'static str, String)> {
         // Words that hold others come first.
-        let mut words = self.words_of_weights();
+        let mut words = words_of_rows(self.interface.batch.as_ref().map(|(_, recorded)| *recorded));
+        words.extend(self.words_of_weights());
         words.extend(self.words_of_arrays());
         let (first, others) = (FLAGS[0], FLAGS[1..].join(" ") + " -march=native -Wall -Wextra");
         let prefix = &self.interface.prefix;
@@ -380,6 +385,30 @@ impl<'a> Parts<'a> {
             ("outputs", self.interface.outputs.len().to_string()),
         ]
     }
+}
+
+/// What differs where the number of rows is an argument; `recorded` of them are checked.
+fn words_of_rows(recorded: Option<usize>) -> Vec<(&'static str, String)> {
+    let Some(recorded) = recorded else {
+        let texts = ["", "", "@prefix@_arena_bytes", "@prefix@_call(model, given, found)"];
+        return ["batch_declaration", "batch_call", "arena_function", "checked_call"]
+            .into_iter()
+            .zip(texts.map(String::from))
+            .collect();
+    };
+    let declaration = "\n/* The same for any number of rows: data and outputs hold so many. The sizes above are those of the \
+                       recorded data. */\n\
+                       int @prefix@_call_batch(@prefix@_model *model, const void *const data[], void *const outputs[], \
+                       int64_t batch);\n";
+    let call = "\nint @prefix@_call_batch(@prefix@_model *model, const void *const data[], void *const outputs[], int64_t \
+                batch) {\n  for (int i = 0; i < @data_count@; i++) model->inputs[@prefix@_data_table[i]] = data[i];\n  \
+                return @prefix@_run_batch(model->inputs, outputs, batch, model->packed, model->arena, model->pool);\n}\n";
+    vec![
+        ("batch_declaration", declaration.to_owned()),
+        ("batch_call", call.to_owned()),
+        ("arena_function", "@prefix@_batch_arena_bytes".to_owned()),
+        ("checked_call", format!("@prefix@_call_batch(model, given, found, {recorded})")),
+    ]
 }
 
 /// The value of a buffer among tensors by name.

@@ -17,6 +17,14 @@ type Run = unsafe extern "C" fn(
     *mut c_void,
     *const RawPool,
 ) -> c_int;
+type RunBatch = unsafe extern "C" fn(
+    *const *const c_void,
+    *const *mut c_void,
+    i64,
+    *const c_void,
+    *mut c_void,
+    *const RawPool,
+) -> c_int;
 type Message = unsafe extern "C" fn(c_int) -> *const c_char;
 
 /// The functions of one generated file.
@@ -27,6 +35,7 @@ pub struct Library {
     pack_bytes: Bytes,
     pack: Pack,
     run: Run,
+    run_batch: Option<RunBatch>,
     message: Message,
     // The functions above are its code.
     _loaded: libloading::Library,
@@ -34,7 +43,8 @@ pub struct Library {
 
 impl Library {
     /// Loads a library that was compiled from generated C.
-    pub fn open(path: &Path, prefix: &str) -> Result<Self> {
+    /// `is_batched`: the number of rows is an argument.
+    pub fn open(path: &Path, prefix: &str, is_batched: bool) -> Result<Self> {
         // SAFETY: a library of generated C has no initialisers, so that loading it runs no code; that the file is such
         // a library is what the checksum in its name says.
         let loaded = unsafe { libloading::Library::new(path) }.map_err(|e| {
@@ -46,13 +56,19 @@ impl Library {
         // SAFETY: the emitter writes each of these functions with exactly this type; see the header it writes beside.
         // The pointers are used while `loaded` lives, which is in the same struct.
         unsafe {
-            let arena_bytes = *loaded.get::<ArenaBytes>(name("arena_bytes")).map_err(missing)?;
+            let arena = if is_batched { "batch_arena_bytes" } else { "arena_bytes" };
+            let arena_bytes = *loaded.get::<ArenaBytes>(name(arena)).map_err(missing)?;
             let packed_bytes = *loaded.get::<Bytes>(name("packed_bytes")).map_err(missing)?;
             let pack_bytes = *loaded.get::<Bytes>(name("pack_bytes")).map_err(missing)?;
             let pack = *loaded.get::<Pack>(name("pack")).map_err(missing)?;
             let run = *loaded.get::<Run>(name("run")).map_err(missing)?;
+            let run_batch = if is_batched {
+                Some(*loaded.get::<RunBatch>(name("run_batch")).map_err(missing)?)
+            } else {
+                None
+            };
             let message = *loaded.get::<Message>(name("error")).map_err(missing)?;
-            Ok(Self { arena_bytes, packed_bytes, pack_bytes, pack, run, message, _loaded: loaded })
+            Ok(Self { arena_bytes, packed_bytes, pack_bytes, pack, run, run_batch, message, _loaded: loaded })
         }
     }
     /// Bytes of scratch memory that a call on so many threads needs.
@@ -94,9 +110,15 @@ impl Library {
         packed: *const c_void,
         arena: *mut c_void,
         pool: *const RawPool,
+        rows: Option<usize>,
     ) -> c_int {
-        // SAFETY: by the contract of this function.
-        unsafe { (self.run)(inputs.as_ptr(), outputs.as_ptr(), packed, arena, pool) }
+        let (inputs, outputs) = (inputs.as_ptr(), outputs.as_ptr());
+        match (self.run_batch, rows) {
+            // SAFETY: by the contract of this function; what has rows has so many.
+            (Some(run), Some(rows)) => unsafe { run(inputs, outputs, rows as i64, packed, arena, pool) },
+            // SAFETY: by the contract of this function.
+            _ => unsafe { (self.run)(inputs, outputs, packed, arena, pool) },
+        }
     }
     /// What an error code means.
     pub fn message(&self, code: c_int) -> String {

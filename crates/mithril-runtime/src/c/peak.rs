@@ -62,6 +62,7 @@ fn interface(threads: usize) -> Interface {
         read: vec![true, true],
         updates: 0,
         shared: Vec::new(),
+        batch: None,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use mithril_compile::c::batch::{self, Rows};
 use mithril_compile::c::{C, COptions, CSource, Quantize, compile_c};
 use mithril_compile::compiled::{Compiled, gradient_of};
 use mithril_compile::pipeline::Observer;
@@ -51,6 +52,9 @@ pub struct Options {
     pub autotune: bool,
     /// Weights that are kept in few bits; needs `pack`.
     pub quantize: Option<Quantize>,
+    /// A size that is an argument of a call, rather than a number of each program; and so many rows are computed at a
+    /// time.
+    pub batch: Option<(Arc<str>, usize)>,
 }
 
 impl Default for Options {
@@ -65,6 +69,7 @@ impl Default for Options {
             memory_limit: None,
             autotune: false,
             quantize: None,
+            batch: None,
         }
     }
 }
@@ -129,6 +134,7 @@ impl Program {
     }
     /// The program for these sizes.
     pub fn specialise(&self, symbols: &Symbols) -> Result<Arc<Specialised>> {
+        let symbols = &self.in_blocks(symbols)?;
         let mut key: Sizes = symbols.iter().map(|(s, &n)| (s.clone(), n)).collect();
         key.sort();
         // Held while compiling: who needs the same program waits for it instead of making it twice.
@@ -167,7 +173,40 @@ impl Program {
     }
     /// The generated C for these sizes, whose symbols start with `prefix`, and what it reads and writes.
     pub fn source(&self, symbols: &Symbols, prefix: &str) -> Result<(CSource, Interface)> {
-        self.written(symbols, prefix, false)
+        let symbols = self.in_blocks(symbols)?;
+        let (mut source, mut interface) = self.written(&symbols, prefix, false)?;
+        if let Some((name, block)) = &self.options.batch {
+            let rows = self.rows(&symbols, name)?;
+            batch::extend(&mut source.c, &mut source.h, prefix, *block, &rows);
+            interface.batch = Some((rows, *block));
+        }
+        Ok((source, interface))
+    }
+    /// The symbols with as many rows as are computed at a time.
+    fn in_blocks(&self, symbols: &Symbols) -> Result<Symbols> {
+        let mut symbols = symbols.clone();
+        let Some((name, block)) = &self.options.batch else { return Ok(symbols) };
+        let Some(size) = symbols.get_mut(&Symbol::Named(name.clone())) else {
+            return Err(Error::new(Code::BadArgument, format!("no size of the model is called {name:?}"))
+                .help(format!("name it in the shapes: shapes={{\"input\": [{name:?}, ...]}}")));
+        };
+        *size = *block as i64;
+        Ok(symbols)
+    }
+    /// The rows of inputs and outputs, if every op treats each row by itself.
+    fn rows(&self, symbols: &Symbols, name: &Arc<str>) -> Result<Rows> {
+        let of = |size: i64| {
+            let mut symbols = symbols.clone();
+            symbols.insert(Symbol::Named(name.clone()), size);
+            self.graph(&symbols, &mut |_, _| {})
+        };
+        let [one, two] = batch::SIZES;
+        let graphs = [of(one)?, of(two)?];
+        if !graphs[0].updates.is_empty() {
+            let text = format!("the model changes states, which all rows of {name} would do together");
+            return Err(Error::new(Code::Unsupported, text).help("compile it with inference=True"));
+        }
+        batch::rows([&graphs[0], &graphs[1]], name)
     }
     fn written(&self, symbols: &Symbols, prefix: &str, profile: bool) -> Result<(CSource, Interface)> {
         check_prefix(prefix)?;
@@ -180,8 +219,10 @@ impl Program {
         if autotune {
             given.choices = tune(&graph, &given, tool, &Cache::default(), self.options.threads())?;
         }
-        // What is measured changes no memory of the caller.
-        given.donated.clone_from(&self.compiled.donated);
+        // What is measured changes no memory of the caller; blocks of rows may be copies.
+        if self.options.batch.is_none() {
+            given.donated.clone_from(&self.compiled.donated);
+        }
         let mut source = compile_c(&graph, &COptions { in_place, profile, ..given })?;
         stages.append(&mut source.stages);
         source.stages = stages;

@@ -98,7 +98,7 @@ int main(int argc, char **argv) {
     return 1;
   }
   for (int i = 0; i < @calls@; i++) {
-    int code = @prefix@_call(model, given, found);
+    int code = @checked_call@;
     if (code) return fail(@prefix@_error(code), "the model");
   }
   for (int i = 0; i < RESULTS; i++) {
@@ -110,12 +110,12 @@ int main(int argc, char **argv) {
   clock_t start = clock();
   int calls = 0;
   while (calls < 1000 && clock() - start < CLOCKS_PER_SEC / 5) {
-    if (@prefix@_call(model, given, found)) return fail("fails when called again", "the model");
+    if (@checked_call@) return fail("fails when called again", "the model");
     calls++;
   }
   double seconds = (double)(clock() - start) / CLOCKS_PER_SEC / (threads > 1 ? threads : 1);
   printf("arena: %zu bytes\npacked parameters: %zu bytes\nscratch while packing: %zu bytes\n",
-         @prefix@_arena_bytes(threads), @prefix@_packed_bytes(), @prefix@_pack_bytes());
+         @arena_function@(threads), @prefix@_packed_bytes(), @prefix@_pack_bytes());
   printf("time of a call: %.4g ms\n", calls ? 1e3 * seconds / calls : 0);
   @prefix@_close(model);
   for (int i = 0; i < DATA; i++) free((void *)given[i]);

@@ -163,7 +163,7 @@ static int @prefix@_prepare(@prefix@_model *model) {
     @copied@/* A call changes it where it lies. */
     model->outputs[weight->update] = (void *)model->inputs[weight->input];
   }
-  @packing@  model->arena = @prefix@_allocate(@prefix@_arena_bytes(model->pool ? model->pool->threads : 1));
+  @packing@  model->arena = @prefix@_allocate(@arena_function@(model->pool ? model->pool->threads : 1));
   return model->arena ? problem : ENOMEM;
 }
 
@@ -194,4 +194,4 @@ int @prefix@_call(@prefix@_model *model, const void *const data[], void *const o
   for (int i = 0; i < results; i++) model->outputs[i] = outputs[i];
   return @prefix@_run(model->inputs, model->outputs, model->packed, model->arena, model->pool);
 }
-#endif
+@batch_call@#endif

@@ -27,7 +27,7 @@ typedef struct @prefix@_model @prefix@_model;
 /* Runs the model on data into outputs, each contiguous; the states stay in the model. 0, or a code for
    @prefix@_error. */
 int @prefix@_call(@prefix@_model *model, const void *const data[], void *const outputs[]);
-
+@batch_declaration@
 /* The current value of a parameter or state that is kept as it was given, by its number:
 @weight_list@   NULL: there is no such number. */
 const void *@prefix@_weight(const @prefix@_model *model, int number);

@@ -80,6 +80,11 @@ class CBackend(NumpyArrays):
     quantize_strict : bool, optional
         Refuse a model with a weight that cannot be quantised as asked; else it stays in float32 and is reported
         (default False).
+    batch : str, optional
+        A size of the model that is an argument of the compiled code: one program serves any number, instead of one for
+        each. Every op has to treat each row by itself, and it has to be the first size of inputs and outputs.
+    block : int, optional
+        Rows that such a program computes at a time (default 8).
 
     Examples
     --------
@@ -98,7 +103,7 @@ class CBackend(NumpyArrays):
     _table = "c"
     _options = (
         *(*NumpyArrays._options, "num_threads", "cc", "flags", "memory_limit", "autotune"),
-        *("quantize", "quantize_strict"),
+        *("quantize", "quantize_strict", "batch", "block"),
     )
 
     def __init__(self, **given: Any) -> None:
@@ -121,6 +126,9 @@ class CBackend(NumpyArrays):
         #: Whether the candidates of kernels are measured.
         self.autotune: bool = options.switch("autotune", found.get("autotune", False))
 
+        #: The size that is an argument, and how many rows are computed at a time.
+        self.batch: tuple[str, int] | None = _batch(found.get("batch"), found.get("block"))
+
     def _tool(self, prefix: str) -> dict[str, Any]:
         """Tell the core how C is made."""
         return {
@@ -134,6 +142,7 @@ class CBackend(NumpyArrays):
             "in_place": False,
             "autotune": self.autotune,
             "quantize": None if self.quantize is None else {"rules": self.quantize, "strict": self.quantize_strict},
+            "batch": self.batch,
         }
 
     def _load(self, core: _core.Compiled) -> Any:
@@ -160,6 +169,17 @@ def _threads(given: Any) -> int:
     if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or not 0 < given <= 1024:
         raise InvalidValueError(f"num_threads is {given!r}", hint="give a number from 1 to 1024")
     return int(given)
+
+
+def _batch(name: Any, block: Any) -> tuple[str, int] | None:
+    if name is None and block is None:
+        return None
+    if not isinstance(name, str) or not name:
+        raise InvalidValueError(f"batch is {name!r}", hint='name a size, as in shapes={"input": ["batch", 3]}')
+    block = 8 if block is None else block
+    if isinstance(block, bool) or not isinstance(block, (int, np.integer)) or not 0 < block <= 4096:
+        raise InvalidValueError(f"block is {block!r}", hint="give a number of rows from 1 to 4096")
+    return name, int(block)
 
 
 def _command(given: Any) -> str | None:

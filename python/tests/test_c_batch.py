@@ -1,0 +1,121 @@
+"""A size that is an argument of generated C: one program for any number of rows."""
+
+import ctypes
+import shutil
+import subprocess
+
+import mithril as ml
+import numpy as np
+import pytest
+from mithril.errors import MithrilError
+from networks import classifier
+
+
+def normal(*shape):
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def pictures():
+    model = ml.Model()
+    model |= ml.Conv2d(16, 3, padding=1)(input="input", output="wide")
+    model += ml.BatchNorm2d(16)
+    model += ml.Relu()
+    model += ml.MaxPool2d(2)
+    model += ml.Flatten(1)
+    model += ml.Linear(5)
+    model += ml.Softmax()(output="output")
+    return model
+
+
+def texts():
+    model = ml.Model()
+    model |= ml.Embedding(11, 16)(input="input", output="embedded")
+    model |= ml.LayerNorm()(input="embedded", output="normed")
+    model |= ml.MultiheadAttention(16, 4)(query="normed", key="normed", value="normed", output="mixed")
+    model |= ml.Linear(3)(input="mixed", output="output")
+    return model
+
+
+CASES = {
+    "dense": (classifier, ["batch", 5], None),
+    "pictures": (pictures, ["batch", 3, 8, 8], None),
+    "texts": (texts, ["batch", 6], "int64"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_program_serves_any_number_of_rows(case):
+    make, shape, dtype = CASES[case]
+    shapes, dtypes = {"input": shape}, {"input": dtype} if dtype else None
+    options = {"shapes": shapes, "dtypes": dtypes, "inference": True}
+    backend = ml.CBackend(num_threads=2, batch="batch", block=4)
+    compiled, reference = ml.compile(make(), backend, **options), ml.compile(make(), ml.NumpyBackend(), **options)
+    params = reference.randomize_params(seed=0)
+    for rows in (3, 4, 0, 1, 9, 8):
+        data = normal(rows, *shape[1:]) if dtype is None else np.arange(rows * 6).reshape(rows, 6) % 11
+        wanted = reference.evaluate(params, {"input": data})["output"]
+        found = compiled.evaluate(dict(params), {"input": data})["output"]
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    assert compiled._current.module.source.specialisations == 1
+
+
+def model_of(layer, **keys):
+    model = ml.Model()
+    model |= layer(**{"input": "input", "output": "output", **keys})
+    return model
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (ml.Sum(axis=0), "is not the first size of the result|does not treat each row"),
+        (ml.Softmax(axis=0), "does not treat each row of batch by itself"),
+        (ml.CumSum(axis=0), "does not treat each row of batch by itself"),
+        (ml.Transpose(), "is not the first size of the result"),
+        (ml.Flip(axis=0), "does not treat each row of batch by itself"),
+    ],
+    ids=["sum", "softmax", "cumsum", "transpose", "flip"],
+)
+def test_rows_that_mix_are_refused_by_name(layer, message):
+    backend = ml.CBackend(num_threads=1, batch="batch")
+    compiled = ml.compile(model_of(layer), backend, shapes={"input": ["batch", 3]}, inference=True)
+    with pytest.raises(MithrilError, match=message):
+        compiled.evaluate({}, {"input": normal(4, 3)})
+
+
+def test_a_size_that_is_not_there_is_named():
+    compiled = ml.compile(classifier(), ml.CBackend(batch="n"), shapes={"input": ["batch", 5]}, inference=True)
+    with pytest.raises(MithrilError, match="no size of the model is called"):
+        compiled.evaluate(compiled.randomize_params(seed=0), {"input": normal(2, 5)})
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
+def test_an_exported_model_takes_any_number_of_rows(tmp_path):
+    shapes = {"input": ["batch", 3, 8, 8]}
+    compiled = ml.compile(pictures(), ml.NumpyBackend(), shapes=shapes, inference=True)
+    params = compiled.randomize_params(seed=0)
+    # It is built, run on more rows than a block has, and compared.
+    found = compiled.export(tmp_path, prefix="net", params=params, batch="batch", block=4)
+    assert "ok" in found.check
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fsanitize=address,undefined"]
+    checked = tmp_path / "sanitized"
+    subprocess.run(["gcc", *flags, "main.c", "net.c", "-o", checked, "-lm", "-lpthread"], cwd=tmp_path, check=True)
+    subprocess.run([checked, "2"], cwd=tmp_path, check=True)
+    (tmp_path / "header.c").write_text('#include "net.h"\n')
+    subprocess.run(["gcc", "-std=c99", "-pedantic", "-Werror", "-c", "header.c"], cwd=tmp_path, check=True)
+    subprocess.run(["gcc", "-shared", "-fPIC", "net.c", "-o", "net.so", "-lm", "-lpthread"], cwd=tmp_path, check=True)
+    library = ctypes.CDLL(str(tmp_path / "net.so"))
+    library.net_open.restype = ctypes.c_void_p
+    model = ctypes.c_void_p(library.net_open(str(tmp_path / "net.weights").encode(), 1))
+    pointer = ctypes.c_void_p * 1
+    for rows in (0, 1, 4, 11):
+        data, output = normal(rows, 3, 8, 8), np.full((rows + 1, 5), 7, np.float32)
+        given, taken = pointer(data.ctypes.data), pointer(output.ctypes.data)
+        assert library.net_call_batch(model, given, taken, ctypes.c_int64(rows)) == 0
+        np.testing.assert_allclose(
+            output[:rows], compiled.evaluate(params, {"input": data})["output"], rtol=1e-4, atol=1e-5
+        )
+        assert (output[rows] == 7).all()
+    assert library.net_call_batch(model, given, taken, ctypes.c_int64(-1)) != 0
+    library.net_close(model)
