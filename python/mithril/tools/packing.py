@@ -77,4 +77,5 @@ def pack(
             model.state = {**model.state, **state}
     given = model.get_parameters() if params is None else params
     model._arguments.check_params(program, given)
-    return source.pack(given, model.state, {name: tuple(shape) for name, shape in sizes.items()})
+    packed: _core.CPacked = source.pack(given, model.state, {name: tuple(shape) for name, shape in sizes.items()})
+    return packed
