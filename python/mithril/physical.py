@@ -661,18 +661,7 @@ class PhysicalModel:
         return pack(self, params, **options)
 
     def export(self, folder: str | os.PathLike[str], **options: Any) -> Exported:
-        """Write the model as C that needs nothing of Mithril; see `mithril.tools.export.export` for the options.
-
-        Examples
-        --------
-        >>> import mithril as ml, tempfile
-        >>> model = ml.Model()
-        >>> model |= ml.Linear(2)(input="input", output="output")
-        >>> compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 3]}, inference=True)
-        >>> found = compiled.export(tempfile.mkdtemp(), prefix="tiny")
-        >>> [file.name for file in found.files][:3], found.check.splitlines()[-1]
-        (['tiny.c', 'tiny.h', 'main.c'], 'ok')
-        """
+        """Write the model as C that needs nothing of Mithril; see `mithril.tools.export.export` for the options."""
         from .tools.export import export
 
         return export(self, folder, **options)

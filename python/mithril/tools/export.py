@@ -115,6 +115,16 @@ def export(
     Returns
     -------
     Exported
+
+    Examples
+    --------
+    >>> import mithril as ml, tempfile
+    >>> model = ml.Model()
+    >>> model |= ml.Linear(2)(input="input", output="output")
+    >>> compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 3]}, inference=True)
+    >>> found = compiled.export(tempfile.mkdtemp(), prefix="tiny")
+    >>> [file.name for file in found.files][:3], found.check.splitlines()[-1]
+    (['tiny.c', 'tiny.h', 'main.c'], 'ok')
     """
     if not isinstance(folder, (str, os.PathLike)):
         raise InvalidValueError(f"the folder is a {type(folder).__name__}", hint='pass a path, e.g. "out/"')
