@@ -299,36 +299,6 @@ impl<'a> Parts<'a> {
         });
         let listed: Vec<String> = listed.collect();
         let mut words = vec![("weight_table", table.concat()), ("weight_list", listed.concat())];
-        let texts = if self.is_inside {
-            [
-                "",
-                "((void)weights, 0)",
-                "/* The weights inside of the file are constants. */\n    \
-                 model->copies[i] = @prefix@_allocate(weight->bytes);\n    \
-                 if (!model->copies[i]) return ENOMEM;\n    \
-                 memcpy(model->copies[i], model->inputs[weight->input], weight->bytes);\n    \
-                 model->inputs[weight->input] = model->copies[i];\n    ",
-                "@prefix@_weights[weight->input]",
-                "",
-                " (the weights are inside of the C file: NULL will do)",
-                "NULL",
-                "/* The parameters and states among the inputs of @prefix@_run; NULL for data. */\n\
-                 extern const void *const @prefix@_weights[];\n\n",
-                "0",
-            ]
-        } else {
-            [
-                "| `@prefix@.weights` | its weights |\n",
-                "@prefix@_read(model, weights)",
-                "",
-                "model->weights + weight->offset",
-                "static const unsigned long long @prefix@_weight_mark = @weight_mark@ULL;\n",
-                "",
-                "\"@prefix@.weights\"",
-                "",
-                "@weight_bytes@",
-            ]
-        };
         let packing = if self.packed.is_some() {
             "/* The file starts with them. */\n  model->packed = model->weights;\n  int problem = 0;\n"
         } else {
@@ -339,22 +309,51 @@ impl<'a> Parts<'a> {
              free(scratch);\n"
         };
         words.push(("packing", packing.to_owned()));
-        let names = [
-            "weights_row",
-            "read",
-            "copied",
-            "weight_address",
-            "mark",
-            "weights_note",
-            "weights_path",
-            "inside_declaration",
-            "read_bytes",
-        ];
-        words.extend(names.into_iter().zip(texts.map(String::from)));
+        words.extend(self.words_of_places());
         words.push(("weight_mark", self.mark().to_string()));
         words.push(("weight_bytes", self.total.to_string()));
         words.push(("weight_count", self.weights.len().to_string()));
         words
+    }
+    /// The words that say where the weights are: inside of the C file, or in a file of their own.
+    fn words_of_places(&self) -> [(&'static str, String); 9] {
+        let texts = if self.is_inside {
+            [
+                ("weights_row", ""),
+                ("read", "((void)weights, 0)"),
+                (
+                    "copied",
+                    "/* The weights inside of the file are constants. */\n    \
+                 model->copies[i] = @prefix@_allocate(weight->bytes);\n    \
+                 if (!model->copies[i]) return ENOMEM;\n    \
+                 memcpy(model->copies[i], model->inputs[weight->input], weight->bytes);\n    \
+                 model->inputs[weight->input] = model->copies[i];\n    ",
+                ),
+                ("weight_address", "@prefix@_weights[weight->input]"),
+                ("mark", ""),
+                ("weights_note", " (the weights are inside of the C file: NULL will do)"),
+                ("weights_path", "NULL"),
+                (
+                    "inside_declaration",
+                    "/* The parameters and states among the inputs of @prefix@_run; NULL for data. */\n\
+                 extern const void *const @prefix@_weights[];\n\n",
+                ),
+                ("read_bytes", "0"),
+            ]
+        } else {
+            [
+                ("weights_row", "| `@prefix@.weights` | its weights |\n"),
+                ("read", "@prefix@_read(model, weights)"),
+                ("copied", ""),
+                ("weight_address", "model->weights + weight->offset"),
+                ("mark", "static const unsigned long long @prefix@_weight_mark = @weight_mark@ULL;\n"),
+                ("weights_note", ""),
+                ("weights_path", "\"@prefix@.weights\""),
+                ("inside_declaration", ""),
+                ("read_bytes", "@weight_bytes@"),
+            ]
+        };
+        texts.map(|(word, text)| (word, text.to_owned()))
     }
     fn words_of_arrays(&self) -> Vec<(&'static str, String)> {
         let data = self.data();

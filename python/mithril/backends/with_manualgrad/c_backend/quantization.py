@@ -61,7 +61,9 @@ def rounded(matrix: np.ndarray[Any, Any], scheme: str) -> np.ndarray[Any, Any]:
             largest = np.abs(matrix).max(1, keepdims=True).astype(np.float32)
             inverse = np.where(largest > 1e-30, np.float32(127) / largest, np.float32(0))
             numbers = matrix * inverse
-            return np.trunc(numbers + np.where(numbers < 0, -0.5, 0.5)) * (largest / np.float32(127))
+            whole = np.trunc(numbers + np.where(numbers < 0, -0.5, 0.5))
+            found: np.ndarray[Any, Any] = whole * (largest / np.float32(127))
+            return found
         padded = np.zeros((columns, -(-terms // _GROUP) * _GROUP), np.float32)
         padded[:, :terms] = matrix
         groups = padded.reshape(columns, -1, _GROUP)
@@ -70,5 +72,6 @@ def rounded(matrix: np.ndarray[Any, Any], scheme: str) -> np.ndarray[Any, Any]:
         scale = ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
         inverse = np.where(np.abs(scale) > 1e-30, np.float32(1) / scale, np.float32(0))
         # The product is rounded once, with the half that is added.
-        numbers = np.floor((groups.astype(np.float64) * inverse + 8.5).astype(np.float32)).clip(0, 15) - 8
-        return (numbers * scale).reshape(columns, -1)[:, :terms]
+        whole = np.floor((groups.astype(np.float64) * inverse + 8.5).astype(np.float32)).clip(0, 15) - 8
+        found = (whole * scale).reshape(columns, -1)[:, :terms]
+        return found
