@@ -188,10 +188,10 @@ fn compile(compiler: &Compiler, source: &str, folder: &Path) -> Result<PathBuf> 
     Ok(target)
 }
 
-/// Whether nothing more can be written to a folder.
+/// Whether a folder may be too full for an object: a compiler that fails removes what it wrote.
 fn is_full(folder: &Path) -> bool {
     let probe = folder.join("probe");
-    let full = fs::write(&probe, vec![0_u8; 1 << 16]).is_err();
+    let full = fs::write(&probe, vec![0_u8; 16 << 20]).is_err();
     let _ = fs::remove_file(probe);
     full
 }

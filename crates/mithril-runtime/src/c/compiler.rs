@@ -147,6 +147,12 @@ impl Compiler {
         }
         error =
             error.note(format!("the command was {} {}", self.words.join(" "), self.arguments().join(" ")));
+        // The compiler itself, or a program that it started.
+        if output.status.code().is_none() || text.contains("Killed") {
+            return error.help(
+                "it was ended from outside, often for want of memory: make room, or try flags=[\"-O1\"]",
+            );
+        }
         error.help("generated code should compile: please report it; another compiler (cc=) or flags=[\"-O1\"] may take it")
     }
 }

@@ -23,6 +23,10 @@ use crate::interpreter::Tensors;
 /// Weights up to so many bytes are written into the C file.
 const SMALL: usize = 32 << 10;
 
+/// Before the first header: what `sched.h` needs to tell of processors.
+const SYSTEM: &str =
+    "#if defined __linux__ && !defined _GNU_SOURCE\n#define _GNU_SOURCE /* sched_getcpu */\n#endif\n";
+
 /// How a model is exported.
 #[derive(Clone, Debug, Default)]
 pub struct Export<'a> {
@@ -76,7 +80,8 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
     let mut words = parts.words(given);
     let header = source.h.clone() + &fill(include_str!("export/standalone.h"), &words);
     let standalone = fill(&parts.standalone(), &words);
-    let code = source.c.clone() + &parts.inside_text()? + &standalone;
+    let (title, model) = source.c.split_once('\n').unwrap_or(("", &source.c));
+    let code = format!("{title}\n{SYSTEM}{model}{}{standalone}", parts.inside_text()?);
     words.push(("c_lines", code.lines().count().to_string()));
     let mut files = vec![
         (format!("{prefix}.c"), code.into_bytes()),

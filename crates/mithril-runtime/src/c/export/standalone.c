@@ -37,6 +37,9 @@ static void *@prefix@_allocate(size_t bytes) { return aligned_alloc(64, (bytes /
 
 #ifndef MITHRIL_SINGLE_THREAD
 #include <pthread.h>
+#ifdef __linux__
+#include <sched.h>
+#endif
 
 typedef struct @prefix@_threads {
   mithril_pool pool; /* first: its address is that of the pool */
@@ -45,9 +48,31 @@ typedef struct @prefix@_threads {
   void (*work)(void *context, int thread);
   void *context;
   unsigned job;
+  int processor; /* of the caller */
   int remaining, stop, started;
   pthread_t *threads;
 } @prefix@_threads;
+
+#ifdef __linux__
+static int @prefix@_processor(void) { return sched_getcpu(); }
+
+/* A worker that was woken on the processor of its caller leaves it: the caller waits there actively, and it takes the
+   system longer than a call to spread them. Where that cannot be done, they share it. */
+static void @prefix@_leave(int taken) {
+  cpu_set_t all, others;
+  if (taken < 0 || taken >= CPU_SETSIZE || sched_getcpu() != taken) return;
+  if (sched_getaffinity(0, sizeof all, &all)) return;
+  others = all;
+  CPU_CLR(taken, &others);
+  if (CPU_COUNT(&others) == 0) return;
+  /* It may go everywhere again at once. */
+  sched_setaffinity(0, sizeof others, &others);
+  sched_setaffinity(0, sizeof all, &all);
+}
+#else
+static int @prefix@_processor(void) { return -1; }
+static void @prefix@_leave(int taken) { (void)taken; }
+#endif
 
 static void *@prefix@_worker(void *argument) {
   @prefix@_threads *all = argument;
@@ -56,10 +81,13 @@ static void *@prefix@_worker(void *argument) {
   int thread = ++all->started;
   pthread_cond_signal(&all->done);
   for (;;) {
-    while (all->job == done && !all->stop) pthread_cond_wait(&all->wake, &all->lock);
+    int slept = 0;
+    for (; all->job == done && !all->stop; slept = 1) pthread_cond_wait(&all->wake, &all->lock);
     if (all->stop) break;
     done = all->job;
+    int processor = all->processor;
     pthread_mutex_unlock(&all->lock);
+    if (slept) @prefix@_leave(processor);
     all->work(all->context, thread);
     pthread_mutex_lock(&all->lock);
     if (--all->remaining == 0) pthread_cond_signal(&all->done);
@@ -73,6 +101,7 @@ static void @prefix@_work(mithril_pool *pool, void (*work)(void *context, int th
   pthread_mutex_lock(&all->lock);
   all->work = work;
   all->context = context;
+  all->processor = @prefix@_processor();
   all->remaining = pool->threads - 1;
   ++all->job;
   pthread_cond_broadcast(&all->wake);
