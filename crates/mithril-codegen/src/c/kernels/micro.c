@@ -8,10 +8,8 @@ MITHRIL_INLINE void mithril_micro_@t@(const long rows, long k, const @type@ *res
     enum { LANES = @lanes@ };
     mithril_@t@ sum[@most_rows@][2];
     MITHRIL_UNROLL(@most_rows@)
-    for (long row = 0; row < rows; row++) {
-        sum[row][0] = accumulate ? MITHRIL_LOAD(@t@, tile + row * 2 * LANES) : (mithril_@t@){0};
-        sum[row][1] = accumulate ? MITHRIL_LOAD(@t@, tile + row * 2 * LANES + LANES) : (mithril_@t@){0};
-    }
+    for (long row = 0; row < rows; row++)
+        sum[row][0] = sum[row][1] = (mithril_@t@){0};
     for (; k > 0; k -= LANES, a += rows * LANES) {
         const long steps = k < LANES ? k : LANES;
         MITHRIL_UNROLL(4)
@@ -28,6 +26,10 @@ MITHRIL_INLINE void mithril_micro_@t@(const long rows, long k, const @type@ *res
     }
     MITHRIL_UNROLL(@most_rows@)
     for (long row = 0; row < rows; row++) {
+        if (accumulate) {
+            sum[row][0] += MITHRIL_LOAD(@t@, tile + row * 2 * LANES);
+            sum[row][1] += MITHRIL_LOAD(@t@, tile + row * 2 * LANES + LANES);
+        }
         MITHRIL_STORE(@t@, tile + row * 2 * LANES, sum[row][0]);
         MITHRIL_STORE(@t@, tile + row * 2 * LANES + LANES, sum[row][1]);
     }

@@ -1,5 +1,10 @@
+/* For so many rows. Sums of at most TERMS terms are added to the tile: in one long chain every term would be rounded to
+   what all before it have come to. */
 static MITHRIL_ONCE void mithril_micro_@t@_@rows@(long k, const @type@ *restrict a, const @type@ *restrict panel,
                                   @type@ *restrict tile, int accumulate, const char *next, long stride)
 {
-    mithril_micro_@t@(@rows@, k, a, panel, tile, accumulate, next, stride);
+    enum { TERMS = 256 };
+    for (long done = 0; done < k || done == 0; done += TERMS)
+        mithril_micro_@t@(@rows@, k - done < TERMS ? k - done : TERMS, a + done * @rows@, panel + done * 2 * @lanes@, tile,
+                          accumulate || done > 0, next + done * stride, stride);
 }
