@@ -264,6 +264,27 @@ def test_values_may_be_called_anything(tmp_path):
     compiled.export(tmp_path, prefix="M")
 
 
+@pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")
+@pytest.mark.parametrize("inside", [True, False])
+def test_an_export_is_built_by_cmake(tmp_path, inside):
+    compiled = ml.compile(classifier(), ml.CBackend(), shapes={"input": [2, 5]}, inference=True)
+    # Also what cmake calls a target of its own.
+    compiled.export(tmp_path, prefix="check", weights_inside=inside)
+    build = str(tmp_path / "build")
+    for words in (["-S", str(tmp_path), "-B", build, "-DCMAKE_BUILD_TYPE=Release"], ["--build", build]):
+        found = subprocess.run(["cmake", *words], capture_output=True, text=True)
+        assert found.returncode == 0, found.stdout + found.stderr
+        assert "warning" not in found.stderr, found.stderr
+    subprocess.run([f"{build}/check", "2"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_names_that_the_generated_code_needs_are_refused(tmp_path):
+    compiled = ml.compile(classifier(), ml.CBackend(), shapes={"input": [2, 5]}, inference=True)
+    for prefix in ("main", "mithril", "_Bool", "9", "x*/", ""):
+        with pytest.raises(MithrilError, match="M0101"):
+            compiled.export(tmp_path, prefix=prefix)
+
+
 def test_weights_are_exported_as_they_are_read(tmp_path):
     model = ml.Model()
     model |= ml.Linear(256)(input="input", output="output")

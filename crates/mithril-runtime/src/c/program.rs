@@ -313,10 +313,12 @@ impl Program {
 
 /// A prefix becomes part of names of C.
 fn check_prefix(prefix: &str) -> Result<()> {
-    let is_word = prefix.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    // Generated code calls its own so, and an export has a file main.c.
+    let is_taken = ["main", "mithril"].contains(&prefix);
+    let is_word = !is_taken && prefix.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if is_word && prefix.starts_with(|c: char| c.is_ascii_alphabetic()) && prefix.len() <= 64 {
         return Ok(());
     }
     Err(Error::new(Code::BadName, format!("{prefix:?} cannot start the names of C functions"))
-        .help("use letters, digits and underscores, a letter first"))
+        .help("use letters, digits and underscores, a letter first; neither main nor mithril"))
 }
