@@ -1,4 +1,4 @@
-"""Models in C with weights in few bits against float32, and against ONNX Runtime in int8: `python -m bench.quantized`."""
+"""Models in C with weights in few bits against float32, and ONNX Runtime in int8: `python -m bench.quantized`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def main() -> None:
         if given.onnx:
             peers["ONNX Runtime int8"] = onnx(workload, given.threads)
         for scheme, quick in peers.items():
-            first, second = turns(exact, quick)
+            first, second = turns(exact, quick, pause=0.05)
             cosine = "" if scheme not in SCHEMES else f"{_cosine(exact(), quick()):.5f}"
             times = f"{first * 1e3:.2f} | {second * 1e3:.2f} | {first / second:.2f} times"
             print(f"| {name} | {given.threads} | {scheme} | {times} | {cosine} |", flush=True)
