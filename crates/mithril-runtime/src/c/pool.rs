@@ -151,10 +151,8 @@ impl Shared {
                 }
             }
             self.asleep[worker].store(false, Ordering::Relaxed);
+            affinity::leave(self.processor.load(Ordering::Relaxed));
         }
-        // Not only after sleep: two threads that share a processor are seldom given time to fall asleep, nor do they
-        // look to the system as if they waited for one another.
-        affinity::leave(self.processor.load(Ordering::Relaxed));
         fresh.get()
     }
 }

@@ -166,12 +166,6 @@ impl Gemm {
         (sizes, strides, packed)
     }
 
-    /// How many matrices after another have the same `a`.
-    fn same_a(&self) -> usize {
-        let inner = self.batch.iter().zip(&self.a.batch).rev().take_while(|(_, stride)| **stride == 0);
-        inner.map(|(&size, _)| size).product::<usize>().max(1)
-    }
-
     pub(super) fn shape(&self) -> String {
         let batch = self.batch.iter().fold(String::new(), |text, size| format!("{text}{size}x"));
         let element = if self.element == Element::F64 { "f64_" } else { "" };
@@ -257,7 +251,6 @@ impl Gemm {
                 ("k", &self.k.to_string()),
                 ("batches", &batches.to_string()),
                 ("batched", &batched(batches)),
-                ("same_a", &self.same_a().to_string()),
                 ("groups", &blocking.rows.groups.to_string()),
                 ("rows", &blocking.rows.rows.to_string()),
                 ("longer", &blocking.rows.longer.to_string()),
