@@ -1,0 +1,1 @@
+//! ggml behind an interface that cannot abort the process.
