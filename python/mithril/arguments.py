@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .backends.backend import Backend
     from .program import Program
 
-Mapping.register(_core.CPacked)
+Mapping.register(_core.Packed)
 
 __all__ = ["Arguments", "check_declared", "missing"]
 
@@ -33,7 +33,7 @@ class Arguments:
 
     def check_params(self, program: Program, params: Mapping[str, Any]) -> None:
         """Raise if a parameter is missing, superfluous, or of the wrong shape, dtype or kind."""
-        if isinstance(params, _core.CPacked):
+        if isinstance(params, _core.Packed):
             # The program in C looks at whose they are.
             if type(getattr(program.module, "source", None)) is not _core.CProgram:
                 raise ParameterError("params are packed for a model in C", hint="pass them as they were before")

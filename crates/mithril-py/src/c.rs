@@ -1,76 +1,71 @@
-//! Programs of generated C: arrays in and out without a copy.
+//! Programs of generated C.
 
-use std::ffi::CStr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use mithril::compile::c::{Cost, Decision, Quantize, Scheme};
-use mithril::compile::compiled::gradient_of;
-use mithril::ir::DType;
+use mithril::compile::compiled::Compiled;
 use mithril::ir::error::{Code, Error};
-use mithril::ir::graph::Role;
 use mithril::ir::interp::Symbols;
 use mithril::runtime::c::export::{Export, export};
 use mithril::runtime::c::peak::peak;
 use mithril::runtime::c::program::SECONDS;
-use mithril::runtime::c::{
-    Address, Array, Buffer, Cache, Interface, Options, Packed, Program, Specialised, Tool, Wanted,
-};
+use mithril::runtime::c::{Address, Cache, Interface, Options, Packed, Program, Specialised, Tool, Wanted};
 use mithril::runtime::interpreter::Tensors;
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
+use pyo3::types::PyDict;
 
+use crate::calls::{Callable, Calls, Groups, Held, PyPacked, Ready, Source, misfit};
 use crate::compile::PyCompiled;
 use crate::convert::{pairs, tensor};
 use crate::errors::{Failure, Outcome};
 
-mod packed;
-
-pub use packed::PyCPacked;
-
-/// Addresses of the inputs, the packed parameters if there are any, and the number of rows where that is an argument.
-type Gathered = (Vec<Address>, Option<Arc<Kept>>, Option<usize>);
 /// Name, path, what is computed, operations, bytes.
 type StepRow = (String, String, String, Option<u64>, u64);
-/// Arrays that live until a call is over.
-type Held<'py> = Vec<Bound<'py, PyAny>>;
-
 /// A program in C, compiled for each choice of sizes when it is called with them.
 #[pyclass(name = "CProgram", module = "mithril", frozen)]
 #[derive(Debug)]
-pub struct PyCProgram {
-    program: Program,
-    many: bool,
-    ready: Mutex<Vec<Arc<Ready>>>,
+pub struct PyCProgram(Calls<Program>);
+
+impl Source for Program {
+    type Function = Specialised;
+    fn compiled(&self) -> &Compiled {
+        self.compiled()
+    }
+    fn is_in_place(&self) -> bool {
+        self.options().in_place
+    }
+    fn symbols(&self, shapes: Vec<(String, Vec<usize>)>) -> Result<Symbols, Error> {
+        self.symbols(shapes.iter().map(|(name, sizes)| (name.as_str(), sizes.clone())))
+    }
+    fn specialise(&self, symbols: &Symbols) -> Result<Arc<Specialised>, Error> {
+        self.specialise(symbols)
+    }
 }
 
-/// One choice of sizes with what calls need of it, made once.
-#[derive(Debug)]
-struct Ready {
-    made: Arc<Specialised>,
-    inputs: Vec<(Role, Py<PyString>)>,
-    outputs: Vec<Output>,
-    kept: Mutex<Option<Arc<Kept>>>,
-}
-
-/// Where an output goes: the number of the dict, its name there, and the arguments of `numpy.empty` for it.
-#[derive(Debug)]
-struct Output {
-    dict: usize,
-    name: Py<PyString>,
-    arguments: Py<PyTuple>,
-}
-
-/// Parameters as they were packed. Arrays that are held keep their addresses.
-#[derive(Debug)]
-struct Kept {
-    /// Per input, if it is the same at every call.
-    arrays: Vec<Option<Py<PyAny>>>,
-    addresses: Vec<Address>,
-    /// Keeps copies alive that were made of arrays that lie in another way.
-    _held: Vec<Py<PyAny>>,
-    packed: Option<Packed>,
+impl Callable for Specialised {
+    type Packed = Packed;
+    fn interface(&self) -> &Interface {
+        self.function.interface()
+    }
+    fn packs(&self) -> bool {
+        self.function.packed_bytes() > 0
+    }
+    fn pack(&self, inputs: &[Address]) -> Result<Option<Packed>, Error> {
+        self.function.pack(inputs)
+    }
+    fn bytes(packed: &Packed) -> usize {
+        packed.bytes().len()
+    }
+    fn call(
+        &self,
+        inputs: &[Address],
+        outputs: &[Address],
+        packed: Option<&Packed>,
+        rows: Option<usize>,
+    ) -> Result<(), Error> {
+        self.function.call_rows(inputs, outputs, packed, rows)
+    }
 }
 
 #[pymethods]
@@ -78,7 +73,7 @@ impl PyCProgram {
     /// The generated C of the sizes that were used last.
     #[getter]
     fn text(&self) -> String {
-        match self.latest() {
+        match self.0.latest() {
             Some(ready) => ready.made.source.c.clone(),
             None => "/* C is generated at the first call: some sizes are not known yet. */\n".into(),
         }
@@ -86,33 +81,33 @@ impl PyCProgram {
     /// Text of the stages from the legalised graph to C.
     #[getter]
     fn stages(&self) -> Vec<(String, String)> {
-        self.latest().map(|ready| ready.made.source.stages.clone()).unwrap_or_default()
+        self.0.latest().map(|ready| ready.made.source.stages.clone()).unwrap_or_default()
     }
     /// Whether the call returns several dicts.
     #[getter]
     fn many(&self) -> bool {
-        self.many
+        self.0.many
     }
     /// Number of choices of sizes that were compiled.
     #[getter]
     fn specialisations(&self) -> usize {
-        self.lock().len()
+        self.0.count()
     }
     /// Bytes of scratch memory of a call.
     #[getter]
     fn arena_bytes(&self) -> Option<usize> {
-        self.latest().map(|ready| ready.made.function.arena_bytes())
+        self.0.latest().map(|ready| ready.made.function.arena_bytes())
     }
     /// Bytes of the packed parameters.
     #[getter]
     fn packed_bytes(&self) -> Option<usize> {
-        self.latest().map(|ready| ready.made.function.packed_bytes())
+        self.0.latest().map(|ready| ready.made.function.packed_bytes())
     }
     /// What became of the weights that were to be quantised: dicts with the path, the scheme or None, the reason, the
     /// matrix in elements of the weight (`start`, `n`, `k`, `column`, `row`), and bytes.
     #[getter]
     fn decisions<'py>(&self, py: Python<'py>) -> Outcome<Vec<Bound<'py, PyDict>>> {
-        let Some(ready) = self.latest() else { return Ok(Vec::new()) };
+        let Some(ready) = self.0.latest() else { return Ok(Vec::new()) };
         let one = |d: &Decision| {
             let found = PyDict::new(py);
             found.set_item("weight", &d.weight)?;
@@ -129,12 +124,7 @@ impl PyCProgram {
     }
     /// Compiles for these sizes of inputs; nothing is run.
     fn prepare(&self, py: Python<'_>, shapes: &Bound<'_, PyDict>) -> Outcome<()> {
-        let shapes: Vec<(String, Vec<usize>)> = pairs(shapes.as_any())?
-            .iter()
-            .map(|(n, s)| Ok((n.clone(), s.extract()?)))
-            .collect::<Outcome<_>>()?;
-        let symbols = self.program.symbols(shapes.iter().map(|(n, s)| (n.as_str(), s.clone())))?;
-        self.specialise(py, &symbols)?;
+        self.0.prepare(py, shapes)?;
         Ok(())
     }
     /// Writes the program for these sizes as a folder of C, with the values of all inputs by name and the outputs
@@ -159,8 +149,8 @@ impl PyCProgram {
         };
         let given = Export { title, values: tensors(values)?, expected: tensors(expected)?, calls, inside };
         let shapes = given.values.iter().map(|(name, t)| (&**name, t.shape().to_vec()));
-        let symbols = self.program.symbols(shapes)?;
-        let report = py.detach(|| export(&self.program, &symbols, &given, &folder))?;
+        let symbols = self.0.program.symbols(shapes)?;
+        let report = py.detach(|| export(&self.0.program, &symbols, &given, &folder))?;
         let found = PyDict::new(py);
         found.set_item("files", report.files)?;
         found.set_item("weight_bytes", report.weight_bytes)?;
@@ -183,13 +173,11 @@ impl PyCProgram {
         runs: usize,
     ) -> Outcome<(Vec<Bound<'py, PyAny>>, Vec<StepRow>)> {
         let groups = Groups { params, data, state, cotangents };
-        let symbols = self.bind(&groups)?;
-        let made = Arc::new(py.detach(|| self.program.profiled(&symbols))?);
-        let ready = Ready::new(py, made.clone(), self.many)?;
+        let symbols = self.0.bind(&groups)?;
+        let made = Arc::new(py.detach(|| self.0.program.profiled(&symbols))?);
+        let ready = Ready::new(py, made.clone(), self.0.many)?;
         let mut held = Held::new();
-        let (addresses, kept, rows) = ready
-            .gather(py, &groups, &mut held)?
-            .ok_or_else(|| Error::new(Code::BadParameter, "the shapes of the arrays do not fit together"))?;
+        let (addresses, kept, rows) = ready.gather(py, &groups, &mut held)?.ok_or_else(misfit)?;
         let run = || {
             // Into new memory: the states of the caller stay as they are.
             let results = ready.run(py, &addresses, kept.as_deref(), rows, None, None)?;
@@ -208,18 +196,8 @@ impl PyCProgram {
         params: Bound<'py, PyAny>,
         state: Bound<'py, PyAny>,
         shapes: &Bound<'py, PyDict>,
-    ) -> Outcome<PyCPacked> {
-        let sizes: Vec<(String, Vec<usize>)> = pairs(shapes.as_any())?
-            .iter()
-            .map(|(n, s)| Ok((n.clone(), s.extract()?)))
-            .collect::<Outcome<_>>()?;
-        let symbols = self.program.symbols(sizes.iter().map(|(n, s)| (n.as_str(), s.clone())))?;
-        let ready = self.specialise(py, &symbols)?;
-        // What calls with arrays have packed would be there twice.
-        *ready.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let groups = Groups { params, data: shapes.clone().into_any(), state, cotangents: None };
-        let kept = Arc::new(ready.keep(py, &groups)?);
-        Ok(PyCPacked::new(ready, kept))
+    ) -> Outcome<PyPacked> {
+        self.0.pack(py, params, state, shapes)
     }
     /// Runs the program: outputs by name, further dicts (gradients, new states) beside them.
     #[pyo3(signature = (params, data, state, cotangents=None))]
@@ -231,310 +209,7 @@ impl PyCProgram {
         state: Bound<'py, PyAny>,
         cotangents: Option<Bound<'py, PyAny>>,
     ) -> Outcome<Bound<'py, PyAny>> {
-        let groups = Groups { params, data, state, cotangents };
-        let mut held = Held::new();
-        if let Ok(packed) = groups.params.cast::<PyCPacked>() {
-            let (ready, kept) = packed.get().parts();
-            if !self.lock().iter().any(|mine| Arc::ptr_eq(mine, ready)) {
-                return Err(Error::new(Code::BadParameter, "the parameters are packed for another model")
-                    .help("pack them with this one: compiled.pack(params)")
-                    .into());
-            }
-            let (addresses, rows) = ready.beside(py, kept, &groups, &mut held)?;
-            return ready.run(py, &addresses, Some(kept), rows, self.states(&groups), Some(&groups));
-        }
-        if let Some(ready) = self.latest()
-            && let Some((addresses, kept, rows)) = ready.gather(py, &groups, &mut held)?
-        {
-            return ready.run(py, &addresses, kept.as_deref(), rows, self.states(&groups), Some(&groups));
-        }
-        let ready = self.specialise(py, &self.bind(&groups)?)?;
-        held.clear();
-        let (addresses, kept, rows) = ready
-            .gather(py, &groups, &mut held)?
-            .ok_or_else(|| Error::new(Code::BadParameter, "the shapes of the arrays do not fit together"))?;
-        ready.run(py, &addresses, kept.as_deref(), rows, self.states(&groups), Some(&groups))
-    }
-}
-
-/// The mappings of a call.
-struct Groups<'py> {
-    params: Bound<'py, PyAny>,
-    data: Bound<'py, PyAny>,
-    state: Bound<'py, PyAny>,
-    cotangents: Option<Bound<'py, PyAny>>,
-}
-
-impl<'py> Groups<'py> {
-    fn get(&self, role: Role, name: &Bound<'py, PyString>) -> Outcome<Bound<'py, PyAny>> {
-        let group = match role {
-            Role::Param => Some(&self.params),
-            Role::Data => Some(&self.data),
-            Role::State => Some(&self.state),
-            Role::Cotangent => self.cotangents.as_ref(),
-        };
-        let group = group.ok_or_else(|| Error::internal("no cotangents are given"))?;
-        if let Ok(dict) = group.cast::<PyDict>()
-            && let Some(found) = dict.get_item(name)?
-        {
-            return Ok(found);
-        }
-        Ok(group.get_item(name)?)
-    }
-}
-
-impl PyCProgram {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Ready>>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-    /// The mappings, if the states in them are changed.
-    fn states<'a, 'py>(&self, groups: &'a Groups<'py>) -> Option<&'a Groups<'py>> {
-        self.program.options().in_place.then_some(groups)
-    }
-    fn latest(&self) -> Option<Arc<Ready>> {
-        self.lock().last().cloned()
-    }
-    /// Sizes of the symbols in these arrays.
-    fn bind(&self, groups: &Groups<'_>) -> Outcome<Symbols> {
-        let mut shapes = Vec::new();
-        let py = groups.params.py();
-        for input in &self.program.compiled().inputs {
-            let array = groups.get(input.role, &PyString::new(py, &input.name))?;
-            shapes.push((&*input.name, array.getattr(intern!(py, "shape"))?.extract::<Vec<usize>>()?));
-        }
-        Ok(self.program.symbols(shapes)?)
-    }
-    /// The program for these sizes; it becomes the latest.
-    fn specialise(&self, py: Python<'_>, symbols: &Symbols) -> Outcome<Arc<Ready>> {
-        let made = py.detach(|| self.program.specialise(symbols))?;
-        let position = |all: &[Arc<Ready>]| all.iter().position(|r| Arc::ptr_eq(&r.made, &made));
-        let known = position(&self.lock());
-        let fresh = match known {
-            None => Some(Arc::new(Ready::new(py, made.clone(), self.many)?)),
-            Some(_) => None,
-        };
-        let mut all = self.lock();
-        // Another thread may have added it meanwhile.
-        let ready = match (position(&all), fresh) {
-            (Some(at), _) => all.remove(at),
-            (None, Some(fresh)) => fresh,
-            (None, None) => return Err(Error::internal("a specialisation is lost").into()),
-        };
-        all.push(ready.clone());
-        Ok(ready)
-    }
-}
-
-impl Ready {
-    fn new(py: Python<'_>, made: Arc<Specialised>, many: bool) -> Outcome<Self> {
-        let interface = made.function.interface();
-        let names = interface.inputs.iter().map(|b| PyString::intern(py, &b.name).unbind());
-        let inputs = interface.roles.iter().copied().zip(names).collect();
-        let mut outputs = Vec::new();
-        for (i, buffer) in interface.outputs.iter().enumerate() {
-            let (dict, name) = match gradient_of(&buffer.name) {
-                _ if i >= interface.results().len() => (1 + usize::from(many), &*buffer.name),
-                Some(input) if many => (1, input),
-                _ => (0, &*buffer.name),
-            };
-            let shape = PyTuple::new(py, &buffer.shape)?;
-            let arguments = PyTuple::new(py, [shape.into_any(), native(py, buffer.dtype)?])?.unbind();
-            outputs.push(Output { dict, name: PyString::intern(py, name).unbind(), arguments });
-        }
-        Ok(Self { made, inputs, outputs, kept: Mutex::default() })
-    }
-    /// How many rows are given, where that is an argument.
-    fn rows(&self, py: Python<'_>, groups: &Groups<'_>) -> Outcome<Option<usize>> {
-        self.made.function.interface().count_rows(|i| {
-            let (role, name) = &self.inputs[i];
-            Ok(groups.get(*role, name.bind(py))?.getattr(intern!(py, "shape"))?.extract()?)
-        })
-    }
-    /// Addresses of the inputs, and the packed parameters; `None` if a shape is that of another choice of sizes.
-    fn gather<'py>(
-        &self,
-        py: Python<'py>,
-        groups: &Groups<'py>,
-        held: &mut Held<'py>,
-    ) -> Outcome<Option<Gathered>> {
-        let packs = self.made.function.packed_bytes() > 0;
-        let kept =
-            if packs { self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone() } else { None };
-        let own = self.made.function.interface();
-        let rows = self.rows(py, groups)?;
-        let scaled = rows.map(|count| own.of_rows(count));
-        let Interface { inputs: buffers, fixed, .. } = scaled.as_ref().unwrap_or(own);
-        let mut addresses = Vec::with_capacity(buffers.len());
-        let mut is_same = true;
-        for (i, ((role, name), buffer)) in self.inputs.iter().zip(buffers).enumerate() {
-            let is_fixed = fixed[i];
-            let array = groups.get(*role, name.bind(py))?;
-            if packs && is_fixed {
-                if let Some(kept) = &kept
-                    && kept.arrays[i].as_ref().is_some_and(|known| known.is(&array))
-                {
-                    addresses.push(kept.addresses[i]);
-                    continue;
-                }
-                is_same = false;
-            }
-            let Some(address) = find(py, array, buffer, held)? else { return Ok(None) };
-            addresses.push(address);
-        }
-        if !packs || (is_same && kept.is_some()) {
-            return Ok(Some((addresses, kept, rows)));
-        }
-        drop(kept);
-        let kept = self.pack(py, &addresses, groups, held)?;
-        Ok(Some((addresses, kept, rows)))
-    }
-    /// Packs parameters that were not seen before.
-    fn pack(
-        &self,
-        py: Python<'_>,
-        addresses: &[Address],
-        groups: &Groups<'_>,
-        held: &Held<'_>,
-    ) -> Outcome<Option<Arc<Kept>>> {
-        // The old ones go first: their memory is needed.
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let mut arrays = Vec::with_capacity(self.inputs.len());
-        for ((role, name), is_fixed) in self.inputs.iter().zip(&self.made.function.interface().fixed) {
-            arrays.push(match is_fixed {
-                true => {
-                    let array = groups.get(*role, name.bind(py))?;
-                    lock(&array)?;
-                    Some(array.unbind())
-                }
-                false => None,
-            });
-        }
-        let packed = py.detach(|| self.made.function.pack(addresses))?;
-        let held = held.iter().map(|array| array.clone().unbind()).collect();
-        let addresses = addresses.to_vec();
-        let kept = packed.map(|p| Arc::new(Kept { arrays, addresses, _held: held, packed: Some(p) }));
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&kept);
-        Ok(kept)
-    }
-    /// The array that was donated for output `i`, if the output may be written into it.
-    fn donated<'py>(
-        &self,
-        py: Python<'py>,
-        i: usize,
-        inputs: &[Address],
-        groups: &Groups<'py>,
-    ) -> Option<Bound<'py, PyAny>> {
-        let interface = self.made.function.interface();
-        let (input, _) = interface.shared.iter().find(|(_, output)| *output == i)?;
-        let (role, name) = &self.inputs[*input];
-        let array = groups.get(*role, name.bind(py)).ok()?;
-        let address = describe(&array).ok()?.fits_writing(&interface.outputs[i])?;
-        (address == inputs[*input]).then_some(array)
-    }
-    fn run<'py>(
-        &self,
-        py: Python<'py>,
-        inputs: &[Address],
-        kept: Option<&Kept>,
-        rows: Option<usize>,
-        states: Option<&Groups<'py>>,
-        given: Option<&Groups<'py>>,
-    ) -> Outcome<Bound<'py, PyAny>> {
-        let own = self.made.function.interface();
-        let scaled = rows.map(|count| own.of_rows(count));
-        let interface = scaled.as_ref().unwrap_or(own);
-        // States that are changed where they lie are no results.
-        let count = if states.is_some() { interface.results().len() } else { self.outputs.len() };
-        let dicts = self.outputs[..count].iter().map(|o| o.dict).max().unwrap_or(0) + 1;
-        let dicts: Vec<Bound<'py, PyDict>> = (0..dicts).map(|_| PyDict::new(py)).collect();
-        let empty = numpy(py)?.getattr(intern!(py, "empty"))?;
-        let mut outputs = Vec::with_capacity(self.outputs.len());
-        for (i, (output, buffer)) in self.outputs[..count].iter().zip(&interface.outputs).enumerate() {
-            let array = match (given.and_then(|groups| self.donated(py, i, inputs, groups)), rows) {
-                (Some(array), _) => array,
-                (None, None) => empty.call1(output.arguments.bind(py))?,
-                (None, Some(_)) => {
-                    empty.call1((PyTuple::new(py, &buffer.shape)?, native(py, buffer.dtype)?))?
-                }
-            };
-            let address = describe(&array)?.fits_writing(buffer);
-            outputs.push(address.ok_or_else(|| Error::internal("numpy.empty makes arrays of another kind"))?);
-            dicts[output.dict].set_item(output.name.bind(py), array)?;
-        }
-        for (output, buffer) in self.outputs.iter().zip(&interface.outputs).skip(count) {
-            let array = states.map(|groups| groups.get(Role::State, output.name.bind(py))).transpose()?;
-            let found = array.and_then(|array| describe(&array).ok()?.fits_writing(buffer));
-            let found = found.filter(|address| inputs.contains(address)).ok_or_else(|| {
-                let text = format!("the state `{}` cannot be changed where it lies", buffer.name);
-                Error::new(Code::BadParameter, text)
-                    .help("it has to be contiguous, writeable, and of the dtype of the program")
-            })?;
-            outputs.push(found);
-        }
-        let function = &self.made.function;
-        let packed = kept.and_then(|k| k.packed.as_ref());
-        py.detach(|| function.call_rows(inputs, &outputs, packed, rows))?;
-        match <[_; 1]>::try_from(dicts) {
-            Ok([one]) => Ok(one.into_any()),
-            Err(several) => Ok(PyTuple::new(py, several)?.into_any()),
-        }
-    }
-}
-
-/// Address of an input; a copy is made of what does not lie as generated code reads it. `None`: another shape.
-fn find<'py>(
-    py: Python<'py>,
-    array: Bound<'py, PyAny>,
-    buffer: &Buffer,
-    held: &mut Held<'py>,
-) -> Outcome<Option<Address>> {
-    if let Ok(found) = describe(&array) {
-        if found.shape() != buffer.shape {
-            return Ok(None);
-        }
-        if let Some(address) = found.fits(buffer) {
-            held.push(array);
-            return Ok(Some(address));
-        }
-    }
-    let options = PyDict::new(py);
-    options.set_item("order", "C")?;
-    let copy = numpy(py)?.getattr("array")?.call((array, native(py, buffer.dtype)?), Some(&options))?;
-    let found = describe(&copy)?;
-    let address = found.fits(buffer);
-    held.push(copy);
-    Ok(address)
-}
-
-fn describe(array: &Bound<'_, PyAny>) -> Outcome<Array> {
-    let capsule = array.getattr(intern!(array.py(), "__array_struct__"))?;
-    let capsule = capsule.cast::<PyCapsule>().map_err(PyErr::from)?;
-    Ok(Array::read(capsule.pointer_checked(None::<&CStr>)?)?)
-}
-
-/// Makes an array, and what it is a view of, read-only: packed parameters would not see what is written there.
-fn lock(array: &Bound<'_, PyAny>) -> PyResult<()> {
-    let py = array.py();
-    let kind = numpy(py)?.getattr(intern!(py, "ndarray"))?;
-    let mut array = array.clone();
-    while array.is_instance(&kind)? {
-        array.call_method1(intern!(py, "setflags"), (false,))?;
-        array = array.getattr(intern!(py, "base"))?;
-    }
-    Ok(())
-}
-
-fn numpy(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    static NUMPY: pyo3::sync::PyOnceLock<Py<PyAny>> = pyo3::sync::PyOnceLock::new();
-    let module = NUMPY.get_or_try_init(py, || Ok::<_, PyErr>(py.import("numpy")?.into_any().unbind()))?;
-    Ok(module.bind(py).clone())
-}
-
-/// NumPy's dtype.
-fn native(py: Python<'_>, dtype: DType) -> PyResult<Bound<'_, PyAny>> {
-    match dtype {
-        DType::BF16 => numpy(py)?.call_method1("dtype", (py.import("ml_dtypes")?.getattr("bfloat16")?,)),
-        dtype => numpy(py)?.call_method1("dtype", (dtype.name(),)),
+        self.0.call(py, &Groups { params, data, state, cotangents })
     }
 }
 
@@ -614,12 +289,7 @@ pub fn c_program(
             .into());
     }
     let program = Program::new(compiled.compiled.clone(), wanted, options);
-    let is_open = program.is_open();
-    let made = PyCProgram { program, many, ready: Mutex::default() };
-    if !is_open && !is_lazy {
-        made.specialise(py, &Symbols::default())?;
-    }
-    Ok(made)
+    Ok(PyCProgram(Calls::new(py, program, many, is_lazy)?))
 }
 
 /// What this processor can do at most with the threads of these options: operations on float32 and bytes from memory in

@@ -1,6 +1,6 @@
 //! The Python extension module of Mithril: the only crate that names PyO3.
 //!
-//! It translates and holds no logic of its own: arguments ([`convert`]), errors ([`errors`]), models
+//! It translates and holds no logic of its own: arguments ([`convert`]), calls ([`calls`]), errors ([`errors`]), models
 //! ([`model`], [`connection`]), compiling ([`compile`]), checkpoints ([`weights`]) and the rows from which the Python
 //! classes are generated ([`rows`]).
 
@@ -11,6 +11,7 @@
 )]
 
 mod c;
+mod calls;
 mod compile;
 mod connection;
 mod convert;
@@ -38,7 +39,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<compile::PySource>()?;
     module.add_class::<compile::PyRunner>()?;
     module.add_class::<c::PyCProgram>()?;
-    module.add_class::<c::PyCPacked>()?;
+    module.add_class::<calls::PyPacked>()?;
     module.add_class::<target::PyTarget>()?;
     module.add_class::<weights::PyCheckpoint>()?;
     module.add_class::<weights::PyWeight>()?;

@@ -20,7 +20,7 @@ def pack(
     *,
     state: Mapping[str, Any] | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
-) -> _core.CPacked:
+) -> _core.Packed:
     """Bring parameters into the order in which generated C reads them, so that the arrays may go.
 
     What is returned stands for the parameters in calls of this model, and holds what the code reads and nothing
@@ -39,7 +39,7 @@ def pack(
 
     Returns
     -------
-    CPacked
+    Packed
         The parameters, packed; ``bytes`` says how much memory they take.
 
     Raises
@@ -77,5 +77,5 @@ def pack(
             model.state = {**model.state, **state}
     given = model.get_parameters() if params is None else params
     model._arguments.check_params(program, given)
-    packed: _core.CPacked = source.pack(given, model.state, {name: tuple(shape) for name, shape in sizes.items()})
+    packed: _core.Packed = source.pack(given, model.state, {name: tuple(shape) for name, shape in sizes.items()})
     return packed

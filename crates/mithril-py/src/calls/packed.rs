@@ -1,5 +1,7 @@
 //! Packed parameters that stand for the arrays they came from.
 
+use std::any::Any;
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use mithril::ir::error::{Code, Error};
@@ -8,67 +10,94 @@ use mithril::runtime::c::{Address, Interface};
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyString, PyTuple};
 
-use super::{Groups, Held, Kept, Ready, find, lock};
+use super::{Callable, Groups, Held, Kept, Ready, find, lock};
 use crate::errors::Outcome;
 
 /// Parameters, and states that are not replaced, as a program keeps them: packed, and as they are where calls read them
 /// so. Stands for a dict of parameters.
-#[pyclass(name = "CPacked", module = "mithril", frozen, mapping)]
+#[pyclass(name = "Packed", module = "mithril", frozen, mapping)]
 #[derive(Debug)]
-pub struct PyCPacked {
-    ready: Arc<Ready>,
-    kept: Arc<Kept>,
+pub struct PyPacked(Box<dyn Parameters>);
+
+/// Packed parameters of some kind of function.
+trait Parameters: Send + Sync + Debug {
+    fn bytes(&self) -> usize;
+    fn names(&self, py: Python<'_>) -> Vec<Py<PyString>>;
+    /// What is kept as it was given.
+    fn get(&self, py: Python<'_>, name: &str) -> Option<Py<PyAny>>;
+    fn any(&self) -> &dyn Any;
+}
+
+/// For one choice of sizes.
+#[derive(Debug)]
+pub(super) struct For<F: Callable> {
+    pub(super) ready: Arc<Ready<F>>,
+    pub(super) kept: Arc<Kept<F>>,
+}
+
+impl<F: Callable + 'static> Parameters for For<F> {
+    fn bytes(&self) -> usize {
+        let buffers = self.ready.made.interface().inputs.iter().zip(&self.kept.arrays);
+        let kept: usize =
+            buffers.filter(|(_, array)| array.is_some()).map(|(buffer, _)| buffer.bytes()).sum();
+        kept + self.kept.packed.as_ref().map_or(0, F::bytes)
+    }
+    fn names(&self, py: Python<'_>) -> Vec<Py<PyString>> {
+        let params = self.ready.inputs.iter().filter(|(role, _)| *role == Role::Param);
+        params.map(|(_, name)| name.clone_ref(py)).collect()
+    }
+    fn get(&self, py: Python<'_>, name: &str) -> Option<Py<PyAny>> {
+        let known = self.ready.made.interface().inputs.iter().position(|buffer| &*buffer.name == name);
+        known.and_then(|i| self.kept.arrays[i].as_ref()).map(|array| array.clone_ref(py))
+    }
+    fn any(&self) -> &dyn Any {
+        self
+    }
 }
 
 #[pymethods]
-impl PyCPacked {
+impl PyPacked {
     /// Bytes that are held: what is packed, and what is kept as it is.
     #[getter]
     fn bytes(&self) -> usize {
-        let buffers = self.ready.made.function.interface().inputs.iter().zip(&self.kept.arrays);
-        let kept: usize =
-            buffers.filter(|(_, array)| array.is_some()).map(|(buffer, _)| buffer.bytes()).sum();
-        kept + self.kept.packed.as_ref().map_or(0, |packed| packed.bytes().len())
+        self.0.bytes()
     }
-    fn __len__(&self) -> usize {
-        self.ready.inputs.iter().filter(|(role, _)| *role == Role::Param).count()
+    fn __len__(&self, py: Python<'_>) -> usize {
+        self.0.names(py).len()
     }
     fn keys(&self, py: Python<'_>) -> Vec<Py<PyString>> {
-        let params = self.ready.inputs.iter().filter(|(role, _)| *role == Role::Param);
-        params.map(|(_, name)| name.clone_ref(py)).collect()
+        self.0.names(py)
     }
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
         PyTuple::new(py, self.keys(py))?.try_iter()
     }
     fn __getitem__(&self, py: Python<'_>, name: &str) -> Outcome<Py<PyAny>> {
-        let inputs = &self.ready.made.function.interface().inputs;
-        let known = inputs.iter().position(|buffer| &*buffer.name == name);
-        let found = known.and_then(|i| self.kept.arrays[i].as_ref());
         let missing = || {
             Error::new(Code::BadParameter, format!("`{name}` is packed: its values are not kept"))
                 .help("read them before you pack them")
         };
-        Ok(found.ok_or_else(missing)?.clone_ref(py))
+        Ok(self.0.get(py, name).ok_or_else(missing)?)
     }
     fn __repr__(&self) -> String {
         format!("<packed parameters, {} bytes>", self.bytes())
     }
 }
 
-impl PyCPacked {
-    pub(super) fn new(ready: Arc<Ready>, kept: Arc<Kept>) -> Self {
-        Self { ready, kept }
+impl PyPacked {
+    pub(super) fn new<F: Callable + 'static>(ready: Arc<Ready<F>>, kept: Arc<Kept<F>>) -> Self {
+        Self(Box::new(For { ready, kept }))
     }
-    pub(super) fn parts(&self) -> (&Arc<Ready>, &Arc<Kept>) {
-        (&self.ready, &self.kept)
+    /// What it is made of, if it is for this kind of function.
+    pub(super) fn parts<F: Callable + 'static>(&self) -> Option<&For<F>> {
+        self.0.any().downcast_ref()
     }
 }
 
-impl Ready {
+impl<F: Callable> Ready<F> {
     /// Packs what is the same at every call, and keeps of it only what calls read as it is, and the states: one that is
     /// replaced is noticed.
-    pub(super) fn keep(&self, py: Python<'_>, groups: &Groups<'_>) -> Outcome<Kept> {
-        let function = &self.made.function;
+    pub(super) fn keep(&self, py: Python<'_>, groups: &Groups<'_>) -> Outcome<Kept<F>> {
+        let function = &self.made;
         let Interface { inputs, fixed, read, .. } = function.interface();
         let (mut given, mut addresses) = (Vec::new(), Vec::new());
         for (i, (role, name)) in self.inputs.iter().enumerate() {
@@ -105,11 +134,11 @@ impl Ready {
     pub(super) fn beside<'py>(
         &self,
         py: Python<'py>,
-        kept: &Kept,
+        kept: &Kept<F>,
         groups: &Groups<'py>,
         held: &mut Held<'py>,
     ) -> Outcome<(Vec<Address>, Option<usize>)> {
-        let own = self.made.function.interface();
+        let own = self.made.interface();
         let rows = self.rows(py, groups)?;
         let scaled = rows.map(|count| own.of_rows(count));
         let Interface { inputs, fixed, .. } = scaled.as_ref().unwrap_or(own);

@@ -1,0 +1,448 @@
+//! Calls of compiled functions: the arrays that go in and out are NumPy's, without a copy. What a function is (generated
+//! C, or a plan of ggml) is left open.
+
+use std::ffi::CStr;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mithril::compile::compiled::{Compiled, gradient_of};
+use mithril::ir::DType;
+use mithril::ir::error::{Code, Error, Result};
+use mithril::ir::graph::Role;
+use mithril::ir::interp::Symbols;
+use mithril::runtime::c::{Address, Array, Buffer, Interface};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
+
+use crate::convert::pairs;
+use crate::errors::Outcome;
+
+mod packed;
+
+pub use packed::PyPacked;
+
+/// A compiled model that becomes a function for each choice of sizes.
+pub trait Source: Send + Sync {
+    /// The function, with what is known of it.
+    type Function: Callable + 'static;
+    /// The model.
+    fn compiled(&self) -> &Compiled;
+    /// Whether new states are written into the memory of the old ones.
+    fn is_in_place(&self) -> bool;
+    /// Values of the symbols, from the sizes of inputs by name.
+    fn symbols(&self, shapes: Vec<(String, Vec<usize>)>) -> Result<Symbols>;
+    /// The function for these sizes; the same for the same sizes.
+    fn specialise(&self, symbols: &Symbols) -> Result<Arc<Self::Function>>;
+}
+
+/// A function of buffers.
+pub trait Callable: Send + Sync + Debug {
+    /// Parameters as it reads them.
+    type Packed: Send + Sync + Debug + 'static;
+    /// What it reads and writes.
+    fn interface(&self) -> &Interface;
+    /// Whether calls need packed parameters.
+    fn packs(&self) -> bool;
+    /// Packs what is the same at every call; `None` if there is nothing to pack.
+    fn pack(&self, inputs: &[Address]) -> Result<Option<Self::Packed>>;
+    /// Bytes of packed parameters.
+    fn bytes(packed: &Self::Packed) -> usize;
+    /// Runs it, for so many rows where that is an argument.
+    fn call(
+        &self,
+        inputs: &[Address],
+        outputs: &[Address],
+        packed: Option<&Self::Packed>,
+        rows: Option<usize>,
+    ) -> Result<()>;
+}
+
+/// Addresses of the inputs, the packed parameters if there are any, and the number of rows where that is an argument.
+type Gathered<F> = (Vec<Address>, Option<Arc<Kept<F>>>, Option<usize>);
+/// Arrays that live until a call is over.
+pub type Held<'py> = Vec<Bound<'py, PyAny>>;
+
+/// A program with the choices of sizes that it was called with; the latest is the last.
+#[derive(Debug)]
+pub struct Calls<S: Source> {
+    pub program: S,
+    /// Whether a call returns several dicts: outputs and gradients.
+    pub many: bool,
+    ready: Mutex<Vec<Arc<Ready<S::Function>>>>,
+}
+
+/// One choice of sizes with what calls need of it, made once.
+#[derive(Debug)]
+pub struct Ready<F: Callable> {
+    pub made: Arc<F>,
+    inputs: Vec<(Role, Py<PyString>)>,
+    outputs: Vec<Output>,
+    kept: Mutex<Option<Arc<Kept<F>>>>,
+}
+
+/// Where an output goes: the number of the dict, its name there, and the arguments of `numpy.empty` for it.
+#[derive(Debug)]
+struct Output {
+    dict: usize,
+    name: Py<PyString>,
+    arguments: Py<PyTuple>,
+}
+
+/// Parameters as they were packed. Arrays that are held keep their addresses.
+#[derive(Debug)]
+pub struct Kept<F: Callable> {
+    /// Per input, if it is the same at every call.
+    arrays: Vec<Option<Py<PyAny>>>,
+    addresses: Vec<Address>,
+    /// Keeps copies alive that were made of arrays that lie in another way.
+    _held: Vec<Py<PyAny>>,
+    packed: Option<F::Packed>,
+}
+
+impl<S: Source> Calls<S> {
+    /// Calls of a program. Where all sizes are known, it is made now unless `is_lazy`.
+    pub fn new(py: Python<'_>, program: S, many: bool, is_lazy: bool) -> Outcome<Self> {
+        let mut dims = program.compiled().inputs.iter().flat_map(|i| i.ty.shape.iter());
+        let is_open = dims.any(|d| d.known().is_none());
+        let calls = Self { program, many, ready: Mutex::default() };
+        if !is_open && !is_lazy {
+            calls.specialise(py, &Symbols::default())?;
+        }
+        Ok(calls)
+    }
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Ready<S::Function>>>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Number of choices of sizes.
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
+    /// What was called or made last.
+    pub fn latest(&self) -> Option<Arc<Ready<S::Function>>> {
+        self.lock().last().cloned()
+    }
+    /// The mappings, if the states in them are changed.
+    fn states<'a, 'py>(&self, groups: &'a Groups<'py>) -> Option<&'a Groups<'py>> {
+        self.program.is_in_place().then_some(groups)
+    }
+    /// Sizes of the symbols in these arrays.
+    pub fn bind(&self, groups: &Groups<'_>) -> Outcome<Symbols> {
+        let mut shapes = Vec::new();
+        let py = groups.params.py();
+        for input in &self.program.compiled().inputs {
+            let array = groups.get(input.role, &PyString::new(py, &input.name))?;
+            shapes.push((input.name.to_string(), array.getattr(intern!(py, "shape"))?.extract()?));
+        }
+        Ok(self.program.symbols(shapes)?)
+    }
+    /// The function for these sizes; it becomes the latest.
+    pub fn specialise(&self, py: Python<'_>, symbols: &Symbols) -> Outcome<Arc<Ready<S::Function>>> {
+        let made = py.detach(|| self.program.specialise(symbols))?;
+        let position = |all: &[Arc<Ready<S::Function>>]| all.iter().position(|r| Arc::ptr_eq(&r.made, &made));
+        let known = position(&self.lock());
+        let fresh = match known {
+            None => Some(Arc::new(Ready::new(py, made.clone(), self.many)?)),
+            Some(_) => None,
+        };
+        let mut all = self.lock();
+        // Another thread may have added it meanwhile.
+        let ready = match (position(&all), fresh) {
+            (Some(at), _) => all.remove(at),
+            (None, Some(fresh)) => fresh,
+            (None, None) => return Err(Error::internal("a specialisation is lost").into()),
+        };
+        all.push(ready.clone());
+        Ok(ready)
+    }
+    /// Makes the function for these sizes of inputs; nothing is run.
+    pub fn prepare(&self, py: Python<'_>, shapes: &Bound<'_, PyDict>) -> Outcome<Arc<Ready<S::Function>>> {
+        let shapes = pairs(shapes.as_any())?
+            .iter()
+            .map(|(name, sizes)| Ok((name.clone(), sizes.extract()?)))
+            .collect::<Outcome<_>>()?;
+        let symbols = self.program.symbols(shapes)?;
+        self.specialise(py, &symbols)
+    }
+    /// Packs parameters and states for these sizes of data.
+    pub fn pack<'py>(
+        &self,
+        py: Python<'py>,
+        params: Bound<'py, PyAny>,
+        state: Bound<'py, PyAny>,
+        shapes: &Bound<'py, PyDict>,
+    ) -> Outcome<PyPacked> {
+        let ready = self.prepare(py, shapes)?;
+        // What calls with arrays have packed would be there twice.
+        *ready.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let groups = Groups { params, data: shapes.clone().into_any(), state, cotangents: None };
+        let kept = Arc::new(ready.keep(py, &groups)?);
+        Ok(PyPacked::new(ready, kept))
+    }
+    /// Outputs by name, further dicts (gradients, new states) beside them.
+    pub fn call<'py>(&self, py: Python<'py>, groups: &Groups<'py>) -> Outcome<Bound<'py, PyAny>> {
+        let mut held = Held::new();
+        if let Ok(packed) = groups.params.cast::<PyPacked>() {
+            let found = packed.get().parts::<S::Function>();
+            let found = found.filter(|f| self.lock().iter().any(|mine| Arc::ptr_eq(mine, &f.ready)));
+            let packed::For { ready, kept } = found.ok_or_else(|| {
+                Error::new(Code::BadParameter, "the parameters are packed for another model")
+                    .help("pack them with this one: compiled.pack(params)")
+            })?;
+            let (addresses, rows) = ready.beside(py, kept, groups, &mut held)?;
+            return ready.run(py, &addresses, Some(kept), rows, self.states(groups), Some(groups));
+        }
+        if let Some(ready) = self.latest()
+            && let Some((addresses, kept, rows)) = ready.gather(py, groups, &mut held)?
+        {
+            return ready.run(py, &addresses, kept.as_deref(), rows, self.states(groups), Some(groups));
+        }
+        let ready = self.specialise(py, &self.bind(groups)?)?;
+        held.clear();
+        let (addresses, kept, rows) = ready.gather(py, groups, &mut held)?.ok_or_else(misfit)?;
+        ready.run(py, &addresses, kept.as_deref(), rows, self.states(groups), Some(groups))
+    }
+}
+
+/// The error for arrays that fit no choice of sizes.
+pub fn misfit() -> Error {
+    Error::new(Code::BadParameter, "the shapes of the arrays do not fit together")
+}
+
+/// The mappings of a call.
+pub struct Groups<'py> {
+    pub params: Bound<'py, PyAny>,
+    pub data: Bound<'py, PyAny>,
+    pub state: Bound<'py, PyAny>,
+    pub cotangents: Option<Bound<'py, PyAny>>,
+}
+
+impl<'py> Groups<'py> {
+    fn get(&self, role: Role, name: &Bound<'py, PyString>) -> Outcome<Bound<'py, PyAny>> {
+        let group = match role {
+            Role::Param => Some(&self.params),
+            Role::Data => Some(&self.data),
+            Role::State => Some(&self.state),
+            Role::Cotangent => self.cotangents.as_ref(),
+        };
+        let group = group.ok_or_else(|| Error::internal("no cotangents are given"))?;
+        if let Ok(dict) = group.cast::<PyDict>()
+            && let Some(found) = dict.get_item(name)?
+        {
+            return Ok(found);
+        }
+        Ok(group.get_item(name)?)
+    }
+}
+
+impl<F: Callable> Ready<F> {
+    pub fn new(py: Python<'_>, made: Arc<F>, many: bool) -> Outcome<Self> {
+        let interface = made.interface();
+        let names = interface.inputs.iter().map(|b| PyString::intern(py, &b.name).unbind());
+        let inputs = interface.roles.iter().copied().zip(names).collect();
+        let mut outputs = Vec::new();
+        for (i, buffer) in interface.outputs.iter().enumerate() {
+            let (dict, name) = match gradient_of(&buffer.name) {
+                _ if i >= interface.results().len() => (1 + usize::from(many), &*buffer.name),
+                Some(input) if many => (1, input),
+                _ => (0, &*buffer.name),
+            };
+            let shape = PyTuple::new(py, &buffer.shape)?;
+            let arguments = PyTuple::new(py, [shape.into_any(), native(py, buffer.dtype)?])?.unbind();
+            outputs.push(Output { dict, name: PyString::intern(py, name).unbind(), arguments });
+        }
+        Ok(Self { made, inputs, outputs, kept: Mutex::default() })
+    }
+    /// How many rows are given, where that is an argument.
+    fn rows(&self, py: Python<'_>, groups: &Groups<'_>) -> Outcome<Option<usize>> {
+        self.made.interface().count_rows(|i| {
+            let (role, name) = &self.inputs[i];
+            Ok(groups.get(*role, name.bind(py))?.getattr(intern!(py, "shape"))?.extract()?)
+        })
+    }
+    /// Addresses of the inputs, and the packed parameters; `None` if a shape is that of another choice of sizes.
+    pub fn gather<'py>(
+        &self,
+        py: Python<'py>,
+        groups: &Groups<'py>,
+        held: &mut Held<'py>,
+    ) -> Outcome<Option<Gathered<F>>> {
+        let packs = self.made.packs();
+        let kept =
+            if packs { self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone() } else { None };
+        let own = self.made.interface();
+        let rows = self.rows(py, groups)?;
+        let scaled = rows.map(|count| own.of_rows(count));
+        let Interface { inputs: buffers, fixed, .. } = scaled.as_ref().unwrap_or(own);
+        let mut addresses = Vec::with_capacity(buffers.len());
+        let mut is_same = true;
+        for (i, ((role, name), buffer)) in self.inputs.iter().zip(buffers).enumerate() {
+            let is_fixed = fixed[i];
+            let array = groups.get(*role, name.bind(py))?;
+            if packs && is_fixed {
+                if let Some(kept) = &kept
+                    && kept.arrays[i].as_ref().is_some_and(|known| known.is(&array))
+                {
+                    addresses.push(kept.addresses[i]);
+                    continue;
+                }
+                is_same = false;
+            }
+            let Some(address) = find(py, array, buffer, held)? else { return Ok(None) };
+            addresses.push(address);
+        }
+        if !packs || (is_same && kept.is_some()) {
+            return Ok(Some((addresses, kept, rows)));
+        }
+        drop(kept);
+        let kept = self.pack(py, &addresses, groups, held)?;
+        Ok(Some((addresses, kept, rows)))
+    }
+    /// Packs parameters that were not seen before.
+    fn pack(
+        &self,
+        py: Python<'_>,
+        addresses: &[Address],
+        groups: &Groups<'_>,
+        held: &Held<'_>,
+    ) -> Outcome<Option<Arc<Kept<F>>>> {
+        // The old ones go first: their memory is needed.
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let mut arrays = Vec::with_capacity(self.inputs.len());
+        for ((role, name), is_fixed) in self.inputs.iter().zip(&self.made.interface().fixed) {
+            arrays.push(match is_fixed {
+                true => {
+                    let array = groups.get(*role, name.bind(py))?;
+                    lock(&array)?;
+                    Some(array.unbind())
+                }
+                false => None,
+            });
+        }
+        let packed = py.detach(|| self.made.pack(addresses))?;
+        let held = held.iter().map(|array| array.clone().unbind()).collect();
+        let addresses = addresses.to_vec();
+        let kept = packed.map(|p| Arc::new(Kept { arrays, addresses, _held: held, packed: Some(p) }));
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&kept);
+        Ok(kept)
+    }
+    /// The array that was donated for output `i`, if the output may be written into it.
+    fn donated<'py>(
+        &self,
+        py: Python<'py>,
+        i: usize,
+        inputs: &[Address],
+        groups: &Groups<'py>,
+    ) -> Option<Bound<'py, PyAny>> {
+        let interface = self.made.interface();
+        let (input, _) = interface.shared.iter().find(|(_, output)| *output == i)?;
+        let (role, name) = &self.inputs[*input];
+        let array = groups.get(*role, name.bind(py)).ok()?;
+        let address = describe(&array).ok()?.fits_writing(&interface.outputs[i])?;
+        (address == inputs[*input]).then_some(array)
+    }
+    pub fn run<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: &[Address],
+        kept: Option<&Kept<F>>,
+        rows: Option<usize>,
+        states: Option<&Groups<'py>>,
+        given: Option<&Groups<'py>>,
+    ) -> Outcome<Bound<'py, PyAny>> {
+        let own = self.made.interface();
+        let scaled = rows.map(|count| own.of_rows(count));
+        let interface = scaled.as_ref().unwrap_or(own);
+        // States that are changed where they lie are no results.
+        let count = if states.is_some() { interface.results().len() } else { self.outputs.len() };
+        let dicts = self.outputs[..count].iter().map(|o| o.dict).max().unwrap_or(0) + 1;
+        let dicts: Vec<Bound<'py, PyDict>> = (0..dicts).map(|_| PyDict::new(py)).collect();
+        let empty = numpy(py)?.getattr(intern!(py, "empty"))?;
+        let mut outputs = Vec::with_capacity(self.outputs.len());
+        for (i, (output, buffer)) in self.outputs[..count].iter().zip(&interface.outputs).enumerate() {
+            let array = match (given.and_then(|groups| self.donated(py, i, inputs, groups)), rows) {
+                (Some(array), _) => array,
+                (None, None) => empty.call1(output.arguments.bind(py))?,
+                (None, Some(_)) => {
+                    empty.call1((PyTuple::new(py, &buffer.shape)?, native(py, buffer.dtype)?))?
+                }
+            };
+            let address = describe(&array)?.fits_writing(buffer);
+            outputs.push(address.ok_or_else(|| Error::internal("numpy.empty makes arrays of another kind"))?);
+            dicts[output.dict].set_item(output.name.bind(py), array)?;
+        }
+        for (output, buffer) in self.outputs.iter().zip(&interface.outputs).skip(count) {
+            let array = states.map(|groups| groups.get(Role::State, output.name.bind(py))).transpose()?;
+            let found = array.and_then(|array| describe(&array).ok()?.fits_writing(buffer));
+            let found = found.filter(|address| inputs.contains(address)).ok_or_else(|| {
+                let text = format!("the state `{}` cannot be changed where it lies", buffer.name);
+                Error::new(Code::BadParameter, text)
+                    .help("it has to be contiguous, writeable, and of the dtype of the program")
+            })?;
+            outputs.push(found);
+        }
+        let packed = kept.and_then(|k| k.packed.as_ref());
+        py.detach(|| self.made.call(inputs, &outputs, packed, rows))?;
+        match <[_; 1]>::try_from(dicts) {
+            Ok([one]) => Ok(one.into_any()),
+            Err(several) => Ok(PyTuple::new(py, several)?.into_any()),
+        }
+    }
+}
+
+/// Address of an input; a copy is made of what does not lie as generated code reads it. `None`: another shape.
+fn find<'py>(
+    py: Python<'py>,
+    array: Bound<'py, PyAny>,
+    buffer: &Buffer,
+    held: &mut Held<'py>,
+) -> Outcome<Option<Address>> {
+    if let Ok(found) = describe(&array) {
+        if found.shape() != buffer.shape {
+            return Ok(None);
+        }
+        if let Some(address) = found.fits(buffer) {
+            held.push(array);
+            return Ok(Some(address));
+        }
+    }
+    let options = PyDict::new(py);
+    options.set_item("order", "C")?;
+    let copy = numpy(py)?.getattr("array")?.call((array, native(py, buffer.dtype)?), Some(&options))?;
+    let found = describe(&copy)?;
+    let address = found.fits(buffer);
+    held.push(copy);
+    Ok(address)
+}
+
+fn describe(array: &Bound<'_, PyAny>) -> Outcome<Array> {
+    let capsule = array.getattr(intern!(array.py(), "__array_struct__"))?;
+    let capsule = capsule.cast::<PyCapsule>().map_err(PyErr::from)?;
+    Ok(Array::read(capsule.pointer_checked(None::<&CStr>)?)?)
+}
+
+/// Makes an array, and what it is a view of, read-only: packed parameters would not see what is written there.
+fn lock(array: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = array.py();
+    let kind = numpy(py)?.getattr(intern!(py, "ndarray"))?;
+    let mut array = array.clone();
+    while array.is_instance(&kind)? {
+        array.call_method1(intern!(py, "setflags"), (false,))?;
+        array = array.getattr(intern!(py, "base"))?;
+    }
+    Ok(())
+}
+
+fn numpy(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    static NUMPY: pyo3::sync::PyOnceLock<Py<PyAny>> = pyo3::sync::PyOnceLock::new();
+    let module = NUMPY.get_or_try_init(py, || Ok::<_, PyErr>(py.import("numpy")?.into_any().unbind()))?;
+    Ok(module.bind(py).clone())
+}
+
+/// NumPy's dtype.
+fn native(py: Python<'_>, dtype: DType) -> PyResult<Bound<'_, PyAny>> {
+    match dtype {
+        DType::BF16 => numpy(py)?.call_method1("dtype", (py.import("ml_dtypes")?.getattr("bfloat16")?,)),
+        dtype => numpy(py)?.call_method1("dtype", (dtype.name(),)),
+    }
+}
