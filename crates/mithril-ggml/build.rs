@@ -79,7 +79,8 @@ fn flags(build: &mut cc::Build, architecture: &str) {
 
 /// The folder of the package of the sources.
 fn carrier() -> PathBuf {
-    let manifest = Path::new(&env::var_os("CARGO_MANIFEST_DIR").expect("cargo says where")).join("Cargo.toml");
+    let manifest =
+        Path::new(&env::var_os("CARGO_MANIFEST_DIR").expect("cargo says where")).join("Cargo.toml");
     let cargo = env::var_os("CARGO").expect("cargo says who it is");
     let metadata = Command::new(cargo)
         .args(["metadata", "--locked", "--format-version=1", "--manifest-path"])

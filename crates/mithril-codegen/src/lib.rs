@@ -1,4 +1,5 @@
 //! Typed graph to source text, one module per target family. Pure: no files, no processes, no environment.
 
 pub mod c;
+pub mod ggml;
 pub mod python;

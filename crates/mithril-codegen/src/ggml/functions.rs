@@ -1,0 +1,253 @@
+//! The functions of ggml that are called: what each takes, what it would assert, and what it returns.
+//!
+//! ggml ends the process where an assertion fails, when a graph is built or when it runs. [`Function::check`] says the
+//! same before, as an error; nothing calls ggml without it. The checks are those of `ggml.c` (builders) and
+//! `ggml-cpu/*` (kernels) together, for tensors in the memory of this machine.
+
+use super::shapes;
+use super::types::{DIMENSIONS, Element, Type};
+
+/// What an argument of a function is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A tensor.
+    Tensor,
+    /// A tensor, or `NULL`.
+    Optional,
+    /// An integer: a size, an axis, a count of bytes.
+    Int,
+    /// A float.
+    Float,
+    /// `true` or `false`.
+    Bool,
+    /// An `enum ggml_type`.
+    Element,
+}
+
+/// An argument as a check sees it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Operand<'a> {
+    /// A tensor of this type.
+    Tensor(&'a Type),
+    /// `NULL`
+    Null,
+    /// A number; a truth value is 0 or 1.
+    Number(f64),
+    /// A type of elements.
+    Element(Element),
+}
+
+/// How tensors of more than four dimensions, or of different ones, are handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fold {
+    /// Element by element: dimensions that lie behind each other in memory may be one.
+    Elements,
+    /// As `Elements`, of two tensors, the second of which is repeated; `true` if they may change places.
+    Repeats(bool),
+    /// Along the last dimension; those before it may be one.
+    Rows,
+    /// A product of matrices with batches in front, which are folded together.
+    Matrices,
+    /// Nothing is folded.
+    Never,
+}
+
+/// A function of ggml.
+#[derive(Debug)]
+pub struct Function {
+    /// Its name in C.
+    pub name: &'static str,
+    /// What it takes after the context, in order.
+    pub takes: &'static [Kind],
+    /// How tensors are handed over.
+    pub fold: Fold,
+    check: fn(&Given<'_>) -> Result<Type, String>,
+}
+
+impl Function {
+    /// The type of what the function returns for these arguments, or why ggml would refuse them.
+    ///
+    /// # Errors
+    /// A reason, in words.
+    pub fn check(&self, operands: &[Operand<'_>]) -> Result<Type, String> {
+        let given = Given::new(self, operands)?;
+        let result = (self.check)(&given)?;
+        if result.sizes.iter().any(|&n| n < 1) {
+            return Err(format!("the result would be {result}, which has no elements"));
+        }
+        if result.elements() >= i64::MAX / 64 || result.sizes.iter().any(|&n| n > i64::from(i32::MAX)) {
+            return Err(format!("the result would be {result}, which is too large"));
+        }
+        Ok(result)
+    }
+}
+
+/// The function of a name.
+pub fn find(name: &str) -> Option<&'static Function> {
+    FUNCTIONS.iter().find(|f| f.name == name)
+}
+
+/// The arguments of a call, by what they are.
+pub(super) struct Given<'a> {
+    tensors: Vec<Option<&'a Type>>,
+    numbers: Vec<f64>,
+    /// The type of elements that was given.
+    pub element: Option<Element>,
+}
+
+impl<'a> Given<'a> {
+    fn new(function: &Function, operands: &[Operand<'a>]) -> Result<Self, String> {
+        let Function { name, takes, .. } = function;
+        if operands.len() != takes.len() {
+            return Err(format!("{name} takes {} arguments, {} are given", takes.len(), operands.len()));
+        }
+        let mut given = Self { tensors: Vec::new(), numbers: Vec::new(), element: None };
+        for (i, (kind, operand)) in takes.iter().zip(operands).enumerate() {
+            match (kind, *operand) {
+                (Kind::Tensor | Kind::Optional, Operand::Tensor(ty)) => {
+                    shapes::is_sound(ty).map_err(|e| format!("argument {i} of {name}: {e}"))?;
+                    given.tensors.push(Some(ty));
+                }
+                (Kind::Optional, Operand::Null) => given.tensors.push(None),
+                (Kind::Int, Operand::Number(n)) if n.fract() == 0.0 && n.abs() < 9e15 => {
+                    given.numbers.push(n);
+                }
+                (Kind::Bool, Operand::Number(n)) if n == 0.0 || n == 1.0 => given.numbers.push(n),
+                (Kind::Float, Operand::Number(x)) => given.numbers.push(x),
+                (Kind::Element, Operand::Element(element)) => given.element = Some(element),
+                _ => return Err(format!("argument {i} of {name} has to be {kind:?}, {operand:?} is given")),
+            }
+        }
+        Ok(given)
+    }
+    /// Tensor `i`, which is no optional one.
+    pub fn tensor(&self, i: usize) -> &'a Type {
+        self.tensors[i].expect("a tensor that has to be given was checked")
+    }
+    /// Tensor `i`, if given.
+    pub fn optional(&self, i: usize) -> Option<&'a Type> {
+        self.tensors[i]
+    }
+    /// Number `i`, an integer.
+    pub fn int(&self, i: usize) -> i64 {
+        self.numbers[i] as i64
+    }
+    /// Number `i`.
+    pub fn float(&self, i: usize) -> f64 {
+        self.numbers[i]
+    }
+    /// Integers `from..to`, each of which C holds in an `int`.
+    pub fn ints<const N: usize>(&self, from: usize) -> Result<[i64; N], String> {
+        let mut out = [0; N];
+        for (i, to) in out.iter_mut().enumerate() {
+            *to = self.int(from + i);
+            if i32::try_from(*to).is_err() {
+                return Err(format!("{to} does not fit into an int"));
+            }
+        }
+        Ok(out)
+    }
+}
+
+const T: Kind = Kind::Tensor;
+const I: Kind = Kind::Int;
+const F: Kind = Kind::Float;
+
+const fn unary(name: &'static str) -> Function {
+    Function { name, takes: &[T], fold: Fold::Elements, check: shapes::unary }
+}
+const fn binary(name: &'static str, swaps: bool) -> Function {
+    Function { name, takes: &[T, T], fold: Fold::Repeats(swaps), check: shapes::binary }
+}
+const fn rows(
+    name: &'static str,
+    takes: &'static [Kind],
+    check: fn(&Given<'_>) -> Result<Type, String>,
+) -> Function {
+    Function { name, takes, fold: Fold::Rows, check }
+}
+const fn whole(
+    name: &'static str,
+    takes: &'static [Kind],
+    check: fn(&Given<'_>) -> Result<Type, String>,
+) -> Function {
+    Function { name, takes, fold: Fold::Never, check }
+}
+
+/// All of them.
+pub static FUNCTIONS: &[Function] = &[
+    unary("ggml_abs"),
+    unary("ggml_sgn"),
+    unary("ggml_neg"),
+    unary("ggml_step"),
+    unary("ggml_tanh"),
+    unary("ggml_elu"),
+    unary("ggml_relu"),
+    unary("ggml_sigmoid"),
+    unary("ggml_gelu_erf"),
+    unary("ggml_silu"),
+    unary("ggml_hardswish"),
+    unary("ggml_hardsigmoid"),
+    unary("ggml_exp"),
+    unary("ggml_floor"),
+    unary("ggml_ceil"),
+    unary("ggml_trunc"),
+    unary("ggml_sqr"),
+    unary("ggml_sqrt"),
+    unary("ggml_log"),
+    unary("ggml_sin"),
+    unary("ggml_cos"),
+    Function { name: "ggml_scale", takes: &[T, F], fold: Fold::Elements, check: shapes::unary_contiguous },
+    Function {
+        name: "ggml_scale_bias",
+        takes: &[T, F, F],
+        fold: Fold::Elements,
+        check: shapes::unary_contiguous,
+    },
+    Function { name: "ggml_clamp", takes: &[T, F, F], fold: Fold::Elements, check: shapes::unary },
+    Function {
+        name: "ggml_leaky_relu",
+        takes: &[T, F, Kind::Bool],
+        fold: Fold::Elements,
+        check: shapes::leaky_relu,
+    },
+    binary("ggml_add", true),
+    binary("ggml_sub", false),
+    binary("ggml_mul", true),
+    binary("ggml_div", false),
+    Function { name: "ggml_mul_mat", takes: &[T, T], fold: Fold::Matrices, check: shapes::mul_mat },
+    rows("ggml_norm", &[T, F], shapes::norm),
+    rows("ggml_rms_norm", &[T, F], shapes::norm),
+    rows("ggml_soft_max_ext", &[T, Kind::Optional, F, F], shapes::soft_max),
+    rows("ggml_sum_rows", &[T], shapes::sum_rows),
+    rows("ggml_mean", &[T], shapes::sum_rows),
+    rows("ggml_cumsum", &[T], shapes::cumsum),
+    whole("ggml_sum", &[T], shapes::sum),
+    whole("ggml_argmax", &[T], shapes::argmax),
+    whole("ggml_group_norm", &[T, I, F], shapes::group_norm),
+    whole("ggml_diag_mask_inf", &[T, I], shapes::diag_mask),
+    whole("ggml_get_rows", &[T, T], shapes::get_rows),
+    whole("ggml_concat", &[T, T, I], shapes::concat),
+    whole("ggml_pad_ext", &[T, I, I, I, I, I, I, I, I], shapes::pad),
+    whole("ggml_conv_2d_direct", &[T, T, I, I, I, I, I, I], shapes::conv_2d),
+    whole("ggml_conv_2d_dw_direct", &[T, T, I, I, I, I, I, I], shapes::conv_2d_depthwise),
+    whole("ggml_conv_transpose_2d_p0", &[T, T, I], shapes::conv_transpose_2d),
+    whole("ggml_pool_2d", &[T, I, I, I, I, I, F, F], shapes::pool_2d),
+    whole("ggml_upscale_ext", &[T, I, I, I, I, I], shapes::upscale),
+    whole("ggml_repeat_4d", &[T, I, I, I, I], shapes::repeat),
+    whole("ggml_cont", &[T], shapes::cont),
+    whole("ggml_cast", &[T, Kind::Element], shapes::cast),
+    whole("ggml_reshape_4d", &[T, I, I, I, I], shapes::reshape),
+    whole("ggml_view_4d", &[T, I, I, I, I, I, I, I, I], shapes::view),
+    whole("ggml_permute", &[T, I, I, I, I], shapes::permute),
+];
+
+/// The sizes of a type with other elements, without gaps.
+pub(super) fn like(ty: &Type, element: Element) -> Type {
+    Type::contiguous(element, ty.sizes)
+}
+
+/// The sizes as four integers.
+pub(super) fn sizes(given: &Given<'_>) -> Result<[i64; DIMENSIONS], String> {
+    given.ints(0)
+}

@@ -1,0 +1,228 @@
+//! What the runtime follows: values, and the steps that make them.
+//!
+//! ```text
+//! %0 input: f32[64, 10]
+//! %1 h.weight: q8_0[64, 32]
+//! ggml {
+//!   %2 = ggml_mul_mat(%1, %0): f32[32, 10]
+//!   %3 = ggml_tanh(%2): f32[32, 10]
+//! }
+//! %4 = host sort(%3, -1): f32[10, 32]
+//! return %4
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+
+use mithril_ir::graph::TensorType;
+use mithril_ir::op::OpDef;
+use mithril_ir::tensor::Tensor;
+use mithril_ir::{DType, Lit, Place};
+
+use super::types::{Element, Type};
+
+/// A graph as steps of ggml and of the host.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// All values; the rest of the plan names them by their place here.
+    pub values: Vec<Value>,
+    /// The values of the graph's inputs, in order.
+    pub inputs: Vec<usize>,
+    /// The outputs by name, in order.
+    pub outputs: Vec<(Arc<str>, usize)>,
+    /// Old states (inputs) with what replaces them after a call.
+    pub updates: Vec<(usize, usize)>,
+    /// The steps in order.
+    pub steps: Vec<Step>,
+}
+
+/// A value of a plan.
+#[derive(Clone, Debug)]
+pub struct Value {
+    /// A path of the model, or how it came to be; not unique.
+    pub name: Arc<str>,
+    /// What the graph calls it: dtype and sizes, in the order of the graph.
+    pub dtype: DType,
+    /// Sizes, the last moves fastest.
+    pub shape: Vec<i64>,
+    /// How it lies in ggml; `None` for what only the host reads.
+    pub ty: Option<Type>,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// Input of that number of the graph. The runtime converts it to the type it has in ggml.
+    Input(usize),
+    /// A constant of the graph.
+    Constant(Arc<Tensor>),
+    /// Another value (an input, a constant, or one of the host) with its dimensions in another order, in the order of
+    /// the graph: a weight whose rows ggml wants as columns. Made once where parameters are packed.
+    Permuted {
+        /// The value.
+        of: usize,
+        /// Dimension `i` is dimension `axes[i]` of that value.
+        axes: Vec<usize>,
+    },
+    /// Integers of the host as positions in rows (i32). The runtime counts negative ones from the end and refuses
+    /// those beyond `size` before ggml, which would end the process, sees them.
+    Positions {
+        /// The value.
+        of: usize,
+        /// How many rows there are.
+        size: i64,
+    },
+    /// A call of ggml.
+    Call,
+    /// A step of the host.
+    Host,
+}
+
+/// A step of a plan.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Calls of ggml, which run as one graph.
+    Segment(Vec<Call>),
+    /// A node that ggml cannot say, run by the reference interpreter.
+    Host(Host),
+}
+
+/// A call of a function of ggml.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Name of the function; [`super::functions::find`] knows it.
+    pub function: &'static str,
+    /// What it is called with, after the context.
+    pub arguments: Vec<Argument>,
+    /// The value that it makes.
+    pub result: usize,
+}
+
+/// An argument of a call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Argument {
+    /// A value.
+    Value(usize),
+    /// No tensor.
+    Null,
+    /// A number; integers and truth values too.
+    Number(f64),
+    /// A type of elements.
+    Element(Element),
+}
+
+/// A node that the reference interpreter runs.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// The op.
+    pub op: &'static OpDef,
+    /// What it reads.
+    pub inputs: Vec<HostInput>,
+    /// Types of what it makes.
+    pub types: Vec<TensorType>,
+    /// The values that it makes. They have the dtype of the graph; those with a type in ggml are converted to it.
+    pub outputs: Vec<usize>,
+    /// Where it stands in the model.
+    pub place: Place,
+}
+
+/// An input of a host step.
+#[derive(Clone, Debug)]
+pub enum HostInput {
+    /// A value, contiguous; the interpreter sees it in the dtype of the graph.
+    Value(usize),
+    /// A literal.
+    Literal(Lit),
+}
+
+impl Plan {
+    /// All calls in order.
+    pub fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.steps.iter().flat_map(|step| match step {
+            Step::Segment(calls) => calls.as_slice(),
+            Step::Host(_) => &[],
+        })
+    }
+    /// How many segments there are.
+    pub fn segments(&self) -> usize {
+        self.steps.iter().filter(|step| matches!(step, Step::Segment(_))).count()
+    }
+    /// The ops that run on the host, in order.
+    pub fn hosted(&self) -> Vec<&'static str> {
+        let name = |step: &Step| if let Step::Host(host) = step { Some(host.op.name) } else { None };
+        self.steps.iter().filter_map(name).collect()
+    }
+}
+
+impl fmt::Display for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(v) => write!(f, "%{v}"),
+            Self::Null => f.write_str("NULL"),
+            Self::Number(x) => write!(f, "{x}"),
+            Self::Element(element) => write!(f, "{element}"),
+        }
+    }
+}
+
+impl fmt::Display for HostInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(v) => write!(f, "%{v}"),
+            Self::Literal(lit) => write!(f, "{lit}"),
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ty {
+            Some(ty) => write!(f, "{ty}"),
+            None => write!(f, "{}{:?} on the host", self.dtype, self.shape),
+        }
+    }
+}
+
+fn list(items: &[impl fmt::Display]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, value) in self.values.iter().enumerate() {
+            let how = match &value.source {
+                Source::Input(n) => format!("input {n}"),
+                Source::Constant(_) => "constant".to_owned(),
+                Source::Permuted { of, axes } => format!("%{of} permuted {axes:?}"),
+                Source::Positions { of, size } => format!("%{of} as positions below {size}"),
+                Source::Call | Source::Host => continue,
+            };
+            writeln!(f, "%{i} {}: {value} = {how}", value.name)?;
+        }
+        for step in &self.steps {
+            match step {
+                Step::Segment(calls) => {
+                    writeln!(f, "ggml {{")?;
+                    for Call { function, arguments, result } in calls {
+                        let value = &self.values[*result];
+                        writeln!(f, "  %{result} = {function}({}): {value}", list(arguments))?;
+                    }
+                    writeln!(f, "}}")?;
+                }
+                Step::Host(host) => {
+                    let outputs = list(&host.outputs.iter().map(|&v| Argument::Value(v)).collect::<Vec<_>>());
+                    writeln!(f, "{outputs} = host {}({})", host.op.name, list(&host.inputs))?;
+                }
+            }
+        }
+        for (name, v) in &self.outputs {
+            writeln!(f, "return {name} = %{v}")?;
+        }
+        for (old, new) in &self.updates {
+            writeln!(f, "update %{old} = %{new}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,361 @@
+//! What the functions of ggml assert of their arguments, and the types of what they return.
+
+use super::functions::{Given, like, sizes};
+use super::types::{DIMENSIONS, Element, Type};
+
+/// Bytes that `ggml_conv_2d_direct` has for copies of patches (`GGML_IM2COL_WORK_SIZE`).
+const PATCHES: i64 = 16 << 20;
+
+type Checked = Result<Type, String>;
+
+fn refuse(holds: bool, reason: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(reason()) }
+}
+
+/// Whether a type is one that a tensor can have.
+pub fn is_sound(ty: &Type) -> Result<(), String> {
+    refuse(ty.sizes.iter().all(|&n| n >= 1), || format!("{ty} has no elements"))?;
+    refuse(ty.strides.iter().all(|&n| n >= 0), || format!("{ty} goes backwards"))?;
+    refuse(ty.sizes[0] % ty.element.block() == 0, || {
+        format!("{ty}: rows of {} elements are no blocks of {}", ty.sizes[0], ty.element.block())
+    })
+}
+
+fn float(ty: &Type) -> Result<(), String> {
+    refuse(ty.element == Element::F32, || format!("{ty} is not f32"))
+}
+
+fn rows_of(ty: &Type) -> Result<(), String> {
+    refuse(ty.strides[0] == ty.element.bytes(), || format!("{ty}: elements of a row are no neighbours"))
+}
+
+fn contiguous(ty: &Type) -> Result<(), String> {
+    refuse(ty.is_contiguous(), || format!("{ty} is not contiguous"))
+}
+
+/// Element by element, row by row.
+pub fn unary(given: &Given<'_>) -> Checked {
+    let a = given.tensor(0);
+    float(a)?;
+    rows_of(a)?;
+    Ok(like(a, Element::F32))
+}
+
+/// Element by element, all in one piece.
+pub fn unary_contiguous(given: &Given<'_>) -> Checked {
+    contiguous(given.tensor(0))?;
+    unary(given)
+}
+
+/// With a slope, never in place.
+pub fn leaky_relu(given: &Given<'_>) -> Checked {
+    refuse(given.int(1) == 0, || "what it reads would be overwritten".into())?;
+    refuse(given.tensor(0).is_contiguous_from(1), || format!("{} has gaps", given.tensor(0)))?;
+    unary(given)
+}
+
+/// The second is repeated to the first.
+pub fn binary(given: &Given<'_>) -> Checked {
+    let (a, b) = (given.tensor(0), given.tensor(1));
+    float(a)?;
+    float(b)?;
+    rows_of(a)?;
+    refuse(b.repeats_to(&a.sizes), || format!("{b} does not repeat to {a}"))?;
+    Ok(like(a, Element::F32))
+}
+
+/// `a` has rows of weights, `b` rows of values; every row of one meets every row of the other.
+pub fn mul_mat(given: &Given<'_>) -> Checked {
+    let (a, b) = (given.tensor(0), given.tensor(1));
+    refuse(a.element != Element::I32, || format!("{a} is not a matrix of weights"))?;
+    float(b)?;
+    refuse(a.sizes[0] == b.sizes[0], || format!("rows of {a} and {b} have different lengths"))?;
+    refuse(b.sizes[2] % a.sizes[2] == 0 && b.sizes[3] % a.sizes[3] == 0, || {
+        format!("matrices of {a} do not repeat to those of {b}")
+    })?;
+    rows_of(a)?;
+    rows_of(b)?;
+    refuse(a.strides[1] >= a.strides[0], || format!("{a} is transposed"))?;
+    Ok(Type::contiguous(Element::F32, [a.sizes[1], b.sizes[1], b.sizes[2], b.sizes[3]]))
+}
+
+/// Of each row; the number is not negative.
+pub fn norm(given: &Given<'_>) -> Checked {
+    refuse(given.float(0) >= 0.0, || format!("{} is below 0", given.float(0)))?;
+    unary(given)
+}
+
+/// Of each row, with a mask that is added.
+pub fn soft_max(given: &Given<'_>) -> Checked {
+    let a = given.tensor(0);
+    float(a)?;
+    contiguous(a)?;
+    if let Some(mask) = given.optional(1) {
+        refuse(matches!(mask.element, Element::F32 | Element::F16), || {
+            format!("the mask {mask} is no float")
+        })?;
+        contiguous(mask)?;
+        refuse(
+            mask.sizes[0] == a.sizes[0]
+                && mask.sizes[1] >= a.sizes[1]
+                && a.sizes[2] % mask.sizes[2] == 0
+                && a.sizes[3] % mask.sizes[3] == 0,
+            || format!("the mask {mask} does not fit {a}"),
+        )?;
+    }
+    refuse(given.float(1) == 0.0 || given.optional(1).is_some(), || "a bias needs a mask".into())?;
+    Ok(like(a, Element::F32))
+}
+
+/// One number of each row.
+pub fn sum_rows(given: &Given<'_>) -> Checked {
+    let a = given.tensor(0);
+    unary(given)?;
+    let mut sizes = a.sizes;
+    sizes[0] = 1;
+    Ok(Type::contiguous(Element::F32, sizes))
+}
+
+/// Along each row.
+pub fn cumsum(given: &Given<'_>) -> Checked {
+    unary(given)
+}
+
+/// One number of all elements.
+pub fn sum(given: &Given<'_>) -> Checked {
+    unary(given)?;
+    Ok(Type::contiguous(Element::F32, [1; DIMENSIONS]))
+}
+
+/// Where the greatest element of each row is.
+pub fn argmax(given: &Given<'_>) -> Checked {
+    let a = given.tensor(0);
+    unary(given)?;
+    refuse(a.sizes[2] == 1 && a.sizes[3] == 1, || format!("{a} is not a matrix"))?;
+    Ok(Type::contiguous(Element::I32, [a.sizes[1], 1, 1, 1]))
+}
+
+/// Of groups of channels.
+pub fn group_norm(given: &Given<'_>) -> Checked {
+    let a = given.tensor(0);
+    unary(given)?;
+    let [groups] = given.ints(0)?;
+    refuse(groups > 0 && a.sizes[2] % groups == 0, || format!("{a} has no {groups} equal groups"))?;
+    refuse(given.float(1) >= 0.0, || format!("{} is below 0", given.float(1)))?;
+    Ok(like(a, Element::F32))
+}
+
+/// What lies above a diagonal becomes −inf.
+pub fn diag_mask(given: &Given<'_>) -> Checked {
+    let [past] = given.ints(0)?;
+    refuse(past >= 0, || format!("{past} is below 0"))?;
+    unary_contiguous(given)
+}
+
+/// Rows by their numbers, which have to lie within the table.
+pub fn get_rows(given: &Given<'_>) -> Checked {
+    let (a, b) = (given.tensor(0), given.tensor(1));
+    refuse(b.element == Element::I32, || format!("{b} holds no positions"))?;
+    rows_of(a)?;
+    refuse(a.sizes[2] == b.sizes[1] && a.sizes[3] == b.sizes[2] && b.sizes[3] == 1, || {
+        format!("{b} are no rows of {a}")
+    })?;
+    let element = if a.element == Element::I32 { a.element } else { Element::F32 };
+    Ok(Type::contiguous(element, [a.sizes[0], b.sizes[0], b.sizes[1], b.sizes[2]]))
+}
+
+/// One behind the other.
+pub fn concat(given: &Given<'_>) -> Checked {
+    let (a, b) = (given.tensor(0), given.tensor(1));
+    let [axis] = given.ints(0)?;
+    refuse((0..DIMENSIONS as i64).contains(&axis), || format!("there is no dimension {axis}"))?;
+    refuse(a.element == b.element && !a.element.is_quantised(), || format!("{a} and {b} are not alike"))?;
+    let mut sizes = a.sizes;
+    sizes[axis as usize] += b.sizes[axis as usize];
+    for i in (0..DIMENSIONS).filter(|&i| i != axis as usize) {
+        refuse(a.sizes[i] == b.sizes[i], || format!("{a} and {b} have different sizes"))?;
+    }
+    Ok(Type::contiguous(a.element, sizes))
+}
+
+/// Zeros before and behind.
+pub fn pad(given: &Given<'_>) -> Checked {
+    let a = given.tensor(0);
+    float(a)?;
+    rows_of(a)?;
+    let amounts = given.ints::<8>(0)?;
+    refuse(amounts.iter().all(|&n| n >= 0), || "padding is below 0".into())?;
+    let mut sizes = a.sizes;
+    for (i, size) in sizes.iter_mut().enumerate() {
+        *size += amounts[2 * i] + amounts[2 * i + 1];
+    }
+    Ok(Type::contiguous(Element::F32, sizes))
+}
+
+/// The size that a convolution leaves of one.
+fn reduced(size: i64, kernel: i64, [stride, padding, dilation]: [i64; 3]) -> Result<i64, String> {
+    refuse(stride > 0 && dilation > 0 && padding >= 0, || {
+        format!("stride {stride}, padding {padding}, dilation {dilation}")
+    })?;
+    let left = size + 2 * padding - dilation * (kernel - 1) - 1;
+    refuse(left >= 0, || format!("a kernel of {kernel} is larger than {size} with its padding"))?;
+    Ok(left / stride + 1)
+}
+
+/// The sizes of what a convolution returns, apart from its channels.
+fn convolved(given: &Given<'_>) -> Result<[i64; 2], String> {
+    let (kernel, input) = (given.tensor(0), given.tensor(1));
+    refuse(matches!(kernel.element, Element::F32 | Element::F16), || format!("the kernel {kernel}"))?;
+    contiguous(kernel)?;
+    float(input)?;
+    let [s0, s1, p0, p1, d0, d1] = given.ints(0)?;
+    let width = reduced(input.sizes[0], kernel.sizes[0], [s0, p0, d0])?;
+    let height = reduced(input.sizes[1], kernel.sizes[1], [s1, p1, d1])?;
+    Ok([width, height])
+}
+
+/// Of all channels.
+pub fn conv_2d(given: &Given<'_>) -> Checked {
+    let (kernel, input) = (given.tensor(0), given.tensor(1));
+    let [width, height] = convolved(given)?;
+    refuse(kernel.sizes[2] == input.sizes[2], || format!("{kernel} and {input} have different channels"))?;
+    let patch = kernel.sizes[..3].iter().product::<i64>() * kernel.element.bytes();
+    refuse(patch + kernel.sizes[3] * 4 <= PATCHES, || {
+        format!("a patch of {kernel} does not fit its memory")
+    })?;
+    Ok(Type::contiguous(Element::F32, [width, height, kernel.sizes[3], input.sizes[3]]))
+}
+
+/// Of each channel on its own.
+pub fn conv_2d_depthwise(given: &Given<'_>) -> Checked {
+    let (kernel, input) = (given.tensor(0), given.tensor(1));
+    let [width, height] = convolved(given)?;
+    refuse(kernel.element == Element::F32, || format!("the kernel {kernel}"))?;
+    contiguous(input)?;
+    refuse(!has_channels_first(input), || format!("{input}: channels are taken for rows"))?;
+    refuse(kernel.sizes[2] == 1 && kernel.sizes[3] == input.sizes[2], || {
+        format!("{kernel} has not one kernel per channel of {input}")
+    })?;
+    Ok(Type::contiguous(Element::F32, [width, height, input.sizes[2], input.sizes[3]]))
+}
+
+/// `ggml_is_contiguous_channels`, for which the result would have other strides.
+fn has_channels_first(ty: &Type) -> bool {
+    let s = ty.strides;
+    s[0] > s[2] && s[1] > s[0] && s[2] == ty.element.bytes()
+}
+
+/// The transpose of a convolution without padding.
+pub fn conv_transpose_2d(given: &Given<'_>) -> Checked {
+    let (kernel, input) = (given.tensor(0), given.tensor(1));
+    float(kernel)?;
+    contiguous(kernel)?;
+    float(input)?;
+    contiguous(input)?;
+    let [stride] = given.ints(0)?;
+    refuse(stride > 0, || format!("stride {stride}"))?;
+    refuse(kernel.sizes[3] == input.sizes[2], || format!("{kernel} and {input} have different channels"))?;
+    refuse(input.sizes[3] == 1, || format!("{input} has several images"))?;
+    let size = |i: usize| (input.sizes[i] - 1) * stride + kernel.sizes[i];
+    Ok(Type::contiguous(Element::F32, [size(0), size(1), kernel.sizes[2], input.sizes[3]]))
+}
+
+/// The greatest of, or the sum over a window divided by its size.
+pub fn pool_2d(given: &Given<'_>) -> Checked {
+    let a = given.tensor(0);
+    float(a)?;
+    contiguous(a)?;
+    let [op, k0, k1, s0, s1] = given.ints(0)?;
+    refuse(op == 0 || op == 1, || format!("there is no pooling {op}"))?;
+    let padding = [given.float(5), given.float(6)];
+    refuse(padding.iter().all(|p| p.fract() == 0.0 && *p >= 0.0), || {
+        "padding is no number of elements".into()
+    })?;
+    refuse(k0 > 0 && k1 > 0, || format!("a window of {k0}×{k1}"))?;
+    refuse(padding[0] < k0 as f64 && padding[1] < k1 as f64, || "a window lies in the padding".into())?;
+    let width = reduced(a.sizes[0], k0, [s0, padding[0] as i64, 1])?;
+    let height = reduced(a.sizes[1], k1, [s1, padding[1] as i64, 1])?;
+    Ok(Type::contiguous(Element::F32, [width, height, a.sizes[2], a.sizes[3]]))
+}
+
+/// To larger sizes: mode 0 takes the nearest element.
+pub fn upscale(given: &Given<'_>) -> Checked {
+    let a = given.tensor(0);
+    float(a)?;
+    let [mode] = given.ints(4)?;
+    refuse(mode == 0, || format!("mode {mode}"))?;
+    Ok(Type::contiguous(Element::F32, sizes(given)?))
+}
+
+/// As often as it takes to fill the sizes.
+pub fn repeat(given: &Given<'_>) -> Checked {
+    let a = given.tensor(0);
+    let to = sizes(given)?;
+    refuse(matches!(a.element, Element::F32 | Element::I32), || format!("{a} cannot be repeated"))?;
+    rows_of(a)?;
+    refuse(a.repeats_to(&to), || format!("{a} does not repeat to {to:?}"))?;
+    Ok(Type::contiguous(a.element, to))
+}
+
+/// A copy without gaps.
+pub fn cont(given: &Given<'_>) -> Checked {
+    let a = given.tensor(0);
+    refuse(!a.element.is_quantised(), || format!("{a} cannot be copied"))?;
+    Ok(like(a, a.element))
+}
+
+/// A copy with other elements.
+pub fn cast(given: &Given<'_>) -> Checked {
+    let a = given.tensor(0);
+    let to = given.element.ok_or("no type of elements is given")?;
+    let is_float = |e: Element| matches!(e, Element::F32 | Element::F16 | Element::BF16);
+    refuse(is_float(to), || format!("{to} is not written by a cast"))?;
+    refuse(a.element != Element::I32, || format!("{a} is not read by a cast to {to}"))?;
+    refuse(!a.element.is_quantised() || (a.is_contiguous() && to == Element::F32), || {
+        format!("{a} is not read by a cast to {to}")
+    })?;
+    Ok(like(a, to))
+}
+
+/// The same elements with other sizes.
+pub fn reshape(given: &Given<'_>) -> Checked {
+    let a = given.tensor(0);
+    let to = Type::contiguous(a.element, sizes(given)?);
+    contiguous(a)?;
+    refuse(a.elements() == to.elements(), || format!("{a} is not as large as {to}"))?;
+    is_sound(&to)?;
+    Ok(to)
+}
+
+/// Some of the elements: sizes, strides in bytes, and the byte of the first.
+pub fn view(given: &Given<'_>) -> Checked {
+    let a = given.tensor(0);
+    let mut to = Type::contiguous(a.element, sizes(given)?);
+    let data = to.bytes();
+    for i in 1..DIMENSIONS {
+        to.strides[i] = given.int(DIMENSIONS + i - 1);
+    }
+    let offset = given.int(7);
+    is_sound(&to)?;
+    refuse(offset >= 0 && offset % a.element.bytes() == 0, || format!("a view begins at byte {offset}"))?;
+    refuse(to.strides.iter().all(|s| s % a.element.bytes() == 0), || {
+        format!("{to} begins within an element")
+    })?;
+    refuse(offset + data.max(to.bytes()) <= a.bytes(), || format!("{to} at byte {offset} goes beyond {a}"))?;
+    Ok(to)
+}
+
+/// Dimension `i` becomes the one that number `i` says.
+pub fn permute(given: &Given<'_>) -> Checked {
+    let a = given.tensor(0);
+    let axes = sizes(given)?;
+    let mut to = *a;
+    let mut seen = [false; DIMENSIONS];
+    for (from, &axis) in axes.iter().enumerate() {
+        let at = usize::try_from(axis).ok().filter(|&at| at < DIMENSIONS && !seen[at]);
+        let at = at.ok_or_else(|| format!("{axes:?} is no order of dimensions"))?;
+        seen[at] = true;
+        (to.sizes[at], to.strides[at]) = (a.sizes[from], a.strides[from]);
+    }
+    Ok(to)
+}
