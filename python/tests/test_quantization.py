@@ -58,6 +58,27 @@ def test_products_are_those_of_the_rounded_numbers(scheme, rows):
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=2e-6 * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_matrices_of_a_batch_are_quantised_one_by_one(scheme):
+    model = ml.Model()
+    weight = ml.IOKey("weight", shape=[3, 96, 40], differentiable=True)
+    model |= ml.MatrixMultiply()(left="input", right=weight, output="output")
+    backend = ml.CBackend(quantize=scheme, quantize_strict=True, num_threads=2)
+    compiled = ml.compile(model, backend, shapes={"input": [3, 5, 96]}, inference=True)
+    given = np.random.default_rng(0)
+    w, x = (given.standard_normal(shape).astype(np.float32) for shape in ([3, 96, 40], [3, 5, 96]))
+    w *= np.array([1, 1e-3, 1e3], np.float32)[:, None, None]
+    kept = np.stack([rounded(one.T, scheme).T for one in w])
+    numbers, sizes = as_bytes(x.reshape(15, 96)) if scheme == "int8" else (x, np.float32(1))
+    wanted = (numbers * sizes.astype(np.float64)).reshape(x.shape) @ kept.astype(np.float64)
+    found = compiled.evaluate({"weight": w}, {"input": x})["output"]
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=2e-6 * np.abs(other).max())
+    (row,) = ml.quantization_report(compiled, {"weight": w}).weights
+    assert row.type == scheme
+    np.testing.assert_allclose(row.rmse, np.sqrt(np.mean((w - kept) ** 2)), rtol=1e-4)
+
+
 def test_what_is_not_finite_stays_so():
     compiled, params, x = linear("int8", 5, 40, 33)
     clean = compiled.evaluate(params, {"input": x})["output"]

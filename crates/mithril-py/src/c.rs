@@ -117,6 +117,7 @@ impl PyCProgram {
                 "matrix",
                 [d.matrix.start, d.matrix.n, d.matrix.k, d.matrix.column, d.matrix.row],
             )?;
+            found.set_item("batch", &d.matrix.batch)?;
             found.set_item("bytes", d.bytes)?;
             Ok(found)
         };

@@ -160,8 +160,9 @@ def _weight(path: str, given: Matrix, decision: Mapping[str, Any] | None) -> Qua
         return QuantizedWeight(path, str(given.dtype), reason, size, size, bits, 0.0, 1.0)
     start, columns, terms, column, term = decision["matrix"]
     flat = np.ascontiguousarray(given).reshape(-1)[start:]
-    strides = (column * flat.itemsize, term * flat.itemsize)
-    matrix = np.lib.stride_tricks.as_strided(flat, (columns, terms), strides, writeable=False)
+    sizes, steps = zip(*decision["batch"], (columns, column), (terms, term), strict=True)
+    strides = tuple(step * flat.itemsize for step in steps)
+    matrix = np.lib.stride_tricks.as_strided(flat, sizes, strides, writeable=False).reshape(-1, terms)
     scheme, kept = decision["scheme"], decision["bytes"]
     rmse, cosine = _distance(rounded(matrix, scheme), matrix)
     return QuantizedWeight(path, scheme, "", given.nbytes, kept, 8 * kept / matrix.size, rmse, cosine)

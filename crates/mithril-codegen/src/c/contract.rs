@@ -286,9 +286,13 @@ pub fn product(
     let what = format!("{}x{}x{} product", gemm.m, gemm.n, gemm.k);
     let matrices = gemm.batch.iter().product::<usize>();
     let work = matrices * gemm.m * gemm.n * gemm.k;
-    let kernel = quantize::product(program, b.start, &gemm, making);
+    let mut factors = [a.start, b.start];
+    let (kernel, exchanged) = quantize::product(program, factors, &gemm, making);
+    if exchanged {
+        factors.reverse();
+    }
     program.next_var = p.next_var;
-    Some((call(kernel, nest.to, [a.start, b.start], starts, what, work), matrices))
+    Some((call(kernel, nest.to, factors, starts, what, work), matrices))
 }
 
 /// What an epilogue reads, with strides as `strides` says; `None` if something is no multiple of the variables.

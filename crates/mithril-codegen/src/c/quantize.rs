@@ -5,7 +5,7 @@ use mithril_ir::error::{Code, Error, Result};
 
 use super::Options;
 use super::contract::{Making, Start, is_fixed};
-use super::kernels::{Gemm, Kernel, MOST_TERMS, Packing, Scheme};
+use super::kernels::{Gemm, Kernel, MOST_TERMS, Packing, Scheme, Strides};
 use super::program::{Program, Work};
 
 /// What is asked for.
@@ -53,28 +53,62 @@ pub struct Matrix {
     pub column: usize,
     /// Elements from a term to the next.
     pub row: usize,
+    /// Where there are several such matrices: how many, and elements from one to the next, for each axis.
+    pub batch: Vec<(usize, usize)>,
 }
 
-/// The kernel of a product, in few bits if that is asked for and can be.
-pub fn product(program: &Program, weight: Start, gemm: &Gemm, making: &mut Making<'_>) -> Kernel {
-    let Some(wanted) = &making.options.quantize else { return gemm.build(making.library) };
-    if gemm.packing == Packing::Running || !is_fixed(program, weight.0, making.options) {
-        return gemm.build(making.library);
+/// The kernel of a product, in few bits if that is asked for and can be; and whether the factors are exchanged.
+pub fn product(
+    program: &Program,
+    factors: [Start; 2],
+    gemm: &Gemm,
+    making: &mut Making<'_>,
+) -> (Kernel, bool) {
+    let Some(wanted) = &making.options.quantize else { return (gemm.build(making.library), false) };
+    let is_fixed = |side: usize| is_fixed(program, factors[side].0, making.options);
+    let exchanged = if is_fixed(1) { None } else { exchanged(gemm).filter(|_| is_fixed(0)) };
+    if exchanged.is_none() && (gemm.packing == Packing::Running || !is_fixed(1)) {
+        return (gemm.build(making.library), false);
     }
+    let weight = factors[usize::from(exchanged.is_none())];
+    let one = exchanged.as_ref().unwrap_or(gemm);
     let name = program.buffers[weight.0].name.clone();
-    let matrix = Matrix { start: weight.1, n: gemm.n, k: gemm.k, column: gemm.b.column, row: gemm.b.row };
     let made = wanted.scheme(&name).and_then(|scheme| {
-        if gemm.k > MOST_TERMS {
+        if one.k > MOST_TERMS {
             return Err(Reason::cannot("its sums have too many terms"));
         }
-        Ok((scheme, gemm.quantized(scheme, making.library).map_err(Reason::cannot)?))
+        Ok((scheme, one.quantized(scheme, making.library).map_err(Reason::cannot)?))
     });
+    let batch = one.batch.iter().copied().zip(one.b.batch.iter().copied());
+    let matrix = Matrix {
+        start: weight.1,
+        n: one.n,
+        k: one.k,
+        column: one.b.column,
+        row: one.b.row,
+        batch: batch.filter(|(_, stride)| *stride > 0).collect(),
+    };
+    let is_quantised = made.is_ok();
     let (outcome, kernel) = match made {
         Ok((scheme, kernel)) => (Ok(scheme), kernel),
         Err(reason) => (Err(reason), gemm.build(making.library)),
     };
     making.decisions.push(Decision { weight: name, outcome, matrix, bytes: kernel.packed_bytes });
-    kernel
+    (kernel, is_quantised && exchanged.is_some())
+}
+
+/// The same product with rows and columns exchanged, if its epilogue does not count them.
+fn exchanged(gemm: &Gemm) -> Option<Gemm> {
+    if ["row", "column"].iter().any(|name| gemm.epilogue.expression.contains(name)) {
+        return None;
+    }
+    let turned = |s: &Strides| Strides { batch: s.batch.clone(), row: s.column, column: s.row };
+    let mut one = Gemm { m: gemm.n, n: gemm.m, packing: Packing::Ahead, ..gemm.clone() };
+    (one.a, one.b, one.out) = (turned(&gemm.b), turned(&gemm.a), turned(&gemm.out));
+    for operand in &mut one.epilogue.operands {
+        operand.strides = turned(&operand.strides);
+    }
+    Some(one)
 }
 
 /// Adds kernels with a fixed factor that no scheme is for.

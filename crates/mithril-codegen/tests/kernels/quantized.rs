@@ -34,6 +34,13 @@ fn specifications() -> Vec<Gemm> {
     batched.b.batch = vec![0];
     batched.out.batch = vec![27];
     all.push(batched);
+    // The same rows by three matrices, whose columns lie side by side.
+    let mut heads = Gemm::new(Element::F32, 5, 6, 12);
+    heads.batch = vec![3];
+    heads.a.batch = vec![0];
+    heads.b = Strides { batch: vec![72], row: 1, column: 12 };
+    heads.out = Strides { batch: vec![30], row: 6, column: 1 };
+    all.push(heads);
     all
 }
 
@@ -45,15 +52,17 @@ fn fill(gemm: &Gemm, scheme: Scheme) -> String {
     format!(
         "for (long i = 0; i < {}; i++) for (long row = 0; row < {}; row++) {{\n\
          a[i * {stride} + row * {}] = 155; a[i * {stride} + row * {} + {}] = -100; }}\n\
-         for (long k = 0; k < {}; k += {each}) for (long column = 0; column < {}; column++)\n\
-         b[k * {} + column * {}] = {largest};\n",
+         for (long i = 0; i < {}; i++) for (long k = 0; k < {}; k += {each}) for (long column = 0; column < {}; column++)\n\
+         b[i * {} + k * {} + column * {}] = {largest};\n",
         gemm.batch.first().unwrap_or(&1),
         gemm.m,
         a.0,
         a.0,
         a.1,
+        gemm.batch.first().unwrap_or(&1),
         gemm.k,
         gemm.n,
+        gemm.b.batch.first().unwrap_or(&0),
         b.0,
         b.1
     )

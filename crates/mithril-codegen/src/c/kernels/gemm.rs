@@ -141,7 +141,7 @@ impl Gemm {
     }
 
     /// How many different right matrices there are.
-    fn packed_batches(&self) -> usize {
+    pub(super) fn packed_batches(&self) -> usize {
         self.batch
             .iter()
             .zip(&self.b.batch)
@@ -152,7 +152,7 @@ impl Gemm {
 
     /// The batch axes along which `b` changes: their sizes, their strides in `b`, and, over all axes, their strides
     /// in the packed panels (counted in matrices).
-    fn packed_axes(&self) -> (Vec<usize>, Vec<usize>, Vec<usize>) {
+    pub(super) fn packed_axes(&self) -> (Vec<usize>, Vec<usize>, Vec<usize>) {
         let mut packed = vec![0; self.batch.len()];
         let mut count = 1;
         for axis in (0..self.b.batch.len()).rev() {
@@ -308,7 +308,7 @@ const FILL_CONVERTED: &str = "for (long column = 0; column < WIDTH; column += LA
                 to[step * WIDTH + lane] = lane < columns ? @open@from[lane * @b_column@ + step]@close@ : 0;
     }";
 
-fn batched(batches: usize) -> String {
+pub(super) fn batched(batches: usize) -> String {
     if batches == 1 { String::new() } else { format!(", {batches} times") }
 }
 

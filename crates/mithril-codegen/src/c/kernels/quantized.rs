@@ -2,10 +2,10 @@
 //! which is what a product with a vector takes its time for.
 
 use super::epilogue::place;
-use super::gemm::{COLUMNS, Gemm, ROWS};
+use super::gemm::{COLUMNS, Gemm, ROWS, batched};
 use super::library::substitute;
 use super::rows::RowGroups;
-use super::{Argument, Call, Element, Kernel, Library, Target, batch_offset};
+use super::{Argument, Call, Element, Kernel, Library, Stored, Target, batch_offset};
 
 /// How weights are kept in few bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,9 +55,12 @@ pub(super) struct Panels {
     pub lanes: usize,
     pub n: usize,
     pub k: usize,
+    /// How many such matrices there are.
+    pub matrices: usize,
 }
 
 impl Panels {
+    /// Panels of one matrix.
     pub fn count(self) -> usize {
         self.n.div_ceil(2 * self.lanes)
     }
@@ -90,11 +93,12 @@ impl Panels {
             Scheme::Int8Weights => 1,
             Scheme::Int4Weights => 0,
         };
-        (self.count() * (self.words() + of_columns * 2 * self.lanes) * 4).next_multiple_of(64)
+        (self.matrices * self.count() * (self.words() + of_columns * 2 * self.lanes) * 4).next_multiple_of(64)
     }
 
-    /// The function that makes them of floats that lie `row` apart along k and `column` apart along n.
-    pub fn pack(self, library: &mut Library, [row, column]: [usize; 2]) -> String {
+    /// The function that makes them of the right matrices of a product.
+    pub fn pack(self, library: &mut Library, gemm: &Gemm) -> String {
+        let (sizes, strides, _) = gemm.packed_axes();
         let template = match self.scheme {
             Scheme::Int4Weights => include_str!("quantized_pack_grouped.c"),
             _ => include_str!("quantized_pack.c"),
@@ -104,14 +108,17 @@ impl Panels {
             template,
             &[
                 ("sums_too", if is_whole { ", and the sums of their numbers" } else { "" }),
-                ("sums", if is_whole { "sums[column] = sum;" } else { "(void)sum;" }),
+                ("sums", if is_whole { "sums[panel * WIDTH + lane] = sum;" } else { "(void)sum;" }),
                 ("offset", if is_whole { "0" } else { "128" }),
                 ("lanes", &self.lanes.to_string()),
                 ("group", &GROUP.to_string()),
                 ("n", &self.n.to_string()),
                 ("k", &self.k.to_string()),
-                ("b_row", &row.to_string()),
-                ("b_column", &column.to_string()),
+                ("matrices", &self.matrices.to_string()),
+                ("batched", &batched(self.matrices)),
+                ("b_batch", &batch_offset(&sizes, &strides)),
+                ("b_row", &gemm.b.row.to_string()),
+                ("b_column", &gemm.b.column.to_string()),
             ],
         );
         library.add(&format!("mithril_pack_{}_{}x{}", self.scheme.name(), self.k, self.n), &text)
@@ -124,8 +131,8 @@ impl Gemm {
         if self.element != Element::F32 {
             return Err("it is not of float32".to_owned());
         }
-        if self.b.batch.iter().any(|&stride| stride != 0) {
-            return Err("it is a batch of matrices".to_owned());
+        if self.stored != [Stored::Same; 2] {
+            return Err("a factor is stored in 16 bits".to_owned());
         }
         let folded = self.fold_rows();
         Ok(match scheme {
@@ -137,7 +144,13 @@ impl Gemm {
     /// Rows of `a` become bytes in a first phase, which all threads share.
     fn in_whole_numbers(&self, library: &mut Library) -> Kernel {
         let target = *library.target();
-        let panels = Panels { scheme: Scheme::Int8, lanes: target.lanes, n: self.n, k: self.k };
+        let panels = Panels {
+            scheme: Scheme::Int8,
+            lanes: target.lanes,
+            n: self.n,
+            k: self.k,
+            matrices: self.packed_batches(),
+        };
         let batches = self.batch.iter().product::<usize>();
         let rows = RowGroups::new(self.m, &target);
         let copy = rows.most() * panels.k_padded();
@@ -148,7 +161,7 @@ impl Gemm {
             let threads = [Argument::Thread, Argument::Threads];
             Call { function, arguments: threads.into_iter().chain(arguments).collect() }
         };
-        let pack = panels.pack(library, [self.b.row, self.b.column]);
+        let pack = panels.pack(library, self);
         words(library);
         library.add("mithril_order", include_str!("quantized_order.c"));
         library.add("mithril_dot", include_str!("quantized_dot.c"));
@@ -166,16 +179,17 @@ impl Gemm {
                 vec![call(bytes, vec![Argument::A, Argument::Shared, Argument::Own])],
                 vec![call(product, arguments)],
             ],
-            shared_bytes: (batches * self.m * (panels.steps() + 2) * 4).next_multiple_of(64),
+            shared_bytes: (self.lefts().0.iter().product::<usize>() * self.m * (panels.steps() + 2) * 4)
+                .next_multiple_of(64),
             own_bytes: panels.k_padded().max(rows.most() * 2 * target.lanes * 4).next_multiple_of(64),
         }
     }
 
     fn weights_only(&self, scheme: Scheme, library: &mut Library) -> Kernel {
         let lanes = library.target().lanes;
-        let panels = Panels { scheme, lanes, n: self.n, k: self.k };
+        let panels = Panels { scheme, lanes, n: self.n, k: self.k, matrices: self.packed_batches() };
         let pack = Call {
-            function: panels.pack(library, [self.b.row, self.b.column]),
+            function: panels.pack(library, self),
             arguments: vec![Argument::Thread, Argument::Threads, Argument::B, Argument::Packed],
         };
         let rows = groups(self.m, library.target());
@@ -201,6 +215,12 @@ impl Gemm {
         }
     }
 
+    /// The batch axes along which `a` changes: their sizes, their strides in `a`, and, over all axes, the number of the
+    /// left matrix.
+    fn lefts(&self) -> (Vec<usize>, Vec<usize>, Vec<usize>) {
+        Self { b: self.a.clone(), ..self.clone() }.packed_axes()
+    }
+
     /// A function by its template; the name starts with `wish`.
     fn fill(
         &self,
@@ -212,6 +232,9 @@ impl Gemm {
         library: &mut Library,
     ) -> String {
         let batches: usize = self.batch.iter().product();
+        let (_, _, matrix) = self.packed_axes();
+        let (left_sizes, left_strides, left) = self.lefts();
+        let lefts = left_sizes.iter().product::<usize>();
         let is_grouped = panels.scheme == Scheme::Int4Weights;
         let arguments = if panels.scheme == Scheme::Int8 {
             "WORDS, left, right, own"
@@ -231,7 +254,13 @@ impl Gemm {
                 ("copy_calls", &copy_calls),
                 ("micro_calls", &micro_calls),
                 ("bits", &(32 / panels.scheme.fields()).to_string()),
-                ("batched", &if batches == 1 { String::new() } else { format!(", {batches} times") }),
+                ("batched", &batched(batches)),
+                ("matrices", &panels.matrices.to_string()),
+                ("matrix", &batch_offset(&self.batch, &matrix)),
+                ("lefts_batched", &batched(lefts)),
+                ("lefts", &lefts.to_string()),
+                ("left_batch", &batch_offset(&left_sizes, &left_strides)),
+                ("left", &batch_offset(&self.batch, &left)),
                 ("scaled", if is_grouped { "" } else { " * scales[column]" }),
                 ("step", if is_grouped { "groups" } else { "words" }),
                 ("steps", &panels.steps().to_string()),

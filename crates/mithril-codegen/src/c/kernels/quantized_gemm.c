@@ -5,10 +5,10 @@ MITHRIL_INLINE void @name@_finish(const int32_t *restrict sums, const void *rest
                                   long batch, long first_row, long rows, long first_column, const long columns,
                                   @out@ *restrict out@parameters@)
 {
-    enum { M = @m@, N = @n@, LANES = @lanes@, WORDS = @steps@, COLUMNS = (N + 2 * LANES - 1) / (2 * LANES) * 2 * LANES };
-    const int32_t *const totals = (const int32_t *)weight_scales + COLUMNS;
-    const float *const scales = (const float *)shared + (long)@batches@ * M * WORDS + batch * M;
-    const int32_t *const zeros = (const int32_t *)shared + (long)@batches@ * M * (WORDS + 1) + batch * M;
+    enum { M = @m@, N = @n@, LANES = @lanes@, WORDS = @steps@, WIDTH = 2 * LANES, COLUMNS = (N + WIDTH - 1) / WIDTH * WIDTH };
+    const int32_t *const totals = (const int32_t *)weight_scales + (long)@matrices@ * COLUMNS;
+    const float *const scales = (const float *)shared + (long)@lefts@ * M * WORDS + (@left@) * M;
+    const int32_t *const zeros = (const int32_t *)shared + (long)@lefts@ * M * (WORDS + 1) + (@left@) * M;
     for (@outer@)
         for (@inner@) {
             const int32_t sum = sums[(row - first_row) * 2 * LANES + column - first_column] - zeros[row] * totals[column];
@@ -26,15 +26,16 @@ static void @name@(long thread, long threads, const void *restrict shared, const
         GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 rows */
         BLOCK = @block@, BLOCKS = (GROUPS + BLOCK - 1) / BLOCK, WORDS = @steps@, PANEL = @panel@ /* words of a panel */
     };
-    const float *const scales = (const float *)packed + (long)PANELS * PANEL;
     const long units = (long)@batches@ * BLOCKS * PANELS;
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
         const long panel = unit % PANELS, block = unit / PANELS, batch = block / BLOCKS;
         const long first = block % BLOCKS * BLOCK, last = first + BLOCK < GROUPS ? first + BLOCK : GROUPS;
-        const uint32_t *const right = (const uint32_t *)packed + panel * PANEL;
+        const long matrix = @matrix@;
+        const uint32_t *const right = (const uint32_t *)packed + (matrix * PANELS + panel) * PANEL;
+        const float *const scales = (const float *)packed + (long)@matrices@ * PANELS * PANEL + matrix * PANELS * WIDTH;
         for (long group = first; group < last; group++) {
             const long longer = group < LONGER, rows = ROWS + longer, row = group * ROWS + (longer ? group : LONGER);
-            const uint32_t *const left = (const uint32_t *)shared + (batch * M + row) * WORDS;
+            const uint32_t *const left = (const uint32_t *)shared + ((@left@) * M + row) * WORDS;
             @micro_calls@
             if (N % WIDTH == 0 || panel < PANELS - 1)
                 @name@_finish(own, shared, scales, batch, row, rows, panel * WIDTH, WIDTH, out@arguments@);

@@ -1,16 +1,17 @@
-/* b[@k@, @n@] in 8 bits: for each column the scale that brings its largest weight to 127. Panels of two vectors of
+/* b[@k@, @n@]@batched@ in 8 bits: for each column the scale that brings its largest weight to 127. Panels of two vectors of
    columns, [panel][word][2 * LANES], a word being 4 steps of k of one column, the first in the lowest byte; then the
    scales of all columns@sums_too@. A column with NaN or infinities has the scale NaN. */
 static void @name@(long thread, long threads, const float *restrict b, void *restrict packed)
 {
     enum { N = @n@, K = @k@, WIDTH = 2 * @lanes@, PANELS = (N + WIDTH - 1) / WIDTH, WORDS = (K + 3) / 4, OFFSET = @offset@ };
+    const long all = (long)@matrices@ * PANELS;
     uint32_t *const panels = packed;
-    float *const scales = (float *)packed + (long)PANELS * WORDS * WIDTH;
-    int32_t *const sums = (int32_t *)packed + (long)PANELS * (WORDS + 1) * WIDTH;
-    for (long panel = PANELS * thread / threads; panel < PANELS * (thread + 1) / threads; panel++)
+    float *const scales = (float *)packed + all * WORDS * WIDTH;
+    int32_t *const sums = (int32_t *)packed + all * (WORDS + 1) * WIDTH;
+    for (long panel = all * thread / threads; panel < all * (thread + 1) / threads; panel++)
         for (long lane = 0; lane < WIDTH; lane++) {
-            const long column = panel * WIDTH + lane;
-            const float *const from = b + column * @b_column@;
+            const long batch = panel / PANELS, column = panel % PANELS * WIDTH + lane;
+            const float *const from = b + @b_batch@ + column * @b_column@;
             const long steps = column < N ? K : 0;
             float largest = 0;
             int is_finite = 1;
@@ -31,8 +32,9 @@ static void @name@(long thread, long threads, const float *restrict b, void *res
                 }
                 panels[(panel * WORDS + word) * WIDTH + lane] = bits;
             }
-            scales[column] = is_finite ? largest / 127 : NAN;
+            scales[panel * WIDTH + lane] = is_finite ? largest / 127 : NAN;
             @sums@
+            (void)batch;
         }
     (void)sums;
 }

@@ -1,4 +1,4 @@
-/* b[@k@, @n@] in 4 bits: each @group@ steps of k of a column have a scale that brings the weight of largest size to -8.
+/* b[@k@, @n@]@batched@ in 4 bits: each @group@ steps of k of a column have a scale that brings the weight of largest size to -8.
    Panels of two vectors of columns, [panel][group]: one vector of scales (of the two vectors of columns in the upper
    and the lower half of a word, as bfloat16), then [word][2 * LANES], a word being 8 steps of k of one column, the
    first in the lowest bits. A group with NaN or infinities has the scale NaN. */
@@ -8,15 +8,16 @@ static void @name@(long thread, long threads, const float *restrict b, void *res
         N = @n@, K = @k@, LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH,
         GROUP = @group@, GROUPS = (K + GROUP - 1) / GROUP, WORDS = GROUP / 8
     };
-    for (long panel = PANELS * thread / threads; panel < PANELS * (thread + 1) / threads; panel++)
+    const long all = (long)@matrices@ * PANELS;
+    for (long panel = all * thread / threads; panel < all * (thread + 1) / threads; panel++)
         for (long group = 0; group < GROUPS; group++) {
             uint32_t *const to = (uint32_t *)packed + (panel * GROUPS + group) * (1 + 2 * WORDS) * LANES;
             for (long lane = 0; lane < LANES; lane++)
                 to[lane] = 0;
             for (long lane = 0; lane < WIDTH; lane++) {
-                const long column = panel * WIDTH + lane, first = group * GROUP;
+                const long batch = panel / PANELS, column = panel % PANELS * WIDTH + lane, first = group * GROUP;
                 const long steps = column >= N ? 0 : K - first < GROUP ? K - first : GROUP;
-                const float *const from = b + column * @b_column@ + first * @b_row@;
+                const float *const from = b + @b_batch@ + column * @b_column@ + first * @b_row@;
                 float largest = 0;
                 int is_finite = 1;
                 for (long k = 0; k < steps; k++) {
@@ -38,6 +39,7 @@ static void @name@(long thread, long threads, const float *restrict b, void *res
                     }
                     to[LANES + word * WIDTH + lane] = bits;
                 }
+                (void)batch;
             }
         }
 }

@@ -1,4 +1,4 @@
-/* Rows of a[@m@, @k@]@batched@ as bytes, each with a scale and a zero of its own, in groups as the micro-kernel reads them:
+/* Rows of a[@m@, @k@]@lefts_batched@ as bytes, each with a scale and a zero of its own, in groups as the micro-kernel reads them:
    [group][word][row], a word being 4 steps of k, the first in the lowest byte; then the scales, then the zeros. */
 static void @name@(long thread, long threads, const float *restrict a, void *restrict shared, uint8_t *restrict own)
 {
@@ -6,15 +6,15 @@ static void @name@(long thread, long threads, const float *restrict a, void *res
         M = @m@, K = @k@, WORDS = (K + 3) / 4,
         GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@ /* the first LONGER groups have ROWS + 1 rows */
     };
-    float *const scales = (float *)shared + (long)@batches@ * M * WORDS;
-    int32_t *const zeros = (int32_t *)scales + (long)@batches@ * M;
-    const long units = (long)@batches@ * GROUPS;
+    float *const scales = (float *)shared + (long)@lefts@ * M * WORDS;
+    int32_t *const zeros = (int32_t *)scales + (long)@lefts@ * M;
+    const long units = (long)@lefts@ * GROUPS;
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
         const long group = unit % GROUPS, batch = unit / GROUPS, longer = group < LONGER, rows = ROWS + longer;
         const long first = group * ROWS + (longer ? group : LONGER);
         uint32_t *const words = (uint32_t *)shared + (batch * M + first) * WORDS;
         for (long row = 0; row < rows; row++) {
-            const float *const from = a + @a_batch@ + (first + row) * @a_row@;
+            const float *const from = a + @left_batch@ + (first + row) * @a_row@;
             int32_t low = 0, high = 0;
             for (long k = 0; k < K; k++) {
                 union { float value; int32_t bits; } number = {.value = from[k * @a_column@]};

@@ -33,13 +33,14 @@ static void @name@(long thread, long threads, const float *restrict a, const voi
         STEPS = @steps@, PANEL = @panel@ /* @step@ of a panel, and its words */
     };
     float *const tile = own + (long)BLOCK * COPY;
-    const float *const scales = (const float *)packed + (long)PANELS * PANEL;
     const long units = (long)@batches@ * BLOCKS * PANELS;
     long copied = -1;
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
         const long panel = unit % PANELS, block = unit / PANELS, batch = block / BLOCKS;
         const long first = block % BLOCKS * BLOCK, last = first + BLOCK < GROUPS ? first + BLOCK : GROUPS;
-        const uint32_t *const words = (const uint32_t *)packed + panel * PANEL;
+        const long matrix = @matrix@;
+        const uint32_t *const words = (const uint32_t *)packed + (matrix * PANELS + panel) * PANEL;
+        const float *const scales = (const float *)packed + (long)@matrices@ * PANELS * PANEL + matrix * PANELS * WIDTH;
         for (long group = first; group < last; group++) {
             const long longer = group < LONGER, rows = ROWS + longer, row = group * ROWS + (longer ? group : LONGER);
             float *const copy = own + (group - first) * COPY;
