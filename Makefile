@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.py' | grep -v /target/) Cargo.toml pyproject.toml
 
-.PHONY: demo test test-all test-rust test-python test-portability lint bench bench-c docs generate agreement clean
+.PHONY: demo test test-all test-rust test-python test-portability lint bench bench-c bench-ggml docs generate agreement clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -59,6 +59,11 @@ bench: $(VENV)/.test
 bench-c: $(VENV)/.test
 	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --extra bench
 	PYTHONPATH=python:. $(BIN)/python -m bench.c
+
+# Models on the GGML backend against the same written by hand with ggml; the extension module is optimised for it.
+bench-ggml: $(VENV)/.test
+	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --extra bench
+	PYTHONPATH=python:. $(BIN)/python -m bench.ggml
 
 # Rewrites what is derived from the rows: Python classes, stubs, docs/ops.md.
 generate: $(VENV)/.demo

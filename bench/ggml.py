@@ -1,0 +1,158 @@
+"""Models on the GGML backend against the same written by hand with ggml, in turns: `make bench-ggml`.
+
+The programs by hand are `bench/ggml/*.c`; they are linked with the ggml that the extension module is built of, and get
+the same weights. Both sides run in one process on so many processors; what comes out is compared first. For each way
+of keeping the weights: milliseconds of a call, the ratio, and the bytes of the weights and of what is computed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .c import _compiled
+from .timing import turns
+from .workloads import DIMS, LAYERS, LENGTH, WORKLOADS, Workload
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Numbers that ggml gives its types.
+TYPES = {"f32": 0, "q8_0": 8, "q4_0": 2, "q4_k": 12}
+#: Workload -> the program by hand, and the types of weights that are measured.
+HAND = {"GPT-2, one token": ("gpt2", tuple(TYPES)), "ResNet-18": ("resnet18", ("f32",))}
+
+
+def library(name: str, folder: Path) -> ctypes.CDLL:
+    """Compile a program by hand against the ggml that cargo built last."""
+    metadata = subprocess.check_output(["cargo", "metadata", "--locked", "--format-version=1"], cwd=ROOT)
+    packages = json.loads(metadata)["packages"]
+    [manifest] = [package["manifest_path"] for package in packages if package["name"] == "llama-cpp-sys-2"]
+    include = Path(manifest).parent / "llama.cpp/ggml/include"
+    built = glob.glob(str(ROOT / "target/*/build/mithril-ggml-*/out/libmithril_ggml_c.a"))
+    if not built:
+        raise FileNotFoundError("ggml is not built yet: make demo")
+    archives = Path(max(built, key=os.path.getmtime)).parent
+    path = folder / f"{name}.so"
+    command = ["cc", "-O2", "-shared", "-fPIC", f"-I{include}", str(ROOT / f"bench/ggml/{name}.c"), "-o", str(path)]
+    command += [f"-L{archives}", "-Wl,--start-group", "-lmithril_ggml_c", "-lmithril_ggml_cpp", "-Wl,--end-group"]
+    subprocess.run([*command, "-lstdc++", "-lm", "-lpthread"], check=True)
+    found = ctypes.CDLL(str(path))
+    found.make.restype = ctypes.c_void_p
+    found.weight_bytes.restype = found.work_bytes.restype = ctypes.c_size_t
+    return found
+
+
+def _pointers(arrays: list[np.ndarray[Any, Any]]) -> Any:
+    return (ctypes.c_void_p * len(arrays))(*[array.ctypes.data for array in arrays])
+
+
+class ByHand:
+    """A program by hand with its weights."""
+
+    def __init__(self, workload: str, work: Workload, compiled: Any, type: str, threads: int) -> None:
+        name, _ = HAND[workload]
+        with tempfile.TemporaryDirectory() as folder:
+            self.library = library(name, Path(folder))
+        is_text = name == "gpt2"
+        given = list(compiled.get_parameters().values()) if is_text else _folded(compiled)
+        values = [np.ascontiguousarray(value, np.float32) for value in given]
+        sizes = [len(values[0]), len(values[1]), LAYERS, LENGTH - 1] if is_text else [1, 224]
+        make = self.library.make
+        made = make(_pointers(values), (ctypes.c_int * len(sizes))(*sizes), TYPES[type], threads)
+        self.program = ctypes.c_void_p(made)
+        self.inputs = [work.data["input"]]
+        if is_text:
+            self.inputs = [work.data["input"].astype(np.int32), np.array([LENGTH - 1], np.int32)]
+            self._fill_caches(work)
+        self.output = np.empty(sizes[0] if is_text else 1000, np.float32)
+        self.weights: int = self.library.weight_bytes(self.program)
+        self.work: int = self.library.work_bytes(self.program)
+
+    def _fill_caches(self, work: Workload) -> None:
+        for block in range(LAYERS):
+            keys = np.ascontiguousarray(work.data[f"past_key_{block}"][0])
+            values = np.ascontiguousarray(work.data[f"past_value_{block}"][0].transpose(0, 2, 1))
+            assert keys.size == LENGTH * DIMS
+            addresses = (ctypes.c_void_p(array.ctypes.data) for array in (keys, values))
+            self.library.cache(self.program, block, *addresses)
+
+    def run(self) -> np.ndarray[Any, Any]:
+        """Run it; the outputs are overwritten by the next call."""
+        self.library.run(self.program, _pointers(self.inputs), ctypes.c_void_p(self.output.ctypes.data))
+        return self.output
+
+
+def _folded(compiled: Any) -> list[np.ndarray[Any, Any]]:
+    """Kernel and bias of each convolution of a ResNet with its norm in it, and the last layer."""
+    params, state = compiled.get_parameters(), compiled.state
+    found = []
+    for name in params:
+        if "conv" not in name and "downsample.0" not in name:
+            continue
+        norm = name.removesuffix(".weight").replace("conv", "bn").replace("downsample.0", "downsample.1")
+        mean, variance = state[f"{norm}.running_mean"], state[f"{norm}.running_var"]
+        scale = params[f"{norm}.weight"] / np.sqrt(variance + 1e-5)
+        found += [params[name] * scale[:, None, None, None], params[f"{norm}.bias"] - mean * scale]
+    return [*found, params["fc.weight"], params["fc.bias"]]
+
+
+def ours(work: Workload, type: str, threads: int) -> tuple[Callable[[], Any], Any]:
+    """Return our model on ggml as a call, and the model."""
+    import mithril as ml
+
+    backend = ml.GGMLBackend(num_threads=threads, quantize=None if type == "f32" else type)
+    compiled = _compiled(work, backend)
+    return lambda: compiled.evaluate({}, work.data)["output"], compiled
+
+
+def measure(workload: str, type: str, threads: int) -> None:
+    """Measure one model with one type of weights in this process, and print a row of the table."""
+    work = WORKLOADS[workload]()
+    work.module.eval()
+    call, compiled = ours(work, type, threads)
+    hand = ByHand(workload, work, compiled, type, threads)
+    found, wanted = np.asarray(call()).reshape(-1), hand.run().copy()
+    distance = float(np.abs(found - wanted).max() / np.abs(wanted).max())
+    # Both round activations in their own order before products of few bits.
+    if not distance < (5e-3 if type == "f32" else 0.1):
+        raise AssertionError(f"{workload}, {type}: ours and that by hand differ by {distance:.2g}")
+    mine, theirs = turns(call, hand.run, pause=0.05, rounds=21)
+    times = f"{mine * 1e3:.2f} | {theirs * 1e3:.2f} | {mine / theirs:.3f}"
+    program = compiled._known().module.source
+    sizes = " | ".join(f"{size / 1e6:.1f}" for size in (program.weight_bytes, program.work_bytes))
+    print(f"| {workload} | {type} | {threads} | {times} | {sizes} | {hand.weights / 1e6:.1f} | {hand.work / 1e6:.1f} |")
+
+
+def main() -> None:
+    """Print a table: ours, that by hand, the ratio, megabytes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--one", nargs=3, metavar=("WORKLOAD", "TYPE", "THREADS"), help=argparse.SUPPRESS)
+    parser.add_argument("--workload", action="append", choices=list(HAND))
+    parser.add_argument("--threads", type=int, default=2)
+    given = parser.parse_args()
+    if given.one:
+        workload, type, threads = given.one
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(threads)])
+        return measure(workload, type, int(threads))
+    print("| workload | weights | threads | ours, ms | by hand, ms | ratio | weights, MB | work, MB | by hand | |")
+    print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    for workload in given.workload or HAND:
+        for type in HAND[workload][1]:
+            command = [sys.executable, "-m", "bench.ggml", "--one", workload, type, str(given.threads)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            lines = (done.stdout if not done.returncode else done.stderr).strip().splitlines()
+            print(lines[-1] if lines else "failed", flush=True)
+
+
+if __name__ == "__main__":
+    main()
