@@ -6,7 +6,7 @@ import fnmatch
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,19 @@ from . import _core
 from .backends.exchange import numpy_dtype, to_host
 from .errors import InvalidValueError, MithrilError, ParameterError
 
-__all__ = ["FORMATS", "QuantizationReport", "Quantized", "QuantizedArray", "QuantizedParameters", "Skipped", "quantize"]
+if TYPE_CHECKING:
+    from .physical import PhysicalModel
+
+__all__ = [
+    "FORMATS",
+    "OutputError",
+    "QuantizationReport",
+    "Quantized",
+    "QuantizedArray",
+    "QuantizedParameters",
+    "Skipped",
+    "quantize",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -164,6 +176,32 @@ class Skipped:
 
 
 @dataclass(frozen=True)
+class OutputError:
+    """How far an output is from that of the same model with its parameters as they were.
+
+    Attributes
+    ----------
+    name : str
+        The output.
+    largest : float
+        The largest difference, in parts of the largest number.
+    rmse : float
+        Root of the mean squared difference.
+    cosine : float
+        Cosine of the angle between the two.
+    """
+
+    name: str
+    largest: float
+    rmse: float
+    cosine: float
+
+    def __str__(self) -> str:
+        error = f"largest error {self.largest:.1e} of the largest number, RMSE {self.rmse:.1e}"
+        return f"output {self.name}: {error}, cosine {self.cosine:.6f}"
+
+
+@dataclass(frozen=True)
 class QuantizationReport:
     """What quantising did. ``print(report)`` shows it.
 
@@ -175,12 +213,15 @@ class QuantizationReport:
         What was to be, and could not.
     before, after : int
         Bytes of all parameters, those included that nobody asked to quantise.
+    outputs : tuple of OutputError
+        The outputs, if there was data to compute them of.
     """
 
     rows: tuple[Quantized, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     before: int = 0
     after: int = 0
+    outputs: tuple[OutputError, ...] = ()
 
     def __str__(self) -> str:
         lines = [
@@ -188,7 +229,7 @@ class QuantizationReport:
             for r in self.rows
         ]
         text = _columns([_HEADS, *lines]) if lines else ""
-        return "\n".join([*([text] if text else []), self._total(), *map(str, self.skipped)])
+        return "\n".join([*([text] if text else []), self._total(), *map(str, self.skipped), *map(str, self.outputs)])
 
     def to_markdown(self) -> str:
         """Return the report as a table of Markdown."""
@@ -197,7 +238,7 @@ class QuantizationReport:
             for r in self.rows
         ]
         head = ["| " + " | ".join(_HEADS) + " |", "|" + "---|" * len(_HEADS)]
-        notes = [f"- {skip}" for skip in self.skipped]
+        notes = [f"- {note}" for note in (*self.skipped, *self.outputs)]
         return "\n".join([*head, *lines, "", self._total(), *([""] if notes else []), *notes])
 
     def _total(self) -> str:
@@ -252,6 +293,8 @@ def quantize(
     include: str | Sequence[str] | None = None,
     exclude: str | Sequence[str] = (),
     strict: bool = False,
+    model: PhysicalModel | None = None,
+    data: Mapping[str, Any] | None = None,
 ) -> QuantizedParameters:
     """Quantise parameters: matrices and larger arrays become blocks of few bits.
 
@@ -270,6 +313,11 @@ def quantize(
         Patterns of names that stay as they are.
     strict : bool
         Whether it is an error if something that is to be quantised cannot be.
+    model : PhysicalModel, optional
+        The model whose parameters these are, on any backend: the report then tells how far its outputs for ``data``
+        are from those with the parameters as they were.
+    data : mapping, optional
+        A sample of the data of the model, by name.
 
     Returns
     -------
@@ -323,7 +371,55 @@ def quantize(
             hint="exclude them, or give them a form of their own: {pattern: form}",
         )
     after = sum(_size(name, value) for name, value in arrays.items())
-    return QuantizedParameters(arrays, QuantizationReport(tuple(rows), tuple(skipped), before, after))
+    outputs = () if model is None else _outputs(model, params, arrays, {} if data is None else data)
+    return QuantizedParameters(arrays, QuantizationReport(tuple(rows), tuple(skipped), before, after, outputs))
+
+
+def _outputs(
+    model: PhysicalModel, params: Mapping[str, Any], made: Mapping[str, Any], data: Mapping[str, Any]
+) -> tuple[OutputError, ...]:
+    """Evaluate the model with both kinds of parameters, its states as they are."""
+    backend, before = model.backend, dict(model.state)
+
+    def evaluated(arrays: Mapping[str, Any]) -> dict[str, Any]:
+        own = {}
+        for name in model.parameter_keys:
+            value = arrays[name] if name in arrays else params[name]
+            own[name] = backend.tensor(_floats(value), backend.dtype(params[name]))
+        model.state = dict(before)
+        found = model.evaluate(own, data)
+        return {name: backend.to_numpy(value) for name, value in found.items()}
+
+    try:
+        return output_errors(evaluated(made), evaluated(params))
+    finally:
+        model.state = before
+
+
+def _floats(value: Any) -> Array:
+    host = value.dequantize() if isinstance(value, QuantizedArray) else to_host(value)
+    return host.astype(np.float32) if host.dtype.itemsize < 4 and _is_float(host) else host
+
+
+def output_errors(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[OutputError, ...]:
+    """How far outputs are from others, those of floats."""
+    errors = []
+    for name, exact in wanted.items():
+        if not exact.size or not _is_float(exact):
+            continue
+        exact, value = exact.astype(np.float64), np.asarray(found[name]).astype(np.float64)
+        size = float(np.abs(exact).max())
+        largest = float(np.abs(value - exact).max()) / size if size else 0.0
+        errors.append(OutputError(name, largest, *distance(value, exact)))
+    return tuple(errors)
+
+
+def distance(found: Array, wanted: Array) -> tuple[float, float]:
+    """Root of the mean squared error, and the cosine of the angle."""
+    a, b = found.astype(np.float64).reshape(-1), wanted.astype(np.float64).reshape(-1)
+    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+    cosine = float(a @ b) / lengths if lengths else float(np.array_equal(a, b))
+    return float(np.sqrt(np.mean((a - b) ** 2))), cosine
 
 
 class _Unfit(Exception):

@@ -372,3 +372,22 @@ def test_command_line_on_a_folder(tmp_path, capsys):
     found = ml.weights.open(target)
     assert found.metadata["gpt2.block_count"] == 1
     assert found.quantized("blk.0.attn_qkv.weight").shape == (96, 32)
+
+
+def test_the_report_tells_how_far_outputs_are():
+    model = ml.Model()
+    model |= ml.Linear(64)(input="input", output="output")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [3, 96]})
+    params = compiled.randomize_params(seed=0)
+    x = np.random.default_rng(0).standard_normal((3, 96)).astype(np.float32)
+    made = ml.quantize(params, "q4_0", model=compiled, data={"input": x})
+    [output] = made.report.outputs
+    wanted, found = (x @ np.asarray(p["linear.weight"]).T for p in (params, made))
+    bias = np.asarray(params["linear.bias"])
+    error = found - wanted
+    assert output.name == "output"
+    np.testing.assert_allclose(output.rmse, np.sqrt((error**2).mean()), rtol=1e-4)
+    np.testing.assert_allclose(output.largest, np.abs(error).max() / np.abs(wanted + bias).max(), rtol=1e-4)
+    assert 0.9 < output.cosine < 1
+    assert "output output: largest error" in str(made.report)
+    assert "- output output" in made.report.to_markdown()

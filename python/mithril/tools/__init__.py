@@ -5,14 +5,13 @@ from .check import CheckResult, check
 from .compare import CompareResult, compare
 from .nans import NanReport, find_nans
 from .overview import doctor, suggest_backend
-from .quantization import QuantizedModelReport, quantization_report
+from .quantization import quantization_report
 
 __all__ = [
     "BenchmarkResult",
     "CheckResult",
     "CompareResult",
     "NanReport",
-    "QuantizedModelReport",
     "benchmark",
     "check",
     "compare",

@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from .... import _core
-from ....errors import InvalidValueError, MithrilError
+from ....errors import InvalidValueError
 from ... import options
-from ...numpy_arrays import NumpyArrays
+from ..native import NativeBackend
 from .quantization import Rules, rules
 
-__all__ = ["CBackend", "CModule", "RawCBackend"]
+__all__ = ["CBackend", "RawCBackend"]
 
 
-class CModule:
-    """Generated C, compiled and loaded, in the place of a module of Python."""
-
-    def __init__(self, program: _core.CProgram) -> None:
-        self.source = program
-
-    def function(self, name: str) -> Callable[..., Any]:
-        """Return the one function there is."""
-        call: Callable[..., Any] = self.source.call
-        return call
-
-    def explain(self, error: BaseException) -> MithrilError | None:
-        """Errors of generated C say by themselves what is wrong."""
-        return None
-
-
-class CBackend(NumpyArrays):
+class CBackend(NativeBackend):
     """Runs models as C, made for their sizes and for this processor.
 
     Arrays are NumPy arrays, and ops that are applied at once are NumPy's. What is compiled is one file of C: calls
@@ -98,26 +82,19 @@ class CBackend(NumpyArrays):
     """
 
     name = "c"
-    # Of ops that are applied at once.
-    target = "numpy"
     _table = "c"
     _options = (
-        *(*NumpyArrays._options, "num_threads", "cc", "flags", "memory_limit", "autotune"),
+        *(*NativeBackend._options, "cc", "flags", "autotune"),
         *("quantize", "quantize_strict", "batch", "block"),
     )
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         found = options.normalize(type(self).__name__, given, self._options)
-        #: Threads of a call; 0: as many as there are.
-        self.num_threads: int = _threads(found.get("num_threads"))
         #: The C compiler; None: the one that is found.
         self.cc: str | None = _command(found.get("cc"))
         #: Further flags of the compiler.
         self.flags: tuple[str, ...] = _flags(found.get("flags", ()))
-        limit = found.get("memory_limit")
-        #: Bytes that a call may need; None: any number.
-        self.memory_limit: int | None = None if limit is None else options.memory("memory_limit", limit)
         #: How weights are kept: patterns of names, and the scheme or None for float32; None: all in float32.
         self.quantize: Rules | None = rules(found.get("quantize"))
         #: Whether a weight that cannot be quantised is an error.
@@ -145,30 +122,11 @@ class CBackend(NumpyArrays):
             "batch": self.batch,
         }
 
-    def _load(self, core: _core.Compiled) -> Any:
-        return CModule(_core.c_program(core, self._tool("model")))
-
-    def _load_gradients(self, core: _core.Compiled, outputs: list[str], inputs: list[str]) -> Any:
-        return CModule(_core.c_program(core, self._tool("model_gradients"), outputs, inputs))
-
-    def _prepare(self, program: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        program.module.source.prepare(dict(shapes))
-
-    def _stages(self, core: _core.Compiled, module: Any) -> dict[str, str]:
-        # The passes before a target is chosen are those of every backend.
-        common = {name: text for name, text in core.stages(self.target) if name not in ("legalize", "finish")}
-        return {**common, **dict(module.source.stages), "emit": module.source.text}
+    def _program(self, core: _core.Compiled, *wanted: list[str]) -> Any:
+        return _core.c_program(core, self._tool("model_gradients" if wanted else "model"), *wanted)
 
 
 RawCBackend = CBackend
-
-
-def _threads(given: Any) -> int:
-    if given is None:
-        return 0
-    if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or not 0 < given <= 1024:
-        raise InvalidValueError(f"num_threads is {given!r}", hint="give a number from 1 to 1024")
-    return int(given)
 
 
 def _batch(name: Any, block: Any) -> tuple[str, int] | None:

@@ -1,0 +1,74 @@
+"""What backends share whose arrays are NumPy's and whose models are functions of the core: C, and plans of ggml."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ... import _core
+from ...errors import InvalidValueError, MithrilError
+from .. import options
+from ..numpy_arrays import NumpyArrays
+
+__all__ = ["NativeBackend", "NativeModule"]
+
+
+class NativeModule:
+    """A function of the core in the place of a module of Python."""
+
+    def __init__(self, program: Any) -> None:
+        self.source = program
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return the one function there is."""
+        call: Callable[..., Any] = self.source.call
+        return call
+
+    def explain(self, error: BaseException) -> MithrilError | None:
+        """Errors of the core say by themselves what is wrong."""
+        return None
+
+
+class NativeBackend(NumpyArrays):
+    """A backend of NumPy arrays whose models are functions of the core."""
+
+    # Of ops that are applied at once.
+    target = "numpy"
+    _options = (*NumpyArrays._options, "num_threads", "memory_limit")
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        found = options.normalize(type(self).__name__, given, self._options)
+        #: Threads of a call; 0: as many as there are.
+        self.num_threads: int = _threads(found.get("num_threads"))
+        limit = found.get("memory_limit")
+        #: Bytes that a call may need; None: any number.
+        self.memory_limit: int | None = None if limit is None else options.memory("memory_limit", limit)
+
+    def _program(self, core: _core.Compiled, *wanted: list[str]) -> Any:
+        """Make the program of the outputs, or that of gradients of the outputs and inputs that are named."""
+        raise NotImplementedError
+
+    def _load(self, core: _core.Compiled) -> Any:
+        return NativeModule(self._program(core))
+
+    def _load_gradients(self, core: _core.Compiled, outputs: list[str], inputs: list[str]) -> Any:
+        return NativeModule(self._program(core, outputs, inputs))
+
+    def _prepare(self, program: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        program.module.source.prepare(dict(shapes))
+
+    def _stages(self, core: _core.Compiled, module: Any) -> dict[str, str]:
+        # The passes before a target is chosen are those of every backend.
+        common = {name: text for name, text in core.stages(self.target) if name not in ("legalize", "finish")}
+        return {**common, **dict(module.source.stages), "emit": module.source.text}
+
+
+def _threads(given: Any) -> int:
+    if given is None:
+        return 0
+    if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or not 0 < given <= 1024:
+        raise InvalidValueError(f"num_threads is {given!r}", hint="give a number from 1 to 1024")
+    return int(given)
