@@ -50,7 +50,7 @@ fn main() {
         _ => &[],
     };
     let sources: Vec<&str> = COMMON.iter().chain(own).copied().collect();
-    let is_cpp = |source: &&str| source.ends_with(".cpp");
+    let is_cpp = |source: &&str| Path::new(source).extension().is_some_and(|e| e == "cpp");
     for (name, cpp) in [("mithril_ggml_c", false), ("mithril_ggml_cpp", true)] {
         let mut build = cc::Build::new();
         build.debug(false).cpp(cpp).std(if cpp { "c++17" } else { "c11" }).opt_level(3).warnings(false);

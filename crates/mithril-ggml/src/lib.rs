@@ -1,1 +1,22 @@
 //! ggml behind an interface that cannot abort the process.
+//!
+//! [`Context`] puts operations together to a [`Graph`], after everything was checked that ggml would assert;
+//! [`Workers`] compute it; [`quantise`] and [`dequantise`] turn rows of floats into the types of ggml and back.
+
+mod context;
+mod ffi;
+mod graph;
+mod layout;
+mod operations;
+mod processor;
+mod quantise;
+mod workers;
+
+pub use context::{Argument, Context, TensorId};
+pub use graph::Graph;
+pub use processor::{Device, devices, ready, version};
+pub use quantise::{bytes, dequantise, quantise};
+pub use workers::{Lease, Workers};
+
+#[cfg(test)]
+mod tests;

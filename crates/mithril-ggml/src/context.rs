@@ -1,0 +1,225 @@
+//! Operations of ggml put together to a graph. What ggml would assert is checked before each call.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use mithril_codegen::ggml::functions::{self, Operand};
+use mithril_codegen::ggml::{DIMENSIONS, Element, Type};
+use mithril_ir::{Code, Error, Result};
+
+use crate::ffi::{self, ggml_context, ggml_tensor};
+use crate::graph::Graph;
+use crate::operations::{self, Passed};
+use crate::processor;
+
+/// Room for so many tensors is made at once.
+const TENSORS: usize = 256;
+
+/// A call makes at most so many tensors, most of them views.
+const PER_CALL: usize = 16;
+
+/// A tensor of a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TensorId(usize);
+
+/// An argument of a call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Argument {
+    /// A tensor of the same context.
+    Tensor(TensorId),
+    /// No tensor.
+    Null,
+    /// A number; a truth value is 0 or 1.
+    Number(f64),
+    /// A type of elements.
+    Element(Element),
+}
+
+/// Memory in which ggml describes tensors and graphs, but holds no elements of them.
+pub(crate) struct Pool {
+    context: NonNull<ggml_context>,
+    // ggml reads and writes it through its own pointer.
+    _memory: Box<[u128]>,
+    bytes: usize,
+}
+
+// SAFETY: a context of ggml is plain memory, which belongs to no thread.
+unsafe impl Send for Pool {}
+
+impl Pool {
+    pub fn new(bytes: usize) -> Result<Self> {
+        let mut memory = vec![0_u128; bytes.div_ceil(16)].into_boxed_slice();
+        let bytes = memory.len() * 16;
+        let mem_buffer = memory.as_mut_ptr().cast();
+        let params = ffi::ggml_init_params { mem_size: bytes, mem_buffer, no_alloc: true };
+        // SAFETY: the buffer has so many bytes, at a multiple of 16, and lives as long as the context, since a box
+        // that is moved stays where it is.
+        let context = NonNull::new(unsafe { ffi::ggml_init(params) });
+        let context = context.ok_or_else(|| Error::new(Code::OutOfMemory, "ggml has no memory left"))?;
+        Ok(Self { context, _memory: memory, bytes })
+    }
+    pub fn raw(&self) -> *mut ggml_context {
+        self.context.as_ptr()
+    }
+    fn room(&self) -> usize {
+        // SAFETY: the context lives.
+        self.bytes - unsafe { ffi::ggml_used_mem(self.raw()) }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // SAFETY: nothing else frees it; its buffer is ours and is freed after this.
+        unsafe { ffi::ggml_free(self.raw()) }
+    }
+}
+
+/// What a graph is made in.
+///
+/// ```
+/// use mithril_codegen::ggml::{Element, Type};
+/// use mithril_ggml::{Argument, Context};
+///
+/// let mut context = Context::new()?;
+/// let x = context.leaf(&Type::contiguous(Element::F32, [8, 1, 1, 1]))?;
+/// let y = context.call("ggml_tanh", &[Argument::Tensor(x)])?;
+/// let error = context.call("ggml_reshape_4d", &[
+///     Argument::Tensor(y), Argument::Number(3.0), Argument::Number(1.0), Argument::Number(1.0), Argument::Number(1.0),
+/// ]);
+/// assert!(error.is_err());
+/// let graph = context.finish(&[y])?;
+/// assert_eq!(graph.nodes(), 1);
+/// # Ok::<(), mithril_ir::Error>(())
+/// ```
+pub struct Context {
+    pools: Vec<Pool>,
+    tensors: Vec<(*mut ggml_tensor, Type)>,
+    leaves: Vec<*mut ggml_tensor>,
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let types = self.tensors.iter().map(|(_, ty)| ty.to_string());
+        f.debug_list().entries(types).finish()
+    }
+}
+
+impl Context {
+    /// An empty one; an error where the processor lacks what ggml was compiled for.
+    pub fn new() -> Result<Self> {
+        processor::ready()?;
+        Ok(Self { pools: Vec::new(), tensors: Vec::new(), leaves: Vec::new() })
+    }
+    /// A tensor whose elements come from outside, without gaps.
+    pub fn leaf(&mut self, ty: &Type) -> Result<TensorId> {
+        let Type { element, sizes, .. } = ty;
+        let is_sound = sizes.iter().all(|&n| n > 0 && n <= i64::from(i32::MAX))
+            && sizes[0] % element.block() == 0
+            && *ty == Type::contiguous(*element, *sizes)
+            && ty.elements() < i64::MAX / 64;
+        if !is_sound {
+            let text = format!("{ty} is no tensor of ggml");
+            return Err(Error::new(Code::Unsupported, text)
+                .help("sizes are from 1 to 2³¹ − 1, and rows hold whole blocks"));
+        }
+        let pool = self.pool()?;
+        // SAFETY: the pool has room for a tensor; the type exists, and the sizes were checked above.
+        let tensor = unsafe { ffi::ggml_new_tensor(pool, element.code(), DIMENSIONS as i32, sizes.as_ptr()) };
+        self.leaves.push(tensor);
+        self.keep(tensor)
+    }
+    /// Calls a function, after all that it would assert was checked.
+    pub fn call(&mut self, name: &str, arguments: &[Argument]) -> Result<TensorId> {
+        let missing = || Error::internal(format!("ggml has no function {name}"));
+        let function = functions::find(name).ok_or_else(missing)?;
+        let operation = operations::find(name).ok_or_else(missing)?;
+        let mut operands = Vec::with_capacity(arguments.len());
+        let mut passed = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            let (operand, value) = match argument {
+                Argument::Tensor(id) => {
+                    let (tensor, ty) = self.tensors.get(id.0).ok_or_else(missing)?;
+                    (Operand::Tensor(ty), Passed::Tensor(*tensor))
+                }
+                Argument::Null => (Operand::Null, Passed::Null),
+                Argument::Number(x) => (Operand::Number(*x), Passed::Number(*x)),
+                Argument::Element(e) => (Operand::Element(*e), Passed::Number(e.code().into())),
+            };
+            operands.push(operand);
+            passed.push(value);
+        }
+        let wanted = function.check(&operands).map_err(|reason| {
+            Error::new(Code::Unsupported, format!("{name} of ggml cannot be called: {reason}"))
+        })?;
+        let pool = self.pool()?;
+        // SAFETY: the pool has room for what a call makes, tensors are of this context, and the check of the function
+        // knows all that it asserts.
+        let tensor = unsafe { (operation.call)(pool, &passed) };
+        let id = self.keep(tensor)?;
+        let found = &self.tensors[id.0].1;
+        if (found.element, found.sizes) != (wanted.element, wanted.sizes) {
+            return Err(Error::internal(format!("{name} gives {found}, where {wanted} was foreseen")));
+        }
+        Ok(id)
+    }
+    /// The type of a tensor.
+    pub fn ty(&self, id: TensorId) -> &Type {
+        &self.tensors[id.0].1
+    }
+    /// The graph of all that was called, whose outputs are these tensors: they lie without gaps, each in memory that the
+    /// caller gives.
+    pub fn finish(mut self, outputs: &[TensorId]) -> Result<Graph> {
+        let mut places: Vec<*mut ggml_tensor> = Vec::with_capacity(outputs.len());
+        let leaves = self.leaves.clone();
+        for &id in outputs {
+            let (tensor, ty) = self.tensors[id.0];
+            // SAFETY: a tensor of this context.
+            let is_whole = unsafe { (*tensor).view_src.is_null() && ffi::ggml_is_contiguous(tensor) };
+            if is_whole && !leaves.contains(&tensor) && !places.contains(&tensor) {
+                places.push(tensor);
+                continue;
+            }
+            let target = self.leaf(&Type::contiguous(ty.element, ty.sizes))?;
+            let target = self.tensors[target.0].0;
+            let copy =
+                operations::find("ggml_cpy").ok_or_else(|| Error::internal("ggml_cpy is not known"))?;
+            let pool = self.pool()?;
+            // SAFETY: both tensors are of this context, with as many elements, of the same type.
+            let copied = unsafe { (copy.call)(pool, &[Passed::Tensor(tensor), Passed::Tensor(target)]) };
+            self.keep(copied)?;
+            places.push(target);
+        }
+        let nodes: Vec<_> = self.tensors.iter().map(|&(tensor, _)| tensor).collect();
+        let room = self.pools.iter().map(|p| p.bytes - p.room()).sum::<usize>() / tensor_bytes() + 1;
+        Graph::new(self.pools, room, &nodes, leaves, places)
+    }
+    /// Memory with room for what a call makes.
+    fn pool(&mut self) -> Result<*mut ggml_context> {
+        if self.pools.last().is_none_or(|p| p.room() < PER_CALL * tensor_bytes()) {
+            self.pools.push(Pool::new(TENSORS * tensor_bytes())?);
+        }
+        Ok(self.pools[self.pools.len() - 1].raw())
+    }
+    fn keep(&mut self, tensor: *mut ggml_tensor) -> Result<TensorId> {
+        if tensor.is_null() {
+            return Err(Error::internal("ggml gives no tensor"));
+        }
+        // SAFETY: a tensor that ggml just made in a pool of this context.
+        let (kind, sizes, strides) = unsafe { ((*tensor).kind, (*tensor).ne, (*tensor).nb) };
+        let element = Element::all().find(|e| e.code() == kind);
+        let element =
+            element.ok_or_else(|| Error::internal(format!("ggml gives a tensor of type {kind}")))?;
+        let strides = strides.map(|n| i64::try_from(n).unwrap_or(i64::MAX));
+        self.tensors.push((tensor, Type { element, sizes, strides }));
+        Ok(TensorId(self.tensors.len() - 1))
+    }
+}
+
+/// What the description of a tensor takes.
+fn tensor_bytes() -> usize {
+    // SAFETY: returns a constant. Rounded up to what objects are aligned to.
+    unsafe { ffi::ggml_tensor_overhead() }.next_multiple_of(16)
+}
+
+/// An address that is written.
+pub(crate) type Address = *mut c_void;

@@ -1,0 +1,187 @@
+//! The bindings against ggml itself; what would end the process is refused; results against plain Rust.
+
+use std::ffi::CStr;
+
+use mithril_codegen::ggml::functions::{FUNCTIONS, Kind};
+use mithril_codegen::ggml::{Element, Type};
+use mithril_ir::Code;
+
+use crate::operations::{OPERATIONS, Parameter};
+use crate::{Argument, Context, Graph, TensorId, Workers, bytes, dequantise, ffi, quantise};
+
+fn f32s(sizes: [i64; 4]) -> Type {
+    Type::contiguous(Element::F32, sizes)
+}
+
+#[test]
+fn structures_have_the_sizes_of_c() {
+    // An object, which is two sizes, a pointer and a type, stands before each tensor.
+    assert_eq!(unsafe { ffi::ggml_tensor_overhead() }, size_of::<ffi::ggml_tensor>() + 32);
+    assert_eq!(crate::version(), "0.26.0");
+    for element in Element::all() {
+        // SAFETY: every type is one of ggml's.
+        let (name, traits) = unsafe {
+            (CStr::from_ptr(ffi::ggml_type_name(element.code())), &*ffi::ggml_get_type_traits(element.code()))
+        };
+        assert_eq!(name.to_str(), Ok(element.name()));
+        assert_eq!(
+            (traits.blck_size, traits.type_size as i64),
+            (element.block(), element.bytes()),
+            "{element}"
+        );
+        assert_eq!(traits.is_quantized, element.is_quantised(), "{element}");
+        // SAFETY: as above.
+        let needs = unsafe { ffi::ggml_quantize_requires_imatrix(element.code()) };
+        assert_eq!(needs, element.needs_importance(), "{element}");
+    }
+    // SAFETY: ggml fills the structure.
+    let params = unsafe { ffi::ggml_threadpool_params_default(3) };
+    assert_eq!((params.n_threads, params.poll, params.paused), (3, 50, false));
+}
+
+#[test]
+fn functions_are_known_with_the_same_parameters() {
+    for function in FUNCTIONS {
+        let found = OPERATIONS.iter().find(|o| o.name == function.name);
+        let found = found.unwrap_or_else(|| panic!("operations.rs lacks {}", function.name));
+        let kind = |p: &Parameter| match p {
+            Parameter::tensor => Kind::Tensor,
+            Parameter::optional => Kind::Optional,
+            Parameter::int | Parameter::long | Parameter::size => Kind::Int,
+            Parameter::float => Kind::Float,
+            Parameter::flag => Kind::Bool,
+            Parameter::kind => Kind::Element,
+        };
+        let kinds: Vec<Kind> = found.parameters.iter().map(kind).collect();
+        assert_eq!(kinds, function.takes, "{}", function.name);
+    }
+}
+
+/// Computes a graph of f32 leaves on so many threads.
+fn compute(graph: &mut Graph, leaves: &[Vec<f32>], outputs: &[usize], threads: usize) -> Vec<Vec<f32>> {
+    let mut results: Vec<Vec<f32>> = outputs.iter().map(|&n| vec![0.0; n]).collect();
+    let given: Vec<_> = leaves.iter().map(|v| v.as_ptr().cast_mut().cast()).collect();
+    let written: Vec<_> = results.iter_mut().map(|v| v.as_mut_ptr().cast()).collect();
+    let lease = Workers::of(threads).lease();
+    let threads = lease.as_ref().map_or(1, crate::Lease::threads);
+    let memory = |bytes: usize| vec![[0_u64; 8]; bytes.div_ceil(64) + 1];
+    let (mut arena, mut work) = (memory(graph.bytes()), memory(graph.work_bytes(threads)));
+    let aligned = |m: &mut Vec<[u64; 8]>| {
+        let start = m.as_mut_ptr().cast::<u8>();
+        start.wrapping_add(start.align_offset(64)).cast()
+    };
+    // SAFETY: vectors of the right lengths.
+    unsafe { graph.compute(&given, &written, aligned(&mut arena), aligned(&mut work), lease.as_ref()) }
+        .expect("computed");
+    results
+}
+
+#[test]
+fn a_graph_computes_what_it_says() {
+    let mut c = Context::new().expect("a processor");
+    let t = Argument::Tensor;
+    let w = c.leaf(&f32s([3, 2, 1, 1])).expect("a leaf");
+    let x = c.leaf(&f32s([3, 4, 1, 1])).expect("a leaf");
+    let y = c.call("ggml_mul_mat", &[t(w), t(x)]).expect("a product");
+    let scaled = c.call("ggml_scale", &[t(y), Argument::Number(2.0)]).expect("scaled");
+    let sum = c.call("ggml_add", &[t(scaled), t(y)]).expect("a sum");
+    let axes = [1.0, 0.0, 2.0, 3.0].map(Argument::Number);
+    let turned = c.call("ggml_permute", &[t(sum), axes[0], axes[1], axes[2], axes[3]]).expect("a view");
+    // An output that is a view, one twice, and one that is a leaf.
+    let mut graph = c.finish(&[turned, sum, sum, x]).expect("a graph");
+    let weights: Vec<f32> = (0..6).map(|i| i as f32).collect();
+    let input: Vec<f32> = (0..12).map(|i| i as f32 - 5.0).collect();
+    let wanted = |row: usize, column: usize| {
+        3.0 * (0..3).map(|k| weights[column * 3 + k] * input[row * 3 + k]).sum::<f32>()
+    };
+    for threads in [1, 2] {
+        let found = compute(&mut graph, &[weights.clone(), input.clone()], &[8, 8, 8, 12], threads);
+        for row in 0..4 {
+            for column in 0..2 {
+                assert_eq!(found[1][row * 2 + column], wanted(row, column));
+                assert_eq!(found[0][column * 4 + row], wanted(row, column));
+            }
+        }
+        assert_eq!((&found[2], &found[3]), (&found[1], &input));
+    }
+}
+
+/// Memory is used again, and what is still needed stays: a chain in which every value is read once more at the end.
+#[test]
+fn intermediate_values_do_not_overlap() {
+    let mut c = Context::new().expect("a processor");
+    let t = Argument::Tensor;
+    let x = c.leaf(&f32s([100, 1, 1, 1])).expect("a leaf");
+    let mut chain = vec![x];
+    for _ in 0..600 {
+        let next = c.call(
+            "ggml_scale_bias",
+            &[t(chain[chain.len() - 1]), Argument::Number(1.0), Argument::Number(1.0)],
+        );
+        chain.push(next.expect("a value"));
+    }
+    let mut sum: TensorId = chain[0];
+    for &value in chain[1..].iter().step_by(7) {
+        sum = c.call("ggml_add", &[t(sum), t(value)]).expect("a sum");
+    }
+    let mut graph = c.finish(&[sum]).expect("a graph");
+    let kept = (1..=600).step_by(7).count();
+    assert!(graph.bytes() <= (kept + 3) * 448, "{} bytes", graph.bytes());
+    let found = compute(&mut graph, &[vec![0.5; 100]], &[100], 1);
+    let wanted = 0.5 + (1..=600).step_by(7).map(|i| i as f32 + 0.5).sum::<f32>();
+    assert_eq!(found[0], vec![wanted; 100]);
+}
+
+#[test]
+fn leaves_that_ggml_cannot_hold_are_refused() {
+    let mut c = Context::new().expect("a processor");
+    let mut odd = f32s([4, 4, 1, 1]);
+    odd.strides[1] = 64;
+    let half_a_block = Type::contiguous(Element::Q8_0, [48, 2, 1, 1]);
+    let huge = f32s([1 << 30, 1 << 30, 1 << 30, 1]);
+    for ty in [odd, half_a_block, huge, f32s([0, 1, 1, 1]), f32s([-1, 1, 1, 1])] {
+        assert_eq!(c.leaf(&ty).map(|_| ()).map_err(|e| e.code()), Err(Code::Unsupported), "{ty}");
+    }
+}
+
+/// Every type, on values of many magnitudes; what it cannot hold is an error.
+#[test]
+fn rows_survive_every_type() {
+    let values: Vec<f32> = (0..1024).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
+    let length = values.iter().map(|x| x * x).sum::<f32>().sqrt();
+    for element in Element::all().filter(|&e| e != Element::I32) {
+        let size = bytes(element, 4, 256).expect("whole blocks");
+        assert_eq!(size as i64, Type::contiguous(element, [256, 4, 1, 1]).bytes());
+        let mut packed = vec![0; size];
+        let result = quantise(element, &values, 256, &mut packed);
+        if element.needs_importance() {
+            assert_eq!(result.map_err(|e| e.code()), Err(Code::Unsupported), "{element}");
+            continue;
+        }
+        result.expect("quantised");
+        let mut back = vec![0.0; 1024];
+        dequantise(element, &packed, &mut back).expect("read");
+        let error = values.iter().zip(&back).map(|(x, y)| (x - y) * (x - y)).sum::<f32>().sqrt() / length;
+        // Floats are rounded to their precision; steps of b bits leave an error of about 2^-b.
+        let bits = match element {
+            Element::F16 => 11.0,
+            Element::BF16 => 8.0,
+            _ => size as f32 * 8.0 / 1024.0 - 2.0,
+        };
+        assert!(error <= 0.5_f32.powf(bits), "{element}: {error}");
+        for scale in [0.0, 1e-40, 1e-20, 6e4] {
+            let scaled: Vec<f32> = values.iter().map(|x| x * scale).collect();
+            quantise(element, &scaled, 256, &mut packed).expect("quantised");
+            dequantise(element, &packed, &mut back).expect("read");
+            assert!(back.iter().all(|x| x.is_finite()), "{element} of {scale}");
+        }
+        for bad in [f32::NAN, f32::INFINITY, 1e30] {
+            let mut values = values.clone();
+            values[100] = bad;
+            let result = quantise(element, &values, 256, &mut packed);
+            let is_wide = matches!(element, Element::F32 | Element::BF16);
+            assert_eq!(result.is_ok(), is_wide, "{element} of {bad}");
+        }
+    }
+    assert!(bytes(Element::Q4_K, 4, 128).is_err() && bytes(Element::Q8_0, 1, 0).is_err());
+}
