@@ -3,6 +3,7 @@
 pub mod c;
 pub mod compiled;
 pub mod fit;
+pub mod ggml;
 pub mod inspect;
 pub mod lift;
 pub mod passes;

@@ -78,7 +78,7 @@ fn path(origin: &Origin) -> String {
 type Types = Vec<(DType, Vec<i64>)>;
 
 /// Arguments and outputs of a node, as rows see them.
-fn arguments(graph: &Graph, node: &Node) -> Result<(Vec<LoopArg>, Types)> {
+pub fn arguments(graph: &Graph, node: &Node) -> Result<(Vec<LoopArg>, Types)> {
     let args = node.inputs.iter().enumerate().map(|(i, &v)| {
         Ok(match (&graph.value(v).def, graph.ty(v)) {
             (Def::Const(lit), _) if !node.op.takes_tensor(i) => LoopArg::Lit(lit.clone()),

@@ -52,6 +52,7 @@ use mithril_ir::Graph;
 use mithril_ir::error::Result;
 
 pub use cost::Cost;
+pub(crate) use loops::{arguments, sizes};
 pub use loops::{can_spell, is_fixed};
 pub use quantize::{Decision, Matrix, Quantize, Reason};
 

@@ -48,6 +48,8 @@ pub enum Fold {
     Rows,
     /// A product of matrices with batches in front, which are folded together.
     Matrices,
+    /// Rows of a table: nothing is folded.
+    Table,
     /// Nothing is folded.
     Never,
 }
@@ -226,7 +228,7 @@ pub static FUNCTIONS: &[Function] = &[
     whole("ggml_argmax", &[T], shapes::argmax),
     whole("ggml_group_norm", &[T, I, F], shapes::group_norm),
     whole("ggml_diag_mask_inf", &[T, I], shapes::diag_mask),
-    whole("ggml_get_rows", &[T, T], shapes::get_rows),
+    Function { name: "ggml_get_rows", takes: &[T, T], fold: Fold::Table, check: shapes::get_rows },
     whole("ggml_concat", &[T, T, I], shapes::concat),
     whole("ggml_pad_ext", &[T, I, I, I, I, I, I, I, I], shapes::pad),
     whole("ggml_conv_2d_direct", &[T, T, I, I, I, I, I, I], shapes::conv_2d),

@@ -3,10 +3,15 @@
 //! A row says its call in ggml (`Spell.ggml`), as text; [`parse`] makes a tree of it, [`functions`] knows what ggml
 //! asserts and returns, and [`plan`] is what the runtime follows. Nothing here calls ggml.
 
+mod emit;
 pub mod functions;
+mod lower;
 pub mod parse;
 pub mod plan;
+mod schedule;
 mod shapes;
 mod types;
+mod views;
 
+pub use lower::{Choice, Options, can_spell, plan};
 pub use types::{DIMENSIONS, Element, Type};

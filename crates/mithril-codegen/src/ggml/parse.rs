@@ -6,6 +6,8 @@
 
 use mithril_ir::op::OpDef;
 
+use super::types::Element;
+
 /// An expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tree {
@@ -19,6 +21,8 @@ pub enum Tree {
     Null,
     /// Integers.
     List(Vec<i64>),
+    /// A type of elements.
+    Element(Element),
 }
 
 /// The tree of a text.
@@ -85,6 +89,9 @@ impl<'a> Parser<'a> {
             word => {
                 if let Ok(number) = word.parse() {
                     return Ok(Tree::Number(number));
+                }
+                if let Some(element) = Element::parse(word) {
+                    return Ok(Tree::Element(element));
                 }
                 self.needs('(')?;
                 Ok(Tree::Call(word.to_owned(), self.items(')', Self::tree)?))

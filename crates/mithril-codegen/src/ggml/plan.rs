@@ -34,6 +34,8 @@ pub struct Plan {
     pub updates: Vec<(usize, usize)>,
     /// The steps in order.
     pub steps: Vec<Step>,
+    /// Weights that could not be kept in the elements that were wanted, and why.
+    pub refused: Vec<(usize, String)>,
 }
 
 /// A value of a plan.
@@ -58,8 +60,8 @@ pub enum Source {
     Input(usize),
     /// A constant of the graph.
     Constant(Arc<Tensor>),
-    /// Another value (an input, a constant, or one of the host) with its dimensions in another order, in the order of
-    /// the graph: a weight whose rows ggml wants as columns. Made once where parameters are packed.
+    /// A weight (an input) as it is kept: with its dimensions in another order, where ggml wants rows for columns, or
+    /// in other elements, which its type says. Made once, when parameters are packed.
     Permuted {
         /// The value.
         of: usize,
@@ -131,8 +133,8 @@ pub struct Host {
 /// An input of a host step.
 #[derive(Clone, Debug)]
 pub enum HostInput {
-    /// A value, contiguous; the interpreter sees it in the dtype of the graph.
-    Value(usize),
+    /// A value, contiguous, which the interpreter sees in this dtype and shape.
+    Value(usize, TensorType),
     /// A literal.
     Literal(Lit),
 }
@@ -156,6 +158,30 @@ impl Plan {
     }
 }
 
+impl Source {
+    /// The value that it is made of.
+    pub fn of(&self) -> Option<usize> {
+        match self {
+            Self::Permuted { of, .. } | Self::Positions { of, .. } => Some(*of),
+            _ => None,
+        }
+    }
+}
+
+impl Argument {
+    /// The value, if it is one.
+    pub fn value(&self) -> Option<usize> {
+        if let Self::Value(v) = self { Some(*v) } else { None }
+    }
+}
+
+impl HostInput {
+    /// The value, if it is one.
+    pub fn value(&self) -> Option<usize> {
+        if let Self::Value(v, _) = self { Some(*v) } else { None }
+    }
+}
+
 impl fmt::Display for Argument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -170,7 +196,7 @@ impl fmt::Display for Argument {
 impl fmt::Display for HostInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Value(v) => write!(f, "%{v}"),
+            Self::Value(v, ty) => write!(f, "%{v} as {ty}"),
             Self::Literal(lit) => write!(f, "{lit}"),
         }
     }

@@ -43,7 +43,11 @@ pub fn unary(given: &Given<'_>) -> Checked {
 
 /// Element by element, all in one piece.
 pub fn unary_contiguous(given: &Given<'_>) -> Checked {
-    contiguous(given.tensor(0))?;
+    let a = given.tensor(0);
+    contiguous(a)?;
+    // `ggml_is_padded_1d`, which looks at dimensions of one element too.
+    let s = a.strides;
+    refuse(s[2] == s[1] * a.sizes[1] && s[3] == s[2] * a.sizes[2], || format!("{a} has gaps"))?;
     unary(given)
 }
 

@@ -1,0 +1,370 @@
+//! From a graph, whose sizes are numbers, to a plan.
+//!
+//! A node becomes, in this order: a view, where the loops of its row say that it moves elements and does nothing else;
+//! the calls that its row spells (`Spell.ggml`), where these pass the checks of [`super::functions`]; or a step of the
+//! host. Movements in spellings, in the order of dimensions of the graph:
+//!
+//! | | |
+//! |---|---|
+//! | `reshape(x, [2, 3])` | the same elements in another shape |
+//! | `permute(x, [1, 0])` | with dimension 1 in place 0 and so on |
+//! | `broadcast(x, [2, 3])` | repeated |
+//! | `slice(x, axis, from, to)` | part of an axis |
+//! | `positions(x, size)` | integers as rows of a table of that size |
+
+use mithril_ir::error::{Error, Result};
+use mithril_ir::graph::Node;
+use mithril_ir::loops::{Atom, Expr, Index, LoopCx, Var};
+use mithril_ir::op::Text;
+use mithril_ir::spell::SpellCx;
+use mithril_ir::{DType, Graph, Lit, NodeId, TensorType, ValueId};
+
+use super::emit::{Emitter, Item, Weights, flat_type};
+use super::functions::find;
+use super::parse::{Tree, parse};
+use super::plan::{Host, HostInput, Plan, Source, Value};
+use super::schedule::schedule;
+use super::types::Element;
+use super::views::{View, natural};
+use crate::c::{arguments, is_fixed, sizes};
+
+/// The elements in which a weight of a name is to be kept.
+pub type Choice = dyn Fn(&str) -> Option<Element>;
+
+/// What is asked of a plan.
+#[derive(Default)]
+pub struct Options<'a> {
+    /// Whether weights may be kept otherwise than they are given: they do not change between calls.
+    pub pack: bool,
+    /// The elements in which a weight, by its name, is to be kept where a function takes them; needs `pack`.
+    pub elements: Option<&'a Choice>,
+}
+
+impl std::fmt::Debug for Options<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options").field("pack", &self.pack).finish_non_exhaustive()
+    }
+}
+
+/// Makes the plan of a graph that was lowered for ggml and whose sizes are numbers.
+///
+/// # Errors
+/// If a size is not a number.
+pub fn plan(graph: &Graph, options: &Options<'_>) -> Result<Plan> {
+    let mut lowering = Lowering::new(graph, options)?;
+    for (n, node) in graph.nodes() {
+        lowering.node(n, node).map_err(|e| e.at(graph.place(n)))?;
+    }
+    lowering.finish()
+}
+
+/// Whether ggml says a node as it is. What computes integers or doubles is left to the host in one piece.
+pub fn can_spell(graph: &Graph, n: NodeId) -> bool {
+    let node = graph.node(n);
+    if !is_computed(graph, node) {
+        return true;
+    }
+    let mut lowering = Lowering::empty(graph, Weights::default());
+    for &v in &node.inputs {
+        if graph.lit(v).is_none() && lowering.input(v, Source::Host).is_err() {
+            return false;
+        }
+    }
+    lowering.spelled(n, node).is_ok()
+}
+
+/// Whether all results of a node are of dtypes that ggml computes with, and of some elements.
+fn is_computed(graph: &Graph, node: &Node) -> bool {
+    let fits = |v: &ValueId| {
+        graph.ty(*v).is_some_and(|ty| Element::of(ty.dtype).is_some() && ty.shape.iter().all(|d| !d.is(0)))
+    };
+    node.outputs.iter().all(fits)
+}
+
+/// Where a value of the graph is.
+#[derive(Clone, Debug)]
+enum At {
+    Ggml(View),
+    Host(usize),
+}
+
+struct Lowering<'a> {
+    graph: &'a Graph,
+    emitter: Emitter,
+    /// Where each value of the graph is.
+    at: Vec<Option<At>>,
+    hosts: Vec<Host>,
+    inputs: Vec<usize>,
+}
+
+type Made<T> = std::result::Result<T, String>;
+
+impl<'a> Lowering<'a> {
+    fn empty(graph: &'a Graph, weights: Weights) -> Self {
+        let emitter = Emitter::new(weights);
+        let at = vec![None; graph.values().len()];
+        Self { graph, emitter, at, hosts: Vec::new(), inputs: Vec::new() }
+    }
+    fn new(graph: &'a Graph, options: &Options<'_>) -> Result<Self> {
+        let weights = Weights { pack: options.pack, ..Weights::default() };
+        let mut lowering = Self::empty(graph, weights);
+        for (i, &v) in graph.inputs.iter().enumerate() {
+            let value = lowering.input(v, Source::Input(i))?;
+            lowering.inputs.push(value);
+            if options.pack && is_fixed(graph, v) && lowering.emitter.values[value].ty.is_some() {
+                let name = graph.value(v).name.as_deref().unwrap_or_default();
+                let wanted = options.elements.and_then(|f| f(name)).unwrap_or(Element::F32);
+                lowering.emitter.weights.wanted.insert(value, wanted);
+            }
+        }
+        Ok(lowering)
+    }
+    /// A value that comes from without: an input, or what the host made.
+    fn input(&mut self, v: ValueId, source: Source) -> Result<usize> {
+        let ty = self.graph.ty(v).ok_or_else(|| Error::internal("a value without a type is lowered"))?;
+        let shape = sizes(ty)?;
+        let element = Element::of(ty.dtype).filter(|_| shape.iter().all(|&n| n > 0));
+        let name = self.graph.value(v).name.clone().unwrap_or_else(|| "value".into());
+        let at = element.map(|element| flat_type(element, &shape));
+        let value = self.emitter.add(Value { name, dtype: ty.dtype, shape: shape.clone(), ty: at, source });
+        self.at[v.index()] =
+            Some(if at.is_some() { At::Ggml(View::whole(value, &shape)) } else { At::Host(value) });
+        Ok(value)
+    }
+    fn node(&mut self, n: NodeId, node: &Node) -> Result<()> {
+        if is_computed(self.graph, node)
+            && let Ok(views) = self.spelled(n, node)
+        {
+            for (&v, view) in node.outputs.iter().zip(views) {
+                if let (Some(name), Source::Call) =
+                    (&self.graph.value(v).name, &self.emitter.values[view.value].source)
+                {
+                    self.emitter.values[view.value].name = name.clone();
+                }
+                self.at[v.index()] = Some(At::Ggml(view));
+            }
+            return Ok(());
+        }
+        self.host(n, node)
+    }
+    /// The views that a node is in ggml.
+    fn spelled(&mut self, n: NodeId, node: &Node) -> Made<Vec<View>> {
+        if let Some(views) = self.moved(node) {
+            return Ok(views);
+        }
+        let text = match node.op.spell.ggml {
+            Text::No => return Err("it has no spelling".into()),
+            Text::T(text) => text.to_owned(),
+            Text::F(f) => {
+                let args: Vec<String> = (0..node.inputs.len()).map(|i| format!("{{{i}}}")).collect();
+                let cx = SpellCx {
+                    graph: self.graph,
+                    node: self.graph.node(n),
+                    args: &args,
+                    xp: "",
+                    dtypes: |_| "",
+                };
+                f(&cx).ok_or("this use has no spelling")?
+            }
+        };
+        let tree = parse(&text, node.op)?;
+        let shape = self.graph.ty(node.outputs[0]).ok_or("an output without a type")?;
+        let shape = sizes(shape).map_err(|e| e.to_string())?;
+        let mark = self.emitter.mark();
+        let found = match self.item(&tree, node) {
+            Ok(Item::View(view)) if node.outputs.len() == 1 && view.shape == shape => return Ok(vec![view]),
+            Ok(other) => format!("{text} of {} is {other:?}, not {shape:?}", node.op.name),
+            Err(reason) => reason,
+        };
+        self.emitter.reset(mark);
+        for at in &mut self.at {
+            // Constants that were seen for the first time.
+            if matches!(at, Some(At::Ggml(view)) if view.value >= mark.values) {
+                *at = None;
+            }
+        }
+        Err(found)
+    }
+    /// The views of a node that moves elements and does nothing else, as the loops of its row say.
+    fn moved(&mut self, node: &Node) -> Option<Vec<View>> {
+        let loops = node.op.loops?;
+        let (args, types) = arguments(self.graph, node).ok()?;
+        let cx = LoopCx::new(node.op, &args, &types, 0);
+        let values = loops(&cx).ok()?;
+        let (vars, temporaries, steps, _) = cx.finish();
+        if !temporaries.is_empty() || !steps.is_empty() {
+            return None;
+        }
+        let views = values.iter().zip(vars).zip(&types).map(|((value, vars), (dtype, shape))| {
+            let Expr::Load { from, at, stored } = value else { return None };
+            let view = self.view(*node.inputs.get(*from)?).ok().filter(|_| stored == dtype)?;
+            seen_at(&view, at, &vars, shape)
+        });
+        views.collect()
+    }
+    /// Where a value of floats is.
+    fn view(&mut self, v: ValueId) -> Made<View> {
+        if let Some(Lit::Tensor(tensor)) = self.graph.lit(v)
+            && self.at[v.index()].is_none()
+        {
+            if tensor.is_empty() || Element::of(tensor.dtype()).is_none() {
+                return Err("a constant of integers".into());
+            }
+            let shape: Vec<i64> = tensor.shape().iter().map(|&n| n as i64).collect();
+            let value = self.emitter.constant("constant", tensor);
+            self.at[v.index()] = Some(At::Ggml(View::whole(value, &shape)));
+        }
+        match &self.at[v.index()] {
+            Some(At::Ggml(view)) => Ok(view.clone()),
+            _ => Err("it is on the host".into()),
+        }
+    }
+    fn item(&mut self, tree: &Tree, node: &Node) -> Made<Item> {
+        Ok(match tree {
+            Tree::Number(x) => Item::Number(*x),
+            Tree::Null => Item::Null,
+            Tree::List(list) => Item::List(list.clone()),
+            Tree::Element(element) => Item::Element(*element),
+            Tree::Input(i) => {
+                let &v = node.inputs.get(*i).ok_or("an input is missing")?;
+                match self.graph.lit(v) {
+                    Some(Lit::None) => Item::Null,
+                    Some(Lit::Tensor(t)) if t.rank() > 0 => Item::View(self.view(v)?),
+                    Some(lit) => Item::Number(number(lit)?),
+                    None => Item::View(self.view(v)?),
+                }
+            }
+            Tree::Call(name, items) if name == "positions" => Item::View(self.positions(items, node)?),
+            Tree::Call(name, items) => {
+                let items = items.iter().map(|t| self.item(t, node)).collect::<Made<Vec<_>>>()?;
+                Item::View(self.call(name, items)?)
+            }
+        })
+    }
+    fn call(&mut self, name: &str, items: Vec<Item>) -> Made<View> {
+        if let Some(function) = find(name) {
+            return self.emitter.call(function, items);
+        }
+        let moved = match (name, items.as_slice()) {
+            ("reshape", [Item::View(x), Item::List(shape)]) => match x.reshaped(shape) {
+                Some(view) => Some(view),
+                None => self.emitter.contiguous(x)?.reshaped(shape),
+            },
+            ("permute", [Item::View(x), Item::List(axes)]) => x.permuted(axes),
+            ("broadcast", [Item::View(x), Item::List(shape)]) => x.broadcast(shape),
+            ("slice", [Item::View(x), Item::Number(axis), Item::Number(from), Item::Number(to)]) => {
+                x.sliced(*axis as usize, *from as i64, *to as i64)
+            }
+            _ => None,
+        };
+        moved.ok_or_else(|| format!("{name} of {items:?} is not known"))
+    }
+    /// Integers of the host as rows of a table.
+    fn positions(&mut self, items: &[Tree], node: &Node) -> Made<View> {
+        let [Tree::Input(i), Tree::Number(size)] = items else {
+            return Err("positions are an input and a size".into());
+        };
+        let &v = node.inputs.get(*i).ok_or("an input is missing")?;
+        if let Some(Lit::Tensor(tensor)) = self.graph.lit(v)
+            && self.at[v.index()].is_none()
+        {
+            self.at[v.index()] = Some(At::Host(self.emitter.constant("constant", tensor)));
+        }
+        let Some(At::Host(of)) = self.at[v.index()] else { return Err("positions are no integers".into()) };
+        let value = &self.emitter.values[of];
+        let (shape, size) = (value.shape.clone(), *size as i64);
+        if i32::try_from(size).is_err() || shape.contains(&0) {
+            return Err(format!("positions below {size}"));
+        }
+        let source = Source::Positions { of, size };
+        let same =
+            |v: &Value| matches!(v.source, Source::Positions { of: o, size: s } if o == of && s == size);
+        let known = self.emitter.values.iter().position(same);
+        let ty = Some(flat_type(Element::I32, &shape));
+        let value = Value { name: value.name.clone(), dtype: DType::I32, shape: shape.clone(), ty, source };
+        let value = known.unwrap_or_else(|| self.emitter.add(value));
+        Ok(View::whole(value, &shape))
+    }
+    /// A step of the host.
+    fn host(&mut self, n: NodeId, node: &Node) -> Result<()> {
+        let refused = |e| Error::internal(format!("{} cannot be handed to the host: {e}", node.op.name));
+        let mut inputs = Vec::new();
+        for &v in &node.inputs {
+            inputs.push(match (self.graph.lit(v), self.at[v.index()].clone()) {
+                (Some(lit), _) => HostInput::Literal(lit.clone()),
+                (None, Some(At::Host(value))) => HostInput::Value(value, self.ty(v)?),
+                (None, Some(At::Ggml(view))) => {
+                    HostInput::Value(self.emitter.contiguous(&view).map_err(refused)?.value, self.ty(v)?)
+                }
+                (None, None) => return Err(Error::internal("a value is used before it is made")),
+            });
+        }
+        let types: Vec<TensorType> = node.outputs.iter().filter_map(|&v| self.graph.ty(v)).cloned().collect();
+        let outputs = node.outputs.iter().map(|&v| self.input(v, Source::Host));
+        let outputs = outputs.collect::<Result<_>>()?;
+        let place = self.graph.place(n).clone();
+        self.hosts.push(Host { op: node.op, inputs, types, outputs, place });
+        Ok(())
+    }
+    fn ty(&self, v: ValueId) -> Result<TensorType> {
+        self.graph.ty(v).cloned().ok_or_else(|| Error::internal("a value without a type is lowered"))
+    }
+    /// The value of an output, without gaps and in its shape.
+    fn output(&mut self, v: ValueId) -> Result<usize> {
+        let refused = |e| Error::internal(format!("an output cannot be copied: {e}"));
+        match (self.at[v.index()].clone(), self.graph.lit(v)) {
+            (Some(At::Host(value)), _) => Ok(value),
+            (Some(At::Ggml(view)), _) => {
+                let whole = self.emitter.contiguous(&view).map_err(refused)?;
+                let fits = whole.shape.len() <= super::DIMENSIONS;
+                if fits { self.emitter.tensor(&whole).map_err(refused) } else { Ok(whole.value) }
+            }
+            (None, Some(Lit::Tensor(tensor))) => Ok(self.emitter.constant("constant", tensor)),
+            (None, Some(lit)) => {
+                let tensor = std::sync::Arc::new(mithril_ir::interp::number(lit, None)?);
+                Ok(self.emitter.constant("constant", &tensor))
+            }
+            (None, None) => Err(Error::internal("an output is computed by no node")),
+        }
+    }
+    fn finish(mut self) -> Result<Plan> {
+        let graph = self.graph;
+        let outputs = graph.outputs.iter().map(|(name, &v)| Ok((name.clone(), self.output(v)?)));
+        let outputs = outputs.collect::<Result<_>>()?;
+        let mut updates = Vec::new();
+        for &(old, new) in &graph.updates {
+            let at = graph.inputs.iter().position(|&v| v == old);
+            let old = at.ok_or_else(|| Error::internal("a state is no input"))?;
+            updates.push((self.inputs[old], self.output(new)?));
+        }
+        let Self { emitter, hosts, inputs, .. } = self;
+        Ok(schedule(emitter, hosts, inputs, outputs, updates))
+    }
+}
+
+/// The part of a view that is read at positions that depend on variables alone, each a multiple of them.
+fn seen_at(view: &View, at: &[Index], vars: &[Var], shape: &[i64]) -> Option<View> {
+    let mut strides = vec![0; shape.len()];
+    let mut offset = view.offset;
+    for (index, &stride) in at.iter().zip(&view.strides) {
+        offset += index.constant * stride;
+        for (atom, factor) in &index.terms {
+            let Atom::Var(var) = atom else { return None };
+            let i = vars.iter().position(|v| v == var)?;
+            strides[i] += factor * stride;
+        }
+    }
+    let gaps = natural(shape);
+    for i in 0..shape.len() {
+        if shape[i] == 1 {
+            strides[i] = gaps[i];
+        }
+    }
+    let fits = strides.iter().all(|&s| s >= 0) && at.len() == view.shape.len();
+    fits.then(|| View { value: view.value, shape: shape.to_vec(), strides, offset })
+}
+
+fn number(lit: &Lit) -> Made<f64> {
+    let tensor = mithril_ir::interp::number(lit, None).map_err(|e| e.to_string())?;
+    if tensor.len() == 1 { Ok(tensor.get(0).f64()) } else { Err(format!("{lit} is no number")) }
+}

@@ -1,0 +1,145 @@
+//! The order of the steps of a plan: what the host can do without ggml comes first, so that ggml has few segments; what
+//! nobody needs is left out.
+
+use std::sync::Arc;
+
+use super::emit::Emitter;
+use super::plan::{Argument, Host, HostInput, Plan, Source, Step, Value};
+
+/// Puts calls and steps of the host in order.
+pub fn schedule(
+    emitter: Emitter,
+    hosts: Vec<Host>,
+    inputs: Vec<usize>,
+    outputs: Vec<(Arc<str>, usize)>,
+    updates: Vec<(usize, usize)>,
+) -> Plan {
+    let Emitter { values, calls, weights, .. } = emitter;
+    let mut work: Vec<Work> =
+        calls.into_iter().map(Work::Call).chain(hosts.into_iter().map(Work::Host)).collect();
+    let needed = needed(&values, &work, outputs.iter().map(|o| o.1).chain(updates.iter().map(|u| u.1)));
+    work.retain(|w| w.results().iter().any(|&v| needed[v]));
+    let mut done: Vec<bool> =
+        values.iter().map(|v| !matches!(v.source, Source::Call | Source::Host)).collect();
+    let mut steps: Vec<Step> = Vec::new();
+    // A call stands behind those whose results it reads, and so does a step of the host: one pass of each kind takes all
+    // that is ready.
+    while !work.is_empty() {
+        let before = work.len();
+        for on_host in [true, false] {
+            let mut rest = Vec::with_capacity(work.len());
+            let mut segment = Vec::new();
+            for item in work {
+                let ready = item.reads(&values).iter().all(|&v| done[v]);
+                if !ready || matches!(item, Work::Host(_)) != on_host {
+                    rest.push(item);
+                    continue;
+                }
+                item.results().iter().for_each(|&v| done[v] = true);
+                match item {
+                    Work::Host(host) => steps.push(Step::Host(host)),
+                    Work::Call(call) => segment.push(call),
+                }
+            }
+            if !segment.is_empty() {
+                steps.push(Step::Segment(segment));
+            }
+            work = rest;
+        }
+        assert!(work.len() < before, "steps of a plan wait for each other");
+    }
+    let mut plan = Plan { values, inputs, outputs, updates, steps, refused: weights.refused };
+    renumber(&mut plan, &needed);
+    plan
+}
+
+enum Work {
+    Call(super::plan::Call),
+    Host(Host),
+}
+
+impl Work {
+    fn results(&self) -> &[usize] {
+        match self {
+            Self::Call(call) => std::slice::from_ref(&call.result),
+            Self::Host(host) => &host.outputs,
+        }
+    }
+    /// What has to be there before, through what is made of it outside.
+    fn reads(&self, values: &[Value]) -> Vec<usize> {
+        let direct: Vec<usize> = match self {
+            Self::Call(call) => call.arguments.iter().filter_map(Argument::value).collect(),
+            Self::Host(host) => host.inputs.iter().filter_map(HostInput::value).collect(),
+        };
+        let of = |v: usize| values[v].source.of().unwrap_or(v);
+        direct.iter().copied().chain(direct.iter().map(|&v| of(v))).collect()
+    }
+}
+
+/// Which values lead to results.
+fn needed(values: &[Value], work: &[Work], results: impl Iterator<Item = usize>) -> Vec<bool> {
+    let mut maker = vec![None; values.len()];
+    for (i, item) in work.iter().enumerate() {
+        item.results().iter().for_each(|&v| maker[v] = Some(i));
+    }
+    let mut needed = vec![false; values.len()];
+    let mut open: Vec<usize> = results.collect();
+    while let Some(v) = open.pop() {
+        if std::mem::replace(&mut needed[v], true) {
+            continue;
+        }
+        open.extend(values[v].source.of());
+        if let Some(i) = maker[v] {
+            open.extend(work[i].reads(values));
+        }
+    }
+    needed
+}
+
+/// Leaves out values that nobody needs, apart from inputs and from results of steps that are done anyway.
+fn renumber(plan: &mut Plan, needed: &[bool]) {
+    let mut keep = needed.to_vec();
+    plan.inputs.iter().for_each(|&v| keep[v] = true);
+    for step in &plan.steps {
+        if let Step::Host(host) = step {
+            host.outputs.iter().for_each(|&v| keep[v] = true);
+        }
+    }
+    let mut number = vec![0; keep.len()];
+    keep.iter().enumerate().filter(|(_, k)| **k).zip(0..).for_each(|((v, _), new)| number[v] = new);
+    let mut kept = keep.iter();
+    plan.values.retain(|_| *kept.next().unwrap_or(&false));
+    for value in &mut plan.values {
+        match &mut value.source {
+            Source::Permuted { of, .. } | Source::Positions { of, .. } => *of = number[*of],
+            _ => {}
+        }
+    }
+    for step in &mut plan.steps {
+        match step {
+            Step::Segment(calls) => {
+                for call in calls {
+                    call.result = number[call.result];
+                    for argument in &mut call.arguments {
+                        if let Argument::Value(v) = argument {
+                            *v = number[*v];
+                        }
+                    }
+                }
+            }
+            Step::Host(host) => {
+                host.outputs.iter_mut().for_each(|v| *v = number[*v]);
+                for input in &mut host.inputs {
+                    if let HostInput::Value(v, _) = input {
+                        *v = number[*v];
+                    }
+                }
+            }
+        }
+    }
+    plan.inputs.iter_mut().for_each(|v| *v = number[*v]);
+    plan.outputs.iter_mut().for_each(|o| o.1 = number[o.1]);
+    plan.updates.iter_mut().for_each(|u| *u = (number[u.0], number[u.1]));
+    plan.refused.retain(|r| keep[r.0]);
+    plan.refused.iter_mut().for_each(|r| r.0 = number[r.0]);
+}
