@@ -49,7 +49,7 @@ from .gguf import save_gguf
 from .parameters import Parameters
 from .physical import PhysicalModel
 from .quantization import quantize
-from .tools import benchmark, check, compare, quantization_report, suggest_backend
+from .tools import benchmark, calibrate, check, compare, quantization_report, suggest_backend
 from .tracing import Lambda
 from .weights import load_weights, transfer
 
@@ -78,6 +78,7 @@ __all__ = [
     "benchmark",
     "bfloat16",
     "bool_",
+    "calibrate",
     "check",
     "compare",
     "compile",

@@ -120,14 +120,119 @@ def test_options_that_do_not_work():
     model |= ml.Linear(64)(input="input", output="output")
     with pytest.raises(MithrilError, match="inference=True"):
         ml.compile(model, ml.CBackend(quantize="int8"), shapes={"input": [4, 64]})
-    convolution = ml.Model()
-    convolution |= ml.Convolution2D(16, 3)(input="input", output="output")
+    grouped = ml.Model()
+    grouped |= ml.Convolution2D(16, 3, groups=2)(input="input", output="output")
     given = {"shapes": {"input": [1, 8, 16, 16]}, "inference": True}
-    with pytest.raises(MithrilError, match="cannot be quantised"):
-        ml.compile(convolution, ml.CBackend(quantize="int8", quantize_strict=True), **given)
-    compiled = ml.compile(convolution, ml.CBackend(quantize="int8"), **given)
+    with pytest.raises(MithrilError, match="weight: it is used in a convolution of groups of channels"):
+        ml.compile(grouped, ml.CBackend(quantize="int8", quantize_strict=True), **given)
+    compiled = ml.compile(grouped, ml.CBackend(quantize="int8"), **given)
     report = ml.quantization_report(compiled, compiled.randomize_params(seed=0))
-    assert any("convolution" in skip.reason for skip in report.skipped)
+    assert any("groups" in skip.reason for skip in report.skipped)
+    for options, message in [
+        ({"quantize": {"conv.*": "int8"}}, 'no parameter of the model has a name like "conv.*"'),
+        ({"quantize": "int8", "quantize_ranges": {"weight": (0, 1)}}, 'the model has no parameter "weight"'),
+    ]:
+        with pytest.raises(MithrilError, match=message):
+            ml.compile(grouped, ml.CBackend(**options), **given)
+    for wrong in ({"weight": (1, 0)}, {"weight": (0, np.nan)}, {"weight": 3}, [1, 2]):
+        with pytest.raises(InvalidValueError, match="quantize_ranges"):
+            ml.CBackend(quantize="int8", quantize_ranges=wrong)
+    with pytest.raises(InvalidValueError, match="no effect without quantize"):
+        ml.CBackend(quantize_ranges={"weight": (0, 1)})
+
+
+def images(layer, shape, **options):
+    model = ml.Model()
+    model |= layer(input="input", output="output")
+    backend = ml.CBackend(quantize="int8", num_threads=2, **options)
+    compiled = ml.compile(model, backend, shapes={"input": list(shape)}, inference=True)
+    return (
+        compiled,
+        compiled.randomize_params(seed=1),
+        np.random.default_rng(0).standard_normal(shape).astype(np.float32),
+    )
+
+
+@pytest.mark.parametrize("is_calibrated", [False, True])
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (ml.Convolution2D(40, 3, stride=2, padding=1), (2, 6, 17, 20)),
+        (ml.Convolution2D(33, 1, stride=2), (2, 32, 9, 9)),
+        (ml.Convolution1D(24, 5, padding=2), (3, 7, 40)),
+    ],
+    ids=["3x3", "1x1", "line"],
+)
+def test_convolutions_are_those_of_the_rounded_numbers(layer, shape, is_calibrated):
+    import torch
+
+    compiled, params, x = images(layer, shape)
+    names = {name.rpartition(".")[2]: np.array(value) for name, value in params.items()}
+    weight, bias = names["weight"], names["bias"].reshape(-1)
+    flat = x.reshape(shape[0], -1)
+    if is_calibrated:
+        # One range for all images.
+        flat = x.reshape(1, -1)
+        compiled = ml.calibrate(compiled, params, [{"input": x}, {"input": 0.5 * x}])
+    numbers, sizes = as_bytes(flat)
+    image = (numbers * sizes.astype(np.float64)).reshape(shape)
+    kept = rounded(weight.reshape(len(weight), -1), "int8").reshape(weight.shape).astype(np.float64)
+    function = torch.nn.functional.conv1d if len(shape) == 3 else torch.nn.functional.conv2d
+    stride, padding = (2 if len(shape) == 4 else 1), {3: 1, 1: 0, 5: 2}[weight.shape[-1]]
+    wanted = function(*map(torch.from_numpy, (image, kept)), stride=stride, padding=padding).numpy()
+    wanted += bias.reshape(-1, *[1] * (len(shape) - 2))
+    found = compiled.evaluate(params, {"input": x})["output"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=2e-6 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("is_calibrated", [False, True])
+def test_images_that_are_not_finite(is_calibrated):
+    compiled, params, x = images(ml.Convolution2D(32, 3, padding=1), (4, 16, 8, 8))
+    if is_calibrated:
+        compiled = ml.calibrate(compiled, params, {"input": x})
+    clean = compiled.evaluate(params, {"input": x})["output"]
+    x[1, 3, 4, 4], x[2, 5, 0, 0] = np.nan, np.inf
+    found = compiled.evaluate(params, {"input": x})["output"]
+    assert np.isnan(found[1]).all()
+    # What is beyond the known range is cut off.
+    assert np.isfinite(found[2]).all() if is_calibrated else np.isnan(found[2]).all()
+    np.testing.assert_array_equal(found[[0, 3]], clean[[0, 3]])
+
+
+def test_a_network_of_images_in_whole_numbers(tmp_path):
+    model = models.resnet18(num_classes=50)
+    given = {"shapes": {"input": [1, 3, 64, 64]}, "inference": True}
+    x = np.random.default_rng(0).standard_normal((1, 3, 64, 64)).astype(np.float32)
+    exact = ml.compile(model, ml.CBackend(num_threads=2), **given)
+    compiled = ml.compile(model, ml.CBackend(quantize="int8", quantize_strict=True, num_threads=2), **given)
+    params = compiled.randomize_params(seed=0)
+    wanted = exact.evaluate(params, {"input": x})["output"].reshape(-1).astype(np.float64)
+    calibrated = ml.calibrate(compiled, params, ({"input": size * x} for size in (0.5, 1)))
+    assert len(calibrated.backend.quantize_ranges) == 20
+    for each in (compiled, calibrated):
+        found = each.evaluate(params, {"input": x})["output"].reshape(-1)
+        assert found @ wanted > 0.999 * np.linalg.norm(found) * np.linalg.norm(wanted)
+    exported = calibrated.export(tmp_path, data={"input": x}, params=params, lanes=4)
+    assert "output" in exported.check
+    code = (tmp_path / "model.c").read_text()
+    assert "mithril_int8_conv_" in code
+    assert "mithril_range_" not in code
+
+
+def test_samples_that_do_not_calibrate():
+    compiled, params, x = images(ml.Convolution2D(16, 3), (1, 8, 8, 8))
+    for nothing in (None, [], 3, [x]):
+        with pytest.raises(InvalidValueError, match="no samples to calibrate with"):
+            ml.calibrate(compiled, params, nothing)
+    with pytest.raises(MithrilError, match="input"):
+        ml.calibrate(compiled, params, {"input": x[:, :3]})
+    broken = x.copy()
+    broken[0, 0, 0, 0] = np.nan
+    with pytest.raises(InvalidValueError, match=r"sample 1: .* holds NaN"):
+        ml.calibrate(compiled, params, [{"input": x}, {"input": broken}])
+    products, params, rows = linear("int8", 4, 96, 64)
+    with pytest.raises(InvalidValueError, match="no convolution of the model is quantised"):
+        ml.calibrate(products, params, {"input": rows})
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

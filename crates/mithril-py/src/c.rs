@@ -1,5 +1,6 @@
 //! Programs of generated C.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -104,7 +105,7 @@ impl PyCProgram {
         self.0.latest().map(|ready| ready.made.function.packed_bytes())
     }
     /// What became of the weights that were to be quantised: dicts with the path, the scheme or None, the reason, the
-    /// matrix in elements of the weight (`start`, `n`, `k`, `column`, `row`), and bytes.
+    /// matrix in elements of the weight (`start`, `n`, `k`, `column`, `row`), bytes, and the range that is known ahead.
     #[getter]
     fn decisions<'py>(&self, py: Python<'py>) -> Outcome<Vec<Bound<'py, PyDict>>> {
         let Some(ready) = self.0.latest() else { return Ok(Vec::new()) };
@@ -119,6 +120,8 @@ impl PyCProgram {
             )?;
             found.set_item("batch", &d.matrix.batch)?;
             found.set_item("bytes", d.bytes)?;
+            found.set_item("is_convolution", d.is_convolution)?;
+            found.set_item("range", d.range)?;
             Ok(found)
         };
         ready.made.source.decisions.iter().map(one).collect()
@@ -231,11 +234,13 @@ pub struct COptions {
     batch: Option<(String, usize)>,
 }
 
-/// Weights in few bits: patterns of names with schemes, and whether what cannot be is an error.
+/// Weights in few bits: patterns of names with schemes, ranges of what they are multiplied by, and whether what cannot be
+/// is an error.
 #[derive(Debug, FromPyObject)]
 #[pyo3(from_item_all)]
 struct Quantization {
     rules: Vec<(String, Option<String>)>,
+    ranges: BTreeMap<String, [f32; 2]>,
     strict: bool,
 }
 
@@ -248,7 +253,7 @@ impl Quantization {
             Ok((pattern, scheme.transpose()?))
         };
         let rules = self.rules.into_iter().map(rule).collect::<Result<_, Error>>()?;
-        Ok(Quantize { rules, strict: self.strict })
+        Ok(Quantize { rules, ranges: self.ranges, strict: self.strict })
     }
 }
 

@@ -1,6 +1,7 @@
 """Tools that compare, measure and look inside, on any number of backends."""
 
 from .benchmark import BenchmarkResult, benchmark
+from .calibration import calibrate
 from .check import CheckResult, check
 from .compare import CompareResult, compare
 from .nans import NanReport, find_nans
@@ -13,6 +14,7 @@ __all__ = [
     "CompareResult",
     "NanReport",
     "benchmark",
+    "calibrate",
     "check",
     "compare",
     "doctor",

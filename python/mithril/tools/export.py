@@ -131,7 +131,9 @@ def export(
     options = {**model._options, "training": bool(gradients) or optimizer is not None}
     dtype = str(model.backend.default_dtype)
     rules = getattr(model.backend, "quantize", None) if not options["training"] else None
-    settings = {"num_threads": 1, "cc": cc, "flags": flags, "quantize": dict(rules) if rules else None}
+    settings: dict[str, Any] = {"num_threads": 1, "cc": cc, "flags": flags}
+    if rules:
+        settings |= {"quantize": dict(rules), "quantize_ranges": model.backend.quantize_ranges}
     backend = CBackend(dtype=dtype, autotune=autotune, batch=batch, block=block, **settings)
     reference = NumpyBackend(dtype=dtype)
     shapes = dict(options["shapes"])

@@ -63,7 +63,7 @@ def quantization_report(
         host, decision = to_host(value), decisions.get(name)
         before += host.nbytes
         if decision is None or decision["scheme"] is None:
-            reason = "no matrix product has it as a factor" if decision is None else decision["reason"]
+            reason = "no product or convolution has it as a factor" if decision is None else decision["reason"]
             skipped.append(Skipped(name, str(host.dtype), reason))
             after += host.nbytes
         else:

@@ -7,8 +7,11 @@ use super::Options;
 use super::contract::{
     Contraction, Making, Start, affine, call, flat_loads, is_fixed, is_zero, loaded, operands, the_sum,
 };
-use super::kernels::{Blocked, Conv, Epilogue, Image, Library, Operand, Packing, Places, Strides, Target};
+use super::kernels::{
+    Algorithm, Blocked, Conv, Epilogue, Image, Library, Operand, Packing, Places, Strides, Target,
+};
 use super::program::{Buffer, KernelCall, Nest, Program};
+use super::quantize::{self, Reason};
 use super::tail::Tails;
 use super::template::c_type;
 
@@ -43,12 +46,27 @@ pub fn convolution(
         conv.channels, conv.filters, conv.kernel[0], conv.kernel[1]
     );
     let work = nest.vars.iter().chain(c.vars).map(|v| v.size as usize).product();
-    if [nest.to, x].iter().any(|&b| program.buffers[b].blocks.is_some()) {
+    let mut whole = quantize::convolution(program, w, &conv, making.options);
+    let in_blocks = [nest.to, x].iter().any(|&b| program.buffers[b].blocks.is_some());
+    if in_blocks || matches!(whole, Some(Ok(_))) {
         let target = *making.library.target();
-        let found =
-            in_blocks_of(program, nest, &(conv, [x, w], vars), making.options, &target, making.tails)?;
-        let inputs = [(x, found.start()?), (w, 0)];
-        return Some(call(found.conv.build(making.library), nest.to, inputs, found.operands, what, work));
+        let shape = (conv.clone(), [x, w], vars.clone());
+        let found = in_blocks_of(program, nest, &shape, making.options, &target, making.tails);
+        if let Some(found) = found {
+            let inputs = [(x, found.start()?), (w, 0)];
+            let kernel = match whole {
+                Some(Ok(range)) => found.conv.quantized(range, making.library),
+                _ => found.conv.build(making.library),
+            };
+            if let Some(outcome) = whole {
+                quantize::decided(program, w, &conv, outcome, kernel.packed_bytes, making.decisions);
+            }
+            return Some(call(kernel, nest.to, inputs, found.operands, what, work));
+        }
+        if in_blocks {
+            return None;
+        }
+        whole = Some(Err(Reason::cannot("what is made of the convolution reads other places")));
     }
     let flat_nest = Nest { value: flat_loads(&nest.value, &program.buffers), ..nest.clone() };
     let names = names(&vars, height, width);
@@ -60,7 +78,11 @@ pub fn convolution(
     let is_ahead = is_fixed(program, w, making.options);
     conv.packing = if is_ahead { Packing::Ahead } else { Packing::Running };
     conv.epilogue = Epilogue { operands, expression: tail.expression };
-    Some(call(conv.build(making.library), nest.to, [(x, 0), (w, 0)], starts, what, work))
+    let kernel = conv.build(making.library);
+    if let Some(outcome) = whole {
+        quantize::decided(program, w, &conv, outcome, kernel.packed_bytes, making.decisions);
+    }
+    Some(call(kernel, nest.to, [(x, 0), (w, 0)], starts, what, work))
 }
 
 /// A convolution that reads or writes blocks of channels.
@@ -114,6 +136,7 @@ fn in_blocks_of(
     let [image, to] = [*x, nest.to].map(|b| &program.buffers[b]);
     let lanes = target.lanes_of(conv.element);
     let is_depth = conv.groups > 1;
+    let is_whole = matches!(quantize::convolution(program, *w, conv, options), Some(Ok(_)));
     let suits = match (image.blocks.is_some(), to.blocks.is_some()) {
         (true, true) => !is_depth || (conv.groups == conv.channels && conv.groups == conv.filters),
         (true, false) => !is_depth,
@@ -122,7 +145,8 @@ fn in_blocks_of(
         (false, false) => false,
     };
     let [height, width] = conv.result();
-    if !suits || height * width < LEAST_PIXELS || !is_fixed(program, *w, options) {
+    let is_filled = suits && height * width >= LEAST_PIXELS && is_fixed(program, *w, options);
+    if !is_filled && !is_whole {
         return None;
     }
     let places = |at: &Index| places(at, program.next_var, vars, conv.filters, lanes);
@@ -154,7 +178,7 @@ fn in_blocks_of(
         out_element: c_type(to.dtype).to_owned(),
         epilogue: Epilogue { operands, expression: tail.expression },
         operands: strides,
-        algorithm: conv.algorithm,
+        algorithm: if is_whole { Algorithm::Direct } else { conv.algorithm },
     };
     let (size, padding) = (conv.image, conv.padding);
     Some(InBlocks { image: *x, conv: made, size, padding, first, operands: starts })
@@ -171,7 +195,11 @@ fn image_of(conv: &Conv, image: &Buffer, lanes: usize) -> (Image, usize) {
 
 /// A position in images, blocks of filters, lanes, rows and pixels; `next` is the next number of a variable.
 fn places(at: &Index, next: u32, vars: &[Var], filters: usize, lanes: usize) -> Option<Places> {
-    let &[batch, filter, y, x] = vars else { return None };
+    let (batch, filter, y, x) = match *vars {
+        [batch, filter, y, x] => (batch, filter, y, x),
+        [batch, filter, x] => (batch, filter, Var { id: next + 2, size: 1 }, x),
+        _ => return None,
+    };
     let block = Var { id: next, size: filters.div_ceil(lanes) as i64 };
     let lane = Var { id: next + 1, size: lanes as i64 };
     let digits = |v: Var| match v {

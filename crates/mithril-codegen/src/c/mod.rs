@@ -57,7 +57,7 @@ pub use loops::{can_spell, is_fixed};
 pub use quantize::{Decision, Matrix, Quantize, Reason};
 
 /// What is asked of the generated C.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// What the names of all symbols start with; an identifier of C.
     pub prefix: String,
@@ -140,7 +140,7 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     attention::attend(&mut program, options, &mut library, &mut tails);
     let mut decisions = contract::contract(&mut program, options, &mut library, &mut tails);
     quantize::others(&program, options, &mut decisions);
-    quantize::check(options.quantize.as_ref(), &decisions)?;
+    quantize::check(&program, options.quantize.as_ref(), &decisions)?;
     state::schedule(&mut program);
     stages.push(("kernels".to_owned(), program.to_string()));
     rows::group(&mut program);

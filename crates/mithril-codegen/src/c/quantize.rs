@@ -1,25 +1,29 @@
 //! Which products are computed in few bits, and why others are not: a product with a factor that is fixed may be, if
 //! the user's patterns of names take it.
 
+use std::collections::BTreeMap;
+
 use mithril_ir::error::{Code, Error, Result};
 
 use super::Options;
 use super::contract::{Making, Start, is_fixed};
-use super::kernels::{Gemm, Kernel, MOST_TERMS, Packing, Scheme, Strides};
-use super::program::{Program, Work};
+use super::kernels::{Conv, Element, Gemm, Kernel, MOST_TERMS, Packing, Scheme, Strides};
+use super::program::{Place, Program, Step, Work};
 
 /// What is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Quantize {
     /// Patterns of paths of weights, and how those are kept; `None`: as they are. The first that is the path counts; `*`
     /// stands for anything, `?` for one character.
     pub rules: Vec<(String, Option<Scheme>)>,
+    /// Ranges of what weights of convolutions are multiplied by; those of others are found at every call.
+    pub ranges: BTreeMap<String, [f32; 2]>,
     /// Whether a weight that cannot be quantised is an error.
     pub strict: bool,
 }
 
 /// What became of a product with a fixed factor.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// The path of the weight.
     pub weight: String,
@@ -29,6 +33,10 @@ pub struct Decision {
     pub matrix: Matrix,
     /// Bytes in which it is kept.
     pub bytes: usize,
+    /// Whether it is the weight of a convolution, whose image has one range.
+    pub is_convolution: bool,
+    /// The range of the image, if it is known ahead.
+    pub range: Option<[f32; 2]>,
 }
 
 /// Why a weight stays float.
@@ -72,7 +80,7 @@ pub fn product(
     }
     let weight = factors[usize::from(exchanged.is_none())];
     let one = exchanged.as_ref().unwrap_or(gemm);
-    let name = program.buffers[weight.0].name.clone();
+    let name = name_of(program, weight.0).to_owned();
     let made = wanted.scheme(&name).and_then(|scheme| {
         if one.k > MOST_TERMS {
             return Err(Reason::cannot("its sums have too many terms"));
@@ -93,7 +101,8 @@ pub fn product(
         Ok((scheme, kernel)) => (Ok(scheme), kernel),
         Err(reason) => (Err(reason), gemm.build(making.library)),
     };
-    making.decisions.push(Decision { weight: name, outcome, matrix, bytes: kernel.packed_bytes });
+    let (bytes, is_convolution, range) = (kernel.packed_bytes, false, None);
+    making.decisions.push(Decision { weight: name, outcome, matrix, bytes, is_convolution, range });
     (kernel, is_quantised && exchanged.is_some())
 }
 
@@ -111,25 +120,81 @@ fn exchanged(gemm: &Gemm) -> Option<Gemm> {
     Some(one)
 }
 
+/// Whether a convolution with this weight is to be done in whole numbers, and with which range of its image if that is
+/// known ahead; why not; `None` if nothing is asked of it.
+pub fn convolution(
+    program: &Program,
+    weight: usize,
+    conv: &Conv,
+    options: &Options,
+) -> Option<std::result::Result<Option<[f32; 2]>, Reason>> {
+    let wanted = options.quantize.as_ref().filter(|_| is_fixed(program, weight, options))?;
+    let name = name_of(program, weight);
+    Some(wanted.scheme(name).and_then(|scheme| {
+        let reason = if scheme != Scheme::Int8 {
+            "it is used in a convolution, whose weights can be kept as int8 alone"
+        } else if conv.element != Element::F32 {
+            "it is not of float32"
+        } else if conv.groups > 1 {
+            "it is used in a convolution of groups of channels"
+        } else if conv.channels * conv.kernel[0] * conv.kernel[1] > MOST_TERMS {
+            "its sums have too many terms"
+        } else {
+            return Ok(wanted.ranges.get(name).copied());
+        };
+        Err(Reason::cannot(reason))
+    }))
+}
+
+/// Notes what became of the weight of a convolution.
+pub fn decided(
+    program: &Program,
+    weight: usize,
+    conv: &Conv,
+    outcome: std::result::Result<Option<[f32; 2]>, Reason>,
+    bytes: usize,
+    decisions: &mut Vec<Decision>,
+) {
+    let k = conv.channels / conv.groups * conv.kernel[0] * conv.kernel[1];
+    let matrix = Matrix { n: conv.filters, k, column: k, row: 1, ..Matrix::default() };
+    let (weight, range) = (name_of(program, weight).to_owned(), outcome.as_ref().ok().copied().flatten());
+    let outcome = outcome.map(|_| Scheme::Int8);
+    decisions.push(Decision { weight, outcome, matrix, bytes, is_convolution: true, range });
+}
+
+/// The name of a weight as users know it: what is made of one parameter when parameters are packed has its name.
+fn name_of(program: &Program, buffer: usize) -> &str {
+    let of = &program.buffers[buffer];
+    let made = program.prepared.iter().filter(|_| matches!(of.place, Place::Packed(_)));
+    let reads: Vec<usize> =
+        made.filter(|step| step.writes().contains(&buffer)).flat_map(Step::reads).collect();
+    let alike = |b: &&usize| **b != buffer && program.buffers[**b].shape == of.shape;
+    match reads.iter().filter(alike).collect::<Vec<_>>()[..] {
+        [one] => name_of(program, *one),
+        _ => &of.name,
+    }
+}
+
 /// Adds kernels with a fixed factor that no scheme is for.
 pub fn others(program: &Program, options: &Options, decisions: &mut Vec<Decision>) {
     let Some(wanted) = &options.quantize else { return };
     for step in &program.steps {
         let Work::Kernel(k) = &step.work else { continue };
         let (buffer, start) = k.inputs[1];
-        let weight = &program.buffers[buffer].name;
-        if !is_fixed(program, buffer, options) || decisions.iter().any(|d| d.weight == *weight) {
+        let weight = name_of(program, buffer).to_owned();
+        if !is_fixed(program, buffer, options) || decisions.iter().any(|d| d.weight == weight) {
             continue;
         }
         let outcome =
-            wanted.scheme(weight).and_then(|_| Err(Reason::cannot(format!("it is used in a {}", k.what))));
+            wanted.scheme(&weight).and_then(|_| Err(Reason::cannot(format!("it is used in a {}", k.what))));
         let matrix = Matrix { start, ..Matrix::default() };
-        decisions.push(Decision { weight: weight.clone(), outcome, matrix, bytes: k.kernel.packed_bytes });
+        let (bytes, is_convolution, range) = (k.kernel.packed_bytes, false, None);
+        decisions.push(Decision { weight, outcome, matrix, bytes, is_convolution, range });
     }
 }
 
 impl Reason {
-    fn cannot(text: impl Into<String>) -> Self {
+    pub(super) fn cannot(text: impl Into<String>) -> Self {
         Self { text: text.into(), is_wanted: false }
     }
 }
@@ -159,9 +224,21 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Refuses weights that could not be quantised, if that is asked for.
-pub fn check(wanted: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
-    if !wanted.is_some_and(|wanted| wanted.strict) {
+/// Refuses patterns and ranges for weights that are not there; and weights that could not be quantised, if that is asked
+/// for.
+pub fn check(program: &Program, wanted: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    let names: Vec<&str> = program.buffers.iter().filter(|b| b.is_param).map(|b| &*b.name).collect();
+    let known = |pattern: &str| pattern == "*" || names.iter().any(|name| matches(pattern, name));
+    if let Some((pattern, _)) = wanted.rules.iter().find(|(pattern, _)| !known(pattern)) {
+        let text = format!("quantize: no parameter of the model has a name like {pattern:?}");
+        return Err(Error::new(Code::BadArgument, text).help(some(&names)));
+    }
+    if let Some(weight) = wanted.ranges.keys().find(|weight| !names.contains(&weight.as_str())) {
+        let text = format!("quantize_ranges: the model has no parameter {weight:?}");
+        return Err(Error::new(Code::BadArgument, text).help(some(&names)));
+    }
+    if !wanted.strict {
         return Ok(());
     }
     let left = decisions.iter().filter_map(|d| {
@@ -177,6 +254,12 @@ pub fn check(wanted: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
         "exclude them by name, or leave quantize_strict out: they then stay in float32 and are reported",
     );
     Err(left.into_iter().fold(error, Error::note))
+}
+
+/// A few of these names.
+fn some(names: &[&str]) -> String {
+    let (first, more) = (names[..names.len().min(5)].join(", "), if names.len() > 5 { ", …" } else { "" });
+    format!("its parameters are {first}{more}")
 }
 
 #[cfg(test)]

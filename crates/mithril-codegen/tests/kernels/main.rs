@@ -6,6 +6,7 @@ mod conv;
 mod gemm;
 mod program;
 mod quantized;
+mod quantized_conv;
 
 use mithril_codegen::c::kernels::Target;
 
@@ -31,5 +32,12 @@ fn convolution_equals_naive_loops() {
 fn products_in_few_bits_equal_naive_loops() {
     for target in TARGETS {
         program::check(&quantized::cases(target), target);
+    }
+}
+
+#[test]
+fn convolutions_in_whole_numbers_equal_naive_loops() {
+    for target in TARGETS {
+        program::check(&quantized_conv::cases(target), target);
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::epilogue::Epilogue;
 use super::library::substitute;
 use super::rows::RowGroups;
-use super::{Algorithm, Argument, Call, Element, Kernel, Library, winograd};
+use super::{Algorithm, Argument, Call, Element, Kernel, Library, Target, winograd};
 
 /// Where the elements of an image-like tensor lie, in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -137,7 +137,9 @@ impl Blocked {
         };
         let k = self.channels * kernel_height * kernel_width;
         let panels = self.filters.div_ceil(2 * lanes);
-        let sections = self.sections(library, &tiling, panels, k);
+        let pixels = self.result[1] * tiling.down * self.stride[0] * self.stride[1];
+        let bytes = [self.channels * pixels, k * 2 * lanes].map(|elements| elements * self.element.bytes());
+        let sections = self.sections(library.target(), &tiling, panels, bytes);
         let mut tile = |down: usize, across: usize| {
             let micro = tile_of(library, self.element, [down, across, walk.step, run]);
             format!(
@@ -202,12 +204,14 @@ impl Blocked {
     }
 
     /// Strips are taken in so many sections: the image of one stays in the cache, and threads have equal parts.
-    fn sections(&self, library: &Library, tiling: &Tiling, panels: usize, k: usize) -> usize {
-        let target = library.target();
+    pub(super) fn sections(
+        &self,
+        target: &Target,
+        tiling: &Tiling,
+        panels: usize,
+        [strip_bytes, panel_bytes]: [usize; 2],
+    ) -> usize {
         let strips = self.batch * self.result[0].div_ceil(tiling.down);
-        let pixels = self.result[1] * tiling.down * self.stride[0] * self.stride[1];
-        let strip_bytes = self.channels * pixels * self.element.bytes();
-        let panel_bytes = k * 2 * target.lanes_of(self.element) * self.element.bytes();
         let room = (target.cache * 3 / 4).saturating_sub(panel_bytes).max(target.cache / 4);
         let fitting = (room / strip_bytes.max(1)).clamp(1, strips);
         let wanted = (8 * target.threads).div_ceil(panels);
@@ -330,24 +334,24 @@ fn padded([height, width]: [usize; 2], padding: [[usize; 2]; 2]) -> [usize; 2] {
 }
 
 /// How the pixels of a result are cut into tiles whose sums fit into registers.
-struct Tiling {
+pub(super) struct Tiling {
     /// Rows of a strip.
-    down: usize,
+    pub down: usize,
     /// Of the last strip of an image.
     last: usize,
     /// Pixels of a row.
-    across: RowGroups,
+    pub across: RowGroups,
 }
 
 impl Tiling {
-    fn new([height, width]: [usize; 2], most: usize) -> Self {
+    pub fn new([height, width]: [usize; 2], most: usize) -> Self {
         let across = RowGroups::of(width, most);
         let down = if across.groups == 1 { (most / width.max(1)).clamp(1, height) } else { 1 };
         Self { down, last: (height - 1) % down + 1, across }
     }
 
     /// A statement for each size of tile that occurs.
-    fn text(&self, tile: &mut dyn FnMut(usize, usize) -> String) -> String {
+    pub fn text(&self, tile: &mut dyn FnMut(usize, usize) -> String) -> String {
         let RowGroups { rows, longer, .. } = self.across;
         let either = |test: &str, yes: String, no: String| {
             let [yes, no] = [yes, no].map(|text| text.replace('\n', "\n    "));

@@ -54,6 +54,7 @@ mod gemm;
 mod library;
 mod margins;
 mod quantized;
+mod quantized_conv;
 mod rows;
 mod winograd;
 

@@ -17,3 +17,9 @@ MITHRIL_INLINE mithril_f32 mithril_float_of(mithril_u32 bits)
     union { mithril_u32 bits; mithril_f32 value; } both = {.bits = bits};
     return both.value;
 }
+/* Where byte number `lane` of words lies in memory. */
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define MITHRIL_BYTE(lane) ((lane) ^ 3)
+#else
+#define MITHRIL_BYTE(lane) (lane)
+#endif

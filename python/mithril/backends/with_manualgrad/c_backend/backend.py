@@ -12,7 +12,7 @@ from .... import _core
 from ....errors import InvalidValueError
 from ... import options
 from ..native import NativeBackend
-from .quantization import Rules, rules
+from .quantization import Ranges, Rules, ranges, rules
 
 __all__ = ["CBackend", "RawCBackend"]
 
@@ -61,6 +61,10 @@ class CBackend(NativeBackend):
         mapping from patterns of names of weights to one of these or None (float32), e.g.
         ``{"lm_head.*": None, "*": "int8"}``: the first pattern that fits counts. Needs models compiled with
         ``inference=True``. `mithril.quantization_report` tells what became of the weights.
+        Convolutions are done by ``"int8"`` alone.
+    quantize_ranges : mapping, optional
+        For weights of convolutions by name, the smallest and the largest number of the images that they are applied to,
+        as `mithril.calibrate` finds them. Without, they are found in the images of each call.
     quantize_strict : bool, optional
         Refuse a model with a weight that cannot be quantised as asked; else it stays in float32 and is reported
         (default False).
@@ -85,7 +89,7 @@ class CBackend(NativeBackend):
     _table = "c"
     _options = (
         *(*NativeBackend._options, "cc", "flags", "autotune"),
-        *("quantize", "quantize_strict", "batch", "block"),
+        *("quantize", "quantize_ranges", "quantize_strict", "batch", "block"),
     )
 
     def __init__(self, **given: Any) -> None:
@@ -97,6 +101,8 @@ class CBackend(NativeBackend):
         self.flags: tuple[str, ...] = _flags(found.get("flags", ()))
         #: How weights are kept: patterns of names, and the scheme or None for float32; None: all in float32.
         self.quantize: Rules | None = rules(found.get("quantize"))
+        #: Ranges of images by the names of the weights that are applied to them.
+        self.quantize_ranges: Ranges = ranges(found.get("quantize_ranges"), self.quantize)
         #: Whether a weight that cannot be quantised is an error.
         self.quantize_strict: bool = options.switch("quantize_strict", found.get("quantize_strict", False))
 
@@ -118,9 +124,12 @@ class CBackend(NativeBackend):
             "lanes": None,
             "in_place": False,
             "autotune": self.autotune,
-            "quantize": None if self.quantize is None else {"rules": self.quantize, "strict": self.quantize_strict},
+            "quantize": None if self.quantize is None else self._few_bits(),
             "batch": self.batch,
         }
+
+    def _few_bits(self) -> dict[str, Any]:
+        return {"rules": self.quantize, "ranges": self.quantize_ranges, "strict": self.quantize_strict}
 
     def _program(self, core: _core.Compiled, *wanted: list[str]) -> Any:
         return _core.c_program(core, self._tool("model_gradients" if wanted else "model"), *wanted)

@@ -9,13 +9,16 @@ import numpy as np
 
 from ....errors import InvalidValueError
 
-__all__ = ["SCHEMES", "Rules", "rules"]
+__all__ = ["SCHEMES", "Ranges", "Rules", "ranges", "rounded", "rules"]
 
 #: Ways to keep weights in few bits.
 SCHEMES = ("int8", "int8_weights", "int4_weights")
 
 #: Patterns of names, and how the weights are kept; None: in float32. The first that fits counts.
 Rules = list[tuple[str, str | None]]
+
+#: Names of weights, and the smallest and the largest number of what they are multiplied by.
+Ranges = dict[str, tuple[float, float]]
 
 
 def rules(given: Any) -> Rules | None:
@@ -40,6 +43,35 @@ def rules(given: Any) -> Rules | None:
             )
     return found
 
+
+def ranges(given: Any, quantize: Rules | None) -> Ranges:
+    """Read the option ``quantize_ranges``.
+
+    Examples
+    --------
+    >>> from mithril.backends.with_manualgrad.c_backend.quantization import ranges
+    >>> ranges({"conv.weight": [0, 6]}, [("*", "int8")])
+    {'conv.weight': (0.0, 6.0)}
+    """
+    if given is None:
+        return {}
+    if quantize is None:
+        raise InvalidValueError("quantize_ranges has no effect without quantize", hint='add quantize="int8"')
+    if not isinstance(given, Mapping):
+        raise InvalidValueError(f"quantize_ranges is a {type(given).__name__}", hint=_RANGES)
+    found = {}
+    for name, pair in given.items():
+        try:
+            low, high = (float(np.float32(number)) for number in pair)
+        except (TypeError, ValueError):
+            raise InvalidValueError(f"quantize_ranges has {pair!r} for {name!r}", hint=_RANGES) from None
+        if not isinstance(name, str) or not (np.isfinite([low, high]).all() and low <= high):
+            raise InvalidValueError(f"quantize_ranges has {pair!r} for {name!r}", hint=_RANGES)
+        found[name] = (low, high)
+    return found
+
+
+_RANGES = "give a mapping from names of weights to the smallest and the largest number, as ml.calibrate makes it"
 
 #: Terms of a column that share a scale in 4 bits.
 _GROUP = 32

@@ -1,0 +1,293 @@
+//! Convolutions in whole numbers of 8 bits: the image becomes bytes first, four channels of a pixel in a word, between the
+//! margins that the kernel wants; then a step multiplies a word of each pixel by two vectors of filters.
+
+use super::blocked::{Blocked, Image, Tiling};
+use super::library::substitute;
+use super::quantized::words;
+use super::{Argument, Call, Kernel, Library};
+
+/// The image as bytes.
+struct Bytes {
+    /// Rows and pixels of it, margins too.
+    size: [usize; 2],
+    /// Words of a pixel.
+    words: usize,
+    /// From one of its rows and pixels to the next, in rows and pixels of the given image: a kernel of one weight leaves
+    /// out what it steps over.
+    take: [usize; 2],
+    /// Steps between two pixels of the result.
+    stride: [usize; 2],
+}
+
+impl Bytes {
+    fn new(conv: &Blocked) -> Self {
+        let is_one = [0, 1].map(|axis| conv.kernel[axis] == 1);
+        let reach = |axis: usize| {
+            (conv.result[axis] - 1) * conv.stride[axis] + (conv.kernel[axis] - 1) * conv.dilation[axis] + 1
+        };
+        Self {
+            size: [0, 1].map(|axis| if is_one[axis] { conv.result[axis] } else { reach(axis) }),
+            words: conv.channels.div_ceil(4),
+            take: [0, 1].map(|axis| if is_one[axis] { conv.stride[axis] } else { 1 }),
+            stride: [0, 1].map(|axis| if is_one[axis] { 1 } else { conv.stride[axis] }),
+        }
+    }
+
+    /// Words of a row.
+    fn line(&self) -> usize {
+        self.size[1] * self.words
+    }
+}
+
+/// Where the given image lies, in elements.
+struct Given {
+    batch: usize,
+    /// Channels, or blocks of them, and how far they lie apart.
+    parts: usize,
+    plane: usize,
+    /// From a row to the next.
+    row: usize,
+    /// What of a part is looked at for its range: lines, and elements of one.
+    lines: usize,
+    elements: usize,
+}
+
+impl Blocked {
+    /// Puts the functions of the convolution in whole numbers into the library. Numbers of the image are
+    /// taken to lie in the range; without one it is found at every call.
+    pub fn quantized(&self, range: Option<[f32; 2]>, library: &mut Library) -> Kernel {
+        let lanes = library.target().lanes;
+        let (bytes, given) = (Bytes::new(self), self.given(lanes));
+        let (bytes_words, rows) = (self.batch * bytes.size[0] * bytes.line(), self.batch * bytes.size[0]);
+        let ranges = Argument::SharedAt((bytes_words + rows + self.batch) * 4);
+        words(library);
+        library.add("mithril_order", include_str!("quantized_order.c"));
+        library.add("mithril_dot", include_str!("quantized_dot.c"));
+        let call = |function: String, arguments: Vec<Argument>| Call {
+            function,
+            arguments: [vec![Argument::Thread, Argument::Threads], arguments].concat(),
+        };
+        let pack = call(self.pack_words(lanes, library), vec![Argument::B, Argument::Packed]);
+        let mut phases = Vec::new();
+        let mut make = vec![Argument::A, Argument::Shared];
+        if range.is_none() {
+            let find = self.find_range(&given, library);
+            phases.push(vec![call(find, vec![Argument::A, ranges.clone()])]);
+            make.push(ranges);
+        }
+        if matches!(self.image, Image::Plain(..)) {
+            make.push(Argument::Own);
+        }
+        phases.push(vec![call(self.make_bytes(&bytes, &given, range, lanes, library), make)]);
+        let operands = (0..self.operands.len()).map(Argument::Operand);
+        let arguments =
+            [Argument::Shared, Argument::Packed, Argument::Out].into_iter().chain(operands).collect();
+        phases.push(vec![call(self.multiply_words(&bytes, lanes, library), arguments)]);
+        let filled = self.filters.next_multiple_of(2 * lanes);
+        let places = self.kernel[0] * self.kernel[1];
+        Kernel {
+            pack: Some(pack),
+            packed_bytes: (filled * (places * bytes.words + 2) * 4).next_multiple_of(64),
+            phases,
+            shared_bytes: ((bytes_words + rows + self.batch * (1 + 2 * given.parts)) * 4)
+                .next_multiple_of(64),
+            own_bytes: (bytes.size[1] * 4).next_multiple_of(64),
+        }
+    }
+
+    fn given(&self, lanes: usize) -> Given {
+        match self.image {
+            Image::Blocks(places) => {
+                let Bytes { size, take, .. } = Bytes::new(self);
+                let [lines, pixels] = [0, 1].map(|axis| (size[axis] - 1) * take[axis] + 1);
+                Given {
+                    batch: places.batch,
+                    parts: self.channels / lanes,
+                    plane: places.block,
+                    row: places.y,
+                    lines,
+                    elements: pixels * lanes,
+                }
+            }
+            Image::Plain([height, width], _) => {
+                let (plane, row) = (height * width, width);
+                let batch = self.channels * plane;
+                Given { batch, parts: self.channels, plane, row, lines: 1, elements: plane }
+            }
+        }
+    }
+
+    fn find_range(&self, given: &Given, library: &mut Library) -> String {
+        let text = substitute(
+            include_str!("quantized_conv_range.c"),
+            &[
+                ("n", &self.batch.to_string()),
+                ("parts", &given.parts.to_string()),
+                ("channels", &(self.channels / given.parts).to_string()),
+                ("image_batch", &given.batch.to_string()),
+                ("plane", &given.plane.to_string()),
+                ("image_row", &given.row.to_string()),
+                ("lines", &given.lines.to_string()),
+                ("line_elements", &given.elements.to_string()),
+            ],
+        );
+        library.add(&format!("mithril_range_{}x{}", given.parts, given.lines * given.elements), &text)
+    }
+
+    fn make_bytes(
+        &self,
+        bytes: &Bytes,
+        given: &Given,
+        range: Option<[f32; 2]>,
+        lanes: usize,
+        library: &mut Library,
+    ) -> String {
+        let [height, width] = bytes.size;
+        let [take_y, take_x] = bytes.take;
+        let (line, margins, [h, w], [top, left]) = match self.image {
+            Image::Blocks(_) => {
+                (include_str!("quantized_conv_blocks.c"), "Margins are there", [0, 0], [0, 0])
+            }
+            Image::Plain(size, padding) => {
+                let before = [padding[0][0], padding[1][0]];
+                (include_str!("quantized_conv_plain.c"), "Margins are added", size, before)
+            }
+        };
+        let (ranges, own) = (", const int32_t *restrict ranges", ", uint32_t *restrict own");
+        let is_plain = matches!(self.image, Image::Plain(..));
+        let parameters =
+            [if range.is_none() { ranges } else { "" }, if is_plain { own } else { "" }].concat();
+        let numbers = [
+            ("channels", self.channels),
+            ("n", self.batch),
+            ("height", height),
+            ("width", width),
+            ("words", bytes.words),
+            ("lanes", lanes),
+            ("image_batch", given.batch),
+            ("plane", given.plane),
+            ("image_row", if is_plain { given.row } else { take_y * given.row }),
+            ("image_step", take_x * lanes),
+            ("take_y", take_y),
+            ("take_x", take_x),
+            ("top", top),
+            ("left", left),
+            ("h", h),
+            ("first", left.div_ceil(take_x).min(width)),
+            ("last", (w + left).div_ceil(take_x).min(width)),
+            ("parts", given.parts),
+        ];
+        let range = range.map_or_else(|| FIND_RANGE.to_owned(), fixed);
+        let mut pairs = vec![("margins", margins.to_owned()), ("parameters", parameters)];
+        pairs.extend(numbers.map(|(key, number)| (key, number.to_string())));
+        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(key, text)| (*key, text.as_str())).collect();
+        let text = include_str!("quantized_conv_bytes.c").replace("@range@", &range).replace("@line@", line);
+        library.add(&format!("mithril_bytes_{}_{height}x{width}", self.channels), &substitute(&text, &pairs))
+    }
+
+    fn pack_words(&self, lanes: usize, library: &mut Library) -> String {
+        let numbers = [
+            ("filters", self.filters),
+            ("channels", self.channels),
+            ("kh", self.kernel[0]),
+            ("kw", self.kernel[1]),
+            ("lanes", lanes),
+        ];
+        let numbers = numbers.map(|(key, number)| (key, number.to_string()));
+        let pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
+        let [height, width] = self.kernel;
+        let wish = format!("mithril_pack_int8_conv_{}_{}_{height}x{width}", self.channels, self.filters);
+        library.add(&wish, &substitute(include_str!("quantized_conv_pack.c"), &pairs))
+    }
+
+    fn multiply_words(&self, bytes: &Bytes, lanes: usize, library: &mut Library) -> String {
+        let tiling = Tiling::new(self.result, library.target().rows());
+        let ([kernel_height, kernel_width], words) = (self.kernel, bytes.words);
+        // Words that lie together under a pixel: all of a row of weights.
+        let (run, places) =
+            if self.dilation[1] == 1 { (kernel_width * words, 1) } else { (words, kernel_width) };
+        let step = bytes.stride[1] * words;
+        let (line, row, column) =
+            (bytes.stride[0] * bytes.line(), self.dilation[0] * bytes.line(), self.dilation[1] * words);
+        let mut tile = |down: usize, across: usize| {
+            let micro = tile_of(library, [down, across, step, run]);
+            format!(
+                "{micro}(line + x * {step}, {line}, {kernel_height}, {row}, {places}, {column}, right, sums, next, stride);\n\
+                 @name@_finish(sums, scale, zeros[batch], filter_scales, batch, y, x, {down}, {across}, panel, out@arguments@);\n\
+                 x += {across};"
+            )
+        };
+        let tiles = tiling.text(&mut tile);
+        let panels = self.filters.div_ceil(2 * lanes);
+        let k = kernel_height * kernel_width * words;
+        let target = *library.target();
+        let strip_bytes = bytes.line() * bytes.stride[0] * tiling.down * 4;
+        let sections = self.sections(&target, &tiling, panels, [strip_bytes, k * 2 * lanes * 4]);
+        let numbers = [
+            ("n", self.batch),
+            ("filters", self.filters),
+            ("channels", self.channels),
+            ("kh", kernel_height),
+            ("kw", kernel_width),
+            ("oh", self.result[0]),
+            ("ow", self.result[1]),
+            ("lanes", lanes),
+            ("k", k),
+            ("panels", panels),
+            ("height", bytes.size[0]),
+            ("line", bytes.line()),
+            ("stride_y", bytes.stride[0]),
+            ("down", tiling.down),
+            ("groups", tiling.across.groups),
+            ("across", tiling.across.rows),
+            ("longer", tiling.across.longer),
+            ("most", tiling.down * tiling.across.most()),
+            ("sections", sections),
+        ];
+        let mut pairs = vec![("tiles", tiles)];
+        pairs.extend(self.epilogue_strings(lanes));
+        pairs.extend(numbers.map(|(key, number)| (key, number.to_string())));
+        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(key, text)| (*key, text.as_str())).collect();
+        let [height, width] = self.result;
+        let wish = format!(
+            "mithril_int8_conv_{}_{}_{kernel_height}x{kernel_width}_{height}x{width}",
+            self.channels, self.filters
+        );
+        library.add(&wish, &substitute(include_str!("quantized_conv.c"), &pairs))
+    }
+}
+
+/// The range of an image from those of its parts.
+const FIND_RANGE: &str = "int32_t low = 0, high = 0;
+for (long part = 0; part < @parts@; part++) {
+    const int32_t *const range = ranges + 2 * (batch * @parts@ + part);
+    low = range[0] < low ? range[0] : low;
+    high = range[1] > high ? range[1] : high;
+}
+mithril_bytes(low, high, &scale, &inverse, &zero);";
+
+/// A range that is known ahead, as `mithril_bytes` would have it.
+fn fixed([low, high]: [f32; 2]) -> String {
+    let range = high.max(0.0) - low.min(0.0);
+    let inverse = if range > 1e-30 { 255.0 / range } else { 0.0 };
+    let zero = (0.5 - low.min(0.0) * inverse).floor();
+    format!("scale = {:e}f, inverse = {inverse:e}f, zero = {zero:e}f;", range / 255.0)
+}
+
+/// The micro-kernel of a tile: rows, pixels of a row, how far they lie apart, and what lies together under one.
+fn tile_of(library: &mut Library, [down, across, step, run]: [usize; 4]) -> String {
+    let target = *library.target();
+    let numbers = [
+        ("down", down),
+        ("across", across),
+        ("step", step),
+        ("run", run),
+        ("lanes", target.lanes),
+        ("most_rows", target.rows()),
+    ];
+    let numbers = numbers.map(|(key, number)| (key, number.to_string()));
+    let pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
+    library.add("mithril_tile_words", &substitute(include_str!("quantized_tile.c"), &pairs[4..]));
+    let wish = format!("mithril_tile_words_{down}x{across}_{step}_{run}");
+    library.add(&wish, &substitute(include_str!("quantized_tile_of.c"), &pairs))
+}

@@ -1,0 +1,185 @@
+//! Convolutions in whole numbers, of images in rows and in blocks with margins. The range of each image is 255 and the
+//! largest weight of each filter 127, so that every scale is 1 and the result exactly that of the naive loops.
+
+use std::fmt::Write as _;
+
+use mithril_codegen::c::kernels::{
+    Algorithm, Blocked, Element, Epilogue, Image, Library, Operand, Places, Strides, Target,
+};
+
+use crate::program::{Cases, calls};
+
+/// A convolution of plain images: what is tested in both layouts.
+struct Case {
+    batch: usize,
+    channels: [usize; 2],
+    image: [usize; 2],
+    kernel: [usize; 2],
+    stride: [usize; 2],
+    dilation: [usize; 2],
+    padding: [[usize; 2]; 2],
+}
+
+const PLAIN: Case = Case {
+    batch: 1,
+    channels: [3, 7],
+    image: [9, 11],
+    kernel: [3, 3],
+    stride: [1, 1],
+    dilation: [1, 1],
+    padding: [[1, 1], [1, 1]],
+};
+
+pub fn cases(target: Target) -> Cases {
+    let mut library = Library::new(target);
+    let mut bodies = Vec::new();
+    for (index, case) in specifications(target.lanes.max(4)).iter().enumerate() {
+        let in_blocks = target.lanes > 1 && case.channels[0].is_multiple_of(target.lanes);
+        for blocks in [false, true].into_iter().filter(|blocks| !blocks || in_blocks) {
+            let conv = case.conv(target.lanes, blocks);
+            let range = (index % 2 == 1).then_some([-100.0, 155.0]);
+            let kernel = conv.quantized(range, &mut library);
+            bodies.push(case.body(&conv, &calls(&kernel, 1 + index % 3)));
+        }
+    }
+    Cases { source: library.source(), bodies }
+}
+
+fn specifications(lanes: usize) -> Vec<Case> {
+    vec![
+        Case {
+            channels: [3, 37],
+            stride: [2, 2],
+            image: [15, 18],
+            kernel: [7, 7],
+            padding: [[3, 3], [3, 2]],
+            ..PLAIN
+        },
+        Case { batch: 2, channels: [2 * lanes, 2 * lanes], ..PLAIN },
+        Case { channels: [lanes, 2 * lanes + 3], kernel: [1, 1], padding: [[0; 2]; 2], ..PLAIN },
+        Case {
+            batch: 2,
+            channels: [lanes, 5],
+            kernel: [1, 1],
+            stride: [2, 3],
+            padding: [[1, 0], [2, 0]],
+            ..PLAIN
+        },
+        Case { channels: [lanes, 9], dilation: [2, 3], stride: [1, 2], padding: [[0, 2], [3, 0]], ..PLAIN },
+        Case { channels: [6, 40], image: [1, 40], kernel: [1, 5], padding: [[0, 0], [2, 2]], ..PLAIN },
+        Case { channels: [9, 33], image: [7, 7], ..PLAIN },
+    ]
+}
+
+impl Case {
+    fn result(&self) -> [usize; 2] {
+        [0, 1].map(|axis| {
+            let padded = self.image[axis] + self.padding[axis][0] + self.padding[axis][1];
+            (padded - (self.kernel[axis] - 1) * self.dilation[axis] - 1) / self.stride[axis] + 1
+        })
+    }
+
+    /// Places of `channels` planes of this size, in blocks of so many or one after another.
+    fn places(channels: usize, [height, width]: [usize; 2], lanes: usize, in_blocks: bool) -> Places {
+        let plane = height * width;
+        let (lane, x) = if in_blocks { (1, lanes) } else { (plane, 1) };
+        Places { batch: channels * plane, block: lanes * plane, lane, y: width * x, x, base: 0 }
+    }
+
+    /// Height and width with margins.
+    fn padded(&self) -> [usize; 2] {
+        [0, 1].map(|axis| self.image[axis] + self.padding[axis][0] + self.padding[axis][1])
+    }
+
+    fn conv(&self, lanes: usize, in_blocks: bool) -> Blocked {
+        let [channels, filters] = self.channels;
+        let image = if in_blocks {
+            Image::Blocks(Self::places(channels, self.padded(), lanes, true))
+        } else {
+            Image::Plain(self.image, self.padding)
+        };
+        let out = Self::places(filters, self.result(), lanes, in_blocks && filters.is_multiple_of(lanes));
+        let bias = Places { block: lanes, lane: 1, ..Places::default() };
+        Blocked {
+            element: Element::F32,
+            batch: self.batch,
+            channels,
+            filters,
+            groups: 1,
+            kernel: self.kernel,
+            stride: self.stride,
+            dilation: self.dilation,
+            result: self.result(),
+            image,
+            out,
+            out_element: "float".to_owned(),
+            epilogue: Epilogue {
+                operands: vec![Operand { element: "float".to_owned(), strides: Strides::default() }],
+                expression: "relu_f32(2 * {acc} + {0} + (float)(column % 3))".to_owned(),
+            },
+            operands: vec![bias],
+            algorithm: Algorithm::Direct,
+        }
+    }
+
+    /// Fills, calls, and compares with the sums over the image in rows.
+    fn body(&self, conv: &Blocked, calls: &str) -> String {
+        let Self { batch, channels: [channels, filters], image: [height, width], .. } = *self;
+        let ([kernel_height, kernel_width], [out_height, out_width]) = (self.kernel, self.result());
+        let [padded_height, padded_width] = self.padded();
+        let [top, left] = [self.padding[0][0], self.padding[1][0]];
+        let terms = channels * kernel_height * kernel_width;
+        let plain = channels * height * width;
+        let mut text = format!(
+            "FILLED(float, image, {}); FILLED(float, b, {}); FILLED(float, out, {}); FILLED(float, operand0, {filters});\n\
+             for (long n = 0; n < {batch}; n++) {{ image[n * {plain}] = 155; image[n * {plain} + {}] = -100; }}\n\
+             for (long f = 0; f < {filters}; f++) b[f * {terms}] = 127;\n",
+            batch * plain,
+            filters * terms,
+            batch * filters * out_height * out_width,
+            height * width
+        );
+        if let Image::Blocks(places) = conv.image {
+            let count = batch * places.batch;
+            let _ = writeln!(
+                text,
+                "float *a = calloc({count}, sizeof(float));\n\
+                 for (long n = 0; n < {batch}; n++) for (long c = 0; c < {channels}; c++)\n\
+                 for (long y = 0; y < {height}; y++) for (long x = 0; x < {width}; x++)\n\
+                 a[n * {} + c / {lanes} * {} + (y + {top}) * {} + (x + {left}) * {lanes} + c % {lanes}] =\n\
+                 image[((n * {channels} + c) * {height} + y) * {width} + x];",
+                places.batch,
+                places.block,
+                places.y,
+                lanes = places.x,
+            );
+        } else {
+            text.push_str("float *a = image;\n");
+        }
+        text.push_str(calls);
+        let lanes = conv.operands[0].block;
+        let Places { batch: out_batch, block, lane, y, x, .. } = conv.out;
+        let _ = writeln!(
+            text,
+            "for (long n = 0; n < {batch}; n++) for (long f = 0; f < {filters}; f++)\n\
+             for (long y = 0; y < {out_height}; y++) for (long x = 0; x < {out_width}; x++) {{\n\
+             double sum = 0;\n\
+             for (long c = 0; c < {channels}; c++) for (long i = 0; i < {kernel_height}; i++) for (long j = 0; j < {kernel_width}; j++) {{\n\
+             const long row = y * {} + i * {} - {top}, pixel = x * {} + j * {} - {left};\n\
+             if (row >= 0 && row < {height} && pixel >= 0 && pixel < {width})\n\
+             sum += (double)image[((n * {channels} + c) * {height} + row) * {width} + pixel]\n\
+             * b[((f * {channels} + c) * {kernel_height} + i) * {kernel_width} + j]; }}\n\
+             const float wanted = relu_f32((float)(2 * sum + operand0[f] + (double)((y * {out_width} + x) % 3)));\n\
+             const float found = out[n * {out_batch} + f / {lanes} * {block} + f % {lanes} * {lane} + y * {y} + x * {x}];\n\
+             if (found != wanted) {{ failures++; printf(\"{channels} to {filters}, {kernel_height}x{kernel_width}, blocks {}: \
+             %ld %ld %ld %ld: %g, not %g\\n\", n, f, y, x, (double)found, (double)wanted); return; }}\n}}\n\
+             if (a != image) free(a);\nfree(image); free(b); free(out); free(operand0);",
+            self.stride[0],
+            self.dilation[0],
+            self.stride[1],
+            self.dilation[1],
+            padded_height * padded_width * usize::from(matches!(conv.image, Image::Blocks(_))),
+        );
+        text
+    }
+}

@@ -1,0 +1,120 @@
+"""`calibrate`: the ranges of what a model convolves, found once on samples rather than at every call."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import _core
+from ..backends.with_manualgrad.c_backend import CBackend
+from ..errors import InvalidValueError
+from .inspection import Node, make_program, nodes
+
+if TYPE_CHECKING:
+    from ..physical import PhysicalModel
+    from ..program import Program
+
+__all__ = ["calibrate"]
+
+
+def calibrate(model: PhysicalModel, params: Mapping[str, Any] | None = None, samples: Any = None) -> PhysicalModel:
+    """Return a quantised model that takes the ranges of its images from samples.
+
+    With ``CBackend(quantize="int8")`` a convolution looks for the smallest and the largest number of each image before
+    it is brought into 8 bits. Calibrated, it knows them: that is quicker, and numbers beyond are cut off.
+
+    Parameters
+    ----------
+    model : PhysicalModel
+        Compiled with ``CBackend(quantize="int8")`` and ``inference=True``.
+    params : mapping, optional
+        Parameters. Default: those that belong to the model.
+    samples : mapping or iterable of mappings
+        Data of one or more typical calls. The ranges are those of all of them; the model is run in float32.
+
+    Returns
+    -------
+    PhysicalModel
+        The same model; ``backend.quantize_ranges`` holds the ranges by the names of the weights.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> import numpy as np
+    >>> model = ml.Model()
+    >>> model |= ml.Convolution2D(8, 3)(input="input", output="output")
+    >>> backend = ml.CBackend(quantize="int8", num_threads=1)
+    >>> compiled = ml.compile(model, backend, shapes={"input": [1, 4, 9, 9]}, inference=True)
+    >>> samples = [{"input": np.full((1, 4, 9, 9), x, np.float32)} for x in (-1, 0.5, 3)]
+    >>> ml.calibrate(compiled, samples=samples).backend.quantize_ranges
+    {'conv2d.weight': (-1.0, 3.0)}
+    """
+    backend = model.backend
+    if not isinstance(backend, CBackend) or backend.quantize is None:
+        raise InvalidValueError("the model is not quantised", hint='compile it for ml.CBackend(quantize="int8")')
+    params = model.get_parameters() if params is None else params
+    given = _samples(samples)
+    before = dict(model.state)
+    # Also tells what does not fit in a sample, and which convolutions are quantised.
+    model.evaluate(params, given[0])
+    model.state = before
+    ranges = _ranges(model, params, given)
+    new = copy.copy(backend)
+    new.quantize_ranges = ranges
+    calibrated = type(model)(model._model, new, model._options, model._settings)
+    calibrated._store, calibrated.state = model._store, dict(model.state)
+    return calibrated
+
+
+def _samples(samples: Any) -> list[Mapping[str, Any]]:
+    found = [samples] if isinstance(samples, Mapping) else list(samples) if isinstance(samples, Iterable) else []
+    if not found or not all(isinstance(sample, Mapping) for sample in found):
+        raise InvalidValueError(
+            "there are no samples to calibrate with",
+            hint='pass the data of some typical calls, e.g. samples=[{"input": image}, ...]',
+        )
+    return found
+
+
+def _ranges(
+    model: PhysicalModel, params: Mapping[str, Any], samples: list[Mapping[str, Any]]
+) -> dict[str, tuple[float, float]]:
+    plain = CBackend(dtype=model.backend.default_dtype, num_threads=1)
+    found: dict[str, tuple[float, float]] = {}
+    programs: dict[int, Program] = {}
+    for number, sample in enumerate(samples):
+        program, data = model._prepare(params, sample)
+        core = program.core
+        exposed = programs.get(id(core)) or programs.setdefault(id(core), make_program(_core.exposed(core), plain))
+        result = exposed.evaluate(params, data, model.state)
+        values: dict[str, Any] = result[0] if exposed.updates else result
+        for weight, position, name in _images(program, nodes(core)):
+            image = np.asarray(values[str(position)] if name is None else data[name])
+            low, high = float(image.min(initial=0)), float(image.max(initial=0))
+            if not np.isfinite([low, high]).all():
+                raise InvalidValueError(
+                    f"sample {number}: what is convolved with {weight!r} holds NaN or infinities",
+                    hint="leave such samples out, or see where they come from with model.find_nans",
+                )
+            before = found.get(weight, (0.0, 0.0))
+            found[weight] = (min(low, before[0]), max(high, before[1]))
+    if not found:
+        raise InvalidValueError(
+            "no convolution of the model is quantised, and products find their ranges at every call",
+            hint="ml.quantization_report tells what is quantised, and why the rest is not",
+        )
+    return found
+
+
+def _images(program: Program, all_nodes: list[Node]) -> Iterable[tuple[str, int, str | None]]:
+    """Quantised convolutions: the weight, and the image by its position or, if it was given as data, its name."""
+    decisions = program.module.source.decisions
+    weights = {d["weight"] for d in decisions if d["is_convolution"] and d["scheme"] is not None}
+    for node in all_nodes:
+        of = [value.name for value in node.inputs if value.role == "param" and value.name in weights]
+        images = [value for value in node.inputs if value.role in ("value", "data")]
+        if len(of) == 1 and of[0] is not None and len(images) == 1:
+            yield of[0], images[0].position, images[0].name if images[0].role == "data" else None
