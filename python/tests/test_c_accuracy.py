@@ -6,6 +6,7 @@ that changes a sum over few pixels far more than rounding does.
 
 import mithril as ml
 import numpy as np
+import pytest
 import torch
 from torch.nn import functional
 
@@ -31,8 +32,12 @@ def check(function, params, data, model):
     exact, wanted = by_torch(torch.float64)
     np.testing.assert_allclose(outputs["loss"], exact, rtol=1e-5)
     for name, gradient in by_torch(torch.float32)[1].items():
-        error, theirs = (np.linalg.norm(g - wanted[name].numpy()) for g in (found[name], gradient.numpy()))
-        assert error <= 2 * theirs, f"{name}: {error / theirs:.2f} times the error of torch"
+        near(found[name], gradient.numpy(), wanted[name].numpy(), name)
+
+
+def near(found, theirs, exact, name):
+    error, other = (np.linalg.norm(array - exact) for array in (found, theirs))
+    assert error <= 2 * other, f"{name}: {error / other:.2f} times the error of torch"
 
 
 def test_products_with_long_sums():
@@ -47,3 +52,48 @@ def test_products_with_long_sums():
     check(
         lambda p, input, weights: (functional.linear(input, p["linear.weight"]) * weights).mean(), params, data, model
     )
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_gradients_of_convolutions_and_batch_norm(stride):
+    model = ml.Model()
+    model |= ml.Conv2d(32, 3, padding=1, bias=False)(input="input")
+    model += ml.BatchNorm2d(32)
+    model += ml.Gelu()
+    model += ml.Conv2d(32, 3, stride=stride, padding=1)(output="second")
+    model |= ml.Multiply()(left="second", right="weights", output="product")
+    model |= ml.Mean()(input="product", output="loss")
+    model.set_outputs("loss")
+    data = {"input": abs(normal(8, 32, 28, 28)), "weights": abs(normal(8, 32, 28 // stride, 28 // stride, seed=1))}
+    params = {
+        "conv2d.weight": normal(32, 32, 3, 3, seed=2) / 17,
+        "batch_norm2d.weight": 1 + normal(32, seed=3) / 4,
+        "batch_norm2d.bias": normal(32, seed=4),
+        "conv2d_1.weight": normal(32, 32, 3, 3, seed=5) / 17,
+        "conv2d_1.bias": normal(32, seed=6),
+    }
+
+    def loss(p, input, weights):
+        x = functional.conv2d(input, p["conv2d.weight"], padding=1)
+        x = functional.batch_norm(x, None, None, p["batch_norm2d.weight"], p["batch_norm2d.bias"], training=True)
+        x = functional.conv2d(functional.gelu(x), p["conv2d_1.weight"], p["conv2d_1.bias"], stride, 1)
+        return (x * weights).mean()
+
+    check(loss, params, data, model)
+
+
+def test_convolutions_with_long_sums():
+    # One after another, between tensors in blocks of channels; of 4608 terms, of one sign.
+    model = ml.Model()
+    model |= ml.Conv2d(512, 1, bias=False)(input="input")
+    model += ml.Conv2d(32, 3, stride=2, bias=False)(output="output")
+    shapes = {"input": [1, 3, 21, 21]}
+    compiled = ml.compile(model, ml.CBackend(num_threads=1), shapes=shapes, inference=True)
+    data, params = abs(normal(1, 3, 21, 21)), [abs(normal(512, 3, 1, 1, seed=1)), abs(normal(32, 512, 3, 3, seed=2))]
+    found = compiled.evaluate(dict(zip(compiled.parameters, params, strict=True)), {"input": data})["output"]
+
+    def by_torch(dtype):
+        x, first, second = (torch.tensor(a, dtype=dtype) for a in (data, *params))
+        return functional.conv2d(functional.conv2d(x, first), second, stride=2).numpy()
+
+    near(found, by_torch(torch.float32), by_torch(torch.float64), "output")

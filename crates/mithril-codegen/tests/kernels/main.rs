@@ -2,6 +2,7 @@
 //! run once. Inputs are small whole numbers, so that sums are exact and the comparison is for equality; arrays have
 //! exactly the size they need, so that the sanitizers see every access beyond them.
 
+mod blocked;
 mod conv;
 mod gemm;
 mod program;
@@ -25,6 +26,14 @@ fn gemm_equals_naive_loops() {
 fn convolution_equals_naive_loops() {
     for target in TARGETS {
         program::check(&conv::cases(target), target);
+    }
+}
+
+#[test]
+fn convolution_of_blocks_equals_naive_loops() {
+    // With one lane nothing lies in blocks.
+    for target in TARGETS.into_iter().filter(|target| target.lanes > 1) {
+        program::check(&blocked::cases(target), target);
     }
 }
 

@@ -1,6 +1,6 @@
 /* As the other micro-kernels, for few rows: the sums of each row are kept @chains@ times, for every @chains@th step of k, lest a
    sum wait for itself. */
-static MITHRIL_ONCE void @name@(long k, const @type@ *restrict a, const @type@ *restrict panel,
+MITHRIL_INLINE void @name@_terms(long k, const @type@ *restrict a, const @type@ *restrict panel,
                                   @type@ *restrict tile, int accumulate, const char *next, long stride)
 {
     enum { LANES = @lanes@, ROWS = @rows@, CHAINS = @chains@ };
@@ -10,10 +10,6 @@ static MITHRIL_ONCE void @name@(long k, const @type@ *restrict a, const @type@ *
         MITHRIL_UNROLL(@chains@)
         for (long chain = 0; chain < CHAINS; chain++)
             sum[row][chain][0] = sum[row][chain][1] = (mithril_@t@){0};
-        if (accumulate) {
-            sum[row][0][0] = MITHRIL_LOAD(@t@, tile + row * 2 * LANES);
-            sum[row][0][1] = MITHRIL_LOAD(@t@, tile + row * 2 * LANES + LANES);
-        }
     }
     for (; k > 0; k -= LANES, a += ROWS * LANES) {
         const long steps = k < LANES ? k : LANES;
@@ -47,7 +43,21 @@ static MITHRIL_ONCE void @name@(long k, const @type@ *restrict a, const @type@ *
             sum[row][0][0] += sum[row][chain][0];
             sum[row][0][1] += sum[row][chain][1];
         }
+        if (accumulate) {
+            sum[row][0][0] += MITHRIL_LOAD(@t@, tile + row * 2 * LANES);
+            sum[row][0][1] += MITHRIL_LOAD(@t@, tile + row * 2 * LANES + LANES);
+        }
         MITHRIL_STORE(@t@, tile + row * 2 * LANES, sum[row][0][0]);
         MITHRIL_STORE(@t@, tile + row * 2 * LANES + LANES, sum[row][0][1]);
     }
+}
+
+/* In pieces, as with more rows: each chain adds up at most 256 terms. */
+static MITHRIL_ONCE void @name@(long k, const @type@ *restrict a, const @type@ *restrict panel,
+                                  @type@ *restrict tile, int accumulate, const char *next, long stride)
+{
+    enum { TERMS = 256 * @chains@ };
+    for (long done = 0; done < k || done == 0; done += TERMS)
+        @name@_terms(k - done < TERMS ? k - done : TERMS, a + done * @rows@, panel + done * 2 * @lanes@, tile,
+                     accumulate || done > 0, next + done * stride, stride);
 }

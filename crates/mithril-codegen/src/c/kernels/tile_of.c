@@ -1,5 +1,13 @@
+/* For so many pixels. Sums of about TERMS terms are added to one another: in one long chain every term would be rounded to
+   what all before it have come to. */
 static void @name@(const @type@ *restrict image, long line, long blocks, long plane, long height, long row, long width,
                    long column, const @type@ *restrict weights, @type@ *restrict sums, const char *next, long stride)
 {
-    mithril_tile_@t@(@down@, @across@, @step@, @run@, image, line, blocks, plane, height, row, width, column, weights, sums, next, stride);
+    enum { TERMS = 576 };
+    const long terms = height * width * @run@, pieces = (blocks * terms + TERMS - 1) / TERMS;
+    const long most = (blocks + pieces - 1) / pieces; /* blocks of a piece */
+    for (long done = 0; done < blocks; done += most)
+        mithril_tile_@t@(@down@, @across@, @step@, @run@, image + done * plane, line, blocks - done < most ? blocks - done : most,
+                         plane, height, row, width, column, weights + done * terms * 2 * @lanes@, sums, done > 0,
+                         next + done * terms * stride, stride);
 }

@@ -1,0 +1,301 @@
+//! Convolutions that read or write blocks of channels: margins that are there already, odd numbers of blocks, strides,
+//! dilation, one group for each channel, long sums, threads. What lies around image and result is poisoned: NaN before, and
+//! a number that has to be there afterwards.
+
+use std::fmt::Write as _;
+
+use mithril_codegen::c::kernels::{
+    Algorithm, Blocked, Element, Epilogue, Image, Library, Operand, Places, Strides, Target,
+};
+
+use crate::program::{Cases, calls};
+
+/// A convolution of row-major tensors, and which of them lie in blocks.
+#[derive(Clone, Copy)]
+struct Case {
+    element: Element,
+    batch: usize,
+    channels: usize,
+    filters: usize,
+    is_depth: bool,
+    image: [usize; 2],
+    kernel: [usize; 2],
+    stride: [usize; 2],
+    dilation: [usize; 2],
+    padding: [[usize; 2]; 2],
+    /// Image, result.
+    in_blocks: [bool; 2],
+    algorithm: Algorithm,
+}
+
+impl Case {
+    fn new([channels, filters]: [usize; 2], image: [usize; 2], kernel: [usize; 2]) -> Self {
+        Self {
+            element: Element::F32,
+            batch: 1,
+            channels,
+            filters,
+            is_depth: false,
+            image,
+            kernel,
+            stride: [1, 1],
+            dilation: [1, 1],
+            padding: [[0; 2]; 2],
+            in_blocks: [true, true],
+            algorithm: Algorithm::Direct,
+        }
+    }
+    fn result(&self) -> [usize; 2] {
+        [0, 1].map(|i| {
+            let reach = (self.kernel[i] - 1) * self.dilation[i] + 1;
+            (self.image[i] + self.padding[i][0] + self.padding[i][1] - reach) / self.stride[i] + 1
+        })
+    }
+}
+
+pub fn cases(target: Target) -> Cases {
+    let mut library = Library::new(target);
+    let mut bodies = Vec::new();
+    for (index, case) in specifications(target.lanes).iter().enumerate() {
+        bodies.push(body(case, &mut library, 1 + index % 3));
+    }
+    Cases { source: library.source(), bodies }
+}
+
+fn specifications(lanes: usize) -> Vec<Case> {
+    let around = [[1, 1], [1, 1]];
+    let mut all = vec![
+        Case { padding: around, ..Case::new([3 * lanes, 3 * lanes], [7, 9], [3, 3]) },
+        Case {
+            batch: 2,
+            stride: [2, 2],
+            padding: [[0, 1], [1, 0]],
+            ..Case::new([2 * lanes, lanes], [8, 11], [3, 3])
+        },
+        Case {
+            stride: [1, 3],
+            dilation: [2, 1],
+            padding: [[2, 1], [0, 2]],
+            ..Case::new([lanes, 2 * lanes], [9, 17], [3, 2])
+        },
+        Case { in_blocks: [true, false], ..Case::new([2 * lanes, 2 * lanes + 3], [5, 6], [1, 1]) },
+        Case {
+            in_blocks: [true, false],
+            padding: around,
+            batch: 3,
+            ..Case::new([lanes, 1], [1, 40], [3, 3])
+        },
+        // Sums that are added up in pieces.
+        Case { padding: [[2, 2], [2, 2]], ..Case::new([7 * lanes, lanes], [4, 5], [5, 5]) },
+        Case { stride: [1, 2], padding: around, ..Case::new([17 * lanes, lanes], [4, 5], [3, 3]) },
+        Case { is_depth: true, padding: around, ..Case::new([3 * lanes; 2], [7, 9], [3, 3]) },
+        Case {
+            is_depth: true,
+            batch: 2,
+            stride: [2, 3],
+            dilation: [1, 2],
+            padding: [[2, 0], [1, 4]],
+            ..Case::new([lanes; 2], [10, 21], [5, 3])
+        },
+    ];
+    all.extend(row_major_images(lanes));
+    all.extend(winograd(lanes));
+    if lanes > 2 {
+        all.push(Case { element: Element::F64, padding: around, ..Case::new([lanes; 2], [6, 7], [3, 3]) });
+    }
+    all
+}
+
+/// Images that do not lie in blocks.
+fn row_major_images(lanes: usize) -> Vec<Case> {
+    vec![
+        // The first layer of a network, one that brings an image into blocks, weights apart.
+        Case {
+            in_blocks: [false, true],
+            stride: [2, 2],
+            padding: [[3, 3], [3, 3]],
+            ..Case::new([3, 2 * lanes], [13, 22], [7, 7])
+        },
+        Case {
+            in_blocks: [false, true],
+            batch: 2,
+            stride: [2, 1],
+            ..Case::new([2 * lanes + 1, lanes], [5, 7], [1, 1])
+        },
+        Case {
+            in_blocks: [false, true],
+            dilation: [1, 2],
+            padding: [[0, 0], [3, 1]],
+            ..Case::new([2, lanes], [6, 8], [2, 3])
+        },
+    ]
+}
+
+fn winograd(lanes: usize) -> Vec<Case> {
+    let mut all = Vec::new();
+    let around = [[1, 1], [1, 1]];
+    // Few tiles (in phases) and many (fused), no multiples of a tile.
+    for (tile, batch, blocks, image, padding) in [
+        (2, 1, [1, 3], [5, 7], around),
+        (2, 2, [2, 1], [40, 27], [[0, 2], [1, 0]]),
+        (4, 1, [3, 2], [7, 14], around),
+        (4, 2, [1, 3], [57, 30], [[0, 0], [2, 2]]),
+    ] {
+        let algorithm = Algorithm::Winograd(tile);
+        let case = Case::new(blocks.map(|n| n * lanes), image, [3, 3]);
+        all.push(Case { batch, padding, algorithm, ..case });
+    }
+    all
+}
+
+/// How `channels` planes of this size lie, behind margins if they lie in blocks, and how many elements that takes.
+fn lie(
+    channels: usize,
+    [height, width]: [usize; 2],
+    batch: usize,
+    margins: Option<[[usize; 2]; 2]>,
+    lanes: usize,
+) -> (Places, usize) {
+    let Some([[above, below], [left, right]]) = margins else {
+        let plane = height * width;
+        let image = channels * plane;
+        let places = Places { batch: image, block: lanes * plane, lane: plane, y: width, x: 1, base: 0 };
+        return (places, batch * image);
+    };
+    let row = (left + width + right) * lanes;
+    let plane = (above + height + below) * row + lanes;
+    let base = above * row + left * lanes;
+    let image = plane * (channels / lanes);
+    (Places { batch: image, block: plane, lane: 1, y: row, x: lanes, base }, batch * image)
+}
+
+/// The C expression of a place.
+fn place(at: &Places, [image, channel, y, x]: [&str; 4], lanes: usize) -> String {
+    let Places { batch, block, lane, y: row, x: pixel, base } = at;
+    format!(
+        "({image}) * {batch} + ({channel}) / {lanes} * {block} + ({channel}) % {lanes} * {lane} + ({y}) * {row} + ({x}) * {pixel} + {base}"
+    )
+}
+
+/// With a bias, a residual that lies as the result, and a number that depends on the place.
+fn kernel(case: &Case, out: Places, lanes: usize) -> Blocked {
+    let element = case.element.c();
+    let bias = Places { block: lanes, lane: 1, ..Places::default() };
+    let operand = || Operand { element: element.to_owned(), strides: Strides::default() };
+    Blocked {
+        element: case.element,
+        batch: case.batch,
+        channels: case.channels,
+        filters: case.filters,
+        groups: if case.is_depth { case.channels } else { 1 },
+        kernel: case.kernel,
+        stride: case.stride,
+        dilation: case.dilation,
+        result: case.result(),
+        image: Image::Plain(case.image, case.padding),
+        out,
+        out_element: element.to_owned(),
+        epilogue: Epilogue {
+            operands: vec![operand(), operand()],
+            expression: format!(
+                "relu_{}({{acc}} + {{0}} + {{1}}) + (float)(row % 3 + column % 5)",
+                case.element.suffix()
+            ),
+        },
+        operands: vec![bias, out],
+        algorithm: case.algorithm,
+    }
+}
+
+/// Fills, calls, and compares with the definition.
+fn body(case: &Case, library: &mut Library, threads: usize) -> String {
+    let lanes = library.target().lanes_of(case.element);
+    let Case { batch, channels, filters, image: [h, w], kernel: [kh, kw], .. } = *case;
+    let ([oh, ow], element) = (case.result(), case.element.c());
+    let out_margins = case.in_blocks[1].then_some([[1, 0], [2, 1]]);
+    let (out, out_elements) = lie(filters, [oh, ow], batch, out_margins, lanes);
+    let mut conv = kernel(case, out, lanes);
+    let mut source = lie(channels, case.image, batch, None, lanes);
+    let mut margins = None;
+    if case.in_blocks[0] {
+        conv.image = Image::Blocks(Places::default());
+        let wanted = conv.margins(case.image, case.padding, library);
+        margins = Some(wanted);
+        source = lie(channels, case.image, batch, Some(wanted), lanes);
+        conv.image = Image::Blocks(Places { base: 0, ..source.0 });
+    }
+    let kernel = conv.build(library);
+    let (source, elements) = source;
+    let per_filter = if case.is_depth { 1 } else { channels };
+    let mut text = String::new();
+    let _ = writeln!(text, "FILLED({element}, plain, {});", batch * channels * h * w);
+    let _ = writeln!(text, "FILLED({element}, b, {});", filters * per_filter * kh * kw);
+    let _ = writeln!(text, "FILLED({element}, operand0, {});", filters.next_multiple_of(lanes));
+    let _ = writeln!(text, "FILLED({element}, operand1, {out_elements});");
+    let _ = writeln!(text, "FILLED({element}, out, {out_elements});\nFILLED({element}, image, {elements});");
+    let _ = writeln!(
+        text,
+        "for (long i = 0; i < {out_elements}; i++) out[i] = 12345;\nfor (long i = 0; i < {elements}; i++) image[i] = NAN;"
+    );
+    let [[above, below], [left, right]] = margins.unwrap_or_default();
+    // Counted from the margins' first element on, which `base` points behind.
+    let at = place(&source, ["n", "c", "y", "x"], lanes);
+    let _ = writeln!(
+        text,
+        "for (long n = 0; n < {batch}; n++) for (long c = 0; c < {channels}; c++) \
+         for (long y = -{above}; y < {h} + {below}; y++) for (long x = -{left}; x < {w} + {right}; x++)\n\
+         image[{at}] = y < 0 || y >= {h} || x < 0 || x >= {w} ? 0 : plain[((n * {channels} + c) * {h} + y) * {w} + x];"
+    );
+    let first = source.base - if case.in_blocks[0] { first_of(&source, case.padding) } else { 0 };
+    let _ = writeln!(text, "const {element} *const a = image + {first};");
+    text.push_str(&calls(&kernel, threads));
+    text.push_str(&comparison(case, &out, lanes));
+    let _ = writeln!(
+        text,
+        "for (long i = 0; i < {out_elements}; i++) if (out[i] != 12345) {{ failures++; \
+         printf(\"blocked {channels} {filters}: %ld beside the result is written\\n\", i); return; }}\n\
+         free(plain); free(b); free(operand0); free(operand1); free(out); free(image);"
+    );
+    text
+}
+
+/// How far what lies under the first weight is before the first pixel.
+fn first_of(source: &Places, padding: [[usize; 2]; 2]) -> usize {
+    padding[0][0] * source.y + padding[1][0] * source.x
+}
+
+/// Compares the result with sums in `double`, and poisons it again.
+fn comparison(case: &Case, out: &Places, lanes: usize) -> String {
+    let Case { batch, channels: c, filters: f, image: [h, w], kernel: [kh, kw], .. } = *case;
+    let [oh, ow] = case.result();
+    let (first, last) = if case.is_depth {
+        ("row".to_owned(), "row + 1".to_owned())
+    } else {
+        ("0".to_owned(), c.to_string())
+    };
+    let per_filter = if case.is_depth { 1 } else { c };
+    // Sixths are not exact, but results are whole numbers: a wrong place is off by far more.
+    let tolerance = if case.algorithm == Algorithm::Winograd(4) { 1e-2 } else { 0.0 };
+    let at = place(out, ["n", "row", "oy", "ox"], lanes);
+    let [[top, _], [left, _]] = case.padding;
+    format!(
+        "for (long n = 0; n < {batch}; n++) for (long row = 0; row < {f}; row++) for (long oy = 0; oy < {oh}; oy++) for (long ox = 0; ox < {ow}; ox++) {{
+    double sum = 0;
+    for (long k = {first}; k < {last}; k++) for (long ky = 0; ky < {kh}; ky++) for (long kx = 0; kx < {kw}; kx++) {{
+        long y = oy * {} + ky * {} - {top}, x = ox * {} + kx * {} - {left};
+        if (y >= 0 && y < {h} && x >= 0 && x < {w})
+            sum += (double)plain[((n * {c} + k) * {h} + y) * {w} + x] * b[((row * {per_filter} + (k - {first})) * {kh} + ky) * {kw} + kx];
+    }}
+    long place = {at};
+    double wanted = relu_f64(sum + operand0[row] + operand1[place]) + (double)(row % 3 + (oy * {ow} + ox) % 5);
+    if (!(fabs((double)out[place] - wanted) <= {tolerance})) {{
+        failures++;
+        printf(\"blocked {c} {f} {kh}x{kw} at %ld %ld %ld %ld: %g, not %g\\n\", n, row, oy, ox, (double)out[place], wanted);
+        return;
+    }}
+    out[place] = 12345;
+}}
+",
+        case.stride[0], case.dilation[0], case.stride[1], case.dilation[1]
+    )
+}
