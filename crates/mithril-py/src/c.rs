@@ -11,12 +11,14 @@ use mithril::ir::interp::Symbols;
 use mithril::runtime::c::export::{Export, export};
 use mithril::runtime::c::peak::peak;
 use mithril::runtime::c::program::SECONDS;
-use mithril::runtime::c::{Address, Cache, Interface, Options, Packed, Program, Specialised, Tool, Wanted};
+use mithril::runtime::c::{
+    Address, AddressMut, Cache, Interface, Options, Packed, Program, Specialised, Tool, Wanted,
+};
 use mithril::runtime::interpreter::Tensors;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::calls::{Callable, Calls, Groups, Held, PyPacked, Ready, Source, misfit};
+use crate::calls::{Callable, Calls, Groups, PyPacked, Ready, Source, misfit};
 use crate::compile::PyCompiled;
 use crate::convert::{pairs, tensor};
 use crate::errors::{Failure, Outcome};
@@ -52,7 +54,7 @@ impl Callable for Specialised {
     fn packs(&self) -> bool {
         self.function.packed_bytes() > 0
     }
-    fn pack(&self, inputs: &[Address]) -> Result<Option<Packed>, Error> {
+    fn pack(&self, inputs: &[Address<'_>]) -> Result<Option<Packed>, Error> {
         self.function.pack(inputs)
     }
     fn bytes(packed: &Packed) -> usize {
@@ -60,8 +62,8 @@ impl Callable for Specialised {
     }
     fn call(
         &self,
-        inputs: &[Address],
-        outputs: &[Address],
+        inputs: &[Address<'_>],
+        outputs: &mut [AddressMut<'_>],
         packed: Option<&Packed>,
         rows: Option<usize>,
     ) -> Result<(), Error> {
@@ -180,11 +182,10 @@ impl PyCProgram {
         let symbols = self.0.bind(&groups)?;
         let made = Arc::new(py.detach(|| self.0.program.profiled(&symbols))?);
         let ready = Ready::new(py, made.clone(), self.0.many)?;
-        let mut held = Held::new();
-        let (addresses, kept, rows) = ready.gather(py, &groups, &mut held)?.ok_or_else(misfit)?;
+        let (inputs, kept, rows) = ready.gather(py, &groups)?.ok_or_else(misfit)?;
         let run = || {
             // Into new memory: the states of the caller stay as they are.
-            let results = ready.run(py, &addresses, kept.as_deref(), rows, None, None)?;
+            let results = ready.run(py, &inputs, kept.as_deref(), rows, None, None)?;
             // The seconds are an output behind the new states, so that there are several dicts.
             let states = results.get_item(-1)?;
             Ok(states.get_item(SECONDS)?)

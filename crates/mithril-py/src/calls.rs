@@ -10,7 +10,7 @@ use mithril::ir::DType;
 use mithril::ir::error::{Code, Error, Result};
 use mithril::ir::graph::Role;
 use mithril::ir::interp::Symbols;
-use mithril::runtime::c::{Address, Array, Buffer, Interface};
+use mithril::runtime::c::{Address, AddressMut, Array, Buffer, Interface};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
@@ -45,23 +45,25 @@ pub trait Callable: Send + Sync + Debug {
     /// Whether calls need packed parameters.
     fn packs(&self) -> bool;
     /// Packs what is the same at every call; `None` if there is nothing to pack.
-    fn pack(&self, inputs: &[Address]) -> Result<Option<Self::Packed>>;
+    fn pack(&self, inputs: &[Address<'_>]) -> Result<Option<Self::Packed>>;
     /// Bytes of packed parameters.
     fn bytes(packed: &Self::Packed) -> usize;
     /// Runs it, for so many rows where that is an argument.
     fn call(
         &self,
-        inputs: &[Address],
-        outputs: &[Address],
+        inputs: &[Address<'_>],
+        outputs: &mut [AddressMut<'_>],
         packed: Option<&Self::Packed>,
         rows: Option<usize>,
     ) -> Result<()>;
 }
 
-/// Addresses of the inputs, the packed parameters if there are any, and the number of rows where that is an argument.
-type Gathered<F> = (Vec<Address>, Option<Arc<Kept<F>>>, Option<usize>);
-/// Arrays that live until a call is over.
-pub type Held<'py> = Vec<Bound<'py, PyAny>>;
+/// An array that stays alive with the description of its memory.
+type Held = Array<Py<PyAny>>;
+/// Per input what is passed; `None`: what is kept, if anything.
+type Given = Vec<Option<Held>>;
+/// The inputs, the packed parameters if there are any, and the number of rows where that is an argument.
+type Gathered<F> = (Given, Option<Arc<Kept<F>>>, Option<usize>);
 
 /// A program with the choices of sizes that it was called with; the latest is the last.
 #[derive(Debug)]
@@ -89,14 +91,13 @@ struct Output {
     arguments: Py<PyTuple>,
 }
 
-/// Parameters as they were packed. Arrays that are held keep their addresses.
+/// Parameters as they were packed.
 #[derive(Debug)]
 pub struct Kept<F: Callable> {
     /// Per input, if it is the same at every call.
     arrays: Vec<Option<Py<PyAny>>>,
-    addresses: Vec<Address>,
-    /// Keeps copies alive that were made of arrays that lie in another way.
-    _held: Vec<Py<PyAny>>,
+    /// Their memory, or that of copies that were made of arrays that lie in another way.
+    held: Given,
     packed: Option<F::Packed>,
 }
 
@@ -181,7 +182,6 @@ impl<S: Source> Calls<S> {
     }
     /// Outputs by name, further dicts (gradients, new states) beside them.
     pub fn call<'py>(&self, py: Python<'py>, groups: &Groups<'py>) -> Outcome<Bound<'py, PyAny>> {
-        let mut held = Held::new();
         if let Ok(packed) = groups.params.cast::<PyPacked>() {
             let found = packed.get().parts::<S::Function>();
             let found = found.filter(|f| self.lock().iter().any(|mine| Arc::ptr_eq(mine, &f.ready)));
@@ -189,18 +189,17 @@ impl<S: Source> Calls<S> {
                 Error::new(Code::BadParameter, "the parameters are packed for another model")
                     .help("pack them with this one: compiled.pack(params)")
             })?;
-            let (addresses, rows) = ready.beside(py, kept, groups, &mut held)?;
-            return ready.run(py, &addresses, Some(kept), rows, self.states(groups), Some(groups));
+            let (inputs, rows) = ready.beside(py, kept, groups)?;
+            return ready.run(py, &inputs, Some(kept), rows, self.states(groups), Some(groups));
         }
         if let Some(ready) = self.latest()
-            && let Some((addresses, kept, rows)) = ready.gather(py, groups, &mut held)?
+            && let Some((inputs, kept, rows)) = ready.gather(py, groups)?
         {
-            return ready.run(py, &addresses, kept.as_deref(), rows, self.states(groups), Some(groups));
+            return ready.run(py, &inputs, kept.as_deref(), rows, self.states(groups), Some(groups));
         }
         let ready = self.specialise(py, &self.bind(groups)?)?;
-        held.clear();
-        let (addresses, kept, rows) = ready.gather(py, groups, &mut held)?.ok_or_else(misfit)?;
-        ready.run(py, &addresses, kept.as_deref(), rows, self.states(groups), Some(groups))
+        let (inputs, kept, rows) = ready.gather(py, groups)?.ok_or_else(misfit)?;
+        ready.run(py, &inputs, kept.as_deref(), rows, self.states(groups), Some(groups))
     }
 }
 
@@ -260,56 +259,46 @@ impl<F: Callable> Ready<F> {
             Ok(groups.get(*role, name.bind(py))?.getattr(intern!(py, "shape"))?.extract()?)
         })
     }
-    /// Addresses of the inputs, and the packed parameters; `None` if a shape is that of another choice of sizes.
-    pub fn gather<'py>(
-        &self,
-        py: Python<'py>,
-        groups: &Groups<'py>,
-        held: &mut Held<'py>,
-    ) -> Outcome<Option<Gathered<F>>> {
+    /// The inputs, and the packed parameters; `None` if a shape is that of another choice of sizes.
+    pub fn gather(&self, py: Python<'_>, groups: &Groups<'_>) -> Outcome<Option<Gathered<F>>> {
         let packs = self.made.packs();
-        let kept =
-            if packs { self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone() } else { None };
         let own = self.made.interface();
         let rows = self.rows(py, groups)?;
         let scaled = rows.map(|count| own.of_rows(count));
         let Interface { inputs: buffers, fixed, .. } = scaled.as_ref().unwrap_or(own);
-        let mut addresses = Vec::with_capacity(buffers.len());
-        let mut is_same = true;
+        let kept = if packs { self.unchanged(py, groups)? } else { None };
+        let mut given = Given::with_capacity(buffers.len());
         for (i, ((role, name), buffer)) in self.inputs.iter().zip(buffers).enumerate() {
-            let is_fixed = fixed[i];
-            let array = groups.get(*role, name.bind(py))?;
-            if packs && is_fixed {
-                if let Some(kept) = &kept
-                    && kept.arrays[i].as_ref().is_some_and(|known| known.is(&array))
-                {
-                    addresses.push(kept.addresses[i]);
-                    continue;
-                }
-                is_same = false;
+            if kept.is_some() && fixed[i] {
+                given.push(None);
+                continue;
             }
-            let Some(address) = find(py, array, buffer, held)? else { return Ok(None) };
-            addresses.push(address);
+            let Some(found) = find(py, groups.get(*role, name.bind(py))?, buffer)? else { return Ok(None) };
+            given.push(Some(found));
         }
-        if !packs || (is_same && kept.is_some()) {
-            return Ok(Some((addresses, kept, rows)));
-        }
-        drop(kept);
-        let kept = self.pack(py, &addresses, groups, held)?;
-        Ok(Some((addresses, kept, rows)))
+        let kept = if packs && kept.is_none() { Some(self.pack(py, &mut given, groups)?) } else { kept };
+        Ok(Some((given, kept, rows)))
     }
-    /// Packs parameters that were not seen before.
-    fn pack(
-        &self,
-        py: Python<'_>,
-        addresses: &[Address],
-        groups: &Groups<'_>,
-        held: &Held<'_>,
-    ) -> Outcome<Option<Arc<Kept<F>>>> {
+    /// What was packed, if all of it came from these arrays.
+    fn unchanged(&self, py: Python<'_>, groups: &Groups<'_>) -> Outcome<Option<Arc<Kept<F>>>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(kept) = kept else { return Ok(None) };
+        for ((role, name), known) in self.inputs.iter().zip(&kept.arrays) {
+            if let Some(known) = known
+                && !known.is(&groups.get(*role, name.bind(py))?)
+            {
+                return Ok(None);
+            }
+        }
+        Ok(Some(kept))
+    }
+    /// Packs parameters that were not seen before, and takes them from what is given.
+    fn pack(&self, py: Python<'_>, given: &mut Given, groups: &Groups<'_>) -> Outcome<Arc<Kept<F>>> {
         // The old ones go first: their memory is needed.
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let fixed = &self.made.interface().fixed;
         let mut arrays = Vec::with_capacity(self.inputs.len());
-        for ((role, name), is_fixed) in self.inputs.iter().zip(&self.made.interface().fixed) {
+        for ((role, name), is_fixed) in self.inputs.iter().zip(fixed) {
             arrays.push(match is_fixed {
                 true => {
                     let array = groups.get(*role, name.bind(py))?;
@@ -319,32 +308,40 @@ impl<F: Callable> Ready<F> {
                 false => None,
             });
         }
-        let packed = py.detach(|| self.made.pack(addresses))?;
-        let held = held.iter().map(|array| array.clone().unbind()).collect();
-        let addresses = addresses.to_vec();
-        let kept = packed.map(|p| Arc::new(Kept { arrays, addresses, _held: held, packed: Some(p) }));
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&kept);
+        let packed = self.packed(py, given)?;
+        let held = given.iter_mut().zip(fixed).map(|(found, fixed)| found.take_if(|_| *fixed)).collect();
+        let kept = Arc::new(Kept { arrays, held, packed });
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept.clone());
         Ok(kept)
+    }
+    /// Packs what is the same at every call among the inputs.
+    fn packed(&self, py: Python<'_>, given: &Given) -> Outcome<Option<F::Packed>> {
+        let Interface { inputs, fixed, .. } = self.made.interface();
+        let all = given.iter().zip(inputs).zip(fixed).map(|((found, buffer), fixed)| {
+            found.as_ref().filter(|_| *fixed).and_then(|found| found.fits(buffer)).unwrap_or(Address::none())
+        });
+        let addresses: Vec<Address<'_>> = all.collect();
+        Ok(py.detach(|| self.made.pack(&addresses))?)
     }
     /// The array that was donated for output `i`, if the output may be written into it.
     fn donated<'py>(
         &self,
         py: Python<'py>,
         i: usize,
-        inputs: &[Address],
+        inputs: &[Address<'_>],
         groups: &Groups<'py>,
     ) -> Option<Bound<'py, PyAny>> {
         let interface = self.made.interface();
         let (input, _) = interface.shared.iter().find(|(_, output)| *output == i)?;
         let (role, name) = &self.inputs[*input];
         let array = groups.get(*role, name.bind(py)).ok()?;
-        let address = describe(&array).ok()?.fits_writing(&interface.outputs[i])?;
-        (address == inputs[*input]).then_some(array)
+        let found = describe(&array).ok()?;
+        found.fits_writing(&interface.outputs[i])?.is_at(&inputs[*input]).then_some(array)
     }
     pub fn run<'py>(
         &self,
         py: Python<'py>,
-        inputs: &[Address],
+        inputs: &Given,
         kept: Option<&Kept<F>>,
         rows: Option<usize>,
         states: Option<&Groups<'py>>,
@@ -353,6 +350,11 @@ impl<F: Callable> Ready<F> {
         let own = self.made.interface();
         let scaled = rows.map(|count| own.of_rows(count));
         let interface = scaled.as_ref().unwrap_or(own);
+        let addresses = inputs.iter().enumerate().zip(&interface.inputs).map(|((i, found), buffer)| {
+            let found = found.as_ref().or_else(|| kept?.held[i].as_ref());
+            found.and_then(|found| found.fits(buffer)).unwrap_or(Address::none())
+        });
+        let inputs: Vec<Address<'_>> = addresses.collect();
         // States that are changed where they lie are no results.
         let count = if states.is_some() { interface.results().len() } else { self.outputs.len() };
         let dicts = self.outputs[..count].iter().map(|o| o.dict).max().unwrap_or(0) + 1;
@@ -360,29 +362,34 @@ impl<F: Callable> Ready<F> {
         let empty = numpy(py)?.getattr(intern!(py, "empty"))?;
         let mut outputs = Vec::with_capacity(self.outputs.len());
         for (i, (output, buffer)) in self.outputs[..count].iter().zip(&interface.outputs).enumerate() {
-            let array = match (given.and_then(|groups| self.donated(py, i, inputs, groups)), rows) {
+            let array = match (given.and_then(|groups| self.donated(py, i, &inputs, groups)), rows) {
                 (Some(array), _) => array,
                 (None, None) => empty.call1(output.arguments.bind(py))?,
                 (None, Some(_)) => {
                     empty.call1((PyTuple::new(py, &buffer.shape)?, native(py, buffer.dtype)?))?
                 }
             };
-            let address = describe(&array)?.fits_writing(buffer);
-            outputs.push(address.ok_or_else(|| Error::internal("numpy.empty makes arrays of another kind"))?);
+            outputs.push(describe(&array)?);
             dicts[output.dict].set_item(output.name.bind(py), array)?;
         }
         for (output, buffer) in self.outputs.iter().zip(&interface.outputs).skip(count) {
             let array = states.map(|groups| groups.get(Role::State, output.name.bind(py))).transpose()?;
-            let found = array.and_then(|array| describe(&array).ok()?.fits_writing(buffer));
-            let found = found.filter(|address| inputs.contains(address)).ok_or_else(|| {
+            let found = array.and_then(|array| describe(&array).ok());
+            let is_given = |found: &Held| {
+                found.fits_writing(buffer).is_some_and(|place| inputs.iter().any(|input| place.is_at(input)))
+            };
+            outputs.push(found.filter(is_given).ok_or_else(|| {
                 let text = format!("the state `{}` cannot be changed where it lies", buffer.name);
                 Error::new(Code::BadParameter, text)
                     .help("it has to be contiguous, writeable, and of the dtype of the program")
-            })?;
-            outputs.push(found);
+            })?);
         }
+        let places = outputs.iter().zip(&interface.outputs).map(|(array, buffer)| array.fits_writing(buffer));
+        let mut places = places
+            .collect::<Option<Vec<AddressMut<'_>>>>()
+            .ok_or_else(|| Error::internal("numpy.empty makes arrays of another kind"))?;
         let packed = kept.and_then(|k| k.packed.as_ref());
-        py.detach(|| self.made.call(inputs, &outputs, packed, rows))?;
+        py.detach(|| self.made.call(&inputs, &mut places, packed, rows))?;
         match <[_; 1]>::try_from(dicts) {
             Ok([one]) => Ok(one.into_any()),
             Err(several) => Ok(PyTuple::new(py, several)?.into_any()),
@@ -390,35 +397,27 @@ impl<F: Callable> Ready<F> {
     }
 }
 
-/// Address of an input; a copy is made of what does not lie as generated code reads it. `None`: another shape.
-fn find<'py>(
-    py: Python<'py>,
-    array: Bound<'py, PyAny>,
-    buffer: &Buffer,
-    held: &mut Held<'py>,
-) -> Outcome<Option<Address>> {
+/// An input; a copy is made of what does not lie as generated code reads it. `None`: another shape.
+fn find<'py>(py: Python<'py>, array: Bound<'py, PyAny>, buffer: &Buffer) -> Outcome<Option<Held>> {
     if let Ok(found) = describe(&array) {
         if found.shape() != buffer.shape {
             return Ok(None);
         }
-        if let Some(address) = found.fits(buffer) {
-            held.push(array);
-            return Ok(Some(address));
+        if found.fits(buffer).is_some() {
+            return Ok(Some(found));
         }
     }
     let options = PyDict::new(py);
     options.set_item("order", "C")?;
     let copy = numpy(py)?.getattr("array")?.call((array, native(py, buffer.dtype)?), Some(&options))?;
     let found = describe(&copy)?;
-    let address = found.fits(buffer);
-    held.push(copy);
-    Ok(address)
+    Ok(found.fits(buffer).is_some().then_some(found))
 }
 
-fn describe(array: &Bound<'_, PyAny>) -> Outcome<Array> {
+fn describe(array: &Bound<'_, PyAny>) -> Outcome<Held> {
     let capsule = array.getattr(intern!(array.py(), "__array_struct__"))?;
     let capsule = capsule.cast::<PyCapsule>().map_err(PyErr::from)?;
-    Ok(Array::read(capsule.pointer_checked(None::<&CStr>)?)?)
+    Ok(Array::read(capsule.pointer_checked(None::<&CStr>)?, array.clone().unbind())?)
 }
 
 /// Makes an array, and what it is a view of, read-only: packed parameters would not see what is written there.

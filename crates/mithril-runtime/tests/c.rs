@@ -8,7 +8,7 @@ use std::thread;
 
 use mithril_ir::{Code, DType, Role, Tensor};
 use mithril_runtime::c::pool::Pool;
-use mithril_runtime::c::{Address, Buffer, Cache, Compiler, Function, Interface, Tool};
+use mithril_runtime::c::{Address, AddressMut, Buffer, Cache, Compiler, Function, Interface, Tool};
 
 const SOURCE: &str = include_str!("c/scale.c");
 const COUNT: usize = 1000;
@@ -71,7 +71,7 @@ fn runs_alone_and_together_and_names_errors() {
     assert!(error.message().contains("x starts below zero"), "{error}");
     let error = again.run(&[inputs(1.0)[0].clone(), Tensor::of(&[1], vec![1.0_f32]).into()]).unwrap_err();
     assert!(error.message().contains("`x`") && error.code() == Code::BadParameter, "{error}");
-    let error = again.call(&[Address::of(&[1.0_f32])], &[], None).unwrap_err();
+    let error = again.call(&[Address::of(&[1.0_f32])], &mut [], None).unwrap_err();
     assert!(error.message().contains("1 inputs are given to scale, 2 are needed"), "{error}");
 }
 
@@ -91,7 +91,7 @@ fn many_callers_at_once_share_a_pool_without_harm() {
                 let mut y = vec![0.0_f32; COUNT];
                 for _ in 0..500 {
                     y.fill(0.0);
-                    function.call(&given, &[Address::of_mut(&mut y)], packed.as_ref()).unwrap();
+                    function.call(&given, &mut [AddressMut::of(&mut y)], packed.as_ref()).unwrap();
                     assert!(is_scaled(&y, factor));
                 }
             });

@@ -12,7 +12,7 @@ use mithril::ir::graph::{Graph, Role, TensorType};
 use mithril::ir::op::Tolerance;
 use mithril::ir::tensor::Tensor;
 use mithril::ir::{Shape, interp, ops};
-use mithril::runtime::c::{Address, Cache, Function, Interface, Tool};
+use mithril::runtime::c::{Address, AddressMut, Cache, Function, Interface, Tool};
 use mithril_testing::case::{Arg, Case, cases, read};
 use mithril_testing::{run, tolerance};
 
@@ -327,7 +327,7 @@ fn positions_of_extremes_are_the_first() {
     }
 }
 
-/// Memory that is no multiple of the element away from the start, and outputs that lie where inputs do.
+/// Memory that is no multiple of the element away from the start, and memory that is too small.
 #[test]
 fn memory_that_does_not_fit_is_refused() {
     let mut b = Builder::new(DType::F32);
@@ -336,15 +336,19 @@ fn memory_that_does_not_fit_is_refused() {
     let y = b.push(ops::find("exp").expect("exp"), &[x]).expect("a value")[0];
     b.graph.outputs.insert("y".into(), y);
     let function = compile(&b.graph, DType::F32, 1);
-    let (bytes, mut out) = ([0_u8; 24], [0_u64; 1]);
-    let out = [Address::of_mut(&mut out)];
+    let bytes = [0_u8; 24];
     let odd = (0..4).find(|i| (bytes[*i..].as_ptr() as usize) % 4 == 1).expect("an odd place");
-    let error = function.call(&[Address::of(&bytes[odd..])], &out, None).expect_err("misaligned");
-    assert!(error.to_string().contains("not aligned"), "{error}");
-    let mut both = [1.0_f32; 3];
-    let inside = Address::of(&both[1..]);
-    let error = function.call(&[inside], &[Address::of_mut(&mut both)], None).expect_err("one memory");
-    assert!(error.to_string().contains("overlaps"), "{error}");
+    let cases: [(&[u8], usize, &str); 3] = [
+        (&bytes[odd..], 2, "`x` is not aligned"),
+        (&bytes[..4], 2, "`x` has 4 bytes of memory, 8 are needed"),
+        (&bytes, 1, "`y` has 4 bytes of memory, 8 are needed"),
+    ];
+    for (given, count, words) in cases {
+        let mut out = vec![0.0_f32; count];
+        let given = [Address::of(given)];
+        let error = function.call(&given, &mut [AddressMut::of(&mut out)], None).expect_err(words);
+        assert!(error.to_string().contains(words), "{error}");
+    }
 }
 
 /// A buffer that is called like the function that fills it.

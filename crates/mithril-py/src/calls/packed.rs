@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use mithril::ir::error::{Code, Error};
 use mithril::ir::graph::Role;
-use mithril::runtime::c::{Address, Interface};
+use mithril::runtime::c::Interface;
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyString, PyTuple};
 
-use super::{Callable, Groups, Held, Kept, Ready, find, lock};
+use super::{Callable, Given, Groups, Kept, Ready, find, lock};
 use crate::errors::Outcome;
 
 /// Parameters, and states that are not replaced, as a program keeps them: packed, and as they are where calls read them
@@ -97,52 +97,43 @@ impl<F: Callable> Ready<F> {
     /// Packs what is the same at every call, and keeps of it only what calls read as it is, and the states: one that is
     /// replaced is noticed.
     pub(super) fn keep(&self, py: Python<'_>, groups: &Groups<'_>) -> Outcome<Kept<F>> {
-        let function = &self.made;
-        let Interface { inputs, fixed, read, .. } = function.interface();
-        let (mut given, mut addresses) = (Vec::new(), Vec::new());
+        let Interface { inputs, fixed, read, .. } = self.made.interface();
+        let mut arrays = Vec::with_capacity(inputs.len());
+        let mut held = Given::with_capacity(inputs.len());
         for (i, (role, name)) in self.inputs.iter().enumerate() {
             if !fixed[i] {
-                given.push(None);
-                addresses.push(Address::none());
+                arrays.push(None);
+                held.push(None);
                 continue;
             }
             let array = groups.get(*role, name.bind(py))?;
-            let mut held = Held::new();
-            let address = find(py, array.clone(), &inputs[i], &mut held)?;
-            addresses.push(address.ok_or_else(|| {
+            held.push(Some(find(py, array.clone(), &inputs[i])?.ok_or_else(|| {
                 Error::new(Code::BadParameter, format!("`{}` has another shape", inputs[i].name))
                     .help(format!("its shape is {:?}", inputs[i].shape))
-            })?);
-            given.push(Some((array, held)));
+            })?));
+            arrays.push(Some(array));
         }
-        let packed = py.detach(|| function.pack(&addresses))?;
-        let (mut arrays, mut kept) = (Vec::new(), Vec::new());
-        for (i, array) in given.into_iter().enumerate() {
-            let is_needed = read[i] || self.inputs[i].0 == Role::State;
-            let array = array.filter(|_| is_needed);
-            if let Some((array, held)) = &array {
-                lock(array)?;
-                kept.extend(held.iter().map(|array| array.clone().unbind()));
-            } else {
-                addresses[i] = Address::none();
+        let packed = self.packed(py, &held)?;
+        for (i, array) in arrays.iter_mut().enumerate() {
+            match array {
+                Some(array) if read[i] || self.inputs[i].0 == Role::State => lock(array)?,
+                _ => (*array, held[i]) = (None, None),
             }
-            arrays.push(array.map(|(array, _)| array.unbind()));
         }
-        Ok(Kept { arrays, addresses, _held: kept, packed })
+        Ok(Kept { arrays: arrays.into_iter().map(|array| array.map(Bound::unbind)).collect(), held, packed })
     }
-    /// Addresses of the inputs beside those that are kept, and the number of rows where that is an argument.
-    pub(super) fn beside<'py>(
+    /// The inputs beside those that are kept, and the number of rows where that is an argument.
+    pub(super) fn beside(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         kept: &Kept<F>,
-        groups: &Groups<'py>,
-        held: &mut Held<'py>,
-    ) -> Outcome<(Vec<Address>, Option<usize>)> {
+        groups: &Groups<'_>,
+    ) -> Outcome<(Given, Option<usize>)> {
         let own = self.made.interface();
         let rows = self.rows(py, groups)?;
         let scaled = rows.map(|count| own.of_rows(count));
         let Interface { inputs, fixed, .. } = scaled.as_ref().unwrap_or(own);
-        let mut addresses = kept.addresses.clone();
+        let mut given: Given = inputs.iter().map(|_| None).collect();
         for (i, (role, name)) in self.inputs.iter().enumerate() {
             if fixed[i] && *role == Role::Param {
                 continue;
@@ -155,11 +146,11 @@ impl<F: Callable> Ready<F> {
                 }
                 continue;
             }
-            addresses[i] = find(py, array, &inputs[i], held)?.ok_or_else(|| {
+            given[i] = Some(find(py, array, &inputs[i])?.ok_or_else(|| {
                 let text = format!("the parameters are packed for another size of `{}`", inputs[i].name);
                 Error::new(Code::BadParameter, text).help(format!("its shape is {:?}", inputs[i].shape))
-            })?;
+            })?);
         }
-        Ok((addresses, rows))
+        Ok((given, rows))
     }
 }

@@ -1,9 +1,12 @@
-//! Arrays that somebody else owns, described by the array interface that NumPy and others share.
+//! The memory that calls read and write: of slices, of tensors, and of arrays that somebody else owns, described by the
+//! array interface that NumPy and others share.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use mithril_ir::{Code, DType, Error, Result};
+use mithril_ir::tensor::{Data, Element};
+use mithril_ir::{Code, DType, Error, Tensor};
 
 use super::call::Buffer;
 
@@ -25,45 +28,101 @@ struct Interface {
     data: *mut c_void,
 }
 
-/// Where the values of a tensor are that fit a [`Buffer`]. Whoever makes one keeps the memory alive while it is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Address(usize);
+/// Memory that a call reads; it stays borrowed as long as the address is there.
+#[derive(Clone, Copy, Debug)]
+pub struct Address<'a> {
+    start: usize,
+    bytes: usize,
+    borrowed: PhantomData<&'a [u8]>,
+}
 
-impl Address {
+impl<'a> Address<'a> {
     /// Of what is not read.
     pub fn none() -> Self {
-        Self(0)
+        Self { start: 0, bytes: 0, borrowed: PhantomData }
     }
     /// The memory of a slice.
-    pub fn of<T>(values: &[T]) -> Self {
-        Self(values.as_ptr().expose_provenance())
+    pub fn of<T: Element>(values: &'a [T]) -> Self {
+        let start = values.as_ptr().expose_provenance();
+        Self { start, bytes: size_of_val(values), borrowed: PhantomData }
     }
-    /// The memory of a slice that is written.
-    pub fn of_mut<T>(values: &mut [T]) -> Self {
-        Self(values.as_mut_ptr().expose_provenance())
+    /// The memory of a tensor.
+    pub fn of_tensor(tensor: &'a Tensor) -> Self {
+        match tensor.data() {
+            Data::Bool(v) => Self::of(v),
+            Data::U8(v) => Self::of(v),
+            Data::I8(v) => Self::of(v),
+            Data::I16(v) => Self::of(v),
+            Data::I32(v) => Self::of(v),
+            Data::I64(v) => Self::of(v),
+            Data::F16(v) => Self::of(v),
+            Data::BF16(v) => Self::of(v),
+            Data::F32(v) => Self::of(v),
+            Data::F64(v) => Self::of(v),
+        }
     }
-    pub(super) fn read(self) -> *const c_void {
-        std::ptr::with_exposed_provenance(self.0)
-    }
-    pub(super) fn written(self) -> *mut c_void {
-        std::ptr::with_exposed_provenance_mut(self.0)
+    /// Where it starts, if a tensor of so many bytes fits there.
+    pub(crate) fn read(self, bytes: usize, dtype: DType) -> Result<*const c_void, Misfit> {
+        fits((self.start, self.bytes), bytes, dtype)?;
+        Ok(std::ptr::with_exposed_provenance(self.start))
     }
 }
 
-/// How an array lies in memory.
+/// Memory that a call writes; nobody else has it as long as the address is there.
 #[derive(Debug)]
-pub struct Array {
-    address: Address,
+pub struct AddressMut<'a> {
+    start: usize,
+    bytes: usize,
+    borrowed: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> AddressMut<'a> {
+    /// The memory of a slice.
+    pub fn of<T: Element>(values: &'a mut [T]) -> Self {
+        let bytes = size_of_val(values);
+        Self { start: values.as_mut_ptr().expose_provenance(), bytes, borrowed: PhantomData }
+    }
+    /// Whether it starts where the other does: arrays that somebody else owns may be one.
+    pub fn is_at(&self, other: &Address<'_>) -> bool {
+        self.start == other.start
+    }
+    /// Where it starts, if a tensor of so many bytes fits there.
+    pub(crate) fn written(&mut self, bytes: usize, dtype: DType) -> Result<*mut c_void, Misfit> {
+        fits((self.start, self.bytes), bytes, dtype)?;
+        Ok(std::ptr::with_exposed_provenance_mut(self.start))
+    }
+}
+
+/// Why a tensor does not fit into memory, to be said behind its name.
+pub(crate) type Misfit = String;
+
+fn fits((start, given): (usize, usize), bytes: usize, dtype: DType) -> Result<(), Misfit> {
+    if given < bytes {
+        return Err(format!("has {given} bytes of memory, {bytes} are needed"));
+    }
+    if bytes > 0 && !start.is_multiple_of(dtype.size()) {
+        return Err(format!("is not aligned to the {} bytes of {dtype}", dtype.size()));
+    }
+    Ok(())
+}
+
+/// How an array lies in memory, which its owner keeps alive.
+#[derive(Debug)]
+pub struct Array<Owner> {
+    start: usize,
     kind: u8,
     item: usize,
     flags: c_int,
     shape: smallvec::SmallVec<[usize; 6]>,
+    // Its memory is read and written where addresses of it are passed.
+    _owner: Owner,
 }
 
-impl Array {
+impl<Owner> Array<Owner> {
     /// Reads the contents of a capsule `__array_struct__`. The pointer has to be that of such a capsule, which is
-    /// still alive.
-    pub fn read(capsule: NonNull<c_void>) -> Result<Self> {
+    /// still alive; the owner, which is kept, is the array that gave it: the memory described lives as long as that.
+    /// This is the one place where the compiler of Rust believes what it is told.
+    pub fn read(capsule: NonNull<c_void>, owner: Owner) -> mithril_ir::Result<Self> {
         // SAFETY: the pointer is that of a capsule `__array_struct__`, whose contents have this form by the protocol;
         // its first field, which has to be 2, is looked at before anything is read through other pointers.
         let found = unsafe { capsule.cast::<Interface>().as_ref() };
@@ -80,11 +139,12 @@ impl Array {
             shape.push(unsafe { *found.shape.add(axis) } as usize);
         }
         Ok(Self {
-            address: Address(found.data.expose_provenance()),
+            start: found.data.expose_provenance(),
             kind: found.kind as u8,
             item: found.item as usize,
             flags: found.flags,
             shape,
+            _owner: owner,
         })
     }
     /// The sizes.
@@ -93,14 +153,16 @@ impl Array {
     }
     /// Where the values are, if they lie as generated code reads them: of this dtype and shape, one after the other,
     /// aligned, in the byte order of the machine.
-    pub fn fits(&self, buffer: &Buffer) -> Option<Address> {
+    pub fn fits(&self, buffer: &Buffer) -> Option<Address<'_>> {
         let lies_well = self.flags & (CONTIGUOUS | ALIGNED | NATIVE) == CONTIGUOUS | ALIGNED | NATIVE;
         let is_of_dtype = self.item == buffer.dtype.size() && self.kind == kind(buffer.dtype);
-        (lies_well && is_of_dtype && *self.shape == *buffer.shape).then_some(self.address)
+        let fits = lies_well && is_of_dtype && *self.shape == *buffer.shape;
+        fits.then_some(Address { start: self.start, bytes: buffer.bytes(), borrowed: PhantomData })
     }
     /// As [`Array::fits`], for memory that is written.
-    pub fn fits_writing(&self, buffer: &Buffer) -> Option<Address> {
-        self.fits(buffer).filter(|_| self.flags & WRITEABLE != 0)
+    pub fn fits_writing(&self, buffer: &Buffer) -> Option<AddressMut<'_>> {
+        let Address { start, bytes, .. } = self.fits(buffer).filter(|_| self.flags & WRITEABLE != 0)?;
+        Some(AddressMut { start, bytes, borrowed: PhantomData })
     }
 }
 

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use mithril_compile::c::batch::Rows;
 use mithril_compile::c::{self, CSource};
 use mithril_ir::graph::Role;
-use mithril_ir::tensor::Data;
 use mithril_ir::{Code, DType, Error, Result, Tensor};
 use smallvec::SmallVec;
 
-use super::array::Address;
+use super::array::{Address, AddressMut, Misfit};
 use super::cache::Cache;
 use super::compiler::{Compiler, Tool};
 use super::library::Library;
@@ -99,6 +98,14 @@ impl Interface {
         let each = (self.inputs[input].shape[0] / block).max(1);
         Ok(shape(input)?.first().map(|size| size / each))
     }
+    /// Bytes of a buffer where there are so many rows, each of which has the bytes that `row` looks up.
+    fn bytes(&self, buffer: &Buffer, row: impl Fn(&Rows) -> Option<usize>, count: Option<usize>) -> usize {
+        let each = self.batch.as_ref().and_then(|(batch, _)| row(batch));
+        match (each, count) {
+            (Some(each), Some(count)) => each * count,
+            _ => buffer.bytes(),
+        }
+    }
     /// The outputs that are no new states.
     pub fn results(&self) -> &[Buffer] {
         &self.outputs[..self.outputs.len() - self.updates]
@@ -186,7 +193,7 @@ impl Function {
         self.is_new
     }
     /// Packs what is the same at every call among the inputs; `None` if there is nothing to pack.
-    pub fn pack(&self, inputs: &[Address]) -> Result<Option<Packed>> {
+    pub fn pack(&self, inputs: &[Address<'_>]) -> Result<Option<Packed>> {
         let bytes = self.library.packed_bytes();
         if bytes == 0 {
             return Ok(None);
@@ -194,9 +201,9 @@ impl Function {
         self.count("inputs", inputs.len(), self.interface.inputs.len())?;
         let mut memory = Memory::new(bytes)?;
         let mut scratch = Memory::new(self.library.pack_bytes())?;
-        let inputs: SmallVec<[*const c_void; 16]> = inputs.iter().map(|a| a.read()).collect();
-        // SAFETY: there is an address per input; that it fits the buffer was checked when it was made. Both memories have
-        // as many bytes as the library asks for, at multiples of 64.
+        let inputs = self.read(inputs, None, |i| self.interface.fixed[i])?;
+        // SAFETY: there is an address per input, and what packing reads has the memory for it. Both memories have as many
+        // bytes as the library asks for, at multiples of 64.
         let code = unsafe { self.library.pack(&inputs, memory.start(), scratch.start()) };
         self.judge(code)?;
         Ok(Some(Packed { memory, bytes }))
@@ -207,15 +214,20 @@ impl Function {
         self.alone.fill(byte)
     }
     /// Runs the code on inputs into outputs, each at an address that fits its buffer.
-    pub fn call(&self, inputs: &[Address], outputs: &[Address], packed: Option<&Packed>) -> Result<()> {
+    pub fn call(
+        &self,
+        inputs: &[Address<'_>],
+        outputs: &mut [AddressMut<'_>],
+        packed: Option<&Packed>,
+    ) -> Result<()> {
         let rows = self.interface.batch.as_ref().map(|(_, block)| *block);
         self.call_rows(inputs, outputs, packed, rows)
     }
     /// The same for so many rows, where that is an argument; addresses fit the buffers of [`Interface::of_rows`].
     pub fn call_rows(
         &self,
-        inputs: &[Address],
-        outputs: &[Address],
+        inputs: &[Address<'_>],
+        outputs: &mut [AddressMut<'_>],
         packed: Option<&Packed>,
         rows: Option<usize>,
     ) -> Result<()> {
@@ -224,16 +236,21 @@ impl Function {
         if packed.is_none() && self.library.packed_bytes() > 0 {
             return Err(Error::internal("the parameters are not packed"));
         }
-        let inputs: SmallVec<[*const c_void; 16]> = inputs.iter().map(|a| a.read()).collect();
-        let outputs: SmallVec<[*mut c_void; 8]> = outputs.iter().map(|a| a.written()).collect();
+        let Interface { outputs: buffers, fixed, read, .. } = &self.interface;
+        let inputs = self.read(inputs, rows, |i| read[i] || !fixed[i])?;
+        let outputs = outputs.iter_mut().zip(buffers).enumerate().map(|(i, (address, buffer))| {
+            let bytes = self.interface.bytes(buffer, |batch| batch.outputs[i], rows);
+            address.written(bytes, buffer.dtype).map_err(|misfit| misfits(buffer, &misfit))
+        });
+        let outputs = outputs.collect::<Result<SmallVec<[*mut c_void; 8]>>>()?;
         let packed = packed.map_or(std::ptr::null(), |p| p.memory.address());
         let lease = self.pool.and_then(Pool::lease);
         let (arenas, pool) = match &lease {
             Some(lease) => (&self.together, Lease::raw(lease)),
             None => (&self.alone, std::ptr::null()),
         };
-        // SAFETY: counts were checked here, and that addresses fit their buffers when they were made; the outputs are
-        // memory that nobody else has. Packed parameters come from `pack` of this function. The arena has as many
+        // SAFETY: counts were checked here, and that every buffer has its memory, which is borrowed until the end of the
+        // call, the outputs by nobody else. Packed parameters come from `pack` of this function. The arena has as many
         // bytes as the library asks for with the threads of that pool, and the pool is leased until the call is over.
         let code =
             arenas.with(|arena| unsafe { self.library.run(&inputs, &outputs, packed, arena, pool, rows) })?;
@@ -251,20 +268,35 @@ impl Function {
                 return Err(Error::new(Code::BadParameter, given)
                     .help(format!("it has to be {dtype} of shape {shape:?}")));
             }
-            addresses.push(address(tensor));
+            addresses.push(Address::of_tensor(tensor));
         }
         // As many words as the bytes need: aligned for every dtype.
-        let mut memory: Vec<Vec<u64>> =
+        let mut memory: Vec<Vec<i64>> =
             self.interface.outputs.iter().map(|b| vec![0; b.bytes().div_ceil(8)]).collect();
-        let outputs: Vec<Address> = memory.iter_mut().map(|words| Address::of_mut(words)).collect();
+        let mut outputs: Vec<AddressMut<'_>> = memory.iter_mut().map(|words| AddressMut::of(words)).collect();
         let packed = self.pack(&addresses)?;
-        self.call(&addresses, &outputs, packed.as_ref())?;
+        self.call(&addresses, &mut outputs, packed.as_ref())?;
         let tensors = self.interface.outputs.iter().zip(memory).map(|(buffer, words)| {
             let bytes: Vec<u8> =
                 words.iter().flat_map(|word| word.to_ne_bytes()).take(buffer.bytes()).collect();
             Tensor::from_bytes(buffer.dtype, buffer.shape.clone(), &bytes)
         });
         tensors.collect()
+    }
+    /// Where inputs start that have the memory for their buffers; those that are not needed may have none.
+    fn read(
+        &self,
+        inputs: &[Address<'_>],
+        rows: Option<usize>,
+        is_needed: impl Fn(usize) -> bool,
+    ) -> Result<SmallVec<[*const c_void; 16]>> {
+        let all = inputs.iter().zip(&self.interface.inputs).enumerate();
+        all.map(|(i, (address, buffer))| {
+            let own = || self.interface.bytes(buffer, |batch| batch.inputs[i], rows);
+            let bytes = if is_needed(i) { own() } else { 0 };
+            address.read(bytes, buffer.dtype).map_err(|misfit| misfits(buffer, &misfit))
+        })
+        .collect()
     }
     fn count(&self, what: &str, given: usize, wanted: usize) -> Result<()> {
         if given == wanted {
@@ -284,18 +316,6 @@ impl Function {
     }
 }
 
-/// Where the elements of a tensor are.
-pub fn address(tensor: &Tensor) -> Address {
-    match tensor.data() {
-        Data::Bool(v) => Address::of(v),
-        Data::U8(v) => Address::of(v),
-        Data::I8(v) => Address::of(v),
-        Data::I16(v) => Address::of(v),
-        Data::I32(v) => Address::of(v),
-        Data::I64(v) => Address::of(v),
-        Data::F16(v) => Address::of(v),
-        Data::BF16(v) => Address::of(v),
-        Data::F32(v) => Address::of(v),
-        Data::F64(v) => Address::of(v),
-    }
+fn misfits(buffer: &Buffer, misfit: &Misfit) -> Error {
+    Error::new(Code::BadParameter, format!("`{}` {misfit}", buffer.name))
 }

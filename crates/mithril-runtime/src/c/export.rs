@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use super::array::Address;
 use super::cache::Cache;
-use super::call::{Buffer, Function, Interface, Packed, address};
+use super::call::{Buffer, Function, Interface, Packed};
 use super::compiler::{Compiler, FLAGS};
 use super::program::Program;
 use crate::interpreter::Tensors;
@@ -125,7 +125,11 @@ fn pack(program: &Program, code: &str, interface: &Interface, given: &Export<'_>
     let function = Function::new(&program.options().tool, &Cache::default(), code, interface.clone(), 1)?;
     let mut addresses = Vec::new();
     for (buffer, is_fixed) in interface.inputs.iter().zip(&interface.fixed) {
-        addresses.push(if *is_fixed { address(fitting(&given.values, buffer)?) } else { Address::none() });
+        addresses.push(if *is_fixed {
+            Address::of_tensor(fitting(&given.values, buffer)?)
+        } else {
+            Address::none()
+        });
     }
     function.pack(&addresses)
 }

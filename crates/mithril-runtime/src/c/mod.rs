@@ -17,7 +17,7 @@ mod processor;
 pub mod program;
 pub mod tune;
 
-pub use array::{Address, Array};
+pub use array::{Address, AddressMut, Array};
 pub use cache::Cache;
 pub use call::{Buffer, Function, Interface, Packed};
 pub use compiler::{Compiler, Tool};

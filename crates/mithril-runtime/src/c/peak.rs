@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use mithril_ir::{Code, DType, Error, Result, Role};
 
-use super::array::Address;
+use super::array::{Address, AddressMut};
 use super::cache::Cache;
 use super::call::{Buffer, Function, Interface};
 use super::compiler::{Compiler, Tool};
@@ -75,12 +75,11 @@ fn measure(function: &Function, lanes: usize, threads: usize) -> Result<Peak> {
     let mut sums = vec![0.0_f32; threads];
     let mut fastest = |rounds: i64| -> Result<f64> {
         let mut best = f64::INFINITY;
-        // An address does not keep alive what it points to.
         let rounds = [rounds];
         let given = [Address::of(&rounds), Address::of(&memory)];
         for _ in 0..TRIALS {
             let start = Instant::now();
-            function.call(&given, &[Address::of_mut(&mut sums)], None)?;
+            function.call(&given, &mut [AddressMut::of(&mut sums)], None)?;
             best = best.min(start.elapsed().as_secs_f64());
         }
         Ok(best.max(1e-9))

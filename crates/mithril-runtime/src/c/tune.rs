@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mithril_compile::c::{COptions, CSource, Choices, Question, compile_c};
 use mithril_ir::{DType, Graph, Result};
 
-use super::array::Address;
+use super::array::{Address, AddressMut};
 use super::cache::Cache;
 use super::call::{Buffer, Function, Interface};
 use super::compiler::{Compiler, Tool};
@@ -104,28 +104,28 @@ fn measure(
 
 /// Shortest time of each step.
 fn time(function: &Function, source: &CSource) -> Result<Vec<f64>> {
-    let word = u64::from_ne_bytes([FILL; 8]);
-    let memory = |buffers: &[Buffer]| -> Vec<Vec<u64>> {
+    let word = f64::from_ne_bytes([FILL; 8]);
+    let memory = |buffers: &[Buffer]| -> Vec<Vec<f64>> {
         buffers.iter().map(|b| vec![word; b.bytes().div_ceil(8)]).collect()
     };
     let interface = function.interface();
     let (inputs, mut outputs) = (memory(&interface.inputs), memory(&interface.outputs));
-    let given: Vec<Address> = inputs.iter().map(|words| Address::of(words)).collect();
-    let taken: Vec<Address> = outputs.iter_mut().map(|words| Address::of_mut(words)).collect();
+    let given: Vec<Address<'_>> = inputs.iter().map(|words| Address::of(words)).collect();
     let packed = function.pack(&given)?;
     // Memory that was never written is no memory yet, and reading it would be too fast.
     function.fill_arena(FILL)?;
     let mut found = vec![f64::INFINITY; source.costs.len()];
     let mut start = Instant::now();
     for run in 0..=MOST_RUNS {
-        function.call(&given, &taken, packed.as_ref())?;
+        let mut taken: Vec<AddressMut<'_>> = outputs.iter_mut().map(|words| AddressMut::of(words)).collect();
+        function.call(&given, &mut taken, packed.as_ref())?;
         if run == 0 {
             start = Instant::now();
             continue;
         }
         let Some(seconds) = outputs.last() else { break };
         for (best, now) in found.iter_mut().zip(seconds) {
-            *best = best.min(f64::from_bits(*now));
+            *best = best.min(*now);
         }
         if start.elapsed() > TIME {
             break;
