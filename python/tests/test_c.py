@@ -152,6 +152,19 @@ def test_arrays_of_all_kinds_are_taken():
         np.testing.assert_array_equal(found, np.where(np.isnan(x), x, np.maximum(x, 0)))
 
 
+def test_parameters_that_were_copied_are_read_again_when_others_are_replaced():
+    model = ml.Model()
+    model |= ml.Linear(512)(input="input", output="output")
+    options = {"shapes": {"input": [2, 512]}, "inference": True}
+    c, numpy = (ml.compile(model, b, **options) for b in (ml.CBackend(num_threads=1), ml.NumpyBackend()))
+    names = sorted(c.get_parameters(), key=lambda name: c.get_parameters()[name].ndim)
+    weight, data = normal(512, 512).T, {"input": normal(2, 512)}
+    for bias in (normal(512), normal(512)):
+        params = dict(zip(names, (bias, weight), strict=True))
+        found, wanted = c.evaluate(params, data)["output"], numpy.evaluate(params, data)["output"]
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_many_threads_call_one_model():
     compiled = ml.compile(classifier(), ml.CBackend(num_threads=2), shapes={"input": [3, 5]}, inference=True)
     params, data = compiled.get_parameters(), {"input": normal(3, 5)}

@@ -28,7 +28,13 @@ struct Interface {
     data: *mut c_void,
 }
 
-/// Memory that a call reads; it stays borrowed as long as the address is there.
+/// Memory that a call reads; it stays borrowed as long as the address is there. What ends before does not compile:
+///
+/// ```compile_fail,E0716
+/// # use mithril_runtime::c::Address;
+/// let address = Address::of(&[std::env::args().count() as i64]);
+/// drop([address]);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Address<'a> {
     start: usize,
@@ -68,7 +74,13 @@ impl<'a> Address<'a> {
     }
 }
 
-/// Memory that a call writes; nobody else has it as long as the address is there.
+/// Memory that a call writes; nobody else has it as long as the address is there, and what is only read has none:
+///
+/// ```compile_fail,E0308
+/// # use mithril_runtime::c::AddressMut;
+/// let values = [1.0_f32];
+/// let address = AddressMut::of(&values);
+/// ```
 #[derive(Debug)]
 pub struct AddressMut<'a> {
     start: usize,
