@@ -11,13 +11,17 @@
 //! | `broadcast(x, [2, 3])` | repeated |
 //! | `slice(x, axis, from, to)` | part of an axis |
 //! | `positions(x, size)` | integers as rows of a table of that size |
+//! | `causal(2, 3)` | the constant that is 0 where a column is not behind its row, else −inf |
+//! | `outputs(x, y)` | the results of a row that has several |
+
+use std::sync::Arc;
 
 use mithril_ir::error::{Error, Result};
 use mithril_ir::graph::Node;
 use mithril_ir::loops::{Atom, Expr, Index, LoopCx, Var};
 use mithril_ir::op::Text;
 use mithril_ir::spell::SpellCx;
-use mithril_ir::{DType, Graph, Lit, NodeId, TensorType, ValueId};
+use mithril_ir::{DType, Graph, Lit, NodeId, Scalar, Tensor, TensorType, ValueId};
 
 use super::emit::{Emitter, Item, Weights, flat_type};
 use super::functions::find;
@@ -147,7 +151,7 @@ impl<'a> Lowering<'a> {
         }
         self.host(n, node)
     }
-    /// The views that a node is in ggml.
+    /// The views that a node is in ggml, or why it is none.
     fn spelled(&mut self, n: NodeId, node: &Node) -> Made<Vec<View>> {
         if let Some(views) = self.moved(node) {
             return Ok(views);
@@ -168,13 +172,14 @@ impl<'a> Lowering<'a> {
             }
         };
         let tree = parse(&text, node.op)?;
-        let shape = self.graph.ty(node.outputs[0]).ok_or("an output without a type")?;
-        let shape = sizes(shape).map_err(|e| e.to_string())?;
+        let trees = match tree {
+            Tree::Call(name, items) if name == "outputs" => items,
+            other => vec![other],
+        };
         let mark = self.emitter.mark();
-        let found = match self.item(&tree, node) {
-            Ok(Item::View(view)) if node.outputs.len() == 1 && view.shape == shape => return Ok(vec![view]),
-            Ok(other) => format!("{text} of {} is {other:?}, not {shape:?}", node.op.name),
-            Err(reason) => reason,
+        let found = match self.results(&trees, node) {
+            Ok(views) => return Ok(views),
+            Err(reason) => format!("{} as {text}: {reason}", node.op.name),
         };
         self.emitter.reset(mark);
         for at in &mut self.at {
@@ -184,6 +189,22 @@ impl<'a> Lowering<'a> {
             }
         }
         Err(found)
+    }
+    /// The views of expressions that are the outputs of a node.
+    fn results(&mut self, trees: &[Tree], node: &Node) -> Made<Vec<View>> {
+        if trees.len() != node.outputs.len() {
+            return Err(format!("{} results", trees.len()));
+        }
+        let mut views = Vec::new();
+        for (tree, &v) in trees.iter().zip(&node.outputs) {
+            let shape =
+                sizes(self.graph.ty(v).ok_or("an output without a type")?).map_err(|e| e.to_string())?;
+            match self.item(tree, node)? {
+                Item::View(view) if view.shape == shape => views.push(view),
+                other => return Err(format!("{other:?} is not {shape:?}")),
+            }
+        }
+        Ok(views)
     }
     /// The views of a node that moves elements and does nothing else, as the loops of its row say.
     fn moved(&mut self, node: &Node) -> Option<Vec<View>> {
@@ -246,6 +267,9 @@ impl<'a> Lowering<'a> {
             return self.emitter.call(function, items);
         }
         let moved = match (name, items.as_slice()) {
+            ("causal", [Item::Number(rows), Item::Number(columns)]) => {
+                Some(self.causal(*rows as usize, *columns as usize))
+            }
             ("reshape", [Item::View(x), Item::List(shape)]) => match x.reshaped(shape) {
                 Some(view) => Some(view),
                 None => self.emitter.contiguous(x)?.reshaped(shape),
@@ -258,6 +282,17 @@ impl<'a> Lowering<'a> {
             _ => None,
         };
         moved.ok_or_else(|| format!("{name} of {items:?} is not known"))
+    }
+    /// What is added to scores so that no query sees a key behind it.
+    fn causal(&mut self, rows: usize, columns: usize) -> View {
+        let at = |i: usize| if i % columns <= i / columns { 0.0 } else { f64::NEG_INFINITY };
+        let tensor = Tensor::build(DType::F32, &[rows, columns], |i| Scalar::Float(at(i)));
+        let shape = [rows as i64, columns as i64];
+        let known = self.emitter.values.iter().position(
+            |v| matches!(&v.source, Source::Constant(t) if v.shape == shape && t.same_bits(&tensor)),
+        );
+        let value = known.unwrap_or_else(|| self.emitter.constant("causal", &Arc::new(tensor)));
+        View::whole(value, &shape)
     }
     /// Integers of the host as rows of a table.
     fn positions(&mut self, items: &[Tree], node: &Node) -> Made<View> {
@@ -321,7 +356,7 @@ impl<'a> Lowering<'a> {
             }
             (None, Some(Lit::Tensor(tensor))) => Ok(self.emitter.constant("constant", tensor)),
             (None, Some(lit)) => {
-                let tensor = std::sync::Arc::new(mithril_ir::interp::number(lit, None)?);
+                let tensor = Arc::new(mithril_ir::interp::number(lit, None)?);
                 Ok(self.emitter.constant("constant", &tensor))
             }
             (None, None) => Err(Error::internal("an output is computed by no node")),

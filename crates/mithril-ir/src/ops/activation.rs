@@ -92,6 +92,7 @@ pub static RELU6: OpDef = OpDef {
     eval: Some(Eval::F1(|x| smaller(larger(x, 0.0), 6.0))),
     grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], 0.0, 6.0, v.g)]),
     spell: Spell {
+        ggml: Text::T("ggml_clamp({0}, 0, 6)"),
         torch: Text::T("F.relu6({0})"),
         jax: Text::T("_held({0}, 0, 6)"),
         mlx: Text::T("mx.clip({0}, 0, 6)"),
@@ -123,6 +124,9 @@ pub static LEAKY_RELU: OpDef = OpDef {
         vec![positive(x, v.g, v.g * slope), positive(x, v.cx.lit(0.0), v.g * x)]
     }),
     spell: Spell {
+        ggml: Text::F(|s| {
+            super::ggml::number(s, 1).map(|slope| format!("ggml_leaky_relu({{0}}, {slope:?}, false)"))
+        }),
         torch: Text::F(|s| s.f64(1).ok().map(|_| format!("F.leaky_relu({}, {})", s.arg(0), s.arg(1)))),
         c: Text::T("mithril_leaky_relu_{t}({0}, {1})"),
         ..Spell::NONE
@@ -193,6 +197,7 @@ pub static ELU: OpDef = OpDef {
         vec![positive(v.x[0], v.g, v.g * negative_part(v.x[0]).op(&EXP, &[]) * alpha)]
     }),
     spell: Spell {
+        ggml: Text::F(|s| Some(super::ggml::elu(s.f64(1).ok()?, 1.0, 1.0))),
         torch: Text::T("F.elu({0}, {1})"),
         mlx: Text::T("_elu({0}, {1})"),
         jax: Text::T("jax.nn.elu({0}, {1})"),
@@ -223,6 +228,7 @@ pub static SELU: OpDef = OpDef {
         vec![positive(v.x[0], v.g * SELU_SCALE, v.g * below)]
     }),
     spell: Spell {
+        ggml: Text::F(|_| Some(super::ggml::elu(SELU_ALPHA, 1.0, SELU_SCALE))),
         torch: Text::T("torch.selu({0})"),
         jax: Text::T("jax.nn.selu({0})"),
         mlx: Text::T("1.0507009873554805 * _elu({0}, 1.6732632423543772)"),
@@ -254,6 +260,7 @@ pub static CELU: OpDef = OpDef {
         vec![positive(v.x[0], v.g, v.g * (negative_part(v.x[0]) / alpha).op(&EXP, &[]))]
     }),
     spell: Spell {
+        ggml: Text::F(|s| s.f64(1).ok().filter(|a| *a > 0.0).map(|a| super::ggml::elu(a, 1.0 / a, 1.0))),
         torch: Text::T("torch.celu({0}, {1})"),
         mlx: Text::T("_celu({0}, {1})"),
         jax: Text::T("jax.nn.celu({0}, {1})"),
@@ -308,8 +315,8 @@ pub static GELU: OpDef = OpDef {
             Some(format!("mithril_{function}_{{t}}({{0}})"))
         }),
         ggml: Text::F(|cx| {
-            let function = if is_tanh(cx).ok()? { "ggml_gelu" } else { "ggml_gelu_erf" };
-            Some(format!("{function}({})", cx.arg(0)))
+            // `ggml_gelu` looks the tanh up in a table of halves.
+            (!is_tanh(cx).ok()?).then(|| format!("ggml_gelu_erf({})", cx.arg(0)))
         }),
         ..Spell::NONE
     },
@@ -511,6 +518,7 @@ pub static SOFTSIGN: OpDef = OpDef {
         vec![v.g / below / below]
     }),
     spell: Spell {
+        ggml: Text::T("ggml_div({0}, ggml_scale_bias(ggml_abs({0}), 1, 1))"),
         torch: Text::T("F.softsign({0})"),
         c: Text::T("mithril_softsign_{t}({0})"),
         ..Spell::NONE
@@ -584,6 +592,7 @@ pub static HARD_TANH: OpDef = OpDef {
         vec![strictly_inside(v.x[0], min, max, v.g)]
     }),
     spell: Spell {
+        ggml: Text::F(super::ggml::clip),
         torch: Text::T("F.hardtanh({0}, {1}, {2})"),
         jax: Text::T("_held({0}, {1}, {2})"),
         mlx: Text::T("mx.clip({0}, {1}, {2})"),

@@ -135,7 +135,12 @@ pub static SCALED_DOT_PRODUCT_ATTENTION: OpDef = OpDef {
     shape: ShapeRule::Fn(attention_shape),
     dtype: DTypeRule::Fn(attention_dtype),
     expand: Some(attention),
-    spell: Spell { torch: Text::F(attention_torch), mlx: Text::F(attention_mlx), ..Spell::NONE },
+    spell: Spell {
+        ggml: Text::F(super::ggml::attention),
+        torch: Text::F(attention_torch),
+        mlx: Text::F(attention_mlx),
+        ..Spell::NONE
+    },
     tolerance: Tolerance::Contraction,
     cases: &[
         "[2,3,4] [2,5,4] [2,5,6]",

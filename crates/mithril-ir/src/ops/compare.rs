@@ -80,6 +80,7 @@ pub static NOT_EQUAL: OpDef = OpDef {
 
 /// `left < right`
 pub static LESS: OpDef = OpDef {
+    spell: Spell { ggml: Text::T("ggml_step(ggml_sub({1}, {0}))"), ..Spell::both("{0} < {1}") },
     layer: "Less",
     aliases: &["lt", "less_than"],
     ..comparison("less", "Whether the left element is smaller; false if either is NaN.", "{0} < {1}", by!(<))
@@ -99,6 +100,7 @@ pub static LESS_EQUAL: OpDef = OpDef {
 
 /// `left > right`
 pub static GREATER: OpDef = OpDef {
+    spell: Spell { ggml: Text::T("ggml_step(ggml_sub({0}, {1}))"), ..Spell::both("{0} > {1}") },
     layer: "Greater",
     aliases: &["gt", "greater_than"],
     ..comparison(
@@ -164,13 +166,14 @@ const fn logic(
     c: &'static str,
     py: &'static str,
     torch: &'static str,
+    ggml: &'static str,
     f: fn(&[Scalar]) -> Scalar,
 ) -> OpDef {
     OpDef {
         dtype: DTypeRule::Logical,
         eval: Some(Eval::Scalar(f)),
         grad: Grad::Zero,
-        spell: Spell { c: Text::T(c), torch: Text::T(torch), ..Spell::py(py) },
+        spell: Spell { c: Text::T(c), torch: Text::T(torch), ggml: Text::T(ggml), ..Spell::py(py) },
         tolerance: Tolerance::Exact,
         ..binary(name, doc, |_, _| 0.0, |_, _| 0)
     }
@@ -186,6 +189,7 @@ pub static LOGICAL_AND: OpDef = OpDef {
         "{xp}.logical_and({0}, {1})",
         // The functions of PyTorch refuse a plain truth value.
         "{0} & {1}",
+        "ggml_mul({0}, {1})",
         |x| Scalar::Bool(x[0].bool() && x[1].bool()),
     )
 };
@@ -199,6 +203,7 @@ pub static LOGICAL_OR: OpDef = OpDef {
         "{0} || {1}",
         "{xp}.logical_or({0}, {1})",
         "{0} | {1}",
+        "ggml_clamp(ggml_add({0}, {1}), 0, 1)",
         |x| Scalar::Bool(x[0].bool() || x[1].bool()),
     )
 };
@@ -213,6 +218,7 @@ pub static LOGICAL_XOR: OpDef = OpDef {
         // Both are truth values here, and MLX has no `logical_xor`.
         "{0} != {1}",
         "{0} != {1}",
+        "ggml_abs(ggml_sub({0}, {1}))",
         |x| Scalar::Bool(x[0].bool() != x[1].bool()),
     )
 };
@@ -222,7 +228,11 @@ pub static LOGICAL_NOT: OpDef = OpDef {
     dtype: DTypeRule::Logical,
     eval: Some(Eval::Scalar(|x| Scalar::Bool(!x[0].bool()))),
     grad: Grad::Zero,
-    spell: Spell { c: Text::T("!{0}"), ..Spell::py("{xp}.logical_not({0})") },
+    spell: Spell {
+        ggml: Text::T("ggml_scale_bias({0}, -1, 1)"),
+        c: Text::T("!{0}"),
+        ..Spell::py("{xp}.logical_not({0})")
+    },
     tolerance: Tolerance::Exact,
     layer: "LogicalNot",
     ..unary("logical_not", "Whether each element is false. Anything but zero is true, NaN too.", |x| x)

@@ -38,7 +38,7 @@ pub static OPS: &[&OpDef] = &[
 /// `left + right`
 pub static ADD: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g, v.g]),
-    spell: Spell::py("{0} + {1}"),
+    spell: Spell { ggml: Text::F(super::ggml::add), ..Spell::py("{0} + {1}") },
     loops: Some(|c| Ok(c.arithmetic(|a, b| a + b))),
     layer: "Add",
     aliases: &["plus"],
@@ -54,7 +54,7 @@ pub static ADD: OpDef = OpDef {
 /// `left - right`
 pub static SUBTRACT: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g, -v.g]),
-    spell: Spell::py("{0} - {1}"),
+    spell: Spell { ggml: Text::F(super::ggml::subtract), ..Spell::py("{0} - {1}") },
     loops: Some(|c| Ok(c.arithmetic(|a, b| a - b))),
     layer: "Subtract",
     aliases: &["sub", "minus"],
@@ -70,7 +70,7 @@ pub static SUBTRACT: OpDef = OpDef {
 /// `left * right`
 pub static MULTIPLY: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[1], v.g * v.x[0]]),
-    spell: Spell::py("{0} * {1}"),
+    spell: Spell { ggml: Text::F(super::ggml::multiply), ..Spell::py("{0} * {1}") },
     loops: Some(|c| Ok(c.arithmetic(|a, b| a * b))),
     layer: "Multiply",
     aliases: &["mul", "times"],
@@ -87,7 +87,7 @@ pub static MULTIPLY: OpDef = OpDef {
 pub static DIVIDE: OpDef = OpDef {
     dtype: DTypeRule::Float,
     grad: Grad::Formula(|v| vec![v.g / v.x[1], -(v.g * v.y) / v.x[1]]),
-    spell: Spell::both("{0} / {1}"),
+    spell: Spell { ggml: Text::F(super::ggml::divide), ..Spell::both("{0} / {1}") },
     domain: (0.5, 2.0),
     layer: "Divide",
     aliases: &["div", "true_divide"],
@@ -214,6 +214,7 @@ pub static POWER: OpDef = OpDef {
         vec![by_x, is_flat.op(&WHERE, &[zero, v.g * v.y * x.op(&LOG, &[])])]
     }),
     spell: Spell {
+        ggml: Text::F(super::ggml::power),
         numpy: Text::F(power_text),
         jax: Text::F(power_text),
         torch: Text::F(|cx| {
@@ -319,6 +320,7 @@ pub(super) const fn number_map(name: &'static str, doc: &'static str, f: fn(&[Sc
 pub static NEGATIVE: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![-v.g]),
     spell: Spell {
+        ggml: Text::T("ggml_neg({0})"),
         c: Text::F(|cx| float_only(cx, "-{0}").or_else(|| c_function(cx, "negative"))),
         ..Spell::py("-{0}")
     },
@@ -334,6 +336,7 @@ pub static NEGATIVE: OpDef = OpDef {
 pub static ABS: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.x[0].op(&SIGN, &[])]),
     spell: Spell {
+        ggml: Text::T("ggml_abs({0})"),
         jax: Text::F(|cx| float_only(cx, "_abs({0})")),
         c: Text::F(|cx| c_function(cx, "abs")),
         ..Spell::py("{xp}.abs({0})")
@@ -355,6 +358,7 @@ pub static ABS: OpDef = OpDef {
 pub static SIGN: OpDef = OpDef {
     grad: Grad::Zero,
     spell: Spell {
+        ggml: Text::T("ggml_sgn({0})"),
         c: Text::F(|cx| c_function(cx, "sign")),
         torch: Text::F(sign_with_nan),
         mlx: Text::F(sign_with_nan),
@@ -485,6 +489,7 @@ pub static CLIP: OpDef = OpDef {
         g.to_vec()
     }),
     spell: Spell {
+        ggml: Text::F(super::ggml::clip),
         numpy: Text::F(|cx| {
             // `np.clip` knows nothing of bfloat16 and computes it as float32.
             let is_known = cx.out(0)?.dtype != DType::BF16 && !(cx.absent(1) && cx.absent(2));
@@ -556,6 +561,7 @@ pub static CAST: OpDef = OpDef {
     eval: Some(Eval::Host(|c| Ok(vec![c.tensor(0).cast(c.dtype())]))),
     grad: Grad::Formula(|v| vec![v.g.cast(v.x[0].dtype())]),
     spell: Spell {
+        ggml: Text::F(super::ggml::cast),
         numpy: Text::F(|cx| conversion(cx, "astype")),
         torch: Text::F(|cx| conversion(cx, "to")),
         jax: Text::F(|cx| conversion(cx, "astype")),

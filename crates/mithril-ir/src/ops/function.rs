@@ -70,6 +70,7 @@ pub static SQRT: OpDef = OpDef {
 pub static RSQRT: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * v.y / v.x[0] * -0.5]),
     spell: Spell {
+        ggml: Text::T("ggml_div(1, ggml_sqrt({0}))"),
         // A plain 1.0 would make float32 of bfloat16.
         numpy: Text::T("np.reciprocal(np.sqrt({0}))"),
         jax: Text::T("jax.lax.rsqrt({0})"),
@@ -115,7 +116,11 @@ pub static SQUARE: OpDef = OpDef {
 /// `1 / x`
 pub static RECIPROCAL: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![-(v.g * v.y * v.y)]),
-    spell: Spell { numpy: Text::T("np.reciprocal({0})"), ..call("1.0 / {0}", "1 / {0}") },
+    spell: Spell {
+        ggml: Text::T("ggml_div(1, {0})"),
+        numpy: Text::T("np.reciprocal({0})"),
+        ..call("1.0 / {0}", "1 / {0}")
+    },
     tolerance: Tolerance::Rounded,
     domain: (0.5, 2.0),
     layer: "Reciprocal",
@@ -173,6 +178,7 @@ pub static LOG1P: OpDef = OpDef {
 pub static LOG2: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / (v.x[0] * LN_2)]),
     spell: Spell {
+        ggml: Text::T("ggml_scale(ggml_log({0}), 1.4426950408889634)"),
         mlx: Text::F(|cx| mlx_function(cx, "log2")),
         ..call("{xp}.log2({0})", "mithril_log2_{t}({0})")
     },
@@ -186,6 +192,7 @@ pub static LOG2: OpDef = OpDef {
 pub static LOG10: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g / (v.x[0] * LN_10)]),
     spell: Spell {
+        ggml: Text::T("ggml_scale(ggml_log({0}), 0.4342944819032518)"),
         mlx: Text::F(|cx| mlx_function(cx, "log10")),
         ..call("{xp}.log10({0})", "mithril_log10_{t}({0})")
     },
@@ -223,6 +230,7 @@ pub static COS: OpDef = OpDef {
 pub static TAN: OpDef = OpDef {
     grad: Grad::Formula(|v| vec![v.g * (v.y * v.y + 1.0)]),
     spell: Spell {
+        ggml: Text::T("ggml_div(ggml_sin({0}), ggml_cos({0}))"),
         mlx: Text::F(|cx| mlx_function(cx, "tan")),
         ..call("{xp}.tan({0})", "mithril_tan_{t}({0})")
     },
@@ -441,13 +449,14 @@ const fn rounding(name: &'static str, doc: &'static str, f: fn(&[Scalar]) -> Sca
 }
 
 macro_rules! round_spell {
-    ($py:literal, $c:literal) => {
+    ($py:literal, $c:literal, $ggml:expr) => {
         Spell {
             py: Text::F(|cx| {
                 let function = if cx.out(0)?.dtype.is_float() { $py } else { "positive" };
                 Some(format!("{}.{function}({})", cx.xp, cx.arg(0)))
             }),
             c: Text::F(|cx| Some(if cx.out(0)?.dtype.is_float() { $c } else { "{0}" }.into())),
+            ggml: $ggml,
             ..Spell::NONE
         }
     };
@@ -464,21 +473,21 @@ macro_rules! round_scalar {
 
 /// `⌊x⌋`
 pub static FLOOR: OpDef = OpDef {
-    spell: round_spell!("floor", "floor{f}({0})"),
+    spell: round_spell!("floor", "floor{f}({0})", Text::T("ggml_floor({0})")),
     layer: "Floor",
     ..rounding("floor", "Largest whole number not above each element.", round_scalar!(libm::floor))
 };
 
 /// `⌈x⌉`
 pub static CEIL: OpDef = OpDef {
-    spell: round_spell!("ceil", "ceil{f}({0})"),
+    spell: round_spell!("ceil", "ceil{f}({0})", Text::T("ggml_ceil({0})")),
     layer: "Ceil",
     ..rounding("ceil", "Smallest whole number not below each element.", round_scalar!(libm::ceil))
 };
 
 /// nearest whole number
 pub static ROUND: OpDef = OpDef {
-    spell: round_spell!("round", "rint{f}({0})"),
+    spell: round_spell!("round", "rint{f}({0})", Text::No),
     layer: "Round",
     aliases: &["rint"],
     ..rounding(
@@ -490,7 +499,7 @@ pub static ROUND: OpDef = OpDef {
 
 /// whole part
 pub static TRUNC: OpDef = OpDef {
-    spell: round_spell!("trunc", "trunc{f}({0})"),
+    spell: round_spell!("trunc", "trunc{f}({0})", Text::T("ggml_trunc({0})")),
     layer: "Trunc",
     aliases: &["fix"],
     ..rounding("trunc", "Whole part of each element, cut towards zero.", round_scalar!(libm::trunc))

@@ -74,6 +74,7 @@ pub static TAKE: OpDef = OpDef {
     })),
     grad: Grad::Formula(take_gradient),
     spell: Spell {
+        ggml: Text::F(super::ggml::take),
         torch: Text::F(|s| {
             let (x, indices) = (s.arg(0), torch_indices(s, 1, DType::I32)?);
             let rank = s.ty(1)?.shape.rank();

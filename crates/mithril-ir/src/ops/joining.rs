@@ -36,6 +36,7 @@ pub static CONCAT: OpDef = OpDef {
         [v.none()].into_iter().chain(parts(v.g, axis, &sizes)).collect()
     }),
     spell: Spell {
+        ggml: Text::F(super::ggml::concat),
         numpy: Text::F(|s| joined(s, "np.concatenate", "axis")),
         torch: Text::F(|s| joined(s, "torch.cat", "dim")),
         jax: Text::F(|s| joined(s, "jnp.concatenate", "axis")),
@@ -175,6 +176,10 @@ pub static PAD: OpDef = OpDef {
     }),
     expand: Some(padded),
     spell: Spell {
+        ggml: Text::F(|s| {
+            let zeros = s.text(2).ok()? == "constant" && s.f64(3).ok()? == 0.0;
+            if zeros { super::ggml::pad(s, &pads(s, s.ty(0)?.shape.rank()).ok()?) } else { None }
+        }),
         numpy: Text::F(pad_text),
         jax: Text::F(pad_text),
         mlx: Text::F(|s| if s.text(2).ok()? == "constant" { pad_text(s) } else { None }),

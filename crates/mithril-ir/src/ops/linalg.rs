@@ -38,6 +38,7 @@ pub static MATMUL: OpDef = OpDef {
     eval: Some(Eval::Host(matmul_eval)),
     grad: Grad::Formula(matmul_grad),
     spell: Spell {
+        ggml: Text::F(super::ggml::matmul),
         numpy: Text::F(|s| Some(numpy_product(s, format!("{} @ {}", s.arg(0), s.arg(1))))),
         mlx: Text::F(|s| {
             let (left, right, is_float) = (s.arg(0), s.arg(1), s.out(0)?.dtype.is_float());
@@ -119,6 +120,7 @@ pub static LINEAR: OpDef = OpDef {
         vec![v.g.op(&MATMUL, &[weight]), to_weight, if v.x[2].is_some() { v.g } else { v.none() }]
     }),
     spell: Spell {
+        ggml: Text::F(super::ggml::linear),
         py: Text::F(|s| (s.xp != "mx" || s.out(0)?.dtype.is_float()).then(|| linear_text(s))),
         numpy: Text::F(|s| Some(numpy_product(s, linear_text(s)))),
         torch: Text::F(|s| {

@@ -11,6 +11,7 @@ pub mod einsum;
 pub mod elementwise;
 pub mod function;
 pub mod getitem;
+mod ggml;
 pub mod host;
 pub mod image;
 pub mod index;

@@ -58,7 +58,12 @@ pub static RESHAPE: OpDef = OpDef {
         Ok(vec![x.reshaped(c.shape())])
     })),
     grad: Grad::Formula(|v| vec![v.g.op(&RESHAPE, &[v.cx.lit(v.x[0].shape().0.to_vec())])]),
-    spell: Spell::py("{xp}.reshape({0}, {shape})"),
+    spell: Spell {
+        ggml: Text::F(|s| {
+            Some(format!("reshape({{0}}, {})", super::ggml::list(&super::ggml::known(s.out(0))?)))
+        }),
+        ..Spell::py("{xp}.reshape({0}, {shape})")
+    },
     loops: Some(|c| {
         let position = |at: &[Index]| flat(at, c.out_shape(0));
         Ok(vec![c.output(0, |at| c.load(0, unflat(&position(at), &c.shape(0))))])
@@ -264,6 +269,9 @@ pub static EXPAND_DIMS: OpDef = OpDef {
     }),
     grad: Grad::Formula(|v| vec![v.g.op(&RESHAPE, &[v.cx.lit(v.x[0].shape().0.to_vec())])]),
     spell: Spell {
+        ggml: Text::F(|s| {
+            Some(format!("reshape({{0}}, {})", super::ggml::list(&super::ggml::known(s.out(0))?)))
+        }),
         numpy: Text::T("np.expand_dims({0}, {1})"),
         jax: Text::T("jnp.expand_dims({0}, {1})"),
         mlx: Text::T("mx.expand_dims({0}, {1})"),
@@ -310,6 +318,9 @@ pub static SQUEEZE: OpDef = OpDef {
     }),
     grad: Grad::Formula(|v| vec![v.g.op(&RESHAPE, &[v.cx.lit(v.x[0].shape().0.to_vec())])]),
     spell: Spell {
+        ggml: Text::F(|s| {
+            Some(format!("reshape({{0}}, {})", super::ggml::list(&super::ggml::known(s.out(0))?)))
+        }),
         py: Text::F(|s| {
             let axes = squeezed_axes(s, &s.ty(0)?.shape).ok()?;
             Some(format!("{}.squeeze({}, {})", s.xp, s.arg(0), tuple_text(&axes)))
@@ -385,6 +396,12 @@ fn eval_broadcast(c: &HostCall<'_>) -> Result<Vec<Tensor>> {
 
 /// several axes as one
 pub static FLATTEN: OpDef = OpDef {
+    spell: Spell {
+        ggml: Text::F(|s| {
+            Some(format!("reshape({{0}}, {})", super::ggml::list(&super::ggml::known(s.out(0))?)))
+        }),
+        ..Spell::NONE
+    },
     name: "flatten",
     doc: "Joins the axes from `start_axis` to `end_axis` (both included) into one. A 0-d tensor becomes `[1]`.",
     ports: &[

@@ -145,7 +145,7 @@ pub static BATCH_NORM: OpDef = OpDef {
     shape: ShapeRule::Fn(batch_shape),
     dtype: DTypeRule::Fn(|cx| Ok(like_input(cx, [float(cx, 3), float(cx, 4)]))),
     expand: Some(batch_expand),
-    spell: Spell { torch: Text::F(batch_torch), ..Spell::NONE },
+    spell: Spell { ggml: Text::F(super::ggml::batch_norm), torch: Text::F(batch_torch), ..Spell::NONE },
     domain: (0.1, 2.0),
     cases: &[
         "[4,3,5] [3] [3] [3] [3] training=true",
@@ -252,6 +252,7 @@ pub static LAYER_NORM: OpDef = OpDef {
         vec![affine(y, c.x[1], c.x[2], &like).cast(result(c))]
     }),
     spell: Spell {
+        ggml: Text::F(|s| super::ggml::norm(s, "ggml_norm", feature_dims(s)?.len(), s.f64(4).ok()?, Some(2))),
         numpy: Text::F(|s| {
             let dims = feature_dims(s)?.len();
             Some(format!("_layer_norm({}, {}, {}, {dims}, {})", s.arg(0), s.arg(1), s.arg(2), s.arg(4)))
@@ -295,6 +296,10 @@ pub static RMS_NORM: OpDef = OpDef {
         vec![affine(x * (square + eps).op(&RSQRT, &[]), c.x[1], c.cx.none(), &like).cast(result(c))]
     }),
     spell: Spell {
+        ggml: Text::F(|s| {
+            let eps = if s.absent(3) { s.ty(0)?.dtype.epsilon() } else { s.f64(3).ok()? };
+            super::ggml::norm(s, "ggml_rms_norm", feature_dims(s)?.len(), eps, None)
+        }),
         numpy: Text::F(|s| {
             let dims = feature_dims(s)?.len();
             let eps = if s.absent(3) { s.ty(0)?.dtype.epsilon().to_string() } else { s.arg(3).into() };
@@ -395,6 +400,7 @@ pub static GROUP_NORM: OpDef = OpDef {
         vec![grouped(c, &groups)]
     }),
     spell: Spell {
+        ggml: Text::F(|s| super::ggml::grouped_norm(s, s.int(3).ok()?, s.f64(4).ok()?)),
         numpy: Text::T("_group_norm({0}, {1}, {2}, {num_groups}, {eps})"),
         torch: Text::F(|s| {
             let [x, weight, bias, groups, eps] = [0, 1, 2, 3, 4].map(|i| s.arg(i));
@@ -424,6 +430,7 @@ pub static INSTANCE_NORM: OpDef = OpDef {
         vec![affine(y, c.x[1], c.x[2], &per_channel(x)).cast(result(c))]
     }),
     spell: Spell {
+        ggml: Text::F(|s| super::ggml::grouped_norm(s, s.ty(0)?.shape[1].known()?, s.f64(3).ok()?)),
         torch: Text::F(|s| {
             let places = s.ty(0)?.shape.iter().skip(2).fold(Dim::ONE, |n, d| &n * d);
             // torch refuses to normalise a single value.

@@ -353,6 +353,14 @@ pub(super) fn nothing_to_pool(cx: &ShapeCx<'_>, i: usize) -> Error {
         .help("there has to be something to pool")
 }
 
+/// The arguments of a pooling and the pads of all axes.
+fn pool_of(s: &SpellCx<'_>) -> Option<(Pool, window::Pads)> {
+    let shape = &s.ty(0)?.shape;
+    let pool = Pool::read(s, shape.rank().checked_sub(2)?).ok()?;
+    let pads = pool.all_pads(s, shape).ok()?;
+    Some((pool, pads))
+}
+
 const fn max_pool(name: &'static str, doc: &'static str) -> OpDef {
     OpDef {
         name,
@@ -364,6 +372,11 @@ const fn max_pool(name: &'static str, doc: &'static str) -> OpDef {
         grad: Grad::Formula(max_grad),
         spell: Spell {
             numpy: Text::F(max_helper),
+            ggml: Text::F(|s| {
+                let (pool, pads) = pool_of(s)?;
+                let dense = pool.dilation.iter().all(|&d| d == 1);
+                if dense { super::ggml::pooling(s, 0, &pool.kernel, &pool.stride, &pads) } else { None }
+            }),
             torch: Text::F(max_torch),
             jax: Text::F(jax::max),
             mlx: Text::F(max_helper),
@@ -545,7 +558,18 @@ const fn avg_pool(name: &'static str, doc: &'static str) -> OpDef {
         dtype: DTypeRule::Float,
         expand: Some(avg_expand),
         loops: Some(loops::avg),
-        spell: Spell { torch: Text::F(avg_torch), jax: Text::F(jax::avg), ..Spell::NONE },
+        spell: Spell {
+            torch: Text::F(avg_torch),
+            jax: Text::F(jax::avg),
+            // ggml divides by the size of the window, whatever lies in it.
+            ggml: Text::F(|s| {
+                let (pool, pads) = pool_of(s)?;
+                let counts = s.bool(5).ok()? && !pool.ceil && pool.padding != Padding::Same;
+                let fits = counts || pads.iter().flatten().all(|p| p.is(0));
+                if fits { super::ggml::pooling(s, 1, &pool.kernel, &pool.stride, &pads) } else { None }
+            }),
+            ..Spell::NONE
+        },
         tolerance: Tolerance::Contraction,
         ..BLANK
     }

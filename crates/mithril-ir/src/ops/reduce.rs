@@ -274,6 +274,7 @@ pub static SUM: OpDef = OpDef {
     eval: Some(Eval::Host(|c| fold(c, sum_of))),
     grad: Grad::Formula(|v| vec![spread(v, v.g)]),
     spell: Spell {
+        ggml: Text::F(|c| super::ggml::reduction(c, &axes(c, c.ty(0)?.shape.rank()).ok()?, "ggml_sum_rows")),
         torch: Text::F(|c| torch(c, "torch.sum(", "")),
         mlx: Text::F(|c| mlx_accumulating(c, "sum", "0")),
         py: Text::F(|c| accumulating(c, "sum")),
@@ -324,6 +325,7 @@ pub static MEAN: OpDef = OpDef {
         vec![(sum / c.cx.lit(count(c))).cast(float_of(c.x[0]))]
     }),
     spell: Spell {
+        ggml: Text::F(|c| super::ggml::reduction(c, &axes(c, c.ty(0)?.shape.rank()).ok()?, "ggml_mean")),
         torch: Text::F(|c| torch_float(c, "torch.mean(", "")),
         py: Text::F(|c| statistic(c, "mean", "")),
         ..Spell::NONE

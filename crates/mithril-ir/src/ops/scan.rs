@@ -134,7 +134,12 @@ fn mlx(c: &SpellCx<'_>, name: &str) -> Option<String> {
 pub static CUMSUM: OpDef = OpDef {
     eval: Some(Eval::Host(|c| run(c, &Running { float: (0.0, |a, b| a + b), int: (0, i64::wrapping_add) }))),
     grad: Grad::Formula(|v| vec![v.g.op(&CUMSUM, &[v.x[1], v.x[2], backwards(v)])]),
-    spell: Spell { mlx: Text::F(|c| mlx(c, "cumsum")), py: Text::F(|c| spelled(c, "cumsum")), ..Spell::NONE },
+    spell: Spell {
+        ggml: Text::F(super::ggml::cumsum),
+        mlx: Text::F(|c| mlx(c, "cumsum")),
+        py: Text::F(|c| spelled(c, "cumsum")),
+        ..Spell::NONE
+    },
     loops: Some(|c| scan_loops(c, "mithril_cumsum")),
     layer: "CumSum",
     aliases: &["cumulative_sum"],

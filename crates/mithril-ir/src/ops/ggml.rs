@@ -1,0 +1,473 @@
+//! How rows say themselves in ggml where a template does not do. The grammar of the texts, and the movements in them, are
+//! described in `mithril-codegen` `ggml/`.
+
+use super::window;
+use crate::dtype::DType;
+use crate::graph::TensorType;
+use crate::literal::Lit;
+use crate::rules::Attrs;
+use crate::spell::SpellCx;
+
+/// The sizes of a tensor, if they are numbers.
+pub(super) fn known(ty: Option<&TensorType>) -> Option<Vec<i64>> {
+    ty?.shape.iter().map(crate::dim::Dim::known).collect()
+}
+
+/// Input `i` as a number: a literal, or a constant of one element.
+pub(super) fn number(s: &SpellCx<'_>, i: usize) -> Option<f64> {
+    match s.lit(i) {
+        Lit::Tensor(t) if t.rank() == 0 => Some(t.get(0).f64()),
+        lit if lit.is_numeric() && !matches!(lit, Lit::Tensor(_)) => s.f64(i).ok(),
+        _ => None,
+    }
+}
+
+pub(super) fn list(items: &[i64]) -> String {
+    format!("[{}]", items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+}
+
+// --- arithmetic --------------------------------------------------------------------------------------------
+
+pub(super) fn add(s: &SpellCx<'_>) -> Option<String> {
+    match (number(s, 0), number(s, 1)) {
+        (None, Some(b)) => Some(format!("ggml_scale_bias({{0}}, 1, {b:?})")),
+        (Some(a), None) => Some(format!("ggml_scale_bias({{1}}, 1, {a:?})")),
+        (None, None) => Some("ggml_add({0}, {1})".into()),
+        _ => None,
+    }
+}
+
+pub(super) fn subtract(s: &SpellCx<'_>) -> Option<String> {
+    match (number(s, 0), number(s, 1)) {
+        (None, Some(b)) => Some(format!("ggml_scale_bias({{0}}, 1, {:?})", -b)),
+        (Some(a), None) => Some(format!("ggml_scale_bias({{1}}, -1, {a:?})")),
+        (None, None) => Some("ggml_sub({0}, {1})".into()),
+        _ => None,
+    }
+}
+
+pub(super) fn multiply(s: &SpellCx<'_>) -> Option<String> {
+    match (number(s, 0), number(s, 1)) {
+        (None, Some(b)) => Some(format!("ggml_scale({{0}}, {b:?})")),
+        (Some(a), None) => Some(format!("ggml_scale({{1}}, {a:?})")),
+        (None, None) => Some("ggml_mul({0}, {1})".into()),
+        _ => None,
+    }
+}
+
+pub(super) fn divide(s: &SpellCx<'_>) -> Option<String> {
+    // By a power of two, which is exact.
+    let exact = |b: f64| b.is_normal() && (1.0 / b).is_normal() && b.to_bits() << 12 == 0;
+    match (number(s, 0), number(s, 1)) {
+        (None, Some(b)) if exact(b) => Some(format!("ggml_scale({{0}}, {:?})", 1.0 / b)),
+        (Some(_), Some(_)) => None,
+        _ => Some("ggml_div({0}, {1})".into()),
+    }
+}
+
+/// Powers that are products and roots.
+pub(super) fn power(s: &SpellCx<'_>) -> Option<String> {
+    let text = match number(s, 1)? {
+        1.0 => "{0}",
+        2.0 => "ggml_sqr({0})",
+        3.0 => "ggml_mul(ggml_sqr({0}), {0})",
+        4.0 => "ggml_sqr(ggml_sqr({0}))",
+        -1.0 => "ggml_div(1, {0})",
+        _ => return None,
+    };
+    s.ty(0).map(|_| text.into())
+}
+
+/// Held between two numbers, where they are in order.
+pub(super) fn clip(s: &SpellCx<'_>) -> Option<String> {
+    let bound =
+        |i: usize, none: f64| if s.absent(i) && s.ty(i).is_none() { Some(none) } else { number(s, i) };
+    let (low, high) = (bound(1, f64::NEG_INFINITY)?, bound(2, f64::INFINITY)?);
+    (low <= high).then(|| format!("ggml_clamp({{0}}, {low:?}, {high:?})"))
+}
+
+/// Half precision is a float32 that was rounded; a truth value is 0 or 1.
+pub(super) fn cast(s: &SpellCx<'_>) -> Option<String> {
+    let (from, to) = (s.ty(0)?.dtype, s.out(0)?.dtype);
+    Some(match to {
+        _ if from == to || from == DType::Bool => "{0}".into(),
+        DType::F32 => "{0}".into(),
+        DType::F16 => "ggml_cast(ggml_cast({0}, f16), f32)".into(),
+        DType::BF16 => "ggml_cast(ggml_cast({0}, bf16), f32)".into(),
+        _ => return None,
+    })
+}
+
+/// `alpha · (e^(x / alpha · inner) - 1)` below 0, times `outer` everywhere.
+pub(super) fn elu(alpha: f64, inner: f64, outer: f64) -> String {
+    let scaled = |text: String, by: f64| {
+        #[allow(clippy::float_cmp, reason = "one times something is left out")]
+        if by == 1.0 { text } else { format!("ggml_scale({text}, {by:?})") }
+    };
+    let below = scaled("ggml_neg(ggml_relu(ggml_neg({0})))".into(), inner);
+    let below = scaled(format!("ggml_elu({below})"), alpha * outer);
+    format!("ggml_add({}, {below})", scaled("ggml_relu({0})".into(), outer))
+}
+
+// --- lines -------------------------------------------------------------------------------------------------
+
+/// `f` of the input with an axis as its last, put back.
+pub(super) fn along(s: &SpellCx<'_>, axis: usize, f: impl Fn(&str) -> String) -> Option<String> {
+    let rank = s.ty(0)?.shape.rank();
+    if axis + 1 == rank {
+        return Some(f("{0}"));
+    }
+    let mut order: Vec<i64> = (0..rank as i64).collect();
+    order.swap(axis, rank - 1);
+    let order = list(&order);
+    Some(format!("permute({}, {order})", f(&format!("permute({{0}}, {order})"))))
+}
+
+pub(super) fn softmax(s: &SpellCx<'_>) -> Option<String> {
+    let axis = s.axis(1, s.ty(0)?.shape.rank()).ok()?;
+    along(s, axis, |x| format!("ggml_soft_max_ext({x}, NULL, 1, 0)"))
+}
+
+/// Less the largest of each line, which a pooling gives.
+pub(super) fn log_softmax(s: &SpellCx<'_>) -> Option<String> {
+    let shape = known(s.ty(0))?;
+    let axis = s.axis(1, shape.len()).ok()?;
+    let n = shape[axis];
+    if n == 0 {
+        return None;
+    }
+    let mut moved = shape.clone();
+    moved.swap(axis, shape.len() - 1);
+    let rows = shape.iter().product::<i64>() / n;
+    along(s, axis, |x| {
+        let lines = format!("reshape({x}, {})", list(&[rows, n]));
+        let rest = format!("ggml_sub({lines}, ggml_pool_2d({lines}, 0, {n}, 1, {n}, 1, 0, 0))");
+        let sums = format!("ggml_log(ggml_sum_rows(ggml_exp({rest})))");
+        format!("reshape(ggml_sub({rest}, {sums}), {})", list(&moved))
+    })
+}
+
+/// A function of rows that leaves one number of each, over axes.
+pub(super) fn reduction(s: &SpellCx<'_>, axes: &[usize], function: &str) -> Option<String> {
+    let (shape, out) = (known(s.ty(0))?, known(s.out(0))?);
+    let kept: Vec<i64> = (0..shape.len()).filter(|i| !axes.contains(i)).map(|i| i as i64).collect();
+    let mut sizes: Vec<i64> = kept.iter().map(|&i| shape[i as usize]).collect();
+    let order: Vec<i64> = kept.iter().copied().chain(axes.iter().map(|&i| i as i64)).collect();
+    sizes.push(axes.iter().map(|&i| shape[i]).product());
+    let (order, sizes, out) = (list(&order), list(&sizes), list(&out));
+    Some(format!("reshape({function}(reshape(permute({{0}}, {order}), {sizes})), {out})"))
+}
+
+pub(super) fn cumsum(s: &SpellCx<'_>) -> Option<String> {
+    let axis = s.axis(1, s.ty(0)?.shape.rank()).ok()?;
+    let plain = !s.bool(2).ok()? && !s.bool(3).ok()?;
+    if plain { along(s, axis, |x| format!("ggml_cumsum({x})")) } else { None }
+}
+
+// --- norms -------------------------------------------------------------------------------------------------
+
+/// `function(x, eps)` of what the last `features` dimensions hold, times input 1, plus input 2 where the row has one.
+pub(super) fn norm(
+    s: &SpellCx<'_>,
+    function: &str,
+    features: usize,
+    eps: f64,
+    bias: Option<usize>,
+) -> Option<String> {
+    let shape = known(s.ty(0))?;
+    let mut text = if features == 1 {
+        format!("{function}({{0}}, {eps:?})")
+    } else {
+        let (front, last) = shape.split_at(shape.len() - features);
+        let mut lines = front.to_vec();
+        lines.push(last.iter().product());
+        format!("reshape({function}(reshape({{0}}, {}), {eps:?}), {})", list(&lines), list(&shape))
+    };
+    if s.ty(1).is_some() {
+        text = format!("ggml_mul({text}, {{1}})");
+    }
+    if let Some(i) = bias.filter(|&i| s.ty(i).is_some()) {
+        text = format!("ggml_add({text}, {{{i}}})");
+    }
+    Some(text)
+}
+
+/// Groups of channels of `[n, c, ...]`, with a weight and a bias per channel.
+pub(super) fn grouped_norm(s: &SpellCx<'_>, groups: i64, eps: f64) -> Option<String> {
+    let shape = known(s.ty(0))?;
+    let elements = shape.iter().skip(1).product::<i64>() / groups.max(1);
+    let lines = list(&[shape[0], groups, elements]);
+    let whole = list(&shape);
+    let mut channels = vec![1; shape.len()];
+    channels[1] = shape[1];
+    let channels = list(&channels[1..]);
+    let mut text = format!("reshape(ggml_norm(reshape({{0}}, {lines}), {eps:?}), {whole})");
+    if s.ty(1).is_some() {
+        text = format!("ggml_mul({text}, reshape({{1}}, {channels}))");
+    }
+    if s.ty(2).is_some() {
+        text = format!("ggml_add({text}, reshape({{2}}, {channels}))");
+    }
+    Some(text)
+}
+
+/// With given statistics: one factor and one summand per channel.
+pub(super) fn batch_norm(s: &SpellCx<'_>) -> Option<String> {
+    if s.bool(5).ok()? {
+        return None;
+    }
+    let shape = known(s.ty(0))?;
+    let mut channels = vec![1; shape.len() - 1];
+    channels[0] = shape[1];
+    let channels = list(&channels);
+    let inverse = format!("ggml_div(1, ggml_sqrt(ggml_scale_bias({{4}}, 1, {:?})))", s.f64(7).ok()?);
+    let factor = if s.ty(1).is_some() { format!("ggml_mul({inverse}, {{1}})") } else { inverse };
+    let moved = format!("ggml_mul({{3}}, {factor})");
+    let summand =
+        if s.ty(2).is_some() { format!("ggml_sub({{2}}, {moved})") } else { format!("ggml_neg({moved})") };
+    let output =
+        format!("ggml_add(ggml_mul({{0}}, reshape({factor}, {channels})), reshape({summand}, {channels}))");
+    Some(format!("outputs({output}, {{3}}, {{4}})"))
+}
+
+// --- products ----------------------------------------------------------------------------------------------
+
+pub(super) fn matmul(s: &SpellCx<'_>) -> Option<String> {
+    let (left, right, out) = (known(s.ty(0))?, known(s.ty(1))?, known(s.out(0))?);
+    let rank = right.len();
+    let rows =
+        if left.len() == 1 { format!("reshape({{0}}, {})", list(&[1, left[0]])) } else { "{0}".into() };
+    let columns = if rank == 1 {
+        format!("reshape({{1}}, {})", list(&[1, right[0]]))
+    } else {
+        let mut order: Vec<i64> = (0..rank as i64).collect();
+        order.swap(rank - 1, rank - 2);
+        format!("permute({{1}}, {})", list(&order))
+    };
+    let product = format!("ggml_mul_mat({columns}, {rows})");
+    Some(if left.len() == 1 || rank == 1 { format!("reshape({product}, {})", list(&out)) } else { product })
+}
+
+/// One product with the weight as it is stored.
+pub(super) fn linear(s: &SpellCx<'_>) -> Option<String> {
+    let (input, out) = (known(s.ty(0))?, known(s.out(0))?);
+    let product = match input.as_slice() {
+        [k] => format!("reshape(ggml_mul_mat({{1}}, reshape({{0}}, [1, {k}])), {})", list(&out)),
+        _ => "ggml_mul_mat({1}, {0})".into(),
+    };
+    Some(if s.ty(2).is_some() { format!("ggml_add({product}, {{2}})") } else { product })
+}
+
+/// Attention with a mask in the softmax. A query that may attend to nothing would divide by 0: what such a mask forbids is
+/// a great negative number instead, and the result is multiplied by 0.
+pub(super) fn attention(s: &SpellCx<'_>) -> Option<String> {
+    let (q, k, out) = (known(s.ty(0))?, known(s.ty(1))?, known(s.out(0))?);
+    let n = q.len();
+    let (length, keys) = (q[n - 2], k[n - 2]);
+    let scale = if s.absent(5) { 1.0 / (q[n - 1].max(1) as f64).sqrt() } else { s.f64(5).ok()? };
+    let causal = s.bool(4).ok()?;
+    let is_masked = s.ty(3).is_some();
+    if n > 4 || (causal && is_masked) || scale.is_nan() || scale <= 0.0 {
+        return None;
+    }
+    let is_grouped = n >= 3 && s.bool(6).ok()? && q[n - 3] != k[n - 3];
+    // Heads of the query that share those of the key stand beside each other: they are a batch of their own.
+    let split = |i: usize, shape: &[i64], each: i64| {
+        let mut shape = shape.to_vec();
+        shape.splice(n - 3..n - 2, [k[n - 3], each]);
+        format!("reshape({{{i}}}, {})", list(&shape))
+    };
+    let value = known(s.ty(2))?;
+    let (query, key, values) = if is_grouped {
+        (split(0, &q, q[n - 3] / k[n - 3]), split(1, &k, 1), split(2, &value, 1))
+    } else {
+        ("{0}".to_owned(), "{1}".to_owned(), "{2}".to_owned())
+    };
+    let rank = n + usize::from(is_grouped);
+    let mut order: Vec<i64> = (0..rank as i64).collect();
+    order.swap(rank - 1, rank - 2);
+    let values = format!("permute({values}, {})", list(&order));
+
+    let mut scores = q.clone();
+    scores[n - 1] = keys;
+    let shaped = |text: String| {
+        if is_grouped { format!("reshape({text}, {})", list(&scores)) } else { text }
+    };
+    let product = shaped(format!("ggml_mul_mat({key}, {query})"));
+    let (mask, live) = if is_masked { mask(s, &scores)? } else { ("NULL".into(), None) };
+    let mask = if causal { format!("causal({length}, {keys})") } else { mask };
+    let shares = format!("ggml_soft_max_ext({product}, {mask}, {scale:?}, 0)");
+    let shares = if is_grouped {
+        let mut shape = scores.clone();
+        shape.splice(n - 3..n - 2, [k[n - 3], q[n - 3] / k[n - 3]]);
+        format!("reshape({shares}, {})", list(&shape))
+    } else {
+        shares
+    };
+    let result = format!("ggml_mul_mat({values}, {shares})");
+    let result = if is_grouped { format!("reshape({result}, {})", list(&out)) } else { result };
+    Some(live.map_or(result.clone(), |live| format!("ggml_mul({result}, {live})")))
+}
+
+/// What is added to scores, and for each query whether it sees any key.
+fn mask(s: &SpellCx<'_>, scores: &[i64]) -> Option<(String, Option<String>)> {
+    const LOWEST: f64 = -1e30;
+    let shape = known(s.ty(3))?;
+    let is_bool = s.ty(3)?.dtype == DType::Bool;
+    let added = if is_bool {
+        format!("ggml_scale_bias({{3}}, {:?}, {LOWEST:?})", -LOWEST)
+    } else {
+        format!("ggml_clamp({{3}}, {LOWEST:?}, inf)")
+    };
+    // ggml repeats a mask over heads, not over queries.
+    let rank = scores.len();
+    let mut whole: Vec<i64> =
+        std::iter::repeat_n(1, rank - shape.len()).chain(shape.iter().copied()).collect();
+    whole[rank - 2..].copy_from_slice(&scores[rank - 2..]);
+    let open = if is_bool { "{3}".to_owned() } else { "ggml_step(ggml_scale_bias({3}, 1, inf))".to_owned() };
+    let live = if shape.last() == Some(&scores[rank - 1]) {
+        format!("ggml_step(ggml_sum_rows({open}))")
+    } else {
+        open
+    };
+    Some((format!("broadcast({added}, {})", list(&whole)), Some(live)))
+}
+
+// --- windows -----------------------------------------------------------------------------------------------
+
+/// A convolution over one or two axes; groups one after the other, unless each is one channel.
+pub(super) fn convolution(
+    s: &SpellCx<'_>,
+    stride: &[i64],
+    pads: &window::Pads,
+    dilation: &[i64],
+    groups: i64,
+) -> Option<String> {
+    let (input, weight, out) = (known(s.ty(0))?, known(s.ty(1))?, known(s.out(0))?);
+    let n = input.len() - 2;
+    if n > 2 || groups > 64 && !(weight[1] == 1 && weight[0] == groups) {
+        return None;
+    }
+    let pads: Vec<[i64; 2]> =
+        pads.iter().map(|[a, b]| Some([a.known()?, b.known()?])).collect::<Option<_>>()?;
+    if pads.iter().flatten().any(|&p| p < 0) {
+        return None;
+    }
+    // A sequence is an image of one row.
+    let wide = |shape: &[i64]| {
+        let mut shape = shape.to_vec();
+        shape.splice(2..2, std::iter::repeat_n(1, 2 - n));
+        shape
+    };
+    let front =
+        |values: Vec<i64>, one: i64| std::iter::repeat_n(one, 2 - n).chain(values).collect::<Vec<_>>();
+    let (image, kernel) = (wide(&input), wide(&weight));
+    let even = pads.iter().all(|[a, b]| a == b);
+    let mut x = format!("reshape({{0}}, {})", list(&image));
+    let w = format!("reshape({{1}}, {})", list(&kernel));
+    let pad = front(pads.iter().map(|p| if even { p[0] } else { 0 }).collect(), 0);
+    if !even {
+        let amounts = pads.iter().rev().map(|[a, b]| format!("{a}, {b}")).collect::<Vec<_>>().join(", ");
+        x = format!("ggml_pad_ext({x}, {amounts}{})", ", 0, 0".repeat(4 - n));
+    }
+    let (stride, dilation) = (front(stride.to_vec(), 1), front(dilation.to_vec(), 1));
+    let numbers = [stride[1], stride[0], pad[1], pad[0], dilation[1], dilation[0]];
+    let numbers = numbers.map(|n| n.to_string()).join(", ");
+    let text = if groups == 1 {
+        format!("ggml_conv_2d_direct({w}, {x}, {numbers})")
+    } else if weight[1] == 1 && weight[0] == groups {
+        format!("ggml_conv_2d_dw_direct({w}, {x}, {numbers})")
+    } else {
+        let (each, filters) = (weight[1], weight[0] / groups);
+        let part = |g: i64| {
+            let w = format!("slice({w}, 0, {}, {})", g * filters, (g + 1) * filters);
+            let x = format!("slice({x}, 1, {}, {})", g * each, (g + 1) * each);
+            format!("ggml_conv_2d_direct({w}, {x}, {numbers})")
+        };
+        (1..groups).fold(part(0), |all, g| format!("ggml_concat({all}, {}, 2)", part(g)))
+    };
+    Some(format!("reshape({text}, {})", list(&out)))
+}
+
+/// A pooling over one or two axes: 0 for the largest, 1 for the mean.
+pub(super) fn pooling(
+    s: &SpellCx<'_>,
+    op: i64,
+    kernel: &[i64],
+    stride: &[i64],
+    pads: &window::Pads,
+) -> Option<String> {
+    let (input, out) = (known(s.ty(0))?, known(s.out(0))?);
+    let n = input.len() - 2;
+    let pads: Vec<i64> = pads.iter().map(|[a, b]| a.known().filter(|p| b.is(*p))).collect::<Option<_>>()?;
+    if n > 2 {
+        return None;
+    }
+    let front = |values: &[i64], one: i64| {
+        std::iter::repeat_n(one, 2 - n).chain(values.iter().copied()).collect::<Vec<_>>()
+    };
+    let mut image = input.clone();
+    image.splice(2..2, std::iter::repeat_n(1, 2 - n));
+    let (kernel, stride, pads) = (front(kernel, 1), front(stride, 1), front(&pads, 0));
+    let numbers = [op, kernel[1], kernel[0], stride[1], stride[0], pads[1], pads[0]];
+    let numbers = numbers.map(|n| n.to_string()).join(", ");
+    Some(format!("reshape(ggml_pool_2d(reshape({{0}}, {}), {numbers}), {})", list(&image), list(&out)))
+}
+
+// --- rows and joints ---------------------------------------------------------------------------------------
+
+/// Slices at positions along an axis.
+pub(super) fn take(s: &SpellCx<'_>) -> Option<String> {
+    let (from, at, out) = (known(s.ty(0))?, known(s.ty(1))?, known(s.out(0))?);
+    let count: i64 = at.iter().product();
+    let rank = from.len();
+    let (axis, table) = if s.absent(2) {
+        let size: i64 = from.iter().product();
+        (0, format!("reshape({{0}}, {})", list(&[size, 1])))
+    } else {
+        let axis = s.axis(2, rank).ok()?;
+        let rest = from.iter().product::<i64>() / from[axis].max(1);
+        let mut order: Vec<i64> = (0..rank as i64).collect();
+        let first = order.remove(axis);
+        order.insert(0, first);
+        (axis, format!("reshape(permute({{0}}, {}), {})", list(&order), list(&[from[axis], rest])))
+    };
+    let size = if s.absent(2) { from.iter().product() } else { from[axis] };
+    let rows = format!("ggml_get_rows({table}, reshape(positions({{1}}, {size}), [{count}]))");
+    if axis == 0 {
+        return Some(format!("reshape({rows}, {})", list(&out)));
+    }
+    // `[positions, before, after]` becomes `[before, positions, after]`.
+    let (before, after) = (from[..axis].iter().product::<i64>(), from[axis + 1..].iter().product::<i64>());
+    let apart = format!("permute(reshape({rows}, {}), [1, 0, 2])", list(&[count, before, after]));
+    Some(format!("reshape({apart}, {})", list(&out)))
+}
+
+/// All inputs one behind the other.
+pub(super) fn concat(s: &SpellCx<'_>) -> Option<String> {
+    let out = known(s.out(0))?;
+    let axis = s.axis(0, out.len()).ok()?;
+    let (before, after) = (out[..axis].iter().product::<i64>(), out[axis + 1..].iter().product::<i64>());
+    let mut parts = Vec::new();
+    for i in 1..s.args.len() {
+        let size = known(s.ty(i))?[axis];
+        // Nothing adds nothing.
+        if size > 0 {
+            let flat = list(&[before, size, after]);
+            parts.push(if out.len() > 4 { format!("reshape({{{i}}}, {flat})") } else { format!("{{{i}}}") });
+        }
+    }
+    let at = if out.len() > 4 { 1 } else { out.len() - 1 - axis };
+    let mut parts = parts.into_iter();
+    let first = parts.next()?;
+    let all = parts.fold(first, |all, part| format!("ggml_concat({all}, {part}, {at})"));
+    Some(if out.len() > 4 { format!("reshape({all}, {})", list(&out)) } else { all })
+}
+
+/// Zeros before and after each axis.
+pub(super) fn pad(s: &SpellCx<'_>, pads: &[(i64, i64)]) -> Option<String> {
+    let fits = pads.len() <= 4 && pads.iter().all(|&(a, b)| a >= 0 && b >= 0);
+    let amounts: Vec<String> = pads.iter().rev().map(|(a, b)| format!(", {a}, {b}")).collect();
+    let rest = ", 0, 0".repeat(4_usize.saturating_sub(pads.len()));
+    s.ty(0).filter(|_| fits).map(|_| format!("ggml_pad_ext({{0}}{}{rest})", amounts.concat()))
+}
