@@ -232,14 +232,56 @@ impl Emitter {
         if let Some(value) = self.kept(view, Element::F32) {
             return Ok(View::whole(value, &view.shape));
         }
-        let folded = folded(view)
-            .ok_or_else(|| format!("{:?} of {base} has more than four dimensions", view.shape))?;
+        let value = match self.attempt(|e| e.copied(view)) {
+            Ok(value) => value,
+            Err(_) => self.attempt(|e| e.copied(&view.coalesced())).or_else(|_| self.moved(view))?,
+        };
+        self.copies.insert(view.clone(), value);
+        Ok(View::whole(value, &view.shape))
+    }
+    /// A copy of a view without gaps.
+    fn copied(&mut self, view: &View) -> Made<usize> {
+        let folded = folded(view).ok_or_else(|| format!("{:?} has more than four dimensions", view.shape))?;
         let is_repeated = folded.once().shape != folded.shape;
         let seen = self.tensor(&folded)?;
         let is_new = is_repeated && self.ty(seen)?.is_contiguous();
-        let value = if is_new { seen } else { self.movement("ggml_cont", seen, &[])? };
-        self.copies.insert(view.clone(), value);
-        Ok(View::whole(value, &view.shape))
+        if is_new { Ok(seen) } else { self.movement("ggml_cont", seen, &[]) }
+    }
+    /// A copy of a value with more than four dimensions in another order: one dimension after the other goes to its place.
+    fn moved(&mut self, view: &View) -> Made<usize> {
+        let view = view.coalesced();
+        let rank = view.shape.len();
+        let mut order: Vec<usize> = (0..rank).collect();
+        order.sort_by_key(|&i| std::cmp::Reverse(view.strides[i]));
+        let sizes: Vec<i64> = order.iter().map(|&i| view.shape[i]).collect();
+        let whole = View { offset: view.offset, ..View::whole(view.value, &sizes) };
+        if order.iter().zip(&whole.strides).any(|(&i, &s)| view.strides[i] != s) {
+            return Err(format!("{:?} by {:?} has gaps", view.shape, view.strides));
+        }
+        let mut now = whole;
+        for place in 0..rank {
+            let at = order.iter().position(|&i| i == place).ok_or("a dimension is missing")?;
+            let axis = order.remove(at);
+            order.insert(place, axis);
+            let product = |from: usize, to: usize| now.shape[from..to].iter().product::<i64>();
+            let four = [product(0, place), product(place, at), now.shape[at], product(at + 1, rank)];
+            let mut shape = now.shape.clone();
+            let size = shape.remove(at);
+            shape.insert(place, size);
+            if at > place {
+                let seen = now.reshaped(&four).and_then(|v| v.permuted(&[0, 2, 1, 3]));
+                let seen = seen.ok_or("a value cannot be folded")?;
+                now = View::whole(self.copied(&seen)?, &shape);
+            }
+        }
+        Ok(now.value)
+    }
+    /// Whether a view can be copied, where it is not without gaps already.
+    pub fn check(&mut self, view: &View) -> Made<()> {
+        let mark = self.mark();
+        let result = self.contiguous(view);
+        self.reset(mark);
+        result.map(|_| ())
     }
     /// A weight whose dimensions are seen in another order, or that is wanted in other elements: kept that way.
     fn kept(&mut self, view: &View, element: Element) -> Option<usize> {

@@ -229,6 +229,7 @@ pub static FUNCTIONS: &[Function] = &[
     whole("ggml_group_norm", &[T, I, F], shapes::group_norm),
     whole("ggml_diag_mask_inf", &[T, I], shapes::diag_mask),
     Function { name: "ggml_get_rows", takes: &[T, T], fold: Fold::Table, check: shapes::get_rows },
+    whole("ggml_set_rows", &[T, T, T], shapes::set_rows),
     whole("ggml_concat", &[T, T, I], shapes::concat),
     whole("ggml_pad_ext", &[T, I, I, I, I, I, I, I, I], shapes::pad),
     whole("ggml_conv_2d_direct", &[T, T, I, I, I, I, I, I], shapes::conv_2d),

@@ -200,7 +200,10 @@ impl<'a> Lowering<'a> {
             let shape =
                 sizes(self.graph.ty(v).ok_or("an output without a type")?).map_err(|e| e.to_string())?;
             match self.item(tree, node)? {
-                Item::View(view) if view.shape == shape => views.push(view),
+                Item::View(view) if view.shape == shape => {
+                    self.emitter.check(&view)?;
+                    views.push(view);
+                }
                 other => return Err(format!("{other:?} is not {shape:?}")),
             }
         }
@@ -219,7 +222,7 @@ impl<'a> Lowering<'a> {
         let views = values.iter().zip(vars).zip(&types).map(|((value, vars), (dtype, shape))| {
             let Expr::Load { from, at, stored } = value else { return None };
             let view = self.view(*node.inputs.get(*from)?).ok().filter(|_| stored == dtype)?;
-            seen_at(&view, at, &vars, shape)
+            seen_at(&view, at, &vars, shape).filter(|view| self.emitter.check(view).is_ok())
         });
         views.collect()
     }

@@ -168,6 +168,22 @@ pub fn get_rows(given: &Given<'_>) -> Checked {
     Ok(Type::contiguous(element, [a.sizes[0], b.sizes[0], b.sizes[1], b.sizes[2]]))
 }
 
+/// Rows `b` written over those of `a` whose numbers `c` says; the result is `a`, in its memory.
+pub fn set_rows(given: &Given<'_>) -> Checked {
+    let [a, b, c] = [0, 1, 2].map(|i| given.tensor(i));
+    refuse(c.element == Element::I32, || format!("{c} holds no positions"))?;
+    float(a)?;
+    float(b)?;
+    rows_of(a)?;
+    rows_of(b)?;
+    let same = a.sizes[0] == b.sizes[0] && a.sizes[2..] == b.sizes[2..];
+    refuse(same && b.sizes[1] == c.sizes[0], || format!("{b} are no rows of {a} at {c}"))?;
+    refuse(b.sizes[2] % c.sizes[1] == 0 && b.sizes[3] % c.sizes[2] == 0 && c.sizes[3] == 1, || {
+        format!("{c} does not repeat to {b}")
+    })?;
+    Ok(*a)
+}
+
 /// One behind the other.
 pub fn concat(given: &Given<'_>) -> Checked {
     let (a, b) = (given.tensor(0), given.tensor(1));

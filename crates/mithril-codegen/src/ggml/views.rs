@@ -71,6 +71,19 @@ impl View {
         }
         out
     }
+    /// With neighbouring dimensions that lie behind each other in memory as one, and without those of one element.
+    pub fn coalesced(&self) -> Self {
+        let dims = self.shape.iter().zip(&self.strides).filter(|(n, _)| **n != 1);
+        let mut groups: Vec<(i64, i64)> = Vec::new();
+        for (&size, &stride) in dims {
+            match groups.last_mut() {
+                Some(last) if last.1 == size * stride => *last = (last.0 * size, stride),
+                _ => groups.push((size, stride)),
+            }
+        }
+        let (shape, strides) = groups.into_iter().unzip();
+        Self { shape, strides, ..self.clone() }
+    }
     /// The same elements in another shape, if that needs no copy.
     pub fn reshaped(&self, shape: &[i64]) -> Option<Self> {
         if shape.iter().product::<i64>() != self.elements() {

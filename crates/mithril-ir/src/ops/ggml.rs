@@ -443,6 +443,24 @@ pub(super) fn take(s: &SpellCx<'_>) -> Option<String> {
     Some(format!("reshape({apart}, {})", list(&out)))
 }
 
+/// A copy of the input whose rows at positions along an axis are written over.
+pub(super) fn index_copy(s: &SpellCx<'_>) -> Option<String> {
+    let (into, from) = (known(s.ty(0))?, known(s.ty(2))?);
+    let rank = into.len();
+    let axis = s.axis(3, rank).ok()?;
+    let positions = format!("positions({{1}}, {})", into[axis]);
+    if axis + 2 == rank && rank <= 4 {
+        return Some(format!("ggml_set_rows(ggml_cont({{0}}), {{2}}, {positions})"));
+    }
+    let lines = |shape: &[i64]| {
+        let around = |part: &[i64]| part.iter().product::<i64>();
+        list(&[around(&shape[..axis]), shape[axis], around(&shape[axis + 1..])])
+    };
+    let copy = format!("ggml_cont(reshape({{0}}, {}))", lines(&into));
+    let rows = format!("reshape({{2}}, {})", lines(&from));
+    Some(format!("reshape(ggml_set_rows({copy}, {rows}, {positions}), {})", list(&into)))
+}
+
 /// All inputs one behind the other.
 pub(super) fn concat(s: &SpellCx<'_>) -> Option<String> {
     let out = known(s.out(0))?;

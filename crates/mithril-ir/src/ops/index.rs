@@ -452,6 +452,7 @@ pub static INDEX_COPY: OpDef = OpDef {
         vec![v.g.op(&INDEX_COPY, &[indices, zeros(source), axis]), v.none(), v.g.op(&TAKE, &[indices, axis])]
     }),
     spell: Spell {
+        ggml: Text::F(super::ggml::index_copy),
         numpy: Text::T("_index_copy({0}, {1}, {2}, {3})"),
         torch: Text::F(|s| torch_index_copy(s, "_index_copy")),
         jax: Text::F(|s| Some(format!("{}.at[{}].set({})", s.arg(0), at_axis(s, 3)?, s.arg(2)))),
