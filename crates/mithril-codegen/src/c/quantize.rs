@@ -209,7 +209,7 @@ impl Quantize {
 }
 
 /// Whether a pattern is a name: `*` stands for anything, `?` for one character.
-fn matches(pattern: &str, name: &str) -> bool {
+pub fn matches(pattern: &str, name: &str) -> bool {
     let mut rest = pattern.chars();
     match rest.next() {
         None => name.is_empty(),

@@ -1,4 +1,4 @@
-//! Memory for generated code: aligned to 64 bytes, in huge pages where it is large, and used again.
+//! Memory for generated code and for ggml: aligned to 64 bytes, in huge pages where it is large, and used again.
 
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
@@ -18,11 +18,11 @@ const KEPT: usize = 4;
 
 #[repr(align(64))]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line(#[expect(dead_code, reason = "only its size and alignment count")] [u8; 64]);
+pub(crate) struct Line(#[expect(dead_code, reason = "only its size and alignment count")] [u8; 64]);
 
 /// Memory at a multiple of 64.
 #[derive(Debug)]
-pub(super) enum Memory {
+pub(crate) enum Memory {
     Small(Box<[Line]>),
     Large { map: MmapMut, start: usize },
 }

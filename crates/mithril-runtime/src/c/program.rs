@@ -293,22 +293,30 @@ impl Program {
     }
     /// Values of the symbols, from the sizes of inputs by name.
     pub fn symbols<'a>(&self, shapes: impl IntoIterator<Item = (&'a str, Vec<usize>)>) -> Result<Symbols> {
-        let mut symbols = Symbols::default();
-        for (name, sizes) in shapes {
-            let Some(input) = self.compiled.inputs.iter().find(|i| &*i.name == name) else { continue };
-            let wanted = &input.ty.shape;
-            if wanted.rank() != sizes.len() {
-                let text = format!("`{name}` has {} dimensions, {} are needed", sizes.len(), wanted.rank());
-                return Err(Error::new(Code::BadParameter, text).help(format!("its shape is {wanted}")));
-            }
-            for (dim, n) in wanted.iter().zip(sizes) {
-                if let Some(symbol) = Dim::as_symbol(dim) {
-                    symbols.entry(symbol.clone()).or_insert(n as i64);
-                }
+        symbols_of(&self.compiled, shapes)
+    }
+}
+
+/// Values of the symbols of a model, from the sizes of inputs by name.
+pub(crate) fn symbols_of<'a>(
+    compiled: &Compiled,
+    shapes: impl IntoIterator<Item = (&'a str, Vec<usize>)>,
+) -> Result<Symbols> {
+    let mut symbols = Symbols::default();
+    for (name, sizes) in shapes {
+        let Some(input) = compiled.inputs.iter().find(|i| &*i.name == name) else { continue };
+        let wanted = &input.ty.shape;
+        if wanted.rank() != sizes.len() {
+            let text = format!("`{name}` has {} dimensions, {} are needed", sizes.len(), wanted.rank());
+            return Err(Error::new(Code::BadParameter, text).help(format!("its shape is {wanted}")));
+        }
+        for (dim, n) in wanted.iter().zip(sizes) {
+            if let Some(symbol) = Dim::as_symbol(dim) {
+                symbols.entry(symbol.clone()).or_insert(n as i64);
             }
         }
-        Ok(symbols)
     }
+    Ok(symbols)
 }
 
 /// A prefix becomes part of names of C.

@@ -1,0 +1,204 @@
+//! One call: the steps of a plan in their order.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use mithril_codegen::ggml::plan::{Host, HostInput, Source, Step};
+use mithril_ggml::{Graph, Lease};
+use mithril_ir::interp::{self, HostArg};
+use mithril_ir::tensor::Data;
+use mithril_ir::{DType, Error, Lit, Result, Tensor};
+
+use super::convert;
+use super::function::Function;
+use super::pack::Packed;
+use super::places::{Border, Home};
+
+/// A call while it runs.
+pub(super) struct Run<'a> {
+    function: &'a Function,
+    inputs: &'a [*const c_void],
+    outputs: &'a [*mut c_void],
+    packed: Option<&'a Packed>,
+    memory: *mut c_void,
+    /// What the host made so far.
+    hosted: Vec<Option<Arc<Tensor>>>,
+    /// Whether a value was written into its place in scratch memory.
+    is_written: Vec<bool>,
+}
+
+impl<'a> Run<'a> {
+    /// A call with scratch memory of the function's size, which nobody else has.
+    pub fn new(
+        function: &'a Function,
+        inputs: &'a [*const c_void],
+        outputs: &'a [*mut c_void],
+        packed: Option<&'a Packed>,
+        memory: *mut c_void,
+    ) -> Self {
+        let count = function.plan().values.len();
+        Self {
+            function,
+            inputs,
+            outputs,
+            packed,
+            memory,
+            hosted: vec![None; count],
+            is_written: vec![false; count],
+        }
+    }
+    /// Runs all steps, and writes the outputs that do not lie in their place yet.
+    pub fn steps(mut self, graphs: &mut [Graph], lease: Option<&Lease>) -> Result<()> {
+        let function = self.function;
+        let mut graphs = graphs.iter_mut();
+        for (step, border) in function.plan().steps.iter().zip(&function.places().borders) {
+            match step {
+                Step::Segment(_) => {
+                    let graph = graphs.next().ok_or_else(|| Error::internal("a segment has no graph"))?;
+                    self.segment(graph, border, lease)?;
+                }
+                Step::Host(host) => self.host(host).map_err(|e| e.at(&host.place))?,
+            }
+        }
+        self.results()
+    }
+    fn segment(&mut self, graph: &mut Graph, border: &Border, lease: Option<&Lease>) -> Result<()> {
+        let leaves = border.reads.iter().map(|&v| self.ready(v)).collect::<Result<Vec<_>>>()?;
+        let outputs = border.writes.iter().map(|&v| self.place(v)).collect::<Result<Vec<_>>>()?;
+        let (arena, work) = self.function.starts();
+        // SAFETY: leaves and outputs have their places, which `Places` made as large as their types; inputs and outputs
+        // fit their buffers and do not overlap, as the caller of the function vouches and was checked. The instance has
+        // the memory that the graphs asked for, for as many threads. Positions were checked when they were written.
+        unsafe {
+            let (arena, work) = (self.memory.byte_add(arena), self.memory.byte_add(work));
+            graph.compute(&leaves, &outputs, arena, work, lease)
+        }
+    }
+    /// The place of a value.
+    fn place(&self, v: usize) -> Result<*mut c_void> {
+        let missing = || Error::internal("a value of a plan has no place");
+        match self.function.places().homes[v] {
+            Home::Input(i) => Ok(self.inputs[i].cast_mut()),
+            Home::Output(i) => Ok(self.outputs[i]),
+            Home::Constant => {
+                self.function.constant_address(v).map(<*const c_void>::cast_mut).ok_or_else(missing)
+            }
+            Home::Packed => {
+                self.packed.and_then(|p| p.address(v)).map(<*const c_void>::cast_mut).ok_or_else(missing)
+            }
+            // SAFETY: inside of the memory of this call.
+            Home::Scratch(start) => Ok(unsafe { self.memory.byte_add(start) }),
+            Home::Elsewhere => Err(missing()),
+        }
+    }
+    /// The place of a value that is there by now; what the host has is written first.
+    fn ready(&mut self, v: usize) -> Result<*mut c_void> {
+        let value = &self.function.plan().values[v];
+        let is_made = matches!(value.source, Source::Call);
+        if is_made || self.is_written[v] || !matches!(self.function.places().homes[v], Home::Scratch(_)) {
+            return self.place(v);
+        }
+        let ty = value.ty.ok_or_else(|| Error::internal("a value has no type in ggml"))?;
+        let tensor = match &value.source {
+            Source::Permuted { of, axes } => Arc::new(convert::permuted(&*self.own(*of)?, axes)),
+            Source::Positions { of, size } => Arc::new(convert::positions(&*self.own(*of)?, *size)?),
+            _ => self.own(v)?,
+        };
+        if let (Source::Host, Data::F32(values)) = (&value.source, tensor.data()) {
+            // It stays where it is until the call is over.
+            let held = self.hosted[v].as_ref().is_some_and(|own| Arc::ptr_eq(own, &tensor));
+            if held && values.len() as i64 == ty.elements() {
+                return Ok(values.as_ptr().cast_mut().cast());
+            }
+        }
+        let place = self.place(v)?;
+        // SAFETY: its place has as many bytes as its type, and nobody else has the memory of this call.
+        let out = unsafe { convert::bytes_mut(place, ty.bytes() as usize) };
+        convert::encode(&tensor, &ty, out, 1)?;
+        self.is_written[v] = true;
+        Ok(place)
+    }
+    /// A value in its own dtype and shape.
+    fn own(&self, v: usize) -> Result<Arc<Tensor>> {
+        let value = &self.function.plan().values[v];
+        let shape: Vec<usize> = value.shape.iter().map(|&n| n as usize).collect();
+        self.tensor(v, value.dtype, &shape)
+    }
+    /// A value as a tensor of the host.
+    fn tensor(&self, v: usize, dtype: DType, shape: &[usize]) -> Result<Arc<Tensor>> {
+        let value = &self.function.plan().values[v];
+        let found = match &value.source {
+            Source::Input(i) => Arc::new(self.function.input(*i, self.inputs)?),
+            Source::Constant(tensor) => tensor.clone(),
+            Source::Host => {
+                self.hosted[v].clone().ok_or_else(|| Error::internal("a value is read before it is made"))?
+            }
+            Source::Call => {
+                let ty = value.ty.ok_or_else(|| Error::internal("a value has no type in ggml"))?;
+                let count = (ty.elements() * ty.element.bytes()) as usize;
+                // SAFETY: its place has so many bytes, which ggml wrote.
+                let bytes = unsafe { convert::bytes(self.place(v)?, count) };
+                Arc::new(convert::decode(bytes, &ty, dtype, shape)?)
+            }
+            Source::Permuted { .. } | Source::Positions { .. } => {
+                return Err(Error::internal("the host reads what was made for ggml"));
+            }
+        };
+        if (found.dtype(), found.shape()) == (dtype, shape) {
+            return Ok(found);
+        }
+        if found.len() != shape.iter().product::<usize>() {
+            return Err(Error::internal("a value has another number of elements than its type"));
+        }
+        Ok(Arc::new(found.cast(dtype).reshaped(shape)))
+    }
+    fn host(&mut self, host: &Host) -> Result<()> {
+        let unknown = || Error::internal("a size of a step of the host is no number");
+        let mut arguments = Vec::with_capacity(host.inputs.len());
+        for (i, input) in host.inputs.iter().enumerate() {
+            arguments.push(match input {
+                HostInput::Value(v, ty) => {
+                    HostArg::Tensor(self.tensor(*v, ty.dtype, &ty.shape.known().ok_or_else(unknown)?)?)
+                }
+                HostInput::Literal(lit) if !host.op.takes_tensor(i) || lit.is_none() => {
+                    HostArg::Lit(lit.clone())
+                }
+                HostInput::Literal(Lit::Tensor(tensor)) => HostArg::Tensor(tensor.clone()),
+                HostInput::Literal(lit) => HostArg::Tensor(Arc::new(operand(host, lit)?)),
+            });
+        }
+        let types = host.types.iter().map(|ty| Ok((ty.dtype, ty.shape.known().ok_or_else(unknown)?)));
+        let made = interp::eval(host.op, &arguments, &types.collect::<Result<Vec<_>>>()?)?;
+        for (&v, tensor) in host.outputs.iter().zip(made) {
+            self.hosted[v] = Some(tensor);
+        }
+        Ok(())
+    }
+    /// Writes the outputs that do not lie in their place yet.
+    fn results(&self) -> Result<()> {
+        let plan = self.function.plan();
+        let values = plan.outputs.iter().map(|(_, v)| *v).chain(plan.updates.iter().map(|(_, new)| *new));
+        for (k, v) in values.enumerate() {
+            if self.function.places().homes[v] == Home::Output(k) {
+                continue;
+            }
+            let buffer = &self.function.interface().outputs[k];
+            let tensor = self.tensor(v, buffer.dtype, &buffer.shape)?;
+            // SAFETY: the memory of an output, which nobody else has; as large as its buffer, as was checked.
+            unsafe { convert::bytes_mut(self.outputs[k], buffer.bytes()) }
+                .copy_from_slice(&tensor.to_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// The tensor that a number among the operands of a step stands for: it takes the dtype of the operands beside it, as
+/// in [`interp::operand`].
+fn operand(host: &Host, lit: &Lit) -> Result<Tensor> {
+    let weak = lit.weak_dtype(DType::F32);
+    let mut dtypes = host.inputs.iter().enumerate().filter_map(|(i, input)| match input {
+        HostInput::Value(_, ty) if host.op.takes_tensor(i) => Some(ty.dtype),
+        _ => None,
+    });
+    interp::number(lit, weak.and_then(|weak| dtypes.find(|d| d.kind() >= weak.kind())))
+}

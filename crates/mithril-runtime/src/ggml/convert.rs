@@ -1,0 +1,135 @@
+//! Tensors of the host as what ggml computes with, and back.
+
+use std::borrow::Cow;
+use std::ffi::c_void;
+
+use mithril_compile::ggml::{Element, Type};
+use mithril_ir::tensor::{Data, Scalar};
+use mithril_ir::{Code, DType, Error, Result, Tensor};
+
+/// The bytes at an address.
+///
+/// # Safety
+/// There are so many, and nobody writes them while they are borrowed.
+pub unsafe fn bytes<'a>(address: *const c_void, count: usize) -> &'a [u8] {
+    if count == 0 {
+        return &[];
+    }
+    // SAFETY: as said.
+    unsafe { std::slice::from_raw_parts(address.cast(), count) }
+}
+
+/// The bytes at an address, to be written.
+///
+/// # Safety
+/// There are so many, and nobody else reads or writes them while they are borrowed.
+pub unsafe fn bytes_mut<'a>(address: *mut c_void, count: usize) -> &'a mut [u8] {
+    if count == 0 {
+        return &mut [];
+    }
+    // SAFETY: as said.
+    unsafe { std::slice::from_raw_parts_mut(address.cast(), count) }
+}
+
+/// The elements as floats of 32 bits.
+pub fn floats(tensor: &Tensor) -> Cow<'_, [f32]> {
+    match tensor.data() {
+        Data::F32(values) => Cow::Borrowed(values),
+        Data::F16(values) => values.iter().map(|x| x.to_f32()).collect(),
+        Data::BF16(values) => values.iter().map(|x| x.to_f32()).collect(),
+        data => (0..data.len()).map(|i| data.get(i).f64() as f32).collect(),
+    }
+}
+
+/// Writes a tensor as ggml reads it. Rows of blocks are written by so many threads.
+pub fn encode(tensor: &Tensor, ty: &Type, out: &mut [u8], threads: usize) -> Result<()> {
+    match ty.element {
+        Element::I32 => {
+            let values = tensor.to_i64s();
+            for (to, n) in out.chunks_exact_mut(4).zip(values) {
+                let n = i32::try_from(n).map_err(|_| {
+                    Error::new(Code::Numerics, format!("{n} does not fit the 32 bits that ggml has for it"))
+                })?;
+                to.copy_from_slice(&n.to_ne_bytes());
+            }
+        }
+        Element::F32 => {
+            for (to, x) in out.chunks_exact_mut(4).zip(floats(tensor).iter()) {
+                to.copy_from_slice(&x.to_ne_bytes());
+            }
+        }
+        element => return rows(element, &floats(tensor), ty.sizes[0] as usize, out, threads),
+    }
+    Ok(())
+}
+
+/// Rows of floats in the elements of a type.
+fn rows(element: Element, values: &[f32], columns: usize, out: &mut [u8], threads: usize) -> Result<()> {
+    let row = mithril_ggml::bytes(element, 1, columns)?;
+    let each = (values.len() / columns).div_ceil(threads.max(1)).max(1);
+    let parts = values.chunks(each * columns).zip(out.chunks_mut(each * row));
+    std::thread::scope(|scope| {
+        let started: Vec<_> = parts
+            .map(|(values, out)| scope.spawn(move || mithril_ggml::quantise(element, values, columns, out)))
+            .collect();
+        let joined = started
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| Err(Error::internal("quantising failed"))));
+        joined.collect()
+    })
+}
+
+/// Reads what ggml wrote.
+pub fn decode(bytes: &[u8], ty: &Type, dtype: DType, shape: &[usize]) -> Result<Tensor> {
+    match ty.element {
+        Element::I32 => Ok(Tensor::from_bytes(DType::I32, shape.to_vec(), bytes)?.cast(dtype)),
+        Element::F32 => Ok(Tensor::from_bytes(DType::F32, shape.to_vec(), bytes)?.cast(dtype)),
+        element => {
+            let mut values = vec![0.0; shape.iter().product()];
+            mithril_ggml::dequantise(element, bytes, &mut values)?;
+            Ok(Tensor::of(shape, values).cast(dtype))
+        }
+    }
+}
+
+/// Integers as positions in so many rows: negative ones count from the end.
+pub fn positions(tensor: &Tensor, rows: i64) -> Result<Tensor> {
+    let mut found = Vec::with_capacity(tensor.len());
+    for n in tensor.to_i64s() {
+        if n < -rows || n >= rows {
+            return Err(Error::new(
+                Code::IndexOutOfRange,
+                format!("index {n} is out of range for {rows} rows"),
+            ));
+        }
+        found.push(Scalar::Int(if n < 0 { n + rows } else { n }));
+    }
+    Ok(Tensor::build(DType::I32, tensor.shape(), |i| found[i]))
+}
+
+/// A tensor with its dimensions in another order: dimension `i` is dimension `axes[i]` of what is given.
+pub fn permuted(tensor: &Tensor, axes: &[usize]) -> Tensor {
+    if axes.iter().copied().eq(0..tensor.rank()) {
+        return tensor.clone();
+    }
+    let own = mithril_ir::tensor::strides(tensor.shape());
+    let shape: Vec<usize> = axes.iter().map(|&a| tensor.shape()[a]).collect();
+    let steps: Vec<usize> = axes.iter().map(|&a| own[a]).collect();
+    let mut at = vec![0_usize; shape.len()];
+    let mut position = 0;
+    let indices = (0..tensor.len()).map(|_| {
+        let found = position;
+        for axis in (0..shape.len()).rev() {
+            at[axis] += 1;
+            position += steps[axis];
+            if at[axis] < shape[axis] {
+                break;
+            }
+            position -= at[axis] * steps[axis];
+            at[axis] = 0;
+        }
+        found
+    });
+    let indices: Vec<usize> = indices.collect();
+    tensor.select(&shape, indices.into_iter())
+}

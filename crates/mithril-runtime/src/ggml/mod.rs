@@ -1,0 +1,17 @@
+//! Models on ggml: plans of calls, with steps of the reference interpreter between them where ggml lacks an op.
+//!
+//! [`program`] makes a function for each choice of sizes, [`places`] says where its values lie, [`pack`] turns weights
+//! into the types in which ggml keeps them, and [`call`] runs the steps.
+
+pub mod call;
+mod convert;
+pub mod function;
+pub mod pack;
+mod places;
+pub mod program;
+
+pub use function::{Function, Needs};
+pub use mithril_compile::ggml::Element;
+pub use mithril_ggml::{Device, devices, version};
+pub use pack::{Decision, Packed};
+pub use program::{Options, Program, Quantize, Specialised};

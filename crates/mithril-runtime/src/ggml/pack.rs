@@ -1,0 +1,68 @@
+//! Weights as ggml keeps them, made once for many calls, and what became of each.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use mithril_codegen::ggml::plan::Source;
+use mithril_compile::ggml::{Element, Plan};
+use mithril_ir::{Error, Result, Tensor};
+
+use super::convert;
+use crate::c::memory::Memory;
+
+/// What became of a weight where some are to be kept otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The path of the weight.
+    pub weight: Arc<str>,
+    /// The elements in which it is kept, or why it is not kept as it was asked for.
+    pub outcome: std::result::Result<Element, String>,
+    /// Whether a float is what was asked for by its name.
+    pub is_wanted: bool,
+    /// Its sizes.
+    pub shape: Vec<usize>,
+    /// Bytes in which it is kept.
+    pub bytes: usize,
+}
+
+/// Weights as ggml keeps them.
+#[derive(Debug)]
+pub struct Packed {
+    memory: BTreeMap<usize, Memory>,
+    bytes: usize,
+}
+
+/// Memory with a value of a plan in it.
+pub(super) fn kept(tensor: &Tensor, plan: &Plan, v: usize, threads: usize) -> Result<Memory> {
+    let value = &plan.values[v];
+    let ty = value.ty.ok_or_else(|| Error::internal("a value that is kept has no type"))?;
+    let made = match &value.source {
+        Source::Permuted { axes, .. } => &convert::permuted(tensor, axes),
+        Source::Positions { size, .. } => &convert::positions(tensor, *size)?,
+        _ => tensor,
+    };
+    let bytes = ty.bytes() as usize;
+    let mut memory = Memory::new(bytes)?;
+    // SAFETY: the memory was just made, with at least so many bytes.
+    let out = unsafe { convert::bytes_mut(memory.start(), bytes) };
+    convert::encode(made, &ty, out, threads).map_err(|e| e.note(format!("the weight is {}", value.name)))?;
+    Ok(memory)
+}
+
+impl Packed {
+    pub(super) fn new() -> Self {
+        Self { memory: BTreeMap::new(), bytes: 0 }
+    }
+    pub(super) fn insert(&mut self, v: usize, memory: Memory, bytes: usize) {
+        self.memory.insert(v, memory);
+        self.bytes += bytes;
+    }
+    pub(super) fn address(&self, v: usize) -> Option<*const c_void> {
+        self.memory.get(&v).map(Memory::address)
+    }
+    /// Bytes of all of them.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}

@@ -1,0 +1,303 @@
+//! A compiled model on ggml: one function per choice of sizes, made when it is needed.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mithril_codegen::c::is_fixed;
+use mithril_codegen::c::matches;
+use mithril_compile::compiled::{Compiled, gradient_of};
+use mithril_compile::ggml::{self, Element, Ggml, Plan};
+use mithril_compile::pipeline::Observer;
+use mithril_ir::dim::Symbol;
+use mithril_ir::graph::Def;
+use mithril_ir::interp::Symbols;
+use mithril_ir::{Code, DType, Error, Graph, Result, Role, ValueId, text};
+
+use super::function::{Function, read};
+use super::pack::Decision;
+use crate::c::program::symbols_of;
+use crate::c::{Buffer, Interface, Wanted};
+use crate::interpreter::{Evaluation, Tensors, missing};
+
+/// Which weights are kept in other elements.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quantize {
+    /// Patterns of paths of weights, and in what those are kept; `None`: as they are. The first that is the path counts;
+    /// `*` stands for anything, `?` for one character.
+    pub rules: Vec<(String, Option<Element>)>,
+    /// Whether a weight that cannot be kept so is an error.
+    pub strict: bool,
+}
+
+/// How a program is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Threads of a call; 0: as many as the system has for this process.
+    pub threads: usize,
+    /// Bytes that weights, the graphs of ggml and what its threads work in may have together.
+    pub memory_limit: Option<usize>,
+    /// Whether weights may be made ready once: they then must not change between calls.
+    pub pack: bool,
+    /// Weights that are kept in few bits; needs `pack`.
+    pub quantize: Option<Quantize>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { threads: 1, memory_limit: None, pack: false, quantize: None }
+    }
+}
+
+impl Options {
+    /// Threads of a call.
+    pub fn threads(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            given => given,
+        }
+    }
+}
+
+/// The program for one choice of sizes.
+#[derive(Debug)]
+pub struct Specialised {
+    /// What it runs.
+    pub function: Function,
+    /// Names of stages and what they made of the graph, as text; the last is the plan.
+    pub stages: Vec<(String, String)>,
+    /// What became of the weights where some are to be kept in other elements.
+    pub decisions: Vec<Decision>,
+}
+
+/// Symbols with their numbers, sorted.
+type Sizes = Vec<(Symbol, i64)>;
+
+/// A compiled model on ggml.
+#[derive(Debug)]
+pub struct Program {
+    compiled: Compiled,
+    wanted: Wanted,
+    options: Options,
+    made: Mutex<BTreeMap<Sizes, Arc<Specialised>>>,
+}
+
+impl Program {
+    /// A program of a compiled model; [`Program::specialise`] makes its functions.
+    pub fn new(compiled: Compiled, wanted: Wanted, options: Options) -> Self {
+        Self { compiled, wanted, options, made: Mutex::default() }
+    }
+    /// The model.
+    pub fn compiled(&self) -> &Compiled {
+        &self.compiled
+    }
+    /// How it is made.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+    /// Whether some sizes are symbols, so that each choice of them is a program of its own.
+    pub fn is_open(&self) -> bool {
+        let mut dims = self.compiled.inputs.iter().flat_map(|i| i.ty.shape.iter());
+        dims.any(|d| d.known().is_none())
+    }
+    /// Values of the symbols, from the sizes of inputs by name.
+    pub fn symbols<'a>(&self, shapes: impl IntoIterator<Item = (&'a str, Vec<usize>)>) -> Result<Symbols> {
+        symbols_of(&self.compiled, shapes)
+    }
+    /// The program for these sizes.
+    pub fn specialise(&self, symbols: &Symbols) -> Result<Arc<Specialised>> {
+        let mut key: Sizes = symbols.iter().map(|(s, &n)| (s.clone(), n)).collect();
+        key.sort();
+        // Held while it is made: who needs the same program waits for it instead of making it twice.
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = made.get(&key) {
+            return Ok(found.clone());
+        }
+        let found = Arc::new(self.make(symbols)?);
+        made.insert(key, found.clone());
+        Ok(found)
+    }
+    fn make(&self, symbols: &Symbols) -> Result<Specialised> {
+        let Options { pack, memory_limit, .. } = self.options;
+        let threads = self.options.threads();
+        let quantize = self.options.quantize.as_ref();
+        check(quantize, pack)?;
+        let mut stages = Vec::new();
+        let graph =
+            self.graph(symbols, &mut |name, graph| stages.push((name.to_owned(), text::print(graph))))?;
+        let rules = quantize.cloned();
+        let elements = move |name: &str| rules.as_ref().and_then(|wanted| wanted.element(name));
+        let given = ggml::Options { pack, elements: quantize.map(|_| &elements as &ggml::Choice) };
+        let plan = ggml::plan(&graph, &given)?;
+        stages.push(("plan".to_owned(), plan.to_string()));
+        let interface = interface(&graph, &plan)?;
+        let decisions = quantize.map(|wanted| wanted.decisions(&plan, &interface)).unwrap_or_default();
+        refuse(quantize, &decisions)?;
+        Ok(Specialised {
+            function: Function::new(plan, interface, pack, threads, memory_limit)?,
+            stages,
+            decisions,
+        })
+    }
+    /// What becomes a plan.
+    fn graph(&self, symbols: &Symbols, observe: &mut Observer<'_>) -> Result<Graph> {
+        let model = self.compiled.concrete(symbols)?;
+        match &self.wanted {
+            Wanted::Outputs => model.forward(&Ggml, observe),
+            Wanted::Gradients { outputs, inputs } => model.gradient(&Ggml, outputs, inputs, observe),
+        }
+    }
+    /// Computes the outputs. Every input is looked up by its name in `inputs`, from the first map to the last; gradients
+    /// take their cotangents from `cotangents`.
+    ///
+    /// ```
+    /// use mithril_compile::compiled::Compiled;
+    /// use mithril_ir::{Place, Tensor};
+    /// use mithril_model::{FlattenOptions, Model, layers};
+    /// use mithril_runtime::c::Wanted;
+    /// use mithril_runtime::ggml::{Options, Program};
+    /// use mithril_runtime::interpreter::{Tensors, tensors};
+    ///
+    /// let mut model = Model::new();
+    /// model.extend(&layers::linear(2, true)?, [("input", "input"), ("output", "output")], Place::default())?;
+    /// let shapes = vec![("input".into(), vec!["batch".into(), 3.into()])];
+    /// let compiled = Compiled::new(&model, &FlattenOptions { shapes, ..Default::default() })?;
+    /// let program = Program::new(compiled, Wanted::Outputs, Options::default());
+    /// let params = tensors([
+    ///     ("linear.weight", Tensor::of(&[2, 3], vec![1.0_f32, 0.0, 0.0, 0.0, 2.0, 0.0])),
+    ///     ("linear.bias", Tensor::of(&[2], vec![0.5_f32, 0.0])),
+    /// ]);
+    /// let data = tensors([("input", Tensor::of(&[1, 3], vec![1.0_f32, 2.0, 3.0]))]);
+    /// let found = program.evaluate(&[&params, &data], &Tensors::new())?;
+    /// assert_eq!(found.outputs["output"].as_slice::<f32>(), Some(&[1.5, 4.0][..]));
+    /// # Ok::<(), mithril_ir::Error>(())
+    /// ```
+    pub fn evaluate(&self, inputs: &[&Tensors], cotangents: &Tensors) -> Result<Evaluation> {
+        let find =
+            |name: &str| inputs.iter().find_map(|map| map.get(name)).ok_or_else(|| missing(name, inputs));
+        let names = self.compiled.inputs.iter().map(|i| &*i.name);
+        let shapes =
+            names.map(|name| Ok((name, find(name)?.shape().to_vec()))).collect::<Result<Vec<_>>>()?;
+        let made = self.specialise(&self.symbols(shapes)?)?;
+        let interface = made.function.interface();
+        let mut given = Vec::with_capacity(interface.inputs.len());
+        for (buffer, role) in interface.inputs.iter().zip(&interface.roles) {
+            given.push(match role {
+                Role::Cotangent => {
+                    cotangents.get(&buffer.name).ok_or_else(|| missing(&buffer.name, &[cotangents]))?.clone()
+                }
+                _ => find(&buffer.name)?.clone(),
+            });
+        }
+        let mut results = made.function.run(&given)?.into_iter().map(Arc::new);
+        let mut evaluation = Evaluation::default();
+        for (buffer, t) in interface.results().iter().zip(results.by_ref()) {
+            match gradient_of(&buffer.name) {
+                Some(input) => evaluation.gradients.insert(input.into(), t),
+                None => evaluation.outputs.insert(buffer.name.clone(), t),
+            };
+        }
+        let updates = interface.outputs[interface.results().len()..].iter();
+        evaluation.state.extend(updates.map(|b| b.name.clone()).zip(results));
+        Ok(evaluation)
+    }
+}
+
+impl Quantize {
+    /// In what a weight is to be kept.
+    fn element(&self, name: &str) -> Option<Element> {
+        self.rules.iter().find(|(pattern, _)| matches(pattern, name)).and_then(|(_, element)| *element)
+    }
+    /// What became of the weights.
+    fn decisions(&self, plan: &Plan, interface: &Interface) -> Vec<Decision> {
+        let mut found = Vec::new();
+        for (&v, (i, buffer)) in plan.inputs.iter().zip(interface.inputs.iter().enumerate()) {
+            if !interface.fixed[i] {
+                continue;
+            }
+            let wanted = self.element(&buffer.name);
+            let kept = plan.values.iter().filter(|value| value.source.of() == Some(v));
+            let kept: Vec<_> =
+                kept.filter_map(|value| value.ty).filter(|ty| Some(ty.element) == wanted).collect();
+            let reason = plan.refused.iter().find(|(of, _)| *of == v).map(|(_, reason)| reason.clone());
+            let is_plain = matches!(wanted, None | Some(Element::F32));
+            let outcome = match (kept.first(), reason) {
+                (Some(ty), None) => Ok(ty.element),
+                (_, Some(reason)) => Err(reason),
+                (None, None) if is_plain => Err("kept as it is by its name".to_owned()),
+                (None, None) => Err("no product of matrices reads it".to_owned()),
+            };
+            let bytes = if outcome.is_ok() {
+                kept.iter().map(|ty| ty.bytes() as usize).sum()
+            } else {
+                buffer.bytes()
+            };
+            let shape = buffer.shape.clone();
+            found.push(Decision { weight: buffer.name.clone(), outcome, is_wanted: is_plain, shape, bytes });
+        }
+        found
+    }
+}
+
+/// Refuses options that cannot be met.
+fn check(wanted: Option<&Quantize>, pack: bool) -> Result<()> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    if !pack {
+        let text = "weights that may change between calls are not kept in few bits";
+        return Err(Error::new(Code::ConflictingOptions, text).help("compile the model for inference"));
+    }
+    match wanted.rules.iter().filter_map(|(_, element)| *element).find(|e| e.needs_importance()) {
+        Some(e) => Err(Error::new(
+            Code::Unsupported,
+            format!("{e} needs importance data, which Mithril does not make"),
+        )
+        .help("take a type that needs none, such as q4_K or iq4_xs")),
+        None => Ok(()),
+    }
+}
+
+/// Refuses weights that are not kept as asked for, if that is to be an error.
+fn refuse(wanted: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
+    if !wanted.is_some_and(|wanted| wanted.strict) {
+        return Ok(());
+    }
+    let left = decisions.iter().filter(|d| !d.is_wanted);
+    let left: Vec<String> =
+        left.filter_map(|d| Some(format!("{}: {}", d.weight, d.outcome.as_ref().err()?))).collect();
+    if left.is_empty() {
+        return Ok(());
+    }
+    let text = format!("{} of the weights cannot be quantised", left.len());
+    let error = Error::new(Code::Unsupported, text).help(
+        "exclude them by name, or leave quantize_strict out: they then stay as they are and are reported",
+    );
+    Err(left.into_iter().fold(error, Error::note))
+}
+
+/// What a plan reads and writes.
+pub fn interface(graph: &Graph, plan: &Plan) -> Result<Interface> {
+    let buffer = |v: ValueId, name: Arc<str>| {
+        let (dtype, shape) = match (graph.ty(v), graph.lit(v)) {
+            (Some(ty), _) => (ty.dtype, ty.shape.known()),
+            // A number that is an output.
+            (None, Some(lit)) => (lit.weak_dtype(DType::F32).unwrap_or(DType::F32), Some(Vec::new())),
+            (None, None) => return Err(Error::internal("a result without a type is compiled")),
+        };
+        let shape = shape.ok_or_else(|| Error::internal("a size that is not a number reaches ggml"))?;
+        Ok(Buffer { name, dtype, shape })
+    };
+    let name = |v: ValueId| graph.value(v).name.clone().unwrap_or_default();
+    let role = |&v: &ValueId| if let Def::Input(role) = graph.value(v).def { role } else { Role::Data };
+    let inputs = graph.inputs.iter().map(|&v| buffer(v, name(v))).collect::<Result<Vec<_>>>()?;
+    let outputs = graph.outputs.iter().map(|(name, &v)| buffer(v, name.clone()));
+    let outputs = outputs.chain(graph.updates.iter().map(|&(old, new)| buffer(new, name(old))));
+    Ok(Interface {
+        prefix: "the model".to_owned(),
+        outputs: outputs.collect::<Result<_>>()?,
+        roles: graph.inputs.iter().map(role).collect(),
+        fixed: graph.inputs.iter().map(|&v| is_fixed(graph, v)).collect(),
+        read: read(plan, inputs.len()),
+        updates: graph.updates.len(),
+        inputs,
+        ..Interface::default()
+    })
+}
