@@ -99,11 +99,7 @@ impl<'a> Run<'a> {
             return self.place(v);
         }
         let ty = value.ty.ok_or_else(|| Error::internal("a value has no type in ggml"))?;
-        let tensor = match &value.source {
-            Source::Permuted { of, axes } => Arc::new(convert::permuted(&*self.own(*of)?, axes)),
-            Source::Positions { of, size } => Arc::new(convert::positions(&*self.own(*of)?, *size)?),
-            _ => self.own(v)?,
-        };
+        let tensor = self.own(v)?;
         if let (Source::Host, Data::F32(values)) = (&value.source, tensor.data()) {
             // It stays where it is until the call is over.
             let held = self.hosted[v].as_ref().is_some_and(|own| Arc::ptr_eq(own, &tensor));
@@ -140,9 +136,8 @@ impl<'a> Run<'a> {
                 let bytes = unsafe { convert::bytes(self.place(v)?, count) };
                 Arc::new(convert::decode(bytes, &ty, dtype, shape)?)
             }
-            Source::Permuted { .. } | Source::Positions { .. } => {
-                return Err(Error::internal("the host reads what was made for ggml"));
-            }
+            Source::Permuted { of, axes } => Arc::new(convert::permuted(&*self.own(*of)?, axes)),
+            Source::Positions { of, size } => Arc::new(convert::positions(&*self.own(*of)?, *size)?),
         };
         if (found.dtype(), found.shape()) == (dtype, shape) {
             return Ok(found);
