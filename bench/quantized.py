@@ -1,4 +1,8 @@
-"""Models in C with weights in few bits against float32, and ONNX Runtime in int8: `python -m bench.quantized`."""
+"""Models in C in few bits against float32 and ONNX Runtime in int8: `python -m bench.quantized --onnx`.
+
+Networks of images are calibrated with the data that is measured, on both sides; others are quantised by
+`quantize_dynamic`, after `quant_pre_process`.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +20,26 @@ from .c import _compiled
 from .timing import turns
 from .workloads import WORKLOADS, Workload
 
-SCHEMES = ("int8", "int8_weights", "int4_weights")
+SCHEMES = ("int8", "int8 calibrated", "int8_weights", "int4_weights")
 
 
 def ours(workload: Workload, threads: int, quantize: str | None) -> Callable[[], Any]:
     """Return our model as a call that gives all outputs, with the weights of the module."""
     import mithril as ml
 
-    compiled = _compiled(workload, ml.CBackend(num_threads=threads, quantize=quantize))
-    return lambda: compiled.evaluate({}, workload.data)
+    name = quantize and quantize.removesuffix(" calibrated")
+    compiled = _compiled(workload, ml.CBackend(num_threads=threads, quantize=name))
+    if name != quantize:
+        compiled = ml.calibrate(compiled, samples=workload.data)
+    return lambda: compiled.evaluate(compiled.parameters, workload.data)
 
 
 def onnx(workload: Workload, threads: int) -> Callable[[], Any]:
-    """Return the network in ONNX Runtime, its weights quantised by `quantize_dynamic`."""
+    """Return the network in ONNX Runtime in int8, with filters scaled one by one."""
     import onnxruntime
     import torch
-    from onnxruntime.quantization import quantize_dynamic
+    from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
 
     data = workload.given
     names, values = list(data), [torch.from_numpy(value) for value in data.values()]
@@ -40,11 +48,31 @@ def onnx(workload: Workload, threads: int) -> Callable[[], Any]:
     with tempfile.TemporaryDirectory() as folder:
         given, made = Path(folder, "float.onnx"), Path(folder, "int8.onnx")
         given.write_bytes(file.getvalue())
-        quantize_dynamic(given, made)
+        quant_pre_process(given, given, skip_symbolic_shape=True)
+        if _is_image(workload):
+            types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
+            quantize_static(given, made, _Samples([dict(data)]), per_channel=True, **types)
+        else:
+            quantize_dynamic(given, made, per_channel=True)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         session = onnxruntime.InferenceSession(made.read_bytes(), options, providers=["CPUExecutionProvider"])
     return lambda: session.run(None, dict(data))
+
+
+class _Samples:
+    """Data for calibration as ONNX Runtime asks for it."""
+
+    def __init__(self, samples: list[dict[str, Any]]) -> None:
+        self.rest = samples
+
+    def get_next(self) -> dict[str, Any] | None:
+        """Return the next sample."""
+        return self.rest.pop() if self.rest else None
+
+
+def _is_image(workload: Workload) -> bool:
+    return any(array.ndim == 4 and array.shape[1] == 3 for array in workload.data.values())
 
 
 def main() -> None:
@@ -58,16 +86,17 @@ def main() -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.threads])
     print("| workload | threads | scheme | float32, ms | in few bits, ms | faster by | cosine |")
     print("|---|---|---|---|---|---|---|")
-    for name in given.workload or ["GPT-2, one token", "BERT-base"]:
+    for name in given.workload or ["MLP 784-128-64-10", "ResNet-18", "GPT-2, one token", "BERT-base"]:
         workload = WORKLOADS[name]()
+        schemes = [s for s in given.scheme or SCHEMES if _is_image(workload) == ("weights" not in s) or s == "int8"]
         exact = ours(workload, given.threads, None)
-        peers = {scheme: ours(workload, given.threads, scheme) for scheme in given.scheme or SCHEMES}
+        peers = {scheme: ours(workload, given.threads, scheme) for scheme in schemes}
         if given.onnx:
             peers["ONNX Runtime int8"] = onnx(workload, given.threads)
         for scheme, quick in peers.items():
             first, second = turns(exact, quick, pause=0.05)
             cosine = "" if scheme not in SCHEMES else f"{_cosine(exact(), quick()):.5f}"
-            times = f"{first * 1e3:.2f} | {second * 1e3:.2f} | {first / second:.2f} times"
+            times = f"{first * 1e3:.3g} | {second * 1e3:.3g} | {first / second:.2f} times"
             print(f"| {name} | {given.threads} | {scheme} | {times} | {cosine} |", flush=True)
 
 

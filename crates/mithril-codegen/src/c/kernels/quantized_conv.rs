@@ -63,6 +63,9 @@ impl Blocked {
         words(library);
         library.add("mithril_order", include_str!("quantized_order.c"));
         library.add("mithril_dot", include_str!("quantized_dot.c"));
+        if matches!(self.image, Image::Blocks(_)) {
+            library.add("mithril_store_bytes", include_str!("quantized_store.c"));
+        }
         let call = |function: String, arguments: Vec<Argument>| Call {
             function,
             arguments: [vec![Argument::Thread, Argument::Threads], arguments].concat(),
