@@ -208,10 +208,12 @@ impl Plan {
         let tiles = conv.batch * down * across;
         let rows = RowGroups::new(tiles, target);
         let tile_bytes = (m + 2) * (m + 2) * (conv.channels.next_multiple_of(lanes) + 2 * lanes) * 4;
-        let fitting = target.cache / (tile_bytes * rows.most());
-        // Weights are read once for each block: blocks of few tiles would wait for them.
-        let even = rows.groups.div_ceil(4 * target.threads);
-        let block = fitting.min(even);
+        // Weights that fit into the cache stay there for all blocks; others pass through it once for each.
+        let weight_bytes = (m + 2) * (m + 2) * conv.channels * conv.filters * 4;
+        let left = target.cache.checked_sub(weight_bytes).map_or(target.cache, |n| n.max(target.cache / 2));
+        let fitting = left / (tile_bytes * rows.most());
+        let block = fitting.min(rows.groups.div_ceil(target.threads));
+        // Blocks of few tiles would wait for their weights.
         let block = (block >= 2).then_some(block);
         Self { m, lanes, down, across, tiles, rows, block }
     }

@@ -6,13 +6,14 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict
         POINTS = @points@, LANES = @lanes@, WIDTH = 2 * LANES, CHANNELS = @channels@, CHANNEL_BLOCKS = (CHANNELS + LANES - 1) / LANES,
         PANELS = (@filters@ + WIDTH - 1) / WIDTH, ACROSS = @across@, DOWN = @down@, /* tiles of an image */
         GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 tiles */
-        BLOCK = @block@, BLOCKS = (GROUPS + BLOCK - 1) / BLOCK, /* groups of a block */
-        TILES = BLOCK * (ROWS + (LONGER > 0)), /* at most, of a block */
+        BLOCK = @block@, TILES = BLOCK * (ROWS + (LONGER > 0)), /* groups and tiles of a block, at most */
         IN_STEP = TILES * CHANNEL_BLOCKS * LANES + 48, OUT_STEP = TILES * WIDTH + 48 /* no power of two */
     };
     float *const in = own, *const products = in + POINTS * IN_STEP, *const strip = products + POINTS * OUT_STEP;
-    for (long block = BLOCKS * thread / threads; block < BLOCKS * (thread + 1) / threads; block++) {
-        const long first = block * BLOCK, last = first + BLOCK < GROUPS ? first + BLOCK : GROUPS;
+    const long begin = GROUPS * thread / threads, groups = GROUPS * (thread + 1) / threads - begin;
+    const long blocks = (groups + BLOCK - 1) / BLOCK;
+    for (long block = 0; block < blocks; block++) {
+        const long first = begin + groups * block / blocks, last = begin + groups * (block + 1) / blocks;
         const long tile = first * ROWS + (first < LONGER ? first : LONGER);
         const long count = last * ROWS + (last < LONGER ? last : LONGER) - tile;
         for (long group = first, start = 0; group < last; group++) {
