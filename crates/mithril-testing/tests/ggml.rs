@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
-use mithril::compile::ggml::{Ggml, Options as PlanOptions, plan};
+use mithril::compile::compiled::Compiled;
+use mithril::compile::ggml::{Element, Ggml, Options as PlanOptions, plan};
 use mithril::compile::pipeline::lower;
 use mithril::ir::build::Builder;
 use mithril::ir::dtype::DType;
 use mithril::ir::graph::{Graph, Role, TensorType};
 use mithril::ir::op::Tolerance;
 use mithril::ir::tensor::Tensor;
-use mithril::ir::{Shape, ops};
+use mithril::ir::{Code, Error, Place, Shape, ops};
+use mithril::model::{FlattenOptions, Model, layers};
+use mithril::runtime::c::Wanted;
 use mithril::runtime::ggml::program::interface;
-use mithril::runtime::ggml::{Function, Options};
+use mithril::runtime::ggml::{Function, Options, Program, Quantize};
+use mithril::runtime::interpreter::{Tensors, tensors};
 use mithril_testing::case::{Arg, Case, cases};
 use mithril_testing::{run, tolerance};
 
@@ -103,4 +107,119 @@ fn float64_agrees_with_the_interpreter() {
 #[test]
 fn float16_agrees_with_the_interpreter() {
     agrees(&all_cases(DType::F16), DType::F16, &Options::default());
+}
+
+/// Two linear layers: rows of 64 values, and of 40, which do not hold whole blocks of 32.
+fn two_layers(options: Options) -> Program {
+    let mut model = Model::new();
+    let mut add = |size, from, to| {
+        let layer = layers::linear(size, true).expect("a layer");
+        model.extend(&layer, [("input", from), ("output", to)], Place::default()).expect("a model");
+    };
+    add(40, "input", "hidden");
+    add(8, "hidden", "output");
+    let shapes = vec![("input".into(), vec!["batch".into(), 64.into()])];
+    let flat = FlattenOptions { shapes, ..Default::default() };
+    let compiled = Compiled::new(&model, &flat).expect("compiled");
+    Program::new(compiled, Wanted::Outputs, options)
+}
+
+/// Outputs for parameters that are the same every time, of so many rows.
+fn evaluated(program: &Program, rows: usize) -> Result<Vec<f64>, Error> {
+    let names: Vec<_> = program.compiled().inputs_of(Role::Param).map(|i| i.name.clone()).collect();
+    let values =
+        program.compiled().initial(&names.iter().map(|n| &**n).collect::<Vec<_>>(), 7).expect("values");
+    let params = names.into_iter().zip(values.into_iter().map(Arc::new)).collect();
+    let input: Vec<f64> = (0..rows * 64).map(|i| ((i * 37 % 101) as f64 - 50.0) / 50.0).collect();
+    let data = tensors([("input", Tensor::from_f64s(DType::F32, &[rows, 64], &input))]);
+    Ok(program.evaluate(&[&params, &data], &Tensors::new())?.outputs["output"].to_f64s())
+}
+
+fn quantized(element: Element, strict: bool) -> Options {
+    let quantize = Some(Quantize { rules: vec![("*".into(), Some(element))], strict });
+    Options { pack: true, quantize, ..Options::default() }
+}
+
+#[test]
+fn weights_are_kept_in_few_bits_and_what_is_not_is_reported() {
+    let exact = evaluated(&two_layers(Options::default()), 3).expect("outputs");
+    for (element, allowed) in
+        [(Element::Q8_0, 0.02), (Element::Q4_0, 0.2), (Element::F16, 2e-3), (Element::BF16, 0.02)]
+    {
+        let program = two_layers(quantized(element, false));
+        let found = evaluated(&program, 3).expect("outputs");
+        let scale = exact.iter().fold(0.0_f64, |a, x| a.max(x.abs()));
+        let error = exact.iter().zip(&found).fold(0.0_f64, |a, (x, y)| a.max((x - y).abs())) / scale;
+        assert!(error > 0.0 && error < allowed, "{element}: {error}");
+        let made =
+            program.specialise(&program.symbols([("input", vec![3, 64])]).expect("sizes")).expect("made");
+        let kept: Vec<_> = made.decisions.iter().filter(|d| d.outcome == Ok(element)).collect();
+        let halves = matches!(element, Element::F16 | Element::BF16);
+        assert_eq!(kept.len(), if halves { 2 } else { 1 }, "{:?}", made.decisions);
+        assert_eq!(kept[0].bytes as i64, 40 * 64 / element.block() * element.bytes());
+        let left = made.decisions.iter().filter(|d| d.shape.len() == 2 && d.outcome.is_err());
+        assert!(
+            left.clone().all(|d| d.outcome.as_ref().is_err_and(|e| e.contains("block"))),
+            "{:?}",
+            made.decisions
+        );
+        assert_eq!(left.count(), usize::from(!halves));
+    }
+    let error = evaluated(&two_layers(quantized(Element::Q8_0, true)), 3).expect_err("strict");
+    assert_eq!(error.code(), Code::Unsupported);
+    let error = evaluated(&two_layers(quantized(Element::IQ2_XS, false)), 3).expect_err("importance data");
+    assert!(error.to_string().contains("importance"), "{error}");
+}
+
+#[test]
+fn a_limit_of_memory_is_checked_before() {
+    let program = two_layers(Options::default());
+    let needs = |rows| {
+        let symbols = program.symbols([("input", vec![rows, 64])]).expect("sizes");
+        program.specialise(&symbols).expect("made").function.needs()
+    };
+    let (few, many) = (needs(3), needs(3000));
+    assert_eq!(few.weights, many.weights);
+    assert!(few.weights >= (40 * 64 + 8 * 40) * 4 && many.graphs >= 3000 * 40 * 4, "{few:?} {many:?}");
+    let limited = two_layers(Options { memory_limit: Some(few.total()), ..Options::default() });
+    assert!(evaluated(&limited, 3).is_ok());
+    let error = evaluated(&limited, 3000).expect_err("too much");
+    assert_eq!(error.code(), Code::OutOfMemory);
+    assert!(error.to_string().contains(&many.total().to_string()), "{error}");
+}
+
+#[test]
+fn threads_call_one_function_at_once() {
+    let program = two_layers(Options { threads: 2, ..Options::default() });
+    let wanted = evaluated(&two_layers(Options::default()), 5).expect("outputs");
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    assert_eq!(evaluated(&program, 5).expect("outputs"), wanted);
+                }
+            });
+        }
+    });
+}
+
+/// What data can make wrong is an error, and the next call works.
+#[test]
+fn positions_out_of_range_are_an_error() {
+    let mut b = Builder::new(DType::F32);
+    let mut input = |name: &str, dtype: DType, sizes: &[i64]| {
+        b.graph.add_input(name, Role::Data, TensorType { dtype, shape: Shape::of(sizes.iter().copied()) })
+    };
+    let (table, index) = (input("table", DType::F32, &[4, 8]), input("index", DType::I64, &[2]));
+    let zero = b.lit(mithril::ir::Lit::int(0));
+    let y = b.push(ops::find("take").expect("take"), &[table, index, zero]).expect("rows")[0];
+    b.graph.outputs.insert("y".into(), y);
+    let function = function(&b.graph, DType::F32, &Options::default());
+    let table = Arc::new(Tensor::of(&[4, 8], (0..32).map(|i| i as f32).collect::<Vec<_>>()));
+    let call = |index: [i64; 2]| function.run(&[table.clone(), Arc::new(Tensor::of(&[2], index.to_vec()))]);
+    for index in [[0, 4], [-5, 0], [i64::MAX, 0]] {
+        assert_eq!(call(index).map(|_| ()).map_err(|e| e.code()), Err(Code::IndexOutOfRange), "{index:?}");
+    }
+    let found = call([-1, 1]).expect("rows");
+    assert_eq!(found[0].to_f64s()[7..9], [31.0, 8.0]);
 }

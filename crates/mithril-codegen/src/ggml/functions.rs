@@ -206,7 +206,8 @@ pub static FUNCTIONS: &[Function] = &[
         fold: Fold::Elements,
         check: shapes::unary_contiguous,
     },
-    Function { name: "ggml_clamp", takes: &[T, F, F], fold: Fold::Elements, check: shapes::unary },
+    // Its kernel takes rows to follow each other.
+    Function { name: "ggml_clamp", takes: &[T, F, F], fold: Fold::Elements, check: shapes::unary_contiguous },
     Function {
         name: "ggml_leaky_relu",
         takes: &[T, F, Kind::Bool],
