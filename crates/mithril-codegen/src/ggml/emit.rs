@@ -466,7 +466,8 @@ impl Emitter {
     }
     /// Operands of a product: batches broadcast, those of the second as many as there are.
     fn matrices(&mut self, views: &mut [View]) -> Made<Vec<i64>> {
-        let (a, b) = (&views[0], &views[1]);
+        let weights = self.stored(&views[0]);
+        let (a, b) = (&weights, &views[1]);
         if a.shape.len() < 2 || b.shape.len() < 2 {
             return Err("a product needs matrices".into());
         }
@@ -482,7 +483,7 @@ impl Emitter {
         };
         let (first, _) = padded(a, matrix_a);
         let (_, whole) = padded(b, matrix_b);
-        let first = self.stored(&first.ok_or("a product of no matrices")?).once_batches();
+        let first = first.ok_or("a product of no matrices")?.once_batches();
         let second = b.broadcast(&whole).ok_or("batches do not broadcast")?;
         (views[0], views[1]) = (first, second);
         if views[0].shape[..batch.len()].iter().all(|&n| n == 1) {
