@@ -17,6 +17,8 @@ from ._generated.layers import *  # noqa: F403 - the layers are the public names
 from .backends import (
     Backend,
     CBackend,
+    GGMLBackend,
+    GgmlBackend,
     InterpreterBackend,
     JaxBackend,
     MLXBackend,
@@ -28,7 +30,6 @@ from .backends import (
     list_backends,
     register_backend,
 )
-from .backends import later as _later
 from .compiling import compile
 from .dtypes import (
     DType,
@@ -46,6 +47,7 @@ from .dtypes import (
 from .errors import MithrilError
 from .files import load, save
 from .gguf import save_gguf
+from .nearest import absent as _absent
 from .parameters import Parameters
 from .physical import PhysicalModel
 from .quantization import quantize
@@ -60,6 +62,8 @@ __all__ = [
     "CBackend",
     "Connection",
     "DType",
+    "GGMLBackend",
+    "GgmlBackend",
     "IOKey",
     "InterpreterBackend",
     "JaxBackend",
@@ -112,4 +116,4 @@ __all__ += _layers.__all__
 
 
 def __getattr__(name: str) -> _typing.Any:
-    return _later.attribute(__name__, globals(), name)
+    raise _absent(__name__, globals(), name)

@@ -34,9 +34,11 @@ class Arguments:
     def check_params(self, program: Program, params: Mapping[str, Any]) -> None:
         """Raise if a parameter is missing, superfluous, or of the wrong shape, dtype or kind."""
         if isinstance(params, _core.Packed):
-            # The program in C looks at whose they are.
-            if type(getattr(program.module, "source", None)) is not _core.CProgram:
-                raise ParameterError("params are packed for a model in C", hint="pass them as they were before")
+            # The program looks at whose they are.
+            if type(getattr(program.module, "source", None)) not in (_core.CProgram, _core.GgmlProgram):
+                raise ParameterError(
+                    "params are packed for a model in C or on ggml", hint="pass them as they were before"
+                )
             return
         try:
             values = program.read_params(params)

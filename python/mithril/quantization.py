@@ -46,8 +46,14 @@ class Format:
         return 8 * self.bytes / self.values
 
 
+#: What we make ourselves; and forms that we leave to ggml, with its names of them.
+_OWN = {name for name, _, _, is_writable in _core.block_formats() if is_writable}
+_OF_GGML = {name.lower(): name for name in _core.ggml_types()}
 #: Every form of blocks by name.
-FORMATS: dict[str, Format] = {row[0]: Format(*row) for row in _core.block_formats()}
+FORMATS: dict[str, Format] = {
+    name: Format(name, values, size, is_writable or name in _OF_GGML)
+    for name, values, size, is_writable in _core.block_formats()
+}
 #: Floats that are a form of their own: each value is rounded.
 _HALVES = ("float16", "bfloat16")
 _HALF_NAMES = {"f16": "float16", "bf16": "bfloat16"} | {name: name for name in _HALVES}
@@ -494,11 +500,13 @@ def _blocks(host: Array, form: str) -> QuantizedArray:
         raise _Unfit(f"rows of {row} cannot be cut into blocks of {known.values}")
     blocks = np.empty((*host.shape[:-1], row // known.values * known.bytes), np.uint8)
     flat, target, at = np.ascontiguousarray(host).reshape(-1), blocks.reshape(-1), 0
-    for start in range(0, flat.size, _CHUNK):
-        values = flat[start : start + _CHUNK].astype("<f4", copy=False)
+    step = max(_CHUNK // row, 1) * row
+    for start in range(0, flat.size, step):
+        values = flat[start : start + step].astype("<f4", copy=False)
         if not np.isfinite(values).all():
             raise _Unfit("it holds values that are not finite")
-        made = _core.quantize_blocks(form, values.tobytes())
+        given = values.tobytes()
+        made = _core.quantize_blocks(form, given) if form in _OWN else _core.ggml_blocks(_OF_GGML[form], given, row)
         target[at : at + len(made)] = np.frombuffer(made, np.uint8)
         at += len(made)
     return QuantizedArray(blocks, form)

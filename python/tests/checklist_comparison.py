@@ -9,7 +9,7 @@ import warnings
 import mithril as ml
 import numpy as np
 import pytest
-from checklist import ROOT, Later, Page, Proven, constructs
+from checklist import ROOT, Page, Proven, constructs
 from checklist_deployment import jit_everywhere, models_are_compared
 from documented import FRAMEWORKS, available, backend, inputs, wanted
 from networks import classifier
@@ -50,6 +50,23 @@ def options_of_numpy():
 def options_of_c():
     compiled = ml.compile(model=classifier(), backend=ml.CBackend(dtype=ml.float32, seed=1), shapes={"input": [2, 5]})
     close(compiled(inputs(2, 5)))
+
+
+def options_of_ggml():
+    model = ml.Model()
+    model |= ml.Linear(8)(input="input", output="output")
+    backend = ml.GGMLBackend(mem_size=4 * 1024 * 1024 * 1024, quantize="int8")
+    assert (backend.memory_limit, backend.quantize) == (4 * 2**30, [("*", "q8_0")])
+    options = {"shapes": {"input": [2, 64]}, "static_inference": True, "static_shapes": True}
+    compiled = ml.compile(model=model, backend=backend, **options)
+    params = compiled.randomize_params(seed=1)
+    [row] = ml.quantization_report(compiled, params).rows
+    assert (row.path, row.type) == ("linear.weight", "q8_0")
+    x = inputs(2, 64)
+    wanted = x @ np.asarray(params["linear.weight"]).T + np.asarray(params["linear.bias"])
+    np.testing.assert_allclose(compiled.evaluate(params, {"input": x})["output"], wanted, atol=0.03)
+    with pytest.raises(ml.errors.MithrilError, match="bytes"):
+        ml.compile(model, ml.GGMLBackend(mem_size="1KB"), **options)
 
 
 def arguments_by_name():
@@ -206,11 +223,11 @@ def table_of_backends():
         warnings.simplefilter("error")
         table = ml.backends.table()
     assert set(available()) <= set(table)
-    assert table["ggml"]["here"] == "not in this version"
+    assert {"c", "ggml"} <= set(table)
 
 
 _c = Page("backend-comparison.md", "| `CBackend` | C, by the compiler of the machine | by the gradient graph")
-_ggml = Later("GGML has an issue of its own", lambda: ml.GGMLBackend(mem_size=4 * 1024 * 1024 * 1024, quantize="int8"))
+_ggml = Page("backend-comparison.md", "| `GGMLBackend` | ggml, part of the extension module | by the gradient graph")
 _page = functools.partial(Page, "backend-comparison.md")
 _unmeasured = _page("on GPUs, on Apple silicon and on TPUs: not measured")
 _choice = _page("**NVIDIA GPU**: PyTorch or JAX. **TPU**: JAX. **AMD GPU**: PyTorch. **Apple silicon**: MLX.")
@@ -279,11 +296,11 @@ ITEMS = {
     "B62": ("compile(inference=True)", inference_only),
     "B63": ("slower than others", _page("only its speed is that of NumPy")),
     "B64": ("C, GGML: overhead", _ggml),
-    "B65": ("C, GGML: static inference", _ggml),
-    "B66": ("C, GGML: memory", _ggml),
-    "B67": ("ml.GGMLBackend(...)", _ggml),
-    "B68": ("GGMLBackend(mem_size=4 * 1024 * 1024 * 1024)", _ggml),
-    "B69": ('GGMLBackend(quantize="int8")', _ggml),
+    "B65": ("C, GGML: static inference", options_of_ggml),
+    "B66": ("C, GGML: memory", options_of_ggml),
+    "B67": ("ml.GGMLBackend(...)", options_of_ggml),
+    "B68": ("GGMLBackend(mem_size=4 * 1024 * 1024 * 1024)", options_of_ggml),
+    "B69": ('GGMLBackend(quantize="int8")', options_of_ggml),
     "B70": ("compile(static_inference=True)", static_shapes),
     "B71": ("compile(static_inference=True, static_shapes=True)", static_shapes),
     "B72": ("what is experimental", Page("backends.md", "## Experimental backends")),
@@ -306,8 +323,8 @@ ITEMS = {
     "B94": ("MLXBackend(dtype=ml.float16)", options_of_mlx),
     "B95": ("MLXBackend(device_mesh=(1,))", options_of_mlx),
     "B96": ("NumpyBackend(dtype=ml.float64)", options_of_numpy),
-    "B97": ("GGMLBackend(mem_size=)", _ggml),
-    "B98": ("GGMLBackend(quantize=)", _ggml),
+    "B97": ("GGMLBackend(mem_size=)", options_of_ggml),
+    "B98": ("GGMLBackend(quantize=)", options_of_ggml),
     "B99": ("ml.CBackend(...)", options_of_c),
     "B100": ("CBackend(dtype=ml.float32)", options_of_c),
     **{f"B{n}": ("measured speed and memory of ResNet and ViT", _unmeasured) for n in range(101, 111)},

@@ -275,8 +275,8 @@ ITEMS = {
     "C39": ("backend.reduce_sum(a)", operations),
     "C40": ("backend.reduce_mean(b)", operations),
     "C41": (
-        "helpers on every backend; GGML later",
-        Proven("test_c.py", "test_arrays_and_ops_at_once_are_those_of_numpy"),
+        "helpers on every backend",
+        Proven("test_ggml.py", "test_arrays_and_ops_at_once_are_those_of_numpy"),
     ),
     "C42": ("backend.to_numpy(tensor)", conversions),
     "C43": ("backend.from_numpy(np_array)", conversions),

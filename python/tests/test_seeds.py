@@ -56,14 +56,6 @@ def test_s000_139_transfer_of_weights_without_shapes(backend):
     np.testing.assert_allclose(np.asarray(outputs["output"]), found, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["GGMLBackend", "GgmlBackend"])
-def test_s000_39_other_backends_say_that_they_are_not_there(name):
-    for module in (ml, ml.backends):
-        with pytest.raises(ml.errors.BackendUnavailableError, match=r"not part of this version[\s\S]*NumpyBackend"):
-            getattr(module, name)(mem_size=4 * 1024**3, quantize="int8")
-    assert not isinstance(ml.NumpyBackend(), getattr(ml, name))
-
-
 # --- 001: comparison ----------------------------------------------------------------------------------------------
 
 
@@ -93,8 +85,7 @@ def test_s002_13_both_names_of_modules():
     assert first is second
     assert issubclass(AutogradBackend, ml.Backend)
     assert CBackend is ml.RawCBackend
-    with pytest.raises(ImportError, match="not part of this version"):
-        GGMLBackend()
+    assert GGMLBackend is ml.GGMLBackend is ml.GgmlBackend
 
 
 def test_s002_107_aliases_of_options(make):
@@ -214,8 +205,6 @@ def test_s003_263_registry(monkeypatch):
     register_backend("my_custom", MyCustomBackend)
     assert isinstance(get_backend("my_custom"), MyCustomBackend)
     assert "my_custom" in ml.list_backends()
-    with pytest.raises(ml.errors.BackendUnavailableError, match="GGMLBackend is not part of this version"):
-        get_backend("ggml")
 
 
 def test_s003_309_layout_and_convolution():

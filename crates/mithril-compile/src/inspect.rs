@@ -10,6 +10,7 @@ use mithril_ir::build::Builder;
 use mithril_ir::error::Result;
 use mithril_ir::graph::{Def, Graph, Node, NodeId, Role, TensorType, ValueId, Values};
 use mithril_ir::op::{OpDef, Text};
+use mithril_ir::ops;
 use mithril_ir::{DType, Error, Lit, Tensor};
 use mithril_model::{Init, Input};
 
@@ -189,6 +190,17 @@ impl Compiled {
 pub fn row_support_in_c(op: &OpDef) -> Support {
     match op.expand {
         _ if op.loops.is_some() || !matches!(op.spell.c, Text::No) => Support::Native,
+        Some(_) => Support::Expanded,
+        None => Support::Missing,
+    }
+}
+
+/// How ggml runs an op, as its row says: what it neither spells nor expands runs on the host.
+pub fn row_support_in_ggml(op: &OpDef) -> Support {
+    // What only moves elements is a view.
+    let is_view = || ops::movement::OPS.iter().any(|moving| moving.name == op.name);
+    match op.expand {
+        _ if !matches!(op.spell.ggml, Text::No) || is_view() => Support::Native,
         Some(_) => Support::Expanded,
         None => Support::Missing,
     }

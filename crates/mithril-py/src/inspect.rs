@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use mithril::codegen::python::Support;
-use mithril::compile::c::C;
 use mithril::compile::inspect::first_dtype;
 use mithril::ir::graph::{Def, Node, NodeId, Role};
 use mithril::ir::text;
@@ -13,7 +12,7 @@ use pyo3::types::{PyDict, PyList};
 use crate::compile::PyCompiled;
 use crate::convert::{literal_to_python, shape_to_python};
 use crate::errors::Outcome;
-use crate::target::{TargetArgument, is_c};
+use crate::target::{TargetArgument, native};
 
 /// The program with all of its values as outputs, named by their positions.
 #[pyfunction]
@@ -105,10 +104,9 @@ pub fn uses<'py>(
     target: &Bound<'py, PyAny>,
 ) -> Outcome<Bound<'py, PyList>> {
     let list = PyList::empty(py);
-    let all = if is_c(target) {
-        core.compiled.uses_by(&C)?
-    } else {
-        core.compiled.uses(&target.extract::<TargetArgument>()?.0)?
+    let all = match native(target) {
+        Some(target) => core.compiled.uses_by(target)?,
+        None => core.compiled.uses(&target.extract::<TargetArgument>()?.0)?,
     };
     for found in all {
         let row = PyDict::new(py);

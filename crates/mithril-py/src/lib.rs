@@ -16,6 +16,7 @@ mod compile;
 mod connection;
 mod convert;
 mod errors;
+mod ggml;
 mod gguf;
 mod inspect;
 mod model;
@@ -40,6 +41,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<compile::PyRunner>()?;
     module.add_class::<c::PyCProgram>()?;
     module.add_class::<calls::PyPacked>()?;
+    module.add_class::<ggml::PyGgmlProgram>()?;
     module.add_class::<target::PyTarget>()?;
     module.add_class::<weights::PyCheckpoint>()?;
     module.add_class::<weights::PyWeight>()?;
@@ -51,6 +53,12 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(c::c_program, module)?)?;
     module.add_function(wrap_pyfunction!(c::c_compiler, module)?)?;
     module.add_function(wrap_pyfunction!(c::c_peak, module)?)?;
+    module.add_function(wrap_pyfunction!(ggml::ggml_program, module)?)?;
+    module.add_function(wrap_pyfunction!(ggml::ggml_devices, module)?)?;
+    module.add_function(wrap_pyfunction!(ggml::ggml_version, module)?)?;
+    module.add_function(wrap_pyfunction!(ggml::ggml_blocks, module)?)?;
+    module.add_function(wrap_pyfunction!(ggml::ggml_rounded, module)?)?;
+    module.add_function(wrap_pyfunction!(ggml::ggml_types, module)?)?;
     module.add_function(wrap_pyfunction!(compile::eager_source, module)?)?;
     module.add_function(wrap_pyfunction!(compile::eager_runner, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::exposed, module)?)?;

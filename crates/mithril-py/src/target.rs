@@ -3,8 +3,12 @@
 use mithril::codegen::python::{
     self as codegen, Backward, Form, Method, MethodArgument, Overlay, PythonTarget, Value,
 };
-use mithril::compile::inspect::row_support_in_c;
+use mithril::compile::c::C;
+use mithril::compile::ggml::Ggml;
+use mithril::compile::inspect::{row_support_in_c, row_support_in_ggml};
+use mithril::compile::pipeline::Target;
 use mithril::ir::error::{Code, Error};
+use mithril::ir::op::OpDef;
 use mithril::ir::ops;
 use pyo3::prelude::*;
 
@@ -101,8 +105,14 @@ impl<'py> FromPyObject<'_, 'py> for TargetArgument {
 /// How the target runs each op, as its row says: `native`, `expanded` or `missing`, by name.
 #[pyfunction]
 pub fn op_support(target: &Bound<'_, PyAny>) -> Outcome<Vec<(&'static str, &'static str)>> {
-    let table = if is_c(target) { None } else { Some(target.extract::<TargetArgument>()?.0) };
-    let found = |op| table.as_ref().map_or_else(|| row_support_in_c(op), |t| codegen::row_support(t, op));
+    let found: Box<dyn Fn(&'static OpDef) -> codegen::Support> = match native(target) {
+        Some(found) if found.name() == "c" => Box::new(row_support_in_c),
+        Some(_) => Box::new(row_support_in_ggml),
+        None => {
+            let table = target.extract::<TargetArgument>()?.0;
+            Box::new(move |op| codegen::row_support(&table, op))
+        }
+    };
     let support = |op| match found(op) {
         codegen::Support::Native => "native",
         codegen::Support::Expanded => "expanded",
@@ -111,7 +121,11 @@ pub fn op_support(target: &Bound<'_, PyAny>) -> Outcome<Vec<(&'static str, &'sta
     Ok(ops::all().map(|op| (op.name, support(op))).collect())
 }
 
-/// Whether a target is C, which has no table of the Python writer.
-pub fn is_c(target: &Bound<'_, PyAny>) -> bool {
-    target.extract::<String>().is_ok_and(|name| name == "c")
+/// A target that has no table of the Python writer.
+pub fn native(target: &Bound<'_, PyAny>) -> Option<&'static dyn Target> {
+    match target.extract::<String>().ok()?.as_str() {
+        "c" => Some(&C),
+        "ggml" => Some(&Ggml),
+        _ => None,
+    }
 }

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import later as _later
+from ..nearest import absent as _absent
 from .backend import Backend
 from .registry import get_backend, list_backends, register_backend
 from .with_autograd.jax_backend import JaxBackend
 from .with_autograd.mlx_backend import MLXBackend, MlxBackend
 from .with_autograd.torch_backend import TorchBackend
 from .with_manualgrad.c_backend import CBackend, RawCBackend
+from .with_manualgrad.ggml_backend import GGMLBackend, GgmlBackend
 from .with_manualgrad.interpreter_backend import InterpreterBackend
 from .with_manualgrad.numpy_backend import NumpyBackend
 
 __all__ = [
     "Backend",
     "CBackend",
+    "GGMLBackend",
+    "GgmlBackend",
     "InterpreterBackend",
     "JaxBackend",
     "MLXBackend",
@@ -46,4 +49,4 @@ def table() -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    return _later.attribute(__name__, globals(), name)
+    raise _absent(__name__, globals(), name)

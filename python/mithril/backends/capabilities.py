@@ -23,7 +23,7 @@ def capabilities(backend: Backend) -> dict[str, Any]:
     if backend.name == "interpreter":
         # It runs the definitions.
         support = dict.fromkeys(support, "native")
-    elif is_plain(backend):
+    elif is_plain(backend) or backend.name == "ggml":
         support = {op: "reference" if kind == "missing" else kind for op, kind in support.items()}
     counts = Counter(support.values())
     return {

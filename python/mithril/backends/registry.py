@@ -8,7 +8,6 @@ from importlib import import_module, metadata
 from typing import Any
 
 from ..errors import BackendUnavailableError, InvalidValueError, KeyNotFoundError
-from . import later
 from .backend import Backend
 
 __all__ = ["get_backend", "list_backends", "register_backend"]
@@ -18,6 +17,7 @@ _BUILT_IN: dict[str, tuple[str, str]] = {
     "interpreter": ("mithril.backends.with_manualgrad.interpreter_backend", "InterpreterBackend"),
     "numpy": ("mithril.backends.with_manualgrad.numpy_backend", "NumpyBackend"),
     "c": ("mithril.backends.with_manualgrad.c_backend", "CBackend"),
+    "ggml": ("mithril.backends.with_manualgrad.ggml_backend", "GGMLBackend"),
     "torch": ("mithril.backends.with_autograd.torch_backend", "TorchBackend"),
     "jax": ("mithril.backends.with_autograd.jax_backend", "JaxBackend"),
     "mlx": ("mithril.backends.with_autograd.mlx_backend", "MlxBackend"),
@@ -75,8 +75,6 @@ def get_backend(name: str, **options: Any) -> Backend:
         module, class_name = _BUILT_IN[name]
         factory = getattr(import_module(module), class_name)
     factory = factory or _from_entry_point(name)
-    if factory is None and name in later.ABSENT:
-        raise later.absent(later.ABSENT[name][0])
     if factory is None:
         names = list_backends()
         near = difflib.get_close_matches(str(name), names, n=1)

@@ -202,8 +202,8 @@ def check(
     if isinstance(found, InterpreterBackend):
         # It is the reference: every row has a definition there, or is expanded.
         result.rows = [replace(row, support="native", into=(), lacking=()) for row in result.rows]
-    elif is_plain(found) and not strict:
-        # What a backend of a user's own lacks runs on the host.
+    elif (is_plain(found) and not strict) or found.name == "ggml":
+        # What a backend of a user's own lacks runs on the host; so does what ggml cannot say.
         result.rows = [replace(row, support="reference") if row.support == "missing" else row for row in result.rows]
     result.warnings += _warnings(result.rows)
     if strict and not result.ok:

@@ -13,7 +13,6 @@ from importlib import metadata
 from typing import Any
 
 from .. import _core
-from ..backends import later
 from ..backends.frameworks import FRAMEWORKS
 from ..backends.registry import _BUILT_IN, list_backends
 from ..errors import BackendUnavailableError, InvalidValueError
@@ -64,6 +63,14 @@ FACTS: dict[str, dict[str, str]] = {
         "dtypes": "f16, bf16 (with ml_dtypes), f32, f64",
         "several devices": "no",
     },
+    "ggml": {
+        "gradients": "gradient graph",
+        "higher order": "yes",
+        "jit": "no",
+        "devices": "CPU",
+        "dtypes": "f32, weights in f16, bf16 and few bits",
+        "several devices": "no",
+    },
     "interpreter": {
         "gradients": "gradient graph",
         "higher order": "yes",
@@ -104,8 +111,6 @@ def overview() -> Overview:
     """
     rows = {name: {**facts, "here": installed(name)} for name, facts in FACTS.items()}
     columns = next(iter(rows.values()))
-    for name in later.ABSENT:
-        rows[name] = {**dict.fromkeys(columns, "-"), "here": "not in this version"}
     for name in list_backends():
         if name not in rows:
             rows[name] = {**dict.fromkeys(columns, "?"), "here": "registered"}
@@ -116,6 +121,8 @@ def installed(name: str) -> str:
     """Version of the framework that a backend needs, or how to get it; the framework is not imported."""
     if name in ("numpy", "interpreter"):
         return metadata.version("numpy") if name == "numpy" else "always"
+    if name == "ggml":
+        return str(_core.ggml_version())
     if name == "c":
         try:
             return str(_core.c_compiler(None, sys.executable))
@@ -137,7 +144,7 @@ _HARDWARE: dict[str, tuple[tuple[str, ...], str]] = {
     "intel": (("torch",), "PyTorch runs on Intel GPUs (xpu)"),
     "tpu": (("jax",), "JAX is at home on TPUs"),
     "apple": (("mlx", "torch", "jax"), "MLX uses the GPU and the shared memory of Apple silicon"),
-    "cpu": (("torch", "jax", "mlx", "c", "numpy"), "every backend runs on a CPU"),
+    "cpu": (("torch", "jax", "mlx", "c", "ggml", "numpy"), "every backend runs on a CPU"),
 }
 #: Task -> backends that come first for it, and why; none: as the hardware says.
 _TASKS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -147,7 +154,7 @@ _TASKS: dict[str, tuple[tuple[str, ...], str]] = {
     "static graphs": (("jax",), "XLA compiles the whole program once"),
     "dynamic shapes": (("torch",), "PyTorch runs new shapes without compiling again"),
     "verification": (("numpy", "interpreter"), "readable code that needs nothing else, in float64 if asked for"),
-    "deployment": (("c",), "one file of C that needs nothing but a compiler"),
+    "deployment": (("c", "ggml"), "one file of C that needs nothing but a compiler"),
 }
 
 

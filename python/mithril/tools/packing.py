@@ -29,7 +29,7 @@ def pack(
     Parameters
     ----------
     model : PhysicalModel
-        A model compiled with `CBackend` and ``inference=True``.
+        A model compiled with `CBackend` or `GGMLBackend`, and ``inference=True``.
     params : mapping, optional
         Name to array; those of `get_parameters` by default.
     state : mapping, optional
@@ -45,7 +45,7 @@ def pack(
     Raises
     ------
     UnsupportedOpError
-        If the model does not run in C, or is not for inference.
+        If the model runs elsewhere, or is not for inference.
     InvalidValueError
         If a size is not known.
 
@@ -62,9 +62,10 @@ def pack(
     """
     program = model._known()
     source = getattr(program.module, "source", None)
-    if not isinstance(source, _core.CProgram) or model._options["training"]:
+    if not isinstance(source, (_core.CProgram, _core.GgmlProgram)) or model._options["training"]:
         raise UnsupportedOpError(
-            "only models for inference in C pack their parameters", hint="compile with CBackend and inference=True"
+            "only models for inference in C or on ggml pack their parameters",
+            hint="compile with CBackend or GGMLBackend, and inference=True",
         )
     sizes = {**{name: shape for name, _, shape in program.data}, **(shapes or {})}
     unknown = [name for name, shape in sizes.items() if not all(isinstance(n, int) for n in shape)]

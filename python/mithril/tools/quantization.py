@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import _core
 from ..backends.exchange import to_host
 from ..backends.with_manualgrad.c_backend import CBackend
 from ..backends.with_manualgrad.c_backend.quantization import rounded
+from ..backends.with_manualgrad.ggml_backend import GGMLBackend
+from ..backends.with_manualgrad.native import NativeBackend
 from ..errors import InvalidValueError
 from ..quantization import OutputError, QuantizationReport, Quantized, Skipped, distance, output_errors
 
@@ -22,7 +25,9 @@ __all__ = ["quantization_report"]
 def quantization_report(
     model: PhysicalModel, params: Mapping[str, Any] | None = None, data: Mapping[str, Any] | None = None
 ) -> QuantizationReport:
-    """Report what became of each weight of a model that was compiled with ``CBackend(quantize=...)``.
+    """Report what became of each weight of a model that was compiled for few bits.
+
+    That is, with ``CBackend(quantize=...)`` or ``GGMLBackend(quantize=...)``.
 
     Parameters
     ----------
@@ -51,13 +56,16 @@ def quantization_report(
     ([('linear.weight', 'int8_weights')], ['linear.bias'])
     """
     backend = model.backend
-    if not isinstance(backend, CBackend) or backend.quantize is None:
-        raise InvalidValueError("the model is not quantised", hint='compile it for ml.CBackend(quantize="int8")')
+    if not isinstance(backend, (CBackend, GGMLBackend)) or backend.quantize is None:
+        raise InvalidValueError(
+            "the model is not quantised", hint='compile it for ml.CBackend(quantize="int8") or ml.GGMLBackend(...)'
+        )
     params = model.get_parameters() if params is None else params
     outputs = () if data is None else _outputs(model, backend, params, data)
     if model._current is None:
         raise InvalidValueError("the model has no sizes yet", hint="give data, or shapes when compiling")
     decisions = {found["weight"]: found for found in model._current.module.source.decisions}
+    row = _row if isinstance(backend, CBackend) else _row_of_ggml
     rows, skipped, before, after = [], [], 0, 0
     for name, value in params.items():
         host, decision = to_host(value), decisions.get(name)
@@ -67,9 +75,17 @@ def quantization_report(
             skipped.append(Skipped(name, str(host.dtype), reason))
             after += host.nbytes
         else:
-            rows.append(_row(name, host, decision))
+            rows.append(row(name, host, decision))
             after += decision["bytes"]
     return QuantizationReport(tuple(rows), tuple(skipped), before, after, outputs)
+
+
+def _row_of_ggml(path: str, given: np.ndarray[Any, Any], decision: Mapping[str, Any]) -> Quantized:
+    scheme, kept = decision["scheme"], decision["bytes"]
+    matrix = np.ascontiguousarray(given.transpose(decision["axes"]), np.float32)
+    rounded = np.frombuffer(_core.ggml_rounded(scheme, matrix.tobytes(), matrix.shape[-1]), np.float32)
+    rmse, cosine = distance(rounded, matrix)
+    return Quantized(path, scheme.lower(), given.nbytes, kept, 8 * kept / matrix.size, rmse, cosine)
 
 
 def _row(path: str, given: np.ndarray[Any, Any], decision: Mapping[str, Any]) -> Quantized:
@@ -83,8 +99,9 @@ def _row(path: str, given: np.ndarray[Any, Any], decision: Mapping[str, Any]) ->
     return Quantized(path, scheme, given.nbytes, kept, 8 * kept / matrix.size, rmse, cosine)
 
 
-def _outputs(model: PhysicalModel, backend: CBackend, params: Any, data: Any) -> tuple[OutputError, ...]:
-    plain = CBackend(dtype=backend.default_dtype, num_threads=backend.num_threads or None, cc=backend.cc)
+def _outputs(model: PhysicalModel, backend: NativeBackend, params: Any, data: Any) -> tuple[OutputError, ...]:
+    given: dict[str, Any] = {"dtype": backend.default_dtype, "num_threads": backend.num_threads or None}
+    plain = CBackend(**given, cc=backend.cc) if isinstance(backend, CBackend) else GGMLBackend(**given)
     exact = type(model)(model._model, plain, model._options, model._settings)
     exact.state = dict(model.state)
     before = dict(model.state)

@@ -1,5 +1,5 @@
-"""The GGML backend: not part of this version."""
+"""The GGML backend."""
 
-from ...later import __getattr__ as __getattr__
+from .backend import GGMLBackend, GgmlBackend
 
-__all__ = ["GGMLBackend"]
+__all__ = ["GGMLBackend", "GgmlBackend"]

@@ -1,0 +1,273 @@
+//! Programs of ggml: plans of its calls.
+
+use std::sync::Arc;
+
+use mithril::codegen::ggml::plan::{self, Plan};
+use mithril::compile::compiled::Compiled;
+use mithril::ir::error::{Code, Error};
+use mithril::ir::interp::Symbols;
+use mithril::runtime::c::{Address, AddressMut, Interface, Wanted};
+use mithril::runtime::ggml::{self, Decision, Element, Options, Packed, Program, Quantize, Specialised};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::calls::{Callable, Calls, Groups, PyPacked, Source};
+use crate::compile::PyCompiled;
+use crate::errors::{Failure, Outcome};
+
+/// A program of ggml, planned for each choice of sizes when it is called with them.
+#[pyclass(name = "GgmlProgram", module = "mithril", frozen)]
+#[derive(Debug)]
+pub struct PyGgmlProgram(Calls<Program>);
+
+impl Source for Program {
+    type Function = Specialised;
+    fn compiled(&self) -> &Compiled {
+        self.compiled()
+    }
+    fn is_in_place(&self) -> bool {
+        false
+    }
+    fn symbols(&self, shapes: Vec<(String, Vec<usize>)>) -> Result<Symbols, Error> {
+        self.symbols(shapes.iter().map(|(name, sizes)| (name.as_str(), sizes.clone())))
+    }
+    fn specialise(&self, symbols: &Symbols) -> Result<Arc<Specialised>, Error> {
+        self.specialise(symbols)
+    }
+}
+
+impl Callable for Specialised {
+    type Packed = Packed;
+    fn interface(&self) -> &Interface {
+        self.function.interface()
+    }
+    fn packs(&self) -> bool {
+        self.function.packs()
+    }
+    fn pack(&self, inputs: &[Address<'_>]) -> Result<Option<Packed>, Error> {
+        self.function.pack(inputs)
+    }
+    fn bytes(packed: &Packed) -> usize {
+        packed.bytes()
+    }
+    fn call(
+        &self,
+        inputs: &[Address<'_>],
+        outputs: &mut [AddressMut<'_>],
+        packed: Option<&Packed>,
+        _rows: Option<usize>,
+    ) -> Result<(), Error> {
+        self.function.call(inputs, outputs, packed)
+    }
+}
+
+#[pymethods]
+impl PyGgmlProgram {
+    /// The plan of the sizes that were used last.
+    #[getter]
+    fn text(&self) -> String {
+        match self.0.latest() {
+            Some(ready) => ready.made.function.plan().to_string(),
+            None => "the plan is made at the first call: some sizes are not known yet\n".into(),
+        }
+    }
+    /// Text of the stages from the legalised graph to the plan.
+    #[getter]
+    fn stages(&self) -> Vec<(String, String)> {
+        self.0.latest().map(|ready| ready.made.stages.clone()).unwrap_or_default()
+    }
+    /// Whether the call returns several dicts.
+    #[getter]
+    fn many(&self) -> bool {
+        self.0.many
+    }
+    /// Number of choices of sizes that were planned.
+    #[getter]
+    fn specialisations(&self) -> usize {
+        self.0.count()
+    }
+    /// Names of the ops that the reference interpreter runs.
+    #[getter]
+    fn hosted(&self) -> Vec<&'static str> {
+        self.0.latest().map(|ready| ready.made.function.plan().hosted()).unwrap_or_default()
+    }
+    /// Bytes of the weights as they are kept.
+    #[getter]
+    fn weight_bytes(&self) -> Option<usize> {
+        self.0.latest().map(|ready| ready.made.function.needs().weights)
+    }
+    /// Bytes of what is computed: graphs, and what threads work in.
+    #[getter]
+    fn work_bytes(&self) -> Option<usize> {
+        self.0.latest().map(|ready| ready.made.function.needs()).map(|needs| needs.graphs + needs.work)
+    }
+    /// What became of the weights: dicts with the path, the type or None (`scheme`), the reason, bytes, and the order of
+    /// the dimensions in which it is kept.
+    #[getter]
+    fn decisions<'py>(&self, py: Python<'py>) -> Outcome<Vec<Bound<'py, PyDict>>> {
+        let Some(ready) = self.0.latest() else { return Ok(Vec::new()) };
+        let one = |d: &Decision| {
+            let found = PyDict::new(py);
+            found.set_item("weight", &*d.weight)?;
+            found.set_item("scheme", d.outcome.as_ref().ok().map(|element| element.name()))?;
+            found.set_item("reason", d.outcome.as_ref().err())?;
+            found.set_item("bytes", d.bytes)?;
+            found.set_item("axes", axes(ready.made.function.plan(), d))?;
+            Ok(found)
+        };
+        ready.made.decisions.iter().map(one).collect()
+    }
+    /// Plans for these sizes of inputs; nothing is run.
+    fn prepare(&self, py: Python<'_>, shapes: &Bound<'_, PyDict>) -> Outcome<()> {
+        self.0.prepare(py, shapes)?;
+        Ok(())
+    }
+    /// Packs parameters and states for these sizes of data.
+    fn pack<'py>(
+        &self,
+        py: Python<'py>,
+        params: Bound<'py, PyAny>,
+        state: Bound<'py, PyAny>,
+        shapes: &Bound<'py, PyDict>,
+    ) -> Outcome<PyPacked> {
+        self.0.pack(py, params, state, shapes)
+    }
+    /// Runs the program: outputs by name, further dicts (gradients, new states) beside them.
+    #[pyo3(signature = (params, data, state, cotangents=None))]
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        params: Bound<'py, PyAny>,
+        data: Bound<'py, PyAny>,
+        state: Bound<'py, PyAny>,
+        cotangents: Option<Bound<'py, PyAny>>,
+    ) -> Outcome<Bound<'py, PyAny>> {
+        self.0.call(py, &Groups { params, data, state, cotangents })
+    }
+}
+
+/// The order of the dimensions in which a weight is kept.
+fn axes(plan: &Plan, decision: &Decision) -> Vec<usize> {
+    let is_weight = |v: usize| plan.values[v].name == decision.weight;
+    let found = plan.values.iter().find_map(|value| match (&value.source, &value.ty) {
+        (plan::Source::Permuted { of, axes }, Some(ty)) if is_weight(*of) => {
+            decision.outcome.as_ref().is_ok_and(|element| ty.element == *element).then(|| axes.clone())
+        }
+        _ => None,
+    });
+    found.unwrap_or_else(|| (0..decision.shape.len()).collect())
+}
+
+/// Rows of so many floats in a type of ggml.
+#[pyfunction]
+pub fn ggml_blocks<'py>(
+    py: Python<'py>,
+    name: &str,
+    values: &[u8],
+    columns: usize,
+) -> Outcome<Bound<'py, PyBytes>> {
+    let element = element(name)?;
+    Ok(PyBytes::new(py, &py.detach(|| blocks(element, &floats(values), columns))?))
+}
+
+/// Rows of so many floats as they are after they were kept in a type of ggml.
+#[pyfunction]
+pub fn ggml_rounded<'py>(
+    py: Python<'py>,
+    name: &str,
+    values: &[u8],
+    columns: usize,
+) -> Outcome<Bound<'py, PyBytes>> {
+    let element = element(name)?;
+    let found = py.detach(|| {
+        let mut floats = floats(values);
+        ggml::dequantise(element, &blocks(element, &floats, columns)?, &mut floats)?;
+        Ok::<_, Error>(floats.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>())
+    })?;
+    Ok(PyBytes::new(py, &found))
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+fn blocks(element: Element, values: &[f32], columns: usize) -> Result<Vec<u8>, Error> {
+    let mut made = vec![0; ggml::bytes(element, values.len() / columns.max(1), columns)?];
+    ggml::quantise(element, values, columns, &mut made)?;
+    Ok(made)
+}
+
+/// How programs of ggml are made, as Python says it.
+#[derive(Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct GgmlOptions {
+    threads: usize,
+    memory_limit: Option<usize>,
+    quantize: Option<Vec<(String, Option<String>)>>,
+    strict: bool,
+}
+
+fn element(name: &str) -> Result<Element, Error> {
+    Element::parse(name).ok_or_else(|| Error::new(Code::BadArgument, format!("quantize is {name:?}")))
+}
+
+impl GgmlOptions {
+    fn options(self, pack: bool) -> Result<Options, Error> {
+        let Self { threads, memory_limit, quantize, strict } = self;
+        let rule = |(pattern, name): (String, Option<String>)| {
+            Ok((pattern, name.as_deref().map(element).transpose()?))
+        };
+        let rules =
+            quantize.map(|rules| rules.into_iter().map(rule).collect::<Result<_, Error>>()).transpose()?;
+        let quantize = rules.map(|rules| Quantize { rules, strict });
+        Ok(Options { threads, memory_limit, quantize, pack })
+    }
+}
+
+/// The program of a compiled model on ggml: outputs, or with `outputs` and `inputs` gradients. Where all sizes are known,
+/// it is planned now.
+#[pyfunction]
+#[pyo3(signature = (compiled, options, outputs=None, inputs=None))]
+pub fn ggml_program(
+    py: Python<'_>,
+    compiled: &PyCompiled,
+    options: GgmlOptions,
+    outputs: Option<Vec<String>>,
+    inputs: Option<Vec<String>>,
+) -> Outcome<PyGgmlProgram> {
+    let names = |list: Vec<String>| list.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>();
+    let many = outputs.is_some();
+    let wanted = match (outputs, inputs) {
+        (Some(outputs), Some(inputs)) => Wanted::Gradients { outputs: names(outputs), inputs: names(inputs) },
+        _ => Wanted::Outputs,
+    };
+    // Parameters of a model in training change from call to call.
+    let options = options.options(!many && !compiled.is_training())?;
+    if options.quantize.is_some() && !options.pack {
+        let text = "quantize needs inference=True: training changes weights";
+        return Err(Error::new(Code::ConflictingOptions, text)
+            .help("add inference=True to ml.compile, or train on a backend without quantize")
+            .into());
+    }
+    let program = Program::new(compiled.compiled.clone(), wanted, options);
+    Ok(PyGgmlProgram(Calls::new(py, program, many, false)?))
+}
+
+/// Names and descriptions of the devices that ggml finds; an error if the processor lacks what this ggml was built for.
+#[pyfunction]
+pub fn ggml_devices() -> Result<Vec<(String, String)>, Failure> {
+    Ok(ggml::devices()?.into_iter().map(|device| (device.name, device.description)).collect())
+}
+
+/// Version of ggml.
+#[pyfunction]
+pub fn ggml_version() -> String {
+    ggml::version()
+}
+
+/// Names of the types in which ggml keeps weights, but for those that need samples of data.
+#[pyfunction]
+pub fn ggml_types() -> Vec<&'static str> {
+    let fits = |element: &Element| *element != Element::I32 && !element.needs_importance();
+    Element::all().filter(fits).map(Element::name).collect()
+}

@@ -1,0 +1,99 @@
+"""The GGML backend: models become graphs of ggml, which is linked into the core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .... import _core
+from ....errors import InvalidValueError
+from ... import options
+from ..native import NativeBackend
+from .quantization import Rules, rules
+
+__all__ = ["GGMLBackend", "GgmlBackend"]
+
+
+class GGMLBackend(NativeBackend):
+    """Runs models on ggml, with weights in as few bits as ggml offers.
+
+    Arrays are NumPy arrays, and ops that are applied at once are NumPy's. A compiled model is a plan of calls of ggml's
+    functions for its sizes; what ggml cannot say is computed by the reference interpreter between them. Gradients are
+    such plans as well.
+
+    Compiled with ``inference=True`` (``static_inference=True``), a model keeps its parameters as ggml wants them. It
+    makes the arrays read-only, so that writing into them is an error and not overlooked; other arrays are taken over at
+    the next call.
+
+    Parameters
+    ----------
+    dtype : dtype, optional
+        Dtype of floats: float32 (default); ggml computes in it. Also spelled ``default_dtype``.
+    device : str, optional
+        Only ``"cpu"``, the device that this ggml is built for; `devices` lists what ggml itself finds.
+    seed : int, optional
+        Seed of the random numbers (default 0). Also spelled ``random_seed``.
+    jit : bool, optional
+        No effect.
+    precision : dtype, optional
+        Dtype in which models multiply matrices and convolve; see `Backend`.
+    num_threads : int, optional
+        Threads of a call (default: as many as the machine has for this process).
+    memory_limit : int or str, optional
+        Bytes that weights and planned memory may have together, e.g. ``"4GB"``. It is checked before anything is run;
+        the error says how much is needed. Also spelled ``mem_size``.
+    quantize : str or mapping, optional
+        How the weights of matrix products are kept: a type of ggml (``"q8_0"``, also spelled ``"int8"``; ``"q4_k"``,
+        ``"f16"`` …), or a mapping from patterns of names of weights to a type or None (as they are), e.g.
+        ``{"lm_head.*": "q6_k", "*": "q4_k"}``: the first pattern that fits counts. Needs models compiled with
+        ``inference=True``. `mithril.quantization_report` tells what became of the weights.
+    quantize_strict : bool, optional
+        Refuse a model with a weight that cannot be kept as asked; else it stays in float32 and is reported (default
+        False).
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> import numpy as np
+    >>> model = ml.Model()
+    >>> model |= ml.Relu()(input="input", output="output")
+    >>> backend = ml.GGMLBackend(mem_size="4GB", num_threads=1)
+    >>> compiled = ml.compile(model, backend, shapes={"input": [3]}, static_inference=True, static_shapes=True)
+    >>> compiled.evaluate({}, {"input": np.array([-1, 0, 2], np.float32)})["output"]
+    array([0., 0., 2.], dtype=float32)
+    """
+
+    name = "ggml"
+    _table = "ggml"
+    _options = (*NativeBackend._options, "quantize", "quantize_strict")
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        # Of a processor that lacks what ggml was compiled for, before anything else.
+        _core.ggml_devices()
+        found = options.normalize(type(self).__name__, given, self._options)
+        if str(self.default_dtype) != "float32":
+            raise InvalidValueError(
+                f"ggml computes in float32, not in {self.default_dtype}",
+                hint='leave dtype out; quantize="f16" or "bf16" keeps weights in 16 bits',
+            )
+        #: How weights are kept: patterns of names, and the type or None for as they are; None: all as they are.
+        self.quantize: Rules | None = rules(found.get("quantize"))
+        #: Whether a weight that cannot be kept as asked is an error.
+        self.quantize_strict: bool = options.switch("quantize_strict", found.get("quantize_strict", False))
+
+    @property
+    def ggml_devices(self) -> list[tuple[str, str]]:
+        """Names and descriptions of the devices that ggml finds."""
+        return list(_core.ggml_devices())
+
+    def _program(self, core: _core.Compiled, *wanted: list[str]) -> _core.GgmlProgram:
+        given = {
+            "threads": self.num_threads,
+            "memory_limit": self.memory_limit,
+            "quantize": self.quantize,
+            "strict": self.quantize_strict,
+        }
+        return _core.ggml_program(core, given, *wanted)
+
+
+GgmlBackend = GGMLBackend

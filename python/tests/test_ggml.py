@@ -1,0 +1,246 @@
+"""The GGML backend: models against NumPy and torch, weights in few bits, memory, and what is refused."""
+
+import mithril as ml
+import numpy as np
+import pytest
+from mithril import _core, models
+from mithril.backends.with_manualgrad.interpreter_backend import InterpreterBackend
+from mithril.errors import InvalidValueError, MithrilError
+from mithril.generation import Sampling, compile_decoder, generate_tokens
+from mithril.testing import cases
+from mithril.testing.backend_tests import convert
+from networks import classifier
+from test_zoo_c import MODELS, RANDOM, worst
+
+TYPES = tuple(_core.ggml_types())
+#: How far results may be from those of the reference, in parts of the largest, where ggml itself rounds more.
+ROUNDED = {
+    "gelu": (2e-3, "ggml looks up gelu by tanh in a table of f16"),
+}
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+# --- ops ----------------------------------------------------------------------------------------------------------
+
+
+def compiled_op(backend, case):
+    """Outputs of one use of an op as a compiled model."""
+    inputs, data = [], {}
+    for i, arg in enumerate(case.args):
+        is_array = isinstance(arg, np.ndarray)
+        inputs.append(_core.Connection.input(f"x{i}", list(arg.shape), arg.dtype.name) if is_array else arg)
+        data.update({f"x{i}": arg} if is_array else {})
+    result = _core.apply_op(case.op, inputs)
+    outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+    model = _core.Model.create(**{f"y{i}": output for i, output in enumerate(outputs)})
+    return ml.compile(model, backend, inference=True, data_keys=list(data)).evaluate({}, data)
+
+
+@pytest.mark.parametrize("op", [row["name"] for row in _core.op_rows()])
+def test_ops(op):
+    [row] = [row for row in _core.op_rows() if row["name"] == op]
+    backend, reference = ml.GGMLBackend(num_threads=1), InterpreterBackend()
+    allowed, _ = ROUNDED.get(op, (2e-5, ""))
+    for case in cases(row):
+        case = convert(case, row, "float32")
+        if case is None:
+            continue
+        try:
+            wanted = compiled_op(reference, case)
+        except MithrilError:
+            continue
+        found = compiled_op(backend, case)
+        for name, exact in wanted.items():
+            value = found[name]
+            assert (value.shape, value.dtype) == (exact.shape, exact.dtype), case
+            if exact.dtype.kind != "f":
+                np.testing.assert_array_equal(value, exact, err_msg=str(case))
+                continue
+            np.testing.assert_array_equal(np.isfinite(value), np.isfinite(exact), err_msg=str(case))
+            finite = np.isfinite(exact)
+            size = np.abs(exact[finite]).max(initial=1)
+            assert np.abs(value[finite] - exact[finite]).max(initial=0) <= allowed * size, case
+
+
+# --- models -------------------------------------------------------------------------------------------------------
+
+
+def pair(name, **options):
+    """Return the model on GGML and on NumPy, parameters, and data."""
+    build, data = MODELS[name]
+    model = build()
+    shapes = {key: list(value.shape) for key, value in data.items()}
+    found = ml.compile(model, ml.GGMLBackend(num_threads=2), shapes=shapes, **options)
+    reference = ml.compile(model, ml.NumpyBackend(), shapes=shapes, **options)
+    return found, reference, reference.randomize_params(seed=1), data
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models(name):
+    found, reference, params, data = pair(name, static_inference=True, static_shapes=True)
+    assert worst(found.evaluate(params, data), reference.evaluate(params, data)) < 1e-3
+
+
+@pytest.mark.parametrize("name", ["resnet18", "gpt", "llama"])
+def test_gradients_of_models(name):
+    found, reference, params, data = pair(name)
+    outputs = reference.evaluate(params, data)
+    cotangents = {key: RANDOM.standard_normal(value.shape).astype(np.float32) for key, value in outputs.items()}
+    ours, wanted = (p.evaluate_gradients(params, data, output_gradients=cotangents) for p in (found, reference))
+    assert worst(ours, wanted) < 5e-3
+
+
+def test_a_network_of_torch():
+    torch = pytest.importorskip("torch")
+    torchvision = pytest.importorskip("torchvision")
+    torch.manual_seed(0)
+    module = torchvision.models.resnet18(num_classes=10).eval()
+    image = normal(2, 3, 64, 64)
+    model = ml.compile(
+        models.resnet18(num_classes=10), ml.GGMLBackend(), shapes={"input": [2, 3, 64, 64]}, inference=True
+    )
+    model.load_params({n: v.numpy() for n, v in module.state_dict().items() if not n.endswith("num_batches_tracked")})
+    with torch.inference_mode():
+        wanted = module(torch.from_numpy(image)).numpy()
+    found = model.evaluate({}, {"input": image})["output"]
+    assert np.abs(found - wanted).max() < 1e-5 * np.abs(wanted).max()
+
+
+def test_training_and_states():
+    shapes = {"input": [8, 5]}
+    ours, numpy = (ml.compile(classifier(), b, shapes=shapes) for b in (ml.GGMLBackend(), ml.NumpyBackend()))
+    params, x = numpy.randomize_params(seed=1), normal(8, 5)
+    for model in (ours, numpy):
+        model.load_params(params)
+    for _ in range(3):
+        gradients = [m.evaluate({}, {"input": x}, True)[1] for m in (ours, numpy)]
+        assert worst(*gradients) < 1e-4
+        for model, found in zip((ours, numpy), gradients, strict=True):
+            for name, value in model.get_parameters().items():
+                model.get_parameters()[name] = value - np.float32(0.1) * found[name]
+    assert worst(dict(ours.get_parameters()), dict(numpy.get_parameters())) < 1e-4
+    assert worst(ours.state, numpy.state) < 1e-5 if numpy.state else True
+
+
+def test_sizes_are_taken_as_they_come():
+    compiled = ml.compile(classifier(), ml.GGMLBackend(), shapes={"input": ["n", 5]}, inference=True)
+    reference = ml.compile(classifier(), ml.NumpyBackend(), shapes={"input": ["n", 5]}, inference=True)
+    params = reference.randomize_params(seed=1)
+    for n in (1, 4, 1):
+        x = normal(n, 5, seed=n)
+        wanted = reference.evaluate(params, {"input": x})["output"]
+        np.testing.assert_allclose(compiled.evaluate(params, {"input": x})["output"], wanted, rtol=1e-4, atol=1e-6)
+
+
+# --- weights in few bits ------------------------------------------------------------------------------------------
+
+#: Least cosine of the logits with those in f32, of random weights.
+COSINES = {"f16": 0.99999, "bf16": 0.9999, "q8_0": 0.999, "q6_k": 0.995, "q5_k": 0.99, "q5_0": 0.99, "q5_1": 0.99}
+COSINES |= {"q4_k": 0.98, "q4_1": 0.97, "q4_0": 0.96, "iq4_nl": 0.97, "iq4_xs": 0.97, "mxfp4": 0.95}
+COSINES |= {"q3_k": 0.93, "q2_k": 0.8, "iq3_s": 0.9, "iq3_xxs": 0.85, "iq2_s": 0.7, "tq2_0": 0.5, "tq1_0": 0.5}
+TEXT = {"vocab_size": 101, "num_heads": 4, "num_layers": 2, "dims": 256, "block_size": 16}
+TOKENS = np.arange(12, dtype=np.int64)[None] * 7
+
+
+@pytest.mark.parametrize("type", [t.lower() for t in TYPES if t != "f32"])
+def test_logits_of_each_type(type):
+    model = models.create_gpt(**TEXT)
+    small = ml.compile(model, ml.GGMLBackend(quantize=type, num_threads=2), shapes={"input": [1, 12]}, inference=True)
+    exact = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 12]}, inference=True)
+    params = exact.randomize_params(seed=0)
+    report = ml.quantization_report(small, params, {"input": TOKENS})
+    wanted = exact.evaluate(params, {"input": TOKENS})["output"].reshape(-1)
+    found = small.evaluate(params, {"input": TOKENS})["output"].reshape(-1)
+    cosine = found @ wanted / np.linalg.norm(found) / np.linalg.norm(wanted)
+    assert COSINES.get(type, 0.5) <= cosine <= 1 + 1e-6, (type, cosine)
+    assert len(report.rows) >= 8
+    assert {row.type.lower() for row in report.rows} == {type}
+    assert report.after < 0.6 * report.before
+    assert abs(report.outputs[0].cosine - cosine) < 1e-3
+
+
+def test_types_by_name_and_what_cannot_be():
+    model = ml.Model()
+    model |= ml.Linear(64, name="wide")(input="input", output="hidden")
+    model |= ml.Linear(8, name="narrow")(input="hidden", output="output")
+    options = {"shapes": {"input": [2, 40]}, "inference": True}
+    compiled = ml.compile(model, ml.GGMLBackend(quantize={"narrow*": "q4_0", "*": "int8"}), **options)
+    report = ml.quantization_report(compiled, compiled.randomize_params(seed=0))
+    assert [(row.path, row.type) for row in report.rows] == [("narrow.weight", "q4_0")]
+    reasons = {skip.path: skip.reason for skip in report.skipped}
+    assert "40" in reasons["wide.weight"]
+    assert "32" in reasons["wide.weight"]
+    with pytest.raises(MithrilError, match=r"wide\.weight"):
+        ml.compile(model, ml.GGMLBackend(quantize="int8", quantize_strict=True), **options)
+
+
+def test_options_that_do_not_work():
+    with pytest.raises(InvalidValueError, match="quantize is 'int3'"):
+        ml.GGMLBackend(quantize="int3")
+    with pytest.raises(InvalidValueError, match="float32"):
+        ml.GGMLBackend(dtype="float64")
+    with pytest.raises(InvalidValueError, match="num_threads"):
+        ml.GGMLBackend(num_threads=0)
+    with pytest.raises(MithrilError, match="inference"):
+        ml.compile(classifier(), ml.GGMLBackend(quantize="q8_0"), shapes={"input": [2, 5]})
+    with pytest.raises(MithrilError, match="bytes"):
+        ml.compile(classifier(), ml.GGMLBackend(mem_size=10), shapes={"input": [1000, 5]})
+
+
+# --- generation ---------------------------------------------------------------------------------------------------
+
+DECODERS = {
+    "gpt": lambda: models.create_gpt(**{**TEXT, "dims": 64}, cache=True),
+    "llama": lambda: models.create_llama(
+        vocab_size=101, num_heads=4, num_kv_heads=2, num_layers=2, dims=64, hidden=96, cache=True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_tokens_stream(name):
+    model, found = DECODERS[name](), []
+    for backend in (ml.NumpyBackend(), ml.GGMLBackend(num_threads=2)):
+        compiled = compile_decoder(model, backend)
+        if not found:
+            params = {key: 8 * value for key, value in compiled.randomize_params(seed=3).items()}
+        compiled.load_params(params)
+        tokens = generate_tokens(compiled, [[1, 2, 3], [5]], 8, sampling=Sampling(temperature=1.0, seed=3))
+        streamed = list(tokens)
+        assert len(streamed) >= 8
+        found.append(tokens.tokens)
+    assert found[0] == found[1]
+    assert len(set(found[0][0])) > 4
+
+
+def test_arrays_and_ops_at_once_are_those_of_numpy():
+    backend = ml.GGMLBackend(seed=3)
+    assert type(backend.sqrt(backend.array([1.0, 4.0]))) is np.ndarray
+    np.testing.assert_array_equal(backend.randn(3), ml.NumpyBackend(seed=3).randn(3))
+    assert ml.get_backend("ggml", quantize="q4_k").quantize == [("*", "q4_K")]
+    assert [name for name, _ in backend.ggml_devices] == ["CPU"]
+    assert backend.capabilities()["ops"]["matmul"] == "native"
+
+
+def test_how_ops_run():
+    model = ml.Model()
+    model |= ml.Linear(4)(input="input", output="hidden")
+    model += ml.Relu()
+    model += ml.Sort()(output="output")
+    result = ml.check(model, "ggml", shapes={"input": [2, 3]})
+    found = {row.op: row.support for row in result}
+    assert found["relu"] == "native"
+    assert found["sort"] == "reference"
+    assert result.ok
+
+
+def test_packed_parameters_stand_for_the_arrays():
+    compiled = ml.compile(classifier(), ml.GGMLBackend(quantize="f16"), shapes={"input": [3, 5]}, inference=True)
+    params, x = compiled.randomize_params(seed=1), normal(3, 5)
+    wanted = compiled.evaluate(params, {"input": x})["output"]
+    packed = compiled.pack(params)
+    np.testing.assert_array_equal(compiled.evaluate(packed, {"input": x})["output"], wanted)
+    assert 0 < packed.bytes < sum(value.nbytes for value in params.values())
