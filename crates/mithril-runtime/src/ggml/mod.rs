@@ -12,6 +12,6 @@ pub mod program;
 
 pub use function::{Function, Needs};
 pub use mithril_compile::ggml::Element;
-pub use mithril_ggml::{Device, devices, version};
+pub use mithril_ggml::{Device, bytes, dequantise, devices, quantise, version};
 pub use pack::{Decision, Packed};
 pub use program::{Options, Program, Quantize, Specialised};

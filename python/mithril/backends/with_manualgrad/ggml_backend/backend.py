@@ -86,7 +86,7 @@ class GGMLBackend(NativeBackend):
         """Names and descriptions of the devices that ggml finds."""
         return list(_core.ggml_devices())
 
-    def _program(self, core: _core.Compiled, *wanted: list[str]) -> _core.GgmlProgram:
+    def _program(self, core: _core.Compiled, *wanted: list[str]) -> Any:
         given = {
             "threads": self.num_threads,
             "memory_limit": self.memory_limit,
