@@ -165,8 +165,14 @@ fn weights_are_kept_in_few_bits_and_what_is_not_is_reported() {
         );
         assert_eq!(left.count(), usize::from(!halves));
     }
-    let error = evaluated(&two_layers(quantized(Element::Q8_0, true)), 3).expect_err("strict");
+    let mut strict = quantized(Element::Q8_0, true);
+    let error = evaluated(&two_layers(strict.clone()), 3).expect_err("strict");
     assert_eq!(error.code(), Code::Unsupported);
+    let program = two_layers(Options::default());
+    let narrow = program.compiled().inputs_of(Role::Param).find(|i| i.ty.shape.known() == Some(vec![8, 40]));
+    let rule = (narrow.expect("the second layer").name.to_string(), None);
+    strict.quantize.as_mut().expect("few bits").rules.insert(0, rule);
+    assert!(evaluated(&two_layers(strict), 3).is_ok());
     let error = evaluated(&two_layers(quantized(Element::IQ2_XS, false)), 3).expect_err("importance data");
     assert!(error.to_string().contains("importance"), "{error}");
 }

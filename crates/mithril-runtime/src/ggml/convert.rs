@@ -133,3 +133,26 @@ pub fn permuted(tensor: &Tensor, axes: &[usize]) -> Tensor {
     let indices: Vec<usize> = indices.collect();
     tensor.select(&shape, indices.into_iter())
 }
+
+#[cfg(test)]
+mod tests {
+    use mithril_compile::ggml::Element;
+
+    use crate::weights::BlockFormat;
+
+    /// Weights in files and weights on ggml are the same, bit by bit.
+    #[test]
+    fn ggml_and_the_writers_of_files_make_the_same_blocks() {
+        let values: Vec<f32> = (0..1024_u32).map(|i| ((i * 7919 % 1009) as f32 - 504.0) / 300.0).collect();
+        let mut compared = 0;
+        for element in Element::all().filter(|e| e.is_quantised()) {
+            let Some(format) = BlockFormat::find(element.name()) else { continue };
+            let Ok(wanted) = format.quantize(&values) else { continue };
+            let mut found = vec![0; wanted.len()];
+            mithril_ggml::quantise(element, &values, 256, &mut found).expect("quantised");
+            assert_eq!(found, wanted, "{element}");
+            compared += 1;
+        }
+        assert!(compared >= 10, "{compared}");
+    }
+}

@@ -18,7 +18,7 @@ pub struct Decision {
     pub weight: Arc<str>,
     /// The elements in which it is kept, or why it is not kept as it was asked for.
     pub outcome: std::result::Result<Element, String>,
-    /// Whether a float is what was asked for by its name.
+    /// Whether it stays as it is by its name, or since it is no matrix.
     pub is_wanted: bool,
     /// Its sizes.
     pub shape: Vec<usize>,

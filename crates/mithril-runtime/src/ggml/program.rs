@@ -219,10 +219,12 @@ impl Quantize {
             let kept: Vec<_> =
                 kept.filter_map(|value| value.ty).filter(|ty| Some(ty.element) == wanted).collect();
             let reason = plan.refused.iter().find(|(of, _)| *of == v).map(|(_, reason)| reason.clone());
-            let is_plain = matches!(wanted, None | Some(Element::F32));
+            let is_vector = buffer.shape.len() < 2;
+            let is_plain = is_vector || matches!(wanted, None | Some(Element::F32));
             let outcome = match (kept.first(), reason) {
                 (Some(ty), None) => Ok(ty.element),
                 (_, Some(reason)) => Err(reason),
+                (None, None) if is_vector => Err("it is no matrix".to_owned()),
                 (None, None) if is_plain => Err("kept as it is by its name".to_owned()),
                 (None, None) => Err("no product of matrices reads it".to_owned()),
             };
