@@ -1,6 +1,8 @@
 """The C backend: programs in C against NumPy and the interpreter, what may go wrong with a C compiler, and export."""
 
+import ctypes
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -188,7 +190,9 @@ def test_many_threads_call_one_model():
 def test_a_fork_goes_on_without_the_threads_of_its_parent():
     # In a process of its own: JAX, where a test has imported it, warns at every fork.
     program = """
+import ctypes
 import hashlib
+import importlib.util
 import os
 import mithril as ml, numpy as np
 from networks import classifier
@@ -266,7 +270,22 @@ def test_what_is_exported_is_portable_c(tmp_path, inside):
 def test_values_may_be_called_anything(tmp_path):
     """Keywords, functions of libc, and what the generated file and an export call their own."""
     words = "int main memcpy NULL inputs packed thread error own call fits model open prepare worker place weights"
-    names = [*words.split(), "weight_table", "weight_1", "arena_bytes", "DATA", "STANDALONE", "M_run", "mithril_wait"]
+    words += " INFINITY NAN I errno EOF M_PI complex _Bool linux __LINE__ defined double_t size_t float32 a_b é è 名"
+    # Names that are alike when only letters, digits and underscores are left.
+    names = [
+        *words.split(),
+        "a b",
+        "a-b",
+        "y" * 900,
+        "y" * 900 + "z",
+        "weight_table",
+        "weight_1",
+        "arena_bytes",
+        "DATA",
+        "STANDALONE",
+        "M_run",
+        "mithril_wait",
+    ]
     model = ml.Model()
     model |= ml.Linear(4, name="exp")(input="input", output="x")
     for i, (before, after) in enumerate(zip(["x", *names], names, strict=False)):
@@ -275,6 +294,44 @@ def test_values_may_be_called_anything(tmp_path):
     model.set_outputs(*names)
     compiled = ml.compile(model, ml.CBackend(num_threads=1), shapes={"input": [2, 5]}, inference=True)
     compiled.export(tmp_path, prefix="M")
+
+
+def test_c_callers_that_pass_wrong_pointers_are_refused(tmp_path):
+    model = ml.Model()
+    model |= ml.Exp()(input="input", output="output")
+    compiled = ml.compile(model, ml.CBackend(num_threads=1), shapes={"input": [4]}, inference=True)
+    compiled.export(tmp_path, prefix="net")
+    build = [COMPILERS[0], "-shared", "-fPIC", "net.c", "-o", "net.so", "-lm", "-lpthread"]
+    subprocess.run(build, cwd=tmp_path, check=True)
+    library = ctypes.CDLL(str(tmp_path / "net.so"))
+    library.net_error.restype = ctypes.c_char_p
+    memory, pointer = np.zeros(64, np.float32), ctypes.c_void_p * 1
+    start = memory.ctypes.data
+
+    def run(given, taken):
+        return library.net_run(pointer(given), pointer(taken), None, None, None)
+
+    assert run(start, start + 64) == 0
+    # Missing, misaligned, partly the same memory.
+    for given, taken in (
+        (None, start),
+        (start, None),
+        (start + 1, start + 64),
+        (start, start + 66),
+        (start, start + 12),
+    ):
+        assert b"not aligned, or overlaps" in library.net_error(run(given, taken))
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("ziglang"), reason="the package ziglang is not installed")
+def test_ziglang_compiles(tmp_path, monkeypatch):
+    """The compiler that comes as a Python package, for machines that have none."""
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(tmp_path / "zig"))
+    backend = ml.CBackend(num_threads=1, cc=f"{sys.executable} -m ziglang cc")
+    c, numpy = (ml.compile(classifier(), b, shapes={"input": [2, 5]}) for b in (backend, ml.NumpyBackend()))
+    params, data = numpy.randomize_params(seed=0), {"input": normal(2, 5)}
+    found, wanted = c.evaluate(params, data)["output"], numpy.evaluate(params, data)["output"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")
@@ -293,7 +350,7 @@ def test_an_export_is_built_by_cmake(tmp_path, inside):
 
 def test_names_that_the_generated_code_needs_are_refused(tmp_path):
     compiled = ml.compile(classifier(), ml.CBackend(), shapes={"input": [2, 5]}, inference=True)
-    for prefix in ("main", "mithril", "_Bool", "9", "x*/", ""):
+    for prefix in ("main", "mithril", "_Bool", "9", "x*/", "", "é", "x" * 65, "../x", "math", "STDIO"):
         with pytest.raises(MithrilError, match="M0101"):
             compiled.export(tmp_path, prefix=prefix)
 

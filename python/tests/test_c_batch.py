@@ -60,6 +60,37 @@ def test_one_program_serves_any_number_of_rows(case):
     assert compiled._current.module.source.specialisations == 1
 
 
+@pytest.mark.parametrize("quantize", [None, "int8", "int8_weights", "int4_weights"])
+def test_parameters_in_few_bits_are_packed_for_any_number_of_rows(quantize):
+    model = ml.Model()
+    model |= ml.Linear(64)(input="input", output="hidden")
+    model += ml.Relu()
+    model += ml.Linear(32)(output="output")
+    options = {"shapes": {"input": ["batch", 64]}, "inference": True}
+    backend = ml.CBackend(num_threads=1, batch="batch", block=4, quantize=quantize, autotune=True)
+    counted, fixed = ml.compile(model, backend, **options), ml.CBackend(num_threads=1, quantize=quantize)
+    params = counted.randomize_params(seed=0)
+    packed, sized = counted.pack(dict(params)), ml.compile(model, fixed, **options)
+    data = normal(9, 64)
+    wanted = sized.evaluate(dict(params), {"input": data})["output"]
+    for rows in (1, 3, 8, 0, 9):
+        found = counted.evaluate(packed, {"input": data[:rows]})["output"]
+        np.testing.assert_allclose(found, wanted[:rows], rtol=1e-4, atol=1e-4)
+    assert counted._current.module.source.specialisations == 1
+
+
+def test_gradients_and_states_of_any_number_of_rows_are_refused():
+    backend = ml.CBackend(num_threads=1, batch="batch")
+    compiled = ml.compile(classifier(), backend, shapes={"input": ["batch", 5]})
+    data = {"input": normal(3, 5)}
+    cotangents = {name: np.ones_like(y) for name, y in compiled.evaluate(compiled.get_parameters(), data).items()}
+    with pytest.raises(MithrilError, match="does not treat each row of batch by itself"):
+        compiled.evaluate_gradients(compiled.get_parameters(), data, output_gradients=cotangents)
+    compiled = ml.compile(pictures(), backend, shapes={"input": ["batch", 3, 8, 8]})
+    with pytest.raises(MithrilError, match="changes states, which all rows of batch would do together"):
+        compiled.evaluate(compiled.randomize_params(seed=0), {"input": normal(3, 3, 8, 8)})
+
+
 def model_of(layer, **keys):
     model = ml.Model()
     model |= layer(**{"input": "input", "output": "output", **keys})

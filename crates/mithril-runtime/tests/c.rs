@@ -145,6 +145,74 @@ fn a_cache_that_cannot_be_written_is_done_without() {
     assert!(is_scaled(function.run(&inputs(1.0)).unwrap()[0].as_slice().unwrap(), 1.0));
 }
 
+/// Writes a script that stands for a compiler; `{}` in it is the compiler that is here.
+#[cfg(unix)]
+fn script(folder: &Path, text: &str) -> Tool {
+    use std::os::unix::fs::PermissionsExt;
+    let path = folder.join("cc");
+    let found = Compiler::find(&Tool::default()).unwrap();
+    fs::write(&path, text.replace("{}", &found.command().join(" "))).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    Tool { command: Some(path.to_string_lossy().into()), ..quick() }
+}
+
+#[cfg(unix)]
+#[test]
+fn compilers_that_are_killed_or_say_nothing_are_told() {
+    let cases = [
+        ("kill -9 $$", "it was ended from outside"),
+        ("exit 1", "please report it"),
+        // It says that all went well, and left nothing.
+        ("exit 0", "please report it"),
+    ];
+    for (does, help) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let tool = script(
+            folder.path(),
+            &format!("#!/bin/sh\nif [ \"$1\" = --version ]; then echo one; exit; fi\n{does}\n"),
+        );
+        let cache = Cache::at(folder.path().join("cache"));
+        let error = Function::new(&tool, &cache, SOURCE, interface(), 1).unwrap_err();
+        assert_eq!(error.code(), Code::Compiler, "{error}");
+        assert!(error.notes()[0].contains("it says nothing"), "{error}");
+        assert!(error.to_string().contains(help), "{error}");
+        assert!(objects(&folder.path().join("cache")).is_empty());
+    }
+}
+
+/// On a full disk a compiler fails, and so does writing beside it: it is asked again in another folder.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_is_gone_around() {
+    if let Some(folder) = std::env::var_os("MITHRIL_TEST_FULL") {
+        let folder = PathBuf::from(folder);
+        let text = "#!/bin/sh\ncase \"$*\" in *cache*) trap '' XFSZ; ulimit -f 0;; esac\nexec {} \"$@\"\n";
+        let (tool, cache) = (script(&folder, text), folder.join("cache"));
+        let function = Function::new(&tool, &Cache::at(&cache), SOURCE, interface(), 1).unwrap();
+        assert!(is_scaled(function.run(&inputs(1.0)).unwrap()[0].as_slice().unwrap(), 1.0));
+        assert!(objects(&cache).is_empty());
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("sh");
+    // No file may be longer than 4 MB.
+    let limited = "trap '' XFSZ; ulimit -f 8192; exec \"$0\" --exact a_full_disk_is_gone_around";
+    command.args(["-c", limited]).arg(std::env::current_exe().unwrap());
+    let found = command.env("MITHRIL_TEST_FULL", folder.path()).output().unwrap();
+    assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stdout));
+}
+
+/// For the user root, who may write everywhere, it is a folder like any other.
+#[cfg(unix)]
+#[test]
+fn a_folder_that_is_read_only_is_done_without() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o555)).unwrap();
+    let function = load(&Cache::at(folder.path()), 1).unwrap();
+    assert!(is_scaled(function.run(&inputs(1.0)).unwrap()[0].as_slice().unwrap(), 1.0));
+}
+
 #[test]
 fn two_processes_fill_one_cache() {
     if let Some(folder) = std::env::var_os("MITHRIL_TEST_CACHE") {

@@ -35,7 +35,7 @@ def pack(
     state : mapping, optional
         States that replace those of the model, such as running statistics.
     shapes : mapping, optional
-        Data name to shape, where sizes were left open when compiling.
+        Data name to shape, where sizes were left open when compiling (and are not the ``batch`` of the backend).
 
     Returns
     -------
@@ -68,6 +68,9 @@ def pack(
             hint="compile with CBackend or GGMLBackend, and inference=True",
         )
     sizes = {**{name: shape for name, _, shape in program.data}, **(shapes or {})}
+    # A size that is an argument may be any.
+    counted, block = model.backend.batch or (None, 1)
+    sizes = {name: [block if size == counted else size for size in shape] for name, shape in sizes.items()}
     unknown = [name for name, shape in sizes.items() if not all(isinstance(n, int) for n in shape)]
     if unknown:
         raise InvalidValueError(

@@ -5,17 +5,19 @@ use std::collections::HashSet;
 /// Longest identifier made from a name; longer names keep their end, which says most.
 const MAX_LENGTH: usize = 40;
 
-/// Keywords of C and C++, and what functions call their own: sorted.
+/// Keywords of C and C++, macros of headers in small letters, and what functions call their own: sorted.
 #[rustfmt::skip]
 const RESERVED: &[&str] = &[
-    "HUGE_VAL", "INFINITY", "NAN", "NULL", "alignas", "alignof", "and", "arena", "asm", "auto", "bool",
-    "break", "case", "catch", "char", "class", "const", "context", "continue", "default", "delete", "do",
-    "double", "else", "enum", "error", "explicit", "extern", "false", "float", "for", "friend", "goto",
-    "if", "inline", "inputs", "int", "lane", "long", "main", "namespace", "new", "not", "operator", "or",
-    "outputs", "own", "packed", "pool", "private", "protected", "public", "register", "restrict", "return",
-    "shared", "short", "signed", "sizeof", "static", "struct", "switch", "template", "this", "thread",
-    "threads", "throw", "true", "try", "typedef", "typename", "union", "unsigned", "using", "virtual",
-    "void", "volatile", "while", "xor",
+    "alignas", "alignof", "alloca", "and", "arena", "asm", "assert", "auto", "bool", "break", "case",
+    "catch", "char", "class", "complex", "const", "constexpr", "context", "continue", "default", "delete",
+    "do", "double", "else", "enum", "errno", "error", "explicit", "export", "extern", "false", "far",
+    "float", "for", "friend", "goto", "if", "imaginary", "inline", "inputs", "int", "interface", "lane",
+    "linux", "long", "main", "math_errhandling", "mutable", "namespace", "near", "new", "noreturn", "not",
+    "nullptr", "offsetof", "operator", "or", "outputs", "own", "packed", "pool", "private", "protected",
+    "public", "register", "restrict", "return", "shared", "short", "signed", "sizeof", "static",
+    "static_assert", "stderr", "stdin", "stdout", "struct", "switch", "template", "this", "thread",
+    "thread_local", "threads", "throw", "true", "try", "typedef", "typename", "typeof", "union", "unix",
+    "unsigned", "using", "virtual", "void", "volatile", "wchar", "while", "xor",
 ];
 
 /// Functions of libc and libm, the latter also with an `f` behind: sorted.
@@ -69,7 +71,10 @@ fn identifier(name: &str) -> String {
         let stem = text.trim_end_matches(|c: char| c.is_ascii_digit());
         let function = text.strip_suffix('f').unwrap_or(text);
         let is_function = [text, function].iter().any(|name| LIBC.binary_search(name).is_ok());
+        // `EOF`, `M_PI`: a header may have a macro of that name.
+        let is_macro = !text.contains(|c: char| c.is_ascii_lowercase());
         text.len() < 2
+            || is_macro
             || is_function
             || text.starts_with("mithril")
             || (stem.len() < text.len() && STEMS.contains(&stem))
@@ -90,8 +95,19 @@ mod tests {
     fn names_are_identifiers_and_differ() {
         assert!(RESERVED.is_sorted() && LIBC.is_sorted() && STEMS.is_sorted());
         let mut namer = Namer::default();
-        let names =
-            ["layer1.0.conv", "layer1 0 conv", "int", "x", "sum3", "7up", "é", "a\"; system(\"x", "size_t"];
+        let names = [
+            "layer1.0.conv",
+            "layer1 0 conv",
+            "int",
+            "x",
+            "sum3",
+            "7up",
+            "é",
+            "a\"; system(\"x",
+            "size_t",
+            "M_PI",
+            "errno",
+        ];
         let given: Vec<String> = names.iter().map(|n| namer.name(n)).collect();
         assert_eq!(
             given,
@@ -104,7 +120,9 @@ mod tests {
                 "value_7up",
                 "value",
                 "a_system_x",
-                "size_t_"
+                "size_t_",
+                "M_PI_",
+                "errno_"
             ]
         );
     }

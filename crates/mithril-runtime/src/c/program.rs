@@ -319,14 +319,52 @@ pub(crate) fn symbols_of<'a>(
     Ok(symbols)
 }
 
+/// Headers of systems: an export has a header that is called like its prefix, and would hide them.
+const HEADERS: &[&str] = &[
+    "assert",
+    "complex",
+    "ctype",
+    "errno",
+    "fenv",
+    "float",
+    "inttypes",
+    "limits",
+    "locale",
+    "malloc",
+    "math",
+    "memory",
+    "pthread",
+    "sched",
+    "setjmp",
+    "signal",
+    "stdalign",
+    "stdarg",
+    "stdatomic",
+    "stdbool",
+    "stddef",
+    "stdint",
+    "stdio",
+    "stdlib",
+    "stdnoreturn",
+    "string",
+    "strings",
+    "tgmath",
+    "threads",
+    "time",
+    "uchar",
+    "unistd",
+    "wchar",
+    "wctype",
+];
+
 /// A prefix becomes part of names of C.
 fn check_prefix(prefix: &str) -> Result<()> {
     // Generated code calls its own so, and an export has a file main.c.
-    let is_taken = ["main", "mithril"].contains(&prefix);
+    let is_taken = ["main", "mithril"].contains(&prefix) || HEADERS.contains(&&*prefix.to_ascii_lowercase());
     let is_word = !is_taken && prefix.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if is_word && prefix.starts_with(|c: char| c.is_ascii_alphabetic()) && prefix.len() <= 64 {
         return Ok(());
     }
     Err(Error::new(Code::BadName, format!("{prefix:?} cannot start the names of C functions"))
-        .help("use letters, digits and underscores, a letter first; neither main nor mithril"))
+        .help("use at most 64 letters, digits and underscores, a letter first; neither main, nor mithril, nor a header of C"))
 }
