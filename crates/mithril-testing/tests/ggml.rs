@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use mithril::compile::compiled::Compiled;
 use mithril::compile::ggml::{Element, Ggml, Options as PlanOptions, plan};
+use mithril::compile::passes::differentiate::{Request, differentiate};
 use mithril::compile::pipeline::lower;
 use mithril::ir::build::Builder;
 use mithril::ir::dtype::DType;
 use mithril::ir::graph::{Graph, Role, TensorType};
 use mithril::ir::op::Tolerance;
 use mithril::ir::tensor::Tensor;
-use mithril::ir::{Code, Error, Place, Shape, ops};
+use mithril::ir::{Code, Error, Place, Shape, interp, ops};
 use mithril::model::{FlattenOptions, Model, layers};
 use mithril::runtime::c::Wanted;
 use mithril::runtime::ggml::program::interface;
 use mithril::runtime::ggml::{Function, Options, Program, Quantize};
 use mithril::runtime::interpreter::{Tensors, tensors};
-use mithril_testing::case::{Arg, Case, cases};
+use mithril_testing::case::{Arg, Case, cases, read};
 use mithril_testing::{run, tolerance};
 
 /// All cases of all ops.
@@ -228,4 +229,45 @@ fn positions_out_of_range_are_an_error() {
     }
     let found = call([-1, 1]).expect("rows");
     assert_eq!(found[0].to_f64s()[7..9], [31.0, 8.0]);
+}
+
+/// Ops whose gradients are compared, at sizes that ggml's kernels for many elements take.
+const DIFFERENTIATED: &[(&str, &str)] = &[
+    ("matmul", "[37,45] [45,29]"),
+    ("matmul", "[2,3,16,20] [2,3,20,40]"),
+    ("linear", "[3,17,70] [50,70] [50]"),
+    ("conv2d", "[2,5,14,13] [12,5,3,3] [12] padding=1"),
+    ("conv2d", "[1,24,12,12] [24,1,3,3] padding=1 groups=24"),
+    ("max_pool2d", "[2,8,11,11] kernel_size=3 stride=2 padding=1"),
+    ("scaled_dot_product_attention", "[2,4,20,16] [2,4,20,16] [2,4,20,16] is_causal=true"),
+    ("layer_norm", "[40,300] normalized_shape=(300,)"),
+    ("softmax", "[40,300]"),
+    ("gelu", "[3,300]"),
+];
+
+#[test]
+fn gradients_agree_with_the_interpreter() {
+    let mut failures = Vec::new();
+    for (seed, (name, line)) in DIFFERENTIATED.iter().enumerate() {
+        let op = ops::find(name).unwrap_or_else(|| panic!("no op {name}"));
+        let case = read(op, line, DType::F32, seed as u64).unwrap_or_else(|e| panic!("{name} {line}: {e}"));
+        let (graph, mut inputs) = run::graph_of(&case, DType::F32).expect("a graph");
+        let names = graph.inputs.iter().map(|&v| graph.value(v).name.clone().expect("a name")).collect();
+        let request = Request { outputs: vec!["y0".into()], inputs: names, recompute: false };
+        let graph = differentiate(&graph, &request, DType::F32).expect("gradients");
+        let y = run::run(&case, DType::F32).expect("the interpreter");
+        // A cotangent that depends on the place.
+        let values: Vec<f64> = (0..y[0].len()).map(|i| ((i * 37 % 101) as f64 - 50.0) / 50.0).collect();
+        inputs.push(Arc::new(Tensor::from_f64s(DType::F32, y[0].shape(), &values)));
+        let wanted = interp::run(&graph, &inputs).expect("the interpreter");
+        let found =
+            function(&graph, DType::F32, &Options::default()).run(&inputs).unwrap_or_else(|e| panic!("{e}"));
+        for (a, b) in found.iter().zip(&wanted) {
+            let error = tolerance::error(a, b, Some(tolerance::magnitude(b).max(1.0)));
+            if error > tolerance::GRADIENT {
+                failures.push(format!("{name} {line:?}: differs by {error} epsilon"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
 }

@@ -211,7 +211,7 @@ fn weights_are_kept_as_wanted_where_their_rows_are_blocks() {
     let made = model("create_gpt", arguments, vec![("input", vec![1, 5])], &options);
     let kept = |v: &usize| made.values[*v].ty.map(|ty| ty.element);
     for call in made.calls().filter(|c| c.function == "ggml_mul_mat") {
-        let weights = call.arguments.iter().filter_map(|a| a.value()).next();
+        let weights = call.arguments.iter().find_map(|a| a.value());
         let element = weights.as_ref().and_then(kept);
         let is_weight = made.values[weights.expect("an operand")].name.ends_with("weight");
         assert_eq!(element == Some(Element::Q8_0), is_weight, "{made}");
