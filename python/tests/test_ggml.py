@@ -12,6 +12,7 @@ from mithril.testing.backend_tests import convert
 from networks import classifier
 from test_zoo_c import MODELS, RANDOM, worst
 
+TYPES = tuple(_core.ggml_types())
 #: How far results may be from those of the reference, in parts of the largest, where ggml itself rounds more.
 ROUNDED = {
     "gelu": (2e-3, "ggml looks up gelu by tanh in a table of f16"),
@@ -136,7 +137,44 @@ def test_sizes_are_taken_as_they_come():
 
 # --- weights in few bits ------------------------------------------------------------------------------------------
 
-TEXT = {"vocab_size": 101, "num_heads": 4, "num_layers": 2, "dims": 256, "block_size": 16}
+#: Least cosine of the logits with those in f32, of random weights; ternary types are for weights that were trained so.
+COSINES = {"f16": 0.99999, "bf16": 0.9999, "q8_0": 0.999, "q6_k": 0.995, "q5_k": 0.99, "q5_0": 0.99, "q5_1": 0.99}
+COSINES |= {"q4_k": 0.98, "q4_1": 0.97, "q4_0": 0.96, "iq4_nl": 0.97, "iq4_xs": 0.97, "mxfp4": 0.95}
+COSINES |= {"q3_k": 0.93, "q2_k": 0.8, "iq3_s": 0.9, "iq3_xxs": 0.85, "iq2_s": 0.7}
+TEXT = {"vocab_size": 101, "num_heads": 4, "num_layers": 1, "dims": 256, "block_size": 16}
+TOKENS = np.arange(12, dtype=np.int64)[None] * 7
+
+
+@pytest.mark.parametrize("type", [t.lower() for t in TYPES if t != "f32"])
+def test_logits_of_each_type(type):
+    model = models.create_gpt(**TEXT)
+    small = ml.compile(model, ml.GGMLBackend(quantize=type, num_threads=2), shapes={"input": [1, 12]}, inference=True)
+    exact = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 12]}, inference=True)
+    params = exact.randomize_params(seed=0)
+    report = ml.quantization_report(small, params, {"input": TOKENS})
+    wanted = exact.evaluate(params, {"input": TOKENS})["output"].reshape(-1)
+    found = small.evaluate(params, {"input": TOKENS})["output"].reshape(-1)
+    cosine = found @ wanted / np.linalg.norm(found) / np.linalg.norm(wanted)
+    assert COSINES.get(type, 0.1) <= cosine <= 1 + 1e-6, (type, cosine)
+    assert len(report.rows) >= 5
+    assert {row.type.lower() for row in report.rows} == {type}
+    assert report.after < 0.6 * report.before
+    assert abs(report.outputs[0].cosine - cosine) < 1e-3
+
+
+def test_types_by_name_and_what_cannot_be():
+    model = ml.Model()
+    model |= ml.Linear(64, name="wide")(input="input", output="hidden")
+    model |= ml.Linear(8, name="narrow")(input="hidden", output="output")
+    options = {"shapes": {"input": [2, 40]}, "inference": True}
+    compiled = ml.compile(model, ml.GGMLBackend(quantize={"narrow*": "q4_0", "*": "int8"}), **options)
+    report = ml.quantization_report(compiled, compiled.randomize_params(seed=0))
+    assert [(row.path, row.type) for row in report.rows] == [("narrow.weight", "q4_0")]
+    reasons = {skip.path: skip.reason for skip in report.skipped}
+    assert "40" in reasons["wide.weight"]
+    assert "32" in reasons["wide.weight"]
+    with pytest.raises(MithrilError, match=r"wide\.weight"):
+        ml.compile(model, ml.GGMLBackend(quantize="int8", quantize_strict=True), **options)
 
 
 def test_options_that_do_not_work():
