@@ -1,6 +1,6 @@
 //! Operations of ggml put together to a graph. What ggml would assert is checked before each call.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 
 use mithril_codegen::ggml::functions::{self, Operand};
@@ -156,6 +156,10 @@ impl Context {
         // knows all that it asserts.
         let tensor = unsafe { (operation.call)(pool, &passed) };
         let id = self.keep(tensor)?;
+        if self.writes_into_a_leaf(tensor) {
+            let text = format!("{name} of ggml would write into what it is given");
+            return Err(Error::new(Code::Unsupported, text).help("give it a copy"));
+        }
         let found = &self.tensors[id.0].1;
         if (found.element, found.sizes) != (wanted.element, wanted.sizes) {
             return Err(Error::internal(format!("{name} gives {found}, where {wanted} was foreseen")));
@@ -192,6 +196,13 @@ impl Context {
         let nodes: Vec<_> = self.tensors.iter().map(|&(tensor, _)| tensor).collect();
         let room = self.pools.iter().map(|p| p.bytes - p.room()).sum::<usize>() / tensor_bytes() + 1;
         Graph::new(self.pools, room, &nodes, leaves, places)
+    }
+    /// Whether an operation, rather than showing a leaf in another way, would change it.
+    fn writes_into_a_leaf(&self, tensor: *mut ggml_tensor) -> bool {
+        // SAFETY: a tensor of this context; names of operations are texts of C that live as long as the program.
+        let (whole, op) = unsafe { ((*tensor).view_src, CStr::from_ptr(ffi::ggml_op_name((*tensor).op))) };
+        let shows = [c"VIEW", c"RESHAPE", c"PERMUTE", c"TRANSPOSE"].contains(&op);
+        !shows && self.leaves.contains(&whole)
     }
     /// Memory with room for what a call makes.
     fn pool(&mut self) -> Result<*mut ggml_context> {

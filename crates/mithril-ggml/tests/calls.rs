@@ -93,6 +93,7 @@ fn tensor(
                 [Argument::Tensor(leaf)].into_iter().chain(arguments.map(number)).collect();
             c.call("ggml_view_4d", &arguments).ok().or(Some(leaf))
         }
+        2 => c.call("ggml_cont", &[Argument::Tensor(leaf)]).ok().or(Some(leaf)),
         _ => Some(leaf),
     }
 }
@@ -201,6 +202,20 @@ fn compute(mut graph: Graph, leaves: &[Type], outputs: &[usize]) -> Vec<Vec<f32>
         std::slice::from_raw_parts(place.cast::<f32>(), bytes / 4).to_vec()
     };
     places.iter().zip(outputs).map(read).collect()
+}
+
+/// What is given to a graph belongs to the caller.
+#[test]
+fn leaves_are_not_written() {
+    let mut c = Context::new().expect("a processor");
+    let table = c.leaf(&Type::contiguous(Element::F32, [4, 8, 1, 1])).expect("a leaf");
+    let rows = c.leaf(&Type::contiguous(Element::F32, [4, 2, 1, 1])).expect("a leaf");
+    let at = c.leaf(&Type::contiguous(Element::I32, [2, 1, 1, 1])).expect("a leaf");
+    let [table, rows, at] = [table, rows, at].map(Argument::Tensor);
+    let error = c.call("ggml_set_rows", &[table, rows, at]).expect_err("the leaf would be written");
+    assert!(error.to_string().contains("write into"), "{error}");
+    let copy = Argument::Tensor(c.call("ggml_cont", &[table]).expect("a copy"));
+    assert!(c.call("ggml_set_rows", &[copy, rows, at]).is_ok());
 }
 
 #[test]
