@@ -46,6 +46,8 @@ pub struct Emitter {
     pub calls: Vec<Call>,
     /// Weights.
     pub weights: Weights,
+    /// Results of calls, by function and arguments.
+    done: FxHashMap<(&'static str, String), usize>,
     /// Tensors made of views.
     made: FxHashMap<View, usize>,
     /// Copies of views.
@@ -114,6 +116,7 @@ impl Emitter {
         }
         self.kept.retain(|key, v| *v < mark.values && key.0 < mark.values);
         self.numbers.retain(|_, v| *v < mark.values);
+        self.done.retain(|_, v| *v < mark.values);
     }
     fn attempt<T>(&mut self, f: impl FnOnce(&mut Self) -> Made<T>) -> Made<T> {
         let mark = self.mark();
@@ -139,6 +142,10 @@ impl Emitter {
                 _ => Operand::Null,
             })
             .collect();
+        let key = (function.name, arguments.iter().map(|a| a.to_string()).collect::<Vec<_>>().join(", "));
+        if let Some(&known) = self.done.get(&key) {
+            return Ok(known);
+        }
         let ty = function.check(&operands).map_err(|e| format!("{}: {e}", function.name))?;
         let rank = (1..DIMENSIONS).rev().find(|&i| ty.sizes[i] != 1).unwrap_or(0) + 1;
         let shape = ty.sizes[..rank].iter().rev().copied().collect();
@@ -146,6 +153,10 @@ impl Emitter {
         let result =
             self.add(Value { name: function.name.into(), dtype, shape, ty: Some(ty), source: Source::Call });
         self.calls.push(Call { function: function.name, arguments, result });
+        // A copy may be written over: each who asks for one gets one.
+        if !matches!(function.fold, Fold::Writes) {
+            self.done.insert(key, result);
+        }
         Ok(result)
     }
     fn movement(&mut self, name: &str, value: usize, numbers: &[i64]) -> Made<usize> {
@@ -442,7 +453,7 @@ impl Emitter {
                 views[0] = self.stored(&views[0]);
                 Ok(None)
             }
-            Fold::Never => Ok(None),
+            Fold::Writes | Fold::Never => Ok(None),
         }
     }
     /// Puts neighbouring dimensions, apart from the last `own`, together until there are at most `limit`.

@@ -50,6 +50,8 @@ pub enum Fold {
     Matrices,
     /// Rows of a table: nothing is folded.
     Table,
+    /// Nothing is folded; what it returns is memory that is written over, or may be.
+    Writes,
     /// Nothing is folded.
     Never,
 }
@@ -230,7 +232,7 @@ pub static FUNCTIONS: &[Function] = &[
     whole("ggml_group_norm", &[T, I, F], shapes::group_norm),
     whole("ggml_diag_mask_inf", &[T, I], shapes::diag_mask),
     Function { name: "ggml_get_rows", takes: &[T, T], fold: Fold::Table, check: shapes::get_rows },
-    whole("ggml_set_rows", &[T, T, T], shapes::set_rows),
+    Function { name: "ggml_set_rows", takes: &[T, T, T], fold: Fold::Writes, check: shapes::set_rows },
     whole("ggml_concat", &[T, T, I], shapes::concat),
     whole("ggml_pad_ext", &[T, I, I, I, I, I, I, I, I], shapes::pad),
     whole("ggml_conv_2d_direct", &[T, T, I, I, I, I, I, I], shapes::conv_2d),
@@ -239,7 +241,7 @@ pub static FUNCTIONS: &[Function] = &[
     whole("ggml_pool_2d", &[T, I, I, I, I, I, F, F], shapes::pool_2d),
     whole("ggml_upscale_ext", &[T, I, I, I, I, I], shapes::upscale),
     whole("ggml_repeat_4d", &[T, I, I, I, I], shapes::repeat),
-    whole("ggml_cont", &[T], shapes::cont),
+    Function { name: "ggml_cont", takes: &[T], fold: Fold::Writes, check: shapes::cont },
     whole("ggml_cast", &[T, Kind::Element], shapes::cast),
     whole("ggml_reshape_4d", &[T, I, I, I, I], shapes::reshape),
     whole("ggml_view_4d", &[T, I, I, I, I, I, I, I, I], shapes::view),
@@ -254,4 +256,80 @@ pub(super) fn like(ty: &Type, element: Element) -> Type {
 /// The sizes as four integers.
 pub(super) fn sizes(given: &Given<'_>) -> Result<[i64; DIMENSIONS], String> {
     given.ints(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn f32(shape: &[i64]) -> Type {
+        Type::of_shape(Element::F32, shape).expect("at most four dimensions")
+    }
+
+    /// What a function says of tensors followed by numbers.
+    fn say(name: &str, tensors: &[Type], numbers: &[f64]) -> Result<String, String> {
+        let tensors = tensors.iter().map(Operand::Tensor);
+        let operands: Vec<_> = tensors.chain(numbers.iter().map(|&x| Operand::Number(x))).collect();
+        find(name).expect("a function").check(&operands).map(|ty| ty.to_string())
+    }
+
+    #[test]
+    fn results_have_the_sizes_that_ggml_gives_them() {
+        let image = f32(&[1, 3, 32, 32]);
+        for (name, tensors, numbers, wanted) in [
+            ("ggml_add", vec![f32(&[2, 3]), f32(&[3])], vec![], "f32[3, 2]"),
+            ("ggml_mul_mat", vec![f32(&[5, 8]), f32(&[2, 4, 8])], vec![], "f32[5, 4, 2]"),
+            ("ggml_sum_rows", vec![f32(&[4, 8])], vec![], "f32[1, 4]"),
+            ("ggml_concat", vec![f32(&[2, 3]), f32(&[4, 3])], vec![1.0], "f32[3, 6]"),
+            (
+                "ggml_conv_2d_direct",
+                vec![f32(&[8, 3, 3, 3]), image],
+                vec![2.0, 2.0, 1.0, 1.0, 1.0, 1.0],
+                "f32[16, 16, 8]",
+            ),
+            ("ggml_pool_2d", vec![image], vec![0.0, 3.0, 3.0, 2.0, 2.0, 1.0, 1.0], "f32[16, 16, 3]"),
+            ("ggml_permute", vec![f32(&[2, 3, 4])], vec![0.0, 2.0, 1.0, 3.0], "f32[4, 2, 3] by [4, 48, 16]"),
+        ] {
+            assert_eq!(say(name, &tensors, &numbers).as_deref(), Ok(wanted), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_would_end_the_process_is_refused() {
+        let turned = Type { sizes: [4, 3, 1, 1], strides: [12, 4, 48, 48], ..f32(&[3, 4]) };
+        let positions = Type::of_shape(Element::I32, &[2]).expect("a vector");
+        let quantised = Type::of_shape(Element::Q8_0, &[4, 64]).expect("a matrix");
+        for (name, tensors, numbers) in [
+            ("ggml_tanh", vec![positions], vec![]),
+            ("ggml_tanh", vec![turned], vec![]),
+            ("ggml_tanh", vec![f32(&[0, 3])], vec![]),
+            ("ggml_scale", vec![turned], vec![2.0]),
+            ("ggml_add", vec![f32(&[3]), f32(&[2, 3])], vec![]),
+            ("ggml_add", vec![f32(&[2, 64]), quantised], vec![]),
+            ("ggml_mul_mat", vec![f32(&[5, 8]), f32(&[4, 9])], vec![]),
+            ("ggml_mul_mat", vec![f32(&[2, 5, 8]), f32(&[3, 4, 8])], vec![]),
+            ("ggml_mul_mat", vec![turned, f32(&[2, 4])], vec![]),
+            ("ggml_mul_mat", vec![f32(&[2, 64]), quantised], vec![]),
+            ("ggml_norm", vec![f32(&[2, 3])], vec![-1.0]),
+            ("ggml_get_rows", vec![f32(&[4, 8]), f32(&[2])], vec![]),
+            ("ggml_concat", vec![f32(&[2, 3]), f32(&[2, 4])], vec![1.0]),
+            ("ggml_concat", vec![f32(&[2, 3]), f32(&[2, 3])], vec![4.0]),
+            ("ggml_pad_ext", vec![f32(&[2])], vec![0.0, -1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
+            ("ggml_conv_2d_direct", vec![f32(&[8, 4, 3, 3]), f32(&[1, 3, 9, 9])], vec![1.0; 6]),
+            (
+                "ggml_conv_2d_direct",
+                vec![f32(&[8, 3, 9, 9]), f32(&[1, 3, 4, 4])],
+                vec![1.0, 1.0, 0.0, 0.0, 1.0, 1.0],
+            ),
+            ("ggml_pool_2d", vec![f32(&[1, 4, 4])], vec![2.0, 2.0, 2.0, 1.0, 1.0, 0.0, 0.0]),
+            ("ggml_reshape_4d", vec![f32(&[2, 3])], vec![5.0, 1.0, 1.0, 1.0]),
+            ("ggml_view_4d", vec![f32(&[2, 3])], vec![3.0, 2.0, 1.0, 1.0, 12.0, 24.0, 24.0, 4.0]),
+            ("ggml_permute", vec![f32(&[2, 3])], vec![0.0, 0.0, 2.0, 3.0]),
+            ("ggml_permute", vec![f32(&[2, 3])], vec![0.5, 1.0, 2.0, 3.0]),
+            ("ggml_cont", vec![quantised], vec![]),
+            ("ggml_relu", vec![], vec![]),
+        ] {
+            assert!(say(name, &tensors, &numbers).is_err(), "{name} {tensors:?} {numbers:?}");
+        }
+    }
 }

@@ -50,11 +50,7 @@ pub static CONV_GENERAL: OpDef = OpDef {
     eval: Some(Eval::Host(general_eval)),
     grad: Grad::Formula(general_grad),
     spell: Spell {
-        ggml: Text::F(|s| {
-            let a = general(s, s.ty(0)?.shape.rank() - 2).ok()?;
-            let spread = a.input_dilation.iter().any(|&d| d > 1);
-            if spread { None } else { super::ggml::convolution(s, &a.stride, &a.pads, &a.dilation, a.groups) }
-        }),
+        ggml: Text::F(loops::general_ggml),
         numpy: Text::T("_conv_general({0}, {1}, {stride}, {pads}, {dilation}, {input_dilation}, {groups})"),
         torch: Text::F(general_torch),
         jax: Text::F(jax::general),

@@ -50,3 +50,11 @@ fn with_zeros(c: &LoopCx<'_>, by: &[i64]) -> usize {
         c.load(0, from).within(inside, c.number(0.0, c.dtype(0)))
     })
 }
+
+/// The call of ggml, which knows no zeros between the elements of the input.
+pub(super) fn general_ggml(s: &crate::spell::SpellCx<'_>) -> Option<String> {
+    let a = super::general(s, s.ty(0)?.shape.rank() - 2).ok()?;
+    let is_spread = a.input_dilation.iter().any(|&d| d > 1);
+    let text = || crate::ops::ggml::convolution(s, &a.stride, &a.pads, &a.dilation, a.groups);
+    if is_spread { None } else { text() }
+}
