@@ -102,10 +102,21 @@ fn call(graph: &Graph, inputs: &[Arc<Tensor>], float: DType, threads: usize) -> 
 }
 
 fn compile(graph: &Graph, float: DType, threads: usize) -> Function {
+    compile_for(graph, float, threads, None, None)
+}
+
+/// With vectors of so many floats (none: what this machine has), at a level of optimisation.
+fn compile_for(
+    graph: &Graph,
+    float: DType,
+    threads: usize,
+    lanes: Option<usize>,
+    level: Option<&str>,
+) -> Function {
     let lowered = lower(graph, &C, float, &mut |_, _| {}).expect("lowering");
     let source = compile_c(
         &lowered,
-        &COptions { prefix: "cases".to_owned(), pack: threads > 1, ..COptions::default() },
+        &COptions { prefix: "cases".to_owned(), pack: threads > 1, lanes, ..COptions::default() },
     )
     .expect("C");
     if let Ok(path) = std::env::var("MITHRIL_TEST_KEEP") {
@@ -117,22 +128,25 @@ fn compile(graph: &Graph, float: DType, threads: usize) -> Function {
     let given = std::env::var("MITHRIL_TEST_LEVEL");
     let level = match float {
         _ if given.is_ok() => given.as_deref().unwrap_or_default(),
-        _ if threads > 1 => "-O3",
-        DType::F32 => "-O1",
-        _ => "-O0",
+        _ if threads > 1 => level.unwrap_or("-O3"),
+        DType::F32 => level.unwrap_or("-O1"),
+        _ => level.unwrap_or("-O0"),
     };
-    // MITHRIL_TEST_LEVEL=-O3, perhaps with CC=clang, tests all rows as users compile them.
-    let level = std::env::var("MITHRIL_TEST_LEVEL").unwrap_or_else(|_| level.to_owned());
-    let flags = vec!["-Wall".to_owned(), "-Wextra".to_owned(), "-Werror".to_owned(), level];
-    let tool = Tool { flags, ..Tool::default() };
+    let flags = ["-Wall", "-Wextra", "-Werror"].into_iter().chain(level.split_whitespace());
+    let tool = Tool { flags: flags.map(str::to_owned).collect(), ..Tool::default() };
     let folder = tempfile::tempdir().expect("a folder");
     Function::new(&tool, &Cache::at(folder.path()), &source.c, interface, threads)
         .unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn agrees(good: &[Case], float: DType, threads: usize) {
-    let (graph, inputs, counts) = one_graph(good, float);
-    let found = call(&graph, &inputs, float, threads);
+    let (graph, ..) = one_graph(good, float);
+    agrees_with(good, float, &compile(&graph, float, threads));
+}
+
+fn agrees_with(good: &[Case], float: DType, function: &Function) {
+    let (_, inputs, counts) = one_graph(good, float);
+    let found = function.run(&inputs).unwrap_or_else(|e| panic!("{e}"));
     let mut found = found.iter();
     let mut failures = Vec::new();
     for (case, count) in good.iter().zip(counts) {
@@ -237,6 +251,16 @@ fn large(float: DType) -> Vec<Case> {
 #[test]
 fn kernels_on_threads_agree_with_the_interpreter() {
     agrees(&large(DType::F32), DType::F32, 3);
+}
+
+/// Vectors of widths that this machine may not have, which the C compiler then divides; 1 is plain C.
+#[test]
+fn kernels_of_any_width_agree_with_the_interpreter() {
+    let cases = large(DType::F32);
+    let (graph, ..) = one_graph(&cases, DType::F32);
+    for (lanes, level) in [(16, "-O0"), (8, "-O1"), (4, "-O1"), (1, "-O0")] {
+        agrees_with(&cases, DType::F32, &compile_for(&graph, DType::F32, 2, Some(lanes), Some(level)));
+    }
 }
 
 #[test]

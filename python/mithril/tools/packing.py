@@ -70,7 +70,7 @@ def pack(
     sizes = {**{name: shape for name, _, shape in program.data}, **(shapes or {})}
     # A size that is an argument may be any.
     counted, block = model.backend.batch or (None, 1)
-    sizes = {name: [block if size == counted else size for size in shape] for name, shape in sizes.items()}
+    sizes = {name: tuple(block if size == counted else size for size in shape) for name, shape in sizes.items()}
     unknown = [name for name, shape in sizes.items() if not all(isinstance(n, int) for n in shape)]
     if unknown:
         raise InvalidValueError(
