@@ -1,6 +1,7 @@
 //! Every row that C can write, against the interpreter: all cases of all ops are one graph, one C file, one call.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 use std::sync::Arc;
 
 use mithril::compile::c::{C, COptions, compile_c};
@@ -261,6 +262,30 @@ fn kernels_of_any_width_agree_with_the_interpreter() {
     for (lanes, level) in [(16, "-O0"), (8, "-O1"), (4, "-O1"), (1, "-O0")] {
         agrees_with(&cases, DType::F32, &compile_for(&graph, DType::F32, 2, Some(lanes), Some(level)));
     }
+}
+
+/// Reads and writes outside of memory, and what C does not define: the kernels again, in a process of their own whose
+/// memory is watched.
+#[cfg(target_os = "linux")]
+#[test]
+fn nothing_is_read_or_written_out_of_bounds() {
+    let name = |library: &str| {
+        let found = Command::new("gcc").arg(format!("-print-file-name={library}")).output().ok()?;
+        let path = String::from_utf8(found.stdout).ok()?.trim().to_owned();
+        path.starts_with('/').then_some(path)
+    };
+    // Other compilers than gcc bring no library that can be loaded first; `make test-portability` has clang.
+    let (Some(address), Some(undefined)) = (name("libasan.so"), name("libubsan.so")) else { return };
+    let mut tests = Command::new(std::env::current_exe().expect("the program"));
+    tests.args(["--exact", "kernels_on_threads_agree_with_the_interpreter"]);
+    tests
+        .env("LD_PRELOAD", format!("{address}:{undefined}"))
+        .env("ASAN_OPTIONS", "detect_leaks=0")
+        .env("CC", "gcc");
+    tests.env("MITHRIL_TEST_LEVEL", "-O1 -fsanitize=address,undefined -fno-sanitize-recover=all");
+    let found = tests.output().expect("a process");
+    let (out, err) = (String::from_utf8_lossy(&found.stdout), String::from_utf8_lossy(&found.stderr));
+    assert!(found.status.success() && out.contains("1 passed"), "{out}\n{err}");
 }
 
 #[test]
