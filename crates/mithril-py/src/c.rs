@@ -51,7 +51,7 @@ impl Callable for Specialised {
     fn interface(&self) -> &Interface {
         self.function.interface()
     }
-    fn packs(&self) -> bool {
+    fn keeps(&self) -> bool {
         self.function.packed_bytes() > 0
     }
     fn pack(&self, inputs: &[Address<'_>]) -> Result<Option<Packed>, Error> {

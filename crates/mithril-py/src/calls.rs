@@ -42,8 +42,8 @@ pub trait Callable: Send + Sync + Debug {
     type Packed: Send + Sync + Debug + 'static;
     /// What it reads and writes.
     fn interface(&self) -> &Interface;
-    /// Whether calls need packed parameters.
-    fn packs(&self) -> bool;
+    /// Whether parameters are kept between calls: packed, and copied once if they lie in another way.
+    fn keeps(&self) -> bool;
     /// Packs what is the same at every call; `None` if there is nothing to pack.
     fn pack(&self, inputs: &[Address<'_>]) -> Result<Option<Self::Packed>>;
     /// Bytes of packed parameters.
@@ -261,12 +261,12 @@ impl<F: Callable> Ready<F> {
     }
     /// The inputs, and the packed parameters; `None` if a shape is that of another choice of sizes.
     pub fn gather(&self, py: Python<'_>, groups: &Groups<'_>) -> Outcome<Option<Gathered<F>>> {
-        let packs = self.made.packs();
+        let keeps = self.made.keeps();
         let own = self.made.interface();
         let rows = self.rows(py, groups)?;
         let scaled = rows.map(|count| own.of_rows(count));
         let Interface { inputs: buffers, fixed, .. } = scaled.as_ref().unwrap_or(own);
-        let kept = if packs { self.unchanged(py, groups)? } else { None };
+        let kept = if keeps { self.unchanged(py, groups)? } else { None };
         let mut given = Given::with_capacity(buffers.len());
         for (i, ((role, name), buffer)) in self.inputs.iter().zip(buffers).enumerate() {
             if kept.is_some() && fixed[i] {
@@ -276,7 +276,7 @@ impl<F: Callable> Ready<F> {
             let Some(found) = find(py, groups.get(*role, name.bind(py))?, buffer)? else { return Ok(None) };
             given.push(Some(found));
         }
-        let kept = if packs && kept.is_none() { Some(self.pack(py, &mut given, groups)?) } else { kept };
+        let kept = if keeps && kept.is_none() { Some(self.pack(py, &mut given, groups)?) } else { kept };
         Ok(Some((given, kept, rows)))
     }
     /// What was packed, if all of it came from these arrays.

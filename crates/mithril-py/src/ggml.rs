@@ -41,8 +41,8 @@ impl Callable for Specialised {
     fn interface(&self) -> &Interface {
         self.function.interface()
     }
-    fn packs(&self) -> bool {
-        self.function.packs()
+    fn keeps(&self) -> bool {
+        self.function.keeps()
     }
     fn pack(&self, inputs: &[Address<'_>]) -> Result<Option<Packed>, Error> {
         self.function.pack(inputs)

@@ -114,6 +114,10 @@ impl Function {
     pub fn needs(&self) -> Needs {
         self.needs
     }
+    /// Whether parameters are the same at every call.
+    pub fn keeps(&self) -> bool {
+        self.pack
+    }
     /// Whether calls need packed weights.
     pub fn packs(&self) -> bool {
         self.pack && self.places.homes.contains(&Home::Packed)
