@@ -109,8 +109,7 @@ class CBackend(NativeBackend):
         #: Whether the candidates of kernels are measured.
         self.autotune: bool = options.switch("autotune", found.get("autotune", False))
 
-        #: The size that is an argument, and how many rows are computed at a time.
-        self.batch: tuple[str, int] | None = _batch(found.get("batch"), found.get("block"))
+        self.batch = _batch(found.get("batch"), found.get("block"))
 
     def _tool(self, prefix: str) -> dict[str, Any]:
         """Tell the core how C is made."""
