@@ -54,7 +54,7 @@ use mithril_ir::error::Result;
 pub use cost::Cost;
 pub(crate) use loops::{arguments, sizes};
 pub use loops::{can_spell, is_fixed};
-pub use quantize::{Decision, Matrix, Quantize, Reason, matches};
+pub use quantize::{Decision, Matrix, Quantize, Reason, find_all, matches};
 
 /// What is asked of the generated C.
 #[derive(Clone, Debug, PartialEq)]

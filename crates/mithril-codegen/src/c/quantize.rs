@@ -224,16 +224,20 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
+/// Refuses patterns that are none of these names of parameters.
+pub fn find_all<'a>(mut patterns: impl Iterator<Item = &'a str>, names: &[&str]) -> Result<()> {
+    let known = |pattern: &str| pattern == "*" || names.iter().any(|name| matches(pattern, name));
+    let Some(pattern) = patterns.find(|pattern| !known(pattern)) else { return Ok(()) };
+    let text = format!("quantize: no parameter of the model has a name like {pattern:?}");
+    Err(Error::new(Code::BadArgument, text).help(some(names)))
+}
+
 /// Refuses patterns and ranges for weights that are not there; and weights that could not be quantised, if that is asked
 /// for.
 pub fn check(program: &Program, wanted: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
     let Some(wanted) = wanted else { return Ok(()) };
     let names: Vec<&str> = program.buffers.iter().filter(|b| b.is_param).map(|b| &*b.name).collect();
-    let known = |pattern: &str| pattern == "*" || names.iter().any(|name| matches(pattern, name));
-    if let Some((pattern, _)) = wanted.rules.iter().find(|(pattern, _)| !known(pattern)) {
-        let text = format!("quantize: no parameter of the model has a name like {pattern:?}");
-        return Err(Error::new(Code::BadArgument, text).help(some(&names)));
-    }
+    find_all(wanted.rules.iter().map(|(pattern, _)| &**pattern), &names)?;
     if let Some(weight) = wanted.ranges.keys().find(|weight| !names.contains(&weight.as_str())) {
         let text = format!("quantize_ranges: the model has no parameter {weight:?}");
         return Err(Error::new(Code::BadArgument, text).help(some(&names)));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mithril_codegen::c::is_fixed;
-use mithril_codegen::c::matches;
+use mithril_codegen::c::{find_all, matches};
 use mithril_compile::compiled::{Compiled, gradient_of};
 use mithril_compile::ggml::{self, Element, Ggml, Plan};
 use mithril_compile::pipeline::Observer;
@@ -130,6 +130,12 @@ impl Program {
         let plan = ggml::plan(&graph, &given)?;
         stages.push(("plan".to_owned(), plan.to_string()));
         let interface = interface(&graph, &plan)?;
+        if let Some(wanted) = quantize {
+            let inputs = interface.inputs.iter().zip(&interface.roles);
+            let names: Vec<&str> =
+                inputs.filter(|(_, role)| **role == Role::Param).map(|(buffer, _)| &*buffer.name).collect();
+            find_all(wanted.rules.iter().map(|(pattern, _)| &**pattern), &names)?;
+        }
         let decisions = quantize.map(|wanted| wanted.decisions(&plan, &interface)).unwrap_or_default();
         refuse(quantize, &decisions)?;
         Ok(Specialised {
