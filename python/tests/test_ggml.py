@@ -176,7 +176,7 @@ def test_types_by_name_and_what_cannot_be():
     assert "32" in reasons["wide.weight"]
     with pytest.raises(MithrilError, match=r"wide\.weight"):
         ml.compile(model, ml.GGMLBackend(quantize="int8", quantize_strict=True), **options)
-    with pytest.raises(MithrilError, match="has a name like .tall"):
+    with pytest.raises(MithrilError, match=r"has a name like .tall"):
         ml.compile(model, ml.GGMLBackend(quantize={"tall*": "int8"}), **options)
 
 
