@@ -12,13 +12,13 @@ use mithril::runtime::c::export::{Export, export};
 use mithril::runtime::c::peak::peak;
 use mithril::runtime::c::program::SECONDS;
 use mithril::runtime::c::{
-    Address, AddressMut, Cache, Interface, Options, Packed, Program, Specialised, Tool, Wanted,
+    Address, AddressMut, Cache, Interface, Options, Packed, Program, Specialised, Tool,
 };
 use mithril::runtime::interpreter::Tensors;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::calls::{Callable, Calls, Groups, PyPacked, Ready, Source, misfit};
+use crate::calls::{Callable, Calls, Groups, PyPacked, Ready, Source, misfit, quantized_training, wanted};
 use crate::compile::PyCompiled;
 use crate::convert::{pairs, tensor};
 use crate::errors::{Failure, Outcome};
@@ -281,19 +281,12 @@ pub fn c_program(
     inputs: Option<Vec<String>>,
     is_lazy: bool,
 ) -> Outcome<PyCProgram> {
-    let names = |list: Vec<String>| list.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>();
     let many = outputs.is_some();
-    let wanted = match (outputs, inputs) {
-        (Some(outputs), Some(inputs)) => Wanted::Gradients { outputs: names(outputs), inputs: names(inputs) },
-        _ => Wanted::Outputs,
-    };
+    let wanted = wanted(outputs, inputs);
     // Parameters of a model in training change from call to call.
     let options = options.options(!many && !compiled.is_training())?;
     if options.quantize.is_some() && !options.pack {
-        let text = "quantize needs inference=True: training changes weights";
-        return Err(Error::new(Code::ConflictingOptions, text)
-            .help("add inference=True to ml.compile, or train on a backend without quantize")
-            .into());
+        return Err(quantized_training().into());
     }
     let program = Program::new(compiled.compiled.clone(), wanted, options);
     Ok(PyCProgram(Calls::new(py, program, many, is_lazy)?))

@@ -10,7 +10,7 @@ use mithril::ir::DType;
 use mithril::ir::error::{Code, Error, Result};
 use mithril::ir::graph::Role;
 use mithril::ir::interp::Symbols;
-use mithril::runtime::c::{Address, AddressMut, Array, Buffer, Interface};
+use mithril::runtime::c::{Address, AddressMut, Array, Buffer, Interface, Wanted};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
@@ -201,6 +201,21 @@ impl<S: Source> Calls<S> {
         let (inputs, kept, rows) = ready.gather(py, groups)?.ok_or_else(misfit)?;
         ready.run(py, &inputs, kept.as_deref(), rows, self.states(groups), Some(groups))
     }
+}
+
+/// What is computed: the outputs, or gradients of those that are named by the inputs that are.
+pub fn wanted(outputs: Option<Vec<String>>, inputs: Option<Vec<String>>) -> Wanted {
+    let names = |list: Vec<String>| list.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>();
+    match (outputs, inputs) {
+        (Some(outputs), Some(inputs)) => Wanted::Gradients { outputs: names(outputs), inputs: names(inputs) },
+        _ => Wanted::Outputs,
+    }
+}
+
+/// The error for weights that are to be kept in few bits and to be trained.
+pub fn quantized_training() -> Error {
+    Error::new(Code::ConflictingOptions, "quantize needs inference=True: training changes weights")
+        .help("add inference=True to ml.compile, or train on a backend without quantize")
 }
 
 /// The error for arrays that fit no choice of sizes.

@@ -6,12 +6,12 @@ use mithril::codegen::ggml::plan::{self, Plan};
 use mithril::compile::compiled::Compiled;
 use mithril::ir::error::{Code, Error};
 use mithril::ir::interp::Symbols;
-use mithril::runtime::c::{Address, AddressMut, Interface, Wanted};
+use mithril::runtime::c::{Address, AddressMut, Interface};
 use mithril::runtime::ggml::{self, Decision, Element, Options, Packed, Program, Quantize, Specialised};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::calls::{Callable, Calls, Groups, PyPacked, Source};
+use crate::calls::{Callable, Calls, Groups, PyPacked, Source, quantized_training, wanted};
 use crate::compile::PyCompiled;
 use crate::errors::{Failure, Outcome};
 
@@ -235,19 +235,12 @@ pub fn ggml_program(
     outputs: Option<Vec<String>>,
     inputs: Option<Vec<String>>,
 ) -> Outcome<PyGgmlProgram> {
-    let names = |list: Vec<String>| list.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>();
     let many = outputs.is_some();
-    let wanted = match (outputs, inputs) {
-        (Some(outputs), Some(inputs)) => Wanted::Gradients { outputs: names(outputs), inputs: names(inputs) },
-        _ => Wanted::Outputs,
-    };
+    let wanted = wanted(outputs, inputs);
     // Parameters of a model in training change from call to call.
     let options = options.options(!many && !compiled.is_training())?;
     if options.quantize.is_some() && !options.pack {
-        let text = "quantize needs inference=True: training changes weights";
-        return Err(Error::new(Code::ConflictingOptions, text)
-            .help("add inference=True to ml.compile, or train on a backend without quantize")
-            .into());
+        return Err(quantized_training().into());
     }
     let program = Program::new(compiled.compiled.clone(), wanted, options);
     Ok(PyGgmlProgram(Calls::new(py, program, many, false)?))
