@@ -227,7 +227,7 @@ fn kernel(
 ) -> Option<KernelCall> {
     let Work::Nest(given) = &program.steps[member.step].work else { return None };
     let element = contraction(given)?.element;
-    let (mut call, matrices) = product(program, nest, at, element, making)?;
+    let (mut call, matrices) = product(program, nest, at, true, element, making)?;
     if matrices as i64 != parts || call.kernel.pack.is_some() {
         return None;
     }

@@ -238,14 +238,16 @@ fn alone(
     making: &mut Making<'_>,
 ) -> Option<KernelCall> {
     let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
-    product(program, nest, &coordinates, element, making).map(|(call, _)| call)
+    product(program, nest, &coordinates, false, element, making).map(|(call, _)| call)
 }
 
-/// The matrix products that a nest is, which stores at these coordinates; and how many they are.
+/// The matrix products that a nest is, which stores at these coordinates; and how many they are. Where threads are
+/// given one matrix each, they are `one_by_one`.
 pub fn product(
     program: &mut Program,
     nest: &Nest,
     at: &[Index],
+    one_by_one: bool,
     element: Element,
     making: &mut Making<'_>,
 ) -> Option<(KernelCall, usize)> {
@@ -283,6 +285,7 @@ pub fn product(
     c_type(program.buffers[nest.to].dtype).clone_into(&mut gemm.out_element);
     gemm.packing = if is_ahead { Packing::Ahead } else { Packing::Running };
     gemm.epilogue = Epilogue { operands, expression: tail.expression };
+    gemm.one_by_one = one_by_one;
     let what = format!("{}x{}x{} product", gemm.m, gemm.n, gemm.k);
     let matrices = gemm.batch.iter().product::<usize>();
     let work = matrices * gemm.m * gemm.n * gemm.k;

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use mithril_codegen::c::kernels::{Element, Epilogue, Gemm, Library, Operand, Packing, Strides, Target};
+use mithril_codegen::c::kernels::{
+    Element, Epilogue, Gemm, Kernel, Library, Operand, Packing, Strides, Target,
+};
 
 use crate::program::{Cases, calls};
 
@@ -13,6 +15,13 @@ pub fn cases(target: Target) -> Cases {
         let kernel = gemm.build(&mut library);
         bodies.push(body(gemm, "", &calls(&kernel, 1 + index % 3)));
     }
+    for gemm in same_rows(&target) {
+        for threads in [1, 2, 3, 7] {
+            bodies.push(body(&gemm, "", &calls(&gemm.build(&mut library), threads)));
+        }
+    }
+    let (attention, parts) = part_by_part(&target);
+    bodies.push(body(&attention, "", &parts(&attention.build(&mut library))));
     Cases { source: library.source(), bodies }
 }
 
@@ -72,6 +81,61 @@ fn specifications() -> Vec<Gemm> {
     folding.epilogue = with("{acc} + {0}", vec![(vec![], 1, 0)]);
     all.push(folding);
     all
+}
+
+/// Matrices that have the same rows in common, in several blocks of rows: threads begin and end inside a block, in the
+/// middle of such matrices.
+fn same_rows(target: &Target) -> Vec<Gemm> {
+    let lanes = target.lanes;
+    let (m, n, k) = (61, 2 * lanes - 1, 33);
+    let mut gemm = Gemm::new(Element::F32, m, n, k);
+    gemm.batch = vec![2, 2, 3];
+    gemm.a = Strides { batch: vec![m * (k + 2), 0, 0], row: k + 2, column: 1 };
+    gemm.b = Strides { batch: vec![0, 3 * n * k, n * k], row: n, column: 1 };
+    gemm.out = Strides { batch: vec![6 * m * n, 3 * m * n, m * n], row: n, column: 1 };
+    gemm.epilogue = with("{acc} + {0} + {1}", vec![(vec![0, 0, n], 0, 1), (vec![m, 0, 0], 1, 0)]);
+    let running = Gemm { packing: Packing::Running, ..gemm.clone() };
+    let mut inner = gemm.clone();
+    inner.a.batch = vec![0, m * (k + 2), 0];
+    let mut none = gemm.clone();
+    none.a.batch = vec![0, 0, m * (k + 2)];
+    let mut across = running.clone();
+    across.a = Strides { batch: vec![0, k * (m + 1), 0], row: 1, column: m + 1 };
+    // Few matrices, each of several panels.
+    let wide = 4 * lanes + 3;
+    let mut panels = Gemm { batch: vec![3], ..Gemm::new(Element::F32, m, wide, k) };
+    panels.a.batch = vec![0];
+    panels.b.batch = vec![wide * k];
+    panels.out.batch = vec![m * wide];
+    vec![gemm, running, inner, none, across, panels]
+}
+
+/// As in attention: a left matrix that all parts make at the same place, and as many threads as parts. Each may write
+/// its own matrix only: what is written elsewhere is spoilt again before the next one.
+fn part_by_part(target: &Target) -> (Gemm, impl Fn(&Kernel) -> String) {
+    let (m, n, k) = (61, 2 * target.lanes - 1, 33);
+    let mut gemm = Gemm { packing: Packing::Running, one_by_one: true, ..Gemm::new(Element::F32, m, n, k) };
+    gemm.batch = vec![2, 3];
+    gemm.a.batch = vec![0, 0];
+    gemm.b.batch = vec![3 * n * k, n * k];
+    gemm.out.batch = vec![3 * m * n, m * n];
+    let size = m * n;
+    let parts = move |kernel: &Kernel| {
+        let mut part = 0;
+        let lines = calls(kernel, 6);
+        let packing = kernel.phases[0][0].function.as_str();
+        let spoilt = lines.lines().map(|line| {
+            let (own, multiplies) = (part * size, line.starts_with('{') && !line.contains(packing));
+            part += usize::from(multiplies);
+            if multiplies {
+                format!("{line}\nfor (long i = {}; i < {}; i++) out[i] = NAN;\n", own + size, 6 * size)
+            } else {
+                format!("{line}\n")
+            }
+        });
+        spoilt.collect()
+    };
+    (gemm, parts)
 }
 
 pub fn with(expression: &str, strides: Vec<(Vec<usize>, usize, usize)>) -> Epilogue {

@@ -3,7 +3,8 @@
    and several groups form a block that stays in the second-level cache. A unit of work is one block times one panel.
    Every thread takes a run of units, as far as they share a block in one stretch: it copies the block's rows in the
    micro-kernel's order, [group][k / LANES][row][LANES], so that they never fight for the same cache set, and goes
-   through the panels. Where k is long, it does so for K_BLOCK steps after another, and keeps the unfinished sums. */
+   through the panels. Where k is long, it does so for K_BLOCK steps after another, and keeps the unfinished sums.
+   Else a block's rows, once copied, serve for all SAME_A matrices that have the same a. */
 @copy@
 /* Writes finished sums[rows][2 * LANES] to their place in out. */
 MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long batch, long first_row, long rows,
@@ -25,13 +26,15 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const @stored@ *restr
         N = @n@, K = @k@, LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH,
         GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 rows */
         BLOCK = @block@, BLOCKS = (GROUPS + BLOCK - 1) / BLOCK, /* groups in a block; blocks in a matrix */
+        SAME_A = @same_a@, /* matrices after another whose units go block by block, since they have the same a */
         K_BLOCK = @k_block@, STRETCH = @stretch@, /* steps of k, and at most so many panels, at once */
         COPY = (ROWS + (LONGER > 0)) * ((K_BLOCK + LANES - 1) / LANES * LANES) /* elements of a copied group */
     };
     @type@ *const copies = own, *const sums = own + (long)BLOCK * COPY;
     const long units = (long)@batches@ * BLOCKS * PANELS, end = units * (thread + 1) / threads;
-    for (long unit = units * thread / threads, stretch; unit < end; unit += stretch) {
-        const long first_panel = unit % PANELS, block = unit / PANELS, batch = block / BLOCKS;
+    for (long unit = units * thread / threads, stretch, copied = -1; unit < end; unit += stretch) {
+        const long first_panel = unit % PANELS, block = unit / PANELS / SAME_A;
+        const long batch = block / BLOCKS * SAME_A + unit / PANELS % SAME_A;
         const long first = block % BLOCKS * BLOCK, last = first + BLOCK < GROUPS ? first + BLOCK : GROUPS;
         const @type@ *const b = panels + (@b_batch@) * ((long)PANELS * K * WIDTH);
         const long stride = WIDTH * (long)sizeof(@type@) / (last - first);
@@ -39,11 +42,12 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const @stored@ *restr
         stretch = end - unit < stretch ? end - unit : stretch;
         for (long k = 0; k < K || k == 0; k += K_BLOCK) {
             const long steps = K - k < K_BLOCK ? K - k : K_BLOCK;
-            for (long group = first; group < last; group++) {
+            for (long group = first; group < last && (block != copied || K > K_BLOCK); group++) {
                 const long longer = group < LONGER, row = group * ROWS + (longer ? group : LONGER);
                 @type@ *const copy = copies + (group - first) * COPY;
                 @copy_calls@
             }
+            copied = block;
             for (long panel = first_panel; panel < first_panel + stretch; panel++) {
                 const @type@ *const right = b + (panel * K + k) * WIDTH;
                 const char *const next = (const char *)(b + ((panel + 1 < PANELS ? panel + 1 : 0) * K + k) * WIDTH);

@@ -41,6 +41,8 @@ pub struct Gemm {
     pub out_element: String,
     /// When `b` is packed.
     pub packing: Packing,
+    /// Whether thread number `i` of as many threads as there are matrices has to compute matrix `i`.
+    pub one_by_one: bool,
     /// What becomes of the sums.
     pub epilogue: Epilogue,
 }
@@ -61,6 +63,7 @@ impl Gemm {
             out: row_major(n),
             out_element: element.c().to_owned(),
             packing: Packing::Ahead,
+            one_by_one: false,
             epilogue: Epilogue::none(),
         }
     }
@@ -166,6 +169,15 @@ impl Gemm {
         (sizes, strides, packed)
     }
 
+    /// How many matrices after another have the same `a` and may be mixed.
+    fn same_a(&self) -> usize {
+        if self.one_by_one {
+            return 1;
+        }
+        let inner = self.batch.iter().zip(&self.a.batch).rev().take_while(|(_, stride)| **stride == 0);
+        inner.map(|(&size, _)| size).product()
+    }
+
     pub(super) fn shape(&self) -> String {
         let batch = self.batch.iter().fold(String::new(), |text, size| format!("{text}{size}x"));
         let element = if self.element == Element::F64 { "f64_" } else { "" };
@@ -251,6 +263,7 @@ impl Gemm {
                 ("k", &self.k.to_string()),
                 ("batches", &batches.to_string()),
                 ("batched", &batched(batches)),
+                ("same_a", &self.same_a().to_string()),
                 ("groups", &blocking.rows.groups.to_string()),
                 ("rows", &blocking.rows.rows.to_string()),
                 ("longer", &blocking.rows.longer.to_string()),
