@@ -3,11 +3,13 @@
 import ctypes
 import hashlib
 import importlib.util
+import itertools
 import os
 import shutil
 import subprocess
 import sys
 import threading
+import tracemalloc
 
 import mithril as ml
 import numpy as np
@@ -186,6 +188,49 @@ def test_many_threads_call_one_model():
     assert not wrong
 
 
+def test_memory_of_large_outputs_is_used_again_when_no_array_has_it():
+    model = ml.Model()
+    model |= ml.Linear(1024)(input="input", output="output")
+    compiled = ml.compile(model, ml.CBackend(num_threads=1), shapes={"input": [512, 3]}, inference=True)
+    params, data = compiled.get_parameters(), normal(512, 3)
+    weight, bias = (params[name] for name in ("linear.weight", "linear.bias"))
+
+    def call(factor):
+        found = compiled.evaluate(params, {"input": factor * data})["output"]
+        assert (found.shape, found.dtype, found.flags.writeable) == ((512, 1024), np.float32, True)
+        return found
+
+    def is_right(found, factor, rows=slice(None)):
+        return np.allclose(found, (factor * data @ weight.T + bias)[rows], atol=1e-4)
+
+    def start(array):
+        return array.__array_interface__["data"][0]
+
+    first, second = call(1), call(2)
+    assert not np.shares_memory(first, second)
+    view, places = first[3:5].T, (start(first), start(second))
+    del first
+    third = call(3)
+    assert start(third) not in places
+    assert all([is_right(view.T, 1, slice(3, 5)), is_right(second, 2), is_right(third, 3)])
+    # What nobody has any more is the place of the next call.
+    del second
+    fourth = call(4)
+    assert start(fourth) == places[1]
+    assert all([is_right(view.T, 1, slice(3, 5)), is_right(third, 3), is_right(fourth, 4)])
+    del view, third, fourth
+    tracemalloc.start()
+    try:
+        several = [call(factor) for factor in range(6)]
+        assert all(is_right(found, factor) for factor, found in enumerate(several))
+        assert not any(np.shares_memory(a, b) for a, b in itertools.combinations(several, 2))
+        del several
+        # What is kept is at most what one call needs.
+        assert tracemalloc.get_traced_memory()[0] < 1.5 * 512 * 1024 * 4
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_a_fork_goes_on_without_the_threads_of_its_parent():
     # In a process of its own: JAX, where a test has imported it, warns at every fork.
@@ -193,6 +238,7 @@ def test_a_fork_goes_on_without_the_threads_of_its_parent():
 import ctypes
 import hashlib
 import importlib.util
+import itertools
 import os
 import mithril as ml, numpy as np
 from networks import classifier

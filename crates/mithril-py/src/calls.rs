@@ -19,8 +19,10 @@ use crate::convert::pairs;
 use crate::errors::Outcome;
 
 mod packed;
+mod recycled;
 
 pub use packed::PyPacked;
+use recycled::Recycled;
 
 /// A compiled model that becomes a function for each choice of sizes.
 pub trait Source: Send + Sync {
@@ -89,6 +91,22 @@ struct Output {
     dict: usize,
     name: Py<PyString>,
     arguments: Py<PyTuple>,
+    recycled: Recycled,
+}
+
+impl Output {
+    /// An array for it, which has this shape and dtype.
+    fn array<'py>(
+        &self,
+        py: Python<'py>,
+        arguments: &Bound<'py, PyTuple>,
+        bytes: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if Recycled::is_for(bytes) {
+            return self.recycled.array(py, arguments, bytes);
+        }
+        numpy(py)?.getattr(intern!(py, "empty"))?.call1(arguments)
+    }
 }
 
 /// Parameters as they were packed.
@@ -261,9 +279,9 @@ impl<F: Callable> Ready<F> {
                 Some(input) if many => (1, input),
                 _ => (0, &*buffer.name),
             };
-            let shape = PyTuple::new(py, &buffer.shape)?;
-            let arguments = PyTuple::new(py, [shape.into_any(), native(py, buffer.dtype)?])?.unbind();
-            outputs.push(Output { dict, name: PyString::intern(py, name).unbind(), arguments });
+            let arguments = arguments(py, buffer)?.unbind();
+            let recycled = Recycled::default();
+            outputs.push(Output { dict, name: PyString::intern(py, name).unbind(), arguments, recycled });
         }
         Ok(Self { made, inputs, outputs, kept: Mutex::default() })
     }
@@ -374,15 +392,12 @@ impl<F: Callable> Ready<F> {
         let count = if states.is_some() { interface.results().len() } else { self.outputs.len() };
         let dicts = self.outputs[..count].iter().map(|o| o.dict).max().unwrap_or(0) + 1;
         let dicts: Vec<Bound<'py, PyDict>> = (0..dicts).map(|_| PyDict::new(py)).collect();
-        let empty = numpy(py)?.getattr(intern!(py, "empty"))?;
         let mut outputs = Vec::with_capacity(self.outputs.len());
         for (i, (output, buffer)) in self.outputs[..count].iter().zip(&interface.outputs).enumerate() {
             let array = match (given.and_then(|groups| self.donated(py, i, &inputs, groups)), rows) {
                 (Some(array), _) => array,
-                (None, None) => empty.call1(output.arguments.bind(py))?,
-                (None, Some(_)) => {
-                    empty.call1((PyTuple::new(py, &buffer.shape)?, native(py, buffer.dtype)?))?
-                }
+                (None, None) => output.array(py, output.arguments.bind(py), buffer.bytes())?,
+                (None, Some(_)) => output.array(py, &arguments(py, buffer)?, buffer.bytes())?,
             };
             outputs.push(describe(&array)?);
             dicts[output.dict].set_item(output.name.bind(py), array)?;
@@ -427,6 +442,11 @@ fn find<'py>(py: Python<'py>, array: Bound<'py, PyAny>, buffer: &Buffer) -> Outc
     let copy = numpy(py)?.getattr("array")?.call((array, native(py, buffer.dtype)?), Some(&options))?;
     let found = describe(&copy)?;
     Ok(found.fits(buffer).is_some().then_some(found))
+}
+
+/// The arguments of `numpy.empty`.
+fn arguments<'py>(py: Python<'py>, buffer: &Buffer) -> PyResult<Bound<'py, PyTuple>> {
+    PyTuple::new(py, [PyTuple::new(py, &buffer.shape)?.into_any(), native(py, buffer.dtype)?])
 }
 
 fn describe(array: &Bound<'_, PyAny>) -> Outcome<Held> {
