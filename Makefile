@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.py' | grep -v /target/) Cargo.toml pyproject.toml
 
-.PHONY: demo test test-all test-rust test-python test-portability lint bench bench-c bench-ggml docs generate agreement clean
+.PHONY: demo test test-all test-rust test-python test-portability test-llama lint bench bench-c bench-ggml docs generate agreement clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,10 @@ test-python: $(VENV)/.test
 # cannot be installed is skipped, with the reason.
 test-portability: $(VENV)/.demo
 	PYTHONPATH=python:. $(BIN)/python -m portability
+
+# Files of GGUF in llama.cpp itself, which is built once: a minute and a half.
+test-llama: $(VENV)/.demo
+	PYTHONPATH=python:. $(BIN)/python -m portability.llama_cpp
 
 # Also what takes long: the gradients of every op on JAX in single precision.
 test-all: lint test-rust $(VENV)/.test

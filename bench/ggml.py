@@ -1,16 +1,17 @@
 """Models on the GGML backend against the same written by hand with ggml, in turns: `make bench-ggml`.
 
 The programs by hand are `bench/ggml/*.c`; they are linked with the ggml that the extension module is built of, and get
-the same weights. Both sides run in one process on so many processors; what comes out is compared first. For each way
-of keeping the weights: milliseconds of a call, the ratio, and the bytes of the weights and of what is computed.
+the same weights. Both sides keep their threads and run in turns in one process on so many processors; what comes out is
+compared first. For each way of keeping the weights: the medians of the milliseconds of a call, the ratio, and the bytes
+of the weights and of what is computed. ``--memory`` prints how much more memory a process has at most that loads the
+model from a file and runs it, and one that runs the program by hand, whose weights are there already.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
-import glob
-import json
+import gc
 import os
 import subprocess
 import sys
@@ -21,11 +22,13 @@ from typing import Any
 
 import numpy as np
 
+from portability.ggml import ROOT, linked, sources
+
 from .c import _compiled
+from .memory import status
 from .timing import turns
 from .workloads import DIMS, LAYERS, LENGTH, WORKLOADS, Workload
 
-ROOT = Path(__file__).resolve().parent.parent
 #: Numbers that ggml gives its types.
 TYPES = {"f32": 0, "q8_0": 8, "q4_0": 2, "q4_k": 12}
 #: Workload -> the program by hand, and the types of weights that are measured.
@@ -34,18 +37,10 @@ HAND = {"GPT-2, one token": ("gpt2", tuple(TYPES)), "ResNet-18": ("resnet18", ("
 
 def library(name: str, folder: Path) -> ctypes.CDLL:
     """Compile a program by hand against the ggml that cargo built last."""
-    metadata = subprocess.check_output(["cargo", "metadata", "--locked", "--format-version=1"], cwd=ROOT)
-    packages = json.loads(metadata)["packages"]
-    [manifest] = [package["manifest_path"] for package in packages if package["name"] == "llama-cpp-sys-2"]
-    include = Path(manifest).parent / "llama.cpp/ggml/include"
-    built = glob.glob(str(ROOT / "target/*/build/mithril-ggml-*/out/libmithril_ggml_c.a"))
-    if not built:
-        raise FileNotFoundError("ggml is not built yet: make demo")
-    archives = Path(max(built, key=os.path.getmtime)).parent
     path = folder / f"{name}.so"
+    include = sources() / "ggml/include"
     command = ["cc", "-O2", "-shared", "-fPIC", f"-I{include}", str(ROOT / f"bench/ggml/{name}.c"), "-o", str(path)]
-    command += [f"-L{archives}", "-Wl,--start-group", "-lmithril_ggml_c", "-lmithril_ggml_cpp", "-Wl,--end-group"]
-    subprocess.run([*command, "-lstdc++", "-lm", "-lpthread"], check=True)
+    subprocess.run([*command, *linked()], check=True)
     found = ctypes.CDLL(str(path))
     found.make.restype = ctypes.c_void_p
     found.weight_bytes.restype = found.work_bytes.restype = ctypes.c_size_t
@@ -56,32 +51,38 @@ def _pointers(arrays: list[np.ndarray[Any, Any]]) -> Any:
     return (ctypes.c_void_p * len(arrays))(*[array.ctypes.data for array in arrays])
 
 
+def values_of(workload: str, compiled: Any) -> list[np.ndarray[Any, Any]]:
+    """Weights in the order in which the program by hand makes them."""
+    given = list(compiled.get_parameters().values()) if HAND[workload][0] == "gpt2" else _folded(compiled)
+    return [np.ascontiguousarray(value, np.float32) for value in given]
+
+
 class ByHand:
     """A program by hand with its weights."""
 
-    def __init__(self, workload: str, work: Workload, compiled: Any, type: str, threads: int) -> None:
+    def __init__(
+        self, workload: str, data: dict[str, Any], values: list[np.ndarray[Any, Any]], type: str, threads: int
+    ) -> None:
         name, _ = HAND[workload]
         with tempfile.TemporaryDirectory() as folder:
             self.library = library(name, Path(folder))
         is_text = name == "gpt2"
-        given = list(compiled.get_parameters().values()) if is_text else _folded(compiled)
-        values = [np.ascontiguousarray(value, np.float32) for value in given]
         sizes = [len(values[0]), len(values[1]), LAYERS, LENGTH - 1] if is_text else [1, 224]
         make = self.library.make
         made = make(_pointers(values), (ctypes.c_int * len(sizes))(*sizes), TYPES[type], threads)
         self.program = ctypes.c_void_p(made)
-        self.inputs = [work.data["input"]]
+        self.inputs = [data["input"]]
         if is_text:
-            self.inputs = [work.data["input"].astype(np.int32), np.array([LENGTH - 1], np.int32)]
-            self._fill_caches(work)
+            self.inputs = [data["input"].astype(np.int32), np.array([LENGTH - 1], np.int32)]
+            self._fill_caches(data)
         self.output = np.empty(sizes[0] if is_text else 1000, np.float32)
         self.weights: int = self.library.weight_bytes(self.program)
         self.work: int = self.library.work_bytes(self.program)
 
-    def _fill_caches(self, work: Workload) -> None:
+    def _fill_caches(self, data: dict[str, Any]) -> None:
         for block in range(LAYERS):
-            keys = np.ascontiguousarray(work.data[f"past_key_{block}"][0])
-            values = np.ascontiguousarray(work.data[f"past_value_{block}"][0].transpose(0, 2, 1))
+            keys = np.ascontiguousarray(data[f"past_key_{block}"][0])
+            values = np.ascontiguousarray(data[f"past_value_{block}"][0].transpose(0, 2, 1))
             assert keys.size == LENGTH * DIMS
             addresses = (ctypes.c_void_p(array.ctypes.data) for array in (keys, values))
             self.library.cache(self.program, block, *addresses)
@@ -120,7 +121,7 @@ def measure(workload: str, type: str, threads: int) -> None:
     work = WORKLOADS[workload]()
     work.module.eval()
     call, compiled = ours(work, type, threads)
-    hand = ByHand(workload, work, compiled, type, threads)
+    hand = ByHand(workload, work.data, values_of(workload, compiled), type, threads)
     found, wanted = np.asarray(call()).reshape(-1), hand.run().copy()
     distance = float(np.abs(found - wanted).max() / np.abs(wanted).max())
     # Both round activations in their own order before products of few bits.
@@ -133,10 +134,69 @@ def measure(workload: str, type: str, threads: int) -> None:
     print(f"| {workload} | {type} | {threads} | {times} | {sizes} | {hand.weights / 1e6:.1f} | {hand.work / 1e6:.1f} |")
 
 
+def prepare(workload: str, type: str, folder: Path) -> None:
+    """Write a model and its weights to files, for ours and for the program by hand."""
+    import mithril as ml
+
+    work = WORKLOADS[workload]()
+    work.module.eval()
+    compiled = _compiled(work, ml.NumpyBackend())
+    ml.save(work.model, folder / "model.json")
+    ml.save_gguf(compiled, folder / "model.gguf", quantize=None if type == "f32" else type, layout=None)
+    np.savez(folder / "data.npz", **work.data)
+    for i, value in enumerate(values_of(workload, compiled)):
+        np.save(folder / f"{i}.npy", value)
+
+
+def peak(workload: str, type: str, side: str, folder: Path, threads: int) -> int:
+    """By how many bytes the peak of this process grows when it loads a model and runs it."""
+    import mithril as ml
+
+    data = dict(np.load(folder / "data.npz"))
+    gc.collect()
+    before = status("VmRSS")
+    if side == "ours":
+        shapes = {name: list(array.shape) for name, array in data.items()}
+        donate = [name for name in data if name.startswith("past_")]
+        backend = ml.GGMLBackend(num_threads=threads)
+        compiled = ml.compile(ml.load(folder / "model.json"), backend, shapes=shapes, inference=True, donate=donate)
+        ml.load_weights(compiled, folder / "model.gguf")
+        for _ in range(3):
+            compiled.evaluate({}, data)
+        return status("VmHWM") - before
+    count = len(list(folder.glob("*.npy")))
+    values = [np.load(folder / f"{i}.npy", mmap_mode="r") for i in range(count)]
+    hand = ByHand(workload, data, values, type, threads)
+    del values
+    gc.collect()
+    # The peak so far is forgotten.
+    Path("/proc/self/clear_refs").write_text("5")
+    for _ in range(3):
+        hand.run()
+    return status("VmHWM") - before
+
+
+def memory(workload: str, type: str, threads: int) -> None:
+    """Print a row of the table of peaks."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "bench.ggml", "--peak", workload, type]
+        subprocess.run([*command, "prepare", folder, str(threads)], check=True)
+        found = []
+        for side in ("ours", "hand"):
+            printed = subprocess.check_output([*command, side, folder, str(threads)], text=True)
+            found.append(int(printed.splitlines()[-1]))
+        size = (Path(folder) / "model.gguf").stat().st_size
+    ours, hand = found
+    row = f"{size / 1e6:.1f} | {ours / 1e6:.1f} | {hand / 1e6:.1f} | {ours / hand:.3f}"
+    print(f"| {workload} | {type} | {row} |", flush=True)
+
+
 def main() -> None:
     """Print a table: ours, that by hand, the ratio, megabytes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--one", nargs=3, metavar=("WORKLOAD", "TYPE", "THREADS"), help=argparse.SUPPRESS)
+    parser.add_argument("--peak", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--memory", action="store_true", help="peak memory instead of time")
     parser.add_argument("--workload", action="append", choices=list(HAND))
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
@@ -144,6 +204,19 @@ def main() -> None:
         workload, type, threads = given.one
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(threads)])
         return measure(workload, type, int(threads))
+    if given.peak:
+        workload, type, side, folder, threads = given.peak
+        if side == "prepare":
+            return prepare(workload, type, Path(folder))
+        return print(peak(workload, type, side, Path(folder), int(threads)))
+    if given.memory:
+        print(
+            "| workload | weights | file, MB | ours, MB | by hand, MB | ratio |\n|---|---|---|---|---|---|", flush=True
+        )
+        for workload in given.workload or HAND:
+            for type in HAND[workload][1]:
+                memory(workload, type, given.threads)
+        return None
     print("| workload | weights | threads | ours, ms | by hand, ms | ratio | weights, MB | work, MB | by hand | |")
     print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
     for workload in given.workload or HAND:

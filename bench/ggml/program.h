@@ -35,6 +35,10 @@ static program *program_new(const float *const values[], int threads) {
     p->graph = ggml_new_graph_custom(p->work, 4096, false);
     p->backend = ggml_backend_cpu_init();
     ggml_backend_cpu_set_n_threads(p->backend, threads);
+    /* Threads that stay; without them each call starts new ones. They look for work as long as those of Mithril. */
+    struct ggml_threadpool_params pool = ggml_threadpool_params_default(threads);
+    pool.poll = 1;
+    ggml_backend_cpu_set_threadpool(p->backend, ggml_threadpool_new(&pool));
     return p;
 }
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from . import _core
 from .errors import MithrilError, ParameterError
+from .quantization import QuantizedArray
 
 if TYPE_CHECKING:
     from .backends.backend import Backend
@@ -71,12 +72,13 @@ class Arguments:
             raise ParameterError(
                 f"parameter {name!r} is a {type(value).__name__}", hint="convert it with backend.array(...)"
             )
-        if not self._backend._is_own(value):
+        in_blocks = self._backend._reads_blocks and isinstance(value, QuantizedArray)
+        if not in_blocks and not self._backend._is_own(value):
             raise ParameterError(
                 f"parameter {name!r} is a {_kind(value)}, but the model runs on {type(self._backend).__name__}",
                 hint="convert it with backend.array(...)",
             )
-        if not self._backend._is_here(value):
+        if not in_blocks and not self._backend._is_here(value):
             raise ParameterError(
                 f"parameter {name!r} is on {getattr(value, 'device', 'another device')}, but the model runs on "
                 f"{self._backend.device}",

@@ -286,11 +286,14 @@ def load_weights(
     memory = _Memory() if is_file else None
     # What trains has to go on from its own files with the same rounding, which the order of elements decides.
     as_stored = not model._options["training"] and model.backend._has_strides
+    keeps_blocks = not model._options["training"] and model.backend._reads_blocks
     values = {}
     for name, theirs, transposed, paired in plan["steps"]:
         try:
             head = _pairs(file) if paired else None
-            values[name] = _value(model.backend, arrays, theirs, transposed, head, types[name][0], memory, as_stored)
+            blocks = _blocks(arrays, theirs, head) if keeps_blocks and not transposed else None
+            dtype = types[name][0]
+            values[name] = blocks or _value(model.backend, arrays, theirs, transposed, head, dtype, memory, as_stored)
         except (TypeError, ValueError) as error:
             reason = error.message if isinstance(error, MithrilError) else error
             raise ParameterError(f"{theirs[0]!r} cannot be loaded: {reason}", hint="give arrays of numbers") from error
@@ -304,7 +307,7 @@ def _source(source: Any, key: str | None) -> tuple[Mapping[str, Any], str, Check
     """Return arrays by name, what to call them, and the file that they are of."""
     if isinstance(source, Checkpoint):
         # The user may hold arrays of it: what is loaded must not share their memory.
-        return dict(source), source.path, source
+        return {name: source.quantized(name) or source[name] for name in source}, source.path, source
     if isinstance(source, Mapping):
         for name in source:
             if not isinstance(name, str):
@@ -424,6 +427,19 @@ def _value(
     return backend._take(joined, dtype)
 
 
+def _blocks(arrays: Mapping[str, Any], theirs: list[str], head: int | None) -> QuantizedArray | None:
+    """Return the blocks of few bits that the source holds; None unless all of an array of ours are of one form."""
+    found = [arrays.quantized(name) if isinstance(arrays, Checkpoint) else arrays[name] for name in theirs]
+    parts = [part for part in found if isinstance(part, QuantizedArray)]
+    forms = {part.format.name for part in parts}
+    if len(parts) < len(found) or len(forms) > 1:
+        return None
+    if head is None and len(parts) == 1:
+        return parts[0]
+    rows = np.concatenate([part.blocks for part in parts])
+    return QuantizedArray(rows if head is None else halves(rows, head), forms.pop())
+
+
 def halves(rows: Array, head: int) -> Array:
     """Reorder the rows of each head: pairs become the first halves of all pairs, then the second."""
     if rows.shape[0] % head:
@@ -537,9 +553,12 @@ def read(model: PhysicalModel, given: Mapping[str, Any]) -> tuple[dict[str, Any]
     program = model._current
     types = {} if program is None else {n: (d, s) for n, d, s in (*program.params, *program.state)}
 
+    keeps_blocks = not model._options["training"] and model.backend._reads_blocks
+
     def take(name: str) -> Any:
         dtype, shape = types.get(name, (None, None))
-        found = _copy(f"parameter {name!r}", given[name], model.backend, dtype)
+        is_kept = keeps_blocks and isinstance(given[name], QuantizedArray)
+        found = given[name] if is_kept else _copy(f"parameter {name!r}", given[name], model.backend, dtype)
         if shape is not None and tuple(found.shape) != tuple(shape):
             raise ParameterError(
                 f"parameter {name!r} has shape {list(found.shape)}, but has to be {list(shape)}",

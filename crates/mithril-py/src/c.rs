@@ -14,6 +14,7 @@ use mithril::runtime::c::program::SECONDS;
 use mithril::runtime::c::{
     Address, AddressMut, Cache, Interface, Options, Packed, Program, Specialised, Tool,
 };
+use mithril::runtime::ggml::Given;
 use mithril::runtime::interpreter::Tensors;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -41,7 +42,7 @@ impl Source for Program {
     fn symbols(&self, shapes: Vec<(String, Vec<usize>)>) -> Result<Symbols, Error> {
         self.symbols(shapes.iter().map(|(name, sizes)| (name.as_str(), sizes.clone())))
     }
-    fn specialise(&self, symbols: &Symbols) -> Result<Arc<Specialised>, Error> {
+    fn specialise(&self, symbols: &Symbols, _blocks: &Given) -> Result<Arc<Specialised>, Error> {
         self.specialise(symbols)
     }
 }
@@ -130,7 +131,7 @@ impl PyCProgram {
     }
     /// Compiles for these sizes of inputs; nothing is run.
     fn prepare(&self, py: Python<'_>, shapes: &Bound<'_, PyDict>) -> Outcome<()> {
-        self.0.prepare(py, shapes)?;
+        self.0.prepare(py, shapes, None)?;
         Ok(())
     }
     /// Writes the program for these sizes as a folder of C, with the values of all inputs by name and the outputs

@@ -11,6 +11,7 @@ use mithril::ir::error::{Code, Error, Result};
 use mithril::ir::graph::Role;
 use mithril::ir::interp::Symbols;
 use mithril::runtime::c::{Address, AddressMut, Array, Buffer, Interface, Wanted};
+use mithril::runtime::ggml::{Element, Given as Blocks};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
@@ -34,8 +35,8 @@ pub trait Source: Send + Sync {
     fn is_in_place(&self) -> bool;
     /// Values of the symbols, from the sizes of inputs by name.
     fn symbols(&self, shapes: Vec<(String, Vec<usize>)>) -> Result<Symbols>;
-    /// The function for these sizes; the same for the same sizes.
-    fn specialise(&self, symbols: &Symbols) -> Result<Arc<Self::Function>>;
+    /// The function for these sizes, and for weights that are given in blocks; the same for the same.
+    fn specialise(&self, symbols: &Symbols, blocks: &Blocks) -> Result<Arc<Self::Function>>;
 }
 
 /// A function of buffers.
@@ -44,6 +45,12 @@ pub trait Callable: Send + Sync + Debug {
     type Packed: Send + Sync + Debug + 'static;
     /// What it reads and writes.
     fn interface(&self) -> &Interface;
+    /// Whether parameters that are given in blocks are read so, rather than as the floats that they stand for.
+    const READS_BLOCKS: bool = false;
+    /// The elements of the blocks in which an input is given, if it is.
+    fn blocks(&self, _input: usize) -> Option<Element> {
+        None
+    }
     /// Whether parameters are kept between calls: packed, and copied once if they lie in another way.
     fn keeps(&self) -> bool;
     /// Packs what is the same at every call; `None` if there is nothing to pack.
@@ -126,7 +133,7 @@ impl<S: Source> Calls<S> {
         let is_open = dims.any(|d| d.known().is_none());
         let calls = Self { program, many, ready: Mutex::default() };
         if !is_open && !is_lazy {
-            calls.specialise(py, &Symbols::default())?;
+            calls.specialise(py, &Symbols::default(), &Blocks::new())?;
         }
         Ok(calls)
     }
@@ -155,9 +162,26 @@ impl<S: Source> Calls<S> {
         }
         Ok(self.program.symbols(shapes)?)
     }
+    /// The parameters that are given in blocks, where those are read so.
+    fn blocks(&self, params: &Bound<'_, PyAny>) -> Outcome<Blocks> {
+        let mut found = Blocks::new();
+        if S::Function::READS_BLOCKS {
+            for input in self.program.compiled().inputs.iter().filter(|input| input.role == Role::Param) {
+                if let Some((element, _)) = blocks(&params.get_item(&*input.name)?)? {
+                    found.insert(input.name.clone(), element);
+                }
+            }
+        }
+        Ok(found)
+    }
     /// The function for these sizes; it becomes the latest.
-    pub fn specialise(&self, py: Python<'_>, symbols: &Symbols) -> Outcome<Arc<Ready<S::Function>>> {
-        let made = py.detach(|| self.program.specialise(symbols))?;
+    pub fn specialise(
+        &self,
+        py: Python<'_>,
+        symbols: &Symbols,
+        blocks: &Blocks,
+    ) -> Outcome<Arc<Ready<S::Function>>> {
+        let made = py.detach(|| self.program.specialise(symbols, blocks))?;
         let position = |all: &[Arc<Ready<S::Function>>]| all.iter().position(|r| Arc::ptr_eq(&r.made, &made));
         let known = position(&self.lock());
         let fresh = match known {
@@ -174,14 +198,20 @@ impl<S: Source> Calls<S> {
         all.push(ready.clone());
         Ok(ready)
     }
-    /// Makes the function for these sizes of inputs; nothing is run.
-    pub fn prepare(&self, py: Python<'_>, shapes: &Bound<'_, PyDict>) -> Outcome<Arc<Ready<S::Function>>> {
+    /// Makes the function for these sizes of inputs, and for these parameters; nothing is run.
+    pub fn prepare(
+        &self,
+        py: Python<'_>,
+        shapes: &Bound<'_, PyDict>,
+        params: Option<&Bound<'_, PyAny>>,
+    ) -> Outcome<Arc<Ready<S::Function>>> {
         let shapes = pairs(shapes.as_any())?
             .iter()
             .map(|(name, sizes)| Ok((name.clone(), sizes.extract()?)))
             .collect::<Outcome<_>>()?;
         let symbols = self.program.symbols(shapes)?;
-        self.specialise(py, &symbols)
+        let blocks = params.map(|params| self.blocks(params)).transpose()?.unwrap_or_default();
+        self.specialise(py, &symbols, &blocks)
     }
     /// Packs parameters and states for these sizes of data.
     pub fn pack<'py>(
@@ -191,7 +221,7 @@ impl<S: Source> Calls<S> {
         state: Bound<'py, PyAny>,
         shapes: &Bound<'py, PyDict>,
     ) -> Outcome<PyPacked> {
-        let ready = self.prepare(py, shapes)?;
+        let ready = self.prepare(py, shapes, Some(&params))?;
         // What calls with arrays have packed would be there twice.
         *ready.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let groups = Groups { params, data: shapes.clone().into_any(), state, cotangents: None };
@@ -215,7 +245,7 @@ impl<S: Source> Calls<S> {
         {
             return ready.run(py, &inputs, kept.as_deref(), rows, self.states(groups), Some(groups));
         }
-        let ready = self.specialise(py, &self.bind(groups)?)?;
+        let ready = self.specialise(py, &self.bind(groups)?, &self.blocks(&groups.params)?)?;
         let (inputs, kept, rows) = ready.gather(py, groups)?.ok_or_else(misfit)?;
         ready.run(py, &inputs, kept.as_deref(), rows, self.states(groups), Some(groups))
     }
@@ -285,6 +315,23 @@ impl<F: Callable> Ready<F> {
         }
         Ok(Self { made, inputs, outputs, kept: Mutex::default() })
     }
+    /// An input; a copy is made of what does not lie as the function reads it. `None`: it is of another choice.
+    fn find<'py>(
+        &self,
+        py: Python<'py>,
+        i: usize,
+        array: Bound<'py, PyAny>,
+        buffer: &Buffer,
+    ) -> Outcome<Option<Held>> {
+        if !F::READS_BLOCKS || !self.made.keeps() || self.inputs[i].0 != Role::Param {
+            return find(py, array, buffer);
+        }
+        match (blocks(&array)?, self.made.blocks(i)) {
+            (None, None) => find(py, array, buffer),
+            (Some((found, memory)), Some(wanted)) if found == wanted => find(py, aligned(memory)?, buffer),
+            _ => Ok(None),
+        }
+    }
     /// How many rows are given, where that is an argument.
     fn rows(&self, py: Python<'_>, groups: &Groups<'_>) -> Outcome<Option<usize>> {
         self.made.interface().count_rows(|i| {
@@ -306,7 +353,8 @@ impl<F: Callable> Ready<F> {
                 given.push(None);
                 continue;
             }
-            let Some(found) = find(py, groups.get(*role, name.bind(py))?, buffer)? else { return Ok(None) };
+            let array = groups.get(*role, name.bind(py))?;
+            let Some(found) = self.find(py, i, array, buffer)? else { return Ok(None) };
             given.push(Some(found));
         }
         let kept = if keeps && kept.is_none() { Some(self.pack(py, &mut given, groups)?) } else { kept };
@@ -449,6 +497,21 @@ fn arguments<'py>(py: Python<'py>, buffer: &Buffer) -> PyResult<Bound<'py, PyTup
     PyTuple::new(py, [PyTuple::new(py, &buffer.shape)?.into_any(), native(py, buffer.dtype)?])
 }
 
+/// The elements and the memory of what is given in blocks that ggml knows.
+fn blocks<'py>(array: &Bound<'py, PyAny>) -> Outcome<Option<(Element, Bound<'py, PyAny>)>> {
+    let py = array.py();
+    let Some(memory) = array.getattr_opt(intern!(py, "blocks"))? else { return Ok(None) };
+    let name: String = array.getattr(intern!(py, "format"))?.getattr(intern!(py, "name"))?.extract()?;
+    Ok(Element::parse(&name).filter(|element| element.is_quantised()).map(|element| (element, memory)))
+}
+
+/// Blocks, which are copied if they begin where no number of 16 bits may.
+fn aligned(memory: Bound<'_, PyAny>) -> Outcome<Bound<'_, PyAny>> {
+    let described = memory.getattr(intern!(memory.py(), "__array_interface__"))?;
+    let (start, _): (usize, bool) = described.get_item("data")?.extract()?;
+    Ok(if start.is_multiple_of(2) { memory } else { memory.call_method0(intern!(memory.py(), "copy"))? })
+}
+
 fn describe(array: &Bound<'_, PyAny>) -> Outcome<Held> {
     let capsule = array.getattr(intern!(array.py(), "__array_struct__"))?;
     let capsule = capsule.cast::<PyCapsule>().map_err(PyErr::from)?;
@@ -459,7 +522,7 @@ fn describe(array: &Bound<'_, PyAny>) -> Outcome<Held> {
 fn lock(array: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = array.py();
     let kind = numpy(py)?.getattr(intern!(py, "ndarray"))?;
-    let mut array = array.clone();
+    let mut array = array.getattr_opt(intern!(py, "blocks"))?.unwrap_or_else(|| array.clone());
     while array.is_instance(&kind)? {
         array.call_method1(intern!(py, "setflags"), (false,))?;
         array = array.getattr(intern!(py, "base"))?;

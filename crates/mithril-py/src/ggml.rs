@@ -7,7 +7,9 @@ use mithril::compile::compiled::Compiled;
 use mithril::ir::error::{Code, Error};
 use mithril::ir::interp::Symbols;
 use mithril::runtime::c::{Address, AddressMut, Interface};
-use mithril::runtime::ggml::{self, Decision, Element, Options, Packed, Program, Quantize, Specialised};
+use mithril::runtime::ggml::{
+    self, Decision, Element, Given, Options, Packed, Program, Quantize, Specialised,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -31,13 +33,17 @@ impl Source for Program {
     fn symbols(&self, shapes: Vec<(String, Vec<usize>)>) -> Result<Symbols, Error> {
         self.symbols(shapes.iter().map(|(name, sizes)| (name.as_str(), sizes.clone())))
     }
-    fn specialise(&self, symbols: &Symbols) -> Result<Arc<Specialised>, Error> {
-        self.specialise(symbols)
+    fn specialise(&self, symbols: &Symbols, blocks: &Given) -> Result<Arc<Specialised>, Error> {
+        self.specialise_blocks(symbols, blocks)
     }
 }
 
 impl Callable for Specialised {
     type Packed = Packed;
+    const READS_BLOCKS: bool = true;
+    fn blocks(&self, input: usize) -> Option<Element> {
+        self.function.blocks().of(input)
+    }
     fn interface(&self) -> &Interface {
         self.function.interface()
     }
@@ -117,9 +123,15 @@ impl PyGgmlProgram {
         };
         ready.made.decisions.iter().map(one).collect()
     }
-    /// Plans for these sizes of inputs; nothing is run.
-    fn prepare(&self, py: Python<'_>, shapes: &Bound<'_, PyDict>) -> Outcome<()> {
-        self.0.prepare(py, shapes)?;
+    /// Plans for these sizes of inputs, and for parameters that may be given in blocks; nothing is run.
+    #[pyo3(signature = (shapes, params=None))]
+    fn prepare<'py>(
+        &self,
+        py: Python<'py>,
+        shapes: &Bound<'py, PyDict>,
+        params: Option<Bound<'py, PyAny>>,
+    ) -> Outcome<()> {
+        self.0.prepare(py, shapes, params.as_ref())?;
         Ok(())
     }
     /// Packs parameters and states for these sizes of data.

@@ -474,6 +474,9 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
         kind = self._array_type
         return isinstance(arg, kind) and (kind is not np.ndarray or arg.dtype.name in dtypes.ALL)
 
+    #: Whether programs read parameters in blocks of few bits (`QuantizedArray`) as they are.
+    _reads_blocks = False
+
     def _adopt(self, arg: Any) -> Any:
         """Array of ours of what has a shape and a dtype."""
         return self.array(arg)

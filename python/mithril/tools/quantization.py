@@ -14,10 +14,19 @@ from ..backends.with_manualgrad.c_backend.quantization import rounded
 from ..backends.with_manualgrad.ggml_backend import GGMLBackend
 from ..backends.with_manualgrad.native import NativeBackend
 from ..errors import InvalidValueError
-from ..quantization import OutputError, QuantizationReport, Quantized, Skipped, distance, output_errors
+from ..quantization import (
+    OutputError,
+    QuantizationReport,
+    Quantized,
+    QuantizedArray,
+    Skipped,
+    distance,
+    output_errors,
+)
 
 if TYPE_CHECKING:
     from ..physical import PhysicalModel
+    from ..program import Program
 
 __all__ = ["quantization_report"]
 
@@ -27,7 +36,8 @@ def quantization_report(
 ) -> QuantizationReport:
     """Report what became of each weight of a model that was compiled for few bits.
 
-    That is, with ``CBackend(quantize=...)`` or ``GGMLBackend(quantize=...)``.
+    That is, with ``CBackend(quantize=...)`` or ``GGMLBackend(quantize=...)``; or on GGML with weights that are given in
+    few bits, such as those of a file of GGUF, which have no further error if they are kept as they are.
 
     Parameters
     ----------
@@ -56,16 +66,18 @@ def quantization_report(
     ([('linear.weight', 'int8_weights')], ['linear.bias'])
     """
     backend = model.backend
-    if not isinstance(backend, (CBackend, GGMLBackend)) or backend.quantize is None:
+    params = model.get_parameters() if params is None else params
+    is_given_so = isinstance(backend, GGMLBackend) and any(isinstance(v, QuantizedArray) for v in params.values())
+    if not isinstance(backend, (CBackend, GGMLBackend)) or (backend.quantize is None and not is_given_so):
         raise InvalidValueError(
             "the model is not quantised", hint='compile it for ml.CBackend(quantize="int8") or ml.GGMLBackend(...)'
         )
-    params = model.get_parameters() if params is None else params
     outputs = () if data is None else _outputs(model, backend, params, data)
     if model._current is None:
         raise InvalidValueError("the model has no sizes yet", hint="give data, or shapes when compiling")
+    if isinstance(backend, GGMLBackend):
+        _prepare(model._current, params)
     decisions = {found["weight"]: found for found in model._current.module.source.decisions}
-    row = _row if isinstance(backend, CBackend) else _row_of_ggml
     rows, skipped, before, after = [], [], 0, 0
     for name, value in params.items():
         host, decision = to_host(value), decisions.get(name)
@@ -74,10 +86,27 @@ def quantization_report(
             reason = "no product or convolution has it as a factor" if decision is None else decision["reason"]
             skipped.append(Skipped(name, str(host.dtype), reason))
             after += host.nbytes
+        elif isinstance(value, QuantizedArray) and _is_kept(value, decision):
+            rows.append(Quantized(name, value.format.name, host.nbytes, value.nbytes, value.format.bits, 0.0, 1.0))
+            after += decision["bytes"]
         else:
+            row = _row if isinstance(backend, CBackend) else _row_of_ggml
             rows.append(row(name, host, decision))
             after += decision["bytes"]
     return QuantizationReport(tuple(rows), tuple(skipped), before, after, outputs)
+
+
+def _prepare(program: Program, params: Mapping[str, Any]) -> None:
+    """Make the plan for these parameters, some of which may be given in blocks, if all sizes are known."""
+    shapes = {name: shape for name, _, shape in program.data}
+    if all(isinstance(size, int) for shape in shapes.values() for size in shape):
+        program.module.source.prepare({**shapes, **{name: np.shape(v) for name, v in params.items()}}, params)
+
+
+def _is_kept(value: QuantizedArray, decision: Mapping[str, Any]) -> bool:
+    """Whether ggml reads the blocks as they are."""
+    in_order = decision["axes"] == sorted(decision["axes"])
+    return in_order and value.format.name == decision["scheme"].lower()
 
 
 def _row_of_ggml(path: str, given: np.ndarray[Any, Any], decision: Mapping[str, Any]) -> Quantized:
@@ -105,6 +134,7 @@ def _outputs(model: PhysicalModel, backend: NativeBackend, params: Any, data: An
     exact = type(model)(model._model, plain, model._options, model._settings)
     exact.state = dict(model.state)
     before = dict(model.state)
-    found, wanted = model.evaluate(params, data), exact.evaluate(params, data)
+    floats = {name: to_host(value) for name, value in params.items()}
+    found, wanted = model.evaluate(params, data), exact.evaluate(floats, data)
     model.state = before
     return output_errors(found, wanted)

@@ -8,7 +8,7 @@ use mithril_ir::DType;
 pub const DIMENSIONS: usize = 4;
 
 /// What the elements of a tensor are; named and numbered as in `ggml.h`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, non_camel_case_types, reason = "the names of ggml")]
 pub enum Element {
     F32,

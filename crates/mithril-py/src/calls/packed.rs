@@ -10,7 +10,7 @@ use mithril::runtime::c::Interface;
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyString, PyTuple};
 
-use super::{Callable, Given, Groups, Kept, Ready, find, lock};
+use super::{Callable, Given, Groups, Kept, Ready, lock};
 use crate::errors::Outcome;
 
 /// Parameters, and states that are not replaced, as a program keeps them: packed, and as they are where calls read them
@@ -107,7 +107,7 @@ impl<F: Callable> Ready<F> {
                 continue;
             }
             let array = groups.get(*role, name.bind(py))?;
-            held.push(Some(find(py, array.clone(), &inputs[i])?.ok_or_else(|| {
+            held.push(Some(self.find(py, i, array.clone(), &inputs[i])?.ok_or_else(|| {
                 Error::new(Code::BadParameter, format!("`{}` has another shape", inputs[i].name))
                     .help(format!("its shape is {:?}", inputs[i].shape))
             })?));
@@ -146,7 +146,7 @@ impl<F: Callable> Ready<F> {
                 }
                 continue;
             }
-            given[i] = Some(find(py, array, &inputs[i])?.ok_or_else(|| {
+            given[i] = Some(self.find(py, i, array, &inputs[i])?.ok_or_else(|| {
                 let text = format!("the parameters are packed for another size of `{}`", inputs[i].name);
                 Error::new(Code::BadParameter, text).help(format!("its shape is {:?}", inputs[i].shape))
             })?);

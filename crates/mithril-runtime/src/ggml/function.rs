@@ -11,6 +11,7 @@ use mithril_ir::{Code, Error, Result, Tensor};
 
 use super::call::Run;
 use super::convert;
+use super::given::Blocks;
 use super::pack::{Packed, kept};
 use super::places::{Home, Places};
 use crate::c::memory::Memory;
@@ -58,6 +59,7 @@ pub(super) struct Instance {
 pub struct Function {
     plan: Plan,
     interface: Interface,
+    blocks: Blocks,
     places: Places,
     constants: BTreeMap<usize, Memory>,
     /// Where the intermediate tensors of graphs begin in scratch memory, and what threads work in.
@@ -79,7 +81,18 @@ impl Function {
         threads: usize,
         limit: Option<usize>,
     ) -> Result<Self> {
-        let places = Places::new(&plan, &interface, pack)?;
+        Self::of_blocks(plan, interface, Blocks::default(), pack, threads, limit)
+    }
+    /// A function some of whose weights are given in blocks.
+    pub(super) fn of_blocks(
+        plan: Plan,
+        interface: Interface,
+        blocks: Blocks,
+        pack: bool,
+        threads: usize,
+        limit: Option<usize>,
+    ) -> Result<Self> {
+        let places = Places::new(&plan, &interface, &blocks, pack)?;
         let graphs = places.graphs(&plan)?;
         let widest = |count: usize| graphs.iter().map(|g| g.work_bytes(count)).max().unwrap_or(0);
         let work_bytes = widest(threads).max(widest(1));
@@ -100,11 +113,28 @@ impl Function {
         let bytes = work + work_bytes.max(64);
         let first = Instance { graphs, memory: Memory::new(bytes)? };
         let free = Mutex::new(vec![first]);
-        Ok(Self { plan, interface, places, constants, arena, work, bytes, needs, threads, pack, free })
+        Ok(Self {
+            plan,
+            interface,
+            blocks,
+            places,
+            constants,
+            arena,
+            work,
+            bytes,
+            needs,
+            threads,
+            pack,
+            free,
+        })
     }
     /// What it reads and writes.
     pub fn interface(&self) -> &Interface {
         &self.interface
+    }
+    /// Which inputs are given in blocks.
+    pub fn blocks(&self) -> &Blocks {
+        &self.blocks
     }
     /// The steps.
     pub fn plan(&self) -> &Plan {
@@ -210,6 +240,9 @@ impl Function {
         let buffer = &self.interface.inputs[i];
         // SAFETY: that the input has the memory was checked; it is borrowed as long as the call lasts.
         let bytes = unsafe { convert::bytes(inputs[i], buffer.bytes()) };
+        if let Some(element) = self.blocks.of(i) {
+            return Blocks::read(element, bytes, &buffer.shape);
+        }
         Tensor::from_bytes(buffer.dtype, buffer.shape.clone(), bytes)
     }
     fn count(&self, what: &str, given: usize, wanted: usize) -> Result<()> {
@@ -257,8 +290,7 @@ fn weights(plan: &Plan, interface: &Interface, places: &Places) -> usize {
             _ => {}
         }
     }
-    let read: Vec<bool> = read(plan, interface.inputs.len());
-    let given = interface.inputs.iter().enumerate().filter(|(i, _)| is_given[*i] && read[*i]);
+    let given = interface.inputs.iter().enumerate().filter(|(i, _)| is_given[*i] && interface.read[*i]);
     bytes + given.map(|(_, buffer)| buffer.bytes()).sum::<usize>()
 }
 

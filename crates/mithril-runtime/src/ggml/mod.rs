@@ -6,11 +6,13 @@
 pub mod call;
 mod convert;
 pub mod function;
+mod given;
 pub mod pack;
 mod places;
 pub mod program;
 
 pub use function::{Function, Needs};
+pub use given::{Blocks, Given};
 pub use mithril_compile::ggml::Element;
 pub use mithril_ggml::{Device, bytes, dequantise, devices, quantise, version};
 pub use pack::{Decision, Packed};

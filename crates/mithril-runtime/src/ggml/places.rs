@@ -7,6 +7,7 @@ use mithril_compile::ggml::{Element, Plan, Type};
 use mithril_ggml::{Argument, Context, Graph};
 use mithril_ir::{DType, Error, Result};
 
+use super::given::Blocks;
 use crate::c::Interface;
 
 /// Where a value lies during a call.
@@ -104,7 +105,7 @@ fn borders(plan: &Plan) -> Vec<Border> {
 
 impl Places {
     /// Places for the values of a plan; fixed inputs may be packed if `pack`.
-    pub fn new(plan: &Plan, interface: &Interface, pack: bool) -> Result<Self> {
+    pub fn new(plan: &Plan, interface: &Interface, blocks: &Blocks, pack: bool) -> Result<Self> {
         let borders = borders(plan);
         let mut places = Self { homes: Vec::with_capacity(plan.values.len()), borders, bytes: 0 };
         let is_fixed = |i: usize| pack && interface.fixed[i];
@@ -112,10 +113,15 @@ impl Places {
             let is_read = places.borders.iter().any(|b| b.reads.contains(&v));
             let is_written = places.borders.iter().any(|b| b.writes.contains(&v));
             let of = value.source.of().map(|of| &plan.values[of].source);
+            let is_other = |i: usize, element| {
+                value.dtype != DType::F32 || element != Element::F32 || blocks.of(i).is_some()
+            };
+            if let Some(i) = blocks.whole(plan, value) {
+                places.homes.push(Home::Input(i));
+                continue;
+            }
             let home = match (&value.source, &value.ty, of) {
-                (Source::Input(i), Some(ty), _)
-                    if value.dtype != DType::F32 || ty.element != Element::F32 =>
-                {
+                (Source::Input(i), Some(ty), _) if is_other(*i, ty.element) => {
                     match (is_read, is_fixed(*i)) {
                         (false, _) => Home::Elsewhere,
                         (true, true) => Home::Packed,

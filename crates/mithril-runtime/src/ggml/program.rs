@@ -14,6 +14,7 @@ use mithril_ir::interp::Symbols;
 use mithril_ir::{Code, DType, Error, Graph, Result, Role, ValueId, text};
 
 use super::function::{Function, read};
+use super::given::{Blocks, Given, stuck};
 use super::pack::Decision;
 use crate::c::program::symbols_of;
 use crate::c::{Buffer, Interface, Wanted};
@@ -72,13 +73,16 @@ pub struct Specialised {
 /// Symbols with their numbers, sorted.
 type Sizes = Vec<(Symbol, i64)>;
 
+/// What a program is made for: sizes, and which weights are given in blocks.
+type Key = (Sizes, Given);
+
 /// A compiled model on ggml.
 #[derive(Debug)]
 pub struct Program {
     compiled: Compiled,
     wanted: Wanted,
     options: Options,
-    made: Mutex<BTreeMap<Sizes, Arc<Specialised>>>,
+    made: Mutex<BTreeMap<Key, Arc<Specialised>>>,
 }
 
 impl Program {
@@ -105,18 +109,24 @@ impl Program {
     }
     /// The program for these sizes.
     pub fn specialise(&self, symbols: &Symbols) -> Result<Arc<Specialised>> {
-        let mut key: Sizes = symbols.iter().map(|(s, &n)| (s.clone(), n)).collect();
-        key.sort();
+        self.specialise_blocks(symbols, &Given::new())
+    }
+    /// The program for these sizes where some weights are given in blocks: they stay so, unless it is to keep them
+    /// otherwise.
+    pub fn specialise_blocks(&self, symbols: &Symbols, given: &Given) -> Result<Arc<Specialised>> {
+        let mut sizes: Sizes = symbols.iter().map(|(s, &n)| (s.clone(), n)).collect();
+        sizes.sort();
+        let key = (sizes, given.clone());
         // Held while it is made: who needs the same program waits for it instead of making it twice.
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = made.get(&key) {
             return Ok(found.clone());
         }
-        let found = Arc::new(self.make(symbols)?);
+        let found = Arc::new(self.make(symbols, given)?);
         made.insert(key, found.clone());
         Ok(found)
     }
-    fn make(&self, symbols: &Symbols) -> Result<Specialised> {
+    fn make(&self, symbols: &Symbols, given: &Given) -> Result<Specialised> {
         let Options { pack, memory_limit, .. } = self.options;
         let threads = self.options.threads();
         let quantize = self.options.quantize.as_ref();
@@ -124,25 +134,22 @@ impl Program {
         let mut stages = Vec::new();
         let graph =
             self.graph(symbols, &mut |name, graph| stages.push((name.to_owned(), text::print(graph))))?;
-        let rules = quantize.cloned();
-        let elements = move |name: &str| rules.as_ref().and_then(|wanted| wanted.element(name));
-        let given = ggml::Options { pack, elements: quantize.map(|_| &elements as &ggml::Choice) };
-        let plan = ggml::plan(&graph, &given)?;
+        let choice =
+            Choice { rules: quantize.cloned(), given: if pack { given.clone() } else { Given::new() } };
+        let plan = choice.plan(&graph, pack)?;
         stages.push(("plan".to_owned(), plan.to_string()));
-        let interface = interface(&graph, &plan)?;
+        let mut interface = interface(&graph, &plan)?;
         if let Some(wanted) = quantize {
             let inputs = interface.inputs.iter().zip(&interface.roles);
             let names: Vec<&str> =
                 inputs.filter(|(_, role)| **role == Role::Param).map(|(buffer, _)| &*buffer.name).collect();
             find_all(wanted.rules.iter().map(|(pattern, _)| &**pattern), &names)?;
         }
-        let decisions = quantize.map(|wanted| wanted.decisions(&plan, &interface)).unwrap_or_default();
+        let decisions = choice.decisions(&plan, &interface);
         refuse(quantize, &decisions)?;
-        Ok(Specialised {
-            function: Function::new(plan, interface, pack, threads, memory_limit)?,
-            stages,
-            decisions,
-        })
+        let blocks = Blocks::new(&choice.given, &plan, &mut interface);
+        let function = Function::of_blocks(plan, interface, blocks, pack, threads, memory_limit)?;
+        Ok(Specialised { function, stages, decisions })
     }
     /// What becomes a plan.
     fn graph(&self, symbols: &Symbols, observe: &mut Observer<'_>) -> Result<Graph> {
@@ -213,9 +220,53 @@ impl Quantize {
     fn element(&self, name: &str) -> Option<Element> {
         self.rules.iter().find(|(pattern, _)| matches(pattern, name)).and_then(|(_, element)| *element)
     }
+}
+
+/// In what each weight is kept: as it is asked for by its name, or else as it is given.
+struct Choice {
+    rules: Option<Quantize>,
+    given: Given,
+}
+
+impl Choice {
+    /// In what a weight is to be kept.
+    fn element(&self, name: &str) -> Option<Element> {
+        let asked = self.rules.as_ref().and_then(|rules| rules.element(name));
+        asked.or_else(|| self.given.get(name).copied())
+    }
+    /// Whether there is anything to choose.
+    fn is_empty(&self) -> bool {
+        self.rules.is_none() && self.given.is_empty()
+    }
+    /// The plan of a graph.
+    fn plan(&self, graph: &Graph, pack: bool) -> Result<Plan> {
+        let make = |lost: Vec<Arc<str>>| {
+            let own = Self { rules: self.rules.clone(), given: self.given.clone() };
+            let elements = move |name: &str| own.element(name).filter(|_| !lost.iter().any(|l| **l == *name));
+            let elements = (!self.is_empty()).then_some(&elements as &ggml::Choice);
+            ggml::plan(graph, &ggml::Options { pack, elements })
+        };
+        let plan = make(Vec::new())?;
+        let lost = stuck(&plan);
+        if lost.is_empty() {
+            return Ok(plan);
+        }
+        let names: Vec<_> = lost.iter().map(|&v| Arc::from(&*plan.values[v].name)).collect();
+        let mut plan = make(names.clone())?;
+        for (v, value) in plan.values.iter().enumerate().filter(|(_, value)| value.source.of().is_none()) {
+            if names.iter().any(|name| **name == *value.name) {
+                let reason = "its columns are read as rows, and blocks of its type are not made anew";
+                plan.refused.push((v, reason.to_owned()));
+            }
+        }
+        Ok(plan)
+    }
     /// What became of the weights.
     fn decisions(&self, plan: &Plan, interface: &Interface) -> Vec<Decision> {
         let mut found = Vec::new();
+        if self.is_empty() {
+            return found;
+        }
         for (&v, (i, buffer)) in plan.inputs.iter().zip(interface.inputs.iter().enumerate()) {
             if !interface.fixed[i] {
                 continue;
@@ -231,6 +282,7 @@ impl Quantize {
                 (Some(ty), None) => Ok(ty.element),
                 (_, Some(reason)) => Err(reason),
                 (None, None) if is_vector => Err("it is no matrix".to_owned()),
+                (None, None) if is_plain && self.rules.is_none() => Err("it is given in float32".to_owned()),
                 (None, None) if is_plain => Err("kept as it is by its name".to_owned()),
                 (None, None) => Err("no product of matrices reads it".to_owned()),
             };

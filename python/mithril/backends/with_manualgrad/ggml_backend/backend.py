@@ -64,6 +64,7 @@ class GGMLBackend(NativeBackend):
 
     name = "ggml"
     _table = "ggml"
+    _reads_blocks = True
     _options = (*NativeBackend._options, "quantize", "quantize_strict")
 
     def __init__(self, **given: Any) -> None:

@@ -1,0 +1,67 @@
+//! Weights that are given in blocks, as files hold them: ggml reads them where they lie if it keeps them that way.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mithril_codegen::ggml::plan::{Source, Value};
+use mithril_compile::ggml::{Element, Plan};
+use mithril_ir::{DType, Error, Result, Tensor};
+
+use crate::c::Interface;
+
+/// Paths of weights that are given in blocks, with the elements of these.
+pub type Given = BTreeMap<Arc<str>, Element>;
+
+/// Per input of a function the elements of its blocks, if it is given so.
+#[derive(Clone, Debug, Default)]
+pub struct Blocks(Vec<Option<Element>>);
+
+impl Blocks {
+    /// The inputs that are given in blocks, which become bytes in the interface.
+    pub(super) fn new(given: &Given, plan: &Plan, interface: &mut Interface) -> Self {
+        let mut found = vec![None; interface.inputs.len()];
+        for (i, buffer) in interface.inputs.iter_mut().enumerate().filter(|(i, _)| interface.fixed[*i]) {
+            if let (Some(&element), Some(row)) = (given.get(&buffer.name), buffer.shape.last_mut()) {
+                *row = *row / element.block() as usize * element.bytes() as usize;
+                buffer.dtype = DType::U8;
+                found[i] = Some(element);
+            }
+        }
+        let blocks = Self(found);
+        for i in plan.values.iter().filter_map(|value| blocks.whole(plan, value)) {
+            interface.read[i] = true;
+        }
+        blocks
+    }
+    /// The elements of an input that is given in blocks.
+    pub fn of(&self, input: usize) -> Option<Element> {
+        self.0.get(input).copied().flatten()
+    }
+    /// The input that holds a weight exactly as it is kept.
+    pub(super) fn whole(&self, plan: &Plan, value: &Value) -> Option<usize> {
+        let (Source::Permuted { of, axes }, Some(ty)) = (&value.source, value.ty) else { return None };
+        let Source::Input(i) = plan.values[*of].source else { return None };
+        (self.of(i) == Some(ty.element) && axes.is_sorted()).then_some(i)
+    }
+    /// The values of blocks.
+    pub(super) fn read(element: Element, bytes: &[u8], shape: &[usize]) -> Result<Tensor> {
+        let mut shape = shape.to_vec();
+        let row = shape.last_mut().ok_or_else(|| Error::internal("blocks without a row"))?;
+        *row = *row / element.bytes() as usize * element.block() as usize;
+        let mut values = vec![0.0; shape.iter().product()];
+        mithril_ggml::dequantise(element, bytes, &mut values)?;
+        Ok(Tensor::of(&shape, values))
+    }
+}
+
+/// Weights that cannot stay in their elements, since their dimensions are read in another order, and ggml makes no
+/// blocks of them anew.
+pub(super) fn stuck(plan: &Plan) -> Vec<usize> {
+    let is_stuck = |value: &Value| match (&value.source, value.ty) {
+        (Source::Permuted { of, axes }, Some(ty)) if ty.element.needs_importance() && !axes.is_sorted() => {
+            Some(*of)
+        }
+        _ => None,
+    };
+    plan.values.iter().filter_map(is_stuck).collect()
+}

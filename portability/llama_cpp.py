@@ -1,0 +1,131 @@
+"""Files of GGUF that Mithril writes, in llama.cpp itself: `make test-llama`.
+
+llama.cpp is built from the sources that the package of ggml carries (a minute and a half of one processor, once) and
+linked with the ggml of the extension module. It loads each file and computes logits, which are compared with ours.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import mithril as ml
+import numpy as np
+from mithril.models import create_gpt, create_llama
+
+from .ggml import ROOT, linked, sources
+
+#: What is built is kept here.
+BUILT = ROOT / "target/llama.cpp"
+#: Sources of llama.cpp that one call of the compiler reads: it repeats what they include only so often.
+TOGETHER = {"src": 10, "src/models": 40}
+TOKENS = np.random.default_rng(3).integers(0, 96, 12)
+#: Types of weights, and the least cosine of the logits with those of NumPy, which has the same weights: llama.cpp
+#: rounds what is multiplied with them, to 8 bits or to those of bf16. Without rounding logits are within `EXACT`.
+TYPES = {None: 1.0 - 1e-6, "q8_0": 0.999, "q4_k": 0.999, "bf16": 0.9999}
+#: How far logits may be from those of NumPy with weights in float32, in parts of the largest.
+EXACT = 1e-3
+
+LLAMA: dict[str, Any] = {"vocab_size": 96, "dims": 256, "num_heads": 8, "num_layers": 2, "hidden": 512}
+MODELS: dict[str, Callable[[], ml.Model]] = {
+    "gpt2": lambda: create_gpt(block_size=32, dims=256, num_heads=4, num_layers=2, vocab_size=96),
+    "llama": lambda: create_llama(**LLAMA, num_kv_heads=2, rope_base=5000.0, eps=1e-6),
+    "llama, tied, wide heads": lambda: create_llama(**LLAMA, num_kv_heads=2, tied=True, head_dim=64),
+    "llama, slowed rotation": lambda: create_llama(**LLAMA, rope_factor=8.0, rope_length=8),
+    "qwen2": lambda: create_llama(**LLAMA, num_kv_heads=4, biases="qkv", tied=True),
+}
+#: A tokenizer of one token for each number, as llama.cpp reads them.
+TOKENIZER = {
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.pre": "gpt-2",
+    "tokenizer.ggml.tokens": [f"token{i}" for i in range(96)],
+    "tokenizer.ggml.token_type": np.ones(96, np.int32),
+    "tokenizer.ggml.merges": ["t o", "to k"],
+    "tokenizer.ggml.bos_token_id": np.uint32(0),
+    "tokenizer.ggml.eos_token_id": np.uint32(1),
+}
+
+
+def program() -> Path:
+    """Return the program, which is built if it is not there."""
+    found, own = BUILT / "logits", Path(__file__).with_suffix(".cpp")
+    if found.exists() and found.stat().st_mtime > own.stat().st_mtime:
+        return found
+    root = sources()
+    BUILT.mkdir(parents=True, exist_ok=True)
+    (BUILT / "llama-version.h").write_text('#define LLAMA_VERSION "0.6.0"\n#define LLAMA_COMMIT "unknown"\n')
+    units = [[own], [root / "ggml/src/gguf.cpp", root / "ggml/src/ggml-opt.cpp"]]
+    for folder, size in TOGETHER.items():
+        files = sorted((root / folder).glob("*.cpp"))
+        units += [files[i : i + size] for i in range(0, len(files), size)]
+    places = [BUILT, *(root / name for name in ("include", "src", "ggml/include", "ggml/src"))]
+    flags = ["-std=c++17", "-O0", "-w", *(f"-I{place}" for place in places)]
+
+    def build(number: int) -> str:
+        text = "".join(f'#include "{path}"\n' for path in units[number])
+        target = str(BUILT / f"unit{number}.o")
+        subprocess.run(["g++", *flags, "-x", "c++", "-c", "-", "-o", target], input=text, text=True, check=True)
+        return target
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(build, range(len(units))))
+    subprocess.run(["g++", *objects, *linked(), "-ldl", "-o", str(found)], check=True)
+    return found
+
+
+def logits(file: Path) -> np.ndarray[Any, Any]:
+    """Return the logits of llama.cpp, a row for each token."""
+    done = subprocess.run([str(program()), str(file), *map(str, TOKENS)], capture_output=True, timeout=120)
+    if done.returncode:
+        raise RuntimeError(done.stderr.decode()[-2000:])
+    return np.frombuffer(done.stdout, np.float32).reshape(len(TOKENS), -1)
+
+
+def compiled(name: str) -> ml.PhysicalModel:
+    """Return a model with biases and scales that are not those of the start, which would hide mistakes."""
+    model = ml.compile(MODELS[name](), ml.NumpyBackend(), shapes={"input": [1, len(TOKENS)]}, inference=True)
+    random = np.random.default_rng(5)
+    values = model.get_parameters().items()
+    model.load_params({key: (value + random.normal(0, 0.05, value.shape)).astype("f4") for key, value in values})
+    return model
+
+
+def compare(name: str, type: str | None, metadata: dict[str, Any]) -> tuple[float, float]:
+    """Write a model; how far llama.cpp is from us, in parts of the largest logit, and the cosine."""
+    model = compiled(name)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.gguf"
+        ml.save_gguf(model, path, quantize=type, strict=True, metadata=metadata)
+        ml.load_weights(model, path)
+        found = logits(path)
+    wanted = np.asarray(model(TOKENS[None]))[0]
+    if found.shape != wanted.shape:
+        raise RuntimeError(f"{name}: llama.cpp gives logits of shape {found.shape}, not {wanted.shape}")
+    cosine = found.ravel() @ wanted.ravel() / np.linalg.norm(found) / np.linalg.norm(wanted)
+    return float(np.abs(found - wanted).max() / np.abs(wanted).max()), float(cosine)
+
+
+def main(words: Sequence[str]) -> int:
+    """Run all models, or those whose names contain a word; 0 if llama.cpp computes what we do."""
+    wrong = 0
+    for name in MODELS:
+        if words and not any(word in name for word in words):
+            continue
+        cases: list[tuple[str | None, dict[str, Any]]] = [(type, {}) for type in TYPES]
+        for type, metadata in [*cases, (None, TOKENIZER)]:
+            error, cosine = compare(name, type, metadata)
+            outcome = "ok" if cosine >= TYPES[type] and (type or error <= EXACT) else "WRONG"
+            wrong += outcome == "WRONG"
+            told = f"{type or 'f32'}{', with a tokenizer' if metadata else ''}"
+            print(f"{name:24}  {told:21}  {outcome:5}  largest error {error:.1e}, cosine {cosine:.6f}", flush=True)
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

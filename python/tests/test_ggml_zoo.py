@@ -1,0 +1,99 @@
+"""The known models on GGML against torch, torchvision and transformers, in float32.
+
+Differences are relative to the largest number of each output. ggml itself rounds GELU by tanh to 16 bits.
+"""
+
+import mithril as ml
+import numpy as np
+import pytest
+import torch
+from mithril.models import clip, from_config, vit
+from test_zoo_encoders import bert, bert_outputs, t5, texts
+from test_zoo_text import NETWORKS, loaded, network
+from test_zoo_vision import (
+    SIZES,
+    TEXTS,
+    TOWERS,
+    exact,
+    images_and_texts,
+    network_of_clip,
+    network_of_patches,
+    pixels,
+    wanted_of_clip,
+)
+from transformers import BertModel
+
+#: Largest difference where nothing is rounded, and where GELU is, or sums of large random numbers cancel.
+EXACT, ROUNDED = 1e-5, 1e-3
+
+
+def compiled(model, weights, data):
+    shapes = {name: list(value.shape) for name, value in data.items()}
+    made = ml.compile(model, ml.GGMLBackend(num_threads=2), shapes=shapes, inference=True)
+    ml.load_weights(made, weights)
+    return made
+
+
+def relative(found, wanted):
+    wanted = wanted.detach().double().numpy()
+    assert found.shape == wanted.shape
+    return float(np.abs(found - wanted).max() / np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_decoders(name):
+    reference = network(name)
+    tokens = torch.randint(0, reference.config.vocab_size, (2, 40))
+    made = loaded(reference, ml.GGMLBackend(num_threads=2))
+    with torch.no_grad():
+        wanted = reference.double()(tokens).logits
+    found = made.evaluate({}, {"input": tokens.numpy()})["output"]
+    assert relative(found, wanted) < (ROUNDED if "gpt2" in name else EXACT)
+
+
+@pytest.mark.parametrize("version", ["first", "1.1"])
+def test_t5(version):
+    reference, config = t5(version)
+    tokens, mask = texts(41)
+    answer, _ = texts(41, length=9)
+    config = {"model_type": "t5", **config}
+    with torch.no_grad():
+        wanted = reference.double()(tokens, attention_mask=mask, decoder_input_ids=answer)
+    reference.float()
+    weights = reference.state_dict()
+    data = {"input": tokens.numpy(), "mask": mask.numpy()}
+    encoder = compiled(from_config(config, part="encoder", mask=True), weights, data)
+    memory = encoder.evaluate({}, data)["output"]
+    assert relative(memory[mask.numpy() == 1], wanted.encoder_last_hidden_state[mask == 1]) < ROUNDED
+    data = {"input": answer.numpy(), "memory": memory, "memory_mask": mask.numpy()}
+    decoder = compiled(from_config(config, part="decoder", memory_mask=True), weights, data)
+    assert relative(decoder.evaluate({}, data)["output"], wanted.logits) < ROUNDED
+
+
+def test_bert():
+    reference, config = bert(BertModel)
+    tokens, _ = texts(50)
+    data = {"input": tokens.numpy()}
+    made = compiled(from_config(config), reference.state_dict(), data)
+    wanted = bert_outputs(reference, tokens)
+    for name, array in made.evaluate({}, data).items():
+        assert relative(array, wanted[name]) < EXACT, name
+
+
+def test_vit():
+    data, reference = {"input": pixels(3, 3, 35, 35)}, network_of_patches()
+    made = compiled(vit(**SIZES), reference.state_dict(), data)
+    wanted = exact(reference)(torch.from_numpy(data["input"]).double())
+    assert relative(made.evaluate({}, data)["output"], wanted) < EXACT
+
+
+@pytest.mark.parametrize("tower", TOWERS)
+def test_clip(tower):
+    config, reference = {**TOWERS[tower], **TEXTS}, network_of_clip(tower)
+    data = images_and_texts(config["image_resolution"], TEXTS["context_length"])
+    made = compiled(clip(**config), reference.state_dict(), data)
+    found, wanted = made.evaluate({}, data), wanted_of_clip(reference, data)
+    assert set(found) == set(wanted)
+    for name, array in found.items():
+        assert relative(array, wanted[name]) < EXACT, name
+    print(tower, sorted(set(made._known().module.source.hosted)), made.source.count("segment"))
