@@ -474,6 +474,8 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
         kind = self._array_type
         return isinstance(arg, kind) and (kind is not np.ndarray or arg.dtype.name in dtypes.ALL)
 
+    #: Whether the standard tests run ops as compiled models, since ops at once are those of another framework.
+    _is_compiled = False
     #: Whether programs read parameters in blocks of few bits (`QuantizedArray`) as they are.
     _reads_blocks = False
 

@@ -22,6 +22,7 @@ from ..errors import (
     UnsupportedOpError,
 )
 from .cases import Case, cases
+from .compiled import run_compiled
 from .gradient_tests import gradient_problems
 from .results import Outcome, Results
 from .special import special_cases
@@ -67,6 +68,7 @@ def run_backend_tests(
 
     Notes
     -----
+    Where ops at once are those of another framework (GGML), each case runs as a compiled model.
     What a backend lacks, so that it would run on the host, counts as unsupported. What `Backend.limitations`
     lists has to fail: a limitation that holds no more is a failure.
 
@@ -318,7 +320,7 @@ def _native(case: Case, backend: Backend) -> list[Any]:
 
 
 def _run(backend: Backend, case: Case, wanted: Any, units: float) -> str | None:
-    found = backend._op(case.op, _native(case, backend))
+    found = run_compiled(backend, case) if backend._is_compiled else backend._op(case.op, _native(case, backend))
     pairs = zip(found, wanted, strict=True) if isinstance(wanted, tuple) else [(found, wanted)]
     problems = (agree(np.asarray(backend.to_numpy(a)), np.asarray(b), units) for a, b in pairs)
     return next((p for p in problems if p), None)

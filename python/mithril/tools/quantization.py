@@ -105,8 +105,8 @@ def _prepare(program: Program, params: Mapping[str, Any]) -> None:
 
 def _is_kept(value: QuantizedArray, decision: Mapping[str, Any]) -> bool:
     """Whether ggml reads the blocks as they are."""
-    in_order = decision["axes"] == sorted(decision["axes"])
-    return in_order and value.format.name == decision["scheme"].lower()
+    scheme: str = decision["scheme"]
+    return sorted(decision["axes"]) == decision["axes"] and value.format.name == scheme.lower()
 
 
 def _row_of_ggml(path: str, given: np.ndarray[Any, Any], decision: Mapping[str, Any]) -> Quantized:

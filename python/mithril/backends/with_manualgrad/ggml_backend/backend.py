@@ -64,6 +64,7 @@ class GGMLBackend(NativeBackend):
 
     name = "ggml"
     _table = "ggml"
+    _is_compiled = True
     _reads_blocks = True
     _options = (*NativeBackend._options, "quantize", "quantize_strict")
 
