@@ -154,6 +154,35 @@ def test_blocks_are_those_of_the_package(form):
     np.testing.assert_array_equal(ml.quantize({"w": values}, form)["w"].blocks, theirs)
 
 
+def test_every_form_goes_through_files(tmp_path):
+    """Blocks written by us are read by the package, and those written by the package are read by us."""
+    random_bits, kinds, arrays = np.random.default_rng(2), {}, {}
+    for name, format in FORMATS.items():
+        kind = getattr(gguf.GGMLQuantizationType, name.upper(), None)
+        if kind is not None and gguf.GGML_QUANT_SIZES[kind] == (format.values, format.bytes):
+            kinds[name] = kind
+            arrays[name] = QuantizedArray(random_bits.integers(0, 256, (3, 2 * format.bytes), np.uint8), name)
+    assert {name for name in FORMATS if name.startswith("iq")} <= set(kinds)
+    ours, theirs = tmp_path / "ours.gguf", tmp_path / "theirs.gguf"
+    ml.save_gguf(arrays, ours)
+    read = {tensor.name: tensor for tensor in gguf.GGUFReader(ours).tensors}
+    writer = gguf.GGUFWriter(theirs, "mithril")
+    for name, kind in kinds.items():
+        assert read[name].tensor_type == kind
+        assert tuple(reversed(read[name].shape.tolist())) == arrays[name].shape
+        np.testing.assert_array_equal(read[name].data.reshape(3, -1), arrays[name].blocks, err_msg=name)
+        writer.add_tensor(name, arrays[name].blocks, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    opened = ml.weights.open(theirs)
+    for name, value in arrays.items():
+        found = opened.quantized(name)
+        assert (found.format, found.shape) == (value.format, value.shape)
+        np.testing.assert_array_equal(found.blocks, value.blocks, err_msg=name)
+
+
 # --- quantising -------------------------------------------------------------------------------------------------
 
 

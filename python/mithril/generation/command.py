@@ -46,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options, all but ``weights``, to a parser."""
     parser.add_argument("--backend", default="torch", metavar="NAME", help="where it runs (default: torch)")
     parser.add_argument("--dtype", default="float32", help="dtype of the model (default: float32)")
+    few = "keep the weights in few bits, as ggml and c offer it: q8_0, q4_k …, int8_weights …"
+    parser.add_argument("--quantize", metavar="TYPE", help=few)
     parser.add_argument("--jit", action="store_true", help="compile by the framework's compiler")
     parser.add_argument("--no-cache", action="store_true", help="compute the whole text anew for each token")
     parser.add_argument("--prompt", required=True, help="the text to be answered; - reads it from the standard input")
@@ -61,7 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def generate(given: argparse.Namespace) -> str:
     """Write what a model answers to the standard output, piece by piece; return what is left to print."""
-    backend = get_backend(given.backend, dtype=given.dtype)
+    few = {} if given.quantize is None else {"quantize": given.quantize}
+    backend = get_backend(given.backend, dtype=given.dtype, **few)
     is_pair = Folder(given.weights).config.get("is_encoder_decoder", False)
     kind: Any = EncoderDecoder if is_pair else TextGenerator
     generator = kind.from_folder(given.weights, backend, cache=not given.no_cache, progress=True, jit=given.jit)

@@ -1,4 +1,4 @@
-"""One use of an op as a compiled model: what backends are tested by whose ops at once are those of another framework."""
+"""One use of an op as a compiled model: how backends are tested whose ops at once are another framework's."""
 
 from __future__ import annotations
 

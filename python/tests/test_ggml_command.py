@@ -1,0 +1,79 @@
+"""The command line on GGML, from a folder of transformers to text: what it prints, and what it says is wrong."""
+
+import shutil
+
+import pytest
+import torch
+import transformers
+from mithril.__main__ import main
+from test_front import SHARED, write_tokenizer
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A GPT-2 whose rows are whole blocks of 32."""
+    made = tmp_path_factory.mktemp("gpt2")
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(n_positions=64, n_embd=64, n_head=4, n_layer=2, eos_token_id=1, **SHARED)
+    transformers.GPT2LMHeadModel(config).save_pretrained(made)
+    write_tokenizer(made, 300)
+    return made
+
+
+def generate(folder, *words):
+    return main(["generate", str(folder), "--prompt", "Hello world", "--max-new-tokens", "12", *words])
+
+
+def test_text_is_generated(folder, tmp_path, capsys):
+    assert generate(folder, "--backend", "numpy") == 0
+    wanted = capsys.readouterr().out
+    assert len(wanted.strip()) > 4
+    assert generate(folder, "--backend", "ggml") == 0
+    assert capsys.readouterr().out == wanted
+    # The weights of a file of few bits stay as they are; the same type chosen for floats gives the same text.
+    assert main(["quantize", str(folder), str(tmp_path / "model.gguf"), "--type", "q8_0", "--strict"]) == 0
+    assert "q8_0" in capsys.readouterr().out
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copy(folder / name, tmp_path)
+    assert generate(tmp_path, "--backend", "ggml") == 0
+    from_file = capsys.readouterr().out
+    assert generate(folder, "--backend", "ggml", "--quantize", "q8_0") == 0
+    assert capsys.readouterr().out == from_file
+    assert generate(tmp_path, "--backend", "numpy") == 0
+    assert len(capsys.readouterr().out) > 4
+
+
+WRONG = {
+    "type": (["--backend", "ggml", "--quantize", "q9"], "quantize is 'q9'"),
+    "rows": (["--backend", "ggml", "--quantize", "iq2_xxs"], "quantize is 'iq2_xxs'"),
+    "dtype": (["--backend", "ggml", "--dtype", "float64"], "ggml computes in float32"),
+    "backend": (["--backend", "gglm"], "did you mean 'ggml'"),
+    "option": (["--backend", "numpy", "--quantize", "q8_0"], "quantize"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_wrong_is_said(wrong, folder, capsys):
+    words, message = WRONG[wrong]
+    assert generate(folder, *words) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_folders_and_files_that_are_wrong(folder, tmp_path, capsys):
+    target = str(tmp_path / "out.gguf")
+    assert generate(tmp_path, "--backend", "ggml") == 1
+    assert "config.json" in capsys.readouterr().err
+    assert main(["quantize", str(tmp_path / "absent"), target, "--type", "q8_0"]) == 1
+    assert "absent" in capsys.readouterr().err
+    assert main(["quantize", str(folder), target, "--type", "q9_0"]) == 1
+    assert "did you mean" in capsys.readouterr().err
+    assert main(["quantize", str(folder), target, "--type", "q4_k", "--strict"]) == 1
+    assert "blocks of 256" in capsys.readouterr().err
+    damaged = tmp_path / "model.gguf"
+    assert main(["quantize", str(folder), str(damaged), "--type", "q8_0"]) == 0
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    shutil.copy(folder / "config.json", tmp_path)
+    shutil.copy(folder / "tokenizer.json", tmp_path)
+    capsys.readouterr()
+    assert generate(tmp_path, "--backend", "ggml") == 1
+    assert "model.gguf" in capsys.readouterr().err
