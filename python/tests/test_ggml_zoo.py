@@ -96,4 +96,5 @@ def test_clip(tower):
     assert set(found) == set(wanted)
     for name, array in found.items():
         assert relative(array, wanted[name]) < EXACT, name
-    print(tower, sorted(set(made._known().module.source.hosted)), made.source.count("segment"))
+    # The end of each text is looked for on the host, in integers; all else is ggml's.
+    assert set(made._known().module.source.hosted) <= {"add", "argmax", "less", "where"}
