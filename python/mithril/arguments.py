@@ -157,7 +157,8 @@ def check_declared(declared: Mapping[str, Any], shapes: Mapping[str, tuple[int, 
 def missing(group: str, name: str, wanted: Any, given: Mapping[str, Any]) -> ParameterError:
     """Make the error that names are missing in data or params."""
     absent = [n for n, _, _ in wanted if n not in given]
-    near = difflib.get_close_matches(name, [n for n in given if n not in absent], n=1)
+    known = {n for n, _, _ in wanted}
+    near = difflib.get_close_matches(name, [n for n in given if n not in known], n=1)
     hint = f"you gave {near[0]!r}; is that it?" if near else f"add it to {group}"
     return ParameterError(f"{group} lacks {', '.join(repr(n) for n in absent)}", hint=hint)
 

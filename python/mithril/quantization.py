@@ -334,6 +334,8 @@ def quantize(
     ------
     ParameterError
         With ``strict``, if something cannot be quantised.
+    InvalidValueError
+        If a pattern fits no name.
 
     Examples
     --------
@@ -347,6 +349,12 @@ def quantize(
     forms = [(pattern, _form(form)) for pattern, form in (type.items() if isinstance(type, Mapping) else [("*", type)])]
     wanted = [include] if isinstance(include, str) else include
     spared = [exclude] if isinstance(exclude, str) else exclude
+    if not isinstance(params, Mapping):
+        raise ParameterError(f"params is a {params.__class__.__name__}", hint="pass a dict of arrays by name")
+    for pattern in (*(pattern for pattern, _ in forms), *(wanted or ()), *spared):
+        if pattern != "*" and not fnmatch.filter(params, pattern):
+            hint = f"there are {', '.join(list(params)[:5])}{' ...' if len(params) > 5 else ''}"
+            raise InvalidValueError(f"no array has a name like {pattern!r}", hint=hint)
     arrays: dict[str, Any] = {}
     rows: list[Quantized] = []
     skipped: list[Skipped] = []

@@ -271,7 +271,7 @@ def test_options_and_compilers_that_do_not_work():
         ml.compile(classifier(), ml.CBackend(mem_size=10), shapes={"input": [1000, 5]})
     with pytest.raises(ml.errors.BackendUnavailableError, match="no-such-cc"):
         ml.compile(classifier(), ml.CBackend(cc="no-such-cc"), shapes={"input": [1, 5]})
-    with pytest.raises(ml.errors.CompilerError, match="--no-such-flag"):
+    with pytest.raises(ml.errors.CompilerError, match="help: try without the flags that were given: --no-such-flag"):
         ml.compile(classifier(), ml.CBackend(flags="--no-such-flag"), shapes={"input": [1, 5]})
 
 
@@ -399,6 +399,35 @@ def test_names_that_the_generated_code_needs_are_refused(tmp_path):
     for prefix in ("main", "mithril", "_Bool", "9", "x*/", "", "é", "x" * 65, "../x", "math", "STDIO"):
         with pytest.raises(MithrilError, match="M0101"):
             compiled.export(tmp_path, prefix=prefix)
+
+
+def test_what_does_not_fit_is_not_exported(tmp_path):
+    compiled = ml.compile(classifier(), ml.CBackend(), shapes={"input": [2, 5]}, inference=True)
+    compiled.load_params(compiled.randomize_params(seed=0))
+    name = compiled.parameter_keys[0]
+    (tmp_path / "file").touch()
+    for folder, options, message in (
+        ("file", {}, "name a folder"),
+        ("out", {"data": {"input": normal(3, 3)}}, r"data 'input' has shape \[3, 3\], but has to be \[2, 5\]"),
+        ("out", {"params": {name: normal(1, 1)}}, rf"parameter {name!r} has shape \[1, 1\]"),
+        ("out", {"optimizer": "adam"}, "optimizer is 'adam'"),
+    ):
+        with pytest.raises(MithrilError, match=message):
+            compiled.export(tmp_path / folder, **options)
+    with pytest.raises(ml.errors.ParameterError, match=r"params lacks .*\n  help: add it to params"):
+        compiled.evaluate(
+            {other: value for other, value in compiled.get_parameters().items() if other != name},
+            {"input": normal(2, 5)},
+        )
+
+
+def test_an_inference_model_is_exported_where_training_is_an_error(tmp_path):
+    model = ml.Model()
+    model |= ml.Convolution2D(4, 3)(input="input", output="hidden")
+    model += ml.BatchNorm2D()(output="output")
+    # One value per channel has no variance.
+    compiled = ml.compile(model, ml.CBackend(num_threads=1), shapes={"input": [1, 2, 3, 3]}, inference=True)
+    assert compiled.export(tmp_path).check.splitlines()[-1] == "ok"
 
 
 def test_weights_are_exported_as_they_are_read(tmp_path):

@@ -233,6 +233,15 @@ def test_what_cannot_be_quantised_says_why():
     for wrong, message in [("q4_9", "did you mean"), ("iq2_xxs", "not made here"), (4, "no text")]:
         with pytest.raises(ml.errors.InvalidValueError, match=message):
             ml.quantize({"w": random(1, 256)}, wrong)
+    for options in (
+        {"type": {"v*": "q8_0"}},
+        {"type": "q8_0", "include": "v*"},
+        {"type": "q8_0", "exclude": ["w", "v*"]},
+    ):
+        with pytest.raises(ml.errors.InvalidValueError, match="no array has a name like 'v\\*'"):
+            ml.quantize({"w": random(1, 256)}, **options)
+    with pytest.raises(ml.errors.ParameterError, match="params is a list"):
+        ml.quantize([random(1, 256)], "q8_0")
 
 
 # --- models -----------------------------------------------------------------------------------------------------

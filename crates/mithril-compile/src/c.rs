@@ -6,7 +6,7 @@ use mithril_codegen::c;
 pub use mithril_codegen::c::batch;
 use mithril_codegen::c::kernels::Target as Shape;
 pub use mithril_codegen::c::kernels::{Choices, Question, Scheme};
-pub use mithril_codegen::c::{Cost, Decision, Matrix, Quantize, Reason};
+pub use mithril_codegen::c::{Cost, Decision, Matrix, Quantize, Reason, c_type};
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Def, Graph, NodeId, Role};
 use mithril_ir::{DType, ValueId};

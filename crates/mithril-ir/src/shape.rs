@@ -48,7 +48,8 @@ impl Shape {
         let mut elements: i64 = 1;
         for n in self.iter().filter_map(Dim::known) {
             if n < 0 {
-                return Err(Error::new(Code::BadSize, format!("shape {self} has a negative size")));
+                let error = Error::new(Code::BadSize, format!("shape {self} has a negative size"));
+                return Err(error.help("give sizes from 0 on, or a name for a size that is left open"));
             }
             elements = elements.saturating_mul(n.max(1));
         }

@@ -2,6 +2,7 @@
 
 pub mod case;
 pub mod gradient;
+pub mod matrix;
 pub mod program;
 pub mod run;
 pub mod tolerance;

@@ -52,7 +52,7 @@ def calibrate(model: PhysicalModel, params: Mapping[str, Any] | None = None, sam
     >>> ml.calibrate(compiled, samples=samples).backend.quantize_ranges
     {'conv2d.weight': (-1.0, 3.0)}
     """
-    backend = model.backend
+    backend = getattr(model, "backend", None)
     if not isinstance(backend, CBackend) or backend.quantize is None:
         raise InvalidValueError("the model is not quantised", hint='compile it for ml.CBackend(quantize="int8")')
     params = model.get_parameters() if params is None else params
@@ -71,9 +71,10 @@ def calibrate(model: PhysicalModel, params: Mapping[str, Any] | None = None, sam
 
 def _samples(samples: Any) -> list[Mapping[str, Any]]:
     found = [samples] if isinstance(samples, Mapping) else list(samples) if isinstance(samples, Iterable) else []
-    if not found or not all(isinstance(sample, Mapping) for sample in found):
+    wrong = next((type(sample).__name__ for sample in found if not isinstance(sample, Mapping)), None)
+    if not found or wrong is not None:
         raise InvalidValueError(
-            "there are no samples to calibrate with",
+            "there are no samples to calibrate with" if wrong is None else f"a sample is a {wrong}, and no mapping",
             hint='pass the data of some typical calls, e.g. samples=[{"input": image}, ...]',
         )
     return found

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _core
+from ..arguments import check_declared
 from ..backends.exchange import to_host
 from ..backends.with_manualgrad.c_backend import CBackend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
-from ..errors import InvalidValueError, KeyNotFoundError
+from ..errors import InvalidValueError, KeyNotFoundError, ParameterError
+from ..optim.optimizer import Optimizer
 from .inputs import complete, others
 from .inspection import gradient_names
 
 if TYPE_CHECKING:
-    from ..optim.optimizer import Optimizer
     from ..physical import PhysicalModel
 
 __all__ = ["Exported", "export"]
@@ -128,6 +129,8 @@ def export(
     """
     if not isinstance(folder, (str, os.PathLike)):
         raise InvalidValueError(f"the folder is a {type(folder).__name__}", hint='pass a path, e.g. "out/"')
+    if optimizer is not None and not isinstance(optimizer, Optimizer):
+        raise InvalidValueError(f"optimizer is {optimizer!r}", hint="give one, e.g. ml.optim.Adam(0.001)")
     options = {**model._options, "training": bool(gradients) or optimizer is not None}
     dtype = str(model.backend.default_dtype)
     rules = getattr(model.backend, "quantize", None) if not options["training"] else None
@@ -140,6 +143,7 @@ def export(
     if model._current is not None:
         known = {name: list(shape) for name, _, shape in model._current.data}
         shapes |= {name: shape for name, shape in known.items() if all(isinstance(n, int) for n in shape)}
+    check_declared(shapes, {name: np.shape(value) for name, value in (data or {}).items()})
     sizes = dict(options["shapes"])
     if backend.batch is not None:
         shapes = _recorded(shapes, backend.batch, gradients or optimizer is not None)
@@ -153,6 +157,11 @@ def export(
     if missing:
         kept.update(core.initial(missing, model.backend._seed))
     values = {name: reference.tensor({**kept, **given}[name], dtype) for name, dtype in names.items()}
+    for name, _, shape in core.inputs("param"):
+        if list(values[name].shape) != list(shape):
+            given_shape = list(values[name].shape)
+            message = f"parameter {name!r} has shape {given_shape}, but has to be {list(shape)}"
+            raise ParameterError(message, hint="check where it comes from")
     tool = {**backend._tool(prefix), "lanes": lanes}
     calls = 1
     if optimizer is not None:

@@ -50,7 +50,8 @@ def others(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of the core as those of `compile`, for drawing data."""
     names = {"dtypes": "dtypes", "data_keys": "data_keys", "constants": "constant_keys"}
     names |= {"trainable_keys": "trainable_keys", "discard_keys": "discard_keys"}
-    return {names[name]: value for name, value in options.items() if name in names and value}
+    found = {names[name]: value for name, value in options.items() if name in names and value}
+    return {**found, "inference": not options["training"]}
 
 
 def refuse_unknown(what: str, given: Iterable[str], known: Sequence[str]) -> None:

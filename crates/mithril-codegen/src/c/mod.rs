@@ -28,6 +28,7 @@ mod cost;
 mod emit;
 mod expr;
 mod fuse;
+mod guide;
 mod header;
 pub mod kernels;
 pub mod layout;
@@ -55,6 +56,7 @@ pub use cost::Cost;
 pub(crate) use loops::{arguments, sizes};
 pub use loops::{can_spell, is_fixed};
 pub use quantize::{Decision, Matrix, Quantize, Reason, find_all, matches};
+pub use template::c_type;
 
 /// What is asked of the generated C.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,6 +5,8 @@
 //! - A sum of products that is first of all multiplied by a prepared number per filter (a batch norm) is computed of
 //!   weights that are multiplied by it before they are packed; what is then added becomes one number per filter.
 
+use std::collections::BTreeSet;
+
 use mithril_ir::Scalar;
 use mithril_ir::loops::{Atom, Binary, Expr, Index, Var};
 
@@ -60,8 +62,12 @@ fn move_steps(program: &mut Program) {
         .iter()
         .map(|s| !s.reads().is_empty() && s.writes().iter().all(|&b| buffers[b].is_temporary()))
         .collect();
+    // A temporary that nobody fills has no elements; it lies in the arena, which packing does not have.
+    let filled: BTreeSet<usize> = program.steps.iter().flat_map(Step::writes).collect();
     loop {
-        let mut changes: Vec<bool> = buffers.iter().map(|b| !is_fixed(b) && !b.is_temporary()).collect();
+        let is_made = |(i, b): (usize, &Buffer)| b.is_temporary() && filled.contains(&i);
+        let mut changes: Vec<bool> =
+            buffers.iter().enumerate().map(|(i, b)| !is_fixed(b) && !is_made((i, b))).collect();
         for (step, _) in program.steps.iter().zip(&moves).filter(|(_, moves)| !**moves) {
             step.writes().into_iter().for_each(|b| changes[b] = true);
         }
@@ -115,14 +121,14 @@ fn fold(program: &mut Program, step: &Step, nest: &Nest) -> Option<Nest> {
     let Buffer { name, dtype, shape, .. } = program.buffers[weight].clone();
     if let Some(scale) = scale {
         let given = Expr::Load { from: weight, at: at.clone(), stored: dtype };
-        let scaled = keep(program, step, &format!("{name}_scaled"), &(given.clone() * scale), &at, shape);
+        let scaled = keep(program, step, (&name, "scaled"), &(given.clone() * scale), &at, shape);
         new = replaced(&new, &given, &scaled);
     }
     if let Some(mut shift) = shift {
         if loads(&shift) > 1 {
             let at: Vec<Index> = filters.iter().map(|&v| Index::var(v)).collect();
             let shape = filters.iter().map(|v| v.size).collect();
-            shift = keep(program, step, &format!("{name}_shift"), &shift, &at, shape);
+            shift = keep(program, step, (&name, "shift"), &shift, &at, shape);
         }
         new = new + shift;
     }
@@ -197,8 +203,15 @@ fn replaced(e: &Expr, part: &Expr, by: &Expr) -> Expr {
     if e == part { by.clone() } else { e.map(&Index::clone, &|child| replaced(child, part, by)) }
 }
 
-/// Computes a value when parameters are packed, into a new tensor; its element at `at`.
-fn keep(program: &mut Program, like: &Step, name: &str, value: &Expr, at: &[Index], shape: Vec<i64>) -> Expr {
+/// Computes a value when parameters are packed, into a new tensor, which is what of a weight; its element at `at`.
+fn keep(
+    program: &mut Program,
+    like: &Step,
+    (weight, what): (&str, &str),
+    value: &Expr,
+    at: &[Index],
+    shape: Vec<i64>,
+) -> Expr {
     let (stored, to) = (value.dtype(), program.buffers.len());
     let first = program.next_var;
     let vars: Vec<Var> = shape.iter().zip(first..).map(|(&size, id)| Var { id, size }).collect();
@@ -206,9 +219,9 @@ fn keep(program: &mut Program, like: &Step, name: &str, value: &Expr, at: &[Inde
     let own = |v: Var| at.iter().position(|index| *index == Index::var(v)).map_or(v, |axis| vars[axis]);
     let value = value.substitute(&|v| Index::var(own(v)));
     let place = Place::Packed(None);
-    let name = name.to_owned();
+    let name = format!("{weight}_{what}");
     program.buffers.push(Buffer { name, dtype: stored, shape, place, is_param: false, blocks: None });
     let work = Work::Nest(Nest { to, vars, value });
-    program.prepared.push(Step { name: "prepare".to_owned(), work, ..like.clone() });
+    program.prepared.push(Step { name: what.to_owned(), work, ..like.clone() });
     Expr::Load { from: to, at: at.to_vec(), stored }
 }

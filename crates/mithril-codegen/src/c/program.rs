@@ -179,7 +179,7 @@ impl Buffer {
     /// Memory that all threads use while a kernel runs.
     pub fn scratch(bytes: usize) -> Self {
         Self {
-            name: "shared".to_owned(),
+            name: "workspace".to_owned(),
             dtype: DType::U8,
             shape: vec![bytes as i64],
             place: Place::Arena(None),
@@ -208,6 +208,14 @@ impl Buffer {
     /// Whether it lies in the arena.
     pub fn is_temporary(&self) -> bool {
         matches!(self.place, Place::Arena(_))
+    }
+}
+
+impl KernelCall {
+    /// The buffers whose elements are packed for it.
+    pub fn packed(&self) -> impl Iterator<Item = usize> + '_ {
+        let arguments = self.kernel.pack.iter().flat_map(|call| &call.arguments);
+        arguments.filter_map(|a| given(a, &self.inputs, &self.operands))
     }
 }
 
@@ -311,10 +319,11 @@ impl fmt::Display for Program {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = if self.origin.is_empty() { String::new() } else { format!(" \"{}\"", self.origin) };
         match &self.work {
-            Work::Nest(nest) => writeln!(f, "x{}[{}] = {}", nest.to, listed(&nest.vars), nest.value)?,
+            Work::Nest(nest) => writeln!(f, "x{}[{}] = {}{place}", nest.to, listed(&nest.vars), nest.value)?,
             Work::Parts(parts) => {
-                writeln!(f, "for each of {} parts", parts.count)?;
+                writeln!(f, "for each of {} parts{place}", parts.count)?;
                 for step in &parts.steps {
                     for line in step.to_string().lines() {
                         writeln!(f, "    {line}")?;
@@ -322,17 +331,17 @@ impl fmt::Display for Step {
                 }
             }
             Work::Rows(rows) => {
-                writeln!(f, "for [{}]", listed(&rows.vars))?;
+                writeln!(f, "for [{}]{place}", listed(&rows.vars))?;
                 for (nest, _) in &rows.nests {
                     let inner = &nest.vars[rows.vars.len()..];
                     writeln!(f, "    x{}[{}] = {}", nest.to, listed(inner), nest.value)?;
                 }
             }
-            Work::Call(call) => writeln!(f, "{}{:?}", call.function, call.args)?,
+            Work::Call(call) => writeln!(f, "{}{:?}{place}", call.function, call.args)?,
             Work::Kernel(k) => {
                 let [(a, _), (b, _)] = k.inputs;
                 let operands: Vec<String> = k.operands.iter().map(|(b, _)| format!(", x{b}")).collect();
-                writeln!(f, "x{} = {}(x{a}, x{b}{})", k.to, k.what, operands.concat())?;
+                writeln!(f, "x{} = {}(x{a}, x{b}{}){place}", k.to, k.what, operands.concat())?;
             }
             Work::Pack(p) => {
                 let read: Vec<String> = self.reads().iter().map(|b| format!("x{b}")).collect();

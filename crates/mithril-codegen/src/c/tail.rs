@@ -95,6 +95,12 @@ impl Tails {
             return name.clone();
         }
         let name = format!("mithril_tail_{}", self.known.len() + 1);
+        if self.text.is_empty() {
+            self.text.push_str(
+                "\n/* What becomes of a finished sum (the accumulator) before a kernel stores it; x0, x1, ... are elements of \
+                 other\n   tensors, of biases for example. */",
+            );
+        }
         let _ = write!(self.text, "\nstatic inline {out} {name}{text}");
         self.known.insert(text, name.clone());
         name

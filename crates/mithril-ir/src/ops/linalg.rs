@@ -285,13 +285,13 @@ fn matmul_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
 }
 
 fn view(elements: &[f64], rows: usize, columns: usize) -> ArrayView2<'_, f64> {
-    ArrayView2::from_shape((rows, columns), elements).unwrap_or_else(|e| unreachable!("{e}"))
+    ArrayView2::from_shape((rows, columns), elements).expect("as many elements as the matrix has")
 }
 
 /// `out = a @ b`
 fn gemm(a: &ArrayView2<'_, f64>, b: &ArrayView2<'_, f64>, out: &mut [f64]) {
     let mut out =
-        ArrayViewMut2::from_shape((a.nrows(), b.ncols()), out).unwrap_or_else(|e| unreachable!("{e}"));
+        ArrayViewMut2::from_shape((a.nrows(), b.ncols()), out).expect("as many elements as the product has");
     general_mat_mul(1.0, a, b, 0.0, &mut out);
 }
 

@@ -106,6 +106,41 @@ impl Interface {
             _ => buffer.bytes(),
         }
     }
+    /// Calls a function of this interface on tensors: the outputs, then the new states.
+    pub(crate) fn run(
+        &self,
+        inputs: &[Arc<Tensor>],
+        call: impl FnOnce(&[Address<'_>], &mut [AddressMut<'_>]) -> Result<()>,
+    ) -> Result<Vec<Tensor>> {
+        self.count("inputs", inputs.len(), self.inputs.len())?;
+        let mut addresses = Vec::with_capacity(inputs.len());
+        for (tensor, Buffer { name, dtype, shape }) in inputs.iter().zip(&self.inputs) {
+            if tensor.dtype() != *dtype || tensor.shape() != *shape {
+                let given = format!("`{name}` is {} of shape {:?}", tensor.dtype(), tensor.shape());
+                return Err(Error::new(Code::BadParameter, given)
+                    .help(format!("it has to be {dtype} of shape {shape:?}")));
+            }
+            addresses.push(Address::of_tensor(tensor));
+        }
+        // As many words as the bytes need: aligned for every dtype.
+        let mut memory: Vec<Vec<i64>> = self.outputs.iter().map(|b| vec![0; b.bytes().div_ceil(8)]).collect();
+        let mut outputs: Vec<AddressMut<'_>> = memory.iter_mut().map(|words| AddressMut::of(words)).collect();
+        call(&addresses, &mut outputs)?;
+        let tensors = self.outputs.iter().zip(memory).map(|(buffer, words)| {
+            let bytes: Vec<u8> =
+                words.iter().flat_map(|word| word.to_ne_bytes()).take(buffer.bytes()).collect();
+            Tensor::from_bytes(buffer.dtype, buffer.shape.clone(), &bytes)
+        });
+        tensors.collect()
+    }
+    /// An error unless so many inputs or outputs are given as are needed.
+    pub(crate) fn count(&self, what: &str, given: usize, wanted: usize) -> Result<()> {
+        if given == wanted {
+            return Ok(());
+        }
+        let text = format!("{given} {what} are given to {}, {wanted} are needed", self.prefix);
+        Err(Error::new(Code::BadParameter, text))
+    }
     /// The outputs that are no new states.
     pub fn results(&self) -> &[Buffer] {
         &self.outputs[..self.outputs.len() - self.updates]
@@ -198,7 +233,7 @@ impl Function {
         if bytes == 0 {
             return Ok(None);
         }
-        self.count("inputs", inputs.len(), self.interface.inputs.len())?;
+        self.interface.count("inputs", inputs.len(), self.interface.inputs.len())?;
         let mut memory = Memory::new(bytes)?;
         let mut scratch = Memory::new(self.library.pack_bytes())?;
         let inputs = self.read(inputs, None, |i| self.interface.fixed[i])?;
@@ -231,8 +266,8 @@ impl Function {
         packed: Option<&Packed>,
         rows: Option<usize>,
     ) -> Result<()> {
-        self.count("inputs", inputs.len(), self.interface.inputs.len())?;
-        self.count("outputs", outputs.len(), self.interface.outputs.len())?;
+        self.interface.count("inputs", inputs.len(), self.interface.inputs.len())?;
+        self.interface.count("outputs", outputs.len(), self.interface.outputs.len())?;
         if packed.is_none() && self.library.packed_bytes() > 0 {
             return Err(Error::internal("the parameters are not packed"));
         }
@@ -259,29 +294,10 @@ impl Function {
     }
     /// Runs the code on tensors: the outputs, then the new states.
     pub fn run(&self, inputs: &[Arc<Tensor>]) -> Result<Vec<Tensor>> {
-        self.count("inputs", inputs.len(), self.interface.inputs.len())?;
-        let mut addresses = Vec::with_capacity(inputs.len());
-        for (tensor, buffer) in inputs.iter().zip(&self.interface.inputs) {
-            if tensor.dtype() != buffer.dtype || tensor.shape() != buffer.shape {
-                let Buffer { name, dtype, shape } = buffer;
-                let given = format!("`{name}` is {} of shape {:?}", tensor.dtype(), tensor.shape());
-                return Err(Error::new(Code::BadParameter, given)
-                    .help(format!("it has to be {dtype} of shape {shape:?}")));
-            }
-            addresses.push(Address::of_tensor(tensor));
-        }
-        // As many words as the bytes need: aligned for every dtype.
-        let mut memory: Vec<Vec<i64>> =
-            self.interface.outputs.iter().map(|b| vec![0; b.bytes().div_ceil(8)]).collect();
-        let mut outputs: Vec<AddressMut<'_>> = memory.iter_mut().map(|words| AddressMut::of(words)).collect();
-        let packed = self.pack(&addresses)?;
-        self.call(&addresses, &mut outputs, packed.as_ref())?;
-        let tensors = self.interface.outputs.iter().zip(memory).map(|(buffer, words)| {
-            let bytes: Vec<u8> =
-                words.iter().flat_map(|word| word.to_ne_bytes()).take(buffer.bytes()).collect();
-            Tensor::from_bytes(buffer.dtype, buffer.shape.clone(), &bytes)
-        });
-        tensors.collect()
+        self.interface.run(inputs, |inputs, outputs| {
+            let packed = self.pack(inputs)?;
+            self.call(inputs, outputs, packed.as_ref())
+        })
     }
     /// Where inputs start that have the memory for their buffers; those that are not needed may have none.
     fn read(
@@ -297,16 +313,6 @@ impl Function {
             address.read(bytes, buffer.dtype).map_err(|misfit| misfits(buffer, &misfit))
         })
         .collect()
-    }
-    fn count(&self, what: &str, given: usize, wanted: usize) -> Result<()> {
-        if given == wanted {
-            return Ok(());
-        }
-        let prefix = &self.interface.prefix;
-        Err(Error::new(
-            Code::BadParameter,
-            format!("{given} {what} are given to {prefix}, {wanted} are needed"),
-        ))
     }
     fn judge(&self, code: c_int) -> Result<()> {
         match code {

@@ -153,6 +153,9 @@ impl Compiler {
                 "it was ended from outside, often for want of memory: make room, or try flags=[\"-O1\"]",
             );
         }
+        if !self.flags.is_empty() {
+            return error.help(format!("try without the flags that were given: {}", self.flags.join(" ")));
+        }
         error.help("generated code should compile: please report it; another compiler (cc=) or flags=[\"-O1\"] may take it")
     }
 }

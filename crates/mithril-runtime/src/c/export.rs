@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use mithril_compile::c::c_type;
 use mithril_ir::dim::Symbol;
 use mithril_ir::graph::Role;
 use mithril_ir::interp::Symbols;
@@ -83,6 +84,7 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
     let (title, model) = source.c.split_once('\n').unwrap_or(("", &source.c));
     let code = format!("{title}\n{SYSTEM}{model}{}{standalone}", parts.inside_text()?);
     words.push(("c_lines", code.lines().count().to_string()));
+    words.push(("vectors", vectors(&source.c)));
     let mut files = vec![
         (format!("{prefix}.c"), code.into_bytes()),
         (format!("{prefix}.h"), header.into_bytes()),
@@ -96,6 +98,7 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
     }
     let unwritable = |path: &Path, e: std::io::Error| {
         Error::new(Code::Io, format!("{} cannot be written: {e}", path.display()))
+            .help("name a folder, new or not, in which files may be made")
     };
     fs::create_dir_all(folder).map_err(|e| unwritable(folder, e))?;
     let mut paths = Vec::new();
@@ -384,6 +387,7 @@ impl<'a> Parts<'a> {
             ("data_rows", rows(&data)),
             ("data_tensors", texts(&data, tensor_row)),
             ("data_names", names(data.len(), "data")),
+            ("arrays", declared(&data, "data") + &declared(&results, "output")),
             ("output_list", texts(&results, list)),
             ("output_rows", rows(&results)),
             ("result_tensors", texts(&results, tensor_row)),
@@ -409,7 +413,7 @@ fn words_of_rows(recorded: Option<usize>) -> Vec<(&'static str, String)> {
                        int @prefix@_call_batch(@prefix@_model *model, const void *const data[], void *const outputs[], \
                        int64_t batch);\n";
     let call = "\nint @prefix@_call_batch(@prefix@_model *model, const void *const data[], void *const outputs[], int64_t \
-                batch) {\n  for (int i = 0; i < @data_count@; i++) model->inputs[@prefix@_data_table[i]] = data[i];\n  \
+                batch) {\n  for (int i = 0; i < @prefix@_DATA_COUNT; i++) model->inputs[@prefix@_data_table[i]] = data[i];\n  \
                 return @prefix@_run_batch(model->inputs, outputs, batch, model->packed, model->arena, model->pool);\n}\n";
     vec![
         ("batch_declaration", declaration.to_owned()),
@@ -450,17 +454,35 @@ fn tensor_row(b: &Buffer) -> String {
     format!("  {{\"{}\", '{kind}', {count}, {}}},\n", comment(&b.name), b.dtype.size())
 }
 
+/// Arrays for tensors, in lines of C.
+fn declared(buffers: &[&Buffer], what: &str) -> String {
+    let line = |(i, b): (usize, &&Buffer)| {
+        let count = b.shape.iter().product::<usize>().max(1);
+        format!("static {} {what}{i}[{count}]; /* {} */\n", c_type(b.dtype), comment(&b.name))
+    };
+    buffers.iter().enumerate().map(line).collect()
+}
+
+/// Which processors the kernels of a C file are shaped for.
+fn vectors(code: &str) -> String {
+    let lanes = code.split_once("#define MITHRIL_VECTOR ").and_then(|(_, rest)| rest.split(' ').next());
+    match lanes {
+        Some("1") => "It is plain C, without vectors.".to_owned(),
+        Some(lanes) => format!(
+            "Its kernels are shaped for\nprocessors whose vectors hold {lanes} floats; on others it runs too, slower: export it \
+             again with other `lanes` for them."
+        ),
+        None => String::new(),
+    }
+}
+
 /// Numbers as an array of C.
 fn array(prefix: &str, i: usize, value: &Tensor) -> String {
-    let (kind, suffix) = match value.dtype() {
-        DType::Bool | DType::U8 => ("uint8_t", ""),
-        DType::I8 => ("int8_t", ""),
-        DType::I16 => ("int16_t", ""),
-        DType::I32 => ("int32_t", ""),
-        DType::I64 => ("int64_t", "LL"),
-        DType::F16 | DType::BF16 => ("uint16_t", ""),
-        DType::F32 => ("float", "f"),
-        DType::F64 => ("double", ""),
+    let kind = c_type(value.dtype());
+    let suffix = match value.dtype() {
+        DType::I64 => "LL",
+        DType::F32 => "f",
+        _ => "",
     };
     let numbers: Vec<String> = match value.dtype() {
         DType::F16 | DType::BF16 => {

@@ -8,7 +8,7 @@ use mithril_ir::{Code, Error, Result};
 use serde::Deserialize;
 
 use super::safetensors::Unique;
-use super::{Contents, about, read_file};
+use super::{Contents, about, read_file, unreadable};
 
 /// What a folder is searched for, in this order.
 const USUAL: &[&str] = &[
@@ -28,8 +28,7 @@ pub(super) fn find(folder: &Path) -> Result<PathBuf> {
     if let Some(found) = USUAL.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
         return Ok(found);
     }
-    let unusable = |e: std::io::Error| Error::new(Code::Io, format!("it cannot be read: {e}"));
-    let entries = fs::read_dir(folder).map_err(unusable)?;
+    let entries = fs::read_dir(folder).map_err(|e| unreadable(&e))?;
     let mut files: Vec<_> = entries.flatten().map(|e| e.path()).filter(|p| p.is_file()).collect();
     files.sort();
     for endings in ENDINGS {
@@ -60,12 +59,11 @@ pub(super) fn is_index(path: &Path) -> bool {
 
 /// The tensors that an index lists.
 pub(super) fn read_index(path: &Path, key: Option<&str>) -> Result<Contents> {
-    let unusable = |e: std::io::Error| Error::new(Code::Io, format!("it cannot be read: {e}"));
-    let metadata = fs::metadata(path).map_err(unusable)?;
+    let metadata = fs::metadata(path).map_err(|e| unreadable(&e))?;
     if !metadata.is_file() || metadata.len() > MAX_INDEX {
         return Err(bad("it is no index of weights"));
     }
-    let text = fs::read(path).map_err(unusable)?;
+    let text = fs::read(path).map_err(|e| unreadable(&e))?;
     let Index { weight_map: Unique(map) } =
         serde_json::from_slice(&text).map_err(|e| bad(format!("it is no index of weights: {e}")))?;
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -7,6 +7,8 @@ use std::path::Path;
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use mithril_ir::{Code, Error, Result};
 
+use super::unreadable;
+
 /// Bytes at a fixed address. What is written there stays in this process: the file does not change.
 #[derive(Debug)]
 pub(super) struct Mapping(MmapRaw);
@@ -14,20 +16,20 @@ pub(super) struct Mapping(MmapRaw);
 impl Mapping {
     /// Maps a file; nothing is read yet.
     pub fn file(path: &Path) -> Result<Self> {
-        let unusable = |e: std::io::Error| Error::new(Code::Io, format!("it cannot be read: {e}"));
-        let about = path.metadata().map_err(unusable)?;
+        let about = path.metadata().map_err(|e| unreadable(&e))?;
         // Opening a pipe would wait for its other end.
         if !about.is_file() {
             return Err(Error::new(Code::Io, "it is no file"));
         }
-        let file = File::open(path).map_err(unusable)?;
+        let file = File::open(path).map_err(|e| unreadable(&e))?;
         if about.len() == 0 {
             return Err(Error::new(Code::BadFile, "it is empty").help("it may be incomplete: fetch it again"));
         }
         // SAFETY: the map is private, so that no write of ours reaches the file. That nobody cuts the file while it
         // is mapped is asked of the user, as every reader of memory-mapped weights does; files that we write replace
         // others as a whole, which leaves maps of the old file intact.
-        let map = unsafe { MmapOptions::new().no_reserve_swap().map_copy(&file) }.map_err(unusable)?;
+        let map =
+            unsafe { MmapOptions::new().no_reserve_swap().map_copy(&file) }.map_err(|e| unreadable(&e))?;
         Ok(Self(map.into()))
     }
     /// A copy of bytes.

@@ -177,6 +177,11 @@ fn read(map: &Arc<Mapping>, key: Option<&str>) -> Result<Contents> {
     }
 }
 
+/// The error for a file that the system does not read.
+fn unreadable(e: &std::io::Error) -> Error {
+    Error::new(Code::Io, format!("it cannot be read: {e}")).help("check the path and its permissions")
+}
+
 /// An error of a file, with its path.
 fn within(error: &Error, path: &Path) -> Error {
     about(error, &format!("{:?}", path.display().to_string()))

@@ -1,4 +1,4 @@
-/* Writes the finished sums of some pixels to their place: row is the filter, column the pixel. */
+/* Writes the finished sums of `down` by `across` pixels, for the filters of one panel, to their place. */
 MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long batch, long top, long left, const long down,
                                   const long across, long panel, @out@ *restrict out@parameters@)
 {

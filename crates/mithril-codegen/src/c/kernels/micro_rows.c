@@ -1,5 +1,5 @@
-/* For so many rows. Sums of at most TERMS terms are added to the tile: in one long chain every term would be rounded to
-   what all before it have come to. */
+/* The same for @rows@ rows. Sums of at most TERMS terms are added to the tile: in one long chain every term would be
+   rounded to what all before it have come to. */
 static MITHRIL_ONCE void mithril_micro_@t@_@rows@(long k, const @type@ *restrict a, const @type@ *restrict panel,
                                   @type@ *restrict tile, int accumulate, const char *next, long stride)
 {

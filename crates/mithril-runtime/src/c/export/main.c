@@ -16,7 +16,7 @@ typedef struct {
   size_t count, item;
 } tensor;
 
-enum { DATA = @data_count@, RESULTS = @results@ };
+enum { DATA = @data_count@, RESULTS = @results@, CALLS = @calls@ };
 static const tensor data[DATA + 1] = {
 @data_tensors@  {0, 0, 0, 0}};
 static const tensor results[RESULTS + 1] = {
@@ -97,7 +97,8 @@ int main(int argc, char **argv) {
     perror(weights ? weights : "@prefix@");
     return 1;
   }
-  for (int i = 0; i < @calls@; i++) {
+  /* What was recorded is what call number CALLS computes: states change from call to call. */
+  for (int i = 0; i < CALLS; i++) {
     int code = @checked_call@;
     if (code) return fail(@prefix@_error(code), "the model");
   }

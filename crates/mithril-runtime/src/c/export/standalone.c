@@ -15,11 +15,18 @@ typedef struct {
   size_t bytes;
 } @prefix@_place;
 
-enum { @prefix@_WEIGHTS = @weight_count@, @prefix@_INPUT_COUNT = @inputs@, @prefix@_OUTPUT_COUNT = @outputs@ };
+/* Results are the outputs without the new states. */
+enum {
+  @prefix@_WEIGHTS = @weight_count@,
+  @prefix@_INPUT_COUNT = @inputs@,
+  @prefix@_DATA_COUNT = @data_count@,
+  @prefix@_OUTPUT_COUNT = @outputs@,
+  @prefix@_RESULT_COUNT = @results@
+};
 static const @prefix@_place @prefix@_weight_table[@prefix@_WEIGHTS + 1] = {
 @weight_table@  {0, 0, 0, 0}};
 /* Number of the input of each of the data. */
-static const int @prefix@_data_table[@data_count@ + 1] = {@data_table@0};
+static const int @prefix@_data_table[@prefix@_DATA_COUNT + 1] = {@data_table@0};
 static const size_t @prefix@_weight_bytes = @read_bytes@;
 @mark@
 typedef struct @prefix@_model {
@@ -218,9 +225,8 @@ const void *@prefix@_weight(const @prefix@_model *model, int number) {
 }
 
 int @prefix@_call(@prefix@_model *model, const void *const data[], void *const outputs[]) {
-  const int results = @results@;
-  for (int i = 0; i < @data_count@; i++) model->inputs[@prefix@_data_table[i]] = data[i];
-  for (int i = 0; i < results; i++) model->outputs[i] = outputs[i];
+  for (int i = 0; i < @prefix@_DATA_COUNT; i++) model->inputs[@prefix@_data_table[i]] = data[i];
+  for (int i = 0; i < @prefix@_RESULT_COUNT; i++) model->outputs[i] = outputs[i];
   return @prefix@_run(model->inputs, model->outputs, model->packed, model->arena, model->pool);
 }
 @batch_call@#endif

@@ -6,7 +6,7 @@
 extern "C" {
 #endif
 
-/* How many inputs P_run takes, how many of them are data, and how many outputs it writes, new states included. */
+/* How many inputs @prefix@_run takes, how many of them are data, and how many outputs it writes, new states included. */
 #define @PREFIX@_INPUTS @inputs@
 #define @PREFIX@_DATA @data_count@
 #define @PREFIX@_OUTPUTS @outputs@
