@@ -25,7 +25,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const @stored@ *restr
     enum {
         N = @n@, K = @k@, LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH,
         GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 rows */
-        BLOCK = @block@, BLOCKS = (GROUPS + BLOCK - 1) / BLOCK, /* groups in a block; blocks in a matrix */
+        BLOCK = @block@, BLOCKS = (GROUPS + BLOCK - 1) / BLOCK, /* most groups in a block; blocks in a matrix, all about as long */
         SAME_A = @same_a@, /* matrices after another whose units go block by block, since they have the same a */
         K_BLOCK = @k_block@, STRETCH = @stretch@, /* steps of k, and at most so many panels, at once */
         COPY = (ROWS + (LONGER > 0)) * ((K_BLOCK + LANES - 1) / LANES * LANES) /* elements of a copied group */
@@ -35,7 +35,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const @stored@ *restr
     for (long unit = units * thread / threads, stretch, copied = -1; unit < end; unit += stretch) {
         const long first_panel = unit % PANELS, block = unit / PANELS / SAME_A;
         const long batch = block / BLOCKS * SAME_A + unit / PANELS % SAME_A;
-        const long first = block % BLOCKS * BLOCK, last = first + BLOCK < GROUPS ? first + BLOCK : GROUPS;
+        const long first = block % BLOCKS * GROUPS / BLOCKS, last = (block % BLOCKS + 1) * GROUPS / BLOCKS;
         const @type@ *const b = panels + (@b_batch@) * ((long)PANELS * K * WIDTH);
         const long stride = WIDTH * (long)sizeof(@type@) / (last - first);
         stretch = PANELS - first_panel < STRETCH ? PANELS - first_panel : STRETCH;
