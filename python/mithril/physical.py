@@ -334,9 +334,9 @@ class PhysicalModel:
             raise ParameterError(f"data is a {type(data).__name__}", hint="pass a dict of arrays by name")
         # `not params` would ask lazy parameters for their length, at a cost in every call.
         if type(params) is not Parameters:
-            if params is not None and not isinstance(params, Mapping):
+            if params is not None and type(params) is not dict and not isinstance(params, Mapping):
                 raise ParameterError(f"params is a {type(params).__name__}", hint="pass a dict of arrays by name")
-            params = params or self.get_parameters()
+            params = params or (self.get_parameters() if self._store is None else self._store)
         program, data = self._prepare(params, data)
         if program.has_numbers:
             program.check_positions(data)

@@ -38,6 +38,8 @@ fn specifications() -> Vec<Gemm> {
         (2, 34, 39),
         (300, 100, 16),
         (5, 40, 2100),
+        // The result is larger than caches.
+        (1030, 4099, 2),
     ] {
         all.push(Gemm::new(Element::F32, m, n, k));
     }

@@ -223,6 +223,15 @@ impl Gemm {
         library.add(&format!("mithril_gemm_pack_{element}{}{}x{}", stored.mark(), self.k, self.n), &text)
     }
 
+    /// What asks for the place of a tile before it is computed, where that is worth it; and the call.
+    fn claim(&self) -> [&'static str; 2] {
+        let bytes = self.batch.iter().product::<usize>() * self.m * self.n * self.element.bytes();
+        if bytes < LARGE_OUT || self.out.column != 1 {
+            return [""; 2];
+        }
+        [include_str!("gemm_claim.c"), "@name@_claim(batch, row, rows, panel * WIDTH, out);\n"]
+    }
+
     fn multiply(&self, library: &mut Library, blocking: &Blocking) -> String {
         let batches: usize = self.batch.iter().product();
         let (_, _, packed) = self.packed_axes();
@@ -232,13 +241,12 @@ impl Gemm {
             && blocking.lanes > 1
             && self.m >= blocking.lanes
             && stored == Stored::Same;
-        let copy = if across {
+        if across {
             library.transpose(self.element);
-            include_str!("gemm_copy_across.c")
-        } else {
-            include_str!("gemm_copy.c")
-        };
+        }
+        let copy = if across { include_str!("gemm_copy_across.c") } else { include_str!("gemm_copy.c") };
         let weights = self.k * self.n * self.element.bytes();
+        let [claim, claim_call] = self.claim();
         let mut calls = |statement: &str| blocking.rows.calls(statement, library, self.element, weights);
         let copy_calls = calls("@name@_copy(a + @a_batch@, row, {rows}, k, steps, copy);");
         let micro_calls = calls("{micro}(steps, left, right, tile, k > 0, fetch, stride);");
@@ -248,13 +256,13 @@ impl Gemm {
                 // Elements are written in the order in which they lie.
                 ("outer", if self.out.row < self.out.column { COLUMNS } else { ROWS }),
                 ("inner", if self.out.row < self.out.column { ROWS } else { COLUMNS }),
-                ("copy", copy),
+                ("copy", &(copy.to_owned() + claim)),
                 ("stored", stored.c(self.element)),
                 ("open", stored.open()),
                 ("close", stored.close()),
                 ("t", self.element.suffix()),
                 ("copy_calls", &copy_calls),
-                ("micro_calls", &micro_calls),
+                ("micro_calls", &(claim_call.to_owned() + &micro_calls)),
                 ("type", self.element.c()),
                 ("out", &self.out_element),
                 ("lanes", &blocking.lanes.to_string()),
@@ -324,6 +332,9 @@ const FILL_CONVERTED: &str = "for (long column = 0; column < WIDTH; column += LA
 pub(super) fn batched(batches: usize) -> String {
     if batches == 1 { String::new() } else { format!(", {batches} times") }
 }
+
+/// From so many bytes on, a result is not in the caches when it is written.
+const LARGE_OUT: usize = 16 << 20;
 
 /// Products below this many are not worth measuring.
 const WORTH_MEASURING: usize = 1 << 20;
