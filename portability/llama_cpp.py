@@ -96,19 +96,25 @@ def compiled(name: str) -> ml.PhysicalModel:
     return model
 
 
-def compare(name: str, type: str | None, metadata: dict[str, Any]) -> tuple[float, float]:
-    """Write a model; how far llama.cpp is from us, in parts of the largest logit, and the cosine."""
+def compare(name: str, type: str | None, metadata: dict[str, Any]) -> tuple[float, float, float]:
+    """Write a model; how far llama.cpp is from NumPy in parts of the largest logit, the cosine, and that with GGML."""
     model = compiled(name)
+    ggml = ml.compile(MODELS[name](), ml.GGMLBackend(), shapes={"input": [1, len(TOKENS)]}, inference=True)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.gguf"
         ml.save_gguf(model, path, quantize=type, strict=True, metadata=metadata)
         ml.load_weights(model, path)
+        ml.load_weights(ggml, path)
         found = logits(path)
-    wanted = np.asarray(model(TOKENS[None]))[0]
+    wanted, ours = (np.asarray(each(TOKENS[None]))[0] for each in (model, ggml))
     if found.shape != wanted.shape:
         raise RuntimeError(f"{name}: llama.cpp gives logits of shape {found.shape}, not {wanted.shape}")
-    cosine = found.ravel() @ wanted.ravel() / np.linalg.norm(found) / np.linalg.norm(wanted)
-    return float(np.abs(found - wanted).max() / np.abs(wanted).max()), float(cosine)
+    return float(np.abs(found - wanted).max() / np.abs(wanted).max()), cosine(found, wanted), cosine(found, ours)
+
+
+def cosine(found: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> float:
+    """Cosine of the angle between two arrays."""
+    return float(found.ravel() @ wanted.ravel() / np.linalg.norm(found) / np.linalg.norm(wanted))
 
 
 def main(words: Sequence[str]) -> int:
@@ -119,11 +125,12 @@ def main(words: Sequence[str]) -> int:
             continue
         cases: list[tuple[str | None, dict[str, Any]]] = [(type, {}) for type in TYPES]
         for type, metadata in [*cases, (None, TOKENIZER)]:
-            error, cosine = compare(name, type, metadata)
-            outcome = "ok" if cosine >= TYPES[type] and (type or error <= EXACT) else "WRONG"
+            error, numpy, ggml = compare(name, type, metadata)
+            outcome = "ok" if min(numpy, ggml) >= TYPES[type] and (type or error <= EXACT) else "WRONG"
             wrong += outcome == "WRONG"
+            cosines = f"cosine {numpy:.6f} with NumPy, {ggml:.6f} with GGML"
             told = f"{type or 'f32'}{', with a tokenizer' if metadata else ''}"
-            print(f"{name:24}  {told:21}  {outcome:5}  largest error {error:.1e}, cosine {cosine:.6f}", flush=True)
+            print(f"{name:24}  {told:21}  {outcome:5}  largest error {error:.1e}, {cosines}", flush=True)
     return int(wrong > 0)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _core
 from .errors import MithrilError, ParameterError
-from .quantization import QuantizedArray
+from .quantization import in_few_bits
 
 if TYPE_CHECKING:
     from .backends.backend import Backend
@@ -72,7 +72,7 @@ class Arguments:
             raise ParameterError(
                 f"parameter {name!r} is a {type(value).__name__}", hint="convert it with backend.array(...)"
             )
-        in_blocks = self._backend._reads_blocks and isinstance(value, QuantizedArray)
+        in_blocks = self._backend._reads_blocks and in_few_bits(value) and native == np.float32
         if not in_blocks and not self._backend._is_own(value):
             raise ParameterError(
                 f"parameter {name!r} is a {_kind(value)}, but the model runs on {type(self._backend).__name__}",
@@ -84,7 +84,7 @@ class Arguments:
                 f"{self._backend.device}",
                 hint="move it with backend.array(...)",
             )
-        if tuple(value.shape) == shape and value.dtype == native:
+        if tuple(value.shape) == shape and (in_blocks or value.dtype == native):
             return
         wanted = f"{native} {list(shape)}"
         raise ParameterError(

@@ -137,6 +137,11 @@ class QuantizedArray:
         return f"QuantizedArray({list(self.shape)}, {self.format.name}, {self.nbytes} bytes)"
 
 
+def in_few_bits(value: Any) -> bool:
+    """Whether an array is in blocks, or a NumPy array of floats of 16 bits."""
+    return isinstance(value, QuantizedArray) or (isinstance(value, np.ndarray) and value.dtype.name in _HALVES)
+
+
 # --- report -----------------------------------------------------------------------------------------------------
 
 

@@ -291,9 +291,11 @@ def load_weights(
     for name, theirs, transposed, paired in plan["steps"]:
         try:
             head = _pairs(file) if paired else None
-            blocks = _blocks(arrays, theirs, head) if keeps_blocks and not transposed else None
             dtype = types[name][0]
-            values[name] = blocks or _value(model.backend, arrays, theirs, transposed, head, dtype, memory, as_stored)
+            few = _few_bits(arrays, file, theirs, head) if keeps_blocks and not transposed else None
+            if few is None:
+                few = _value(model.backend, arrays, theirs, transposed, head, dtype, memory, as_stored)
+            values[name] = few
         except (TypeError, ValueError) as error:
             reason = error.message if isinstance(error, MithrilError) else error
             raise ParameterError(f"{theirs[0]!r} cannot be loaded: {reason}", hint="give arrays of numbers") from error
@@ -307,7 +309,7 @@ def _source(source: Any, key: str | None) -> tuple[Mapping[str, Any], str, Check
     """Return arrays by name, what to call them, and the file that they are of."""
     if isinstance(source, Checkpoint):
         # The user may hold arrays of it: what is loaded must not share their memory.
-        return {name: source.quantized(name) or source[name] for name in source}, source.path, source
+        return {name: _copied(source, name) for name in source}, source.path, source
     if isinstance(source, Mapping):
         for name in source:
             if not isinstance(name, str):
@@ -319,6 +321,11 @@ def _source(source: Any, key: str | None) -> tuple[Mapping[str, Any], str, Check
         )
     opened = open(source, key=key)
     return opened, opened.path, opened
+
+
+def _copied(file: Checkpoint, name: str) -> Any:
+    found = file.quantized(name)
+    return file[name] if found is None else QuantizedArray(found.blocks.copy(), found.format.name)
 
 
 def _pairs(file: Checkpoint | None) -> int | None:
@@ -427,17 +434,33 @@ def _value(
     return backend._take(joined, dtype)
 
 
-def _blocks(arrays: Mapping[str, Any], theirs: list[str], head: int | None) -> QuantizedArray | None:
-    """Return the blocks of few bits that the source holds; None unless all of an array of ours are of one form."""
-    found = [arrays.quantized(name) if isinstance(arrays, Checkpoint) else arrays[name] for name in theirs]
-    parts = [part for part in found if isinstance(part, QuantizedArray)]
-    forms = {part.format.name for part in parts}
-    if len(parts) < len(found) or len(forms) > 1:
+def _few_bits(
+    arrays: Mapping[str, Any], file: Checkpoint | None, theirs: list[str], head: int | None
+) -> QuantizedArray | Array | None:
+    """Return the blocks of a source, or the matrices in 16 bits of a file of GGUF; None unless all are of one form."""
+    found = [_stored(arrays, name) for name in theirs]
+    forms = {part.format.name if isinstance(part, QuantizedArray) else _dtype(part) for part in found}
+    in_blocks = all(isinstance(part, QuantizedArray) for part in found)
+    is_gguf = file is not None and file.path.endswith(".gguf")
+    in_halves = is_gguf and forms <= {"float16", "bfloat16"} and all(part.ndim > 1 for part in found)
+    if len(forms) > 1 or not (in_blocks or in_halves):
         return None
-    if head is None and len(parts) == 1:
-        return parts[0]
-    rows = np.concatenate([part.blocks for part in parts])
-    return QuantizedArray(rows if head is None else halves(rows, head), forms.pop())
+    # What is of an open file may be the user's, too; its blocks were copied before.
+    if head is None and len(found) == 1 and (in_blocks or isinstance(arrays, Checkpoint)):
+        one: QuantizedArray | Array = found[0]
+        return one
+    rows: Array = np.concatenate([part.blocks if in_blocks else part for part in found])
+    rows = rows if head is None else halves(rows, head)
+    return QuantizedArray(rows, forms.pop()) if in_blocks else rows
+
+
+def _stored(arrays: Mapping[str, Any], name: str) -> Any:
+    blocks = arrays.quantized(name) if isinstance(arrays, Checkpoint) else None
+    return arrays[name] if blocks is None else blocks
+
+
+def _dtype(value: Any) -> str:
+    return value.dtype.name if isinstance(value, np.ndarray) else ""
 
 
 def halves(rows: Array, head: int) -> Array:

@@ -149,6 +149,28 @@ def owner(array):
     return array
 
 
+@pytest.mark.parametrize("form", ["f16", "bf16"])
+def test_floats_of_16_bits_of_a_file_stay_so(form, tmp_path):
+    path, x = tmp_path / "model.gguf", normal(3, 256)
+    exact = linear(ml.NumpyBackend())
+    exact.load_params(exact.randomize_params(seed=0))
+    ml.save_gguf(exact, path, quantize=form)
+    compiled = linear()
+    for source in (path, ml.weights.open(path)):
+        ml.load_weights(compiled, source)
+        weight = compiled.get_parameters()["up.weight"]
+        assert weight.dtype.name == {"f16": "float16", "bf16": "bfloat16"}[form]
+        found = compiled.evaluate({}, {"input": x})["output"]
+        assert cosine(found, exact.evaluate({}, {"input": x})["output"]) > 0.9999
+        report = ml.quantization_report(compiled)
+        kept = {row.path: (row.type, row.bits, row.rmse) for row in report.rows}
+        assert kept == dict.fromkeys(("up.weight", "down.weight"), (form, 16, 0.0))
+        assert report.after < 0.51 * report.before
+    # Biases are read as float32.
+    assert compiled.get_parameters()["up.bias"].dtype == np.float32
+    assert compiled._known().module.source.weight_bytes <= report.after + 64
+
+
 LLAMA = {"vocab_size": 96, "dims": 256, "num_heads": 8, "num_kv_heads": 2, "num_layers": 1, "hidden": 512}
 MIXED = {"*embed_tokens*": "q6_k", "*down*": "q5_0", "*q_proj*": "q8_0", "*": "q4_k"}
 

@@ -48,7 +48,7 @@ WRONG = {
     "rows": (["--backend", "ggml", "--quantize", "iq2_xxs"], "quantize is 'iq2_xxs'"),
     "dtype": (["--backend", "ggml", "--dtype", "float64"], "ggml computes in float32"),
     "backend": (["--backend", "gglm"], "did you mean 'ggml'"),
-    "option": (["--backend", "numpy", "--quantize", "q8_0"], "quantize"),
+    "option": (["--backend", "numpy", "--quantize", "q8_0"], "--quantize is for ggml and c"),
 }
 
 

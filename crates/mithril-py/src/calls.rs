@@ -166,7 +166,9 @@ impl<S: Source> Calls<S> {
     fn blocks(&self, params: &Bound<'_, PyAny>) -> Outcome<Blocks> {
         let mut found = Blocks::new();
         if S::Function::READS_BLOCKS {
-            for input in self.program.compiled().inputs.iter().filter(|input| input.role == Role::Param) {
+            let is_weight = |role, dtype| role == Role::Param && dtype == DType::F32;
+            let inputs = self.program.compiled().inputs.iter();
+            for input in inputs.filter(|input| is_weight(input.role, input.ty.dtype)) {
                 if let Some((element, _)) = blocks(&params.get_item(&*input.name)?)? {
                     found.insert(input.name.clone(), element);
                 }
@@ -323,10 +325,12 @@ impl<F: Callable> Ready<F> {
         array: Bound<'py, PyAny>,
         buffer: &Buffer,
     ) -> Outcome<Option<Held>> {
-        if !F::READS_BLOCKS || !self.made.keeps() || self.inputs[i].0 != Role::Param {
+        let known = self.made.blocks(i);
+        let is_plain = known.is_none() && buffer.dtype != DType::F32;
+        if !F::READS_BLOCKS || !self.made.keeps() || self.inputs[i].0 != Role::Param || is_plain {
             return find(py, array, buffer);
         }
-        match (blocks(&array)?, self.made.blocks(i)) {
+        match (blocks(&array)?, known) {
             (None, None) => find(py, array, buffer),
             (Some((found, memory)), Some(wanted)) if found == wanted => find(py, aligned(memory)?, buffer),
             _ => Ok(None),
@@ -497,12 +501,20 @@ fn arguments<'py>(py: Python<'py>, buffer: &Buffer) -> PyResult<Bound<'py, PyTup
     PyTuple::new(py, [PyTuple::new(py, &buffer.shape)?.into_any(), native(py, buffer.dtype)?])
 }
 
-/// The elements and the memory of what is given in blocks that ggml knows.
+/// The elements and the memory of what is given in blocks that ggml knows, or in 16 bits.
 fn blocks<'py>(array: &Bound<'py, PyAny>) -> Outcome<Option<(Element, Bound<'py, PyAny>)>> {
     let py = array.py();
-    let Some(memory) = array.getattr_opt(intern!(py, "blocks"))? else { return Ok(None) };
-    let name: String = array.getattr(intern!(py, "format"))?.getattr(intern!(py, "name"))?.extract()?;
-    Ok(Element::parse(&name).filter(|element| element.is_quantised()).map(|element| (element, memory)))
+    let name = |of: &str| array.getattr(of)?.getattr(intern!(py, "name"))?.extract::<String>();
+    let Some(memory) = array.getattr_opt(intern!(py, "blocks"))? else {
+        let element = match name("dtype")?.as_str() {
+            "float16" => Some(Element::F16),
+            "bfloat16" => Some(Element::BF16),
+            _ => None,
+        };
+        return Ok(element.map(|element| (element, array.clone())));
+    };
+    let element = Element::parse(&name("format")?).filter(|element| element.is_quantised());
+    Ok(element.map(|element| (element, memory)))
 }
 
 /// Blocks, which are copied if they begin where no number of 16 bits may.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..backends import get_backend
-from ..errors import MithrilError
+from ..errors import InvalidValueError, MithrilError
 from ..folders import Folder
 from .text import EncoderDecoder, TextGenerator
 
@@ -64,7 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def generate(given: argparse.Namespace) -> str:
     """Write what a model answers to the standard output, piece by piece; return what is left to print."""
     few = {} if given.quantize is None else {"quantize": given.quantize}
-    backend = get_backend(given.backend, dtype=given.dtype, **few)
+    try:
+        backend = get_backend(given.backend, dtype=given.dtype, **few)
+    except TypeError as error:
+        raise InvalidValueError(str(error), hint="--quantize is for ggml and c") from error
     is_pair = Folder(given.weights).config.get("is_encoder_decoder", False)
     kind: Any = EncoderDecoder if is_pair else TextGenerator
     generator = kind.from_folder(given.weights, backend, cache=not given.no_cache, progress=True, jit=given.jit)

@@ -12,6 +12,7 @@ from ..backends.exchange import to_host
 from ..backends.with_manualgrad.c_backend import CBackend
 from ..backends.with_manualgrad.c_backend.quantization import rounded
 from ..backends.with_manualgrad.ggml_backend import GGMLBackend
+from ..backends.with_manualgrad.ggml_backend.quantization import ALIASES
 from ..backends.with_manualgrad.native import NativeBackend
 from ..errors import InvalidValueError
 from ..quantization import (
@@ -21,6 +22,7 @@ from ..quantization import (
     QuantizedArray,
     Skipped,
     distance,
+    in_few_bits,
     output_errors,
 )
 
@@ -67,7 +69,7 @@ def quantization_report(
     """
     backend = model.backend
     params = model.get_parameters() if params is None else params
-    is_given_so = isinstance(backend, GGMLBackend) and any(isinstance(v, QuantizedArray) for v in params.values())
+    is_given_so = isinstance(backend, GGMLBackend) and any(map(in_few_bits, params.values()))
     if not isinstance(backend, (CBackend, GGMLBackend)) or (backend.quantize is None and not is_given_so):
         raise InvalidValueError(
             "the model is not quantised", hint='compile it for ml.CBackend(quantize="int8") or ml.GGMLBackend(...)'
@@ -81,14 +83,15 @@ def quantization_report(
     rows, skipped, before, after = [], [], 0, 0
     for name, value in params.items():
         host, decision = to_host(value), decisions.get(name)
-        before += host.nbytes
+        before += 4 * host.size if in_few_bits(value) else host.nbytes
         if decision is None or decision["scheme"] is None:
             reason = "no product or convolution has it as a factor" if decision is None else decision["reason"]
             skipped.append(Skipped(name, str(host.dtype), reason))
             after += host.nbytes
-        elif isinstance(value, QuantizedArray) and _is_kept(value, decision):
-            rows.append(Quantized(name, value.format.name, host.nbytes, value.nbytes, value.format.bits, 0.0, 1.0))
-            after += decision["bytes"]
+        elif _is_kept(value, decision):
+            form, kept = decision["scheme"].lower(), decision["bytes"]
+            rows.append(Quantized(name, form, 4 * host.size, kept, 8 * kept / host.size, 0.0, 1.0))
+            after += kept
         else:
             row = _row if isinstance(backend, CBackend) else _row_of_ggml
             rows.append(row(name, host, decision))
@@ -103,10 +106,12 @@ def _prepare(program: Program, params: Mapping[str, Any]) -> None:
         program.module.source.prepare({**shapes, **{name: np.shape(v) for name, v in params.items()}}, params)
 
 
-def _is_kept(value: QuantizedArray, decision: Mapping[str, Any]) -> bool:
-    """Whether ggml reads the blocks as they are."""
-    scheme: str = decision["scheme"]
-    return sorted(decision["axes"]) == decision["axes"] and value.format.name == scheme.lower()
+def _is_kept(value: Any, decision: Mapping[str, Any]) -> bool:
+    """Whether ggml reads what is given in few bits as it is."""
+    if not in_few_bits(value) or sorted(decision["axes"]) != decision["axes"]:
+        return False
+    form = value.format.name if isinstance(value, QuantizedArray) else value.dtype.name
+    return ALIASES.get(form, form) == decision["scheme"].lower()
 
 
 def _row_of_ggml(path: str, given: np.ndarray[Any, Any], decision: Mapping[str, Any]) -> Quantized:
@@ -134,7 +139,7 @@ def _outputs(model: PhysicalModel, backend: NativeBackend, params: Any, data: An
     exact = type(model)(model._model, plain, model._options, model._settings)
     exact.state = dict(model.state)
     before = dict(model.state)
-    floats = {name: to_host(value) for name, value in params.items()}
+    floats = {name: np.asarray(value, "f4") if in_few_bits(value) else value for name, value in params.items()}
     found, wanted = model.evaluate(params, data), exact.evaluate(floats, data)
     model.state = before
     return output_errors(found, wanted)

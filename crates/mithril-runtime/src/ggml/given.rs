@@ -1,4 +1,4 @@
-//! Weights that are given in blocks, as files hold them: ggml reads them where they lie if it keeps them that way.
+//! Weights that are given in blocks or in 16 bits, as files hold them: ggml reads them where they lie if it keeps them that way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use mithril_ir::{DType, Error, Result, Tensor};
 
 use crate::c::Interface;
 
-/// Paths of weights that are given in blocks, with the elements of these.
+/// Paths of weights that are given in blocks or in 16 bits, with their elements.
 pub type Given = BTreeMap<Arc<str>, Element>;
 
 /// Per input of a function the elements of its blocks, if it is given so.
@@ -21,11 +21,17 @@ impl Blocks {
     pub(super) fn new(given: &Given, plan: &Plan, interface: &mut Interface) -> Self {
         let mut found = vec![None; interface.inputs.len()];
         for (i, buffer) in interface.inputs.iter_mut().enumerate().filter(|(i, _)| interface.fixed[*i]) {
-            if let (Some(&element), Some(row)) = (given.get(&buffer.name), buffer.shape.last_mut()) {
-                *row = *row / element.block() as usize * element.bytes() as usize;
-                buffer.dtype = DType::U8;
-                found[i] = Some(element);
-            }
+            let Some(&element) = given.get(&buffer.name) else { continue };
+            buffer.dtype = match (element, buffer.shape.last_mut()) {
+                (Element::F16, _) => DType::F16,
+                (Element::BF16, _) => DType::BF16,
+                (_, Some(row)) => {
+                    *row = *row / element.block() as usize * element.bytes() as usize;
+                    DType::U8
+                }
+                (_, None) => continue,
+            };
+            found[i] = Some(element);
         }
         let blocks = Self(found);
         for i in plan.values.iter().filter_map(|value| blocks.whole(plan, value)) {
@@ -46,8 +52,10 @@ impl Blocks {
     /// The values of blocks.
     pub(super) fn read(element: Element, bytes: &[u8], shape: &[usize]) -> Result<Tensor> {
         let mut shape = shape.to_vec();
-        let row = shape.last_mut().ok_or_else(|| Error::internal("blocks without a row"))?;
-        *row = *row / element.bytes() as usize * element.block() as usize;
+        if element.is_quantised() {
+            let row = shape.last_mut().ok_or_else(|| Error::internal("blocks without a row"))?;
+            *row = *row / element.bytes() as usize * element.block() as usize;
+        }
         let mut values = vec![0.0; shape.iter().product()];
         mithril_ggml::dequantise(element, bytes, &mut values)?;
         Ok(Tensor::of(&shape, values))

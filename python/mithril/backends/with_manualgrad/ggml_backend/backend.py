@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from .... import _core
 from ....errors import InvalidValueError
@@ -11,6 +11,13 @@ from ..native import NativeBackend
 from .quantization import Rules, rules
 
 __all__ = ["GGMLBackend", "GgmlBackend"]
+
+#: What NaN becomes in functions of ggml that compare, and the ops that are made of them.
+_NAN = {
+    "sign": "sign of NaN is 0",
+    **dict.fromkeys(("relu", "elu", "selu", "celu"), "relu of NaN is 0"),
+    **dict.fromkeys(("clip", "relu6", "hard_tanh", "hard_sigmoid"), "clamp of NaN is a bound"),
+}
 
 
 class GGMLBackend(NativeBackend):
@@ -64,6 +71,10 @@ class GGMLBackend(NativeBackend):
 
     name = "ggml"
     _table = "ggml"
+    #: Of compiled models; ops that are applied at once are NumPy's.
+    limitations: ClassVar[dict[tuple[str, str], str]] = {
+        (op, dtype): f"{reason} in ggml" for op, reason in _NAN.items() for dtype in ("float32", "*float16")
+    }
     _is_compiled = True
     _reads_blocks = True
     _options = (*NativeBackend._options, "quantize", "quantize_strict")
