@@ -39,7 +39,7 @@ test-portability: $(VENV)/.demo
 	PYTHONPATH=python:. $(BIN)/python -m portability
 
 # Files of GGUF in llama.cpp itself, which is built once: a minute and a half.
-test-llama: $(VENV)/.demo
+test-llama: $(VENV)/.test
 	PYTHONPATH=python:. $(BIN)/python -m portability.llama_cpp
 
 # Also what takes long: the gradients of every op on JAX in single precision.

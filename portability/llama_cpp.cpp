@@ -1,8 +1,10 @@
-// Loads a file of GGUF with llama.cpp, feeds it numbers of tokens, and writes the logits of all of them as float32.
+// Loads a file of GGUF with llama.cpp, feeds it numbers of tokens, and writes the logits of all of them as float32; or
+// writes the numbers of the tokens of a text, as int32.
 #include "llama.h"
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 static int fails(const char *what) {
@@ -13,10 +15,25 @@ static int fails(const char *what) {
 // What llama.cpp says goes to stderr, where it is shown if something fails.
 static void log_text(ggml_log_level, const char *text, void *) { fputs(text, stderr); }
 
+static int tokens_of(const char *file, const char *text) {
+    llama_model_params params = llama_model_default_params();
+    params.vocab_only = true;
+    llama_model *model = llama_model_load_from_file(file, params);
+    if (!model) return fails("loading the tokenizer");
+    std::vector<llama_token> found(strlen(text) + 8);
+    const llama_vocab *vocabulary = llama_model_get_vocab(model);
+    int n = llama_tokenize(vocabulary, text, (int)strlen(text), found.data(), (int)found.size(), true, true);
+    if (n < 0) return fails("reading the text");
+    fwrite(found.data(), sizeof(llama_token), (size_t)n, stdout);
+    llama_model_free(model);
+    return 0;
+}
+
 int main(int count, char **words) {
-    if (count < 3) return fails("the call: FILE TOKEN...;");
+    if (count < 3) return fails("the call: FILE TOKEN..., or --text TEXT FILE;");
     llama_log_set(log_text, nullptr);
     llama_backend_init();
+    if (!strcmp(words[1], "--text")) return tokens_of(words[3], words[2]);
     llama_model *model = llama_model_load_from_file(words[1], llama_model_default_params());
     if (!model) return fails("loading the file");
     std::vector<llama_token> tokens;

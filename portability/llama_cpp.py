@@ -17,6 +17,7 @@ from typing import Any
 
 import mithril as ml
 import numpy as np
+import tokenizers
 from mithril.models import create_gpt, create_llama
 
 from .ggml import ROOT, linked, sources
@@ -40,16 +41,17 @@ MODELS: dict[str, Callable[[], ml.Model]] = {
     "llama, slowed rotation": lambda: create_llama(**LLAMA, rope_factor=8.0, rope_length=8),
     "qwen2": lambda: create_llama(**LLAMA, num_kv_heads=4, biases="qkv", tied=True),
 }
-#: A tokenizer of one token for each number, as llama.cpp reads them.
-TOKENIZER = {
-    "tokenizer.ggml.model": "gpt2",
-    "tokenizer.ggml.pre": "gpt-2",
-    "tokenizer.ggml.tokens": [f"token{i}" for i in range(96)],
-    "tokenizer.ggml.token_type": np.ones(96, np.int32),
-    "tokenizer.ggml.merges": ["t o", "to k"],
-    "tokenizer.ggml.bos_token_id": np.uint32(0),
-    "tokenizer.ggml.eos_token_id": np.uint32(1),
+#: How texts are cut into words before BPE, of GPT-2, Llama 3 and Qwen2.
+CUTS = {
+    "gpt2": None,
+    "llama": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 }
+#: What tokenizers learn, and what is read with them.
+CORPUS = ["the cat sat on the mat, didn't it?", "Numbers: 12345 67 890.", "naïve café 日本語 \n\n  two  spaces"] * 3
+TEXTS = ["Hello world, it's 12345!", "the cat\n\n sat  on 日本 <|end|>the mat", " didn't   café\n"]
 
 
 def program() -> Path:
@@ -96,13 +98,51 @@ def compiled(name: str) -> ml.PhysicalModel:
     return model
 
 
-def compare(name: str, type: str | None, metadata: dict[str, Any]) -> tuple[float, float, float]:
+def texts(name: str) -> tuple[str, str]:
+    """Write a model with a tokenizer; whether llama.cpp reads texts as the library does that it was made with."""
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    steps = tokenizers.pre_tokenizers
+    cut = CUTS[name]
+    made.pre_tokenizer = steps.ByteLevel(add_prefix_space=False)
+    if cut is not None:
+        split = steps.Split(tokenizers.Regex(cut), "isolated")
+        made.pre_tokenizer = steps.Sequence([split, steps.ByteLevel(add_prefix_space=False, use_regex=False)])
+    alphabet = sorted(steps.ByteLevel.alphabet())
+    special = ["<|start|>", "<|end|>"]
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=340, initial_alphabet=alphabet, special_tokens=special, show_progress=False
+    )
+    made.train_from_iterator(CORPUS, trainer)
+    if name == "llama":
+        ends = [("<|start|>", 0)]
+        made.post_processor = tokenizers.processors.TemplateProcessing(single="<|start|> $A", special_tokens=ends)
+    build = {"gpt2": create_gpt, "llama": create_llama, "qwen2": create_llama}[name]
+    sizes: dict[str, Any] = {"vocab_size": 350, "dims": 32, "num_heads": 2, "num_layers": 1}
+    sizes |= {"block_size": 16} if name == "gpt2" else {"hidden": 32}
+    sizes |= {"biases": "qkv"} if name == "qwen2" else {}
+    model = ml.compile(build(**sizes), ml.NumpyBackend(), shapes={"input": [1, 4]}, inference=True)
+    with tempfile.TemporaryDirectory() as folder:
+        made.save(f"{folder}/tokenizer.json")
+        Path(folder, "config.json").write_text('{"bos_token_id": 0, "eos_token_id": 1}')
+        path = f"{folder}/model.gguf"
+        ml.save_gguf(model, path, tokenizer=folder)
+        wrong = []
+        for text in TEXTS:
+            done = subprocess.run([str(program()), "--text", text, path], capture_output=True, timeout=120)
+            if done.returncode:
+                raise RuntimeError(done.stderr.decode()[-2000:])
+            found, wanted = np.frombuffer(done.stdout, np.int32).tolist(), made.encode(text).ids
+            wrong += [f"{text!r} is {found}, not {wanted}"] if found != wanted else []
+    return "WRONG" if wrong else "ok", "; ".join(wrong)
+
+
+def compare(name: str, type: str | None) -> tuple[float, float, float]:
     """Write a model; how far llama.cpp is from NumPy in parts of the largest logit, the cosine, and that with GGML."""
     model = compiled(name)
     ggml = ml.compile(MODELS[name](), ml.GGMLBackend(), shapes={"input": [1, len(TOKENS)]}, inference=True)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.gguf"
-        ml.save_gguf(model, path, quantize=type, strict=True, metadata=metadata)
+        ml.save_gguf(model, path, quantize=type, strict=True)
         ml.load_weights(model, path)
         ml.load_weights(ggml, path)
         found = logits(path)
@@ -123,14 +163,16 @@ def main(words: Sequence[str]) -> int:
     for name in MODELS:
         if words and not any(word in name for word in words):
             continue
-        cases: list[tuple[str | None, dict[str, Any]]] = [(type, {}) for type in TYPES]
-        for type, metadata in [*cases, (None, TOKENIZER)]:
-            error, numpy, ggml = compare(name, type, metadata)
+        for type in TYPES:
+            error, numpy, ggml = compare(name, type)
             outcome = "ok" if min(numpy, ggml) >= TYPES[type] and (type or error <= EXACT) else "WRONG"
             wrong += outcome == "WRONG"
             cosines = f"cosine {numpy:.6f} with NumPy, {ggml:.6f} with GGML"
-            told = f"{type or 'f32'}{', with a tokenizer' if metadata else ''}"
-            print(f"{name:24}  {told:21}  {outcome:5}  largest error {error:.1e}, {cosines}", flush=True)
+            print(f"{name:24}  {type or 'f32':9}  {outcome:5}  largest error {error:.1e}, {cosines}", flush=True)
+        if name in CUTS:
+            outcome, told = texts(name)
+            wrong += outcome == "WRONG"
+            print(f"{name:24}  {'tokenizer':9}  {outcome:5}  {told}".rstrip(), flush=True)
     return int(wrong > 0)
 
 

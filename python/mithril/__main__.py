@@ -196,7 +196,14 @@ def _quantize(given: argparse.Namespace) -> tuple[str, bool]:
         if model.kind in llama_cpp.ARCHITECTURES:
             compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 1]}, inference=True)
             ml.load_weights(compiled, folder)
-            return _printed(ml.save_gguf(compiled, given.target, **options), given), True
+            tokenizer = folder if (folder / "tokenizer.json").is_file() else None
+            try:
+                return _printed(ml.save_gguf(compiled, given.target, tokenizer=tokenizer, **options), given), True
+            except InvalidValueError as error:
+                if "the tokenizer of" not in error.message:
+                    raise
+                report = _printed(ml.save_gguf(compiled, given.target, **options), given)
+                return f"{report}\nno tokenizer is written: {error.message}", True
     opened = ml.weights.open(given.source)
     blocks = {name: opened.quantized(name) for name in opened}
     arrays = {name: opened[name] if found is None else found for name, found in blocks.items()}

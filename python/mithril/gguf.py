@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from . import _core, files, llama_cpp
+from . import _core, files, llama_cpp, llama_tokenizer
 from .backends.exchange import to_host
 from .errors import InvalidValueError, ParameterError
 from .metadata import named_to_core
@@ -29,6 +29,7 @@ def save_gguf(
     strict: bool = False,
     metadata: Mapping[str, Any] | None = None,
     layout: str | None = "llama.cpp",
+    tokenizer: str | os.PathLike[str] | None = None,
 ) -> QuantizationReport:
     """Write a file of GGUF. It is replaced as a whole, or not at all.
 
@@ -47,9 +48,12 @@ def save_gguf(
         As for `mithril.quantize`; patterns are of our names. Default: nothing is quantised.
     metadata : mapping, optional
         Values by name: texts, numbers, truth values, arrays, lists. They go before what is known of the model, as
-        ``{"llama.context_length": 8192}`` does; a tokenizer is given here, as ``tokenizer.ggml.tokens`` and so on.
+        ``{"llama.context_length": 8192}`` does; a tokenizer that ``tokenizer`` does not read is given here, as
+        ``tokenizer.ggml.tokens`` and so on.
     layout : str or None
         ``None`` writes our names, for a model that llama.cpp knows, too.
+    tokenizer : path-like, optional
+        A folder with the ``tokenizer.json`` of a model that llama.cpp knows, which is written as it reads it.
 
     Returns
     -------
@@ -79,11 +83,22 @@ def save_gguf(
     values: dict[str, Any] = {"general.architecture": "mithril"}
     if isinstance(model, PhysicalModel) and layout is not None and model._model.kind in llama_cpp.ARCHITECTURES:
         arrays, values = llama_cpp.published(model._model, made)
+    if tokenizer is not None:
+        values |= llama_tokenizer.metadata(tokenizer, _vocabulary(values))
     if any(isinstance(value, QuantizedArray) for value in arrays.values()):
         values["general.quantization_version"] = 2
     write(arrays, path, {**values, **(metadata or {})})
     source = params if isinstance(model, PhysicalModel) else model
     return source.report if quantize is None and isinstance(source, QuantizedParameters) else made.report
+
+
+def _vocabulary(values: Mapping[str, Any]) -> int:
+    sizes = [value for name, value in values.items() if name.endswith(".vocab_size")]
+    if not sizes:
+        raise InvalidValueError(
+            "a tokenizer is given for a model that llama.cpp does not know", hint="give a compiled GPT or Llama"
+        )
+    return int(sizes[0])
 
 
 def _parameters(model: Any, params: Mapping[str, Any] | None) -> Mapping[str, Any]:

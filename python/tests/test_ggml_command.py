@@ -1,7 +1,9 @@
 """The command line on GGML, from a folder of transformers to text: what it prints, and what it says is wrong."""
 
+import json
 import shutil
 
+import mithril as ml
 import pytest
 import torch
 import transformers
@@ -33,6 +35,11 @@ def test_text_is_generated(folder, tmp_path, capsys):
     # The weights of a file of few bits stay as they are; the same type chosen for floats gives the same text.
     assert main(["quantize", str(folder), str(tmp_path / "model.gguf"), "--type", "q8_0", "--strict"]) == 0
     assert "q8_0" in capsys.readouterr().out
+    known = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
+    entries = ml.weights.open(tmp_path / "model.gguf").metadata
+    assert (entries["tokenizer.ggml.model"], entries["tokenizer.ggml.pre"]) == ("gpt2", "gpt-2")
+    assert [known.get(token) for token in entries["tokenizer.ggml.tokens"]] == list(range(300))
+    assert (entries["tokenizer.ggml.bos_token_id"], entries["tokenizer.ggml.add_bos_token"]) == (1, False)
     for name in ("config.json", "tokenizer.json"):
         shutil.copy(folder / name, tmp_path)
     assert generate(tmp_path, "--backend", "ggml") == 0
@@ -69,6 +76,12 @@ def test_folders_and_files_that_are_wrong(folder, tmp_path, capsys):
     assert "did you mean" in capsys.readouterr().err
     assert main(["quantize", str(folder), target, "--type", "q4_k", "--strict"]) == 1
     assert "blocks of 256" in capsys.readouterr().err
+    odd = tmp_path / "odd"
+    shutil.copytree(folder, odd)
+    (odd / "tokenizer.json").write_text('{"model": {"type": "Unigram"}}', encoding="utf-8")
+    assert main(["quantize", str(odd), target, "--type", "q8_0"]) == 0
+    assert "no tokenizer is written" in capsys.readouterr().out
+    assert "tokenizer.ggml.tokens" not in ml.weights.open(target).metadata
     damaged = tmp_path / "model.gguf"
     assert main(["quantize", str(folder), str(damaged), "--type", "q8_0"]) == 0
     damaged.write_bytes(damaged.read_bytes()[:-100])

@@ -1,6 +1,6 @@
 """The known models on GGML against torch, torchvision and transformers, in float32.
 
-Differences are relative to the largest number of each output. ggml itself rounds GELU by tanh to 16 bits.
+Differences are relative to the largest number of each output, and to the originals in float64.
 """
 
 import mithril as ml
@@ -23,8 +23,8 @@ from test_zoo_vision import (
 )
 from transformers import BertModel
 
-#: Largest difference where nothing is rounded, and where GELU is, or sums of large random numbers cancel.
-EXACT, ROUNDED = 1e-5, 1e-3
+#: Largest difference. (It is 2.4e-6, of Llama 3.)
+WITHIN = 1e-5
 
 
 def compiled(model, weights, data):
@@ -48,7 +48,7 @@ def test_decoders(name):
     with torch.no_grad():
         wanted = reference.double()(tokens).logits
     found = made.evaluate({}, {"input": tokens.numpy()})["output"]
-    assert relative(found, wanted) < (ROUNDED if "gpt2" in name else EXACT)
+    assert relative(found, wanted) < WITHIN
 
 
 @pytest.mark.parametrize("version", ["first", "1.1"])
@@ -64,10 +64,10 @@ def test_t5(version):
     data = {"input": tokens.numpy(), "mask": mask.numpy()}
     encoder = compiled(from_config(config, part="encoder", mask=True), weights, data)
     memory = encoder.evaluate({}, data)["output"]
-    assert relative(memory[mask.numpy() == 1], wanted.encoder_last_hidden_state[mask == 1]) < ROUNDED
+    assert relative(memory[mask.numpy() == 1], wanted.encoder_last_hidden_state[mask == 1]) < WITHIN
     data = {"input": answer.numpy(), "memory": memory, "memory_mask": mask.numpy()}
     decoder = compiled(from_config(config, part="decoder", memory_mask=True), weights, data)
-    assert relative(decoder.evaluate({}, data)["output"], wanted.logits) < ROUNDED
+    assert relative(decoder.evaluate({}, data)["output"], wanted.logits) < WITHIN
 
 
 def test_bert():
@@ -77,14 +77,14 @@ def test_bert():
     made = compiled(from_config(config), reference.state_dict(), data)
     wanted = bert_outputs(reference, tokens)
     for name, array in made.evaluate({}, data).items():
-        assert relative(array, wanted[name]) < EXACT, name
+        assert relative(array, wanted[name]) < WITHIN, name
 
 
 def test_vit():
     data, reference = {"input": pixels(3, 3, 35, 35)}, network_of_patches()
     made = compiled(vit(**SIZES), reference.state_dict(), data)
     wanted = exact(reference)(torch.from_numpy(data["input"]).double())
-    assert relative(made.evaluate({}, data)["output"], wanted) < EXACT
+    assert relative(made.evaluate({}, data)["output"], wanted) < WITHIN
 
 
 @pytest.mark.parametrize("tower", TOWERS)
@@ -95,6 +95,6 @@ def test_clip(tower):
     found, wanted = made.evaluate({}, data), wanted_of_clip(reference, data)
     assert set(found) == set(wanted)
     for name, array in found.items():
-        assert relative(array, wanted[name]) < EXACT, name
+        assert relative(array, wanted[name]) < WITHIN, name
     # The end of each text is looked for on the host, in integers; all else is ggml's.
     assert set(made._known().module.source.hosted) <= {"add", "argmax", "less", "where"}

@@ -62,7 +62,8 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
     _ignored: tuple[str, ...] = ()
     #: dtype name -> dtype of the framework, for `_convert_dtype`.
     dtype_map: dict[str, Any] = {}  # noqa: RUF012 - a table that subclasses replace
-    #: What is known not to work: patterns of op and dtype (``("solve", "*float16")``) -> the reason.
+    #: What is known not to work: patterns of op and dtype (``("solve", "*float16")``) -> the reason; of gradients or
+    #: special values alone as ``"gradient:solve"``, ``"special:solve"``.
     #: `run_backend_tests` counts it as limited, and fails if it works after all.
     limitations: Mapping[tuple[str, str], str] = {}
     #: Ops that a class of a user's own defines, by canonical name; see `custom`.

@@ -12,12 +12,13 @@ from .quantization import Rules, rules
 
 __all__ = ["GGMLBackend", "GgmlBackend"]
 
-#: What NaN becomes in functions of ggml that compare, and the ops that are made of them.
+#: Ops that are made of functions of ggml that compare, and what these make of NaN.
 _NAN = {
-    "sign": "sign of NaN is 0",
-    **dict.fromkeys(("relu", "elu", "selu", "celu"), "relu of NaN is 0"),
-    **dict.fromkeys(("clip", "relu6", "hard_tanh", "hard_sigmoid"), "clamp of NaN is a bound"),
+    "sign": "sign of NaN is 0 in ggml",
+    **dict.fromkeys(("relu", "elu", "selu", "celu"), "relu of NaN is 0 in ggml"),
+    **dict.fromkeys(("clip", "relu6", "hard_tanh", "hard_sigmoid"), "clamp of NaN is a bound in ggml"),
 }
+_DTYPES = ("float32", "*float16")
 
 
 class GGMLBackend(NativeBackend):
@@ -73,7 +74,9 @@ class GGMLBackend(NativeBackend):
     _table = "ggml"
     #: Of compiled models; ops that are applied at once are NumPy's.
     limitations: ClassVar[dict[tuple[str, str], str]] = {
-        (op, dtype): f"{reason} in ggml" for op, reason in _NAN.items() for dtype in ("float32", "*float16")
+        (f"special:{op}", dtype): f"{reason} in ggml"
+        for op, reason in _NAN.items()
+        for dtype in ("float32", "*float16")
     }
     _is_compiled = True
     _reads_blocks = True
