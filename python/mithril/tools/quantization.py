@@ -110,8 +110,9 @@ def _is_kept(value: Any, decision: Mapping[str, Any]) -> bool:
     """Whether ggml reads what is given in few bits as it is."""
     if not in_few_bits(value) or sorted(decision["axes"]) != decision["axes"]:
         return False
-    form = value.format.name if isinstance(value, QuantizedArray) else value.dtype.name
-    return ALIASES.get(form, form) == decision["scheme"].lower()
+    form: str = value.format.name if isinstance(value, QuantizedArray) else value.dtype.name
+    scheme: str = decision["scheme"]
+    return ALIASES.get(form, form) == scheme.lower()
 
 
 def _row_of_ggml(path: str, given: np.ndarray[Any, Any], decision: Mapping[str, Any]) -> Quantized:

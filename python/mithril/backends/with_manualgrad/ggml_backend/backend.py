@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 from .... import _core
 from ....errors import InvalidValueError
@@ -73,7 +74,7 @@ class GGMLBackend(NativeBackend):
     name = "ggml"
     _table = "ggml"
     #: Of compiled models; ops that are applied at once are NumPy's.
-    limitations: ClassVar[dict[tuple[str, str], str]] = {
+    limitations: Mapping[tuple[str, str], str] = {
         (f"special:{op}", dtype): f"{reason} in ggml"
         for op, reason in _NAN.items()
         for dtype in ("float32", "*float16")
