@@ -7,6 +7,7 @@ use mithril_codegen::ggml::functions::{self, Operand};
 use mithril_codegen::ggml::{DIMENSIONS, Element, Type};
 use mithril_ir::{Code, Error, Result};
 
+use crate::custom::{Custom, Failure, Work};
 use crate::ffi::{self, ggml_context, ggml_tensor};
 use crate::graph::Graph;
 use crate::operations::{self, Passed};
@@ -95,6 +96,8 @@ pub struct Context {
     pools: Vec<Pool>,
     tensors: Vec<(*mut ggml_tensor, Type)>,
     leaves: Vec<*mut ggml_tensor>,
+    customs: Vec<Box<Work>>,
+    failure: Failure,
 }
 
 impl std::fmt::Debug for Context {
@@ -108,20 +111,18 @@ impl Context {
     /// An empty one; an error where the processor lacks what ggml was compiled for.
     pub fn new() -> Result<Self> {
         processor::ready()?;
-        Ok(Self { pools: Vec::new(), tensors: Vec::new(), leaves: Vec::new() })
+        Ok(Self {
+            pools: Vec::new(),
+            tensors: Vec::new(),
+            leaves: Vec::new(),
+            customs: Vec::new(),
+            failure: Failure::default(),
+        })
     }
     /// A tensor whose elements come from outside, without gaps.
     pub fn leaf(&mut self, ty: &Type) -> Result<TensorId> {
         let Type { element, sizes, .. } = ty;
-        let is_sound = sizes.iter().all(|&n| n > 0 && n <= i64::from(i32::MAX))
-            && sizes[0] % element.block() == 0
-            && *ty == Type::contiguous(*element, *sizes)
-            && ty.elements() < i64::MAX / 64;
-        if !is_sound {
-            let text = format!("{ty} is no tensor of ggml");
-            return Err(Error::new(Code::Unsupported, text)
-                .help("sizes are from 1 to 2³¹ − 1, and rows hold whole blocks"));
-        }
+        is_sound(ty)?;
         let pool = self.pool()?;
         // SAFETY: the pool has room for a tensor; the type exists, and the sizes were checked above.
         let tensor = unsafe { ffi::ggml_new_tensor(pool, element.code(), DIMENSIONS as i32, sizes.as_ptr()) };
@@ -166,6 +167,48 @@ impl Context {
         }
         Ok(id)
     }
+    /// An op of ours, which reads tensors without gaps and makes one.
+    pub fn custom(&mut self, ty: &Type, arguments: &[TensorId], op: Box<dyn Custom>) -> Result<TensorId> {
+        let missing = || Error::internal("a custom op reads what is not there");
+        let mut tensors = Vec::with_capacity(arguments.len());
+        for id in arguments {
+            let (tensor, own) = self.tensors.get(id.0).ok_or_else(missing)?;
+            if !own.is_contiguous() {
+                return Err(Error::internal(format!("a custom op reads {own}, which has gaps")));
+            }
+            tensors.push(*tensor);
+        }
+        if tensors.len() >= ffi::MAX_SRC {
+            return Err(Error::internal(format!("a custom op reads {} tensors", tensors.len())));
+        }
+        is_sound(ty)?;
+        let pool = self.pool()?;
+        let mut work = Box::new(Work::new(op, ty.element, self.failure.clone()));
+        let tasks = if work.is_shared() { ffi::ALL_THREADS } else { 1 };
+        let data = (&raw mut *work).cast();
+        let [n0, n1, n2, n3] = ty.sizes;
+        let (kind, count) = (ty.element.code(), tensors.len() as i32);
+        // SAFETY: the pool has room for a tensor, whose type was checked; there are so many operands, fewer than a
+        // tensor has. The box stays where it is, and lives as long as the graph.
+        let tensor = unsafe {
+            let function = crate::custom::call;
+            ffi::ggml_custom_4d(
+                pool,
+                kind,
+                n0,
+                n1,
+                n2,
+                n3,
+                tensors.as_mut_ptr(),
+                count,
+                function,
+                tasks,
+                data,
+            )
+        };
+        self.customs.push(work);
+        self.keep(tensor)
+    }
     /// The type of a tensor.
     pub fn ty(&self, id: TensorId) -> &Type {
         &self.tensors[id.0].1
@@ -195,7 +238,7 @@ impl Context {
         }
         let nodes: Vec<_> = self.tensors.iter().map(|&(tensor, _)| tensor).collect();
         let room = self.pools.iter().map(|p| p.bytes - p.room()).sum::<usize>() / tensor_bytes() + 1;
-        Graph::new(self.pools, room, &nodes, leaves, places)
+        Graph::new(self.pools, room, &nodes, leaves, places, (self.customs, self.failure))
     }
     /// Whether an operation, rather than showing a leaf in another way, would change it.
     fn writes_into_a_leaf(&self, tensor: *mut ggml_tensor) -> bool {
@@ -224,6 +267,20 @@ impl Context {
         self.tensors.push((tensor, Type { element, sizes, strides }));
         Ok(TensorId(self.tensors.len() - 1))
     }
+}
+
+/// Refuses a type that a new tensor cannot have.
+fn is_sound(ty: &Type) -> Result<()> {
+    let Type { element, sizes, .. } = ty;
+    let holds = sizes.iter().all(|&n| n > 0 && n <= i64::from(i32::MAX))
+        && sizes[0] % element.block() == 0
+        && *ty == Type::contiguous(*element, *sizes)
+        && ty.elements() < i64::MAX / 64;
+    if holds {
+        return Ok(());
+    }
+    Err(Error::new(Code::Unsupported, format!("{ty} is no tensor of ggml"))
+        .help("sizes are from 1 to 2³¹ − 1, and rows hold whole blocks"))
 }
 
 /// What the description of a tensor takes.

@@ -15,6 +15,8 @@ pub const MAX_THREADS: usize = 512;
 pub const FLAG_OUTPUT: i32 = 2;
 /// `GGML_OP_NONE`.
 pub const OP_NONE: c_int = 0;
+/// `GGML_N_TASKS_MAX`: as many as there are threads.
+pub const ALL_THREADS: c_int = -1;
 /// `GGML_STATUS_SUCCESS`.
 pub const SUCCESS: c_int = 0;
 
@@ -95,6 +97,8 @@ pub struct ggml_type_traits {
     pub from_float_ref: Option<unsafe extern "C" fn(*const f32, *mut c_void, i64)>,
 }
 
+pub type ggml_custom_op_t = unsafe extern "C" fn(*mut ggml_tensor, c_int, c_int, *mut c_void);
+
 pub type ggml_log_callback = Option<unsafe extern "C" fn(c_int, *const c_char, *mut c_void)>;
 
 unsafe extern "C" {
@@ -117,6 +121,19 @@ unsafe extern "C" {
         kind: c_int,
         n_dims: c_int,
         ne: *const i64,
+    ) -> *mut ggml_tensor;
+    pub fn ggml_custom_4d(
+        context: *mut ggml_context,
+        kind: c_int,
+        ne0: i64,
+        ne1: i64,
+        ne2: i64,
+        ne3: i64,
+        args: *mut *mut ggml_tensor,
+        n_args: c_int,
+        fun: ggml_custom_op_t,
+        n_tasks: c_int,
+        userdata: *mut c_void,
     ) -> *mut ggml_tensor;
     pub fn ggml_nbytes(tensor: *const ggml_tensor) -> usize;
     pub fn ggml_is_contiguous(tensor: *const ggml_tensor) -> bool;

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use mithril_ir::{Error, Result};
 
 use crate::context::{Address, Pool};
+use crate::custom::{Failure, Work};
 use crate::ffi::{self, ggml_cgraph, ggml_tensor};
 use crate::layout::{Placed, layout};
 use crate::workers::Lease;
@@ -18,6 +19,9 @@ pub struct Graph {
     views: Vec<*mut ggml_tensor>,
     bytes: usize,
     nodes: usize,
+    failure: Failure,
+    // Tensors of custom ops point to them.
+    _customs: Vec<Box<Work>>,
     // The tensors and the graph lie in them.
     _pools: Vec<Pool>,
 }
@@ -42,6 +46,7 @@ impl Graph {
         tensors: &[*mut ggml_tensor],
         leaves: Vec<*mut ggml_tensor>,
         outputs: Vec<*mut ggml_tensor>,
+        (customs, failure): (Vec<Box<Work>>, Failure),
     ) -> Result<Self> {
         // SAFETY: returns how many bytes a graph of that size takes.
         let pool = Pool::new(unsafe { ffi::ggml_graph_overhead_custom(room, false) } + 64)?;
@@ -69,7 +74,18 @@ impl Graph {
         let is_view = |t: &*mut ggml_tensor| unsafe { !(**t).view_src.is_null() };
         let views = nodes.iter().copied().filter(is_view).collect();
         pools.push(pool);
-        Ok(Self { raw: graph, leaves, outputs, placed, views, bytes, nodes: nodes.len(), _pools: pools })
+        Ok(Self {
+            raw: graph,
+            leaves,
+            outputs,
+            placed,
+            views,
+            bytes,
+            nodes: nodes.len(),
+            failure,
+            _customs: customs,
+            _pools: pools,
+        })
     }
     /// How many operations there are.
     pub fn nodes(&self) -> usize {
@@ -84,7 +100,7 @@ impl Graph {
         // SAFETY: the graph lives; planning looks at types and sizes only.
         unsafe { ffi::ggml_graph_plan(self.raw, threads as c_int, std::ptr::null_mut()) }.work_size
     }
-    /// Computes the outputs on the threads of a lease, or on this one alone.
+    /// Computes the outputs on the threads of a lease, or on this one alone. The first error of a custom op is an error.
     ///
     /// # Safety
     /// There is an address for each leaf, in the order in which they were made, and for each output; each holds as many
@@ -120,10 +136,10 @@ impl Graph {
             plan.work_data = work.cast();
             ffi::ggml_graph_compute(self.raw, &raw mut plan)
         };
-        if status == ffi::SUCCESS {
-            Ok(())
-        } else {
-            Err(Error::internal(format!("ggml gives status {status}")))
+        match self.failure.take() {
+            Some(error) => Err(error),
+            None if status == ffi::SUCCESS => Ok(()),
+            None => Err(Error::internal(format!("ggml gives status {status}"))),
         }
     }
 }

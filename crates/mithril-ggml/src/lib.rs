@@ -4,6 +4,7 @@
 //! [`Workers`] compute it; [`quantise`] and [`dequantise`] turn rows of floats into the types of ggml and back.
 
 mod context;
+mod custom;
 mod ffi;
 mod graph;
 mod layout;
@@ -13,6 +14,7 @@ mod quantise;
 mod workers;
 
 pub use context::{Argument, Context, TensorId};
+pub use custom::{Custom, Elements, ElementsMut};
 pub use graph::Graph;
 pub use processor::{Device, devices, ready, version};
 pub use quantise::{bytes, dequantise, quantise};

@@ -42,8 +42,8 @@ pub fn quantise(element: Element, values: &[f32], columns: usize, out: &mut [u8]
             Error::new(Code::Unsupported, text).help("take a type that needs none, such as q4_K or iq4_xs")
         );
     }
-    if element == Element::I32 {
-        return Err(Error::new(Code::BadDType, "floats are not kept as integers of 32 bits"));
+    if !element.is_computed() {
+        return Err(Error::new(Code::BadDType, format!("weights are not kept as {element}")));
     }
     let rows = values.len() / columns.max(1);
     if rows * columns != values.len() || bytes(element, rows, columns)? != out.len() {

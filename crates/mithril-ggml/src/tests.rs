@@ -7,7 +7,8 @@ use mithril_codegen::ggml::{Element, Type};
 use mithril_ir::Code;
 
 use crate::operations::{OPERATIONS, Parameter};
-use crate::{Argument, Context, Graph, TensorId, Workers, bytes, dequantise, ffi, quantise};
+use crate::{Argument, Context, Custom, Elements, ElementsMut, Graph};
+use crate::{TensorId, Workers, bytes, dequantise, ffi, quantise};
 
 fn f32s(sizes: [i64; 4]) -> Type {
     Type::contiguous(Element::F32, sizes)
@@ -59,6 +60,16 @@ fn functions_are_known_with_the_same_parameters() {
 
 /// Computes a graph of f32 leaves on so many threads.
 fn compute(graph: &mut Graph, leaves: &[Vec<f32>], outputs: &[usize], threads: usize) -> Vec<Vec<f32>> {
+    computed(graph, leaves, outputs, threads).expect("computed")
+}
+
+/// As [`compute`], or the error.
+fn computed(
+    graph: &mut Graph,
+    leaves: &[Vec<f32>],
+    outputs: &[usize],
+    threads: usize,
+) -> mithril_ir::Result<Vec<Vec<f32>>> {
     let mut results: Vec<Vec<f32>> = outputs.iter().map(|&n| vec![0.0; n]).collect();
     let given: Vec<_> = leaves.iter().map(|v| v.as_ptr().cast_mut().cast()).collect();
     let written: Vec<_> = results.iter_mut().map(|v| v.as_mut_ptr().cast()).collect();
@@ -72,8 +83,7 @@ fn compute(graph: &mut Graph, leaves: &[Vec<f32>], outputs: &[usize], threads: u
     };
     // SAFETY: vectors of the right lengths.
     unsafe { graph.compute(&given, &written, aligned(&mut arena), aligned(&mut work), lease.as_ref()) }
-        .expect("computed");
-    results
+        .map(|()| results)
 }
 
 #[test]
@@ -132,6 +142,56 @@ fn intermediate_values_do_not_overlap() {
     assert_eq!(found[0], vec![wanted; 100]);
 }
 
+/// Sums of what it reads; anything can be wrong with them.
+#[derive(Debug)]
+struct Sum {
+    wrong: Option<&'static str>,
+}
+
+impl Custom for Sum {
+    fn is_shared(&self) -> bool {
+        true
+    }
+    fn run(
+        &self,
+        operands: &[Elements<'_>],
+        first: usize,
+        out: &mut ElementsMut<'_>,
+    ) -> mithril_ir::Result<()> {
+        let ElementsMut::Floats(out) = out else { panic!("floats are written") };
+        match self.wrong {
+            Some("panic") if first == 0 => panic!("as was asked for"),
+            Some("error") => return Err(mithril_ir::Error::new(Code::Numerics, "as was asked for")),
+            _ => {}
+        }
+        for (i, to) in (first..).zip(out.iter_mut()) {
+            *to = operands.iter().map(|o| if let Elements::Floats(x) = o { x[i] } else { 0.0 }).sum();
+        }
+        Ok(())
+    }
+}
+
+/// What an op of ours computes is shared by threads; its errors and panics are errors of the computation.
+#[test]
+fn custom_ops_compute_and_fail() {
+    for wrong in [None, Some("error"), Some("panic")] {
+        let mut c = Context::new().expect("a processor");
+        let [x, y] = [0, 1].map(|_| c.leaf(&f32s([100, 7, 1, 1])).expect("a leaf"));
+        let sum = c.custom(&f32s([700, 1, 1, 1]), &[x, y], Box::new(Sum { wrong })).expect("a sum");
+        let twice = c.call("ggml_scale", &[Argument::Tensor(sum), Argument::Number(2.0)]).expect("scaled");
+        let mut graph = c.finish(&[twice]).expect("a graph");
+        let leaves = [1.0, 10.0].map(|by| (0..700).map(|i| i as f32 * by).collect::<Vec<_>>());
+        for threads in [1, 2, 3] {
+            match (computed(&mut graph, &leaves, &[700], threads), wrong) {
+                (Ok(found), None) => assert!(found[0].iter().enumerate().all(|(i, &x)| x == i as f32 * 22.0)),
+                (Err(e), Some("error")) => assert_eq!(e.code(), Code::Numerics),
+                (Err(e), Some(_)) => assert_eq!(e.code(), Code::Internal),
+                (found, _) => panic!("{wrong:?} gives {found:?}"),
+            }
+        }
+    }
+}
+
 #[test]
 fn leaves_that_ggml_cannot_hold_are_refused() {
     let mut c = Context::new().expect("a processor");
@@ -149,7 +209,7 @@ fn leaves_that_ggml_cannot_hold_are_refused() {
 fn rows_survive_every_type() {
     let values: Vec<f32> = (0..1024).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
     let length = values.iter().map(|x| x * x).sum::<f32>().sqrt();
-    for element in Element::all().filter(|&e| e != Element::I32) {
+    for element in Element::all().filter(|e| e.is_computed()) {
         let size = bytes(element, 4, 256).expect("whole blocks");
         assert_eq!(size as i64, Type::contiguous(element, [256, 4, 1, 1]).bytes());
         let mut packed = vec![0; size];

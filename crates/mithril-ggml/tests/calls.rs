@@ -26,6 +26,7 @@ const ELEMENTS: &[Element] = &[
     Element::F16,
     Element::BF16,
     Element::I32,
+    Element::I64,
     Element::Q8_0,
     Element::Q4_K,
     Element::IQ4_XS,
@@ -185,7 +186,7 @@ fn compute(mut graph: Graph, leaves: &[Type], outputs: &[usize]) -> Vec<Vec<f32>
         let value = |i: usize| match ty.element {
             Element::F32 => (((i * 37) % 101) as f32 / 50.0 - 1.0).to_bits(),
             // Every table has the first row.
-            Element::I32 => 0,
+            Element::I32 | Element::I64 => 0,
             // Small numbers as halves and as scales.
             _ => 0x2c00_2c01 + (i % 7) as u32,
         };

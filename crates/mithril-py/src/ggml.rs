@@ -273,6 +273,6 @@ pub fn ggml_version() -> String {
 /// Names of the types in which ggml keeps weights, but for those that need samples of data.
 #[pyfunction]
 pub fn ggml_types() -> Vec<&'static str> {
-    let fits = |element: &Element| *element != Element::I32 && !element.needs_importance();
+    let fits = |element: &Element| element.is_computed() && !element.needs_importance();
     Element::all().filter(fits).map(Element::name).collect()
 }

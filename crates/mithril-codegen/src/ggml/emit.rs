@@ -7,7 +7,7 @@ use mithril_ir::{DType, Scalar};
 use rustc_hash::FxHashMap;
 
 use super::functions::{Fold, Function, Kind, Operand, find};
-use super::plan::{Argument, Call, Source, Value};
+use super::plan::{Argument, CUSTOM, Call, Custom, Source, Value};
 use super::types::{DIMENSIONS, Element, Type};
 use super::views::{View, common, joined, natural};
 
@@ -85,7 +85,7 @@ impl Emitter {
         self.add(Value {
             name: name.into(),
             dtype: tensor.dtype(),
-            ty: Element::of(tensor.dtype()).map(|e| flat_type(e, &shape)),
+            ty: (!tensor.is_empty()).then(|| flat_type(Element::of(tensor.dtype()), &shape)),
             shape,
             source: Source::Constant(tensor.clone()),
         })
@@ -99,7 +99,7 @@ impl Emitter {
         View::whole(value, &[])
     }
     fn ty(&self, value: usize) -> Made<Type> {
-        self.values[value].ty.ok_or_else(|| format!("%{value} is on the host"))
+        self.values[value].ty.ok_or_else(|| format!("%{value} has no elements"))
     }
     /// How far the plan is.
     pub fn mark(&self) -> Mark {
@@ -149,15 +149,38 @@ impl Emitter {
         let ty = function.check(&operands).map_err(|e| format!("{}: {e}", function.name))?;
         let rank = (1..DIMENSIONS).rev().find(|&i| ty.sizes[i] != 1).unwrap_or(0) + 1;
         let shape = ty.sizes[..rank].iter().rev().copied().collect();
-        let dtype = if ty.element == Element::I32 { DType::I32 } else { DType::F32 };
+        // What is moved stays what it is.
+        let moved = arguments.iter().filter_map(Argument::value).map(|v| self.values[v].dtype);
+        let dtype = match ty.element {
+            Element::F32 | Element::F16 | Element::BF16 => DType::F32,
+            element => moved.into_iter().find(|&d| element.holds(d)).unwrap_or(DType::I32),
+        };
         let result =
             self.add(Value { name: function.name.into(), dtype, shape, ty: Some(ty), source: Source::Call });
-        self.calls.push(Call { function: function.name, arguments, result });
+        self.calls.push(Call { function: function.name, arguments, result, custom: None });
         // A copy may be written over: each who asks for one gets one.
         if !matches!(function.fold, Fold::Writes) {
             self.done.insert(key, result);
         }
         Ok(result)
+    }
+    /// A custom op that reads values and makes one.
+    pub fn custom(&mut self, custom: Custom, reads: &[usize], value: Value) -> usize {
+        let key = match custom {
+            Custom::Positions { rows } => Some((CUSTOM, format!("{rows} {reads:?}"))),
+            Custom::Node(_) => None,
+        };
+        if let Some(&known) = key.as_ref().and_then(|key| self.done.get(key)) {
+            return known;
+        }
+        let result = self.add(value);
+        let arguments = reads.iter().map(|&v| Argument::Value(v)).collect();
+        let custom = Some(Box::new(custom));
+        self.calls.push(Call { function: CUSTOM, arguments, result, custom });
+        if let Some(key) = key {
+            self.done.insert(key, result);
+        }
+        result
     }
     fn movement(&mut self, name: &str, value: usize, numbers: &[i64]) -> Made<usize> {
         let function = find(name).ok_or_else(|| format!("{name} is not known"))?;

@@ -1,8 +1,10 @@
 //! From a graph, whose sizes are numbers, to a plan.
 //!
 //! A node becomes, in this order: a view, where the loops of its row say that it moves elements and does nothing else;
-//! the calls that its row spells (`Spell.ggml`), where these pass the checks of [`super::functions`]; or a step of the
-//! host. Movements in spellings, in the order of dimensions of the graph:
+//! the calls that its row spells (`Spell.ggml`), where these pass the checks of [`super::functions`]; a custom op, which
+//! is the reference evaluation of its row inside of the graph of ggml; or, where it has several results, no elements or
+//! too many operands, a step of the host between two graphs. Integers and doubles are what views and custom ops alone
+//! know. Movements in spellings, in the order of dimensions of the graph:
 //!
 //! | | |
 //! |---|---|
@@ -10,7 +12,7 @@
 //! | `permute(x, [1, 0])` | with dimension 1 in place 0 and so on |
 //! | `broadcast(x, [2, 3])` | repeated |
 //! | `slice(x, axis, from, to)` | part of an axis |
-//! | `positions(x, size)` | integers as rows of a table of that size |
+//! | `positions(x, size)` | integers as rows of a table of that size: a custom op |
 //! | `causal(2, 3)` | the constant that is 0 where a column is not behind its row, else −inf |
 //! | `outputs(x, y)` | the results of a row that has several |
 
@@ -26,7 +28,7 @@ use mithril_ir::{DType, Graph, Lit, NodeId, Scalar, Tensor, TensorType, ValueId}
 use super::emit::{Emitter, Item, Weights, flat_type};
 use super::functions::find;
 use super::parse::{Tree, parse};
-use super::plan::{Host, HostInput, Plan, Source, Value};
+use super::plan::{Custom, Host, HostInput, Plan, Source, Value};
 use super::schedule::schedule;
 use super::types::Element;
 use super::views::{View, natural};
@@ -34,6 +36,9 @@ use crate::c::{arguments, is_fixed, sizes};
 
 /// The elements in which a weight of a name is to be kept.
 pub type Choice = dyn Fn(&str) -> Option<Element>;
+
+/// Most operands of a custom op (one less than `GGML_MAX_SRC`).
+const OPERANDS: usize = 9;
 
 /// What is asked of a plan.
 #[derive(Default)]
@@ -62,7 +67,7 @@ pub fn plan(graph: &Graph, options: &Options<'_>) -> Result<Plan> {
     lowering.finish()
 }
 
-/// Whether ggml says a node as it is. What computes integers or doubles is left to the host in one piece.
+/// Whether ggml says a node as it is. What computes integers or doubles is left to a custom op in one piece.
 pub fn can_spell(graph: &Graph, n: NodeId) -> bool {
     let node = graph.node(n);
     if !is_computed(graph, node) {
@@ -80,7 +85,9 @@ pub fn can_spell(graph: &Graph, n: NodeId) -> bool {
 /// Whether all results of a node are of dtypes that ggml computes with, and of some elements.
 fn is_computed(graph: &Graph, node: &Node) -> bool {
     let fits = |v: &ValueId| {
-        graph.ty(*v).is_some_and(|ty| Element::of(ty.dtype).is_some() && ty.shape.iter().all(|d| !d.is(0)))
+        graph
+            .ty(*v)
+            .is_some_and(|ty| Element::of(ty.dtype).is_computed() && ty.shape.iter().all(|d| !d.is(0)))
     };
     node.outputs.iter().all(fits)
 }
@@ -127,16 +134,21 @@ impl<'a> Lowering<'a> {
     fn input(&mut self, v: ValueId, source: Source) -> Result<usize> {
         let ty = self.graph.ty(v).ok_or_else(|| Error::internal("a value without a type is lowered"))?;
         let shape = sizes(ty)?;
-        let element = Element::of(ty.dtype).filter(|_| shape.iter().all(|&n| n > 0));
-        let name = self.graph.value(v).name.clone().unwrap_or_else(|| "value".into());
-        let at = element.map(|element| flat_type(element, &shape));
-        let value = self.emitter.add(Value { name, dtype: ty.dtype, shape: shape.clone(), ty: at, source });
+        let value = self.emitter.add(self.value(v, ty, &shape, source));
+        let at = self.emitter.values[value].ty;
         self.at[v.index()] =
             Some(if at.is_some() { At::Ggml(View::whole(value, &shape)) } else { At::Host(value) });
         Ok(value)
     }
+    /// A value of the graph as one of the plan, without gaps.
+    fn value(&self, v: ValueId, ty: &TensorType, shape: &[i64], source: Source) -> Value {
+        let name = self.graph.value(v).name.clone().unwrap_or_else(|| "value".into());
+        let at = shape.iter().all(|&n| n > 0).then(|| flat_type(Element::of(ty.dtype), shape));
+        Value { name, dtype: ty.dtype, shape: shape.to_vec(), ty: at, source }
+    }
     fn node(&mut self, n: NodeId, node: &Node) -> Result<()> {
-        if is_computed(self.graph, node)
+        let is_empty = |v: &ValueId| self.graph.ty(*v).is_none_or(|ty| ty.shape.iter().any(|d| d.is(0)));
+        if !node.outputs.iter().any(is_empty)
             && let Ok(views) = self.spelled(n, node)
         {
             for (&v, view) in node.outputs.iter().zip(views) {
@@ -149,7 +161,7 @@ impl<'a> Lowering<'a> {
             }
             return Ok(());
         }
-        self.host(n, node)
+        self.evaluated(n, node)
     }
     /// The views that a node is in ggml, or why it is none.
     fn spelled(&mut self, n: NodeId, node: &Node) -> Made<Vec<View>> {
@@ -199,8 +211,9 @@ impl<'a> Lowering<'a> {
         for (tree, &v) in trees.iter().zip(&node.outputs) {
             let shape =
                 sizes(self.graph.ty(v).ok_or("an output without a type")?).map_err(|e| e.to_string())?;
+            let element = self.graph.ty(v).map(|ty| Element::of(ty.dtype));
             match self.item(tree, node)? {
-                Item::View(view) if view.shape == shape => {
+                Item::View(view) if view.shape == shape && self.element(&view) == element => {
                     self.emitter.check(&view)?;
                     views.push(view);
                 }
@@ -208,6 +221,9 @@ impl<'a> Lowering<'a> {
             }
         }
         Ok(views)
+    }
+    fn element(&self, view: &View) -> Option<Element> {
+        self.emitter.values[view.value].ty.map(|ty| ty.element)
     }
     /// The views of a node that moves elements and does nothing else, as the loops of its row say.
     fn moved(&mut self, node: &Node) -> Option<Vec<View>> {
@@ -226,13 +242,13 @@ impl<'a> Lowering<'a> {
         });
         views.collect()
     }
-    /// Where a value of floats is.
+    /// Where a value is.
     fn view(&mut self, v: ValueId) -> Made<View> {
         if let Some(Lit::Tensor(tensor)) = self.graph.lit(v)
             && self.at[v.index()].is_none()
         {
-            if tensor.is_empty() || Element::of(tensor.dtype()).is_none() {
-                return Err("a constant of integers".into());
+            if tensor.is_empty() {
+                return Err("a constant without elements".into());
             }
             let shape: Vec<i64> = tensor.shape().iter().map(|&n| n as i64).collect();
             let value = self.emitter.constant("constant", tensor);
@@ -240,7 +256,7 @@ impl<'a> Lowering<'a> {
         }
         match &self.at[v.index()] {
             Some(At::Ggml(view)) => Ok(view.clone()),
-            _ => Err("it is on the host".into()),
+            _ => Err("it has no elements, or is made by nothing".into()),
         }
     }
     fn item(&mut self, tree: &Tree, node: &Node) -> Made<Item> {
@@ -303,29 +319,22 @@ impl<'a> Lowering<'a> {
             return Err("positions are an input and a size".into());
         };
         let &v = node.inputs.get(*i).ok_or("an input is missing")?;
-        if let Some(Lit::Tensor(tensor)) = self.graph.lit(v)
-            && self.at[v.index()].is_none()
-        {
-            self.at[v.index()] = Some(At::Host(self.emitter.constant("constant", tensor)));
+        let view = self.view(v)?;
+        let rows = *size as i64;
+        if i32::try_from(rows).is_err() || self.element(&view).is_none_or(Element::is_computed) {
+            return Err(format!("{view:?} as positions below {rows}"));
         }
-        let Some(At::Host(of)) = self.at[v.index()] else { return Err("positions are no integers".into()) };
-        let value = &self.emitter.values[of];
-        let (shape, size) = (value.shape.clone(), *size as i64);
-        if i32::try_from(size).is_err() || shape.contains(&0) {
-            return Err(format!("positions below {size}"));
-        }
-        let source = Source::Positions { of, size };
-        let same =
-            |v: &Value| matches!(v.source, Source::Positions { of: o, size: s } if o == of && s == size);
-        let known = self.emitter.values.iter().position(same);
-        let ty = Some(flat_type(Element::I32, &shape));
-        let value = Value { name: value.name.clone(), dtype: DType::I32, shape: shape.clone(), ty, source };
-        let value = known.unwrap_or_else(|| self.emitter.add(value));
-        Ok(View::whole(value, &shape))
+        let view = self.emitter.contiguous(&view)?;
+        let ty = Some(flat_type(Element::I32, &view.shape));
+        let shape = view.shape.clone();
+        let source = Source::Call;
+        let value = Value { name: "positions".into(), dtype: DType::I32, shape: shape.clone(), ty, source };
+        let made = self.emitter.custom(Custom::Positions { rows }, &[view.value], value);
+        Ok(View::whole(made, &shape))
     }
-    /// A step of the host.
-    fn host(&mut self, n: NodeId, node: &Node) -> Result<()> {
-        let refused = |e| Error::internal(format!("{} cannot be handed to the host: {e}", node.op.name));
+    /// A custom op, or a step of the host.
+    fn evaluated(&mut self, n: NodeId, node: &Node) -> Result<()> {
+        let refused = |e| Error::internal(format!("{} cannot be evaluated: {e}", node.op.name));
         let mut inputs = Vec::new();
         for &v in &node.inputs {
             inputs.push(match (self.graph.lit(v), self.at[v.index()].clone()) {
@@ -338,10 +347,28 @@ impl<'a> Lowering<'a> {
             });
         }
         let types: Vec<TensorType> = node.outputs.iter().filter_map(|&v| self.graph.ty(v)).cloned().collect();
-        let outputs = node.outputs.iter().map(|&v| self.input(v, Source::Host));
-        let outputs = outputs.collect::<Result<_>>()?;
         let place = self.graph.place(n).clone();
-        self.hosts.push(Host { op: node.op, inputs, types, outputs, place });
+        let mut host = Host { op: node.op, inputs, types, outputs: Vec::new(), place };
+        let mut reads: Vec<usize> = host.inputs.iter().filter_map(HostInput::value).collect();
+        reads.sort_unstable();
+        reads.dedup();
+        let has_type = |&v: &usize| self.emitter.values[v].ty.is_some();
+        if let (&[v], [ty]) = (node.outputs.as_slice(), host.types.as_slice())
+            && reads.len() <= OPERANDS
+            && reads.iter().all(has_type)
+        {
+            let shape = sizes(ty)?;
+            let value = self.value(v, ty, &shape, Source::Call);
+            if value.ty.is_some() {
+                host.outputs = vec![self.emitter.values.len()];
+                let made = self.emitter.custom(Custom::Node(host), &reads, value);
+                self.at[v.index()] = Some(At::Ggml(View::whole(made, &shape)));
+                return Ok(());
+            }
+        }
+        let outputs = node.outputs.iter().map(|&v| self.input(v, Source::Host));
+        host.outputs = outputs.collect::<Result<_>>()?;
+        self.hosts.push(host);
         Ok(())
     }
     fn ty(&self, v: ValueId) -> Result<TensorType> {

@@ -5,10 +5,9 @@
 //! %1 h.weight: q8_0[64, 32]
 //! ggml {
 //!   %2 = ggml_mul_mat(%1, %0): f32[32, 10]
-//!   %3 = ggml_tanh(%2): f32[32, 10]
+//!   %3 = custom erf(%2 as f32[10, 32]): f32[32, 10]
 //! }
-//! %4 = host sort(%3, -1): f32[10, 32]
-//! return %4
+//! return %3
 //! ```
 
 use std::fmt;
@@ -47,7 +46,7 @@ pub struct Value {
     pub dtype: DType,
     /// Sizes, the last moves fastest.
     pub shape: Vec<i64>,
-    /// How it lies in ggml; `None` for what only the host reads.
+    /// How it lies in ggml; `None` for what has no elements.
     pub ty: Option<Type>,
     /// Where it comes from.
     pub source: Source,
@@ -68,14 +67,6 @@ pub enum Source {
         /// Dimension `i` is dimension `axes[i]` of that value.
         axes: Vec<usize>,
     },
-    /// Integers of the host as positions in rows (i32). The runtime counts negative ones from the end and refuses
-    /// those beyond `size` before ggml, which would end the process, sees them.
-    Positions {
-        /// The value.
-        of: usize,
-        /// How many rows there are.
-        size: i64,
-    },
     /// A call of ggml.
     Call,
     /// A step of the host.
@@ -87,7 +78,8 @@ pub enum Source {
 pub enum Step {
     /// Calls of ggml, which run as one graph.
     Segment(Vec<Call>),
-    /// A node that ggml cannot say, run by the reference interpreter.
+    /// A node that is no part of a graph of ggml either, since it has several results, no elements, or more operands than
+    /// a custom op may have.
     Host(Host),
 }
 
@@ -100,6 +92,25 @@ pub struct Call {
     pub arguments: Vec<Argument>,
     /// The value that it makes.
     pub result: usize,
+    /// What is computed, where the function is [`CUSTOM`].
+    pub custom: Option<Box<Custom>>,
+}
+
+/// The function of ggml that computes what a [`Custom`] says.
+pub const CUSTOM: &str = "ggml_custom_4d";
+
+/// An op of ours inside of a graph of ggml.
+#[derive(Clone, Debug)]
+pub enum Custom {
+    /// A node that ggml cannot say, run by the reference evaluation of its row. The values that it reads are the
+    /// arguments of the call, each once.
+    Node(Host),
+    /// Integers as positions in rows (i32): negative ones count from the end, those beyond the rows are an error before
+    /// ggml, which would end the process, sees them.
+    Positions {
+        /// How many rows there are.
+        rows: i64,
+    },
 }
 
 /// An argument of a call.
@@ -147,6 +158,14 @@ impl Plan {
             Step::Host(_) => &[],
         })
     }
+    /// The ops that run inside of graphs of ggml as custom ops, in order.
+    pub fn customs(&self) -> Vec<&'static str> {
+        let name = |call: &Call| match call.custom.as_deref() {
+            Some(Custom::Node(node)) => Some(node.op.name),
+            _ => None,
+        };
+        self.calls().filter_map(name).collect()
+    }
     /// How many segments there are.
     pub fn segments(&self) -> usize {
         self.steps.iter().filter(|step| matches!(step, Step::Segment(_))).count()
@@ -162,7 +181,7 @@ impl Source {
     /// The value that it is made of.
     pub fn of(&self) -> Option<usize> {
         match self {
-            Self::Permuted { of, .. } | Self::Positions { of, .. } => Some(*of),
+            Self::Permuted { of, .. } => Some(*of),
             _ => None,
         }
     }
@@ -211,6 +230,23 @@ impl fmt::Display for Value {
     }
 }
 
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}({})", self.op.name, list(&self.inputs))
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { function, arguments, custom, .. } = self;
+        match custom.as_deref() {
+            None => write!(f, "{function}({})", list(arguments)),
+            Some(Custom::Node(node)) => write!(f, "custom {node}"),
+            Some(Custom::Positions { rows }) => write!(f, "custom positions({}, {rows})", list(arguments)),
+        }
+    }
+}
+
 fn list(items: &[impl fmt::Display]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -222,7 +258,6 @@ impl fmt::Display for Plan {
                 Source::Input(n) => format!("input {n}"),
                 Source::Constant(_) => "constant".to_owned(),
                 Source::Permuted { of, axes } => format!("%{of} permuted {axes:?}"),
-                Source::Positions { of, size } => format!("%{of} as positions below {size}"),
                 Source::Call | Source::Host => continue,
             };
             writeln!(f, "%{i} {}: {value} = {how}", value.name)?;
@@ -231,15 +266,14 @@ impl fmt::Display for Plan {
             match step {
                 Step::Segment(calls) => {
                     writeln!(f, "ggml {{")?;
-                    for Call { function, arguments, result } in calls {
-                        let value = &self.values[*result];
-                        writeln!(f, "  %{result} = {function}({}): {value}", list(arguments))?;
+                    for call in calls {
+                        writeln!(f, "  %{} = {call}: {}", call.result, self.values[call.result])?;
                     }
                     writeln!(f, "}}")?;
                 }
                 Step::Host(host) => {
                     let outputs = list(&host.outputs.iter().map(|&v| Argument::Value(v)).collect::<Vec<_>>());
-                    writeln!(f, "{outputs} = host {}({})", host.op.name, list(&host.inputs))?;
+                    writeln!(f, "{outputs} = host {host}")?;
                 }
             }
         }

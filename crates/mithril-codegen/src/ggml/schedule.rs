@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::emit::Emitter;
-use super::plan::{Argument, Host, HostInput, Plan, Source, Step, Value};
+use super::plan::{Argument, Custom, Host, HostInput, Plan, Source, Step, Value};
 
 /// Puts calls and steps of the host in order.
 pub fn schedule(
@@ -96,6 +96,17 @@ fn needed(values: &[Value], work: &[Work], results: impl Iterator<Item = usize>)
     needed
 }
 
+impl Host {
+    fn renumber(&mut self, number: &[usize]) {
+        self.outputs.iter_mut().for_each(|v| *v = number[*v]);
+        for input in &mut self.inputs {
+            if let HostInput::Value(v, _) = input {
+                *v = number[*v];
+            }
+        }
+    }
+}
+
 /// Leaves out values that nobody needs, apart from inputs and from results of steps that are done anyway.
 fn renumber(plan: &mut Plan, needed: &[bool]) {
     let mut keep = needed.to_vec();
@@ -111,7 +122,7 @@ fn renumber(plan: &mut Plan, needed: &[bool]) {
     plan.values.retain(|_| *kept.next().unwrap_or(&false));
     for value in &mut plan.values {
         match &mut value.source {
-            Source::Permuted { of, .. } | Source::Positions { of, .. } => *of = number[*of],
+            Source::Permuted { of, .. } => *of = number[*of],
             _ => {}
         }
     }
@@ -125,16 +136,12 @@ fn renumber(plan: &mut Plan, needed: &[bool]) {
                             *v = number[*v];
                         }
                     }
-                }
-            }
-            Step::Host(host) => {
-                host.outputs.iter_mut().for_each(|v| *v = number[*v]);
-                for input in &mut host.inputs {
-                    if let HostInput::Value(v, _) = input {
-                        *v = number[*v];
+                    if let Some(Custom::Node(node)) = call.custom.as_deref_mut() {
+                        node.renumber(&number);
                     }
                 }
             }
+            Step::Host(host) => host.renumber(&number),
         }
     }
     plan.inputs.iter_mut().for_each(|v| *v = number[*v]);

@@ -72,7 +72,7 @@ pub fn binary(given: &Given<'_>) -> Checked {
 /// `a` has rows of weights, `b` rows of values; every row of one meets every row of the other.
 pub fn mul_mat(given: &Given<'_>) -> Checked {
     let (a, b) = (given.tensor(0), given.tensor(1));
-    refuse(a.element != Element::I32, || format!("{a} is not a matrix of weights"))?;
+    refuse(a.element.is_computed(), || format!("{a} is not a matrix of weights"))?;
     float(b)?;
     refuse(a.sizes[0] == b.sizes[0], || format!("rows of {a} and {b} have different lengths"))?;
     refuse(b.sizes[2] % a.sizes[2] == 0 && b.sizes[3] % a.sizes[3] == 0, || {
@@ -161,6 +161,7 @@ pub fn diag_mask(given: &Given<'_>) -> Checked {
 pub fn get_rows(given: &Given<'_>) -> Checked {
     let (a, b) = (given.tensor(0), given.tensor(1));
     refuse(b.element == Element::I32, || format!("{b} holds no positions"))?;
+    refuse(a.element.is_computed() || a.element == Element::I32, || format!("{a} is no table"))?;
     rows_of(a)?;
     refuse(a.sizes[2] == b.sizes[1] && a.sizes[3] == b.sizes[2] && b.sizes[3] == 1, || {
         format!("{b} are no rows of {a}")
@@ -331,7 +332,7 @@ pub fn cast(given: &Given<'_>) -> Checked {
     let to = given.element.ok_or("no type of elements is given")?;
     let is_float = |e: Element| matches!(e, Element::F32 | Element::F16 | Element::BF16);
     refuse(is_float(to), || format!("{to} is not written by a cast"))?;
-    refuse(a.element != Element::I32, || format!("{a} is not read by a cast to {to}"))?;
+    refuse(a.element.is_computed(), || format!("{a} is not read by a cast to {to}"))?;
     refuse(!a.element.is_quantised() || (a.is_contiguous() && to == Element::F32), || {
         format!("{a} is not read by a cast to {to}")
     })?;

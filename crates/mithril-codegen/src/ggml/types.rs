@@ -14,7 +14,11 @@ pub enum Element {
     F32,
     F16,
     BF16,
+    F64,
+    I8,
+    I16,
     I32,
+    I64,
     Q4_0,
     Q4_1,
     Q5_0,
@@ -44,7 +48,11 @@ const ELEMENTS: &[(Element, &str, i32, i64, i64)] = &[
     (Element::F32, "f32", 0, 1, 4),
     (Element::F16, "f16", 1, 1, 2),
     (Element::BF16, "bf16", 30, 1, 2),
+    (Element::F64, "f64", 28, 1, 8),
+    (Element::I8, "i8", 24, 1, 1),
+    (Element::I16, "i16", 25, 1, 2),
     (Element::I32, "i32", 26, 1, 4),
+    (Element::I64, "i64", 27, 1, 8),
     (Element::Q4_0, "q4_0", 2, 32, 18),
     (Element::Q4_1, "q4_1", 3, 32, 20),
     (Element::Q5_0, "q5_0", 6, 32, 22),
@@ -105,13 +113,24 @@ impl Element {
     pub fn needs_importance(self) -> bool {
         matches!(self, Self::IQ2_XXS | Self::IQ2_XS | Self::IQ1_S)
     }
-    /// As what ggml computes with values of a dtype: floats and truth values as f32. Integers are computed on the
-    /// host, and doubles are as well.
-    pub fn of(dtype: DType) -> Option<Self> {
+    /// Whether ggml computes with it: what it is not are doubles and integers, which custom ops read and write.
+    pub fn is_computed(self) -> bool {
+        !matches!(self, Self::F64 | Self::I8 | Self::I16 | Self::I32 | Self::I64)
+    }
+    /// As what values of a dtype lie in a graph of ggml: floats and truth values as f32, everything else as it is.
+    pub fn of(dtype: DType) -> Self {
         match dtype {
-            DType::F32 | DType::F16 | DType::BF16 | DType::Bool => Some(Self::F32),
-            _ => None,
+            DType::F32 | DType::F16 | DType::BF16 | DType::Bool => Self::F32,
+            DType::F64 => Self::F64,
+            DType::U8 | DType::I8 => Self::I8,
+            DType::I16 => Self::I16,
+            DType::I32 => Self::I32,
+            DType::I64 => Self::I64,
         }
+    }
+    /// Whether the bytes of values of a dtype are those of such elements.
+    pub fn holds(self, dtype: DType) -> bool {
+        self == Self::of(dtype) && !matches!(dtype, DType::F16 | DType::BF16 | DType::Bool)
     }
 }
 

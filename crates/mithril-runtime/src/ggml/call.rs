@@ -137,7 +137,6 @@ impl<'a> Run<'a> {
                 Arc::new(convert::decode(bytes, &ty, dtype, shape)?)
             }
             Source::Permuted { of, axes } => Arc::new(convert::permuted(&*self.own(*of)?, axes)),
-            Source::Positions { of, size } => Arc::new(convert::positions(&*self.own(*of)?, *size)?),
         };
         if (found.dtype(), found.shape()) == (dtype, shape) {
             return Ok(found);
@@ -189,7 +188,7 @@ impl<'a> Run<'a> {
 
 /// The tensor that a number among the operands of a step stands for: it takes the dtype of the operands beside it, as
 /// in [`interp::operand`].
-fn operand(host: &Host, lit: &Lit) -> Result<Tensor> {
+pub(super) fn operand(host: &Host, lit: &Lit) -> Result<Tensor> {
     let weak = lit.weak_dtype(DType::F32);
     let mut dtypes = host.inputs.iter().enumerate().filter_map(|(i, input)| match input {
         HostInput::Value(_, ty) if host.op.takes_tensor(i) => Some(ty.dtype),

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::ffi::c_void;
 
 use mithril_compile::ggml::{Element, Type};
-use mithril_ir::tensor::{Data, Scalar};
-use mithril_ir::{Code, DType, Error, Result, Tensor};
+use mithril_ir::tensor::Data;
+use mithril_ir::{DType, Error, Result, Tensor};
 
 /// The bytes at an address.
 ///
@@ -44,14 +44,8 @@ pub fn floats(tensor: &Tensor) -> Cow<'_, [f32]> {
 /// Writes a tensor as ggml reads it. Rows of blocks are written by so many threads.
 pub fn encode(tensor: &Tensor, ty: &Type, out: &mut [u8], threads: usize) -> Result<()> {
     match ty.element {
-        Element::I32 => {
-            let values = tensor.to_i64s();
-            for (to, n) in out.chunks_exact_mut(4).zip(values) {
-                let n = i32::try_from(n).map_err(|_| {
-                    Error::new(Code::Numerics, format!("{n} does not fit the 32 bits that ggml has for it"))
-                })?;
-                to.copy_from_slice(&n.to_ne_bytes());
-            }
+        element if element.holds(tensor.dtype()) && element != Element::F32 => {
+            out.copy_from_slice(&tensor.to_bytes());
         }
         Element::F32 => {
             for (to, x) in out.chunks_exact_mut(4).zip(floats(tensor).iter()) {
@@ -82,6 +76,7 @@ fn rows(element: Element, values: &[f32], columns: usize, out: &mut [u8], thread
 /// Reads what ggml wrote.
 pub fn decode(bytes: &[u8], ty: &Type, dtype: DType, shape: &[usize]) -> Result<Tensor> {
     match ty.element {
+        element if element.holds(dtype) => Tensor::from_bytes(dtype, shape.to_vec(), bytes),
         Element::I32 => Ok(Tensor::from_bytes(DType::I32, shape.to_vec(), bytes)?.cast(dtype)),
         Element::F32 => Ok(Tensor::from_bytes(DType::F32, shape.to_vec(), bytes)?.cast(dtype)),
         element => {
@@ -92,19 +87,10 @@ pub fn decode(bytes: &[u8], ty: &Type, dtype: DType, shape: &[usize]) -> Result<
     }
 }
 
-/// Integers as positions in so many rows: negative ones count from the end.
-pub fn positions(tensor: &Tensor, rows: i64) -> Result<Tensor> {
-    let mut found = Vec::with_capacity(tensor.len());
-    for n in tensor.to_i64s() {
-        if n < -rows || n >= rows {
-            return Err(Error::new(
-                Code::IndexOutOfRange,
-                format!("index {n} is out of range for {rows} rows"),
-            ));
-        }
-        found.push(Scalar::Int(if n < 0 { n + rows } else { n }));
-    }
-    Ok(Tensor::build(DType::I32, tensor.shape(), |i| found[i]))
+/// A tensor of floats, or of what stands for truth values or halves.
+pub fn of_floats(values: &[f32], dtype: DType, shape: &[usize]) -> Tensor {
+    let tensor = Tensor::of(shape, values.to_vec());
+    if dtype == DType::F32 { tensor } else { tensor.cast(dtype) }
 }
 
 /// A tensor with its dimensions in another order: dimension `i` is dimension `axes[i]` of what is given.

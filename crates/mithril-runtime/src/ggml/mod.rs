@@ -5,6 +5,7 @@
 
 pub mod call;
 mod convert;
+mod custom;
 pub mod function;
 mod given;
 pub mod pack;

@@ -39,7 +39,6 @@ pub(super) fn kept(tensor: &Tensor, plan: &Plan, v: usize, threads: usize) -> Re
     let ty = value.ty.ok_or_else(|| Error::internal("a value that is kept has no type"))?;
     let made = match &value.source {
         Source::Permuted { axes, .. } => &convert::permuted(tensor, axes),
-        Source::Positions { size, .. } => &convert::positions(tensor, *size)?,
         _ => tensor,
     };
     let bytes = ty.bytes() as usize;

@@ -5,8 +5,9 @@ use std::collections::{BTreeSet, HashMap};
 use mithril_codegen::ggml::plan::{self, Source, Step};
 use mithril_compile::ggml::{Element, Plan, Type};
 use mithril_ggml::{Argument, Context, Graph};
-use mithril_ir::{DType, Error, Result};
+use mithril_ir::{Error, Result};
 
+use super::custom;
 use super::given::Blocks;
 use crate::c::Interface;
 
@@ -54,7 +55,8 @@ const ALIGNMENT: usize = 64;
 fn output(plan: &Plan, interface: &Interface, v: usize) -> Option<usize> {
     let made = plan.outputs.iter().map(|(_, v)| *v).chain(plan.updates.iter().map(|(_, new)| *new));
     let k = made.into_iter().position(|made| made == v)?;
-    (interface.outputs[k].dtype == DType::F32).then_some(k)
+    let is_same = plan.values[v].ty.is_some_and(|ty| ty.element.holds(interface.outputs[k].dtype));
+    is_same.then_some(k)
 }
 
 /// Borders of all steps.
@@ -113,9 +115,8 @@ impl Places {
             let is_read = places.borders.iter().any(|b| b.reads.contains(&v));
             let is_written = places.borders.iter().any(|b| b.writes.contains(&v));
             let of = value.source.of().map(|of| &plan.values[of].source);
-            let is_other = |i: usize, element| {
-                value.dtype != DType::F32 || element != Element::F32 || blocks.of(i).is_some()
-            };
+            let is_other =
+                |i: usize, element: Element| !element.holds(value.dtype) || blocks.of(i).is_some();
             if let Some(i) = blocks.whole(plan, value) {
                 places.homes.push(Home::Input(i));
                 continue;
@@ -134,7 +135,7 @@ impl Places {
                 (_, Some(ty), Some(_)) => places.scratch(ty.bytes())?,
                 (Source::Host, Some(ty), _) if is_read => places.scratch(ty.bytes())?,
                 (Source::Call, Some(ty), _) if is_written => match output(plan, interface, v) {
-                    Some(k) if ty.element == Element::F32 => Home::Output(k),
+                    Some(k) => Home::Output(k),
                     _ => places.scratch(ty.elements() * ty.element.bytes())?,
                 },
                 _ => Home::Elsewhere,
@@ -174,7 +175,11 @@ impl Places {
                     })
                 });
                 let arguments = arguments.collect::<Result<Vec<_>>>()?;
-                tensors.insert(call.result, context.call(call.function, &arguments)?);
+                let made = match call.custom.as_deref() {
+                    Some(op) => custom::add(&mut context, plan, call, op, &arguments)?,
+                    None => context.call(call.function, &arguments)?,
+                };
+                tensors.insert(call.result, made);
             }
             let outputs = border.writes.iter().map(|v| tensors.get(v).copied().ok_or_else(unknown));
             graphs.push(context.finish(&outputs.collect::<Result<Vec<_>>>()?)?);
