@@ -96,5 +96,5 @@ def test_clip(tower):
     assert set(found) == set(wanted)
     for name, array in found.items():
         assert relative(array, wanted[name]) < WITHIN, name
-    # The end of each text is looked for on the host, in integers; all else is ggml's.
-    assert set(made._known().module.source.hosted) <= {"add", "argmax", "less", "where"}
+    # Also the search for the end of each text, in integers, is part of ggml's graph.
+    assert not made._known().module.source.hosted

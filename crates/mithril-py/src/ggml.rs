@@ -92,7 +92,7 @@ impl PyGgmlProgram {
     fn specialisations(&self) -> usize {
         self.0.count()
     }
-    /// Names of the ops that the reference interpreter runs.
+    /// Names of the ops that the reference interpreter runs between two graphs of ggml.
     #[getter]
     fn hosted(&self) -> Vec<&'static str> {
         self.0.latest().map(|ready| ready.made.function.plan().hosted()).unwrap_or_default()
