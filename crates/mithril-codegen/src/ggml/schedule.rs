@@ -121,9 +121,8 @@ fn renumber(plan: &mut Plan, needed: &[bool]) {
     let mut kept = keep.iter();
     plan.values.retain(|_| *kept.next().unwrap_or(&false));
     for value in &mut plan.values {
-        match &mut value.source {
-            Source::Permuted { of, .. } => *of = number[*of],
-            _ => {}
+        if let Source::Permuted { of, .. } = &mut value.source {
+            *of = number[*of];
         }
     }
     for step in &mut plan.steps {
