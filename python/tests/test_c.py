@@ -5,6 +5,7 @@ import hashlib
 import importlib.util
 import itertools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -273,6 +274,27 @@ def test_options_and_compilers_that_do_not_work():
         ml.compile(classifier(), ml.CBackend(cc="no-such-cc"), shapes={"input": [1, 5]})
     with pytest.raises(ml.errors.CompilerError, match="help: try without the flags that were given: --no-such-flag"):
         ml.compile(classifier(), ml.CBackend(flags="--no-such-flag"), shapes={"input": [1, 5]})
+
+
+def test_the_first_comment_names_what_the_file_has():
+    def explained(model, shape):
+        compiled = ml.compile(model, ml.CBackend(num_threads=2), shapes={"input": shape}, inference=True)
+        guide, code = str(compiled.source).split("/* The way through", 1)[1].split(" */", 1)
+        columns = re.findall(r"^ {5}(\S.{17}) ", guide, re.MULTILINE)
+        names = [name.rstrip(".") for column in columns for name in column.strip().split(", ")]
+        assert [name for name in names if name not in code] == []
+        return names
+
+    convolutions = ml.Model()
+    convolutions |= ml.Conv2d(16, 3)(input="input", output="x")
+    for layer in (ml.Relu(), ml.Conv2d(16, 3), ml.Relu()):
+        convolutions += layer
+    convolutions += ml.Conv2d(16, 3)(output="output")
+    found = set(explained(convolutions, [1, 16, 60, 60]))
+    assert {"model_run", "model_part", "model_pack", "thread", "threads", "arena", "packed", "LANES", "finish"} <= found
+    element = ml.Model()
+    element |= ml.Relu()(input="input", output="output")
+    assert explained(element, [2, 3]) == ["model_run", "model_", "mithril_", "arena"]
 
 
 def test_source_stages_and_file(tmp_path):

@@ -152,6 +152,8 @@ def test_types_by_name_and_what_cannot_be():
 def test_options_that_do_not_work():
     with pytest.raises(InvalidValueError, match="quantize is 'int3'"):
         ml.GGMLBackend(quantize="int3")
+    with pytest.raises(InvalidValueError, match=r"quantize of 'head.\*' is 'q8'\n  help: did you mean 'q8_0'\?"):
+        ml.GGMLBackend(quantize={"*": "q4_0", "head.*": "q8"})
     with pytest.raises(InvalidValueError, match="float32"):
         ml.GGMLBackend(dtype="float64")
     with pytest.raises(InvalidValueError, match="num_threads"):

@@ -96,13 +96,12 @@ fn compile_for(
         std::fs::write(format!("{path}.{float}.{threads}.c"), &source.c).expect("the C file");
     }
     let interface = Interface::of(&source, "cases");
-    // Optimising this much C takes most of the time of the test; in one dtype it is enough. Kernels are tested as
-    // they are used: what optimises most may be wrong, too. MITHRIL_TEST_LEVEL (such as -O3) is for all of them.
+    // Optimising this much C takes most of the time of the test; in one dtype it is enough. That one, and kernels, are
+    // tested as they are used: what optimises most may be wrong, too. MITHRIL_TEST_LEVEL is for all of them.
     let given = std::env::var("MITHRIL_TEST_LEVEL");
     let level = match float {
         _ if given.is_ok() => given.as_deref().unwrap_or_default(),
-        _ if threads > 1 => level.unwrap_or("-O3"),
-        DType::F32 => level.unwrap_or("-O1"),
+        _ if threads > 1 || float == DType::F32 => level.unwrap_or("-O3"),
         _ => level.unwrap_or("-O0"),
     };
     let flags = ["-Wall", "-Wextra", "-Werror"].into_iter().chain(level.split_whitespace());

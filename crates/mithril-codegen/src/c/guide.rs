@@ -1,6 +1,8 @@
 //! Comments of a generated file: the one that leads through it, with where to begin and the words that it uses (only what
 //! the file has is explained), and those of the functions of single steps.
 
+use std::collections::BTreeSet;
+
 use mithril_ir::loops::Expr;
 
 use super::Options;
@@ -14,15 +16,19 @@ const WIDTH: usize = 118;
 /// Where the explanations of a list begin.
 const COLUMN: usize = 18;
 
-/// The comment; `parallel`: whether threads divide the steps; `own`: bytes of scratch memory of each.
-pub fn guide(program: &Program, options: &Options, parallel: bool, own: usize) -> String {
+/// The comment for the rest of the file, `code`; `parallel`: whether threads divide the steps.
+pub fn guide(program: &Program, options: &Options, parallel: bool, code: &str) -> String {
     let mut out = String::from("/* The way through this file, from its end:\n");
     for (name, text) in way(program, &options.prefix, parallel) {
         out.push_str(&entry(&name, &text));
     }
     out.push_str("\n   Words:\n");
-    for (name, text) in words(program, options, parallel, own) {
-        out.push_str(&entry(name, &text));
+    let used: BTreeSet<&str> = code.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+    for (names, text) in words(program, options) {
+        let found: Vec<&str> = names.iter().copied().filter(|name| used.contains(name)).collect();
+        if !found.is_empty() {
+            out.push_str(&entry(&found.join(", "), &text));
+        }
     }
     out.push_str(" */\n");
     out
@@ -61,60 +67,62 @@ fn way(program: &Program, p: &str, parallel: bool) -> Vec<(String, String)> {
     way
 }
 
-fn words(program: &Program, options: &Options, parallel: bool, own: usize) -> Vec<(&'static str, String)> {
+/// What the words mean that are no everyday ones of C.
+fn words(program: &Program, options: &Options) -> Vec<(&'static [&'static str], String)> {
     let (p, lanes) = (&options.prefix, options.target.lanes);
-    let text = "scratch memory of a call. Tensors that are not needed at the same time lie in the same place; what is \
-                added to it is bytes.";
-    let mut words = vec![("arena", text.to_owned())];
-    if parallel {
-        let text = "the number of a thread, and of how many: a function that takes both does one thread's part. Where \
-                    somebody reads what others wrote, all wait for each other first.";
-        words.insert(0, ("thread, threads", text.to_owned()));
-    }
-    if own > 0 {
-        words.push(("own", "the scratch memory of one thread, behind the arena of all.".to_owned()));
+    let vector = if lanes > 1 {
+        format!(
+            "a vector has LANES elements, {lanes} floats. On a processor whose vectors are narrower the compiler takes several \
+             for one."
+        )
+    } else {
+        "plain C: a vector is one element (LANES is 1).".to_owned()
+    };
+    let block = format!(
+        "{lanes} channels. A tensor in blocks lies as [images][channels / {lanes}][rows][pixels][{lanes}], with margins of zeros \
+         around each image, which convolutions read beyond its edges, and a vector between blocks, lest they lie powers of two \
+         apart. Numbers in positions are the strides of these axes, and where the first pixel behind the margins lies."
+    );
+    let mut words: Vec<(&[&str], String)> = vec![
+        (
+            &["thread", "threads"],
+            "the number of a thread, and of how many: a function that takes both does one thread's part. Where somebody reads \
+             what others wrote, all wait for each other first."
+                .to_owned(),
+        ),
+        (
+            &["arena"],
+            "scratch memory of a call. Tensors that are not needed at the same time lie in the same place; what is added to it \
+             is bytes."
+                .to_owned(),
+        ),
+        (&["own"], "the scratch memory of one thread, behind the arena of all.".to_owned()),
+        (&["LANES"], vector),
+        (&["panel"], "the part of a matrix or of the weights that is two vectors wide (WIDTH).".to_owned()),
+        (
+            &["micro", "tile"],
+            "innermost functions: as many sums as fit into the registers grow together.".to_owned(),
+        ),
+        (
+            &["LONGER"],
+            "where work does not divide evenly, this many of the first groups have one more.".to_owned(),
+        ),
+        (
+            &["next", "stride"],
+            "the weights that are needed next, which are asked for while these are used.".to_owned(),
+        ),
+        (
+            &["finish", "tail"],
+            "what becomes of a finished sum before it is stored: biases are added, for example. operand0, operand1 are the \
+             tensors read for it."
+                .to_owned(),
+        ),
+    ];
+    if program.buffers.iter().any(|b| b.blocks.is_some()) {
+        words.push((&["block", "blocks", "blocked"], block));
     }
     if !program.prepared.is_empty() {
-        words.push(("packed", format!("what {p}_pack made.")));
-    }
-    if has_kernels(program) {
-        let vector = if lanes > 1 {
-            format!(
-                "a vector has LANES elements, {lanes} floats. On a processor whose vectors are narrower the compiler takes \
-                 several for one."
-            )
-        } else {
-            "plain C: a vector is one element (LANES is 1).".to_owned()
-        };
-        let others = [
-            ("LANES", vector),
-            ("panel", "the part of a matrix or of the weights that is two vectors wide (WIDTH).".to_owned()),
-            (
-                "micro, tile",
-                "innermost functions: as many sums as fit into the registers grow together.".to_owned(),
-            ),
-            ("LONGER", "where work does not divide evenly, this many of the first groups have one more.".to_owned()),
-            (
-                "next, stride",
-                "the weights that are needed next, which are asked for while these are used.".to_owned(),
-            ),
-            (
-                "finish, tail",
-                "what becomes of a finished sum before it is stored: biases are added, for example. operand0, operand1 \
-                 are the tensors read for it."
-                    .to_owned(),
-            ),
-        ];
-        words.extend(others);
-    }
-    if program.buffers.iter().any(|b| b.blocks.is_some()) {
-        let text = format!(
-            "{lanes} channels. A tensor in blocks lies as [images][channels / {lanes}][rows][pixels][{lanes}], with margins \
-             of zeros around each image, which convolutions read beyond its edges, and a vector between blocks, lest they \
-             lie powers of two apart. Numbers in positions are the strides of these axes, and where the first pixel behind \
-             the margins lies."
-        );
-        words.push(("block", text));
+        words.push((&["packed"], format!("what {p}_pack made.")));
     }
     words
 }

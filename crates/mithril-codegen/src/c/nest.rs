@@ -319,7 +319,8 @@ impl Levels<'_, '_> {
     fn blocks(&mut self, value: &Expr, var: Var, sums: &[Expr], split: bool) {
         let width = BLOCK.min(var.size);
         let parts = (var.size + width - 1) / width;
-        let start = self.writer.fresh("block");
+        // A single block needs no loop.
+        let is_one = width == var.size && !split;
         let (block, lane) = (Var { id: self.next, size: var.size }, Var { id: self.next + 1, size: width });
         self.next += 2;
         let (from, to) = if split {
@@ -328,7 +329,11 @@ impl Levels<'_, '_> {
         } else {
             ("0".to_owned(), var.size.to_string())
         };
-        self.writer.open(format!("for (int64_t {start} = {from}; {start} < {to}; {start} += {width}) {{"));
+        let start = if is_one { String::new() } else { self.writer.fresh("block") };
+        if !is_one {
+            self.writer
+                .open(format!("for (int64_t {start} = {from}; {start} < {to}; {start} += {width}) {{"));
+        }
         let count = if var.size % width == 0 {
             width.to_string()
         } else {
@@ -337,8 +342,9 @@ impl Levels<'_, '_> {
             self.writer.line(format!("const int64_t {count} = {rest} < {width} ? {rest} : {width};"));
             count
         };
+        let first = if is_one { Index::number(0) } else { Index::var(block) };
         self.writer.name(block, start);
-        let index = |v: Var| if v == var { Index::var(block) + Index::var(lane) } else { Index::var(v) };
+        let index = |v: Var| if v == var { first.clone() + Index::var(lane) } else { Index::var(v) };
         let since = self.writer.known();
         for sum in sums {
             let name = if is_long_sum(sum) {
@@ -352,7 +358,9 @@ impl Levels<'_, '_> {
         self.lanes(lane, &count, |w, _| w.store(to, &at, &value));
         self.writer.forget(since);
         self.writer.leave();
-        self.writer.close();
+        if !is_one {
+            self.writer.close();
+        }
     }
     /// The reductions of a block; the name of one.
     fn sums(&mut self, sum: &Expr, lane: Var, count: &str, index: &dyn Fn(Var) -> Index) -> String {

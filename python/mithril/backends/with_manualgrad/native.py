@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from ...errors import InvalidValueError, MithrilError
 from .. import options
 from ..numpy_arrays import NumpyArrays
 
-__all__ = ["NativeBackend", "NativeModule"]
+__all__ = ["NativeBackend", "NativeModule", "unknown_quantization"]
 
 
 class NativeModule:
@@ -66,6 +67,25 @@ class NativeBackend(NumpyArrays):
         # The passes before a target is chosen are those of every backend.
         common = {name: text for name, text in core.stages(self.target) if name not in ("legalize", "finish")}
         return {**common, **dict(module.source.stages), "emit": module.source.text}
+
+
+def unknown_quantization(given: Any, pattern: object, wanted: object, known: Iterable[str]) -> InvalidValueError:
+    """Make the error for a way to keep weights in few bits that there is not.
+
+    Examples
+    --------
+    >>> from mithril.backends.with_manualgrad.native import unknown_quantization
+    >>> print(unknown_quantization({"head.*": "q8"}, "head.*", "q8", ["q8_0", "q4_0"]).hint)
+    did you mean 'q8_0'? Give one of q8_0, q4_0, or a mapping from patterns of names to one of them or None
+    """
+    names = list(known)
+    near = difflib.get_close_matches(wanted.lower(), names, n=1) if isinstance(wanted, str) else []
+    guess = f"did you mean {near[0]!r}? Give" if near else "give"
+    place = f" of {pattern!r}" if isinstance(given, Mapping) else ""
+    return InvalidValueError(
+        f"quantize{place} is {wanted!r}",
+        hint=f"{guess} one of {', '.join(names)}, or a mapping from patterns of names to one of them or None",
+    )
 
 
 def _threads(given: Any) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....errors import InvalidValueError
+from ..native import unknown_quantization
 
 __all__ = ["SCHEMES", "Ranges", "Rules", "ranges", "rounded", "rules"]
 
@@ -36,11 +37,7 @@ def rules(given: Any) -> Rules | None:
     for pattern, scheme in found:
         is_scheme = scheme in SCHEMES or (scheme is None and isinstance(given, Mapping))
         if not isinstance(pattern, str) or not isinstance(scheme, (str, type(None))) or not is_scheme:
-            known = ", ".join(repr(name) for name in SCHEMES)
-            raise InvalidValueError(
-                f"quantize is {given!r}",
-                hint=f"give one of {known}, or a mapping from patterns of names to one of them or None",
-            )
+            raise unknown_quantization(given, pattern, scheme, SCHEMES)
     return found
 
 

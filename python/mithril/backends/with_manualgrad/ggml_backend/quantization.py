@@ -7,6 +7,7 @@ from typing import Any
 
 from .... import _core
 from ....errors import InvalidValueError
+from ..native import unknown_quantization
 
 __all__ = ["ALIASES", "Rules", "rules", "types"]
 
@@ -51,9 +52,6 @@ def rules(given: Any) -> Rules | None:
         wanted = name.lower() if isinstance(name, str) else None
         wanted = ALIASES.get(wanted, wanted) if wanted else None
         if wanted not in known:
-            raise InvalidValueError(
-                f"quantize is {given!r}",
-                hint=f"give one of {', '.join([*known, *ALIASES])}, or a mapping from patterns of names to one or None",
-            )
+            raise unknown_quantization(given, pattern, name, [*known, *ALIASES])
         found.append((pattern, known[wanted]))
     return found
