@@ -9,6 +9,7 @@ use mithril_ir::{DType, Scalar};
 use super::Options;
 use super::columns;
 use super::convolve;
+use super::correlate;
 use super::kernels::{Element, Epilogue, Gemm, Kernel, Library, Operand, Packing, Stored, Strides};
 use super::nest::collapse;
 use super::program::{Buffer, KernelCall, Nest, Place, Program, Work};
@@ -54,7 +55,8 @@ pub fn contract(
         library.take_asked();
         let mut making =
             Making { options, library: &mut *library, tails: &mut *tails, decisions: &mut decisions };
-        let found = convolve::convolution(program, nest, &contraction, &mut making)
+        let found = correlate::correlation(program, nest, &contraction, &mut making)
+            .or_else(|| convolve::convolution(program, nest, &contraction, &mut making))
             .or_else(|| alone(program, nest, contraction.element, &mut making))
             .or_else(|| {
                 let (nest, copies) = columns::lay_out(program, &given, nest, &contraction)?;
@@ -77,6 +79,7 @@ pub fn contract(
         program.steps[step - 1].work = Work::Kernel(call);
     }
     program.packed_bytes = packed;
+    correlate::drop_unread(program);
     decisions
 }
 

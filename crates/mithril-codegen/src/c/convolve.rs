@@ -212,11 +212,21 @@ fn places(at: &Index, next: u32, vars: &[Var], filters: usize, lanes: usize) -> 
 }
 
 /// A convolution by its sizes, the buffers of image and weights, and the variables of the result: image, filter, place.
-type Shape = (Conv, [usize; 2], Vec<Var>);
+pub type Shape = (Conv, [usize; 2], Vec<Var>);
 
 /// The sizes of the convolution, the buffers of image and weights, and the variables of the result: image, filter,
 /// place.
 fn shape(program: &Program, nest: &Nest, c: &Contraction<'_>) -> Option<Shape> {
+    let (conv, factors, vars) = sliding(program, nest, c)?;
+    let wanted = vars[2..].iter().map(|v| v.size as usize).product::<usize>();
+    // A gradient of weights "slides" an image over an image: that is better multiplied as matrices.
+    let slides = conv.kernel.iter().product::<usize>() <= 4 * wanted;
+    (slides && conv.result().iter().product::<usize>() == wanted).then_some((conv, factors, vars))
+}
+
+/// As [`shape`], of all that slides over an image: a gradient of weights, too, which takes the result of a convolution for
+/// weights. There may be more places than are wanted.
+pub fn sliding(program: &Program, nest: &Nest, c: &Contraction<'_>) -> Option<Shape> {
     let (image, tests) = match c.factors[0] {
         Expr::Select { when, yes, no } if is_zero(no) => (&**yes, when.as_slice()),
         other => (other, &[][..]),
@@ -261,11 +271,7 @@ fn shape(program: &Program, nest: &Nest, c: &Contraction<'_>) -> Option<Shape> {
     conv.stride = pair(|a| a.stride);
     conv.dilation = pair(|a| a.dilation);
     conv.padding = [axes[0].padding, axes[1].padding];
-    conv = conv.row_major();
-    let wanted = vars[2..].iter().map(|v| v.size as usize).product::<usize>();
-    // A gradient of weights "slides" an image over an image: that is better multiplied as matrices.
-    let slides = conv.kernel.iter().product::<usize>() <= 4 * wanted;
-    (slides && conv.result().iter().product::<usize>() == wanted).then_some((conv, [x, w], vars))
+    Some((conv.row_major(), [x, w], vars))
 }
 
 /// The variables with those first that count images and filters, which are what these positions are.
@@ -296,7 +302,7 @@ fn axis(at: &Index, [pixel, weight]: [Var; 2], [image, kernel, pixels]: [i64; 3]
 }
 
 /// How the epilogue calls the variables of the output.
-fn names(vars: &[Var], height: usize, width: usize) -> Vec<(Var, String)> {
+pub fn names(vars: &[Var], height: usize, width: usize) -> Vec<(Var, String)> {
     let x = if height == 1 { "column".to_owned() } else { format!("column % {width}") };
     let y = if width == 1 { "column".to_owned() } else { format!("column / {width}") };
     let texts = ["batch".to_owned(), "row".to_owned()].into_iter();
@@ -305,7 +311,7 @@ fn names(vars: &[Var], height: usize, width: usize) -> Vec<(Var, String)> {
 }
 
 /// A position as strides over images, filters and pixels.
-fn pixels(at: &Index, vars: &[Var], width: usize) -> Option<Strides> {
+pub fn pixels(at: &Index, vars: &[Var], width: usize) -> Option<Strides> {
     let (factors, _) = affine(at, vars)?;
     let column = match vars[2..] {
         [y, x] if y.size > 1 && x.size > 1 => (factors[2] == factors[3] * width).then_some(factors[3])?,

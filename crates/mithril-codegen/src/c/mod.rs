@@ -24,6 +24,7 @@ pub mod batch;
 mod columns;
 mod contract;
 mod convolve;
+mod correlate;
 mod cost;
 mod emit;
 mod expr;

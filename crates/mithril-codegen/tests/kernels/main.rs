@@ -4,6 +4,7 @@
 
 mod blocked;
 mod conv;
+mod correlation;
 mod gemm;
 mod program;
 mod quantized;
@@ -26,6 +27,13 @@ fn gemm_equals_naive_loops() {
 fn convolution_equals_naive_loops() {
     for target in TARGETS {
         program::check(&conv::cases(target), target);
+    }
+}
+
+#[test]
+fn gradient_of_weights_equals_naive_loops() {
+    for target in TARGETS {
+        program::check(&correlation::cases(target), target);
     }
 }
 

@@ -70,7 +70,8 @@ pub static RELU: OpDef = OpDef {
         Scalar::Float(x) => Scalar::Float(larger(x, 0.0)),
         other => Scalar::Int(other.i64().max(0)),
     })),
-    grad: Grad::Formula(|v| vec![positive(v.x[0], v.g, v.cx.lit(0.0))]),
+    // The result says as much as the input, which then need not be kept.
+    grad: Grad::Formula(|v| vec![positive(v.y, v.g, v.cx.lit(0.0))]),
     spell: Spell {
         torch: Text::T("torch.relu({0})"),
         jax: Text::T("jax.nn.relu({0})"),

@@ -1,0 +1,137 @@
+//! Gradients of the weights of convolutions: tiles split along channels, rows of weights and weights of a row, with
+//! strides, dilation, margins and orders of all kinds.
+
+use std::fmt::Write as _;
+
+use mithril_codegen::c::kernels::{Correlation, Element, Epilogue, Library, Operand, Strides, Target};
+
+use crate::program::{Cases, calls};
+
+pub fn cases(target: Target) -> Cases {
+    let mut library = Library::new(target);
+    let mut bodies = Vec::new();
+    for (index, of) in specifications().iter().enumerate() {
+        let kernel = of.build(&mut library).expect("planes lie one after the other");
+        bodies.push(body(of, &calls(&kernel, 1 + index % 3)));
+    }
+    Cases { source: library.source(), bodies }
+}
+
+/// Images of channels to filters, with a kernel, one step everywhere and no margins.
+fn plain(
+    batch: usize,
+    [channels, filters]: [usize; 2],
+    result: [usize; 2],
+    kernel: [usize; 2],
+) -> Correlation {
+    let image = [0, 1].map(|i| result[i] + kernel[i] - 1);
+    let [plane, pixels, places] = [image, result, kernel].map(|size| size[0] * size[1]);
+    Correlation {
+        element: Element::F32,
+        batch,
+        channels,
+        filters,
+        image,
+        kernel,
+        result,
+        stride: [1, 1],
+        dilation: [1, 1],
+        padding: [[0, 0], [0, 0]],
+        image_strides: [channels * plane, plane],
+        result_strides: [filters * pixels, pixels],
+        out: Strides { batch: vec![places], row: channels * places, column: 1 },
+        out_element: "float".to_owned(),
+        epilogue: Epilogue::none(),
+    }
+}
+
+fn specifications() -> Vec<Correlation> {
+    let mut all = vec![
+        plain(1, [1, 1], [1, 1], [1, 1]),
+        plain(2, [17, 33], [3, 5], [1, 1]),
+        plain(3, [5, 40], [7, 7], [3, 3]),
+        // Many pixels: several parts, and lines in pieces.
+        plain(2, [3, 20], [40, 30], [2, 2]),
+        plain(1, [2, 16], [2, 1030], [1, 3]),
+        // Many channels: several blocks of them.
+        plain(1, [1300, 4], [3, 2], [3, 3]),
+    ];
+    // The first layer of a network, and everything uneven.
+    all.push(Correlation {
+        stride: [2, 2],
+        padding: [[3, 2], [3, 2]],
+        image: [16, 18],
+        image_strides: [3 * 16 * 18, 16 * 18],
+        ..plain(2, [3, 64], [8, 9], [7, 7])
+    });
+    all.push(Correlation {
+        element: Element::F64,
+        out_element: "double".to_owned(),
+        stride: [2, 3],
+        dilation: [1, 2],
+        padding: [[2, 0], [1, 4]],
+        image: [15, 21],
+        image_strides: [315, 2 * 315],
+        ..plain(2, [6, 19], [7, 6], [4, 5])
+    });
+    // What becomes of the sums, in another order of the result.
+    let step = Strides { batch: vec![9], row: 4 * 9, column: 1 };
+    all.push(Correlation {
+        out: Strides { batch: vec![9 * 18], row: 9, column: 1 },
+        epilogue: Epilogue {
+            operands: vec![Operand { element: "float".to_owned(), strides: step }],
+            expression: "relu_f32({acc} + {0})".to_owned(),
+        },
+        ..plain(2, [4, 18], [9, 5], [3, 3])
+    });
+    all
+}
+
+/// Fills, calls, and compares with the definition.
+fn body(of: &Correlation, calls: &str) -> String {
+    let ([h, w], [oh, ow], [kh, kw]) = (of.image, of.result, of.kernel);
+    let (n, c, f, element) = (of.batch, of.channels, of.filters, of.element.c());
+    let weights = f * c * kh * kw;
+    let mut text = String::new();
+    let _ = writeln!(text, "FILLED({element}, a, {});", n * c * h * w);
+    let _ = writeln!(text, "FILLED({element}, b, {});", n * f * oh * ow);
+    let _ = writeln!(text, "FILLED({element}, out, {weights}); FILLED({element}, operand0, {weights});");
+    text.push_str(calls);
+    let _ = writeln!(
+        text,
+        "for (long batch = 0; batch < {c}; batch++) for (long row = 0; row < {f}; row++)\n\
+         for (long ky = 0; ky < {kh}; ky++) for (long kx = 0; kx < {kw}; kx++) {{ double sum = 0;\n\
+         for (long i = 0; i < {n}; i++) for (long oy = 0; oy < {oh}; oy++) for (long ox = 0; ox < {ow}; ox++) {{\n\
+         long y = oy * {} + ky * {} - {}, x = ox * {} + kx * {} - {};\n\
+         if (y < 0 || y >= {h} || x < 0 || x >= {w}) continue;\n\
+         sum += (double)a[i * {} + batch * {} + y * {w} + x] * b[i * {} + row * {} + oy * {ow} + ox]; }}",
+        of.stride[0],
+        of.dilation[0],
+        of.padding[0][0],
+        of.stride[1],
+        of.dilation[1],
+        of.padding[1][0],
+        of.image_strides[0],
+        of.image_strides[1],
+        of.result_strides[0],
+        of.result_strides[1],
+    );
+    let place = |strides: &Strides| {
+        format!(
+            "batch * {} + row * {} + (ky * {kw} + kx) * {}",
+            strides.batch[0], strides.row, strides.column
+        )
+    };
+    let mut wanted = of.epilogue.expression.replace("{acc}", "sum");
+    if let Some(operand) = of.epilogue.operands.first() {
+        wanted = wanted.replace("{0}", &format!("operand0[{}]", place(&operand.strides)));
+    }
+    let _ = writeln!(
+        text,
+        "double wanted = {wanted}, found = (double)out[{}]; if (found != wanted) {{ failures++; \
+         printf(\"gradient {c} {f} %ld %ld %ld %ld: %g, not %g\\n\", batch, row, ky, kx, found, wanted); return; }} }}\n\
+         free(a); free(b); free(out); free(operand0);",
+        place(&of.out)
+    );
+    text
+}
