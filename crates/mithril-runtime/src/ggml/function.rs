@@ -180,7 +180,7 @@ impl Function {
     ) -> Result<()> {
         let Interface { fixed, read, .. } = &self.interface;
         let inputs = self.inputs(inputs, |i| read[i] || !fixed[i])?;
-        self.count("outputs", outputs.len(), self.interface.outputs.len())?;
+        self.interface.count("outputs", outputs.len(), self.interface.outputs.len())?;
         let outputs = outputs.iter_mut().zip(&self.interface.outputs).map(|(address, buffer)| {
             address.written(buffer.bytes(), buffer.dtype).map_err(|misfit| misfits(buffer, &misfit))
         });
@@ -204,26 +204,10 @@ impl Function {
     }
     /// Runs the steps on tensors: the outputs, then the new states.
     pub fn run(&self, inputs: &[Arc<Tensor>]) -> Result<Vec<Tensor>> {
-        self.count("inputs", inputs.len(), self.interface.inputs.len())?;
-        for (tensor, Buffer { name, dtype, shape }) in inputs.iter().zip(&self.interface.inputs) {
-            if tensor.dtype() != *dtype || tensor.shape() != *shape {
-                let given = format!("`{name}` is {} of shape {:?}", tensor.dtype(), tensor.shape());
-                return Err(Error::new(Code::BadParameter, given)
-                    .help(format!("it has to be {dtype} of shape {shape:?}")));
-            }
-        }
-        let addresses: Vec<_> = inputs.iter().map(|t| Address::of_tensor(t)).collect();
-        let mut memory: Vec<Vec<i64>> =
-            self.interface.outputs.iter().map(|b| vec![0; b.bytes().div_ceil(8)]).collect();
-        let mut outputs: Vec<_> = memory.iter_mut().map(|words| AddressMut::of(words)).collect();
-        let packed = self.pack(&addresses)?;
-        self.call(&addresses, &mut outputs, packed.as_ref())?;
-        let tensors = self.interface.outputs.iter().zip(memory).map(|(buffer, words)| {
-            let bytes: Vec<u8> =
-                words.iter().flat_map(|word| word.to_ne_bytes()).take(buffer.bytes()).collect();
-            Tensor::from_bytes(buffer.dtype, buffer.shape.clone(), &bytes)
-        });
-        tensors.collect()
+        self.interface.run(inputs, |inputs, outputs| {
+            let packed = self.pack(inputs)?;
+            self.call(inputs, outputs, packed.as_ref())
+        })
     }
     pub(super) fn places(&self) -> &Places {
         &self.places
@@ -245,20 +229,13 @@ impl Function {
         }
         Tensor::from_bytes(buffer.dtype, buffer.shape.clone(), bytes)
     }
-    fn count(&self, what: &str, given: usize, wanted: usize) -> Result<()> {
-        if given == wanted {
-            return Ok(());
-        }
-        let text = format!("{given} {what} are given to {}, {wanted} are needed", self.interface.prefix);
-        Err(Error::new(Code::BadParameter, text))
-    }
     /// Where inputs start that have the memory for their buffers; those that are not needed may have none.
     fn inputs(
         &self,
         inputs: &[Address<'_>],
         is_needed: impl Fn(usize) -> bool,
     ) -> Result<Vec<*const c_void>> {
-        self.count("inputs", inputs.len(), self.interface.inputs.len())?;
+        self.interface.count("inputs", inputs.len(), self.interface.inputs.len())?;
         let all = inputs.iter().zip(&self.interface.inputs).enumerate();
         all.map(|(i, (address, buffer))| {
             let bytes = if is_needed(i) { buffer.bytes() } else { 0 };

@@ -115,8 +115,7 @@ impl Places {
             let is_read = places.borders.iter().any(|b| b.reads.contains(&v));
             let is_written = places.borders.iter().any(|b| b.writes.contains(&v));
             let of = value.source.of().map(|of| &plan.values[of].source);
-            let is_other =
-                |i: usize, element: Element| !element.holds(value.dtype) || blocks.of(i).is_some();
+            let is_other = |i: usize, element: Element| !element.holds(value.dtype) || blocks.of(i).is_some();
             if let Some(i) = blocks.whole(plan, value) {
                 places.homes.push(Home::Input(i));
                 continue;
