@@ -161,8 +161,12 @@ const LARGE: &[(&str, &str)] = &[
     ("conv2d", "[4,32,8,8] [64,32,1,1] stride=2"),
     ("conv2d", "[1,24,12,12] [24,1,3,3] padding=1 groups=24"),
     ("conv2d", "[2,16,9,9] [24,16,3,3] [24] padding=1 stride=2"),
+    // Their gradients in phases: some without weights, results that are no multiple of the steps.
+    ("conv2d", "[2,16,11,13] [32,16,5,4] padding=2 stride=(3,2)"),
+    ("conv2d", "[2,16,12,11] [32,16,2,1] stride=(3,4)"),
     ("conv3d", "[1,2,6,6,6] [16,2,3,3,3]"),
     ("conv_transpose2d", "[1,8,6,6] [8,16,3,3] stride=2"),
+    ("conv_transpose2d", "[2,16,5,7] [16,32,4,2] stride=(2,3)"),
     ("max_pool2d", "[2,8,11,11] kernel_size=3 stride=2 padding=1"),
     ("scaled_dot_product_attention", "[2,4,20,16] [2,4,20,16] [2,4,20,16] is_causal=true"),
     ("softmax", "[40,300]"),

@@ -8,6 +8,7 @@
 //! | `fuse` | what is computed element by element goes into the loops of who reads it |
 //! | `state` | where asked for: a new state takes the place of the old one, an output that of a donated input |
 //! | `spread` | what is brought together from very many elements is divided into parts, for threads |
+//! | `phases` | convolutions over images with zeros between their pixels become several without |
 //! | `widen` | halves that convolutions read become float32 |
 //! | `prepare` | what depends on parameters alone is computed once, when they are packed |
 //! | `layout` | what convolutions hand to each other lies in blocks of channels, between margins of zeros |
@@ -37,6 +38,7 @@ mod loops;
 mod memory;
 mod namer;
 mod nest;
+mod phases;
 pub mod prelude;
 mod prepare;
 pub mod program;
@@ -130,6 +132,8 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     stages.push(("fuse".to_owned(), program.to_string()));
     spread::spread(&mut program);
     stages.push(("spread".to_owned(), program.to_string()));
+    phases::split(&mut program);
+    stages.push(("phases".to_owned(), program.to_string()));
     widen::widen(&mut program);
     stages.push(("widen".to_owned(), program.to_string()));
     if options.pack {
