@@ -190,6 +190,26 @@ def test_tokens_stream(name):
     assert len(set(found[0][0])) > 4
 
 
+def test_caches_that_are_given_away_are_written_in_place():
+    model = DECODERS["llama"]()
+    shape = model.shape_of("past_key_0")
+    caches = {name: normal(1, shape[1], 6, shape[3]) for name in model.input_keys if name.startswith("past_")}
+    data = {"input": np.array([[3, 1]]), "position": np.array(3), "padding": np.zeros(1, np.int64)}
+    options = {"shapes": {name: list(value.shape) for name, value in {**data, **caches}.items()}, "inference": True}
+    reference = ml.compile(model, ml.NumpyBackend(), **options)
+    params = reference.randomize_params(seed=1)
+    wanted = reference.evaluate(params, {**data, **caches})
+    for donate in ([], list(caches)):
+        given = {name: value.copy() for name, value in caches.items()}
+        compiled = ml.compile(model, ml.GGMLBackend(), donate=donate, **options)
+        found = compiled.evaluate(params, {**data, **given})
+        for name, value in wanted.items():
+            np.testing.assert_allclose(found[name], value, atol=1e-5)
+        for name, old in given.items():
+            assert (found[name.removeprefix("past_")] is old) == bool(donate)
+            assert donate or np.array_equal(old, caches[name])
+
+
 def test_arrays_and_ops_at_once_are_those_of_numpy():
     backend = ml.GGMLBackend(seed=3)
     assert type(backend.sqrt(backend.array([1.0, 4.0]))) is np.ndarray

@@ -96,6 +96,8 @@ pub struct Context {
     pools: Vec<Pool>,
     tensors: Vec<(*mut ggml_tensor, Type)>,
     leaves: Vec<*mut ggml_tensor>,
+    /// Leaves that operations may change.
+    given_away: Vec<*mut ggml_tensor>,
     customs: Vec<Box<Work>>,
     failure: Failure,
 }
@@ -115,6 +117,7 @@ impl Context {
             pools: Vec::new(),
             tensors: Vec::new(),
             leaves: Vec::new(),
+            given_away: Vec::new(),
             customs: Vec::new(),
             failure: Failure::default(),
         })
@@ -128,6 +131,12 @@ impl Context {
         let tensor = unsafe { ffi::ggml_new_tensor(pool, element.code(), DIMENSIONS as i32, sizes.as_ptr()) };
         self.leaves.push(tensor);
         self.keep(tensor)
+    }
+    /// The same, where operations may change the elements.
+    pub fn leaf_to_change(&mut self, ty: &Type) -> Result<TensorId> {
+        let leaf = self.leaf(ty)?;
+        self.given_away.push(self.tensors[leaf.0].0);
+        Ok(leaf)
     }
     /// Calls a function, after all that it would assert was checked.
     pub fn call(&mut self, name: &str, arguments: &[Argument]) -> Result<TensorId> {
@@ -245,7 +254,7 @@ impl Context {
         // SAFETY: a tensor of this context; names of operations are texts of C that live as long as the program.
         let (whole, op) = unsafe { ((*tensor).view_src, CStr::from_ptr(ffi::ggml_op_name((*tensor).op))) };
         let shows = [c"VIEW", c"RESHAPE", c"PERMUTE", c"TRANSPOSE"].contains(&op);
-        !shows && self.leaves.contains(&whole)
+        !shows && self.leaves.contains(&whole) && !self.given_away.contains(&whole)
     }
     /// Memory with room for what a call makes.
     fn pool(&mut self) -> Result<*mut ggml_context> {

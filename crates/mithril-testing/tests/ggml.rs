@@ -29,7 +29,7 @@ fn all_cases(float: DType) -> Vec<Case> {
 /// The function of a graph.
 fn function(graph: &Graph, float: DType, options: &Options) -> Function {
     let lowered = lower(graph, &Ggml, float, &mut |_, _| {}).expect("lowering");
-    let plan = plan(&lowered, &PlanOptions { pack: options.pack, elements: None }).expect("a plan");
+    let plan = plan(&lowered, &PlanOptions { pack: options.pack, ..PlanOptions::default() }).expect("a plan");
     if let Ok(path) = std::env::var("MITHRIL_TEST_KEEP") {
         std::fs::write(format!("{path}.{float}.plan"), plan.to_string()).expect("the plan");
     }
@@ -62,6 +62,48 @@ fn float64_agrees_with_the_interpreter() {
 #[test]
 fn float16_agrees_with_the_interpreter() {
     agrees(all_cases(DType::F16), DType::F16, &Options::default());
+}
+
+/// Arithmetic with weights behind a convolution goes into the weights of that, whatever its order is.
+#[test]
+fn arithmetic_behind_convolutions_agrees_with_the_interpreter() {
+    let conv = ops::find("conv2d").expect("conv2d");
+    for (line, steps) in [
+        ("[2,5,9,8] [12,5,3,3] [12] padding=1", vec!["subtract", "divide", "multiply", "add", "add"]),
+        ("[1,6,9,8] [6,1,3,3] padding=1 groups=6", vec!["add", "multiply", "subtract"]),
+        ("[1,5,9,8] [12,5,3,3]", vec!["divide"]),
+    ] {
+        let case = read(conv, line, DType::F32, 3).expect("a case");
+        let Matrix { mut graph, mut inputs, .. } = Matrix::new(vec![case], DType::F32);
+        let (_, mut y) = graph.outputs.pop().expect("an output");
+        for (i, name) in steps.into_iter().enumerate() {
+            let filters = graph.ty(y).expect("a type").shape.known().expect("sizes")[1];
+            let shape = [filters, 1, 1];
+            let values: Vec<f64> = (0..filters).map(|c| 0.5 + ((c * 7 + i) % 5) as f64 / 3.0).collect();
+            inputs.push(Arc::new(Tensor::from_f64s(DType::F32, &shape, &values)));
+            let ty = TensorType { dtype: DType::F32, shape: Shape::of(shape.map(|n| n as i64)) };
+            let number = graph.add_input(format!("number{i}"), Role::Param, ty);
+            let mut b = Builder::new(DType::F32);
+            b.graph = graph;
+            y = b.push(ops::find(name).expect("an op"), &[y, number]).expect("arithmetic")[0];
+            graph = b.graph;
+        }
+        graph.outputs.insert("y".into(), y);
+        let function = function(&graph, DType::F32, &Options { pack: true, ..Options::default() });
+        let calls: Vec<&str> = function.plan().calls().map(|call| call.function).collect();
+        assert!(
+            calls.iter().all(|f| f.contains("conv") || ["ggml_add", "ggml_reshape_4d"].contains(f)),
+            "{calls:?}"
+        );
+        assert!(calls.iter().filter(|f| **f == "ggml_add").count() <= 1, "{calls:?}");
+        let wanted = interp::run(&graph, &inputs).expect("the interpreter");
+        let found = function.run(&inputs).unwrap_or_else(|e| panic!("{e}"));
+        let error = tolerance::error(&found[0], &wanted[0], Some(tolerance::magnitude(&wanted[0])));
+        assert!(
+            error <= 4.0 * tolerance::units(conv.tolerance).max(4.0),
+            "{line}: differs by {error} epsilon"
+        );
+    }
 }
 
 /// Two linear layers: rows of 64 values, and of 40, which do not hold whole blocks of 32.

@@ -1,6 +1,9 @@
 //! Plans for ggml: every case of every row has one, known models are one graph of ggml each, and weights are kept in the
 //! elements that are wanted for them.
 
+use std::sync::Arc;
+
+use mithril::codegen::ggml::plan::Source;
 use mithril::compile::compiled::Compiled;
 use mithril::compile::ggml::{Element, Ggml, Options, Plan, plan};
 use mithril::compile::pipeline::lower;
@@ -188,6 +191,26 @@ fn known_models_are_one_graph() {
 }
 
 #[test]
+fn what_follows_from_weights_is_prepared() {
+    let image = || vec![("input", vec![1, 3, 64, 64])];
+    let resnet = |options| model("resnet18", vec![("num_classes", 10.into())], image(), &options);
+    let made = resnet(Options { pack: true, ..Options::default() });
+    let named = |name: &str| functions(&made).iter().filter(|f| **f == name).count();
+    // A convolution with its norm is a convolution and a sum; blocks add their inputs.
+    let counts = ["ggml_conv_2d_direct", "ggml_add", "ggml_mul", "ggml_sqrt"].map(named);
+    assert_eq!(counts, [20, 20 + 8 + 1, 0, 0], "{made}");
+    assert!(!made.prepared.is_empty());
+    assert!(resnet(Options::default()).prepared.is_empty());
+}
+
+/// How many inputs are copied as they are.
+fn copied(plan: &Plan) -> usize {
+    let is_input = |v: usize| matches!(plan.values[v].source, Source::Input(_));
+    let copies = plan.calls().filter(|c| c.function == "ggml_cont");
+    copies.filter(|c| c.arguments[0].value().is_some_and(is_input)).count()
+}
+
+#[test]
 fn decoders_count_on_the_host_before_one_graph() {
     for (name, mut arguments, heads) in [("create_gpt", gpt(), 4), ("create_llama", llama(), 2)] {
         arguments.push(("cache", true.into()));
@@ -195,16 +218,22 @@ fn decoders_count_on_the_host_before_one_graph() {
         for cache in ["past_key_0", "past_value_0", "past_key_1", "past_value_1"] {
             shapes.push((cache, vec![1, heads, 16, 8]));
         }
-        let made = model(name, arguments, shapes, &Options { pack: true, ..Options::default() });
+        let made =
+            model(name, arguments.clone(), shapes.clone(), &Options { pack: true, ..Options::default() });
         assert_eq!(made.segments(), 1, "{name}\n{made}");
         assert_eq!(functions(&made).iter().filter(|f| **f == "ggml_set_rows").count(), 4, "{name}");
+        assert_eq!((copied(&made), made.donated.len()), (4, 0), "{name}\n{made}");
+        let caches = ["past_key_0", "past_value_0", "past_key_1", "past_value_1"].map(Arc::from);
+        let made =
+            model(name, arguments, shapes, &Options { pack: true, donated: &caches, ..Options::default() });
+        assert_eq!((copied(&made), made.donated.len()), (0, 4), "{name}\n{made}");
     }
 }
 
 #[test]
 fn weights_are_kept_as_wanted_where_their_rows_are_blocks() {
     let wanted = |name: &str| name.ends_with("weight").then_some(Element::Q8_0);
-    let options = Options { pack: true, elements: Some(&wanted) };
+    let options = Options { pack: true, elements: Some(&wanted), ..Options::default() };
     let mut arguments = gpt();
     arguments.retain(|(name, _)| *name != "dims");
     arguments.push(("dims", 32.into()));
@@ -221,7 +250,7 @@ fn weights_are_kept_as_wanted_where_their_rows_are_blocks() {
         "create_gpt",
         gpt(),
         vec![("input", vec![1, 5])],
-        &Options { pack: true, elements: Some(&|_| Some(Element::Q4_K)) },
+        &Options { pack: true, elements: Some(&|_| Some(Element::Q4_K)), ..Options::default() },
     );
     assert!(!refused.refused.is_empty());
     assert!(refused.refused.iter().all(|(_, reason)| reason.contains("256")), "{:?}", refused.refused);

@@ -12,6 +12,7 @@ use mithril_ir::loops::{Atom, Binary, Expr, Index, Var};
 
 use super::contract::{contraction, loaded, the_sum};
 use super::program::{Buffer, Nest, PackCall, Place, Program, Step, Work};
+use crate::affine::Affine;
 
 /// Moves to the packing what can be done there.
 pub fn prepare(program: &mut Program) {
@@ -92,12 +93,6 @@ fn move_steps(program: &mut Program) {
     }
 }
 
-/// A sum after steps of arithmetic with prepared numbers: times `scale`, plus `shift`.
-struct Affine {
-    scale: Option<Expr>,
-    shift: Option<Expr>,
-}
-
 /// The nest with weights that are multiplied ahead; `None` if nothing is gained.
 fn fold(program: &mut Program, step: &Step, nest: &Nest) -> Option<Nest> {
     let c = contraction(nest)?;
@@ -156,39 +151,34 @@ fn is_ready(program: &Program, e: &Expr, vars: &[Var]) -> bool {
 }
 
 /// The largest part of a value that is such arithmetic on its sum.
-fn largest<'e>(e: &'e Expr, sum: &Expr, is_ready: &dyn Fn(&Expr) -> bool) -> Option<(&'e Expr, Affine)> {
+fn largest<'e>(
+    e: &'e Expr,
+    sum: &Expr,
+    is_ready: &dyn Fn(&Expr) -> bool,
+) -> Option<(&'e Expr, Affine<Expr>)> {
     match affine(e, sum, is_ready) {
         Some(affine) => Some((e, affine)),
         None => e.children().into_iter().find_map(|child| largest(child, sum, is_ready)),
     }
 }
 
-fn affine(e: &Expr, sum: &Expr, is_ready: &dyn Fn(&Expr) -> bool) -> Option<Affine> {
+fn affine(e: &Expr, sum: &Expr, is_ready: &dyn Fn(&Expr) -> bool) -> Option<Affine<Expr>> {
     if e == sum {
-        return Some(Affine { scale: None, shift: None });
+        return Some(Affine::default());
     }
     let Expr::Binary(op, a, b) = e else { return None };
-    let (Affine { scale, shift }, other) = match affine(a, sum, is_ready) {
-        Some(affine) if is_ready(b) => (affine, &**b),
+    let (before, other) = match affine(a, sum, is_ready) {
+        Some(before) if is_ready(b) => (before, &**b),
         None if matches!(op, Binary::Add | Binary::Multiply) && is_ready(a) => {
             (affine(b, sum, is_ready)?, &**a)
         }
         _ => return None,
     };
-    let number = |x| Expr::Number(Scalar::Float(x), e.dtype());
-    let both =
-        |x: Option<Expr>, otherwise: f64| x.unwrap_or_else(|| number(otherwise)).binary(*op, other.clone());
-    Some(match op {
-        Binary::Add if shift.is_none() => Affine { scale, shift: Some(other.clone()) },
-        Binary::Add | Binary::Subtract => Affine { scale, shift: Some(both(shift, 0.0)) },
-        Binary::Multiply if scale.is_none() => {
-            Affine { scale: Some(other.clone()), shift: shift.map(|s| s * other.clone()) }
-        }
-        Binary::Multiply | Binary::Divide => {
-            Affine { shift: shift.map(|s| both(Some(s), 1.0)), scale: Some(both(scale, 1.0)) }
-        }
-        _ => return None,
-    })
+    let combine = |op: Binary, x: Option<Expr>, y: Expr| {
+        let neutral = if matches!(op, Binary::Add | Binary::Subtract) { 0.0 } else { 1.0 };
+        Some(x.unwrap_or_else(|| Expr::Number(Scalar::Float(neutral), e.dtype())).binary(op, y))
+    };
+    before.then(*op, other.clone(), combine)
 }
 
 /// Number of elements that are read.

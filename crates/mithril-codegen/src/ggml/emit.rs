@@ -7,7 +7,7 @@ use mithril_ir::{DType, Scalar};
 use rustc_hash::FxHashMap;
 
 use super::functions::{Fold, Function, Kind, Operand, find};
-use super::plan::{Argument, CUSTOM, Call, Custom, Source, Value};
+use super::plan::{Argument, CUSTOM, Call, Custom, Host, HostInput, Source, Value};
 use super::types::{DIMENSIONS, Element, Type};
 use super::views::{View, common, joined, natural};
 
@@ -106,6 +106,27 @@ impl Emitter {
         let refused = self.weights.refused.len();
         Mark { values: self.values.len(), calls: self.calls.len(), refused }
     }
+    /// Per value the one call that reads it, if nothing else does.
+    pub fn readers(&self, hosts: &[Host], results: &[usize]) -> FxHashMap<usize, usize> {
+        let mut found: FxHashMap<usize, Option<usize>> = FxHashMap::default();
+        for (i, call) in self.calls.iter().enumerate() {
+            for v in call.arguments.iter().filter_map(Argument::value) {
+                found.entry(v).and_modify(|reader| *reader = None).or_insert(Some(i));
+            }
+        }
+        let by_hosts = hosts.iter().flat_map(|h| &h.inputs).filter_map(HostInput::value);
+        let sources = self.values.iter().filter_map(|value| value.source.of());
+        for v in by_hosts.chain(sources).chain(results.iter().copied()) {
+            found.insert(v, None);
+        }
+        found.into_iter().filter_map(|(v, reader)| Some((v, reader?))).collect()
+    }
+    /// Makes anew what is asked for from here on, even if a call of it was seen: calls are put into another order.
+    pub fn forget_calls(&mut self) {
+        self.done.clear();
+        self.made.clear();
+        self.copies.clear();
+    }
     /// Forgets what was made since.
     pub fn reset(&mut self, mark: Mark) {
         self.values.truncate(mark.values);
@@ -126,7 +147,7 @@ impl Emitter {
         }
         result
     }
-    fn push(&mut self, function: &'static Function, arguments: Vec<Argument>) -> Made<usize> {
+    pub fn push(&mut self, function: &'static Function, arguments: Vec<Argument>) -> Made<usize> {
         let types = arguments.iter().map(|a| match a {
             Argument::Value(v) => self.ty(*v).map(Some),
             _ => Ok(None),

@@ -29,7 +29,7 @@ use super::emit::{Emitter, Item, Weights, flat_type};
 use super::functions::find;
 use super::parse::{Tree, parse};
 use super::plan::{Custom, Host, HostInput, Plan, Source, Value};
-use super::schedule::schedule;
+use super::schedule::{Ends, schedule};
 use super::types::Element;
 use super::views::{View, natural};
 use crate::c::{arguments, is_fixed, sizes};
@@ -47,6 +47,8 @@ pub struct Options<'a> {
     pub pack: bool,
     /// The elements in which a weight, by its name, is to be kept where a function takes them; needs `pack`.
     pub elements: Option<&'a Choice>,
+    /// Names of inputs whose memory may be written, so that an output lies there.
+    pub donated: &'a [Arc<str>],
 }
 
 impl std::fmt::Debug for Options<'_> {
@@ -64,7 +66,7 @@ pub fn plan(graph: &Graph, options: &Options<'_>) -> Result<Plan> {
     for (n, node) in graph.nodes() {
         lowering.node(n, node).map_err(|e| e.at(graph.place(n)))?;
     }
-    lowering.finish()
+    lowering.finish(options.donated)
 }
 
 /// Whether ggml says a node as it is. What computes integers or doubles is left to a custom op in one piece.
@@ -392,7 +394,7 @@ impl<'a> Lowering<'a> {
             (None, None) => Err(Error::internal("an output is computed by no node")),
         }
     }
-    fn finish(mut self) -> Result<Plan> {
+    fn finish(mut self, donated: &[Arc<str>]) -> Result<Plan> {
         let graph = self.graph;
         let outputs = graph.outputs.iter().map(|(name, &v)| Ok((name.clone(), self.output(v)?)));
         let outputs = outputs.collect::<Result<_>>()?;
@@ -402,8 +404,13 @@ impl<'a> Lowering<'a> {
             let old = at.ok_or_else(|| Error::internal("a state is no input"))?;
             updates.push((self.inputs[old], self.output(new)?));
         }
+        let fixed = graph.inputs.iter().map(|&v| is_fixed(graph, v)).collect();
+        let is_donated = |v: ValueId| graph.value(v).name.as_ref().is_some_and(|name| donated.contains(name));
+        let given = graph.inputs.iter().zip(&self.inputs).filter(|(v, _)| is_donated(**v));
+        let donated = given.map(|(_, &value)| value).collect();
         let Self { emitter, hosts, inputs, .. } = self;
-        Ok(schedule(emitter, hosts, inputs, outputs, updates))
+        let fixed = emitter.weights.pack.then_some(fixed);
+        Ok(schedule(emitter, &hosts, Ends { inputs, outputs, updates, fixed, donated }))
     }
 }
 

@@ -3,11 +3,14 @@
 //! A row says its call in ggml (`Spell.ggml`), as text; [`parse`] makes a tree of it, [`functions`] knows what ggml
 //! asserts and returns, and [`plan`] is what the runtime follows. Nothing here calls ggml.
 
+mod donate;
 mod emit;
+mod fold;
 pub mod functions;
 mod lower;
 pub mod parse;
 pub mod plan;
+mod prepare;
 mod schedule;
 mod shapes;
 mod types;

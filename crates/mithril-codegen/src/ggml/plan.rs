@@ -9,6 +9,9 @@
 //! }
 //! return %3
 //! ```
+//!
+//! What depends on weights and constants alone comes first, in a part of its own, `prepare { … }`: it runs when weights
+//! are packed, and the rest reads what it made.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +34,11 @@ pub struct Plan {
     pub outputs: Vec<(Arc<str>, usize)>,
     /// Old states (inputs) with what replaces them after a call.
     pub updates: Vec<(usize, usize)>,
-    /// The steps in order.
+    /// Donated inputs with the number of the result (outputs, then new states) that is made in their memory.
+    pub donated: Vec<(usize, usize)>,
+    /// The steps that make values of weights and constants alone, in order: they run once, when weights are packed.
+    pub prepared: Vec<Step>,
+    /// The steps of a call in order.
     pub steps: Vec<Step>,
     /// Weights that could not be kept in the elements that were wanted, and why.
     pub refused: Vec<(usize, String)>,
@@ -150,8 +157,31 @@ pub enum HostInput {
     Literal(Lit),
 }
 
+impl Step {
+    /// The values that it reads.
+    pub fn reads(&self) -> Vec<usize> {
+        match self {
+            Self::Segment(calls) => {
+                calls.iter().flat_map(|call| &call.arguments).filter_map(Argument::value).collect()
+            }
+            Self::Host(host) => host.inputs.iter().filter_map(HostInput::value).collect(),
+        }
+    }
+    /// The values that it makes.
+    pub fn makes(&self) -> Vec<usize> {
+        match self {
+            Self::Segment(calls) => calls.iter().map(|call| call.result).collect(),
+            Self::Host(host) => host.outputs.clone(),
+        }
+    }
+}
+
 impl Plan {
-    /// All calls in order.
+    /// The outputs and then the new states.
+    pub fn results(&self) -> impl Iterator<Item = usize> {
+        self.outputs.iter().map(|(_, v)| *v).chain(self.updates.iter().map(|(_, new)| *new))
+    }
+    /// All ggml calls of a call in order.
     pub fn calls(&self) -> impl Iterator<Item = &Call> {
         self.steps.iter().flat_map(|step| match step {
             Step::Segment(calls) => calls.as_slice(),
@@ -166,11 +196,11 @@ impl Plan {
         };
         self.calls().filter_map(name).collect()
     }
-    /// How many segments there are.
+    /// How many segments a call has.
     pub fn segments(&self) -> usize {
         self.steps.iter().filter(|step| matches!(step, Step::Segment(_))).count()
     }
-    /// The ops that run on the host, in order.
+    /// The ops that run on the host at each call, in order.
     pub fn hosted(&self) -> Vec<&'static str> {
         let name = |step: &Step| if let Step::Host(host) = step { Some(host.op.name) } else { None };
         self.steps.iter().filter_map(name).collect()
@@ -262,26 +292,42 @@ impl fmt::Display for Plan {
             };
             writeln!(f, "%{i} {}: {value} = {how}", value.name)?;
         }
-        for step in &self.steps {
-            match step {
-                Step::Segment(calls) => {
-                    writeln!(f, "ggml {{")?;
-                    for call in calls {
-                        writeln!(f, "  %{} = {call}: {}", call.result, self.values[call.result])?;
-                    }
-                    writeln!(f, "}}")?;
-                }
-                Step::Host(host) => {
-                    let outputs = list(&host.outputs.iter().map(|&v| Argument::Value(v)).collect::<Vec<_>>());
-                    writeln!(f, "{outputs} = host {host}")?;
-                }
-            }
+        if !self.prepared.is_empty() {
+            writeln!(f, "prepare {{")?;
+            self.write_steps(f, &self.prepared, "  ")?;
+            writeln!(f, "}}")?;
         }
+        self.write_steps(f, &self.steps, "")?;
         for (name, v) in &self.outputs {
             writeln!(f, "return {name} = %{v}")?;
         }
+        for (input, result) in &self.donated {
+            writeln!(f, "%{input} becomes result {result} where it lies")?;
+        }
         for (old, new) in &self.updates {
             writeln!(f, "update %{old} = %{new}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    fn write_steps(&self, f: &mut fmt::Formatter<'_>, steps: &[Step], indent: &str) -> fmt::Result {
+        for step in steps {
+            match step {
+                Step::Segment(calls) => {
+                    writeln!(f, "{indent}ggml {{")?;
+                    for call in calls {
+                        let value = &self.values[call.result];
+                        writeln!(f, "{indent}  %{} = {call}: {value}", call.result)?;
+                    }
+                    writeln!(f, "{indent}}}")?;
+                }
+                Step::Host(host) => {
+                    let outputs = list(&host.outputs.iter().map(|&v| Argument::Value(v)).collect::<Vec<_>>());
+                    writeln!(f, "{indent}{outputs} = host {host}")?;
+                }
+            }
         }
         Ok(())
     }

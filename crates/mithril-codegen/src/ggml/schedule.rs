@@ -3,34 +3,72 @@
 
 use std::sync::Arc;
 
+use super::donate::donate;
 use super::emit::Emitter;
-use super::plan::{Argument, Custom, Host, HostInput, Plan, Source, Step, Value};
+use super::fold::fold;
+use super::plan::{Argument, Call, Custom, Host, HostInput, Plan, Source, Step, Value};
+use super::prepare::{Parts, split, unchanging};
 
-/// Puts calls and steps of the host in order.
-pub fn schedule(
-    emitter: Emitter,
-    hosts: Vec<Host>,
-    inputs: Vec<usize>,
-    outputs: Vec<(Arc<str>, usize)>,
-    updates: Vec<(usize, usize)>,
-) -> Plan {
-    let Emitter { values, calls, weights, .. } = emitter;
-    let mut work: Vec<Work> =
-        calls.into_iter().map(Work::Call).chain(hosts.into_iter().map(Work::Host)).collect();
-    let needed = needed(&values, &work, outputs.iter().map(|o| o.1).chain(updates.iter().map(|u| u.1)));
-    work.retain(|w| w.results().iter().any(|&v| needed[v]));
+/// What goes into a plan, and what comes out of it.
+pub struct Ends {
+    /// Values of the inputs.
+    pub inputs: Vec<usize>,
+    /// Values of the outputs, by name.
+    pub outputs: Vec<(Arc<str>, usize)>,
+    /// Values of old states with those of the new ones.
+    pub updates: Vec<(usize, usize)>,
+    /// Where weights are packed: per input, whether it is the same at every call.
+    pub fixed: Option<Vec<bool>>,
+    /// Values of inputs whose memory may be written.
+    pub donated: Vec<usize>,
+}
+
+/// Puts calls and steps of the host in order; what depends on fixed inputs and constants alone comes into a part of its
+/// own.
+pub fn schedule(mut emitter: Emitter, hosts: &[Host], ends: Ends) -> Plan {
+    let Ends { inputs, outputs, updates, fixed, donated } = ends;
+    let results: Vec<usize> = outputs.iter().map(|o| o.1).chain(updates.iter().map(|u| u.1)).collect();
+    let all = |calls: &[Call], hosts: &[Host]| -> Vec<Work> {
+        calls.iter().cloned().map(Work::Call).chain(hosts.iter().cloned().map(Work::Host)).collect()
+    };
+    if let Some(inputs) = &fixed {
+        let fixed = unchanging(&all(&emitter.calls, hosts), &emitter.values, inputs);
+        fold(&mut emitter, hosts, &results, &fixed);
+    }
+    let donated = donate(&mut emitter, hosts, &results, &donated);
+    let Emitter { mut values, calls, weights, .. } = emitter;
+    let mut work = all(&calls, hosts);
+    let is_needed = needed(&values, &work, &results);
+    work.retain(|w| w.results().iter().any(|&v| is_needed[v]));
+    let Parts { prepared, run } = match &fixed {
+        Some(fixed) => split(&work, &mut values, fixed, &results),
+        None => Parts { prepared: Vec::new(), run: work },
+    };
     let mut done: Vec<bool> =
         values.iter().map(|v| !matches!(v.source, Source::Call | Source::Host)).collect();
+    let mut keep = needed(&values, &run, &results);
+    for item in &prepared {
+        item.results().iter().chain(&item.reads(&values)).for_each(|&v| keep[v] = true);
+    }
+    let prepared = order(prepared, &values, &mut done);
+    let steps = order(run, &values, &mut done);
+    let mut plan =
+        Plan { values, inputs, outputs, updates, donated, prepared, steps, refused: weights.refused };
+    renumber(&mut plan, &keep);
+    plan
+}
+
+/// A call stands behind those whose results it reads, and so does a step of the host: one pass of each kind takes all
+/// that is ready.
+fn order(mut work: Vec<Work>, values: &[Value], done: &mut [bool]) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
-    // A call stands behind those whose results it reads, and so does a step of the host: one pass of each kind takes all
-    // that is ready.
     while !work.is_empty() {
         let before = work.len();
         for on_host in [true, false] {
             let mut rest = Vec::with_capacity(work.len());
             let mut segment = Vec::new();
             for item in work {
-                let ready = item.reads(&values).iter().all(|&v| done[v]);
+                let ready = item.reads(values).iter().all(|&v| done[v]);
                 if !ready || matches!(item, Work::Host(_)) != on_host {
                     rest.push(item);
                     continue;
@@ -48,25 +86,25 @@ pub fn schedule(
         }
         assert!(work.len() < before, "steps of a plan wait for each other");
     }
-    let mut plan = Plan { values, inputs, outputs, updates, steps, refused: weights.refused };
-    renumber(&mut plan, &needed);
-    plan
+    steps
 }
 
-enum Work {
-    Call(super::plan::Call),
+/// A call of ggml, or a step of the host.
+#[derive(Clone)]
+pub(super) enum Work {
+    Call(Call),
     Host(Host),
 }
 
 impl Work {
-    fn results(&self) -> &[usize] {
+    pub fn results(&self) -> &[usize] {
         match self {
             Self::Call(call) => std::slice::from_ref(&call.result),
             Self::Host(host) => &host.outputs,
         }
     }
     /// What has to be there before, through what is made of it outside.
-    fn reads(&self, values: &[Value]) -> Vec<usize> {
+    pub fn reads(&self, values: &[Value]) -> Vec<usize> {
         let direct: Vec<usize> = match self {
             Self::Call(call) => call.arguments.iter().filter_map(Argument::value).collect(),
             Self::Host(host) => host.inputs.iter().filter_map(HostInput::value).collect(),
@@ -77,13 +115,13 @@ impl Work {
 }
 
 /// Which values lead to results.
-fn needed(values: &[Value], work: &[Work], results: impl Iterator<Item = usize>) -> Vec<bool> {
+fn needed(values: &[Value], work: &[Work], results: &[usize]) -> Vec<bool> {
     let mut maker = vec![None; values.len()];
     for (i, item) in work.iter().enumerate() {
         item.results().iter().for_each(|&v| maker[v] = Some(i));
     }
     let mut needed = vec![false; values.len()];
-    let mut open: Vec<usize> = results.collect();
+    let mut open: Vec<usize> = results.to_vec();
     while let Some(v) = open.pop() {
         if std::mem::replace(&mut needed[v], true) {
             continue;
@@ -111,7 +149,7 @@ impl Host {
 fn renumber(plan: &mut Plan, needed: &[bool]) {
     let mut keep = needed.to_vec();
     plan.inputs.iter().for_each(|&v| keep[v] = true);
-    for step in &plan.steps {
+    for step in plan.prepared.iter().chain(&plan.steps) {
         if let Step::Host(host) = step {
             host.outputs.iter().for_each(|&v| keep[v] = true);
         }
@@ -125,7 +163,7 @@ fn renumber(plan: &mut Plan, needed: &[bool]) {
             *of = number[*of];
         }
     }
-    for step in &mut plan.steps {
+    for step in plan.prepared.iter_mut().chain(&mut plan.steps) {
         match step {
             Step::Segment(calls) => {
                 for call in calls {
@@ -146,6 +184,7 @@ fn renumber(plan: &mut Plan, needed: &[bool]) {
     plan.inputs.iter_mut().for_each(|v| *v = number[*v]);
     plan.outputs.iter_mut().for_each(|o| o.1 = number[o.1]);
     plan.updates.iter_mut().for_each(|u| *u = (number[u.0], number[u.1]));
+    plan.donated.iter_mut().for_each(|d| d.0 = number[d.0]);
     plan.refused.retain(|r| keep[r.0]);
     plan.refused.iter_mut().for_each(|r| r.0 = number[r.0]);
 }

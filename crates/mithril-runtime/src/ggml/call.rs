@@ -10,13 +10,14 @@ use mithril_ir::tensor::Data;
 use mithril_ir::{DType, Error, Lit, Result, Tensor};
 
 use super::convert;
-use super::function::Function;
+use super::function::{Function, Part};
 use super::pack::Packed;
 use super::places::{Border, Home};
 
-/// A call while it runs.
+/// A call while it runs, or the packing of weights.
 pub(super) struct Run<'a> {
     function: &'a Function,
+    part: &'a Part,
     inputs: &'a [*const c_void],
     outputs: &'a [*mut c_void],
     packed: Option<&'a Packed>,
@@ -28,9 +29,10 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// A call with scratch memory of the function's size, which nobody else has.
+    /// A run of a part, with scratch memory of its size, which nobody else has.
     pub fn new(
         function: &'a Function,
+        part: &'a Part,
         inputs: &'a [*const c_void],
         outputs: &'a [*mut c_void],
         packed: Option<&'a Packed>,
@@ -39,6 +41,7 @@ impl<'a> Run<'a> {
         let count = function.plan().values.len();
         Self {
             function,
+            part,
             inputs,
             outputs,
             packed,
@@ -47,11 +50,22 @@ impl<'a> Run<'a> {
             is_written: vec![false; count],
         }
     }
-    /// Runs all steps, and writes the outputs that do not lie in their place yet.
-    pub fn steps(mut self, graphs: &mut [Graph], lease: Option<&Lease>) -> Result<()> {
-        let function = self.function;
+    /// Copies donated inputs to where the outputs that are made of them lie, if those lie elsewhere.
+    pub fn take_donated(&self) {
+        let plan = self.function.plan();
+        for &(input, k) in &plan.donated {
+            let Source::Input(i) = plan.values[input].source else { continue };
+            if self.inputs[i] != self.outputs[k].cast_const() {
+                let bytes = self.function.interface().inputs[i].bytes();
+                // SAFETY: both have so many bytes, as was checked; nobody else has the memory of the output.
+                unsafe { std::ptr::copy(self.inputs[i].cast::<u8>(), self.outputs[k].cast(), bytes) }
+            }
+        }
+    }
+    /// Runs all steps.
+    pub fn steps(&mut self, steps: &[Step], graphs: &mut [Graph], lease: Option<&Lease>) -> Result<()> {
         let mut graphs = graphs.iter_mut();
-        for (step, border) in function.plan().steps.iter().zip(&function.places().borders) {
+        for (step, border) in steps.iter().zip(&self.part.places.borders) {
             match step {
                 Step::Segment(_) => {
                     let graph = graphs.next().ok_or_else(|| Error::internal("a segment has no graph"))?;
@@ -60,12 +74,12 @@ impl<'a> Run<'a> {
                 Step::Host(host) => self.host(host).map_err(|e| e.at(&host.place))?,
             }
         }
-        self.results()
+        Ok(())
     }
     fn segment(&mut self, graph: &mut Graph, border: &Border, lease: Option<&Lease>) -> Result<()> {
         let leaves = border.reads.iter().map(|&v| self.ready(v)).collect::<Result<Vec<_>>>()?;
         let outputs = border.writes.iter().map(|&v| self.place(v)).collect::<Result<Vec<_>>>()?;
-        let (arena, work) = self.function.starts();
+        let Part { arena, work, .. } = *self.part;
         // SAFETY: leaves and outputs have their places, which `Places` made as large as their types; inputs and outputs
         // fit their buffers and do not overlap, as the caller of the function vouches and was checked. The instance has
         // the memory that the graphs asked for, for as many threads. Positions were checked when they were written.
@@ -77,7 +91,7 @@ impl<'a> Run<'a> {
     /// The place of a value.
     fn place(&self, v: usize) -> Result<*mut c_void> {
         let missing = || Error::internal("a value of a plan has no place");
-        match self.function.places().homes[v] {
+        match self.part.places.homes[v] {
             Home::Input(i) => Ok(self.inputs[i].cast_mut()),
             Home::Output(i) => Ok(self.outputs[i]),
             Home::Constant => {
@@ -95,7 +109,7 @@ impl<'a> Run<'a> {
     fn ready(&mut self, v: usize) -> Result<*mut c_void> {
         let value = &self.function.plan().values[v];
         let is_made = matches!(value.source, Source::Call);
-        if is_made || self.is_written[v] || !matches!(self.function.places().homes[v], Home::Scratch(_)) {
+        if is_made || self.is_written[v] || !matches!(self.part.places.homes[v], Home::Scratch(_)) {
             return self.place(v);
         }
         let ty = value.ty.ok_or_else(|| Error::internal("a value has no type in ggml"))?;
@@ -115,7 +129,7 @@ impl<'a> Run<'a> {
         Ok(place)
     }
     /// A value in its own dtype and shape.
-    fn own(&self, v: usize) -> Result<Arc<Tensor>> {
+    pub fn own(&self, v: usize) -> Result<Arc<Tensor>> {
         let value = &self.function.plan().values[v];
         let shape: Vec<usize> = value.shape.iter().map(|&n| n as usize).collect();
         self.tensor(v, value.dtype, &shape)
@@ -127,7 +141,9 @@ impl<'a> Run<'a> {
             Source::Input(i) => Arc::new(self.function.input(*i, self.inputs)?),
             Source::Constant(tensor) => tensor.clone(),
             Source::Host => {
-                self.hosted[v].clone().ok_or_else(|| Error::internal("a value is read before it is made"))?
+                let kept = || self.packed.and_then(|packed| packed.hosted(v));
+                let found = self.hosted[v].as_ref().or_else(kept).cloned();
+                found.ok_or_else(|| Error::internal("a value is read before it is made"))?
             }
             Source::Call => {
                 let ty = value.ty.ok_or_else(|| Error::internal("a value has no type in ggml"))?;
@@ -169,11 +185,9 @@ impl<'a> Run<'a> {
         Ok(())
     }
     /// Writes the outputs that do not lie in their place yet.
-    fn results(&self) -> Result<()> {
-        let plan = self.function.plan();
-        let values = plan.outputs.iter().map(|(_, v)| *v).chain(plan.updates.iter().map(|(_, new)| *new));
-        for (k, v) in values.enumerate() {
-            if self.function.places().homes[v] == Home::Output(k) {
+    pub fn results(&self) -> Result<()> {
+        for (k, &v) in self.part.places.results.iter().enumerate() {
+            if self.part.places.homes[v] == Home::Output(k) {
                 continue;
             }
             let buffer = &self.function.interface().outputs[k];

@@ -2,23 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use mithril_codegen::ggml::plan::Source;
 use mithril_compile::ggml::Plan;
-use mithril_ggml::{Graph, Workers};
+use mithril_ggml::{Graph, Lease, Workers};
 use mithril_ir::{Code, Error, Result, Tensor};
 
 use super::call::Run;
 use super::convert;
 use super::given::Blocks;
-use super::pack::{Packed, kept};
+use super::instances::{Instance, Instances};
+use super::pack::{Packed, kept, room};
 use super::places::{Home, Places};
 use crate::c::memory::Memory;
 use crate::c::{Address, AddressMut, Buffer, Interface};
-
-/// So many instances are kept for later calls; with more calls at a time, the others are made anew.
-const KEPT: usize = 4;
 
 /// What a call needs in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,29 +27,50 @@ pub struct Needs {
     pub graphs: usize,
     /// What ggml's threads work in.
     pub work: usize,
+    /// Beside the weights, while they are packed.
+    pub packing: usize,
 }
 
 impl Needs {
-    /// All of it.
+    /// The most that is needed at a time.
     pub fn total(&self) -> usize {
-        self.weights.saturating_add(self.graphs).saturating_add(self.work)
+        self.weights.saturating_add(self.graphs.saturating_add(self.work).max(self.packing))
     }
     /// An error if that is more than a limit.
     pub fn check(&self, limit: Option<usize>) -> Result<()> {
         let Some(limit) = limit.filter(|&limit| self.total() > limit) else { return Ok(()) };
         let text = format!("the model needs {} bytes, the limit is {limit}", self.total());
-        let Self { weights, graphs, work } = self;
+        let Self { weights, graphs, work, packing } = self;
         Err(Error::new(Code::OutOfMemory, text)
-            .note(format!("weights have {weights}, graphs {graphs}, the threads work in {work}"))
+            .note(format!(
+                "weights have {weights}, graphs {graphs}, the threads work in {work}; packing takes {packing}"
+            ))
             .help("make the batch smaller, keep weights in fewer bits, or raise memory_limit"))
     }
 }
 
-/// What one call in flight has for itself.
+/// A part of a plan with its scratch memory: values first, then the tensors inside of graphs, then what threads work in.
 #[derive(Debug)]
-pub(super) struct Instance {
-    pub graphs: Vec<Graph>,
-    pub memory: Memory,
+pub(super) struct Part {
+    pub places: Places,
+    /// Where the tensors of graphs begin, and what threads work in.
+    pub arena: usize,
+    pub work: usize,
+    /// Bytes of all of it.
+    pub bytes: usize,
+}
+
+impl Part {
+    fn new(places: Places, graphs: &[Graph], threads: usize) -> Self {
+        let widest = |count: usize| graphs.iter().map(|g| g.work_bytes(count)).max().unwrap_or(0);
+        let arena = places.bytes.next_multiple_of(64);
+        let inside = graphs.iter().map(Graph::bytes).max().unwrap_or(0);
+        let work = (arena + inside).next_multiple_of(64);
+        Self { places, arena, work, bytes: work + widest(threads).max(widest(1)) }
+    }
+    fn memory(&self) -> Result<Memory> {
+        Memory::new(self.bytes.max(64))
+    }
 }
 
 /// A plan that can be called.
@@ -60,16 +79,13 @@ pub struct Function {
     plan: Plan,
     interface: Interface,
     blocks: Blocks,
-    places: Places,
+    calls: Part,
+    packing: Part,
     constants: BTreeMap<usize, Memory>,
-    /// Where the intermediate tensors of graphs begin in scratch memory, and what threads work in.
-    arena: usize,
-    work: usize,
-    bytes: usize,
     needs: Needs,
     threads: usize,
     pack: bool,
-    free: Mutex<Vec<Instance>>,
+    instances: Instances,
 }
 
 impl Function {
@@ -92,41 +108,29 @@ impl Function {
         threads: usize,
         limit: Option<usize>,
     ) -> Result<Self> {
-        let places = Places::new(&plan, &interface, &blocks, pack)?;
-        let graphs = places.graphs(&plan)?;
-        let widest = |count: usize| graphs.iter().map(|g| g.work_bytes(count)).max().unwrap_or(0);
-        let work_bytes = widest(threads).max(widest(1));
-        let arena = places.bytes.next_multiple_of(64);
-        let inside = graphs.iter().map(Graph::bytes).max().unwrap_or(0);
-        let work = (arena + inside).next_multiple_of(64);
-        let needs = Needs { weights: weights(&plan, &interface, &places), graphs: work, work: work_bytes };
+        let places = Places::of_calls(&plan, &interface, &blocks, pack)?;
+        let packing = Places::of_packing(&plan, &blocks, &places)?;
+        let graphs = packing.graphs(&plan, &plan.prepared)?;
+        let packing = Part::new(packing, &graphs, threads);
+        let graphs = places.graphs(&plan, &plan.steps)?;
+        let calls = Part::new(places, &graphs, threads);
+        let needs = Needs {
+            weights: weights(&plan, &interface, &calls.places),
+            graphs: calls.work,
+            work: calls.bytes - calls.work,
+            packing: if plan.prepared.is_empty() { 0 } else { packing.bytes },
+        };
         needs.check(limit)?;
         let mut constants = BTreeMap::new();
-        for (v, value) in plan.values.iter().enumerate() {
-            if places.homes[v] == Home::Constant
-                && value.ty.is_some()
-                && let Some(tensor) = constant(&plan, v)
-            {
-                constants.insert(v, kept(tensor, &plan, v, threads)?);
+        for v in calls.places.borders.iter().flat_map(|border| border.reads.iter().copied()) {
+            if calls.places.homes[v] == Home::Constant {
+                constants.insert(v, kept(&*constant(&plan, v)?, &plan, v, threads)?);
             }
         }
-        let bytes = work + work_bytes.max(64);
-        let first = Instance { graphs, memory: Memory::new(bytes)? };
-        let free = Mutex::new(vec![first]);
-        Ok(Self {
-            plan,
-            interface,
-            blocks,
-            places,
-            constants,
-            arena,
-            work,
-            bytes,
-            needs,
-            threads,
-            pack,
-            free,
-        })
+        let first = Instance { graphs, memory: calls.memory()? };
+        let room = limit.map_or(usize::MAX, |limit| limit.saturating_sub(needs.weights));
+        let instances = Instances::new(first, room / calls.bytes.max(1));
+        Ok(Self { plan, interface, blocks, calls, packing, constants, needs, threads, pack, instances })
     }
     /// What it reads and writes.
     pub fn interface(&self) -> &Interface {
@@ -150,7 +154,7 @@ impl Function {
     }
     /// Whether calls need packed weights.
     pub fn packs(&self) -> bool {
-        self.pack && self.places.homes.contains(&Home::Packed)
+        self.pack && !self.packing.places.results.is_empty()
     }
     /// Turns the weights that are not read as they are given into what ggml reads; `None` if there are none.
     pub fn pack(&self, inputs: &[Address<'_>]) -> Result<Option<Packed>> {
@@ -158,18 +162,41 @@ impl Function {
             return Ok(None);
         }
         let inputs = self.inputs(inputs, |i| self.interface.fixed[i])?;
-        let mut packed = Packed::new();
-        for (v, value) in self.plan.values.iter().enumerate() {
-            if self.places.homes[v] != Home::Packed {
-                continue;
+        let Part { places, .. } = &self.packing;
+        let mut rooms = BTreeMap::new();
+        let mut outputs = vec![std::ptr::null_mut(); places.results.len()];
+        for (k, &v) in places.results.iter().enumerate() {
+            if places.homes[v] == Home::Output(k)
+                && let Some(ty) = &self.plan.values[v].ty
+            {
+                let memory = rooms.entry(v).or_insert(room(ty)?);
+                outputs[k] = memory.start();
             }
-            let source = value.source.of().map_or(&value.source, |of| &self.plan.values[of].source);
-            let Source::Input(i) = source else { return Err(Error::internal("a packed value is no weight")) };
-            let tensor = self.input(*i, &inputs)?;
-            let memory = kept(&tensor, &self.plan, v, self.threads)?;
-            packed.insert(v, memory, value.ty.map_or(0, |ty| ty.bytes() as usize));
+        }
+        let mut memory = self.packing.memory()?;
+        let mut graphs = places.graphs(&self.plan, &self.plan.prepared)?;
+        let lease = self.lease();
+        let mut run = Run::new(self, &self.packing, &inputs, &outputs, None, memory.start());
+        run.steps(&self.plan.prepared, &mut graphs, lease.as_ref())?;
+        let mut packed = Packed::default();
+        for &v in &places.results {
+            let value = &self.plan.values[v];
+            let is_hosted = matches!(value.source, Source::Host);
+            if is_hosted {
+                packed.insert_hosted(v, run.own(v)?);
+            }
+            let is_read = self.calls.places.borders.iter().any(|border| border.reads.contains(&v));
+            let Some(ty) = value.ty.filter(|_| is_read || !is_hosted) else { continue };
+            let memory = match rooms.remove(&v) {
+                Some(memory) => memory,
+                None => kept(&*run.own(v)?, &self.plan, v, self.threads)?,
+            };
+            packed.insert(v, memory, ty.bytes() as usize);
         }
         Ok(Some(packed))
+    }
+    fn lease(&self) -> Option<Lease> {
+        if self.threads > 1 { Workers::of(self.threads).lease() } else { None }
     }
     /// Runs the steps on inputs into outputs, each at an address that fits its buffer.
     pub fn call(
@@ -188,19 +215,17 @@ impl Function {
         if packed.is_none() && self.packs() {
             return Err(Error::internal("the parameters are not packed"));
         }
-        let found = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut instance = match found {
-            Some(instance) => instance,
-            None => Instance { graphs: self.places.graphs(&self.plan)?, memory: Memory::new(self.bytes)? },
+        let make = || {
+            let graphs = self.calls.places.graphs(&self.plan, &self.plan.steps)?;
+            Ok(Instance { graphs, memory: self.calls.memory()? })
         };
-        let lease = if self.threads > 1 { Workers::of(self.threads).lease() } else { None };
-        let Instance { graphs, memory } = &mut instance;
-        let result = Run::new(self, &inputs, &outputs, packed, memory.start()).steps(graphs, lease.as_ref());
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.len() < KEPT {
-            free.push(instance);
-        }
-        result
+        self.instances.with(make, |Instance { graphs, memory }| {
+            let lease = self.lease();
+            let mut run = Run::new(self, &self.calls, &inputs, &outputs, packed, memory.start());
+            run.take_donated();
+            run.steps(&self.plan.steps, graphs, lease.as_ref())?;
+            run.results()
+        })?
     }
     /// Runs the steps on tensors: the outputs, then the new states.
     pub fn run(&self, inputs: &[Arc<Tensor>]) -> Result<Vec<Tensor>> {
@@ -209,15 +234,8 @@ impl Function {
             self.call(inputs, outputs, packed.as_ref())
         })
     }
-    pub(super) fn places(&self) -> &Places {
-        &self.places
-    }
     pub(super) fn constant_address(&self, v: usize) -> Option<*const c_void> {
         self.constants.get(&v).map(Memory::address)
-    }
-    /// Where the tensors of graphs, and what threads work in, begin in scratch memory.
-    pub(super) fn starts(&self) -> (usize, usize) {
-        (self.arena, self.work)
     }
     /// An input as a tensor.
     pub(super) fn input(&self, i: usize, inputs: &[*const c_void]) -> Result<Tensor> {
@@ -249,11 +267,16 @@ fn misfits(buffer: &Buffer, misfit: &str) -> Error {
     Error::new(Code::BadParameter, format!("`{}` {misfit}", buffer.name))
 }
 
-/// The tensor that a constant is made of.
-fn constant(plan: &Plan, v: usize) -> Option<&Arc<Tensor>> {
-    let source = &plan.values[v].source;
-    let source = source.of().map_or(source, |of| &plan.values[of].source);
-    if let Source::Constant(tensor) = source { Some(tensor) } else { None }
+/// A constant, which may be permuted.
+fn constant(plan: &Plan, v: usize) -> Result<Arc<Tensor>> {
+    let of = |v: usize| match &plan.values[v].source {
+        Source::Constant(tensor) => Ok(tensor.clone()),
+        _ => Err(Error::internal("a constant of a plan is none")),
+    };
+    match &plan.values[v].source {
+        Source::Permuted { of: base, axes } => Ok(Arc::new(convert::permuted(&*of(*base)?, axes))),
+        _ => of(v),
+    }
 }
 
 /// Bytes of parameters and constants, as they are kept.
@@ -263,6 +286,9 @@ fn weights(plan: &Plan, interface: &Interface, places: &Places) -> usize {
     for (value, home) in plan.values.iter().zip(&places.homes) {
         match (home, &value.ty) {
             (Home::Packed | Home::Constant, Some(ty)) => bytes += ty.bytes() as usize,
+            (Home::Packed, None) => {
+                bytes += value.shape.iter().product::<i64>() as usize * value.dtype.size();
+            }
             (Home::Input(i), _) if interface.fixed[*i] => is_given[*i] = true,
             _ => {}
         }
@@ -285,6 +311,6 @@ pub(super) fn read(plan: &Plan, count: usize) -> Vec<bool> {
             host.inputs.iter().filter_map(|input| input.value()).for_each(&mut mark);
         }
     }
-    plan.outputs.iter().map(|(_, v)| *v).chain(plan.updates.iter().map(|u| u.1)).for_each(&mut mark);
+    plan.results().for_each(&mut mark);
     read
 }

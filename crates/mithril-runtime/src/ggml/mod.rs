@@ -8,6 +8,7 @@ mod convert;
 mod custom;
 pub mod function;
 mod given;
+mod instances;
 pub mod pack;
 mod places;
 pub mod program;

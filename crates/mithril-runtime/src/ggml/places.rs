@@ -1,9 +1,10 @@
-//! Where the values of a plan lie: in the memory of the caller, in packed weights, in scratch memory.
+//! Where the values of a part of a plan lie while it runs: in the memory of the caller, in packed weights, in scratch
+//! memory. A plan has two parts: what is done when weights are packed, and what is done at each call.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use mithril_codegen::ggml::plan::{self, Source, Step};
-use mithril_compile::ggml::{Element, Plan, Type};
+use mithril_codegen::ggml::plan::{self, Source, Step, Value};
+use mithril_compile::ggml::{Plan, Type};
 use mithril_ggml::{Argument, Context, Graph};
 use mithril_ir::{Error, Result};
 
@@ -37,13 +38,15 @@ pub struct Border {
     pub writes: Vec<usize>,
 }
 
-/// The places of all values.
+/// The places of all values during a part of a plan.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// Per value.
     pub homes: Vec<Home>,
     /// Per step; of a step of the host nothing.
     pub borders: Vec<Border>,
+    /// The values that are wanted of the part, in order: a call writes them into outputs, packing into packed weights.
+    pub results: Vec<usize>,
     /// Bytes of scratch memory for values.
     pub bytes: usize,
 }
@@ -51,33 +54,17 @@ pub struct Places {
 /// Values start at multiples of it.
 const ALIGNMENT: usize = 64;
 
-/// The output that is a value as ggml makes it.
-fn output(plan: &Plan, interface: &Interface, v: usize) -> Option<usize> {
-    let made = plan.outputs.iter().map(|(_, v)| *v).chain(plan.updates.iter().map(|(_, new)| *new));
-    let k = made.into_iter().position(|made| made == v)?;
-    let is_same = plan.values[v].ty.is_some_and(|ty| ty.element.holds(interface.outputs[k].dtype));
-    is_same.then_some(k)
-}
-
-/// Borders of all steps.
-fn borders(plan: &Plan) -> Vec<Border> {
+/// Borders of the steps of a part, of which these values are wanted.
+fn borders(plan: &Plan, steps: &[Step], wanted: &[usize]) -> Vec<Border> {
+    let results: Vec<usize> = plan.results().collect();
     let mut read_by_others: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); plan.values.len()];
-    let results = plan.outputs.iter().map(|(_, v)| *v).chain(plan.updates.iter().map(|(_, new)| *new));
-    for v in results {
+    for &v in wanted {
         read_by_others[v].insert(usize::MAX);
     }
-    for (s, step) in plan.steps.iter().enumerate() {
-        match step {
-            Step::Segment(calls) => {
-                for v in calls.iter().flat_map(|c| &c.arguments).filter_map(plan::Argument::value) {
-                    read_by_others[v].insert(s);
-                }
-            }
-            Step::Host(host) => {
-                for v in host.inputs.iter().filter_map(plan::HostInput::value) {
-                    read_by_others[v].insert(usize::MAX);
-                }
-            }
+    for (s, step) in steps.iter().enumerate() {
+        let reader = if matches!(step, Step::Segment(_)) { s } else { usize::MAX };
+        for v in step.reads() {
+            read_by_others[v].insert(reader);
         }
     }
     // What is made of a value is read by another step than the one that makes it.
@@ -86,57 +73,129 @@ fn borders(plan: &Plan) -> Vec<Border> {
             read_by_others[of].insert(usize::MAX);
         }
     }
-    let mut found = Vec::with_capacity(plan.steps.len());
-    for (s, step) in plan.steps.iter().enumerate() {
+    let mut found = Vec::with_capacity(steps.len());
+    for (s, step) in steps.iter().enumerate() {
         let mut border = Border::default();
         if let Step::Segment(calls) = step {
             let made: BTreeSet<usize> = calls.iter().map(|c| c.result).collect();
             let mut seen = BTreeSet::new();
-            for v in calls.iter().flat_map(|c| &c.arguments).filter_map(plan::Argument::value) {
-                if !made.contains(&v) && seen.insert(v) {
-                    border.reads.push(v);
-                }
-            }
+            border.reads = step.reads();
+            border.reads.retain(|v| !made.contains(v) && seen.insert(*v));
             let leaves = |v: &usize| read_by_others[*v].iter().any(|&reader| reader != s);
-            border.writes = calls.iter().map(|c| c.result).filter(leaves).collect();
+            // What is changed where it lies is there.
+            let is_in_place = |v: usize| plan.donated.iter().any(|(_, k)| results[*k] == v);
+            let made = calls.iter().map(|c| c.result);
+            border.writes = made.filter(leaves).filter(|v| !is_in_place(*v)).collect();
         }
         found.push(border);
     }
     found
 }
 
-impl Places {
-    /// Places for the values of a plan; fixed inputs may be packed if `pack`.
-    pub fn new(plan: &Plan, interface: &Interface, blocks: &Blocks, pack: bool) -> Result<Self> {
-        let borders = borders(plan);
-        let mut places = Self { homes: Vec::with_capacity(plan.values.len()), borders, bytes: 0 };
-        let is_fixed = |i: usize| pack && interface.fixed[i];
-        for (v, value) in plan.values.iter().enumerate() {
-            let is_read = places.borders.iter().any(|b| b.reads.contains(&v));
-            let is_written = places.borders.iter().any(|b| b.writes.contains(&v));
-            let of = value.source.of().map(|of| &plan.values[of].source);
-            let is_other = |i: usize, element: Element| !element.holds(value.dtype) || blocks.of(i).is_some();
-            if let Some(i) = blocks.whole(plan, value) {
-                places.homes.push(Home::Input(i));
-                continue;
+/// Values that steps read, and what those are made of.
+fn read(plan: &Plan, steps: &[Step], results: &[usize]) -> BTreeSet<usize> {
+    let direct = steps.iter().flat_map(Step::reads).chain(results.iter().copied());
+    direct.flat_map(|v| [Some(v), plan.values[v].source.of()]).flatten().collect()
+}
+
+/// Whether ggml reads an input as it is given.
+fn is_as_given(value: &Value, blocks: &Blocks) -> bool {
+    let Source::Input(i) = value.source else { return false };
+    value.ty.is_some_and(|ty| ty.element.holds(value.dtype)) && blocks.of(i).is_none()
+}
+
+/// Values that calls read of packed weights.
+fn packed(plan: &Plan, interface: &Interface, blocks: &Blocks) -> BTreeSet<usize> {
+    let prepared: BTreeSet<usize> = plan.prepared.iter().flat_map(Step::makes).collect();
+    let is_fixed = |v: usize| match plan.values[v].source {
+        Source::Input(i) => interface.fixed[i],
+        _ => prepared.contains(&v),
+    };
+    let mut found: BTreeSet<usize> = plan.steps.iter().flat_map(Step::reads).chain(plan.results()).collect();
+    found.retain(|&v| {
+        let value = &plan.values[v];
+        match value.source {
+            // As it is, unless ggml has it in another type.
+            Source::Input(_) => {
+                is_fixed(v)
+                    && value.ty.is_some()
+                    && !is_as_given(value, blocks)
+                    && plan.steps.iter().any(|s| matches!(s, Step::Segment(_)) && s.reads().contains(&v))
             }
-            let home = match (&value.source, &value.ty, of) {
-                (Source::Input(i), Some(ty), _) if is_other(*i, ty.element) => {
-                    match (is_read, is_fixed(*i)) {
-                        (false, _) => Home::Elsewhere,
-                        (true, true) => Home::Packed,
-                        (true, false) => places.scratch(ty.bytes())?,
-                    }
+            Source::Permuted { of, .. } => is_fixed(of) && blocks.whole(plan, value).is_none(),
+            Source::Call | Source::Host => prepared.contains(&v),
+            Source::Constant(_) => false,
+        }
+    });
+    found
+}
+
+impl Places {
+    /// Places for a call; fixed inputs, and what follows from them, may be packed if `pack`.
+    pub fn of_calls(plan: &Plan, interface: &Interface, blocks: &Blocks, pack: bool) -> Result<Self> {
+        let packed = if pack { packed(plan, interface, blocks) } else { BTreeSet::new() };
+        let results: Vec<usize> = plan.results().collect();
+        let mut outputs = BTreeMap::new();
+        for &(_, k) in &plan.donated {
+            outputs.insert(results[k], k);
+        }
+        for (k, &v) in results.iter().enumerate() {
+            if plan.values[v].ty.is_some_and(|ty| ty.element.holds(interface.outputs[k].dtype)) {
+                outputs.entry(v).or_insert(k);
+            }
+        }
+        Self::new(plan, &plan.steps, results, &outputs, blocks, |v| {
+            if let Some(i) = blocks.whole(plan, &plan.values[v]) {
+                return Some(Home::Input(i));
+            }
+            if let Some((_, k)) = plan.donated.iter().find(|(input, _)| *input == v) {
+                return Some(Home::Output(*k));
+            }
+            if packed.contains(&v) {
+                return Some(Home::Packed);
+            }
+            let of = plan.values[v].source.of().unwrap_or(v);
+            matches!(plan.values[of].source, Source::Constant(_)).then_some(Home::Constant)
+        })
+    }
+    /// Places for the packing of what those of calls say is packed.
+    pub fn of_packing(plan: &Plan, blocks: &Blocks, calls: &Self) -> Result<Self> {
+        let is_packed = |v: &usize| calls.homes[*v] == Home::Packed;
+        let packed: Vec<usize> = (0..plan.values.len()).filter(is_packed).collect();
+        let is_call = |v: &usize| matches!(plan.values[*v].source, Source::Call);
+        let mut outputs = BTreeMap::new();
+        for (k, &v) in packed.iter().enumerate().filter(|(_, v)| is_call(v)) {
+            outputs.insert(v, k);
+        }
+        Self::new(plan, &plan.prepared, packed, &outputs, blocks, |_| None)
+    }
+    /// Places for steps: what they make lies in one of the `outputs` if it is there; what they do not make lies where
+    /// `given` says, or is made in scratch memory.
+    fn new(
+        plan: &Plan,
+        steps: &[Step],
+        results: Vec<usize>,
+        outputs: &BTreeMap<usize, usize>,
+        blocks: &Blocks,
+        given: impl Fn(usize) -> Option<Home>,
+    ) -> Result<Self> {
+        let borders = borders(plan, steps, &results);
+        let wanted = read(plan, steps, &results);
+        let reads: BTreeSet<usize> = borders.iter().flat_map(|b| b.reads.iter().copied()).collect();
+        let writes: BTreeSet<usize> = borders.iter().flat_map(|b| b.writes.iter().copied()).collect();
+        let made: BTreeSet<usize> = steps.iter().flat_map(Step::makes).collect();
+        let mut places = Self { homes: Vec::with_capacity(plan.values.len()), borders, results, bytes: 0 };
+        for (v, value) in plan.values.iter().enumerate() {
+            let outside = if wanted.contains(&v) && !made.contains(&v) { given(v) } else { None };
+            let home = match (&value.source, &value.ty) {
+                _ if outside.is_some() => outside.unwrap_or(Home::Elsewhere),
+                (Source::Input(i), ty) if ty.is_none() || is_as_given(value, blocks) => Home::Input(*i),
+                (Source::Call, _) if outputs.contains_key(&v) => Home::Output(outputs[&v]),
+                (Source::Call, Some(ty)) if writes.contains(&v) => {
+                    places.scratch(ty.elements() * ty.element.bytes())?
                 }
-                (Source::Input(i), ..) => Home::Input(*i),
-                (Source::Constant(_), Some(_), _) | (_, Some(_), Some(Source::Constant(_))) => Home::Constant,
-                (_, Some(_), Some(Source::Input(i))) if is_fixed(*i) => Home::Packed,
-                (_, Some(ty), Some(_)) => places.scratch(ty.bytes())?,
-                (Source::Host, Some(ty), _) if is_read => places.scratch(ty.bytes())?,
-                (Source::Call, Some(ty), _) if is_written => match output(plan, interface, v) {
-                    Some(k) => Home::Output(k),
-                    _ => places.scratch(ty.elements() * ty.element.bytes())?,
-                },
+                (Source::Call, _) => Home::Elsewhere,
+                (_, Some(ty)) if reads.contains(&v) => places.scratch(ty.bytes())?,
                 _ => Home::Elsewhere,
             };
             places.homes.push(home);
@@ -151,17 +210,19 @@ impl Places {
         self.bytes = end.next_multiple_of(ALIGNMENT);
         Ok(Home::Scratch(start))
     }
-    /// The graphs of all segments, in their order.
-    pub fn graphs(&self, plan: &Plan) -> Result<Vec<Graph>> {
+    /// The graphs of all segments among the steps, in their order.
+    pub fn graphs(&self, plan: &Plan, steps: &[Step]) -> Result<Vec<Graph>> {
         let mut graphs = Vec::new();
-        for (step, border) in plan.steps.iter().zip(&self.borders) {
+        for (step, border) in steps.iter().zip(&self.borders) {
             let Step::Segment(calls) = step else { continue };
             let mut context = Context::new()?;
             let mut tensors = HashMap::new();
+            let is_donated = |v: usize| plan.donated.iter().any(|(input, _)| *input == v);
             for &v in &border.reads {
                 let ty = plan.values[v].ty.as_ref().ok_or_else(|| Error::internal("a value has no type"))?;
                 let ty = Type::contiguous(ty.element, ty.sizes);
-                tensors.insert(v, context.leaf(&ty)?);
+                let leaf = if is_donated(v) { context.leaf_to_change(&ty) } else { context.leaf(&ty) };
+                tensors.insert(v, leaf?);
             }
             let unknown = || Error::internal("a value is read before it is made");
             for call in calls {

@@ -35,7 +35,8 @@ pub struct Quantize {
 pub struct Options {
     /// Threads of a call; 0: as many as the system has for this process.
     pub threads: usize,
-    /// Bytes that weights, the graphs of ggml and what its threads work in may have together.
+    /// Bytes that weights, the graphs of ggml and what its threads work in may have together, for each choice of sizes;
+    /// calls at the same time wait for each other where it is reached.
     pub memory_limit: Option<usize>,
     /// Whether weights may be made ready once: they then must not change between calls.
     pub pack: bool,
@@ -136,7 +137,7 @@ impl Program {
             self.graph(symbols, &mut |name, graph| stages.push((name.to_owned(), text::print(graph))))?;
         let choice =
             Choice { rules: quantize.cloned(), given: if pack { given.clone() } else { Given::new() } };
-        let plan = choice.plan(&graph, pack)?;
+        let plan = choice.plan(&graph, pack, &self.compiled.donated)?;
         stages.push(("plan".to_owned(), plan.to_string()));
         let mut interface = interface(&graph, &plan)?;
         if let Some(wanted) = quantize {
@@ -239,12 +240,12 @@ impl Choice {
         self.rules.is_none() && self.given.is_empty()
     }
     /// The plan of a graph.
-    fn plan(&self, graph: &Graph, pack: bool) -> Result<Plan> {
+    fn plan(&self, graph: &Graph, pack: bool, donated: &[Arc<str>]) -> Result<Plan> {
         let make = |lost: Vec<Arc<str>>| {
             let own = Self { rules: self.rules.clone(), given: self.given.clone() };
             let elements = move |name: &str| own.element(name).filter(|_| !lost.iter().any(|l| **l == *name));
             let elements = (!self.is_empty()).then_some(&elements as &ggml::Choice);
-            ggml::plan(graph, &ggml::Options { pack, elements })
+            ggml::plan(graph, &ggml::Options { pack, elements, donated })
         };
         let plan = make(Vec::new())?;
         let lost = stuck(&plan);
@@ -333,6 +334,12 @@ fn refuse(wanted: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
     Err(left.into_iter().fold(error, Error::note))
 }
 
+/// Donated inputs with the outputs that lie in their memory.
+fn donated(plan: &Plan) -> Vec<(usize, usize)> {
+    let number = |&(v, k): &(usize, usize)| Some((plan.inputs.iter().position(|&input| input == v)?, k));
+    plan.donated.iter().filter_map(number).collect()
+}
+
 /// What a plan reads and writes.
 pub fn interface(graph: &Graph, plan: &Plan) -> Result<Interface> {
     let buffer = |v: ValueId, name: Arc<str>| {
@@ -357,6 +364,7 @@ pub fn interface(graph: &Graph, plan: &Plan) -> Result<Interface> {
         fixed: graph.inputs.iter().map(|&v| is_fixed(graph, v)).collect(),
         read: read(plan, inputs.len()),
         updates: graph.updates.len(),
+        shared: donated(plan),
         inputs,
         ..Interface::default()
     })

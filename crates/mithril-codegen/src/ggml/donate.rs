@@ -1,0 +1,47 @@
+//! Stage `donate`: an output that is a donated input with some rows changed, such as a cache with a new entry, is made
+//! where that input lies. Nothing else may read the input.
+
+use rustc_hash::FxHashMap;
+
+use super::emit::Emitter;
+use super::plan::{Argument, Host, Source};
+
+/// Lets rows be set in the memory of donated inputs (given by their values) instead of in copies of it: which inputs,
+/// each with the number of the result that lies there.
+pub(super) fn donate(
+    emitter: &mut Emitter,
+    hosts: &[Host],
+    results: &[usize],
+    donated: &[usize],
+) -> Vec<(usize, usize)> {
+    let readers = emitter.readers(hosts, results);
+    let maker: FxHashMap<usize, usize> =
+        emitter.calls.iter().enumerate().map(|(i, c)| (c.result, i)).collect();
+    let mut found: Vec<(usize, usize)> = Vec::new();
+    let mut copies = Vec::new();
+    for &input in donated {
+        let Some(&copy) = readers.get(&input) else { continue };
+        let Some(&write) = readers.get(&emitter.calls[copy].result) else { continue };
+        let is_copy = emitter.calls[copy].function == "ggml_cont";
+        let is_write = emitter.calls[write].function == "ggml_set_rows"
+            && emitter.calls[write].arguments[0].value() == Some(emitter.calls[copy].result);
+        let new = emitter.calls[write].result;
+        let Some(output) = results.iter().position(|&v| v == new).filter(|_| is_copy && is_write) else {
+            continue;
+        };
+        let (old, value) = (&emitter.values[input], &emitter.values[new]);
+        let is_same =
+            matches!(old.source, Source::Input(_)) && old.dtype == value.dtype && old.ty == value.ty;
+        if is_same && maker.get(&new) == Some(&write) {
+            emitter.calls[write].arguments[0] = Argument::Value(input);
+            copies.push(copy);
+            found.push((input, output));
+        }
+    }
+    let mut i = 0;
+    emitter.calls.retain(|_| {
+        i += 1;
+        !copies.contains(&(i - 1))
+    });
+    found
+}

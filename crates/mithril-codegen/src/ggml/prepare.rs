@@ -1,0 +1,132 @@
+//! Stage `prepare`: what depends on weights and constants alone is computed once, when weights are packed.
+//!
+//! A view, or a value that is repeated, is made where it is read, since that costs less than to keep it; so is a copy
+//! that is written over.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::plan::{Argument, Custom, Host, HostInput, Source, Value};
+use super::schedule::Work;
+
+/// What is done when weights are packed, and what is done at each call.
+pub(super) struct Parts {
+    pub prepared: Vec<Work>,
+    pub run: Vec<Work>,
+}
+
+/// Functions that cost less than to keep what they make.
+const CHEAP: &[&str] = &["ggml_reshape_4d", "ggml_view_4d", "ggml_permute", "ggml_repeat_4d"];
+
+/// Which work is done where its results are read: what is cheap, and copies that are written over.
+fn repeated(work: &[Work]) -> Vec<bool> {
+    let calls = work.iter().filter_map(|item| if let Work::Call(call) = item { Some(call) } else { None });
+    let written: FxHashSet<usize> =
+        calls.filter(|c| c.function == "ggml_set_rows").filter_map(|c| c.arguments[0].value()).collect();
+    let is_repeated = |item: &Work| match item {
+        Work::Call(call) => CHEAP.contains(&call.function) || written.contains(&call.result),
+        Work::Host(_) => false,
+    };
+    work.iter().map(is_repeated).collect()
+}
+
+/// Splits work by what it depends on; `fixed` says which inputs of the graph are the same at every call.
+pub(super) fn split(work: &[Work], values: &mut Vec<Value>, fixed: &[bool], results: &[usize]) -> Parts {
+    let fixed = unchanging(work, values, fixed);
+    let mut maker: Vec<Option<usize>> = vec![None; values.len()];
+    for (i, item) in work.iter().enumerate() {
+        item.results().iter().for_each(|&v| maker[v] = Some(i));
+    }
+    let repeated = repeated(work);
+    let is_kept = |v: usize| maker[v].is_some_and(|i| fixed[v] && !repeated[i]);
+    let with_sources = |v: usize| [Some(v), values[v].source.of()].into_iter().flatten();
+    // From the results backwards: calls stop where something is kept, and from there on it is prepared.
+    let mut wanted: [Vec<usize>; 2] = [results.iter().copied().flat_map(with_sources).collect(), Vec::new()];
+    let mut is_in = [vec![false; work.len()], vec![false; work.len()]];
+    let (mut seen, mut kept) = (FxHashSet::default(), Vec::new());
+    while let Some(v) = wanted[0].pop() {
+        if !seen.insert(v) {
+            continue;
+        }
+        if is_kept(v) {
+            kept.push(v);
+        } else if let Some(i) = maker[v] {
+            is_in[0][i] = true;
+            wanted[0].extend(work[i].reads(values));
+        }
+    }
+    wanted[1] = kept;
+    while let Some(v) = wanted[1].pop() {
+        if let Some(i) = maker[v]
+            && !std::mem::replace(&mut is_in[1][i], true)
+        {
+            wanted[1].extend(work[i].reads(values));
+        }
+    }
+    let [in_run, in_prepared] = is_in;
+    let both: Vec<bool> = in_run.iter().zip(&in_prepared).map(|(a, b)| *a && *b).collect();
+    let pick = |is_in: &[bool]| {
+        let chosen = work.iter().zip(is_in).filter(|(_, is_in)| **is_in);
+        chosen.map(|(item, _)| item.clone()).collect::<Vec<_>>()
+    };
+    let (mut prepared, run) = (pick(&in_prepared), pick(&in_run));
+    let twice = work.iter().zip(&both).filter(|(_, both)| **both).flat_map(|(item, _)| item.results());
+    rename(&mut prepared, values, &twice.copied().collect::<Vec<_>>());
+    Parts { prepared, run }
+}
+
+/// Which values are the same at every call.
+pub(super) fn unchanging(work: &[Work], values: &[Value], inputs: &[bool]) -> Vec<bool> {
+    let mut fixed: Vec<bool> = values
+        .iter()
+        .map(|value| match value.source {
+            Source::Input(i) => inputs[i],
+            _ => true,
+        })
+        .collect();
+    loop {
+        let before = fixed.clone();
+        for (v, value) in values.iter().enumerate() {
+            fixed[v] &= value.source.of().is_none_or(|of| fixed[of]);
+        }
+        for item in work {
+            let is_fixed = item.reads(values).iter().all(|&v| fixed[v]);
+            item.results().iter().for_each(|&v| fixed[v] &= is_fixed);
+        }
+        if fixed == before {
+            return fixed;
+        }
+    }
+}
+
+/// Gives values that both parts make names of their own in the prepared one.
+fn rename(prepared: &mut [Work], values: &mut Vec<Value>, twice: &[usize]) {
+    let mut names: FxHashMap<usize, usize> = FxHashMap::default();
+    for &v in twice {
+        values.push(values[v].clone());
+        names.insert(v, values.len() - 1);
+    }
+    let change = |v: &mut usize| *v = names.get(v).copied().unwrap_or(*v);
+    let change_inputs = |host: &mut Host| {
+        for input in &mut host.inputs {
+            if let HostInput::Value(v, _) = input {
+                change(v);
+            }
+        }
+    };
+    for item in prepared {
+        match item {
+            Work::Call(call) => {
+                change(&mut call.result);
+                for argument in &mut call.arguments {
+                    if let Argument::Value(v) = argument {
+                        change(v);
+                    }
+                }
+                if let Some(Custom::Node(node)) = call.custom.as_deref_mut() {
+                    change_inputs(node);
+                }
+            }
+            Work::Host(host) => change_inputs(host),
+        }
+    }
+}
