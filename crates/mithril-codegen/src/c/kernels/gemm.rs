@@ -334,7 +334,7 @@ pub(super) fn batched(batches: usize) -> String {
 }
 
 /// From so many bytes on, a result is not in the caches when it is written.
-const LARGE_OUT: usize = 16 << 20;
+const LARGE_OUT: usize = 24 << 20;
 
 /// Products below this many are not worth measuring.
 const WORTH_MEASURING: usize = 1 << 20;
@@ -372,7 +372,12 @@ impl Blocking {
         };
         let bytes = gemm.element.bytes();
         let copy = rows.most() * k_block.next_multiple_of(lanes);
-        let fitting = (target.cache / (copy * bytes).max(1)).clamp(1, rows.groups);
+        let fitting = |cache: usize| (cache / (copy * bytes).max(1)).clamp(1, rows.groups);
+        // Where not all rows stay in the cache, half of it is left to the panels and to what is written.
+        let fitting = match fitting(target.cache) {
+            all if all == rows.groups => all,
+            _ => fitting(target.cache / 2),
+        };
         // Enough units for every thread to have about as much as any other.
         let panels = gemm.n.div_ceil(2 * lanes).max(1);
         let others = gemm.batch.iter().product::<usize>() * panels;
