@@ -222,7 +222,7 @@ def test_a_network_of_images_in_whole_numbers(tmp_path):
 def test_samples_that_do_not_calibrate():
     compiled, params, x = images(ml.Convolution2D(16, 3), (1, 8, 8, 8))
     for nothing in (None, [], 3, [x]):
-        with pytest.raises(InvalidValueError, match="no samples to calibrate with|a sample is a ndarray"):
+        with pytest.raises(InvalidValueError, match=r"no samples to calibrate with|a sample is a ndarray"):
             ml.calibrate(compiled, params, nothing)
     with pytest.raises(MithrilError, match="input"):
         ml.calibrate(compiled, params, {"input": x[:, :3]})
