@@ -127,6 +127,13 @@ fn products_read_operands_as_they_are() {
     );
 }
 
+#[test]
+fn values_of_one_query_are_not_copied() {
+    let attention = plan_of("scaled_dot_product_attention", "[1,2,1,8] [1,2,5,8] [1,2,5,8]");
+    let called = functions(&attention);
+    assert!(called.contains(&"ggml_out_prod") && !called.contains(&"ggml_cont"), "{attention}");
+}
+
 type Sizes = Vec<(&'static str, Vec<i64>)>;
 
 /// The plan of a model of the zoo.

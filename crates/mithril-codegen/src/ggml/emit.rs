@@ -400,6 +400,11 @@ impl Emitter {
         if items.len() != function.takes.len() {
             return Err(format!("{} takes {} arguments", function.name, function.takes.len()));
         }
+        if let (Fold::Matrices, [Item::View(a), Item::View(b)]) = (function.fold, items.as_slice())
+            && let Some(found) = self.one_row(a, b)
+        {
+            return Ok(found);
+        }
         let mut views = Vec::new();
         let mut rest = Vec::new();
         for (kind, item) in function.takes.iter().zip(items) {
@@ -463,6 +468,26 @@ impl Emitter {
         };
         let view = View::whole(value, &shape);
         if view.elements() == ty.elements() { Ok(view) } else { Err(format!("{ty} is not {shape:?}")) }
+    }
+    /// A product with one row of values, of a matrix whose columns lie one behind the other: the values of an attention
+    /// to one query, which would have to be copied otherwise.
+    fn one_row(&mut self, a: &View, b: &View) -> Option<View> {
+        let rank = a.shape.len();
+        let (columns, rows) = (rank.checked_sub(1)?, rank.checked_sub(2)?);
+        let is_turned = rank <= DIMENSIONS
+            && b.shape.len() == rank
+            && b.shape[rows] == 1
+            && a.shape[..rows] == b.shape[..rows]
+            && a.shape[columns] > 1
+            && (a.strides[rows], a.strides[columns]) == (1, a.shape[rows])
+            // A weight is kept as products read it.
+            && !self.weights.wanted.contains_key(&a.value);
+        let function = find("ggml_out_prod").filter(|_| is_turned)?;
+        let mut axes: Vec<i64> = (0..rank as i64).collect();
+        axes.swap(rows, columns);
+        let items = [a, b].map(|view| view.permuted(&axes).map(Item::View));
+        let items = items.into_iter().collect::<Option<Vec<_>>>()?;
+        self.attempt(|e| e.call(function, items)).ok()
     }
     /// Brings tensors to what a function takes: four dimensions, the second repeated. The shape of the result where
     /// it does not follow from its type.

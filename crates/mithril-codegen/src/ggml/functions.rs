@@ -221,6 +221,7 @@ pub static FUNCTIONS: &[Function] = &[
     binary("ggml_mul", true),
     binary("ggml_div", false),
     Function { name: "ggml_mul_mat", takes: &[T, T], fold: Fold::Matrices, check: shapes::mul_mat },
+    whole("ggml_out_prod", &[T, T], shapes::out_prod),
     rows("ggml_norm", &[T, F], shapes::norm),
     rows("ggml_rms_norm", &[T, F], shapes::norm),
     rows("ggml_soft_max_ext", &[T, Kind::Optional, F, F], shapes::soft_max),
@@ -279,6 +280,7 @@ mod tests {
         for (name, tensors, numbers, wanted) in [
             ("ggml_add", vec![f32(&[2, 3]), f32(&[3])], vec![], "f32[3, 2]"),
             ("ggml_mul_mat", vec![f32(&[5, 8]), f32(&[2, 4, 8])], vec![], "f32[5, 4, 2]"),
+            ("ggml_out_prod", vec![f32(&[2, 5, 8]), f32(&[4, 5, 1])], vec![], "f32[8, 1, 4]"),
             ("ggml_sum_rows", vec![f32(&[4, 8])], vec![], "f32[1, 4]"),
             ("ggml_concat", vec![f32(&[2, 3]), f32(&[4, 3])], vec![1.0], "f32[3, 6]"),
             (
@@ -308,6 +310,8 @@ mod tests {
             ("ggml_add", vec![f32(&[2, 64]), quantised], vec![]),
             ("ggml_mul_mat", vec![f32(&[5, 8]), f32(&[4, 9])], vec![]),
             ("ggml_mul_mat", vec![f32(&[2, 5, 8]), f32(&[3, 4, 8])], vec![]),
+            ("ggml_out_prod", vec![f32(&[5, 8]), f32(&[4, 8])], vec![]),
+            ("ggml_out_prod", vec![turned, f32(&[4, 1])], vec![]),
             ("ggml_mul_mat", vec![turned, f32(&[2, 4])], vec![]),
             ("ggml_mul_mat", vec![f32(&[2, 64]), quantised], vec![]),
             ("ggml_norm", vec![f32(&[2, 3])], vec![-1.0]),

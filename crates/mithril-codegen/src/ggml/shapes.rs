@@ -84,6 +84,20 @@ pub fn mul_mat(given: &Given<'_>) -> Checked {
     Ok(Type::contiguous(Element::F32, [a.sizes[1], b.sizes[1], b.sizes[2], b.sizes[3]]))
 }
 
+/// `a` has as many rows as `b`: products of each two of a place, added up over the rows.
+pub fn out_prod(given: &Given<'_>) -> Checked {
+    let (a, b) = (given.tensor(0), given.tensor(1));
+    float(a)?;
+    float(b)?;
+    refuse(a.sizes[1] == b.sizes[1], || format!("{a} and {b} have different numbers of rows"))?;
+    refuse(b.sizes[2] % a.sizes[2] == 0 && b.sizes[3] % a.sizes[3] == 0, || {
+        format!("matrices of {a} do not repeat to those of {b}")
+    })?;
+    rows_of(a)?;
+    refuse(a.strides[1] >= a.strides[0], || format!("{a} is transposed"))?;
+    Ok(Type::contiguous(Element::F32, [a.sizes[0], b.sizes[0], b.sizes[2], b.sizes[3]]))
+}
+
 /// Of each row; the number is not negative.
 pub fn norm(given: &Given<'_>) -> Checked {
     refuse(given.float(0) >= 0.0, || format!("{} is below 0", given.float(0)))?;
