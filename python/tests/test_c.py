@@ -116,6 +116,13 @@ def test_packed_parameters_stand_for_their_arrays():
             model.evaluate(packed, {"input": given})
     with pytest.raises(ml.errors.UnsupportedOpError, match="only models for inference in C"):
         plain.pack()
+    # Packed parameters, and none: those that belong to the model.
+    compiled.load_params(plain.randomize_params(seed=1))
+    for given in (packed, {}, None):
+        profile = compiled.profile(given, data, runs=1)
+        assert sum(row.operations or 0 for row in profile) > 0
+    with pytest.raises(ml.errors.ParameterError, match="packed for another model"):
+        other.profile(packed, data, runs=1)
 
 
 def test_gradients_and_changes_in_place():

@@ -113,6 +113,32 @@ def test_the_report_tells_sizes_and_errors(scheme, least):
     assert "arrays quantised" in str(report)
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_weight_is_quantised_or_has_a_reason(scheme):
+    model = ml.Model()
+    model |= ml.Linear(64)(input="input", output="hidden")
+    model += ml.Relu()
+    model += ml.Linear(32)(output="output")
+
+    def compile(rows, **options):
+        backend = ml.CBackend(quantize=scheme, num_threads=1, **options)
+        return ml.compile(model, backend, shapes={"input": [rows, 200]}, inference=True)
+
+    def outcome(rows):
+        compiled = compile(rows)
+        report = ml.quantization_report(compiled, compiled.randomize_params(seed=0))
+        return {row.path for row in report.rows}, {skip.path: skip.reason for skip in report.skipped}
+
+    quantised, skipped = outcome(1)
+    assert quantised == {"linear.weight"}
+    assert "its product has 2048 multiplications" in skipped["linear_1.weight"]
+    assert "no product" in skipped["linear_1.bias"]
+    quantised, skipped = outcome(2)
+    assert quantised == {"linear.weight", "linear_1.weight"}
+    with pytest.raises(MithrilError, match=r"linear_1\.weight: its product has 2048"):
+        compile(1, quantize_strict=True)
+
+
 def test_options_that_do_not_work():
     with pytest.raises(InvalidValueError, match="quantize is 'int3'"):
         ml.CBackend(quantize="int3")

@@ -144,19 +144,29 @@ pub fn lanes(given: Option<usize>) -> Result<usize> {
 fn native() -> Shape {
     #[cfg(target_arch = "x86_64")]
     {
-        if std::is_x86_feature_detected!("avx512f") {
-            return Shape::avx512();
+        use std::is_x86_feature_detected as has;
+        if has!("avx512f") {
+            return Shape { has_bytes: has!("avx512vnni"), ..Shape::avx512() };
         }
-        if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
-            return Shape::avx2();
+        if has!("avx2") && has!("fma") {
+            return Shape { has_bytes: has!("avxvnni"), ..Shape::avx2() };
         }
+        Shape { has_bytes: false, ..Shape::neon() }
     }
-    if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) { Shape::neon() } else { Shape::plain() }
+    #[cfg(target_arch = "aarch64")]
+    {
+        Shape { has_bytes: std::arch::is_aarch64_feature_detected!("dotprod"), ..Shape::neon() }
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        Shape::plain()
+    }
 }
 
 /// What the kernels are shaped for where a vector has so many lanes.
 fn shape(lanes: usize) -> Result<Shape> {
     match lanes {
+        own if own == native().lanes => Ok(native()),
         16 => Ok(Shape::avx512()),
         8 => Ok(Shape::avx2()),
         4 => Ok(Shape::neon()),

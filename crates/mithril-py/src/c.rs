@@ -19,7 +19,7 @@ use mithril::runtime::interpreter::Tensors;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::calls::{Callable, Calls, Groups, PyPacked, Ready, Source, misfit, quantized_training, wanted};
+use crate::calls::{Callable, Calls, Groups, PyPacked, Ready, Source, quantized_training, wanted};
 use crate::compile::PyCompiled;
 use crate::convert::{pairs, tensor};
 use crate::errors::{Failure, Outcome};
@@ -183,7 +183,7 @@ impl PyCProgram {
         let symbols = self.0.bind(&groups)?;
         let made = Arc::new(py.detach(|| self.0.program.profiled(&symbols))?);
         let ready = Ready::new(py, made.clone(), self.0.many)?;
-        let (inputs, kept, rows) = ready.gather(py, &groups)?.ok_or_else(misfit)?;
+        let (inputs, kept, rows) = self.0.gather(py, &ready, &groups)?;
         let run = || {
             // Into new memory: the states of the caller stay as they are.
             let results = ready.run(py, &inputs, kept.as_deref(), rows, None, None)?;

@@ -152,11 +152,12 @@ impl<S: Source> Calls<S> {
     fn states<'a, 'py>(&self, groups: &'a Groups<'py>) -> Option<&'a Groups<'py>> {
         self.program.is_in_place().then_some(groups)
     }
-    /// Sizes of the symbols in these arrays.
+    /// Sizes of the symbols in these arrays; packed parameters have no shapes.
     pub fn bind(&self, groups: &Groups<'_>) -> Outcome<Symbols> {
         let mut shapes = Vec::new();
         let py = groups.params.py();
-        for input in &self.program.compiled().inputs {
+        let is_packed = groups.params.cast::<PyPacked>().is_ok();
+        for input in self.program.compiled().inputs.iter().filter(|i| !is_packed || i.role != Role::Param) {
             let array = groups.get(input.role, &PyString::new(py, &input.name))?;
             shapes.push((input.name.to_string(), array.getattr(intern!(py, "shape"))?.extract()?));
         }
@@ -230,15 +231,33 @@ impl<S: Source> Calls<S> {
         let kept = Arc::new(ready.keep(py, &groups)?);
         Ok(PyPacked::new(ready, kept))
     }
+    /// What packed parameters are made of, if they were packed by this program.
+    fn own<'a>(&self, packed: &'a PyPacked) -> Outcome<&'a packed::For<S::Function>> {
+        let found = packed.parts::<S::Function>();
+        let found = found.filter(|f| self.lock().iter().any(|mine| Arc::ptr_eq(mine, &f.ready)));
+        Ok(found.ok_or_else(|| {
+            Error::new(Code::BadParameter, "the parameters are packed for another model")
+                .help("pack them with this one: compiled.pack(params)")
+        })?)
+    }
+    /// The inputs and the packed parameters for a function whose parameters are packed as those of this program are.
+    pub fn gather<'py>(
+        &self,
+        py: Python<'py>,
+        ready: &Ready<S::Function>,
+        groups: &Groups<'py>,
+    ) -> Outcome<Gathered<S::Function>> {
+        if let Ok(packed) = groups.params.cast::<PyPacked>() {
+            let kept = &self.own(packed.get())?.kept;
+            let (inputs, rows) = ready.beside(py, kept, groups)?;
+            return Ok((inputs, Some(kept.clone()), rows));
+        }
+        Ok(ready.gather(py, groups)?.ok_or_else(misfit)?)
+    }
     /// Outputs by name, further dicts (gradients, new states) beside them.
     pub fn call<'py>(&self, py: Python<'py>, groups: &Groups<'py>) -> Outcome<Bound<'py, PyAny>> {
         if let Ok(packed) = groups.params.cast::<PyPacked>() {
-            let found = packed.get().parts::<S::Function>();
-            let found = found.filter(|f| self.lock().iter().any(|mine| Arc::ptr_eq(mine, &f.ready)));
-            let packed::For { ready, kept } = found.ok_or_else(|| {
-                Error::new(Code::BadParameter, "the parameters are packed for another model")
-                    .help("pack them with this one: compiled.pack(params)")
-            })?;
+            let packed::For { ready, kept } = self.own(packed.get())?;
             let (inputs, rows) = ready.beside(py, kept, groups)?;
             return ready.run(py, &inputs, Some(kept), rows, self.states(groups), Some(groups));
         }

@@ -76,6 +76,21 @@ fn runs_alone_and_together_and_names_errors() {
 }
 
 #[test]
+fn parameters_are_packed_once_and_may_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let tool = Tool { flags: vec!["-O0".into(), "-DONCE".into()], ..Tool::default() };
+    let function = Function::new(&tool, &Cache::at(folder.path()), SOURCE, interface(), 1).unwrap();
+    let [factor, x] = inputs(0.5);
+    for given in [x.clone(), inputs(0.0)[1].clone()] {
+        assert!(is_scaled(function.run(&[factor.clone(), given]).unwrap()[0].as_slice().unwrap(), 0.5));
+    }
+    assert_eq!(Arc::strong_count(&factor), 1);
+    // Another tensor is packed anew, whatever it holds.
+    let error = function.run(&[inputs(0.5)[0].clone(), x]).unwrap_err();
+    assert!(error.message().contains("packed again"), "{error}");
+}
+
+#[test]
 fn many_callers_at_once_share_a_pool_without_harm() {
     let folder = tempfile::tempdir().unwrap();
     let function = load(&Cache::at(folder.path()), 2).unwrap();

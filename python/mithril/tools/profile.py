@@ -11,6 +11,7 @@ import numpy as np
 from .. import _core
 from ..backends.with_manualgrad.c_backend import CBackend
 from ..errors import InvalidValueError, UnsupportedOpError
+from ..parameters import Parameters
 from . import table
 from .inputs import complete, narrowed, others
 
@@ -168,7 +169,7 @@ def profile(
     model : PhysicalModel
         The model, compiled for `CBackend`.
     params : mapping, optional
-        Parameters. Default: those that belong to the model.
+        Parameters, also packed ones. Default, and if empty: those that belong to the model.
     data : mapping, optional
         Data, by name. Default: random numbers.
     output_gradients : optional
@@ -195,7 +196,8 @@ def profile(
         data = complete(
             model._model, backend, options["shapes"], None, 0, narrowed([backend.default_dtype]), others(options)
         )
-    params = model.get_parameters() if params is None else params
+    # As `evaluate` does; parameters that are drawn when they are needed are not asked for their number.
+    params = params if type(params) is Parameters else params or model.get_parameters()
     source, arguments = _call(model, params, data, output_gradients)
     times, steps = source.profile(*arguments, runs=runs + _WARM_UP)
     measured = np.array(times[_WARM_UP:]).reshape(runs, len(steps))

@@ -19,7 +19,7 @@ use super::tail::{Tail, Tails};
 use super::template::c_type;
 
 /// Products below this many are left to the C compiler: a kernel would be more code than time.
-const LEAST_WORK: i64 = 4096;
+pub const LEAST_WORK: i64 = 4096;
 
 /// Rows below which packing a matrix at every call costs more than it saves.
 const LEAST_ROWS: usize = 4;

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 
 use mithril_ir::error::{Code, Error, Result};
+use mithril_ir::loops::{Binary, Expr, Fold};
 
 use super::Options;
-use super::contract::{Making, Start, is_fixed};
+use super::contract::{LEAST_WORK, Making, Start, is_fixed};
 use super::kernels::{Conv, Element, Gemm, Kernel, MOST_TERMS, Packing, Scheme, Strides};
-use super::program::{Place, Program, Step, Work};
+use super::program::{Nest, Place, Program, Step, Work};
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -137,6 +138,9 @@ pub fn convolution(
             "it is not of float32"
         } else if conv.groups > 1 {
             "it is used in a convolution of groups of channels"
+        } else if !options.target.has_bytes {
+            "it is used in a convolution, and this processor has no instruction that makes those of bytes faster \
+             than those of float32"
         } else if conv.channels * conv.kernel[0] * conv.kernel[1] > MOST_TERMS {
             "its sums have too many terms"
         } else {
@@ -175,22 +179,68 @@ fn name_of(program: &Program, buffer: usize) -> &str {
     }
 }
 
-/// Adds kernels with a fixed factor that no scheme is for.
+/// Adds weights of products that no kernel in few bits is made for: those of other kernels, and of loops.
 pub fn others(program: &Program, options: &Options, decisions: &mut Vec<Decision>) {
     let Some(wanted) = &options.quantize else { return };
-    for step in &program.steps {
-        let Work::Kernel(k) = &step.work else { continue };
-        let (buffer, start) = k.inputs[1];
-        let weight = name_of(program, buffer).to_owned();
-        if !is_fixed(program, buffer, options) || decisions.iter().any(|d| d.weight == weight) {
+    for (start, text, bytes) in program.steps.iter().flat_map(|step| left(program, step)) {
+        let weight = name_of(program, start.0).to_owned();
+        if !is_fixed(program, start.0, options) || decisions.iter().any(|d| d.weight == weight) {
             continue;
         }
-        let outcome =
-            wanted.scheme(&weight).and_then(|_| Err(Reason::cannot(format!("it is used in a {}", k.what))));
-        let matrix = Matrix { start, ..Matrix::default() };
-        let (bytes, is_convolution, range) = (k.kernel.packed_bytes, false, None);
-        decisions.push(Decision { weight, outcome, matrix, bytes, is_convolution, range });
+        let outcome = wanted.scheme(&weight).and_then(|_| Err(Reason::cannot(text)));
+        let matrix = Matrix { start: start.1, ..Matrix::default() };
+        decisions.push(Decision { weight, outcome, matrix, bytes, is_convolution: false, range: None });
     }
+}
+
+/// What the products of a step have as factors, why those stay float, and bytes in which they are kept.
+fn left(program: &Program, step: &Step) -> Vec<(Start, String, usize)> {
+    match &step.work {
+        Work::Kernel(k) => {
+            let text = format!("it is used in a {}", k.what);
+            let is_matrix = |start: &&Start| is_matrix(program, start.0);
+            let inputs = k.inputs[..1].iter().filter(is_matrix).chain(&k.inputs[1..]);
+            inputs.map(|&start| (start, text.clone(), k.kernel.packed_bytes)).collect()
+        }
+        Work::Nest(nest) => in_loops(program, nest),
+        Work::Parts(parts) => parts.steps.iter().flat_map(|step| left(program, step)).collect(),
+        Work::Call(_) | Work::Rows(_) | Work::Pack(_) => Vec::new(),
+    }
+}
+
+/// Matrices in sums of products that stay loops.
+fn in_loops(program: &Program, nest: &Nest) -> Vec<(Start, String, usize)> {
+    let mut found = Vec::new();
+    nest.value.walk(&mut |e| {
+        let Expr::Reduce { fold: Fold::Sum, vars, body } = e else { return };
+        if !matches!(&**body, Expr::Binary(Binary::Multiply, ..)) {
+            return;
+        }
+        let work = nest.vars.iter().chain(vars).fold(1_i64, |n, v| n.saturating_mul(v.size));
+        let text = if work < LEAST_WORK {
+            format!(
+                "its product has {work} multiplications, and below {LEAST_WORK} it is done by plain loops"
+            )
+        } else {
+            "its product is done by plain loops".to_owned()
+        };
+        body.walk(&mut |factor| {
+            let Expr::Load { from, .. } = factor else { return };
+            let mut is_summed = false;
+            factor.each_free_var(&mut |v| is_summed |= vars.contains(&v));
+            if is_summed && is_matrix(program, *from) {
+                found.push(((*from, 0), text.clone(), program.buffers[*from].bytes()));
+            }
+        });
+    });
+    found
+}
+
+/// Whether it is a parameter with rows and columns, and not a bias or a norm's.
+fn is_matrix(program: &Program, buffer: usize) -> bool {
+    let buffer = &program.buffers[buffer];
+    let is_fixed = buffer.is_param || matches!(buffer.place, Place::Packed(_));
+    is_fixed && buffer.shape.iter().filter(|size| **size > 1).count() > 1
 }
 
 impl Reason {

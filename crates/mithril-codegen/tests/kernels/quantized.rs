@@ -19,7 +19,7 @@ pub fn cases(target: Target) -> Cases {
 }
 
 fn specifications() -> Vec<Gemm> {
-    let sizes = [(1, 65, 130), (2, 34, 33), (29, 43, 21), (7, 3, 64)];
+    let sizes = [(1, 65, 130), (2, 34, 33), (29, 43, 21), (7, 3, 64), (17, 20, 530)];
     let mut all = sizes.map(|(m, n, k)| Gemm::new(Element::F32, m, n, k)).to_vec();
     let mut transposed = Gemm::new(Element::F32, 13, 40, 35);
     transposed.a = Strides { batch: vec![], row: 1, column: 13 };

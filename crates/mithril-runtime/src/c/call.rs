@@ -1,7 +1,7 @@
 //! Calling generated C: what is passed is checked before, and what goes wrong is an error.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use mithril_compile::c::batch::Rows;
 use mithril_compile::c::{self, CSource};
@@ -171,7 +171,12 @@ pub struct Function {
     alone: Arenas,
     arena_bytes: usize,
     is_new: bool,
+    kept: Mutex<Option<Kept>>,
 }
+
+/// What the last run on tensors has packed, and of which tensors that are the same at every call. These may go: their
+/// memory is not kept, and nobody changes or takes their place as long as they are known here.
+type Kept = (Vec<Weak<Tensor>>, Arc<Packed>);
 
 impl Function {
     /// Compiles (or finds compiled) and loads generated code, to run on so many threads.
@@ -209,6 +214,7 @@ impl Function {
             alone: Arenas::new(alone),
             arena_bytes: together,
             is_new,
+            kept: Mutex::default(),
         })
     }
     /// What it reads and writes.
@@ -268,8 +274,8 @@ impl Function {
     ) -> Result<()> {
         self.interface.count("inputs", inputs.len(), self.interface.inputs.len())?;
         self.interface.count("outputs", outputs.len(), self.interface.outputs.len())?;
-        if packed.is_none() && self.library.packed_bytes() > 0 {
-            return Err(Error::internal("the parameters are not packed"));
+        if packed.map_or(0, |p| p.bytes) != self.library.packed_bytes() {
+            return Err(Error::internal("the parameters are not packed for this function"));
         }
         let Interface { outputs: buffers, fixed, read, .. } = &self.interface;
         let inputs = self.read(inputs, rows, |i| read[i] || !fixed[i])?;
@@ -285,18 +291,34 @@ impl Function {
             None => (&self.alone, std::ptr::null()),
         };
         // SAFETY: counts were checked here, and that every buffer has its memory, which is borrowed until the end of the
-        // call, the outputs by nobody else. Packed parameters come from `pack` of this function. The arena has as many
+        // call, the outputs by nobody else. Packed parameters have as many bytes as `pack` of this function writes. The arena has as many
         // bytes as the library asks for with the threads of that pool, and the pool is leased until the call is over.
         let code =
             arenas.with(|arena| unsafe { self.library.run(&inputs, &outputs, packed, arena, pool, rows) })?;
         drop(lease);
         self.judge(code)
     }
-    /// Runs the code on tensors: the outputs, then the new states.
+    /// What follows from these tensors; that of the last run if it had the same.
+    fn packed(&self, inputs: &[Arc<Tensor>], addresses: &[Address<'_>]) -> Result<Option<Arc<Packed>>> {
+        let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = inputs.iter().zip(&self.interface.fixed);
+        let fixed: Vec<Weak<Tensor>> = all.filter(|(_, is)| **is).map(|(t, _)| Arc::downgrade(t)).collect();
+        let is_known = |(known, _): &&Kept| known.iter().zip(&fixed).all(|(a, b)| a.ptr_eq(b));
+        if let Some((_, packed)) = lock().as_ref().filter(is_known) {
+            return Ok(Some(packed.clone()));
+        }
+        // The old one goes first: its memory is needed.
+        *lock() = None;
+        let packed = self.pack(addresses)?.map(Arc::new);
+        *lock() = packed.clone().map(|packed| (fixed, packed));
+        Ok(packed)
+    }
+    /// Runs the code on tensors: the outputs, then the new states. What is the same at every call is packed again only
+    /// when other tensors are given for it.
     pub fn run(&self, inputs: &[Arc<Tensor>]) -> Result<Vec<Tensor>> {
-        self.interface.run(inputs, |inputs, outputs| {
-            let packed = self.pack(inputs)?;
-            self.call(inputs, outputs, packed.as_ref())
+        self.interface.run(inputs, |addresses, outputs| {
+            let packed = self.packed(inputs, addresses)?;
+            self.call(addresses, outputs, packed.as_deref())
         })
     }
     /// Where inputs start that have the memory for their buffers; those that are not needed may have none.

@@ -1,5 +1,6 @@
 /* Follows the interface of generated code, by hand: y = 3 * factor * x, where the factor is packed as 3 * factor; the
-   threads share the work and meet at a barrier. An x that starts with a negative number is error 7. */
+   threads share the work and meet at a barrier. An x that starts with a negative number is error 7; with -DONCE, packing again
+   is error 6. */
 #include <stdatomic.h>
 #include <stddef.h>
 
@@ -25,6 +26,10 @@ size_t scale_pack_bytes(void) { return sizeof(float); }
 
 int scale_pack(const void *const inputs[], void *packed, void *scratch) {
   if ((size_t)scratch % 64) return 8;
+#ifdef ONCE
+  static atomic_int times;
+  if (atomic_fetch_add(&times, 1)) return 6;
+#endif
   *(float *)packed = 3.0f * *(const float *)inputs[0];
   return 0;
 }
@@ -51,4 +56,4 @@ int scale_run(const void *const inputs[], void *const outputs[], const void *pac
   return 0;
 }
 
-const char *scale_error(int code) { return code == 7 ? "x starts below zero" : 0; }
+const char *scale_error(int code) { return code == 7 ? "x starts below zero" : code == 6 ? "packed again" : 0; }

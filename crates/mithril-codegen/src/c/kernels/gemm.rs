@@ -337,7 +337,7 @@ pub(super) fn batched(batches: usize) -> String {
 const LARGE_OUT: usize = 24 << 20;
 
 /// Products below this many are not worth measuring.
-const WORTH_MEASURING: usize = 1 << 20;
+pub(super) const WORTH_MEASURING: usize = 1 << 20;
 
 /// How a product is cut up.
 #[derive(PartialEq)]

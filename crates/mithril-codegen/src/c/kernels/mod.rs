@@ -81,25 +81,27 @@ pub struct Target {
     pub cache: usize,
     /// How many threads are expected; any number works, this one is balanced for.
     pub threads: usize,
+    /// Whether it multiplies and adds up bytes faster than floats: it has an instruction for four of them.
+    pub has_bytes: bool,
 }
 
 impl Target {
     /// A target of this many lanes with this many vector registers.
     pub const fn new(lanes: usize, registers: usize) -> Self {
-        Self { lanes, registers, cache: 512 << 10, threads: 2 }
+        Self { lanes, registers, cache: 512 << 10, threads: 2, has_bytes: true }
     }
 
-    /// x86-64 with AVX-512.
+    /// x86-64 with AVX-512 and VNNI.
     pub const fn avx512() -> Self {
         Self { cache: 1 << 20, ..Self::new(16, 32) }
     }
 
-    /// x86-64 with AVX2 and FMA.
+    /// x86-64 with AVX2 and FMA, mostly without AVX-VNNI.
     pub const fn avx2() -> Self {
-        Self::new(8, 16)
+        Self { has_bytes: false, ..Self::new(8, 16) }
     }
 
-    /// 64-bit ARM.
+    /// 64-bit ARM with dot products.
     pub const fn neon() -> Self {
         Self::new(4, 32)
     }

@@ -1,11 +1,11 @@
 //! Matrix products whose right matrix is kept in few bits: it is read once from memory and becomes float in registers,
 //! which is what a product with a vector takes its time for.
 
-use super::epilogue::place;
-use super::gemm::{COLUMNS, Gemm, ROWS, batched};
+use super::epilogue::{Epilogue, place};
+use super::gemm::{COLUMNS, Gemm, ROWS, WORTH_MEASURING, batched};
 use super::library::substitute;
 use super::rows::RowGroups;
-use super::{Argument, Call, Element, Kernel, Library, Stored, Target, batch_offset};
+use super::{Argument, Call, Element, Kernel, Library, Question, Stored, Target, batch_offset};
 
 /// How weights are kept in few bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -192,16 +192,11 @@ impl Gemm {
             function: panels.pack(library, self),
             arguments: vec![Argument::Thread, Argument::Threads, Argument::B, Argument::Packed],
         };
-        let rows = groups(self.m, library.target());
-        let copy = rows.most() * panels.k_padded();
-        let fitting = (library.target().cache / 2 / (copy * 4).max(1)).clamp(1, rows.groups);
-        let batches = self.batch.iter().product::<usize>();
-        // Enough units for every thread to have about as much as any other.
-        let wanted = (4 * library.target().threads).div_ceil((batches * panels.count()).max(1));
-        let block = fitting.min(rows.groups.div_ceil(wanted.clamp(1, rows.groups)));
-        let function = format!("mithril_{}", scheme.name());
-        let function =
-            self.fill(include_str!("quantized_weights.c"), &function, panels, rows, block, library);
+        let (function, own) = if self.is_unpacked(scheme, library) {
+            self.unpacked(panels, library)
+        } else {
+            self.in_registers(panels, library)
+        };
         let mut arguments =
             vec![Argument::Thread, Argument::Threads, Argument::A, Argument::Packed, Argument::Out];
         arguments.extend((0..self.epilogue.operands.len()).map(Argument::Operand));
@@ -211,8 +206,90 @@ impl Gemm {
             packed_bytes: panels.bytes(),
             phases: vec![vec![Call { function, arguments }]],
             shared_bytes: 0,
-            own_bytes: ((block * copy + rows.most() * 2 * lanes) * 4).next_multiple_of(64),
+            own_bytes: (own * 4).next_multiple_of(64),
         }
+    }
+
+    /// Whether weights become float once for many rows, rather than in registers for each group of rows.
+    fn is_unpacked(&self, scheme: Scheme, library: &mut Library) -> bool {
+        let target = *library.target();
+        let plain = Self { epilogue: Epilogue::none(), ..self.clone() };
+        let question = Question {
+            specification: format!("{plain:?} with {} for {target:?}", scheme.name()),
+            candidates: vec!["weights become float in registers".into(), "in pieces".into()],
+        };
+        // With one group of rows nothing is done twice.
+        let has_groups = groups(self.m, &target).groups > 1;
+        let chosen = library.chosen(&question, usize::from(has_groups));
+        if has_groups && self.m * self.n * self.k >= WORTH_MEASURING {
+            library.ask(question);
+        }
+        chosen == 1
+    }
+
+    /// The function for few rows, and the elements of scratch memory of a thread.
+    fn in_registers(&self, panels: Panels, library: &mut Library) -> (String, usize) {
+        let rows = groups(self.m, library.target());
+        let copy = rows.most() * panels.k_padded();
+        let block = self.block(copy, rows, panels, library, library.target().cache / 2);
+        let function = format!("mithril_{}", panels.scheme.name());
+        let template = include_str!("quantized_weights.c").replace("@finish@", FINISH);
+        let function = self.fill(&template, &function, panels, rows, block, library);
+        (function, block * copy + rows.most() * 2 * panels.lanes)
+    }
+
+    /// The function for many rows, and the elements of scratch memory of a thread.
+    fn unpacked(&self, panels: Panels, library: &mut Library) -> (String, usize) {
+        let (scheme, lanes) = (panels.scheme, panels.lanes);
+        let rows = RowGroups::new(self.m, library.target());
+        let copy = rows.most() * self.k.next_multiple_of(lanes);
+        // The copies are read so slowly that they may come from the next cache.
+        let block = self.block(copy, rows, panels, library, library.target().cache * 2);
+        let is_grouped = scheme == Scheme::Int4Weights;
+        let unpack = add_unpack(scheme, library);
+        let weights = PIECE * 2 * lanes * 4;
+        let micro = rows.calls(
+            "{micro}(steps, left, right, tile, k > 0, fetch, stride);",
+            library,
+            Element::F32,
+            weights,
+        );
+        let words = panels.words() / panels.steps().max(1);
+        let template = substitute(
+            include_str!("quantized_unpacked.c"),
+            &[
+                ("finish", FINISH),
+                ("copy", include_str!("gemm_copy.c")),
+                (
+                    "copy_calls",
+                    &rows.each(|rows| format!("@name@_copy(a + @a_batch@, row, {rows}, 0, K, copy);")),
+                ),
+                ("micro_calls", &micro),
+                ("unpack", &unpack),
+                ("step", if is_grouped { "group" } else { "word" }),
+                ("step_terms", if is_grouped { GROUP } else { 4 }.to_string().as_str()),
+                ("step_words", &words.to_string()),
+                ("piece", &PIECE.to_string()),
+                ("stored", "float"),
+                ("type", "float"),
+                ("open", ""),
+                ("close", ""),
+                ("a_place", &format!("row * {} + k * {}", self.a.row, self.a.column)),
+                ("a_column", &self.a.column.to_string()),
+            ],
+        );
+        let function = format!("mithril_{}_in_pieces", scheme.name());
+        let function = self.fill(&template, &function, panels, rows, block, library);
+        (function, block * (copy + rows.most() * 2 * lanes) + PIECE * 2 * lanes)
+    }
+
+    /// How many groups of rows, each of so many elements, are copied at a time into so many bytes.
+    fn block(&self, copy: usize, rows: RowGroups, panels: Panels, library: &Library, bytes: usize) -> usize {
+        let fitting = (bytes / (copy * 4).max(1)).clamp(1, rows.groups);
+        let batches = self.batch.iter().product::<usize>();
+        // Enough units for every thread to have about as much as any other.
+        let wanted = (4 * library.target().threads).div_ceil((batches * panels.count()).max(1));
+        fitting.min(rows.groups.div_ceil(wanted.clamp(1, rows.groups)))
     }
 
     /// The batch axes along which `a` changes: their sizes, their strides in `a`, and, over all axes, the number of the
@@ -289,6 +366,12 @@ impl Gemm {
     }
 }
 
+/// Writes sums to their places, for the kernels that know the weights alone in few bits.
+const FINISH: &str = include_str!("quantized_weights_finish.c");
+
+/// Steps of k whose weights become float at once: so many terms the micro-kernels add up in one chain.
+const PIECE: usize = 256;
+
 /// Rows whose sums, with two vectors of weights and what makes floats of them, stay in registers: with more the sums do
 /// not, which takes half as long again.
 fn groups(rows: usize, target: &Target) -> RowGroups {
@@ -301,8 +384,7 @@ fn add_micro(scheme: Scheme, rows: usize, library: &mut Library) -> String {
     let bits = (32 / fields).to_string();
     words(library);
     if scheme != Scheme::Int8 {
-        let field = substitute(include_str!("quantized_field.c"), &[("bits", &bits)]);
-        library.add(&format!("mithril_field_{bits}"), &field);
+        add_field(&bits, library);
     }
     let template = match scheme {
         Scheme::Int8 => include_str!("quantized_micro_dot.c"),
@@ -321,6 +403,34 @@ fn add_micro(scheme: Scheme, rows: usize, library: &mut Library) -> String {
         ],
     );
     library.add(&format!("mithril_micro_{}_{rows}", scheme.name()), &text)
+}
+
+/// The function that makes floats of a piece of a panel.
+fn add_unpack(scheme: Scheme, library: &mut Library) -> String {
+    let fields = scheme.fields();
+    let bits = (32 / fields).to_string();
+    words(library);
+    add_field(&bits, library);
+    let template = match scheme {
+        Scheme::Int4Weights => include_str!("quantized_unpack_grouped.c"),
+        _ => include_str!("quantized_unpack.c"),
+    };
+    let text = substitute(
+        template,
+        &[
+            ("bits", &bits),
+            ("fields", &fields.to_string()),
+            ("group", &GROUP.to_string()),
+            ("lanes", &library.target().lanes.to_string()),
+        ],
+    );
+    library.add(&format!("mithril_unpack_{}", scheme.name()), &text)
+}
+
+/// The function that makes floats of numbers of so many bits.
+fn add_field(bits: &str, library: &mut Library) {
+    let field = substitute(include_str!("quantized_field.c"), &[("bits", bits)]);
+    library.add(&format!("mithril_field_{bits}"), &field);
 }
 
 /// The types of words.

@@ -10,19 +10,7 @@ MITHRIL_INLINE void @name@_copy(const float *restrict a, long first_row, const l
         copy[i] = 0;
 }
 
-/* Writes finished sums[rows][2 * LANES] to their place in out. */
-MITHRIL_INLINE void @name@_finish(const float *restrict sums, const float *restrict scales, long batch, long first_row, long rows,
-                                  long first_column, const long columns, @out@ *restrict out@parameters@)
-{
-    enum { LANES = @lanes@ };
-    for (@outer@)
-        for (@inner@) {
-            const float accumulator = sums[(row - first_row) * 2 * LANES + column - first_column]@scaled@;
-            out[@out_place@] = @expression@;
-        }
-    (void)batch, (void)scales;
-}
-
+@finish@
 static void @name@(long thread, long threads, const float *restrict a, const void *restrict packed,
                    @out@ *restrict out@parameters@, float *restrict own)
 {

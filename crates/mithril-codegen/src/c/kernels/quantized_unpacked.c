@@ -1,0 +1,51 @@
+/* out[@m@, @n@] = a[@m@, @k@] · b[@k@, @n@]@batched@, where b is kept in @bits@ bits. A piece of a panel of b becomes float in
+   memory, once for all groups of rows of a block, which lie copied in the micro-kernel's order: with many rows that is
+   less work than in registers, once for each group. A unit of work is one panel of b times one block. */
+@copy@
+@finish@
+static void @name@(long thread, long threads, const float *restrict a, const void *restrict packed,
+                   @out@ *restrict out@parameters@, float *restrict own)
+{
+    enum {
+        N = @n@, K = @k@, LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH,
+        GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 rows */
+        BLOCK = @block@, BLOCKS = (GROUPS + BLOCK - 1) / BLOCK, MOST = ROWS + (LONGER > 0),
+        COPY = MOST * ((K + LANES - 1) / LANES * LANES), TILE = MOST * WIDTH, /* elements of a copied group, and of its sums */
+        STEP = @step_terms@, STEP_WORDS = @step_words@, PANEL = @steps@ * STEP_WORDS, /* steps of k of a @step@, and words */
+        PIECE = @piece@ /* steps of k of a piece */
+    };
+    float *const right = own, *const tiles = right + PIECE * WIDTH, *const copies = tiles + (long)BLOCK * TILE;
+    const long units = (long)@batches@ * BLOCKS * PANELS;
+    long copied = -1;
+    for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
+        const long panel = unit % PANELS, block = unit / PANELS, batch = block / BLOCKS;
+        const long first = block % BLOCKS * BLOCK, last = first + BLOCK < GROUPS ? first + BLOCK : GROUPS;
+        const long matrix = @matrix@;
+        const uint32_t *words = (const uint32_t *)packed + (matrix * PANELS + panel) * PANEL;
+        const float *const scales = (const float *)packed + (long)@matrices@ * PANELS * PANEL + matrix * PANELS * WIDTH;
+        for (long k = 0; k < K || k == 0; k += PIECE) {
+            const long steps = K - k < PIECE ? K - k : PIECE, count = (steps + STEP - 1) / STEP;
+            @unpack@(count, words, right);
+            words += count * STEP_WORDS;
+            /* The words of the next piece are asked for meanwhile. */
+            const long stride = (long)sizeof(uint32_t) * STEP_WORDS / STEP / (last - first);
+            for (long group = first; group < last; group++) {
+                const long longer = group < LONGER, rows = ROWS + longer, row = group * ROWS + (longer ? group : LONGER);
+                float *const copy = copies + (group - first) * COPY, *const tile = tiles + (group - first) * TILE;
+                const float *const left = copy + k * rows;
+                const char *const fetch = (const char *)words + (group - first) * steps * stride;
+                if (block != copied && k == 0) {
+                    @copy_calls@
+                }
+                @micro_calls@
+                if (k + PIECE < K)
+                    continue;
+                if (N % WIDTH == 0 || panel < PANELS - 1)
+                    @name@_finish(tile, scales, batch, row, rows, panel * WIDTH, WIDTH, out@arguments@);
+                else
+                    @name@_finish(tile, scales, batch, row, rows, panel * WIDTH, N % WIDTH, out@arguments@);
+            }
+        }
+        copied = block;
+    }
+}
