@@ -151,12 +151,9 @@ impl Gemm {
             k: self.k,
             matrices: self.packed_batches(),
         };
-        let batches = self.batch.iter().product::<usize>();
         let rows = RowGroups::new(self.m, &target);
         let copy = rows.most() * panels.k_padded();
-        let fitting = (target.cache / 2 / copy.max(1)).clamp(1, rows.groups);
-        let wanted = (4 * target.threads).div_ceil((batches * panels.count()).max(1));
-        let block = fitting.min(rows.groups.div_ceil(wanted.clamp(1, rows.groups)));
+        let block = self.block(copy, rows, panels, library, target.cache / 2);
         let call = |function: String, arguments: Vec<Argument>| {
             let threads = [Argument::Thread, Argument::Threads];
             Call { function, arguments: threads.into_iter().chain(arguments).collect() }
@@ -231,7 +228,7 @@ impl Gemm {
     fn in_registers(&self, panels: Panels, library: &mut Library) -> (String, usize) {
         let rows = groups(self.m, library.target());
         let copy = rows.most() * panels.k_padded();
-        let block = self.block(copy, rows, panels, library, library.target().cache / 2);
+        let block = self.block(4 * copy, rows, panels, library, library.target().cache / 2);
         let function = format!("mithril_{}", panels.scheme.name());
         let template = include_str!("quantized_weights.c").replace("@finish@", FINISH);
         let function = self.fill(&template, &function, panels, rows, block, library);
@@ -242,12 +239,15 @@ impl Gemm {
     fn unpacked(&self, panels: Panels, library: &mut Library) -> (String, usize) {
         let (scheme, lanes) = (panels.scheme, panels.lanes);
         let rows = RowGroups::new(self.m, library.target());
-        let copy = rows.most() * self.k.next_multiple_of(lanes);
+        // As even as can be.
+        let pieces = self.k.div_ceil(LONGEST_PIECE).max(1);
+        let piece = self.k.div_ceil(pieces).next_multiple_of(GROUP).max(GROUP);
+        let copy = rows.most() * pieces * piece;
         // The copies are read so slowly that they may come from the next cache.
-        let block = self.block(copy, rows, panels, library, library.target().cache * 2);
+        let block = self.block(4 * copy, rows, panels, library, library.target().cache * 2);
         let is_grouped = scheme == Scheme::Int4Weights;
         let unpack = add_unpack(scheme, library);
-        let weights = PIECE * 2 * lanes * 4;
+        let weights = piece * 2 * lanes * 4;
         let micro = rows.calls(
             "{micro}(steps, left, right, tile, k > 0, fetch, stride);",
             library,
@@ -262,14 +262,14 @@ impl Gemm {
                 ("copy", include_str!("gemm_copy.c")),
                 (
                     "copy_calls",
-                    &rows.each(|rows| format!("@name@_copy(a + @a_batch@, row, {rows}, 0, K, copy);")),
+                    &rows.each(|rows| format!("@name@_copy(a + @a_batch@, row, {rows}, k, steps, left);")),
                 ),
                 ("micro_calls", &micro),
                 ("unpack", &unpack),
                 ("step", if is_grouped { "group" } else { "word" }),
                 ("step_terms", if is_grouped { GROUP } else { 4 }.to_string().as_str()),
                 ("step_words", &words.to_string()),
-                ("piece", &PIECE.to_string()),
+                ("piece", &piece.to_string()),
                 ("stored", "float"),
                 ("type", "float"),
                 ("open", ""),
@@ -280,16 +280,17 @@ impl Gemm {
         );
         let function = format!("mithril_{}_in_pieces", scheme.name());
         let function = self.fill(&template, &function, panels, rows, block, library);
-        (function, block * (copy + rows.most() * 2 * lanes) + PIECE * 2 * lanes)
+        (function, block * (copy + rows.most() * 2 * lanes) + piece * 2 * lanes)
     }
 
-    /// How many groups of rows, each of so many elements, are copied at a time into so many bytes.
-    fn block(&self, copy: usize, rows: RowGroups, panels: Panels, library: &Library, bytes: usize) -> usize {
-        let fitting = (bytes / (copy * 4).max(1)).clamp(1, rows.groups);
+    /// How many groups of rows, a copy of each having so many bytes, a unit of work has, of which copies fill so much.
+    fn block(&self, copy: usize, rows: RowGroups, panels: Panels, library: &Library, fill: usize) -> usize {
+        let fitting = (fill / copy.max(1)).clamp(1, rows.groups);
         let batches = self.batch.iter().product::<usize>();
-        // Enough units for every thread to have about as much as any other.
+        // Enough units for every thread to have about as much as any other, and all as long as can be.
         let wanted = (4 * library.target().threads).div_ceil((batches * panels.count()).max(1));
-        fitting.min(rows.groups.div_ceil(wanted.clamp(1, rows.groups)))
+        let blocks = rows.groups.div_ceil(fitting).max(wanted.min(rows.groups));
+        rows.groups.div_ceil(blocks)
     }
 
     /// The batch axes along which `a` changes: their sizes, their strides in `a`, and, over all axes, the number of the
@@ -370,7 +371,7 @@ impl Gemm {
 const FINISH: &str = include_str!("quantized_weights_finish.c");
 
 /// Steps of k whose weights become float at once: so many terms the micro-kernels add up in one chain.
-const PIECE: usize = 256;
+const LONGEST_PIECE: usize = 256;
 
 /// Rows whose sums, with two vectors of weights and what makes floats of them, stay in registers: with more the sums do
 /// not, which takes half as long again.

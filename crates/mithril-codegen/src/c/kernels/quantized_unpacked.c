@@ -1,6 +1,6 @@
 /* out[@m@, @n@] = a[@m@, @k@] · b[@k@, @n@]@batched@, where b is kept in @bits@ bits. A piece of a panel of b becomes float in
-   memory, once for all groups of rows of a block, which lie copied in the micro-kernel's order: with many rows that is
-   less work than in registers, once for each group. A unit of work is one panel of b times one block. */
+   memory, once for all groups of rows of a block: with many rows that is less work than in registers, once for each group.
+   The rows lie copied in the micro-kernel's order, piece by piece. A unit of work is one panel of b times one block. */
 @copy@
 @finish@
 static void @name@(long thread, long threads, const float *restrict a, const void *restrict packed,
@@ -10,9 +10,8 @@ static void @name@(long thread, long threads, const float *restrict a, const voi
         N = @n@, K = @k@, LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH,
         GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 rows */
         BLOCK = @block@, BLOCKS = (GROUPS + BLOCK - 1) / BLOCK, MOST = ROWS + (LONGER > 0),
-        COPY = MOST * ((K + LANES - 1) / LANES * LANES), TILE = MOST * WIDTH, /* elements of a copied group, and of its sums */
         STEP = @step_terms@, STEP_WORDS = @step_words@, PANEL = @steps@ * STEP_WORDS, /* steps of k of a @step@, and words */
-        PIECE = @piece@ /* steps of k of a piece */
+        PIECE = @piece@, COPY = MOST * PIECE, TILE = MOST * WIDTH /* steps of k of a piece; elements of a group in it, and of its sums */
     };
     float *const right = own, *const tiles = right + PIECE * WIDTH, *const copies = tiles + (long)BLOCK * TILE;
     const long units = (long)@batches@ * BLOCKS * PANELS;
@@ -28,13 +27,12 @@ static void @name@(long thread, long threads, const float *restrict a, const voi
             @unpack@(count, words, right);
             words += count * STEP_WORDS;
             /* The words of the next piece are asked for meanwhile. */
-            const long stride = (long)sizeof(uint32_t) * STEP_WORDS / STEP / (last - first);
+            const long stride = (long)sizeof(uint32_t) * STEP_WORDS / STEP / (last - first) + 1;
             for (long group = first; group < last; group++) {
                 const long longer = group < LONGER, rows = ROWS + longer, row = group * ROWS + (longer ? group : LONGER);
-                float *const copy = copies + (group - first) * COPY, *const tile = tiles + (group - first) * TILE;
-                const float *const left = copy + k * rows;
+                float *const left = copies + k * BLOCK * MOST + (group - first) * COPY, *const tile = tiles + (group - first) * TILE;
                 const char *const fetch = (const char *)words + (group - first) * steps * stride;
-                if (block != copied && k == 0) {
+                if (block != copied) {
                     @copy_calls@
                 }
                 @micro_calls@
