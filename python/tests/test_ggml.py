@@ -24,7 +24,7 @@ def normal(*shape, seed=0):
 
 @pytest.mark.parametrize("op", [row["name"] for row in _core.op_rows()])
 def test_ops(op):
-    """As compiled models, with special values; what is known of ggml (`limitations`) has to be so."""
+    """As compiled models, with special values."""
     results = run_backend_tests(ml.GGMLBackend(num_threads=1), [op], dtypes=["float32"], special=True)
     assert results.passed + len(results.limited) > 0
     assert results.failures == []

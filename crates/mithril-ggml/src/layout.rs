@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 
 use crate::ffi::{self, ggml_tensor};
+use crate::loops;
 
 /// Tensors begin at multiples of it.
 const ALIGNMENT: usize = 64;
@@ -111,11 +112,22 @@ unsafe fn written_over(node: *mut ggml_tensor) -> Vec<*mut ggml_tensor> {
     // SAFETY: as said; ggml's names are texts of C that live as long as the program.
     let (operands, op) = unsafe { ((*node).src, CStr::from_ptr(ffi::ggml_op_name((*node).op))) };
     let op = op.to_str().unwrap_or_default();
-    let count =
-        if ["ADD", "SUB", "MUL", "DIV"].contains(&op) { 2 } else { usize::from(IN_PLACE.contains(&op)) };
+    // SAFETY: as said.
+    let parameters = unsafe { (*node).op_params };
+    let count = match op {
+        "ADD" | "SUB" | "MUL" | "DIV" => 2,
+        "CUSTOM" if parameters[loops::IN_PLACE] != 0 => operands.len(),
+        _ => usize::from(IN_PLACE.contains(&op)),
+    };
+    // Another operand may show the same memory at other places.
+    let is_seen_otherwise = |tensor: *mut ggml_tensor| {
+        // SAFETY: operands live.
+        operands.iter().any(|&o| o != tensor && !o.is_null() && unsafe { root(o) } == tensor)
+    };
     let fits = |&tensor: &*mut ggml_tensor| {
         // SAFETY: operands live.
         !tensor.is_null()
+            && !is_seen_otherwise(tensor)
             && unsafe {
                 (*tensor).view_src.is_null()
                     && (*tensor).kind == (*node).kind

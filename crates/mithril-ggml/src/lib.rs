@@ -8,6 +8,7 @@ mod custom;
 mod ffi;
 mod graph;
 mod layout;
+mod loops;
 mod operations;
 mod processor;
 mod quantise;

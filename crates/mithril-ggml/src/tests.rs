@@ -6,7 +6,7 @@ use mithril_codegen::ggml::functions::{FUNCTIONS, Kind};
 use mithril_codegen::ggml::{Element, Type};
 use mithril_ir::Code;
 
-use crate::operations::{OPERATIONS, Parameter};
+use crate::operations::{Parameter, find};
 use crate::{Argument, Context, Custom, Elements, ElementsMut, Graph};
 use crate::{TensorId, Workers, bytes, dequantise, ffi, quantise};
 
@@ -43,8 +43,7 @@ fn structures_have_the_sizes_of_c() {
 #[test]
 fn functions_are_known_with_the_same_parameters() {
     for function in FUNCTIONS {
-        let found = OPERATIONS.iter().find(|o| o.name == function.name);
-        let found = found.unwrap_or_else(|| panic!("operations.rs lacks {}", function.name));
+        let found = find(function.name).unwrap_or_else(|| panic!("operations.rs lacks {}", function.name));
         let kind = |p: &Parameter| match p {
             Parameter::tensor => Kind::Tensor,
             Parameter::optional => Kind::Optional,

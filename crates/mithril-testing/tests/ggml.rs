@@ -103,6 +103,52 @@ fn arithmetic_behind_convolutions_agrees_with_the_interpreter() {
             error <= 4.0 * tolerance::units(conv.tolerance).max(4.0),
             "{line}: differs by {error} epsilon"
         );
+
+/// Ops in which ggml's own functions lose NaN, since they compare; the standard tests of backends look at every row.
+const COMPARING: &[(&str, &str)] = &[
+    ("relu", "[3,40]"),
+    ("relu6", "[3,40]"),
+    ("hard_tanh", "[3,40] min=-0.5 max=0.75"),
+    ("sign", "[3,40]"),
+    ("elu", "[3,40]"),
+    ("maximum", "[3,40] [40]"),
+    ("minimum", "[3,1] [3,40]"),
+    ("less", "[3,40] [3,1]"),
+    ("greater_equal", "[3,40] [40]"),
+    ("not_equal", "[3,40] [3,40]"),
+    ("max", "[7,40] axis=1"),
+    ("min", "[7,40] axis=0"),
+    ("max_pool2d", "[1,2,9,12] kernel_size=3 stride=2 padding=1"),
+    ("max_pool1d", "[2,3,20] kernel_size=2"),
+];
+
+#[test]
+fn special_values_are_kept() {
+    let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0, 1e-40, -1e-40, 3e38];
+    let read = |(i, (name, line)): (usize, &(&str, &str))| {
+        let op = ops::find(name).unwrap_or_else(|| panic!("no op {name}"));
+        let mut case = read(op, line, DType::F32, i as u64).unwrap_or_else(|e| panic!("{name} {line}: {e}"));
+        for (k, arg) in case.args.iter_mut().enumerate() {
+            let Arg::Tensor(tensor) = arg else { continue };
+            let mut values = tensor.to_f64s();
+            // One of eight, at other places in each operand.
+            let places = values.iter_mut().skip(k).step_by(8 + k);
+            places.zip(special.iter().cycle()).for_each(|(to, x)| *to = *x);
+            *tensor = Tensor::from_f64s(DType::F32, tensor.shape(), &values);
+        }
+        case
+    };
+    let special: Vec<Case> = COMPARING.iter().enumerate().map(read).collect();
+    let (graph, inputs, _) = one_graph(&special, DType::F32);
+    let wanted = interp::run(&graph, &inputs).expect("the interpreter");
+    let function = function(&graph, DType::F32, &Options { threads: 2, ..Options::default() });
+    assert!(function.plan().customs().is_empty(), "{}", function.plan());
+    let found = function.run(&inputs).unwrap_or_else(|e| panic!("{e}"));
+    for ((case, wanted), found) in special.iter().zip(&wanted).zip(&found) {
+        let is_same = |(a, b): (&f64, &f64)| (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-6 || a == b;
+        let (wanted, found) = (wanted.to_f64s(), found.to_f64s());
+        let is_kept = wanted.iter().zip(&found).all(is_same);
+        assert!(is_kept, "{} {:?}\n{wanted:?}\n{found:?}", case.op.name, case.text);
     }
 }
 

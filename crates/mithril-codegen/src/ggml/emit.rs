@@ -517,6 +517,18 @@ impl Emitter {
                 self.join(views, DIMENSIONS, 0)?;
                 Ok(Some(shape))
             }
+            Fold::Spread => {
+                let shapes: Vec<&[i64]> = views.iter().map(|v| v.shape.as_slice()).collect();
+                let shape = common(&shapes).ok_or_else(|| format!("{shapes:?} do not broadcast"))?;
+                for view in views.iter_mut() {
+                    *view = view.broadcast(&shape).ok_or("operands do not broadcast")?;
+                }
+                let once: Vec<View> = views.iter().map(View::once).collect();
+                let covers = (0..shape.len()).all(|i| once.iter().any(|v| v.shape[i] == shape[i]));
+                views.iter_mut().zip(once).skip(usize::from(!covers)).for_each(|(v, once)| *v = once);
+                self.join(views, DIMENSIONS, 0)?;
+                Ok(Some(shape))
+            }
             Fold::Matrices => self.matrices(views).map(Some),
             Fold::Table => {
                 views[0] = self.stored(&views[0]);

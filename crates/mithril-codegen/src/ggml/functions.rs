@@ -44,6 +44,8 @@ pub enum Fold {
     Elements,
     /// As `Elements`, of two tensors, the second of which is repeated; `true` if they may change places.
     Repeats(bool),
+    /// As `Elements`, of tensors all of which are repeated to what they have in common.
+    Spread,
     /// Along the last dimension; those before it may be one.
     Rows,
     /// A product of matrices with batches in front, which are folded together.
@@ -56,7 +58,7 @@ pub enum Fold {
     Never,
 }
 
-/// A function of ggml.
+/// A function of ggml, or one of ours that runs inside of its graphs (`mithril_…`).
 #[derive(Debug)]
 pub struct Function {
     /// Its name in C.
@@ -97,6 +99,13 @@ pub(super) struct Given<'a> {
     numbers: Vec<f64>,
     /// The type of elements that was given.
     pub element: Option<Element>,
+}
+
+impl<'a> Given<'a> {
+    /// All tensors that are given.
+    pub fn tensors(&self) -> impl Iterator<Item = &'a Type> {
+        self.tensors.iter().copied().flatten()
+    }
 }
 
 impl<'a> Given<'a> {
@@ -163,6 +172,9 @@ const fn unary(name: &'static str) -> Function {
 const fn binary(name: &'static str, swaps: bool) -> Function {
     Function { name, takes: &[T, T], fold: Fold::Repeats(swaps), check: shapes::binary }
 }
+const fn spread(name: &'static str, takes: &'static [Kind]) -> Function {
+    Function { name, takes, fold: Fold::Spread, check: shapes::spread }
+}
 const fn rows(
     name: &'static str,
     takes: &'static [Kind],
@@ -181,17 +193,14 @@ const fn whole(
 /// All of them.
 pub static FUNCTIONS: &[Function] = &[
     unary("ggml_abs"),
-    unary("ggml_sgn"),
     unary("ggml_neg"),
     unary("ggml_step"),
     unary("ggml_tanh"),
     unary("ggml_elu"),
-    unary("ggml_relu"),
     unary("ggml_sigmoid"),
     unary("ggml_gelu_erf"),
     unary("ggml_silu"),
     unary("ggml_hardswish"),
-    unary("ggml_hardsigmoid"),
     unary("ggml_exp"),
     unary("ggml_floor"),
     unary("ggml_ceil"),
@@ -208,8 +217,6 @@ pub static FUNCTIONS: &[Function] = &[
         fold: Fold::Elements,
         check: shapes::unary_contiguous,
     },
-    // Its kernel takes rows to follow each other.
-    Function { name: "ggml_clamp", takes: &[T, F, F], fold: Fold::Elements, check: shapes::unary_contiguous },
     Function {
         name: "ggml_leaky_relu",
         takes: &[T, F, Kind::Bool],
@@ -228,25 +235,32 @@ pub static FUNCTIONS: &[Function] = &[
     rows("ggml_sum_rows", &[T], shapes::sum_rows),
     rows("ggml_mean", &[T], shapes::sum_rows),
     rows("ggml_cumsum", &[T], shapes::cumsum),
-    whole("ggml_sum", &[T], shapes::sum),
-    whole("ggml_argmax", &[T], shapes::argmax),
-    whole("ggml_group_norm", &[T, I, F], shapes::group_norm),
-    whole("ggml_diag_mask_inf", &[T, I], shapes::diag_mask),
     Function { name: "ggml_get_rows", takes: &[T, T], fold: Fold::Table, check: shapes::get_rows },
     Function { name: "ggml_set_rows", takes: &[T, T, T], fold: Fold::Writes, check: shapes::set_rows },
     whole("ggml_concat", &[T, T, I], shapes::concat),
     whole("ggml_pad_ext", &[T, I, I, I, I, I, I, I, I], shapes::pad),
     whole("ggml_conv_2d_direct", &[T, T, I, I, I, I, I, I], shapes::conv_2d),
     whole("ggml_conv_2d_dw_direct", &[T, T, I, I, I, I, I, I], shapes::conv_2d_depthwise),
-    whole("ggml_conv_transpose_2d_p0", &[T, T, I], shapes::conv_transpose_2d),
     whole("ggml_pool_2d", &[T, I, I, I, I, I, F, F], shapes::pool_2d),
-    whole("ggml_upscale_ext", &[T, I, I, I, I, I], shapes::upscale),
     whole("ggml_repeat_4d", &[T, I, I, I, I], shapes::repeat),
     Function { name: "ggml_cont", takes: &[T], fold: Fold::Writes, check: shapes::cont },
     whole("ggml_cast", &[T, Kind::Element], shapes::cast),
     whole("ggml_reshape_4d", &[T, I, I, I, I], shapes::reshape),
     whole("ggml_view_4d", &[T, I, I, I, I, I, I, I, I], shapes::view),
     whole("ggml_permute", &[T, I, I, I, I], shapes::permute),
+    // Ours, which keep NaN or which ggml lacks.
+    spread("mithril_clamp", &[T, F, F]),
+    spread("mithril_sign", &[T]),
+    spread("mithril_max", &[T, T]),
+    spread("mithril_min", &[T, T]),
+    spread("mithril_less", &[T, T]),
+    spread("mithril_less_equal", &[T, T]),
+    spread("mithril_equal", &[T, T]),
+    spread("mithril_select", &[T, T, T]),
+    rows("mithril_max_rows", &[T], shapes::sum_rows),
+    rows("mithril_min_rows", &[T], shapes::sum_rows),
+    rows("mithril_prod_rows", &[T], shapes::sum_rows),
+    whole("mithril_max_pool", &[T, I, I, I, I, I, I], shapes::max_pool),
 ];
 
 /// The sizes of a type with other elements, without gaps.
@@ -290,6 +304,7 @@ mod tests {
                 "f32[16, 16, 8]",
             ),
             ("ggml_pool_2d", vec![image], vec![0.0, 3.0, 3.0, 2.0, 2.0, 1.0, 1.0], "f32[16, 16, 3]"),
+            ("mithril_less", vec![f32(&[2, 1]), f32(&[1, 3])], vec![], "f32[3, 2]"),
             ("ggml_permute", vec![f32(&[2, 3, 4])], vec![0.0, 2.0, 1.0, 3.0], "f32[4, 2, 3] by [4, 48, 16]"),
         ] {
             assert_eq!(say(name, &tensors, &numbers).as_deref(), Ok(wanted), "{name}");
@@ -331,7 +346,9 @@ mod tests {
             ("ggml_permute", vec![f32(&[2, 3])], vec![0.0, 0.0, 2.0, 3.0]),
             ("ggml_permute", vec![f32(&[2, 3])], vec![0.5, 1.0, 2.0, 3.0]),
             ("ggml_cont", vec![quantised], vec![]),
-            ("ggml_relu", vec![], vec![]),
+            ("ggml_tanh", vec![], vec![]),
+            ("mithril_less", vec![f32(&[2, 3]), f32(&[4, 3])], vec![]),
+            ("mithril_max_pool", vec![f32(&[1, 4, 4])], vec![2.0, 2.0, 1.0, 1.0, 2.0, 0.0]),
         ] {
             assert!(say(name, &tensors, &numbers).is_err(), "{name} {tensors:?} {numbers:?}");
         }

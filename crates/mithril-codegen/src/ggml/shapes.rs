@@ -69,6 +69,21 @@ pub fn binary(given: &Given<'_>) -> Checked {
     Ok(like(a, Element::F32))
 }
 
+/// All repeated to the largest: each has the size of the result, or 1, along each dimension.
+pub fn spread(given: &Given<'_>) -> Checked {
+    let mut whole = [1; DIMENSIONS];
+    for ty in given.tensors() {
+        whole.iter_mut().zip(ty.sizes).for_each(|(size, n)| *size = n.max(*size));
+    }
+    for ty in given.tensors() {
+        float(ty)?;
+        rows_of(ty)?;
+        let fits = ty.sizes.iter().zip(whole).all(|(&own, n)| own == n || own == 1);
+        refuse(fits, || format!("{ty} does not repeat to {whole:?}"))?;
+    }
+    Ok(Type::contiguous(Element::F32, whole))
+}
+
 /// `a` has rows of weights, `b` rows of values; every row of one meets every row of the other.
 pub fn mul_mat(given: &Given<'_>) -> Checked {
     let (a, b) = (given.tensor(0), given.tensor(1));
@@ -138,37 +153,6 @@ pub fn sum_rows(given: &Given<'_>) -> Checked {
 /// Along each row.
 pub fn cumsum(given: &Given<'_>) -> Checked {
     unary(given)
-}
-
-/// One number of all elements.
-pub fn sum(given: &Given<'_>) -> Checked {
-    unary(given)?;
-    Ok(Type::contiguous(Element::F32, [1; DIMENSIONS]))
-}
-
-/// Where the greatest element of each row is.
-pub fn argmax(given: &Given<'_>) -> Checked {
-    let a = given.tensor(0);
-    unary(given)?;
-    refuse(a.sizes[2] == 1 && a.sizes[3] == 1, || format!("{a} is not a matrix"))?;
-    Ok(Type::contiguous(Element::I32, [a.sizes[1], 1, 1, 1]))
-}
-
-/// Of groups of channels.
-pub fn group_norm(given: &Given<'_>) -> Checked {
-    let a = given.tensor(0);
-    unary(given)?;
-    let [groups] = given.ints(0)?;
-    refuse(groups > 0 && a.sizes[2] % groups == 0, || format!("{a} has no {groups} equal groups"))?;
-    refuse(given.float(1) >= 0.0, || format!("{} is below 0", given.float(1)))?;
-    Ok(like(a, Element::F32))
-}
-
-/// What lies above a diagonal becomes −inf.
-pub fn diag_mask(given: &Given<'_>) -> Checked {
-    let [past] = given.ints(0)?;
-    refuse(past >= 0, || format!("{past} is below 0"))?;
-    unary_contiguous(given)
 }
 
 /// Rows by their numbers, which have to lie within the table.
@@ -281,21 +265,6 @@ fn has_channels_first(ty: &Type) -> bool {
     s[0] > s[2] && s[1] > s[0] && s[2] == ty.element.bytes()
 }
 
-/// The transpose of a convolution without padding.
-pub fn conv_transpose_2d(given: &Given<'_>) -> Checked {
-    let (kernel, input) = (given.tensor(0), given.tensor(1));
-    float(kernel)?;
-    contiguous(kernel)?;
-    float(input)?;
-    contiguous(input)?;
-    let [stride] = given.ints(0)?;
-    refuse(stride > 0, || format!("stride {stride}"))?;
-    refuse(kernel.sizes[3] == input.sizes[2], || format!("{kernel} and {input} have different channels"))?;
-    refuse(input.sizes[3] == 1, || format!("{input} has several images"))?;
-    let size = |i: usize| (input.sizes[i] - 1) * stride + kernel.sizes[i];
-    Ok(Type::contiguous(Element::F32, [size(0), size(1), kernel.sizes[2], input.sizes[3]]))
-}
-
 /// The greatest of, or the sum over a window divided by its size.
 pub fn pool_2d(given: &Given<'_>) -> Checked {
     let a = given.tensor(0);
@@ -314,13 +283,18 @@ pub fn pool_2d(given: &Given<'_>) -> Checked {
     Ok(Type::contiguous(Element::F32, [width, height, a.sizes[2], a.sizes[3]]))
 }
 
-/// To larger sizes: mode 0 takes the nearest element.
-pub fn upscale(given: &Given<'_>) -> Checked {
+/// The greatest of a window.
+pub fn max_pool(given: &Given<'_>) -> Checked {
     let a = given.tensor(0);
     float(a)?;
-    let [mode] = given.ints(4)?;
-    refuse(mode == 0, || format!("mode {mode}"))?;
-    Ok(Type::contiguous(Element::F32, sizes(given)?))
+    contiguous(a)?;
+    let [k0, k1, s0, s1, p0, p1] = given.ints(0)?;
+    refuse(k0 > 0 && k1 > 0, || format!("a window of {k0}×{k1}"))?;
+    refuse((0..k0).contains(&p0) && (0..k1).contains(&p1), || "a window lies in the padding".into())?;
+    // They are kept as f32.
+    refuse([k0, k1, s0, s1].iter().all(|&n| n < 1 << 24), || "a window is too large".into())?;
+    let (width, height) = (reduced(a.sizes[0], k0, [s0, p0, 1])?, reduced(a.sizes[1], k1, [s1, p1, 1])?);
+    Ok(Type::contiguous(Element::F32, [width, height, a.sizes[2], a.sizes[3]]))
 }
 
 /// As often as it takes to fill the sizes.

@@ -76,7 +76,7 @@ pub static RELU: OpDef = OpDef {
         torch: Text::T("torch.relu({0})"),
         jax: Text::T("jax.nn.relu({0})"),
         c: Text::F(|cx| c_function(cx, "relu")),
-        ggml: Text::T("ggml_relu({0})"),
+        ggml: Text::T("mithril_clamp({0}, 0, inf)"),
         ..Spell::py("{xp}.maximum({0}, 0)")
     },
     tolerance: Tolerance::Exact,
@@ -93,7 +93,7 @@ pub static RELU6: OpDef = OpDef {
     eval: Some(Eval::F1(|x| smaller(larger(x, 0.0), 6.0))),
     grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], 0.0, 6.0, v.g)]),
     spell: Spell {
-        ggml: Text::T("ggml_clamp({0}, 0, 6)"),
+        ggml: Text::T("mithril_clamp({0}, 0, 6)"),
         torch: Text::T("F.relu6({0})"),
         jax: Text::T("_held({0}, 0, 6)"),
         mlx: Text::T("mx.clip({0}, 0, 6)"),
@@ -545,7 +545,7 @@ pub static HARD_SIGMOID: OpDef = OpDef {
         jax: Text::T("_held({0} + 3, 0, 6) / 6"),
         mlx: Text::T("mx.clip({0} + 3, 0, 6) / 6"),
         c: Text::T("mithril_hard_sigmoid_{t}({0})"),
-        ggml: Text::T("ggml_hardsigmoid({0})"),
+        ggml: Text::T("ggml_div(mithril_clamp(ggml_scale_bias({0}, 1, 3), 0, 6), 6)"),
         ..Spell::NONE
     },
     layer: "HardSigmoid",

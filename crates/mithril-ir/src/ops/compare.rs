@@ -61,6 +61,7 @@ macro_rules! by {
 
 /// `left == right`
 pub static EQUAL: OpDef = OpDef {
+    spell: Spell { ggml: Text::T("mithril_equal({0}, {1})"), ..Spell::both("{0} == {1}") },
     layer: "Equal",
     aliases: &["eq"],
     ..comparison("equal", "Whether two elements are equal; NaN equals nothing.", "{0} == {1}", by!(==))
@@ -68,6 +69,10 @@ pub static EQUAL: OpDef = OpDef {
 
 /// `left != right`
 pub static NOT_EQUAL: OpDef = OpDef {
+    spell: Spell {
+        ggml: Text::T("ggml_scale_bias(mithril_equal({0}, {1}), -1, 1)"),
+        ..Spell::both("{0} != {1}")
+    },
     layer: "NotEqual",
     aliases: &["ne"],
     ..comparison(
@@ -80,7 +85,7 @@ pub static NOT_EQUAL: OpDef = OpDef {
 
 /// `left < right`
 pub static LESS: OpDef = OpDef {
-    spell: Spell { ggml: Text::T("ggml_step(ggml_sub({1}, {0}))"), ..Spell::both("{0} < {1}") },
+    spell: Spell { ggml: Text::T("mithril_less({0}, {1})"), ..Spell::both("{0} < {1}") },
     layer: "Less",
     aliases: &["lt", "less_than"],
     ..comparison("less", "Whether the left element is smaller; false if either is NaN.", "{0} < {1}", by!(<))
@@ -88,6 +93,7 @@ pub static LESS: OpDef = OpDef {
 
 /// `left <= right`
 pub static LESS_EQUAL: OpDef = OpDef {
+    spell: Spell { ggml: Text::T("mithril_less_equal({0}, {1})"), ..Spell::both("{0} <= {1}") },
     layer: "LessEqual",
     aliases: &["le"],
     ..comparison(
@@ -100,7 +106,7 @@ pub static LESS_EQUAL: OpDef = OpDef {
 
 /// `left > right`
 pub static GREATER: OpDef = OpDef {
-    spell: Spell { ggml: Text::T("ggml_step(ggml_sub({0}, {1}))"), ..Spell::both("{0} > {1}") },
+    spell: Spell { ggml: Text::T("mithril_less({1}, {0})"), ..Spell::both("{0} > {1}") },
     layer: "Greater",
     aliases: &["gt", "greater_than"],
     ..comparison(
@@ -113,6 +119,7 @@ pub static GREATER: OpDef = OpDef {
 
 /// `left >= right`
 pub static GREATER_EQUAL: OpDef = OpDef {
+    spell: Spell { ggml: Text::T("mithril_less_equal({1}, {0})"), ..Spell::both("{0} >= {1}") },
     layer: "GreaterEqual",
     aliases: &["ge"],
     ..comparison(
@@ -146,7 +153,11 @@ pub static WHERE: OpDef = OpDef {
         let (condition, zero) = (v.x[0], v.cx.lit(0.0));
         vec![v.none(), condition.op(&WHERE, &[v.g, zero]), condition.op(&WHERE, &[zero, v.g])]
     }),
-    spell: Spell { c: Text::T("{0} ? {1} : {2}"), ..Spell::py("{xp}.where({0}, {1}, {2})") },
+    spell: Spell {
+        c: Text::T("{0} ? {1} : {2}"),
+        ggml: Text::T("mithril_select({0}, {1}, {2})"),
+        ..Spell::py("{xp}.where({0}, {1}, {2})")
+    },
     tolerance: Tolerance::Exact,
     cases: &[
         "bool[2,3] [2,3] [2,3]",
@@ -203,7 +214,7 @@ pub static LOGICAL_OR: OpDef = OpDef {
         "{0} || {1}",
         "{xp}.logical_or({0}, {1})",
         "{0} | {1}",
-        "ggml_clamp(ggml_add({0}, {1}), 0, 1)",
+        "mithril_max({0}, {1})",
         |x| Scalar::Bool(x[0].bool() || x[1].bool()),
     )
 };

@@ -358,7 +358,7 @@ pub static ABS: OpDef = OpDef {
 pub static SIGN: OpDef = OpDef {
     grad: Grad::Zero,
     spell: Spell {
-        ggml: Text::T("ggml_sgn({0})"),
+        ggml: Text::T("mithril_sign({0})"),
         c: Text::F(|cx| c_function(cx, "sign")),
         torch: Text::F(sign_with_nan),
         mlx: Text::F(sign_with_nan),
@@ -401,6 +401,7 @@ pub static MAXIMUM: OpDef = OpDef {
         vec![a.op(&LESS, &[b]).op(&WHERE, &[zero, share]), a.op(&GREATER, &[b]).op(&WHERE, &[zero, share])]
     }),
     spell: Spell {
+        ggml: Text::T("mithril_max({0}, {1})"),
         torch: Text::F(|cx| torch_extremum(cx, "maximum")),
         mlx: Text::F(|cx| mlx_extremum(cx, "maximum")),
         c: Text::F(|cx| c_function(cx, "maximum")),
@@ -425,6 +426,7 @@ pub static MINIMUM: OpDef = OpDef {
         vec![a.op(&GREATER, &[b]).op(&WHERE, &[zero, share]), a.op(&LESS, &[b]).op(&WHERE, &[zero, share])]
     }),
     spell: Spell {
+        ggml: Text::T("mithril_min({0}, {1})"),
         torch: Text::F(|cx| torch_extremum(cx, "minimum")),
         mlx: Text::F(|cx| mlx_extremum(cx, "minimum")),
         c: Text::F(|cx| c_function(cx, "minimum")),

@@ -83,7 +83,7 @@ pub(super) fn clip(s: &SpellCx<'_>) -> Option<String> {
     let bound =
         |i: usize, none: f64| if s.absent(i) && s.ty(i).is_none() { Some(none) } else { number(s, i) };
     let (low, high) = (bound(1, f64::NEG_INFINITY)?, bound(2, f64::INFINITY)?);
-    (low <= high).then(|| format!("ggml_clamp({{0}}, {low:?}, {high:?})"))
+    (low <= high).then(|| format!("mithril_clamp({{0}}, {low:?}, {high:?})"))
 }
 
 /// Half precision is a float32 that was rounded; a truth value is 0 or 1.
@@ -104,9 +104,9 @@ pub(super) fn elu(alpha: f64, inner: f64, outer: f64) -> String {
         #[allow(clippy::float_cmp, reason = "one times something is left out")]
         if by == 1.0 { text } else { format!("ggml_scale({text}, {by:?})") }
     };
-    let below = scaled("ggml_neg(ggml_relu(ggml_neg({0})))".into(), inner);
+    let below = scaled("mithril_clamp({0}, -inf, 0)".into(), inner);
     let below = scaled(format!("ggml_elu({below})"), alpha * outer);
-    format!("ggml_add({}, {below})", scaled("ggml_relu({0})".into(), outer))
+    format!("ggml_add({}, {below})", scaled("mithril_clamp({0}, 0, inf)".into(), outer))
 }
 
 // --- lines -------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ pub(super) fn softmax(s: &SpellCx<'_>) -> Option<String> {
     along(s, axis, |x| format!("ggml_soft_max_ext({x}, NULL, 1, 0)"))
 }
 
-/// Less the largest of each line, which a pooling gives.
+/// Less the largest of each line.
 pub(super) fn log_softmax(s: &SpellCx<'_>) -> Option<String> {
     let shape = known(s.ty(0))?;
     let axis = s.axis(1, shape.len()).ok()?;
@@ -141,7 +141,7 @@ pub(super) fn log_softmax(s: &SpellCx<'_>) -> Option<String> {
     let rows = shape.iter().product::<i64>() / n;
     along(s, axis, |x| {
         let lines = format!("reshape({x}, {})", list(&[rows, n]));
-        let rest = format!("ggml_sub({lines}, ggml_pool_2d({lines}, 0, {n}, 1, {n}, 1, 0, 0))");
+        let rest = format!("ggml_sub({lines}, mithril_max_rows({lines}))");
         let sums = format!("ggml_log(ggml_sum_rows(ggml_exp({rest})))");
         format!("reshape(ggml_sub({rest}, {sums}), {})", list(&moved))
     })
@@ -317,7 +317,7 @@ fn mask(s: &SpellCx<'_>, scores: &[i64]) -> Option<(String, Option<String>)> {
     let added = if is_bool {
         format!("ggml_scale_bias({{3}}, {:?}, {LOWEST:?})", -LOWEST)
     } else {
-        format!("ggml_clamp({{3}}, {LOWEST:?}, inf)")
+        format!("mithril_clamp({{3}}, {LOWEST:?}, inf)")
     };
     // ggml repeats a mask over heads, not over queries.
     let rank = scores.len();
@@ -389,10 +389,10 @@ pub(super) fn convolution(
     Some(format!("reshape({text}, {})", list(&out)))
 }
 
-/// A pooling over one or two axes: 0 for the largest, 1 for the mean.
+/// A pooling over one or two axes: of the largest, or of the mean.
 pub(super) fn pooling(
     s: &SpellCx<'_>,
-    op: i64,
+    is_max: bool,
     kernel: &[i64],
     stride: &[i64],
     pads: &window::Pads,
@@ -409,9 +409,12 @@ pub(super) fn pooling(
     let mut image = input.clone();
     image.splice(2..2, std::iter::repeat_n(1, 2 - n));
     let (kernel, stride, pads) = (front(kernel, 1), front(stride, 1), front(&pads, 0));
-    let numbers = [op, kernel[1], kernel[0], stride[1], stride[0], pads[1], pads[0]];
+    let function = if is_max { "mithril_max_pool(" } else { "ggml_pool_2d(" };
+    let op = if is_max { "" } else { "1, " };
+    let numbers = [kernel[1], kernel[0], stride[1], stride[0], pads[1], pads[0]];
     let numbers = numbers.map(|n| n.to_string()).join(", ");
-    Some(format!("reshape(ggml_pool_2d(reshape({{0}}, {}), {numbers}), {})", list(&image), list(&out)))
+    let whole = format!("reshape({{0}}, {})", list(&image));
+    Some(format!("reshape({function}{whole}, {op}{numbers}), {})", list(&out)))
 }
 
 // --- rows and joints ---------------------------------------------------------------------------------------

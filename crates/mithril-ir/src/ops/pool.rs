@@ -375,7 +375,7 @@ const fn max_pool(name: &'static str, doc: &'static str) -> OpDef {
             ggml: Text::F(|s| {
                 let (pool, pads) = pool_of(s)?;
                 let dense = pool.dilation.iter().all(|&d| d == 1);
-                if dense { super::ggml::pooling(s, 0, &pool.kernel, &pool.stride, &pads) } else { None }
+                if dense { super::ggml::pooling(s, true, &pool.kernel, &pool.stride, &pads) } else { None }
             }),
             torch: Text::F(max_torch),
             jax: Text::F(jax::max),
@@ -566,7 +566,7 @@ const fn avg_pool(name: &'static str, doc: &'static str) -> OpDef {
                 let (pool, pads) = pool_of(s)?;
                 let counts = s.bool(5).ok()? && !pool.ceil && pool.padding != Padding::Same;
                 let fits = counts || pads.iter().flatten().all(|p| p.is(0));
-                if fits { super::ggml::pooling(s, 1, &pool.kernel, &pool.stride, &pads) } else { None }
+                if fits { super::ggml::pooling(s, false, &pool.kernel, &pool.stride, &pads) } else { None }
             }),
             ..Spell::NONE
         },

@@ -268,13 +268,18 @@ pub(super) fn torch_float(c: &SpellCx<'_>, head: &str, more: &str) -> Option<Str
     if input_dtype(c)?.is_float() { torch(c, head, more) } else { None }
 }
 
+/// A function of rows of ggml, of what lies along the axes.
+fn rows_of(c: &SpellCx<'_>, function: &str) -> Option<String> {
+    super::ggml::reduction(c, &axes(c, c.ty(0)?.shape.rank()).ok()?, function)
+}
+
 /// `Σ input`
 pub static SUM: OpDef = OpDef {
     dtype: DTypeRule::Fn(accumulated),
     eval: Some(Eval::Host(|c| fold(c, sum_of))),
     grad: Grad::Formula(|v| vec![spread(v, v.g)]),
     spell: Spell {
-        ggml: Text::F(|c| super::ggml::reduction(c, &axes(c, c.ty(0)?.shape.rank()).ok()?, "ggml_sum_rows")),
+        ggml: Text::F(|c| rows_of(c, "ggml_sum_rows")),
         torch: Text::F(|c| torch(c, "torch.sum(", "")),
         mlx: Text::F(|c| mlx_accumulating(c, "sum", "0")),
         py: Text::F(|c| accumulating(c, "sum")),
@@ -325,7 +330,7 @@ pub static MEAN: OpDef = OpDef {
         vec![(sum / c.cx.lit(count(c))).cast(float_of(c.x[0]))]
     }),
     spell: Spell {
-        ggml: Text::F(|c| super::ggml::reduction(c, &axes(c, c.ty(0)?.shape.rank()).ok()?, "ggml_mean")),
+        ggml: Text::F(|c| rows_of(c, "ggml_mean")),
         torch: Text::F(|c| torch_float(c, "torch.mean(", "")),
         py: Text::F(|c| statistic(c, "mean", "")),
         ..Spell::NONE
@@ -352,6 +357,7 @@ pub static PROD: OpDef = OpDef {
     spell: Spell {
         torch: Text::F(torch_prod),
         mlx: Text::F(|c| mlx_accumulating(c, "prod", "1")),
+        ggml: Text::F(|c| rows_of(c, "mithril_prod_rows")),
         py: Text::F(|c| accumulating(c, "prod")),
         ..Spell::NONE
     },
@@ -465,6 +471,7 @@ pub static MAX: OpDef = OpDef {
     eval: Some(Eval::Host(|c| choose(c, Ordering::Greater, |values, i| values[i]))),
     spell: Spell {
         torch: Text::F(|c| torch(c, "torch.amax(", "")),
+        ggml: Text::F(|c| rows_of(c, "mithril_max_rows")),
         py: Text::F(|c| plain(c, "max")),
         ..Spell::NONE
     },
@@ -483,6 +490,7 @@ pub static MIN: OpDef = OpDef {
     eval: Some(Eval::Host(|c| choose(c, Ordering::Less, |values, i| values[i]))),
     spell: Spell {
         torch: Text::F(|c| torch(c, "torch.amin(", "")),
+        ggml: Text::F(|c| rows_of(c, "mithril_min_rows")),
         py: Text::F(|c| plain(c, "min")),
         ..Spell::NONE
     },

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from .... import _core
@@ -13,21 +12,13 @@ from .quantization import Rules, rules
 
 __all__ = ["GGMLBackend", "GgmlBackend"]
 
-#: Ops that are made of functions of ggml that compare, and what these make of NaN.
-_NAN = {
-    "sign": "sign of NaN is 0 in ggml",
-    **dict.fromkeys(("relu", "elu", "selu", "celu"), "relu of NaN is 0 in ggml"),
-    **dict.fromkeys(("clip", "relu6", "hard_tanh", "hard_sigmoid"), "clamp of NaN is a bound in ggml"),
-}
-_DTYPES = ("float32", "*float16")
-
 
 class GGMLBackend(NativeBackend):
     """Runs models on ggml, with weights in as few bits as ggml offers.
 
     Arrays are NumPy arrays, and ops that are applied at once are NumPy's. A compiled model is a plan of calls of ggml's
-    functions for its sizes; what ggml cannot say is computed by the reference interpreter between them. Gradients are
-    such plans as well.
+    functions for its sizes; what ggml cannot say is a custom op among them, computed as by the reference interpreter.
+    Gradients are such plans as well.
 
     Compiled with ``inference=True`` (``static_inference=True``), a model keeps its parameters as ggml wants them. It
     makes the arrays read-only, so that writing into them is an error and not overlooked; other arrays are taken over at
@@ -73,12 +64,6 @@ class GGMLBackend(NativeBackend):
 
     name = "ggml"
     _table = "ggml"
-    #: Of compiled models; ops that are applied at once are NumPy's.
-    limitations: Mapping[tuple[str, str], str] = {
-        (f"special:{op}", dtype): f"{reason} in ggml"
-        for op, reason in _NAN.items()
-        for dtype in ("float32", "*float16")
-    }
     _is_compiled = True
     _reads_blocks = True
     _options = (*NativeBackend._options, "quantize", "quantize_strict")

@@ -1,0 +1,355 @@
+//! Functions of ours beside those of ggml, as custom ops of floats: they keep NaN, where ggml's compare and lose it, and
+//! know choices and comparisons, which ggml lacks. Threads share the rows.
+
+use std::array::from_fn;
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use crate::ffi::{self, ggml_context, ggml_custom_op_t, ggml_tensor};
+#[cfg(test)]
+use crate::operations::Parameter;
+use crate::operations::{Operation, Passed};
+
+/// Where numbers lie among the parameters of a tensor: behind those of ggml's custom ops.
+const NUMBERS: usize = 8;
+
+/// The parameter that says that a tensor may lie in the memory of an operand of its sizes.
+pub(crate) const IN_PLACE: usize = 15;
+
+/// So many floats are computed at once.
+const LANES: usize = 16;
+
+macro_rules! own {
+    ($($name:ident($($parameter:ident)*) = $make:ident $function:ident;)*) => {
+        /// All of them.
+        pub(crate) static OWN: &[Operation] = &[$(Operation {
+            name: stringify!($name),
+            #[cfg(test)]
+            parameters: &[$(Parameter::$parameter),*],
+            call: |context, passed| {
+                // SAFETY: the caller vouches for the context and for tensors of it, and for what was checked.
+                unsafe { $make(context, passed, $function) }
+            },
+        }),*];
+    };
+}
+
+own! {
+    mithril_clamp(tensor float float) = spread clamp;
+    mithril_sign(tensor) = spread sign;
+    mithril_max(tensor tensor) = spread max;
+    mithril_min(tensor tensor) = spread min;
+    mithril_less(tensor tensor) = spread less;
+    mithril_less_equal(tensor tensor) = spread less_equal;
+    mithril_equal(tensor tensor) = spread equal;
+    mithril_select(tensor tensor tensor) = spread select;
+    mithril_max_rows(tensor) = reduced max_rows;
+    mithril_min_rows(tensor) = reduced min_rows;
+    mithril_prod_rows(tensor) = reduced prod_rows;
+    mithril_max_pool(tensor int int int int int int) = pooled max_pool;
+}
+
+// --- making ------------------------------------------------------------------------------------------------
+
+/// A custom op of the tensors and numbers passed.
+///
+/// # Safety
+/// Context and tensors live; what is passed was checked.
+unsafe fn custom(
+    context: *mut ggml_context,
+    passed: &[Passed],
+    [n0, n1, n2, n3]: [i64; ffi::MAX_DIMS],
+    function: ggml_custom_op_t,
+) -> *mut ggml_tensor {
+    let tensors = passed.iter().filter(|p| matches!(p, Passed::Tensor(_)));
+    let mut tensors: Vec<_> = tensors.map(|p| p.tensor()).collect();
+    let (count, data) = (tensors.len() as c_int, ptr::null_mut());
+    let operands = tensors.as_mut_ptr();
+    // SAFETY: as said.
+    unsafe {
+        let made = ffi::ggml_custom_4d(
+            context,
+            0,
+            n0,
+            n1,
+            n2,
+            n3,
+            operands,
+            count,
+            function,
+            ffi::ALL_THREADS,
+            data,
+        );
+        for (i, number) in passed.iter().filter(|p| matches!(p, Passed::Number(_))).enumerate() {
+            (*made).op_params[NUMBERS + i] = (number.number() as f32).to_bits().cast_signed();
+        }
+        made
+    }
+}
+
+/// Element by element, of tensors that are repeated to the largest.
+///
+/// # Safety
+/// As [`custom`].
+unsafe fn spread(
+    context: *mut ggml_context,
+    passed: &[Passed],
+    function: ggml_custom_op_t,
+) -> *mut ggml_tensor {
+    let mut sizes = [1; ffi::MAX_DIMS];
+    for tensor in passed.iter().filter(|p| matches!(p, Passed::Tensor(_))).map(|p| p.tensor()) {
+        // SAFETY: as said.
+        let own = unsafe { (*tensor).ne };
+        sizes.iter_mut().zip(own).for_each(|(size, n)| *size = n.max(*size));
+    }
+    // SAFETY: as said.
+    unsafe {
+        let made = custom(context, passed, sizes, function);
+        (*made).op_params[IN_PLACE] = 1;
+        made
+    }
+}
+
+/// One number of each row.
+///
+/// # Safety
+/// As [`custom`].
+unsafe fn reduced(
+    context: *mut ggml_context,
+    passed: &[Passed],
+    function: ggml_custom_op_t,
+) -> *mut ggml_tensor {
+    // SAFETY: as said.
+    unsafe {
+        let [_, n1, n2, n3] = (*passed[0].tensor()).ne;
+        custom(context, passed, [1, n1, n2, n3], function)
+    }
+}
+
+/// The largest of each window: sizes, steps and padding along both axes.
+///
+/// # Safety
+/// As [`custom`].
+unsafe fn pooled(
+    context: *mut ggml_context,
+    passed: &[Passed],
+    function: ggml_custom_op_t,
+) -> *mut ggml_tensor {
+    let [k0, k1, s0, s1, p0, p1] = from_fn(|i| passed[i + 1].number() as i64);
+    // SAFETY: as said.
+    unsafe {
+        let [n0, n1, n2, n3] = (*passed[0].tensor()).ne;
+        let sizes = [(n0 + 2 * p0 - k0) / s0 + 1, (n1 + 2 * p1 - k1) / s1 + 1, n2, n3];
+        custom(context, passed, sizes, function)
+    }
+}
+
+// --- computing ---------------------------------------------------------------------------------------------
+
+/// Number `i` of a tensor.
+///
+/// # Safety
+/// The tensor lives.
+unsafe fn number(tensor: *const ggml_tensor, i: usize) -> f32 {
+    // SAFETY: as said.
+    f32::from_bits(unsafe { (*tensor).op_params[NUMBERS + i] }.cast_unsigned())
+}
+
+/// The part of so many that a thread does.
+fn part(count: usize, thread: c_int, threads: c_int, grain: usize) -> std::ops::Range<usize> {
+    let each = count.div_ceil(threads as usize).next_multiple_of(grain);
+    let first = (each * thread as usize).min(count);
+    first..(first + each).min(count)
+}
+
+/// `f` of the elements of operands, those of one element along a dimension repeated.
+///
+/// # Safety
+/// The tensor is computed by ggml now, by so many threads; its operands are floats, whose rows have no gaps.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+unsafe fn rows<const N: usize>(
+    out: *mut ggml_tensor,
+    thread: c_int,
+    threads: c_int,
+    f: impl Fn([f32; N]) -> f32,
+) {
+    // SAFETY: places are inside of the tensors, by their sizes and strides. What is written over was read before.
+    unsafe {
+        let sources: [*mut ggml_tensor; N] = from_fn(|k| (*out).src[k]);
+        let count = (*out).ne.iter().product::<i64>() as usize;
+        let is_one = |s: *mut ggml_tensor| (*s).ne == [1; ffi::MAX_DIMS];
+        let is_same = |s: *mut ggml_tensor| (*s).ne == (*out).ne && ffi::ggml_is_contiguous(s);
+        if sources.iter().all(|&s| is_one(s) || is_same(s)) {
+            let mine = part(count, thread, threads, LANES);
+            let first = mine.start;
+            let at = |s: *mut ggml_tensor| (*s).data.cast::<f32>();
+            let lines = sources.map(|s| if is_one(s) { (at(s), false) } else { (at(s).add(first), true) });
+            line((*out).data.cast::<f32>().add(first), lines, mine.len(), f);
+            return;
+        }
+        let [n0, n1, n2, _] = (*out).ne.map(|n| n as usize);
+        for row in part(count / n0, thread, threads, 1) {
+            let at = [row % n1, row / n1 % n2, row / n1 / n2];
+            let lines = sources.map(|s| {
+                let place: usize = (0..3).map(|d| at[d] % (*s).ne[d + 1] as usize * (*s).nb[d + 1]).sum();
+                ((*s).data.byte_add(place).cast::<f32>(), (*s).ne[0] != 1)
+            });
+            line((*out).data.cast::<f32>().add(row * n0), lines, n0, &f);
+        }
+    }
+}
+
+/// A row: of each operand where it begins, and whether it moves on.
+///
+/// # Safety
+/// There are so many elements.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "it is to be compiled for the processor of its caller")]
+unsafe fn line<const N: usize>(
+    out: *mut f32,
+    sources: [(*mut f32, bool); N],
+    count: usize,
+    f: impl Fn([f32; N]) -> f32,
+) {
+    // SAFETY: as said; floats lie at any multiple of their size.
+    unsafe {
+        let mut i = 0;
+        while i + LANES <= count {
+            let values: [[f32; LANES]; N] = from_fn(|k| match sources[k] {
+                (from, true) => from.add(i).cast::<[f32; LANES]>().read(),
+                (from, false) => [*from; LANES],
+            });
+            let made: [f32; LANES] = from_fn(|l| f(from_fn(|k| values[k][l])));
+            out.add(i).cast::<[f32; LANES]>().write(made);
+            i += LANES;
+        }
+        for i in i..count {
+            let values = from_fn(|k| *sources[k].0.add(if sources[k].1 { i } else { 0 }));
+            *out.add(i) = f(values);
+        }
+    }
+}
+
+fn larger(a: f32, b: f32) -> f32 {
+    if a >= b || a.is_nan() { a } else { b }
+}
+
+fn smaller(a: f32, b: f32) -> f32 {
+    if a <= b || a.is_nan() { a } else { b }
+}
+
+#[expect(clippy::float_cmp, reason = "equality is what is asked for")]
+fn same(a: f32, b: f32) -> bool {
+    a == b
+}
+
+fn truth(x: bool) -> f32 {
+    f32::from(u8::from(x))
+}
+
+macro_rules! elementwise {
+    ($($name:ident = $f:expr;)*) => {
+        $(unsafe extern "C" fn $name(out: *mut ggml_tensor, thread: c_int, threads: c_int, _: *mut c_void) {
+            // SAFETY: ggml calls it for a tensor that `spread` made, of operands that were checked.
+            unsafe { rows(out, thread, threads, $f) }
+        })*
+    };
+}
+
+elementwise! {
+    sign = |[x]| if x.is_nan() { x } else { truth(x > 0.0) - truth(x < 0.0) };
+    max = |[a, b]| larger(a, b);
+    min = |[a, b]| smaller(a, b);
+    less = |[a, b]| truth(a < b);
+    less_equal = |[a, b]| truth(a <= b);
+    equal = |[a, b]| truth(same(a, b));
+    select = |[condition, a, b]| if condition == 0.0 { b } else { a };
+}
+
+unsafe extern "C" fn clamp(out: *mut ggml_tensor, thread: c_int, threads: c_int, _: *mut c_void) {
+    // SAFETY: as in `elementwise`; there are two numbers.
+    unsafe {
+        let (low, high) = (number(out, 0), number(out, 1));
+        rows(out, thread, threads, |[x]| {
+            if x < low {
+                low
+            } else if x > high {
+                high
+            } else {
+                x
+            }
+        });
+    }
+}
+
+/// `f` of each row of the operand.
+///
+/// # Safety
+/// As [`rows`].
+unsafe fn each_row(out: *mut ggml_tensor, thread: c_int, threads: c_int, f: impl Fn(&[f32]) -> f32) {
+    // SAFETY: as there; the result has one element for each row.
+    unsafe {
+        let from = (*out).src[0];
+        let [n0, n1, n2, n3] = (*from).ne.map(|n| n as usize);
+        for row in part(n1 * n2 * n3, thread, threads, 1) {
+            let at = [row % n1, row / n1 % n2, row / n1 / n2];
+            let place: usize = (0..3).map(|d| at[d] * (*from).nb[d + 1]).sum();
+            let values = std::slice::from_raw_parts((*from).data.byte_add(place).cast::<f32>(), n0);
+            *(*out).data.cast::<f32>().add(row) = f(values);
+        }
+    }
+}
+
+/// All of them brought together, many at a time.
+fn folded(values: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    let Some((first, chunks)) = chunks.split_first() else {
+        return rest.iter().copied().reduce(f).unwrap_or_default();
+    };
+    let lanes = chunks.iter().fold(*first, |all, chunk| from_fn(|i| f(all[i], chunk[i])));
+    lanes.iter().chain(rest).copied().reduce(f).unwrap_or_default()
+}
+
+macro_rules! rowwise {
+    ($($name:ident = $f:expr;)*) => {
+        $(unsafe extern "C" fn $name(out: *mut ggml_tensor, thread: c_int, threads: c_int, _: *mut c_void) {
+            // SAFETY: ggml calls it for a tensor that `reduced` made.
+            unsafe { each_row(out, thread, threads, $f) }
+        })*
+    };
+}
+
+rowwise! {
+    max_rows = |values| folded(values, larger);
+    min_rows = |values| folded(values, smaller);
+    prod_rows = |values| values.iter().map(|&x| f64::from(x)).product::<f64>() as f32;
+}
+
+unsafe extern "C" fn max_pool(out: *mut ggml_tensor, thread: c_int, threads: c_int, _: *mut c_void) {
+    // SAFETY: ggml calls it for a tensor that `pooled` made, of an operand without gaps. Places are inside of a row by
+    // the bounds of the loops.
+    unsafe {
+        let from = (*out).src[0];
+        let [k0, k1, s0, s1, p0, p1] = from_fn(|i| number(out, i) as i64);
+        let [width, height, ..] = (*from).ne;
+        let [n0, n1, n2, n3] = (*out).ne;
+        for row in part((n1 * n2 * n3) as usize, thread, threads, 1) {
+            let (y, plane) = (row as i64 % n1, row as i64 / n1);
+            let line = (*out).data.cast::<f32>().add(row * n0 as usize);
+            let line = std::slice::from_raw_parts_mut(line, n0 as usize);
+            line.fill(f32::NEG_INFINITY);
+            for at in (y * s1 - p1).max(0)..(y * s1 - p1 + k1).min(height) {
+                let values = (*from).data.cast::<f32>().add(((plane * height + at) * width) as usize);
+                for k in 0..k0 {
+                    // Windows whose element `k` lies inside of the row.
+                    let first = (p0 - k + s0 - 1).max(0) / s0;
+                    let end = if width + p0 > k { ((width - 1 + p0 - k) / s0 + 1).min(n0) } else { 0 };
+                    for x in first..end {
+                        let to = &mut line[x as usize];
+                        *to = larger(*to, *values.add((x * s0 + k - p0) as usize));
+                    }
+                }
+            }
+        }
+    }
+}
