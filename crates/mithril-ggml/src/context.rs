@@ -7,7 +7,7 @@ use mithril_codegen::ggml::functions::{self, Operand};
 use mithril_codegen::ggml::{DIMENSIONS, Element, Type};
 use mithril_ir::{Code, Error, Result};
 
-use crate::custom::{Custom, Failure, Work};
+use crate::custom::{Custom, Failure, Work, Works};
 use crate::ffi::{self, ggml_context, ggml_tensor};
 use crate::graph::Graph;
 use crate::operations::{self, Passed};
@@ -98,7 +98,7 @@ pub struct Context {
     leaves: Vec<*mut ggml_tensor>,
     /// Leaves that operations may change.
     given_away: Vec<*mut ggml_tensor>,
-    customs: Vec<Box<Work>>,
+    customs: Works,
     failure: Failure,
 }
 

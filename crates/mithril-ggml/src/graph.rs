@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use mithril_ir::{Error, Result};
 
 use crate::context::{Address, Pool};
-use crate::custom::{Failure, Work};
+use crate::custom::{Failure, Works};
 use crate::ffi::{self, ggml_cgraph, ggml_tensor};
 use crate::layout::{Placed, layout};
 use crate::workers::Lease;
@@ -21,7 +21,7 @@ pub struct Graph {
     nodes: usize,
     failure: Failure,
     // Tensors of custom ops point to them.
-    _customs: Vec<Box<Work>>,
+    _customs: Works,
     // The tensors and the graph lie in them.
     _pools: Vec<Pool>,
 }
@@ -46,7 +46,7 @@ impl Graph {
         tensors: &[*mut ggml_tensor],
         leaves: Vec<*mut ggml_tensor>,
         outputs: Vec<*mut ggml_tensor>,
-        (customs, failure): (Vec<Box<Work>>, Failure),
+        (customs, failure): (Works, Failure),
     ) -> Result<Self> {
         // SAFETY: returns how many bytes a graph of that size takes.
         let pool = Pool::new(unsafe { ffi::ggml_graph_overhead_custom(room, false) } + 64)?;
