@@ -72,8 +72,7 @@ impl Work {
     }
 }
 
-/// Custom ops of a graph.
-#[expect(clippy::vec_box, reason = "tensors of ggml point to them: they stay where they are")]
+/// Custom ops of a graph. Its tensors point to them, so that they stay where they are.
 pub(crate) type Works = Vec<Box<Work>>;
 
 /// Parts of a result begin at multiples of it, so that threads write no cache line together.
