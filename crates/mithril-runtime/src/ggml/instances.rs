@@ -125,8 +125,8 @@ mod tests {
             all.with(instance, |_| ()).unwrap();
         });
         nested.unwrap();
-        let panics = |_: &mut Instance| None::<()>.expect("a panic of this test");
-        let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| all.with(instance, panics)));
+        let panics = || all.with::<()>(instance, |_| panic!("of this test"));
+        let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics));
         assert!(failed.is_err());
         all.with(instance, |_| all.with(instance, |_| ()).unwrap()).unwrap();
     }
