@@ -147,6 +147,7 @@ operations! {
     ggml_rms_norm(tensor float);
     ggml_soft_max_ext(tensor optional float float);
     ggml_mul_mat(tensor tensor);
+    ggml_out_prod(tensor tensor);
     ggml_cpy(tensor tensor);
     ggml_cast(tensor kind);
     ggml_cont(tensor);
