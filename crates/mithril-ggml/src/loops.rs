@@ -211,21 +211,36 @@ unsafe fn line<const N: usize>(
     count: usize,
     f: impl Fn([f32; N]) -> f32,
 ) {
-    // SAFETY: as said; floats lie at any multiple of their size.
+    // SAFETY: as said.
     unsafe {
-        let mut i = 0;
-        while i + LANES <= count {
-            let values: [[f32; LANES]; N] = from_fn(|k| match sources[k] {
-                (from, true) => from.add(i).cast::<[f32; LANES]>().read(),
-                (from, false) => [*from; LANES],
-            });
-            let made: [f32; LANES] = from_fn(|l| f(from_fn(|k| values[k][l])));
-            out.add(i).cast::<[f32; LANES]>().write(made);
-            i += LANES;
+        if sources[0] == (out, true) {
+            each::<N, true>(out, sources, count, f);
+        } else {
+            each::<N, false>(out, sources, count, f);
         }
-        for i in i..count {
-            let values = from_fn(|k| *sources[k].0.add(if sources[k].1 { i } else { 0 }));
-            *out.add(i) = f(values);
+    }
+}
+
+/// The loop of [`line`]; `IN_PLACE`: the first operand is written over, which the compiler has to know to make vectors.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "as there")]
+unsafe fn each<const N: usize, const IN_PLACE: bool>(
+    out: *mut f32,
+    sources: [(*mut f32, bool); N],
+    count: usize,
+    f: impl Fn([f32; N]) -> f32,
+) {
+    // SAFETY: as there.
+    unsafe {
+        for i in 0..count {
+            *out.add(i) = f(from_fn(|k| match sources[k] {
+                _ if IN_PLACE && k == 0 => *out.add(i),
+                (from, true) => *from.add(i),
+                (from, false) => *from,
+            }));
         }
     }
 }
