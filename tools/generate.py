@@ -501,7 +501,7 @@ def support_page() -> str:
         "*reference*: it is computed as the reference interpreter does, in a custom op of ggml; so is all that\n"
         "ggml does not have in the dtype at hand. A backend that is *missing* an op refuses models with it, as\n"
         "`ml.check` says beforehand. The reference interpreter runs all. What a backend computes otherwise than\n"
-        "the others, such as NaN on GGML, is in its `limitations`.\n"
+        "the others is in its `limitations`.\n"
     )
     out.append("| | " + " | ".join(targets) + " |\n" + "|---" * (len(targets) + 1) + "|")
     for kind in _SUPPORT:
