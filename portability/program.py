@@ -42,7 +42,7 @@ def recorded(model: Model) -> tuple[list[Tensor], list[Tensor]]:
 
 def calls(model: Model) -> int:
     """Return after how many calls the outputs were recorded."""
-    (found,) = re.findall(r"i < (\d+); i\+\+\) \{\s*int code", (model.exported.folder / "main.c").read_text())
+    (found,) = re.findall(r"\bCALLS = (\d+)", (model.exported.folder / "main.c").read_text())
     return int(found)
 
 
