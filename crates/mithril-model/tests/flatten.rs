@@ -56,6 +56,20 @@ fn shapes_are_known_backwards_too() {
 }
 
 #[test]
+fn integers_are_factored_in_the_default_float() {
+    let mut m = Model::new();
+    m.extend(&layer("Solve", &[]), [("left", "a"), ("right", "b"), ("output", "output")], line(1)).unwrap();
+    m.set_dtypes([("a", DType::I64), ("b", DType::I64)], &line(1)).unwrap();
+    let shapes = ["a", "b"].map(|name| (name.into(), vec![2.into(), 2.into()])).to_vec();
+    let of = |float| FlattenOptions { float, shapes: shapes.clone(), ..FlattenOptions::default() };
+    for float in [DType::F32, DType::F64] {
+        let graph = flatten(&m, &of(float)).unwrap().graph;
+        assert_eq!(graph.ty(graph.outputs[0]).unwrap().dtype, float);
+    }
+    assert_eq!(flatten(&m, &of(DType::F16)).unwrap_err().code(), Code::DTypeMismatch);
+}
+
+#[test]
 fn a_wrong_shape_is_an_error_at_its_line() {
     let mut m = Model::new();
     let at = |n| line(n);
