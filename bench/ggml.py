@@ -13,6 +13,7 @@ import argparse
 import ctypes
 import gc
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,7 @@ from portability.ggml import ROOT, linked, sources
 
 from .c import _compiled
 from .memory import status
-from .timing import turns
+from .timing import pairs
 from .workloads import DIMS, LAYERS, LENGTH, WORKLOADS, Workload
 
 #: Numbers that ggml gives its types.
@@ -35,13 +36,17 @@ TYPES = {"f32": 0, "q8_0": 8, "q4_0": 2, "q4_k": 12}
 HAND = {"GPT-2, one token": ("gpt2", tuple(TYPES)), "ResNet-18": ("resnet18", ("f32",))}
 
 
-def library(name: str, folder: Path) -> ctypes.CDLL:
-    """Compile a program by hand against the ggml that cargo built last."""
-    path = folder / f"{name}.so"
+def compiled_by_hand(name: str, path: Path, *options: str) -> Path:
+    """Compile `bench/ggml/NAME.c` against the ggml that cargo built last."""
     include = sources() / "ggml/include"
-    command = ["cc", "-O2", "-shared", "-fPIC", f"-I{include}", str(ROOT / f"bench/ggml/{name}.c"), "-o", str(path)]
+    command = ["cc", "-O2", *options, f"-I{include}", str(ROOT / f"bench/ggml/{name}.c"), "-o", str(path)]
     subprocess.run([*command, *linked()], check=True)
-    found = ctypes.CDLL(str(path))
+    return path
+
+
+def library(name: str, folder: Path) -> ctypes.CDLL:
+    """Compile a program by hand as a library."""
+    found = ctypes.CDLL(str(compiled_by_hand(name, folder / f"{name}.so", "-shared", "-fPIC")))
     found.make.restype = ctypes.c_void_p
     found.weight_bytes.restype = found.work_bytes.restype = ctypes.c_size_t
     return found
@@ -127,8 +132,10 @@ def measure(workload: str, type: str, threads: int) -> None:
     # Both round activations in their own order before products of few bits.
     if not distance < (5e-3 if type == "f32" else 0.1):
         raise AssertionError(f"{workload}, {type}: ours and that by hand differ by {distance:.2g}")
-    mine, theirs = turns(call, hand.run, pause=0.05, rounds=21)
-    times = f"{mine * 1e3:.2f} | {theirs * 1e3:.2f} | {mine / theirs:.3f}"
+    mine, theirs = pairs(call, hand.run, pause=0.05, rounds=101)
+    # Of neighbours in time, so that a change of the machine's speed meets both.
+    ratio = statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
+    times = f"{statistics.median(mine) * 1e3:.2f} | {statistics.median(theirs) * 1e3:.2f} | {ratio:.3f}"
     program = compiled._known().module.source
     sizes = " | ".join(f"{size / 1e6:.1f}" for size in (program.weight_bytes, program.work_bytes))
     print(f"| {workload} | {type} | {threads} | {times} | {sizes} | {hand.weights / 1e6:.1f} | {hand.work / 1e6:.1f} |")
@@ -197,6 +204,7 @@ def main() -> None:
     parser.add_argument("--one", nargs=3, metavar=("WORKLOAD", "TYPE", "THREADS"), help=argparse.SUPPRESS)
     parser.add_argument("--peak", nargs=5, help=argparse.SUPPRESS)
     parser.add_argument("--memory", action="store_true", help="peak memory instead of time")
+    parser.add_argument("--calls", action="store_true", help="single functions of ggml beside what stands for them")
     parser.add_argument("--workload", action="append", choices=list(HAND))
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
@@ -209,6 +217,10 @@ def main() -> None:
         if side == "prepare":
             return prepare(workload, type, Path(folder))
         return print(peak(workload, type, side, Path(folder), int(threads)))
+    if given.calls:
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([str(compiled_by_hand("calls", Path(folder) / "calls"))], check=True)
+        return None
     if given.memory:
         print(
             "| workload | weights | file, MB | ours, MB | by hand, MB | ratio |\n|---|---|---|---|---|---|", flush=True

@@ -37,6 +37,7 @@ macro_rules! own {
 own! {
     mithril_clamp(tensor float float) = spread clamp;
     mithril_sign(tensor) = spread sign;
+    mithril_gelu_tanh(tensor) = spread gelu_tanh;
     mithril_max(tensor tensor) = spread max;
     mithril_min(tensor tensor) = spread min;
     mithril_less(tensor tensor) = spread less;
@@ -47,6 +48,8 @@ own! {
     mithril_min_rows(tensor) = reduced min_rows;
     mithril_prod_rows(tensor) = reduced prod_rows;
     mithril_max_pool(tensor int int int int int int) = pooled max_pool;
+    mithril_reverse(tensor int) = moved reverse;
+    mithril_rotate_pairs(tensor tensor tensor flag) = moved rotate_pairs;
 }
 
 // --- making ------------------------------------------------------------------------------------------------
@@ -124,6 +127,19 @@ unsafe fn reduced(
         let [_, n1, n2, n3] = (*passed[0].tensor()).ne;
         custom(context, passed, [1, n1, n2, n3], function)
     }
+}
+
+/// The same elements at other places.
+///
+/// # Safety
+/// As [`custom`].
+unsafe fn moved(
+    context: *mut ggml_context,
+    passed: &[Passed],
+    function: ggml_custom_op_t,
+) -> *mut ggml_tensor {
+    // SAFETY: as said.
+    unsafe { custom(context, passed, (*passed[0].tensor()).ne, function) }
 }
 
 /// The largest of each window: sizes, steps and padding along both axes.
@@ -258,6 +274,29 @@ fn same(a: f32, b: f32) -> bool {
     a == b
 }
 
+/// `e^x`, within two units in the last place; 0 is never reached.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "it is to be compiled for the processor of its caller")]
+fn exp(x: f32) -> f32 {
+    // ln 2 in two parts, the first of which times a small integer is exact.
+    const HIGH: f32 = 0.693_359_4;
+    const LOW: f32 = -2.121_944_4e-4;
+    // Added to a number it leaves the nearest integer in the lowest bits.
+    const ROUND: f32 = 12_582_912.0;
+    const LEAST: f32 = -87.3;
+    const MOST: f32 = 88.0;
+    let held = if x < LEAST { LEAST } else { x };
+    let held = if held > MOST { MOST } else { held };
+    let shifted = held * std::f32::consts::LOG2_E + ROUND;
+    let whole = shifted - ROUND;
+    let rest = held - whole * HIGH - whole * LOW;
+    let high = ((rest * (1.0 / 5040.0) + 1.0 / 720.0) * rest + 1.0 / 120.0) * rest + 1.0 / 24.0;
+    let sum = ((high * rest + 1.0 / 6.0) * rest + 0.5) * rest + 1.0;
+    let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0_f32.to_bits()));
+    let found = (sum * rest + 1.0) * power;
+    if x > MOST { f32::INFINITY } else { found }
+}
+
 fn truth(x: bool) -> f32 {
     f32::from(u8::from(x))
 }
@@ -272,6 +311,8 @@ macro_rules! elementwise {
 }
 
 elementwise! {
+    // `0.5 x (1 + tanh(√(2 / π) (x + 0.044715 x³)))`, which is `x σ(x (a + b x²))`.
+    gelu_tanh = |[x]| x / (1.0 + exp(-x * (x * x * 0.071_354_814 + 1.595_769_1)));
     sign = |[x]| if x.is_nan() { x } else { truth(x > 0.0) - truth(x < 0.0) };
     max = |[a, b]| larger(a, b);
     min = |[a, b]| smaller(a, b);
@@ -364,6 +405,54 @@ unsafe extern "C" fn max_pool(out: *mut ggml_tensor, thread: c_int, threads: c_i
                         *to = larger(*to, *values.add((x * s0 + k - p0) as usize));
                     }
                 }
+            }
+        }
+    }
+}
+
+unsafe extern "C" fn reverse(out: *mut ggml_tensor, thread: c_int, threads: c_int, _: *mut c_void) {
+    // SAFETY: ggml calls it for a tensor that `moved` made, of an operand of the same sizes, whose rows have no gaps.
+    unsafe {
+        let from = (*out).src[0];
+        let (sizes, axes) = ((*out).ne.map(|n| n as usize), number(out, 0) as usize);
+        let [n0, n1, n2, _] = sizes;
+        for row in part(sizes.iter().product::<usize>() / n0, thread, threads, 1) {
+            let at = [row % n1, row / n1 % n2, row / n1 / n2];
+            let seen = |d: usize| if axes >> (d + 1) & 1 == 1 { sizes[d + 1] - 1 - at[d] } else { at[d] };
+            let place: usize = (0..3).map(|d| seen(d) * (*from).nb[d + 1]).sum();
+            let values = std::slice::from_raw_parts((*from).data.byte_add(place).cast::<f32>(), n0);
+            let line = std::slice::from_raw_parts_mut((*out).data.cast::<f32>().add(row * n0), n0);
+            if axes & 1 == 1 {
+                line.iter_mut().zip(values.iter().rev()).for_each(|(to, x)| *to = *x);
+            } else {
+                line.copy_from_slice(values);
+            }
+        }
+    }
+}
+
+unsafe extern "C" fn rotate_pairs(out: *mut ggml_tensor, thread: c_int, threads: c_int, _: *mut c_void) {
+    // SAFETY: ggml calls it for a tensor that `moved` made, of an operand of the same sizes; rows of all have no gaps, and
+    // those of angles are half as long.
+    unsafe {
+        let [x, cosines, sines] = from_fn(|k| (*out).src[k]);
+        let [n0, n1, n2, n3] = (*out).ne.map(|n| n as usize);
+        let half = n0 / 2;
+        let (next, apart) = if number(out, 0) != 0.0 { (2, 1) } else { (1, half) };
+        for row in part(n1 * n2 * n3, thread, threads, 1) {
+            let at = [row % n1, row / n1 % n2, row / n1 / n2];
+            let line = |tensor: *mut ggml_tensor| {
+                let place: usize =
+                    (0..3).map(|d| at[d] % (*tensor).ne[d + 1] as usize * (*tensor).nb[d + 1]).sum();
+                (*tensor).data.byte_add(place).cast::<f32>()
+            };
+            let x = std::slice::from_raw_parts(line(x), n0);
+            let [cosines, sines] = [cosines, sines].map(|t| std::slice::from_raw_parts(line(t), half));
+            let to = std::slice::from_raw_parts_mut((*out).data.cast::<f32>().add(row * n0), n0);
+            for i in 0..half {
+                let (a, b) = (x[i * next], x[i * next + apart]);
+                to[i * next] = a * cosines[i] - b * sines[i];
+                to[i * next + apart] = b * cosines[i] + a * sines[i];
             }
         }
     }

@@ -146,6 +146,7 @@ operations! {
     ggml_norm(tensor float);
     ggml_rms_norm(tensor float);
     ggml_soft_max_ext(tensor optional float float);
+    ggml_flash_attn_ext(tensor tensor tensor optional float float float);
     ggml_mul_mat(tensor tensor);
     ggml_out_prod(tensor tensor);
     ggml_cpy(tensor tensor);

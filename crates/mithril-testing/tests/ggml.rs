@@ -274,6 +274,29 @@ fn positions_out_of_range_are_an_error() {
     assert_eq!(found[0].to_f64s()[7..9], [31.0, 8.0]);
 }
 
+/// Of as many queries as ggml computes in tiles, where a mask lets some see nothing.
+#[test]
+fn attention_of_many_queries_keeps_nan() {
+    let line = "[2,4,70,16] [2,2,90,16] [2,2,90,8] bool[70,90] enable_gqa=true";
+    let op = ops::find("scaled_dot_product_attention").expect("a row");
+    let case = read(op, line, DType::F32, 3).unwrap_or_else(|e| panic!("{e}"));
+    let (graph, mut inputs) = run::graph_of(&case, DType::F32).expect("a graph");
+    let mut mask = vec![true; 70 * 90];
+    mask[90..180].fill(false);
+    mask[180..220].fill(false);
+    inputs[3] = Arc::new(Tensor::of(&[70, 90], mask));
+    let mut query: Vec<f32> = inputs[0].to_f64s().iter().map(|&x| x as f32).collect();
+    query[5 * 16] = f32::NAN;
+    inputs[0] = Arc::new(Tensor::of(inputs[0].shape(), query));
+    let wanted = interp::run(&graph, &inputs).expect("the interpreter");
+    let found = function(&graph, DType::F32, &Options::default()).run(&inputs).expect("a call");
+    let (found, wanted) = (found[0].to_f64s(), wanted[0].to_f64s());
+    assert_eq!(wanted.iter().filter(|x| x.is_nan()).count(), 8, "a query of one head");
+    for (i, (a, b)) in found.iter().zip(&wanted).enumerate() {
+        assert!(a.is_nan() == b.is_nan() && !((a - b).abs() > 8.0 * f64::from(f32::EPSILON)), "{i}: {a} {b}");
+    }
+}
+
 /// Ops whose gradients are compared, at sizes that ggml's kernels for many elements take.
 const DIFFERENTIATED: &[(&str, &str)] = &[
     ("matmul", "[37,45] [45,29]"),

@@ -57,6 +57,9 @@ class NumpyArrays(ComplexTransforms, Backend):
     _writes_in_place = True
 
     def _span(self, array: Any) -> tuple[int, int]:
+        if array.flags.c_contiguous:
+            start = array.__array_interface__["data"][0]
+            return start, start + array.nbytes
         return np.lib.array_utils.byte_bounds(array)
 
     def _is_writable(self, array: Any) -> bool:

@@ -232,6 +232,7 @@ pub static FUNCTIONS: &[Function] = &[
     rows("ggml_norm", &[T, F], shapes::norm),
     rows("ggml_rms_norm", &[T, F], shapes::norm),
     rows("ggml_soft_max_ext", &[T, Kind::Optional, F, F], shapes::soft_max),
+    whole("ggml_flash_attn_ext", &[T, T, T, Kind::Optional, F, F, F], shapes::flash_attention),
     rows("ggml_sum_rows", &[T], shapes::sum_rows),
     rows("ggml_mean", &[T], shapes::sum_rows),
     rows("ggml_cumsum", &[T], shapes::cumsum),
@@ -251,6 +252,7 @@ pub static FUNCTIONS: &[Function] = &[
     // Ours, which keep NaN or which ggml lacks.
     spread("mithril_clamp", &[T, F, F]),
     spread("mithril_sign", &[T]),
+    spread("mithril_gelu_tanh", &[T]),
     spread("mithril_max", &[T, T]),
     spread("mithril_min", &[T, T]),
     spread("mithril_less", &[T, T]),
@@ -261,6 +263,8 @@ pub static FUNCTIONS: &[Function] = &[
     rows("mithril_min_rows", &[T], shapes::sum_rows),
     rows("mithril_prod_rows", &[T], shapes::sum_rows),
     whole("mithril_max_pool", &[T, I, I, I, I, I, I], shapes::max_pool),
+    whole("mithril_reverse", &[T, I], shapes::reverse),
+    whole("mithril_rotate_pairs", &[T, T, T, Kind::Bool], shapes::rotate_pairs),
 ];
 
 /// The sizes of a type with other elements, without gaps.
@@ -305,6 +309,13 @@ mod tests {
             ),
             ("ggml_pool_2d", vec![image], vec![0.0, 3.0, 3.0, 2.0, 2.0, 1.0, 1.0], "f32[16, 16, 3]"),
             ("mithril_less", vec![f32(&[2, 1]), f32(&[1, 3])], vec![], "f32[3, 2]"),
+            ("mithril_reverse", vec![f32(&[2, 3])], vec![3.0], "f32[3, 2]"),
+            (
+                "mithril_rotate_pairs",
+                vec![f32(&[2, 5, 4]), f32(&[5, 2]), f32(&[5, 2])],
+                vec![0.0],
+                "f32[4, 5, 2]",
+            ),
             ("ggml_permute", vec![f32(&[2, 3, 4])], vec![0.0, 2.0, 1.0, 3.0], "f32[4, 2, 3] by [4, 48, 16]"),
         ] {
             assert_eq!(say(name, &tensors, &numbers).as_deref(), Ok(wanted), "{name}");
@@ -349,8 +360,36 @@ mod tests {
             ("ggml_tanh", vec![], vec![]),
             ("mithril_less", vec![f32(&[2, 3]), f32(&[4, 3])], vec![]),
             ("mithril_max_pool", vec![f32(&[1, 4, 4])], vec![2.0, 2.0, 1.0, 1.0, 2.0, 0.0]),
+            ("mithril_reverse", vec![f32(&[2, 3])], vec![16.0]),
+            ("mithril_rotate_pairs", vec![f32(&[2, 3]), f32(&[1]), f32(&[1])], vec![0.0]),
+            ("mithril_rotate_pairs", vec![f32(&[2, 4]), f32(&[3, 2]), f32(&[3, 2])], vec![0.0]),
         ] {
             assert!(say(name, &tensors, &numbers).is_err(), "{name} {tensors:?} {numbers:?}");
         }
+    }
+
+    #[test]
+    fn attention_takes_what_ggml_takes() {
+        let [q, k, v] = [f32(&[2, 4, 5, 8]), f32(&[2, 2, 7, 8]), f32(&[2, 2, 7, 6])];
+        let mask = |shape: &[i64]| Type::of_shape(Element::F16, shape).expect("at most four dimensions");
+        let say = |tensors: [&Type; 3], mask: Option<&Type>, bias: f64| {
+            let mask = mask.map_or(Operand::Null, Operand::Tensor);
+            let tensors = tensors.map(Operand::Tensor);
+            let numbers = [0.5, bias, 0.0].map(Operand::Number);
+            let all: Vec<_> = tensors.into_iter().chain([mask]).chain(numbers).collect();
+            find("ggml_flash_attn_ext").expect("a function").check(&all).map(|ty| ty.to_string())
+        };
+        assert_eq!(say([&q, &k, &v], None, 0.0).as_deref(), Ok("f32[6, 4, 5, 2]"));
+        assert_eq!(say([&q, &k, &v], Some(&mask(&[5, 7])), 0.0).as_deref(), Ok("f32[6, 4, 5, 2]"));
+        let three = f32(&[2, 3, 5, 8]);
+        let (short, halves) = (f32(&[2, 2, 6, 6]), mask(&[2, 2, 7, 6]));
+        for tensors in [[&three, &k, &v], [&k, &q, &v], [&q, &k, &halves], [&q, &k, &short]] {
+            assert!(say(tensors, None, 0.0).is_err(), "{tensors:?}");
+        }
+        for shape in [&[4_i64, 7][..], &[5, 6], &[3, 5, 7]] {
+            assert!(say([&q, &k, &v], Some(&mask(shape)), 0.0).is_err(), "{shape:?}");
+        }
+        assert!(say([&q, &k, &v], Some(&f32(&[5, 7])), 0.0).is_err(), "a mask of float32");
+        assert!(say([&q, &k, &v], None, 8.0).is_err(), "a bias without a mask");
     }
 }

@@ -141,6 +141,46 @@ pub fn soft_max(given: &Given<'_>) -> Checked {
     Ok(like(a, Element::F32))
 }
 
+/// Queries `[width, query, head, batch]` over keys and values, several heads of queries to one of those; its result is
+/// `[width, head, query, batch]`. What is read beyond the assertions of ggml is in range, too.
+pub fn flash_attention(given: &Given<'_>) -> Checked {
+    let [q, k, v] = [0, 1, 2].map(|i| given.tensor(i));
+    for ty in [q, k, v] {
+        float(ty)?;
+        rows_of(ty)?;
+    }
+    refuse(q.sizes[0] == k.sizes[0], || format!("rows of {q} and {k} have different lengths"))?;
+    refuse(k.sizes[1..] == v.sizes[1..], || format!("there are not as many {v} as {k}"))?;
+    refuse(q.sizes[2] % k.sizes[2] == 0 && q.sizes[3] == k.sizes[3], || {
+        format!("heads of {k} do not repeat to those of {q}")
+    })?;
+    if let Some(mask) = given.optional(3) {
+        refuse(mask.element == Element::F16, || format!("the mask {mask} is not f16"))?;
+        contiguous(mask)?;
+        refuse(
+            mask.sizes[0] == k.sizes[1]
+                && mask.sizes[1] >= q.sizes[1]
+                && q.sizes[2] % mask.sizes[2] == 0
+                && q.sizes[3] % mask.sizes[3] == 0,
+            || format!("the mask {mask} does not fit {q} and {k}"),
+        )?;
+    }
+    refuse(given.float(1) == 0.0 && given.float(2) == 0.0, || "a bias or a soft cap".into())?;
+    Ok(Type::contiguous(Element::F32, [v.sizes[0], q.sizes[2], q.sizes[1], q.sizes[3]]))
+}
+
+/// Pairs of each row, turned by angles that are repeated along the other dimensions.
+pub fn rotate_pairs(given: &Given<'_>) -> Checked {
+    let (x, cosines) = (given.tensor(0), given.tensor(1));
+    for angles in [cosines, given.tensor(2)] {
+        float(angles)?;
+        rows_of(angles)?;
+        let others = (1..DIMENSIONS).all(|d| angles.sizes[d] == x.sizes[d] || angles.sizes[d] == 1);
+        refuse(others && angles.sizes[0] * 2 == x.sizes[0], || format!("{angles} do not turn {x}"))?;
+    }
+    unary(given)
+}
+
 /// One number of each row.
 pub fn sum_rows(given: &Given<'_>) -> Checked {
     let a = given.tensor(0);
@@ -295,6 +335,12 @@ pub fn max_pool(given: &Given<'_>) -> Checked {
     refuse([k0, k1, s0, s1].iter().all(|&n| n < 1 << 24), || "a window is too large".into())?;
     let (width, height) = (reduced(a.sizes[0], k0, [s0, p0, 1])?, reduced(a.sizes[1], k1, [s1, p1, 1])?);
     Ok(Type::contiguous(Element::F32, [width, height, a.sizes[2], a.sizes[3]]))
+}
+
+/// Backwards along the dimensions whose bits are set.
+pub fn reverse(given: &Given<'_>) -> Checked {
+    refuse((0..1 << DIMENSIONS).contains(&given.int(0)), || format!("{} are no dimensions", given.int(0)))?;
+    unary(given)
 }
 
 /// As often as it takes to fill the sizes.

@@ -316,15 +316,9 @@ pub static GELU: OpDef = OpDef {
             Some(format!("mithril_{function}_{{t}}({{0}})"))
         }),
         ggml: Text::F(|cx| {
-            // `ggml_gelu` looks the tanh up in a table of halves: `x σ(x (a x² + b))` is the same.
-            let (a, b) = (2.0 * GELU_BETA * GELU_KAPPA, 2.0 * GELU_BETA);
-            let inner = format!("ggml_mul({{0}}, ggml_scale_bias(ggml_sqr({{0}}), {a:?}, {b:?}))");
-            let is_tanh = is_tanh(cx).ok()?;
-            Some(if is_tanh {
-                format!("ggml_mul({{0}}, ggml_sigmoid({inner}))")
-            } else {
-                "ggml_gelu_erf({0})".into()
-            })
+            // `ggml_gelu` looks the tanh up in a table of halves.
+            let function = if is_tanh(cx).ok()? { "mithril_gelu_tanh" } else { "ggml_gelu_erf" };
+            Some(format!("{function}({{0}})"))
         }),
         ..Spell::NONE
     },

@@ -393,6 +393,7 @@ pub static ROTATE_PAIRS: OpDef = OpDef {
         };
         vec![turned(x, angles(1), angles(2), interleaved).cast(c.x[0].dtype())]
     }),
+    spell: Spell { ggml: Text::F(super::ggml::rotate_pairs), ..Spell::NONE },
     tolerance: Tolerance::Contraction,
     cases: &["[2,3,4] [3,2] [3,2]", "[2,3,4] [3,2] [3,2] interleaved=true", "[2,3,4] [3,4] [3,4]"],
     aliases: &["apply_rotary_embedding"],

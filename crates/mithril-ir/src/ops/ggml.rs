@@ -258,7 +258,70 @@ pub(super) fn linear(s: &SpellCx<'_>) -> Option<String> {
     Some(if s.ty(2).is_some() { format!("ggml_add({product}, {{2}})") } else { product })
 }
 
-/// Attention with a mask in the softmax. A query that may attend to nothing would divide by 0: what such a mask forbids is
+/// Pairs turned by angles; those that come twice are read once, where their first halves are neighbours.
+pub(super) fn rotate_pairs(s: &SpellCx<'_>) -> Option<String> {
+    let shape = known(s.ty(0).filter(|ty| ty.dtype == DType::F32))?;
+    let (&width, interleaved) = (shape.last()?, s.bool(3).ok()?);
+    let angles = |i: usize| {
+        let own = known(s.ty(i))?;
+        let is_twice = own.last() == Some(&width);
+        match (is_twice, interleaved) {
+            (false, _) => Some(format!("{{{i}}}")),
+            (true, false) => Some(format!("slice({{{i}}}, {}, 0, {})", own.len() - 1, width / 2)),
+            (true, true) => None,
+        }
+    };
+    Some(format!("mithril_rotate_pairs({{0}}, {}, {}, {interleaved})", angles(1)?, angles(2)?))
+}
+
+/// So many queries are computed in tiles by `ggml_flash_attn_ext`, which take NaN for no score: it is added afterwards.
+const TILE: i64 = 64;
+
+/// Of one query, so many keys are split among the threads; scores that are NaN in one part are lost there.
+const SPLIT: i64 = 512;
+
+/// Attention in one call, which keeps no scores. Its mask is in halves, which say exactly what is open (0) and what is not
+/// (−inf); a query that may attend to nothing gets zeros.
+fn flash_attention(s: &SpellCx<'_>, scale: f64) -> Option<String> {
+    let [q, k, v] = [known(s.ty(0))?, known(s.ty(1))?, known(s.ty(2))?];
+    let whole = |shape: &[i64]| {
+        let ones = std::iter::repeat_n(1, 4_usize.saturating_sub(shape.len()));
+        ones.chain(shape.iter().copied()).collect::<Vec<i64>>()
+    };
+    let (n, causal) = (q.len(), s.bool(4).ok()?);
+    let (query, key, value) = (whole(&q), whole(&k), whole(&v));
+    let repeats = key[1] == query[1] || key[1] == 1 || s.bool(6).ok()?;
+    let is_same = query[0] == key[0] && key[..3] == value[..3] && query[1] % key[1].max(1) == 0;
+    let (length, keys) = (query[2], key[2]);
+    if n > 4 || k.len() != n || v.len() != n || !repeats || !is_same || (length == 1 && keys >= SPLIT) {
+        return None;
+    }
+    let mask = match s.ty(3) {
+        None if causal => format!("ggml_cast(causal({length}, {keys}), f16)"),
+        None => "NULL".to_owned(),
+        Some(ty) if ty.dtype == DType::Bool => {
+            let mut shape = whole(&known(Some(ty))?);
+            shape[2..].copy_from_slice(&[length, keys]);
+            format!("ggml_cast(broadcast(ggml_scale_bias({{3}}, 1e30, -1e30), {}), f16)", list(&shape))
+        }
+        Some(_) => return None,
+    };
+    let operand = |i: usize, shape: &[i64]| {
+        if n == 4 { format!("{{{i}}}") } else { format!("reshape({{{i}}}, {})", list(shape)) }
+    };
+    let rows = list(&[key[0], 1, 1, key[1] * keys]);
+    let (query, key, value) = (operand(0, &query), operand(1, &key), operand(2, &value));
+    let mut text = format!("ggml_flash_attn_ext({query}, {key}, {value}, {mask}, {scale:?}, 0, 0)");
+    if length >= TILE {
+        let queries = format!("permute(ggml_sum_rows({query}), [0, 2, 1, 3])");
+        let keys = format!("ggml_sum_rows(reshape(ggml_sum_rows({key}), {rows}))");
+        text = format!("ggml_add({text}, ggml_scale(ggml_add({queries}, {keys}), 0))");
+    }
+    let text = format!("permute({text}, [0, 2, 1, 3])");
+    Some(if n == 4 { text } else { format!("reshape({text}, {})", list(&known(s.out(0))?)) })
+}
+
+/// Attention: in one call where it takes the mask, else with the mask in the softmax. There, a query that may attend to nothing would divide by 0: what such a mask forbids is
 /// a great negative number instead, and the result is multiplied by 0.
 pub(super) fn attention(s: &SpellCx<'_>) -> Option<String> {
     let (q, k, out) = (known(s.ty(0))?, known(s.ty(1))?, known(s.out(0))?);
@@ -269,6 +332,9 @@ pub(super) fn attention(s: &SpellCx<'_>) -> Option<String> {
     let is_masked = s.ty(3).is_some();
     if n > 4 || (causal && is_masked) || scale.is_nan() || scale <= 0.0 {
         return None;
+    }
+    if let Some(text) = flash_attention(s, scale) {
+        return Some(text);
     }
     let is_grouped = n >= 3 && s.bool(6).ok()? && q[n - 3] != k[n - 3];
     // Heads of the query that share those of the key stand beside each other: they are a batch of their own.
@@ -335,22 +401,17 @@ fn mask(s: &SpellCx<'_>, scores: &[i64]) -> Option<(String, Option<String>)> {
 
 // --- windows -----------------------------------------------------------------------------------------------
 
-/// A convolution over one or two axes; groups one after the other, unless each is one channel.
+/// A convolution over one or two axes, with its strides, its dilations and those of the input; groups one after the other,
+/// unless each is one channel.
 pub(super) fn convolution(
     s: &SpellCx<'_>,
-    stride: &[i64],
+    [stride, dilation, spread]: [&[i64]; 3],
     pads: &window::Pads,
-    dilation: &[i64],
     groups: i64,
 ) -> Option<String> {
     let (input, weight, out) = (known(s.ty(0))?, known(s.ty(1))?, known(s.out(0))?);
     let n = input.len() - 2;
     if n > 2 || groups > 64 && !(weight[1] == 1 && weight[0] == groups) {
-        return None;
-    }
-    let pads: Vec<[i64; 2]> =
-        pads.iter().map(|[a, b]| Some([a.known()?, b.known()?])).collect::<Option<_>>()?;
-    if pads.iter().flatten().any(|&p| p < 0) {
         return None;
     }
     // A sequence is an image of one row.
@@ -359,18 +420,25 @@ pub(super) fn convolution(
         shape.splice(2..2, std::iter::repeat_n(1, 2 - n));
         shape
     };
-    let front =
-        |values: Vec<i64>, one: i64| std::iter::repeat_n(one, 2 - n).chain(values).collect::<Vec<_>>();
-    let (image, kernel) = (wide(&input), wide(&weight));
-    let even = pads.iter().all(|[a, b]| a == b);
-    let mut x = format!("reshape({{0}}, {})", list(&image));
+    let front = |values: &[i64], one: i64| {
+        std::iter::repeat_n(one, 2 - n).chain(values.iter().copied()).collect::<Vec<_>>()
+    };
+    let (mut image, kernel) = (wide(&input), wide(&weight));
+    let mut pads: Vec<[i64; 2]> =
+        pads.iter().map(|[a, b]| Some([a.known()?, b.known()?])).collect::<Option<_>>()?;
+    pads.splice(..0, std::iter::repeat_n([0, 0], 2 - n));
+    let x = spread_out(&mut image, &front(spread, 1), &mut pads);
+    let x = without_edges(x, &image, &mut pads);
     let w = format!("reshape({{1}}, {})", list(&kernel));
-    let pad = front(pads.iter().map(|p| if even { p[0] } else { 0 }).collect(), 0);
-    if !even {
-        let amounts = pads.iter().rev().map(|[a, b]| format!("{a}, {b}")).collect::<Vec<_>>().join(", ");
-        x = format!("ggml_pad_ext({x}, {amounts}{})", ", 0, 0".repeat(4 - n));
-    }
-    let (stride, dilation) = (front(stride.to_vec(), 1), front(dilation.to_vec(), 1));
+    let even = pads.iter().all(|[a, b]| a == b);
+    let x = if even {
+        x
+    } else {
+        let [[top, bottom], [left, right]] = [pads[0], pads[1]];
+        format!("ggml_pad_ext({x}, {left}, {right}, {top}, {bottom}, 0, 0, 0, 0)")
+    };
+    let pad = pads.iter().map(|p| if even { p[0] } else { 0 }).collect::<Vec<_>>();
+    let (stride, dilation) = (front(stride, 1), front(dilation, 1));
     let numbers = [stride[1], stride[0], pad[1], pad[0], dilation[1], dilation[0]];
     let numbers = numbers.map(|n| n.to_string()).join(", ");
     let text = if groups == 1 {
@@ -387,6 +455,64 @@ pub(super) fn convolution(
         (1..groups).fold(part(0), |all, g| format!("ggml_concat({all}, {}, 2)", part(g)))
     };
     Some(format!("reshape({text}, {})", list(&out)))
+}
+
+/// The image with zeros between its elements. Those behind the last ones are taken off the padding.
+fn spread_out(image: &mut [i64], by: &[i64], pads: &mut [[i64; 2]]) -> String {
+    let whole = |image: &[i64]| format!("reshape({{0}}, {})", list(image));
+    if by == [1, 1] || image.contains(&0) {
+        return whole(image);
+    }
+    // Each element becomes a row of it and zeros, each row of these becomes rows of it and zeros.
+    let elements = whole(&[image[0] * image[1] * image[2], 1, image[3], 1]);
+    let spread = format!("ggml_pad_ext({elements}, 0, {}, 0, 0, 0, {}, 0, 0)", by[1] - 1, by[0] - 1);
+    for i in 0..2 {
+        image[2 + i] *= by[i];
+        pads[i][1] -= by[i] - 1;
+    }
+    format!("reshape({spread}, {})", list(image))
+}
+
+/// The image without what negative pads cut off.
+fn without_edges(x: String, image: &[i64], pads: &mut [[i64; 2]]) -> String {
+    let mut x = x;
+    for (axis, [before, after]) in (2..).zip(pads) {
+        let (first, end) = ((-*before).max(0), image[axis] - (-*after).max(0));
+        if (first, end) != (0, image[axis]) {
+            x = format!("slice({x}, {axis}, {first}, {end})");
+        }
+        (*before, *after) = ((*before).max(0), (*after).max(0));
+    }
+    x
+}
+
+/// A part whose axes may run backwards one by one; what runs forwards alone is a view. Per axis: the first position, the
+/// step, how many there are.
+pub(super) fn backwards(s: &SpellCx<'_>, lines: &[[i64; 3]]) -> Option<String> {
+    let (shape, out) = (known(s.ty(0))?, known(s.out(0))?);
+    if lines.iter().all(|[_, step, _]| *step > 0) || lines.iter().any(|[_, step, _]| step.abs() != 1) {
+        return None;
+    }
+    let mut text = "{0}".to_owned();
+    // Neighbours that run the same way are one.
+    let mut groups: Vec<(i64, bool)> = Vec::new();
+    for (axis, &[start, step, count]) in lines.iter().enumerate() {
+        let first = if step > 0 { start } else { start - (count - 1) };
+        if count != shape[axis] {
+            text = format!("slice({text}, {axis}, {first}, {})", first + count);
+        }
+        match groups.last_mut() {
+            Some((size, back)) if *back == (step < 0) => *size *= count,
+            _ if count == 1 => {}
+            _ => groups.push((count, step < 0)),
+        }
+    }
+    let sizes: Vec<i64> = groups.iter().map(|g| g.0).collect();
+    let axes: i64 = groups.iter().rev().enumerate().map(|(i, g)| i64::from(g.1) << i).sum();
+    let fits = sizes.len() <= 4;
+    fits.then(|| {
+        format!("reshape(mithril_reverse(reshape({text}, {}), {axes}), {})", list(&sizes), list(&out))
+    })
 }
 
 /// A pooling over one or two axes: of the largest, or of the mean.

@@ -205,6 +205,11 @@ pub static SLICE: OpDef = OpDef {
     spell: Spell {
         torch: Text::F(|s| torch_slice(s, 1)),
         py: Text::F(|s| Some(format!("{}[{}]", s.arg(0), index_text(s, 1)?))),
+        ggml: Text::F(|s| {
+            let lines = known_lines(s, 1, &super::ggml::known(s.ty(0))?).ok()?;
+            let lines: Vec<[i64; 3]> = lines.iter().map(|l| [l.start, l.step, l.count]).collect();
+            super::ggml::backwards(s, &lines)
+        }),
         ..Spell::NONE
     },
     loops: Some(|c| {

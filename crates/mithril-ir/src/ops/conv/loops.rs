@@ -51,10 +51,9 @@ fn with_zeros(c: &LoopCx<'_>, by: &[i64]) -> usize {
     })
 }
 
-/// The call of ggml, which knows no zeros between the elements of the input.
+/// The calls of ggml.
 pub(super) fn general_ggml(s: &crate::spell::SpellCx<'_>) -> Option<String> {
-    let a = super::general(s, s.ty(0)?.shape.rank() - 2).ok()?;
-    let is_spread = a.input_dilation.iter().any(|&d| d > 1);
-    let text = || crate::ops::ggml::convolution(s, &a.stride, &a.pads, &a.dilation, a.groups);
-    if is_spread { None } else { text() }
+    let n = s.ty(0)?.shape.rank().checked_sub(2)?;
+    let a = super::general(s, n).ok()?;
+    crate::ops::ggml::convolution(s, [&a.stride, &a.dilation, &a.input_dilation], &a.pads, a.groups)
 }
