@@ -28,6 +28,7 @@ from .errors import (
     UnsupportedOpError,
 )
 from .files import write
+from .memory_plan import plan_memory
 from .parameters import Parameters
 from .program import Program, Settings
 from .stages import Stages
@@ -659,6 +660,8 @@ class PhysicalModel:
         from .tools.packing import pack
 
         return pack(self, params, **options)
+
+    memory = property(plan_memory)
 
     def export(self, folder: str | os.PathLike[str], **options: Any) -> Exported:
         """Write the model as C that needs nothing of Mithril; see `mithril.tools.export.export` for the options."""

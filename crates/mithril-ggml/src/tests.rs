@@ -141,6 +141,23 @@ fn intermediate_values_do_not_overlap() {
     assert_eq!(found[0], vec![wanted; 100]);
 }
 
+/// An op does not write over a tensor that another of its operands shows at other places.
+#[test]
+fn what_is_read_in_another_order_too_is_not_written_over() {
+    let mut c = Context::new().expect("a processor");
+    let t = Argument::Tensor;
+    let x = c.leaf(&f32s([3, 3, 1, 1])).expect("a leaf");
+    let y = c.call("ggml_scale", &[t(x), Argument::Number(2.0)]).expect("in memory of the graph");
+    let axes = [1.0, 0.0, 2.0, 3.0].map(Argument::Number);
+    let turned = c.call("ggml_permute", &[t(y), axes[0], axes[1], axes[2], axes[3]]).expect("a view");
+    let sum = c.call("ggml_add", &[t(y), t(turned)]).expect("a sum");
+    let output = c.call("ggml_scale", &[t(sum), Argument::Number(0.5)]).expect("an output");
+    let mut graph = c.finish(&[output]).expect("a graph");
+    let x: Vec<f32> = (0..9).map(|i| i as f32).collect();
+    let wanted: Vec<f32> = (0..9).map(|i| x[i] + x[i % 3 * 3 + i / 3]).collect();
+    assert_eq!(compute(&mut graph, &[x], &[9], 1)[0], wanted);
+}
+
 /// Sums of what it reads; anything can be wrong with them.
 #[derive(Debug)]
 struct Sum {

@@ -100,12 +100,26 @@ impl PyGgmlProgram {
     /// Bytes of the weights as they are kept.
     #[getter]
     fn weight_bytes(&self) -> Option<usize> {
-        self.0.latest().map(|ready| ready.made.function.needs().weights)
+        self.0.latest().map(|ready| ready.made.function.needs().weights())
     }
     /// Bytes of what is computed: graphs, and what threads work in.
     #[getter]
     fn work_bytes(&self) -> Option<usize> {
         self.0.latest().map(|ready| ready.made.function.needs()).map(|needs| needs.graphs + needs.work)
+    }
+    /// Bytes by what they are for; `all_sizes` is what all choices of sizes have together.
+    #[getter]
+    fn memory<'py>(&self, py: Python<'py>) -> Outcome<Option<Bound<'py, PyDict>>> {
+        let Some(needs) = self.0.latest().map(|ready| ready.made.function.needs()) else { return Ok(None) };
+        let found = PyDict::new(py);
+        found.set_item("weights", needs.given)?;
+        found.set_item("prepared", needs.prepared)?;
+        found.set_item("graph", needs.graphs)?;
+        found.set_item("work", needs.work)?;
+        found.set_item("packing", needs.packing)?;
+        found.set_item("total", needs.total())?;
+        found.set_item("all_sizes", self.0.program.budget().taken())?;
+        Ok(Some(found))
     }
     /// What became of the weights: dicts with the path, the type or None (`scheme`), the reason, bytes, and the order of
     /// the dimensions in which it is kept.

@@ -8,4 +8,5 @@ pub mod backend;
 pub mod c;
 pub mod ggml;
 pub mod interpreter;
+mod pages;
 pub mod weights;

@@ -14,7 +14,7 @@ use mithril::ir::{Code, Error, Place, Shape, interp, ops};
 use mithril::model::{FlattenOptions, Model, layers};
 use mithril::runtime::c::Wanted;
 use mithril::runtime::ggml::program::interface;
-use mithril::runtime::ggml::{Function, Options, Program, Quantize};
+use mithril::runtime::ggml::{Budget, Function, Options, Program, Quantize};
 use mithril::runtime::interpreter::{Tensors, tensors};
 use mithril_testing::case::{Arg, Case, cases, read};
 use mithril_testing::matrix::Matrix;
@@ -34,7 +34,7 @@ fn function(graph: &Graph, float: DType, options: &Options) -> Function {
         std::fs::write(format!("{path}.{float}.plan"), plan.to_string()).expect("the plan");
     }
     let interface = interface(&lowered, &plan).expect("an interface");
-    Function::new(plan, interface, options.pack, options.threads(), options.memory_limit)
+    Function::new(plan, interface, options.pack, options.threads(), &Budget::new(options.memory_limit))
         .unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -229,13 +229,20 @@ fn a_limit_of_memory_is_checked_before() {
         program.specialise(&symbols).expect("made").function.needs()
     };
     let (few, many) = (needs(3), needs(3000));
-    assert_eq!(few.weights, many.weights);
-    assert!(few.weights >= (40 * 64 + 8 * 40) * 4 && many.graphs >= 3000 * 40 * 4, "{few:?} {many:?}");
+    assert_eq!(few.weights(), many.weights());
+    assert!(few.weights() >= (40 * 64 + 8 * 40) * 4 && many.graphs >= 3000 * 40 * 4, "{few:?} {many:?}");
     let limited = two_layers(Options { memory_limit: Some(few.total()), ..Options::default() });
     assert!(evaluated(&limited, 3).is_ok());
     let error = evaluated(&limited, 3000).expect_err("too much");
     assert_eq!(error.code(), Code::OutOfMemory);
-    assert!(error.to_string().contains(&many.total().to_string()), "{error}");
+    // The sizes before keep what they have, and both read the same weights.
+    let both = few.total() + many.total() - few.given;
+    assert!(error.to_string().contains(&format!("needs {both} bytes")), "{error}");
+    assert!(error.to_string().contains("1 other choice"), "{error}");
+    let limited = two_layers(Options { memory_limit: Some(both), ..Options::default() });
+    assert!(evaluated(&limited, 3).is_ok() && evaluated(&limited, 3000).is_ok());
+    let error = evaluated(&limited, 4).expect_err("each fits alone, but not beside the others");
+    assert_eq!(error.code(), Code::OutOfMemory);
 }
 
 #[test]

@@ -28,7 +28,7 @@ use mithril_ir::{DType, Graph, Lit, NodeId, Scalar, Tensor, TensorType, ValueId}
 use super::emit::{Emitter, Item, Weights, flat_type};
 use super::functions::find;
 use super::parse::{Tree, parse};
-use super::plan::{Custom, Host, HostInput, Plan, Source, Value};
+use super::plan::{Custom, Host, HostInput, Plan, Source, UNNAMED, Value};
 use super::schedule::{Ends, schedule};
 use super::types::Element;
 use super::views::{View, natural};
@@ -144,20 +144,24 @@ impl<'a> Lowering<'a> {
     }
     /// A value of the graph as one of the plan, without gaps.
     fn value(&self, v: ValueId, ty: &TensorType, shape: &[i64], source: Source) -> Value {
-        let name = self.graph.value(v).name.clone().unwrap_or_else(|| "value".into());
+        let name = self.graph.value(v).name.clone().unwrap_or_else(|| UNNAMED.into());
         let at = shape.iter().all(|&n| n > 0).then(|| flat_type(Element::of(ty.dtype), shape));
         Value { name, dtype: ty.dtype, shape: shape.to_vec(), ty: at, source }
     }
     fn node(&mut self, n: NodeId, node: &Node) -> Result<()> {
         let is_empty = |v: &ValueId| self.graph.ty(*v).is_none_or(|ty| ty.shape.iter().any(|d| d.is(0)));
+        let before = self.emitter.values.len();
         if !node.outputs.iter().any(is_empty)
             && let Ok(views) = self.spelled(n, node)
         {
             for (&v, view) in node.outputs.iter().zip(views) {
-                if let (Some(name), Source::Call) =
-                    (&self.graph.value(v).name, &self.emitter.values[view.value].source)
-                {
-                    self.emitter.values[view.value].name = name.clone();
+                // What is only shown in another way has the name under which it was made.
+                if view.value >= before && matches!(self.emitter.values[view.value].source, Source::Call) {
+                    let own = self.graph.value(v).name.as_ref();
+                    let name = own.or(self.graph.place(n).path.as_ref());
+                    if let Some(name) = name {
+                        self.emitter.values[view.value].name = name.clone();
+                    }
                 }
                 self.at[v.index()] = Some(At::Ggml(view));
             }
@@ -410,7 +414,7 @@ impl<'a> Lowering<'a> {
         let donated = given.map(|(_, &value)| value).collect();
         let Self { emitter, hosts, inputs, .. } = self;
         let fixed = emitter.weights.pack.then_some(fixed);
-        Ok(schedule(emitter, &hosts, Ends { inputs, outputs, updates, fixed, donated }))
+        schedule(emitter, &hosts, Ends { inputs, outputs, updates, fixed, donated })
     }
 }
 

@@ -1,13 +1,14 @@
 //! What the runtime follows: values, and the steps that make them.
 //!
 //! ```text
-//! %0 input: f32[64, 10]
-//! %1 h.weight: q8_0[64, 32]
+//! # Sizes are those of ggml: the one that moves fastest is the first.
+//! %0 input: f32[64, 10] = input 0
+//! %1 h.weight: q8_0[64, 32] = %4 permuted [0, 1]
 //! ggml {
-//!   %2 = ggml_mul_mat(%1, %0): f32[32, 10]
-//!   %3 = custom erf(%2 as f32[10, 32]): f32[32, 10]
+//!   %2 = ggml_mul_mat(%1, %0): f32[32, 10]  # h
+//!   %3 = custom erf(%2 as f32[10, 32]): f32[32, 10]  # h.erf
 //! }
-//! return %3
+//! return output = %3
 //! ```
 //!
 //! What depends on weights and constants alone comes first, in a part of its own, `prepare { … }`: it runs when weights
@@ -102,6 +103,9 @@ pub struct Call {
     /// What is computed, where the function is [`CUSTOM`].
     pub custom: Option<Box<Custom>>,
 }
+
+/// The name of values that have none in the graph.
+pub(super) const UNNAMED: &str = "value";
 
 /// The function of ggml that computes what a [`Custom`] says.
 pub const CUSTOM: &str = "ggml_custom_4d";
@@ -283,6 +287,7 @@ fn list(items: &[impl fmt::Display]) -> String {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "# Sizes are those of ggml: the one that moves fastest is the first.")?;
         for (i, value) in self.values.iter().enumerate() {
             let how = match &value.source {
                 Source::Input(n) => format!("input {n}"),
@@ -312,6 +317,14 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
+    /// The path of what a call makes, if the model knows it.
+    fn comment(&self, call: &Call) -> String {
+        match &*self.values[call.result].name {
+            UNNAMED => String::new(),
+            name if name == call.function => String::new(),
+            name => format!("  # {name}"),
+        }
+    }
     fn write_steps(&self, f: &mut fmt::Formatter<'_>, steps: &[Step], indent: &str) -> fmt::Result {
         for step in steps {
             match step {
@@ -319,7 +332,8 @@ impl Plan {
                     writeln!(f, "{indent}ggml {{")?;
                     for call in calls {
                         let value = &self.values[call.result];
-                        writeln!(f, "{indent}  %{} = {call}: {value}", call.result)?;
+                        write!(f, "{indent}  %{} = {call}: {value}", call.result)?;
+                        writeln!(f, "{}", self.comment(call))?;
                     }
                     writeln!(f, "{indent}}}")?;
                 }

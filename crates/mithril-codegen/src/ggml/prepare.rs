@@ -5,7 +5,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::plan::{Argument, Custom, Host, HostInput, Source, Value};
+use super::plan::{Argument, Call, Custom, Host, HostInput, Source, Value};
 use super::schedule::Work;
 
 /// What is done when weights are packed, and what is done at each call.
@@ -71,7 +71,41 @@ pub(super) fn split(work: &[Work], values: &mut Vec<Value>, fixed: &[bool], resu
     let (mut prepared, run) = (pick(&in_prepared), pick(&in_run));
     let twice = work.iter().zip(&both).filter(|(_, both)| **both).flat_map(|(item, _)| item.results());
     rename(&mut prepared, values, &twice.copied().collect::<Vec<_>>());
-    Parts { prepared, run }
+    Parts { prepared: unshared(prepared, values), run }
+}
+
+/// Gives each call that reads a repeated number or another view of what is given a copy of its own: otherwise all weights
+/// that are divided by the same number would be one graph.
+fn unshared(work: Vec<Work>, values: &mut Vec<Value>) -> Vec<Work> {
+    let made: FxHashSet<usize> = work.iter().flat_map(|item| item.results().iter().copied()).collect();
+    let is_of_leaves =
+        |call: &Call| call.arguments.iter().all(|a| a.value().is_none_or(|v| !made.contains(&v)));
+    let mut shared: FxHashMap<usize, Call> = FxHashMap::default();
+    let mut found = Vec::with_capacity(work.len());
+    for mut item in work {
+        match &mut item {
+            Work::Call(call) if CHEAP.contains(&call.function) && is_of_leaves(call) => {
+                shared.insert(call.result, call.clone());
+                continue;
+            }
+            Work::Call(call) if call.custom.is_none() => {
+                for argument in &mut call.arguments {
+                    if let Some(of) = argument.value().and_then(|v| shared.get(&v)) {
+                        values.push(values[of.result].clone());
+                        *argument = Argument::Value(values.len() - 1);
+                        found.push(Work::Call(Call { result: values.len() - 1, ..of.clone() }));
+                    }
+                }
+            }
+            // Those name what they read twice.
+            Work::Call(_) | Work::Host(_) => {
+                let read: Vec<usize> = item.reads(values);
+                found.extend(read.iter().filter_map(|v| shared.remove(v)).map(Work::Call));
+            }
+        }
+        found.push(item);
+    }
+    found
 }
 
 /// Which values are the same at every call.

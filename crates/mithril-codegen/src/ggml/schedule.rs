@@ -1,7 +1,11 @@
 //! The order of the steps of a plan: what the host can do without ggml comes first, so that ggml has few segments; what
 //! nobody needs is left out.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use mithril_ir::{Error, Result};
+use rustc_hash::FxHashMap;
 
 use super::donate::donate;
 use super::emit::Emitter;
@@ -25,7 +29,7 @@ pub struct Ends {
 
 /// Puts calls and steps of the host in order; what depends on fixed inputs and constants alone comes into a part of its
 /// own.
-pub fn schedule(mut emitter: Emitter, hosts: &[Host], ends: Ends) -> Plan {
+pub fn schedule(mut emitter: Emitter, hosts: &[Host], ends: Ends) -> Result<Plan> {
     let Ends { inputs, outputs, updates, fixed, donated } = ends;
     let results: Vec<usize> = outputs.iter().map(|o| o.1).chain(updates.iter().map(|u| u.1)).collect();
     let all = |calls: &[Call], hosts: &[Host]| -> Vec<Work> {
@@ -50,17 +54,17 @@ pub fn schedule(mut emitter: Emitter, hosts: &[Host], ends: Ends) -> Plan {
     for item in &prepared {
         item.results().iter().chain(&item.reads(&values)).for_each(|&v| keep[v] = true);
     }
-    let prepared = order(prepared, &values, &mut done);
-    let steps = order(run, &values, &mut done);
+    let prepared = order(prepared, &values, &mut done)?.into_iter().flat_map(apart).collect();
+    let steps = order(run, &values, &mut done)?;
     let mut plan =
         Plan { values, inputs, outputs, updates, donated, prepared, steps, refused: weights.refused };
     renumber(&mut plan, &keep);
-    plan
+    Ok(plan)
 }
 
 /// A call stands behind those whose results it reads, and so does a step of the host: one pass of each kind takes all
 /// that is ready.
-fn order(mut work: Vec<Work>, values: &[Value], done: &mut [bool]) -> Vec<Step> {
+fn order(mut work: Vec<Work>, values: &[Value], done: &mut [bool]) -> Result<Vec<Step>> {
     let mut steps: Vec<Step> = Vec::new();
     while !work.is_empty() {
         let before = work.len();
@@ -84,9 +88,38 @@ fn order(mut work: Vec<Work>, values: &[Value], done: &mut [bool]) -> Vec<Step> 
             }
             work = rest;
         }
-        assert!(work.len() < before, "steps of a plan wait for each other");
+        if work.len() == before {
+            return Err(Error::internal("steps of a plan wait for each other"));
+        }
     }
-    steps
+    Ok(steps)
+}
+
+/// A segment as several that have nothing in common: what one reads can go before the next one begins.
+fn apart(step: Step) -> Vec<Step> {
+    let Step::Segment(calls) = step else { return vec![step] };
+    // The number of the segment that makes a value; of segments that met, the first goes on.
+    let mut segment: FxHashMap<usize, usize> = FxHashMap::default();
+    let mut met: Vec<usize> = Vec::with_capacity(calls.len());
+    let first = |met: &[usize], mut s: usize| {
+        while met[s] != s {
+            s = met[s];
+        }
+        s
+    };
+    for (own, call) in calls.iter().enumerate() {
+        met.push(own);
+        for other in call.arguments.iter().filter_map(|a| segment.get(&a.value()?)) {
+            let (a, b) = (first(&met, *other), first(&met, own));
+            met[a.max(b)] = a.min(b);
+        }
+        segment.insert(call.result, own);
+    }
+    let mut segments: BTreeMap<usize, Vec<Call>> = BTreeMap::new();
+    for (own, call) in calls.into_iter().enumerate() {
+        segments.entry(first(&met, own)).or_default().push(call);
+    }
+    segments.into_values().map(Step::Segment).collect()
 }
 
 /// A call of ggml, or a step of the host.

@@ -13,6 +13,7 @@ use super::convert;
 use super::function::{Function, Part};
 use super::pack::Packed;
 use super::places::{Border, Home};
+use crate::pages;
 
 /// A call while it runs, or the packing of weights.
 pub(super) struct Run<'a> {
@@ -62,19 +63,38 @@ impl<'a> Run<'a> {
             }
         }
     }
-    /// Runs all steps.
-    pub fn steps(&mut self, steps: &[Step], graphs: &mut [Graph], lease: Option<&Lease>) -> Result<()> {
-        let mut graphs = graphs.iter_mut();
-        for (step, border) in steps.iter().zip(&self.part.places.borders) {
-            match step {
-                Step::Segment(_) => {
-                    let graph = graphs.next().ok_or_else(|| Error::internal("a segment has no graph"))?;
-                    self.segment(graph, border, lease)?;
-                }
-                Step::Host(host) => self.host(host).map_err(|e| e.at(&host.place))?,
+    /// Runs a step of that number, which has a graph if it is a segment.
+    pub fn step(
+        &mut self,
+        number: usize,
+        step: &Step,
+        graph: Option<&mut Graph>,
+        lease: Option<&Lease>,
+    ) -> Result<()> {
+        match step {
+            Step::Segment(_) => {
+                let graph = graph.ok_or_else(|| Error::internal("a segment has no graph"))?;
+                let part = self.part;
+                self.segment(graph, &part.places.borders[number], lease)
+            }
+            Step::Host(host) => self.host(host).map_err(|e| e.at(&host.place)),
+        }
+    }
+    /// Gives back what the host made and nothing reads after this time (see [`super::places::Places::lives`]); where
+    /// weights are packed, also the pages of files that hold them.
+    pub fn forget(&mut self, at: usize, is_packing: bool) {
+        let ended = |life: Option<(usize, usize)>| life.is_some_and(|(_, last)| last == at);
+        let interface = self.function.interface();
+        for (v, _) in self.part.places.lives.iter().enumerate().filter(|(_, life)| ended(**life)) {
+            self.hosted[v] = None;
+            if let Source::Input(i) = self.function.plan().values[v].source
+                && is_packing
+                && !interface.read[i]
+            {
+                // SAFETY: that the input has the memory was checked; it is borrowed as long as the call lasts.
+                pages::release(unsafe { convert::bytes(self.inputs[i], interface.inputs[i].bytes()) });
             }
         }
-        Ok(())
     }
     fn segment(&mut self, graph: &mut Graph, border: &Border, lease: Option<&Lease>) -> Result<()> {
         let leaves = border.reads.iter().map(|&v| self.ready(v)).collect::<Result<Vec<_>>>()?;
@@ -97,8 +117,9 @@ impl<'a> Run<'a> {
             Home::Constant => {
                 self.function.constant_address(v).map(<*const c_void>::cast_mut).ok_or_else(missing)
             }
-            Home::Packed => {
-                self.packed.and_then(|p| p.address(v)).map(<*const c_void>::cast_mut).ok_or_else(missing)
+            // SAFETY: inside of the packed weights, which have room for what this plan packs.
+            Home::Packed(start) => {
+                Ok(unsafe { self.packed.ok_or_else(missing)?.address().byte_add(start).cast_mut() })
             }
             // SAFETY: inside of the memory of this call.
             Home::Scratch(start) => Ok(unsafe { self.memory.byte_add(start) }),
@@ -113,20 +134,32 @@ impl<'a> Run<'a> {
             return self.place(v);
         }
         let ty = value.ty.ok_or_else(|| Error::internal("a value has no type in ggml"))?;
-        let tensor = self.own(v)?;
-        if let (Source::Host, Data::F32(values)) = (&value.source, tensor.data()) {
-            // It stays where it is until the call is over.
-            let held = self.hosted[v].as_ref().is_some_and(|own| Arc::ptr_eq(own, &tensor));
-            if held && values.len() as i64 == ty.elements() {
-                return Ok(values.as_ptr().cast_mut().cast());
-            }
+        if let (Source::Host, Some(tensor)) = (&value.source, &self.hosted[v])
+            && let Data::F32(values) = tensor.data()
+            && values.len() as i64 == ty.elements()
+        {
+            // It stays where it is until nothing reads it.
+            return Ok(values.as_ptr().cast_mut().cast());
         }
         let place = self.place(v)?;
         // SAFETY: its place has as many bytes as its type, and nobody else has the memory of this call.
-        let out = unsafe { convert::bytes_mut(place, ty.bytes() as usize) };
-        convert::encode(&tensor, &ty, out, 1)?;
+        self.write(v, unsafe { convert::bytes_mut(place, ty.bytes() as usize) }, 1)?;
         self.is_written[v] = true;
         Ok(place)
+    }
+    /// Writes a value as ggml reads it; rows of blocks are written by so many threads.
+    pub fn write(&self, v: usize, out: &mut [u8], threads: usize) -> Result<()> {
+        let value = &self.function.plan().values[v];
+        let ty = value.ty.ok_or_else(|| Error::internal("a value has no type in ggml"))?;
+        let named = |e: Error| e.note(format!("the weight is {}", value.name));
+        if let Source::Permuted { of, axes } = &value.source
+            && let Source::Input(i) = self.function.plan().values[*of].source
+            && let Some(values) = self.function.floats(i, self.inputs)
+        {
+            let shape = &self.function.interface().inputs[i].shape;
+            return convert::permute(values, shape, axes, &ty, out, threads).map_err(named);
+        }
+        convert::encode(&*self.own(v)?, &ty, out).map_err(named)
     }
     /// A value in its own dtype and shape.
     pub fn own(&self, v: usize) -> Result<Arc<Tensor>> {

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use mithril_compile::ggml::{Element, Type};
 use mithril_ir::tensor::Data;
-use mithril_ir::{DType, Error, Result, Tensor};
+use mithril_ir::{Code, DType, Error, Result, Tensor};
 
 /// The bytes at an address.
 ///
@@ -41,36 +41,89 @@ pub fn floats(tensor: &Tensor) -> Cow<'_, [f32]> {
     }
 }
 
-/// Writes a tensor as ggml reads it. Rows of blocks are written by so many threads.
-pub fn encode(tensor: &Tensor, ty: &Type, out: &mut [u8], threads: usize) -> Result<()> {
+/// Writes a tensor as ggml reads it.
+pub fn encode(tensor: &Tensor, ty: &Type, out: &mut [u8]) -> Result<()> {
     match ty.element {
         element if element.holds(tensor.dtype()) && element != Element::F32 => {
             out.copy_from_slice(&tensor.to_bytes());
+            Ok(())
         }
-        Element::F32 => {
-            for (to, x) in out.chunks_exact_mut(4).zip(floats(tensor).iter()) {
-                to.copy_from_slice(&x.to_ne_bytes());
-            }
+        _ => {
+            let axes: Vec<usize> = (0..tensor.rank()).collect();
+            permute(&floats(tensor), tensor.shape(), &axes, ty, out, 1)
         }
-        element => return rows(element, &floats(tensor), ty.sizes[0] as usize, out, threads),
     }
-    Ok(())
 }
 
-/// Rows of floats in the elements of a type.
-fn rows(element: Element, values: &[f32], columns: usize, out: &mut [u8], threads: usize) -> Result<()> {
-    let row = mithril_ggml::bytes(element, 1, columns)?;
-    let each = (values.len() / columns).div_ceil(threads.max(1)).max(1);
-    let parts = values.chunks(each * columns).zip(out.chunks_mut(each * row));
+/// So many floats are brought into another order at a time.
+const PIECE: usize = 1 << 14;
+
+/// Writes floats of a shape as ggml reads them, with their dimensions in another order: dimension `i` is dimension
+/// `axes[i]` of what is given. Rows are shared by so many threads; beside the result, each has a small piece of it.
+pub fn permute(
+    values: &[f32],
+    shape: &[usize],
+    axes: &[usize],
+    ty: &Type,
+    out: &mut [u8],
+    threads: usize,
+) -> Result<()> {
+    if values.is_empty() {
+        return Ok(());
+    }
+    let strides = mithril_ir::tensor::strides(shape);
+    let order: Vec<(usize, usize)> = axes.iter().map(|&a| (shape[a], strides[a])).collect();
+    let columns = ty.sizes[0] as usize;
+    let row = mithril_ggml::bytes(ty.element, 1, columns)?;
+    let piece = (PIECE / columns).max(1);
+    let rows = values.len() / columns;
+    if rows * columns != values.len() || rows * row != out.len() {
+        return Err(Error::internal("a weight and the memory for it do not fit together"));
+    }
+    let each = rows.div_ceil(threads.max(1));
+    let write = |(part, out): (usize, &mut [u8])| {
+        let mut floats = vec![0.0; piece.min(each) * columns];
+        for (i, out) in out.chunks_mut(piece * row).enumerate() {
+            let floats = &mut floats[..out.len() / row * columns];
+            gather(values, &order, (part * each + i * piece) * columns, floats);
+            if ty.element == Element::F32 {
+                out.as_chunks_mut().0.iter_mut().zip(floats).for_each(|(to, x)| *to = x.to_ne_bytes());
+            } else {
+                mithril_ggml::quantise(ty.element, floats, columns, out)?;
+            }
+        }
+        Ok(())
+    };
+    let mut parts = out.chunks_mut(each * row).enumerate();
+    let first = parts.next();
     std::thread::scope(|scope| {
-        let started: Vec<_> = parts
-            .map(|(values, out)| scope.spawn(move || mithril_ggml::quantise(element, values, columns, out)))
-            .collect();
+        let no_thread = |e| Error::new(Code::OutOfMemory, format!("a thread cannot be started: {e}"));
+        let start = |part| std::thread::Builder::new().spawn_scoped(scope, move || write(part));
+        let started = parts.map(start).collect::<std::io::Result<Vec<_>>>().map_err(no_thread)?;
+        first.map_or(Ok(()), write)?;
         let joined = started
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|_| Err(Error::internal("quantising failed"))));
         joined.collect()
     })
+}
+
+/// Copies elements, beginning with the one of number `from`, of values whose dimensions have these sizes and strides.
+fn gather(values: &[f32], order: &[(usize, usize)], from: usize, out: &mut [f32]) {
+    let (&(size, stride), outer) = order.split_last().unwrap_or((&(1, 1), &[]));
+    let mut done = 0;
+    while done < out.len() {
+        let (mut rest, column) = ((from + done) / size, (from + done) % size);
+        let mut start = column * stride;
+        for &(size, stride) in outer.iter().rev() {
+            start += rest % size * stride;
+            rest /= size;
+        }
+        let count = (size - column).min(out.len() - done);
+        let row = values[start..].iter().step_by(stride);
+        out[done..done + count].iter_mut().zip(row).for_each(|(to, x)| *to = *x);
+        done += count;
+    }
 }
 
 /// Reads what ggml wrote.

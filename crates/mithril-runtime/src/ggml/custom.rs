@@ -118,7 +118,7 @@ impl Custom for Whole {
         let [made] = made.as_slice() else { return Err(Error::internal("a custom op has one result")) };
         match out {
             ElementsMut::Floats(out) => out.copy_from_slice(&convert::floats(made)),
-            ElementsMut::Bytes(out) => convert::encode(made, &self.ty, out, 1)?,
+            ElementsMut::Bytes(out) => convert::encode(made, &self.ty, out)?,
         }
         Ok(())
     }

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use mithril_codegen::ggml::plan::Source;
+use mithril_codegen::ggml::plan::{Source, Step, Value};
 use mithril_compile::ggml::Plan;
 use mithril_ggml::{Graph, Lease, Workers};
-use mithril_ir::{Code, Error, Result, Tensor};
+use mithril_ir::{Code, DType, Error, Result, Tensor};
 
+use super::budget::Budget;
 use super::call::Run;
 use super::convert;
 use super::given::Blocks;
 use super::instances::{Instance, Instances};
-use super::pack::{Packed, kept, room};
+use super::pack::{Packed, kept};
 use super::places::{Home, Places};
 use crate::c::memory::Memory;
 use crate::c::{Address, AddressMut, Buffer, Interface};
@@ -21,8 +22,10 @@ use crate::c::{Address, AddressMut, Buffer, Interface};
 /// What a call needs in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Parameters and constants, as they are kept.
-    pub weights: usize,
+    /// Parameters that are read where they are given.
+    pub given: usize,
+    /// What is made of parameters and kept, and constants.
+    pub prepared: usize,
     /// Values between the steps, and inside the graphs of ggml.
     pub graphs: usize,
     /// What ggml's threads work in.
@@ -32,20 +35,13 @@ pub struct Needs {
 }
 
 impl Needs {
+    /// Parameters and constants, as they are kept.
+    pub fn weights(&self) -> usize {
+        self.given.saturating_add(self.prepared)
+    }
     /// The most that is needed at a time.
     pub fn total(&self) -> usize {
-        self.weights.saturating_add(self.graphs.saturating_add(self.work).max(self.packing))
-    }
-    /// An error if that is more than a limit.
-    pub fn check(&self, limit: Option<usize>) -> Result<()> {
-        let Some(limit) = limit.filter(|&limit| self.total() > limit) else { return Ok(()) };
-        let text = format!("the model needs {} bytes, the limit is {limit}", self.total());
-        let Self { weights, graphs, work, packing } = self;
-        Err(Error::new(Code::OutOfMemory, text)
-            .note(format!(
-                "weights have {weights}, graphs {graphs}, the threads work in {work}; packing takes {packing}"
-            ))
-            .help("make the batch smaller, keep weights in fewer bits, or raise memory_limit"))
+        self.weights().saturating_add(self.graphs.saturating_add(self.work).max(self.packing))
     }
 }
 
@@ -61,12 +57,26 @@ pub(super) struct Part {
 }
 
 impl Part {
-    fn new(places: Places, graphs: &[Graph], threads: usize) -> Self {
-        let widest = |count: usize| graphs.iter().map(|g| g.work_bytes(count)).max().unwrap_or(0);
+    /// The part for these steps with its graphs; one after the other, they are given to `keep`.
+    fn new(
+        plan: &Plan,
+        steps: &[Step],
+        places: Places,
+        threads: usize,
+        mut keep: impl FnMut(Option<Graph>),
+    ) -> Result<Self> {
+        let (mut inside, mut widest) = (0, 0);
+        for number in 0..steps.len() {
+            let graph = places.graph(plan, steps, number)?;
+            if let Some(graph) = &graph {
+                inside = inside.max(graph.bytes());
+                widest = widest.max(graph.work_bytes(threads)).max(graph.work_bytes(1));
+            }
+            keep(graph);
+        }
         let arena = places.bytes.next_multiple_of(64);
-        let inside = graphs.iter().map(Graph::bytes).max().unwrap_or(0);
         let work = (arena + inside).next_multiple_of(64);
-        Self { places, arena, work, bytes: work + widest(threads).max(widest(1)) }
+        Ok(Self { places, arena, work, bytes: work + widest })
     }
     fn memory(&self) -> Result<Memory> {
         Memory::new(self.bytes.max(64))
@@ -89,15 +99,15 @@ pub struct Function {
 }
 
 impl Function {
-    /// A function of a plan; an error if it needs more memory than the limit, before any is taken.
+    /// A function of a plan; an error if it needs more memory than there is, before any is taken.
     pub fn new(
         plan: Plan,
         interface: Interface,
         pack: bool,
         threads: usize,
-        limit: Option<usize>,
+        budget: &Arc<Budget>,
     ) -> Result<Self> {
-        Self::of_blocks(plan, interface, Blocks::default(), pack, threads, limit)
+        Self::of_blocks(plan, interface, Blocks::default(), pack, threads, budget)
     }
     /// A function some of whose weights are given in blocks.
     pub(super) fn of_blocks(
@@ -106,30 +116,30 @@ impl Function {
         blocks: Blocks,
         pack: bool,
         threads: usize,
-        limit: Option<usize>,
+        budget: &Arc<Budget>,
     ) -> Result<Self> {
         let places = Places::of_calls(&plan, &interface, &blocks, pack)?;
         let packing = Places::of_packing(&plan, &blocks, &places)?;
-        let graphs = packing.graphs(&plan, &plan.prepared)?;
-        let packing = Part::new(packing, &graphs, threads);
-        let graphs = places.graphs(&plan, &plan.steps)?;
-        let calls = Part::new(places, &graphs, threads);
+        let packing = Part::new(&plan, &plan.prepared, packing, threads, drop)?;
+        let mut graphs = Vec::with_capacity(plan.steps.len());
+        let calls = Part::new(&plan, &plan.steps, places, threads, |graph| graphs.push(graph))?;
+        let given = given(&interface, &calls.places);
         let needs = Needs {
-            weights: weights(&plan, &interface, &calls.places),
+            given: given.iter().map(|(_, bytes)| bytes).sum(),
+            prepared: prepared(&plan, &calls.places),
             graphs: calls.work,
             work: calls.bytes - calls.work,
             packing: if plan.prepared.is_empty() { 0 } else { packing.bytes },
         };
-        needs.check(limit)?;
+        let reserved = budget.reserve(needs, &given)?;
         let mut constants = BTreeMap::new();
         for v in calls.places.borders.iter().flat_map(|border| border.reads.iter().copied()) {
             if calls.places.homes[v] == Home::Constant {
-                constants.insert(v, kept(&*constant(&plan, v)?, &plan, v, threads)?);
+                constants.insert(v, kept(&*constant(&plan, v)?, &plan, v)?);
             }
         }
         let first = Instance { graphs, memory: calls.memory()? };
-        let room = limit.map_or(usize::MAX, |limit| limit.saturating_sub(needs.weights));
-        let instances = Instances::new(first, room / calls.bytes.max(1));
+        let instances = Instances::new(first, calls.bytes, reserved);
         Ok(Self { plan, interface, blocks, calls, packing, constants, needs, threads, pack, instances })
     }
     /// What it reads and writes.
@@ -162,36 +172,38 @@ impl Function {
             return Ok(None);
         }
         let inputs = self.inputs(inputs, |i| self.interface.fixed[i])?;
-        let Part { places, .. } = &self.packing;
-        let mut rooms = BTreeMap::new();
-        let mut outputs = vec![std::ptr::null_mut(); places.results.len()];
-        for (k, &v) in places.results.iter().enumerate() {
-            if places.homes[v] == Home::Output(k)
-                && let Some(ty) = &self.plan.values[v].ty
-            {
-                let memory = rooms.entry(v).or_insert(room(ty)?);
-                outputs[k] = memory.start();
-            }
-        }
+        let (places, steps) = (&self.packing.places, &self.plan.prepared);
+        let mut packed = Packed::new(self.calls.places.packed)?;
+        let start = packed.start();
+        let place = |v: usize| match self.calls.places.homes[v] {
+            // SAFETY: inside of the packed weights, which have room for all that is packed.
+            Home::Packed(at) => Ok(unsafe { start.byte_add(at) }),
+            _ => Err(Error::internal("a packed weight has no place")),
+        };
+        let outputs = places.results.iter().map(|&v| place(v)).collect::<Result<Vec<_>>>()?;
         let mut memory = self.packing.memory()?;
-        let mut graphs = places.graphs(&self.plan, &self.plan.prepared)?;
         let lease = self.lease();
         let mut run = Run::new(self, &self.packing, &inputs, &outputs, None, memory.start());
-        run.steps(&self.plan.prepared, &mut graphs, lease.as_ref())?;
-        let mut packed = Packed::default();
-        for &v in &places.results {
+        for (s, step) in steps.iter().enumerate() {
+            // Each is made when it is needed, and goes then.
+            let mut graph = places.graph(&self.plan, steps, s)?;
+            run.step(s, step, graph.as_mut(), lease.as_ref())?;
+            run.forget(s, true);
+        }
+        for ((k, &v), at) in places.results.iter().enumerate().zip(steps.len()..) {
             let value = &self.plan.values[v];
             let is_hosted = matches!(value.source, Source::Host);
             if is_hosted {
                 packed.insert_hosted(v, run.own(v)?);
             }
             let is_read = self.calls.places.borders.iter().any(|border| border.reads.contains(&v));
-            let Some(ty) = value.ty.filter(|_| is_read || !is_hosted) else { continue };
-            let memory = match rooms.remove(&v) {
-                Some(memory) => memory,
-                None => kept(&*run.own(v)?, &self.plan, v, self.threads)?,
-            };
-            packed.insert(v, memory, ty.bytes() as usize);
+            let ty = value.ty.filter(|_| is_read || !is_hosted);
+            if let Some(ty) = ty.filter(|_| places.homes[v] != Home::Output(k)) {
+                // SAFETY: the room of this value in the packed weights, which nobody else has yet.
+                let out = unsafe { convert::bytes_mut(outputs[k], ty.bytes() as usize) };
+                run.write(v, out, self.threads)?;
+            }
+            run.forget(at, true);
         }
         Ok(Some(packed))
     }
@@ -216,14 +228,18 @@ impl Function {
             return Err(Error::internal("the parameters are not packed"));
         }
         let make = || {
-            let graphs = self.calls.places.graphs(&self.plan, &self.plan.steps)?;
-            Ok(Instance { graphs, memory: self.calls.memory()? })
+            let steps = &self.plan.steps;
+            let graphs = (0..steps.len()).map(|s| self.calls.places.graph(&self.plan, steps, s));
+            Ok(Instance { graphs: graphs.collect::<Result<_>>()?, memory: self.calls.memory()? })
         };
         self.instances.with(make, |Instance { graphs, memory }| {
             let lease = self.lease();
             let mut run = Run::new(self, &self.calls, &inputs, &outputs, packed, memory.start());
             run.take_donated();
-            run.steps(&self.plan.steps, graphs, lease.as_ref())?;
+            for ((s, step), graph) in self.plan.steps.iter().enumerate().zip(graphs) {
+                run.step(s, step, graph.as_mut(), lease.as_ref())?;
+                run.forget(s, false);
+            }
             run.results()
         })?
     }
@@ -246,6 +262,17 @@ impl Function {
             return Blocks::read(element, bytes, &buffer.shape);
         }
         Tensor::from_bytes(buffer.dtype, buffer.shape.clone(), bytes)
+    }
+    /// The elements of an input that is given in float32.
+    pub(super) fn floats<'a>(&self, i: usize, inputs: &'a [*const c_void]) -> Option<&'a [f32]> {
+        let buffer = &self.interface.inputs[i];
+        if buffer.dtype != DType::F32 || self.blocks.of(i).is_some() {
+            return None;
+        }
+        let count = buffer.shape.iter().product();
+        // SAFETY: that the input has the memory, at a multiple of its element, was checked; it is borrowed as long as
+        // the call lasts.
+        Some(if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(inputs[i].cast(), count) } })
     }
     /// Where inputs start that have the memory for their buffers; those that are not needed may have none.
     fn inputs(
@@ -279,22 +306,26 @@ fn constant(plan: &Plan, v: usize) -> Result<Arc<Tensor>> {
     }
 }
 
-/// Bytes of parameters and constants, as they are kept.
-fn weights(plan: &Plan, interface: &Interface, places: &Places) -> usize {
-    let mut bytes = 0;
+/// Bytes of parameters that are packed, and of constants.
+fn prepared(plan: &Plan, places: &Places) -> usize {
+    let bytes = |(value, home): (&Value, &Home)| match (home, &value.ty) {
+        (Home::Packed(_) | Home::Constant, Some(ty)) => ty.bytes() as usize,
+        (Home::Packed(_), None) => value.shape.iter().product::<i64>() as usize * value.dtype.size(),
+        _ => 0,
+    };
+    plan.values.iter().zip(&places.homes).map(bytes).sum()
+}
+
+/// Parameters that are read where they are given, with their bytes.
+fn given(interface: &Interface, places: &Places) -> Vec<(Arc<str>, usize)> {
     let mut is_given = vec![false; interface.inputs.len()];
-    for (value, home) in plan.values.iter().zip(&places.homes) {
-        match (home, &value.ty) {
-            (Home::Packed | Home::Constant, Some(ty)) => bytes += ty.bytes() as usize,
-            (Home::Packed, None) => {
-                bytes += value.shape.iter().product::<i64>() as usize * value.dtype.size();
-            }
-            (Home::Input(i), _) if interface.fixed[*i] => is_given[*i] = true,
-            _ => {}
+    for home in &places.homes {
+        if let Home::Input(i) = home {
+            is_given[*i] = interface.fixed[*i] && interface.read[*i];
         }
     }
-    let given = interface.inputs.iter().enumerate().filter(|(i, _)| is_given[*i] && interface.read[*i]);
-    bytes + given.map(|(_, buffer)| buffer.bytes()).sum::<usize>()
+    let found = interface.inputs.iter().zip(is_given).filter(|(_, is_given)| *is_given);
+    found.map(|(buffer, _)| (buffer.name.clone(), buffer.bytes())).collect()
 }
 
 /// Which inputs a call reads as they are given.
@@ -307,7 +338,7 @@ pub(super) fn read(plan: &Plan, count: usize) -> Vec<bool> {
     };
     plan.calls().flat_map(|c| &c.arguments).filter_map(|a| a.value()).for_each(&mut mark);
     for step in &plan.steps {
-        if let mithril_codegen::ggml::plan::Step::Host(host) = step {
+        if let Step::Host(host) = step {
             host.inputs.iter().filter_map(|input| input.value()).for_each(&mut mark);
         }
     }

@@ -1,11 +1,12 @@
 //! What calls in flight have for themselves: graphs of ggml, and the memory in which they compute. A limit of memory
 //! counts all of it: a call for which there is no room waits until another one is over.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mithril_ggml::Graph;
 use mithril_ir::Result;
 
+use super::budget::Reserved;
 use crate::c::memory::Memory;
 
 /// So many instances are kept for later calls; with more calls at a time, the others are made anew.
@@ -14,46 +15,35 @@ const KEPT: usize = 4;
 /// What one call has.
 #[derive(Debug)]
 pub(super) struct Instance {
-    pub graphs: Vec<Graph>,
+    /// Per step, if it is a segment.
+    pub graphs: Vec<Option<Graph>>,
     pub memory: Memory,
 }
 
-/// The instances of a function.
+/// The instances of a function, of which there is always one.
 #[derive(Debug)]
 pub(super) struct Instances {
-    /// How many there may be at a time.
-    most: usize,
-    state: Mutex<State>,
-    freed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    free: Vec<Instance>,
-    /// How many there are, those of calls in flight too.
-    count: usize,
+    /// What each takes.
+    bytes: usize,
+    reserved: Reserved,
+    free: Mutex<Vec<Instance>>,
 }
 
 impl Instances {
-    /// At most so many at a time, the first of which is there.
-    pub fn new(first: Instance, most: usize) -> Self {
-        let state = Mutex::new(State { free: vec![first], count: 1 });
-        Self { most: most.max(1), state, freed: Condvar::new() }
+    /// The first of so many bytes was reserved with the function.
+    pub fn new(first: Instance, bytes: usize, reserved: Reserved) -> Self {
+        Self { bytes, reserved, free: Mutex::new(vec![first]) }
     }
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn free(&self) -> MutexGuard<'_, Vec<Instance>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// Works with an instance that no other call has; `make` makes one if there are too few.
+    /// Works with an instance that no other call has; `make` makes one if there are too few, and room for it.
     pub fn with<T>(
         &self,
         make: impl FnOnce() -> Result<Instance>,
         work: impl FnOnce(&mut Instance) -> T,
     ) -> Result<T> {
-        let is_busy = |state: &mut State| state.free.is_empty() && state.count >= self.most;
-        let mut state = self.freed.wait_while(self.lock(), is_busy).unwrap_or_else(PoisonError::into_inner);
-        let found = state.free.pop();
-        state.count += usize::from(found.is_none());
-        drop(state);
+        let found = self.reserved.budget().further(self.bytes, || self.free().pop());
         // Its place is free again whatever happens.
         let mut taken = Taken { all: self, instance: found };
         let instance = match &mut taken.instance {
@@ -72,13 +62,17 @@ struct Taken<'a> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        let mut state = self.all.lock();
-        match self.instance.take() {
-            Some(instance) if state.free.len() < KEPT => state.free.push(instance),
-            _ => state.count -= 1,
-        }
-        drop(state);
-        self.all.freed.notify_one();
+        let Instances { bytes, reserved, .. } = self.all;
+        let budget = reserved.budget();
+        // Another function may need what is not kept.
+        let kept = if budget.is_limited() { 1 } else { KEPT };
+        budget.give_back(*bytes, || {
+            let mut free = self.all.free();
+            let instance = self.instance.take().filter(|_| free.len() < kept);
+            let is_kept = instance.is_some();
+            free.extend(instance);
+            is_kept
+        });
     }
 }
 
@@ -88,16 +82,25 @@ mod tests {
 
     use mithril_ir::Error;
 
+    use super::super::budget::Budget;
+    use super::super::function::Needs;
     use super::*;
 
     fn instance() -> Result<Instance> {
         Ok(Instance { graphs: Vec::new(), memory: Memory::new(64)? })
     }
 
+    /// Instances of one byte each, of which there is room for so many.
+    fn instances(most: usize) -> Instances {
+        let needs = Needs { work: 1, ..Needs::default() };
+        let reserved = Budget::new(Some(most)).reserve(needs, &[]).unwrap();
+        Instances::new(instance().unwrap(), 1, reserved)
+    }
+
     #[test]
     fn calls_wait_where_there_is_no_room() {
         for most in [1, 2, 7] {
-            let all = Instances::new(instance().unwrap(), most);
+            let all = instances(most);
             let (now, largest) = (AtomicUsize::new(0), AtomicUsize::new(0));
             std::thread::scope(|scope| {
                 for _ in 0..6 {
@@ -112,14 +115,14 @@ mod tests {
                 }
             });
             assert!((1..=most).contains(&largest.into_inner()), "{most}");
-            assert!(all.lock().count <= most.min(KEPT));
+            assert_eq!(all.free().len(), 1);
         }
     }
 
     /// Neither an error nor a panic keeps the place of an instance.
     #[test]
     fn places_are_given_back() {
-        let all = Instances::new(instance().unwrap(), 2);
+        let all = instances(2);
         let nested = all.with(instance, |_| {
             all.with(|| Err(Error::internal("no memory")), |_| ()).unwrap_err();
             all.with(instance, |_| ()).unwrap();

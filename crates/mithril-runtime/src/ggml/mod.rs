@@ -3,6 +3,7 @@
 //! [`program`] makes a function for each choice of sizes, [`places`] says where its values lie, [`pack`] turns weights
 //! into the types in which ggml keeps them, and [`call`] runs the steps.
 
+mod budget;
 pub mod call;
 mod convert;
 mod custom;
@@ -13,6 +14,7 @@ pub mod pack;
 mod places;
 pub mod program;
 
+pub use budget::Budget;
 pub use function::{Function, Needs};
 pub use given::{Blocks, Given};
 pub use mithril_compile::ggml::Element;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use mithril_compile::ggml::{Element, Plan, Type};
+use mithril_compile::ggml::{Element, Plan};
 use mithril_ir::{Error, Result, Tensor};
 
 use super::convert;
@@ -25,44 +25,41 @@ pub struct Decision {
     pub bytes: usize,
 }
 
-/// Weights as ggml keeps them, and what follows from them.
-#[derive(Debug, Default)]
+/// Weights as ggml keeps them, and what follows from them, in one memory: large pages are then filled to their ends.
+#[derive(Debug)]
 pub struct Packed {
-    memory: BTreeMap<usize, Memory>,
+    memory: Memory,
     hosted: BTreeMap<usize, Arc<Tensor>>,
     bytes: usize,
 }
 
-/// Memory for a value of this type.
-pub(super) fn room(ty: &Type) -> Result<Memory> {
-    Memory::new((ty.elements() * ty.element.bytes()).max(ty.bytes()) as usize)
-}
-
 /// Memory with a value of a plan in it.
-pub(super) fn kept(tensor: &Tensor, plan: &Plan, v: usize, threads: usize) -> Result<Memory> {
+pub(super) fn kept(tensor: &Tensor, plan: &Plan, v: usize) -> Result<Memory> {
     let value = &plan.values[v];
     let ty = value.ty.ok_or_else(|| Error::internal("a value that is kept has no type"))?;
     let bytes = ty.bytes() as usize;
     let mut memory = Memory::new(bytes)?;
     // SAFETY: the memory was just made, with at least so many bytes.
     let out = unsafe { convert::bytes_mut(memory.start(), bytes) };
-    convert::encode(tensor, &ty, out, threads)
-        .map_err(|e| e.note(format!("the weight is {}", value.name)))?;
+    convert::encode(tensor, &ty, out)?;
     Ok(memory)
 }
 
 impl Packed {
-    pub(super) fn insert(&mut self, v: usize, memory: Memory, bytes: usize) {
-        self.memory.insert(v, memory);
-        self.bytes += bytes;
+    /// Room for so many bytes.
+    pub(super) fn new(bytes: usize) -> Result<Self> {
+        Ok(Self { memory: Memory::new(bytes)?, hosted: BTreeMap::new(), bytes })
+    }
+    pub(super) fn start(&mut self) -> *mut c_void {
+        self.memory.start()
     }
     /// Keeps a value that steps of the host read.
     pub(super) fn insert_hosted(&mut self, v: usize, tensor: Arc<Tensor>) {
         self.bytes += tensor.len() * tensor.dtype().size();
         self.hosted.insert(v, tensor);
     }
-    pub(super) fn address(&self, v: usize) -> Option<*const c_void> {
-        self.memory.get(&v).map(Memory::address)
+    pub(super) fn address(&self) -> *const c_void {
+        self.memory.address()
     }
     pub(super) fn hosted(&self, v: usize) -> Option<&Arc<Tensor>> {
         self.hosted.get(&v)

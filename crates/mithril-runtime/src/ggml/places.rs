@@ -21,8 +21,8 @@ pub enum Home {
     Output(usize),
     /// In the constants of the function.
     Constant,
-    /// In packed weights.
-    Packed,
+    /// In packed weights, from that byte on.
+    Packed(usize),
     /// In scratch memory, from that byte on.
     Scratch(usize),
     /// Inside a segment, or with the host.
@@ -47,8 +47,13 @@ pub struct Places {
     pub borders: Vec<Border>,
     /// The values that are wanted of the part, in order: a call writes them into outputs, packing into packed weights.
     pub results: Vec<usize>,
+    /// Per value the first and the last time that a step has to do with it: the number of the step; results are read
+    /// behind all steps, one after the other.
+    pub lives: Vec<Option<(usize, usize)>>,
     /// Bytes of scratch memory for values.
     pub bytes: usize,
+    /// Bytes of packed weights.
+    pub packed: usize,
 }
 
 /// Values start at multiples of it.
@@ -130,10 +135,73 @@ fn packed(plan: &Plan, interface: &Interface, blocks: &Blocks) -> BTreeSet<usize
     found
 }
 
+/// When values are made and read; who reads what is made of a value reads that, too.
+fn lives(plan: &Plan, steps: &[Step], results: &[usize]) -> Vec<Option<(usize, usize)>> {
+    let mut found = vec![None; plan.values.len()];
+    let mut touch = |v: usize, at: usize| {
+        for v in [Some(v), plan.values[v].source.of()].into_iter().flatten() {
+            let (_, last) = found[v].get_or_insert((at, at));
+            *last = at.max(*last);
+        }
+    };
+    for (s, step) in steps.iter().enumerate() {
+        step.makes().into_iter().chain(step.reads()).for_each(|v| touch(v, s));
+    }
+    results.iter().zip(steps.len()..).for_each(|(&v, at)| touch(v, at));
+    found
+}
+
+/// A value with its bytes.
+type Room = (usize, i64);
+
+/// Where values begin, each with its bytes, and how many bytes that takes. Those that are there at other times
+/// (`lives`) may have the same place; without times all are there at once.
+fn arranged(rooms: &[Room], lives: Option<&[Option<(usize, usize)>]>) -> Result<(Vec<usize>, usize)> {
+    let too_large = || Error::internal("a tensor of a plan is too large");
+    let life = |v: usize| lives.and_then(|lives| lives[v]).unwrap_or((0, usize::MAX));
+    // Where the room of a value begins and ends, in the order of the places.
+    let mut used: Vec<(usize, usize, usize)> = Vec::with_capacity(rooms.len());
+    let (mut starts, mut whole) = (vec![0; rooms.len()], 0);
+    for (k, &(v, bytes)) in rooms.iter().enumerate() {
+        let bytes = usize::try_from(bytes).map_err(|_| too_large())?;
+        let (first, last) = life(v);
+        let mut start: usize = 0;
+        for &(other, from, to) in &used {
+            let (born, dead) = life(other);
+            if born > last || dead < first {
+                continue;
+            }
+            if start.checked_add(bytes).ok_or_else(too_large)? <= from {
+                break;
+            }
+            start = start.max(to);
+        }
+        let end = start.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(ALIGNMENT));
+        let end = end.ok_or_else(too_large)?;
+        used.insert(used.partition_point(|u| u.1 < start), (v, start, end));
+        starts[k] = start;
+        whole = whole.max(end);
+    }
+    Ok((starts, whole))
+}
+
 impl Places {
     /// Places for a call; fixed inputs, and what follows from them, may be packed if `pack`.
     pub fn of_calls(plan: &Plan, interface: &Interface, blocks: &Blocks, pack: bool) -> Result<Self> {
         let packed = if pack { packed(plan, interface, blocks) } else { BTreeSet::new() };
+        // What the host alone reads needs no room.
+        let segments = plan.steps.iter().filter(|step| matches!(step, Step::Segment(_)));
+        let in_graphs: BTreeSet<usize> = segments.flat_map(Step::reads).collect();
+        let rooms: Vec<Room> = packed
+            .iter()
+            .map(|&v| match (&plan.values[v].ty, &plan.values[v].source) {
+                (Some(_), Source::Host) if !in_graphs.contains(&v) => (v, 0),
+                (Some(ty), _) => (v, Type::contiguous(ty.element, ty.sizes).bytes()),
+                (None, _) => (v, 0),
+            })
+            .collect();
+        let (starts, packed_bytes) = arranged(&rooms, None)?;
+        let packed: BTreeMap<usize, usize> = packed.into_iter().zip(starts).collect();
         let results: Vec<usize> = plan.results().collect();
         let mut outputs = BTreeMap::new();
         for &(_, k) in &plan.donated {
@@ -144,23 +212,24 @@ impl Places {
                 outputs.entry(v).or_insert(k);
             }
         }
-        Self::new(plan, &plan.steps, results, &outputs, blocks, |v| {
+        let places = Self::new(plan, &plan.steps, results, &outputs, blocks, |v| {
             if let Some(i) = blocks.whole(plan, &plan.values[v]) {
                 return Some(Home::Input(i));
             }
             if let Some((_, k)) = plan.donated.iter().find(|(input, _)| *input == v) {
                 return Some(Home::Output(*k));
             }
-            if packed.contains(&v) {
-                return Some(Home::Packed);
+            if let Some(&start) = packed.get(&v) {
+                return Some(Home::Packed(start));
             }
             let of = plan.values[v].source.of().unwrap_or(v);
             matches!(plan.values[of].source, Source::Constant(_)).then_some(Home::Constant)
-        })
+        })?;
+        Ok(Self { packed: packed_bytes, ..places })
     }
     /// Places for the packing of what those of calls say is packed.
     pub fn of_packing(plan: &Plan, blocks: &Blocks, calls: &Self) -> Result<Self> {
-        let is_packed = |v: &usize| calls.homes[*v] == Home::Packed;
+        let is_packed = |v: &usize| matches!(calls.homes[*v], Home::Packed(_));
         let packed: Vec<usize> = (0..plan.values.len()).filter(is_packed).collect();
         let is_call = |v: &usize| matches!(plan.values[*v].source, Source::Call);
         let mut outputs = BTreeMap::new();
@@ -184,7 +253,14 @@ impl Places {
         let reads: BTreeSet<usize> = borders.iter().flat_map(|b| b.reads.iter().copied()).collect();
         let writes: BTreeSet<usize> = borders.iter().flat_map(|b| b.writes.iter().copied()).collect();
         let made: BTreeSet<usize> = steps.iter().flat_map(Step::makes).collect();
-        let mut places = Self { homes: Vec::with_capacity(plan.values.len()), borders, results, bytes: 0 };
+        let lives = lives(plan, steps, &results);
+        let mut homes = Vec::with_capacity(plan.values.len());
+        let mut rooms: Vec<Room> = Vec::new();
+        // The place is found when all are known.
+        let mut scratch = |v: usize, bytes: i64| {
+            rooms.push((v, bytes));
+            Home::Scratch(0)
+        };
         for (v, value) in plan.values.iter().enumerate() {
             let outside = if wanted.contains(&v) && !made.contains(&v) { given(v) } else { None };
             let home = match (&value.source, &value.ty) {
@@ -192,58 +268,52 @@ impl Places {
                 (Source::Input(i), ty) if ty.is_none() || is_as_given(value, blocks) => Home::Input(*i),
                 (Source::Call, _) if outputs.contains_key(&v) => Home::Output(outputs[&v]),
                 (Source::Call, Some(ty)) if writes.contains(&v) => {
-                    places.scratch(ty.elements() * ty.element.bytes())?
+                    scratch(v, ty.elements() * ty.element.bytes())
                 }
                 (Source::Call, _) => Home::Elsewhere,
-                (_, Some(ty)) if reads.contains(&v) => places.scratch(ty.bytes())?,
+                (_, Some(ty)) if reads.contains(&v) => scratch(v, ty.bytes()),
                 _ => Home::Elsewhere,
             };
-            places.homes.push(home);
+            homes.push(home);
         }
-        Ok(places)
-    }
-    fn scratch(&mut self, bytes: i64) -> Result<Home> {
-        let too_large = || Error::internal("a tensor of a plan is too large");
-        let start = self.bytes;
-        let bytes = usize::try_from(bytes).map_err(|_| too_large())?;
-        let end = start.checked_add(bytes).ok_or_else(too_large)?;
-        self.bytes = end.next_multiple_of(ALIGNMENT);
-        Ok(Home::Scratch(start))
-    }
-    /// The graphs of all segments among the steps, in their order.
-    pub fn graphs(&self, plan: &Plan, steps: &[Step]) -> Result<Vec<Graph>> {
-        let mut graphs = Vec::new();
-        for (step, border) in steps.iter().zip(&self.borders) {
-            let Step::Segment(calls) = step else { continue };
-            let mut context = Context::new()?;
-            let mut tensors = HashMap::new();
-            let is_donated = |v: usize| plan.donated.iter().any(|(input, _)| *input == v);
-            for &v in &border.reads {
-                let ty = plan.values[v].ty.as_ref().ok_or_else(|| Error::internal("a value has no type"))?;
-                let ty = Type::contiguous(ty.element, ty.sizes);
-                let leaf = if is_donated(v) { context.leaf_to_change(&ty) } else { context.leaf(&ty) };
-                tensors.insert(v, leaf?);
-            }
-            let unknown = || Error::internal("a value is read before it is made");
-            for call in calls {
-                let arguments = call.arguments.iter().map(|argument| {
-                    Ok(match argument {
-                        plan::Argument::Value(v) => Argument::Tensor(*tensors.get(v).ok_or_else(unknown)?),
-                        plan::Argument::Null => Argument::Null,
-                        plan::Argument::Number(x) => Argument::Number(*x),
-                        plan::Argument::Element(e) => Argument::Element(*e),
-                    })
-                });
-                let arguments = arguments.collect::<Result<Vec<_>>>()?;
-                let made = match call.custom.as_deref() {
-                    Some(op) => custom::add(&mut context, plan, call, op, &arguments)?,
-                    None => context.call(call.function, &arguments)?,
-                };
-                tensors.insert(call.result, made);
-            }
-            let outputs = border.writes.iter().map(|v| tensors.get(v).copied().ok_or_else(unknown));
-            graphs.push(context.finish(&outputs.collect::<Result<Vec<_>>>()?)?);
+        let (starts, bytes) = arranged(&rooms, Some(&lives))?;
+        for ((v, _), start) in rooms.iter().zip(starts) {
+            homes[*v] = Home::Scratch(start);
         }
-        Ok(graphs)
+        Ok(Self { homes, borders, results, lives, bytes, packed: 0 })
+    }
+    /// The graph of a step that is a segment, by its number among the steps.
+    pub fn graph(&self, plan: &Plan, steps: &[Step], number: usize) -> Result<Option<Graph>> {
+        let (Some(Step::Segment(calls)), Some(border)) = (steps.get(number), self.borders.get(number)) else {
+            return Ok(None);
+        };
+        let mut context = Context::new()?;
+        let mut tensors = HashMap::new();
+        let is_donated = |v: usize| plan.donated.iter().any(|(input, _)| *input == v);
+        for &v in &border.reads {
+            let ty = plan.values[v].ty.as_ref().ok_or_else(|| Error::internal("a value has no type"))?;
+            let ty = Type::contiguous(ty.element, ty.sizes);
+            let leaf = if is_donated(v) { context.leaf_to_change(&ty) } else { context.leaf(&ty) };
+            tensors.insert(v, leaf?);
+        }
+        let unknown = || Error::internal("a value is read before it is made");
+        for call in calls {
+            let arguments = call.arguments.iter().map(|argument| {
+                Ok(match argument {
+                    plan::Argument::Value(v) => Argument::Tensor(*tensors.get(v).ok_or_else(unknown)?),
+                    plan::Argument::Null => Argument::Null,
+                    plan::Argument::Number(x) => Argument::Number(*x),
+                    plan::Argument::Element(e) => Argument::Element(*e),
+                })
+            });
+            let arguments = arguments.collect::<Result<Vec<_>>>()?;
+            let made = match call.custom.as_deref() {
+                Some(op) => custom::add(&mut context, plan, call, op, &arguments)?,
+                None => context.call(call.function, &arguments)?,
+            };
+            tensors.insert(call.result, made);
+        }
+        let outputs = border.writes.iter().map(|v| tensors.get(v).copied().ok_or_else(unknown));
+        Ok(Some(context.finish(&outputs.collect::<Result<Vec<_>>>()?)?))
     }
 }

@@ -13,6 +13,7 @@ use mithril_ir::graph::Def;
 use mithril_ir::interp::Symbols;
 use mithril_ir::{Code, DType, Error, Graph, Result, Role, ValueId, text};
 
+use super::budget::Budget;
 use super::function::{Function, read};
 use super::given::{Blocks, Given, stuck};
 use super::pack::Decision;
@@ -35,7 +36,7 @@ pub struct Quantize {
 pub struct Options {
     /// Threads of a call; 0: as many as the system has for this process.
     pub threads: usize,
-    /// Bytes that weights, the graphs of ggml and what its threads work in may have together, for each choice of sizes;
+    /// Bytes that weights, the graphs of ggml and what its threads work in may have together, for all choices of sizes;
     /// calls at the same time wait for each other where it is reached.
     pub memory_limit: Option<usize>,
     /// Whether weights may be made ready once: they then must not change between calls.
@@ -83,13 +84,15 @@ pub struct Program {
     compiled: Compiled,
     wanted: Wanted,
     options: Options,
+    budget: Arc<Budget>,
     made: Mutex<BTreeMap<Key, Arc<Specialised>>>,
 }
 
 impl Program {
     /// A program of a compiled model; [`Program::specialise`] makes its functions.
     pub fn new(compiled: Compiled, wanted: Wanted, options: Options) -> Self {
-        Self { compiled, wanted, options, made: Mutex::default() }
+        let budget = Budget::new(options.memory_limit);
+        Self { compiled, wanted, options, budget, made: Mutex::default() }
     }
     /// The model.
     pub fn compiled(&self) -> &Compiled {
@@ -98,6 +101,10 @@ impl Program {
     /// How it is made.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+    /// The memory that all choices of sizes have together.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
     /// Whether some sizes are symbols, so that each choice of them is a program of its own.
     pub fn is_open(&self) -> bool {
@@ -128,7 +135,7 @@ impl Program {
         Ok(found)
     }
     fn make(&self, symbols: &Symbols, given: &Given) -> Result<Specialised> {
-        let Options { pack, memory_limit, .. } = self.options;
+        let pack = self.options.pack;
         let threads = self.options.threads();
         let quantize = self.options.quantize.as_ref();
         check(quantize, pack)?;
@@ -149,7 +156,7 @@ impl Program {
         let decisions = choice.decisions(&plan, &interface);
         refuse(quantize, &decisions)?;
         let blocks = Blocks::new(&choice.given, &plan, &mut interface);
-        let function = Function::of_blocks(plan, interface, blocks, pack, threads, memory_limit)?;
+        let function = Function::of_blocks(plan, interface, blocks, pack, threads, &self.budget)?;
         Ok(Specialised { function, stages, decisions })
     }
     /// What becomes a plan.

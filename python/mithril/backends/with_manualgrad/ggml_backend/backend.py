@@ -39,8 +39,8 @@ class GGMLBackend(NativeBackend):
     num_threads : int, optional
         Threads of a call (default: as many as the machine has for this process).
     memory_limit : int or str, optional
-        Bytes that weights and planned memory may have together, e.g. ``"4GB"``. It is checked before anything is run;
-        the error says how much is needed. Also spelled ``mem_size``.
+        Bytes that weights and planned memory may have together, e.g. ``"4GB"``, for all sizes that a program was called
+        with. It is checked before anything is run; the error says how much is needed. Also spelled ``mem_size``.
     quantize : str or mapping, optional
         How the weights of matrix products are kept: a type of ggml (``"q8_0"``, also spelled ``"int8"``; ``"q4_k"``,
         ``"f16"`` …), or a mapping from patterns of names of weights to a type or None (as they are), e.g.
