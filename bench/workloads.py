@@ -71,7 +71,10 @@ def torchvision(name: str, batch: int) -> Workload:
         # The last layer of ViT starts at 0, and so would all outputs.
         if weight.ndim > 1 and not weight.any():
             torch.nn.init.normal_(weight, std=0.02)
-    return Workload(getattr(models, name)(), module, {"input": _noise(batch, 3, 224, 224)})
+    from . import networks
+
+    ours = getattr(models if hasattr(models, name) else networks, name)
+    return Workload(ours(), module, {"input": _noise(batch, 3, 224, 224)})
 
 
 def bert(batch: int) -> Workload:
@@ -195,6 +198,7 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "ResNet-50": lambda: torchvision("resnet50", 1),
     "ResNet-18, batch 8": lambda: torchvision("resnet18", 8),
     "ResNet-50, batch 8": lambda: torchvision("resnet50", 8),
+    "MobileNetV2": lambda: torchvision("mobilenet_v2", 1),
     "ViT-B/16": lambda: torchvision("vit_b_16", 1),
     "ViT-B/16, batch 8": lambda: torchvision("vit_b_16", 8),
     "BERT-base": lambda: bert(1),

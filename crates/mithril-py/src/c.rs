@@ -108,7 +108,8 @@ impl PyCProgram {
         self.0.latest().map(|ready| ready.made.function.packed_bytes())
     }
     /// What became of the weights that were to be quantised: dicts with the path, the scheme or None, the reason, the
-    /// matrix in elements of the weight (`start`, `n`, `k`, `column`, `row`), bytes, and the range that is known ahead.
+    /// matrix in elements of the weight (`start`, columns and how far they lie apart, pairs of such for the axes of its
+    /// terms and of several matrices), bytes, and the range that is known ahead.
     #[getter]
     fn decisions<'py>(&self, py: Python<'py>) -> Outcome<Vec<Bound<'py, PyDict>>> {
         let Some(ready) = self.0.latest() else { return Ok(Vec::new()) };
@@ -117,10 +118,8 @@ impl PyCProgram {
             found.set_item("weight", &d.weight)?;
             found.set_item("scheme", d.outcome.as_ref().ok().map(|scheme| scheme.name()))?;
             found.set_item("reason", d.outcome.as_ref().err().map(|reason| &*reason.text))?;
-            found.set_item(
-                "matrix",
-                [d.matrix.start, d.matrix.n, d.matrix.k, d.matrix.column, d.matrix.row],
-            )?;
+            found.set_item("matrix", [d.matrix.start, d.matrix.n, d.matrix.column])?;
+            found.set_item("terms", &d.matrix.terms)?;
             found.set_item("batch", &d.matrix.batch)?;
             found.set_item("bytes", d.bytes)?;
             found.set_item("is_convolution", d.is_convolution)?;

@@ -113,7 +113,7 @@ def _ranges(
 def _images(program: Program, all_nodes: list[Node]) -> Iterable[tuple[str, int, str | None]]:
     """Quantised convolutions: the weight, and the image by its position or, if it was given as data, its name."""
     decisions = program.module.source.decisions
-    weights = {d["weight"] for d in decisions if d["is_convolution"] and d["scheme"] is not None}
+    weights = {d["weight"] for d in decisions if d["is_convolution"] and d["scheme"] == "int8"}
     for node in all_nodes:
         of = [value.name for value in node.inputs if value.role == "param" and value.name in weights]
         images = [value for value in node.inputs if value.role in ("value", "data")]

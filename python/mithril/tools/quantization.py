@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -124,10 +125,11 @@ def _row_of_ggml(path: str, given: np.ndarray[Any, Any], decision: Mapping[str, 
 
 
 def _row(path: str, given: np.ndarray[Any, Any], decision: Mapping[str, Any]) -> Quantized:
-    start, columns, terms, column, term = decision["matrix"]
+    start, columns, column = decision["matrix"]
     flat = np.ascontiguousarray(given).reshape(-1)[start:]
-    sizes, steps = zip(*decision["batch"], (columns, column), (terms, term), strict=True)
+    sizes, steps = zip(*decision["batch"], (columns, column), *decision["terms"], strict=True)
     strides = tuple(step * flat.itemsize for step in steps)
+    terms = math.prod(size for size, _ in decision["terms"])
     matrix = np.lib.stride_tricks.as_strided(flat, sizes, strides, writeable=False).reshape(-1, terms)
     scheme, kept = decision["scheme"], decision["bytes"]
     rmse, cosine = distance(rounded(matrix, scheme), matrix)

@@ -11,7 +11,7 @@ use super::kernels::{
     Algorithm, Blocked, Conv, Epilogue, Image, Library, Operand, Packing, Places, Strides, Target,
 };
 use super::program::{Buffer, KernelCall, Nest, Program};
-use super::quantize::{self, Reason};
+use super::quantize::{self, InFewBits};
 use super::tail::Tails;
 use super::template::c_type;
 
@@ -46,28 +46,31 @@ pub fn convolution(
         conv.channels, conv.filters, conv.kernel[0], conv.kernel[1]
     );
     let work = nest.vars.iter().chain(c.vars).map(|v| v.size as usize).product();
-    let mut whole = quantize::convolution(program, w, &conv, making.options);
+    let few = quantize::convolution(program, w, &conv, making.options);
     let in_blocks = [nest.to, x].iter().any(|&b| program.buffers[b].blocks.is_some());
-    if in_blocks || matches!(whole, Some(Ok(_))) {
+    if in_blocks || (conv.groups == 1 && matches!(few, Some(Ok(_)))) {
         let target = *making.library.target();
         let shape = (conv.clone(), [x, w], vars.clone());
         let found = in_blocks_of(program, nest, &shape, making.options, &target, making.tails);
         if let Some(found) = found {
             let inputs = [(x, found.start()?), (w, 0)];
-            let kernel = match whole {
-                Some(Ok(range)) => found.conv.quantized(range, making.library),
+            let kernel = match few {
+                Some(Ok(InFewBits::Whole(range))) => found.conv.quantized(range, making.library),
                 _ => found.conv.build(making.library),
             };
-            if let Some(outcome) = whole {
-                quantize::decided(program, w, &conv, outcome, kernel.packed_bytes, making.decisions);
+            if let Some(outcome) = few {
+                let is_whole = matches!(outcome, Ok(InFewBits::Whole(_)));
+                let together = if is_whole { 1 } else { found.conv.together(target.lanes) };
+                let kept = (found.conv.terms(together), kernel.packed_bytes);
+                quantize::decided(program, w, &conv, outcome, kept, making.decisions);
             }
             return Some(call(kernel, nest.to, inputs, found.operands, what, work));
         }
         if in_blocks {
             return None;
         }
-        whole = Some(Err(Reason::cannot("what is made of the convolution reads other places")));
     }
+    let few = few.map(|found| found.map(InFewBits::weights));
     let flat_nest = Nest { value: flat_loads(&nest.value, &program.buffers), ..nest.clone() };
     let names = names(&vars, height, width);
     let tail = making.tails.add(&program.buffers, &flat_nest, the_sum(&flat_nest.value)?, &names)?;
@@ -78,9 +81,12 @@ pub fn convolution(
     let is_ahead = is_fixed(program, w, making.options);
     conv.packing = if is_ahead { Packing::Ahead } else { Packing::Running };
     conv.epilogue = Epilogue { operands, expression: tail.expression };
+    conv.few_bits = few.as_ref().and_then(|found| found.as_ref().ok()).copied();
     let kernel = conv.build(making.library);
-    if let Some(outcome) = whole {
-        quantize::decided(program, w, &conv, outcome, kernel.packed_bytes, making.decisions);
+    if let Some(outcome) = few {
+        let terms = vec![(conv.channels / conv.groups * conv.kernel[0] * conv.kernel[1], 1)];
+        let kept = (terms, kernel.packed_bytes);
+        quantize::decided(program, w, &conv, outcome.map(InFewBits::Weights), kept, making.decisions);
     }
     Some(call(kernel, nest.to, [(x, 0), (w, 0)], starts, what, work))
 }
@@ -136,7 +142,7 @@ fn in_blocks_of(
     let [image, to] = [*x, nest.to].map(|b| &program.buffers[b]);
     let lanes = target.lanes_of(conv.element);
     let is_depth = conv.groups > 1;
-    let is_whole = matches!(quantize::convolution(program, *w, conv, options), Some(Ok(_)));
+    let few = quantize::convolution(program, *w, conv, options).and_then(Result::ok);
     let suits = match (image.blocks.is_some(), to.blocks.is_some()) {
         (true, true) => !is_depth || (conv.groups == conv.channels && conv.groups == conv.filters),
         (true, false) => !is_depth,
@@ -146,7 +152,7 @@ fn in_blocks_of(
     };
     let [height, width] = conv.result();
     let is_filled = suits && height * width >= LEAST_PIXELS && is_fixed(program, *w, options);
-    if !is_filled && !is_whole {
+    if !is_filled && (few.is_none() || is_depth) {
         return None;
     }
     let places = |at: &Index| places(at, program.next_var, vars, conv.filters, lanes);
@@ -178,7 +184,8 @@ fn in_blocks_of(
         out_element: c_type(to.dtype).to_owned(),
         epilogue: Epilogue { operands, expression: tail.expression },
         operands: strides,
-        algorithm: if is_whole { Algorithm::Direct } else { conv.algorithm },
+        algorithm: if few.is_some() { Algorithm::Direct } else { conv.algorithm },
+        few_bits: few.map(InFewBits::weights),
     };
     let (size, padding) = (conv.image, conv.padding);
     Some(InBlocks { image: *x, conv: made, size, padding, first, operands: starts })

@@ -8,7 +8,7 @@ use mithril_ir::loops::{Binary, Expr, Fold};
 
 use super::Options;
 use super::contract::{LEAST_WORK, Making, Start, is_fixed};
-use super::kernels::{Conv, Element, Gemm, Kernel, MOST_TERMS, Packing, Scheme, Strides};
+use super::kernels::{Conv, Element, Gemm, Kernel, MOST_TERMS, Packing, Scheme, Strides, Target};
 use super::program::{Nest, Place, Program, Step, Work};
 
 /// What is asked for.
@@ -30,7 +30,7 @@ pub struct Decision {
     pub weight: String,
     /// How it is kept, or why it stays float.
     pub outcome: std::result::Result<Scheme, Reason>,
-    /// The matrix in the weight's elements.
+    /// The matrix in the weight's elements, terms in the order in which they are kept.
     pub matrix: Matrix,
     /// Bytes in which it is kept.
     pub bytes: usize,
@@ -49,19 +49,17 @@ pub struct Reason {
     pub is_wanted: bool,
 }
 
-/// A matrix as elements of a tensor: `n` columns of `k` terms.
+/// A matrix as elements of a tensor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Matrix {
     /// Position of its first element.
     pub start: usize,
     /// Columns; each is an output.
     pub n: usize,
-    /// Terms of a column.
-    pub k: usize,
     /// Elements from a column to the next.
     pub column: usize,
-    /// Elements from a term to the next.
-    pub row: usize,
+    /// The axes that count the terms of a column: how many, and elements from one to the next.
+    pub terms: Vec<(usize, usize)>,
     /// Where there are several such matrices: how many, and elements from one to the next, for each axis.
     pub batch: Vec<(usize, usize)>,
 }
@@ -92,9 +90,8 @@ pub fn product(
     let matrix = Matrix {
         start: weight.1,
         n: one.n,
-        k: one.k,
         column: one.b.column,
-        row: one.b.row,
+        terms: vec![(one.k, one.b.row)],
         batch: batch.filter(|(_, stride)| *stride > 0).collect(),
     };
     let is_quantised = made.is_ok();
@@ -121,49 +118,71 @@ fn exchanged(gemm: &Gemm) -> Option<Gemm> {
     Some(one)
 }
 
-/// Whether a convolution with this weight is to be done in whole numbers, and with which range of its image if that is
-/// known ahead; why not; `None` if nothing is asked of it.
+/// How a convolution has its weights in few bits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum InFewBits {
+    /// It is done in whole numbers of 8 bits, with this range of its image if that is known ahead.
+    Whole(Option<[f32; 2]>),
+    /// They become float when it is done.
+    Weights(Scheme),
+}
+
+impl InFewBits {
+    /// How weights are kept that become float.
+    pub fn weights(self) -> Scheme {
+        match self {
+            Self::Whole(_) => Scheme::Int8Weights,
+            Self::Weights(scheme) => scheme,
+        }
+    }
+}
+
+/// How a convolution is to keep this weight in few bits; why it cannot; `None` if nothing is asked of it.
 pub fn convolution(
     program: &Program,
     weight: usize,
     conv: &Conv,
     options: &Options,
-) -> Option<std::result::Result<Option<[f32; 2]>, Reason>> {
+) -> Option<std::result::Result<InFewBits, Reason>> {
     let wanted = options.quantize.as_ref().filter(|_| is_fixed(program, weight, options))?;
     let name = name_of(program, weight);
     Some(wanted.scheme(name).and_then(|scheme| {
-        let reason = if scheme != Scheme::Int8 {
-            "it is used in a convolution, whose weights can be kept as int8 alone"
-        } else if conv.element != Element::F32 {
-            "it is not of float32"
-        } else if conv.groups > 1 {
-            "it is used in a convolution of groups of channels"
-        } else if !options.target.has_bytes {
-            "it is used in a convolution, and this processor has no instruction that makes those of bytes faster \
-             than those of float32"
-        } else if conv.channels * conv.kernel[0] * conv.kernel[1] > MOST_TERMS {
-            "its sums have too many terms"
-        } else {
-            return Ok(wanted.ranges.get(name).copied());
-        };
-        Err(Reason::cannot(reason))
+        if conv.element != Element::F32 {
+            return Err(Reason::cannot("it is not of float32"));
+        }
+        Ok(match scheme {
+            Scheme::Int8 if is_quick(conv, &options.target) => {
+                InFewBits::Whole(wanted.ranges.get(name).copied())
+            }
+            Scheme::Int8 => InFewBits::Weights(Scheme::Int8Weights),
+            scheme => InFewBits::Weights(scheme),
+        })
     }))
 }
 
-/// Notes what became of the weight of a convolution.
+/// Whether whole numbers are quicker than floats: sums of many terms, by instructions that multiply four bytes at once.
+fn is_quick(conv: &Conv, target: &Target) -> bool {
+    target.has_bytes && conv.groups == 1 && conv.channels * conv.kernel[0] * conv.kernel[1] <= MOST_TERMS
+}
+
+/// Notes what became of the weight of a convolution, whose kernel reads its terms in this order.
 pub fn decided(
     program: &Program,
     weight: usize,
     conv: &Conv,
-    outcome: std::result::Result<Option<[f32; 2]>, Reason>,
-    bytes: usize,
+    outcome: std::result::Result<InFewBits, Reason>,
+    (terms, bytes): (Vec<(usize, usize)>, usize),
     decisions: &mut Vec<Decision>,
 ) {
     let k = conv.channels / conv.groups * conv.kernel[0] * conv.kernel[1];
-    let matrix = Matrix { n: conv.filters, k, column: k, row: 1, ..Matrix::default() };
-    let (weight, range) = (name_of(program, weight).to_owned(), outcome.as_ref().ok().copied().flatten());
-    let outcome = outcome.map(|_| Scheme::Int8);
-    decisions.push(Decision { weight, outcome, matrix, bytes, is_convolution: true, range });
+    let matrix = Matrix { n: conv.filters, column: k, terms, ..Matrix::default() };
+    let (weight, is_convolution) = (name_of(program, weight).to_owned(), true);
+    let (outcome, range) = match outcome {
+        Ok(InFewBits::Whole(range)) => (Ok(Scheme::Int8), range),
+        Ok(InFewBits::Weights(scheme)) => (Ok(scheme), None),
+        Err(reason) => (Err(reason), None),
+    };
+    decisions.push(Decision { weight, outcome, matrix, bytes, is_convolution, range });
 }
 
 /// The name of a weight as users know it: what is made of one parameter when parameters are packed has its name.

@@ -5,10 +5,11 @@
 use std::fmt::Write as _;
 
 use mithril_codegen::c::kernels::{
-    Algorithm, Blocked, Element, Epilogue, Image, Library, Operand, Places, Strides, Target,
+    Algorithm, Blocked, Element, Epilogue, Image, Library, Operand, Places, Scheme, Strides, Target,
 };
 
 use crate::program::{Cases, calls};
+use crate::quantized_conv::exact;
 
 /// A convolution of row-major tensors, and which of them lie in blocks.
 #[derive(Clone, Copy)]
@@ -26,6 +27,7 @@ struct Case {
     /// Image, result.
     in_blocks: [bool; 2],
     algorithm: Algorithm,
+    few_bits: Option<Scheme>,
 }
 
 impl Case {
@@ -43,6 +45,7 @@ impl Case {
             padding: [[0; 2]; 2],
             in_blocks: [true, true],
             algorithm: Algorithm::Direct,
+            few_bits: None,
         }
     }
     fn result(&self) -> [usize; 2] {
@@ -99,6 +102,11 @@ fn specifications(lanes: usize) -> Vec<Case> {
         },
     ];
     all.extend(row_major_images(lanes));
+    let schemes = [Scheme::Int8Weights, Scheme::Int4Weights].into_iter().cycle();
+    let few = |(case, scheme): (&Case, Scheme)| Case { few_bits: Some(scheme), ..*case };
+    all.extend(all.iter().zip(schemes).map(few).collect::<Vec<_>>());
+    let depth = Case { is_depth: true, padding: around, ..Case::new([3 * lanes; 2], [7, 9], [3, 3]) };
+    all.push(Case { few_bits: Some(Scheme::Int8Weights), ..depth });
     all.extend(winograd(lanes));
     if lanes > 2 {
         all.push(Case { element: Element::F64, padding: around, ..Case::new([lanes; 2], [6, 7], [3, 3]) });
@@ -204,6 +212,7 @@ fn kernel(case: &Case, out: Places, lanes: usize) -> Blocked {
         },
         operands: vec![bias, out],
         algorithm: case.algorithm,
+        few_bits: case.few_bits,
     }
 }
 
@@ -225,11 +234,18 @@ fn body(case: &Case, library: &mut Library, threads: usize) -> String {
         conv.image = Image::Blocks(Places { base: 0, ..source.0 });
     }
     let kernel = conv.build(library);
+    let places = kh * kw;
+    let terms = match (case.is_depth, case.in_blocks[0]) {
+        (true, _) => [(1, places), (places, 1), (1, 1)],
+        (false, true) => [(channels / lanes, lanes * places), (places, 1), (lanes, places)],
+        (false, false) => [(channels, places), (places, 1), (1, 1)],
+    };
     let (source, elements) = source;
     let per_filter = if case.is_depth { 1 } else { channels };
     let mut text = String::new();
     let _ = writeln!(text, "FILLED({element}, plain, {});", batch * channels * h * w);
     let _ = writeln!(text, "FILLED({element}, b, {});", filters * per_filter * kh * kw);
+    text.push_str(&case.few_bits.map(|scheme| exact(scheme, filters, terms)).unwrap_or_default());
     let _ = writeln!(text, "FILLED({element}, operand0, {});", filters.next_multiple_of(lanes));
     let _ = writeln!(text, "FILLED({element}, operand1, {out_elements});");
     let _ = writeln!(text, "FILLED({element}, out, {out_elements});\nFILLED({element}, image, {elements});");

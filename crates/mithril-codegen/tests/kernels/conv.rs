@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use mithril_codegen::c::kernels::{
-    Algorithm, Conv, Element, Epilogue, Library, Operand, Packing, Strides, Target,
+    Algorithm, Conv, Element, Epilogue, Library, Operand, Packing, Scheme, Strides, Target,
 };
 
 use crate::program::{Cases, calls};
+use crate::quantized_conv::exact;
 
 pub fn cases(target: Target) -> Cases {
     let mut library = Library::new(target);
@@ -67,6 +68,10 @@ fn specifications() -> Vec<Conv> {
     for conv in &mut all {
         conv.algorithm = Algorithm::Direct;
     }
+    for scheme in [Scheme::Int8Weights, Scheme::Int4Weights] {
+        let grouped = all.iter().filter(|conv| conv.groups > 1 && conv.few_bits.is_none());
+        all.extend(grouped.map(|conv| Conv { few_bits: Some(scheme), ..conv.clone() }).collect::<Vec<_>>());
+    }
     all.extend(winograd());
     all
 }
@@ -104,6 +109,8 @@ fn body(conv: &Conv, calls: &str, tolerance: f64) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "FILLED({element}, a, {});", n * c * h * w);
     let _ = writeln!(text, "FILLED({element}, b, {});", f * gc * kh * kw);
+    let terms = [(gc, kh * kw), (kh * kw, 1), (1, 1)];
+    text.push_str(&conv.few_bits.map(|scheme| exact(scheme, f, terms)).unwrap_or_default());
     let _ = writeln!(text, "FILLED({element}, out, {});", n * f * oh * ow);
     for (index, operand) in conv.epilogue.operands.iter().enumerate() {
         let elements = if operand.strides.column == 0 { f } else { n * f * oh * ow };

@@ -4,10 +4,23 @@
 use std::fmt::Write as _;
 
 use mithril_codegen::c::kernels::{
-    Algorithm, Blocked, Element, Epilogue, Image, Library, Operand, Places, Strides, Target,
+    Algorithm, Blocked, Element, Epilogue, GROUP, Image, Library, Operand, Places, Scheme, Strides, Target,
 };
 
 use crate::program::{Cases, calls};
+
+/// Statements that make weights `b`, whose filters' terms are counted by axes of these sizes and steps, such that keeping
+/// them in few bits changes none: every scale is 1.
+pub fn exact(scheme: Scheme, filters: usize, terms: [(usize, usize); 3]) -> String {
+    let [(_, blocks), (places, place), (block, channel)] = terms;
+    let all: usize = terms.iter().map(|(size, _)| size).product();
+    let (largest, each) = if scheme == Scheme::Int4Weights { (-8, GROUP) } else { (127, all) };
+    format!(
+        "for (long f = 0; f < {filters}; f++) for (long k = 0; k < {all}; k += {each})\n\
+         b[f * {all} + k / {} * {blocks} + k / {block} % {places} * {place} + k % {block} * {channel}] = {largest};\n",
+        places * block
+    )
+}
 
 /// A convolution of plain images: what is tested in both layouts.
 struct Case {
@@ -119,6 +132,7 @@ impl Case {
             },
             operands: vec![bias],
             algorithm: Algorithm::Direct,
+            few_bits: None,
         }
     }
 

@@ -3,8 +3,8 @@
    @down@ rows of pixels and panels of two vectors of filters; the strips of a section stay in the cache for all panels. */
 
 @finish@
-static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict weights,
-                   @out@ *restrict out@parameters@)
+static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @stored@ *restrict packed,
+                   @out@ *restrict out@parameters@@own@)
 {
     enum {
         K = @k@, WIDTH = 2 * @lanes@, PANELS = @panels@, OUT_HEIGHT = @oh@, DOWN = @down@,
@@ -12,13 +12,12 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restric
         STRIPS_OF = (OUT_HEIGHT + DOWN - 1) / DOWN, STRIPS = @n@ * STRIPS_OF, SECTIONS = @sections@
     };
     @type@ sums[@most@ * WIDTH] __attribute__((aligned(64)));
-    const long units = (long)SECTIONS * PANELS, end = units * (thread + 1) / threads;
+    const long units = (long)SECTIONS * PANELS, end = units * (thread + 1) / threads;@known@
     for (long unit = units * thread / threads; unit < end; unit++) {
         const long section = unit / PANELS, panel = unit % PANELS;
         const long first = STRIPS * section / SECTIONS, last = STRIPS * (section + 1) / SECTIONS;
-        const @type@ *const right = weights + panel * K * WIDTH;
-        const char *next = (const char *)(weights + (panel + 1) % PANELS * K * WIDTH);
-        const long stride = WIDTH * (long)sizeof(@type@) / ((last - first) * GROUPS);
+        @weights@
+        const long stride = @step_bytes@ / ((last - first) * GROUPS);
         for (long strip = first; strip < last; strip++) {
             const long batch = strip / STRIPS_OF, y = strip % STRIPS_OF * DOWN;
             const @type@ *const line = image + batch * @image_batch@ + y * @image_line@;

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 
 use super::epilogue::Epilogue;
 use super::library::substitute;
+use super::quantized::{Columns, Panels};
 use super::rows::RowGroups;
-use super::{Algorithm, Argument, Call, Element, Kernel, Library, Target, winograd};
+use super::{Algorithm, Argument, Call, Element, Kernel, Library, Scheme, Target, winograd};
 
 /// Where the elements of an image-like tensor lie, in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -87,6 +88,8 @@ pub struct Blocked {
     pub operands: Vec<Places>,
     /// How it is done.
     pub algorithm: Algorithm,
+    /// How the weights are kept, if in few bits: they become float a panel at a time.
+    pub few_bits: Option<Scheme>,
 }
 
 /// How the image is walked through, in elements.
@@ -107,6 +110,9 @@ impl Blocked {
         if self.groups > 1 {
             return self.build_depth(library);
         }
+        if self.few_bits.is_some() {
+            return self.build_direct(library);
+        }
         winograd::ask_blocked(self, library);
         match winograd::blocked_tile(self, library) {
             Some(tile) => winograd::build_blocked(self, tile, library),
@@ -116,7 +122,8 @@ impl Blocked {
 
     /// Rows above and below, pixels to the left and to the right of an image of this size that are read.
     pub fn margins(&self, image: [usize; 2], padding: [[usize; 2]; 2], library: &Library) -> [[usize; 2]; 2] {
-        let tile = if self.groups == 1 { winograd::blocked_tile(self, library) } else { None };
+        let is_free = self.groups == 1 && self.few_bits.is_none();
+        let tile = if is_free { winograd::blocked_tile(self, library) } else { None };
         [0, 1].map(|axis| {
             let [before, after] = padding[axis];
             let reach = tile.map_or(0, |m| winograd::reach(m, self.result[axis]));
@@ -149,14 +156,20 @@ impl Blocked {
             )
         };
         let tiles = tiling.text(&mut tile);
-        let text = include_str!("blocked.c").replace("@finish@", include_str!("blocked_finish.c"));
-        let numbers = [("k", k), ("panels", panels), ("sections", sections), ("panel_blocks", 2)];
+        let few = self.few_bits.map(|scheme| self.in_few_bits(scheme, block, library));
+        let weights = few.as_ref().map_or(WEIGHTS, |few| &few.direct);
+        let text = include_str!("blocked.c")
+            .replace("@weights@", weights)
+            .replace("@finish@", include_str!("blocked_finish.c"));
+        let mut numbers = vec![("k", k), ("panels", panels), ("sections", sections), ("panel_blocks", 2)];
+        let step_bytes = few.as_ref().map_or(2 * lanes * self.element.bytes(), |few| few.step_bytes);
+        numbers.push(("step_bytes", step_bytes));
         let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &numbers);
         let name = library.add(&self.wish("conv"), &text);
-        let pack = self.pack(library, include_str!("blocked_pack.c"), lanes, block);
-        let bytes = |elements: usize| (elements * self.element.bytes()).next_multiple_of(64);
-        let packed_bytes = bytes(panels * 2 * lanes * k);
-        self.kernel(library, name, pack, packed_bytes)
+        self.kernel(library, name, few, |library| {
+            let elements = panels * 2 * lanes * k;
+            (self.pack(library, include_str!("blocked_pack.c"), lanes, block), elements)
+        })
     }
 
     fn build_depth(&self, library: &mut Library) -> Kernel {
@@ -172,16 +185,73 @@ impl Blocked {
             )
         };
         let tiles = tiling.text(&mut tile);
-        let text = include_str!("blocked_depth.c").replace("@finish@", include_str!("blocked_finish.c"));
-        let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &[("panel_blocks", 1)]);
+        let few = self.few_bits.map(|scheme| self.in_few_bits(scheme, 1, library));
+        let weights = few.as_ref().map_or(DEPTH_WEIGHTS, |few| &few.depth);
+        let text = include_str!("blocked_depth.c")
+            .replace("@weights@", weights)
+            .replace("@finish@", include_str!("blocked_finish.c"));
+        let pitch = if few.is_some() { 2 * lanes } else { lanes };
+        let numbers = [("panel_blocks", 1), ("pitch", pitch)];
+        let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &numbers);
         let name = library.add(&self.wish("depth"), &text);
-        let pack = self.pack(library, include_str!("blocked_depth_pack.c"), lanes, 1);
-        let elements = self.filters * self.kernel[0] * self.kernel[1];
-        self.kernel(library, name, pack, (elements * self.element.bytes()).next_multiple_of(64))
+        self.kernel(library, name, few, |library| {
+            let elements = self.filters * self.kernel[0] * self.kernel[1];
+            (self.pack(library, include_str!("blocked_depth_pack.c"), lanes, 1), elements)
+        })
     }
 
-    /// The kernel of one function, behind a copy with margins where the image is plain.
-    fn kernel(&self, library: &mut Library, function: String, pack: String, packed_bytes: usize) -> Kernel {
+    /// The order of the terms of a filter, as the kernel meets them: sizes and steps of the axes that count them, whose
+    /// channels come in blocks of so many.
+    pub(crate) fn terms(&self, block: usize) -> Vec<(usize, usize)> {
+        let (channels, places) = (self.channels / self.groups, self.kernel[0] * self.kernel[1]);
+        if block == 1 {
+            return vec![(channels * places, 1)];
+        }
+        vec![(channels / block, block * places), (places, 1), (block, places)]
+    }
+
+    /// How many channels come together under a place of the kernel.
+    pub(crate) fn together(&self, lanes: usize) -> usize {
+        if self.groups == 1 && matches!(self.image, Image::Blocks(_)) { lanes } else { 1 }
+    }
+
+    fn in_few_bits(&self, scheme: Scheme, block: usize, library: &mut Library) -> FewBits {
+        let lanes = library.target().lanes;
+        let k = self.channels / self.groups * self.kernel[0] * self.kernel[1];
+        let panels = Panels { scheme, lanes, n: self.filters, k, matrices: 1 };
+        let term = match self.terms(block)[..] {
+            [(_, blocks), (places, _), _] => {
+                format!("k / {blocks} * {blocks} + k % {block} * {places} + k / {block} % {places}")
+            }
+            _ => "k".to_owned(),
+        };
+        let pack = panels.pack(library, &Columns { batch: "0".to_owned(), column: k, term });
+        let unpack = |library: &mut Library, panel: &str, each: &str| {
+            let statement = panels.unpack(library, panel, "own");
+            format!("if ({each} != known)\n            {statement}\n        known = {each};\n        ")
+        };
+        let words = panels.words();
+        let direct = format!(
+            "{}const float *const right = own;\n        const char *next = (const char *)((const uint32_t *)packed + (panel + 1) % PANELS * {words});",
+            unpack(library, "panel", "panel")
+        );
+        let depth = format!(
+            "{}const float *const right = own + panel % 2 * LANES;",
+            unpack(library, "panel / 2", "panel / 2")
+        );
+        let own_bytes = (panels.k_padded() * 2 * lanes * 4).next_multiple_of(64);
+        FewBits { pack, packed_bytes: panels.bytes(), own_bytes, direct, depth, step_bytes: words * 4 / k }
+    }
+
+    /// The kernel of one function, behind a copy with margins where the image is plain; and what packs so many elements,
+    /// unless they are kept in few bits.
+    fn kernel(
+        &self,
+        library: &mut Library,
+        function: String,
+        few: Option<FewBits>,
+        floats: impl FnOnce(&mut Library) -> (String, usize),
+    ) -> Kernel {
         let work = |function: String, arguments: Vec<Argument>| Call {
             function,
             arguments: [vec![Argument::Thread, Argument::Threads], arguments].concat(),
@@ -197,10 +267,19 @@ impl Blocked {
             let elements = self.batch * self.channels * padded(size, padding).iter().product::<usize>();
             shared_bytes = (elements * self.element.bytes()).next_multiple_of(64);
         }
-        let arguments = [image, Argument::Packed, Argument::Out].into_iter().chain(operands).collect();
+        let own = few.iter().map(|_| Argument::Own);
+        let arguments =
+            [image, Argument::Packed, Argument::Out].into_iter().chain(operands).chain(own).collect();
         phases.push(vec![work(function, arguments)]);
+        let (pack, packed_bytes, own_bytes) = match few {
+            Some(few) => (few.pack, few.packed_bytes, few.own_bytes),
+            None => {
+                let (pack, elements) = floats(library);
+                (pack, (elements * self.element.bytes()).next_multiple_of(64), 0)
+            }
+        };
         let pack = Some(work(pack, vec![Argument::B, Argument::Packed]));
-        Kernel { pack, packed_bytes, phases, shared_bytes, own_bytes: 0 }
+        Kernel { pack, packed_bytes, phases, shared_bytes, own_bytes }
     }
 
     /// Strips are taken in so many sections: the image of one stays in the cache, and threads have equal parts.
@@ -292,7 +371,19 @@ impl Blocked {
             ("column", walk.column),
             ("step", walk.step),
         ];
-        let strings = [("tiles", tiles.to_owned()), ("type", self.element.c().to_owned())];
+        let is_few = self.few_bits.is_some();
+        let [stored, own, known] = if is_few {
+            ["void", ", float *restrict own", "\nlong known = -1;"]
+        } else {
+            [self.element.c(), "", ""]
+        };
+        let strings = [
+            ("tiles", tiles.to_owned()),
+            ("type", self.element.c().to_owned()),
+            ("stored", stored.to_owned()),
+            ("own", own.to_owned()),
+            ("known", known.to_owned()),
+        ];
         let numbers = numbers.iter().chain(more).map(|(key, number)| (*key, number.to_string()));
         let strings: Vec<(&str, String)> =
             strings.into_iter().chain(self.epilogue_strings(lanes)).chain(numbers).collect();
@@ -327,6 +418,25 @@ impl Blocked {
         ]
     }
 }
+
+/// What there is to weights that are kept in few bits.
+struct FewBits {
+    pack: String,
+    packed_bytes: usize,
+    own_bytes: usize,
+    /// What makes floats of a panel, for all channels together and for each by itself.
+    direct: String,
+    depth: String,
+    /// Bytes of a term of a panel.
+    step_bytes: usize,
+}
+
+/// The weights of a panel, and those that come next.
+const WEIGHTS: &str = "const @type@ *const right = packed + panel * K * WIDTH;
+        const char *next = (const char *)(packed + (panel + 1) % PANELS * K * WIDTH);";
+
+/// The weights of a block of channels.
+const DEPTH_WEIGHTS: &str = "const @type@ *const right = packed + panel * @kh@ * @kw@ * LANES;";
 
 /// Height and width with margins.
 fn padded([height, width]: [usize; 2], padding: [[usize; 2]; 2]) -> [usize; 2] {

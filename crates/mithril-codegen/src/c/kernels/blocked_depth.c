@@ -12,7 +12,7 @@ MITHRIL_INLINE void @name@_line(const long across, const @type@ *restrict image,
     for (long pixel = 0; pixel < across; pixel++)
         sum[pixel] = (mithril_@t@){0};
     for (long y = 0; y < @kh@; y++)
-        for (long x = 0; x < @kw@; x++, weights += LANES) {
+        for (long x = 0; x < @kw@; x++, weights += @pitch@) {
             const @type@ *const place = image + y * @row@ + x * @column@;
             const mithril_@t@ weight = MITHRIL_LOAD(@t@, weights);
             MITHRIL_UNROLL(@most@)
@@ -24,19 +24,19 @@ MITHRIL_INLINE void @name@_line(const long across, const @type@ *restrict image,
         MITHRIL_STORE(@t@, sums + pixel * LANES, sum[pixel]);
 }
 
-static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @type@ *restrict weights,
-                   @out@ *restrict out@parameters@)
+static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @stored@ *restrict packed,
+                   @out@ *restrict out@parameters@@own@)
 {
     enum {
         LANES = @lanes@, BLOCKS = @filters@ / LANES, OUT_HEIGHT = @oh@, GROUPS = @groups@,
         ACROSS = @across@, LONGER = @longer@ /* the first LONGER groups of a row have ACROSS + 1 pixels */
     };
     @type@ sums[@most@ * LANES] __attribute__((aligned(64)));
-    const long units = (long)@n@ * BLOCKS * OUT_HEIGHT;
+    const long units = (long)@n@ * BLOCKS * OUT_HEIGHT;@known@
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
         const long y = unit % OUT_HEIGHT, panel = unit / OUT_HEIGHT % BLOCKS, batch = unit / OUT_HEIGHT / BLOCKS;
         const @type@ *const line = image + batch * @image_batch@ + panel * @plane@ + y * @image_line@;
-        const @type@ *const right = weights + panel * @kh@ * @kw@ * LANES;
+        @weights@
         for (long group = 0, x = 0; group < GROUPS; group++) {
             @tiles@
         }

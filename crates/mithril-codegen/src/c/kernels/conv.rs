@@ -3,8 +3,9 @@
 use super::epilogue::place;
 use super::gemm::{Gemm, Packing};
 use super::library::substitute;
+use super::quantized::{Columns, Panels};
 use super::rows::RowGroups;
-use super::{Argument, Call, Element, Epilogue, Kernel, Library, Strides, Target, winograd};
+use super::{Argument, Call, Element, Epilogue, Kernel, Library, Scheme, Strides, Target, winograd};
 
 /// How a convolution is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub struct Conv {
     pub packing: Packing,
     /// What becomes of the sums.
     pub epilogue: Epilogue,
+    /// How weights that are packed ahead are kept, if in few bits: they become float at the start of a call.
+    pub few_bits: Option<Scheme>,
 }
 
 impl Conv {
@@ -80,6 +83,7 @@ impl Conv {
             algorithm: Algorithm::Fastest,
             packing: Packing::Ahead,
             epilogue: Epilogue::none(),
+            few_bits: None,
         }
         .row_major()
     }
@@ -102,10 +106,13 @@ impl Conv {
 
     /// Puts the kernel's functions into the library.
     pub fn build(&self, library: &mut Library) -> Kernel {
-        match winograd::tile(self, library) {
+        let tile = if self.few_bits.is_none() { winograd::tile(self, library) } else { None };
+        match tile {
             Some(tile) => winograd::build(self, tile, library),
             _ if self.groups == self.channels && self.channels > 1 => self.build_depth(library),
-            _ if self.wastes_columns(library.target()) => self.as_rows_of_pixels().build(library),
+            _ if self.few_bits.is_none() && self.wastes_columns(library.target()) => {
+                self.as_rows_of_pixels().build(library)
+            }
             _ => self.build_direct(library),
         }
     }
@@ -115,16 +122,46 @@ impl Conv {
         let plan = Plan::new(self, library.target());
         let function = self.add(include_str!("conv_depth.c"), library, &plan);
         let operands = (0..self.epilogue.operands.len()).map(Argument::Operand);
-        let mut arguments =
-            vec![Argument::Thread, Argument::Threads, Argument::A, Argument::B, Argument::Out];
+        let few = self.few_bits.map(|scheme| self.in_few_bits(scheme, plan.k, 0, library));
+        let weights = if few.is_some() { Argument::Shared } else { Argument::B };
+        let mut arguments = vec![Argument::Thread, Argument::Threads, Argument::A, weights, Argument::Out];
         arguments.extend(operands.chain([Argument::Own]));
         let bytes = |elements: usize| (elements * self.element.bytes()).next_multiple_of(64);
-        Kernel {
+        let kernel = Kernel {
             pack: None,
             packed_bytes: 0,
             phases: vec![vec![Call { function, arguments }]],
             shared_bytes: 0,
             own_bytes: bytes(self.padded(0) * self.padded_width() + self.result()[1]),
+        };
+        match few {
+            Some(few) => few.before(kernel),
+            None => kernel,
+        }
+    }
+
+    /// Weights in few bits, of `k` terms each, which become float from this byte of the shared memory on.
+    fn in_few_bits(&self, scheme: Scheme, k: usize, at: usize, library: &mut Library) -> FewBits {
+        let lanes = library.target().lanes;
+        let panels = Panels { scheme, lanes, n: self.filters, k, matrices: 1 };
+        let columns = Columns { batch: "0".to_owned(), column: k, term: "k".to_owned() };
+        let pack = panels.pack(library, &columns);
+        let statement = panels.unpack(library, "panel", "own");
+        let numbers = [("n", self.filters), ("k", k), ("lanes", lanes)].map(|(key, n)| (key, n.to_string()));
+        let mut pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, n)| (*key, n.as_str())).collect();
+        pairs.push(("unpack", &statement));
+        let wish = format!("mithril_float_weights_{}x{k}", self.filters);
+        let unpack = library.add(&wish, &substitute(include_str!("quantized_filters.c"), &pairs));
+        let work = |function: String, arguments: Vec<Argument>| Call {
+            function,
+            arguments: [vec![Argument::Thread, Argument::Threads], arguments].concat(),
+        };
+        FewBits {
+            pack: work(pack, vec![Argument::B, Argument::Packed]),
+            packed_bytes: panels.bytes(),
+            unpack: work(unpack, vec![Argument::Packed, Argument::SharedAt(at), Argument::Own]),
+            shared_bytes: (self.filters * k * 4).next_multiple_of(64),
+            own_bytes: (panels.k_padded() * 2 * lanes * 4).next_multiple_of(64),
         }
     }
 
@@ -167,14 +204,18 @@ impl Conv {
         let bytes = |elements: usize| (elements * self.element.bytes()).next_multiple_of(64);
         let weights = bytes(self.filters * plan.k.next_multiple_of(plan.lanes));
         let padded = if self.is_point() { 0 } else { bytes(self.padded_elements(plan.lanes)) };
-        let ahead = self.packing == Packing::Ahead;
+        // What is kept in few bits is packed as if it came with every call.
+        let ahead = self.packing == Packing::Ahead && self.few_bits.is_none();
         let packed = if ahead { Argument::Packed } else { Argument::SharedAt(padded) };
         let image = if self.is_point() { Argument::A } else { Argument::Shared };
         let work = |function: String, [from, to]: [Argument; 2]| Call {
             function,
             arguments: vec![Argument::Thread, Argument::Threads, from, to],
         };
-        let pack = work(pack, [Argument::B, packed.clone()]);
+        let behind = padded + if ahead { 0 } else { weights };
+        let few = self.few_bits.map(|scheme| self.in_few_bits(scheme, plan.k, behind, library));
+        let given = if few.is_some() { Argument::SharedAt(behind) } else { Argument::B };
+        let pack = work(pack, [given, packed.clone()]);
         let mut arguments = vec![Argument::Thread, Argument::Threads, image, packed, Argument::Out];
         arguments.extend((0..self.epilogue.operands.len()).map(Argument::Operand));
         arguments.push(Argument::Own);
@@ -187,12 +228,16 @@ impl Conv {
         if !first.is_empty() {
             phases.insert(0, first);
         }
-        Kernel {
+        let kernel = Kernel {
             packed_bytes: if ahead { weights } else { 0 },
-            shared_bytes: padded + if ahead { 0 } else { weights },
+            shared_bytes: behind,
             own_bytes: bytes((plan.panel_block * plan.k + 1 + plan.rows.most()) * 2 * plan.lanes),
             phases,
             pack: ahead.then_some(pack),
+        };
+        match few {
+            Some(few) => few.before(kernel),
+            None => kernel,
         }
     }
 
@@ -310,6 +355,30 @@ impl Conv {
             self.channels, self.filters
         );
         library.add(&wish, &text)
+    }
+}
+
+/// What there is to weights that are kept in few bits.
+struct FewBits {
+    pack: Call,
+    packed_bytes: usize,
+    /// Makes floats of them, in this shared memory.
+    unpack: Call,
+    shared_bytes: usize,
+    own_bytes: usize,
+}
+
+impl FewBits {
+    /// The kernel of the floats, after they are made.
+    fn before(self, mut kernel: Kernel) -> Kernel {
+        kernel.phases.insert(0, vec![self.unpack]);
+        Kernel {
+            pack: Some(self.pack),
+            packed_bytes: self.packed_bytes,
+            shared_bytes: kernel.shared_bytes + self.shared_bytes,
+            own_bytes: kernel.own_bytes.max(self.own_bytes),
+            ..kernel
+        }
     }
 }
 

@@ -65,23 +65,28 @@ impl Panels {
         self.n.div_ceil(2 * self.lanes)
     }
 
+    /// Terms that share a scale in 4 bits: of short columns all, which fill whole words.
+    pub fn group(self) -> usize {
+        self.k.next_multiple_of(8).clamp(8, GROUP)
+    }
+
     /// What a micro-kernel counts: words, or groups.
     pub fn steps(self) -> usize {
         match self.scheme {
-            Scheme::Int4Weights => self.k.div_ceil(GROUP),
+            Scheme::Int4Weights => self.k.div_ceil(self.group()),
             _ => self.k.div_ceil(4),
         }
     }
 
     /// `k` with what is added to fill the last word or group.
     pub fn k_padded(self) -> usize {
-        self.steps() * if self.scheme == Scheme::Int4Weights { GROUP } else { 4 }
+        self.steps() * if self.scheme == Scheme::Int4Weights { self.group() } else { 4 }
     }
 
     /// Words of one panel.
     pub fn words(self) -> usize {
         match self.scheme {
-            Scheme::Int4Weights => self.steps() * (1 + 2 * GROUP / 8) * self.lanes,
+            Scheme::Int4Weights => self.steps() * (1 + 2 * self.group() / 8) * self.lanes,
             _ => self.steps() * 2 * self.lanes,
         }
     }
@@ -96,9 +101,8 @@ impl Panels {
         (self.matrices * self.count() * (self.words() + of_columns * 2 * self.lanes) * 4).next_multiple_of(64)
     }
 
-    /// The function that makes them of the right matrices of a product.
-    pub fn pack(self, library: &mut Library, gemm: &Gemm) -> String {
-        let (sizes, strides, _) = gemm.packed_axes();
+    /// The function that makes them of matrices that lie so.
+    pub fn pack(self, library: &mut Library, from: &Columns) -> String {
         let template = match self.scheme {
             Scheme::Int4Weights => include_str!("quantized_pack_grouped.c"),
             _ => include_str!("quantized_pack.c"),
@@ -111,18 +115,41 @@ impl Panels {
                 ("sums", if is_whole { "sums[panel * WIDTH + lane] = sum;" } else { "(void)sum;" }),
                 ("offset", if is_whole { "0" } else { "128" }),
                 ("lanes", &self.lanes.to_string()),
-                ("group", &GROUP.to_string()),
+                ("group", &self.group().to_string()),
                 ("n", &self.n.to_string()),
                 ("k", &self.k.to_string()),
                 ("matrices", &self.matrices.to_string()),
                 ("batched", &batched(self.matrices)),
-                ("b_batch", &batch_offset(&sizes, &strides)),
-                ("b_row", &gemm.b.row.to_string()),
-                ("b_column", &gemm.b.column.to_string()),
+                ("b_batch", &from.batch),
+                ("b_term", &from.term),
+                ("b_column", &from.column.to_string()),
             ],
         );
         library.add(&format!("mithril_pack_{}_{}x{}", self.scheme.name(), self.k, self.n), &text)
     }
+
+    /// A statement that makes floats of the panel `number`, whose place in `packed` this counts, in `to`:
+    /// [k][two vectors].
+    pub fn unpack(self, library: &mut Library, number: &str, to: &str) -> String {
+        let (steps, words) = (self.steps(), self.words());
+        let panel = format!("(const uint32_t *)packed + ({number}) * {words}");
+        let (unpack, width) = (add_unpack(self, true, library), 2 * self.lanes);
+        if self.scheme == Scheme::Int4Weights {
+            return format!("{unpack}({steps}, {panel}, {to});");
+        }
+        let scales = format!("(const float *)packed + {}L + ({number}) * {width}", self.count() * words);
+        format!("{unpack}({steps}, {panel}, {scales}, {to});")
+    }
+}
+
+/// Where the columns of matrices lie.
+pub(super) struct Columns {
+    /// The C expression of where the matrix `batch` starts.
+    pub batch: String,
+    /// Elements from a column to the next.
+    pub column: usize,
+    /// The C expression of where the term `k` of a column lies.
+    pub term: String,
 }
 
 impl Gemm {
@@ -139,6 +166,12 @@ impl Gemm {
             Scheme::Int8 => folded.in_whole_numbers(library),
             Scheme::Int8Weights | Scheme::Int4Weights => folded.weights_only(scheme, library),
         })
+    }
+
+    fn columns(&self) -> Columns {
+        let (sizes, strides, _) = self.packed_axes();
+        let batch = batch_offset(&sizes, &strides);
+        Columns { batch, column: self.b.column, term: format!("k * {}", self.b.row) }
     }
 
     /// Rows of `a` become bytes in a first phase, which all threads share.
@@ -158,7 +191,7 @@ impl Gemm {
             let threads = [Argument::Thread, Argument::Threads];
             Call { function, arguments: threads.into_iter().chain(arguments).collect() }
         };
-        let pack = panels.pack(library, self);
+        let pack = panels.pack(library, &self.columns());
         words(library);
         library.add("mithril_order", include_str!("quantized_order.c"));
         library.add("mithril_dot", include_str!("quantized_dot.c"));
@@ -186,7 +219,7 @@ impl Gemm {
         let lanes = library.target().lanes;
         let panels = Panels { scheme, lanes, n: self.n, k: self.k, matrices: self.packed_batches() };
         let pack = Call {
-            function: panels.pack(library, self),
+            function: panels.pack(library, &self.columns()),
             arguments: vec![Argument::Thread, Argument::Threads, Argument::B, Argument::Packed],
         };
         let (function, own) = if self.is_unpacked(scheme, library) {
@@ -246,7 +279,7 @@ impl Gemm {
         // The copies are read so slowly that they may come from the next cache.
         let block = self.block(4 * copy, rows, panels, library, library.target().cache * 2);
         let is_grouped = scheme == Scheme::Int4Weights;
-        let unpack = add_unpack(scheme, library);
+        let unpack = add_unpack(panels, false, library);
         let weights = piece * 2 * lanes * 4;
         let micro = rows.calls(
             "{micro}(steps, left, right, tile, k > 0, fetch, stride);",
@@ -267,7 +300,7 @@ impl Gemm {
                 ("micro_calls", &micro),
                 ("unpack", &unpack),
                 ("step", if is_grouped { "group" } else { "word" }),
-                ("step_terms", if is_grouped { GROUP } else { 4 }.to_string().as_str()),
+                ("step_terms", if is_grouped { panels.group() } else { 4 }.to_string().as_str()),
                 ("step_words", &words.to_string()),
                 ("piece", &piece.to_string()),
                 ("stored", "float"),
@@ -319,7 +352,7 @@ impl Gemm {
         } else {
             "STEPS, copy, words, tile"
         };
-        let mut micro = |rows: usize| format!("{}({arguments});", add_micro(panels.scheme, rows, library));
+        let mut micro = |rows: usize| format!("{}({arguments});", add_micro(panels, rows, library));
         let micro_calls =
             if template.contains("@micro_calls@") { rows.each(&mut micro) } else { String::new() };
         let copy_calls = rows.each(|rows| format!("@name@_copy(a + @a_batch@, row, {rows}, copy);"));
@@ -380,7 +413,8 @@ fn groups(rows: usize, target: &Target) -> RowGroups {
 }
 
 /// The micro-kernel for so many rows.
-fn add_micro(scheme: Scheme, rows: usize, library: &mut Library) -> String {
+fn add_micro(panels: Panels, rows: usize, library: &mut Library) -> String {
+    let scheme = panels.scheme;
     let fields = scheme.fields();
     let bits = (32 / fields).to_string();
     words(library);
@@ -397,7 +431,7 @@ fn add_micro(scheme: Scheme, rows: usize, library: &mut Library) -> String {
         &[
             ("bits", &bits),
             ("fields", &fields.to_string()),
-            ("group", &GROUP.to_string()),
+            ("group", &panels.group().to_string()),
             ("chains", &(4 / rows).max(1).to_string()),
             ("lanes", &library.target().lanes.to_string()),
             ("rows", &rows.to_string()),
@@ -406,8 +440,10 @@ fn add_micro(scheme: Scheme, rows: usize, library: &mut Library) -> String {
     library.add(&format!("mithril_micro_{}_{rows}", scheme.name()), &text)
 }
 
-/// The function that makes floats of a piece of a panel.
-fn add_unpack(scheme: Scheme, library: &mut Library) -> String {
+/// The function that makes floats of a piece of a panel, by the scales of its columns if they are wanted: with groups of
+/// terms they always are.
+fn add_unpack(panels: Panels, is_scaled: bool, library: &mut Library) -> String {
+    let scheme = panels.scheme;
     let fields = scheme.fields();
     let bits = (32 / fields).to_string();
     words(library);
@@ -416,16 +452,32 @@ fn add_unpack(scheme: Scheme, library: &mut Library) -> String {
         Scheme::Int4Weights => include_str!("quantized_unpack_grouped.c"),
         _ => include_str!("quantized_unpack.c"),
     };
+    let [parameter, load, left, right] = if is_scaled {
+        [
+            ", const float *restrict scales",
+            "\nconst mithril_f32 left_scale = MITHRIL_LOAD(f32, scales), right_scale = MITHRIL_LOAD(f32, scales + LANES);",
+            " * left_scale",
+            " * right_scale",
+        ]
+    } else {
+        [""; 4]
+    };
     let text = substitute(
         template,
         &[
+            ("scales", parameter),
+            ("by_scales", if is_scaled { " by their scales" } else { "" }),
+            ("load_scales", load),
+            ("scaled_left", left),
+            ("scaled_right", right),
             ("bits", &bits),
             ("fields", &fields.to_string()),
-            ("group", &GROUP.to_string()),
+            ("group", &panels.group().to_string()),
             ("lanes", &library.target().lanes.to_string()),
         ],
     );
-    library.add(&format!("mithril_unpack_{}", scheme.name()), &text)
+    let scaled = if is_scaled && scheme != Scheme::Int4Weights { "_scaled" } else { "" };
+    library.add(&format!("mithril_unpack_{}{scaled}", scheme.name()), &text)
 }
 
 /// The function that makes floats of numbers of so many bits.

@@ -16,7 +16,7 @@ static void @name@(long thread, long threads, const float *restrict b, void *res
             float largest = 0;
             int is_finite = 1;
             for (long k = 0; k < steps; k++) {
-                const float size = fabsf(from[k * @b_row@]);
+                const float size = fabsf(from[@b_term@]);
                 largest = size > largest ? size : largest;
                 is_finite &= size <= FLT_MAX;
             }
@@ -25,7 +25,7 @@ static void @name@(long thread, long threads, const float *restrict b, void *res
             for (long word = 0; word < WORDS; word++) {
                 uint32_t bits = 0;
                 for (long k = 4 * word; k < 4 * word + 4; k++) {
-                    const float weight = k < steps ? from[k * @b_row@] * inverse : 0;
+                    const float weight = k < steps ? from[@b_term@] * inverse : 0;
                     const int32_t number = fabsf(weight) <= 127.5f ? (int32_t)(weight + (weight < 0 ? -0.5f : 0.5f)) : 0;
                     bits |= (uint32_t)((number + OFFSET) & 255) << 8 * (k & 3);
                     sum += number;

@@ -16,12 +16,12 @@ static void @name@(long thread, long threads, const float *restrict b, void *res
                 to[lane] = 0;
             for (long lane = 0; lane < WIDTH; lane++) {
                 const long batch = panel / PANELS, column = panel % PANELS * WIDTH + lane, first = group * GROUP;
-                const long steps = column >= N ? 0 : K - first < GROUP ? K - first : GROUP;
-                const float *const from = b + @b_batch@ + column * @b_column@ + first * @b_row@;
+                const long end = column >= N ? 0 : K - first < GROUP ? K : first + GROUP;
+                const float *const from = b + @b_batch@ + column * @b_column@;
                 float largest = 0;
                 int is_finite = 1;
-                for (long k = 0; k < steps; k++) {
-                    const float weight = from[k * @b_row@];
+                for (long k = first; k < end; k++) {
+                    const float weight = from[@b_term@];
                     largest = fabsf(weight) > fabsf(largest) ? weight : largest;
                     is_finite &= fabsf(weight) <= FLT_MAX;
                 }
@@ -32,8 +32,8 @@ static void @name@(long thread, long threads, const float *restrict b, void *res
                 to[lane % LANES] |= lane < LANES ? scale.bits : scale.bits >> 16;
                 for (long word = 0; word < WORDS; word++) {
                     uint32_t bits = 0;
-                    for (long k = 8 * word; k < 8 * word + 8; k++) {
-                        const float weight = k < steps ? from[k * @b_row@] * inverse + 8.5f : 8;
+                    for (long k = first + 8 * word; k < first + 8 * word + 8; k++) {
+                        const float weight = k < end ? from[@b_term@] * inverse + 8.5f : 8;
                         const uint32_t number = weight > 0 ? weight < 15 ? (uint32_t)weight : 15 : 0;
                         bits |= number << 4 * (k & 7);
                     }
