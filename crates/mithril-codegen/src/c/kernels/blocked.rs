@@ -271,12 +271,11 @@ impl Blocked {
         let arguments =
             [image, Argument::Packed, Argument::Out].into_iter().chain(operands).chain(own).collect();
         phases.push(vec![work(function, arguments)]);
-        let (pack, packed_bytes, own_bytes) = match few {
-            Some(few) => (few.pack, few.packed_bytes, few.own_bytes),
-            None => {
-                let (pack, elements) = floats(library);
-                (pack, (elements * self.element.bytes()).next_multiple_of(64), 0)
-            }
+        let (pack, packed_bytes, own_bytes) = if let Some(few) = few {
+            (few.pack, few.packed_bytes, few.own_bytes)
+        } else {
+            let (pack, elements) = floats(library);
+            (pack, (elements * self.element.bytes()).next_multiple_of(64), 0)
         };
         let pack = Some(work(pack, vec![Argument::B, Argument::Packed]));
         Kernel { pack, packed_bytes, phases, shared_bytes, own_bytes }
