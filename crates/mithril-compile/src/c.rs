@@ -84,6 +84,8 @@ pub struct CSource {
     pub shared: Vec<(usize, usize)>,
     /// The steps in the order in which they run.
     pub costs: Vec<Cost>,
+    /// About how many nanoseconds a call takes on one thread; `None`: that depends on data.
+    pub nanoseconds: Option<u64>,
     /// Specifications of kernels for which there are candidates.
     pub questions: Vec<Question>,
     /// What became of the weights where they are to be kept in few bits.
@@ -130,6 +132,7 @@ pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
         reads: source.reads,
         shared: source.shared,
         costs: source.costs,
+        nanoseconds: source.nanoseconds,
         questions: source.questions,
         decisions: source.decisions,
     })

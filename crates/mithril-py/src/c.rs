@@ -55,6 +55,9 @@ impl Callable for Specialised {
     fn keeps(&self) -> bool {
         self.function.packed_bytes() > 0
     }
+    fn is_quick(&self) -> bool {
+        self.is_quick()
+    }
     fn pack(&self, inputs: &[Address<'_>]) -> Result<Option<Packed>, Error> {
         self.function.pack(inputs)
     }

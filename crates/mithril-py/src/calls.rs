@@ -14,6 +14,7 @@ use mithril::runtime::c::{Address, AddressMut, Array, Buffer, Interface, Wanted}
 use mithril::runtime::ggml::{Element, Given as Blocks};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
 
 use crate::convert::pairs;
@@ -53,6 +54,10 @@ pub trait Callable: Send + Sync + Debug {
     }
     /// Whether parameters are kept between calls: packed, and copied once if they lie in another way.
     fn keeps(&self) -> bool;
+    /// Whether a call is over before other threads of Python could do anything.
+    fn is_quick(&self) -> bool {
+        false
+    }
     /// Packs what is the same at every call; `None` if there is nothing to pack.
     fn pack(&self, inputs: &[Address<'_>]) -> Result<Option<Self::Packed>>;
     /// Bytes of packed parameters.
@@ -112,7 +117,9 @@ impl Output {
         if Recycled::is_for(bytes) {
             return self.recycled.array(py, arguments, bytes);
         }
-        numpy(py)?.getattr(intern!(py, "empty"))?.call1(arguments)
+        static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let empty = EMPTY.get_or_try_init(py, || numpy(py)?.getattr("empty").map(Bound::unbind))?;
+        empty.bind(py).call1(arguments)
     }
 }
 
@@ -490,7 +497,8 @@ impl<F: Callable> Ready<F> {
             .collect::<Option<Vec<AddressMut<'_>>>>()
             .ok_or_else(|| Error::internal("numpy.empty makes arrays of another kind"))?;
         let packed = kept.and_then(|k| k.packed.as_ref());
-        py.detach(|| self.made.call(&inputs, &mut places, packed, rows))?;
+        let mut call = || self.made.call(&inputs, &mut places, packed, rows);
+        if self.made.is_quick() { call() } else { py.detach(call) }?;
         match <[_; 1]>::try_from(dicts) {
             Ok([one]) => Ok(one.into_any()),
             Err(several) => Ok(PyTuple::new(py, several)?.into_any()),
@@ -562,7 +570,7 @@ fn lock(array: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 fn numpy(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    static NUMPY: pyo3::sync::PyOnceLock<Py<PyAny>> = pyo3::sync::PyOnceLock::new();
+    static NUMPY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let module = NUMPY.get_or_try_init(py, || Ok::<_, PyErr>(py.import("numpy")?.into_any().unbind()))?;
     Ok(module.bind(py).clone())
 }

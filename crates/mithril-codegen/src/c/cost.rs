@@ -28,6 +28,15 @@ pub fn costs(program: &Program) -> Vec<Cost> {
     program.steps.iter().map(|step| cost(program, step)).collect()
 }
 
+/// About how many nanoseconds a call takes on one thread with vectors of so many floats; `None`: that depends on data.
+pub fn nanoseconds(program: &Program, lanes: usize) -> Option<u64> {
+    let of = |step: &Step| match &step.work {
+        Work::Kernel(k) => Some((k.work / lanes) as u64),
+        _ => cost(program, step).operations,
+    };
+    program.steps.iter().try_fold(0_u64, |sum, step| Some(sum.saturating_add(of(step)?)))
+}
+
 fn cost(program: &Program, step: &Step) -> Cost {
     let (what, operations) = match &step.work {
         Work::Nest(nest) => (shape(program, nest), Some(of_nest(nest))),

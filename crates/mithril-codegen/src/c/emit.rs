@@ -12,6 +12,7 @@ use super::guide::{describe, guide};
 use super::header::{comment, declarations, places};
 use super::kernels::{Argument as Given, Library};
 use super::namer::Namer;
+use super::near;
 use super::nest;
 use super::prelude::PRELUDE;
 use super::program::{KernelCall, Nest, Parts, Place, Program, Rows, Step, Work};
@@ -290,6 +291,7 @@ impl<'a> File<'a> {
         let buffers = &self.program.buffers;
         let mut writer = Writer::new(buffers);
         let split = nest::write(&mut writer, buffers, nest, self.program.next_var, parallel);
+        writer.lines = near::quick_first(step, nest, writer.lines);
         self.loops(step, &writer, threads_of(split))
     }
     /// The call of the function of loops that were written, which also takes `numbers`.

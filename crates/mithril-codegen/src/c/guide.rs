@@ -98,7 +98,7 @@ fn words(program: &Program, options: &Options) -> Vec<(&'static [&'static str], 
         ),
         (&["own"], "the scratch memory of one thread, behind the arena of all.".to_owned()),
         (&["LANES"], vector),
-        (&["panel"], "the part of a matrix or of the weights that is two vectors wide (WIDTH).".to_owned()),
+        (&["panel"], "the part of a matrix or of the weights that is WIDTH wide, mostly two vectors.".to_owned()),
         (
             &["micro", "tile"],
             "innermost functions: as many sums as fit into the registers grow together.".to_owned(),

@@ -37,6 +37,7 @@ pub mod layout;
 mod loops;
 mod memory;
 mod namer;
+mod near;
 mod nest;
 mod phases;
 pub mod prelude;
@@ -115,6 +116,8 @@ pub struct Source {
     pub shared: Vec<(usize, usize)>,
     /// The steps in the order in which they run.
     pub costs: Vec<Cost>,
+    /// About how many nanoseconds a call takes on one thread; `None`: that depends on data.
+    pub nanoseconds: Option<u64>,
     /// Specifications of kernels for which there are candidates.
     pub questions: Vec<kernels::Question>,
     /// What became of the weights where they are to be kept in few bits.
@@ -162,8 +165,9 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     let c = emit::file(&program, options, arena, &library, &tails);
     let shared = state::shared(&program);
     let (reads, costs) = (prepare::inputs(&program), cost::costs(&program));
+    let nanoseconds = cost::nanoseconds(&program, options.target.lanes);
     let questions = library.questions().to_vec();
-    Ok(Source { c, h, stages, reads, shared, costs, questions, decisions })
+    Ok(Source { c, h, stages, reads, shared, costs, nanoseconds, questions, decisions })
 }
 
 /// Leaves the first step of each specification.

@@ -34,6 +34,10 @@ fn specifications() -> Vec<Gemm> {
         (65, 33, 7),
         (7, 64, 65),
         (1, 65, 130),
+        // One row by panels of other widths, in several pieces of k.
+        (1, 7, 2100),
+        (1, 43, 300),
+        (1, 256, 131),
         (31, 1, 40),
         (2, 34, 39),
         (300, 100, 16),
@@ -45,6 +49,12 @@ fn specifications() -> Vec<Gemm> {
     }
     all.push(Gemm::new(Element::F64, 17, 35, 19));
     all.push(Gemm { packing: Packing::Running, ..Gemm::new(Element::F64, 30, 7, 5) });
+    let mut row = Gemm::new(Element::F64, 1, 59, 270);
+    row.a = Strides { batch: vec![], row: 0, column: 3 };
+    row.b = Strides { batch: vec![], row: 1, column: 270 };
+    row.out = Strides { batch: vec![], row: 0, column: 2 };
+    row.epilogue = with("{acc} * 2 + {0}", vec![(vec![], 0, 1)]);
+    all.push(row);
     // Both transposed, the result too.
     let mut transposed = Gemm::new(Element::F32, 29, 43, 21);
     transposed.a = Strides { batch: vec![], row: 1, column: 29 };

@@ -96,6 +96,18 @@ pub struct Specialised {
     pub function: Function,
 }
 
+/// Calls below so many nanoseconds are not worth letting other threads of Python run meanwhile: handing over the lock
+/// takes a noticeable part of that, and getting it back may take thousands of times as long.
+const QUICK: u64 = 10_000;
+
+impl Specialised {
+    /// Whether a call takes a few microseconds, whatever the data.
+    pub fn is_quick(&self) -> bool {
+        let has_rows = self.function.interface().batch.is_some();
+        !has_rows && self.source.nanoseconds.is_some_and(|time| time < QUICK)
+    }
+}
+
 /// Symbols with their numbers, sorted.
 type Sizes = Vec<(Symbol, i64)>;
 

@@ -71,18 +71,17 @@ impl Gemm {
     /// Puts the kernel's functions into the library.
     pub fn build(&self, library: &mut Library) -> Kernel {
         let folded = self.fold_rows();
+        if let Some(kernel) = folded.of_one_row(library) {
+            return kernel;
+        }
         let blocking = folded.blocking(library);
-        let pack = folded.pack(library, &blocking);
+        let pack = folded.pack(library, blocking.lanes, 2);
         let function = folded.multiply(library, &blocking);
         let width = 2 * blocking.lanes;
         let panels = folded.packed_batches() * folded.n.div_ceil(width) * folded.k * width;
         let packed_bytes = (panels * self.element.bytes()).next_multiple_of(64);
         let ahead = self.packing == Packing::Ahead;
         let packed = if ahead { Argument::Packed } else { Argument::Shared };
-        let pack = Call {
-            function: pack,
-            arguments: vec![Argument::Thread, Argument::Threads, Argument::B, packed.clone()],
-        };
         let mut arguments = vec![Argument::Thread, Argument::Threads, Argument::A, packed, Argument::Out];
         arguments.extend((0..self.epilogue.operands.len()).map(Argument::Operand));
         arguments.push(Argument::Own);
@@ -184,9 +183,10 @@ impl Gemm {
         format!("{element}{batch}{}x{}x{}", self.m, self.n, self.k)
     }
 
-    fn pack(&self, library: &mut Library, blocking: &Blocking) -> String {
+    /// The call that brings `b` into panels of so many vectors of columns.
+    pub(super) fn pack(&self, library: &mut Library, lanes: usize, vectors: usize) -> Call {
         let (sizes, strides, _) = self.packed_axes();
-        let across = self.b.row == 1 && self.b.column > 1 && blocking.lanes > 1;
+        let across = self.b.row == 1 && self.b.column > 1 && lanes > 1;
         let stored = self.stored[1];
         if across {
             library.transpose(self.element);
@@ -209,7 +209,8 @@ impl Gemm {
                 ("close", stored.close()),
                 ("t", self.element.suffix()),
                 ("type", self.element.c()),
-                ("lanes", &blocking.lanes.to_string()),
+                ("lanes", &lanes.to_string()),
+                ("vectors", &vectors.to_string()),
                 ("n", &self.n.to_string()),
                 ("k", &self.k.to_string()),
                 ("batches", &self.packed_batches().to_string()),
@@ -220,7 +221,12 @@ impl Gemm {
             ],
         );
         let element = if self.element == Element::F64 { "f64_" } else { "" };
-        library.add(&format!("mithril_gemm_pack_{element}{}{}x{}", stored.mark(), self.k, self.n), &text)
+        let wish = format!("mithril_gemm_pack_{element}{}{}x{}", stored.mark(), self.k, self.n);
+        let to = if self.packing == Packing::Ahead { Argument::Packed } else { Argument::Shared };
+        Call {
+            function: library.add(&wish, &text),
+            arguments: vec![Argument::Thread, Argument::Threads, Argument::B, to],
+        }
     }
 
     /// What asks for the place of a tile before it is computed, where that is worth it; and the call.

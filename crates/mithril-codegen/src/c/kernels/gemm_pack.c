@@ -1,8 +1,8 @@
-/* b[@k@, @n@]@batched@ into panels of two vectors of columns, [panel][k][2 * LANES]; what is missing in the last panel
+/* b[@k@, @n@]@batched@ into panels of @vectors@ vectors of columns, [panel][k][@vectors@ * LANES]; what is missing in the last panel
    is zero. Every thread packs some of the panels. */
 static MITHRIL_ONCE void @name@(long thread, long threads, const @stored@ *restrict b, @type@ *restrict panels)
 {
-    enum { N = @n@, K = @k@, LANES = @lanes@, WIDTH = 2 * LANES, PANELS = (N + WIDTH - 1) / WIDTH };
+    enum { N = @n@, K = @k@, LANES = @lanes@, WIDTH = @vectors@ * LANES, PANELS = (N + WIDTH - 1) / WIDTH };
     const long units = (long)@batches@ * PANELS;
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
         const long batch = unit / PANELS, first = unit % PANELS * WIDTH;

@@ -9,7 +9,7 @@ use super::{Element, Target};
 const FEW_ROWS: usize = 2;
 
 /// Bytes of weights that stay in the second-level cache: asking for them ahead only costs time.
-const NEAR: usize = 1 << 20;
+pub(super) const NEAR: usize = 1 << 20;
 
 /// Asks for both cache lines of a step.
 const FETCH: &str = "MITHRIL_FETCH(next);\nMITHRIL_FETCH(next + stride / 2);";

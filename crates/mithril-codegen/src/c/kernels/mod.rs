@@ -57,6 +57,7 @@ mod margins;
 mod quantized;
 mod quantized_conv;
 mod rows;
+mod vector_product;
 mod winograd;
 
 pub use blocked::{Blocked, Image, Places};

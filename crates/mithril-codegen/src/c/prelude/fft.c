@@ -206,13 +206,14 @@ static void mithril_fft_pass_f32(const float *restrict x_re, const float *restri
 }
 
 /* The transforms of `lanes` lines of n elements, whose prime factors are small, at parts[0] (real) and parts[1]
- * (imaginary). parts[2] and parts[3] are as large; in the end parts[0] and parts[1] are the results. */
+ * (imaginary). parts[2] and parts[3] are as large; in the end parts[0] and parts[1] are the results. Root j · every of the
+ * table is exp(2πi·j/n). */
 static void mithril_fft_smooth_f32(float *parts[4], int64_t n, int64_t lanes, float sign, const float *root_re,
-                                   const float *root_im) {
+                                   const float *root_im, int64_t every) {
   for (int64_t s = lanes, rest = n; rest > 1;) {
     int64_t r = rest % 4 == 0 ? 4 : 2;
     while (rest % r != 0) r++;
-    const int64_t m = rest / r, step = n / rest;
+    const int64_t m = rest / r, step = n / rest * every;
     if (r == 4) {
       mithril_fft_pass4_f32(parts[0], parts[1], parts[2], parts[3], m, s, sign, root_re, root_im, step);
     } else if (r == 2) {
@@ -252,7 +253,7 @@ static void mithril_fft_prepare(double *tables, int64_t n, double *work) {
     parts[1][k] = parts[1][(whole - k) % whole] = chirp_im[k];
     square = (square + 2 * k + 1) % (2 * n);
   }
-  mithril_fft_smooth_f64(parts, whole, 1, -1, root_re, root_im);
+  mithril_fft_smooth_f64(parts, whole, 1, -1, root_re, root_im, 1);
   memcpy(filter_re, parts[0], (size_t)whole * sizeof(double));
   memcpy(filter_re + whole, parts[1], (size_t)whole * sizeof(double));
 }
@@ -272,7 +273,7 @@ static void mithril_fft_chirp(double *parts[4], int64_t n, int64_t lanes, double
       parts[1][k * lanes + lane] = im * chirp_re[k] - re * chirp_im[k];
     }
   }
-  mithril_fft_smooth_f64(parts, whole, lanes, -1, root_re, root_im);
+  mithril_fft_smooth_f64(parts, whole, lanes, -1, root_re, root_im, 1);
   for (int64_t k = 0; k < whole; k++) {
     for (int64_t lane = 0; lane < lanes; lane++) {
       const double re = parts[0][k * lanes + lane], im = parts[1][k * lanes + lane];
@@ -280,7 +281,7 @@ static void mithril_fft_chirp(double *parts[4], int64_t n, int64_t lanes, double
       parts[1][k * lanes + lane] = re * filter_im[k] + im * filter_re[k];
     }
   }
-  mithril_fft_smooth_f64(parts, whole, lanes, 1, root_re, root_im);
+  mithril_fft_smooth_f64(parts, whole, lanes, 1, root_re, root_im, 1);
   for (int64_t k = 0; k < n; k++) {
     for (int64_t lane = 0; lane < lanes; lane++) {
       const double re = parts[0][k * lanes + lane] / (double)whole, im = parts[1][k * lanes + lane] / (double)whole;

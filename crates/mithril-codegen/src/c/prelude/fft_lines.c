@@ -35,6 +35,48 @@ static void mithril_fft_write_f32(const float *from, int64_t first, int64_t lane
   }
 }
 
+/* Lines of real elements of an even size as complex ones of half the size: each two elements make one. */
+static void mithril_fft_read_pairs_f32(const float *restrict real, int64_t first, int64_t lanes, int64_t size,
+                                       int64_t inner, float *restrict re, float *restrict im) {
+  int64_t start[MITHRIL_FFT_MOST_LANES];
+  for (int64_t i = 0; i < lanes; i++) start[i] = (first + i) / inner * size * inner + (first + i) % inner;
+  for (int64_t t = 0; t < size / 2; t++) {
+    for (int64_t i = 0; i < lanes; i++) re[t * lanes + i] = real[start[i] + 2 * t * inner];
+    for (int64_t i = 0; i < lanes; i++) im[t * lanes + i] = real[start[i] + (2 * t + 1) * inner];
+  }
+}
+
+/* The transforms of real lines, elements 0 … half, from those of their pairs, half elements at parts[0] and parts[1]: with
+ * the transforms E of the even and O of the odd elements, these are E + i·O, and those E + exp(sign·2πi·k/(2·half))·O. As
+ * both are of real lines, element half - k says apart what element k holds together. The results, for which there is room
+ * behind the places, become parts[0] and parts[1]. */
+static void mithril_fft_part_f32(float *parts[4], int64_t half, int64_t lanes, float sign, const float *root_re,
+                                 const float *root_im) {
+  const float *restrict x_re = parts[0], *restrict x_im = parts[1];
+  float *restrict y_re = parts[2], *restrict y_im = parts[3];
+  for (int64_t k = 0; 2 * k <= half; k++) {
+    const int64_t near = k * lanes, far = (half - k) * lanes, mirror = k == 0 ? 0 : far;
+    const float c = root_re[k], s = sign * root_im[k];
+    MITHRIL_INDEPENDENT
+    for (int64_t q = 0; q < lanes; q++) {
+      const float even_re = 0.5f * (x_re[near + q] + x_re[mirror + q]);
+      const float even_im = 0.5f * (x_im[near + q] - x_im[mirror + q]);
+      const float odd_re = 0.5f * (x_im[near + q] + x_im[mirror + q]);
+      const float odd_im = 0.5f * (x_re[mirror + q] - x_re[near + q]);
+      const float turned_re = odd_re * c - odd_im * s, turned_im = odd_re * s + odd_im * c;
+      y_re[near + q] = even_re + turned_re;
+      y_im[near + q] = even_im + turned_im;
+      y_re[far + q] = even_re - turned_re;
+      y_im[far + q] = turned_im - even_im;
+    }
+  }
+  for (int i = 0; i < 2; i++) {
+    float *made = parts[i + 2];
+    parts[i + 2] = parts[i];
+    parts[i] = made;
+  }
+}
+
 /* Such transforms of a size with a large prime factor, of the lines in groups from … last - 1; the numbers in between are
  * double. */
 static void mithril_fft_by_chirp_f32(const float *real, const float *imag, float *output_real, float *output_imag,
@@ -77,14 +119,22 @@ static void mithril_fft_f32(int64_t thread, int64_t threads, const float *real, 
   const int64_t last = mithril_part(groups, thread + 1, threads), from = mithril_part(groups, thread, threads);
   if (from == last) return;
   const int is_smooth = mithril_fft_is_smooth(size);
+  /* Of real lines the second half mirrors the first. */
+  const int is_real = imag == NULL && given == size && size % 2 == 0 && 2 * kept <= size + 2;
   float *roots = scratch, *work = roots + 2 * size;
   if (is_smooth) mithril_fft_roots_f32(roots, roots + size, size);
   for (int64_t group = from; group < last && is_smooth; group++) {
     const int64_t first = group * lanes, count = lines - first < lanes ? lines - first : lanes;
     const int64_t part = size * count + MITHRIL_FFT_APART;
     float *parts[4] = {work, work + part, work + 2 * part, work + 3 * part};
-    mithril_fft_read_f32(real, imag, first, count, given, size, inner, parts[0], parts[1]);
-    mithril_fft_smooth_f32(parts, size, count, (float)sign, roots, roots + size);
+    if (is_real) {
+      mithril_fft_read_pairs_f32(real, first, count, size, inner, parts[0], parts[1]);
+      mithril_fft_smooth_f32(parts, size / 2, count, (float)sign, roots, roots + size, 2);
+      mithril_fft_part_f32(parts, size / 2, count, (float)sign, roots, roots + size);
+    } else {
+      mithril_fft_read_f32(real, imag, first, count, given, size, inner, parts[0], parts[1]);
+      mithril_fft_smooth_f32(parts, size, count, (float)sign, roots, roots + size, 1);
+    }
     mithril_fft_write_f32(parts[0], first, count, kept, inner, (float)scale, output_real);
     if (output_imag == NULL) continue;
     mithril_fft_write_f32(parts[1], first, count, kept, inner, (float)scale, output_imag);

@@ -336,10 +336,10 @@ static inline float mithril_erf_f32(float x) {
 
 static inline double mithril_erf_f64(double x) { return erf(x); }
 
-/* e^(-factor x^2) for a factor that is a power of 2: the square is kept to twice the digits. */
-static inline float mithril_gauss_f32(float x, float factor) {
+/* e^(-x^2): the square is kept to twice the digits. */
+static inline float mithril_gauss_f32(float x) {
   float high = mithril_number_f32(mithril_bits_f32(x) & 0xfffff000u);
-  return mithril_exp_scaled_f32(-(high * high) * factor, (high - x) * (high + x) * factor, 0u);
+  return mithril_exp_scaled_f32(-(high * high), (high - x) * (high + x), 0u);
 }
 
 /* e^(a^2) erfc(a) for a from 0 to 10.2 */
@@ -362,7 +362,7 @@ static inline float mithril_erfc_factor_f32(float a) {
 static inline float mithril_erfc_f32(float x) {
   float a = mithril_abs_f32(x);
   a = mithril_at_most_f32(a, 10.2f);
-  float far = mithril_erfc_factor_f32(a) * mithril_gauss_f32(a, 1.0f);
+  float far = mithril_erfc_factor_f32(a) * mithril_gauss_f32(a);
   float y = a < 0.75f ? 1.0f - a - a * mithril_erf_near_f32(a) : far;
   y = x < 0.0f ? 2.0f - y : y;
   return x == x ? y : x;
@@ -431,11 +431,24 @@ static inline float mithril_silu_f32(float x) { return x * mithril_sigmoid_f32(x
 
 static inline double mithril_silu_f64(double x) { return x / (1.0 + exp(-x)); }
 
-/* x times the normal distribution function */
+/* y e^(-x^2 / 2) for x from 0 to 14.4, and a y that is not very small where x is above 1. */
+static inline float mithril_times_gauss_f32(float y, float x) {
+  float high = mithril_number_f32(mithril_bits_f32(x) & 0xfffff000u), square = 0.5f * (high * high);
+  uint32_t n = (uint32_t)(int32_t)(square * 1.44269504f + 0.5f);
+  float r = mithril_exp_remainder_f32(-square, -(float)(int32_t)n) + (high - x) * (high + x) * 0.5f;
+  y = y * (1.0f + (r + r * r * mithril_exp_rest_f32(r)));
+  /* 2^-n in two factors, since it may be out of range where the result is not. */
+  uint32_t half = n << 22 & 0xff800000u;
+  return mithril_number_f32(mithril_bits_f32(y) - half) * mithril_number_f32(0x3f800000u + half - (n << 23));
+}
+
+/* x times the normal distribution function: max(x, 0) less what is missing there, which is the same for -x */
 static inline float mithril_gelu_f32(float x) {
   float a = mithril_at_most_f32(mithril_abs_f32(x), 14.4f);
-  float tail = 0.5f * mithril_erfc_factor_f32(a * 0.70710678f) * mithril_gauss_f32(a, 0.5f);
-  return x * (x > 0.0f ? 1.0f - tail : tail);
+  float missing = mithril_times_gauss_f32(0.5f * a * mithril_erfc_factor_f32(a * 0.70710678f), a);
+  /* NaN of NaN, and of what is -inf times 0; by its bits, lest a compiler make a branch of it. */
+  uint32_t nan = x >= -FLT_MAX ? 0u : 0x7fc00000u;
+  return mithril_number_f32(mithril_bits_f32(mithril_relu_f32(x) - missing) | nan);
 }
 
 static inline double mithril_gelu_f64(double x) { return 0.5 * x * erfc(-x * 0.7071067811865476); }

@@ -96,6 +96,49 @@ static inline float mithril_tan_f32(float x) {
 
 static inline double mithril_tan_f64(double x) { return tan(x); }
 
+/* The same for most angles: those up to 8192, beyond which, and for NaN, `far` becomes 1. See near.rs of the generator. */
+
+/* |x|, at most 8192 */
+static inline float mithril_near_magnitude_f32(uint32_t *far, float x) {
+  float a = mithril_abs_f32(x);
+  *far |= !(a <= 8192.0f);
+  return mithril_at_most_f32(a, 8192.0f);
+}
+
+/* How many quarter turns are nearest to an angle from 0 to 8192. */
+static inline uint32_t mithril_near_quadrant_f32(float a) { return (uint32_t)(int32_t)(a * 0.636619772f + 0.5f); }
+
+/* The angle that remains of it. pi/2 is in two parts; the first times n is exact. */
+static inline float mithril_near_angle_f32(float a, uint32_t n) {
+  double turns = (double)(int32_t)n, angle = (double)a - turns * 0x1.921fb54442p+0;
+  angle = angle > -1.0 ? angle : -1.0;
+  return (float)(angle - turns * 7.443547480486623e-13);
+}
+
+static inline float mithril_sin_if_near_f32(uint32_t *far, float x) {
+  float a = mithril_near_magnitude_f32(far, x);
+  uint32_t n = mithril_near_quadrant_f32(a);
+  float r = mithril_near_angle_f32(a, n);
+  float y = mithril_turned_f32(n & 1u ? mithril_cos_near_f32(r) : mithril_sin_near_f32(r), n, 2u);
+  return mithril_number_f32(mithril_bits_f32(y) ^ (mithril_bits_f32(x) & 0x80000000u));
+}
+
+static inline float mithril_cos_if_near_f32(uint32_t *far, float x) {
+  float a = mithril_near_magnitude_f32(far, x);
+  uint32_t n = mithril_near_quadrant_f32(a);
+  float r = mithril_near_angle_f32(a, n);
+  return mithril_turned_f32(n & 1u ? mithril_sin_near_f32(r) : mithril_cos_near_f32(r), n + 1u, 2u);
+}
+
+static inline float mithril_tan_if_near_f32(uint32_t *far, float x) {
+  float a = mithril_near_magnitude_f32(far, x);
+  uint32_t n = mithril_near_quadrant_f32(a);
+  float r = mithril_near_angle_f32(a, n);
+  float sine = mithril_sin_near_f32(r), cosine = mithril_cos_near_f32(r);
+  float y = (n & 1u ? -cosine : sine) / (n & 1u ? sine : cosine);
+  return mithril_number_f32(mithril_bits_f32(y) ^ (mithril_bits_f32(x) & 0x80000000u));
+}
+
 /* (arcsin(s) / s - 1) for s^2 = z up to 1/4 */
 static inline float mithril_asin_rest_f32(float z) {
   float p = z * 0.04221854616f + 0.02414761185f;
