@@ -8,6 +8,7 @@ use mithril_ir::loops::Expr;
 use super::Options;
 use super::expr::{MARK, MARK_END};
 use super::header::comment;
+use super::near;
 use super::program::{Nest, Program, Step, Work};
 
 /// Characters of a line.
@@ -164,7 +165,9 @@ fn of_nest(program: &Program, nest: &Nest, body: &str) -> String {
     let each =
         if terms == 0 { "element by element".to_owned() } else { format!("each element of {terms} terms") };
     let stores = body.matches(&format!("{MARK}{}{MARK_END}[", nest.to)).count();
-    let parts = if stores > 1 {
+    let parts = if body.contains(near::AGAIN) {
+        "; first by loops that are quick, and once more if a number is beyond what these can do"
+    } else if stores > 1 {
         "; with loops of their own for parts (edges, for example) in which other tests pass"
     } else {
         ""

@@ -15,6 +15,9 @@ const FEWEST: i64 = 256;
 /// What says that an argument is not one of the many; the namer knows the word as taken.
 const FAR: &str = "far";
 
+/// What stands between the quick loops and the others.
+pub const AGAIN: &str = "    if (!far) return;";
+
 /// The lines of a step's loops, with the quick ones first where that is worth it and may be: loops that add to what they
 /// have written, or write where they read, cannot be done again.
 pub fn quick_first(step: &Step, nest: &Nest, lines: Vec<String>) -> Vec<String> {
@@ -31,7 +34,7 @@ pub fn quick_first(step: &Step, nest: &Nest, lines: Vec<String>) -> Vec<String> 
         "    {".into(),
     ];
     found.extend(quick.iter().map(|line| format!("    {line}")));
-    found.extend(["    }".into(), format!("    if (!{FAR}) return;")]);
+    found.extend(["    }".into(), AGAIN.into()]);
     found.extend(lines);
     found
 }
