@@ -6,6 +6,7 @@ linked with the ggml of the extension module. It loads each file and computes lo
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -17,7 +18,9 @@ from typing import Any
 
 import mithril as ml
 import numpy as np
+import sentencepiece
 import tokenizers
+import transformers
 from mithril.models import create_gpt, create_llama
 
 from .ggml import ROOT, linked, sources
@@ -29,7 +32,7 @@ TOGETHER = {"src": 10, "src/models": 40}
 TOKENS = np.random.default_rng(3).integers(0, 96, 12)
 #: Types of weights, and the least cosine of the logits with those of NumPy, which has the same weights: llama.cpp
 #: rounds what is multiplied with them, to 8 bits or to those of bf16. Without rounding logits are within `EXACT`.
-TYPES = {None: 1.0 - 1e-6, "q8_0": 0.999, "q4_k": 0.999, "bf16": 0.9999}
+TYPES = {None: 1.0 - 1e-6, "q8_0": 0.999, "q4_k": 0.999, "q4_k_m": 0.999, "bf16": 0.9999}
 #: Least cosine with those of GGML, which rounds likewise. (llama.cpp reads the GELU of GPT-2 from a table of 16 bits.)
 ON_GGML = 0.9998
 #: How far logits may be from those of NumPy with weights in float32, in parts of the largest.
@@ -50,6 +53,17 @@ CUTS = {
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+}
+#: Tokenizers of SentencePiece: how they are trained, and with what texts begin and end.
+_JOINED: dict[str, Any] = {"model_type": "bpe", "vocab_size": 340, "byte_fallback": True}
+_JOINED |= {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
+_LIKELIEST: dict[str, Any] = {"model_type": "unigram", "vocab_size": 80, "hard_vocab_limit": False}
+_LIKELIEST |= {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+PIECES: dict[str, tuple[dict[str, Any], list[int], list[int]]] = {
+    "llama 2": (_JOINED, [1], []),
+    "llama 2, json": (_JOINED, [], []),
+    "t5": (_LIKELIEST, [], [1]),
+    "t5, json": (_LIKELIEST, [], [1]),
 }
 #: What tokenizers learn, and what is read with them.
 CORPUS = ["the cat sat on the mat, didn't it?", "Numbers: 12345 67 890.", "naïve café 日本語 \n\n  two  spaces"] * 3
@@ -100,8 +114,8 @@ def compiled(name: str) -> ml.PhysicalModel:
     return model
 
 
-def texts(name: str) -> tuple[str, str]:
-    """Write a model with a tokenizer; whether llama.cpp reads texts as the library does that it was made with."""
+def bytes_of(name: str, folder: Path) -> Callable[[str], list[int]]:
+    """Write a tokenizer of bytes; what the library that it was made with reads."""
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
     steps = tokenizers.pre_tokenizers
     cut = CUTS[name]
@@ -118,22 +132,45 @@ def texts(name: str) -> tuple[str, str]:
     if name == "llama":
         ends = [("<|start|>", 0)]
         made.post_processor = tokenizers.processors.TemplateProcessing(single="<|start|> $A", special_tokens=ends)
-    build = {"gpt2": create_gpt, "llama": create_llama, "qwen2": create_llama}[name]
+    made.save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text('{"bos_token_id": 0, "eos_token_id": 1}')
+    return lambda text: list(made.encode(text).ids)
+
+
+def pieces_of(name: str, folder: Path) -> Callable[[str], list[int]]:
+    """Write a tokenizer of SentencePiece, as the file of it or as the JSON that transformers makes of that."""
+    written = io.BytesIO()
+    options, begin, end = PIECES[name]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS * 10), model_writer=written, minloglevel=2, **options
+    )
+    file = folder / ("spiece.model" if end else "tokenizer.model")
+    file.write_bytes(written.getvalue())
+    made = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
+    if "json" in name:
+        kind = transformers.T5Tokenizer if end else transformers.LlamaTokenizer
+        kind.from_pretrained(folder).save_pretrained(folder)
+        file.unlink()
+    return lambda text: [*begin, *made.encode(text), *end]
+
+
+def texts(name: str) -> tuple[str, str]:
+    """Write a model with a tokenizer; whether llama.cpp reads texts as the library does that it was made with."""
+    build = create_gpt if name == "gpt2" else create_llama
     sizes: dict[str, Any] = {"vocab_size": 350, "dims": 32, "num_heads": 2, "num_layers": 1}
     sizes |= {"block_size": 16} if name == "gpt2" else {"hidden": 32}
     sizes |= {"biases": "qkv"} if name == "qwen2" else {}
     model = ml.compile(build(**sizes), ml.NumpyBackend(), shapes={"input": [1, 4]}, inference=True)
     with tempfile.TemporaryDirectory() as folder:
-        made.save(f"{folder}/tokenizer.json")
-        Path(folder, "config.json").write_text('{"bos_token_id": 0, "eos_token_id": 1}')
+        read = (bytes_of if name in CUTS else pieces_of)(name, Path(folder))
         path = f"{folder}/model.gguf"
         ml.save_gguf(model, path, tokenizer=folder)
         wrong = []
-        for text in TEXTS:
+        for text in TEXTS if name in CUTS else [text.replace("<|end|>", "") for text in TEXTS]:
             done = subprocess.run([str(program()), "--text", text, path], capture_output=True, timeout=120)
             if done.returncode:
                 raise RuntimeError(done.stderr.decode()[-2000:])
-            found, wanted = np.frombuffer(done.stdout, np.int32).tolist(), made.encode(text).ids
+            found, wanted = np.frombuffer(done.stdout, np.int32).tolist(), read(text)
             wrong += [f"{text!r} is {found}, not {wanted}"] if found != wanted else []
     return "WRONG" if wrong else "ok", "; ".join(wrong)
 
@@ -172,7 +209,8 @@ def main(words: Sequence[str]) -> int:
             wrong += outcome == "WRONG"
             cosines = f"cosine {numpy:.6f} with NumPy, {ggml:.6f} with GGML"
             print(f"{name:24}  {type or 'f32':9}  {outcome:5}  largest error {error:.1e}, {cosines}", flush=True)
-        if name in CUTS:
+    for name in (*CUTS, *PIECES):
+        if not words or any(word in name for word in words):
             outcome, told = texts(name)
             wrong += outcome == "WRONG"
             print(f"{name:24}  {'tokenizer':9}  {outcome:5}  {told}".rstrip(), flush=True)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import mithril as ml
-from mithril import llama_cpp, models
+from mithril import llama_cpp, llama_tokenizer, models
 from mithril._generated import zoo
 from mithril.backends import table as overview
-from mithril.errors import InvalidValueError, KeyNotFoundError, MithrilError
+from mithril.errors import InvalidValueError, KeyNotFoundError, MithrilError, ModelFileError
 from mithril.generation import command as generation
 from mithril.tools.overview import doctor
 from mithril.tools.scaffold import new_backend
@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
 def _quantize_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="IN", help="a checkpoint, or a folder with one and a config.json")
     parser.add_argument("target", metavar="OUT", help="the file, usually *.gguf")
-    text = "q8_0, q4_k …, or PATTERN=TYPE for some names; may be given several times"
+    text = "q8_0, q4_k, q4_k_m …, or PATTERN=TYPE for some names; may be given several times"
     parser.add_argument("--type", action="append", required=True, metavar="TYPE", help=text)
     parser.add_argument("--include", action="append", metavar="PATTERN", help="names that are quantised")
     parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="names that stay as they are")
@@ -196,18 +196,21 @@ def _quantize(given: argparse.Namespace) -> tuple[str, bool]:
         if model.kind in llama_cpp.ARCHITECTURES:
             compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 1]}, inference=True)
             ml.load_weights(compiled, folder)
-            tokenizer = folder if (folder / "tokenizer.json").is_file() else None
+            entries, lacking = {}, ""
             try:
-                return _printed(ml.save_gguf(compiled, given.target, tokenizer=tokenizer, **options), given), True
-            except InvalidValueError as error:
-                if "the tokenizer of" not in error.message:
-                    raise
-                report = _printed(ml.save_gguf(compiled, given.target, **options), given)
-                return f"{report}\nno tokenizer is written: {error.message}", True
+                if llama_tokenizer.is_there(folder):
+                    entries = llama_tokenizer.metadata(folder, model.arguments["vocab_size"])
+            except (llama_tokenizer.UnwrittenTokenizerError, ModelFileError) as error:
+                lacking = f"\nno tokenizer is written: {error.message}"
+            report = ml.save_gguf(compiled, given.target, metadata=entries, **options)
+            return _printed(report, given) + lacking, True
     opened = ml.weights.open(given.source)
     blocks = {name: opened.quantized(name) for name in opened}
     arrays = {name: opened[name] if found is None else found for name, found in blocks.items()}
-    return _printed(ml.save_gguf(arrays, given.target, metadata=opened.metadata, **options), given), True
+    made = ml.quantize(arrays, options.pop("quantize"), **options)
+    # What a file said that it is made of is no longer true.
+    entries = {name: v for name, v in opened.metadata.items() if name != "general.file_type" or not made.report.rows}
+    return _printed(ml.save_gguf(made, given.target, metadata=entries), given), True
 
 
 def _export(given: argparse.Namespace) -> tuple[str, bool]:

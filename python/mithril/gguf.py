@@ -6,10 +6,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from . import _core, files, llama_cpp, llama_tokenizer
 from .backends.exchange import to_host
 from .errors import InvalidValueError, ParameterError
 from .metadata import named_to_core
+from .mixtures import file_type
 from .parameters import Parameters
 from .physical import PhysicalModel
 from .quantization import QuantizationReport, QuantizedArray, QuantizedParameters
@@ -87,9 +90,23 @@ def save_gguf(
         values |= llama_tokenizer.metadata(tokenizer, _vocabulary(values))
     if any(isinstance(value, QuantizedArray) for value in arrays.values()):
         values["general.quantization_version"] = 2
-    write(arrays, path, {**values, **(metadata or {})})
     source = params if isinstance(model, PhysicalModel) else model
+    mixtures = source.mixtures if isinstance(source, QuantizedParameters) else ()
+    number = file_type(_counts(arrays), made.mixtures or mixtures)
+    if number is not None:
+        values["general.file_type"] = number
+    write(arrays, path, {**values, **(metadata or {})})
     return source.report if quantize is None and isinstance(source, QuantizedParameters) else made.report
+
+
+def _counts(arrays: Mapping[str, Any]) -> dict[str, int]:
+    """Count the values of matrices by their types."""
+    found: dict[str, int] = {}
+    for name, value in arrays.items():
+        if len(np.shape(value)) > 1:
+            form = value.format.name if isinstance(value, QuantizedArray) else files._type(name, value)[0]
+            found[form] = found.get(form, 0) + value.size
+    return found
 
 
 def _vocabulary(values: Mapping[str, Any]) -> int:

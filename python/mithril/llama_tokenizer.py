@@ -1,4 +1,4 @@
-"""What llama.cpp has to know of a tokenizer, read from a `tokenizer.json`: BPE of bytes, of GPT-2, Llama 3, Qwen2."""
+"""What llama.cpp has to know of a tokenizer: BPE of bytes (GPT-2, Llama 3, Qwen2), and SentencePiece (Llama 2, T5)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from .errors import InvalidValueError, ModelFileError
+from . import sentence_pieces
+from .errors import InvalidValueError, MithrilError, ModelFileError
 from .folders import Folder, read_json
+from .sentence_pieces import ADDED, BYTE, CONTROL, UNKNOWN, UNUSED, USUAL, Pieces, Unwritten
 
-__all__ = ["metadata"]
+__all__ = ["UnwrittenTokenizerError", "is_there", "metadata"]
 
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s"
@@ -19,8 +21,15 @@ _WORDS = (
 )
 #: How texts are cut into words -> what llama.cpp calls that.
 _CUTS = {_WORDS % "{1,3}": "llama-bpe", _WORDS % "": "qwen2"}
-#: Kinds of tokens in GGUF.
-_USUAL, _CONTROL, _ADDED, _UNUSED = 1, 3, 4, 5
+
+
+class UnwrittenTokenizerError(InvalidValueError):
+    """A tokenizer is of a kind that is not written to GGUF."""
+
+
+def is_there(folder: str | os.PathLike[str]) -> bool:
+    """Whether a folder holds a file of a tokenizer."""
+    return any((Path(folder) / name).is_file() for name in ("tokenizer.json", *sentence_pieces.FILES))
 
 
 def metadata(folder: str | os.PathLike[str], size: int) -> dict[str, Any]:
@@ -29,38 +38,83 @@ def metadata(folder: str | os.PathLike[str], size: int) -> dict[str, Any]:
     Parameters
     ----------
     folder : path-like
-        With ``tokenizer.json``; numbers of the first and the last token of a text come from ``config.json``.
+        With ``tokenizer.json``, or a file of SentencePiece; numbers of the first and the last token of a text come from
+        ``config.json``.
     size : int
         Tokens that the model has; those that the tokenizer lacks are marked as unused.
 
     Raises
     ------
     ModelFileError
-        If there is no ``tokenizer.json``.
-    InvalidValueError
+        If there is no tokenizer, or its file is damaged.
+    UnwrittenTokenizerError
         If it is of a kind that is not written here.
     """
-    path = Path(folder) / "tokenizer.json"
-    found = read_json(path)
-    if not found:
-        raise ModelFileError(f"there is no {str(path)!r}", code="M0802", hint="give a folder with a tokenizer")
-    model = found.get("model", {})
-    cut = _cut(found.get("pre_tokenizer") or {})
-    if model.get("type") != "BPE" or cut is None:
-        raise InvalidValueError(
-            f"the tokenizer of {str(path)!r} is none that is written to GGUF",
-            hint="byte-level BPE of GPT-2, Llama 3 and Qwen2 is; give the entries tokenizer.ggml.* as metadata",
+    path = Path(folder)
+    if not is_there(path):
+        raise ModelFileError(
+            f"{str(folder)!r} holds no tokenizer", code="M0802", hint="give a folder with a tokenizer.json"
         )
-    names, kinds = _tokens(model["vocab"], found.get("added_tokens") or [], size)
-    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model.get("merges", [])]
-    entries: dict[str, Any] = {
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": cut,
+    found = read_json(path / "tokenizer.json")
+    try:
+        entries = _entries(path, found, size)
+    except Unwritten as reason:
+        raise UnwrittenTokenizerError(
+            f"the tokenizer of {str(path)!r} is none that is written to GGUF: {reason}",
+            hint="BPE of GPT-2, Llama 3 and Qwen2 and SentencePiece are; give the entries tokenizer.ggml.* as metadata",
+        ) from None
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, MithrilError):
+            raise
+        raise ModelFileError(f"the tokenizer of {str(path)!r} is damaged", hint="fetch its files again") from error
+    return entries | _ends(path, found)
+
+
+def _entries(folder: Path, found: dict[str, Any], size: int) -> dict[str, Any]:
+    model, added = found.get("model", {}), found.get("added_tokens") or []
+    cut = _cut(found.get("pre_tokenizer") or {})
+    if model.get("type") == "BPE" and cut is not None:
+        names, kinds, _ = _tokens([(text, place, USUAL, 0.0) for text, place in model["vocab"].items()], added, size)
+        merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model.get("merges", [])]
+        return {
+            "tokenizer.ggml.model": "gpt2",
+            "tokenizer.ggml.pre": cut,
+            "tokenizer.ggml.tokens": names,
+            "tokenizer.ggml.token_type": np.array(kinds, np.int32),
+            "tokenizer.ggml.merges": merges,
+        }
+    file = next((folder / name for name in sentence_pieces.FILES if (folder / name).is_file()), None)
+    pieces = sentence_pieces.of_json(found) if file is None else sentence_pieces.of_file(file)
+    return _of_pieces(pieces, added, size) | ({} if found else _usual_ends(folder, pieces))
+
+
+def _of_pieces(pieces: Pieces, added: list[dict[str, Any]], size: int) -> dict[str, Any]:
+    entries = [(text, place, kind, score) for place, (text, score, kind) in enumerate(pieces.entries)]
+    own = {place: kind for _, place, kind, _ in entries}
+    # What is known of a piece by itself says more than that it was added.
+    added = [entry for entry in added if own.get(entry["id"]) not in (UNKNOWN, CONTROL, BYTE)]
+    names, kinds, scores = _tokens(entries, added, size)
+    table = {"tokenizer.ggml.precompiled_charsmap": np.frombuffer(pieces.table, np.uint8)} if pieces.table else {}
+    numbers = {f"tokenizer.ggml.{name}_token_id": np.uint32(number) for name, number in pieces.ends.items()}
+    return {
+        "tokenizer.ggml.model": pieces.kind,
+        "tokenizer.ggml.pre": "default",
         "tokenizer.ggml.tokens": names,
+        "tokenizer.ggml.scores": np.array(scores, np.float32),
         "tokenizer.ggml.token_type": np.array(kinds, np.int32),
-        "tokenizer.ggml.merges": merges,
+        "tokenizer.ggml.add_space_prefix": pieces.begins_with_space,
+        "tokenizer.ggml.remove_extra_whitespaces": pieces.merges_spaces,
+        **table,
+        **numbers,
     }
-    return entries | _ends(Path(folder), found.get("post_processor") or {})
+
+
+def _usual_ends(folder: Path, pieces: Pieces) -> dict[str, Any]:
+    """Where no `tokenizer.json` says it: Llama begins texts with a token and T5 ends them with one."""
+    told = read_json(folder / "tokenizer_config.json")
+    begins = bool(told.get("add_bos_token", pieces.kind == "llama")) and "bos" in pieces.ends
+    ends = bool(told.get("add_eos_token", pieces.kind == "t5")) and "eos" in pieces.ends
+    return {"tokenizer.ggml.add_bos_token": begins, "tokenizer.ggml.add_eos_token": ends}
 
 
 def _cut(given: dict[str, Any]) -> str | None:
@@ -72,30 +126,36 @@ def _cut(given: dict[str, Any]) -> str | None:
     return _CUTS.get(patterns[0]) if len(patterns) == 1 and patterns[0] else None
 
 
-def _tokens(vocabulary: dict[str, int], added: list[dict[str, Any]], size: int) -> tuple[list[str], list[int]]:
-    names, kinds = [f"[PAD{i}]" for i in range(size)], [_UNUSED] * size
-    entries = [(text, place, _USUAL) for text, place in vocabulary.items()]
-    entries += [(entry["content"], entry["id"], _CONTROL if entry.get("special") else _ADDED) for entry in added]
-    for text, place, kind in entries:
+def _tokens(
+    vocabulary: list[tuple[str, int, int, float]], added: list[dict[str, Any]], size: int
+) -> tuple[list[str], list[int], list[float]]:
+    """Return texts, kinds and scores by the numbers of tokens, of (text, number, kind, score)."""
+    names, kinds, scores = [f"[PAD{i}]" for i in range(size)], [UNUSED] * size, [-1000.0] * size
+    entries = [(entry["content"], entry["id"], CONTROL if entry.get("special") else ADDED, -1000.0) for entry in added]
+    for text, place, kind, score in [*vocabulary, *entries]:
         if not 0 <= place < size:
             raise InvalidValueError(
                 f"token {text!r} is number {place}, and the model has {size} tokens",
                 hint="it is the tokenizer of another model",
             )
-        names[place], kinds[place] = text, kind
-    return names, kinds
+        names[place], kinds[place], scores[place] = text, kind, score
+    return names, kinds, scores
 
 
-def _ends(folder: Path, after: dict[str, Any]) -> dict[str, Any]:
+def _ends(folder: Path, tokenizer: dict[str, Any]) -> dict[str, Any]:
     """Return the numbers of the first and last tokens of texts, and whether texts begin with that by themselves."""
-    if not (folder / "config.json").is_file():
-        return {}
-    config = Folder(folder)
     found: dict[str, Any] = {}
+    if tokenizer:
+        after = tokenizer.get("post_processor") or {}
+        templates = [after, *after.get("processors", [])]
+        whole = [template["single"] for template in templates if template.get("single")]
+        found["tokenizer.ggml.add_bos_token"] = any("SpecialToken" in pieces[0] for pieces in whole)
+        found["tokenizer.ggml.add_eos_token"] = any("SpecialToken" in pieces[-1] for pieces in whole)
+    if not (folder / "config.json").is_file():
+        return found
+    config = Folder(folder)
     for name, ours in (("bos", "bos_token_id"), ("eos", "eos_token_id"), ("padding", "pad_token_id")):
         number = config.integer(ours)
         if number is not None:
             found[f"tokenizer.ggml.{name}_token_id"] = np.uint32(number)
-    templates = [after, *after.get("processors", [])]
-    first = [template["single"][0] for template in templates if template.get("single")]
-    return found | {"tokenizer.ggml.add_bos_token": any("SpecialToken" in piece for piece in first)}
+    return found

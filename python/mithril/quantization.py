@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ import numpy as np
 from . import _core
 from .backends.exchange import numpy_dtype, to_host
 from .errors import InvalidValueError, MithrilError, ParameterError
+from .mixtures import MIXTURES, assigned
 
 if TYPE_CHECKING:
     from .physical import PhysicalModel
@@ -46,7 +49,7 @@ class Format:
         return 8 * self.bytes / self.values
 
 
-#: What we make ourselves; and forms that we leave to ggml, with its names of them.
+#: Forms that can be made without ggml; and those that ggml makes with less error or alone, with its names of them.
 _OWN = {name for name, _, _, is_writable in _core.block_formats() if is_writable}
 _OF_GGML = {name.lower(): name for name in _core.ggml_types()}
 #: Every form of blocks by name.
@@ -59,6 +62,8 @@ _HALVES = ("float16", "bfloat16")
 _HALF_NAMES = {"f16": "float16", "bf16": "bfloat16"} | {name: name for name in _HALVES}
 #: Values that are worked on at once.
 _CHUNK = 1 << 22
+#: The largest float of 16 bits, in which ggml keeps scales.
+_LARGEST = 65504.0
 
 
 class QuantizedArray:
@@ -290,11 +295,14 @@ class QuantizedParameters(dict[str, Any]):
     ----------
     report : QuantizationReport
         What quantising did.
+    mixtures : tuple of str
+        The mixtures that were asked for, such as ``"q4_k_m"``.
     """
 
-    def __init__(self, arrays: Mapping[str, Any], report: QuantizationReport) -> None:
+    def __init__(self, arrays: Mapping[str, Any], report: QuantizationReport, mixtures: tuple[str, ...] = ()) -> None:
         super().__init__(arrays)
         self.report = report
+        self.mixtures = mixtures
 
 
 def quantize(
@@ -316,7 +324,8 @@ def quantize(
     type : str or mapping
         A form: ``"q8_0"``, ``"q4_k"`` … (`mithril.quantization.FORMATS`), ``"f16"`` or ``"bf16"``. Or forms by pattern,
         of which the first that fits a name holds: ``{"*.ffn_down.weight": "q6_k", "*": "q4_k"}``; what no pattern fits
-        stays as it is.
+        stays as it is. Or a mixture (`mithril.mixtures.MIXTURES`): ``"q4_k_m"``, ``"q4_k_s"``, ``"q5_k_m"``,
+        ``"q3_k_m"`` … give more bits to matrices that matter more, by their names.
     include : str or sequence of str, optional
         Patterns of names that are quantised. Default: arrays of floats of two axes or more; a pattern takes vectors,
         too.
@@ -360,12 +369,16 @@ def quantize(
         if pattern != "*" and not fnmatch.filter(params, pattern):
             hint = f"there are {', '.join(list(params)[:5])}{' ...' if len(params) > 5 else ''}"
             raise InvalidValueError(f"no array has a name like {pattern!r}", hint=hint)
+    mixed = {
+        form: assigned(form, {n: getattr(v, "shape", None) for n, v in params.items()}) for form in _mixtures(forms)
+    }
     arrays: dict[str, Any] = {}
     rows: list[Quantized] = []
     skipped: list[Skipped] = []
     before = 0
     for name, value in params.items():
         form = _chosen(name, forms, wanted, spared)
+        form = mixed[form][name] if form in mixed else form
         if form is not None and isinstance(value, QuantizedArray):
             skipped.append(Skipped(name, form, f"it is quantised already, as {value.format.name}"))
             form = None
@@ -391,7 +404,8 @@ def quantize(
         )
     after = sum(_size(name, value) for name, value in arrays.items())
     outputs = () if model is None else _outputs(model, params, arrays, {} if data is None else data)
-    return QuantizedParameters(arrays, QuantizationReport(tuple(rows), tuple(skipped), before, after, outputs))
+    report = QuantizationReport(tuple(rows), tuple(skipped), before, after, outputs)
+    return QuantizedParameters(arrays, report, tuple(mixed))
 
 
 def _outputs(
@@ -441,6 +455,9 @@ def distance(found: Array, wanted: Array) -> tuple[float, float]:
     return float(np.sqrt(np.mean((a - b) ** 2))), cosine
 
 
+_TOO_LARGE = "its values are too large for the scales"
+
+
 class _Unfit(Exception):
     """Why an array cannot be quantised."""
 
@@ -450,7 +467,19 @@ def _form(name: object) -> str:
     if not isinstance(name, str):
         raise InvalidValueError(f"the form {name!r} is no text", hint='give a name such as "q8_0"')
     found = name.lower()
+    if found not in (*FORMATS, *MIXTURES, *_HALF_NAMES):
+        near = difflib.get_close_matches(found, [*FORMATS, *MIXTURES, *_HALF_NAMES], n=1)
+        known = ", ".join(form for form, known in FORMATS.items() if known.is_writable)
+        guess = f"did you mean {near[0]!r}? " if near else ""
+        raise InvalidValueError(
+            f"no form of weights is called {name!r}",
+            hint=f"{guess}There are {known}, f16, bf16, and the mixtures {', '.join(MIXTURES)}",
+        )
     return _HALF_NAMES.get(found, found)
+
+
+def _mixtures(forms: list[tuple[str, str]]) -> list[str]:
+    return list(dict.fromkeys(form for _, form in forms if form in MIXTURES))
 
 
 def _chosen(name: str, forms: list[tuple[str, str]], include: Any, exclude: Any) -> str | None:
@@ -503,11 +532,10 @@ def _halved(host: Array, form: str) -> Array:
 
 
 def _blocks(host: Array, form: str) -> QuantizedArray:
-    known = FORMATS.get(form)
-    if known is None or not known.is_writable:
+    known = FORMATS[form]
+    if not known.is_writable:
         # The core says what there is.
         _core.quantize_blocks(form, b"")
-    assert known is not None
     row = host.shape[-1] if host.ndim else 1
     if not host.ndim or row % known.values:
         raise _Unfit(f"rows of {row} cannot be cut into blocks of {known.values}")
@@ -519,10 +547,25 @@ def _blocks(host: Array, form: str) -> QuantizedArray:
         if not np.isfinite(values).all():
             raise _Unfit("it holds values that are not finite")
         given = values.tobytes()
-        made = _core.quantize_blocks(form, given) if form in _OWN else _core.ggml_blocks(_OF_GGML[form], given, row)
+        is_large = float(np.abs(values).max()) > _LARGEST
+        if is_large and form not in _OWN:
+            raise _Unfit(_TOO_LARGE)
+        # ggml refuses what is large, and needs a processor that has what it was compiled for.
+        is_plain = form not in _OF_GGML or (form in _OWN and (is_large or not _has_ggml()))
+        made = _core.quantize_blocks(form, given) if is_plain else _core.ggml_blocks(_OF_GGML[form], given, row)
         target[at : at + len(made)] = np.frombuffer(made, np.uint8)
         at += len(made)
     return QuantizedArray(blocks, form)
+
+
+@functools.cache
+def _has_ggml() -> bool:
+    """Whether the processor has what ggml was compiled for."""
+    try:
+        _core.ggml_devices()
+    except MithrilError:
+        return False
+    return True
 
 
 def _errors(wanted: Array, parts: Iterator[Array]) -> tuple[float, float]:
@@ -531,7 +574,7 @@ def _errors(wanted: Array, parts: Iterator[Array]) -> tuple[float, float]:
     at = 0
     for part in parts:
         if not np.isfinite(part).all():
-            raise _Unfit("its values are too large for the scales")
+            raise _Unfit(_TOO_LARGE)
         found, exact = part.astype(np.float64), wanted[at : at + part.size].astype(np.float64)
         at += part.size
         squares += float(((found - exact) ** 2).sum())

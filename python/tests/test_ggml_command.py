@@ -52,7 +52,7 @@ def test_text_is_generated(folder, tmp_path, capsys):
 
 WRONG = {
     "type": (["--backend", "ggml", "--quantize", "q9"], "quantize is 'q9'"),
-    "rows": (["--backend", "ggml", "--quantize", "iq2_xxs"], "quantize is 'iq2_xxs'"),
+    "rows": (["--backend", "ggml", "--quantize", "q4_k_x"], "did you mean 'q4_k_s'"),
     "dtype": (["--backend", "ggml", "--dtype", "float64"], "ggml computes in float32"),
     "backend": (["--backend", "gglm"], "did you mean 'ggml'"),
     "option": (["--backend", "numpy", "--quantize", "q8_0"], "--quantize is for ggml and c"),

@@ -154,8 +154,6 @@ unsafe extern "C" {
     ) -> ggml_cplan;
     pub fn ggml_graph_compute(graph: *mut ggml_cgraph, plan: *mut ggml_cplan) -> c_int;
 
-    #[cfg(test)]
-    pub fn ggml_quantize_requires_imatrix(kind: c_int) -> bool;
     pub fn ggml_quantize_chunk(
         kind: c_int,
         src: *const f32,

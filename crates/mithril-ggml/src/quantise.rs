@@ -7,6 +7,9 @@ use crate::{ffi, processor};
 
 /// The largest float of 16 bits, in which scales are kept.
 const LARGEST: f32 = 65504.0;
+/// How much columns may count: squares and sums of it times [`LARGEST`] squared stay numbers.
+const LEAST: f32 = 1e-6;
+const MOST: f32 = 1e6;
 
 /// How many bytes rows of so many columns have in a type; an error if a row does not hold whole blocks.
 pub fn bytes(element: Element, rows: usize, columns: usize) -> Result<usize> {
@@ -24,24 +27,27 @@ pub fn bytes(element: Element, rows: usize, columns: usize) -> Result<usize> {
 
 /// Writes rows of floats into the bytes that [`bytes`] counts.
 ///
+/// `importance` says how much each column counts; without it all count alike. ggml looks for scales with less error if
+/// it is told so much: it is always told, but where its search could leave the range of scales.
+///
 /// ```
 /// use mithril_codegen::ggml::Element;
 /// let values: Vec<f32> = (0..64).map(|i| i as f32 / 64.0).collect();
 /// let mut packed = vec![0; mithril_ggml::bytes(Element::Q8_0, 2, 32)?];
-/// mithril_ggml::quantise(Element::Q8_0, &values, 32, &mut packed)?;
+/// mithril_ggml::quantise(Element::Q8_0, &values, 32, None, &mut packed)?;
 /// let mut back = vec![0.0; 64];
 /// mithril_ggml::dequantise(Element::Q8_0, &packed, &mut back)?;
 /// assert!(values.iter().zip(&back).all(|(x, y)| (x - y).abs() < 0.004));
 /// # Ok::<(), mithril_ir::Error>(())
 /// ```
-pub fn quantise(element: Element, values: &[f32], columns: usize, out: &mut [u8]) -> Result<()> {
+pub fn quantise(
+    element: Element,
+    values: &[f32],
+    columns: usize,
+    importance: Option<&[f32]>,
+    out: &mut [u8],
+) -> Result<()> {
     processor::ready()?;
-    if element.needs_importance() {
-        let text = format!("{element} needs importance data, which says how much each column counts");
-        return Err(
-            Error::new(Code::Unsupported, text).help("take a type that needs none, such as q4_K or iq4_xs")
-        );
-    }
     if !element.is_computed() {
         return Err(Error::new(Code::BadDType, format!("weights are not kept as {element}")));
     }
@@ -54,7 +60,17 @@ pub fn quantise(element: Element, values: &[f32], columns: usize, out: &mut [u8]
         return Err(Error::new(Code::Numerics, format!("{x} cannot be kept as {element}"))
             .help("leave this matrix in f32 or bf16"));
     }
-    // SAFETY: there are so many rows of so many values, and the memory for them; rows hold whole blocks.
+    let counts = importance.map_or_else(|| vec![1.0; columns], <[f32]>::to_vec);
+    if counts.len() != columns || counts.iter().any(|x| !(LEAST..=MOST).contains(x)) {
+        let text =
+            format!("the importance of {columns} columns is as many numbers from {LEAST:e} to {MOST:e}");
+        return Err(Error::new(Code::BadArgument, text));
+    }
+    // Least values have 16 bits, and the search moves them.
+    let is_large = element.has_least_values() && values.iter().any(|x| x.abs() > LARGEST / 2.0);
+    let weights = if is_large { std::ptr::null() } else { counts.as_ptr() };
+    // SAFETY: there are so many rows of so many values, a weight per column, and the memory for them; rows hold whole
+    // blocks. What ggml asserts of weights and values holds, since all are finite and no weight is zero.
     let written = unsafe {
         ffi::ggml_quantize_chunk(
             element.code(),
@@ -63,7 +79,7 @@ pub fn quantise(element: Element, values: &[f32], columns: usize, out: &mut [u8]
             0,
             rows as i64,
             columns as i64,
-            std::ptr::null(),
+            weights,
         )
     };
     if written == out.len() { Ok(()) } else { Err(Error::internal("ggml wrote another number of bytes")) }

@@ -31,9 +31,6 @@ fn structures_have_the_sizes_of_c() {
             "{element}"
         );
         assert_eq!(traits.is_quantized, element.is_quantised(), "{element}");
-        // SAFETY: as above.
-        let needs = unsafe { ffi::ggml_quantize_requires_imatrix(element.code()) };
-        assert_eq!(needs, element.needs_importance(), "{element}");
     }
     // SAFETY: ggml fills the structure.
     let params = unsafe { ffi::ggml_threadpool_params_default(3) };
@@ -229,12 +226,7 @@ fn rows_survive_every_type() {
         let size = bytes(element, 4, 256).expect("whole blocks");
         assert_eq!(size as i64, Type::contiguous(element, [256, 4, 1, 1]).bytes());
         let mut packed = vec![0; size];
-        let result = quantise(element, &values, 256, &mut packed);
-        if element.needs_importance() {
-            assert_eq!(result.map_err(|e| e.code()), Err(Code::Unsupported), "{element}");
-            continue;
-        }
-        result.expect("quantised");
+        quantise(element, &values, 256, None, &mut packed).expect("quantised");
         let mut back = vec![0.0; 1024];
         dequantise(element, &packed, &mut back).expect("read");
         let error = values.iter().zip(&back).map(|(x, y)| (x - y) * (x - y)).sum::<f32>().sqrt() / length;
@@ -247,14 +239,14 @@ fn rows_survive_every_type() {
         assert!(error <= 0.5_f32.powf(bits), "{element}: {error}");
         for scale in [0.0, 1e-40, 1e-20, 6e4] {
             let scaled: Vec<f32> = values.iter().map(|x| x * scale).collect();
-            quantise(element, &scaled, 256, &mut packed).expect("quantised");
+            quantise(element, &scaled, 256, None, &mut packed).expect("quantised");
             dequantise(element, &packed, &mut back).expect("read");
             assert!(back.iter().all(|x| x.is_finite()), "{element} of {scale}");
         }
         for bad in [f32::NAN, f32::INFINITY, 1e30] {
             let mut values = values.clone();
             values[100] = bad;
-            let result = quantise(element, &values, 256, &mut packed);
+            let result = quantise(element, &values, 256, None, &mut packed);
             let is_wide = matches!(element, Element::F32 | Element::BF16);
             assert_eq!(result.is_ok(), is_wide, "{element} of {bad}");
         }

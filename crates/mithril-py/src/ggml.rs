@@ -184,16 +184,20 @@ fn axes(plan: &Plan, decision: &Decision) -> Vec<usize> {
     found.unwrap_or_else(|| (0..decision.shape.len()).collect())
 }
 
-/// Rows of so many floats in a type of ggml.
+/// Rows of so many floats in a type of ggml; how much each column counts, as bytes of float32.
 #[pyfunction]
+#[pyo3(signature = (name, values, columns, importance=None))]
 pub fn ggml_blocks<'py>(
     py: Python<'py>,
     name: &str,
     values: &[u8],
     columns: usize,
+    importance: Option<&[u8]>,
 ) -> Outcome<Bound<'py, PyBytes>> {
     let element = element(name)?;
-    Ok(PyBytes::new(py, &py.detach(|| blocks(element, &floats(values), columns))?))
+    let importance = importance.map(floats);
+    let made = py.detach(|| blocks(element, &floats(values), columns, importance.as_deref()))?;
+    Ok(PyBytes::new(py, &made))
 }
 
 /// Rows of so many floats as they are after they were kept in a type of ggml.
@@ -207,7 +211,7 @@ pub fn ggml_rounded<'py>(
     let element = element(name)?;
     let found = py.detach(|| {
         let mut floats = floats(values);
-        ggml::dequantise(element, &blocks(element, &floats, columns)?, &mut floats)?;
+        ggml::dequantise(element, &blocks(element, &floats, columns, None)?, &mut floats)?;
         Ok::<_, Error>(floats.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>())
     })?;
     Ok(PyBytes::new(py, &found))
@@ -217,9 +221,25 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
-fn blocks(element: Element, values: &[f32], columns: usize) -> Result<Vec<u8>, Error> {
-    let mut made = vec![0; ggml::bytes(element, values.len() / columns.max(1), columns)?];
-    ggml::quantise(element, values, columns, &mut made)?;
+fn blocks(
+    element: Element,
+    values: &[f32],
+    columns: usize,
+    importance: Option<&[f32]>,
+) -> Result<Vec<u8>, Error> {
+    let rows = values.len() / columns.max(1);
+    let mut made = vec![0; ggml::bytes(element, rows, columns)?];
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let each = rows.div_ceil(threads).max(1);
+    let size = made.len() / rows.max(1);
+    let parts = values.chunks(each * columns).zip(made.chunks_mut((each * size).max(1)));
+    std::thread::scope(|scope| {
+        let make =
+            |(values, out): (&[f32], &mut [u8])| ggml::quantise(element, values, columns, importance, out);
+        let started: Vec<_> = parts.map(|part| scope.spawn(move || make(part))).collect();
+        let failed = || Err(Error::internal("quantising failed"));
+        started.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| failed()))
+    })?;
     Ok(made)
 }
 
@@ -284,9 +304,8 @@ pub fn ggml_version() -> String {
     ggml::version()
 }
 
-/// Names of the types in which ggml keeps weights, but for those that need samples of data.
+/// Names of the types in which ggml keeps weights.
 #[pyfunction]
 pub fn ggml_types() -> Vec<&'static str> {
-    let fits = |element: &Element| element.is_computed() && !element.needs_importance();
-    Element::all().filter(fits).map(Element::name).collect()
+    Element::all().filter(|element| element.is_computed()).map(Element::name).collect()
 }

@@ -109,9 +109,9 @@ impl Element {
     pub fn is_quantised(self) -> bool {
         self.block() > 1
     }
-    /// Whether quantising to it needs importance data, which only a run over samples gives.
-    pub fn needs_importance(self) -> bool {
-        matches!(self, Self::IQ2_XXS | Self::IQ2_XS | Self::IQ1_S)
+    /// Whether its blocks hold their least value as a float of 16 bits.
+    pub fn has_least_values(self) -> bool {
+        matches!(self, Self::Q4_1 | Self::Q5_1)
     }
     /// Whether ggml computes with it: what it is not are doubles and integers, which custom ops read and write.
     pub fn is_computed(self) -> bool {

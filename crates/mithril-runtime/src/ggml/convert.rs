@@ -89,7 +89,7 @@ pub fn permute(
             if ty.element == Element::F32 {
                 out.as_chunks_mut().0.iter_mut().zip(floats).for_each(|(to, x)| *to = x.to_ne_bytes());
             } else {
-                mithril_ggml::quantise(ty.element, floats, columns, out)?;
+                mithril_ggml::quantise(ty.element, floats, columns, None, out)?;
             }
         }
         Ok(())
@@ -179,19 +179,25 @@ mod tests {
 
     use crate::weights::BlockFormat;
 
-    /// Weights in files and weights on ggml are the same, bit by bit.
+    /// What is written without ggml is what ggml makes where it does not search; where it does, it is nearer.
     #[test]
-    fn ggml_and_the_writers_of_files_make_the_same_blocks() {
+    fn ggml_makes_the_blocks_of_files_or_nearer_ones() {
         let values: Vec<f32> = (0..1024_u32).map(|i| ((i * 7919 % 1009) as f32 - 504.0) / 300.0).collect();
-        let mut compared = 0;
+        let (mut same, mut nearer) = (0, 0);
         for element in Element::all().filter(|e| e.is_quantised()) {
             let Some(format) = BlockFormat::find(element.name()) else { continue };
-            let Ok(wanted) = format.quantize(&values) else { continue };
-            let mut found = vec![0; wanted.len()];
-            mithril_ggml::quantise(element, &values, 256, &mut found).expect("quantised");
-            assert_eq!(found, wanted, "{element}");
-            compared += 1;
+            let Ok(plain) = format.quantize(&values) else { continue };
+            let mut found = vec![0; plain.len()];
+            mithril_ggml::quantise(element, &values, 256, None, &mut found).expect("quantised");
+            let error = |blocks: &[u8]| {
+                let mut back = vec![0.0; values.len()];
+                format.dequantize(blocks, &mut back).expect("values");
+                values.iter().zip(&back).map(|(x, y)| f64::from(x - y).powi(2)).sum::<f64>()
+            };
+            same += usize::from(found == plain);
+            nearer += usize::from(error(&found) < error(&plain));
+            assert!(found == plain || error(&found) < error(&plain), "{element}");
         }
-        assert!(compared >= 10, "{compared}");
+        assert!(same >= 4 && nearer >= 9, "{same} {nearer}");
     }
 }

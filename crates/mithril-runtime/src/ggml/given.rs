@@ -61,15 +61,3 @@ impl Blocks {
         Ok(Tensor::of(&shape, values))
     }
 }
-
-/// Weights that cannot stay in their elements, since their dimensions are read in another order, and ggml makes no
-/// blocks of them anew.
-pub(super) fn stuck(plan: &Plan) -> Vec<usize> {
-    let is_stuck = |value: &Value| match (&value.source, value.ty) {
-        (Source::Permuted { of, axes }, Some(ty)) if ty.element.needs_importance() && !axes.is_sorted() => {
-            Some(*of)
-        }
-        _ => None,
-    };
-    plan.values.iter().filter_map(is_stuck).collect()
-}

@@ -15,7 +15,7 @@ use mithril_ir::{Code, DType, Error, Graph, Result, Role, ValueId, text};
 
 use super::budget::Budget;
 use super::function::{Function, read};
-use super::given::{Blocks, Given, stuck};
+use super::given::{Blocks, Given};
 use super::pack::Decision;
 use crate::c::program::symbols_of;
 use crate::c::{Buffer, Interface, Wanted};
@@ -248,26 +248,10 @@ impl Choice {
     }
     /// The plan of a graph.
     fn plan(&self, graph: &Graph, pack: bool, donated: &[Arc<str>]) -> Result<Plan> {
-        let make = |lost: Vec<Arc<str>>| {
-            let own = Self { rules: self.rules.clone(), given: self.given.clone() };
-            let elements = move |name: &str| own.element(name).filter(|_| !lost.iter().any(|l| **l == *name));
-            let elements = (!self.is_empty()).then_some(&elements as &ggml::Choice);
-            ggml::plan(graph, &ggml::Options { pack, elements, donated })
-        };
-        let plan = make(Vec::new())?;
-        let lost = stuck(&plan);
-        if lost.is_empty() {
-            return Ok(plan);
-        }
-        let names: Vec<_> = lost.iter().map(|&v| Arc::from(&*plan.values[v].name)).collect();
-        let mut plan = make(names.clone())?;
-        for (v, value) in plan.values.iter().enumerate().filter(|(_, value)| value.source.of().is_none()) {
-            if names.iter().any(|name| **name == *value.name) {
-                let reason = "its columns are read as rows, and blocks of its type are not made anew";
-                plan.refused.push((v, reason.to_owned()));
-            }
-        }
-        Ok(plan)
+        let own = Self { rules: self.rules.clone(), given: self.given.clone() };
+        let elements = move |name: &str| own.element(name);
+        let elements = (!self.is_empty()).then_some(&elements as &ggml::Choice);
+        ggml::plan(graph, &ggml::Options { pack, elements, donated })
     }
     /// What became of the weights.
     fn decisions(&self, plan: &Plan, interface: &Interface) -> Vec<Decision> {
@@ -308,19 +292,11 @@ impl Choice {
 
 /// Refuses options that cannot be met.
 fn check(wanted: Option<&Quantize>, pack: bool) -> Result<()> {
-    let Some(wanted) = wanted else { return Ok(()) };
-    if !pack {
-        let text = "weights that may change between calls are not kept in few bits";
-        return Err(Error::new(Code::ConflictingOptions, text).help("compile the model for inference"));
+    if wanted.is_none() || pack {
+        return Ok(());
     }
-    match wanted.rules.iter().filter_map(|(_, element)| *element).find(|e| e.needs_importance()) {
-        Some(e) => Err(Error::new(
-            Code::Unsupported,
-            format!("{e} needs importance data, which Mithril does not make"),
-        )
-        .help("take a type that needs none, such as q4_K or iq4_xs")),
-        None => Ok(()),
-    }
+    let text = "weights that may change between calls are not kept in few bits";
+    Err(Error::new(Code::ConflictingOptions, text).help("compile the model for inference"))
 }
 
 /// Refuses weights that are not kept as asked for, if that is to be an error.

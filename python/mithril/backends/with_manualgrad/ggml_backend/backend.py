@@ -8,7 +8,7 @@ from .... import _core
 from ....errors import InvalidValueError
 from ... import options
 from ..native import NativeBackend
-from .quantization import Rules, rules
+from .quantization import Rules, expanded, rules
 
 __all__ = ["GGMLBackend", "GgmlBackend"]
 
@@ -43,9 +43,9 @@ class GGMLBackend(NativeBackend):
         with. It is checked before anything is run; the error says how much is needed. Also spelled ``mem_size``.
     quantize : str or mapping, optional
         How the weights of matrix products are kept: a type of ggml (``"q8_0"``, also spelled ``"int8"``; ``"q4_k"``,
-        ``"f16"`` …), or a mapping from patterns of names of weights to a type or None (as they are), e.g.
-        ``{"lm_head.*": "q6_k", "*": "q4_k"}``: the first pattern that fits counts. Needs models compiled with
-        ``inference=True``. `mithril.quantization_report` tells what became of the weights.
+        ``"f16"`` …), a mixture of types (``"q4_k_m"`` …), or a mapping from patterns of names of weights to one of them
+        or None (as they are), e.g. ``{"lm_head.*": "q6_k", "*": "q4_k"}``: the first pattern that fits counts. Needs
+        models compiled with ``inference=True``. `mithril.quantization_report` tells what became of the weights.
     quantize_strict : bool, optional
         Refuse a model with a weight that cannot be kept as asked; else it stays in float32 and is reported (default
         False).
@@ -89,10 +89,11 @@ class GGMLBackend(NativeBackend):
         return list(_core.ggml_devices())
 
     def _program(self, core: _core.Compiled, *wanted: list[str]) -> Any:
+        shapes = {name: shape for name, _, shape in core.inputs("param")}
         given = {
             "threads": self.num_threads,
             "memory_limit": self.memory_limit,
-            "quantize": self.quantize,
+            "quantize": None if self.quantize is None else expanded(self.quantize, shapes),
             "strict": self.quantize_strict,
         }
         return _core.ggml_program(core, given, *wanted)

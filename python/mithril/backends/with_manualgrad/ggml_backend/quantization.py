@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Mapping
 from typing import Any
 
 from .... import _core
 from ....errors import InvalidValueError
+from ....mixtures import MIXTURES, assigned
 from ..native import unknown_quantization
 
-__all__ = ["ALIASES", "Rules", "rules", "types"]
+__all__ = ["ALIASES", "Rules", "expanded", "rules", "types"]
 
 #: Other names of types.
 ALIASES = {"int8": "q8_0", "int4": "q4_0", "float16": "f16", "bfloat16": "bf16", "float32": "f32"}
 
-#: Patterns of names, and the type of ggml; None: as they are given. The first that fits counts.
+#: Patterns of names, and the type of ggml or a mixture; None: as they are given. The first that fits counts.
 Rules = list[tuple[str, str | None]]
 
 
 def types() -> dict[str, str]:
-    """Types of weights that ggml makes without samples of data, by their names in small letters.
+    """Types of weights, by their names in small letters.
 
     Examples
     --------
@@ -51,7 +53,31 @@ def rules(given: Any) -> Rules | None:
             continue
         wanted = name.lower() if isinstance(name, str) else None
         wanted = ALIASES.get(wanted, wanted) if wanted else None
-        if wanted not in known:
-            raise unknown_quantization(given, pattern, name, [*known, *ALIASES])
-        found.append((pattern, known[wanted]))
+        if wanted not in known and wanted not in MIXTURES:
+            raise unknown_quantization(given, pattern, name, [*known, *ALIASES, *MIXTURES])
+        found.append((pattern, known.get(wanted, wanted)))
+    return found
+
+
+def expanded(rules: Rules, shapes: Mapping[str, Any]) -> Rules:
+    """Return rules in which a rule for each weight stands where a mixture stood.
+
+    Examples
+    --------
+    >>> from mithril.backends.with_manualgrad.ggml_backend.quantization import expanded
+    >>> shapes = {"h.0.attn.c_attn.weight": (768, 256), "h.0.mlp.c_fc.weight": (512, 256), "bias": (512,)}
+    >>> expanded([("*c_fc*", "q8_0"), ("*.weight", "q4_k_m")], shapes)
+    [('*c_fc*', 'q8_0'), ('h.0.attn.c_attn.weight', 'q5_K'), ('h.0.mlp.c_fc.weight', 'q4_K')]
+    """
+    known = types()
+    found: Rules = []
+    for pattern, form in rules:
+        if form not in MIXTURES:
+            found.append((pattern, form))
+            continue
+        fitting = [name for name in shapes if fnmatch.fnmatchcase(name, pattern)]
+        given = assigned(form, shapes)
+        own = [(name, given[name] and known[given[name] or ""]) for name in fitting]
+        # A pattern that fits nothing is an error of the core.
+        found += own or [(pattern, "q8_0")]
     return found
