@@ -26,7 +26,7 @@ def save_gguf(
     path: str | os.PathLike[str],
     *,
     params: Mapping[str, Any] | None = None,
-    quantize: str | Mapping[str, str] | None = None,
+    quantize: str | Mapping[str, str | None] | None = None,
     include: str | Sequence[str] | None = None,
     exclude: str | Sequence[str] = (),
     strict: bool = False,
@@ -75,6 +75,8 @@ def save_gguf(
         raise InvalidValueError(
             f"there is no layout {layout!r} for GGUF", hint='take "llama.cpp", or None for our names'
         )
+    if not isinstance(metadata, Mapping | None):
+        raise InvalidValueError(f"metadata is a {type(metadata).__name__}", hint="pass a dict of values by name")
     made = _quantize(
         _parameters(model, params),
         quantize if quantize is not None else {},

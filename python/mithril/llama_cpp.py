@@ -20,6 +20,16 @@ __all__ = ["ARCHITECTURES", "configuration", "published"]
 _LLAMA_CONTEXT = 2048
 
 
+#: Settings that the models of the zoo do not have, and what they are without.
+_ACCEPTED: dict[str, tuple[Any, ...]] = {
+    "rope.scaling.type": ("none",),
+    "rope.scaling.factor": (0.0, 1.0),
+    "expert_count": (0,),
+    "attention.sliding_window": (0,),
+    "attention.causal": (True,),
+}
+
+
 # --- from a file ------------------------------------------------------------------------------------------------
 
 
@@ -36,13 +46,19 @@ def configuration(file: weights.Checkpoint) -> tuple[dict[str, Any], dict[str, A
         found = file.metadata.get(f"{kind}.{key}", default)
         if found is None:
             raise ModelFileError(f"{file.path!r} does not say {kind}.{key}", hint="write it with a current tool")
+        if isinstance(found, list) or np.ndim(found):
+            raise InvalidValueError(
+                f"{kind}.{key} of {file.path!r} has a value for each layer", hint="layers of the zoo are all alike"
+            )
+        if isinstance(found, np.floating) and not (np.isfinite(found) and found >= 0):
+            raise ModelFileError(f"{kind}.{key} of {file.path!r} is {found}", hint="fetch the file again")
         # The shortest decimal number is the one that was meant: 1e-5, not what float32 makes of it.
         return (
             float(str(found)) if isinstance(found, np.floating) else found.item() if hasattr(found, "item") else found
         )
 
-    for key, accepted in (("rope.scaling.type", "none"), ("expert_count", 0), ("attention.sliding_window", 0)):
-        if value(key, accepted) != accepted:
+    for key, accepted in _ACCEPTED.items():
+        if value(key, accepted[0]) not in accepted:
             raise InvalidValueError(f"{kind}.{key} is {value(key)!r}", hint="the model of the zoo does not have that")
     if "token_embd.weight" not in file:
         raise ModelFileError(f"{file.path!r} holds no token_embd.weight", hint="it is no whole model")
@@ -58,6 +74,11 @@ def configuration(file: weights.Checkpoint) -> tuple[dict[str, Any], dict[str, A
 
 def _llama_sizes(value: Any) -> dict[str, Any]:
     heads = value("attention.head_count")
+    usual = value("embedding_length") // heads if heads else 0
+    each = value("attention.key_length", usual)
+    for key in ("attention.value_length", "rope.dimension_count"):
+        if value(key, each) != each:
+            raise InvalidValueError(f"{key} is {value(key)}, and keys have {each}", hint="in the zoo they are the same")
     return {
         "hidden_size": value("embedding_length"),
         "intermediate_size": value("feed_forward_length"),

@@ -307,7 +307,7 @@ class QuantizedParameters(dict[str, Any]):
 
 def quantize(
     params: Mapping[str, Any],
-    type: str | Mapping[str, str],
+    type: str | Mapping[str, str | None],
     *,
     include: str | Sequence[str] | None = None,
     exclude: str | Sequence[str] = (),
@@ -324,8 +324,8 @@ def quantize(
     type : str or mapping
         A form: ``"q8_0"``, ``"q4_k"`` … (`mithril.quantization.FORMATS`), ``"f16"`` or ``"bf16"``. Or forms by pattern,
         of which the first that fits a name holds: ``{"*.ffn_down.weight": "q6_k", "*": "q4_k"}``; what no pattern fits
-        stays as it is. Or a mixture (`mithril.mixtures.MIXTURES`): ``"q4_k_m"``, ``"q4_k_s"``, ``"q5_k_m"``,
-        ``"q3_k_m"`` … give more bits to matrices that matter more, by their names.
+        stays as it is, and so does what has None. Or a mixture (`mithril.mixtures.MIXTURES`): ``"q4_k_m"``,
+        ``"q4_k_s"``, ``"q5_k_m"``, ``"q3_k_m"`` … give more bits to matrices that matter more, by their names.
     include : str or sequence of str, optional
         Patterns of names that are quantised. Default: arrays of floats of two axes or more; a pattern takes vectors,
         too.
@@ -360,7 +360,7 @@ def quantize(
     fc.weight  q8_0   256 B   68 B   8.5  0.00225  0.999993
     1 arrays quantised: 272 B before, 84 B after, 3.24 times smaller
     """
-    forms = [(pattern, _form(form)) for pattern, form in (type.items() if isinstance(type, Mapping) else [("*", type)])]
+    forms = _forms(type)
     wanted = [include] if isinstance(include, str) else include
     spared = [exclude] if isinstance(exclude, str) else exclude
     if not isinstance(params, Mapping):
@@ -378,7 +378,7 @@ def quantize(
     before = 0
     for name, value in params.items():
         form = _chosen(name, forms, wanted, spared)
-        form = mixed[form][name] if form in mixed else form
+        form = mixed[form][name] if form is not None and form in mixed else form
         if form is not None and isinstance(value, QuantizedArray):
             skipped.append(Skipped(name, form, f"it is quantised already, as {value.format.name}"))
             form = None
@@ -462,6 +462,16 @@ class _Unfit(Exception):
     """Why an array cannot be quantised."""
 
 
+def _forms(given: Any) -> list[tuple[str, str | None]]:
+    """Return patterns, and forms of those names; None for as they are."""
+    if not isinstance(given, Mapping):
+        return [("*", _form(given))]
+    wrong = next((pattern for pattern in given if not isinstance(pattern, str)), None)
+    if wrong is not None:
+        raise InvalidValueError(f"the pattern {wrong!r} is no text", hint='e.g. {"*": "q8_0"}')
+    return [(pattern, None if form is None else _form(form)) for pattern, form in given.items()]
+
+
 def _form(name: object) -> str:
     """Return the form of that name: one of `FORMATS`, or a dtype of two bytes."""
     if not isinstance(name, str):
@@ -478,11 +488,11 @@ def _form(name: object) -> str:
     return _HALF_NAMES.get(found, found)
 
 
-def _mixtures(forms: list[tuple[str, str]]) -> list[str]:
-    return list(dict.fromkeys(form for _, form in forms if form in MIXTURES))
+def _mixtures(forms: list[tuple[str, str | None]]) -> list[str]:
+    return list(dict.fromkeys(form for _, form in forms if form is not None and form in MIXTURES))
 
 
-def _chosen(name: str, forms: list[tuple[str, str]], include: Any, exclude: Any) -> str | None:
+def _chosen(name: str, forms: list[tuple[str, str | None]], include: Any, exclude: Any) -> str | None:
     def fits(patterns: Any) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 

@@ -230,6 +230,10 @@ def test_report_of_quantising():
     with pytest.raises(ml.errors.ParameterError, match="conv stays as it is"):
         ml.quantize(params, "q8_0", strict=True)
     ml.quantize(params, "q8_0", exclude="conv", strict=True)
+    kept = ml.quantize(params, {"conv": None, "*": "q8_0"}, strict=True)
+    assert kept["conv"] is params["conv"]
+    with pytest.raises(ml.errors.InvalidValueError, match="pattern 3 is no text"):
+        ml.quantize(params, {3: "q8_0"})
     only = ml.quantize(params, "q8_0", include=["bias"])
     assert [row.path for row in only.report.rows] == ["bias"]
 
@@ -405,10 +409,16 @@ def test_what_the_zoo_does_not_have_is_no_model(tmp_path):
         ("general.architecture", "mamba", "'mamba', which the zoo does not have"),
         ("llama.expert_count", 8, "expert_count is 8"),
         ("llama.rope.scaling.type", "yarn", "scaling.type is 'yarn'"),
+        ("llama.rope.dimension_count", 16, "dimension_count is 16, and keys have 32"),
+        ("llama.attention.value_length", 64, "value_length is 64"),
+        ("llama.feed_forward_length", np.array([512, 256], np.int32), "a value for each layer"),
+        ("llama.rope.freq_base", np.float32(np.nan), "freq_base of .* is nan"),
+        ("llama.attention.layer_norm_rms_epsilon", np.float32(-1), "epsilon of .* is -1.0"),
     ]:
         ml.save_gguf(model, path, metadata={key: value})
-        with pytest.raises(ml.errors.InvalidValueError, match=message):
+        with pytest.raises(ValueError, match=message) as error:
             from_config(path)
+        assert isinstance(error.value, ml.errors.MithrilError)
     ml.save_gguf({"token_embd.weight": random(4, 8)}, path, metadata={"general.architecture": "llama"})
     with pytest.raises(ml.errors.ModelFileError, match="does not say llama"):
         from_config(path)
@@ -432,6 +442,8 @@ def test_other_models_keep_their_names(tmp_path):
     with pytest.raises(ml.errors.ParameterError, match="biases alone"):
         ml.save_gguf(plain, path)
     ml.save_gguf(plain, path, layout=None)
+    with pytest.raises(ml.errors.InvalidValueError, match="metadata is a int"):
+        ml.save_gguf({"w": np.ones(2, np.float32)}, path, metadata=3)
     for value, message in [({1, 2}, "set"), (2**70, "64 bits"), ([1, "a"], "mixes"), (np.float16(1), "float16")]:
         with pytest.raises(ml.errors.InvalidValueError, match=message):
             ml.save_gguf({"w": np.ones(2, np.float32)}, path, metadata={"key": value})
