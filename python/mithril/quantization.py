@@ -314,6 +314,7 @@ def quantize(
     strict: bool = False,
     model: PhysicalModel | None = None,
     data: Mapping[str, Any] | None = None,
+    calibration: Any = None,
 ) -> QuantizedParameters:
     """Quantise parameters: matrices and larger arrays become blocks of few bits.
 
@@ -338,6 +339,9 @@ def quantize(
         are from those with the parameters as they were.
     data : mapping, optional
         A sample of the data of the model, by name.
+    calibration : mapping, or iterable of mappings, optional
+        Data of some typical calls of the model: columns of the matrices of its linear layers then count as much as
+        what they are multiplied with is large. Needs ``model``.
 
     Returns
     -------
@@ -372,6 +376,7 @@ def quantize(
     mixed = {
         form: assigned(form, {n: getattr(v, "shape", None) for n, v in params.items()}) for form in _mixtures(forms)
     }
+    counts = {} if calibration is None else _importance(model, params, calibration)
     arrays: dict[str, Any] = {}
     rows: list[Quantized] = []
     skipped: list[Skipped] = []
@@ -392,7 +397,7 @@ def quantize(
         if wanted is None and (host.ndim < 2 or not _is_float(host)):
             continue
         try:
-            arrays[name], row = _quantized(name, host, form)
+            arrays[name], row = _quantized(name, host, form, counts.get(name))
             rows.append(row)
         except _Unfit as reason:
             skipped.append(Skipped(name, form, str(reason)))
@@ -403,7 +408,9 @@ def quantize(
             hint="exclude them, or give them a form of their own: {pattern: form}",
         )
     after = sum(_size(name, value) for name, value in arrays.items())
-    outputs = () if model is None else _outputs(model, params, arrays, {} if data is None else data)
+    outputs: tuple[OutputError, ...] = ()
+    if model is not None and (data is not None or calibration is None):
+        outputs = _outputs(model, params, arrays, data or {})
     report = QuantizationReport(tuple(rows), tuple(skipped), before, after, outputs)
     return QuantizedParameters(arrays, report, tuple(mixed))
 
@@ -518,7 +525,15 @@ def _size(name: str, value: Any) -> int:
     return int(found) if isinstance(found, int) else _host(name, value).nbytes
 
 
-def _quantized(name: str, host: Array, form: str) -> tuple[Any, Quantized]:
+def _importance(model: PhysicalModel | None, params: Mapping[str, Any], samples: Any) -> dict[str, Array]:
+    from .tools.importance import column_importance
+
+    if model is None:
+        raise InvalidValueError("calibration runs a model", hint="pass model=..., compiled for any backend")
+    return column_importance(model, params, samples)
+
+
+def _quantized(name: str, host: Array, form: str, importance: Array | None) -> tuple[Any, Quantized]:
     if not _is_float(host):
         raise _Unfit(f"its dtype is {host.dtype.name}")
     if host.size == 0:
@@ -528,7 +543,7 @@ def _quantized(name: str, host: Array, form: str) -> tuple[Any, Quantized]:
         made = _halved(host, form)
         parts = iter([np.asarray(made, np.float32).reshape(-1)])
     else:
-        made = _blocks(host, form)
+        made = _blocks(host, form, importance)
         parts = made.chunks()
     rmse, cosine = _errors(host.reshape(-1), parts)
     bits = 8 * made.nbytes / host.size
@@ -541,7 +556,7 @@ def _halved(host: Array, form: str) -> Array:
     return made
 
 
-def _blocks(host: Array, form: str) -> QuantizedArray:
+def _blocks(host: Array, form: str, importance: Array | None) -> QuantizedArray:
     known = FORMATS[form]
     if not known.is_writable:
         # The core says what there is.
@@ -562,7 +577,8 @@ def _blocks(host: Array, form: str) -> QuantizedArray:
             raise _Unfit(_TOO_LARGE)
         # ggml refuses what is large, and needs a processor that has what it was compiled for.
         is_plain = form not in _OF_GGML or (form in _OWN and (is_large or not _has_ggml()))
-        made = _core.quantize_blocks(form, given) if is_plain else _core.ggml_blocks(_OF_GGML[form], given, row)
+        counts = None if importance is None else importance.tobytes()
+        made = _core.quantize_blocks(form, given) if is_plain else _core.ggml_blocks(_OF_GGML[form], given, row, counts)
         target[at : at + len(made)] = np.frombuffer(made, np.uint8)
         at += len(made)
     return QuantizedArray(blocks, form)

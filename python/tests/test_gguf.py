@@ -498,3 +498,23 @@ def test_the_report_tells_how_far_outputs_are():
     assert 0.9 < output.cosine < 1
     assert "output output: largest error" in str(made.report)
     assert "- output output" in made.report.to_markdown()
+
+
+def test_samples_tell_which_columns_count():
+    model = ml.Model()
+    model |= ml.Linear(64)(input="input", output="output")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [16, 256]})
+    params = compiled.randomize_params(seed=0)
+    # A few columns are multiplied with what is much larger.
+    samples = [random(16, 256, seed=seed) * np.where(np.arange(256) % 16 == 0, 20, 1).astype("f4") for seed in range(3)]
+    errors = []
+    for calibration in (None, [{"input": x} for x in samples[:2]]):
+        given = {"model": compiled, "data": {"input": samples[2]}, "calibration": calibration}
+        errors.append(
+            [ml.quantize(params, form, **given).report.outputs[0].rmse for form in ("q4_0", "q3_k", "iq2_xs")]
+        )
+    assert (np.array(errors[1]) < 0.8 * np.array(errors[0])).all(), errors
+    with pytest.raises(ml.errors.InvalidValueError, match="calibration runs a model"):
+        ml.quantize(params, "q4_k", calibration=[{"input": samples[0]}])
+    with pytest.raises(ml.errors.InvalidValueError, match="sample 0: .* is not finite"):
+        ml.quantize(params, "q4_k", model=compiled, calibration={"input": np.full((16, 256), np.nan, "f4")})
