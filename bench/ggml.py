@@ -14,7 +14,6 @@ import argparse
 import ctypes
 import gc
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,7 +27,7 @@ from portability.ggml import ROOT, linked, sources
 
 from .c import _compiled
 from .memory import status
-from .timing import pairs
+from .timing import turns
 from .workloads import DIMS, LAYERS, LENGTH, WORKLOADS, Workload
 
 #: Numbers that ggml gives its types.
@@ -133,10 +132,8 @@ def measure(workload: str, type: str, threads: int) -> None:
     # Both round activations in their own order before products of few bits.
     if not distance < (5e-3 if type == "f32" else 0.1):
         raise AssertionError(f"{workload}, {type}: ours and that by hand differ by {distance:.2g}")
-    mine, theirs = pairs(call, hand.run, pause=0.05, rounds=101)
-    # Of neighbours in time, so that a change of the machine's speed meets both.
-    ratio = statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
-    times = f"{statistics.median(mine) * 1e3:.2f} | {statistics.median(theirs) * 1e3:.2f} | {ratio:.3f}"
+    mine, theirs = turns(call, hand.run, pause=0.05, rounds=101)
+    times = f"{mine * 1e3:.2f} | {theirs * 1e3:.2f} | {mine / theirs:.3f}"
     program = compiled._known().module.source
     sizes = " | ".join(f"{size / 1e6:.1f}" for size in (program.weight_bytes, program.work_bytes))
     print(f"| {workload} | {type} | {threads} | {times} | {sizes} | {hand.weights / 1e6:.1f} | {hand.work / 1e6:.1f} |")

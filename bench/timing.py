@@ -23,15 +23,7 @@ def timed(function: Callable[[], Any], repeats: int) -> float:
 def turns(
     ours: Callable[[], Any], hand: Callable[[], Any], pause: float = 0.0, rounds: int = 41
 ) -> tuple[float, float]:
-    """Return the median seconds of two functions, called in turns as in `pairs`."""
-    first, second = pairs(ours, hand, pause, rounds)
-    return statistics.median(first), statistics.median(second)
-
-
-def pairs(
-    ours: Callable[[], Any], hand: Callable[[], Any], pause: float = 0.0, rounds: int = 41
-) -> tuple[list[float], list[float]]:
-    """Return the seconds of two functions in each turn; what is quick is called more often.
+    """Return the median seconds of two functions, called in turns; what is quick is called more often.
 
     Threads of a runtime go on spinning for a while after a call, and would take the processors from the other side:
     with a pause in seconds they fall asleep, and a call that is not counted wakes those of the side whose turn it is.
@@ -58,4 +50,4 @@ def pairs(
                 function()
             times.append((time.perf_counter() - start) / calls)
     gc.enable()
-    return found
+    return statistics.median(found[0]), statistics.median(found[1])
