@@ -516,5 +516,5 @@ def test_samples_tell_which_columns_count():
     assert (np.array(errors[1]) < 0.8 * np.array(errors[0])).all(), errors
     with pytest.raises(ml.errors.InvalidValueError, match="calibration runs a model"):
         ml.quantize(params, "q4_k", calibration=[{"input": samples[0]}])
-    with pytest.raises(ml.errors.InvalidValueError, match="sample 0: .* is not finite"):
+    with pytest.raises(ml.errors.InvalidValueError, match=r"sample 0: .* is not finite"):
         ml.quantize(params, "q4_k", model=compiled, calibration={"input": np.full((16, 256), np.nan, "f4")})
