@@ -186,10 +186,12 @@ def _summary(given: argparse.Namespace) -> tuple[str, bool]:
 
 
 def _quantize(given: argparse.Namespace) -> tuple[str, bool]:
-    pairs = [entry.rpartition("=") for entry in given.type]
-    # What is said of some names goes before what is said of all.
-    forms = {pattern or "*": form for pattern, _, form in sorted(pairs, key=lambda pair: not pair[0])}
-    options = {"quantize": forms, "include": given.include, "exclude": given.exclude, "strict": given.strict}
+    options: dict[str, Any] = {
+        "quantize": generation.by_pattern(given.type),
+        "include": given.include,
+        "exclude": given.exclude,
+        "strict": given.strict,
+    }
     folder = Path(given.source)
     if (folder / "config.json").is_file():
         model = models.from_config(folder)

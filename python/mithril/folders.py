@@ -43,7 +43,12 @@ class Folder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         if not self.path.is_dir():
-            raise ModelFileError(f"{str(path)!r} is no folder", code="M0802", hint="give the folder of a checkpoint")
+            hint = (
+                "put the file into a folder with its config.json"
+                if self.path.is_file()
+                else "give that of a checkpoint"
+            )
+            raise ModelFileError(f"{str(path)!r} is no folder", code="M0802", hint=hint)
         self.config = read_json(self.path / "config.json")
         if not self.config:
             raise ModelFileError(f"{str(path)!r} has no config.json", code="M0802", hint="fetch it with the weights")

@@ -44,7 +44,8 @@ def test_text_is_generated(folder, tmp_path, capsys):
         shutil.copy(folder / name, tmp_path)
     assert generate(tmp_path, "--backend", "ggml") == 0
     from_file = capsys.readouterr().out
-    assert generate(folder, "--backend", "ggml", "--quantize", "q8_0") == 0
+    words = ("--quantize", "*h.0.*=q8_0", "--quantize", "q8_0", "--threads", "1", "--memory-limit", "1GB")
+    assert generate(folder, "--backend", "ggml", *words) == 0
     assert capsys.readouterr().out == from_file
     assert generate(tmp_path, "--backend", "numpy") == 0
     assert len(capsys.readouterr().out) > 4
@@ -55,7 +56,10 @@ WRONG = {
     "rows": (["--backend", "ggml", "--quantize", "q4_k_x"], "did you mean 'q4_k_s'"),
     "dtype": (["--backend", "ggml", "--dtype", "float64"], "ggml computes in float32"),
     "backend": (["--backend", "gglm"], "did you mean 'ggml'"),
-    "option": (["--backend", "numpy", "--quantize", "q8_0"], "--quantize is for ggml and c"),
+    "option": (["--backend", "numpy", "--quantize", "q8_0"], "--quantize, --threads and"),
+    "threads": (["--backend", "numpy", "--threads", "2"], "--threads and --memory-limit are for ggml and c"),
+    "memory": (["--backend", "ggml", "--memory-limit", "10KB"], "the limit is 10000"),
+    "pattern": (["--backend", "ggml", "--quantize", "*nope*=q8_0"], "no parameter of the model has a name like"),
 }
 
 

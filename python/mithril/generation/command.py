@@ -46,8 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options, all but ``weights``, to a parser."""
     parser.add_argument("--backend", default="torch", metavar="NAME", help="where it runs (default: torch)")
     parser.add_argument("--dtype", default="float32", help="dtype of the model (default: float32)")
-    few = "keep the weights in few bits, as ggml and c offer it: q8_0, q4_k …, int8_weights …"
-    parser.add_argument("--quantize", metavar="TYPE", help=few)
+    few = "keep the weights in few bits, as ggml and c offer it: q8_0, q4_k_m …, int8_weights …; or PATTERN=TYPE for "
+    parser.add_argument("--quantize", action="append", metavar="TYPE", help=f"{few}some names; may repeat")
+    parser.add_argument("--threads", type=int, metavar="N", help="of ggml and c (default: all)")
+    parser.add_argument("--memory-limit", metavar="SIZE", help="of ggml and c: an error if more is needed, e.g. 4GB")
     parser.add_argument("--jit", action="store_true", help="compile by the framework's compiler")
     parser.add_argument("--no-cache", action="store_true", help="compute the whole text anew for each token")
     parser.add_argument("--prompt", required=True, help="the text to be answered; - reads it from the standard input")
@@ -61,13 +63,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the random numbers (default: 0)")
 
 
+def by_pattern(entries: Sequence[str]) -> str | dict[str, str]:
+    """Read ``TYPE`` and ``PATTERN=TYPE``: what is said of some names goes before what is said of all.
+
+    Examples
+    --------
+    >>> from mithril.generation.command import by_pattern
+    >>> by_pattern(["q4_k", "*.wte.*=q8_0"])
+    {'*.wte.*': 'q8_0', '*': 'q4_k'}
+    """
+    pairs = [entry.rpartition("=") for entry in entries]
+    if len(pairs) == 1 and not pairs[0][0]:
+        return pairs[0][2]
+    return {pattern or "*": form for pattern, _, form in sorted(pairs, key=lambda pair: not pair[0])}
+
+
 def generate(given: argparse.Namespace) -> str:
     """Write what a model answers to the standard output, piece by piece; return what is left to print."""
-    few = {} if given.quantize is None else {"quantize": given.quantize}
+    forms = None if given.quantize is None else by_pattern(given.quantize)
+    own = {"quantize": forms, "num_threads": given.threads, "memory_limit": given.memory_limit}
+    own = {name: value for name, value in own.items() if value is not None}
     try:
-        backend = get_backend(given.backend, dtype=given.dtype, **few)
+        backend = get_backend(given.backend, dtype=given.dtype, **own)
     except TypeError as error:
-        raise InvalidValueError(str(error), hint="--quantize is for ggml and c") from error
+        hint = "--quantize, --threads and --memory-limit are for ggml and c"
+        raise InvalidValueError(str(error), hint=hint) from error
     is_pair = Folder(given.weights).config.get("is_encoder_decoder", False)
     kind: Any = EncoderDecoder if is_pair else TextGenerator
     generator = kind.from_folder(given.weights, backend, cache=not given.no_cache, progress=True, jit=given.jit)
