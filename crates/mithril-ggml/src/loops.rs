@@ -276,7 +276,6 @@ fn same(a: f32, b: f32) -> bool {
 
 /// `e^x`, within two units in the last place; 0 is never reached.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "it is to be compiled for the processor of its caller")]
 fn exp(x: f32) -> f32 {
     // ln 2 in two parts, the first of which times a small integer is exact.
     const HIGH: f32 = 0.693_359_4;
@@ -312,7 +311,7 @@ macro_rules! elementwise {
 
 elementwise! {
     // `0.5 x (1 + tanh(√(2 / π) (x + 0.044715 x³)))`, which is `x σ(x (a + b x²))`.
-    gelu_tanh = |[x]| x / (1.0 + exp(-x * (x * x * 0.071_354_814 + 1.595_769_1)));
+    gelu_tanh = |[x]| x / (1.0 + exp(-x * (x * x * 0.071_354_814 + 1.595_769)));
     sign = |[x]| if x.is_nan() { x } else { truth(x > 0.0) - truth(x < 0.0) };
     max = |[a, b]| larger(a, b);
     min = |[a, b]| smaller(a, b);
@@ -438,7 +437,7 @@ unsafe extern "C" fn rotate_pairs(out: *mut ggml_tensor, thread: c_int, threads:
         let [x, cosines, sines] = from_fn(|k| (*out).src[k]);
         let [n0, n1, n2, n3] = (*out).ne.map(|n| n as usize);
         let half = n0 / 2;
-        let (next, apart) = if number(out, 0) != 0.0 { (2, 1) } else { (1, half) };
+        let (next, apart) = if number(out, 0) == 0.0 { (1, half) } else { (2, 1) };
         for row in part(n1 * n2 * n3, thread, threads, 1) {
             let at = [row % n1, row / n1 % n2, row / n1 / n2];
             let line = |tensor: *mut ggml_tensor| {

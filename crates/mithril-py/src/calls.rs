@@ -114,10 +114,10 @@ impl Output {
         arguments: &Bound<'py, PyTuple>,
         bytes: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
+        static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         if Recycled::is_for(bytes) {
             return self.recycled.array(py, arguments, bytes);
         }
-        static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let empty = EMPTY.get_or_try_init(py, || numpy(py)?.getattr("empty").map(Bound::unbind))?;
         empty.bind(py).call1(arguments)
     }

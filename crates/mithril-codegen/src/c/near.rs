@@ -53,15 +53,13 @@ fn quick(line: &str) -> String {
         let (word, after) = from.split_at(from.find(|c| !is_word(c)).unwrap_or(from.len()));
         out.push_str(before);
         let other = word.strip_suffix("_f32").map(|stem| format!("{stem}_if_near_f32"));
-        match (other.filter(|name| PRELUDE.has(name)), after.strip_prefix('(')) {
-            (Some(name), Some(arguments)) => {
-                let _ = write!(out, "{name}(&{FAR}, ");
-                rest = arguments;
-            }
-            _ => {
-                out.push_str(word);
-                rest = after;
-            }
+        let known = other.filter(|name| PRELUDE.has(name));
+        if let (Some(name), Some(arguments)) = (known, after.strip_prefix('(')) {
+            let _ = write!(out, "{name}(&{FAR}, ");
+            rest = arguments;
+        } else {
+            out.push_str(word);
+            rest = after;
         }
     }
     out + rest

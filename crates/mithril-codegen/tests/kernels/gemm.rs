@@ -25,28 +25,28 @@ pub fn cases(target: Target) -> Cases {
     Cases { source: library.source(), bodies }
 }
 
+/// Rows and columns of plain products, and the terms of each sum.
+const SIZES: &[(usize, usize, usize)] = &[
+    (1, 1, 1),
+    (3, 7, 17),
+    (17, 65, 3),
+    (65, 33, 7),
+    (7, 64, 65),
+    (1, 65, 130),
+    // One row by panels of other widths, in several pieces of k.
+    (1, 7, 2100),
+    (1, 43, 300),
+    (1, 256, 131),
+    (31, 1, 40),
+    (2, 34, 39),
+    (300, 100, 16),
+    (5, 40, 2100),
+    // The result is larger than caches.
+    (1030, 6151, 2),
+];
+
 fn specifications() -> Vec<Gemm> {
-    let mut all = Vec::new();
-    for (m, n, k) in [
-        (1, 1, 1),
-        (3, 7, 17),
-        (17, 65, 3),
-        (65, 33, 7),
-        (7, 64, 65),
-        (1, 65, 130),
-        // One row by panels of other widths, in several pieces of k.
-        (1, 7, 2100),
-        (1, 43, 300),
-        (1, 256, 131),
-        (31, 1, 40),
-        (2, 34, 39),
-        (300, 100, 16),
-        (5, 40, 2100),
-        // The result is larger than caches.
-        (1030, 6151, 2),
-    ] {
-        all.push(Gemm::new(Element::F32, m, n, k));
-    }
+    let mut all: Vec<Gemm> = SIZES.iter().map(|&(m, n, k)| Gemm::new(Element::F32, m, n, k)).collect();
     all.push(Gemm::new(Element::F64, 17, 35, 19));
     all.push(Gemm { packing: Packing::Running, ..Gemm::new(Element::F64, 30, 7, 5) });
     let mut row = Gemm::new(Element::F64, 1, 59, 270);
