@@ -169,6 +169,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pair", nargs=3, metavar=("WORKLOAD", "PEER", "THREADS"), help=argparse.SUPPRESS)
     parser.add_argument("--workload", action="append", choices=everything, help="default: three that are quick")
+    parser.add_argument("--training", action="store_true", help="the training steps, all of them")
     parser.add_argument("--peer", action="append", choices=list(PEERS), help="default: all that are installed")
     parser.add_argument("--threads", action="append", type=int, help="default: 1 and 2")
     parser.add_argument("--memory", action="store_true", help="peak memory instead of time: see bench.peak")
@@ -182,7 +183,8 @@ def main() -> None:
         return pair(workload, name, int(threads))
     known = given.peer or [name for name, module in PEERS.items() if importlib.util.find_spec(module)]
     print("| workload | threads | peer | ours | peer's | ours is faster by |\n|---|---|---|---|---|---|")
-    for workload in given.workload or [*list(WORKLOADS)[:2], next(iter(training.WORKLOADS))]:
+    quick = [*training.WORKLOADS] if given.training else [*list(WORKLOADS)[:2], next(iter(training.WORKLOADS))]
+    for workload in given.workload or quick:
         peers = [name for name in known if workload not in training.WORKLOADS or name in training.PEERS]
         for threads in given.threads or (1, 2):
             if threads > len(os.sched_getaffinity(0)):

@@ -119,6 +119,11 @@ def test_a_training_step_is_exported(tmp_path, rule):
     # With a rate that changes much, so that the loss of the third step tells whether the steps before were right.
     found = model.export(tmp_path, prefix="step", data=batch(), optimizer=RULES[rule](), loss="loss")
     assert found.check.splitlines()[-1] == "ok"
+    # What the optimizer remembers and the parameter are written together, each in one loop.
+    comments = re.findall(r"/\*(.*?)\*/", (tmp_path / "step.c").read_text(), re.S)
+    (made,) = (" ".join(text.split()) for text in comments if " new_param_0 " in text)
+    assert made.endswith("linear.weight of [7, 5], element by element in one pass.")
+    assert made.count("linear.weight.") == {"SGD": 1, "Adam": 2}[rule]
     header = (tmp_path / "step.h").read_text()
     listed = re.findall(r"^     (\d+): (\S+), (\w+) (\[.*\])$", header[header.index("parameter or state") :], re.M)
     sizes = [np.dtype(kind).itemsize * int(np.prod(eval(shape))) for _, _, kind, shape in listed]
@@ -138,6 +143,34 @@ def test_a_training_step_is_exported(tmp_path, rule):
     for (_, name, kind, shape), size in zip(listed, sizes, strict=True):
         states[name], raw = np.frombuffer(raw[:size], kind).reshape(eval(shape)), raw[size:]
     close(states, trained_by_numpy(RULES[rule](), (0, 0))[1])
+
+
+def test_gradients_of_largest_elements_go_to_the_first():
+    # Windows that overlap, edges, elements that are equal, and NaN; lines long enough for vectors.
+    rng = np.random.default_rng(0)
+    x = rng.integers(-4, 4, (2, 2, 21, 40)).astype(np.float32)
+    x[0, 0, 5:9, 20:22] = np.nan
+    x[1] = -np.inf
+    for options in ({"stride": 2, "padding": 1}, {"stride": 1, "padding": 1}, {"stride": 3}, {"stride": 2}):
+        model = ml.Model()
+        image = ml.IOKey("image", shape=[*x.shape], differentiable=True)
+        model |= ml.MaxPool2d(3, **options)(input=image, output="output")
+        found = []
+        for backend in (ml.CBackend(), ml.NumpyBackend()):
+            pm = ml.compile(model, backend)
+            output = pm.evaluate({"image": x})["output"]
+            weights = np.arange(output.size, dtype=np.float32).reshape(output.shape) % 7 + 1
+            found.append(pm.evaluate({"image": x}, {}, {"output": weights})[1]["image"])
+        np.testing.assert_array_equal(*found)
+
+
+def test_places_of_extremes_along_other_axes():
+    x = np.random.default_rng(0).integers(-9, 9, (30, 70)).astype(np.float32)
+    x[7:9, 3:40] = np.nan
+    for kind in (np.float32, np.int32):
+        given = np.nan_to_num(x).astype(kind) if kind == np.int32 else x
+        for name, wanted in (("argmax", np.argmax), ("argmin", np.argmin)):
+            np.testing.assert_array_equal(getattr(ml.CBackend(), name)(given, axis=0), wanted(given, axis=0), name)
 
 
 def test_digits_are_learned_in_c_as_in_numpy(tmp_path):

@@ -12,6 +12,9 @@ const LEAST_USE: i64 = 8;
 /// Elements of the largest copy.
 const LARGEST: i64 = 1 << 26;
 
+/// Elements that lie together, from which on their order is kept.
+const LEAST_TOGETHER: i64 = 16;
+
 /// The nest over copies of those operands that have to be copied, and the steps that make them; `None` if that is
 /// not worth it.
 pub fn lay_out(
@@ -37,8 +40,11 @@ pub fn lay_out(
         let [own, others] = [mine, other].map(|i| move |v: &Var| moves(c.factors[i], *v));
         let batch = nest.vars.iter().copied().filter(|v| own(v) && others(v));
         let mut vars: Vec<Var> = batch.collect();
-        vars.extend(nest.vars.iter().copied().filter(|v| own(v) && !others(v)));
-        vars.extend(c.vars);
+        let rows: Vec<Var> = nest.vars.iter().copied().filter(|v| own(v) && !others(v)).collect();
+        // What lies together stays together: kernels take either order, and a copy across is slow.
+        let lies_along = rows.iter().any(|&v| v.size >= LEAST_TOGETHER && are_together(program, factor, v));
+        let [outer, inner] = if lies_along { [c.vars, &rows] } else { [&rows[..], c.vars] };
+        vars.extend(outer.iter().chain(inner));
         vars.retain(|v| v.size != 1);
         let elements = sizes(&vars);
         if elements > LARGEST || work / elements.max(1) < LEAST_USE {
@@ -50,6 +56,18 @@ pub fn lay_out(
     let product = Expr::Binary(Binary::Multiply, Box::new(a), Box::new(b));
     let value = replaced(&nest.value, &product);
     (!copies.is_empty()).then(|| (Nest { value, ..nest.clone() }, copies))
+}
+
+/// Whether everything that an expression reads lies together along a variable.
+fn are_together(program: &Program, e: &Expr, var: Var) -> bool {
+    let (mut any, mut all) = (false, true);
+    flat_loads(e, &program.buffers).walk(&mut |e| {
+        if let Expr::Load { at, .. } = e {
+            any = true;
+            all &= at[0].factor(var) == Some(1);
+        }
+    });
+    any && all
 }
 
 fn sizes(vars: &[Var]) -> i64 {

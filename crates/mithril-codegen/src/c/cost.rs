@@ -54,7 +54,9 @@ fn cost(program: &Program, step: &Step) -> Cost {
         Work::Rows(rows) => {
             let count: i64 = rows.vars.iter().map(|v| v.size).product();
             let all = rows.nests.iter().map(|(nest, _)| of_nest(nest)).fold(0, u64::saturating_add);
-            (format!("{} loops over {count} rows", rows.nests.len()), Some(all))
+            let whole = rows.nests.iter().all(|(nest, _)| nest.vars == rows.vars);
+            let of = if whole { "elements" } else { "rows" };
+            (format!("{} loops over {count} {of}", rows.nests.len()), Some(all))
         }
         Work::Pack(_) => ("packing".to_owned(), None),
     };

@@ -22,8 +22,9 @@ const LARGEST: usize = 160;
 
 /// A reading of a buffer by a nest.
 struct Site {
-    /// Step that reads.
+    /// Step that reads, and at which coordinates.
     step: usize,
+    at: Vec<Index>,
     /// How often an element is read while it runs.
     times: i64,
     /// Whether it is read inside a reduction.
@@ -105,15 +106,19 @@ fn sites(program: &Program, buffer: usize, readers: &[usize]) -> Option<Vec<Site
 }
 
 fn find(e: &Expr, buffer: usize, step: usize, times: i64, in_reduction: bool, found: &mut Vec<Site>) {
-    if matches!(e, Expr::Load { from, .. } if *from == buffer) {
-        found.push(Site { step, times, in_reduction });
+    if let Expr::Load { from, at, .. } = e
+        && *from == buffer
+    {
+        found.push(Site { step, at: at.clone(), times, in_reduction });
     }
     for index in e.indices().into_iter().filter(|index| index.reads()) {
         // Values read inside of indices; `times` is that of the reading.
         let holder = Expr::Index(Box::new(index.clone()));
         holder.walk(&mut |e| {
-            if matches!(e, Expr::Load { from, .. } if *from == buffer) {
-                found.push(Site { step, times, in_reduction: true });
+            if let Expr::Load { from, at, .. } = e
+                && *from == buffer
+            {
+                found.push(Site { step, at: at.clone(), times, in_reduction: true });
             }
         });
     }
@@ -148,8 +153,16 @@ fn allowed(program: &Program, nest: &Nest, sites: &[Site]) -> bool {
     }
     if cost <= 8 && is_choice(&nest.value) {
         let count = program.buffers[nest.to].count();
-        let times = sites.iter().fold(0_i64, |n, site| n.saturating_add(site.times));
-        let is_factor = |site: &Site| reader(site).is_some_and(multiplies);
+        // What is read twice at one place of a nest is computed once there.
+        let is_first = |(i, site): &(usize, &Site)| {
+            sites[..*i].iter().all(|other| other.step != site.step || other.at != site.at)
+        };
+        let times = sites
+            .iter()
+            .enumerate()
+            .filter(is_first)
+            .fold(0_i64, |n, (_, site)| n.saturating_add(site.times));
+        let is_factor = |site: &Site| site.in_reduction && reader(site).is_some_and(multiplies);
         if times <= count.saturating_mul(2) && !sites.iter().any(is_factor) {
             return true;
         }
@@ -191,10 +204,18 @@ fn is_choice(e: &Expr) -> bool {
             when.iter().all(|w| !w.index.reads()) && is_choice(yes) && is_choice(no)
         }
         Expr::Apply { text, args, dtype } => {
-            (*dtype == DType::Bool || **text == *"{0} ? {1} : {2}") && args.iter().all(is_choice)
+            let chooses = **text == *"{0} ? {1} : {2}" || calls_choices(text);
+            (*dtype == DType::Bool || chooses) && args.iter().all(is_choice)
         }
         _ => false,
     }
+}
+
+/// Whether a text is calls of functions that return one of what they are given.
+fn calls_choices(text: &str) -> bool {
+    const PREFIX: &str = "mithril_";
+    let is_choice = |rest: &str| ["minimum_", "maximum_", "relu_"].iter().any(|name| rest.starts_with(name));
+    text.starts_with(PREFIX) && text.split(PREFIX).skip(1).all(is_choice)
 }
 
 /// Whether there is a sum of products, which may become a kernel.

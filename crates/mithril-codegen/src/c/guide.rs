@@ -143,10 +143,12 @@ pub fn describe(program: &Program, step: &Step, body: &str) -> String {
             let sizes: Vec<i64> = rows.vars.iter().map(|v| v.size).collect();
             let made: Vec<String> =
                 rows.nests.iter().map(|(nest, _)| comment(&program.buffers[nest.to].name)).collect();
-            format!(
-                ": one row of {sizes:?} after another, of which each is read once; makes {}",
-                made.join(", ")
-            )
+            let made = made.join(", ");
+            if rows.nests.iter().all(|(nest, _)| nest.vars == rows.vars) {
+                format!(": {made} of {sizes:?}, element by element in one pass")
+            } else {
+                format!(": one row of {sizes:?} after another, of which each is read once; makes {made}")
+            }
         }
         _ => String::new(),
     };

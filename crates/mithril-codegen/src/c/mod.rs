@@ -15,6 +15,7 @@
 //! | `attention` | products with what lies between them are done part by part |
 //! | `kernels` | sums of products become kernels, with what follows them element by element |
 //! | `rows` | nests that go through the same rows become one step, which reads every row once |
+//! | `updates` | new states that are made of the same tensors are written in one pass |
 //! | `memory` | temporaries get places in one arena, whose size is known before running |
 //! | `emit` | the text: a function per nest, and one that calls them in order |
 //!
@@ -51,6 +52,7 @@ mod spread;
 mod state;
 mod tail;
 mod template;
+mod updates;
 mod widen;
 
 use mithril_ir::Graph;
@@ -155,6 +157,8 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     stages.push(("kernels".to_owned(), program.to_string()));
     rows::group(&mut program);
     stages.push(("rows".to_owned(), program.to_string()));
+    updates::join(&mut program);
+    stages.push(("updates".to_owned(), program.to_string()));
     if !options.only.is_empty() {
         keep_first(&mut program, &options.only);
     }

@@ -3,15 +3,20 @@
 
 use std::cell::Cell;
 
-use mithril_ir::loops::{Expr, Fold, Index, Var};
+use mithril_ir::loops::{Expr, Fold, Index, Var, Within, flat};
 
-use super::contract::flat_loads;
+use super::contract::{flat_loads, is_zero};
 use super::expr::{Writer, computed_type, identity, is_long_sum};
 use super::program::{Buffer, Nest, Rows};
 use super::split::{divisions, divisors, split, split_reductions};
 
 /// Elements of an output that are summed up side by side where their terms do not lie one after the other.
 const BLOCK: i64 = 64;
+
+/// Terms along the last axis of a window, at most, and steps between windows, whose places of extremes are found side by
+/// side.
+const LARGEST_WINDOW: i64 = 7;
+const LARGEST_STEP: i64 = 3;
 
 /// Steps of a loop that keep several threads busy.
 const MANY_PARTS: i64 = 16;
@@ -207,13 +212,15 @@ impl Levels<'_, '_> {
         let since = self.writer.known();
         let inner = self.vars[depth..].to_vec();
         self.hoist(value, &inner);
-        if depth + 1 == self.vars.len()
+        let split = self.split && depth == 0;
+        let inside = if split { None } else { inside(value, var) };
+        let is_last = depth + 1 == self.vars.len();
+        if is_last
+            && inside.is_none()
             && let Some(sums) = self.side_by_side(value, var)
         {
-            self.blocks(value, var, &sums, self.split && depth == 0);
+            self.blocks(value, var, &sums, split);
         } else {
-            let split = self.split && depth == 0;
-            let inside = if split { None } else { inside(value, var) };
             let by = if split { None } else { last_digit(value, var) };
             if let Some(by) = by {
                 for digit in 0..by {
@@ -244,7 +251,8 @@ impl Levels<'_, '_> {
             |v: Var| if v == var { Index::var(part) * by + Index::number(digit) } else { Index::var(v) };
         self.vars[depth] = part;
         self.at = self.at.substitute(&index);
-        self.level(depth, &value.substitute(&index));
+        let value = narrowed(&value.substitute(&index), &mut self.next);
+        self.level(depth, &value);
         self.vars[depth] = var;
         self.at = old;
     }
@@ -296,17 +304,18 @@ impl Levels<'_, '_> {
         let fits = |e: &Expr| {
             let Expr::Reduce { fold, vars, body } = e else { return false };
             let Some(&last) = vars.last() else { return false };
-            if matches!(fold, Fold::ArgMax | Fold::ArgMin)
-                || vars.iter().any(|v| v.size == 0)
-                || body.reduces()
-            {
+            if vars.iter().any(|v| v.size == 0) || body.reduces() {
                 return false;
             }
+            // The place of an extreme in a small window is no vector operation otherwise.
+            let is_place = matches!(fold, Fold::ArgMax | Fold::ArgMin);
+            let most = if is_place && last.size <= LARGEST_WINDOW { LARGEST_STEP } else { 1 };
             let (mut is_straight, mut is_apart) = (true, false);
             body.walk(&mut |e| {
                 for index in e.indices() {
-                    is_straight &= matches!(index.factor(var), Some(0 | 1));
-                    if index.factor(var) == Some(1) && matches!(e, Expr::Load { .. }) {
+                    let factor = index.factor(var).filter(|f| (0..=most).contains(f));
+                    is_straight &= factor.is_some();
+                    if factor.is_some_and(|f| f > 0) && matches!(e, Expr::Load { .. }) {
                         is_apart |= index.factor(last).is_none_or(|f| f != 0);
                     }
                 }
@@ -365,10 +374,15 @@ impl Levels<'_, '_> {
     /// The reductions of a block; the name of one.
     fn sums(&mut self, sum: &Expr, lane: Var, count: &str, index: &dyn Fn(Var) -> Index) -> String {
         let Expr::Reduce { fold, vars, body } = sum else { return String::new() };
-        let name = self.writer.fresh("sums");
+        let is_place = matches!(fold, Fold::ArgMax | Fold::ArgMin);
+        let name = self.writer.fresh(if is_place { "positions" } else { "sums" });
         let (t, first) = (computed_type(sum.dtype()), identity(*fold, body.dtype()).text);
         self.writer.line(format!("{t} {name}[{}];", lane.size));
         self.lanes(lane, count, |w, l| w.line(format!("{name}[{l}] = {first};")));
+        if is_place {
+            self.places(sum, &name, lane, count, index);
+            return format!("{name}[lane]");
+        }
         let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
         for &v in &open {
             self.writer.enter(v);
@@ -378,6 +392,38 @@ impl Levels<'_, '_> {
             self.writer.exit();
         }
         format!("{name}[lane]")
+    }
+    /// The positions of the first extreme of each lane, or of its first NaN.
+    fn places(&mut self, e: &Expr, name: &str, lane: Var, count: &str, index: &dyn Fn(Var) -> Index) {
+        let Expr::Reduce { fold, vars, body } = e else { return };
+        let (best, t) = (self.writer.fresh("best"), computed_type(body.dtype()));
+        let (extreme, sign) = if *fold == Fold::ArgMax { (Fold::Max, '>') } else { (Fold::Min, '<') };
+        let first = identity(extreme, body.dtype()).text;
+        self.writer.line(format!("{t} {best}[{}];", lane.size));
+        self.lanes(lane, count, |w, l| w.line(format!("{best}[{l}] = {first};")));
+        let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
+        for &v in &open {
+            self.writer.enter(v);
+        }
+        let sizes: Vec<i64> = vars.iter().map(|v| v.size).collect();
+        let at: Vec<Index> = vars.iter().map(|&v| Index::var(v)).collect();
+        let (body, position) = (body.substitute(index), flat(&at, &sizes));
+        self.lanes(lane, count, |w, l| {
+            let value = w.value(&body).text;
+            let position = w.index(&position);
+            let is_nan = if body.dtype().is_float() {
+                format!(" || (next != next && {best}[{l}] == {best}[{l}])")
+            } else {
+                String::new()
+            };
+            w.line(format!("const {t} next = {value};"));
+            w.line(format!("const bool is_better = next {sign} {best}[{l}]{is_nan};"));
+            w.line(format!("{best}[{l}] = is_better ? next : {best}[{l}];"));
+            w.line(format!("{name}[{l}] = is_better ? {position} : {name}[{l}];"));
+        });
+        for _ in &open {
+            self.writer.exit();
+        }
     }
     /// As [`Levels::sums`], of many terms: in parts, which are summed up in double.
     fn long_sums(&mut self, sum: &Expr, lane: Var, count: &str, index: &dyn Fn(Var) -> Index) -> String {
@@ -418,6 +464,47 @@ impl Levels<'_, '_> {
         f(self.writer, "lane");
         self.writer.exit();
     }
+}
+
+/// The expression with sums over no more than what passes their tests, as far as these are of one variable each.
+fn narrowed(e: &Expr, next: &mut u32) -> Expr {
+    let Expr::Reduce { fold: Fold::Sum, vars, body } = e else {
+        let counter = Cell::new(*next);
+        let found = e.map(&Index::clone, &|child| {
+            let mut next = counter.get();
+            let found = narrowed(child, &mut next);
+            counter.set(next);
+            found
+        });
+        *next = counter.get();
+        return found;
+    };
+    let Expr::Select { when, no, .. } = &**body else { return e.clone() };
+    let (mut vars, mut starts) = (vars.clone(), Vec::new());
+    for var in vars.iter_mut().filter(|_| is_zero(no)) {
+        let passing = when.iter().filter_map(|test| passes(test, *var));
+        let (first, end) = passing.fold((0, var.size), |(a, b), (c, d)| (a.max(c), b.min(d)));
+        if first < end && end - first < var.size {
+            let part = Var { id: *next, size: end - first };
+            *next += 1;
+            starts.push((*var, Index::var(part) + Index::number(first)));
+            *var = part;
+        }
+    }
+    let index = |v: Var| {
+        starts.iter().find(|(old, _)| *old == v).map_or_else(|| Index::var(v), |(_, new)| new.clone())
+    };
+    Expr::Reduce { fold: Fold::Sum, vars, body: Box::new(body.substitute(&index)) }
+}
+
+/// From where to where a test passes that depends on this variable alone, which has few values.
+fn passes(test: &Within, var: Var) -> Option<(i64, i64)> {
+    let factor = test.index.factor(var).filter(|f| *f != 0 && var.size <= BLOCK)?;
+    let constant = (test.index.clone() - Index::var(var) * factor).known()?;
+    let is_passed = |v: &i64| (test.from..test.to).contains(&(factor * v + constant));
+    let first = (0..var.size).find(is_passed)?;
+    let last = (0..var.size).rfind(is_passed)?;
+    Some((first, last + 1))
 }
 
 /// The number that a variable is divided by everywhere, if its turns written out for each remainder need no division by

@@ -134,9 +134,14 @@ pub fn schedule(program: &mut Program) {
             program.steps.insert(safe, step);
         }
     }
+    // Numbers that follow from what is given, such as the corrections of an optimizer.
+    let mut known = Vec::new();
     for i in safe + 1..program.steps.len() {
         let step = &program.steps[i];
-        let is_given = step.reads().iter().all(|&b| !program.buffers[b].is_temporary());
+        let is_given = step.reads().iter().all(|b| known.contains(b) || !program.buffers[*b].is_temporary());
+        if is_given {
+            known.extend(step.writes().into_iter().filter(|&b| program.buffers[b].count() == 1));
+        }
         if !matches!(step.work, Work::Nest(_)) || !(is_given || writes_state(program, step)) {
             continue;
         }
@@ -161,7 +166,7 @@ pub fn writes_state(program: &Program, step: &Step) -> bool {
 }
 
 /// Whether a step has to stay behind another.
-fn depends(step: &Step, other: &Step) -> bool {
+pub fn depends(step: &Step, other: &Step) -> bool {
     let meets = |a: &[usize], b: &[usize]| a.iter().any(|x| b.contains(x));
     let (reads, writes) = (step.reads(), step.writes());
     let (theirs, written) = (other.reads(), other.writes());

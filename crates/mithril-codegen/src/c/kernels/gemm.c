@@ -7,7 +7,7 @@
    Else a block's rows, once copied, serve for all SAME_A matrices that have the same a. */
 @copy@
 /* Writes finished sums[rows][2 * LANES] to their place in out. */
-MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long batch, long first_row, long rows,
+@once@ void @name@_finish(const @type@ *restrict sums, long batch, long first_row, long rows,
                                   long first_column, const long columns, @out@ *restrict out@parameters@)
 {
     enum { LANES = @lanes@ };

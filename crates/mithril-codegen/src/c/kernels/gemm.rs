@@ -256,12 +256,15 @@ impl Gemm {
         let mut calls = |statement: &str| blocking.rows.calls(statement, library, self.element, weights);
         let copy_calls = calls("@name@_copy(a + @a_batch@, row, {rows}, k, steps, copy);");
         let micro_calls = calls("{micro}(steps, left, right, tile, k > 0, fetch, stride);");
+        let by_column = self.out.row < self.out.column;
         let text = substitute(
             include_str!("gemm.c"),
             &[
                 // Elements are written in the order in which they lie.
-                ("outer", if self.out.row < self.out.column { COLUMNS } else { ROWS }),
-                ("inner", if self.out.row < self.out.column { ROWS } else { COLUMNS }),
+                ("outer", if by_column { COLUMNS } else { ROWS }),
+                ("inner", if by_column { ROWS } else { COLUMNS }),
+                // Written out for constants, columns of short rows take compilers long and win nothing.
+                ("once", if by_column { "static MITHRIL_ONCE" } else { "MITHRIL_INLINE" }),
                 ("copy", &(copy.to_owned() + claim)),
                 ("stored", stored.c(self.element)),
                 ("open", stored.open()),
@@ -314,9 +317,11 @@ const FILL_ACROSS: &str = "for (long column = 0; column < WIDTH; column += LANES
             mithril_transpose_@t@(from + column * @b_column@ + k, @b_column@, to + k * WIDTH + column, WIDTH);
             continue;
         }
-        for (long step = k; step < k + LANES && step < K; step++)
+        for (long step = k; step < k + LANES && step < K; step++) {
+            MITHRIL_UNROLL(1)
             for (long lane = column; lane < column + LANES; lane++)
                 to[step * WIDTH + lane] = lane < columns ? from[lane * @b_column@ + step] : 0;
+        }
     }";
 
 /// As [`FILL_ACROSS`], of elements that are converted first.

@@ -1,6 +1,6 @@
 /* Here elements of one column of a lie side by side: squares of LANES rows by LANES steps of k are transposed. The last
    square begins early enough to end with the matrix. */
-MITHRIL_INLINE void @name@_copy(const @type@ *restrict a, long first_row, const long rows, long first_k, long steps,
+static MITHRIL_ONCE void @name@_copy(const @type@ *restrict a, long first_row, long rows, long first_k, long steps,
                                 @type@ *restrict copy)
 {
     enum { M = @m@, K = @k@, LANES = @lanes@ };

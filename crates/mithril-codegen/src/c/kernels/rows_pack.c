@@ -12,8 +12,10 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restric
         const long first = unit / GROUPS * MATRIX + group * ROWS + (group < LONGER ? group : LONGER);
         @type@ *restrict to = packed + first * K_PADDED;
         for (long k = 0; k < K; k += LANES)
-            for (long row = first; row < first + rows; row++, to += LANES)
+            for (long row = first; row < first + rows; row++, to += LANES) {
+                MITHRIL_UNROLL(1)
                 for (long lane = 0; lane < LANES; lane++)
                     to[lane] = k + lane < K ? weights[row * K + k + lane] : 0;
+            }
     }
 }
