@@ -331,7 +331,18 @@ pub fn call(
     what: String,
     work: usize,
 ) -> KernelCall {
-    KernelCall { kernel, to, inputs, operands, packed: 0, shared: None, what, work, asked: Vec::new() }
+    KernelCall {
+        kernel,
+        to,
+        inputs,
+        operands,
+        packed: 0,
+        ahead: None,
+        shared: None,
+        what,
+        work,
+        asked: Vec::new(),
+    }
 }
 
 /// How the epilogue calls the variables.

@@ -145,9 +145,7 @@ fn in_blocks_of(
     let few = quantize::convolution(program, *w, conv, options).and_then(Result::ok);
     let suits = match (image.blocks.is_some(), to.blocks.is_some()) {
         (true, true) => !is_depth || (conv.groups == conv.channels && conv.groups == conv.filters),
-        (true, false) => !is_depth,
-        // Images with margins of more channels than fill a vector are better brought into blocks first.
-        (false, true) => !is_depth && (conv.channels < lanes || conv.kernel == [1, 1]),
+        (true, false) | (false, true) => !is_depth,
         (false, false) => false,
     };
     let [height, width] = conv.result();

@@ -109,8 +109,10 @@ fn words(program: &Program, options: &Options) -> Vec<(&'static [&'static str], 
             "where work does not divide evenly, this many of the first groups have one more.".to_owned(),
         ),
         (
-            &["next", "stride"],
-            "the weights that are needed next, which are asked for while these are used.".to_owned(),
+            &["next", "stride", "ahead"],
+            "the weights that are needed next, which are asked for while these are used; ahead are those with which the next \
+             step starts."
+                .to_owned(),
         ),
         (
             &["finish", "tail"],

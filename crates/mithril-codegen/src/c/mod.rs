@@ -163,6 +163,7 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
         keep_first(&mut program, &options.only);
     }
     prepare::schedule(&mut program);
+    run::look_ahead(&mut program);
     let arena = memory::plan(&mut program);
     stages.push(("memory".to_owned(), format!("arena: {arena} bytes\n{program}")));
     let h = header::header(&options.prefix, &program);

@@ -9,7 +9,7 @@ use mithril_ir::loops::{Argument, Call, Expr, Index, Var, flat};
 use mithril_ir::{DType, Tensor};
 
 use super::contract::Start;
-use super::kernels::{self, Kernel};
+use super::kernels::{self, First, Kernel};
 use super::layout::Blocks;
 
 /// A program.
@@ -154,6 +154,8 @@ pub struct KernelCall {
     pub operands: Vec<Start>,
     /// Where its packed weights start, in bytes.
     pub packed: usize,
+    /// Where those of the next step start, and with which of them each thread.
+    pub ahead: Option<Box<(usize, First)>>,
     /// The buffer of the memory that all threads see.
     pub shared: Option<usize>,
     /// What it computes, for readers.

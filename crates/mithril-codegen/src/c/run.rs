@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::kernels::{Argument, Call};
-use super::program::{Buffer, KernelCall, PackCall, Place, Program, Step};
+use super::program::{Buffer, KernelCall, PackCall, Place, Program, Step, Work};
 use super::state::writes_state;
 use super::template::c_type;
 
@@ -52,6 +52,17 @@ pub struct Run<'a> {
     pub profile: bool,
 }
 
+/// Tells kernels which weights the step behind them reads first.
+pub fn look_ahead(program: &mut Program) {
+    for i in 1..program.steps.len() {
+        let Work::Kernel(next) = &program.steps[i].work else { continue };
+        let ahead = next.kernel.first.as_ref().map(|first| Box::new((next.packed, **first)));
+        if let Work::Kernel(k) = &mut program.steps[i - 1].work {
+            k.ahead = ahead;
+        }
+    }
+}
+
 /// The calls of a kernel by one of so many threads: `who` is its number and theirs.
 pub fn kernel(k: &KernelCall, names: &[String], who: [&str; 2]) -> Vec<Phase> {
     let write = |argument: &Argument| argument_text(k, names, who, argument);
@@ -95,6 +106,11 @@ fn argument_text(k: &KernelCall, names: &[String], who: [&str; 2], argument: &Ar
         Argument::Out => names[k.to].clone(),
         Argument::Operand(i) => start(k.operands[*i], names),
         Argument::Packed => format!("(const void *)((const char *)packed + {})", k.packed),
+        Argument::Ahead => {
+            let ahead = k.ahead.as_ref().map(|ahead| (ahead.0, ahead.1.text(who)));
+            let (at, first) = ahead.unwrap_or((k.packed, String::new()));
+            format!("(const char *)packed + {at}{first}")
+        }
         Argument::Shared => format!("(void *){shared}"),
         Argument::SharedAt(n) => format!("(void *)({shared} + {n})"),
         Argument::Own => "own".to_owned(),

@@ -144,15 +144,25 @@ fn winograd(lanes: usize) -> Vec<Case> {
     let around = [[1, 1], [1, 1]];
     // Few tiles (in phases) and many (fused), no multiples of a tile.
     for (tile, batch, blocks, image, padding) in [
-        (2, 1, [1, 3], [5, 7], around),
-        (2, 2, [2, 1], [40, 27], [[0, 2], [1, 0]]),
-        (4, 1, [3, 2], [7, 14], around),
-        (4, 2, [1, 3], [57, 30], [[0, 0], [2, 2]]),
+        ([2, 2], 1, [1, 3], [5, 7], around),
+        ([2, 2], 2, [2, 1], [40, 27], [[0, 2], [1, 0]]),
+        ([4, 2], 1, [2, 1], [14, 13], around),
+        ([4, 2], 2, [1, 2], [38, 27], [[2, 0], [1, 1]]),
+        ([4, 4], 1, [3, 2], [7, 14], around),
+        ([4, 4], 2, [1, 3], [57, 30], [[0, 0], [2, 2]]),
     ] {
         let algorithm = Algorithm::Winograd(tile);
         let case = Case::new(blocks.map(|n| n * lanes), image, [3, 3]);
         all.push(Case { batch, padding, algorithm, ..case });
     }
+    let case = Case::new([lanes + 1, 2 * lanes], [9, 13], [3, 3]);
+    all.push(Case {
+        in_blocks: [false, true],
+        batch: 2,
+        padding: [[1, 0], [2, 1]],
+        algorithm: Algorithm::Winograd([4, 2]),
+        ..case
+    });
     all
 }
 
@@ -291,7 +301,7 @@ fn comparison(case: &Case, out: &Places, lanes: usize) -> String {
     };
     let per_filter = if case.is_depth { 1 } else { c };
     // Sixths are not exact, but results are whole numbers: a wrong place is off by far more.
-    let tolerance = if case.algorithm == Algorithm::Winograd(4) { 1e-2 } else { 0.0 };
+    let tolerance = if matches!(case.algorithm, Algorithm::Winograd([4, _])) { 1e-2 } else { 0.0 };
     let at = place(out, ["n", "row", "oy", "ox"], lanes);
     let [[top, _], [left, _]] = case.padding;
     format!(

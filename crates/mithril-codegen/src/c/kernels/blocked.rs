@@ -7,7 +7,10 @@ use super::epilogue::Epilogue;
 use super::library::substitute;
 use super::quantized::{Columns, Panels};
 use super::rows::RowGroups;
-use super::{Algorithm, Argument, Call, Element, Kernel, Library, Scheme, Target, winograd};
+use super::{Algorithm, Argument, Call, Element, First, Kernel, Library, Scheme, Target, winograd};
+
+/// Weights that are so many times as large as the cache are not read by every thread.
+const WEIGHTS_FOR_ALL: usize = 4;
 
 /// Where the elements of an image-like tensor lie, in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -126,7 +129,7 @@ impl Blocked {
         let tile = if is_free { winograd::blocked_tile(self, library) } else { None };
         [0, 1].map(|axis| {
             let [before, after] = padding[axis];
-            let reach = tile.map_or(0, |m| winograd::reach(m, self.result[axis]));
+            let reach = tile.map_or(0, |tile| winograd::reach(tile[axis], self.result[axis]));
             [before, after.max(reach.saturating_sub(image[axis] + before))]
         })
     }
@@ -144,9 +147,9 @@ impl Blocked {
         };
         let k = self.channels * kernel_height * kernel_width;
         let panels = self.filters.div_ceil(2 * lanes);
-        let pixels = self.result[1] * tiling.down * self.stride[0] * self.stride[1];
-        let bytes = [self.channels * pixels, k * 2 * lanes].map(|elements| elements * self.element.bytes());
-        let sections = self.sections(library.target(), &tiling, panels, bytes);
+        let bytes = self.strip_bytes(&tiling);
+        let sections =
+            self.sections(library.target(), &tiling, panels, [bytes, k * 2 * lanes * self.element.bytes()]);
         let mut tile = |down: usize, across: usize| {
             let micro = tile_of(library, self.element, [down, across, walk.step, run]);
             format!(
@@ -166,7 +169,8 @@ impl Blocked {
         numbers.push(("step_bytes", step_bytes));
         let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &numbers);
         let name = library.add(&self.wish("conv"), &text);
-        self.kernel(library, name, few, |library| {
+        let first = First { units: sections * panels, panels, bytes: k * step_bytes };
+        self.kernel(library, name, few, Some(Box::new(first)), |library| {
             let elements = panels * 2 * lanes * k;
             (self.pack(library, include_str!("blocked_pack.c"), lanes, block), elements)
         })
@@ -194,7 +198,7 @@ impl Blocked {
         let numbers = [("panel_blocks", 1), ("pitch", pitch)];
         let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &numbers);
         let name = library.add(&self.wish("depth"), &text);
-        self.kernel(library, name, few, |library| {
+        self.kernel(library, name, few, None, |library| {
             let elements = self.filters * self.kernel[0] * self.kernel[1];
             (self.pack(library, include_str!("blocked_depth_pack.c"), lanes, 1), elements)
         })
@@ -232,7 +236,7 @@ impl Blocked {
         };
         let words = panels.words();
         let direct = format!(
-            "{}const float *const right = own;\n        const char *next = (const char *)((const uint32_t *)packed + (panel + 1) % PANELS * {words});",
+            "{}const float *const right = own;\n        const char *next = unit + 1 < end ? (const char *)((const uint32_t *)packed + (panel + 1) % PANELS * {words}) : ahead;",
             unpack(library, "panel", "panel")
         );
         let depth = format!(
@@ -250,6 +254,7 @@ impl Blocked {
         library: &mut Library,
         function: String,
         few: Option<FewBits>,
+        first: Option<Box<First>>,
         floats: impl FnOnce(&mut Library) -> (String, usize),
     ) -> Kernel {
         let work = |function: String, arguments: Vec<Argument>| Call {
@@ -268,8 +273,9 @@ impl Blocked {
             shared_bytes = (elements * self.element.bytes()).next_multiple_of(64);
         }
         let own = few.iter().map(|_| Argument::Own);
-        let arguments =
-            [image, Argument::Packed, Argument::Out].into_iter().chain(operands).chain(own).collect();
+        let ahead = first.iter().map(|_| Argument::Ahead);
+        let arguments = [image, Argument::Packed, Argument::Out].into_iter().chain(operands);
+        let arguments = arguments.chain(own).chain(ahead).collect();
         phases.push(vec![work(function, arguments)]);
         let (pack, packed_bytes, own_bytes) = if let Some(few) = few {
             (few.pack, few.packed_bytes, few.own_bytes)
@@ -278,10 +284,18 @@ impl Blocked {
             (pack, (elements * self.element.bytes()).next_multiple_of(64), 0)
         };
         let pack = Some(work(pack, vec![Argument::B, Argument::Packed]));
-        Kernel { pack, packed_bytes, phases, shared_bytes, own_bytes }
+        Kernel { pack, packed_bytes, first, phases, shared_bytes, own_bytes }
     }
 
-    /// Strips are taken in so many sections: the image of one stays in the cache, and threads have equal parts.
+    /// Bytes of the image that a strip of `down` rows reads anew.
+    pub(super) fn strip_bytes(&self, tiling: &Tiling) -> usize {
+        // Pixels between those under the weights are not read.
+        let steps = [0, 1].map(|axis| self.stride[axis].min(self.kernel[axis]));
+        self.channels * self.result[1] * tiling.down * steps[0] * steps[1] * self.element.bytes()
+    }
+
+    /// Strips are taken in so many sections: the image of one stays in the cache, unless all weights once more were more
+    /// to read than the image for every panel.
     pub(super) fn sections(
         &self,
         target: &Target,
@@ -290,10 +304,17 @@ impl Blocked {
         [strip_bytes, panel_bytes]: [usize; 2],
     ) -> usize {
         let strips = self.batch * self.result[0].div_ceil(tiling.down);
+        let (image, weights) = (strips * strip_bytes, panels * panel_bytes);
         let room = (target.cache * 3 / 4).saturating_sub(panel_bytes).max(target.cache / 4);
-        let fitting = (room / strip_bytes.max(1)).clamp(1, strips);
-        let wanted = (8 * target.threads).div_ceil(panels);
-        strips.div_ceil(fitting).max(wanted).min(strips)
+        let fitting = strips.div_ceil((room / strip_bytes.max(1)).clamp(1, strips));
+        let once = weights + panels * image;
+        let sections = if fitting * weights + image < once { fitting } else { 1 };
+        let sections = sections.max((8 * target.threads).div_ceil(panels));
+        // A thread that takes whole sections reads few pixels that another one wrote; instead it reads all weights.
+        let are_even = self.result[0].is_multiple_of(tiling.down) && strips.is_multiple_of(target.threads);
+        let whole = are_even && self.few_bits.is_none() && weights <= WEIGHTS_FOR_ALL * target.cache;
+        let sections = if whole { sections.next_multiple_of(target.threads) } else { sections };
+        sections.min(strips)
     }
 
     pub(crate) fn walk(&self, lanes: usize) -> Walk {
@@ -432,7 +453,7 @@ struct FewBits {
 
 /// The weights of a panel, and those that come next.
 const WEIGHTS: &str = "const @type@ *const right = packed + panel * K * WIDTH;
-        const char *next = (const char *)(packed + (panel + 1) % PANELS * K * WIDTH);";
+        const char *next = unit + 1 < end ? (const char *)(packed + (panel + 1) % PANELS * K * WIDTH) : ahead;";
 
 /// The weights of a block of channels.
 const DEPTH_WEIGHTS: &str = "const @type@ *const right = packed + panel * @kh@ * @kw@ * LANES;";

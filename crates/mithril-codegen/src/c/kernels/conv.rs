@@ -14,8 +14,8 @@ pub enum Algorithm {
     Fastest,
     /// Every product of the definition, in the order of the definition.
     Direct,
-    /// Winograd's way with output tiles of 2 by 2 or 4 by 4 where it can be used, else the direct one.
-    Winograd(usize),
+    /// Winograd's way with output tiles of so many rows and pixels, 2 or 4, where it can be used, else the direct one.
+    Winograd([usize; 2]),
 }
 
 /// `out[n, filters, oh, ow] = epilogue(convolution of image[n, channels, h, w] by weights[filters, channels / groups,
@@ -130,6 +130,7 @@ impl Conv {
         let kernel = Kernel {
             pack: None,
             packed_bytes: 0,
+            first: None,
             phases: vec![vec![Call { function, arguments }]],
             shared_bytes: 0,
             own_bytes: bytes(self.padded(0) * self.padded_width() + self.result()[1]),
@@ -230,6 +231,7 @@ impl Conv {
         }
         let kernel = Kernel {
             packed_bytes: if ahead { weights } else { 0 },
+            first: None,
             shared_bytes: behind,
             own_bytes: bytes((plan.panel_block * plan.k + 1 + plan.rows.most()) * 2 * plan.lanes),
             phases,

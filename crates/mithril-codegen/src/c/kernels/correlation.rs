@@ -150,6 +150,7 @@ impl Correlation {
         Some(Kernel {
             pack: None,
             packed_bytes: 0,
+            first: None,
             phases,
             shared_bytes: padded_bytes + parts_bytes,
             own_bytes: bytes(plan.strip * plan.piece * 2 * plan.lanes + plan.sums(self)),

@@ -88,6 +88,7 @@ impl Gemm {
         let multiply = Call { function, arguments };
         Kernel {
             packed_bytes: if ahead { packed_bytes } else { 0 },
+            first: None,
             shared_bytes: if ahead { 0 } else { packed_bytes },
             own_bytes: blocking.own_elements * self.element.bytes(),
             phases: if ahead { vec![vec![multiply]] } else { vec![vec![pack.clone()], vec![multiply]] },

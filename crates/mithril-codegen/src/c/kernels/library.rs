@@ -30,6 +30,9 @@ pub enum Argument {
     B,
     /// The second input as `pack` has left it.
     Packed,
+    /// What to ask for while the last weights are used: those with which the next kernel starts, as its
+    /// [`first`](Kernel::first) says. Any address will do; it is not read.
+    Ahead,
     /// The result.
     Out,
     /// An operand of the epilogue.
@@ -59,6 +62,30 @@ impl Call {
     }
 }
 
+/// Where each thread starts to read packed weights: threads share so many units of work evenly, and units go through so
+/// many panels again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct First {
+    /// Units of work; 0 if all threads start with the first panel.
+    pub units: usize,
+    /// Panels.
+    pub panels: usize,
+    /// Bytes of a panel.
+    pub bytes: usize,
+}
+
+impl First {
+    /// What a thread adds to the start of the weights, as C that begins with ` + `; nothing if it is 0 for all.
+    pub fn text(&self, [thread, threads]: [&str; 2]) -> String {
+        let Self { units, panels, bytes } = self;
+        match units {
+            0 => String::new(),
+            _ if units == panels => format!(" + {units}L * {thread} / {threads} * {bytes}"),
+            _ => format!(" + {units}L * {thread} / {threads} % {panels} * {bytes}"),
+        }
+    }
+}
+
 /// A kernel that is in the library: what to call, and what memory it needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
@@ -66,6 +93,8 @@ pub struct Kernel {
     pub pack: Option<Call>,
     /// Bytes that `pack` writes.
     pub packed_bytes: usize,
+    /// Where in them each thread starts, if that is known.
+    pub first: Option<Box<First>>,
     /// The calls: those of a phase in any order, with a barrier between two phases.
     pub phases: Vec<Vec<Call>>,
     /// Scratch bytes seen by all threads.

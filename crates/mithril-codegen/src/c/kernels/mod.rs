@@ -66,7 +66,7 @@ pub use conv::{Algorithm, Conv};
 pub use correlation::Correlation;
 pub use epilogue::{Epilogue, Operand};
 pub use gemm::{Gemm, Packing};
-pub use library::{Argument, Call, Kernel, Library};
+pub use library::{Argument, Call, First, Kernel, Library};
 pub use margins::Margins;
 pub use quantized::{GROUP, MOST_TERMS, Scheme};
 

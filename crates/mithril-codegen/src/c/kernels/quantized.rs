@@ -205,6 +205,7 @@ impl Gemm {
         Kernel {
             pack: Some(call(pack, vec![Argument::B, Argument::Packed])),
             packed_bytes: panels.bytes(),
+            first: None,
             phases: vec![
                 vec![call(bytes, vec![Argument::A, Argument::Shared, Argument::Own])],
                 vec![call(product, arguments)],
@@ -234,6 +235,7 @@ impl Gemm {
         Kernel {
             pack: Some(pack),
             packed_bytes: panels.bytes(),
+            first: None,
             phases: vec![vec![Call { function, arguments }]],
             shared_bytes: 0,
             own_bytes: (own * 4).next_multiple_of(64),

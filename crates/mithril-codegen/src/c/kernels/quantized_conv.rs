@@ -91,6 +91,7 @@ impl Blocked {
         Kernel {
             pack: Some(pack),
             packed_bytes: (filled * (places * bytes.words + 2) * 4).next_multiple_of(64),
+            first: None,
             phases,
             shared_bytes: ((bytes_words + rows + self.batch * (1 + 2 * given.parts)) * 4)
                 .next_multiple_of(64),

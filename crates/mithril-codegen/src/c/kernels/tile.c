@@ -20,6 +20,8 @@ MITHRIL_INLINE void mithril_tile_@t@(const long down, const long across, const l
                 MITHRIL_UNROLL(4)
                 for (long i = 0; i < run; i++, weights += 2 * LANES, next += stride) {
                     MITHRIL_FETCH(next);
+                    if (run >= down * across) /* a step for each pixel: what lies under it in the next plane */
+                        MITHRIL_NEAR(place + plane + (down > 1 ? i / across * line : 0) + (down > 1 ? i % across : i) * step);
                     const mithril_@t@ left = MITHRIL_LOAD(@t@, weights), right = MITHRIL_LOAD(@t@, weights + LANES);
                     MITHRIL_UNROLL(@most_rows@)
                     for (long pixel = 0; pixel < down * across; pixel++) {

@@ -31,4 +31,5 @@ typedef double mithril_f64, mithril_f64_memory;
 #endif
 #define MITHRIL_SHUFFLE(left, right, ...) __builtin_shufflevector(left, right, __VA_ARGS__)
 #define MITHRIL_FETCH(p) __builtin_prefetch((p), 0, 2) /* into the second-level cache */
+#define MITHRIL_NEAR(p) __builtin_prefetch((p), 0, 3) /* into the first */
 #define MITHRIL_CLAIM(p) __builtin_prefetch((p), 1, 2) /* the same, to be written */

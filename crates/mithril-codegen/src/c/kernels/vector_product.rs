@@ -51,6 +51,7 @@ impl Gemm {
         Some(Kernel {
             pack: Some(pack),
             packed_bytes: (panels * vectors * lanes * self.k * self.element.bytes()).next_multiple_of(64),
+            first: None,
             phases: vec![vec![Call { function, arguments }]],
             shared_bytes: 0,
             own_bytes: 0,

@@ -8,22 +8,22 @@ static void @name@_finish(const float *restrict points, long step, long first, l
                           @out@ *restrict out@parameters@, float *restrict strip)
 {
     enum {
-        LANES = @lanes@, WIDTH = 2 * LANES, M = @m@, FILTERS = @filters@, OUT_HEIGHT = @oh@, OUT_WIDTH = @ow@,
+        LANES = @lanes@, WIDTH = 2 * LANES, HIGH = @high@, WIDE = @wide@, FILTERS = @filters@, OUT_HEIGHT = @oh@, OUT_WIDTH = @ow@,
         ACROSS = @across@, DOWN = @down@, /* tiles of an image */
-        STRIP = (ACROSS * M + LANES - 1) / LANES * LANES
+        STRIP = (ACROSS * WIDE + LANES - 1) / LANES * LANES
     };
-    float *const line = strip + M * STRIP * LANES;
+    float *const line = strip + HIGH * STRIP * LANES;
     for (long tile = first, run; tile < first + count; tile += run) {
-        const long left = tile % ACROSS, top = tile / ACROSS % DOWN * M, batch = tile / ACROSS / DOWN;
+        const long left = tile % ACROSS, top = tile / ACROSS % DOWN * HIGH, batch = tile / ACROSS / DOWN;
         run = ACROSS - left < first + count - tile ? ACROSS - left : first + count - tile;
-        const long pixels = OUT_WIDTH - left * M < run * M ? OUT_WIDTH - left * M : run * M;
+        const long pixels = OUT_WIDTH - left * WIDE < run * WIDE ? OUT_WIDTH - left * WIDE : run * WIDE;
         for (long filter = panel * WIDTH; filter < (panel + 1) * WIDTH && filter < FILTERS; filter += LANES) {
             const long filters = FILTERS - filter < LANES ? FILTERS - filter : LANES;
             for (long i = 0; i < run; i++)
                 mithril_winograd@m@_tile_back(points + (tile - first + i) * WIDTH + (filter - panel * WIDTH), step,
-                                 strip + i * M * LANES, STRIP);
-            for (long y = 0; y < M && top + y < OUT_HEIGHT; y++) {
-                const long place = (top + y) * OUT_WIDTH + left * M;
+                                 strip + i * WIDE * LANES, STRIP);
+            for (long y = 0; y < HIGH && top + y < OUT_HEIGHT; y++) {
+                const long place = (top + y) * OUT_WIDTH + left * WIDE;
                 for (long pixel = 0; pixel < pixels; pixel += LANES)
                     mithril_transpose_f32(strip + (y * STRIP + pixel) * LANES, LANES, line + pixel, STRIP);
                 for (long row = filter; row < filter + filters; row++)

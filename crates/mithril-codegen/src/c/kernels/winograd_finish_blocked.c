@@ -8,16 +8,16 @@ static void @name@_finish(const float *restrict points, long step, long first, l
                           @out@ *restrict out@parameters@, float *restrict square)
 {
     enum {
-        LANES = @lanes@, WIDTH = 2 * LANES, M = @m@, FILTERS = @filters@, OUT_HEIGHT = @oh@, OUT_WIDTH = @ow@,
+        LANES = @lanes@, WIDTH = 2 * LANES, HIGH = @high@, WIDE = @wide@, FILTERS = @filters@, OUT_HEIGHT = @oh@, OUT_WIDTH = @ow@,
         ACROSS = @across@, DOWN = @down@ /* tiles of an image */
     };
     for (long block = panel * 2; block < panel * 2 + 2 && block * LANES < FILTERS; block++)
         for (long tile = first; tile < first + count; tile++) {
-            const long left = tile % ACROSS * M, top = tile / ACROSS % DOWN * M, batch = tile / ACROSS / DOWN;
+            const long left = tile % ACROSS * WIDE, top = tile / ACROSS % DOWN * HIGH, batch = tile / ACROSS / DOWN;
             const float *restrict sums = square;
-            mithril_winograd@m@_tile_back(points + (tile - first) * WIDTH + block % 2 * LANES, step, square, M);
-            for (long y = top; y < top + M && y < OUT_HEIGHT; y++, sums += M * LANES)
-                for (long x = left; x < left + M && x < OUT_WIDTH; x++)
+            mithril_winograd@m@_tile_back(points + (tile - first) * WIDTH + block % 2 * LANES, step, square, WIDE);
+            for (long y = top; y < top + HIGH && y < OUT_HEIGHT; y++, sums += WIDE * LANES)
+                for (long x = left; x < left + WIDE && x < OUT_WIDTH; x++)
                     for (long lane = 0; lane < @lanes_end@; lane++) {
                         const float accumulator = sums[(x - left) * LANES + lane];@coordinates@
                         out[@out_place@] = @expression@;

@@ -1,6 +1,6 @@
 /* Fused form: a thread takes a block of tiles through all three steps, so that the points never leave its cache. */
 static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict blocked, const float *restrict weights,
-                   @out@ *restrict out@parameters@, float *restrict own)
+                   @out@ *restrict out@parameters@, float *restrict own, const char *ahead)
 {
     enum {
         POINTS = @points@, LANES = @lanes@, WIDTH = 2 * LANES, CHANNELS = @channels@, CHANNEL_BLOCKS = (CHANNELS + LANES - 1) / LANES,
@@ -27,9 +27,11 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict
             start += rows;
         }
         for (long panel = 0; panel < PANELS; panel++) {
+            const long following = panel + 1 < PANELS ? panel + 1 : 0;
+            const char *const then = following || block + 1 < blocks ? (const char *)(weights + following * CHANNELS * WIDTH) : ahead;
             for (long point = 0; point < POINTS; point++) {
                 const float *const right = weights + (point * PANELS + panel) * CHANNELS * WIDTH;
-                const char *const next = (const char *)(point + 1 < POINTS ? right + PANELS * CHANNELS * WIDTH : right);
+                const char *const next = point + 1 < POINTS ? (const char *)(right + PANELS * CHANNELS * WIDTH) : then;
                 const long stride = WIDTH * (long)sizeof(float) / (last - first);
                 for (long group = first, start = 0; group < last; group++) {
                     const long longer = group < LONGER;

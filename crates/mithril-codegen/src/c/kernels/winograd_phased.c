@@ -24,7 +24,7 @@ static MITHRIL_ONCE void @name@_in(long thread, long threads, const float *restr
 }
 
 static MITHRIL_ONCE void @name@_products(long thread, long threads, const float *restrict in, const float *restrict weights,
-                            float *restrict products)
+                            float *restrict products, const char *ahead)
 {
     enum {
         POINTS = @points@, LANES = @lanes@, WIDTH = 2 * LANES, CHANNELS = @channels@, CHANNEL_BLOCKS = (CHANNELS + LANES - 1) / LANES,
@@ -34,7 +34,7 @@ static MITHRIL_ONCE void @name@_products(long thread, long threads, const float 
     for (long unit = units * thread / threads; unit < end; unit++) {
         const long point = unit / PANELS, panel = unit % PANELS;
         const float *const right = weights + unit * CHANNELS * WIDTH;
-        const char *const next = (const char *)(unit + 1 < end ? right + CHANNELS * WIDTH : right);
+        const char *const next = unit + 1 < end ? (const char *)(right + CHANNELS * WIDTH) : ahead;
         const long stride = WIDTH * (long)sizeof(float) / GROUPS;
         for (long group = 0, start = 0; group < GROUPS; group++) {
             const long longer = group < LONGER;

@@ -1,59 +1,48 @@
-/* Winograd's F(@m@, 3): a tile of @tile@ by @tile@ pixels and the kernel are transformed, multiplied point by point and transformed
-   back into @m@ by @m@ pixels. Here are the transform of a line of a tile, and the one back. */
-MITHRIL_INLINE void mithril_winograd@m@_line(const mithril_f32 *restrict d, mithril_f32 *restrict r)
-{
-    @line@
-}
-
-MITHRIL_INLINE void mithril_winograd@m@_line_back(const mithril_f32 *restrict d, mithril_f32 *restrict r)
-{
-    @line_back@
-}
-
-/* Transforms the tile at `image` (vectors of channels, rows `row` apart) to @points@ points, `step` apart. */
+/* Transforms the tile of @tile_high@ by @tile_wide@ pixels at `image` (vectors of channels, rows `row` apart) to @points@ points, `step`
+   apart: its columns, then its rows. */
 static void mithril_winograd@m@_tile(const float *restrict image, long row, float *restrict points, long step)
 {
-    enum { LANES = @lanes@, TILE = @tile@ };
-    mithril_f32 half[TILE][TILE], d[TILE], r[TILE];
-    MITHRIL_UNROLL(@tile@)
-    for (long x = 0; x < TILE; x++) {
-        MITHRIL_UNROLL(@tile@)
-        for (long y = 0; y < TILE; y++)
+    enum { LANES = @lanes@, TILE_HIGH = @tile_high@, TILE_WIDE = @tile_wide@ };
+    mithril_f32 half[TILE_HIGH][TILE_WIDE], d[TILE_HIGH], r[TILE_HIGH];
+    MITHRIL_UNROLL(@tile_wide@)
+    for (long x = 0; x < TILE_WIDE; x++) {
+        MITHRIL_UNROLL(@tile_high@)
+        for (long y = 0; y < TILE_HIGH; y++)
             d[y] = MITHRIL_LOAD(f32, image + y * row + x * LANES);
-        mithril_winograd@m@_line(d, r);
-        MITHRIL_UNROLL(@tile@)
-        for (long y = 0; y < TILE; y++)
+        mithril_winograd@high@_line(d, r);
+        MITHRIL_UNROLL(@tile_high@)
+        for (long y = 0; y < TILE_HIGH; y++)
             half[y][x] = r[y];
     }
-    MITHRIL_UNROLL(@tile@)
-    for (long y = 0; y < TILE; y++) {
-        mithril_winograd@m@_line(half[y], r);
-        MITHRIL_UNROLL(@tile@)
-        for (long x = 0; x < TILE; x++)
-            MITHRIL_STORE(f32, points + (y * TILE + x) * step, r[x]);
+    MITHRIL_UNROLL(@tile_high@)
+    for (long y = 0; y < TILE_HIGH; y++) {
+        mithril_winograd@wide@_line(half[y], r);
+        MITHRIL_UNROLL(@tile_wide@)
+        for (long x = 0; x < TILE_WIDE; x++)
+            MITHRIL_STORE(f32, points + (y * TILE_WIDE + x) * step, r[x]);
     }
 }
 
-/* Transforms @points@ points, `step` apart, back to @m@ by @m@ pixels of `strip`, whose rows have `width` pixels. */
+/* Transforms @points@ points, `step` apart, back to @high@ by @wide@ pixels of `strip`, whose rows have `width` pixels. */
 static void mithril_winograd@m@_tile_back(const float *restrict points, long step, float *restrict strip, long width)
 {
-    enum { LANES = @lanes@, TILE = @tile@, M = @m@ };
-    mithril_f32 half[M][TILE], d[TILE], r[M];
-    MITHRIL_UNROLL(@tile@)
-    for (long x = 0; x < TILE; x++) {
-        MITHRIL_UNROLL(@tile@)
-        for (long y = 0; y < TILE; y++)
-            d[y] = MITHRIL_LOAD(f32, points + (y * TILE + x) * step);
-        mithril_winograd@m@_line_back(d, r);
-        MITHRIL_UNROLL(@m@)
-        for (long y = 0; y < M; y++)
+    enum { LANES = @lanes@, TILE_HIGH = @tile_high@, TILE_WIDE = @tile_wide@, HIGH = @high@, WIDE = @wide@ };
+    mithril_f32 half[HIGH][TILE_WIDE], d[TILE_HIGH], r[HIGH];
+    MITHRIL_UNROLL(@tile_wide@)
+    for (long x = 0; x < TILE_WIDE; x++) {
+        MITHRIL_UNROLL(@tile_high@)
+        for (long y = 0; y < TILE_HIGH; y++)
+            d[y] = MITHRIL_LOAD(f32, points + (y * TILE_WIDE + x) * step);
+        mithril_winograd@high@_line_back(d, r);
+        MITHRIL_UNROLL(@high@)
+        for (long y = 0; y < HIGH; y++)
             half[y][x] = r[y];
     }
-    MITHRIL_UNROLL(@m@)
-    for (long y = 0; y < M; y++) {
-        mithril_winograd@m@_line_back(half[y], r);
-        MITHRIL_UNROLL(@m@)
-        for (long x = 0; x < M; x++)
+    MITHRIL_UNROLL(@high@)
+    for (long y = 0; y < HIGH; y++) {
+        mithril_winograd@wide@_line_back(half[y], r);
+        MITHRIL_UNROLL(@wide@)
+        for (long x = 0; x < WIDE; x++)
             MITHRIL_STORE(f32, strip + (y * width + x) * LANES, r[x]);
     }
 }
