@@ -88,7 +88,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     for name in given.workload or ["MLP 784-128-64-10", "ResNet-18", "GPT-2, one token", "BERT-base"]:
         workload = WORKLOADS[name]()
-        schemes = [s for s in given.scheme or SCHEMES if _is_image(workload) == ("weights" not in s) or s == "int8"]
+        schemes = [s for s in given.scheme or SCHEMES if _is_image(workload) or "calibrated" not in s]
         exact = ours(workload, given.threads, None)
         peers = {scheme: ours(workload, given.threads, scheme) for scheme in schemes}
         if given.onnx:
