@@ -339,14 +339,14 @@ class PhysicalModel:
                 raise ParameterError(f"params is a {type(params).__name__}", hint="pass a dict of arrays by name")
             params = params or (self.get_parameters() if self._store is None else self._store)
         program, data = self._prepare(params, data)
-        if program.has_numbers:
+        if program.has_numbers and not self.backend._finds_positions:
             program.check_positions(data)
         if output_gradients is not None:
             return self._differentiate(program, params, data, output_gradients)
         try:
             result = program.evaluate(params, data, self._next_state(program) if program.state else self.state)
         except Exception as error:
-            explained = program.module.explain(error)
+            explained = program.explain(error, data)
             if explained is None:
                 raise
             raise explained from error
@@ -435,7 +435,7 @@ class PhysicalModel:
         elif params._fits is not program:
             self._arguments.check_params(program, params)
             params._fits = program
-        return program, alone(backend, data, self._donated) if self._donated else data
+        return program, alone(backend, data, self._donated, program.known_alone) if self._donated else data
 
     def _fit(self, program: Program, params: Any, data: Mapping[str, Any], key: Any) -> Program:
         """Check the shapes of data not seen before; other shapes may need another program."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from .compile_stats import CompileStats
+from .donation import Known
 from .host_functions import check_first, differentiated
 from .loading import Module, Runner
 
@@ -67,6 +68,8 @@ class Program:
         self.evaluate: Callable[..., Any] = self._checked(self.module, backend._evaluator(self))
         self.gradients: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Module | Runner, Callable[..., Any]]] = {}
         self.seen: set[Any] = set()
+        #: Donated data that was found to lie apart.
+        self.known_alone = Known()
         self._positions: dict[Any, Any] = {}
         #: Whether a single integer is given as data, which may say where something goes.
         self.has_numbers = any(shape == () and "int" in dtype for _, dtype, shape in self.data)
@@ -76,6 +79,13 @@ class Program:
         if not (self.settings.jit and self.backend._overrides and self.backend.name == "torch"):
             return function
         return check_first(module.function(name), function)
+
+    def explain(self, error: Exception, data: Mapping[str, Any]) -> Exception | None:
+        """Return what an error of a call means, or raise what says it better."""
+        if self.has_numbers:
+            self.check_positions(data)
+        explained: Exception | None = self.module.explain(error)
+        return explained
 
     def check_positions(self, data: Mapping[str, Any]) -> None:
         """Raise if numbers in the data lead to places that are not there, such as those behind the end of a cache.

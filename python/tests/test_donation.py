@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from mithril import IOKey, Model
-from mithril.errors import ConflictingOptionError, InvalidValueError, KeyNotFoundError
+from mithril.errors import ConflictingOptionError, InvalidValueError, KeyNotFoundError, MithrilError
 from mithril.generation import compile_decoder
 from mithril.models import create_gpt
 
@@ -94,6 +94,28 @@ def test_memory_that_is_not_free_is_copied():
         data = {"past": past, "slots": torch.from_numpy(SLOTS), "new": torch.from_numpy(new)}
         np.testing.assert_array_equal(native.evaluate({}, data)["written"].numpy(), wanted, err_msg=label)
         np.testing.assert_array_equal(past.numpy(), before, err_msg=label)
+
+
+def test_memory_of_the_call_before_is_looked_at_beside_other_data():
+    model = compiled(writer(), ml.NumpyBackend())
+    whole = np.zeros(60, "float32")
+    past, new = whole[:30].reshape(2, 5, 3), np.ones((2, 2, 3), "float32")
+    for other, is_kept in ((new, True), (new, True), (whole[24:36].reshape(2, 2, 3), False), (new, True)):
+        found = model.evaluate({}, {"past": past, "slots": SLOTS, "new": other})["written"]
+        assert (found is past) == is_kept
+    past.flags.writeable = False
+    assert model.evaluate({}, {"past": past, "slots": SLOTS, "new": new})["written"] is not past
+
+
+def test_ggml_stops_at_a_position_that_is_not_there():
+    model = compiled(writer(), ml.GGMLBackend())
+    past, new, wanted = arrays()
+    before = past.copy()
+    with pytest.raises(MithrilError, match="out of range for 5"):
+        model.evaluate({}, {"past": past, "slots": np.array([0, 5]), "new": new})
+    np.testing.assert_array_equal(past, before)
+    found = model.evaluate({}, {"past": past, "slots": SLOTS, "new": new})["written"]
+    np.testing.assert_array_equal(found, wanted)
 
 
 def test_a_decoder_keeps_its_caches_in_place():

@@ -192,7 +192,7 @@ impl Context {
         }
         is_sound(ty)?;
         let pool = self.pool()?;
-        let mut work = Box::new(Work::new(op, ty.element, self.failure.clone()));
+        let mut work = Box::new(Work::new(op, self.failure.clone()));
         let tasks = if work.is_shared() { ffi::ALL_THREADS } else { 1 };
         let data = (&raw mut *work).cast();
         let [n0, n1, n2, n3] = ty.sizes;

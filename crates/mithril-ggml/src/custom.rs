@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mithril_codegen::ggml::Element;
@@ -31,52 +32,63 @@ pub enum ElementsMut<'a> {
 
 /// An op of ours. What it returns as an error, or panics with, is the error of the computation; its result is zeros then.
 pub trait Custom: Debug + Send + Sync {
-    /// Whether threads share the elements of its result: floats, each of which is computed on its own.
-    fn is_shared(&self) -> bool {
-        false
+    /// Threads share the elements of its result in parts of so many, each computed on its own; `None`: one does all.
+    fn shared(&self) -> Option<usize> {
+        None
     }
-    /// Computes the elements of the result from number `first` on.
+    /// Computes the elements of the result from number `first` on; there may be none.
     fn run(&self, operands: &[Elements<'_>], first: usize, out: &mut ElementsMut<'_>) -> Result<()>;
 }
 
 /// The first error of the custom ops of a graph.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Failure(Arc<Mutex<Option<Error>>>);
+pub(crate) struct Failure(Arc<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    error: Mutex<Option<Error>>,
+    is_there: AtomicBool,
+}
 
 impl Failure {
     /// Takes it out.
     pub fn take(&self) -> Option<Error> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.is_there.store(false, Ordering::Relaxed);
+        self.0.error.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
     fn keep(&self, error: Error) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.0.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.0.is_there.store(true, Ordering::Relaxed);
     }
+}
+
+/// What ggml asks after each node: whether to go no further.
+///
+/// # Safety
+/// It is given the [`Failure`] of a graph that lives.
+pub(crate) unsafe extern "C" fn has_failed(failure: *mut c_void) -> bool {
+    // SAFETY: as said.
+    unsafe { &*failure.cast::<Failure>() }.0.is_there.load(Ordering::Relaxed)
 }
 
 /// A custom op with where it puts its error.
 #[derive(Debug)]
 pub(crate) struct Work {
     op: Box<dyn Custom>,
-    is_shared: bool,
     failure: Failure,
 }
 
 impl Work {
-    /// Of an op whose result has these elements.
-    pub fn new(op: Box<dyn Custom>, element: Element, failure: Failure) -> Self {
-        let is_shared = op.is_shared() && element == Element::F32;
-        Self { op, is_shared, failure }
+    pub fn new(op: Box<dyn Custom>, failure: Failure) -> Self {
+        Self { op, failure }
     }
     pub fn is_shared(&self) -> bool {
-        self.is_shared
+        self.op.shared().is_some()
     }
 }
 
 /// Custom ops of a graph. Its tensors point to them, so that they stay where they are.
 pub(crate) type Works = Vec<Box<Work>>;
-
-/// Parts of a result begin at multiples of it, so that threads write no cache line together.
-const GRAIN: usize = 16;
 
 /// What ggml calls: by each thread of those that share the work.
 ///
@@ -91,7 +103,8 @@ pub(crate) unsafe extern "C" fn call(
 ) {
     // SAFETY: as said; nobody writes the work.
     let work = unsafe { &*work.cast::<Work>() };
-    let threads = if work.is_shared { threads as usize } else { 1 };
+    let shared = work.op.shared();
+    let threads = if shared.is_some() { threads as usize } else { 1 };
     if thread as usize >= threads {
         return;
     }
@@ -99,13 +112,15 @@ pub(crate) unsafe extern "C" fn call(
     // of their own. Operands have no gaps either, and are only read.
     unsafe {
         let count = (*out).ne.iter().product::<i64>() as usize;
-        let part = count.div_ceil(threads).next_multiple_of(GRAIN);
+        let part = count.div_ceil(threads).next_multiple_of(shared.unwrap_or(1).max(1));
         let first = (part * thread as usize).min(count);
         let length = part.min(count - first);
         let mut result = if (*out).kind == Element::F32.code() {
             ElementsMut::Floats(slice::from_raw_parts_mut((*out).data.cast::<f32>().add(first), length))
         } else {
-            ElementsMut::Bytes(slice::from_raw_parts_mut((*out).data.cast(), ffi::ggml_nbytes(out)))
+            let size = ffi::ggml_nbytes(out) / count;
+            let start = (*out).data.cast::<u8>().add(first * size);
+            ElementsMut::Bytes(slice::from_raw_parts_mut(start, length * size))
         };
         let operands = (*out).src.iter().take_while(|s| !s.is_null()).map(|&s| {
             let bytes = ffi::ggml_nbytes(s);

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use mithril_ir::{Error, Result};
 
 use crate::context::{Address, Pool};
-use crate::custom::{Failure, Works};
+use crate::custom::{Failure, Works, has_failed};
 use crate::ffi::{self, ggml_cgraph, ggml_tensor};
 use crate::layout::{Placed, layout};
 use crate::workers::Lease;
@@ -134,6 +134,9 @@ impl Graph {
             let (threads, pool) = lease.map_or((1, std::ptr::null_mut()), |l| (l.threads(), l.raw()));
             let mut plan = ffi::ggml_graph_plan(self.raw, threads as c_int, pool);
             plan.work_data = work.cast();
+            // What follows on an error would write nonsense into memory that was given away.
+            plan.abort_callback = Some(has_failed);
+            plan.abort_callback_data = (&raw mut self.failure).cast();
             ffi::ggml_graph_compute(self.raw, &raw mut plan)
         };
         match self.failure.take() {

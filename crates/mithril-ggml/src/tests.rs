@@ -162,8 +162,8 @@ struct Sum {
 }
 
 impl Custom for Sum {
-    fn is_shared(&self) -> bool {
-        true
+    fn shared(&self) -> Option<usize> {
+        Some(16)
     }
     fn run(
         &self,

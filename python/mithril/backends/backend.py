@@ -237,6 +237,9 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
     #: Whether the elements of an array may lie in memory in any order, as those of a transposed view do.
     _has_strides: bool = False
 
+    #: Whether its programs refuse positions in tables and caches that are not there, so that nobody has to look before.
+    _finds_positions: bool = False
+
     #: Whether generated code may write into the memory of donated data; the three methods below are asked only then.
     _writes_in_place: bool = False
 

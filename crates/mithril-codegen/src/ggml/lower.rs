@@ -25,6 +25,7 @@ use mithril_ir::op::Text;
 use mithril_ir::spell::SpellCx;
 use mithril_ir::{DType, Graph, Lit, NodeId, Scalar, Tensor, TensorType, ValueId};
 
+use super::apart::apart;
 use super::emit::{Emitter, Item, Weights, flat_type};
 use super::functions::find;
 use super::parse::{Tree, parse};
@@ -354,7 +355,8 @@ impl<'a> Lowering<'a> {
         }
         let types: Vec<TensorType> = node.outputs.iter().filter_map(|&v| self.graph.ty(v)).cloned().collect();
         let place = self.graph.place(n).clone();
-        let mut host = Host { op: node.op, inputs, types, outputs: Vec::new(), place };
+        let mut host =
+            Host { op: node.op, inputs, types, outputs: Vec::new(), apart: apart(self.graph, node), place };
         let mut reads: Vec<usize> = host.inputs.iter().filter_map(HostInput::value).collect();
         reads.sort_unstable();
         reads.dedup();

@@ -3,6 +3,7 @@
 //! A row says its call in ggml (`Spell.ggml`), as text; [`parse`] makes a tree of it, [`functions`] knows what ggml
 //! asserts and returns, and [`plan`] is what the runtime follows. Nothing here calls ggml.
 
+mod apart;
 mod donate;
 mod emit;
 mod fold;

@@ -148,6 +148,8 @@ pub struct Host {
     pub types: Vec<TensorType>,
     /// The values that it makes. They have the dtype of the graph; those with a type in ggml are converted to it.
     pub outputs: Vec<usize>,
+    /// Which inputs threads cut along their first axis, as they do the one result; none: one thread does all.
+    pub apart: Vec<bool>,
     /// Where it stands in the model.
     pub place: Place,
 }

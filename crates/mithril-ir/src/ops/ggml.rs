@@ -147,15 +147,25 @@ pub(super) fn log_softmax(s: &SpellCx<'_>) -> Option<String> {
     })
 }
 
-/// A function of rows that leaves one number of each, over axes.
+/// A function of rows that leaves one number of each, over axes. Those at the end go first, where other ones are left for
+/// what remains of them: bringing them together would copy everything.
 pub(super) fn reduction(s: &SpellCx<'_>, axes: &[usize], function: &str) -> Option<String> {
     let (shape, out) = (known(s.ty(0))?, known(s.out(0))?);
+    let (mut text, mut shape, mut axes) = ("{0}".to_owned(), shape, axes.to_vec());
+    let last = shape.iter().enumerate().rev().take_while(|(i, _)| axes.contains(i)).count();
+    if last > 0 && last < axes.len() {
+        let size = shape.iter().rev().take(last).product();
+        shape.truncate(shape.len() - last);
+        let rows: Vec<i64> = shape.iter().copied().chain([size]).collect();
+        text = format!("reshape({function}(reshape({{0}}, {})), {})", list(&rows), list(&shape));
+        axes.retain(|&i| i < shape.len());
+    }
     let kept: Vec<i64> = (0..shape.len()).filter(|i| !axes.contains(i)).map(|i| i as i64).collect();
     let mut sizes: Vec<i64> = kept.iter().map(|&i| shape[i as usize]).collect();
     let order: Vec<i64> = kept.iter().copied().chain(axes.iter().map(|&i| i as i64)).collect();
     sizes.push(axes.iter().map(|&i| shape[i]).product());
     let (order, sizes, out) = (list(&order), list(&sizes), list(&out));
-    Some(format!("reshape({function}(reshape(permute({{0}}, {order}), {sizes})), {out})"))
+    Some(format!("reshape({function}(reshape(permute({text}, {order}), {sizes})), {out})"))
 }
 
 pub(super) fn cumsum(s: &SpellCx<'_>) -> Option<String> {

@@ -1,7 +1,7 @@
 //! Nodes that ggml cannot say, as custom ops inside of its graphs: the reference evaluations of their rows.
 //!
-//! What is computed element by element on floats and truth values is shared by the threads; everything else is done by
-//! one of them, on copies of its operands.
+//! Threads share what is computed element by element on floats and truth values, and what is computed for each place of the
+//! first axis on its own; everything else is done by one of them. Operands are copied, apart from those of the former.
 
 use mithril_codegen::ggml::plan::{Argument as Given, Call, Custom as Op, Host, HostInput};
 use mithril_compile::ggml::{Element, Plan, Type};
@@ -9,7 +9,8 @@ use mithril_ggml::{Argument, Context, Custom, Elements, ElementsMut, TensorId};
 use mithril_ir::interp::{self, HostArg};
 use mithril_ir::op::Eval;
 use mithril_ir::tensor::Scalar;
-use mithril_ir::{Code, DType, Error, Lit, Result};
+use mithril_ir::{Code, DType, Error, Lit, Result, Tensor};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::call::operand;
@@ -76,11 +77,16 @@ fn types(host: &Host) -> Option<Vec<(DType, Vec<usize>)>> {
     host.types.iter().map(|ty| Some((ty.dtype, ty.shape.known()?))).collect()
 }
 
-/// A node as a whole, by the interpreter.
+/// Parts of elements begin at multiples of it, so that threads write no cache line together.
+const GRAIN: usize = 16;
+
+/// A node as a whole, or some places of the first axis, by the interpreter.
 #[derive(Debug)]
 struct Whole {
     host: Host,
     arguments: Vec<From>,
+    /// How many elements of the result stand at a place of the first axis, where threads share these.
+    place: Option<usize>,
     /// How operands lie.
     operands: Vec<Type>,
     types: Vec<(DType, Vec<usize>)>,
@@ -91,30 +97,93 @@ impl Whole {
     fn new(plan: &Plan, host: &Host, values: &[usize], ty: Type) -> Result<Self> {
         let unknown = || Error::internal("a custom op reads or makes what has no type");
         let operands = values.iter().map(|&v| plan.values[v].ty.ok_or_else(unknown));
-        Ok(Self {
+        let mut whole = Self {
             arguments: arguments(host, values)?,
+            place: None,
             operands: operands.collect::<Result<_>>()?,
             types: types(host).ok_or_else(unknown)?,
             host: host.clone(),
             ty,
-        })
+        };
+        whole.place = whole.apart();
+        Ok(whole)
+    }
+    /// The elements at a place of the first axis, if the op can be computed there alone: for one place this is tried, on
+    /// zeros, since a literal may name the size of the axis.
+    fn apart(&self) -> Option<usize> {
+        let (dtype, shape) = self.types.first().filter(|_| !self.host.apart.is_empty())?;
+        let zeros = |(argument, cut): (&From, &bool)| match argument {
+            From::Known(known) => known.clone(),
+            From::Operand(_, dtype, shape) => {
+                let mut shape = shape.clone();
+                if *cut {
+                    shape[0] = 1;
+                }
+                let zeros = vec![0.0; shape.iter().product()];
+                HostArg::Tensor(Arc::new(Tensor::from_f64s(*dtype, &shape, &zeros)))
+            }
+        };
+        let arguments: Vec<_> = self.arguments.iter().zip(&self.host.apart).map(zeros).collect();
+        let one: Vec<usize> = [1].into_iter().chain(shape[1..].iter().copied()).collect();
+        let made = interp::eval(self.host.op, &arguments, &[(*dtype, one.clone())]).ok()?;
+        let fits = made.len() == 1 && made[0].shape() == one && made[0].dtype() == *dtype;
+        fits.then(|| one.iter().product())
+    }
+    /// The operand of an argument, of all places or of some.
+    fn operand(
+        &self,
+        operands: &[Elements<'_>],
+        (i, dtype, shape): (usize, DType, &[usize]),
+        places: Option<&Range<usize>>,
+    ) -> Result<Tensor> {
+        let mut shape = shape.to_vec();
+        let mut within = 0..shape.iter().product::<usize>();
+        if let Some(places) = places {
+            let each = within.end / shape[0];
+            (within, shape[0]) = (places.start * each..places.end * each, places.len());
+        }
+        match operands[i] {
+            Elements::Floats(values) => Ok(convert::of_floats(&values[within], dtype, &shape)),
+            Elements::Bytes(bytes) => {
+                let size = self.operands[i].element.bytes() as usize;
+                let bytes = &bytes[within.start * size..within.end * size];
+                convert::decode(bytes, &self.operands[i], dtype, &shape)
+            }
+        }
     }
 }
 
 impl Custom for Whole {
-    fn run(&self, operands: &[Elements<'_>], _: usize, out: &mut ElementsMut<'_>) -> Result<()> {
-        let arguments = self.arguments.iter().map(|argument| match argument {
+    fn shared(&self) -> Option<usize> {
+        self.place
+    }
+    fn run(&self, operands: &[Elements<'_>], first: usize, out: &mut ElementsMut<'_>) -> Result<()> {
+        let (dtype, shape) =
+            self.types.first().ok_or_else(|| Error::internal("a custom op has one result"))?;
+        let mut shape = shape.clone();
+        let count = match out {
+            ElementsMut::Floats(out) => out.len(),
+            ElementsMut::Bytes(out) => out.len() / self.ty.element.bytes() as usize,
+        };
+        let places = self.place.map(|each| first / each..(first + count) / each);
+        if let Some(places) = &places {
+            if places.is_empty() {
+                return Ok(());
+            }
+            shape[0] = places.len();
+        }
+        let argument = |(i, argument): (usize, &From)| match argument {
             From::Known(known) => Ok(known.clone()),
-            From::Operand(i, dtype, shape) => {
-                let tensor = match operands[*i] {
-                    Elements::Floats(values) => convert::of_floats(values, *dtype, shape),
-                    Elements::Bytes(bytes) => convert::decode(bytes, &self.operands[*i], *dtype, shape)?,
-                };
+            From::Operand(operand, dtype, shape) => {
+                let places = places.as_ref().filter(|_| self.host.apart[i]);
+                let tensor = self.operand(operands, (*operand, *dtype, shape), places)?;
                 Ok(HostArg::Tensor(Arc::new(tensor)))
             }
-        });
+        };
+        let arguments = self.arguments.iter().enumerate().map(argument);
         let arguments = arguments.collect::<Result<Vec<_>>>().map_err(|e| e.at(&self.host.place))?;
-        let made = interp::eval(self.host.op, &arguments, &self.types).map_err(|e| e.at(&self.host.place))?;
+        let types = [(*dtype, shape)];
+        let made = interp::eval(self.host.op, &arguments, &types).map_err(|e| e.at(&self.host.place))?;
         let [made] = made.as_slice() else { return Err(Error::internal("a custom op has one result")) };
         match out {
             ElementsMut::Floats(out) => out.copy_from_slice(&convert::floats(made)),
@@ -180,8 +249,8 @@ impl Elementwise {
 }
 
 impl Custom for Elementwise {
-    fn is_shared(&self) -> bool {
-        true
+    fn shared(&self) -> Option<usize> {
+        Some(GRAIN)
     }
     fn run(&self, operands: &[Elements<'_>], first: usize, out: &mut ElementsMut<'_>) -> Result<()> {
         let ElementsMut::Floats(out) = out else { return Err(Error::internal("floats are expected")) };
@@ -215,7 +284,7 @@ impl Custom for Positions {
             return Err(Error::internal("positions are integers"));
         };
         let count = bytes.len() / Element::of(self.dtype).bytes() as usize;
-        let integers = mithril_ir::Tensor::from_bytes(self.dtype, vec![count], bytes)?.to_i64s();
+        let integers = Tensor::from_bytes(self.dtype, vec![count], bytes)?.to_i64s();
         let rows = self.rows;
         if let Some(n) = integers.iter().find(|&&n| n < -rows || n >= rows) {
             let text = format!("index {n} is out of range for {rows} rows");

@@ -66,6 +66,7 @@ class GGMLBackend(NativeBackend):
     _table = "ggml"
     _is_compiled = True
     _reads_blocks = True
+    _finds_positions = True
     _options = (*NativeBackend._options, "quantize", "quantize_strict")
 
     def __init__(self, **given: Any) -> None:
