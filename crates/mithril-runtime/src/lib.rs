@@ -9,4 +9,5 @@ pub mod c;
 pub mod ggml;
 pub mod interpreter;
 mod pages;
+mod specialised;
 pub mod weights;

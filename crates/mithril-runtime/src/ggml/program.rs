@@ -1,11 +1,10 @@
 //! A compiled model on ggml: one function per choice of sizes, made when it is needed.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use mithril_codegen::c::is_fixed;
 use mithril_codegen::c::{find_all, matches};
-use mithril_compile::compiled::{Compiled, gradient_of};
+use mithril_compile::compiled::Compiled;
 use mithril_compile::ggml::{self, Element, Ggml, Plan};
 use mithril_compile::pipeline::Observer;
 use mithril_ir::dim::Symbol;
@@ -19,7 +18,8 @@ use super::given::{Blocks, Given};
 use super::pack::Decision;
 use crate::c::program::symbols_of;
 use crate::c::{Buffer, Interface, Wanted};
-use crate::interpreter::{Evaluation, Tensors, missing};
+use crate::interpreter::{Evaluation, Tensors};
+use crate::specialised::{Made, Named};
 
 /// Which weights are kept in other elements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,14 +85,14 @@ pub struct Program {
     wanted: Wanted,
     options: Options,
     budget: Arc<Budget>,
-    made: Mutex<BTreeMap<Key, Arc<Specialised>>>,
+    made: Made<Key, Specialised>,
 }
 
 impl Program {
     /// A program of a compiled model; [`Program::specialise`] makes its functions.
     pub fn new(compiled: Compiled, wanted: Wanted, options: Options) -> Self {
         let budget = Budget::new(options.memory_limit);
-        Self { compiled, wanted, options, budget, made: Mutex::default() }
+        Self { compiled, wanted, options, budget, made: Made::default() }
     }
     /// The model.
     pub fn compiled(&self) -> &Compiled {
@@ -124,15 +124,7 @@ impl Program {
     pub fn specialise_blocks(&self, symbols: &Symbols, given: &Given) -> Result<Arc<Specialised>> {
         let mut sizes: Sizes = symbols.iter().map(|(s, &n)| (s.clone(), n)).collect();
         sizes.sort();
-        let key = (sizes, given.clone());
-        // Held while it is made: who needs the same program waits for it instead of making it twice.
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = made.get(&key) {
-            return Ok(found.clone());
-        }
-        let found = Arc::new(self.make(symbols, given)?);
-        made.insert(key, found.clone());
-        Ok(found)
+        self.made.find((sizes, given.clone()), || self.make(symbols, given))
     }
     fn make(&self, symbols: &Symbols, given: &Given) -> Result<Specialised> {
         let pack = self.options.pack;
@@ -193,33 +185,9 @@ impl Program {
     /// # Ok::<(), mithril_ir::Error>(())
     /// ```
     pub fn evaluate(&self, inputs: &[&Tensors], cotangents: &Tensors) -> Result<Evaluation> {
-        let find =
-            |name: &str| inputs.iter().find_map(|map| map.get(name)).ok_or_else(|| missing(name, inputs));
-        let names = self.compiled.inputs.iter().map(|i| &*i.name);
-        let shapes =
-            names.map(|name| Ok((name, find(name)?.shape().to_vec()))).collect::<Result<Vec<_>>>()?;
-        let made = self.specialise(&self.symbols(shapes)?)?;
-        let interface = made.function.interface();
-        let mut given = Vec::with_capacity(interface.inputs.len());
-        for (buffer, role) in interface.inputs.iter().zip(&interface.roles) {
-            given.push(match role {
-                Role::Cotangent => {
-                    cotangents.get(&buffer.name).ok_or_else(|| missing(&buffer.name, &[cotangents]))?.clone()
-                }
-                _ => find(&buffer.name)?.clone(),
-            });
-        }
-        let mut results = made.function.run(&given)?.into_iter().map(Arc::new);
-        let mut evaluation = Evaluation::default();
-        for (buffer, t) in interface.results().iter().zip(results.by_ref()) {
-            match gradient_of(&buffer.name) {
-                Some(input) => evaluation.gradients.insert(input.into(), t),
-                None => evaluation.outputs.insert(buffer.name.clone(), t),
-            };
-        }
-        let updates = interface.outputs[interface.results().len()..].iter();
-        evaluation.state.extend(updates.map(|b| b.name.clone()).zip(results));
-        Ok(evaluation)
+        let named = Named { inputs, cotangents };
+        let made = self.specialise(&self.symbols(named.shapes(&self.compiled)?)?)?;
+        named.evaluate(made.function.interface(), |given| made.function.run(given))
     }
 }
 
