@@ -8,7 +8,6 @@ NumPy in float64.
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +75,8 @@ def few_bits(steps: int) -> None:
         cases.append((model, data, [dict(drawn.randomize_params(seed=seed)) for seed in range(SEEDS)]))
     cases.append((gpt, {"input": unseen}, [learned]))
     exact = [[outputs(compiled(model, ml.GGMLBackend(), data), p, data) for p in ps] for model, data, ps in cases]
-    print("| type | bits | RMSE | without search | s | GPT-2 | Llama | least of both | trained GPT |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("| type | bits | RMSE | without search | GPT-2 | Llama | least of both | trained GPT |")
+    print("|---|---|---|---|---|---|---|---|")
     for form in (*(name for name in types() if name != "f32"), *MIXTURES):
         found = []
         for (model, data, several), wanted in zip(cases, exact, strict=True):
@@ -85,12 +84,10 @@ def few_bits(steps: int) -> None:
             each = zip(several, wanted, strict=True)
             found.append([distance(outputs(made, params, data), right)[1] for params, right in each])
         matrices = {name: value for name, value in cases[0][2][0].items() if np.ndim(value) > 1}
-        start = time.perf_counter()
         bits, error = cost(matrices, form)
-        seconds = 1e6 * (time.perf_counter() - start) / sum(value.size for value in matrices.values())
         means = " | ".join(f"{np.mean(some):.5f}" for some in found[:2])
         least = min(*found[0], *found[1])
-        costs = f"{bits:.4g} | {error:.4f} | {plain(matrices, form)} | {seconds:.2f}"
+        costs = f"{bits:.4g} | {error:.4f} | {plain(matrices, form)}"
         print(f"| `{form}` | {costs} | {means} | {least:.5f} | {found[2][0]:.5f} |", flush=True)
 
 
