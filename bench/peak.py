@@ -1,26 +1,34 @@
 """Peak memory of models in C and of other libraries, each in a process of its own: `python -m bench.c --memory`.
 
-Ours is the program that `export` writes: everything that its process holds. Of the others, which come with Python, it
-is what the process holds more than before the model is read from its file.
+Ours is the program that `export` writes: everything that its process holds. Of what comes with Python, ours too, it is
+what the process holds more than before the model is read from its file. Of training steps it is what a process holds at
+most during steps, after some were taken, more than before it had the model, on one thread.
 """
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from . import training
 from .c import _compiled, _onnx
 from .memory import status
 from .workloads import WORKLOADS
 
-#: Peers that read a model from a file.
-PEERS = ("PyTorch", "ONNX Runtime", "OpenVINO")
+#: Who reads a model from a file, in Python.
+PEERS = ("ours, Python", "PyTorch", "ONNX Runtime", "OpenVINO")
+#: Who takes training steps.
+TRAINING = ("ours", *training.PEERS)
 
 
 def prepare(name: str, folder: Path) -> dict[str, int]:
@@ -28,9 +36,19 @@ def prepare(name: str, folder: Path) -> dict[str, int]:
     import mithril as ml
     import torch
 
+    if name in training.WORKLOADS:
+        params, state = training.start(training.WORKLOADS[name])
+        np.savez(folder / "params.npz", **params)
+        np.savez(folder / "state.npz", **state)
+        return {"weights": sum(v.nbytes for v in params.values())}
     work = WORKLOADS[name]()
     work.module.eval()
-    exported = _compiled(work, ml.CBackend(num_threads=1)).export(folder, prefix="model", data=work.data)
+    compiled = _compiled(work, ml.CBackend(num_threads=1))
+    ml.save({**compiled.parameters, **compiled.state}, folder / "model.safetensors")
+    np.savez(folder / "data.npz", **work.data)
+    ml.save(work.model, folder / "model.json")
+    (folder / "donate.json").write_text(json.dumps(work.donate))
+    exported = compiled.export(folder, prefix="model", data=work.data)
     subprocess.run(["make", "-s", "-C", str(folder), "check"], check=True)
     (folder / "model.onnx").write_bytes(_onnx(work))
     torch.save(work.module, folder / "model.pt")
@@ -53,10 +71,47 @@ def ours(folder: Path) -> int:
     return usage.ru_maxrss * 1024
 
 
+def steps(name: str, workload: str, folder: Path) -> None:
+    """Print by how many bytes the peak of this process has grown when a library takes training steps."""
+    given = training.WORKLOADS[workload]
+    params, state = (dict(np.load(folder / f"{file}.npz")) for file in ("params", "state"))
+    # What is imported counts as it does for the models.
+    importlib.import_module({"ours": "mithril", "JAX": "jax"}.get(name, "torch"))
+    before = status("VmRSS")
+    step = training.mine(given, params, state, 1) if name == "ours" else training.peer(given, params, state, name, 1)
+    for _ in range(3):
+        step()
+    gc.collect()
+    # Linux forgets the peak so far: that of compiling.
+    Path("/proc/self/clear_refs").write_text("5")
+    for _ in range(3):
+        step()
+    print(json.dumps(status("VmHWM") - before))
+
+
+def _packed(folder: Path) -> Callable[[], Any]:
+    """Read our model from its file, as somebody who ships it does."""
+    import mithril as ml
+
+    model, donate = ml.load(folder / "model.json"), json.loads((folder / "donate.json").read_text())
+    data = dict(np.load(folder / "data.npz"))
+    shapes = {name: list(array.shape) for name, array in data.items()}
+    compiled = ml.compile(model, ml.CBackend(num_threads=1), shapes=shapes, inference=True, donate=donate)
+    packed = compiled.pack(folder / "model.safetensors")
+    return lambda: compiled.evaluate(packed, data)
+
+
 def peer(name: str, folder: Path) -> None:
     """Print by how many bytes the peak of this process grows when a library reads a model and runs it."""
     given = dict(np.load(folder / "given.npz"))
-    if name == "PyTorch":
+    if name == "ours, Python":
+        import mithril as ml  # noqa: F401
+
+        before = status("VmRSS")
+        function = _packed(folder)
+        for _ in range(3):
+            function()
+    elif name == "PyTorch":
         import torch
 
         torch.set_num_threads(1)
@@ -86,29 +141,45 @@ def peer(name: str, folder: Path) -> None:
 
 
 def table(names: list[str]) -> None:
-    """Print the peak memory of these models."""
-    mb = 1e6
-    print("| workload | weights | packed | arena | ours | " + " | ".join(PEERS) + " |")
-    print("|---|---|---|---|---|" + "---|" * len(PEERS))
+    """Print the peak memory of these models, and of these training steps."""
+    models = [name for name in names if name not in training.WORKLOADS]
+    if models:
+        _head("workload", "weights", "packed", "arena", "ours", *PEERS)
+    for name in models:
+        _row(name, PEERS)
+    if len(models) < len(names):
+        _head("training step", "weights", *TRAINING)
     for name in names:
-        with tempfile.TemporaryDirectory() as place:
-            folder = Path(place)
-            # What is made for the measurement is made by another process, too.
-            command = [sys.executable, "-m", "bench.peak"]
-            sizes = json.loads(subprocess.check_output([*command, "prepare", name, place], text=True).splitlines()[-1])
-            found = [ours(folder)]
-            for other in PEERS:
-                printed = subprocess.check_output(
-                    [*command, "peer", other, place], text=True, stderr=subprocess.DEVNULL
-                )
-                found.append(json.loads(printed.splitlines()[-1]))
-            row = " | ".join(f"{size / mb:.0f} MB" for size in [*sizes.values(), *found])
-            print(f"| {name} | {row} |", flush=True)
+        if name in training.WORKLOADS:
+            _row(name, TRAINING)
+
+
+def _head(*columns: str) -> None:
+    print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|", flush=True)
+
+
+def _row(name: str, others: tuple[str, ...]) -> None:
+    """Measure one workload; what is made for the measurement is made by another process, too."""
+    command = [sys.executable, "-m", "bench.peak"]
+
+    def printed(*arguments: str) -> Any:
+        text = subprocess.check_output([*command, *arguments], text=True, stderr=subprocess.DEVNULL)
+        return json.loads(text.splitlines()[-1])
+
+    with tempfile.TemporaryDirectory() as place:
+        found = list(printed("prepare", name, place).values())
+        if name in training.WORKLOADS:
+            found += [printed("steps", other, name, place) for other in others]
+        else:
+            found += [ours(Path(place)), *(printed("peer", other, place) for other in others)]
+    print(f"| {name} | " + " | ".join(f"{size / 1e6:.0f} MB" for size in found) + " |", flush=True)
 
 
 if __name__ == "__main__":
-    what, which, where = sys.argv[1:]
+    what, which, *more, where = sys.argv[1:]
     if what == "prepare":
         print(json.dumps(prepare(which, Path(where))))
+    elif what == "steps":
+        steps(which, *more, Path(where))
     else:
         peer(which, Path(where))

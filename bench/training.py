@@ -105,24 +105,41 @@ PEERS = ("PyTorch", "torch.compile", "JAX")
 def pair(workload: str, name: str, threads: int) -> tuple[Step, Step]:
     """Return a training step of ours and one of a peer; both have taken some, whose losses agreed."""
     given = WORKLOADS[workload]
-    data = given.data()
-    shapes = {key: array.shape for key, array in data.items()}
-    dtypes = {key: str(array.dtype) for key, array in data.items()}
-    compiled = ml.compile(given.model(), ml.CBackend(num_threads=threads), shapes=shapes, dtypes=dtypes)
-    params = {key: array.copy() for key, array in compiled.parameters.items()}
-    state = {key: array.copy() for key, array in compiled.state.items()}
-    theirs = (_jax if name == "JAX" else _torch)(given, params, state, data, name, threads)
-    rules = {"adam": ml.optim.Adam(given.rate), "sgd": ml.optim.SGD(given.rate, momentum=0.9)}
-    step = ml.train.TrainingStep(compiled, rules[given.optimizer], loss="loss")
-
-    def ours() -> float:
-        return float(step(data)["loss"])
-
+    params, state = start(given)
+    theirs = peer(given, params, state, name, threads)
+    ours = mine(given, params, state, threads)
     for number in range(STEPS):
         found, wanted = ours(), theirs()
         if not abs(found - wanted) <= CLOSE * abs(wanted):
             raise AssertionError(f"{workload}: the loss of step {number + 1} is {found}, with {name} {wanted}")
     return ours, theirs
+
+
+def start(given: Workload) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Draw the parameters and the statistics that all frameworks start with."""
+    compiled = _compiled(given, 1)
+    return ({k: v.copy() for k, v in compiled.parameters.items()}, {k: v.copy() for k, v in compiled.state.items()})
+
+
+def _compiled(given: Workload, threads: int) -> Any:
+    data = given.data()
+    shapes = {key: array.shape for key, array in data.items()}
+    dtypes = {key: str(array.dtype) for key, array in data.items()}
+    return ml.compile(given.model(), ml.CBackend(num_threads=threads), shapes=shapes, dtypes=dtypes)
+
+
+def mine(given: Workload, params: Any, state: Any, threads: int) -> Step:
+    """Return a training step of ours."""
+    compiled, data = _compiled(given, threads), given.data()
+    compiled.load_params({**params, **state})
+    rules = {"adam": ml.optim.Adam(given.rate), "sgd": ml.optim.SGD(given.rate, momentum=0.9)}
+    step = ml.train.TrainingStep(compiled, rules[given.optimizer], loss="loss")
+    return lambda: float(step(data)["loss"])
+
+
+def peer(given: Workload, params: Any, state: Any, name: str, threads: int) -> Step:
+    """Return a training step of another framework."""
+    return (_jax if name == "JAX" else _torch)(given, params, state, given.data(), name, threads)
 
 
 def _torch(given: Workload, params: Any, state: Any, data: Any, name: str, threads: int) -> Step:

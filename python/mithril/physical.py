@@ -655,7 +655,7 @@ class PhysicalModel:
 
         return profile(self, params, data, output_gradients, runs=runs)
 
-    def pack(self, params: Mapping[str, Any] | None = None, **options: Any) -> Any:
+    def pack(self, params: Mapping[str, Any] | str | os.PathLike[str] | None = None, **options: Any) -> Any:
         """Bring parameters into the order in which generated C reads them; see `mithril.tools.packing.pack`."""
         from .tools.packing import pack
 

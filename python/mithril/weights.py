@@ -6,7 +6,7 @@ import bisect
 import difflib
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Checkpoint", "MisShaped", "Report", "load_weights", "open", "read", "store", "transfer"]
 
 Array = np.ndarray[Any, Any]
+#: Arrays of fewer bytes are copied where others are views of a file.
+_SMALL = 1 << 16
 #: Names that a message shows of each kind.
 _SHOWN = 5
 
@@ -270,39 +272,104 @@ def load_weights(
     >>> print(ml.load_weights(compiled, {"module.weight": np.ones((2, 3)), "module.bias": np.zeros(2)}))
     2 arrays loaded from a mapping, with names as they are
     """
-    if not hasattr(model, "_current"):
-        raise InvalidValueError(f"weights go into a compiled model, not a {_kind(model)}", hint="ml.compile it first")
-    arrays, label, file = _source(source, key)
-    types = _types(model)
-    ours = [(n, shape, is_optional) for n, (_, shape, is_optional) in types.items()]
-    ours += [(name, None, True) for name in model._names["unneeded"]]
-    plan = _core.plan_weights(ours, [(name, _shape(name, arrays)) for name in arrays], layout, prefix)
-    _set_unneeded_aside(plan, types)
-    _set_copies_aside(plan, arrays)
-    report = _report(label, plan)
-    if not plan["steps"] or (strict and not report.is_complete):
-        raise _misfit(report, bool(plan["steps"]), list(types), list(arrays))
-    is_file = isinstance(arrays, Checkpoint)
-    memory = _Memory() if is_file else None
-    # What trains has to go on from its own files with the same rounding, which the order of elements decides.
-    as_stored = not model._options["training"] and model.backend._has_strides
-    keeps_blocks = not model._options["training"] and model.backend._reads_blocks
-    values = {}
-    for name, theirs, transposed, paired in plan["steps"]:
-        try:
-            head = _pairs(file) if paired else None
-            dtype = types[name][0]
-            few = _few_bits(arrays, file, theirs, head) if keeps_blocks and not transposed else None
-            if few is None:
-                few = _value(model.backend, arrays, theirs, transposed, head, dtype, memory, as_stored)
-            values[name] = few
-        except (TypeError, ValueError) as error:
-            reason = error.message if isinstance(error, MithrilError) else error
-            raise ParameterError(f"{theirs[0]!r} cannot be loaded: {reason}", hint="give arrays of numbers") from error
+    found, report = plan(model, source, layout=layout, strict=strict, key=key, prefix=prefix)
+    values = dict(found)
     known = model._names["state"]
     params = {name: value for name, value in values.items() if name not in known}
     store(model, params, {name: value for name, value in values.items() if name in known})
     return report
+
+
+class Planned(Mapping[str, Any]):
+    """Parameters and statistics of a model, each made of a source when it is asked for, and not kept.
+
+    With ``shared``, arrays of a file that was opened for this alone are views of it, even if several are of the same
+    memory: for those who only read.
+    """
+
+    def __init__(
+        self,
+        model: PhysicalModel,
+        arrays: Mapping[str, Any],
+        file: Checkpoint | None,
+        steps: Sequence[tuple[str, list[str], bool, bool]],
+        shared: bool,
+    ) -> None:
+        self._arrays, self._file, self._backend = arrays, file, model.backend
+        self._shared = shared
+        self._steps = {name: (theirs, transposed, paired) for name, theirs, transposed, paired in steps}
+        self._types = _types(model)
+        self._memory = _Memory(shared) if isinstance(arrays, Checkpoint) else None
+        # What trains has to go on from its own files with the same rounding, which the order of elements decides.
+        trains = model._options["training"]
+        self._as_stored = not trains and model.backend._has_strides
+        self._keeps_blocks = not trains and model.backend._reads_blocks
+
+    def __getitem__(self, name: str) -> Any:
+        theirs, transposed, paired = self._steps[name]
+        try:
+            head = _pairs(self._file) if paired else None
+            if self._keeps_blocks and not transposed:
+                few = _few_bits(self._arrays, self._file, theirs, head)
+                if few is not None:
+                    return few
+            return _value(
+                self._backend,
+                self._arrays,
+                theirs,
+                transposed,
+                head,
+                self._types[name][0],
+                self._memory,
+                self._as_stored,
+            )
+        except (TypeError, ValueError) as error:
+            reason = error.message if isinstance(error, MithrilError) else error
+            raise ParameterError(f"{theirs[0]!r} cannot be loaded: {reason}", hint="give arrays of numbers") from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._steps)
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def _release(self, name: str) -> None:
+        """Give back the memory of the pages that one is read from; nobody may have written to them."""
+        if self._shared and self._file is not None:
+            for theirs in self._steps[name][0]:
+                self._file._core.release(theirs)
+
+
+def plan(
+    model: PhysicalModel,
+    source: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    layout: str | None = None,
+    strict: bool = True,
+    key: str | None = None,
+    prefix: str | None = None,
+    shared: bool = False,
+) -> tuple[Planned, Report]:
+    """Find what becomes of the arrays of a source in a model, as `load_weights` does, without making anything yet."""
+    if not hasattr(model, "_current"):
+        raise InvalidValueError(f"weights go into a compiled model, not a {_kind(model)}", hint="ml.compile it first")
+    arrays, label, file = _source(source, key)
+    # An open checkpoint may be written to by who opened it.
+    shared = shared and isinstance(arrays, Checkpoint)
+    types = _types(model)
+    ours = [(n, shape, is_optional) for n, (_, shape, is_optional) in types.items()]
+    ours += [(name, None, True) for name in model._names["unneeded"]]
+    found = _core.plan_weights(ours, [(name, _shape(name, arrays)) for name in arrays], layout, prefix)
+    _set_unneeded_aside(found, types)
+    _set_copies_aside(found, arrays)
+    report = _report(label, found)
+    if not found["steps"] or (strict and not report.is_complete):
+        raise _misfit(report, bool(found["steps"]), list(types), list(arrays))
+    if shared and file is not None:
+        # Some may have been compared.
+        for name in file:
+            file._core.release(name)
+    return Planned(model, arrays, file, found["steps"], shared), report
 
 
 def _source(source: Any, key: str | None) -> tuple[Mapping[str, Any], str, Checkpoint | None]:
@@ -393,12 +460,16 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 
 class _Memory:
-    """What is given away of a file's memory: a part of it goes to one array alone."""
+    """What is given away of a file's memory: a part of it goes to one array alone, unless they may share it."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared: bool) -> None:
         self._ends: list[tuple[int, int]] = []
+        self._shared = shared
 
     def take(self, array: Array) -> Array:
+        if self._shared:
+            # Small ones would keep pages of their neighbours.
+            return array.copy() if array.nbytes < _SMALL else array
         start = array.__array_interface__["data"][0]
         part = (start, start + array.nbytes)
         place = bisect.bisect(self._ends, part)

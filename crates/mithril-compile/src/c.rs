@@ -6,7 +6,7 @@ use mithril_codegen::c;
 pub use mithril_codegen::c::batch;
 use mithril_codegen::c::kernels::Target as Shape;
 pub use mithril_codegen::c::kernels::{Choices, Question, Scheme};
-pub use mithril_codegen::c::{Cost, Decision, Matrix, Quantize, Reason, c_type};
+pub use mithril_codegen::c::{Cost, Decision, Matrix, Memory, Quantize, Reason, c_type};
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Def, Graph, NodeId, Role};
 use mithril_ir::{DType, ValueId};
@@ -72,6 +72,8 @@ pub struct CSource {
     pub c: String,
     /// The header.
     pub h: String,
+    /// Bytes of memory that calls need.
+    pub memory: Memory,
     /// What it reads, in order.
     pub inputs: Vec<Buffer>,
     /// What it writes, in order: the outputs, then the updated states.
@@ -80,6 +82,8 @@ pub struct CSource {
     pub stages: Vec<(String, String)>,
     /// Numbers of the inputs that a call reads; of others only packing knows.
     pub reads: Vec<usize>,
+    /// Numbers of the inputs that each part of packing reads.
+    pub packing: Vec<Vec<usize>>,
     /// Inputs, by number, with the outputs (new states too) that may lie in the same memory.
     pub shared: Vec<(usize, usize)>,
     /// The steps in the order in which they run.
@@ -128,8 +132,10 @@ pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
         outputs: outputs.chain(updates).collect::<Result<_>>()?,
         c: source.c,
         h: source.h,
+        memory: source.memory,
         stages: source.stages,
         reads: source.reads,
+        packing: source.packing,
         shared: source.shared,
         costs: source.costs,
         nanoseconds: source.nanoseconds,

@@ -12,7 +12,7 @@ use mithril::runtime::c::export::{Export, export};
 use mithril::runtime::c::peak::peak;
 use mithril::runtime::c::program::SECONDS;
 use mithril::runtime::c::{
-    Address, AddressMut, Cache, Interface, Options, Packed, Program, Specialised, Tool,
+    Address, AddressMut, Cache, Interface, Options, Packed, Packing, Program, Specialised, Tool,
 };
 use mithril::runtime::ggml::Given;
 use mithril::runtime::interpreter::Tensors;
@@ -49,6 +49,7 @@ impl Source for Program {
 
 impl Callable for Specialised {
     type Packed = Packed;
+    type Packing = Option<Packing>;
     fn interface(&self) -> &Interface {
         self.function.interface()
     }
@@ -58,8 +59,17 @@ impl Callable for Specialised {
     fn is_quick(&self) -> bool {
         self.is_quick()
     }
-    fn pack(&self, inputs: &[Address<'_>]) -> Result<Option<Packed>, Error> {
-        self.function.pack(inputs)
+    fn parts(&self) -> Vec<Vec<usize>> {
+        self.function.interface().packing.clone()
+    }
+    fn start_packing(&self) -> Result<Option<Packing>, Error> {
+        self.function.start_packing()
+    }
+    fn pack_part(&self, packing: &mut Option<Packing>, inputs: &[Address<'_>]) -> Result<(), Error> {
+        packing.as_mut().map_or(Ok(()), |packing| self.function.pack_part(packing, inputs))
+    }
+    fn finish_packing(&self, packing: Option<Packing>) -> Result<Option<Packed>, Error> {
+        packing.map(|packing| self.function.finish_packing(packing)).transpose()
     }
     fn bytes(packed: &Packed) -> usize {
         packed.bytes().len()

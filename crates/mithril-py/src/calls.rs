@@ -58,8 +58,16 @@ pub trait Callable: Send + Sync + Debug {
     fn is_quick(&self) -> bool {
         false
     }
-    /// Packs what is the same at every call; `None` if there is nothing to pack.
-    fn pack(&self, inputs: &[Address<'_>]) -> Result<Option<Self::Packed>>;
+    /// What is being packed.
+    type Packing: Send;
+    /// The inputs that each part of packing reads, in the order of the parts.
+    fn parts(&self) -> Vec<Vec<usize>>;
+    /// Starts to pack what is the same at every call.
+    fn start_packing(&self) -> Result<Self::Packing>;
+    /// Packs the next part, for which the inputs are there that it reads.
+    fn pack_part(&self, packing: &mut Self::Packing, inputs: &[Address<'_>]) -> Result<()>;
+    /// What was packed, when all parts are; `None` if there is nothing to pack.
+    fn finish_packing(&self, packing: Self::Packing) -> Result<Option<Self::Packed>>;
     /// Bytes of packed parameters.
     fn bytes(packed: &Self::Packed) -> usize;
     /// Runs it, for so many rows where that is an argument.
@@ -235,8 +243,8 @@ impl<S: Source> Calls<S> {
         // What calls with arrays have packed would be there twice.
         *ready.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let groups = Groups { params, data: shapes.clone().into_any(), state, cotangents: None };
-        let kept = Arc::new(ready.keep(py, &groups)?);
-        Ok(PyPacked::new(ready, kept))
+        let kept = ready.keep(py, &groups, false)?.ok_or_else(misfit)?;
+        Ok(PyPacked::new(ready, Arc::new(kept)))
     }
     /// What packed parameters are made of, if they were packed by this program.
     fn own<'a>(&self, packed: &'a PyPacked) -> Outcome<&'a packed::For<S::Function>> {
@@ -379,7 +387,7 @@ impl<F: Callable> Ready<F> {
         let kept = if keeps { self.unchanged(py, groups)? } else { None };
         let mut given = Given::with_capacity(buffers.len());
         for (i, ((role, name), buffer)) in self.inputs.iter().zip(buffers).enumerate() {
-            if kept.is_some() && fixed[i] {
+            if keeps && fixed[i] {
                 given.push(None);
                 continue;
             }
@@ -387,8 +395,14 @@ impl<F: Callable> Ready<F> {
             let Some(found) = self.find(py, i, array, buffer)? else { return Ok(None) };
             given.push(Some(found));
         }
-        let kept = if keeps && kept.is_none() { Some(self.pack(py, &mut given, groups)?) } else { kept };
-        Ok(Some((given, kept, rows)))
+        if !keeps || kept.is_some() {
+            return Ok(Some((given, kept, rows)));
+        }
+        // The old ones go first: their memory is needed.
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let Some(kept) = self.keep(py, groups, true)?.map(Arc::new) else { return Ok(None) };
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept.clone());
+        Ok(Some((given, Some(kept), rows)))
     }
     /// What was packed, if all of it came from these arrays.
     fn unchanged(&self, py: Python<'_>, groups: &Groups<'_>) -> Outcome<Option<Arc<Kept<F>>>> {
@@ -402,37 +416,6 @@ impl<F: Callable> Ready<F> {
             }
         }
         Ok(Some(kept))
-    }
-    /// Packs parameters that were not seen before, and takes them from what is given.
-    fn pack(&self, py: Python<'_>, given: &mut Given, groups: &Groups<'_>) -> Outcome<Arc<Kept<F>>> {
-        // The old ones go first: their memory is needed.
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let fixed = &self.made.interface().fixed;
-        let mut arrays = Vec::with_capacity(self.inputs.len());
-        for ((role, name), is_fixed) in self.inputs.iter().zip(fixed) {
-            arrays.push(match is_fixed {
-                true => {
-                    let array = groups.get(*role, name.bind(py))?;
-                    lock(&array)?;
-                    Some(array.unbind())
-                }
-                false => None,
-            });
-        }
-        let packed = self.packed(py, given)?;
-        let held = given.iter_mut().zip(fixed).map(|(found, fixed)| found.take_if(|_| *fixed)).collect();
-        let kept = Arc::new(Kept { arrays, held, packed });
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept.clone());
-        Ok(kept)
-    }
-    /// Packs what is the same at every call among the inputs.
-    fn packed(&self, py: Python<'_>, given: &Given) -> Outcome<Option<F::Packed>> {
-        let Interface { inputs, fixed, .. } = self.made.interface();
-        let all = given.iter().zip(inputs).zip(fixed).map(|((found, buffer), fixed)| {
-            found.as_ref().filter(|_| *fixed).and_then(|found| found.fits(buffer)).unwrap_or(Address::none())
-        });
-        let addresses: Vec<Address<'_>> = all.collect();
-        Ok(py.detach(|| self.made.pack(&addresses))?)
     }
     /// The array that was donated for output `i`, if the output may be written into it.
     fn donated<'py>(

@@ -40,6 +40,7 @@ impl Source for Program {
 
 impl Callable for Specialised {
     type Packed = Packed;
+    type Packing = Option<Packed>;
     const READS_BLOCKS: bool = true;
     fn blocks(&self, input: usize) -> Option<Element> {
         self.function.blocks().of(input)
@@ -50,8 +51,19 @@ impl Callable for Specialised {
     fn keeps(&self) -> bool {
         self.function.keeps()
     }
-    fn pack(&self, inputs: &[Address<'_>]) -> Result<Option<Packed>, Error> {
-        self.function.pack(inputs)
+    fn parts(&self) -> Vec<Vec<usize>> {
+        let fixed = &self.function.interface().fixed;
+        vec![(0..fixed.len()).filter(|&i| fixed[i]).collect()]
+    }
+    fn start_packing(&self) -> Result<Option<Packed>, Error> {
+        Ok(None)
+    }
+    fn pack_part(&self, packing: &mut Option<Packed>, inputs: &[Address<'_>]) -> Result<(), Error> {
+        *packing = self.function.pack(inputs)?;
+        Ok(())
+    }
+    fn finish_packing(&self, packing: Option<Packed>) -> Result<Option<Packed>, Error> {
+        Ok(packing)
     }
     fn bytes(packed: &Packed) -> usize {
         packed.bytes()

@@ -49,6 +49,12 @@ impl PyCheckpoint {
     fn shapes(&self) -> Vec<&[usize]> {
         self.0.iter().map(|(_, weight)| weight.shape()).collect()
     }
+    /// Gives back the memory of a tensor's pages, to which nobody has written.
+    fn release(&self, name: &str) {
+        if let Some(weight) = self.0.get(name) {
+            weight.release();
+        }
+    }
     /// A tensor.
     fn weight(&self, name: &str) -> Outcome<PyWeight> {
         Ok(PyWeight(self.0.readable(name)?.clone()))

@@ -23,6 +23,7 @@ fn interface() -> Interface {
         roles: vec![Role::Param, Role::Data],
         fixed: vec![true, false],
         read: vec![false, true],
+        packing: vec![vec![0]],
         updates: 0,
         shared: Vec::new(),
         batch: None,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .. import _core
+from .. import _core, weights
 from ..errors import InvalidValueError, UnsupportedOpError
 
 if TYPE_CHECKING:
@@ -16,8 +17,9 @@ __all__ = ["pack"]
 
 def pack(
     model: PhysicalModel,
-    params: Mapping[str, Any] | None = None,
+    params: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     *,
+    layout: str | None = None,
     state: Mapping[str, Any] | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> _core.Packed:
@@ -26,12 +28,20 @@ def pack(
     What is returned stands for the parameters in calls of this model, and holds what the code reads and nothing
     besides. It belongs to this model, to these sizes, and to the states that the model has now.
 
+    Given a file, its arrays are read one after the other, and go when they are packed: besides what is returned there
+    is only the largest of them in memory. Large tables of which calls read some rows (embeddings) stay in the file, and
+    the rows that are used are read when they are. Arrays that you pass stay as long as you keep them:
+    ``packed = model.pack(params); del params``.
+
     Parameters
     ----------
     model : PhysicalModel
         A model compiled with `CBackend` or `GGMLBackend`, and ``inference=True``.
-    params : mapping, optional
-        Name to array; those of `get_parameters` by default.
+    params : mapping or path-like, optional
+        Name to array; those of `get_parameters` by default. Or a file or folder of weights as `weights.open` takes it,
+        with the statistics of the model, which become its state.
+    layout : str, optional
+        Whose names the file has, as for `load_weights`.
     state : mapping, optional
         States that replace those of the model, such as running statistics.
     shapes : mapping, optional
@@ -79,7 +89,19 @@ def pack(
     if state is not None:
         with model._lock:
             model.state = {**model.state, **state}
-    given = model.get_parameters() if params is None else params
-    model._arguments.check_params(program, given)
+    if isinstance(params, (str, os.PathLike)):
+        given: Mapping[str, Any] = _planned(model, params, layout)
+    else:
+        given = model.get_parameters() if params is None else params
+        model._arguments.check_params(program, given)
     packed: _core.Packed = source.pack(given, model.state, {name: tuple(shape) for name, shape in sizes.items()})
     return packed
+
+
+def _planned(model: PhysicalModel, path: str | os.PathLike[str], layout: str | None) -> Mapping[str, Any]:
+    """Return the parameters in a file, each made when it is asked for; its statistics become those of the model."""
+    planned, _ = weights.plan(model, path, layout=layout, shared=True)
+    found = {name: planned[name] for name in planned if name in model._names["state"]}
+    with model._lock:
+        model.state = {**model.state, **found}
+    return planned

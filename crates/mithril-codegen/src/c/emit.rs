@@ -15,6 +15,7 @@ use super::namer::Namer;
 use super::near;
 use super::nest;
 use super::prelude::PRELUDE;
+use super::prepare;
 use super::program::{KernelCall, Nest, Parts, Place, Program, Rows, Step, Work};
 use super::run::{Phase, Run, kernel, pack, packing};
 use super::tail::Tails;
@@ -25,6 +26,8 @@ use super::template::c_type;
 const TAKEN: &[&str] = &[
     "run",
     "pack",
+    "pack_part",
+    "pack_parts",
     "error",
     "arena_bytes",
     "batch_arena_bytes",
@@ -46,7 +49,10 @@ const TAKEN: &[&str] = &[
     "open",
     "place",
     "prepare",
+    "HEAD",
+    "is_mine",
     "read",
+    "release",
     "start",
     "states",
     "stop",
@@ -77,10 +83,19 @@ const LOOP_WORK: i64 = 4;
 /// Work of a call of the prelude for each element of its tensors, about.
 const CALL_WORK: i64 = 16;
 
-/// The file.
-pub fn file(program: &Program, options: &Options, arena: usize, library: &Library, tails: &Tails) -> String {
+/// The file, and the memory that its calls need.
+pub fn file(
+    program: &Program,
+    options: &Options,
+    arena: usize,
+    library: &Library,
+    tails: &Tails,
+) -> (String, Memory) {
     let mut file = File::new(program, options);
-    let packing: Vec<Phase> = program.prepared.iter().flat_map(|step| file.step(step, false)).collect();
+    let parts = prepare::parts(program).into_iter();
+    let packing: Vec<Vec<Phase>> = parts
+        .map(|part| part.iter().flat_map(|&i| file.step(&program.prepared[i], false)).collect())
+        .collect();
     let (used_packing, pack_fails) = (std::mem::take(&mut file.used), std::mem::take(&mut file.fails));
     let steps: Vec<Vec<Phase>> = program.steps.iter().map(|step| file.step(step, file.parallel)).collect();
     let own = program.steps.iter().map(|step| match &step.work {
@@ -127,7 +142,26 @@ pub fn file(program: &Program, options: &Options, arena: usize, library: &Librar
         out.push_str(part);
     }
     out.push_str(&interface(&run, preparing.arena + preparing.own));
-    out
+    let memory =
+        Memory { packed: program.packed_bytes, arena: run.arena, own: run.own, parallel: run.parallel };
+    (out, memory)
+}
+
+/// Bytes of memory that calls need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Of packed parameters.
+    pub packed: usize,
+    arena: usize,
+    own: usize,
+    parallel: bool,
+}
+
+impl Memory {
+    /// All of it, for a call on so many threads.
+    pub fn of(&self, threads: usize) -> usize {
+        self.packed + self.arena + self.own * if self.parallel { threads } else { 1 }
+    }
 }
 
 /// Names of the prelude in a text.

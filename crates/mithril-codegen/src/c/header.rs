@@ -28,6 +28,10 @@ size_t {prefix}_packed_bytes(void);
 size_t {prefix}_pack_bytes(void);
 /* Packs the parameters among the inputs. 0, or an error code. */
 int {prefix}_pack(const void *const inputs[], void *packed, void *scratch);
+/* The same in so many parts. What a part does not read may be missing meanwhile, so that not all parameters have to be in
+   memory at once; nor do parts share anything in the scratch memory. */
+int {prefix}_pack_parts(void);
+int {prefix}_pack_part(int part, const void *const inputs[], void *packed, void *scratch);
 /* One call: inputs and outputs are contiguous in row-major order. No output lies where an input does, but for states that
    are changed. Without a pool (NULL) the calling thread works alone. 0, or an error code. */
 int {prefix}_run(const void *const inputs[], void *const outputs[], const void *packed, void *arena,

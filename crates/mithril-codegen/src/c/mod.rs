@@ -59,6 +59,7 @@ use mithril_ir::Graph;
 use mithril_ir::error::Result;
 
 pub use cost::Cost;
+pub use emit::Memory;
 pub(crate) use loops::{arguments, sizes};
 pub use loops::{can_spell, is_fixed};
 pub use quantize::{Decision, Matrix, Quantize, Reason, find_all, matches};
@@ -110,10 +111,14 @@ pub struct Source {
     pub c: String,
     /// The header.
     pub h: String,
+    /// Bytes of memory that calls need.
+    pub memory: Memory,
     /// Names of stages and what they made of the program, as text.
     pub stages: Vec<(String, String)>,
     /// Numbers of the inputs that a call reads; of others only packing knows.
     pub reads: Vec<usize>,
+    /// Numbers of the inputs that each part of packing reads.
+    pub packing: Vec<Vec<usize>>,
     /// Inputs, by number, with the outputs (new states too) that may lie in the same memory.
     pub shared: Vec<(usize, usize)>,
     /// The steps in the order in which they run.
@@ -167,12 +172,15 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     let arena = memory::plan(&mut program);
     stages.push(("memory".to_owned(), format!("arena: {arena} bytes\n{program}")));
     let h = header::header(&options.prefix, &program);
-    let c = emit::file(&program, options, arena, &library, &tails);
+    let (c, memory) = emit::file(&program, options, arena, &library, &tails);
     let shared = state::shared(&program);
-    let (reads, costs) = (prepare::inputs(&program), cost::costs(&program));
+    let (reads, costs) = (prepare::inputs(&program, program.steps.iter()), cost::costs(&program));
+    let parts = prepare::parts(&program).into_iter();
+    let packing = parts.map(|part| prepare::inputs(&program, part.iter().map(|&i| &program.prepared[i])));
+    let packing = packing.collect();
     let nanoseconds = cost::nanoseconds(&program, options.target.lanes);
     let questions = library.questions().to_vec();
-    Ok(Source { c, h, stages, reads, shared, costs, nanoseconds, questions, decisions })
+    Ok(Source { c, h, memory, stages, reads, packing, shared, costs, nanoseconds, questions, decisions })
 }
 
 /// Leaves the first step of each specification.

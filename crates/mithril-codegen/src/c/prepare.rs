@@ -5,7 +5,7 @@
 //! - A sum of products that is first of all multiplied by a prepared number per filter (a batch norm) is computed of
 //!   weights that are multiplied by it before they are packed; what is then added becomes one number per filter.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mithril_ir::Scalar;
 use mithril_ir::loops::{Atom, Binary, Expr, Index, Var};
@@ -38,11 +38,36 @@ pub fn schedule(program: &mut Program) {
         let last = program.prepared.iter().rposition(|s| s.writes().iter().any(|b| reads.contains(b)));
         program.prepared.insert(last.map_or(program.prepared.len(), |i| i + 1), pack);
     }
+    // Memory is taken when it is written: with the largest parameters first, the others need little beside what is packed.
+    let largest = |part: &Vec<usize>| {
+        let read = part.iter().flat_map(|&i| program.prepared[i].reads());
+        read.map(|b| program.buffers[b].bytes()).max()
+    };
+    let mut order = parts(program);
+    order.sort_by_key(|part| std::cmp::Reverse(largest(part)));
+    program.prepared = order.iter().flatten().map(|&i| program.prepared[i].clone()).collect();
 }
 
-/// Numbers of the inputs that are read at every call.
-pub fn inputs(program: &Program) -> Vec<usize> {
-    let read: Vec<usize> = program.steps.iter().flat_map(Step::reads).collect();
+/// The steps of packing that belong together: some read what others make.
+pub fn parts(program: &Program) -> Vec<Vec<usize>> {
+    let steps = &program.prepared;
+    let mut part: Vec<usize> = (0..steps.len()).collect();
+    let mut first: BTreeMap<usize, usize> = BTreeMap::new();
+    let made: BTreeSet<usize> = steps.iter().flat_map(Step::writes).collect();
+    for (i, step) in steps.iter().enumerate() {
+        for b in step.writes().into_iter().chain(step.reads()).filter(|b| made.contains(b)) {
+            let (from, to) = (part[i], part[*first.entry(b).or_insert(i)]);
+            part.iter_mut().filter(|other| **other == from).for_each(|other| *other = to);
+        }
+    }
+    let mut found: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    part.into_iter().enumerate().for_each(|(i, part)| found.entry(part).or_default().push(i));
+    found.into_values().collect()
+}
+
+/// Numbers of the inputs that some steps read.
+pub fn inputs<'a>(program: &Program, steps: impl Iterator<Item = &'a Step>) -> Vec<usize> {
+    let read: BTreeSet<usize> = steps.flat_map(Step::reads).collect();
     let number = |(i, buffer): (usize, &Buffer)| match buffer.place {
         Place::Input(n) | Place::State { input: n, .. } if read.contains(&i) => Some(n),
         _ => None,

@@ -400,12 +400,14 @@ fn pointer(place: &Place, t: &str, name: &str) -> String {
     }
 }
 
-/// The function that packs parameters.
-pub fn pack(run: &Run<'_>, phases: &[Phase]) -> String {
+/// The functions that pack parameters: part by part, and all parts.
+pub fn pack(run: &Run<'_>, parts: &[Vec<Phase>]) -> String {
+    let p = run.prefix;
     let mut out = format!(
-        "\nint {}_pack(const void *const inputs[], void *packed, void *scratch) {{\n    \
+        "\nint {p}_pack_parts(void) {{\n    return {};\n}}\n\
+         \nint {p}_pack_part(int part, const void *const inputs[], void *packed, void *scratch) {{\n    \
          (void)inputs, (void)packed, (void)scratch;\n",
-        run.prefix
+        parts.len()
     );
     for &b in run.used {
         let buffer = &run.program.buffers[b];
@@ -414,12 +416,24 @@ pub fn pack(run: &Run<'_>, phases: &[Phase]) -> String {
     if run.own > 0 {
         let _ = writeln!(out, "    void *const own = (char *)scratch + {};", run.arena);
     }
+    let result = if run.fails { "error" } else { "0" };
     if run.fails {
         out.push_str("    int error = 0;\n");
     }
-    for call in phases.iter().flat_map(|phase| &phase.calls) {
-        let _ = writeln!(out, "    {call}");
+    out.push_str("    switch (part) {\n");
+    for (part, phases) in parts.iter().enumerate() {
+        let _ = writeln!(out, "    case {part}:");
+        for call in phases.iter().flat_map(|phase| &phase.calls) {
+            let _ = writeln!(out, "        {call}");
+        }
+        out.push_str("        break;\n");
     }
-    out.push_str(if run.fails { "    return error;\n}\n" } else { "    return 0;\n}\n" });
+    let _ = write!(
+        out,
+        "    default:\n        break;\n    }}\n    return {result};\n}}\n\
+         \nint {p}_pack(const void *const inputs[], void *packed, void *scratch) {{\n    int error = 0;\n    \
+         for (int part = 0; part < {p}_pack_parts() && !error; part++)\n        \
+         error = {p}_pack_part(part, inputs, packed, scratch);\n    return error;\n}}\n"
+    );
     out
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use mithril::ir::error::{Code, Error};
 use mithril::ir::graph::Role;
-use mithril::runtime::c::Interface;
+use mithril::runtime::c::{Address, Interface};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyString, PyTuple};
 
@@ -94,33 +95,80 @@ impl PyPacked {
 }
 
 impl<F: Callable> Ready<F> {
-    /// Packs what is the same at every call, and keeps of it only what calls read as it is, and the states: one that is
-    /// replaced is noticed.
-    pub(super) fn keep(&self, py: Python<'_>, groups: &Groups<'_>) -> Outcome<Kept<F>> {
+    /// Packs what is the same at every call, part by part: an array that neither a later part nor a call reads goes at
+    /// once, unless all are to be known again. States stay known: one that is replaced is noticed. `None`: a shape is that
+    /// of another choice of sizes.
+    pub(super) fn keep(
+        &self,
+        py: Python<'_>,
+        groups: &Groups<'_>,
+        knows_all: bool,
+    ) -> Outcome<Option<Kept<F>>> {
         let Interface { inputs, fixed, read, .. } = self.made.interface();
-        let mut arrays = Vec::with_capacity(inputs.len());
-        let mut held = Given::with_capacity(inputs.len());
-        for (i, (role, name)) in self.inputs.iter().enumerate() {
-            if !fixed[i] {
-                arrays.push(None);
-                held.push(None);
+        let parts = self.made.parts();
+        let mut last = vec![0; inputs.len()];
+        parts.iter().enumerate().for_each(|(part, reads)| reads.iter().for_each(|&i| last[i] = part));
+        let release = groups.params.getattr_opt(intern!(py, "_release"))?;
+        let mut arrays: Vec<Option<Bound<'_, PyAny>>> = vec![None; inputs.len()];
+        let mut held: Given = std::iter::repeat_with(|| None).take(inputs.len()).collect();
+        let give_back = |i: usize| match (&release, &self.inputs[i]) {
+            (Some(release), (Role::Param, name)) => release.call1((name,)).map(drop),
+            _ => Ok(()),
+        };
+        let mut packing = self.made.start_packing()?;
+        for (part, reads) in parts.iter().enumerate() {
+            if !self.take(py, groups, reads, &mut arrays, &mut held)? {
+                return Ok(None);
+            }
+            let found = held.iter().zip(inputs).map(|(found, buffer)| found.as_ref()?.fits(buffer));
+            let addresses: Vec<Address<'_>> = found.map(|found| found.unwrap_or(Address::none())).collect();
+            py.detach(|| self.made.pack_part(&mut packing, &addresses))?;
+            for &i in reads.iter().filter(|&&i| last[i] == part) {
+                if !read[i] {
+                    (arrays[i], held[i]) = (None, None);
+                }
+                give_back(i)?;
+            }
+        }
+        let packed = self.made.finish_packing(packing)?;
+        let is_known = |i: &usize| fixed[*i] && (knows_all || read[*i] || self.inputs[*i].0 == Role::State);
+        let known: Vec<usize> = (0..inputs.len()).filter(is_known).collect();
+        let read: Vec<usize> = known.iter().copied().filter(|&i| read[i]).collect();
+        if !self.take(py, groups, &read, &mut arrays, &mut held)? {
+            return Ok(None);
+        }
+        for i in known {
+            let (role, name) = &self.inputs[i];
+            let array = arrays[i].take().map_or_else(|| groups.get(*role, name.bind(py)), Ok)?;
+            lock(&array)?;
+            give_back(i)?;
+            arrays[i] = Some(array);
+        }
+        let arrays = arrays.into_iter().map(|array| array.map(Bound::unbind)).collect();
+        Ok(Some(Kept { arrays, held, packed }))
+    }
+    /// Takes inputs that are not there yet; false if one has another shape.
+    fn take<'py>(
+        &self,
+        py: Python<'py>,
+        groups: &Groups<'py>,
+        wanted: &[usize],
+        arrays: &mut [Option<Bound<'py, PyAny>>],
+        held: &mut Given,
+    ) -> Outcome<bool> {
+        for &i in wanted {
+            if held[i].is_some() {
                 continue;
             }
+            let (role, name) = &self.inputs[i];
             let array = groups.get(*role, name.bind(py))?;
-            held.push(Some(self.find(py, i, array.clone(), &inputs[i])?.ok_or_else(|| {
-                Error::new(Code::BadParameter, format!("`{}` has another shape", inputs[i].name))
-                    .help(format!("its shape is {:?}", inputs[i].shape))
-            })?));
-            arrays.push(Some(array));
-        }
-        let packed = self.packed(py, &held)?;
-        for (i, array) in arrays.iter_mut().enumerate() {
-            match array {
-                Some(array) if read[i] || self.inputs[i].0 == Role::State => lock(array)?,
-                _ => (*array, held[i]) = (None, None),
+            held[i] = self.find(py, i, array.clone(), &self.made.interface().inputs[i])?;
+            if held[i].is_none() {
+                return Ok(false);
             }
+            arrays[i] = Some(array);
         }
-        Ok(Kept { arrays: arrays.into_iter().map(|array| array.map(Bound::unbind)).collect(), held, packed })
+        Ok(true)
     }
     /// The inputs beside those that are kept, and the number of rows where that is an argument.
     pub(super) fn beside(

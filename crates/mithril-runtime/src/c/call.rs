@@ -13,7 +13,7 @@ use super::array::{Address, AddressMut, Misfit};
 use super::cache::Cache;
 use super::compiler::{Compiler, Tool};
 use super::library::Library;
-use super::memory::{Arenas, Memory};
+use super::memory::{Arenas, Memory, give_back};
 use super::pool::{Lease, Pool};
 
 /// An input or output: contiguous, row-major.
@@ -50,6 +50,8 @@ pub struct Interface {
     pub fixed: Vec<bool>,
     /// Whether a call reads each input; of others only packing knows.
     pub read: Vec<bool>,
+    /// Numbers of the inputs that each part of packing reads, in the order of the parts.
+    pub packing: Vec<Vec<usize>>,
     /// How many of the outputs are new states.
     pub updates: usize,
     /// Inputs, by number, with the outputs (new states too) that may lie in the same memory.
@@ -70,6 +72,7 @@ impl Interface {
             shared: source.shared.clone(),
             fixed: source.inputs.iter().map(|b| b.is_fixed).collect(),
             read: (0..source.inputs.len()).map(|i| source.reads.contains(&i)).collect(),
+            packing: source.packing.clone(),
             updates: source.outputs.iter().filter(|b| b.role == Role::State).count(),
             batch: None,
         }
@@ -161,6 +164,13 @@ impl Packed {
     }
 }
 
+/// Parameters that are being packed, part by part.
+#[derive(Debug)]
+pub struct Packing {
+    packed: Packed,
+    next: usize,
+}
+
 /// Generated code that can be called, by any number of threads at once.
 #[derive(Debug)]
 pub struct Function {
@@ -235,19 +245,47 @@ impl Function {
     }
     /// Packs what is the same at every call among the inputs; `None` if there is nothing to pack.
     pub fn pack(&self, inputs: &[Address<'_>]) -> Result<Option<Packed>> {
+        let Some(mut packing) = self.start_packing()? else { return Ok(None) };
+        for _ in &self.interface.packing {
+            self.pack_part(&mut packing, inputs)?;
+        }
+        self.finish_packing(packing).map(Some)
+    }
+    /// Packing part by part, so that not all inputs have to be there at once; `None` if there is nothing to pack.
+    pub fn start_packing(&self) -> Result<Option<Packing>> {
         let bytes = self.library.packed_bytes();
         if bytes == 0 {
             return Ok(None);
         }
+        let packed = Packed { memory: Memory::new(bytes)?, bytes };
+        Ok(Some(Packing { packed, next: 0 }))
+    }
+    /// Does the next part; inputs that it does not read ([`Interface::packing`]) may be nowhere.
+    pub fn pack_part(&self, packing: &mut Packing, inputs: &[Address<'_>]) -> Result<()> {
+        let Packing { packed, next } = packing;
+        let Some(reads) = self.interface.packing.get(*next) else {
+            return Err(Error::internal("there is no further part to pack"));
+        };
         self.interface.count("inputs", inputs.len(), self.interface.inputs.len())?;
-        let mut memory = Memory::new(bytes)?;
+        if packed.bytes != self.library.packed_bytes() {
+            return Err(Error::internal("the parameters are packed for another function"));
+        }
+        let inputs = self.read(inputs, None, |i| reads.contains(&i))?;
+        let part = c_int::try_from(*next).map_err(|_| Error::internal("too many parts to pack"))?;
+        // Memory that a part does not touch is none.
         let mut scratch = Memory::new(self.library.pack_bytes())?;
-        let inputs = self.read(inputs, None, |i| self.interface.fixed[i])?;
-        // SAFETY: there is an address per input, and what packing reads has the memory for it. Both memories have as many
-        // bytes as the library asks for, at multiples of 64.
-        let code = unsafe { self.library.pack(&inputs, memory.start(), scratch.start()) };
-        self.judge(code)?;
-        Ok(Some(Packed { memory, bytes }))
+        // SAFETY: there is an address per input, and what this part reads has the memory for it. Both memories have as
+        // many bytes as the library asks for, at multiples of 64.
+        let code = unsafe { self.library.pack_part(part, &inputs, packed.memory.start(), scratch.start()) };
+        *next += 1;
+        self.judge(code)
+    }
+    /// The packed parameters, when all parts are done.
+    pub fn finish_packing(&self, packing: Packing) -> Result<Packed> {
+        let Packing { packed, next } = packing;
+        let is_done = next == self.interface.packing.len();
+        give_back();
+        if is_done { Ok(packed) } else { Err(Error::internal("not all parts are packed")) }
     }
     /// Writes a byte everywhere into the scratch memory of the next call.
     pub(super) fn fill_arena(&self, byte: u8) -> Result<()> {

@@ -322,13 +322,17 @@ impl<'a> Parts<'a> {
         };
         words.push(("packing", packing.to_owned()));
         words.extend(self.words_of_places());
+        // States are changed where they lie, in a copy of their pages.
+        let changes = self.weights.iter().any(|(_, update, ..)| update.is_some());
+        let protection = if changes { "PROT_READ | PROT_WRITE" } else { "PROT_READ" };
+        words.push(("protection", protection.to_owned()));
         words.push(("weight_mark", self.mark().to_string()));
         words.push(("weight_bytes", self.total.to_string()));
         words.push(("weight_count", self.weights.len().to_string()));
         words
     }
     /// The words that say where the weights are: inside of the C file, or in a file of their own.
-    fn words_of_places(&self) -> [(&'static str, String); 9] {
+    fn words_of_places(&self) -> [(&'static str, String); 8] {
         let texts = if self.is_inside {
             [
                 ("weights_row", ""),
@@ -342,7 +346,7 @@ impl<'a> Parts<'a> {
                  model->inputs[weight->input] = model->copies[i];\n    ",
                 ),
                 ("weight_address", "@prefix@_weights[weight->input]"),
-                ("mark", ""),
+                ("release", ""),
                 ("weights_note", " (the weights are inside of the C file: NULL will do)"),
                 ("weights_path", "NULL"),
                 (
@@ -350,7 +354,6 @@ impl<'a> Parts<'a> {
                     "/* The parameters and states among the inputs of @prefix@_run; NULL for data. */\n\
                  extern const void *const @prefix@_weights[];\n\n",
                 ),
-                ("read_bytes", "0"),
             ]
         } else {
             [
@@ -358,11 +361,10 @@ impl<'a> Parts<'a> {
                 ("read", "@prefix@_read(model, weights)"),
                 ("copied", ""),
                 ("weight_address", "model->weights + weight->offset"),
-                ("mark", "static const unsigned long long @prefix@_weight_mark = @weight_mark@ULL;\n"),
-                ("weights_note", ""),
+                ("release", "  @prefix@_release(model->weights);\n"),
+                ("weights_note", "; the file has to stay as it is while the\n   model is open"),
                 ("weights_path", "\"@prefix@.weights\""),
                 ("inside_declaration", ""),
-                ("read_bytes", "@weight_bytes@"),
             ]
         };
         texts.map(|(word, text)| (word, text.to_owned()))

@@ -9,7 +9,7 @@ use super::pool::RawPool;
 
 type ArenaBytes = unsafe extern "C" fn(c_int) -> usize;
 type Bytes = unsafe extern "C" fn() -> usize;
-type Pack = unsafe extern "C" fn(*const *const c_void, *mut c_void, *mut c_void) -> c_int;
+type PackPart = unsafe extern "C" fn(c_int, *const *const c_void, *mut c_void, *mut c_void) -> c_int;
 type Run = unsafe extern "C" fn(
     *const *const c_void,
     *const *mut c_void,
@@ -33,7 +33,7 @@ pub struct Library {
     arena_bytes: ArenaBytes,
     packed_bytes: Bytes,
     pack_bytes: Bytes,
-    pack: Pack,
+    pack_part: PackPart,
     run: Run,
     run_batch: Option<RunBatch>,
     message: Message,
@@ -60,7 +60,7 @@ impl Library {
             let arena_bytes = *loaded.get::<ArenaBytes>(name(arena)).map_err(missing)?;
             let packed_bytes = *loaded.get::<Bytes>(name("packed_bytes")).map_err(missing)?;
             let pack_bytes = *loaded.get::<Bytes>(name("pack_bytes")).map_err(missing)?;
-            let pack = *loaded.get::<Pack>(name("pack")).map_err(missing)?;
+            let pack_part = *loaded.get::<PackPart>(name("pack_part")).map_err(missing)?;
             let run = *loaded.get::<Run>(name("run")).map_err(missing)?;
             let run_batch = if is_batched {
                 Some(*loaded.get::<RunBatch>(name("run_batch")).map_err(missing)?)
@@ -68,7 +68,16 @@ impl Library {
                 None
             };
             let message = *loaded.get::<Message>(name("error")).map_err(missing)?;
-            Ok(Self { arena_bytes, packed_bytes, pack_bytes, pack, run, run_batch, message, _loaded: loaded })
+            Ok(Self {
+                arena_bytes,
+                packed_bytes,
+                pack_bytes,
+                pack_part,
+                run,
+                run_batch,
+                message,
+                _loaded: loaded,
+            })
         }
     }
     /// Bytes of scratch memory that a call on so many threads needs.
@@ -86,21 +95,26 @@ impl Library {
         // SAFETY: the function returns a number.
         unsafe { (self.pack_bytes)() }
     }
-    /// Packs parameters; an error code, or 0.
+    /// Does a part of packing parameters; an error code, or 0.
     ///
     /// # Safety
-    /// `inputs` holds the address of every input of the graph, valid for reading in its whole size where it is the same
-    /// at every call: parameters, and states that are not replaced. `packed` and `scratch` are valid for writing
-    /// `packed_bytes` and `pack_bytes`, at multiples of 64.
-    pub unsafe fn pack(&self, inputs: &[*const c_void], packed: *mut c_void, scratch: *mut c_void) -> c_int {
+    /// `inputs` has an element for every input of the graph: where this part reads it, its address, valid for reading in
+    /// its whole size. `packed` and `scratch` are valid for writing `packed_bytes` and `pack_bytes`, at multiples of 64.
+    pub unsafe fn pack_part(
+        &self,
+        part: c_int,
+        inputs: &[*const c_void],
+        packed: *mut c_void,
+        scratch: *mut c_void,
+    ) -> c_int {
         // SAFETY: by the contract of this function.
-        unsafe { (self.pack)(inputs.as_ptr(), packed, scratch) }
+        unsafe { (self.pack_part)(part, inputs.as_ptr(), packed, scratch) }
     }
     /// Runs the graph; an error code, or 0.
     ///
     /// # Safety
     /// Every input is valid for reading and every output for writing, in its whole size and aligned to its element,
-    /// and no output overlaps anything else; `packed` is what [`Library::pack`] wrote, or null where there is nothing
+    /// and no output overlaps anything else; `packed` is what all parts of [`Library::pack_part`] wrote, or null where there is nothing
     /// to pack; `arena` is valid for writing as many bytes as [`Library::arena_bytes`] says for the threads of `pool`
     /// (null: 1), at a multiple of 64.
     pub unsafe fn run(

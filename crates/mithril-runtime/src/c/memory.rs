@@ -75,6 +75,18 @@ impl Memory {
     }
 }
 
+/// Gives memory that was freed back to the system: the allocator of the C library keeps what lies between what is used.
+pub(super) fn give_back() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        unsafe extern "C" {
+            fn malloc_trim(pad: usize) -> std::ffi::c_int;
+        }
+        // SAFETY: the function of glibc changes nothing that is in use, and may be called at any time by any thread.
+        unsafe { malloc_trim(0) };
+    }
+}
+
 /// Scratch memory of the calls of one function.
 #[derive(Debug)]
 pub(super) struct Arenas {

@@ -19,6 +19,6 @@ pub mod tune;
 
 pub use array::{Address, AddressMut, Array};
 pub use cache::Cache;
-pub use call::{Buffer, Function, Interface, Packed};
+pub use call::{Buffer, Function, Interface, Packed, Packing};
 pub use compiler::{Compiler, Tool};
 pub use program::{Options, Program, Specialised, Wanted};

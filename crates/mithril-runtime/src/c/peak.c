@@ -61,8 +61,8 @@ static void work(void *context, int thread) {
 size_t peak_arena_bytes(int threads) { return (void)threads, 0; }
 size_t peak_packed_bytes(void) { return 0; }
 size_t peak_pack_bytes(void) { return 0; }
-int peak_pack(const void *const inputs[], void *packed, void *scratch) {
-  return (void)inputs, (void)packed, (void)scratch, 0;
+int peak_pack_part(int part, const void *const inputs[], void *packed, void *scratch) {
+  return (void)part, (void)inputs, (void)packed, (void)scratch, 0;
 }
 const char *peak_error(int code) { return (void)code, "no error"; }
 int peak_run(const void *const inputs[], void *const outputs[], const void *packed, void *arena,

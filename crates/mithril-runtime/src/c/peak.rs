@@ -60,6 +60,7 @@ fn interface(threads: usize) -> Interface {
         roles: vec![Role::Data, Role::Data],
         fixed: vec![false, false],
         read: vec![true, true],
+        packing: Vec::new(),
         updates: 0,
         shared: Vec::new(),
         batch: None,

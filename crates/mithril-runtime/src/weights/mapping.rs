@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
 
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
@@ -11,7 +12,13 @@ use super::unreadable;
 
 /// Bytes at a fixed address. What is written there stays in this process: the file does not change.
 #[derive(Debug)]
-pub(super) struct Mapping(MmapRaw);
+pub(super) struct Mapping {
+    map: MmapRaw,
+    is_file: bool,
+}
+
+/// The system reads files ahead by as much: what is given back starts and ends at multiples of it.
+const WINDOW: usize = 64 << 10;
 
 impl Mapping {
     /// Maps a file; nothing is read yet.
@@ -30,7 +37,7 @@ impl Mapping {
         // others as a whole, which leaves maps of the old file intact.
         let map =
             unsafe { MmapOptions::new().no_reserve_swap().map_copy(&file) }.map_err(|e| unreadable(&e))?;
-        Ok(Self(map.into()))
+        Ok(Self { map: map.into(), is_file: true })
     }
     /// A copy of bytes.
     pub fn memory(bytes: &[u8]) -> Result<Self> {
@@ -52,17 +59,37 @@ impl Mapping {
         let mut memory = MmapMut::map_anon(len)
             .map_err(|_| Error::new(Code::OutOfMemory, format!("there is no memory for {len} bytes")))?;
         fill(&mut memory[..])?;
-        Ok(Self(memory.into()))
+        Ok(Self { map: memory.into(), is_file: false })
     }
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: address and length are those of a map that lives as long as `self`. Who writes there (through
         // `address`) does so while no slice is in use, see `Weight::address`.
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr(), self.0.len()) }
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr(), self.map.len()) }
     }
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.map.len()
     }
     pub fn address(&self) -> usize {
-        self.0.as_mut_ptr() as usize
+        self.map.as_mut_ptr() as usize
+    }
+    /// Gives the pages of a part of a file back: who reads them again reads the file again.
+    ///
+    /// What was written there would be lost, so nobody may have done so.
+    pub fn release(&self, range: Range<usize>) {
+        if !self.is_file {
+            return;
+        }
+        let start = range.start / WINDOW * WINDOW;
+        let end = range.end.next_multiple_of(WINDOW).min(self.map.len());
+        #[cfg(unix)]
+        if start < end {
+            // SAFETY: the pages hold what the file does, before and after, as nobody wrote there; slices of them stay
+            // valid. Where the system does not take this advice, they stay.
+            let _ = unsafe {
+                self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start)
+            };
+        }
+        #[cfg(not(unix))]
+        let _ = (start, end);
     }
 }

@@ -175,6 +175,15 @@ impl Weight {
             _ => Ok(self.map.address() + self.start),
         }
     }
+    /// Gives the memory of the file's pages back, which are read again when they are needed again. What was written to
+    /// [`Self::address`], or to that of a neighbour in the file, would be lost.
+    pub fn release(&self) {
+        let bytes = match &self.stored {
+            Stored::Blocks(_) => size(&self.stored, &self.shape),
+            stored => last(&self.shape, &self.strides, 0).zip(stored.size()).map(|(n, size)| n * size),
+        };
+        self.map.release(self.start..self.start + bytes.unwrap_or(0));
+    }
     /// A copy of the values.
     pub fn to_tensor(&self) -> Result<Tensor> {
         if let Stored::Blocks(format) = self.stored {

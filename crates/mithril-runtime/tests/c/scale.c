@@ -24,7 +24,7 @@ size_t scale_arena_bytes(int threads) { return sizeof(float) * (COUNT + (size_t)
 size_t scale_packed_bytes(void) { return sizeof(float); }
 size_t scale_pack_bytes(void) { return sizeof(float); }
 
-int scale_pack(const void *const inputs[], void *packed, void *scratch) {
+int scale_pack_part(int part, const void *const inputs[], void *packed, void *scratch) {
   if ((size_t)scratch % 64) return 8;
 #ifdef ONCE
   static atomic_int times;

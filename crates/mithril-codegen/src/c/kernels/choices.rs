@@ -16,6 +16,18 @@ pub struct Question {
     pub specification: String,
     /// How it may be done.
     pub candidates: Vec<String>,
+    /// Which of them is estimated to be the fastest.
+    pub estimate: usize,
+    /// Bytes of the packed weights of each, where that makes a difference; else empty.
+    pub bytes: Vec<usize>,
+}
+
+impl Question {
+    /// The place of the candidate that is taken with these answers; without one, that of the estimate.
+    pub fn chosen(&self, choices: &Choices) -> usize {
+        let answer = choices.get(&self.specification);
+        answer.and_then(|name| self.candidates.iter().position(|c| c == name)).unwrap_or(self.estimate)
+    }
 }
 
 /// Questions of a program, and what is answered.
@@ -28,12 +40,6 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// The place of the chosen candidate; without an answer, that of the estimate.
-    pub fn chosen(&self, question: &Question, estimate: usize) -> usize {
-        let answer = self.choices.get(&question.specification);
-        let place = answer.and_then(|name| question.candidates.iter().position(|c| c == name));
-        place.unwrap_or(estimate)
-    }
     pub fn ask(&mut self, question: Question) {
         if question.candidates.len() < 2 {
             return;

@@ -114,8 +114,10 @@ impl Gemm {
         let question = Question {
             specification: format!("{plain:?} for {target:?}"),
             candidates: found.iter().map(|(cache, _)| format!("cache of {cache}")).collect(),
+            estimate: 0,
+            bytes: Vec::new(),
         };
-        let chosen = library.chosen(&question, 0);
+        let chosen = library.chosen(&question);
         library.ask(question);
         found.swap_remove(chosen).1
     }

@@ -135,8 +135,8 @@ impl Library {
 
     /// The place of the candidate that a kernel takes: the one that was measured to be the fastest, else the one that is
     /// estimated to be.
-    pub(crate) fn chosen(&self, question: &Question, estimate: usize) -> usize {
-        self.asked.chosen(question, estimate)
+    pub(crate) fn chosen(&self, question: &Question) -> usize {
+        question.chosen(&self.asked.choices)
     }
 
     /// Has the candidates measured, if somebody measures: said by whoever builds a kernel that has some.

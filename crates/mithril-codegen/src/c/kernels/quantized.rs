@@ -246,13 +246,15 @@ impl Gemm {
     fn is_unpacked(&self, scheme: Scheme, library: &mut Library) -> bool {
         let target = *library.target();
         let plain = Self { epilogue: Epilogue::none(), ..self.clone() };
+        // With one group of rows nothing is done twice.
+        let has_groups = groups(self.m, &target).groups > 1;
         let question = Question {
             specification: format!("{plain:?} with {} for {target:?}", scheme.name()),
             candidates: vec!["weights become float in registers".into(), "in pieces".into()],
+            estimate: usize::from(has_groups),
+            bytes: Vec::new(),
         };
-        // With one group of rows nothing is done twice.
-        let has_groups = groups(self.m, &target).groups > 1;
-        let chosen = library.chosen(&question, usize::from(has_groups));
+        let chosen = library.chosen(&question);
         if has_groups && self.m * self.n * self.k >= WORTH_MEASURING {
             library.ask(question);
         }

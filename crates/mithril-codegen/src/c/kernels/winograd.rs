@@ -146,6 +146,10 @@ fn question(shape: &Shape, place: &str, target: &Target) -> Question {
         .iter()
         .map(|tile| tile.map_or_else(|| "direct".to_owned(), |tile| format!("winograd {}", mark(tile))));
     let candidates = names.collect();
+    let best = best(shape, target);
+    let estimate = tiles(shape).iter().position(|tile| *tile == best).unwrap_or(0);
+    let points = tiles(shape).iter().map(|tile| tile.map_or(9, |m| (m + 2) * (m + 2)));
+    let bytes = points.map(|points| points * shape.channels * shape.filters * 4).collect();
     let Shape { batch, channels, filters, result: [height, width], changing } = shape;
     let changing = if *changing { " changing" } else { "" };
     Question {
@@ -153,6 +157,8 @@ fn question(shape: &Shape, place: &str, target: &Target) -> Question {
             "3x3 {batch}x{channels}x{height}x{width} to {filters}{changing}{place} for {target:?}"
         ),
         candidates,
+        estimate,
+        bytes: if shape.changing { Vec::new() } else { bytes },
     }
 }
 
@@ -160,11 +166,7 @@ fn chosen(algorithm: Algorithm, shape: &Shape, place: &str, library: &Library) -
     match algorithm {
         Algorithm::Winograd(tile) => Some(tile),
         Algorithm::Direct => None,
-        Algorithm::Fastest => {
-            let best = best(shape, library.target());
-            let estimate = tiles(shape).iter().position(|tile| *tile == best).unwrap_or(0);
-            tiles(shape)[library.chosen(&question(shape, place, library.target()), estimate)]
-        }
+        Algorithm::Fastest => tiles(shape)[library.chosen(&question(shape, place, library.target()))],
     }
 }
 

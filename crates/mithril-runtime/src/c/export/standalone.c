@@ -27,8 +27,7 @@ static const @prefix@_place @prefix@_weight_table[@prefix@_WEIGHTS + 1] = {
 @weight_table@  {0, 0, 0, 0}};
 /* Number of the input of each of the data. */
 static const int @prefix@_data_table[@prefix@_DATA_COUNT + 1] = {@data_table@0};
-static const size_t @prefix@_weight_bytes = @read_bytes@;
-@mark@
+
 typedef struct @prefix@_model {
   const void *inputs[@prefix@_INPUT_COUNT + 1];
   void *outputs[@prefix@_OUTPUT_COUNT + 1];
@@ -165,28 +164,69 @@ static mithril_pool *@prefix@_start(int threads) {
 static void @prefix@_stop(mithril_pool *pool) { (void)pool; }
 #endif
 
-@reading@/* Reads the file of weights; 0, or what errno becomes. */
-static int @prefix@_read(@prefix@_model *model, const char *path) {
-  unsigned char head[64];
+@reading@/* The file: 64 bytes that tell whose weights it holds, then the weights. */
+enum { @prefix@_HEAD = 64 };
+static const size_t @prefix@_weight_bytes = @weight_bytes@;
+
+/* Whether a file starts so that it holds these weights. */
+static int @prefix@_is_mine(const unsigned char *head) {
+  static const unsigned long long mine = @weight_mark@ULL;
   unsigned long long mark;
+  memcpy(&mark, head + 8, sizeof mark);
+  return memcmp(head, "MITHRIL1", 8) == 0 && mark == mine;
+}
+
+#if defined __unix__ || defined __APPLE__
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void @prefix@_release(unsigned char *weights) {
+  if (weights) munmap(weights - @prefix@_HEAD, @prefix@_HEAD + @prefix@_weight_bytes);
+}
+
+/* Maps the file of weights: what nobody reads takes no memory, and all processes that map it share one copy. Nothing is
+   ever written to the file. 0, or what errno becomes. */
+static int @prefix@_read(@prefix@_model *model, const char *path) {
+  const size_t bytes = @prefix@_HEAD + @prefix@_weight_bytes;
+  struct stat about;
+  int file = open(path, O_RDONLY), problem = 0;
+  if (file < 0) return errno;
+  if (fstat(file, &about)) problem = errno;
+  else if (about.st_size < 0 || (unsigned long long)about.st_size != bytes) problem = EINVAL;
+  if (!problem) {
+    void *map = mmap(NULL, bytes, @protection@, MAP_PRIVATE, file, 0);
+    if (map == MAP_FAILED) problem = errno;
+    else model->weights = (unsigned char *)map + @prefix@_HEAD;
+  }
+  close(file);
+  if (problem) return problem;
+  return @prefix@_is_mine(model->weights - @prefix@_HEAD) ? 0 : EINVAL;
+}
+#else
+static void @prefix@_release(unsigned char *weights) { free(weights); }
+
+/* Reads the file of weights; 0, or what errno becomes. */
+static int @prefix@_read(@prefix@_model *model, const char *path) {
+  unsigned char head[@prefix@_HEAD];
+  model->weights = @prefix@_allocate(@prefix@_weight_bytes);
+  if (!model->weights) return ENOMEM;
   FILE *file = fopen(path, "rb");
   if (!file) return errno;
-  size_t bytes = @prefix@_weight_bytes;
-  int is_whole = fread(head, 1, sizeof head, file) == sizeof head && memcmp(head, "MITHRIL1", 8) == 0;
-  memcpy(&mark, head + 8, sizeof mark);
-  is_whole = is_whole && mark == @prefix@_weight_mark && fread(model->weights, 1, bytes, file) == bytes;
-  is_whole = is_whole && fgetc(file) == EOF;
+  int is_mine = fread(head, 1, sizeof head, file) == sizeof head && @prefix@_is_mine(head) &&
+                fread(model->weights, 1, @prefix@_weight_bytes, file) == @prefix@_weight_bytes && fgetc(file) == EOF;
   fclose(file);
-  return is_whole ? 0 : EINVAL;
+  return is_mine ? 0 : EINVAL;
 }
+#endif
 @reading@
 void @prefix@_close(@prefix@_model *model) {
   if (!model) return;
   if (model->pool) @prefix@_stop(model->pool);
   for (int i = 0; i < @prefix@_WEIGHTS; i++) free(model->copies[i]);
   if (model->packed != model->weights) free(model->packed);
-  free(model->weights);
-  free(model->arena);
+@release@  free(model->arena);
   free(model);
 }
 
@@ -208,11 +248,8 @@ static int @prefix@_prepare(@prefix@_model *model) {
   int problem = ENOMEM;
   if (model) {
     model->pool = @prefix@_start(threads);
-    model->weights = @prefix@_allocate(@prefix@_weight_bytes);
-    if (model->weights) {
-      problem = @read@;
-      if (!problem) problem = @prefix@_prepare(model);
-    }
+    problem = @read@;
+    if (!problem) problem = @prefix@_prepare(model);
   }
   if (!problem) return model;
   @prefix@_close(model);
