@@ -296,7 +296,6 @@ class Planned(Mapping[str, Any]):
         shared: bool,
     ) -> None:
         self._arrays, self._file, self._backend = arrays, file, model.backend
-        self._shared = shared
         self._steps = {name: (theirs, transposed, paired) for name, theirs, transposed, paired in steps}
         self._types = _types(model)
         self._memory = _Memory(shared) if isinstance(arrays, Checkpoint) else None
@@ -334,8 +333,8 @@ class Planned(Mapping[str, Any]):
         return len(self._steps)
 
     def _release(self, name: str) -> None:
-        """Give back the memory of the pages that one is read from; nobody may have written to them."""
-        if self._shared and self._file is not None:
+        """Give back the memory of the pages that one is read from; they are read again when they are needed."""
+        if self._file is not None:
             for theirs in self._steps[name][0]:
                 self._file._core.release(theirs)
 

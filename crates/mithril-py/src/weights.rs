@@ -49,7 +49,7 @@ impl PyCheckpoint {
     fn shapes(&self) -> Vec<&[usize]> {
         self.0.iter().map(|(_, weight)| weight.shape()).collect()
     }
-    /// Gives back the memory of a tensor's pages, to which nobody has written.
+    /// Gives back the memory of a tensor's pages.
     fn release(&self, name: &str) {
         if let Some(weight) = self.0.get(name) {
             weight.release();

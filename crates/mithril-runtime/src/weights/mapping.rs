@@ -9,16 +9,14 @@ use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use mithril_ir::{Code, Error, Result};
 
 use super::unreadable;
+use crate::pages;
+
+/// The system maps files by as much at a time: what is given back starts and ends at multiples of it.
+const WINDOW: usize = 64 << 10;
 
 /// Bytes at a fixed address. What is written there stays in this process: the file does not change.
 #[derive(Debug)]
-pub(super) struct Mapping {
-    map: MmapRaw,
-    is_file: bool,
-}
-
-/// The system reads files ahead by as much: what is given back starts and ends at multiples of it.
-const WINDOW: usize = 64 << 10;
+pub(super) struct Mapping(MmapRaw);
 
 impl Mapping {
     /// Maps a file; nothing is read yet.
@@ -37,7 +35,7 @@ impl Mapping {
         // others as a whole, which leaves maps of the old file intact.
         let map =
             unsafe { MmapOptions::new().no_reserve_swap().map_copy(&file) }.map_err(|e| unreadable(&e))?;
-        Ok(Self { map: map.into(), is_file: true })
+        Ok(Self(map.into()))
     }
     /// A copy of bytes.
     pub fn memory(bytes: &[u8]) -> Result<Self> {
@@ -59,37 +57,23 @@ impl Mapping {
         let mut memory = MmapMut::map_anon(len)
             .map_err(|_| Error::new(Code::OutOfMemory, format!("there is no memory for {len} bytes")))?;
         fill(&mut memory[..])?;
-        Ok(Self { map: memory.into(), is_file: false })
+        Ok(Self(memory.into()))
     }
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: address and length are those of a map that lives as long as `self`. Who writes there (through
         // `address`) does so while no slice is in use, see `Weight::address`.
-        unsafe { std::slice::from_raw_parts(self.map.as_ptr(), self.map.len()) }
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr(), self.0.len()) }
     }
     pub fn len(&self) -> usize {
-        self.map.len()
+        self.0.len()
     }
     pub fn address(&self) -> usize {
-        self.map.as_mut_ptr() as usize
+        self.0.as_mut_ptr() as usize
     }
-    /// Gives the pages of a part of a file back: who reads them again reads the file again.
-    ///
-    /// What was written there would be lost, so nobody may have done so.
+    /// Gives the pages of a part of a file back: who reads them again reads the file again. What was written stays.
     pub fn release(&self, range: Range<usize>) {
-        if !self.is_file {
-            return;
-        }
         let start = range.start / WINDOW * WINDOW;
-        let end = range.end.next_multiple_of(WINDOW).min(self.map.len());
-        #[cfg(unix)]
-        if start < end {
-            // SAFETY: the pages hold what the file does, before and after, as nobody wrote there; slices of them stay
-            // valid. Where the system does not take this advice, they stay.
-            let _ = unsafe {
-                self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start)
-            };
-        }
-        #[cfg(not(unix))]
-        let _ = (start, end);
+        let end = range.end.next_multiple_of(WINDOW).min(self.len());
+        pages::release(self.bytes().get(start..end).unwrap_or_default());
     }
 }

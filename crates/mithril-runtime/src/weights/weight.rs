@@ -175,8 +175,8 @@ impl Weight {
             _ => Ok(self.map.address() + self.start),
         }
     }
-    /// Gives the memory of the file's pages back, which are read again when they are needed again. What was written to
-    /// [`Self::address`], or to that of a neighbour in the file, would be lost.
+    /// Gives the memory of the file's pages back, which are read again when they are needed again; what was written to
+    /// [`Self::address`] stays.
     pub fn release(&self) {
         let bytes = match &self.stored {
             Stored::Blocks(_) => size(&self.stored, &self.shape),
