@@ -163,8 +163,10 @@ def _row(name: str, others: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "bench.peak"]
 
     def printed(*arguments: str) -> Any:
-        text = subprocess.check_output([*command, *arguments], text=True, stderr=subprocess.DEVNULL)
-        return json.loads(text.splitlines()[-1])
+        done = subprocess.run([*command, *arguments], text=True, capture_output=True)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(arguments[:2])}: {done.stderr.strip()[-500:]}")
+        return json.loads(done.stdout.splitlines()[-1])
 
     with tempfile.TemporaryDirectory() as place:
         found = list(printed("prepare", name, place).values())
