@@ -148,7 +148,8 @@ fn question(shape: &Shape, place: &str, target: &Target) -> Question {
     let candidates = names.collect();
     let best = best(shape, target);
     let estimate = tiles(shape).iter().position(|tile| *tile == best).unwrap_or(0);
-    let points = tiles(shape).iter().map(|tile| tile.map_or(9, |m| (m + 2) * (m + 2)));
+    let points =
+        tiles(shape).iter().map(|tile| tile.map_or(9, |tile| points_of(tile).iter().product::<usize>()));
     let bytes = points.map(|points| points * shape.channels * shape.filters * 4).collect();
     let Shape { batch, channels, filters, result: [height, width], changing } = shape;
     let changing = if *changing { " changing" } else { "" };
