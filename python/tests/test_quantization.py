@@ -193,9 +193,10 @@ def needs_whole_numbers(compiled, params):
         (ml.Convolution2D(33, 1, stride=2), (2, 32, 9, 9)),
         (ml.Convolution1D(24, 5, padding=2), (3, 7, 40)),
         (ml.Convolution2D(36, 3, stride=2, padding=1, groups=3), (2, 18, 17, 20)),
+        (ml.Convolution2D(64, 3, stride=2, padding=1, groups=2), (2, 16, 17, 20)),
         (ml.Convolution2D(32, 3, stride=2, padding=1, groups=32), (2, 32, 9, 10)),
     ],
-    ids=["3x3", "1x1", "line", "grouped", "depth"],
+    ids=["3x3", "1x1", "line", "grouped", "groups of many", "depth"],
 )
 def test_convolutions_are_those_of_the_rounded_numbers(layer, shape, scheme):
     import torch
@@ -207,6 +208,8 @@ def test_convolutions_are_those_of_the_rounded_numbers(layer, shape, scheme):
     found_scheme = kept(compiled, params)["weight"]
     groups = shape[1] // weight.shape[1]
     assert found_scheme in (scheme.split()[0], "int8_weights")
+    if groups == shape[1]:
+        assert found_scheme != "int8"
     if "calibrated" in scheme and found_scheme == "int8":
         # One range for all images.
         flat = x.reshape(1, -1)

@@ -48,7 +48,8 @@ pub fn convolution(
     let work = nest.vars.iter().chain(c.vars).map(|v| v.size as usize).product();
     let few = quantize::convolution(program, w, &conv, making.options);
     let in_blocks = [nest.to, x].iter().any(|&b| program.buffers[b].blocks.is_some());
-    if in_blocks || (conv.groups == 1 && matches!(few, Some(Ok(_)))) {
+    let is_whole = matches!(few, Some(Ok(InFewBits::Whole(_))));
+    if in_blocks || is_whole || (conv.groups == 1 && matches!(few, Some(Ok(_)))) {
         let target = *making.library.target();
         let shape = (conv.clone(), [x, w], vars.clone());
         let found = in_blocks_of(program, nest, &shape, making.options, &target, making.tails);
@@ -59,7 +60,6 @@ pub fn convolution(
                 _ => found.conv.build(making.library),
             };
             if let Some(outcome) = few {
-                let is_whole = matches!(outcome, Ok(InFewBits::Whole(_)));
                 let together = if is_whole { 1 } else { found.conv.together(target.lanes) };
                 let kept = (found.conv.terms(together), kernel.packed_bytes);
                 quantize::decided(program, w, &conv, outcome, kept, making.decisions);
@@ -141,8 +141,9 @@ fn in_blocks_of(
 ) -> Option<InBlocks> {
     let [image, to] = [*x, nest.to].map(|b| &program.buffers[b]);
     let lanes = target.lanes_of(conv.element);
-    let is_depth = conv.groups > 1;
     let few = quantize::convolution(program, *w, conv, options).and_then(Result::ok);
+    let is_whole = matches!(few, Some(InFewBits::Whole(_)));
+    let is_depth = conv.groups > 1 && !is_whole;
     let suits = match (image.blocks.is_some(), to.blocks.is_some()) {
         (true, true) => !is_depth || (conv.groups == conv.channels && conv.groups == conv.filters),
         (true, false) | (false, true) => !is_depth,

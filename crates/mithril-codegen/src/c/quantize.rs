@@ -8,7 +8,7 @@ use mithril_ir::loops::{Binary, Expr, Fold};
 
 use super::Options;
 use super::contract::{LEAST_WORK, Making, Start, is_fixed};
-use super::kernels::{Conv, Element, Gemm, Kernel, MOST_TERMS, Packing, Scheme, Strides, Target};
+use super::kernels::{Blocked, Conv, Element, Gemm, Kernel, MOST_TERMS, Packing, Scheme, Strides, Target};
 use super::program::{Nest, Place, Program, Step, Work};
 
 /// What is asked for.
@@ -160,9 +160,12 @@ pub fn convolution(
     }))
 }
 
-/// Whether whole numbers are quicker than floats: sums of many terms, by instructions that multiply four bytes at once.
+/// Whether whole numbers are quicker than floats: sums of many terms, by instructions that multiply four bytes at once,
+/// for whole vectors of filters. A convolution by channels would take as long to make bytes of its image as it takes.
 fn is_quick(conv: &Conv, target: &Target) -> bool {
-    target.has_bytes && conv.groups == 1 && conv.channels * conv.kernel[0] * conv.kernel[1] <= MOST_TERMS
+    let (channels, filters) = (conv.channels / conv.groups, conv.filters / conv.groups);
+    let fills = conv.groups == 1 || Blocked::fill_words(channels, filters, target);
+    target.has_bytes && fills && channels * conv.kernel[0] * conv.kernel[1] <= MOST_TERMS
 }
 
 /// Notes what became of the weight of a convolution, whose kernel reads its terms in this order.

@@ -26,6 +26,7 @@ pub fn exact(scheme: Scheme, filters: usize, terms: [(usize, usize); 3]) -> Stri
 struct Case {
     batch: usize,
     channels: [usize; 2],
+    groups: usize,
     image: [usize; 2],
     kernel: [usize; 2],
     stride: [usize; 2],
@@ -36,6 +37,7 @@ struct Case {
 const PLAIN: Case = Case {
     batch: 1,
     channels: [3, 7],
+    groups: 1,
     image: [9, 11],
     kernel: [3, 3],
     stride: [1, 1],
@@ -81,6 +83,7 @@ fn specifications(lanes: usize) -> Vec<Case> {
         Case { channels: [lanes, 9], dilation: [2, 3], stride: [1, 2], padding: [[0, 2], [3, 0]], ..PLAIN },
         Case { channels: [6, 40], image: [1, 40], kernel: [1, 5], padding: [[0, 0], [2, 2]], ..PLAIN },
         Case { channels: [9, 33], image: [7, 7], ..PLAIN },
+        Case { channels: [2 * lanes, 4 * lanes], groups: 2, batch: 2, ..PLAIN },
     ]
 }
 
@@ -118,7 +121,7 @@ impl Case {
             batch: self.batch,
             channels,
             filters,
-            groups: 1,
+            groups: self.groups,
             kernel: self.kernel,
             stride: self.stride,
             dilation: self.dilation,
@@ -142,7 +145,8 @@ impl Case {
         let ([kernel_height, kernel_width], [out_height, out_width]) = (self.kernel, self.result());
         let [padded_height, padded_width] = self.padded();
         let [top, left] = [self.padding[0][0], self.padding[1][0]];
-        let terms = channels * kernel_height * kernel_width;
+        let (of, per_filter) = (channels / self.groups, filters / self.groups);
+        let terms = of * kernel_height * kernel_width;
         let plain = channels * height * width;
         let mut text = format!(
             "FILLED(float, image, {}); FILLED(float, b, {}); FILLED(float, out, {}); FILLED(float, operand0, {filters});\n\
@@ -178,11 +182,11 @@ impl Case {
             "for (long n = 0; n < {batch}; n++) for (long f = 0; f < {filters}; f++)\n\
              for (long y = 0; y < {out_height}; y++) for (long x = 0; x < {out_width}; x++) {{\n\
              double sum = 0;\n\
-             for (long c = 0; c < {channels}; c++) for (long i = 0; i < {kernel_height}; i++) for (long j = 0; j < {kernel_width}; j++) {{\n\
+             for (long c = 0; c < {of}; c++) for (long i = 0; i < {kernel_height}; i++) for (long j = 0; j < {kernel_width}; j++) {{\n\
              const long row = y * {} + i * {} - {top}, pixel = x * {} + j * {} - {left};\n\
              if (row >= 0 && row < {height} && pixel >= 0 && pixel < {width})\n\
-             sum += (double)image[((n * {channels} + c) * {height} + row) * {width} + pixel]\n\
-             * b[((f * {channels} + c) * {kernel_height} + i) * {kernel_width} + j]; }}\n\
+             sum += (double)image[((n * {channels} + f / {per_filter} * {of} + c) * {height} + row) * {width} + pixel]\n\
+             * b[((f * {of} + c) * {kernel_height} + i) * {kernel_width} + j]; }}\n\
              const float wanted = relu_f32((float)(2 * sum + operand0[f] + (double)((y * {out_width} + x) % 3)));\n\
              const float found = out[n * {out_batch} + f / {lanes} * {block} + f % {lanes} * {lane} + y * {y} + x * {x}];\n\
              if (found != wanted) {{ failures++; printf(\"{channels} to {filters}, {kernel_height}x{kernel_width}, blocks {}: \

@@ -44,7 +44,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const void *restrict 
         const long stride = WIDTH * (long)sizeof(uint32_t) / ((last - first) * GROUPS);
         for (long strip = first; strip < last; strip++) {
             const long batch = strip / STRIPS_OF, y = strip % STRIPS_OF * DOWN;
-            const uint32_t *const line = (const uint32_t *)shared + (batch * HEIGHT + y * @stride_y@) * @line@;
+            const uint32_t *const line = (const uint32_t *)shared + (batch * HEIGHT + y * @stride_y@) * @line@@group_words@;
             if (batch != known) { /* an image with a number that is none has NaN among its scales */
                 scale = row_scales[batch * HEIGHT];
                 for (long row = 1; row < HEIGHT; row++)

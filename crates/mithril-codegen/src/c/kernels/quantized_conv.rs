@@ -4,7 +4,7 @@
 use super::blocked::{Blocked, Image, Tiling};
 use super::library::substitute;
 use super::quantized::words;
-use super::{Argument, Call, Kernel, Library};
+use super::{Argument, Call, Kernel, Library, Target};
 
 /// The image as bytes.
 struct Bytes {
@@ -33,6 +33,11 @@ impl Bytes {
         }
     }
 
+    /// Words of a pixel that a filter reads.
+    fn words_of(&self, groups: usize) -> usize {
+        self.words.div_ceil(groups)
+    }
+
     /// Words of a row.
     fn line(&self) -> usize {
         self.size[1] * self.words
@@ -53,6 +58,11 @@ struct Given {
 }
 
 impl Blocked {
+    /// Whether groups of so many channels and filters fill the words and the vectors of a convolution in whole numbers.
+    pub fn fill_words(channels: usize, filters: usize, target: &Target) -> bool {
+        channels.is_multiple_of(4) && filters.is_multiple_of(2 * target.lanes)
+    }
+
     /// Puts the functions of the convolution in whole numbers into the library. Numbers of the image are
     /// taken to lie in the range; without one it is found at every call.
     pub fn quantized(&self, range: Option<[f32; 2]>, library: &mut Library) -> Kernel {
@@ -87,10 +97,10 @@ impl Blocked {
             [Argument::Shared, Argument::Packed, Argument::Out].into_iter().chain(operands).collect();
         phases.push(vec![call(self.multiply_words(&bytes, lanes, library), arguments)]);
         let filled = self.filters.next_multiple_of(2 * lanes);
-        let places = self.kernel[0] * self.kernel[1];
+        let k = self.kernel[0] * self.kernel[1] * bytes.words_of(self.groups);
         Kernel {
             pack: Some(pack),
-            packed_bytes: (filled * (places * bytes.words + 2) * 4).next_multiple_of(64),
+packed_bytes: (filled * (k + 2) * 4).next_multiple_of(64),
             first: None,
             phases,
             shared_bytes: ((bytes_words + rows + self.batch * (1 + 2 * given.parts)) * 4)
@@ -192,7 +202,7 @@ impl Blocked {
     fn pack_words(&self, lanes: usize, library: &mut Library) -> String {
         let numbers = [
             ("filters", self.filters),
-            ("channels", self.channels),
+            ("channels", self.channels / self.groups),
             ("kh", self.kernel[0]),
             ("kw", self.kernel[1]),
             ("lanes", lanes),
@@ -207,9 +217,10 @@ impl Blocked {
     fn multiply_words(&self, bytes: &Bytes, lanes: usize, library: &mut Library) -> String {
         let tiling = Tiling::new(self.result, library.target().rows());
         let ([kernel_height, kernel_width], words) = (self.kernel, bytes.words);
+        let words_of = bytes.words_of(self.groups);
         // Words that lie together under a pixel: all of a row of weights.
-        let (run, places) =
-            if self.dilation[1] == 1 { (kernel_width * words, 1) } else { (words, kernel_width) };
+        let is_row = self.dilation[1] == 1 && self.groups == 1;
+        let (run, places) = if is_row { (kernel_width * words, 1) } else { (words_of, kernel_width) };
         let step = bytes.stride[1] * words;
         let (line, row, column) =
             (bytes.stride[0] * bytes.line(), self.dilation[0] * bytes.line(), self.dilation[1] * words);
@@ -223,14 +234,14 @@ impl Blocked {
         };
         let tiles = tiling.text(&mut tile);
         let panels = self.filters.div_ceil(2 * lanes);
-        let k = kernel_height * kernel_width * words;
+        let k = kernel_height * kernel_width * words_of;
         let target = *library.target();
         let strip_bytes = bytes.line() * bytes.stride[0] * tiling.down * 4;
         let sections = self.sections(&target, &tiling, panels, [strip_bytes, k * 2 * lanes * 4]);
         let numbers = [
             ("n", self.batch),
             ("filters", self.filters),
-            ("channels", self.channels),
+            ("channels", self.channels / self.groups),
             ("kh", kernel_height),
             ("kw", kernel_width),
             ("oh", self.result[0]),
@@ -248,7 +259,12 @@ impl Blocked {
             ("most", tiling.down * tiling.across.most()),
             ("sections", sections),
         ];
-        let mut pairs = vec![("tiles", tiles)];
+        // Groups of filters are whole panels.
+        let group = match self.groups {
+            1 => String::new(),
+            groups => format!(" + panel / {} * {words_of}", panels / groups),
+        };
+        let mut pairs = vec![("tiles", tiles), ("group_words", group)];
         pairs.extend(self.epilogue_strings(lanes));
         pairs.extend(numbers.map(|(key, number)| (key, number.to_string())));
         let pairs: Vec<(&str, &str)> = pairs.iter().map(|(key, text)| (*key, text.as_str())).collect();
