@@ -352,7 +352,7 @@ impl Gemm {
         let lefts = left_sizes.iter().product::<usize>();
         let is_grouped = panels.scheme == Scheme::Int4Weights;
         let arguments = if panels.scheme == Scheme::Int8 {
-            "WORDS, left, right, own"
+            "WORDS, left, words, own"
         } else {
             "STEPS, copy, words, tile"
         };
@@ -364,6 +364,7 @@ impl Gemm {
         let text = substitute(
             template,
             &[
+                ("unit", include_str!("quantized_unit.c").trim_end()),
                 ("outer", if by_columns { COLUMNS } else { ROWS }),
                 ("inner", if by_columns { ROWS } else { COLUMNS }),
                 ("copy_calls", &copy_calls),

@@ -24,11 +24,7 @@ static void @name@(long thread, long threads, const float *restrict a, const voi
     const long units = (long)@batches@ * BLOCKS * PANELS;
     long copied = -1;
     for (long unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
-        const long panel = unit % PANELS, block = unit / PANELS, batch = block / BLOCKS;
-        const long first = block % BLOCKS * BLOCK, last = first + BLOCK < GROUPS ? first + BLOCK : GROUPS;
-        const long matrix = @matrix@;
-        const uint32_t *const words = (const uint32_t *)packed + (matrix * PANELS + panel) * PANEL;
-        const float *const scales = (const float *)packed + (long)@matrices@ * PANELS * PANEL + matrix * PANELS * WIDTH;
+        @unit@
         for (long group = first; group < last; group++) {
             const long longer = group < LONGER, rows = ROWS + longer, row = group * ROWS + (longer ? group : LONGER);
             float *const copy = own + (group - first) * COPY;
