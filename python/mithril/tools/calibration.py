@@ -38,7 +38,8 @@ def calibrate(model: PhysicalModel, params: Mapping[str, Any] | None = None, sam
     Returns
     -------
     PhysicalModel
-        The same model; ``backend.quantize_ranges`` holds the ranges by the names of the weights.
+        The same model; ``backend.quantize_ranges`` holds the ranges by the names of the weights. Convolutions of
+        which the weights alone are in few bits need none.
 
     Examples
     --------
@@ -104,8 +105,8 @@ def _ranges(
             found[weight] = (min(low, before[0]), max(high, before[1]))
     if not found:
         raise InvalidValueError(
-            "no convolution of the model is quantised, and products find their ranges at every call",
-            hint="ml.quantization_report tells what is quantised, and why the rest is not",
+            "no convolution of the model is done in whole numbers, and products find their ranges at every call",
+            hint="ml.quantization_report tells what is kept as int8, and what as int8_weights",
         )
     return found
 
