@@ -151,6 +151,10 @@ def test_options_that_do_not_work():
     grouped = ml.Model()
     grouped |= ml.Convolution2D(16, 3, groups=2)(input="input", output="output")
     given = {"shapes": {"input": [1, 8, 16, 16]}, "inference": True}
+    transposed = ml.Model()
+    transposed |= ml.ConvTranspose2d(16, 4, stride=2)(input="input", output="output")
+    with pytest.raises(MithrilError, match="weight: parts of it are brought into another order"):
+        ml.compile(transposed, ml.CBackend(quantize="int8", quantize_strict=True), **given)
     with pytest.raises(MithrilError, match="weight: it is not of float32"):
         ml.compile(grouped, ml.CBackend(dtype=ml.float64, quantize="int8", quantize_strict=True), **given)
     for options, message in [

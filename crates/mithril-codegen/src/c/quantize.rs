@@ -145,8 +145,13 @@ pub fn convolution(
     options: &Options,
 ) -> Option<std::result::Result<InFewBits, Reason>> {
     let wanted = options.quantize.as_ref().filter(|_| is_fixed(program, weight, options))?;
-    let name = name_of(program, weight);
+    let name = of_convolution(program, weight);
     Some(wanted.scheme(name).and_then(|scheme| {
+        if name != name_of(program, weight) {
+            return Err(Reason::cannot(
+                "parts of it are brought into another order, as for a transposed convolution",
+            ));
+        }
         if conv.element != Element::F32 {
             return Err(Reason::cannot("it is not of float32"));
         }
@@ -179,7 +184,7 @@ pub fn decided(
 ) {
     let k = conv.channels / conv.groups * conv.kernel[0] * conv.kernel[1];
     let matrix = Matrix { n: conv.filters, column: k, terms, ..Matrix::default() };
-    let (weight, is_convolution) = (name_of(program, weight).to_owned(), true);
+    let (weight, is_convolution) = (of_convolution(program, weight).to_owned(), true);
     let (outcome, range) = match outcome {
         Ok(InFewBits::Whole(range)) => (Ok(Scheme::Int8), range),
         Ok(InFewBits::Weights(scheme)) => (Ok(scheme), None),
@@ -197,6 +202,20 @@ fn name_of(program: &Program, buffer: usize) -> &str {
     let alike = |b: &&usize| **b != buffer && program.buffers[**b].shape == of.shape;
     match reads.iter().filter(alike).collect::<Vec<_>>()[..] {
         [one] => name_of(program, *one),
+        _ => &of.name,
+    }
+}
+
+/// The name of a convolution's weight; that of the parameter, too, of which some elements are copied in another order.
+fn of_convolution(program: &Program, buffer: usize) -> &str {
+    let of = &program.buffers[buffer];
+    let made = program.prepared.iter().filter(|_| matches!(of.place, Place::Packed(_)));
+    let made = made.filter(|step| step.writes().contains(&buffer));
+    let reads: Vec<usize> = made.flat_map(Step::reads).filter(|read| *read != buffer).collect();
+    let alike: Vec<usize> =
+        reads.iter().copied().filter(|&read| program.buffers[read].shape == of.shape).collect();
+    match (&alike[..], &reads[..]) {
+        (&[one], _) | (_, &[one]) => of_convolution(program, one),
         _ => &of.name,
     }
 }
@@ -321,7 +340,8 @@ pub fn check(program: &Program, wanted: Option<&Quantize>, decisions: &[Decision
         let reason = d.outcome.as_ref().err().filter(|reason| !reason.is_wanted)?;
         Some(format!("{}: {}", d.weight, reason.text))
     });
-    let left: Vec<String> = left.collect();
+    let mut left: Vec<String> = left.collect();
+    left.dedup();
     if left.is_empty() {
         return Ok(());
     }
