@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mithril import models
 from mithril.backends.with_manualgrad.c_backend.quantization import rounded
-from mithril.errors import InvalidValueError, MithrilError
+from mithril.errors import InvalidValueError, MithrilError, ParameterError
 
 SCHEMES = ("int8", "int8_weights", "int4_weights")
 
@@ -330,6 +330,22 @@ def test_what_is_exported_is_quantised(tmp_path, scheme):
     assert "output" in exported.check
     assert exported.packed_bytes < params_bytes(params) / 3
     assert f"mithril_{scheme}_" in (tmp_path / "model.c").read_text()
+
+
+def test_a_report_looks_at_the_parameters_of_the_model():
+    compiled, params, _ = linear("int8", 3, 96, 40)
+    name = next(name for name in params if name.endswith("weight"))
+    with pytest.raises(ParameterError, match="params has no"):
+        ml.quantization_report(compiled, {})
+    with pytest.raises(ParameterError, match=r"is \[2, 2\], the model needs \[40, 96\]"):
+        ml.quantization_report(compiled, {**params, name: np.zeros((2, 2), np.float32)})
+    model = ml.Model()
+    model |= ml.Convolution2D(16, 3)(input="input", output="output")
+    backend = ml.CBackend(quantize="int8_weights", num_threads=1, dtype=ml.float16)
+    half = ml.compile(model, backend, shapes={"input": [1, 8, 12, 12]}, inference=True)
+    report = ml.quantization_report(half, given := half.randomize_params(seed=0))
+    assert report.before == params_bytes(given)
+    assert {row.path for row in report.rows} | {skip.path for skip in report.skipped} == set(given)
 
 
 def params_bytes(params):

@@ -15,7 +15,7 @@ from ..backends.with_manualgrad.c_backend.quantization import rounded
 from ..backends.with_manualgrad.ggml_backend import GGMLBackend
 from ..backends.with_manualgrad.ggml_backend.quantization import ALIASES
 from ..backends.with_manualgrad.native import NativeBackend
-from ..errors import InvalidValueError
+from ..errors import InvalidValueError, ParameterError
 from ..quantization import (
     OutputError,
     QuantizationReport,
@@ -78,18 +78,20 @@ def quantization_report(
     outputs = () if data is None else _outputs(model, backend, params, data)
     if model._current is None:
         raise InvalidValueError("the model has no sizes yet", hint="give data, or shapes when compiling")
+    _check(model._current, params)
     if isinstance(backend, GGMLBackend):
         _prepare(model._current, params)
     decisions = {found["weight"]: found for found in model._current.module.source.decisions}
     rows, skipped, before, after = [], [], 0, 0
     for name, value in params.items():
         host, decision = to_host(value), decisions.get(name)
-        before += 4 * host.size if in_few_bits(value) else host.nbytes
+        is_given_small = isinstance(backend, GGMLBackend) and in_few_bits(value)
+        before += 4 * host.size if is_given_small else host.nbytes
         if decision is None or decision["scheme"] is None:
             reason = "no product or convolution has it as a factor" if decision is None else decision["reason"]
             skipped.append(Skipped(name, str(host.dtype), reason))
             after += host.nbytes
-        elif _is_kept(value, decision):
+        elif is_given_small and _is_kept(value, decision):
             form, kept = decision["scheme"].lower(), decision["bytes"]
             rows.append(Quantized(name, form, 4 * host.size, kept, 8 * kept / host.size, 0.0, 1.0))
             after += kept
@@ -98,6 +100,18 @@ def quantization_report(
             rows.append(row(name, host, decision))
             after += decision["bytes"]
     return QuantizationReport(tuple(rows), tuple(skipped), before, after, outputs)
+
+
+def _check(program: Program, params: Mapping[str, Any]) -> None:
+    """Refuse parameters that are not those of the model, whose elements are looked at where they should lie."""
+    for name, _, shape in program.params:
+        if name not in params:
+            raise ParameterError(
+                f"params has no {name!r}", hint="give all parameters of the model, or none for its own"
+            )
+        found = tuple(np.shape(params[name]))
+        if all(isinstance(size, int) for size in shape) and found != tuple(shape):
+            raise ParameterError(f"{name!r} is {list(found)}, the model needs {list(shape)}")
 
 
 def _prepare(program: Program, params: Mapping[str, Any]) -> None:
@@ -109,7 +123,7 @@ def _prepare(program: Program, params: Mapping[str, Any]) -> None:
 
 def _is_kept(value: Any, decision: Mapping[str, Any]) -> bool:
     """Whether ggml reads what is given in few bits as it is."""
-    if not in_few_bits(value) or sorted(decision["axes"]) != decision["axes"]:
+    if sorted(decision["axes"]) != decision["axes"]:
         return False
     form: str = value.format.name if isinstance(value, QuantizedArray) else value.dtype.name
     scheme: str = decision["scheme"]
