@@ -100,7 +100,7 @@ impl Blocked {
         let k = self.kernel[0] * self.kernel[1] * bytes.words_of(self.groups);
         Kernel {
             pack: Some(pack),
-packed_bytes: (filled * (k + 2) * 4).next_multiple_of(64),
+            packed_bytes: (filled * (k + 2) * 4).next_multiple_of(64),
             first: None,
             phases,
             shared_bytes: ((bytes_words + rows + self.batch * (1 + 2 * given.parts)) * 4)
