@@ -83,27 +83,33 @@ def bert(batch: int) -> Workload:
     import transformers
     from mithril import models
 
+    from .wrapped import FirstOutput
+
     torch.manual_seed(0)
     config = transformers.BertConfig(attn_implementation="sdpa")
     sizes = {"dims": DIMS, "num_heads": HEADS, "num_layers": LAYERS, "hidden": 4 * DIMS}
     model = models.create_bert(vocab_size=config.vocab_size, head="none", **sizes)
     network = transformers.BertModel(config, add_pooling_layer=False)
     data = {"input": _tokens(batch, LENGTH, config.vocab_size)}
-    return Workload(model, _first_output(network), data, layout="transformers")
+    return Workload(model, FirstOutput(network), data, layout="transformers")
 
 
 def gpt(batch: int) -> Workload:
     """Return GPT-2, which reads texts of 128 tokens."""
     from mithril import models
 
+    from .wrapped import Decoder
+
     network, sizes = _gpt()
     data = {"input": _tokens(batch, LENGTH, sizes["vocab_size"])}
-    return Workload(models.create_gpt(**sizes), _decoder(network), data, layout="transformers")
+    return Workload(models.create_gpt(**sizes), Decoder(network), data, layout="transformers")
 
 
 def decode(batch: int) -> Workload:
     """Return GPT-2 with a cache, which writes token number 128."""
     from mithril import models
+
+    from .wrapped import Decoder
 
     network, sizes = _gpt()
     past = LENGTH - 1
@@ -113,7 +119,7 @@ def decode(batch: int) -> Workload:
     ours = {"input": tokens, "position": np.array(past), "padding": np.zeros(batch, np.int64)}
     ours.update({name: np.pad(cache, slot) for name, cache in caches.items()})
     model = models.create_gpt(**sizes, cache=True)
-    workload = Workload(model, _decoder(network), ours, {"input": tokens, **caches}, "transformers")
+    workload = Workload(model, Decoder(network), ours, {"input": tokens, **caches}, "transformers")
     workload.donate, workload.reads = list(caches), True
     return workload
 
@@ -134,62 +140,6 @@ def _gpt() -> tuple[Any, dict[str, int]]:
     config = transformers.GPT2Config(attn_implementation="sdpa")
     sizes = {"block_size": config.n_positions, "vocab_size": config.vocab_size}
     return transformers.GPT2LMHeadModel(config), sizes | {"dims": DIMS, "num_heads": HEADS, "num_layers": LAYERS}
-
-
-def _first_output(network: Any) -> Any:
-    """Return a network of transformers as a module from tokens to a tensor, under the same names of weights."""
-    from torch import nn
-
-    class First(nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self._modules.update(network._modules)
-
-        def forward(self, tokens: Any) -> Any:
-            embedded = self.embeddings(tokens)
-            for block in self.encoder.layer:
-                embedded = block(embedded)
-                embedded = embedded[0] if isinstance(embedded, tuple) else embedded
-            return embedded
-
-    return First()
-
-
-def _decoder(network: Any) -> Any:
-    """Return GPT-2 from tokens and, if there are any, earlier keys and values to logits and the new caches.
-
-    It is written with the layers of transformers, whose own way of handing caches on cannot be exported.
-    """
-    import torch
-    from torch import nn
-
-    class Decoder(nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self._modules.update(network._modules)
-
-        def forward(self, tokens: Any, *past: Any) -> Any:
-            start = past[0].shape[2] if past else 0
-            positions = torch.arange(start, start + tokens.shape[1])
-            x = self.transformer.wte(tokens) + self.transformer.wpe(positions)
-            caches = []
-            for i, block in enumerate(self.transformer.h):
-                attended, *cache = self.attend(block.attn, block.ln_1(x), past[2 * i : 2 * i + 2])
-                x = x + attended
-                x = x + block.mlp(block.ln_2(x))
-                caches += cache
-            logits = self.lm_head(self.transformer.ln_f(x))
-            return (logits, *caches) if past else logits
-
-        def attend(self, layer: Any, x: Any, past: Any) -> Any:
-            shape = (*x.shape[:2], HEADS, DIMS // HEADS)
-            query, key, value = (part.reshape(shape).transpose(1, 2) for part in layer.c_attn(x).split(DIMS, dim=2))
-            if past:
-                key, value = torch.cat((past[0], key), 2), torch.cat((past[1], value), 2)
-            mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=not past)
-            return layer.c_proj(mixed.transpose(1, 2).reshape(x.shape)), key, value
-
-    return Decoder()
 
 
 WORKLOADS: dict[str, Callable[[], Workload]] = {
