@@ -1,13 +1,14 @@
-"""What few bits cost on GGML, as tables of Markdown: `python -m bench.few_bits`, and rounding alone: `--rounding`.
+"""What few bits cost on GGML, as tables of Markdown: `python -m bench.few_bits`, `--seconds` and `--rounding`.
 
 Outputs on GGML with weights in each type are compared with those in float32, for networks of random weights, and for a
-GPT that learns the texts of the documentation for a minute. `--rounding` compares float32 on GGML and on NumPy with
-NumPy in float64.
+GPT that learns the texts of the documentation for a minute. `--seconds` says how long it takes to make weights of few
+bits. `--rounding` compares float32 on GGML and on NumPy with NumPy in float64.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,20 @@ def plain(matrices: dict[str, Any], form: str) -> str:
     return f"{(errors / sizes) ** 0.5:.4f}"
 
 
+def seconds() -> None:
+    """Print how long a million weights take on this machine, on all its processors; the best of three."""
+    weight = {"weight": np.random.default_rng(0).standard_normal((512, 2048)).astype(np.float32)}
+    print("| type | seconds |")
+    print("|---|---|")
+    for form in (name for name in types() if name != "f32"):
+        took = []
+        for _ in range(3):
+            start = time.perf_counter()
+            ml.quantize(weight, form, strict=True)
+            took.append(time.perf_counter() - start)
+        print(f"| `{form}` | {min(took) * 1e6 / weight['weight'].size:.3f} |", flush=True)
+
+
 # --- rounding ---------------------------------------------------------------------------------------------------
 
 
@@ -158,10 +173,13 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounding", action="store_true", help="what float32 costs, and nothing else")
+    parser.add_argument("--seconds", action="store_true", help="how long weights take, and nothing else")
     parser.add_argument("--steps", type=int, default=300, help="of training")
     given = parser.parse_args()
     if given.rounding:
         rounding()
+    elif given.seconds:
+        seconds()
     else:
         few_bits(given.steps)
 
