@@ -54,7 +54,7 @@ impl Net {
 }
 
 /// A first layer, pooling, a residual, every channel by itself, steps, dilation, upsampling, joined branches, channels
-/// that do not fill a pair of vectors, a mean, and an output in row-major order.
+/// that do not fill a pair of vectors, a mean, an output in row-major order, and one that is flattened.
 fn network(float: DType) -> Net {
     let mut net = Net { b: Builder::new(float), inputs: Vec::new(), float };
     let pixels: Vec<f64> = (0..2 * 3 * 37 * 45).map(|i| f64::from(i * 37 % 101 - 50) / 50.0).collect();
@@ -82,9 +82,14 @@ fn network(float: DType) -> Net {
     let features = net.op("conv2d", &[features], "[32,32,3,3] [32] padding=1");
     let features = net.op("relu", &[features], "");
     let features = net.op("conv2d", &[features], "[32,32,3,3] padding=1");
+    let flat = net.op("conv2d", &[features], "[16,32,3,3]");
+    let flat = net.op("relu", &[flat], "");
+    let flat = net.op("flatten", &[flat], "start_axis=1");
+    let flat = net.op("linear", &[flat], "[10,1008]");
     net.output(last);
     net.output(mean);
     net.output(features);
+    net.output(flat);
     net
 }
 
@@ -99,6 +104,8 @@ fn check(lanes: usize, float: DType, blocks: usize) {
     let source = compile_c(&lowered, &options).expect("C");
     let layout = source.stages.iter().find(|(stage, _)| stage == "layout").expect("the stage");
     assert_eq!(layout.1.matches("in blocks").count(), blocks, "lanes {lanes} of {float}\n{}", layout.1);
+    let kernels = source.stages.iter().find(|(stage, _)| stage == "kernels").expect("the stage");
+    assert_eq!(kernels.1.matches("= convolution of").count(), 11, "{}", kernels.1);
     let flags = ["-Wall", "-Wextra", "-Werror", "-O1"].map(str::to_owned).to_vec();
     let tool = Tool { flags, ..Tool::default() };
     let folder = tempfile::tempdir().expect("a folder");

@@ -31,6 +31,13 @@ struct Site {
     in_reduction: bool,
 }
 
+impl Site {
+    /// Whether axes are read in another way than they lie: flattened, say.
+    fn divides(&self) -> bool {
+        self.at.iter().any(|index| divisions(&Expr::Index(Box::new(index.clone()))) > 0)
+    }
+}
+
 /// Fuses the nests of a program.
 pub fn fuse(mut program: Program) -> Program {
     rename_copies(&mut program);
@@ -176,9 +183,12 @@ fn allowed(program: &Program, nest: &Nest, sites: &[Site]) -> bool {
         let to = program.steps[site.step].writes();
         program.updates.iter().any(|(_, new)| to.contains(new))
     };
-    // Nobody wants a reduction inside of another, or two in one nest.
+    // Nobody wants a reduction inside of another, or two in one nest, nor to look for a convolution's axes in divisions.
     !nest.value.reduces()
-        || (!site.in_reduction && !is_update(site) && reader(site).is_some_and(|value| !value.reduces()))
+        || (!site.in_reduction
+            && !is_update(site)
+            && !(slides(&nest.value) && site.divides())
+            && reader(site).is_some_and(|value| !value.reduces()))
 }
 
 /// Whether an expression moves elements and computes nothing.
