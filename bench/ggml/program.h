@@ -49,6 +49,16 @@ static tensor *program_weight(program *p, enum ggml_type type, int64_t a, int64_
     return weight;
 }
 
+/* The values of a weight in its type. All columns count alike, as they do for ours: the same values are the same blocks. */
+static void program_quantize(tensor *weight, const float *values) {
+    const int64_t columns = weight->ne[0];
+    float *importance = malloc((size_t)columns * sizeof *importance);
+    for (int64_t i = 0; i < columns; i++)
+        importance[i] = 1;
+    ggml_quantize_chunk(weight->type, values, weight->data, 0, ggml_nrows(weight), columns, importance);
+    free(importance);
+}
+
 /* Memory for everything, and the values of the weights in their types. */
 static void program_plan(program *p) {
     ggml_set_output(p->output);
@@ -59,7 +69,7 @@ static void program_plan(program *p) {
         if (weight->type == GGML_TYPE_F32) {
             memcpy(weight->data, p->values[i], ggml_nbytes(weight));
         } else {
-            ggml_quantize_chunk(weight->type, p->values[i], weight->data, 0, ggml_nrows(weight), weight->ne[0], NULL);
+            program_quantize(weight, p->values[i]);
         }
     }
     p->planner = ggml_gallocr_new(ggml_backend_get_default_buffer_type(p->backend));
