@@ -184,11 +184,9 @@ fn allowed(program: &Program, nest: &Nest, sites: &[Site]) -> bool {
         program.updates.iter().any(|(_, new)| to.contains(new))
     };
     // Nobody wants a reduction inside of another, or two in one nest, nor to look for a convolution's axes in divisions.
+    let hides = site.in_reduction || (slides(&nest.value) && site.divides());
     !nest.value.reduces()
-        || (!site.in_reduction
-            && !is_update(site)
-            && !(slides(&nest.value) && site.divides())
-            && reader(site).is_some_and(|value| !value.reduces()))
+        || (!hides && !is_update(site) && reader(site).is_some_and(|value| !value.reduces()))
 }
 
 /// Whether an expression moves elements and computes nothing.
