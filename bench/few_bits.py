@@ -1,8 +1,9 @@
-"""What few bits cost on GGML, as tables of Markdown: `python -m bench.few_bits`, `--seconds` and `--rounding`.
+"""What few bits cost on GGML, as tables of Markdown: `python -m bench.few_bits`.
 
 Outputs on GGML with weights in each type are compared with those in float32, for networks of random weights, and for a
-GPT that learns the texts of the documentation for a minute. `--seconds` says how long it takes to make weights of few
-bits. `--rounding` compares float32 on GGML and on NumPy with NumPy in float64.
+GPT that learns the texts of the documentation for a minute; `--models` does so for other models of the zoo. `--seconds`
+says how long it takes to make weights of few bits. `--rounding` compares float32 on GGML and on NumPy with NumPy in
+float64.
 """
 
 from __future__ import annotations
@@ -92,6 +93,36 @@ def few_bits(steps: int) -> None:
         print(f"| `{form}` | {costs} | {means} | {least:.5f} | {found[2][0]:.5f} |", flush=True)
 
 
+def other_models() -> None:
+    """Print the least cosine of three networks of random weights, for other models and the types that are used most."""
+    random = np.random.default_rng(0)
+    image = {"input": random.standard_normal((2, 3, 32, 32)).astype(np.float32)}
+    large = {"input": random.standard_normal((1, 3, 64, 64)).astype(np.float32)}
+    # Blocks of 256 want rows as long.
+    vit = models.vit(**(VIT | {"hidden_dim": 256}), mlp_dim=512)
+    t5 = models.from_config(T5 | {"d_model": 256, "d_kv": 64, "d_ff": 512}, part="encoder")
+    clip = models.clip(**(CLIP | {"embed_dim": 256, "vision_width": 256, "transformer_width": 256}))
+    networks: dict[str, tuple[ml.Model, dict[str, Any]]] = {
+        "ResNet-18": (models.resnet18(), large),
+        "ViT": (vit, image),
+        "T5, encoder": (t5, {"input": tokens(2)}),
+        "CLIP": (clip, {"image": image["input"], "text": tokens(2)[:, :16]}),
+    }
+    forms = ("q8_0", "q6_k", "q5_k", "q4_k", "q4_0", "q3_k")
+    print(f"| model | {' | '.join(f'`{form}`' for form in forms)} |")
+    print("|---" * (len(forms) + 1) + "|")
+    for name, (model, data) in networks.items():
+        exact = compiled(model, ml.GGMLBackend(), data)
+        drawn = [dict(exact.randomize_params(seed=seed)) for seed in range(SEEDS)]
+        wanted = [outputs(exact, params, data) for params in drawn]
+        least = []
+        for form in forms:
+            made = compiled(model, ml.GGMLBackend(quantize=form), data)
+            pairs = zip(drawn, wanted, strict=True)
+            least.append(min(distance(outputs(made, params, data), right)[1] for params, right in pairs))
+        print(f"| {name} | {' | '.join(f'{cosine:.5f}' for cosine in least)} |", flush=True)
+
+
 def outputs(model: ml.PhysicalModel, params: dict[str, Any], data: dict[str, Any]) -> np.ndarray[Any, Any]:
     """Return the outputs of a model as one vector."""
     given = {name: np.array(value) for name, value in params.items()}
@@ -173,11 +204,14 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounding", action="store_true", help="what float32 costs, and nothing else")
+    parser.add_argument("--models", action="store_true", help="other models than GPT-2 and Llama, and nothing else")
     parser.add_argument("--seconds", action="store_true", help="how long weights take, and nothing else")
     parser.add_argument("--steps", type=int, default=300, help="of training")
     given = parser.parse_args()
     if given.rounding:
         rounding()
+    elif given.models:
+        other_models()
     elif given.seconds:
         seconds()
     else:
