@@ -6,7 +6,7 @@ use mithril_codegen::c;
 pub use mithril_codegen::c::batch;
 use mithril_codegen::c::kernels::Target as Shape;
 pub use mithril_codegen::c::kernels::{Choices, Question, Scheme};
-pub use mithril_codegen::c::{Cost, Decision, Matrix, Memory, Quantize, Reason, c_type};
+pub use mithril_codegen::c::{Cost, Decision, Matrix, Quantize, Reason, c_type};
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Def, Graph, NodeId, Role};
 use mithril_ir::{DType, ValueId};
@@ -72,8 +72,6 @@ pub struct CSource {
     pub c: String,
     /// The header.
     pub h: String,
-    /// Bytes of memory that calls need.
-    pub memory: Memory,
     /// What it reads, in order.
     pub inputs: Vec<Buffer>,
     /// What it writes, in order: the outputs, then the updated states.
@@ -132,7 +130,6 @@ pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
         outputs: outputs.chain(updates).collect::<Result<_>>()?,
         c: source.c,
         h: source.h,
-        memory: source.memory,
         stages: source.stages,
         reads: source.reads,
         packing: source.packing,

@@ -83,14 +83,8 @@ const LOOP_WORK: i64 = 4;
 /// Work of a call of the prelude for each element of its tensors, about.
 const CALL_WORK: i64 = 16;
 
-/// The file, and the memory that its calls need.
-pub fn file(
-    program: &Program,
-    options: &Options,
-    arena: usize,
-    library: &Library,
-    tails: &Tails,
-) -> (String, Memory) {
+/// The file.
+pub fn file(program: &Program, options: &Options, arena: usize, library: &Library, tails: &Tails) -> String {
     let mut file = File::new(program, options);
     let parts = prepare::parts(program).into_iter();
     let packing: Vec<Vec<Phase>> = parts
@@ -142,26 +136,7 @@ pub fn file(
         out.push_str(part);
     }
     out.push_str(&interface(&run, preparing.arena + preparing.own));
-    let memory =
-        Memory { packed: program.packed_bytes, arena: run.arena, own: run.own, parallel: run.parallel };
-    (out, memory)
-}
-
-/// Bytes of memory that calls need.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
-    /// Of packed parameters.
-    pub packed: usize,
-    arena: usize,
-    own: usize,
-    parallel: bool,
-}
-
-impl Memory {
-    /// All of it, for a call on so many threads.
-    pub fn of(&self, threads: usize) -> usize {
-        self.packed + self.arena + self.own * if self.parallel { threads } else { 1 }
-    }
+    out
 }
 
 /// Names of the prelude in a text.

@@ -59,7 +59,6 @@ use mithril_ir::Graph;
 use mithril_ir::error::Result;
 
 pub use cost::Cost;
-pub use emit::Memory;
 pub(crate) use loops::{arguments, sizes};
 pub use loops::{can_spell, is_fixed};
 pub use quantize::{Decision, Matrix, Quantize, Reason, find_all, matches};
@@ -111,8 +110,6 @@ pub struct Source {
     pub c: String,
     /// The header.
     pub h: String,
-    /// Bytes of memory that calls need.
-    pub memory: Memory,
     /// Names of stages and what they made of the program, as text.
     pub stages: Vec<(String, String)>,
     /// Numbers of the inputs that a call reads; of others only packing knows.
@@ -172,7 +169,7 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     let arena = memory::plan(&mut program);
     stages.push(("memory".to_owned(), format!("arena: {arena} bytes\n{program}")));
     let h = header::header(&options.prefix, &program);
-    let (c, memory) = emit::file(&program, options, arena, &library, &tails);
+    let c = emit::file(&program, options, arena, &library, &tails);
     let shared = state::shared(&program);
     let (reads, costs) = (prepare::inputs(&program, program.steps.iter()), cost::costs(&program));
     let parts = prepare::parts(&program).into_iter();
@@ -180,7 +177,7 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     let packing = packing.collect();
     let nanoseconds = cost::nanoseconds(&program, options.target.lanes);
     let questions = library.questions().to_vec();
-    Ok(Source { c, h, memory, stages, reads, packing, shared, costs, nanoseconds, questions, decisions })
+    Ok(Source { c, h, stages, reads, packing, shared, costs, nanoseconds, questions, decisions })
 }
 
 /// Leaves the first step of each specification.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mithril_compile::c::batch::{self, Rows};
-use mithril_compile::c::{C, COptions, CSource, Choices, Quantize, Question, compile_c};
+use mithril_compile::c::{C, COptions, CSource, Quantize, compile_c};
 use mithril_compile::compiled::Compiled;
 use mithril_compile::pipeline::Observer;
 use mithril_ir::dim::Symbol;
@@ -46,8 +46,7 @@ pub struct Options {
     pub tool: Tool,
     /// Threads of a call; 0: as many as the system has for this process.
     pub threads: usize,
-    /// Bytes that packed parameters and the scratch memory of a call may have together: kernels whose packed weights are
-    /// larger than the weights give way to others where these do not fit.
+    /// Bytes that packed parameters and the scratch memory of a call may have together.
     pub memory_limit: Option<usize>,
     /// Whether the candidates of kernels are measured, rather than estimated.
     pub autotune: bool,
@@ -233,13 +232,8 @@ impl Program {
         if self.options.batch.is_none() {
             given.donated.clone_from(&self.compiled.donated);
         }
-        let mut given = COptions { in_place, profile, ..given };
+        let given = COptions { in_place, profile, ..given };
         let mut source = compile_c(&graph, &given)?;
-        let limit = self.options.memory_limit.unwrap_or(usize::MAX);
-        if let Some(over) = source.memory.of(threads).checked_sub(limit).filter(|over| *over > 0) {
-            given.choices.extend(smaller(&source, &given.choices, over));
-            source = compile_c(&graph, &given)?;
-        }
         stages.append(&mut source.stages);
         source.stages = stages;
         let interface = Interface::of(&source, prefix);
@@ -308,27 +302,6 @@ pub(crate) fn symbols_of<'a>(
         }
     }
     Ok(symbols)
-}
-
-/// Answers by which packed parameters take so many bytes less, where there are such: those that gain the most first.
-fn smaller(source: &CSource, choices: &Choices, over: usize) -> Choices {
-    let steps = |question: &Question| {
-        source.costs.iter().filter(|cost| cost.asked.contains(&question.specification)).count()
-    };
-    let gain = |question: &Question| {
-        let (least, bytes) = question.bytes.iter().enumerate().min_by_key(|(_, bytes)| **bytes)?;
-        let gain = (question.bytes[question.chosen(choices)] - bytes) * steps(question);
-        (gain > 0).then(|| (gain, question.specification.clone(), question.candidates[least].clone()))
-    };
-    let mut gains: Vec<(usize, String, String)> = source.questions.iter().filter_map(gain).collect();
-    gains.sort_by_key(|(gain, ..)| std::cmp::Reverse(*gain));
-    let mut gained = 0;
-    let taken = gains.into_iter().take_while(|(gain, ..)| {
-        let is_needed = gained < over;
-        gained += gain;
-        is_needed
-    });
-    taken.map(|(_, specification, candidate)| (specification, candidate)).collect()
 }
 
 /// Headers of systems: an export has a header that is called like its prefix, and would hide them.

@@ -18,8 +18,6 @@ pub struct Question {
     pub candidates: Vec<String>,
     /// Which of them is estimated to be the fastest.
     pub estimate: usize,
-    /// Bytes of the packed weights of each, where that makes a difference; else empty.
-    pub bytes: Vec<usize>,
 }
 
 impl Question {

@@ -115,7 +115,6 @@ impl Gemm {
             specification: format!("{plain:?} for {target:?}"),
             candidates: found.iter().map(|(cache, _)| format!("cache of {cache}")).collect(),
             estimate: 0,
-            bytes: Vec::new(),
         };
         let chosen = library.chosen(&question);
         library.ask(question);

@@ -252,7 +252,6 @@ impl Gemm {
             specification: format!("{plain:?} with {} for {target:?}", scheme.name()),
             candidates: vec!["weights become float in registers".into(), "in pieces".into()],
             estimate: usize::from(has_groups),
-            bytes: Vec::new(),
         };
         let chosen = library.chosen(&question);
         if has_groups && self.m * self.n * self.k >= WORTH_MEASURING {

@@ -10,8 +10,8 @@ use super::{Algorithm, Argument, Call, Element, First, Kernel, Library, Packing,
 /// The text for lines of output tiles of one length.
 struct Transform {
     line: &'static str,
+    line_weights: &'static str,
     line_back: &'static str,
-    factors: &'static str,
 }
 
 /// Lines of 4 pixels.
@@ -23,13 +23,19 @@ r[2] = a - b;
 r[3] = p + q;
 r[4] = p - q;
 r[5] = 4.0f * d[1] - 5.0f * d[3] + d[5];",
-    line_back: "const mithril_f32 a = d[1] + d[2], b = d[3] + d[4], p = d[1] - d[2], q = d[3] - d[4];
-r[0] = d[0] + a + b;
-r[1] = p + 2.0f * q;
-r[2] = a + 4.0f * b;
-r[3] = p + 8.0f * q + d[5];",
-    factors: "{1.0 / 4, 0, 0}, {-1.0 / 6, -1.0 / 6, -1.0 / 6}, {-1.0 / 6, 1.0 / 6, -1.0 / 6},
-        {1.0 / 24, 1.0 / 12, 1.0 / 6}, {1.0 / 24, -1.0 / 12, 1.0 / 6}, {0, 0, 1}",
+    line_weights: "const mithril_f32 a = d[0] + d[2], b = d[0] + 4.0f * d[2];
+r[0] = d[0];
+r[1] = a + d[1];
+r[2] = a - d[1];
+r[3] = b + 2.0f * d[1];
+r[4] = b - 2.0f * d[1];
+r[5] = d[2];",
+    line_back: "const mithril_f32 a = (d[1] + d[2]) * (-1.0f / 6), b = d[3] + d[4];
+const mithril_f32 p = (d[1] - d[2]) * (-1.0f / 6), q = d[3] - d[4];
+r[0] = d[0] * 0.25f + a + b * (1.0f / 24);
+r[1] = p + q * (1.0f / 12);
+r[2] = a + b * (1.0f / 6);
+r[3] = p + q * (1.0f / 3) + d[5];",
 };
 
 /// Lines of 2 pixels.
@@ -38,9 +44,13 @@ static TWO: Transform = Transform {
 r[1] = d[1] + d[2];
 r[2] = d[2] - d[1];
 r[3] = d[1] - d[3];",
-    line_back: "r[0] = d[0] + d[1] + d[2];
-r[1] = d[1] - d[2] - d[3];",
-    factors: "{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}",
+    line_weights: "const mithril_f32 a = d[0] + d[2];
+r[0] = d[0];
+r[1] = a + d[1];
+r[2] = a - d[1];
+r[3] = d[2];",
+    line_back: "r[0] = d[0] + (d[1] + d[2]) * 0.5f;
+r[1] = (d[1] - d[2]) * 0.5f - d[3];",
 };
 
 /// Rows and pixels of an output tile.
@@ -54,8 +64,13 @@ fn transform(pixels: usize) -> &'static Transform {
 fn add_lines(tile: Tile, library: &mut Library) {
     for pixels in tile {
         let (m, points, transform) = (pixels.to_string(), (pixels + 2).to_string(), transform(pixels));
-        let pairs =
-            [("m", &*m), ("tile", &*points), ("line_back", transform.line_back), ("line", transform.line)];
+        let pairs = [
+            ("m", &*m),
+            ("tile", &*points),
+            ("line_back", transform.line_back),
+            ("line_weights", transform.line_weights),
+            ("line", transform.line),
+        ];
         let text = substitute(include_str!("winograd_line.c"), &pairs);
         library.add(&format!("mithril_winograd{pixels}_line"), &text);
     }
@@ -148,9 +163,6 @@ fn question(shape: &Shape, place: &str, target: &Target) -> Question {
     let candidates = names.collect();
     let best = best(shape, target);
     let estimate = tiles(shape).iter().position(|tile| *tile == best).unwrap_or(0);
-    let points =
-        tiles(shape).iter().map(|tile| tile.map_or(9, |tile| points_of(tile).iter().product::<usize>()));
-    let bytes = points.map(|points| points * shape.channels * shape.filters * 4).collect();
     let Shape { batch, channels, filters, result: [height, width], changing } = shape;
     let changing = if *changing { " changing" } else { "" };
     Question {
@@ -159,7 +171,6 @@ fn question(shape: &Shape, place: &str, target: &Target) -> Question {
         ),
         candidates,
         estimate,
-        bytes: if shape.changing { Vec::new() } else { bytes },
     }
 }
 
@@ -203,25 +214,33 @@ pub(crate) fn best(conv: &Shape, target: &Target) -> Option<Tile> {
     let [height, width] = conv.result;
     let per_cycle = (2 * target.lanes) as f64;
     let pairs = (conv.channels * conv.filters) as f64;
+    // More weights than the cache holds come at a few bytes a cycle.
+    let weights = pairs * 9.0 * 4.0;
+    let reading = if weights > target.cache as f64 { weights / BYTES_PER_CYCLE } else { 0.0 };
     let direct = pairs * 9.0 * (conv.batch * height * width) as f64 / per_cycle;
     let cost = |tile: Tile| {
         let tiles = (conv.batch * height.div_ceil(tile[0]) * width.div_ceil(tile[1])) as f64;
         let points = points_of(tile).iter().product::<usize>() as f64;
-        // A product of few rows waits for its weights; more weights than the cache holds come at a few bytes a cycle.
-        let products = points * pairs * tiles.max(6.0) / per_cycle;
-        let weights = points * pairs * 4.0;
-        let reading = if weights > target.cache as f64 { weights / BYTES_PER_CYCLE } else { 0.0 };
+        // A product of few rows waits for its weights.
+        let products = points * pairs * tiles.max(FEWEST_ROWS) / per_cycle;
+        let weights = points * pairs / target.lanes as f64 * WEIGHT_CYCLES;
         // Loads, stores and sums of both transforms, for a vector of channels of one tile.
         let transforms = tiles * (conv.channels + conv.filters) as f64 / target.lanes as f64 * points * 5.0;
-        let packing = pairs * points * PACKING_CYCLES + reading;
-        products.max(reading) + transforms + if conv.changing { packing } else { 0.0 }
+        let packing = pairs * 9.0 * PACKING_CYCLES;
+        products.max(reading) + weights + transforms + if conv.changing { packing } else { 0.0 }
     };
-    let candidates = tiles(conv).iter().map(|&tile| (tile.map_or(direct, cost), tile));
+    let candidates = tiles(conv).iter().map(|&tile| (tile.map_or_else(|| direct.max(reading), cost), tile));
     let fastest = candidates.min_by(|left, right| left.0.total_cmp(&right.0));
     fastest.and_then(|(_, size)| size)
 }
 
-/// What a transformed weight takes to make.
+/// What a product takes at least, in rows.
+const FEWEST_ROWS: f64 = 6.0;
+
+/// What a vector of weights at one point takes to make.
+const WEIGHT_CYCLES: f64 = 1.3;
+
+/// What a weight takes to be brought into panels.
 const PACKING_CYCLES: f64 = 1.0;
 
 /// What one core gets from memory beyond its own caches.
@@ -238,6 +257,9 @@ struct Plan {
     rows: RowGroups,
     /// Groups of tiles in one block of the fused form; none for the phased form.
     block: Option<usize>,
+    /// Channels and panels whose weights are there as points at the same time.
+    chunk: usize,
+    held: usize,
 }
 
 impl Plan {
@@ -247,15 +269,23 @@ impl Plan {
         let points = points_of(tile).iter().product::<usize>();
         let tiles = conv.batch * down * across;
         let rows = RowGroups::new(tiles, target);
+        let channel_bytes = points * 2 * lanes * 4;
+        let panels = conv.filters.div_ceil(2 * lanes);
+        // Weights whose points leave room for tiles become points once, others for every block of tiles.
+        let (chunk, held) = if panels * conv.channels * channel_bytes <= target.cache * 5 / 8 {
+            (conv.channels, panels)
+        } else {
+            let most = (target.cache * 3 / 8 / channel_bytes).max(lanes);
+            (conv.channels.div_ceil(conv.channels.div_ceil(most)).next_multiple_of(lanes), 1)
+        };
         let tile_bytes = points * (conv.channels.next_multiple_of(lanes) + 2 * lanes) * 4;
-        // Weights that fit into the cache stay there for all blocks; others pass through it once for each.
-        let weight_bytes = points * conv.channels * conv.filters * 4;
-        let left = target.cache.checked_sub(weight_bytes).map_or(target.cache, |n| n.max(target.cache / 2));
+        let left = target.cache.saturating_sub(held * chunk * channel_bytes);
         let fitting = left / (tile_bytes * rows.most());
         let block = fitting.min(rows.groups.div_ceil(target.threads));
         // Blocks of few tiles would wait for their weights.
         let block = (block >= 2).then_some(block);
-        Self { tile, lanes, down, across, tiles, rows, block }
+        let held = if block.is_some() { held } else { 1 };
+        Self { tile, lanes, down, across, tiles, rows, block, chunk, held }
     }
 
     fn points(&self) -> usize {
@@ -271,10 +301,15 @@ impl Plan {
 
     /// Where threads start in the packed weights; nothing is packed where weights change.
     fn first(&self, shape: &Shape) -> Option<Box<First>> {
-        let panels = self.points() * shape.filters.div_ceil(2 * self.lanes);
+        let panels = shape.filters.div_ceil(2 * self.lanes);
         let units = if self.block.is_some() { 0 } else { panels };
-        let first = First { units, panels, bytes: shape.channels * 2 * self.lanes * 4 };
+        let first = First { units, panels, bytes: shape.channels * 9 * 2 * self.lanes * 4 };
         (!shape.changing).then(|| Box::new(first))
+    }
+
+    /// Elements of the points of weights that a thread has at a time.
+    fn factors(&self) -> usize {
+        self.held * self.points() * (self.chunk * 2 * self.lanes + PAD)
     }
 
     /// Height and width of the image with margins, in vectors, and the elements from one plane to the next.
@@ -345,70 +380,104 @@ pub(crate) fn reach(tile: usize, pixels: usize) -> usize {
     pixels.div_ceil(tile) * tile + 2
 }
 
-fn make(shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> Kernel {
-    let m = mark(plan.tile);
-    let fill = |template: &str, library: &mut Library| fill(template, shape, plan, ends, library);
-    let sizes = format!("{}_{}_{}x{}", shape.channels, shape.filters, shape.result[0], shape.result[1]);
-    let text = fill(include_str!("winograd_pack.c"), library);
-    let pack = library.add(&format!("mithril_winograd{m}_pack_{}_{}", shape.channels, shape.filters), &text);
-    add_lines(plan.tile, library);
-    let text = fill(include_str!("winograd_tile.c"), library);
-    library.add(&format!("mithril_winograd{m}_tile"), &text);
-    let work = |function: &str, middle: &[Argument]| Call {
-        function: function.to_owned(),
-        arguments: [&[Argument::Thread, Argument::Threads], middle].concat(),
-    };
-    let bytes = |elements: usize| (elements * 4).next_multiple_of(64);
+/// A call for all threads.
+fn work(function: &str, middle: &[Argument]) -> Call {
+    let arguments = [&[Argument::Thread, Argument::Threads], middle].concat();
+    Call { function: function.to_owned(), arguments }
+}
+
+fn bytes(elements: usize) -> usize {
+    (elements * 4).next_multiple_of(64)
+}
+
+/// What is done before there are tiles, and where that leaves things.
+struct Begun {
+    /// Copies the image into blocks, and brings weights into panels where they change.
+    calls: Vec<Call>,
+    shared_bytes: usize,
+    image: Argument,
+    /// Weights in panels; what brings them there when parameters are packed, and their bytes.
+    weights: Argument,
+    pack: Option<Call>,
+    packed_bytes: usize,
+}
+
+fn begin(shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> Begun {
     let channels = shape.channels.next_multiple_of(plan.lanes);
     let filters = shape.filters.next_multiple_of(2 * plan.lanes);
-    let (mut phases, mut image, mut copied) = (Vec::new(), Argument::A, 0);
+    let (mut calls, mut image, mut shared_bytes) = (Vec::new(), Argument::A, 0);
     if let Some(([height, width], _)) = ends.copied {
-        let text = fill(include_str!("winograd_block.c"), library);
+        let text = fill(include_str!("winograd_block.c"), shape, plan, ends, library);
         let block = library.add(&format!("mithril_block_{}_{height}x{width}", shape.channels), &text);
-        phases.push(vec![work(&block, &[Argument::A, Argument::Shared])]);
-        copied = bytes(shape.batch * channels / plan.lanes * plan.blocked()[2]);
+        calls.push(work(&block, &[Argument::A, Argument::Shared]));
+        shared_bytes = bytes(shape.batch * channels / plan.lanes * plan.blocked()[2]);
         image = Argument::Shared;
     }
-    let text = fill(&format!("{}\n{}", ends.finish, plan.form()), library);
-    let name = library.add(&format!("mithril_winograd{m}_{sizes}"), &text);
-    let operands: Vec<Argument> = (0..ends.operands).map(Argument::Operand).collect();
-    let mut packed_bytes = bytes(plan.points() * shape.channels * filters);
-    let mut packed = Argument::Packed;
-    let mut pack = Some(work(&pack, &[Argument::B, Argument::Packed]));
-    if shape.changing {
-        packed = Argument::SharedAt(copied);
-        copied += std::mem::take(&mut packed_bytes);
-        phases.resize(1, Vec::new());
-        phases[0].extend(pack.take().map(|call| work(&call.function, &[Argument::B, packed.clone()])));
+    let text = fill(include_str!("winograd_pack.c"), shape, plan, ends, library);
+    let pack = library.add(&format!("mithril_winograd_pack_{}_{}", shape.channels, shape.filters), &text);
+    let weight_bytes = bytes(9 * shape.channels * filters);
+    if !shape.changing {
+        let pack = Some(work(&pack, &[Argument::B, Argument::Packed]));
+        let weights = Argument::Packed;
+        return Begun { calls, shared_bytes, image, weights, pack, packed_bytes: weight_bytes };
     }
+    let weights = Argument::SharedAt(shared_bytes);
+    calls.push(work(&pack, &[Argument::B, weights.clone()]));
+    Begun { calls, shared_bytes: shared_bytes + weight_bytes, image, weights, pack: None, packed_bytes: 0 }
+}
+
+fn make(shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> Kernel {
+    let Begun { calls, mut shared_bytes, image, weights, pack, packed_bytes } =
+        begin(shape, plan, ends, library);
+    let m = mark(plan.tile);
+    let sizes = format!("{}_{}_{}x{}", shape.channels, shape.filters, shape.result[0], shape.result[1]);
+    add_lines(plan.tile, library);
+    let parts = [("tile", include_str!("winograd_tile.c")), ("weights", include_str!("winograd_weights.c"))];
+    for (part, text) in parts {
+        let text = fill(text, shape, plan, ends, library);
+        library.add(&format!("mithril_winograd{m}_{part}"), &text);
+    }
+    let text = fill(&format!("{}\n{}", ends.finish, plan.form()), shape, plan, ends, library);
+    let name = library.add(&format!("mithril_winograd{m}_{sizes}"), &text);
     let first = plan.first(shape);
-    let ahead = if first.is_some() { Argument::Ahead } else { packed.clone() };
+    let ahead = if first.is_some() { Argument::Ahead } else { weights.clone() };
+    let operands: Vec<Argument> = (0..ends.operands).map(Argument::Operand).collect();
+    let channels = shape.channels.next_multiple_of(plan.lanes);
+    let mut phases: Vec<Vec<Call>> = Some(calls).filter(|calls| !calls.is_empty()).into_iter().collect();
     if let Some(block) = plan.block {
         let tiles = block * plan.rows.most();
-        let own = plan.points() * (tiles * (channels + 2 * plan.lanes) + 96) + ends.scratch;
+        let own = plan.points() * (tiles * (channels + 2 * plan.lanes) + 2 * PAD);
+        let own_bytes = bytes(own + plan.factors() + ends.scratch);
         let last = vec![Argument::Own, ahead];
-        let arguments = [vec![image, packed, Argument::Out], operands, last].concat();
+        let arguments = [vec![image, weights, Argument::Out], operands, last].concat();
         phases.push(vec![work(&name, &arguments)]);
-        return Kernel { pack, packed_bytes, first, phases, shared_bytes: copied, own_bytes: bytes(own) };
+        return Kernel { pack, packed_bytes, first, phases, shared_bytes, own_bytes };
     }
-    let products = copied + bytes(plan.points() * (plan.tiles * channels + 48));
-    let (inside, outside) = (Argument::SharedAt(copied), Argument::SharedAt(products));
-    let last = [vec![outside.clone(), Argument::Out], operands, vec![Argument::Own]].concat();
+    let mut matrices = |columns: usize| {
+        let place = Argument::SharedAt(shared_bytes);
+        shared_bytes += bytes(plan.points() * (plan.tiles * columns + PAD));
+        place
+    };
+    let (inside, products) = (matrices(channels), matrices(shape.filters.next_multiple_of(2 * plan.lanes)));
+    let last = [vec![products.clone(), Argument::Out], operands, vec![Argument::Own]].concat();
     phases.extend([
         vec![work(&format!("{name}_in"), &[image, inside.clone()])],
-        vec![work(&format!("{name}_products"), &[inside, packed, outside, ahead])],
+        vec![work(&format!("{name}_products"), &[inside, weights, products, Argument::Own, ahead])],
         vec![work(&format!("{name}_out"), &last)],
     ]);
-    let shared_bytes = products + bytes(plan.points() * (plan.tiles * filters + 48));
-    Kernel { pack, packed_bytes, first, phases, shared_bytes, own_bytes: bytes(ends.scratch) }
+    let own_bytes = bytes(ends.scratch.max(plan.factors()));
+    Kernel { pack, packed_bytes, first, phases, shared_bytes, own_bytes }
 }
+
+/// Elements between the matrices of two points, lest they lie powers of two apart.
+const PAD: usize = 48;
 
 fn fill(template: &str, shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> String {
     let [high, wide] = plan.tile;
     let [tile_high, tile_wide] = points_of(plan.tile);
     let [_, blocked_width, blocked_plane] = plan.blocked();
     let [height, width] = shape.result;
-    let micro = "{micro}(CHANNELS, left, right, tile_sums, 0, fetch, stride);";
+    let micro = "{micro}(channels, left, right, tile_sums, channel > 0, fetch, stride);";
     let [batch, plane, row] = ends.image;
     let tile_place = format!(
         "batch * {batch} + channels * {plane} + t / ACROSS % DOWN * {} + t % ACROSS * {}",
@@ -417,8 +486,6 @@ fn fill(template: &str, shape: &Shape, plan: &Plan, ends: &Ends, library: &mut L
     );
     let strings = [
         ("m", mark(plan.tile)),
-        ("factors_down", transform(high).factors.to_owned()),
-        ("factors_across", transform(wide).factors.to_owned()),
         ("micro_calls", plan.rows.calls(micro, library, Element::F32, usize::MAX)),
         ("tile_place", tile_place),
     ];
@@ -450,6 +517,9 @@ fn fill(template: &str, shape: &Shape, plan: &Plan, ends: &Ends, library: &mut L
         ("rows", plan.rows.rows),
         ("longer", plan.rows.longer),
         ("block", plan.block.unwrap_or(1)),
+        ("chunk", plan.chunk),
+        ("held", plan.held),
+        ("pad", PAD),
     ];
     let numbers = numbers.map(|(key, number)| (key, number.to_string()));
     let pairs: Vec<(&str, &str)> = strings

@@ -7,9 +7,12 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict
         PANELS = (@filters@ + WIDTH - 1) / WIDTH, ACROSS = @across@, DOWN = @down@, /* tiles of an image */
         GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 tiles */
         BLOCK = @block@, TILES = BLOCK * (ROWS + (LONGER > 0)), /* groups and tiles of a block, at most */
-        IN_STEP = TILES * CHANNEL_BLOCKS * LANES + 48, OUT_STEP = TILES * WIDTH + 48 /* no power of two */
+        CHUNK = @chunk@, HELD = @held@, /* weights of so many channels and panels are there as points */
+        IN_STEP = TILES * CHANNEL_BLOCKS * LANES + @pad@, OUT_STEP = TILES * WIDTH + @pad@, /* no powers of two */
+        STEP = CHUNK * WIDTH + @pad@
     };
-    float *const in = own, *const products = in + POINTS * IN_STEP, *const strip = products + POINTS * OUT_STEP;
+    float *const in = own, *const products = in + POINTS * IN_STEP, *const held = products + POINTS * OUT_STEP;
+    float *const strip = held + HELD * POINTS * STEP;
     const long begin = GROUPS * thread / threads, groups = GROUPS * (thread + 1) / threads - begin;
     const long blocks = (groups + BLOCK - 1) / BLOCK;
     for (long block = 0; block < blocks; block++) {
@@ -27,20 +30,28 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict
             start += rows;
         }
         for (long panel = 0; panel < PANELS; panel++) {
-            const long following = panel + 1 < PANELS ? panel + 1 : 0;
-            const char *const then = following || block + 1 < blocks ? (const char *)(weights + following * CHANNELS * WIDTH) : ahead;
-            for (long point = 0; point < POINTS; point++) {
-                const float *const right = weights + (point * PANELS + panel) * CHANNELS * WIDTH;
-                const char *const next = point + 1 < POINTS ? (const char *)(right + PANELS * CHANNELS * WIDTH) : then;
-                const long stride = WIDTH * (long)sizeof(float) / (last - first);
-                for (long group = first, start = 0; group < last; group++) {
-                    const long longer = group < LONGER;
-                    const float *const left = in + point * IN_STEP + start * CHANNEL_BLOCKS * LANES;
-                    float *const tile_sums = products + point * OUT_STEP + start * WIDTH;
-                    const char *const fetch = next + (group - first) * CHANNELS * stride;
-                    @micro_calls@
-                    start += ROWS + longer;
-                }
+            float *const factors = held + panel % HELD * POINTS * STEP;
+            for (long channel = 0; channel < CHANNELS; channel += CHUNK) {
+                const long channels = CHANNELS - channel < CHUNK ? CHANNELS - channel : CHUNK;
+                const float *const kept = weights + (panel * CHANNELS + channel) * 9 * WIDTH;
+                const int is_first = HELD < PANELS || block == 0;
+                if (is_first)
+                    mithril_winograd@m@_weights(kept, channels, factors, STEP);
+                const int is_last = channel + channels == CHANNELS && panel + 1 == PANELS;
+                const float *const following = is_last ? weights : kept + channels * 9 * WIDTH;
+                const int is_over = !is_first || (is_last && (HELD == PANELS || block + 1 == blocks));
+                const char *const next = is_over ? ahead : (const char *)following;
+                const long stride = 9 * WIDTH * (long)sizeof(float) / (POINTS * (last - first));
+                for (long point = 0; point < POINTS; point++)
+                    for (long group = first, start = 0; group < last; group++) {
+                        const long longer = group < LONGER, rows = ROWS + longer;
+                        const float *const left = in + point * IN_STEP + start * CHANNEL_BLOCKS * LANES + rows * channel;
+                        const float *const right = factors + point * STEP;
+                        float *const tile_sums = products + point * OUT_STEP + start * WIDTH;
+                        const char *const fetch = next + (point * (last - first) + group - first) * channels * stride;
+                        @micro_calls@
+                        start += rows;
+                    }
             }
             @name@_finish(products, OUT_STEP, tile, count, panel, out@arguments@, strip);
         }
