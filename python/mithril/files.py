@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -57,13 +58,19 @@ def save(
     target = _path(path)
     if isinstance(what, Mapping):
         if target.suffix != _SUFFIX:
-            raise InvalidValueError(f"parameters are saved as *{_SUFFIX}, not {os.fspath(path)!r}")
+            raise InvalidValueError(
+                f"parameters are saved as *{_SUFFIX}, not {os.fspath(path)!r}",
+                hint=f'add the ending: "{target.name or "params"}{_SUFFIX}"; files of GGUF are written by ml.save_gguf',
+            )
         texts = metadata or {}
         if not all(isinstance(text, str) for pair in texts.items() for text in pair):
             raise InvalidValueError("metadata holds what is no text", hint="convert it: json.dumps(value)")
         return _save_arrays(what, target, layout, texts)
     if not isinstance(what, Model):
-        raise InvalidValueError(f"save takes a model or a dict of parameters, not a {type(what).__name__}")
+        hint = "give a dict of arrays by name, or a model"
+        if hasattr(what, "get_parameters"):
+            hint = "save its parameters, and the model it was compiled from: ml.save(compiled.get_parameters(), path)"
+        raise InvalidValueError(f"save takes a model or a dict of parameters, not a {type(what).__name__}", hint=hint)
     if target.suffix == _SUFFIX:
         raise InvalidValueError(
             f"{os.fspath(path)!r} is a file of parameters, and a model is given",
@@ -94,7 +101,10 @@ def write(path: str | os.PathLike[str], text: str) -> None:
 
 def _path(path: object) -> Path:
     if not isinstance(path, (str, os.PathLike)):
-        raise InvalidValueError(f"the path is a {type(path).__name__}", hint='pass a path, e.g. "model.json"')
+        hint = 'pass a path, e.g. "model.json"'
+        if isinstance(path, (Model, Mapping)):
+            hint = "it comes second: ml.save(model, path)"
+        raise InvalidValueError(f"the path is a {type(path).__name__}", hint=hint)
     if "\0" in str(path):
         raise InvalidValueError(f"{os.fspath(path)!r} is no path", hint="it holds a character of value zero")
     return Path(path)
@@ -102,7 +112,14 @@ def _path(path: object) -> Path:
 
 def _unusable(done: str, path: Path, error: OSError) -> ModelFileError:
     message = f"{os.fspath(path)!r} cannot be {done}: {error.strerror or error}"
-    return ModelFileError(message, code="M0802", hint="check the folder and its permissions")
+    hint = "check the folder and its permissions"
+    if path.is_dir():
+        hint = "of a folder, ml.models.from_config builds the model, and ml.load_weights reads the weights"
+    elif not path.parent.is_dir():
+        hint = f"there is no folder {os.fspath(path.parent)!r}: create it, or check the path"
+    elif isinstance(error, FileNotFoundError):
+        hint = "check the path"
+    return ModelFileError(message, code="M0802", hint=hint)
 
 
 def _replace(target: Path, content: bytes) -> None:
@@ -150,7 +167,25 @@ def load(path: str | os.PathLike[str]) -> Any:
         text = content.decode()
     except UnicodeDecodeError as error:
         raise ModelFileError(f"{os.fspath(path)!r} is no text file", hint="give a file written by ml.save") from error
-    return Model.from_json(text)
+    try:
+        return Model.from_json(text)
+    except ModelFileError as error:
+        if (hint := _meant(text, source)) is None:
+            raise
+        raise ModelFileError(f"{os.fspath(path)!r} holds no model of Mithril", hint=hint) from error
+
+
+def _meant(text: str, path: Path) -> str | None:
+    """Say what to do with files of published checkpoints."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(found, dict) and "model_type" in found:
+        return f"it is a configuration: ml.models.from_config({os.fspath(path)!r}) builds its model"
+    if isinstance(found, dict) and "weight_map" in found:
+        return f"it lists files of weights: ml.load_weights(model, {os.fspath(path)!r}) reads them"
+    return None
 
 
 # --- parameters -------------------------------------------------------------------------------------------------

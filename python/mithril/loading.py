@@ -59,12 +59,13 @@ class Module:
             origin = self.source.origin(line) if line is not None else None
             if origin is not None:
                 op, path, where = origin
-                family = NumericsError if "LinAlg" in type(error).__name__ else InvalidValueError
+                is_numeric = "LinAlg" in type(error).__name__
+                family, code = (NumericsError, "M0901") if is_numeric else (InvalidValueError, "M0504")
                 place = f" in `{path}`" if path else ""
                 notes = (f"the generated line is: {linecache.getline(self.filename, line or 0).strip()}",)
                 message = f"{op} failed{place}: {error}"
-                text = f"error[M0504]: {message}" + (f"\n  at {where}" if where else "") + f"\n  {notes[0]}"
-                return family(text, code="M0504", message=message, path=path, where=where, notes=notes)
+                text = f"error[{code}]: {message}" + (f"\n  at {where}" if where else "") + f"\n  {notes[0]}"
+                return family(text, code=code, message=message, path=path, where=where, notes=notes)
         return None
 
 

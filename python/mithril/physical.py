@@ -346,7 +346,7 @@ class PhysicalModel:
         try:
             result = program.evaluate(params, data, self._next_state(program) if program.state else self.state)
         except Exception as error:
-            explained = program.explain(error, data)
+            explained = program.explain(program.module, error, data)
             if explained is None:
                 raise
             raise explained from error
@@ -491,13 +491,7 @@ class PhysicalModel:
             program = self._with_edges(unknown, params, data)
         cotangents = {name: self._cotangent(program, name, value, data) for name, value in cotangents.items()}
         module, function = program.gradient(tuple(sorted(cotangents)))
-        try:
-            result = function(params, data, self._next_state(program), cotangents)
-        except Exception as error:
-            explained = module.explain(error)
-            if explained is None:
-                raise
-            raise explained from error
+        result = program.run(module, function, params, data, self._next_state(program), cotangents)
         outputs, gradients = self._keep(program, result)
         if type(params) is Parameters:
             # Of one kind with the parameters, so that JAX sees two trees of one structure.
@@ -509,7 +503,7 @@ class PhysicalModel:
     def _cotangents(self, program: Program, params: Any, data: Any, given: Any) -> dict[str, Any]:
         if callable(given):
             # The state is not kept: the gradients are of this very call, with the same random numbers.
-            outputs = program.evaluate(params, data, self.state)
+            outputs = program.run(program.module, program.evaluate, params, data, self.state)
             given = given(outputs[0] if program.updates else outputs)
         outputs = [n for n in self._names["output"] if "float" in program.output_types[n][0]]
         if given is True:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import _core
 from .compile_stats import CompileStats
 from .donation import Known
+from .errors import MithrilError
 from .host_functions import check_first, differentiated
 from .loading import Module, Runner
 
@@ -80,12 +81,40 @@ class Program:
             return function
         return check_first(module.function(name), function)
 
-    def explain(self, error: Exception, data: Mapping[str, Any]) -> Exception | None:
-        """Return what an error of a call means, or raise what says it better."""
+    def run(self, module: Any, function: Callable[..., Any], params: Any, data: Mapping[str, Any], *rest: Any) -> Any:
+        """Call a function of a module; what goes wrong is explained."""
+        try:
+            return function(params, data, *rest)
+        except Exception as error:
+            explained = self.explain(module, error, data)
+            if explained is None:
+                raise
+            raise explained from error
+
+    def explain(self, module: Any, error: Exception, data: Mapping[str, Any]) -> Exception | None:
+        """Return what an error of a call of a module means, or raise what says it better; None: it says all itself."""
         if self.has_numbers:
             self.check_positions(data)
-        explained: Exception | None = self.module.explain(error)
-        return explained
+        explained: Exception | None = module.explain(error)
+        return self._misplaced(error if explained is None else explained, data) or explained
+
+    def _misplaced(self, error: Exception, data: Mapping[str, Any]) -> Exception | None:
+        """Find the index that is out of range, which compiled code does not tell, and frameworks not in our words."""
+        if not isinstance(error, MithrilError) or error.code != "M0504":
+            return None
+        positions = self.core.positions({name: tuple(data[name].shape) for name, _, _ in self.data}, True)
+        values = None if positions is None else self._values(data, positions.inputs)
+        if values is None:
+            return None
+        found: Exception | None = positions.check(values)
+        return positions.guess() if found is None and error.path is None else found
+
+    def _values(self, data: Mapping[str, Any], names: Sequence[str]) -> list[Any] | None:
+        """Return data as arrays of NumPy; None while a framework is tracing: there are no values yet."""
+        try:
+            return [self.backend.to_numpy(data[name]) for name in names]
+        except (TypeError, ValueError, RuntimeError):
+            return None
 
     def check_positions(self, data: Mapping[str, Any]) -> None:
         """Raise if numbers in the data lead to places that are not there, such as those behind the end of a cache.
@@ -94,16 +123,11 @@ class Program:
         """
         key = tuple(data[name].shape for name, _, _ in self.data)
         if key not in self._positions:
-            self._positions[key] = self.core.positions({name: tuple(data[name].shape) for name, _, _ in self.data})
+            shapes = {name: tuple(data[name].shape) for name, _, _ in self.data}
+            self._positions[key] = self.core.positions(shapes, False)
         positions = self._positions[key]
-        if positions is None:
-            return
-        try:
-            found = [self.backend.to_numpy(data[name]) for name in positions.inputs]
-        except (TypeError, ValueError, RuntimeError):
-            return  # A framework is tracing: there are no values yet.
-        problem = positions.check(found)
-        if problem is not None:
+        values = None if positions is None else self._values(data, positions.inputs)
+        if values is not None and (problem := positions.check(values)) is not None:
             raise problem
 
     @cached_property

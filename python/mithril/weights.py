@@ -7,7 +7,6 @@ import difflib
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from .backends.exchange import narrow, numpy_dtype, to_host
 from .errors import BackendUnavailableError, InvalidValueError, MithrilError, ParameterError
 from .parameters import Parameters
 from .quantization import FORMATS, QuantizedArray
+from .weights_report import MisShaped, Report, misfit, report_of
 
 if TYPE_CHECKING:
     from .physical import PhysicalModel
@@ -27,8 +27,6 @@ __all__ = ["Checkpoint", "MisShaped", "Report", "load_weights", "open", "read", 
 Array = np.ndarray[Any, Any]
 #: Arrays of fewer bytes are copied where others are views of a file.
 _SMALL = 1 << 16
-#: Names that a message shows of each kind.
-_SHOWN = 5
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------
@@ -144,85 +142,6 @@ def _bfloat16(bits: Array) -> Array:
 
 
 # --- into a model -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class MisShaped:
-    """An array whose shape differs: our name, that in the file, our shape and theirs."""
-
-    name: str
-    source: str
-    wanted: tuple[int, ...]
-    found: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{self.name} {list(self.wanted)}: {self.source} is {list(self.found)}"
-
-
-@dataclass(frozen=True)
-class Report:
-    """What `load_weights` did. ``print(report)`` shows it.
-
-    Attributes
-    ----------
-    source : str
-        Where the weights come from.
-    layout : str or None
-        The layout of the names, by who publishes it; None if they are ours.
-    loaded : tuple of str
-        Our names that got their values.
-    missing : tuple of str
-        Our names that the source lacks.
-    unexpected : tuple of str
-        Names of the source that have no place in the model.
-    mis_shaped : tuple of MisShaped
-        Arrays of another shape.
-    ignored : tuple of str
-        Names of the source that hold nothing the model needs.
-    did_you_mean : dict
-        For missing names, one of the source that may be meant.
-    prefix : str
-        The part of the model that the weights are of; empty for the whole.
-    """
-
-    source: str
-    layout: str | None
-    loaded: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    unexpected: tuple[str, ...] = ()
-    mis_shaped: tuple[MisShaped, ...] = ()
-    ignored: tuple[str, ...] = ()
-    did_you_mean: dict[str, str] = field(default_factory=dict)
-    prefix: str = ""
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether everything in the model got its values, and nothing was left over."""
-        return not (self.missing or self.unexpected or self.mis_shaped)
-
-    def __str__(self) -> str:
-        names = "with names as they are" if self.layout is None else f"in the layout of {self.layout}"
-        part = f" into {self.prefix!r}" if self.prefix else ""
-        lines = [f"{len(self.loaded)} arrays loaded{part} from {self.source}, {names}", *self._problems()]
-        if self.ignored:
-            lines.append(_line("ignored", list(self.ignored)))
-        return "\n".join(lines)
-
-    def _problems(self) -> list[str]:
-        def shown(name: str) -> str:
-            near = self.did_you_mean.get(name)
-            return name if near is None else f"{name} (is it {near}?)"
-
-        kinds = {
-            "missing": [shown(name) for name in self.missing],
-            "unexpected": list(self.unexpected),
-            "of another shape": [str(one) for one in self.mis_shaped],
-        }
-        return [_line(kind, names) for kind, names in kinds.items() if names]
-
-    def _summary(self) -> str:
-        counts = {"missing": self.missing, "unexpected": self.unexpected, "of another shape": self.mis_shaped}
-        return ", ".join(f"{len(names)} {kind}" for kind, names in counts.items() if names)
 
 
 def load_weights(
@@ -351,7 +270,9 @@ def plan(
 ) -> tuple[Planned, Report]:
     """Find what becomes of the arrays of a source in a model, as `load_weights` does, without making anything yet."""
     if not hasattr(model, "_current"):
-        raise InvalidValueError(f"weights go into a compiled model, not a {_kind(model)}", hint="ml.compile it first")
+        is_swapped = hasattr(source, "_current")
+        hint = "give the model first: ml.load_weights(model, source)" if is_swapped else "ml.compile it first"
+        raise InvalidValueError(f"weights go into a compiled model, not a {_kind(model)}", hint=hint)
     arrays, label, file = _source(source, key)
     # An open checkpoint may be written to by who opened it.
     shared = shared and isinstance(arrays, Checkpoint)
@@ -361,9 +282,9 @@ def plan(
     found = _core.plan_weights(ours, [(name, _shape(name, arrays)) for name in arrays], layout, prefix)
     _set_unneeded_aside(found, types)
     _set_copies_aside(found, arrays)
-    report = _report(label, found)
+    report = report_of(label, found)
     if not found["steps"] or (strict and not report.is_complete):
-        raise _misfit(report, bool(found["steps"]), list(types), list(arrays))
+        raise misfit(report, found["steps"], list(types), list(arrays))
     if shared and file is not None:
         # Some may have been compared.
         for name in file:
@@ -382,9 +303,10 @@ def _source(source: Any, key: str | None) -> tuple[Mapping[str, Any], str, Check
                 raise ParameterError(f"the name {name!r} is a {_kind(name)}", hint="names are strings")
         return source, "a mapping", None
     if not isinstance(source, (str, os.PathLike)):
-        raise InvalidValueError(
-            f"the source is a {_kind(source)}", hint="pass a file, a folder, or a state dict: a dict of arrays"
-        )
+        hint = "pass a file, a folder, or a state dict: a dict of arrays"
+        if callable(getattr(source, "state_dict", None)):
+            hint = "pass its dict of arrays: source.state_dict()"
+        raise InvalidValueError(f"the source is a {_kind(source)}", hint=hint)
     opened = open(source, key=key)
     return opened, opened.path, opened
 
@@ -422,7 +344,8 @@ def _shape(name: str, arrays: Mapping[str, Any]) -> tuple[int, ...]:
         return tuple(int(n) for n in (value if hasattr(value, "shape") else to_host(value)).shape)
     except (TypeError, ValueError) as error:
         reason = error.message if isinstance(error, MithrilError) else error
-        raise ParameterError(f"{name!r} is no array: {reason}", hint="pass a dict of arrays by name") from error
+        hint = f"pass that alone: source[{name!r}]" if isinstance(value, Mapping) else "pass a dict of arrays by name"
+        raise ParameterError(f"{name!r} is no array: {reason}", hint=hint) from error
 
 
 def _set_unneeded_aside(plan: dict[str, Any], types: Mapping[str, Any]) -> None:
@@ -547,40 +470,6 @@ def pairs(rows: Array, head: int) -> Array:
     halved = rows.reshape(-1, 2, head // 2, *rows.shape[1:])
     found: Array = np.ascontiguousarray(halved.swapaxes(1, 2)).reshape(rows.shape)
     return found
-
-
-def _report(label: str, plan: dict[str, Any]) -> Report:
-    return Report(
-        source=label,
-        layout=plan["layout"],
-        prefix=plan["prefix"],
-        loaded=tuple(name for name, *_ in plan["steps"]),
-        missing=tuple(name for name, _ in plan["missing"]),
-        unexpected=tuple(plan["unexpected"]),
-        mis_shaped=tuple(MisShaped(n, s, tuple(ours), tuple(theirs)) for n, s, ours, theirs in plan["mis_shaped"]),
-        ignored=tuple(plan["ignored"]),
-        did_you_mean={name: near for name, near in plan["missing"] if near is not None},
-    )
-
-
-def _misfit(report: Report, some: bool, ours: list[str], theirs: list[str]) -> ParameterError:
-    if some or report.mis_shaped:
-        message = f"the weights of {report.source} do not fit the model: {report._summary()}"
-        notes = report._problems()
-        hint = "compare the arguments of the model; strict=False loads what fits"
-        if report.prefix and not report.mis_shaped and not report.unexpected:
-            hint = f"they fit the part {report.prefix!r}: prefix={report.prefix!r} loads that alone"
-    else:
-        message = f"nothing in {report.source} fits the model"
-        notes = [_line("the model has", ours), _line("the weights have", theirs)]
-        hint = "these are weights of another model, or in a layout that is not known"
-    text = "\n  ".join([f"error[{ParameterError.code}]: {message}", *notes, f"help: {hint}"])
-    return ParameterError(text, message=message, notes=tuple(notes), hint=hint)
-
-
-def _line(kind: str, names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{kind}: {', '.join(name[:120] for name in names[:_SHOWN])}{more}"
 
 
 # --- arrays and dicts of them -----------------------------------------------------------------------------------

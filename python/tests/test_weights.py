@@ -19,7 +19,7 @@ import safetensors.torch
 import torch
 from backends import BACKENDS, FLOATS
 from backends import backend as find
-from mithril.models import resnet18
+from mithril.models import create_gpt, resnet18
 
 DTYPES = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"]
 
@@ -391,7 +391,8 @@ def test_misfits_are_reported(tmp_path):
     for weights, problem in [
         ({"weight": good["weight"]}, "1 missing"),
         ({**good, "more": np.ones(1)}, "1 unexpected"),
-        ({**good, "bias": np.zeros(3)}, r"bias \[2\]: bias is \[3\]"),
+        ({**good, "bias": np.zeros(3)}, r"bias \(\[2\] in the model, \[3\] in the weights\)"),
+        ({"state_dict": good}, r"source\['state_dict'\]"),
         ({"weight": good["weight"], "biass": good["bias"]}, r"bias \(is it biass\?\)"),
         ({"a": np.ones(1)}, "nothing in a mapping fits"),
         ({}, "nothing in a mapping fits"),
@@ -407,17 +408,124 @@ def test_misfits_are_reported(tmp_path):
     assert report.unexpected == ("x",)
     assert report.mis_shaped[0] == ml.weights.MisShaped("bias", "bias", (2,), (3,))
     assert "1 arrays loaded from a mapping" in str(report)
-    assert "of another shape: bias [2]: bias is [3]" in str(report)
+    assert "of another shape: bias ([2] in the model, [3] in the weights)" in str(report)
     np.testing.assert_array_equal(compiled.parameters["weight"], good["weight"])
     np.testing.assert_array_equal(compiled.parameters["bias"], before["bias"])
     with pytest.raises(ml.errors.ParameterError, match="nothing in"):
         ml.load_weights(compiled, {"a": np.ones(1)}, strict=False)
     with pytest.raises(ml.errors.InvalidValueError, match="compile it first"):
         ml.load_weights(ml.Linear(2), good)
+    with pytest.raises(ml.errors.InvalidValueError, match="give the model first"):
+        ml.load_weights(good, compiled)
+    with pytest.raises(ml.errors.InvalidValueError, match=r"source.state_dict\(\)"):
+        ml.load_weights(compiled, torch.nn.Linear(3, 2))
     with pytest.raises(ml.errors.InvalidValueError, match="the source is a int"):
         ml.load_weights(compiled, 3)
     with pytest.raises(ml.errors.InvalidValueError, match="torchvision"):
         ml.load_weights(compiled, good, layout="nobody")
+
+
+def of_sizes(**sizes):
+    sizes = {"block_size": 8, "dims": 32, "num_heads": 2, "num_layers": 2, "vocab_size": 64, **sizes}
+    return ml.compile(create_gpt(**sizes), ml.NumpyBackend(), shapes={"input": ["batch", "length"]}, inference=True)
+
+
+def written(model, form, folder):
+    """Parameters in a file: with our names, or with those that others use."""
+    if form == "gguf":
+        path = folder / "model.gguf"
+        ml.save_gguf(model, path, layout="llama.cpp")
+        return path
+    path = folder / {"safetensors": "x.safetensors", "pt": "x.pt", "folder": "pytorch_model.bin"}[form]
+    if form == "safetensors":
+        ml.save(model.get_parameters(), path)
+        return path
+    turned = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
+    arrays = {n.removeprefix("transformer."): torch.tensor(a) for n, a in model.get_parameters().items()}
+    torch.save({n: a.T.contiguous() if n.endswith(turned) else a for n, a in arrays.items()}, path)
+    return path if form == "pt" else folder
+
+
+@pytest.mark.parametrize("form", ["safetensors", "pt", "folder", "gguf"])
+def test_weights_of_a_model_of_other_sizes(tmp_path, form):
+    path = written(of_sizes(dims=48, vocab_size=65), form, tmp_path)
+    model = of_sizes()
+    before = {name: np.array(value) for name, value in model.parameters.items()}
+    for strict in (True, False):
+        with pytest.raises(ml.errors.ParameterError, match="are of a model of other sizes") as problem:
+            ml.load_weights(model, path, strict=strict)
+        text = str(problem.value)
+        assert "transformer.wte.weight ([64, 32] in the model, [65, 48] in the weights" in text
+        assert "transformer.h.0.attn.c_attn.weight ([96, 32] in the model, [144, 48] in the weights" in text
+        # 96 and 128 are so, too: they are multiples.
+        assert "32 in the model is 48 in the weights, 64 in the model is 65 in the weights" in text
+        wanted = "ml.models.from_config(" if form == "gguf" else "build the model with the sizes of the weights"
+        assert problem.value.hint.startswith(wanted)
+    for name, value in before.items():
+        np.testing.assert_array_equal(model.parameters[name], value)
+    # One size alone: the rest can be loaded.
+    path = written(of_sizes(vocab_size=65), form, tmp_path)
+    with pytest.raises(
+        ml.errors.ParameterError, match=r"of other sizes\n  of another shape: [^,]*wte.weight"
+    ) as problem:
+        ml.load_weights(model, path)
+    assert problem.value.hint.endswith("strict=False loads what fits")
+    report = ml.load_weights(model, path, strict=False)
+    assert [one.name for one in report.mis_shaped] == ["transformer.wte.weight"]
+    assert len(report.loaded) == len(before) - 1
+
+
+def test_a_configuration_says_how_the_model_is_built(tmp_path):
+    folder = written(of_sizes(dims=48, vocab_size=65), "folder", tmp_path)
+    sizes = {"n_embd": 48, "n_head": 2, "n_layer": 2, "vocab_size": 65, "n_positions": 8}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", **sizes}))
+    with pytest.raises(ml.errors.ParameterError) as problem:
+        ml.load_weights(of_sizes(), folder)
+    assert problem.value.hint.startswith(f"ml.models.from_config({str(tmp_path)!r})")
+    right = ml.compile(ml.models.from_config(tmp_path), ml.NumpyBackend(), shapes={"input": [1, 4]}, inference=True)
+    assert ml.load_weights(right, folder).is_complete
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_another_number_of_blocks_is_told(tmp_path, layers):
+    path = written(of_sizes(), "pt", tmp_path)
+    with pytest.raises(ml.errors.ParameterError) as problem:
+        ml.load_weights(of_sizes(num_layers=layers), path)
+    assert f"'transformer.h' has {layers} parts in the model, 2 in the weights" in str(problem.value)
+
+
+def test_what_is_no_file_of_weights_or_of_a_model(tmp_path):
+    """Each mistake with a file has its own help."""
+    compiled = line()
+    config, index, page, pointer = (tmp_path / n for n in ("config.json", "i.json", "p.safetensors", "l.safetensors"))
+    config.write_text('{"model_type": "gpt2"}')
+    index.write_text('{"weight_map": {}}')
+    page.write_text("\n<html>404</html>")
+    pointer.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    params = compiled.get_parameters()
+    for call, words in [
+        (lambda: ml.load(tmp_path), "ml.load_weights reads the weights"),
+        (lambda: ml.load(config), "from_config"),
+        (lambda: ml.load(index), "ml.load_weights(model, "),
+        (lambda: ml.load(tmp_path / "no.json"), "check the path"),
+        (lambda: ml.load(tmp_path / "no" / "x.json"), "there is no folder"),
+        (lambda: ml.load_weights(compiled, page), "page of the web"),
+        (lambda: ml.load_weights(compiled, pointer), "git lfs pull"),
+        (lambda: ml.save(params, tmp_path / "no" / "x.safetensors"), "has to be there"),
+        (lambda: ml.save(params, tmp_path / "x.pt"), "x.pt.safetensors"),
+        (lambda: ml.save(compiled, tmp_path / "x.safetensors"), "compiled.get_parameters()"),
+        (lambda: ml.save([1, 2], tmp_path / "x.safetensors"), "a dict of arrays"),
+        (lambda: ml.save(tmp_path / "x.safetensors", params), "it comes second"),
+    ]:
+        with pytest.raises(ml.errors.MithrilError) as problem:
+            call()
+        assert words in problem.value.hint, str(problem.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "config.json",
+        "i.json",
+        "l.safetensors",
+        "p.safetensors",
+    ]
 
 
 def test_what_is_not_loaded_is_drawn_as_usual():

@@ -1,21 +1,13 @@
-//! Whether what is known at a call fits a program: sizes that symbols stood for, and numbers that say where tokens go.
+//! Whether the sizes of a call fit a program.
 //!
 //! A graph with symbols holds for the sizes its author thought of: a slice up to `length` is as long as `length` only
-//! where there is so much to slice. So the shapes are inferred again with the numbers of a call. And positions in a
-//! table may follow from numbers that are given as data (how many tokens came before); frameworks differ in what they
-//! do with a position outside, down to nothing at all. Such positions are computed before the call.
-
-use std::sync::Arc;
+//! where there is so much to slice. So the shapes are inferred again with the numbers of a call.
 
 use mithril_ir::build::Builder;
-use mithril_ir::dtype::Kind;
 use mithril_ir::error::{Code, Error, Result};
-use mithril_ir::graph::{Def, Graph, Node, Role, ValueId};
-use mithril_ir::interp::{self, Symbols, resolve, resolve_lit};
-use mithril_ir::{DType, Dim, Lit, Place, Shape, Tensor};
-
-use crate::passes::concrete::concrete;
-use crate::passes::prune::prune;
+use mithril_ir::graph::{Def, Graph, Node, ValueId};
+use mithril_ir::interp::{Symbols, resolve, resolve_lit};
+use mithril_ir::{DType, Dim, Lit, Shape};
 
 /// The error that the program does not hold for these sizes, at the first op where it shows.
 pub fn misfit(graph: &Graph, symbols: &Symbols, float: DType) -> Option<Error> {
@@ -95,121 +87,4 @@ fn differs(node: &Node, shape: &Shape, needed: &[i64], found: &[i64], symbols: &
         }
     }
     error.help(help)
-}
-
-/// Positions in tables that follow from numbers given as data.
-#[derive(Clone, Debug)]
-pub struct Positions {
-    /// Computes the positions.
-    graph: Graph,
-    tables: Vec<Table>,
-    float: DType,
-}
-
-/// A use of an op that looks something up.
-#[derive(Clone, Debug)]
-struct Table {
-    op: &'static str,
-    place: Place,
-    /// In the graph of the program; the layers of a decoder look at the same.
-    positions: ValueId,
-    size: Dim,
-}
-
-impl Positions {
-    /// Those of a program; `None` if it has none. Only positions are looked at that depend on a single number, and on
-    /// nothing else than numbers and lists of them: that is quick.
-    pub fn of(graph: &Graph, float: DType) -> Result<Option<Self>> {
-        let depends = dependencies(graph);
-        if !depends.iter().any(|d| d.number) {
-            return Ok(None);
-        }
-        let mut part = graph.clone();
-        part.outputs.clear();
-        part.updates.clear();
-        let mut tables: Vec<Table> = Vec::new();
-        for (n, node) in graph.nodes() {
-            let Some(indexed) = &node.op.indexed else { continue };
-            let (Some(&positions), Some(&table)) =
-                (node.inputs.get(indexed.indices), node.inputs.get(indexed.table))
-            else {
-                continue;
-            };
-            let depends = depends[positions.index()];
-            let size = graph.ty(table).and_then(|ty| indexed.size(graph, node, &ty.shape));
-            let is_known = |t: &Table, size: &Dim| t.positions == positions && t.size == *size;
-            let Some(size) = size.filter(|_| depends.number && depends.little) else { continue };
-            if !tables.iter().any(|t| is_known(t, &size)) {
-                part.outputs.insert(tables.len().to_string().into(), positions);
-                tables.push(Table { op: node.op.name, place: graph.place(n).clone(), positions, size });
-            }
-        }
-        if tables.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(Self { graph: prune(&part)?, tables, float }))
-    }
-    /// The same for one specialisation.
-    pub fn concrete(&self, symbols: &Symbols) -> Result<Self> {
-        let mut graph = concrete(&self.graph, symbols, self.float)?;
-        let mut is_read = vec![false; graph.values().len()];
-        for v in graph.nodes().flat_map(|(_, node)| &node.inputs).chain(graph.outputs.values()) {
-            is_read[v.index()] = true;
-        }
-        graph.inputs.retain(|v| is_read[v.index()]);
-        let sized = |t: &Table| Ok(Table { size: Dim::Const(resolve(&t.size, symbols)?), ..t.clone() });
-        Ok(Self { graph, tables: self.tables.iter().map(sized).collect::<Result<_>>()?, float: self.float })
-    }
-    /// Names of the data that positions depend on; of a specialisation.
-    pub fn inputs(&self) -> impl Iterator<Item = &str> {
-        self.graph.inputs.iter().filter_map(|&v| self.graph.value(v).name.as_deref())
-    }
-    /// The error that a position is outside of its table.
-    pub fn check(&self, inputs: &[Arc<Tensor>]) -> Result<Option<Error>> {
-        let found = interp::run(&self.graph, inputs)?;
-        for (table, positions) in self.tables.iter().zip(&found) {
-            let Dim::Const(size) = table.size else { continue };
-            let outside = positions.to_i64s().into_iter().find(|p| !(-size..size).contains(p));
-            let Some(position) = outside else { continue };
-            let message = format!("{} needs place {position} of something that has {size}", table.op);
-            let mut error = Error::new(Code::IndexOutOfRange, message).at(&table.place);
-            for (name, value) in self.inputs().zip(inputs).filter(|(_, value)| value.rank() == 0) {
-                error = error.note(format!("{name} is {} in this call", value.to_i64s()[0]));
-            }
-            let help = "the data begins too far behind or is too long: a text may be no longer than the model reads, \
-                        and needs a cache with a place for each of its tokens";
-            return Ok(Some(error.help(help)));
-        }
-        Ok(None)
-    }
-}
-
-/// What a value depends on.
-#[derive(Clone, Copy, Default)]
-struct Dependency {
-    /// A single integer that is data.
-    number: bool,
-    /// Nothing but such numbers, lists of them, and literals.
-    little: bool,
-}
-
-fn dependencies(graph: &Graph) -> Vec<Dependency> {
-    let mut all = vec![Dependency::default(); graph.values().len()];
-    for (v, value) in graph.values() {
-        all[v.index()] = match (&value.def, &value.ty) {
-            (Def::Const(_), _) => Dependency { number: false, little: true },
-            (Def::Input(Role::Data), Some(ty)) if ty.dtype.kind() == Kind::Int && ty.shape.rank() <= 1 => {
-                Dependency { number: ty.shape.rank() == 0, little: true }
-            }
-            _ => Dependency::default(),
-        };
-    }
-    for (_, node) in graph.nodes() {
-        let given = || node.inputs.iter().map(|v| all[v.index()]);
-        let found = Dependency { number: given().any(|d| d.number), little: given().all(|d| d.little) };
-        for v in &node.outputs {
-            all[v.index()] = found;
-        }
-    }
-    all
 }

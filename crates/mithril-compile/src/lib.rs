@@ -8,6 +8,7 @@ pub mod inspect;
 pub mod lift;
 pub mod passes;
 pub mod pipeline;
+pub mod positions;
 pub mod python;
 pub mod rewrite;
 pub mod segments;

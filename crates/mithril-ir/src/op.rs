@@ -68,7 +68,7 @@ pub struct OpDef {
 /// Of an op that looks something up: the inputs with the positions and with what is looked at, by place.
 #[derive(Clone, Copy, Debug)]
 pub struct Indexed {
-    /// What is looked at.
+    /// What is looked at; or the number of places, as a literal.
     pub table: usize,
     /// The positions, counted from either end.
     pub indices: usize,
@@ -77,14 +77,21 @@ pub struct Indexed {
 }
 
 impl Indexed {
-    /// How many places there are in a table of this shape; `None` if the axis is not said.
-    pub fn size(&self, graph: &Graph, node: &Node, table: &Shape) -> Option<Dim> {
+    /// How many places there are for a node; `None` if its arguments do not say.
+    pub fn size(&self, graph: &Graph, node: &Node) -> Option<Dim> {
+        let table = *node.inputs.get(self.table)?;
+        if let Some(Lit::Int(size)) = graph.lit(table) {
+            return Some(size.clone());
+        }
+        let shape = &graph.ty(table)?.shape;
         let axis = match self.axis.map(|i| node.inputs.get(i).and_then(|&v| graph.lit(v))) {
             None => 0,
-            Some(Some(Lit::Int(axis))) => normalize_axis(axis.known()?, table.rank()).ok()?,
+            Some(Some(Lit::Int(axis))) => normalize_axis(axis.known()?, shape.rank()).ok()?,
+            // All elements are one axis.
+            Some(Some(Lit::None)) => return Some(shape.numel()),
             Some(_) => return None,
         };
-        table.get(axis).cloned()
+        shape.get(axis).cloned()
     }
 }
 

@@ -7,6 +7,7 @@ use mithril::compile::compiled::{Compiled, gradient_of};
 use mithril::compile::fit;
 use mithril::compile::lift::lift;
 use mithril::compile::pipeline::Interpreter;
+use mithril::compile::positions::{Positions, Which};
 use mithril::compile::python::Python as PythonBackend;
 use mithril::ir::error::{Code, Error};
 use mithril::ir::graph::{Def, Graph, Role, TensorType, ValueId};
@@ -210,9 +211,11 @@ impl PyCompiled {
             None => Ok(None),
         }
     }
-    /// Positions to check before a call with data of these shapes, or None if there is nothing to check.
-    fn positions(&self, shapes: &Bound<'_, PyDict>) -> Outcome<Option<PyPositions>> {
-        match fit::Positions::of(&self.compiled.graph, self.compiled.float)? {
+    /// Positions to check before a call with data of these shapes, or None if there is nothing to check; `every` is
+    /// for after a call that has failed.
+    fn positions(&self, shapes: &Bound<'_, PyDict>, every: bool) -> Outcome<Option<PyPositions>> {
+        let which = if every { Which::OfData } else { Which::OfNumbers };
+        match Positions::of(&self.compiled.graph, self.compiled.float, which)? {
             Some(positions) => Ok(Some(PyPositions(positions.concrete(&self.bind(shapes)?)?))),
             None => Ok(None),
         }
@@ -499,10 +502,10 @@ impl PyCompiled {
     }
 }
 
-/// Positions in tables that follow from numbers given as data, for data of some shapes.
+/// Positions in tables that follow from data of some shapes.
 #[pyclass(name = "Positions", module = "mithril", frozen)]
 #[derive(Debug)]
-pub struct PyPositions(fit::Positions);
+pub struct PyPositions(Positions);
 
 #[pymethods]
 impl PyPositions {
@@ -522,6 +525,10 @@ impl PyPositions {
             Some(error) => Ok(Some(exception(py, &error)?)),
             None => Ok(None),
         }
+    }
+    /// What is known of a call that failed though `check` finds nothing, or None.
+    fn guess<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.0.guess().map(|error| exception(py, &error)).transpose()
     }
 }
 

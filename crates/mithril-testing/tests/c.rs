@@ -13,7 +13,7 @@ use mithril::ir::dtype::DType;
 use mithril::ir::graph::{Graph, Role, TensorType};
 use mithril::ir::op::Tolerance;
 use mithril::ir::tensor::Tensor;
-use mithril::ir::{Shape, interp, ops};
+use mithril::ir::{Code, Shape, interp, ops};
 use mithril::runtime::c::{Address, AddressMut, Cache, Function, Interface, Tool};
 use mithril_testing::case::{Case, cases, read};
 use mithril_testing::matrix::Matrix;
@@ -427,16 +427,18 @@ fn bad_data_is_an_error() {
     let function = compile(&b.graph, DType::F64, 1);
     let matrix = |values: [f64; 4]| Arc::new(Tensor::of(&[2, 2], values.to_vec()));
     let index = |values: [i64; 2]| Arc::new(Tensor::of(&[1, 2], values.to_vec()));
-    let message = |m, i| function.run(&[matrix(m), index(i)]).map(|_| ()).map_err(|e| e.to_string());
+    let run = |m, i| function.run(&[matrix(m), index(i)]);
     let good = [2.0, 1.0, 1.0, 2.0];
     let wrong =
         [(good, [0, 2]), (good, [-3, 0]), ([1.0, 2.0, 2.0, 4.0], [0, 1]), ([1.0, 2.0, 2.0, 1.0], [0, 1])];
     let words = ["out of range", "out of range", "singular", "not positive definite"];
     for ((m, i), word) in wrong.into_iter().zip(words) {
-        let found = message(m, i).expect_err(word);
-        assert!(found.contains(word), "{found}");
+        let found = run(m, i).expect_err(word);
+        assert!(found.message().contains(word) && found.hint().is_some(), "{found}");
+        let wanted = if word == "out of range" { Code::IndexOutOfRange } else { Code::Numerics };
+        assert_eq!(found.code(), wanted, "{found}");
     }
-    assert_eq!(message(good, [-2, 1]), Ok(()));
+    assert!(run(good, [-2, 1]).is_ok());
 }
 
 #[test]

@@ -114,13 +114,7 @@ def run(
 ) -> dict[int, np.ndarray[Any, Any]]:
     """Evaluate a program on a backend and keep every value, inputs too, as NumPy arrays by position."""
     program = make_program(_core.exposed(core), backend)
-    try:
-        result = program.evaluate(params, data, state)
-    except Exception as error:
-        explained = program.module.explain(error)
-        if explained is None:
-            raise
-        raise explained from error
+    result = program.run(program.module, program.evaluate, params, data, state)
     outputs = result[0] if program.updates else result
     found = {int(name): np.asarray(backend.to_numpy(value)) for name, value in outputs.items()}
     groups = {"param": params, "data": data, "state": state}

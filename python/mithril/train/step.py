@@ -155,7 +155,7 @@ class _Fused:
         number = optimizer._own_steps.get(self._names[0], 0) + 1
         self._counter.fill(number)
         kept = model._next_state(program) if program.state else {}
-        outputs: dict[str, Any] = self._call(others, given, self._find(step, kept))
+        outputs: dict[str, Any] = program.run(program.module, self._call, others, given, self._find(step, kept))
         optimizer.steps += 1
         optimizer._own_steps.update(dict.fromkeys(self._names, number))
         return outputs

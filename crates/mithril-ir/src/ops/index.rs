@@ -191,6 +191,7 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
     doc: "At each place the element of `input` at the position along `axis` that `indices` gives there: \
           `output[i, j] = input[indices[i, j], j]` for axis 0. The other sizes broadcast.",
     ports: &[INPUT, INDICES, attr("axis", Attr::Int, DefaultLit::Int(-1))],
+    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(2) }),
     shape: ShapeRule::Fn(|cx| {
         equal_ranks(cx)?;
         let axis = cx.axis(2, cx.shape(0).rank())?;
@@ -220,12 +221,17 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
     }),
     spell: Spell {
         torch: Text::F(|s| {
-            let axis = s.axis(2, s.ty(0)?.shape.rank()).ok()?;
-            Some(format!(
-                "torch.take_along_dim({}, {}, {axis})",
-                s.arg(0),
-                counted_from_front(s, axis, DType::I64)?
-            ))
+            let (x, indices, out) = (&s.ty(0)?.shape, &s.ty(1)?.shape, &s.out(0)?.shape);
+            let axis = s.axis(2, x.rank()).ok()?;
+            let mut wanted = out.clone();
+            wanted.0[axis] = x[axis].clone();
+            let broadcast = |text: String, own: &Shape, to: &Shape| match own == to {
+                true => text,
+                false => format!("torch.broadcast_to({text}, {})", s.dims(to)),
+            };
+            let at = broadcast(counted_from_front(s, axis, DType::I64)?, indices, out);
+            // torch.take_along_dim, which broadcasts by itself, takes positions that are not there.
+            Some(format!("torch.gather({}, {axis}, {at})", broadcast(s.arg(0).to_owned(), x, &wanted)))
         }),
         ..Spell::py("{xp}.take_along_axis({0}, {1}, axis={2})")
     },
@@ -289,6 +295,7 @@ const ADDITION: OpDef = OpDef {
         tensor_of("source", Kinds::NUMBER),
         attr("axis", Attr::Int, DefaultLit::Int(0)),
     ],
+    indexed: Some(Indexed { table: 0, indices: 1, axis: Some(3) }),
     dtype: DTypeRule::Fn(|cx| Ok(source_as_input(cx))),
     tolerance: Tolerance::Contraction,
     ..BLANK

@@ -10,6 +10,7 @@
 //! # Ok::<(), mithril_ir::Error>(())
 //! ```
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use mithril_ir::error::nearest;
@@ -254,10 +255,17 @@ fn layouts(source: Option<&str>) -> Result<Vec<&'static Layout>> {
     Ok(found)
 }
 
-/// More loaded, fewer of another shape, fewer left over.
-fn score(plan: &Plan) -> (usize, std::cmp::Reverse<(usize, usize)>) {
+/// More loaded, more found by name, fewer reasons why shapes differ, fewer left over.
+fn score(plan: &Plan) -> (usize, usize, Reverse<(usize, usize)>) {
     let report = &plan.report;
-    (plan.steps.len(), std::cmp::Reverse((report.mis_shaped.len(), report.unexpected.len())))
+    let pairs = report.mis_shaped.iter().flat_map(|m| match m.wanted.len() == m.found.len() {
+        true => m.wanted.iter().copied().zip(m.found.iter().copied()).collect(),
+        false => vec![(m.wanted.len(), usize::MAX - m.found.len())],
+    });
+    // Of a model of other sizes, each size of ours is one of theirs; matrices the wrong way round say more.
+    let reasons: HashSet<(usize, usize)> = pairs.filter(|(ours, theirs)| ours != theirs).collect();
+    let found = plan.steps.len() + report.mis_shaped.len();
+    (plan.steps.len(), found, Reverse((reasons.len(), report.unexpected.len())))
 }
 
 /// Where the values of one of ours are in a file of that layout.
@@ -474,6 +482,18 @@ mod tests {
             .report;
         assert_eq!(report.missing, [("encoder.weight".into(), Some("encoder.wieght".into()))]);
         assert!(plan(&ours, &theirs, Some("nobody"), None).unwrap_err().to_string().contains("torchvision"));
+    }
+
+    /// A model of other sizes, whose names stand in a layout: it is that layout, and matrices are turned.
+    #[test]
+    fn other_sizes_are_told_from_other_names() {
+        let ours = ["transformer.h.0.attn.c_attn.weight", "transformer.h.0.mlp.c_fc.weight"];
+        let ours = [wanted(ours[0], &[96, 32]), wanted(ours[1], &[128, 32])];
+        let theirs = [found("h.0.attn.c_attn.weight", &[48, 144]), found("h.0.mlp.c_fc.weight", &[48, 192])];
+        let plan = plan(&ours, &theirs, None, None).expect("a plan");
+        assert_eq!((plan.steps.len(), plan.report.layout), (0, Some("transformers")));
+        assert_eq!(plan.report.mis_shaped[0].found, [144, 48]);
+        assert!(plan.report.missing.is_empty() && plan.report.unexpected.is_empty());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use mithril_compile::c::batch::Rows;
 use mithril_compile::c::{self, CSource};
 use mithril_ir::graph::Role;
-use mithril_ir::{Code, DType, Error, Result, Tensor};
+use mithril_ir::{Code, DType, Error, Result, Tensor, loops};
 use smallvec::SmallVec;
 
 use super::array::{Address, AddressMut, Misfit};
@@ -377,9 +377,23 @@ impl Function {
     fn judge(&self, code: c_int) -> Result<()> {
         match code {
             0 => Ok(()),
-            code => Err(Error::new(Code::IndexOutOfRange, self.library.message(code))),
+            code => Err(failed(code, self.library.message(code))),
         }
     }
+}
+
+/// The error of a code that generated functions return ([`loops::ERRORS`]).
+fn failed(code: c_int, message: String) -> Error {
+    let (kind, help) =
+        match loops::ERRORS.iter().find(|(number, ..)| *number == code).map(|(_, name, _)| *name) {
+            Some("MITHRIL_ERROR_INDEX") => (
+                Code::IndexOutOfRange,
+                "compare tokens, classes and other positions in the data with the sizes of their tables",
+            ),
+            Some("MITHRIL_ERROR_ARGUMENT") | None => return Error::internal(message),
+            Some(_) => (Code::Numerics, "a small multiple of the identity added to the matrix may help"),
+        };
+    Error::new(kind, message).help(help)
 }
 
 fn misfits(buffer: &Buffer, misfit: &Misfit) -> Error {

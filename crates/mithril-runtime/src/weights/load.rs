@@ -141,8 +141,13 @@ fn misfit(report: &Report) -> Error {
             error.note(format!("unexpected: {}", shown(report.unexpected.iter().map(|n| &**n).collect())));
     }
     if !report.mis_shaped.is_empty() {
-        let names = report.mis_shaped.iter().map(|m| &*m.step.ours).collect();
-        error = error.note(format!("of another shape: {}", shown(names)));
+        let shapes: Vec<_> = report
+            .mis_shaped
+            .iter()
+            .map(|m| format!("{} ({:?} in the model, {:?} in the weights)", m.step.ours, m.wanted, m.found))
+            .collect();
+        error = error.note(format!("of another shape: {}", shown(shapes.iter().map(|s| &**s).collect())));
+        return error.help("build the model with the sizes of the weights");
     }
     error.help("compare the arguments of the model, or make a plan of your own with zoo::plan")
 }

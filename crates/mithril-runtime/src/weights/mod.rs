@@ -172,7 +172,16 @@ fn read(map: &Arc<Mapping>, key: Option<&str>) -> Result<Contents> {
         _ if torch::is_pickle(bytes) => torch::read_pickles(map, key),
         _ => {
             let message = "it is neither a file of safetensors, nor of GGUF, nor of PyTorch";
-            Err(Error::new(Code::BadFile, message).help("it may be incomplete: fetch it again"))
+            let help = match bytes {
+                _ if bytes.starts_with(b"version https://git-lfs") => {
+                    "it is a pointer of Git LFS, which stands for the file: fetch that with `git lfs pull`"
+                }
+                _ if bytes.trim_ascii_start().starts_with(b"<") => {
+                    "it is a page of the web, such as a server's answer: fetch the file itself"
+                }
+                _ => "it may be incomplete: fetch it again",
+            };
+            Err(Error::new(Code::BadFile, message).help(help))
         }
     }
 }

@@ -207,6 +207,9 @@ impl<W: Write> Write for Counted<'_, W> {
 
 #[allow(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
 fn unwritable(error: io::Error) -> Error {
-    Error::new(Code::Io, format!("it cannot be written: {error}"))
-        .help("check the folder and its permissions")
+    let help = match error.kind() {
+        io::ErrorKind::NotFound => "the folder has to be there",
+        _ => "check the folder and its permissions",
+    };
+    Error::new(Code::Io, format!("it cannot be written: {error}")).help(help)
 }
