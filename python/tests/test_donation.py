@@ -111,7 +111,7 @@ def test_ggml_stops_at_a_position_that_is_not_there():
     model = compiled(writer(), ml.GGMLBackend())
     past, new, wanted = arrays()
     before = past.copy()
-    with pytest.raises(MithrilError, match="out of range for 5"):
+    with pytest.raises(MithrilError, match="index_copy is given index 5, but has 5 places"):
         model.evaluate({}, {"past": past, "slots": np.array([0, 5]), "new": new})
     np.testing.assert_array_equal(past, before)
     found = model.evaluate({}, {"past": past, "slots": SLOTS, "new": new})["written"]
