@@ -102,11 +102,14 @@ class Program:
         """Find the index that is out of range, which compiled code does not tell, and frameworks not in our words."""
         if not isinstance(error, MithrilError) or error.code != "M0504":
             return None
-        positions = self.core.positions({name: tuple(data[name].shape) for name, _, _ in self.data}, True)
-        values = None if positions is None else self._values(data, positions.inputs)
-        if values is None:
-            return None
-        found: Exception | None = positions.check(values)
+        try:
+            positions = self.core.positions({name: tuple(data[name].shape) for name, _, _ in self.data}, True)
+            values = None if positions is None else self._values(data, positions.inputs)
+            if values is None:
+                return None
+            found: Exception | None = positions.check(values)
+        except MithrilError:
+            return None  # A function of the user's stands before the index: what is known stays.
         return positions.guess() if found is None and error.path is None else found
 
     def _values(self, data: Mapping[str, Any], names: Sequence[str]) -> list[Any] | None:

@@ -200,6 +200,8 @@ def _builder(source: str) -> str | None:
     """Return how a model of the sizes of a file is built, where something says it: a configuration, or GGUF itself."""
     if source.endswith(".gguf"):
         return f"ml.models.from_config({source!r}) builds the model of the file, if the zoo has it"
+    if not os.path.isabs(source):
+        return None  # No file.
     folder = Path(source).parent
     try:
         known = json.loads((folder / "config.json").read_text(encoding="utf-8"))

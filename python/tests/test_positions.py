@@ -157,6 +157,26 @@ def test_indices_that_the_model_computes(name, tables):
         assert found.notes == ("it is of one of these: embedding in `words0`, embedding in `words1`",)
 
 
+def test_an_index_behind_a_function_of_the_users():
+    """It is not called again for the message: what the framework says stays."""
+    calls = []
+
+    def triple(x):
+        calls.append(1)
+        return x * 3
+
+    model = ml.Model()
+    model |= ml.Lambda(triple, opaque=True)(input="input", output="more")
+    model |= ml.Cast("int64")(input="more", output="at")
+    model |= ml.Embedding(3, 2, name="words")(input="at", output="output")
+    run = ml.compile(model, ml.NumpyBackend(), shapes={"input": [2]}, inference=True)
+    calls.clear()
+    data = {"input": np.array([0.0, 1.0], np.float32)}
+    found = refused(lambda: run.evaluate({}, data), "embedding failed in `words`: index 3 is out of bounds")
+    assert found.path == "words"
+    assert len(calls) == 1
+
+
 def test_a_matrix_that_is_singular_is_no_index():
     model = ml.Model()
     model |= ml.Inverse()(input="input", output="output")

@@ -288,7 +288,10 @@ impl Custom for Positions {
         let rows = self.rows;
         if let Some(n) = integers.iter().find(|&&n| n < -rows || n >= rows) {
             let text = format!("index {n} is out of range for {rows} rows");
-            let help = format!("give numbers from 0 to {}", rows - 1);
+            let help = match rows {
+                0 => "there are none: the table is empty".to_owned(),
+                _ => format!("give numbers from 0 to {}", rows - 1),
+            };
             return Err(Error::new(Code::IndexOutOfRange, text).help(help));
         }
         for (to, n) in out.chunks_exact_mut(4).zip(integers) {
