@@ -182,7 +182,7 @@ def test_a_matrix_that_is_singular_is_no_index():
     model |= ml.Inverse()(input="input", output="output")
     for make in BACKENDS.values():
         run = ml.compile(model, make(), shapes={"input": [2, 2]}, inference=True)
-        with pytest.raises(errors.NumericsError, match="(?i)singular") as problem:
+        with pytest.raises(errors.NumericsError, match=r"(?i)singular") as problem:
             run.evaluate({}, {"input": np.ones((2, 2), np.float32)})
         assert problem.value.code == "M0901"
 
