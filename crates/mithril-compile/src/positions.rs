@@ -68,7 +68,7 @@ impl Positions {
     /// The positions in a graph; `user` is the graph with the ops as the user knows them.
     fn found(graph: &Graph, user: &Graph, float: DType, which: Which) -> Result<Option<Self>> {
         let depends = dependencies(graph, which);
-        let (mut tables, mut others): (Vec<Table>, Vec<Table>) = Default::default();
+        let (mut tables, mut others): (Vec<Table>, Vec<Table>) = (Vec::new(), Vec::new());
         for (n, node) in graph.nodes() {
             let Some(indexed) = &node.op.indexed else { continue };
             let Some(&positions) = node.inputs.get(indexed.indices) else { continue };
@@ -148,11 +148,13 @@ impl Positions {
                     Some(path) if !path.is_empty() => format!("{} in `{path}`", table.op),
                     _ => table.op.to_owned(),
                 });
-                let mut uses = uses.collect::<Vec<_>>().join(", ");
-                if several.len() > 3 {
-                    uses += &format!(" and {} more", several.len() - 3);
-                }
-                Some(error.note(format!("it is of one of these: {uses}")).help(help))
+                let uses = uses.collect::<Vec<_>>().join(", ");
+                let more = if several.len() > 3 {
+                    format!(" and {} more", several.len() - 3)
+                } else {
+                    String::new()
+                };
+                Some(error.note(format!("it is of one of these: {uses}{more}")).help(help))
             }
         }
     }
@@ -162,7 +164,7 @@ impl Table {
     /// The error that position number `at` of so many is outside of the places there are.
     fn outside(&self, position: i64, at: usize, many: usize, size: i64, given: &[(&str, &Tensor)]) -> Error {
         let numbers: Vec<_> = given.iter().filter(|(_, value)| value.rank() == 0).collect();
-        if let [_, ..] = &numbers[..] {
+        if !numbers.is_empty() {
             let message = format!("{} needs place {position} of something that has {size}", self.op);
             let mut error = Error::new(Code::IndexOutOfRange, message).at(&self.place);
             for (name, value) in numbers {
@@ -177,9 +179,10 @@ impl Table {
         let mut error = Error::new(Code::IndexOutOfRange, message).at(&self.place);
         if let [(name, value)] = given {
             let is_data = value.len() == many && value.get(at).f64() == position as f64;
-            error = error.note(match is_data {
-                true => format!("it is element {:?} of `{name}`", coordinates(at, value.shape())),
-                false => format!("it follows from `{name}`"),
+            error = error.note(if is_data {
+                format!("it is element {:?} of `{name}`", coordinates(at, value.shape()))
+            } else {
+                format!("it follows from `{name}`")
             });
         }
         error.help(match size {
@@ -223,7 +226,9 @@ fn sources(graph: &Graph, value: ValueId) -> Vec<Arc<str>> {
     is_source[value.index()] = true;
     for (_, node) in graph.nodes().rev() {
         if node.outputs.iter().any(|v| is_source[v.index()]) {
-            node.inputs.iter().for_each(|v| is_source[v.index()] = true);
+            for v in &node.inputs {
+                is_source[v.index()] = true;
+            }
         }
     }
     graph

@@ -225,9 +225,8 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
             let axis = s.axis(2, x.rank()).ok()?;
             let mut wanted = out.clone();
             wanted.0[axis] = x[axis].clone();
-            let broadcast = |text: String, own: &Shape, to: &Shape| match own == to {
-                true => text,
-                false => format!("torch.broadcast_to({text}, {})", s.dims(to)),
+            let broadcast = |text: String, own: &Shape, to: &Shape| {
+                if own == to { text } else { format!("torch.broadcast_to({text}, {})", s.dims(to)) }
             };
             let at = broadcast(counted_from_front(s, axis, DType::I64)?, indices, out);
             // torch.take_along_dim, which broadcasts by itself, takes positions that are not there.

@@ -258,9 +258,12 @@ fn layouts(source: Option<&str>) -> Result<Vec<&'static Layout>> {
 /// More loaded, more found by name, fewer reasons why shapes differ, fewer left over.
 fn score(plan: &Plan) -> (usize, usize, Reverse<(usize, usize)>) {
     let report = &plan.report;
-    let pairs = report.mis_shaped.iter().flat_map(|m| match m.wanted.len() == m.found.len() {
-        true => m.wanted.iter().copied().zip(m.found.iter().copied()).collect(),
-        false => vec![(m.wanted.len(), usize::MAX - m.found.len())],
+    let pairs = report.mis_shaped.iter().flat_map(|m| {
+        if m.wanted.len() == m.found.len() {
+            m.wanted.iter().copied().zip(m.found.iter().copied()).collect()
+        } else {
+            vec![(m.wanted.len(), usize::MAX - m.found.len())]
+        }
     });
     // Of a model of other sizes, each size of ours is one of theirs; matrices the wrong way round say more.
     let reasons: HashSet<(usize, usize)> = pairs.filter(|(ours, theirs)| ours != theirs).collect();
