@@ -247,9 +247,16 @@ pub fn sliding(program: &Program, nest: &Nest, c: &Contraction<'_>) -> Option<Sh
     let vars = ordered(&nest.vars, [(&x_at[0], x_shape[0]), (&w_at[0], w_shape[0])])?;
     // Weights are read at [filter, channel, place], all as they are.
     let own: Vec<Index> = vars[1..2].iter().chain(c.vars).map(|&v| Index::var(v)).collect();
+    // All of them: the sizes of the convolution are those of the tensors.
+    if !c.vars.iter().map(|v| v.size).eq(w_shape[1..].iter().copied()) {
+        return None;
+    }
     let per_group = w_shape[1];
     let groups = x_shape[1] / per_group.max(1);
     let filters = w_shape[0] / groups.max(1);
+    if groups * per_group != x_shape[1] || filters * groups != w_shape[0] {
+        return None;
+    }
     let group = if groups == 1 { Index::default() } else { Index::var(vars[1]).floor_div(filters.max(1)) };
     let channel = group * per_group + Index::var(c.vars[0]);
     if *w_at != own || x_at[1] != channel {

@@ -209,11 +209,15 @@ impl Levels<'_, '_> {
             self.writer.store(self.to, &self.at, value);
             return;
         };
+        let split = self.split && depth == 0;
+        let inside = if split { None } else { inside(value, var) };
+        if inside.is_none() && self.is_mixed_up(depth, value) {
+            self.joined(depth, value);
+            return;
+        }
         let since = self.writer.known();
         let inner = self.vars[depth..].to_vec();
         self.hoist(value, &inner);
-        let split = self.split && depth == 0;
-        let inside = if split { None } else { inside(value, var) };
         let is_last = depth + 1 == self.vars.len();
         if is_last
             && inside.is_none()
@@ -241,6 +245,41 @@ impl Levels<'_, '_> {
             }
         }
         self.writer.forget(since);
+    }
+    /// Whether GCC 12 would choose wrongly, with AVX-512 and `-O3`: the innermost loop has two turns, and a choice depends on
+    /// the loop around it alone.
+    fn is_mixed_up(&self, depth: usize, value: &Expr) -> bool {
+        let [outer, inner] = self.vars[depth..] else { return false };
+        let mut found = false;
+        value.walk(&mut |e| {
+            let Expr::Select { when, .. } = e else { return };
+            for test in when {
+                let (mut by_outer, mut by_inner) = (false, false);
+                test.index.each_var(&mut |v| {
+                    by_outer |= v == outer;
+                    by_inner |= v == inner;
+                });
+                found |= by_outer && !by_inner;
+            }
+        });
+        found && inner.size == 2
+    }
+    /// Writes the last two loops as one.
+    fn joined(&mut self, depth: usize, value: &Expr) {
+        let (vars, at) = (self.vars.clone(), self.at.clone());
+        let (outer, inner) = (vars[depth], vars[depth + 1]);
+        let one = Var { id: self.next, size: outer.size * inner.size };
+        self.next += 1;
+        let index = |v: Var| match v {
+            v if v == outer => Index::var(one).floor_div(inner.size),
+            v if v == inner => Index::var(one).modulo(inner.size),
+            v => Index::var(v),
+        };
+        self.vars.truncate(depth);
+        self.vars.push(one);
+        self.at = self.at.substitute(&index);
+        self.level(depth, &value.substitute(&index));
+        (self.vars, self.at) = (vars, at);
     }
     /// Writes every `by`th turn of a loop, from `digit` on: there, remainders are numbers.
     fn every(&mut self, depth: usize, value: &Expr, by: i64, digit: i64) {
@@ -377,7 +416,7 @@ impl Levels<'_, '_> {
         let is_place = matches!(fold, Fold::ArgMax | Fold::ArgMin);
         let name = self.writer.fresh(if is_place { "positions" } else { "sums" });
         let (t, first) = (computed_type(sum.dtype()), identity(*fold, body.dtype()).text);
-        self.writer.line(format!("{t} {name}[{}];", lane.size));
+        self.writer.line(array(t, &name, lane));
         self.lanes(lane, count, |w, l| w.line(format!("{name}[{l}] = {first};")));
         if is_place {
             self.places(sum, &name, lane, count, index);
@@ -399,7 +438,7 @@ impl Levels<'_, '_> {
         let (best, t) = (self.writer.fresh("best"), computed_type(body.dtype()));
         let (extreme, sign) = if *fold == Fold::ArgMax { (Fold::Max, '>') } else { (Fold::Min, '<') };
         let first = identity(extreme, body.dtype()).text;
-        self.writer.line(format!("{t} {best}[{}];", lane.size));
+        self.writer.line(array(t, &best, lane));
         self.lanes(lane, count, |w, l| w.line(format!("{best}[{l}] = {first};")));
         let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
         for &v in &open {
@@ -430,7 +469,7 @@ impl Levels<'_, '_> {
         let Expr::Reduce { fold, vars, body } = sum else { return String::new() };
         let (total, part) = (self.writer.fresh("totals"), self.writer.fresh("parts"));
         let t = computed_type(sum.dtype());
-        self.writer.line(format!("double {total}[{}];", lane.size));
+        self.writer.line(array("double", &total, lane));
         self.lanes(lane, count, |w, l| w.line(format!("{total}[{l}] = 0;")));
         let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
         let Some((&last, outer)) = open.split_last() else { return String::new() };
@@ -438,7 +477,7 @@ impl Levels<'_, '_> {
             self.writer.enter(v);
         }
         self.writer.enter_parts(last, |w| {
-            w.line(format!("{t} {part}[{}];", lane.size));
+            w.line(array(t, &part, lane));
             w.line(format!("for (int64_t lane = 0; lane < {count}; lane++) {part}[lane] = 0;"));
         });
         self.terms(*fold, &part, &body.substitute(index), lane, count);
@@ -464,6 +503,12 @@ impl Levels<'_, '_> {
         f(self.writer, "lane");
         self.writer.exit();
     }
+}
+
+/// The declaration of an array with an element for each lane. Of one that says nothing of its alignment, GCC before 15 may
+/// forget that it counts on 16 bytes, which ends the process (its bug 109780).
+fn array(t: &str, name: &str, lane: Var) -> String {
+    format!("_Alignas(64) {t} {name}[{}];", lane.size)
 }
 
 /// The expression with sums over no more than what passes their tests, as far as these are of one variable each.

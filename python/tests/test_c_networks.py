@@ -1,0 +1,186 @@
+"""Networks of convolutions in C against PyTorch in double precision: parts of tensors, and random networks."""
+
+import mithril as ml
+import numpy as np
+import pytest
+import torch
+from mithril import _core
+from torch.nn import functional
+
+
+def op(name, *args):
+    return _core.apply_op(name, list(args))
+
+
+def evaluate(connection, params, data, **options):
+    """Evaluate what is made of these parameters and data, packed where the option `pack` says so."""
+    pack = options.pop("pack", True)
+    given = {name: value.shape for name, value in {**params, **data}.items()}
+    backend = ml.CBackend(**{"dtype": "float64", "num_threads": 2, "flags": ["-O1"], **options})
+    compiled = ml.compile(
+        ml.Model.create(output=connection),
+        backend,
+        shapes=given,
+        trainable_keys=list(params) if pack else [],
+        data_keys=list(data) if pack else [*params, *data],
+        inference=True,
+    )
+    return compiled.evaluate(params if pack else {}, data if pack else {**params, **data})["output"]
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def part(x, axis, stop):
+    return op("slice", x, (None,) * axis + (None,), (None,) * axis + (stop,), (1,) * axis + (1,))
+
+
+#: Axes of image and weight of which only the first elements are read; the sizes that are left, and the groups.
+PARTS = [
+    ((1, 7), None, (12, 5, 7, 7), 1),
+    ((1, 9), (1, 9), (12, 5, 3, 3), 1),
+    (None, (1, 8), (12, 5, 3, 3), 1),
+    (None, (2, 5), (12, 5, 3, 3), 1),
+    (None, (3, 4), (12, 5, 2, 3), 1),
+    ((1, 8), None, (12, 2, 3, 3), 3),
+    (None, (0, 16), (12, 5, 3, 3), 1),
+]
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize(("image", "weight", "shape", "groups"), PARTS)
+def test_convolutions_of_parts_of_tensors(image, weight, shape, groups, pack):
+    sizes = [2, shape[1] * groups, 13, 16], list(shape)
+    x, w = ml.IOKey("x"), ml.IOKey("w")
+    for i, whole in enumerate((image, weight)):
+        if whole is not None:
+            axis, size = whole
+            stop, sizes[i][axis] = sizes[i][axis], size
+            x, w = (part(x, axis, stop), w) if i == 0 else (x, part(w, axis, stop))
+    params, data = {"w": normal(*sizes[1], seed=1)}, {"x": normal(*sizes[0])}
+    found = evaluate(op("conv2d", x, w, None, 2, 1, 1, groups), params, data, pack=pack)
+    read = torch.tensor(data["x"][:, : shape[1] * groups]), torch.tensor(params["w"])[tuple(map(slice, shape))]
+    wanted = functional.conv2d(*read, stride=2, padding=1, groups=groups)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_sums_side_by_side_are_aligned():
+    # GCC 12 at this level gave such an array an address that its own instructions refuse.
+    params, data = {"w": normal(3, 10, 2, 4)}, {"x": normal(2, 3, 7, 11)}
+    x, w = ml.IOKey("x"), ml.IOKey("w")
+    found = evaluate(op("conv_transpose2d", x, w, None, 2, 0, 0, 3), params, data, pack=False, flags=["-O2"])
+    wanted = functional.conv_transpose2d(torch.tensor(data["x"]), torch.tensor(params["w"]), stride=2, groups=3)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("rows", [4, 9, 22])
+def test_choices_by_the_loop_around_two_elements(rows, dtype):
+    # GCC 12 mixed up which elements are chosen, with AVX-512.
+    data = {"x": normal(3, rows, 2).astype(dtype), "y": normal(3, 3 * rows, 2, seed=1).astype(dtype)}
+    found = evaluate(op("concat", 1, *map(ml.IOKey, data)), {}, data, dtype=dtype, flags=[])
+    np.testing.assert_array_equal(found, np.concatenate([*data.values()], 1))
+
+
+class Network:
+    """A network that grows, in Mithril and in PyTorch at once: connections, and what they are worth."""
+
+    def __init__(self, seed):
+        self.random = np.random.default_rng(seed)
+        self.params, self.data = {}, {}
+        image = self.random.integers(5, 22, 2)
+        channels = self.random.choice([3, 7, 8, 16, 33])
+        self.values = [self.given(self.data, self.random.choice([1, 2, 3]), channels, *image)]
+
+    def given(self, among, *shape):
+        name = f"{'w' if among is self.params else 'x'}{len(among)}"
+        # Exact in every dtype.
+        among[name] = self.random.standard_normal(shape).astype(np.float32).astype(np.float64)
+        return ml.IOKey(name), torch.tensor(among[name])
+
+    def pick(self):
+        return self.values[-1 if self.random.random() < 0.7 else self.random.integers(len(self.values))]
+
+    def numbers(self, *bounds, size=2):
+        return tuple(int(n) for n in self.random.integers(*bounds, size=size))
+
+    def convolution(self):
+        x, value = self.pick()
+        channels = value.shape[1]
+        kernel, stride, dilation = self.numbers(1, 5), self.numbers(1, 3), self.numbers(1, 3)
+        if self.random.random() < 0.4:
+            kernel, stride, dilation = (3, 3), (1, 1), (1, 1)
+        pads = tuple(self.numbers(0, k) for k in kernel)
+        divisors = [n for n in range(1, channels + 1) if channels % n == 0]
+        groups = 1 if self.random.random() < 0.6 else int(self.random.choice(divisors))
+        filters = groups * max(1, self.random.choice([5, 8, 16, 32, 40]) // groups)
+        weight, bias = (self.given(self.params, *s) for s in ((filters, channels // groups, *kernel), (filters,)))
+        scale = (channels // groups * kernel[0] * kernel[1]) ** -0.5
+        padded = functional.pad(value, (*pads[1], *pads[0]))
+        size = [n - d * (k - 1) for n, d, k in zip(padded.shape[2:], dilation, kernel, strict=True)]
+        if min(size) < 1:
+            return None
+        wanted = functional.conv2d(padded, weight[1] * scale, bias[1], stride, 0, dilation, groups)
+        scaled = op("multiply", weight[0], scale)
+        return op("conv2d", x, scaled, bias[0], stride, pads, dilation, groups), wanted
+
+    def batch_norm(self):
+        x, value = self.pick()
+        g, b, m, v = (self.given(self.params, value.shape[1]) for _ in range(4))
+        positive = op("add", op("abs", v[0]), 0.5)
+        found = op("batch_norm", x, g[0], b[0], m[0], positive, False)[0]
+        return found, functional.batch_norm(value, m[1], v[1].abs() + 0.5, g[1], b[1])
+
+    def activation(self):
+        x, value = self.pick()
+        name = self.random.choice(["relu", "gelu", "silu", "sigmoid"])
+        of_torch = {"sigmoid": torch.sigmoid}.get(name) or getattr(functional, name)
+        return op(name, x), of_torch(value)
+
+    def pooling(self):
+        x, value = self.pick()
+        kernel = self.numbers(1, min(4, *(n + 1 for n in value.shape[2:])))
+        given = kernel, self.numbers(1, 3), tuple(self.random.integers(k // 2 + 1).item() for k in kernel)
+        if self.random.random() < 0.5:
+            return op("max_pool2d", x, *given), functional.max_pool2d(value, *given)
+        return op("avg_pool2d", x, *given), functional.avg_pool2d(value, *given)
+
+    def part(self):
+        x, value = self.pick()
+        stop = int(self.random.integers(1, value.shape[1] + 1))
+        return part(x, 1, stop), value[:, :stop]
+
+    def joined(self):
+        x, value = self.pick()
+        fits = [v for v in self.values if v[1].shape[2:] == value.shape[2:]]
+        other = fits[self.random.integers(len(fits))]
+        if other[1].shape == value.shape and self.random.random() < 0.5:
+            return op("add", x, other[0]), value + other[1]
+        return op("concat", 1, x, other[0]), torch.cat([value, other[1]], 1)
+
+    def grow(self, count):
+        ways = [self.convolution] * 5 + [self.activation] * 2 + [self.batch_norm, self.pooling, self.part, self.joined]
+        while count:
+            found = ways[self.random.integers(len(ways))]()
+            if found is not None and 0 < found[1].numel() < 1 << 17:
+                self.values.append(found)
+                count -= 1
+        return self.values[-1]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_networks(seed):
+    network = Network(seed)
+    found, wanted = network.grow(9)
+    scale = max(1.0, wanted.abs().max().item())
+    model = ml.Model.create(output=found)
+    names = set(model.input_keys)
+    params, data = ({k: v for k, v in given.items() if k in names} for given in (network.params, network.data))
+    if not params:
+        return
+    dtype, allowed = [("float64", 1e-11), ("float32", 1e-4)][seed % 2]
+    params, data = ({k: v.astype(dtype) for k, v in given.items()} for given in (params, data))
+    result = evaluate(found, params, data, dtype=dtype, pack=seed % 3 > 0, num_threads=1 + seed % 3)
+    assert result.shape == tuple(wanted.shape)
+    assert np.abs(result - wanted.numpy()).max() <= allowed * scale
