@@ -299,8 +299,12 @@ impl<'a> File<'a> {
     fn nest(&mut self, step: &Step, nest: &Nest, parallel: bool) -> Phase {
         let buffers = &self.program.buffers;
         let mut writer = Writer::new(buffers);
-        let split = nest::write(&mut writer, buffers, nest, self.program.next_var, parallel);
-        writer.lines = near::quick_first(step, nest, writer.lines);
+        let write =
+            |writer: &mut Writer<'_>| nest::write(writer, buffers, nest, self.program.next_var, parallel);
+        if near::is_written_twice(step, nest) {
+            near::write_quick(&mut writer, |writer| _ = write(writer));
+        }
+        let split = write(&mut writer);
         self.loops(step, &writer, threads_of(split))
     }
     /// The call of the function of loops that were written, which also takes `numbers`.

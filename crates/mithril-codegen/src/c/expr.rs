@@ -59,6 +59,8 @@ pub struct Writer<'a> {
     pub used: Vec<usize>,
     /// Whether an index is checked.
     pub checks: bool,
+    /// Whether functions that have a quick form are called by that; see `near.rs`.
+    pub is_quick: bool,
     counter: usize,
 }
 
@@ -73,6 +75,7 @@ impl<'a> Writer<'a> {
             known: Vec::new(),
             used: Vec::new(),
             checks: false,
+            is_quick: false,
             counter: 0,
         }
     }
@@ -317,7 +320,7 @@ impl<'a> Writer<'a> {
         for part in &parts {
             match part {
                 Part::Text(text) => out.push_str(text),
-                Part::Word(word) => out.push_str(&template::word(word, operand, dtype)),
+                Part::Word(word) => out.push_str(&template::word(word, operand, dtype, self.is_quick)),
                 Part::Argument(i, stands_alone) => {
                     if let Some(Some(value)) = values.get(*i) {
                         out.push_str(&if *stands_alone { value.text.clone() } else { value.operand() });

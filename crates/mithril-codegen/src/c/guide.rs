@@ -140,7 +140,7 @@ pub fn describe(program: &Program, step: &Step, body: &str) -> String {
     let origin = comment(&step.origin);
     let place = if origin.is_empty() || origin == step.name { String::new() } else { format!(" ({origin})") };
     let what = match &step.work {
-        Work::Nest(nest) => of_nest(program, nest, body),
+        Work::Nest(nest) => of_nest(program, step, nest, body),
         Work::Rows(rows) => {
             let sizes: Vec<i64> = rows.vars.iter().map(|v| v.size).collect();
             let made: Vec<String> =
@@ -158,7 +158,7 @@ pub fn describe(program: &Program, step: &Step, body: &str) -> String {
     lines(String::new(), "   ", &text)
 }
 
-fn of_nest(program: &Program, nest: &Nest, body: &str) -> String {
+fn of_nest(program: &Program, step: &Step, nest: &Nest, body: &str) -> String {
     let to = &program.buffers[nest.to];
     let mut terms = 0;
     nest.value.walk(&mut |e| {
@@ -169,7 +169,7 @@ fn of_nest(program: &Program, nest: &Nest, body: &str) -> String {
     let each =
         if terms == 0 { "element by element".to_owned() } else { format!("each element of {terms} terms") };
     let stores = body.matches(&format!("{MARK}{}{MARK_END}[", nest.to)).count();
-    let parts = if body.contains(near::AGAIN) {
+    let parts = if near::is_written_twice(step, nest) {
         "; first by loops that are quick, and once more if a number is beyond what these can do"
     } else if stores > 1 {
         "; with loops of their own for parts (edges, for example) in which other tests pass"

@@ -2,77 +2,45 @@
 //! angles only. Loops have no branch inside, so that a compiler makes vectors of them: they are written twice. The first
 //! time every argument is taken as one of the many, and it is noted if one is not; then the second ones do it again.
 
-use std::fmt::Write as _;
+use mithril_ir::DType;
+use mithril_ir::loops::{Expr, arithmetic};
 
-use mithril_ir::loops::Expr;
-
-use super::prelude::PRELUDE;
+use super::expr::Writer;
 use super::program::{Nest, Step};
+use super::template::FAR;
 
 /// Loops of fewer elements are not written twice.
 const FEWEST: i64 = 256;
 
-/// What says that an argument is not one of the many; the namer knows the word as taken.
-const FAR: &str = "far";
-
-/// What stands between the quick loops and the others.
-pub const AGAIN: &str = "    if (!far) return;";
-
-/// The lines of a step's loops, with the quick ones first where that is worth it and may be: loops that add to what they
-/// have written, or write where they read, cannot be done again.
-pub fn quick_first(step: &Step, nest: &Nest, lines: Vec<String>) -> Vec<String> {
+/// Whether the loops of a step are written twice: that is worth it, and they may be. Loops that add to what they have
+/// written, or write where they read, cannot be done again.
+pub fn is_written_twice(step: &Step, nest: &Nest) -> bool {
     let is_large = nest.vars.iter().map(|v| v.size).product::<i64>() >= FEWEST;
-    if !is_large || step.reads().contains(&nest.to) || has_sum(&nest.value) {
-        return lines;
-    }
-    let quick: Vec<String> = lines.iter().map(|line| quick(line)).collect();
-    if quick == lines {
-        return lines;
-    }
-    let mut found = vec![
-        format!("    uint32_t {FAR} = 0; /* not 0: a number is beyond what these loops can do */"),
-        "    {".into(),
-    ];
-    found.extend(quick.iter().map(|line| format!("    {line}")));
-    found.extend(["    }".into(), AGAIN.into()]);
-    found.extend(lines);
-    found
+    is_large && has_quick(&nest.value) && !step.reads().contains(&nest.to) && !has_sum(&nest.value)
+}
+
+/// Writes the quick loops, and that this is all unless an argument is beyond what they can do.
+pub fn write_quick(writer: &mut Writer<'_>, write: impl FnOnce(&mut Writer<'_>)) {
+    writer.line(format!("uint32_t {FAR} = 0; /* not 0: a number is beyond what these loops can do */"));
+    writer.open("{");
+    writer.is_quick = true;
+    write(writer);
+    writer.is_quick = false;
+    writer.close();
+    writer.line(format!("if (!{FAR}) return;"));
 }
 
 fn has_sum(e: &Expr) -> bool {
     matches!(e, Expr::Reduce { .. }) || e.children().into_iter().any(has_sum)
 }
 
-/// A line with the quick functions that the prelude has: `mithril_<name>_if_near_f32(&far, x)` for `mithril_<name>_f32(x)`.
-fn quick(line: &str) -> String {
-    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let mut out = String::new();
-    let mut rest = line;
-    while let Some(start) = rest.find("mithril_") {
-        let (before, from) = rest.split_at(start);
-        let (word, after) = from.split_at(from.find(|c| !is_word(c)).unwrap_or(from.len()));
-        out.push_str(before);
-        let other = word.strip_suffix("_f32").map(|stem| format!("{stem}_if_near_f32"));
-        let known = other.filter(|name| PRELUDE.has(name));
-        if let (Some(name), Some(arguments)) = (known, after.strip_prefix('(')) {
-            let _ = write!(out, "{name}(&{FAR}, ");
-            rest = arguments;
-        } else {
-            out.push_str(word);
-            rest = after;
-        }
-    }
-    out + rest
-}
-
-#[cfg(test)]
-mod tests {
-    use super::quick;
-
-    #[test]
-    fn quick_functions_take_the_place_of_those_that_have_one() {
-        let line = "y[i] = mithril_sin_f32(mithril_exp_f32(x[i])) * mithril_cos_f64(z[i]);";
-        let wanted = "y[i] = mithril_sin_if_near_f32(&far, mithril_exp_f32(x[i])) * mithril_cos_f64(z[i]);";
-        assert_eq!(quick(line), wanted);
-    }
+/// Whether a function in it has a quick form: there are some for floats.
+fn has_quick(e: &Expr) -> bool {
+    let mut found = false;
+    e.walk(&mut |e| {
+        let Expr::Apply { text, args, .. } = e else { return };
+        let is_float = args.first().is_some_and(|x| arithmetic(x.dtype()) == DType::F32);
+        found |= is_float && text.contains(&format!("{{{FAR}}}"));
+    });
+    found
 }

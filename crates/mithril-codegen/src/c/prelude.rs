@@ -72,10 +72,6 @@ impl Prelude {
         }
         Self { blocks, by_name }
     }
-    /// Whether there is a helper of that name.
-    pub fn has(&self, name: &str) -> bool {
-        self.by_name.contains_key(name)
-    }
     /// The definitions of these helpers and of all that they use, in the order in which they are written.
     pub fn choose<'a>(&'a self, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
         let mut stack: Vec<usize> = names.into_iter().filter_map(|n| self.by_name.get(n).copied()).collect();

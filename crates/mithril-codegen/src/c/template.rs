@@ -5,6 +5,9 @@ use mithril_ir::op::{OpDef, Text};
 use mithril_ir::spell::SpellCx;
 use mithril_ir::{DType, Graph, NodeId};
 
+/// What says that an argument of a quick function is beyond what it can do (see `near.rs`), and its placeholder.
+pub const FAR: &str = "far";
+
 /// The template of a node, with inputs by number; `None` if the row has none for this use.
 pub fn template(graph: &Graph, node: NodeId) -> Option<String> {
     let node = graph.node(node);
@@ -54,8 +57,9 @@ pub fn parts(text: &str) -> Vec<Part<'_>> {
         let after = &rest[close + 1..];
         found.push(match word.parse() {
             Ok(n) => {
-                let opened =
-                    rest[..open].trim_end().ends_with(['(', ',', '[']) || (open == 0 && found.len() == 1);
+                let is_first =
+                    open == 0 && (found.len() == 1 || found.ends_with(&[Part::Word(FAR), Part::Text("")]));
+                let opened = is_first || rest[..open].trim_end().ends_with(['(', ',', '[']);
                 let closed = after.trim_start().starts_with([')', ',', ']']) || after.is_empty();
                 Part::Argument(n, opened && closed)
             }
@@ -69,9 +73,14 @@ pub fn parts(text: &str) -> Vec<Part<'_>> {
 }
 
 /// What a placeholder that is no argument stands for; `operand` is the dtype of the first argument, `out` the result's.
-pub fn word(word: &str, operand: DType, out: DType) -> String {
+/// Where it `is_quick`, functions of floats that have a quick form are called by that.
+pub fn word(word: &str, operand: DType, out: DType, is_quick: bool) -> String {
     let computed = arithmetic(operand);
+    let is_quick = is_quick && computed == DType::F32;
     match word {
+        "if_near" if is_quick => "_if_near".to_owned(),
+        FAR if is_quick => format!("&{FAR}, "),
+        "if_near" | FAR => String::new(),
         "t" => computed.short().to_owned(),
         "T" => c_type(computed).to_owned(),
         "f" => (if computed == DType::F32 { "f" } else { "" }).to_owned(),
@@ -108,5 +117,22 @@ mod tests {
             [Text("f_"), Word("t"), Text("("), Argument(1, true), Text(", -"), Argument(0, false), Text(")")]
         );
         assert_eq!(parts("{{{0}}}"), [Text("{"), Argument(0, false), Text("}")]);
+        assert_eq!(parts("f({far}{0})"), [Text("f("), Word("far"), Argument(0, true), Text(")")]);
+    }
+
+    #[test]
+    fn floats_have_quick_forms() {
+        let text = |operand, is_quick| {
+            let part = |part: &Part<'_>| match part {
+                Part::Text(text) => (*text).to_owned(),
+                Part::Argument(..) => "x".to_owned(),
+                Part::Word(w) => word(w, operand, operand, is_quick),
+            };
+            parts("mithril_sin{if_near}_{t}({far}{0})").iter().map(part).collect::<String>()
+        };
+        assert_eq!(text(DType::F32, true), "mithril_sin_if_near_f32(&far, x)");
+        assert_eq!(text(DType::F16, true), "mithril_sin_if_near_f32(&far, x)");
+        assert_eq!(text(DType::F32, false), "mithril_sin_f32(x)");
+        assert_eq!(text(DType::F64, true), "mithril_sin_f64(x)");
     }
 }

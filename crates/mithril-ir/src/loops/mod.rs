@@ -43,6 +43,7 @@
 //! | `{f}` | the suffix of libm: `exp{f}({0})` | `f`, nothing, nothing |
 //! | `{to}` | as `{t}`, of the output as stored (`f16` too) | |
 //! | `{TO}` | C type in which the output is computed | |
+//! | `{if_near}`, `{far}` | what makes `mithril_sin{if_near}_{t}({far}{0})` the quick form, where loops are written for it | `_if_near` and `&far, `, or nothing; nothing; nothing |
 //!
 //! `{{` and `}}` are braces. The text of a function (`Text::F`) is treated like a template, so it may hold placeholders.
 //! In integer dtypes the value is converted to the output's C type; signed overflow is undefined in C, so integer

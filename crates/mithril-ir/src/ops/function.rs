@@ -208,7 +208,7 @@ pub static SIN: OpDef = OpDef {
     spell: Spell {
         ggml: Text::T("ggml_sin({0})"),
         mlx: Text::F(|cx| mlx_function(cx, "sin")),
-        ..call("{xp}.sin({0})", "mithril_sin_{t}({0})")
+        ..call("{xp}.sin({0})", "mithril_sin{if_near}_{t}({far}{0})")
     },
     layer: "Sin",
     ..unary("sin", "Sine of an angle in radians.", libm::sin)
@@ -220,7 +220,7 @@ pub static COS: OpDef = OpDef {
     spell: Spell {
         ggml: Text::T("ggml_cos({0})"),
         mlx: Text::F(|cx| mlx_function(cx, "cos")),
-        ..call("{xp}.cos({0})", "mithril_cos_{t}({0})")
+        ..call("{xp}.cos({0})", "mithril_cos{if_near}_{t}({far}{0})")
     },
     layer: "Cos",
     ..unary("cos", "Cosine of an angle in radians.", libm::cos)
@@ -232,7 +232,7 @@ pub static TAN: OpDef = OpDef {
     spell: Spell {
         ggml: Text::T("ggml_div(ggml_sin({0}), ggml_cos({0}))"),
         mlx: Text::F(|cx| mlx_function(cx, "tan")),
-        ..call("{xp}.tan({0})", "mithril_tan_{t}({0})")
+        ..call("{xp}.tan({0})", "mithril_tan{if_near}_{t}({far}{0})")
     },
     domain: (-1.2, 1.2),
     layer: "Tan",

@@ -2,9 +2,9 @@
  *
  * The functions on `float` have no branch, no table and no call, so that a compiler turns a loop over them into
  * vector instructions; on `double` they call the C library. The code is compiled with -fassociative-math: where
- * the order of operations matters for the result, a selection stands between them, through which no compiler moves
- * an addition or a multiplication. Polynomials are minimax fits of our own; errors are at most 2 units in the last
- * place for exp, log, tanh and erf, at most 6 for gelu and erfc, at most 4 for the rest. */
+ * the order of operations matters for the result, mithril_ordered_f32, mithril_fused_f32 or a selection stands between
+ * them. Polynomials are minimax fits of our own; errors are at most 2 units in the last place for exp, log, tanh and
+ * erf, at most 6 for gelu and erfc, at most 4 for the rest. */
 
 #include <float.h>
 #include <math.h>
@@ -25,6 +25,38 @@ static inline float mithril_number_f32(uint32_t bits) {
   float x;
   memcpy(&x, &bits, sizeof x);
   return x;
+}
+
+/* x as it is: a minimum that changes nothing but the bits of one NaN, through which no compiler moves an addition or a
+ * multiplication. */
+static inline float mithril_ordered_f32(float x) {
+  uint32_t bits = mithril_bits_f32(x);
+  return mithril_number_f32(bits < 0xfffffffeu ? bits : 0xfffffffeu);
+}
+
+/* Whether processors multiply and add at once, without rounding between. */
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__FP_FAST_FMAF)
+#define MITHRIL_FUSES 1
+#endif
+
+/* x y + z; a compiler moves no addition or multiplication into it or out of it. */
+static inline float mithril_fused_f32(float x, float y, float z) {
+#ifdef MITHRIL_FUSES
+  return fmaf(x, y, z);
+#else
+  return mithril_ordered_f32(mithril_ordered_f32(x) * y + z);
+#endif
+}
+
+/* What rounding took from the square s of x, which is neither very large nor very small. */
+static inline float mithril_square_rest_f32(float x, float s) {
+#ifdef MITHRIL_FUSES
+  return fmaf(x, x, -s);
+#else
+  /* The square of 12 digits is exact. */
+  float high = mithril_number_f32(mithril_bits_f32(x) & 0xfffff000u), low = x - high;
+  return mithril_ordered_f32(high * high - s) + low * (high + x);
+#endif
 }
 
 /* --- Signs and bounds ---------------------------------------------------------------------------------------- */
@@ -93,60 +125,89 @@ static inline float mithril_at_most_f32(float x, float bound) {
   return mithril_number_f32(bits < most ? bits : most);
 }
 
-/* The number with a magnitude of at most `bound`, NaN too. */
-static inline float mithril_held_f32(float x, float bound) {
-  return mithril_with_sign_f32(mithril_at_most_f32(mithril_abs_f32(x), bound), x);
+/* x, but no more than `high` and no less than `low`, which is below 0; one of these for NaN. */
+static inline float mithril_within_f32(float x, float low, float high) {
+  /* Of negative numbers the larger ones are further from 0: a minimum without signs, and one with them. */
+  uint32_t bits = mithril_bits_f32(x), least = mithril_bits_f32(low);
+  int32_t above = (int32_t)(bits < least ? bits : least), most = (int32_t)mithril_bits_f32(high);
+  return mithril_number_f32((uint32_t)(above < most ? above : most));
 }
 
-/* x / ln(2) to the next whole number, plus 256; |x| up to 170 */
-static inline uint32_t mithril_exp_turns_f32(float x) { return (uint32_t)(int32_t)(x * 1.44269504f + 256.5f); }
+/* Small numbers plus this are whole: in the last bits of the sum. */
+#define MITHRIL_WHOLE_F32 12582912.0f
+
+/* The whole number next to x y, plus z, which is the number above and perhaps a small one. */
+static inline float mithril_whole_f32(float x, float y, float z) {
+#ifdef MITHRIL_FUSES
+  return fmaf(x, y, z);
+#else
+  return x * y + z;
+#endif
+}
+
+/* Such a sum less z. */
+static inline float mithril_whole_part_f32(float sum, float z) {
+#ifdef MITHRIL_FUSES
+  return sum - z;
+#else
+  /* By their bits: of x y + z - z a compiler would make x y. */
+  return (float)((int32_t)mithril_bits_f32(sum) - (int32_t)mithril_bits_f32(z));
+#endif
+}
 
 /* x - k ln(2), which is below 0.5 in size; ln(2) in two parts, of which the first times k is exact. */
 static inline float mithril_exp_remainder_f32(float x, float k) {
-  uint32_t bits = mithril_bits_f32(x - k * 0.693359375f), most = mithril_bits_f32(-0.5f);
-  return mithril_number_f32(bits < most ? bits : most) + k * 2.12194440e-4f;
+  return mithril_fused_f32(k, -0.693359375f, x) + k * 2.12194440e-4f;
 }
+
+/* e^r for |r| up to ln(2) / 2 */
+static inline float mithril_exp_near_f32(float r) { return 1.0f + (r + r * r * mithril_exp_rest_f32(r)); }
 
 /* 2^shift e^(x + tail) for a small tail; subnormal results are exact to their last bit too. */
 static inline float mithril_exp_scaled_f32(float x, float tail, unsigned shift) {
-  float held = mithril_held_f32(x, 110.0f);
-  uint32_t k = mithril_exp_turns_f32(held) - 256u;
-  float r = mithril_exp_remainder_f32(held, (float)(int32_t)k) + tail;
-  float y = 1.0f + (r + r * r * mithril_exp_rest_f32(r));
+  float held = mithril_within_f32(x, -110.0f, 110.0f);
+  float whole = mithril_whole_f32(held, 1.44269504f, MITHRIL_WHOLE_F32);
+  float r = mithril_exp_remainder_f32(held, mithril_whole_part_f32(whole, MITHRIL_WHOLE_F32)) + tail;
+  float y = mithril_exp_near_f32(r);
   /* 2^k in two factors, since it may be out of range where the result is not. */
-  k = k + shift;
+  uint32_t k = mithril_bits_f32(whole) + shift, least = mithril_bits_f32(MITHRIL_WHOLE_F32) - 151u;
   uint32_t half = k << 22 & 0xff800000u;
   /* 0 for what rounds to it: processors take long to find that out by themselves. */
-  uint32_t rest = (int32_t)k < -151 ? 0u : (k << 23) - half + 0x3f800000u;
+  uint32_t rest = k < least ? 0u : (k << 23) - half + 0x3f800000u;
   y = mithril_number_f32(mithril_bits_f32(y) + half) * mithril_number_f32(rest);
   return x == x ? y : x;
 }
 
 /* e^x for |x| up to 20, to be added to larger numbers: k ln(2) in one part will do. */
 static inline float mithril_exp_middle_f32(float x) {
-  uint32_t k = mithril_exp_turns_f32(x) - 256u;
-  float r = x - (float)(int32_t)k * 0.693147181f;
-  float y = 1.0f + (r + r * r * mithril_exp_rest_f32(r));
-  return mithril_number_f32(mithril_bits_f32(y) + (k << 23));
+  float whole = mithril_whole_f32(x, 1.44269504f, MITHRIL_WHOLE_F32);
+  float y = mithril_exp_near_f32(x - mithril_whole_part_f32(whole, MITHRIL_WHOLE_F32) * 0.693147181f);
+  return mithril_number_f32(mithril_bits_f32(y) + (mithril_bits_f32(whole) << 23));
+}
+
+/* 2^24 e^-a for a from 0 on, so that it is not subnormal before it is 0; NaN of NaN. */
+static inline float mithril_exp_falling_f32(float a) {
+  a = a > 104.5f ? 104.5f : a;
+  /* The last bits are the exponent of 2^(24 + k), which is 0 where a is largest. */
+  float whole = mithril_whole_f32(a, -1.44269504f, MITHRIL_WHOLE_F32 + 151.0f);
+  float r = mithril_exp_remainder_f32(-a, mithril_whole_part_f32(whole, MITHRIL_WHOLE_F32 + 151.0f));
+  return mithril_exp_near_f32(r) * mithril_number_f32(mithril_bits_f32(whole) << 23);
 }
 
 /* e^x */
-static inline float mithril_exp_f32(float x) {
-  return mithril_exp_scaled_f32(x, 0.0f, 0u);
-}
+static inline float mithril_exp_f32(float x) { return mithril_exp_scaled_f32(x, 0.0f, 0u); }
 
 static inline double mithril_exp_f64(double x) { return exp(x); }
 
 /* e^x - 1 */
 static inline float mithril_expm1_f32(float x) {
-  float held = mithril_held_f32(x, 89.0f);
-  uint32_t n = mithril_exp_turns_f32(held);
-  float k = (float)(int32_t)(n - 256u);
-  float r = mithril_exp_remainder_f32(held, k);
+  float held = mithril_within_f32(x, -86.0f, 89.0f);
+  float whole = mithril_whole_f32(held, 1.44269504f, MITHRIL_WHOLE_F32 + 126.0f);
+  float r = mithril_exp_remainder_f32(held, mithril_whole_part_f32(whole, MITHRIL_WHOLE_F32 + 126.0f));
   float p = r + r * r * mithril_exp_rest_f32(r);
-  /* Half of 2^k (1 + p) - 1, which does not overflow before its end. */
-  float scale = mithril_number_f32(((n > 131u ? n : 131u) - 130u) << 23);
-  float y = scale * p + (k == 0.0f ? 0.0f : scale - 0.5f);
+  /* Half of 2^k (1 + p) - 1, which does not overflow before its end; its 2^(k - 1) is 0 where it does not count. */
+  float scale = mithril_number_f32(mithril_bits_f32(whole) << 23);
+  float y = scale * p + mithril_ordered_f32(scale - 0.5f);
   return x == x ? y + y : x;
 }
 
@@ -188,53 +249,52 @@ static inline double mithril_cosh_f64(double x) { return cosh(x); }
 
 /* --- Logarithms ---------------------------------------------------------------------------------------------- */
 
-/* log(1 + f) for 1 + f from sqrt(1/2) to sqrt(2), as f + this */
+/* log(1 + f) for 1 + f from 2/3 to 4/3, as f + this */
 static inline float mithril_log_rest_f32(float f) {
-  float p = f * 0.06746601316f - 0.116756413f;
-  p = f * p + 0.118881746f;
-  p = f * p - 0.1240559142f;
-  p = f * p + 0.1421955091f;
-  p = f * p - 0.1666799567f;
-  p = f * p + 0.2000211873f;
-  p = f * p - 0.250000096f;
-  p = f * p + 0.333333126f;
+  float p = f * -0.1319212466f + 0.139617458f;
+  p = f * p - 0.1211501658f;
+  p = f * p + 0.1401107609f;
+  p = f * p - 0.1668547392f;
+  p = f * p + 0.2001003325f;
+  p = f * p - 0.2499968857f;
+  p = f * p + 0.3333322406f;
   float square = f * f;
   return square * (f * p) - 0.5f * square;
 }
 
 /* k ln(2) + f + rest */
 static inline float mithril_log_sum_f32(float k, float f, float rest) {
-  return k * 0.693359375f + (f + (rest - k * 2.12194440e-4f));
+  return k * 0.693147181f + (f + rest);
 }
 
 /* The logarithm y of x where it has none in the real numbers: -inf of 0, inf of inf, NaN below 0 and of NaN. */
 static inline float mithril_log_ends_f32(float x, float y) {
   y = x < INFINITY ? y : x;
-  y = x == 0.0f ? -INFINITY : y;
-  return x < 0.0f ? NAN : y;
+  float end = x == 0.0f ? -INFINITY : NAN;
+  /* x > 0 by its bits: of comparisons of one kind a compiler would make more than there are. */
+  return (int32_t)mithril_bits_f32(x) > 0 ? y : end;
 }
 
-/* x as bits, times 2^23 where it is subnormal, from sqrt(1/2) on: exponent above, mantissa below */
+/* The bits of x = 2^k (1 + f), with 1 + f from 2/3 to 4/3, less those of 2/3: from bit 23 on they are k. */
 static inline uint32_t mithril_log_bits_f32(float x) {
-  x = x < FLT_MIN ? x * 8388608.0f : x;
-  return mithril_bits_f32(x) - 0x3f3504f3u;
+  uint32_t bits = mithril_bits_f32(x);
+  /* Subnormal numbers times 2^23. */
+  bits = x < FLT_MIN ? mithril_bits_f32(x * 8388608.0f) - (23u << 23) : bits;
+  return bits - 0x3f2aaaabu;
 }
 
-/* The power of 2 in x, for logarithms. */
-static inline float mithril_log_exponent_f32(float x) {
-  uint32_t bits = mithril_log_bits_f32(x);
-  float k = (float)(int32_t)((bits + 0x40000000u) >> 23) - 128.0f;
-  return k - (x < FLT_MIN ? 23.0f : 0.0f);
-}
+/* k, of these bits */
+static inline float mithril_log_exponent_f32(uint32_t bits) { return (float)((int32_t)bits >> 23); }
 
-/* What remains of x without that power, less 1. */
-static inline float mithril_log_fraction_f32(float x) {
-  return mithril_number_f32((mithril_log_bits_f32(x) & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+/* f, of these bits */
+static inline float mithril_log_fraction_f32(uint32_t bits) {
+  return mithril_number_f32((bits & 0x007fffffu) + 0x3f2aaaabu) - 1.0f;
 }
 
 /* ln x */
 static inline float mithril_log_f32(float x) {
-  float k = mithril_log_exponent_f32(x), f = mithril_log_fraction_f32(x);
+  uint32_t bits = mithril_log_bits_f32(x);
+  float k = mithril_log_exponent_f32(bits), f = mithril_log_fraction_f32(bits);
   return mithril_log_ends_f32(x, mithril_log_sum_f32(k, f, mithril_log_rest_f32(f)));
 }
 
@@ -242,7 +302,8 @@ static inline double mithril_log_f64(double x) { return log(x); }
 
 /* log2 x */
 static inline float mithril_log2_f32(float x) {
-  float k = mithril_log_exponent_f32(x), f = mithril_log_fraction_f32(x);
+  uint32_t bits = mithril_log_bits_f32(x);
+  float k = mithril_log_exponent_f32(bits), f = mithril_log_fraction_f32(bits);
   float rest = mithril_log_rest_f32(f);
   /* 1/ln(2) = 1 + 0.44269504 */
   float y = ((f + rest) * 0.44269504f + rest) + f;
@@ -253,7 +314,8 @@ static inline double mithril_log2_f64(double x) { return log2(x); }
 
 /* log10 x */
 static inline float mithril_log10_f32(float x) {
-  float k = mithril_log_exponent_f32(x), f = mithril_log_fraction_f32(x);
+  uint32_t bits = mithril_log_bits_f32(x);
+  float k = mithril_log_exponent_f32(bits), f = mithril_log_fraction_f32(bits);
   float y = (f + mithril_log_rest_f32(f)) * 0.4342944819f;
   return mithril_log_ends_f32(x, k * 0.301025390625f + (y + k * 4.6050390e-6f));
 }
@@ -263,12 +325,12 @@ static inline double mithril_log10_f64(double x) { return log10(x); }
 /* ln(1 + x) */
 static inline float mithril_log1p_f32(float x) {
   float u = 1.0f + x;
-  /* u = 2^k (1 + f), with f from x itself, so that what the sum lost counts. */
-  uint32_t power = (mithril_bits_f32(u) - 0x3f3504f3u) & 0xff800000u;
-  float scale = mithril_number_f32(0x3f800000u - power);
-  float k = mithril_log_exponent_f32(u);
-  float f = scale * x + (k == 0.0f ? 0.0f : scale - 1.0f);
-  f = u < 1e30f ? f : mithril_log_fraction_f32(u);
+  /* u = 2^k (1 + f), with f from x itself, so that what the sum lost counts; u is not subnormal. */
+  uint32_t bits = mithril_bits_f32(u) - 0x3f2aaaabu;
+  float scale = mithril_number_f32(0x3f800000u - (bits & 0xff800000u));
+  float f = scale * x + mithril_ordered_f32(scale - 1.0f);
+  f = u < 1e30f ? f : mithril_log_fraction_f32(bits);
+  float k = mithril_log_exponent_f32(bits);
   return mithril_log_ends_f32(u, mithril_log_sum_f32(k, f, mithril_log_rest_f32(f)));
 }
 
@@ -420,35 +482,50 @@ static inline double mithril_erfinv_f64(double x) {
 
 /* 1 / (1 + e^-x); of the negative magnitude, which cannot overflow */
 static inline float mithril_sigmoid_f32(float x) {
-  float small = mithril_exp_f32(-mithril_abs_f32(x));
-  return (x < 0.0f ? small : 1.0f) / (small + 1.0f);
+  float small = mithril_exp_falling_f32(mithril_abs_f32(x)), one = 16777216.0f;
+  return (x < 0.0f ? small : one) / (small + one);
 }
 
 static inline double mithril_sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
 
-/* x sigmoid(x) */
-static inline float mithril_silu_f32(float x) { return x * mithril_sigmoid_f32(x); }
+/* x sigmoid(x), of which no factor is subnormal where the product is not. */
+static inline float mithril_silu_f32(float x) {
+  float small = mithril_exp_falling_f32(mithril_abs_f32(x));
+  float sum = small + 16777216.0f;
+  return x * (x < 0.0f ? small : 1.0f) / (x < 0.0f ? sum : sum * 5.9604645e-8f);
+}
 
 static inline double mithril_silu_f64(double x) { return x / (1.0 + exp(-x)); }
 
-/* y e^(-x^2 / 2) for x from 0 to 14.4, and a y that is not very small where x is above 1. */
-static inline float mithril_times_gauss_f32(float y, float x) {
-  float high = mithril_number_f32(mithril_bits_f32(x) & 0xfffff000u), square = 0.5f * (high * high);
-  uint32_t n = (uint32_t)(int32_t)(square * 1.44269504f + 0.5f);
-  float r = mithril_exp_remainder_f32(-square, -(float)(int32_t)n) + (high - x) * (high + x) * 0.5f;
-  y = y * (1.0f + (r + r * r * mithril_exp_rest_f32(r)));
-  /* 2^-n in two factors, since it may be out of range where the result is not. */
-  uint32_t half = n << 22 & 0xff800000u;
-  return mithril_number_f32(mithril_bits_f32(y) - half) * mithril_number_f32(0x3f800000u + half - (n << 23));
-}
-
 /* x times the normal distribution function: max(x, 0) less what is missing there, which is the same for -x */
 static inline float mithril_gelu_f32(float x) {
-  float a = mithril_at_most_f32(mithril_abs_f32(x), 14.4f);
-  float missing = mithril_times_gauss_f32(0.5f * a * mithril_erfc_factor_f32(a * 0.70710678f), a);
-  /* NaN of NaN, and of what is -inf times 0; by its bits, lest a compiler make a branch of it. */
-  uint32_t nan = x >= -FLT_MAX ? 0u : 0x7fc00000u;
-  return mithril_number_f32(mithril_bits_f32(mithril_relu_f32(x) - missing) | nan);
+  float size = mithril_abs_f32(x), a = mithril_at_most_f32(size, 14.45f);
+  /* a times what that function lacks of 1 is t p e^(-a^2 / 2). */
+  float t = a / (a + 3.0f), q = 2.0f * t - 1.0f;
+  float p = q * -2.653396514e-4f - 9.023123421e-4f;
+  p = q * p + 0.001075347885f;
+  p = q * p + 0.006924398243f;
+  p = q * p - 0.01047972497f;
+  p = q * p - 0.04725670442f;
+  p = q * p + 0.2300193459f;
+  p = q * p - 0.50933218f;
+  p = q * p + 0.7290836573f;
+  /* The square in two parts; e^(-r / 2) with r = a^2 - 2 k ln(2), and 2^(24 - k), which is 0 where a is largest. */
+  float square = mithril_ordered_f32(a * a);
+  float whole = mithril_whole_f32(square, -0.72134752f, MITHRIL_WHOLE_F32 + 151.0f);
+  float k = mithril_whole_part_f32(whole, MITHRIL_WHOLE_F32 + 151.0f);
+  float r = mithril_fused_f32(k, 1.38671875f, square) - k * 4.2438888e-4f;
+  r = r + mithril_square_rest_f32(a, square);
+  float y = r * 2.178581781e-5f - 2.615435515e-4f;
+  y = r * y + 0.002604148583f;
+  y = r * y - 0.02083314396f;
+  y = r * y + 0.125f;
+  y = r * y - 0.5f;
+  y = r * y + 1.0f;
+  float missing = t * p * y * mithril_number_f32(mithril_bits_f32(whole) << 23);
+  /* The larger of x and 0, but NaN of NaN and of -inf. */
+  float larger = mithril_ordered_f32(0.5f * x) + 0.5f * size;
+  return mithril_fused_f32(missing, -5.9604645e-8f, larger);
 }
 
 static inline double mithril_gelu_f64(double x) { return 0.5 * x * erfc(-x * 0.7071067811865476); }
@@ -469,7 +546,11 @@ static inline double mithril_gelu_tanh_f64(double x) {
 
 /* ln(1 + e^x), which neither overflows nor cancels */
 static inline float mithril_log_sum_with_one_f32(float x) {
-  return (x < 0.0f ? 0.0f : x) + mithril_log1p_f32(mithril_exp_f32(-mithril_abs_f32(x)));
+  /* ln(1 + e) for e from 0 to 1, above 1/3 as ln(2) + ln(1/2 + e/2) */
+  float e = mithril_exp_falling_f32(mithril_abs_f32(x)) * 5.9604645e-8f;
+  float f = e > 0.333333333f ? 0.5f * e - 0.5f : e;
+  float k = e > 0.333333333f ? 1.0f : 0.0f;
+  return (x < 0.0f ? 0.0f : x) + mithril_log_sum_f32(k, f, mithril_log_rest_f32(f));
 }
 
 static inline double mithril_log_sum_with_one_f64(double x) { return (x < 0.0 ? 0.0 : x) + log1p(exp(-fabs(x))); }
@@ -524,7 +605,8 @@ static inline double mithril_softsign_f64(double x) { return x / (1.0 + fabs(x))
 
 /* min(max(x + 3, 0), 6) / 6 */
 static inline float mithril_hard_sigmoid_f32(float x) {
-  return mithril_minimum_f32(mithril_relu_f32(x + 3.0f), 6.0f) / 6.0f;
+  float y = mithril_relu_f32(x + 3.0f);
+  return (y > 6.0f ? 6.0f : y) * 0.16666667f;
 }
 
 static inline double mithril_hard_sigmoid_f64(double x) {
@@ -533,8 +615,7 @@ static inline double mithril_hard_sigmoid_f64(double x) {
 
 /* x min(max(x + 3, 0), 6) / 6 */
 static inline float mithril_hard_swish_f32(float x) {
-  float y = x * mithril_minimum_f32(mithril_relu_f32(x + 3.0f), 6.0f) / 6.0f;
-  return x > 3.0f ? x : y;
+  return x > 3.0f ? x : x * mithril_relu_f32(x + 3.0f) * 0.16666667f;
 }
 
 static inline double mithril_hard_swish_f64(double x) {

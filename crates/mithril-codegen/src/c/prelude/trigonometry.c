@@ -56,9 +56,9 @@ static inline float mithril_cos_near_f32(float r) {
   return 1.0f - 0.5f * z + z * z * p;
 }
 
-/* x with its sign turned round where the bit of n is set */
-static inline float mithril_turned_f32(float x, uint32_t n, unsigned bit) {
-  return mithril_number_f32(mithril_bits_f32(x) ^ (n & bit ? 0x80000000u : 0u));
+/* x with its sign turned round where bit 1 of n is set */
+static inline float mithril_turned_f32(float x, uint32_t n) {
+  return mithril_number_f32(mithril_bits_f32(x) ^ (n << 30 & 0x80000000u));
 }
 
 /* NaN where x is infinite or NaN, else y */
@@ -69,7 +69,7 @@ static inline float mithril_sin_f32(float x) {
   uint32_t n = mithril_quadrant_f32(x);
   float r = mithril_angle_f32(x);
   float y = n & 1u ? mithril_cos_near_f32(r) : mithril_sin_near_f32(r);
-  y = mithril_turned_f32(y, n, 2u);
+  y = mithril_turned_f32(y, n);
   return mithril_if_finite_f32(x, x < 0.0f ? -y : y);
 }
 
@@ -80,7 +80,7 @@ static inline float mithril_cos_f32(float x) {
   uint32_t n = mithril_quadrant_f32(x);
   float r = mithril_angle_f32(x);
   float y = n & 1u ? mithril_sin_near_f32(r) : mithril_cos_near_f32(r);
-  return mithril_if_finite_f32(x, mithril_turned_f32(y, n + 1u, 2u));
+  return mithril_if_finite_f32(x, mithril_turned_f32(y, n + 1u));
 }
 
 static inline double mithril_cos_f64(double x) { return cos(x); }
@@ -108,18 +108,23 @@ static inline float mithril_near_magnitude_f32(uint32_t *far, float x) {
 /* How many quarter turns are nearest to an angle from 0 to 8192. */
 static inline uint32_t mithril_near_quadrant_f32(float a) { return (uint32_t)(int32_t)(a * 0.636619772f + 0.5f); }
 
-/* The angle that remains of it. pi/2 is in two parts; the first times n is exact. */
+/* The angle that remains of it. pi/2 is in three parts, or in two of double; what the first leaves is exact. */
 static inline float mithril_near_angle_f32(float a, uint32_t n) {
+#ifdef MITHRIL_FUSES
+  float turns = (float)(int32_t)n, angle = fmaf(turns, -1.57079637f, a);
+  return fmaf(turns, 1.71512451e-15f, fmaf(turns, 4.37113883e-8f, angle));
+#else
   double turns = (double)(int32_t)n, angle = (double)a - turns * 0x1.921fb54442p+0;
   angle = angle > -1.0 ? angle : -1.0;
   return (float)(angle - turns * 7.443547480486623e-13);
+#endif
 }
 
 static inline float mithril_sin_if_near_f32(uint32_t *far, float x) {
   float a = mithril_near_magnitude_f32(far, x);
   uint32_t n = mithril_near_quadrant_f32(a);
   float r = mithril_near_angle_f32(a, n);
-  float y = mithril_turned_f32(n & 1u ? mithril_cos_near_f32(r) : mithril_sin_near_f32(r), n, 2u);
+  float y = mithril_turned_f32(n & 1u ? mithril_cos_near_f32(r) : mithril_sin_near_f32(r), n);
   return mithril_number_f32(mithril_bits_f32(y) ^ (mithril_bits_f32(x) & 0x80000000u));
 }
 
@@ -127,7 +132,7 @@ static inline float mithril_cos_if_near_f32(uint32_t *far, float x) {
   float a = mithril_near_magnitude_f32(far, x);
   uint32_t n = mithril_near_quadrant_f32(a);
   float r = mithril_near_angle_f32(a, n);
-  return mithril_turned_f32(n & 1u ? mithril_sin_near_f32(r) : mithril_cos_near_f32(r), n + 1u, 2u);
+  return mithril_turned_f32(n & 1u ? mithril_sin_near_f32(r) : mithril_cos_near_f32(r), n + 1u);
 }
 
 static inline float mithril_tan_if_near_f32(uint32_t *far, float x) {
