@@ -72,6 +72,8 @@ pub struct CSource {
     pub c: String,
     /// The header.
     pub h: String,
+    /// What the file declares, as the header does: an exported file includes it instead.
+    pub declared: String,
     /// What it reads, in order.
     pub inputs: Vec<Buffer>,
     /// What it writes, in order: the outputs, then the updated states.
@@ -130,6 +132,7 @@ pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
         outputs: outputs.chain(updates).collect::<Result<_>>()?,
         c: source.c,
         h: source.h,
+        declared: source.declared,
         stages: source.stages,
         reads: source.reads,
         packing: source.packing,

@@ -15,6 +15,7 @@ use mithril_ir::loops::{Argument, Expr, Index, Var};
 
 use super::loops::lower;
 use super::program::{Nest, Place, Program, Step, Work};
+use super::wrap::wrap;
 
 /// Sizes that are tried: no digit of a position is divided by them by chance.
 pub const SIZES: [i64; 2] = [10_007, 10_009];
@@ -204,7 +205,7 @@ fn collect(program: &Program, digits: &[Option<Digit>], name: &str) -> Result<Ro
 
 /// Adds to C and header of a program of `block` rows what takes any number of them.
 pub fn extend(c: &mut String, h: &mut String, prefix: &str, block: usize, rows: &Rows) {
-    c.push_str(&functions(prefix, block, rows));
+    c.push_str(&wrap(&functions(prefix, block, rows)));
     let end = h.rfind("\n#ifdef __cplusplus\n}").unwrap_or(h.len());
     h.insert_str(end, &declarations(prefix, block));
     *h = h.replacen("#include <stddef.h>\n", "#include <stddef.h>\n#include <stdint.h>\n", 1);

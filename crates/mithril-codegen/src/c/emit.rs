@@ -1,6 +1,6 @@
 //! Stage `emit`: a program as one C file.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 
 use mithril_ir::Tensor;
@@ -9,7 +9,7 @@ use mithril_ir::loops::{Argument, Call, ERRORS};
 use super::Options;
 use super::expr::{MARK, MARK_END, Writer, number};
 use super::guide::{describe, guide};
-use super::header::{comment, declarations, places};
+use super::header::comment;
 use super::kernels::{Argument as Given, Library};
 use super::namer::Namer;
 use super::near;
@@ -17,9 +17,10 @@ use super::nest;
 use super::prelude::PRELUDE;
 use super::prepare;
 use super::program::{KernelCall, Nest, Parts, Place, Program, Rows, Step, Work};
-use super::run::{Phase, Run, kernel, pack, packing};
+use super::run::{Names, Phase, Run, kernel, pack, packing};
 use super::tail::Tails;
 use super::template::c_type;
+use super::wrap::wrap;
 
 /// What other functions, types and macros of a file are called, behind the prefix: those of the interface, and those that
 /// an export adds (`standalone.c` of the runtime).
@@ -84,13 +85,21 @@ const LOOP_WORK: i64 = 4;
 const CALL_WORK: i64 = 16;
 
 /// The file.
-pub fn file(program: &Program, options: &Options, arena: usize, library: &Library, tails: &Tails) -> String {
+pub fn file(
+    program: &Program,
+    options: &Options,
+    arena: usize,
+    library: &Library,
+    tails: &Tails,
+    declared: &str,
+) -> String {
     let mut file = File::new(program, options);
     let parts = prepare::parts(program).into_iter();
     let packing: Vec<Vec<Phase>> = parts
         .map(|part| part.iter().flat_map(|&i| file.step(&program.prepared[i], false)).collect())
         .collect();
     let (used_packing, pack_fails) = (std::mem::take(&mut file.used), std::mem::take(&mut file.fails));
+    let packed_there = std::mem::take(&mut file.used_packed);
     let steps: Vec<Vec<Phase>> = program.steps.iter().map(|step| file.step(step, file.parallel)).collect();
     let own = program.steps.iter().map(|step| match &step.work {
         Work::Kernel(k) => k.kernel.own_bytes.next_multiple_of(64),
@@ -104,6 +113,7 @@ pub fn file(program: &Program, options: &Options, arena: usize, library: &Librar
         prefix: &options.prefix,
         names: &file.names,
         used: &file.used,
+        packed: file.packed_of(&file.used_packed),
         fails: file.fails,
         parallel: file.parallel,
         arena,
@@ -115,7 +125,8 @@ pub fn file(program: &Program, options: &Options, arena: usize, library: &Librar
         _ => 0,
     });
     let (arena, own) = (program.pack_bytes, scratch.max().unwrap_or(0));
-    let preparing = Run { used: &used_packing, fails: pack_fails, arena, own, ..run };
+    let packed = file.packed_of(&packed_there);
+    let preparing = Run { used: &used_packing, packed, fails: pack_fails, arena, own, ..run };
     let has_kernels = program.steps.iter().any(|step| matches!(step.work, Work::Kernel(_) | Work::Parts(_)));
     let kernels = if has_kernels { library.source() } else { String::new() };
     let body = format!("{}{}{}", file.functions, run.text(&steps), pack(&preparing, &packing));
@@ -125,9 +136,7 @@ pub fn file(program: &Program, options: &Options, arena: usize, library: &Librar
         "#include <float.h>\n#include <math.h>\n#include <stdatomic.h>\n#include <stdbool.h>\n#include <stddef.h>\n\
          #include <stdint.h>\n#include <string.h>\n\n",
     );
-    out.push_str(&places(program));
-    out.push('\n');
-    out.push_str(&declarations(&options.prefix));
+    out.push_str(declared);
     let all = format!("{}{kernels}{body}", tails.text);
     for block in PRELUDE.choose(used_names(&all).iter().map(String::as_str)) {
         let _ = write!(out, "\n{block}\n");
@@ -136,7 +145,7 @@ pub fn file(program: &Program, options: &Options, arena: usize, library: &Librar
         out.push_str(part);
     }
     out.push_str(&interface(&run, preparing.arena + preparing.own));
-    out
+    wrap(&out)
 }
 
 /// Names of the prelude in a text.
@@ -159,6 +168,10 @@ struct File<'a> {
     written: HashMap<String, String>,
     /// Buffers that the calls name.
     used: BTreeSet<usize>,
+    /// What weights in the order of a kernel are called, by where they start among what is packed.
+    packed: BTreeMap<usize, String>,
+    /// Those that the calls name.
+    used_packed: BTreeSet<usize>,
     fails: bool,
     /// Whether threads are worth it.
     parallel: bool,
@@ -177,6 +190,8 @@ impl<'a> File<'a> {
             functions: String::new(),
             written: HashMap::new(),
             used: BTreeSet::new(),
+            packed: BTreeMap::new(),
+            used_packed: BTreeSet::new(),
             fails: false,
             parallel: program.steps.iter().map(|step| work(program, step)).fold(0, i64::saturating_add)
                 >= LEAST_PARALLEL,
@@ -199,7 +214,19 @@ impl<'a> File<'a> {
                 file.names[i] = name;
             }
         }
+        for step in &program.prepared {
+            let (Work::Pack(pack), Some(&from)) = (&step.work, step.reads().first()) else { continue };
+            let name = format!("{}_packed", program.buffers[from].name);
+            file.packed.insert(pack.packed, file.globals.name(&name));
+        }
         file
+    }
+    fn given(&self) -> Names<'_> {
+        Names { buffers: &self.names, packed: &self.packed }
+    }
+    /// Names of some packed weights, and where these start.
+    fn packed_of(&self, used: &BTreeSet<usize>) -> Vec<(usize, &str)> {
+        self.packed.iter().filter(|(at, _)| used.contains(at)).map(|(at, name)| (*at, name.as_str())).collect()
     }
     /// Writes the function of a step; what calls it. Margins of what it fills are set to zero beside it.
     fn step(&mut self, step: &Step, parallel: bool) -> Vec<Phase> {
@@ -222,13 +249,13 @@ impl<'a> File<'a> {
             Work::Call(call) => vec![self.call(call, parallel)],
             Work::Kernel(k) => {
                 self.name(k);
-                let mut phases = kernel(k, &self.names, threads(parallel));
+                let mut phases = kernel(k, &self.given(), threads(parallel));
                 let packed: Vec<String> =
                     k.packed().map(|b| comment(&self.program.buffers[b].name)).collect();
                 let packed = if packed.is_empty() {
                     String::new()
                 } else {
-                    format!("; packed: {}", packed.join(", "))
+                    format!("; weights: {}", packed.join(", "))
                 };
                 let title = format!("/* {}: {}{packed} */", comment(&step.origin), comment(&k.what));
                 if let Some(first) = phases.first_mut() {
@@ -238,7 +265,8 @@ impl<'a> File<'a> {
             }
             Work::Pack(p) => {
                 self.used.extend(step.reads());
-                vec![packing(p, &self.names)]
+                self.used_packed.insert(p.packed);
+                vec![packing(p, &self.given())]
             }
         }
     }
@@ -251,6 +279,14 @@ impl<'a> File<'a> {
                 Given::Out => Some(k.to),
                 Given::Operand(i) => Some(k.operands[*i].0),
                 Given::Shared | Given::SharedAt(_) => k.shared,
+                Given::Packed => {
+                    self.used_packed.insert(k.packed);
+                    None
+                }
+                Given::Ahead => {
+                    self.used_packed.insert(k.ahead.as_ref().map_or(k.packed, |ahead| ahead.0));
+                    None
+                }
                 _ => None,
             });
         }
@@ -275,8 +311,8 @@ impl<'a> File<'a> {
             let mut phases = match &inner.work {
                 Work::Kernel(k) => {
                     self.name(k);
-                    let mut phases = kernel(k, &self.names, ["part", &count.to_string()]);
-                    let first = kernel(k, &self.names, [thread, threads]);
+                    let mut phases = kernel(k, &self.given(), ["part", &count.to_string()]);
+                    let first = kernel(k, &self.given(), [thread, threads]);
                     let last = phases.pop();
                     pack.extend(first.into_iter().take(phases.len()).flat_map(|phase| phase.calls));
                     last.into_iter().collect()

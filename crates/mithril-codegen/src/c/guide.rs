@@ -10,9 +10,7 @@ use super::expr::{MARK, MARK_END};
 use super::header::comment;
 use super::near;
 use super::program::{Nest, Program, Step, Work};
-
-/// Characters of a line.
-const WIDTH: usize = 118;
+use super::wrap::WIDTH;
 
 /// Where the explanations of a list begin.
 const COLUMN: usize = 18;
@@ -125,10 +123,15 @@ fn words(program: &Program, options: &Options) -> Vec<(&'static [&'static str], 
         words.push((&["block", "blocks", "blocked"], block));
     }
     if !program.prepared.is_empty() {
-        words.push((&["packed"], format!("what {p}_pack made.")));
+        words.push((&["packed"], format!("what {p}_pack made: {HOW}")));
     }
     words
 }
+
+/// What packing makes.
+const HOW: &str = "weights in the order in which a kernel reads them (..._packed), and what follows from parameters. Where a batch \
+                   norm or the like stands behind a product, its factors are multiplied into the weights (..._scaled), and what \
+                   it adds is one tensor (..._shift).";
 
 fn has_kernels(program: &Program) -> bool {
     let is_kernel = |step: &Step| matches!(step.work, Work::Kernel(_) | Work::Parts(_));

@@ -54,6 +54,7 @@ mod tail;
 mod template;
 mod updates;
 mod widen;
+mod wrap;
 
 use mithril_ir::Graph;
 use mithril_ir::error::Result;
@@ -110,6 +111,8 @@ pub struct Source {
     pub c: String,
     /// The header.
     pub h: String,
+    /// What the file declares, as the header does.
+    pub declared: String,
     /// Names of stages and what they made of the program, as text.
     pub stages: Vec<(String, String)>,
     /// Numbers of the inputs that a call reads; of others only packing knows.
@@ -168,8 +171,9 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     run::look_ahead(&mut program);
     let arena = memory::plan(&mut program);
     stages.push(("memory".to_owned(), format!("arena: {arena} bytes\n{program}")));
-    let h = header::header(&options.prefix, &program);
-    let c = emit::file(&program, options, arena, &library, &tails);
+    let declared = header::declared(&options.prefix, &program);
+    let h = header::header(&options.prefix, &declared);
+    let c = emit::file(&program, options, arena, &library, &tails, &declared);
     let shared = state::shared(&program);
     let (reads, costs) = (prepare::inputs(&program, program.steps.iter()), cost::costs(&program));
     let parts = prepare::parts(&program).into_iter();
@@ -177,7 +181,7 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     let packing = packing.collect();
     let nanoseconds = cost::nanoseconds(&program, options.target.lanes);
     let questions = library.questions().to_vec();
-    Ok(Source { c, h, stages, reads, packing, shared, costs, nanoseconds, questions, decisions })
+    Ok(Source { c, h, declared, stages, reads, packing, shared, costs, nanoseconds, questions, decisions })
 }
 
 /// Leaves the first step of each specification.

@@ -414,7 +414,12 @@ impl Levels<'_, '_> {
     fn sums(&mut self, sum: &Expr, lane: Var, count: &str, index: &dyn Fn(Var) -> Index) -> String {
         let Expr::Reduce { fold, vars, body } = sum else { return String::new() };
         let is_place = matches!(fold, Fold::ArgMax | Fold::ArgMin);
-        let name = self.writer.fresh(if is_place { "positions" } else { "sums" });
+        let name = self.writer.fresh(match fold {
+            Fold::ArgMax | Fold::ArgMin => "positions",
+            Fold::Max => "largest",
+            Fold::Min => "smallest",
+            _ => "sums",
+        });
         let (t, first) = (computed_type(sum.dtype()), identity(*fold, body.dtype()).text);
         self.writer.line(array(t, &name, lane));
         self.lanes(lane, count, |w, l| w.line(format!("{name}[{l}] = {first};")));

@@ -1,7 +1,7 @@
 //! The function that runs a program: pointers to all buffers, then a call per step. With threads, all of them walk
 //! through the same calls, each does its part, and they wait for each other only where one needs what others made.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::kernels::{Argument, Call};
@@ -30,6 +30,21 @@ impl Phase {
     }
 }
 
+/// What the pointers of the functions that run or pack are called.
+#[derive(Clone, Copy, Debug)]
+pub struct Names<'a> {
+    /// Those to buffers.
+    pub buffers: &'a [String],
+    /// Those to weights in the order of a kernel, by where they start among what is packed.
+    pub packed: &'a BTreeMap<usize, String>,
+}
+
+impl Names<'_> {
+    fn packed(&self, at: usize) -> String {
+        self.packed.get(&at).cloned().unwrap_or_else(|| format!("(void *)((char *)packed + {at})"))
+    }
+}
+
 /// What is known of the program when its steps have been written.
 pub struct Run<'a> {
     /// The program.
@@ -40,6 +55,8 @@ pub struct Run<'a> {
     pub names: &'a [String],
     /// Buffers that the calls name.
     pub used: &'a BTreeSet<usize>,
+    /// Weights in the order of the kernels that the calls name, by where they start among what is packed.
+    pub packed: Vec<(usize, &'a str)>,
     /// Whether a step may fail.
     pub fails: bool,
     /// Whether threads are worth it.
@@ -64,7 +81,7 @@ pub fn look_ahead(program: &mut Program) {
 }
 
 /// The calls of a kernel by one of so many threads: `who` is its number and theirs.
-pub fn kernel(k: &KernelCall, names: &[String], who: [&str; 2]) -> Vec<Phase> {
+pub fn kernel(k: &KernelCall, names: &Names<'_>, who: [&str; 2]) -> Vec<Phase> {
     let write = |argument: &Argument| argument_text(k, names, who, argument);
     let phase = |calls: &Vec<Call>| Phase {
         title: String::new(),
@@ -75,13 +92,13 @@ pub fn kernel(k: &KernelCall, names: &[String], who: [&str; 2]) -> Vec<Phase> {
 }
 
 /// The call that packs the weights of a kernel.
-pub fn packing(p: &PackCall, names: &[String]) -> Phase {
+pub fn packing(p: &PackCall, names: &Names<'_>) -> Phase {
     let call = p.call.text(|argument| match argument {
         Argument::Thread => "0".to_owned(),
         Argument::Threads => "1".to_owned(),
         Argument::A => start(p.inputs[0], names),
         Argument::B => start(p.inputs[1], names),
-        Argument::Packed => format!("(void *)((char *)packed + {})", p.packed),
+        Argument::Packed => names.packed(p.packed),
         // Packing has no memory of other kinds.
         _ => "NULL".to_owned(),
     });
@@ -89,29 +106,30 @@ pub fn packing(p: &PackCall, names: &[String]) -> Phase {
 }
 
 /// A tensor from a position on.
-fn start((buffer, offset): (usize, usize), names: &[String]) -> String {
+fn start((buffer, offset): (usize, usize), names: &Names<'_>) -> String {
     match offset {
-        0 => names[buffer].clone(),
-        n => format!("{} + {n}", names[buffer]),
+        0 => names.buffers[buffer].clone(),
+        n => format!("{} + {n}", names.buffers[buffer]),
     }
 }
 
-fn argument_text(k: &KernelCall, names: &[String], who: [&str; 2], argument: &Argument) -> String {
-    let shared = k.shared.map_or("NULL", |b| names[b].as_str());
+fn argument_text(k: &KernelCall, names: &Names<'_>, who: [&str; 2], argument: &Argument) -> String {
+    let shared = k.shared.map_or("NULL", |b| names.buffers[b].as_str());
     match argument {
         Argument::Thread => who[0].to_owned(),
         Argument::Threads => who[1].to_owned(),
         Argument::A => start(k.inputs[0], names),
         Argument::B => start(k.inputs[1], names),
-        Argument::Out => names[k.to].clone(),
+        Argument::Out => names.buffers[k.to].clone(),
         Argument::Operand(i) => start(k.operands[*i], names),
-        Argument::Packed => format!("(const void *)((const char *)packed + {})", k.packed),
+        Argument::Packed => names.packed(k.packed),
         Argument::Ahead => {
             let ahead = k.ahead.as_ref().map(|ahead| (ahead.0, ahead.1.text(who)));
             let (at, first) = ahead.unwrap_or((k.packed, String::new()));
-            format!("(const char *)packed + {at}{first}")
+            let name = names.packed(at);
+            if first.is_empty() { name } else { format!("(const char *){name}{first}") }
         }
-        Argument::Shared => format!("(void *){shared}"),
+        Argument::Shared | Argument::SharedAt(0) => format!("(void *){shared}"),
         Argument::SharedAt(n) => format!("(void *)({shared} + {n})"),
         Argument::Own => "own".to_owned(),
     }
@@ -372,11 +390,14 @@ impl Run<'_> {
             match &buffer.place {
                 Place::Packed(at) => {
                     let at = at.unwrap_or(0);
-                    let value = format!("(const {t} *)(const void *)((const char *)packed + {at})");
+                    let value = format!("(const void *)((const char *)packed + {at})");
                     let _ = writeln!(out, "    const {t} *const {name} = {value};");
                 }
                 place => out.push_str(&pointer(place, t, name)),
             }
+        }
+        for (at, name) in &self.packed {
+            let _ = writeln!(out, "    const void *const {name} = (const char *)packed + {at};");
         }
         out
     }
@@ -385,7 +406,7 @@ impl Run<'_> {
 /// A pointer to what is neither packed nor constant.
 fn pointer(place: &Place, t: &str, name: &str) -> String {
     let inside = |block: &str, at: usize| {
-        format!("    {t} *const {name} = ({t} *)(void *)((char *){block} + {at});\n")
+        format!("    {t} *const {name} = (void *)((char *){block} + {at});\n")
     };
     match place {
         Place::Input(n) => format!("    const {t} *const {name} = inputs[{n}];\n"),
@@ -412,6 +433,9 @@ pub fn pack(run: &Run<'_>, parts: &[Vec<Phase>]) -> String {
     for &b in run.used {
         let buffer = &run.program.buffers[b];
         out.push_str(&pointer(&buffer.place, c_type(buffer.dtype), &run.names[b]));
+    }
+    for (at, name) in &run.packed {
+        let _ = writeln!(out, "    void *const {name} = (char *)packed + {at};");
     }
     if run.own > 0 {
         let _ = writeln!(out, "    void *const own = (char *)scratch + {};", run.arena);

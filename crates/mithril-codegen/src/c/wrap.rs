@@ -1,0 +1,114 @@
+//! Long lines of generated C, broken where the fewest brackets are open.
+
+/// Characters of a line.
+pub const WIDTH: usize = 118;
+
+/// What a line that goes on is indented by: more than the lines inside of a function.
+const INDENT: usize = 8;
+
+/// The text with its long lines broken. Lines of the preprocessor and those with strings stay as they are.
+pub fn wrap(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut is_comment = false;
+    for line in text.split_inclusive('\n') {
+        let starts = is_comment;
+        is_comment = match (line.rfind("/*"), line.rfind("*/")) {
+            (open, close) if open > close => true,
+            (_, Some(_)) => false,
+            _ => is_comment,
+        };
+        let is_fixed = starts || line.contains('"') || line.trim_start().starts_with('#');
+        if line.len() <= WIDTH || is_fixed || line.trim_end().ends_with('\\') {
+            out.push_str(line);
+        } else {
+            broken(line, &mut out);
+        }
+    }
+    out
+}
+
+fn broken(line: &str, out: &mut String) {
+    let indent = line.len() - line.trim_start().len();
+    let (is_comment, mut rest) = (line.trim_start().starts_with("/*"), line.to_owned());
+    let indent = indent + if is_comment { 3 } else { INDENT };
+    while rest.trim_end().chars().count() > WIDTH {
+        let found = if is_comment { last_space(&rest, indent) } else { place(&rest, indent) };
+        let Some(at) = found else { break };
+        out.push_str(rest[..at].trim_end());
+        out.push('\n');
+        rest = " ".repeat(indent) + rest[at..].trim_start();
+    }
+    out.push_str(&rest);
+}
+
+/// The characters of a line that have room, behind its indentation.
+fn room(line: &str, indent: usize) -> impl Iterator<Item = (usize, char)> + '_ {
+    line.char_indices().take(WIDTH).skip(indent)
+}
+
+fn last_space(line: &str, indent: usize) -> Option<usize> {
+    room(line, indent).filter(|(_, c)| *c == ' ').map(|(i, _)| i).last()
+}
+
+/// Where a statement is broken best: outside of as many brackets as possible, rather at a comma than within a formula, and
+/// as far to the right as that allows.
+fn place(line: &str, indent: usize) -> Option<usize> {
+    let end = line.find("/*").unwrap_or(line.len());
+    let (mut depth, mut best) = (0_i32, None);
+    for (i, c) in room(line, indent).take_while(|(i, _)| *i < end) {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            _ => {}
+        }
+        let rest = &line[i..];
+        let is = |operators: &[&str]| operators.iter().any(|operator| rest.starts_with(operator));
+        let found = match c {
+            ',' | ';' if is(&[", ", "; "]) => Some((0, i + 1)),
+            ' ' if is(&[" = ", " += "]) => rest[1..].find(' ').map(|n| (1, i + 1 + n)),
+            ' ' if is(&[" ? ", " : ", " && ", " || "]) => Some((1, i)),
+            ' ' if is(&[" + ", " - "]) => Some((2, i)),
+            ' ' if is(&[" * ", " / "]) => Some((3, i)),
+            _ => None,
+        };
+        if let Some((kind, at)) = found {
+            let rank = depth * 4 + kind;
+            if best.is_none_or(|(least, _)| rank <= least) {
+                best = Some((rank, at));
+            }
+        }
+    }
+    best.map(|(_, at)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{WIDTH, wrap};
+
+    #[test]
+    fn long_lines_break_outside_of_brackets() {
+        let long = "argument_of_a_function".repeat(2);
+        let call = format!("    call({long}, f({long}, 1), {long} + {long});\n");
+        let found = wrap(&call);
+        assert_eq!(found, format!("    call({long}, f({long}, 1),\n            {long} + {long});\n"));
+        let sum = format!("    out[{long}] = g({long}, {long});\n");
+        assert_eq!(wrap(&sum), format!("    out[{long}] =\n            g({long}, {long});\n"));
+        let loops = format!("for (int {long} = 0; {long} < 100; {long}++)\n");
+        assert!(wrap(&loops).lines().all(|line| line.len() <= WIDTH), "{}", wrap(&loops));
+    }
+
+    #[test]
+    fn what_a_break_would_change_stays() {
+        let long = "word, ".repeat(40);
+        for text in [
+            format!("#define LONG {long}\n"),
+            format!("puts(\"{long}\");\n"),
+            format!("/* a\n   {long}\n   b */\n"),
+            format!("{}\n", "x".repeat(200)),
+        ] {
+            assert_eq!(wrap(&text), text);
+        }
+        let comment = format!("/* {long}*/\n");
+        assert!(wrap(&comment).lines().all(|line| line.len() <= WIDTH), "{}", wrap(&comment));
+    }
+}
