@@ -565,3 +565,60 @@ def test_the_fastest_candidates_are_measured_once(tmp_path, monkeypatch):
     kept[0].write_text("damaged")
     assert compile(ml.CBackend(num_threads=1, autotune=True), inference=True).source
     assert kept[0].read_text() != "damaged"
+
+
+def test_an_exported_file_includes_its_header_and_has_a_prototype_of_all(tmp_path):
+    model = classifier()
+    fixed = ml.compile(model, ml.CBackend(), shapes={"input": [2, 5]}, inference=True)
+    rows = ml.compile(model, ml.CBackend(), shapes={"input": ["batch", 5]}, inference=True)
+    step = ml.compile(classifier(), ml.CBackend(), shapes={"input": [2, 5]})
+    fixed.export(tmp_path / "fixed", weights_inside=False)
+    rows.export(tmp_path / "rows", batch="batch")
+    step.export(tmp_path / "step", gradients=True)
+    strict = ["-std=c11", "-Wall", "-Wextra", "-Wmissing-prototypes", "-Wstrict-prototypes", "-Wshadow", "-Werror"]
+    for folder in ("fixed", "rows", "step"):
+        assert '#include "model.h"' in (tmp_path / folder / "model.c").read_text()
+        for compiler in COMPILERS:
+            for flags in ([], ["-DMITHRIL_NO_MALLOC"], ["-DMITHRIL_SINGLE_THREAD"]):
+                subprocess.run([compiler, *strict, *flags, "-c", "model.c"], cwd=tmp_path / folder, check=True)
+
+
+def test_an_exported_model_is_told_what_is_missing(tmp_path):
+    compiled = ml.compile(classifier(), ml.CBackend(), shapes={"input": ["n", 5]}, inference=True)
+    params = compiled.randomize_params(seed=0)
+    first, *rest = params
+    with pytest.raises(ml.errors.UnresolvedShapeError, match=r"compile it with numbers, give data=.* batch='batch'"):
+        compiled.export(tmp_path, params=params)
+    data = {"input": normal(2, 5)}
+    with pytest.raises(ml.errors.ParameterError, match=rf"params lacks '{re.escape(first)}'"):
+        compiled.export(tmp_path, data=data, params={name: params[name] for name in rest})
+    with pytest.raises(MithrilError, match="params names 'nobody', which is not there"):
+        compiled.export(tmp_path, data=data, params={**params, "nobody": normal(1)})
+    with pytest.raises(ml.errors.InvalidValueError, match="prefix is 3"):
+        compiled.export(tmp_path, data=data, params=params, prefix=3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_keeps_the_memory_limit(tmp_path):
+    model = ml.Model()
+    model |= ml.Convolution2D(64, 3, padding=1)(input="input", output="output")
+    shapes = {"input": [1, 64, 28, 28]}
+
+    def packed(limit):
+        backend = ml.CBackend(num_threads=1, memory_limit=limit)
+        compiled = ml.compile(model, backend, shapes=shapes, inference=True)
+        return compiled.export(tmp_path, params=compiled.randomize_params(seed=0)).packed_bytes
+
+    large = packed(None)
+    assert large > 4 * 64 * 64 * 9
+    assert packed("600KB") == 4 * 64 * 64 * 9
+
+
+def test_an_old_weights_file_stays_as_it_is_for_those_who_have_it_open(tmp_path):
+    compiled = ml.compile(classifier(), ml.CBackend(), shapes={"input": [2, 5]}, inference=True)
+    compiled.export(tmp_path, params=compiled.randomize_params(seed=0), weights_inside=False)
+    with open(tmp_path / "model.weights", "rb") as file:
+        before = file.read()
+        compiled.export(tmp_path, params=compiled.randomize_params(seed=1), weights_inside=False)
+        file.seek(0)
+        assert file.read() == before != (tmp_path / "model.weights").read_bytes()

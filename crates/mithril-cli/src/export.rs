@@ -48,7 +48,7 @@ pub fn export(file: &str, folder: &str, given: &[&str]) -> Result<String> {
     let report = write(
         &c,
         &Symbols::default(),
-        &Export { title: &title, values, expected, calls: 1, inside: None },
+        &Export { title: &title, values: &values, expected, calls: 1, inside: None },
         Path::new(folder),
     )?;
     let names: Vec<String> = report.files.iter().map(|path| path.display().to_string()).collect();

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use mithril::compile::c::{Cost, Decision, Quantize, Scheme};
 use mithril::compile::compiled::Compiled;
+use mithril::ir::Tensor;
 use mithril::ir::error::{Code, Error};
 use mithril::ir::interp::Symbols;
-use mithril::runtime::c::export::{Export, export};
+use mithril::runtime::c::export::{Export, Values, export};
 use mithril::runtime::c::peak::peak;
 use mithril::runtime::c::program::SECONDS;
 use mithril::runtime::c::{
@@ -26,6 +27,24 @@ use crate::errors::{Failure, Outcome};
 
 /// Name, path, what is computed, operations, bytes.
 type StepRow = (String, String, String, Option<u64>, u64);
+
+/// Arrays by name, which become tensors when they are asked for.
+#[derive(Debug)]
+struct Arrays(Py<PyDict>);
+
+impl Values for Arrays {
+    fn value(&self, name: &str) -> mithril::ir::Result<Option<Arc<Tensor>>> {
+        let found = Python::attach(|py| -> Outcome<_> {
+            let found = self.0.bind(py).get_item(name)?;
+            found.map(|array| Ok(Arc::new(tensor(&array, None)?))).transpose()
+        });
+        found.map_err(|failure| match failure {
+            Failure::Core(error) => error,
+            Failure::Python(error) => Error::new(Code::BadParameter, format!("`{name}`: {error}")),
+        })
+    }
+}
+
 /// A program in C, compiled for each choice of sizes when it is called with them.
 #[pyclass(name = "CProgram", module = "mithril", frozen)]
 #[derive(Debug)]
@@ -160,15 +179,17 @@ impl PyCProgram {
         inside: Option<bool>,
         calls: usize,
     ) -> Outcome<Bound<'py, PyDict>> {
-        let tensors = |dict: &Bound<'_, PyDict>| -> Outcome<Tensors> {
-            pairs(dict.as_any())?
-                .iter()
-                .map(|(n, t)| Ok((n.as_str().into(), Arc::new(tensor(t, None)?))))
-                .collect()
-        };
-        let given = Export { title, values: tensors(values)?, expected: tensors(expected)?, calls, inside };
-        let shapes = given.values.iter().map(|(name, t)| (&**name, t.shape().to_vec()));
-        let symbols = self.0.program.symbols(shapes)?;
+        let shape = |value: &Bound<'_, PyAny>| value.getattr("shape")?.extract::<Vec<usize>>();
+        let named = pairs(values.as_any())?;
+        let shapes =
+            named.iter().map(|(name, t)| Ok((name.as_str(), shape(t)?))).collect::<Outcome<Vec<_>>>()?;
+        let symbols = self.0.program.symbols(shapes.into_iter())?;
+        let expected = pairs(expected.as_any())?
+            .iter()
+            .map(|(n, t)| Ok((n.as_str().into(), Arc::new(tensor(t, None)?))))
+            .collect::<Outcome<Tensors>>()?;
+        let values = Arrays(values.clone().unbind());
+        let given = Export { title, values: &values, expected, calls, inside };
         let report = py.detach(|| export(&self.0.program, &symbols, &given, &folder))?;
         let found = PyDict::new(py);
         found.set_item("files", report.files)?;

@@ -9,6 +9,7 @@ use mithril::compile::lift::lift;
 use mithril::compile::pipeline::Interpreter;
 use mithril::compile::positions::{Positions, Which};
 use mithril::compile::python::Python as PythonBackend;
+use mithril::ir::dim::Dim;
 use mithril::ir::error::{Code, Error};
 use mithril::ir::graph::{Def, Graph, Role, TensorType, ValueId};
 use mithril::ir::{Builder, DType, Lit, Shape, Tensor, interp, ops, text};
@@ -488,10 +489,13 @@ impl PyCompiled {
                 {
                     error = error.note(format!("{symbol} is {n} in this call"));
                 }
+                let is_other = |(d, n): (&Dim, &Dim)| d.known().is_some() && d.known() != n.known();
                 let help = if wanted.rank() != given.rank() {
                     "the number of dimensions differs"
                 } else if wanted.iter().all(|d| d.known().is_some()) {
                     "the shape was fixed when compiling; give a symbol there for any size, e.g. shapes={\"input\": [\"batch\", 784]}"
+                } else if wanted.iter().zip(given.iter()).any(is_other) {
+                    "sizes that are numbers were fixed when compiling; give symbols there for any size"
                 } else {
                     "the same symbol is the same size everywhere in one call"
                 };

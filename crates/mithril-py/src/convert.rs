@@ -7,7 +7,8 @@ use mithril::ir::{DType, Dim, Lit, Tensor, text};
 use mithril::model::{Arg, Size};
 use pyo3::prelude::*;
 use pyo3::types::{
-    PyBool, PyBytes, PyDict, PyEllipsis, PyFloat, PyInt, PyList, PySlice, PyString, PyTuple, PyType,
+    IntoPyDict, PyBool, PyBytes, PyDict, PyEllipsis, PyFloat, PyInt, PyList, PySlice, PyString, PyTuple,
+    PyType,
 };
 
 use crate::connection::PyConnection;
@@ -132,11 +133,14 @@ pub fn tensor(object: &Bound<'_, PyAny>, wanted: Option<DType>) -> Outcome<Tenso
         object.getattr("shape").and_then(|s| s.extract()).or_else(|_| array.getattr("shape")?.extract())?;
     let dtype = dtype(&array.getattr("dtype")?).map_err(|_| not_numbers(&array))?;
     let little = array.getattr("dtype")?.call_method1("newbyteorder", ("<",))?;
-    let array = array.call_method1("astype", (little,))?;
+    let array = array.call_method("astype", (little,), Some(&[("copy", false)].into_py_dict(py)?))?;
     let bytes = array.call_method0("tobytes")?;
     let bytes = bytes.cast::<PyBytes>().map_err(PyErr::from)?;
     let t = Tensor::from_bytes(dtype, shape, bytes.as_bytes())?;
-    Ok(wanted.map_or_else(|| t.clone(), |d| t.cast(d)))
+    Ok(match wanted {
+        Some(wanted) if wanted != dtype => t.cast(wanted),
+        _ => t,
+    })
 }
 
 /// A NumPy array of a tensor.

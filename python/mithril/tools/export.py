@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _core
-from ..arguments import check_declared
+from ..arguments import check_declared, missing
 from ..backends.exchange import to_host
 from ..backends.with_manualgrad.c_backend import CBackend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
-from ..errors import InvalidValueError, KeyNotFoundError, ParameterError
+from ..errors import InvalidValueError, KeyNotFoundError, ParameterError, UnresolvedShapeError
 from ..optim.optimizer import Optimizer
-from .inputs import complete, others
+from .inputs import complete, others, refuse_unknown
 from .inspection import gradient_names
 
 if TYPE_CHECKING:
@@ -111,7 +111,8 @@ def export(
         A size that the model was compiled with, such as ``"batch"``, which becomes an argument of ``..._run_batch`` and
         ``..._call_batch``: any number of rows, computed ``block`` at a time (default 8).
     autotune, cc, flags : optional
-        As options of `CBackend`.
+        As options of `CBackend`. By default compiler and flags are those of the model where that is compiled for C, as
+        is its ``memory_limit``.
 
     Returns
     -------
@@ -128,13 +129,18 @@ def export(
     (['tiny.c', 'tiny.h', 'main.c'], 'ok')
     """
     if not isinstance(folder, (str, os.PathLike)):
-        raise InvalidValueError(f"the folder is a {type(folder).__name__}", hint='pass a path, e.g. "out/"')
+        raise InvalidValueError(f"the folder is of type {type(folder).__name__}", hint='pass a path, e.g. "out/"')
+    if not isinstance(prefix, str):
+        raise InvalidValueError(f"prefix is {prefix!r}", hint='pass a text, e.g. "classifier"')
     if optimizer is not None and not isinstance(optimizer, Optimizer):
         raise InvalidValueError(f"optimizer is {optimizer!r}", hint="give one, e.g. ml.optim.Adam(0.001)")
     options = {**model._options, "training": bool(gradients) or optimizer is not None}
     dtype = str(model.backend.default_dtype)
     rules = getattr(model.backend, "quantize", None) if not options["training"] else None
+    own = model.backend if isinstance(model.backend, CBackend) else None
     settings: dict[str, Any] = {"num_threads": 1, "cc": cc, "flags": flags}
+    if own is not None:
+        settings |= {"cc": cc or own.cc, "flags": flags or own.flags, "memory_limit": own.memory_limit}
     if rules:
         settings |= {"quantize": dict(rules), "quantize_ranges": model.backend.quantize_ranges}
         settings["quantize_strict"] = model.backend.quantize_strict
@@ -148,16 +154,32 @@ def export(
     sizes = dict(options["shapes"])
     if backend.batch is not None:
         shapes = _recorded(shapes, backend.batch, gradients or optimizer is not None)
-    given = complete(model._model, reference, shapes, data, 0, lambda array: array, others(options))
-    host = {name: to_host(value) for name, value in (params or model.get_parameters()).items()}
+    try:
+        given = complete(model._model, reference, shapes, data, 0, lambda array: array, others(options))
+    except UnresolvedShapeError as error:
+        text = "compile it with numbers, give data={...} of the size that is wanted, or name a size: batch='batch'"
+        raise UnresolvedShapeError(error.message, hint=text) from None
+    host = {name: to_host(value) for name, value in (model.get_parameters() if params is None else params).items()}
     shapes |= {name: list(array.shape) for name, array in given.items()}
     core = _core.compile(model._model, dtype, {**options, "shapes": shapes})
     kept = {**host, **{name: to_host(value) for name, value in model.state.items()}}
     names = {name: found for role in ("param", "data", "state") for name, found, _ in core.inputs(role)}
-    missing = [name for name, _, _ in (*core.inputs("param"), *core.inputs("state")) if name not in kept]
-    if missing:
-        kept.update(core.initial(missing, model.backend._seed))
-    values = {name: reference.tensor({**kept, **given}[name], dtype) for name, dtype in names.items()}
+    absent = [name for name, _, _ in (*core.inputs("param"), *core.inputs("state")) if name not in kept]
+    if params is not None:
+        wanted = core.inputs("param")
+        refuse_unknown("params", params, [name for name, _, _ in wanted])
+        for name, _, _ in wanted:
+            if name in absent:
+                raise missing("params", name, wanted, params)
+    if absent:
+        kept.update(core.initial(absent, model.backend._seed))
+    kept |= given
+    # Evaluating changes no array: only those of another dtype are copied.
+    is_shared = not options["training"] and not options.get("donate")
+    values = {
+        name: kept[name] if is_shared and kept[name].dtype.name == dtype else reference.tensor(kept[name], dtype)
+        for name, dtype in names.items()
+    }
     for name, _, shape in core.inputs("param"):
         if list(values[name].shape) != list(shape):
             given_shape = list(values[name].shape)
@@ -172,8 +194,8 @@ def export(
     else:
         if rules:
             # With the same vectors: what is done in whole numbers depends on the processor.
-            own = {**CBackend(dtype=dtype, **settings)._tool("model"), "lanes": lanes}
-            found = _core.c_program(core, own, is_lazy=True).call(*_groups(core, values))
+            quantised = {**CBackend(dtype=dtype, **settings)._tool("model"), "lanes": lanes}
+            found = _core.c_program(core, quantised, is_lazy=True).call(*_groups(core, values))
         else:
             found = reference._load(core).function("evaluate")(*_groups(core, values))
         expected = found[0] if core.updates else found

@@ -216,7 +216,8 @@ impl<'a> File<'a> {
         }
         for step in &program.prepared {
             let (Work::Pack(pack), Some(&from)) = (&step.work, step.reads().first()) else { continue };
-            let name = format!("{}_packed", program.buffers[from].name);
+            let weight = &program.buffers[from].name;
+            let name = format!("{}_packed", weight.strip_suffix("_scaled").unwrap_or(weight));
             file.packed.insert(pack.packed, file.globals.name(&name));
         }
         file
@@ -226,7 +227,11 @@ impl<'a> File<'a> {
     }
     /// Names of some packed weights, and where these start.
     fn packed_of(&self, used: &BTreeSet<usize>) -> Vec<(usize, &str)> {
-        self.packed.iter().filter(|(at, _)| used.contains(at)).map(|(at, name)| (*at, name.as_str())).collect()
+        self.packed
+            .iter()
+            .filter(|(at, _)| used.contains(at))
+            .map(|(at, name)| (*at, name.as_str()))
+            .collect()
     }
     /// Writes the function of a step; what calls it. Margins of what it fills are set to zero beside it.
     fn step(&mut self, step: &Step, parallel: bool) -> Vec<Phase> {
@@ -250,14 +255,7 @@ impl<'a> File<'a> {
             Work::Kernel(k) => {
                 self.name(k);
                 let mut phases = kernel(k, &self.given(), threads(parallel));
-                let packed: Vec<String> =
-                    k.packed().map(|b| comment(&self.program.buffers[b].name)).collect();
-                let packed = if packed.is_empty() {
-                    String::new()
-                } else {
-                    format!("; weights: {}", packed.join(", "))
-                };
-                let title = format!("/* {}: {}{packed} */", comment(&step.origin), comment(&k.what));
+                let title = format!("/* {}: {} */", comment(&step.origin), comment(&k.what));
                 if let Some(first) = phases.first_mut() {
                     first.title = title;
                 }

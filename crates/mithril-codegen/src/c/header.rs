@@ -2,6 +2,7 @@
 
 use super::program::{Place, Program};
 use super::template::c_type;
+use super::wrap::wrap;
 
 /// Declarations of the pool, shared by all headers that a program includes.
 const POOL: &str = "\
@@ -74,7 +75,7 @@ pub fn comment(text: &str) -> String {
 
 /// What file and header declare.
 pub fn declared(prefix: &str, program: &Program) -> String {
-    format!("{}\n{}", places(program), declarations(prefix))
+    wrap(&format!("{}\n{}", places(program), declarations(prefix)))
 }
 
 /// The header file.

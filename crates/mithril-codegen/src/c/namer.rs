@@ -66,7 +66,10 @@ fn identifier(name: &str) -> String {
     }
     let text = text.trim_matches('_');
     let start = text.len().saturating_sub(MAX_LENGTH);
-    let text = text[start..].trim_start_matches('_');
+    let end = text[start..].trim_start_matches('_');
+    // Whole words, where these leave enough.
+    let words = end.split_once('_').map(|(_, words)| words);
+    let text = words.filter(|words| start > 0 && words.len() > MAX_LENGTH / 2).unwrap_or(end);
     let is_own = {
         let stem = text.trim_end_matches(|c: char| c.is_ascii_digit());
         let function = text.strip_suffix('f').unwrap_or(text);

@@ -213,14 +213,6 @@ impl Buffer {
     }
 }
 
-impl KernelCall {
-    /// The buffers whose elements are packed for it.
-    pub fn packed(&self) -> impl Iterator<Item = usize> + '_ {
-        let arguments = self.kernel.pack.iter().flat_map(|call| &call.arguments);
-        arguments.filter_map(|a| given(a, &self.inputs, &self.operands))
-    }
-}
-
 impl Step {
     /// Buffers that are read.
     pub fn reads(&self) -> Vec<usize> {

@@ -405,9 +405,8 @@ impl Run<'_> {
 
 /// A pointer to what is neither packed nor constant.
 fn pointer(place: &Place, t: &str, name: &str) -> String {
-    let inside = |block: &str, at: usize| {
-        format!("    {t} *const {name} = (void *)((char *){block} + {at});\n")
-    };
+    let inside =
+        |block: &str, at: usize| format!("    {t} *const {name} = (void *)((char *){block} + {at});\n");
     match place {
         Place::Input(n) => format!("    const {t} *const {name} = inputs[{n}];\n"),
         Place::Output(n) | Place::State { output: n, .. } => {

@@ -6,11 +6,21 @@ pub const WIDTH: usize = 118;
 /// What a line that goes on is indented by: more than the lines inside of a function.
 const INDENT: usize = 8;
 
-/// The text with its long lines broken. Lines of the preprocessor and those with strings stay as they are.
+/// The text with its long lines broken, and heads of functions that were broken elsewhere joined before. Lines of the
+/// preprocessor and those with strings stay as they are.
 pub fn wrap(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    let mut is_comment = false;
+    let (mut is_comment, mut head) = (false, String::new());
     for line in text.split_inclusive('\n') {
+        let goes_on =
+            !head.is_empty() || (!is_comment && line.starts_with(|c: char| c.is_ascii_alphabetic()));
+        let joined =
+            if goes_on { std::mem::take(&mut head) + line.trim_start_matches(' ') } else { line.to_owned() };
+        if goes_on && joined.ends_with(",\n") && joined.matches('(').count() > joined.matches(')').count() {
+            head = joined.trim_end().to_owned() + " ";
+            continue;
+        }
+        let line = joined.as_str();
         let starts = is_comment;
         is_comment = match (line.rfind("/*"), line.rfind("*/")) {
             (open, close) if open > close => true,
@@ -24,7 +34,7 @@ pub fn wrap(text: &str) -> String {
             broken(line, &mut out);
         }
     }
-    out
+    out + &head
 }
 
 fn broken(line: &str, out: &mut String) {
@@ -95,6 +105,12 @@ mod tests {
         assert_eq!(wrap(&sum), format!("    out[{long}] =\n            g({long}, {long});\n"));
         let loops = format!("for (int {long} = 0; {long} < 100; {long}++)\n");
         assert!(wrap(&loops).lines().all(|line| line.len() <= WIDTH), "{}", wrap(&loops));
+    }
+
+    #[test]
+    fn heads_of_functions_are_broken_once() {
+        let head = "static void f(long first,\n    long second,\n            long third)\n{\n";
+        assert_eq!(wrap(head), "static void f(long first, long second, long third)\n{\n");
     }
 
     #[test]

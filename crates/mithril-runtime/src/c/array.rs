@@ -67,6 +67,14 @@ impl<'a> Address<'a> {
             Data::F64(v) => Self::of(v),
         }
     }
+    /// What lies there.
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        if self.bytes == 0 {
+            return &[];
+        }
+        // SAFETY: it is the memory of a slice or an array that stays borrowed, all of which are numbers.
+        unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(self.start), self.bytes) }
+    }
     /// Where it starts, if a tensor of so many bytes fits there.
     pub(crate) fn read(self, bytes: usize, dtype: DType) -> Result<*const c_void, Misfit> {
         fits((self.start, self.bytes), bytes, dtype)?;

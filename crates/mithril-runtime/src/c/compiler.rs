@@ -136,8 +136,11 @@ impl Compiler {
         });
         let shown =
             found.as_ref().map_or_else(|| first.to_owned(), |(_, rest, name)| format!("{name}:{rest}"));
-        let mut error =
-            Error::new(Code::Compiler, format!("the C compiler stopped ({})", output.status)).note(shown);
+        let what = match output.status.success() {
+            true => "the C compiler made nothing".to_owned(),
+            false => format!("the C compiler stopped ({})", output.status),
+        };
+        let mut error = Error::new(Code::Compiler, what).note(shown);
         if let Some((source, rest, _)) = found
             && let Some(line) = rest.split(':').next().and_then(|n| n.parse::<usize>().ok())
             && let Ok(code) = std::fs::read_to_string(source)

@@ -2,10 +2,12 @@
 //!
 //! The folder is built and the program run before [`export`] says that it is done.
 
-use std::fmt::Write;
+use std::fmt::{Debug, Write as _};
 use std::fs;
+use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use mithril_compile::c::c_type;
 use mithril_ir::dim::Symbol;
@@ -28,13 +30,26 @@ const SMALL: usize = 32 << 10;
 const SYSTEM: &str =
     "#if defined __linux__ && !defined _GNU_SOURCE\n#define _GNU_SOURCE /* sched_getcpu */\n#endif\n";
 
+/// Where values of inputs come from. Each is asked for when it is packed or written, and not kept, so that an export
+/// needs no more memory than what is packed and the largest of them.
+pub trait Values: Debug + Sync {
+    /// The value of an input; `None`: there is none.
+    fn value(&self, name: &str) -> Result<Option<Arc<Tensor>>>;
+}
+
+impl Values for Tensors {
+    fn value(&self, name: &str) -> Result<Option<Arc<Tensor>>> {
+        Ok(self.get(name).cloned())
+    }
+}
+
 /// How a model is exported.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Export<'a> {
     /// What it is called in the readme.
     pub title: &'a str,
     /// Values of all inputs by name; those of the data are recorded.
-    pub values: Tensors,
+    pub values: &'a dyn Values,
     /// Outputs for these data, computed elsewhere.
     pub expected: Tensors,
     /// Which call gives these outputs, from 1 on: states change from call to call.
@@ -77,36 +92,37 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
     let named = program.options().batch.as_ref().map(|(name, _)| Symbol::Named(name.clone()));
     let recorded = named.and_then(|name| symbols.get(&name)).map(|&rows| rows as usize);
     let interface = recorded.map_or_else(|| interface.clone(), |rows| interface.of_rows(rows));
-    let parts = Parts::new(&interface, given, is_inside, packed, &source.c)?;
+    let parts = Parts::new(&interface, is_inside, packed.as_ref(), &source.c);
     let mut words = parts.words(given);
     let header = source.h.clone() + &fill(include_str!("export/standalone.h"), &words);
     let standalone = fill(&parts.standalone(), &words);
     let (title, model) = source.c.split_once('\n').unwrap_or(("", &source.c));
-    let code = format!("{title}\n{SYSTEM}{model}{}{standalone}", parts.inside_text()?);
+    let model = model.replacen(&source.declared, &format!("#include \"{prefix}.h\"\n"), 1);
+    let code = format!("{title}\n{SYSTEM}{model}{}{standalone}", parts.inside_text(given.values)?);
     words.push(("c_lines", code.lines().count().to_string()));
     words.push(("vectors", vectors(&source.c)));
-    let mut files = vec![
+    let files = [
         (format!("{prefix}.c"), code.into_bytes()),
         (format!("{prefix}.h"), header.into_bytes()),
         ("main.c".to_owned(), fill(include_str!("export/main.c"), &words).into_bytes()),
         ("Makefile".to_owned(), fill(include_str!("export/Makefile.in"), &words).into_bytes()),
         ("CMakeLists.txt".to_owned(), fill(include_str!("export/CMakeLists.in"), &words).into_bytes()),
-        (format!("{prefix}.check"), parts.check.clone()),
+        (format!("{prefix}.check"), parts.check(given)?),
     ];
-    if !parts.is_inside {
-        files.push((format!("{prefix}.weights"), parts.weights_file()));
-    }
-    let unwritable = |path: &Path, e: std::io::Error| {
-        Error::new(Code::Io, format!("{} cannot be written: {e}", path.display()))
-            .help("name a folder, new or not, in which files may be made")
-    };
     fs::create_dir_all(folder).map_err(|e| unwritable(folder, e))?;
     let mut paths = Vec::new();
-    for (name, bytes) in &files {
+    for (name, bytes) in files {
         let path = folder.join(name);
         fs::write(&path, bytes).map_err(|e| unwritable(&path, e))?;
         paths.push(path);
     }
+    if !parts.is_inside {
+        let path = folder.join(format!("{prefix}.weights"));
+        parts.write_weights(packed.as_ref(), given.values, &path)?;
+        paths.push(path);
+    }
+    // Building and running take memory as well.
+    drop(packed);
     let check = build_and_run(&Compiler::find(&program.options().tool)?, folder, &prefix)?;
     let number = |name: &str| {
         let line = check.lines().find_map(|line| line.strip_prefix(name)?.strip_suffix(" bytes"));
@@ -114,27 +130,32 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
     };
     let (arena_bytes, packed_bytes) = (number("arena:"), number("packed parameters:"));
     let pack_bytes = number("scratch while packing:");
-    words.push(("arena_bytes", arena_bytes.to_string()));
-    words.push(("packed_bytes", packed_bytes.to_string()));
-    words.push(("pack_bytes", pack_bytes.to_string()));
+    words.push(("memory_rows", parts.memory_rows(arena_bytes, packed_bytes, pack_bytes)));
     let readme = folder.join("README.md");
     fs::write(&readme, fill(include_str!("export/README.in"), &words)).map_err(|e| unwritable(&readme, e))?;
     paths.push(readme);
     Ok(Report { files: paths, weight_bytes: parts.total, packed_bytes, pack_bytes, arena_bytes, check })
 }
 
+fn unwritable(path: &Path, error: io::Error) -> Error {
+    Error::new(Code::Io, format!("{} cannot be written: {error}", path.display()))
+        .help("name a folder, new or not, in which files may be made")
+}
+
 /// What follows from the parameters, as the weights file holds it; `None` if there is nothing to pack.
 fn pack(program: &Program, code: &str, interface: &Interface, given: &Export<'_>) -> Result<Option<Packed>> {
     let function = Function::new(&program.options().tool, &Cache::default(), code, interface.clone(), 1)?;
-    let mut addresses = Vec::new();
-    for (buffer, is_fixed) in interface.inputs.iter().zip(&interface.fixed) {
-        addresses.push(if *is_fixed {
-            Address::of_tensor(fitting(&given.values, buffer)?)
-        } else {
-            Address::none()
-        });
+    let Some(mut packing) = function.start_packing()? else { return Ok(None) };
+    for part in &interface.packing {
+        let read = part.iter().map(|&i| fitting(given.values, &interface.inputs[i]));
+        let read = read.collect::<Result<Vec<_>>>()?;
+        let mut addresses = vec![Address::none(); interface.inputs.len()];
+        for (&i, tensor) in part.iter().zip(&read) {
+            addresses[i] = Address::of_tensor(tensor);
+        }
+        function.pack_part(&mut packing, &addresses)?;
     }
-    function.pack(&addresses)
+    function.finish_packing(packing).map(Some)
 }
 
 /// Replaces `@name@` by words.
@@ -175,33 +196,23 @@ fn build_and_run(compiler: &Compiler, folder: &Path, prefix: &str) -> Result<Str
 /// What is written, before it becomes text.
 struct Parts<'a> {
     interface: &'a Interface,
-    /// Number of the input, number of the output that replaces it, offset, value.
-    weights: Vec<(usize, Option<usize>, usize, &'a Tensor)>,
+    /// Number of the input, number of the output that replaces it, offset.
+    weights: Vec<(usize, Option<usize>, usize)>,
     total: usize,
     is_inside: bool,
-    /// What the weights file starts with.
-    packed: Option<Packed>,
+    /// Bytes of what the weights file starts with.
+    packed: Option<usize>,
     /// The code that reads it.
     code: &'a str,
-    /// Recorded data, then recorded outputs.
-    check: Vec<u8>,
 }
 
 impl<'a> Parts<'a> {
-    fn new(
-        interface: &'a Interface,
-        given: &'a Export<'_>,
-        is_inside: bool,
-        packed: Option<Packed>,
-        code: &'a str,
-    ) -> Result<Self> {
+    fn new(interface: &'a Interface, is_inside: bool, packed: Option<&Packed>, code: &'a str) -> Self {
+        let packed = packed.map(|packed| packed.bytes().len());
         let mut weights = Vec::new();
-        let mut total = packed.as_ref().map_or(0, |packed| packed.bytes().len().next_multiple_of(64));
-        let mut check = Vec::new();
+        let mut total = packed.unwrap_or(0).next_multiple_of(64);
         for (i, (buffer, role)) in interface.inputs.iter().zip(&interface.roles).enumerate() {
-            let value = fitting(&given.values, buffer)?;
             if !matches!(role, Role::Param | Role::State) {
-                check.extend(value.to_bytes());
                 continue;
             }
             let results = interface.results().len();
@@ -211,13 +222,21 @@ impl<'a> Parts<'a> {
             if packed.is_some() && interface.fixed[i] && !interface.read[i] {
                 continue;
             }
-            weights.push((i, update.map(|n| results + n), total, value));
+            weights.push((i, update.map(|n| results + n), total));
             total += buffer.bytes().next_multiple_of(64);
         }
-        for buffer in interface.results() {
-            check.extend(fitting(&given.expected, buffer)?.to_bytes());
+        Self { interface, weights, total, is_inside, packed, code }
+    }
+    /// Recorded data, then recorded outputs.
+    fn check(&self, given: &Export<'_>) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        for (_, buffer) in self.data() {
+            bytes.extend(fitting(given.values, buffer)?.to_bytes());
         }
-        Ok(Self { interface, weights, total, is_inside, packed, code, check })
+        for buffer in self.interface.results() {
+            bytes.extend(fitting(&given.expected, buffer)?.to_bytes());
+        }
+        Ok(bytes)
     }
     fn data(&self) -> Vec<(usize, &'a Buffer)> {
         let all = self.interface.inputs.iter().zip(&self.interface.roles).enumerate();
@@ -228,23 +247,33 @@ impl<'a> Parts<'a> {
         let mut hash = Sha256::new();
         // The order of what is packed is that of this code.
         hash.update(if self.packed.is_some() { self.code } else { "" });
-        for (i, _, offset, _) in &self.weights {
+        for (i, _, offset) in &self.weights {
             let buffer = &self.interface.inputs[*i];
             hash.update(format!("{} {} {:?} {offset};", buffer.name, buffer.dtype, buffer.shape));
         }
         u64::from_le_bytes(hash.finalize()[..8].try_into().unwrap_or_default())
     }
-    fn weights_file(&self) -> Vec<u8> {
-        let mut bytes = b"MITHRIL1".to_vec();
-        bytes.extend(self.mark().to_ne_bytes());
-        bytes.resize(64, 0);
-        bytes.extend(self.packed.iter().flat_map(|packed| packed.bytes()));
-        for (_, _, offset, value) in &self.weights {
-            bytes.resize(64 + offset, 0);
-            bytes.extend(value.to_bytes());
+    /// Writes the weights file, one value after the other.
+    fn write_weights(&self, packed: Option<&Packed>, values: &dyn Values, path: &Path) -> Result<()> {
+        let wrong = |e| unwritable(path, e);
+        // Whoever has an old file open keeps it as it was.
+        let _ = fs::remove_file(path);
+        let mut file = BufWriter::new(fs::File::create(path).map_err(wrong)?);
+        let mut at = 0;
+        let mut write = |offset: usize, bytes: &[u8]| -> io::Result<()> {
+            io::copy(&mut io::repeat(0).take((offset - at) as u64), &mut file)?;
+            at = offset + bytes.len();
+            file.write_all(bytes)
+        };
+        write(0, b"MITHRIL1").map_err(wrong)?;
+        write(8, &self.mark().to_ne_bytes()).map_err(wrong)?;
+        write(64, packed.map_or(&[], Packed::bytes)).map_err(wrong)?;
+        for (i, _, offset) in &self.weights {
+            let value = fitting(values, &self.interface.inputs[*i])?;
+            write(64 + offset, Address::of_tensor(&value).bytes()).map_err(wrong)?;
         }
-        bytes.resize(64 + self.total, 0);
-        bytes
+        write(64 + self.total, &[]).map_err(wrong)?;
+        file.flush().map_err(wrong)
     }
     /// The code around the model; where the weights are inside, no function reads a file.
     fn standalone(&self) -> String {
@@ -255,7 +284,7 @@ impl<'a> Parts<'a> {
         if self.is_inside { format!("{before}{after}") } else { format!("{before}{reading}{after}") }
     }
     /// The weights as arrays of C.
-    fn inside_text(&self) -> Result<String> {
+    fn inside_text(&self, values: &dyn Values) -> Result<String> {
         if !self.is_inside {
             return Ok(String::new());
         }
@@ -265,10 +294,11 @@ impl<'a> Parts<'a> {
              #include <math.h>\n#include <stdint.h>\n\n",
         );
         let wrong = |_| Error::internal("text cannot be written");
-        for (i, _, _, value) in &self.weights {
+        for (i, ..) in &self.weights {
             let buffer = &self.interface.inputs[*i];
-            let name = comment(&buffer.name);
-            writeln!(text, "/* {name} {:?} */\n{}", buffer.shape, array(prefix, *i, value)).map_err(wrong)?;
+            let (name, value) = (comment(&buffer.name), fitting(values, buffer)?);
+            writeln!(text, "/* {name} {:?} */\n{}", buffer.shape, array(prefix, *i, &value))
+                .map_err(wrong)?;
         }
         writeln!(text, "const void *const {prefix}_weights[{}] = {{", self.interface.inputs.len() + 1)
             .map_err(wrong)?;
@@ -298,8 +328,34 @@ impl<'a> Parts<'a> {
         ]);
         words
     }
+    /// What the readme says of memory.
+    fn memory_rows(&self, arena: usize, packed: usize, pack: usize) -> String {
+        let mut rows = vec![("arena: scratch memory of a call on one thread", arena)];
+        match self.packed {
+            Some(_) => {
+                rows.insert(
+                    0,
+                    ("`@prefix@.weights`, mapped: what calls read of it is in memory", 64 + self.total),
+                );
+                rows.insert(1, ("of these, packed parameters", packed));
+            }
+            None => {
+                let place = if self.is_inside {
+                    "weights, constants of the code"
+                } else {
+                    "`@prefix@.weights`, mapped"
+                };
+                rows.insert(0, (place, self.total));
+                rows.insert(1, ("packed parameters, made by `@prefix@_open`", packed));
+            }
+        }
+        rows.push(("scratch memory of `@prefix@_pack`, for who has weights of their own", pack));
+        let rows = rows.into_iter().filter(|(_, bytes)| *bytes > 0);
+        let rows = rows.map(|(what, bytes)| format!("| {what} | {bytes} |\n"));
+        rows.collect::<String>().replace("@prefix@", &self.interface.prefix)
+    }
     fn words_of_weights(&self) -> Vec<(&'static str, String)> {
-        let row = |(i, update, offset, _): &(usize, Option<usize>, usize, &Tensor)| {
+        let row = |(i, update, offset): &(usize, Option<usize>, usize)| {
             let buffer = &self.interface.inputs[*i];
             let update = update.map_or_else(|| "-1".to_owned(), |n| n.to_string());
             format!("  {{{i}, {update}, {offset}, {}}}, /* {} */\n", buffer.bytes(), comment(&buffer.name))
@@ -347,7 +403,7 @@ impl<'a> Parts<'a> {
                 ),
                 ("weight_address", "@prefix@_weights[weight->input]"),
                 ("release", ""),
-                ("weights_note", " (the weights are inside of the C file: NULL will do)"),
+                ("weights_note", "The weights are inside of the C file: `weights` is NULL."),
                 ("weights_path", "NULL"),
                 (
                     "inside_declaration",
@@ -362,7 +418,11 @@ impl<'a> Parts<'a> {
                 ("copied", ""),
                 ("weight_address", "model->weights + weight->offset"),
                 ("release", "  @prefix@_release(model->weights);\n"),
-                ("weights_note", "; the file has to stay as it is while the\n   model is open"),
+                (
+                    "weights_note",
+                    "`weights` is the path of @prefix@.weights, which has to stay as it is while the model is open; EINVAL: it is \
+                     not that\n   of this very code.",
+                ),
                 ("weights_path", "\"@prefix@.weights\""),
                 ("inside_declaration", ""),
             ]
@@ -425,11 +485,11 @@ fn words_of_rows(recorded: Option<usize>) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The value of a buffer among tensors by name.
-fn fitting<'a>(values: &'a Tensors, buffer: &Buffer) -> Result<&'a Tensor> {
+/// The value of a buffer.
+fn fitting(values: &dyn Values, buffer: &Buffer) -> Result<Arc<Tensor>> {
     let name = &buffer.name;
     let value = values
-        .get(&**name)
+        .value(name)?
         .ok_or_else(|| Error::new(Code::BadParameter, format!("there is no value for `{name}`")))?;
     if value.dtype() != buffer.dtype || value.shape() != buffer.shape {
         let text = format!("`{name}` is {} of shape {:?}", value.dtype(), value.shape());

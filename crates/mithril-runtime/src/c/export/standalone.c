@@ -28,7 +28,7 @@ static const @prefix@_place @prefix@_weight_table[@prefix@_WEIGHTS + 1] = {
 /* Number of the input of each of the data. */
 static const int @prefix@_data_table[@prefix@_DATA_COUNT + 1] = {@data_table@0};
 
-typedef struct @prefix@_model {
+struct @prefix@_model {
   const void *inputs[@prefix@_INPUT_COUNT + 1];
   void *outputs[@prefix@_OUTPUT_COUNT + 1];
   void *copies[@prefix@_WEIGHTS + 1]; /* of states that cannot be changed where they are */
@@ -36,7 +36,7 @@ typedef struct @prefix@_model {
   void *packed;
   void *arena;
   mithril_pool *pool;
-} @prefix@_model;
+};
 
 /* Memory at a multiple of 64. */
 static void *@prefix@_allocate(size_t bytes) { return aligned_alloc(64, (bytes / 64 + 1) * 64); }
@@ -191,6 +191,7 @@ static void @prefix@_release(unsigned char *weights) {
 static int @prefix@_read(@prefix@_model *model, const char *path) {
   const size_t bytes = @prefix@_HEAD + @prefix@_weight_bytes;
   struct stat about;
+  if (!path) return EINVAL;
   int file = open(path, O_RDONLY), problem = 0;
   if (file < 0) return errno;
   if (fstat(file, &about)) problem = errno;
@@ -210,6 +211,7 @@ static void @prefix@_release(unsigned char *weights) { free(weights); }
 /* Reads the file of weights; 0, or what errno becomes. */
 static int @prefix@_read(@prefix@_model *model, const char *path) {
   unsigned char head[@prefix@_HEAD];
+  if (!path) return EINVAL;
   model->weights = @prefix@_allocate(@prefix@_weight_bytes);
   if (!model->weights) return ENOMEM;
   FILE *file = fopen(path, "rb");

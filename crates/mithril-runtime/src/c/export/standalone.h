@@ -20,12 +20,13 @@ extern "C" {
 /* A model with its weights, its memory and its threads. One call at a time; open it several times for more. */
 typedef struct @prefix@_model @prefix@_model;
 
-/* Opens the model. `weights` is the path of @prefix@.weights@weights_note@. NULL: errno says why (EINVAL: these are
-   not the weights of this model). */
+/* Opens the model, for calls on so many threads (less than 2: the caller's alone).
+   @weights_note@
+   NULL: errno says why. */
 @prefix@_model *@prefix@_open(const char *weights, int threads);
 
-/* Runs the model on data into outputs, each contiguous; the states stay in the model. 0, or a code for
-   @prefix@_error. */
+/* Runs the model on data into outputs, in the order above, each contiguous; the states stay in the model. 0, or a code
+   for @prefix@_error. */
 int @prefix@_call(@prefix@_model *model, const void *const data[], void *const outputs[]);
 @batch_declaration@
 /* The current value of a parameter or state that is kept as it was given, by its number:
