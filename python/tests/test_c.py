@@ -599,21 +599,6 @@ def test_an_exported_model_is_told_what_is_missing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_export_keeps_the_memory_limit(tmp_path):
-    model = ml.Model()
-    model |= ml.Convolution2D(64, 3, padding=1)(input="input", output="output")
-    shapes = {"input": [1, 64, 28, 28]}
-
-    def packed(limit):
-        backend = ml.CBackend(num_threads=1, memory_limit=limit)
-        compiled = ml.compile(model, backend, shapes=shapes, inference=True)
-        return compiled.export(tmp_path, params=compiled.randomize_params(seed=0)).packed_bytes
-
-    large = packed(None)
-    assert large > 4 * 64 * 64 * 9
-    assert packed("600KB") == 4 * 64 * 64 * 9
-
-
 def test_an_old_weights_file_stays_as_it_is_for_those_who_have_it_open(tmp_path):
     compiled = ml.compile(classifier(), ml.CBackend(), shapes={"input": [2, 5]}, inference=True)
     compiled.export(tmp_path, params=compiled.randomize_params(seed=0), weights_inside=False)

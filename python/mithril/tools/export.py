@@ -111,8 +111,7 @@ def export(
         A size that the model was compiled with, such as ``"batch"``, which becomes an argument of ``..._run_batch`` and
         ``..._call_batch``: any number of rows, computed ``block`` at a time (default 8).
     autotune, cc, flags : optional
-        As options of `CBackend`. By default compiler and flags are those of the model where that is compiled for C, as
-        is its ``memory_limit``.
+        As options of `CBackend`. By default compiler and flags are those of the model where that is compiled for C.
 
     Returns
     -------
@@ -140,7 +139,7 @@ def export(
     own = model.backend if isinstance(model.backend, CBackend) else None
     settings: dict[str, Any] = {"num_threads": 1, "cc": cc, "flags": flags}
     if own is not None:
-        settings |= {"cc": cc or own.cc, "flags": flags or own.flags, "memory_limit": own.memory_limit}
+        settings |= {"cc": cc or own.cc, "flags": flags or own.flags}
     if rules:
         settings |= {"quantize": dict(rules), "quantize_ranges": model.backend.quantize_ranges}
         settings["quantize_strict"] = model.backend.quantize_strict
