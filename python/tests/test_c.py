@@ -438,7 +438,8 @@ def test_what_does_not_fit_is_not_exported(tmp_path):
     for folder, options, message in (
         ("file", {}, "name a folder"),
         ("out", {"data": {"input": normal(3, 3)}}, r"data 'input' has shape \[3, 3\], but has to be \[2, 5\]"),
-        ("out", {"params": {name: normal(1, 1)}}, rf"parameter {name!r} has shape \[1, 1\]"),
+        ("out", {"params": {**compiled.parameters, name: normal(1, 1)}}, rf"parameter {name!r} has shape \[1, 1\]"),
+        ("out", {"params": {name: normal(1, 1)}}, "params lacks"),
         ("out", {"optimizer": "adam"}, "optimizer is 'adam'"),
     ):
         with pytest.raises(MithrilError, match=message):

@@ -94,4 +94,3 @@ def test_packed_weights_take_the_bytes_of_weights_in_every_way_of_convolving():
     assert weights <= packed.bytes <= weights + numbers
     with pytest.raises(ml.errors.MithrilError, match="the limit is"):
         ml.compile(network(), ml.CBackend(memory_limit=weights), shapes=shapes, inference=True)
-
