@@ -306,6 +306,72 @@ def test_convolutions_in_blocks_keep_their_weights_in_few_bits(tmp_path, scheme,
         assert exported.packed_bytes < 0.45 * params_bytes(params)
 
 
+def as_known(x, low, high):
+    """Numbers as those that the bytes of a known range stand for."""
+    scale = (high - low) / 255
+    zero = np.floor(0.5 - low / scale)
+    return (np.floor(x / scale + zero + 0.5).clip(0, 255) - zero) * scale
+
+
+def chain():
+    """Convolutions that hand each other bytes once their ranges are known."""
+    model = ml.Model()
+    model |= ml.Convolution2D(64, 3, padding=1, name="first")(input="input", output="h0")
+    model += ml.Relu6()
+    model += ml.Convolution2D(64, 3, stride=2, padding=1, name="second")
+    model += ml.Relu()
+    model += ml.Convolution2D(96, 5, padding=2, name="wide")
+    model += ml.Convolution2D(24, 1, name="last")(output="output")
+    given = {"shapes": {"input": [3, 8, 21, 19]}, "inference": True}
+    compiled = ml.compile(model, ml.CBackend(quantize="int8", num_threads=2), **given)
+    params = compiled.randomize_params(seed=5)
+    x = np.random.default_rng(0).standard_normal((3, 8, 21, 19)).astype(np.float32)
+    needs_whole_numbers(compiled, params)
+    return compiled, params, x
+
+
+def test_convolutions_hand_on_bytes(tmp_path):
+    import torch
+
+    compiled, params, x = chain()
+    calibrated = ml.calibrate(compiled, params, {"input": x})
+    assert {row.type for row in ml.quantization_report(calibrated, params).rows} == {"int8"}
+    found = calibrated.evaluate(params, {"input": x})["output"]
+    wanted = x.astype(np.float64)
+    after = {"first": lambda t: t.clip(0, 6), "second": lambda t: t.clip(0, None)}
+    strides = {"second": (2, 1), "wide": (1, 2), "first": (1, 1), "last": (1, 0)}
+    for name in ("first", "second", "wide", "last"):
+        weight, bias = (np.asarray(params[f"{name}.{kind}"]) for kind in ("weight", "bias"))
+        whole = rounded(weight.reshape(len(weight), -1), "int8").reshape(weight.shape).astype(np.float64)
+        image = torch.from_numpy(as_known(wanted, *calibrated.backend.quantize_ranges[f"{name}.weight"]))
+        stride, padding = strides[name]
+        groups = image.shape[1] // weight.shape[1]
+        made = torch.nn.functional.conv2d(image, torch.from_numpy(whole), stride=stride, padding=padding, groups=groups)
+        wanted = after.get(name, lambda t: t)(made.numpy() + bias.reshape(1, -1, 1, 1))
+    error = np.abs(found - wanted) / np.abs(wanted).max()
+    # A number in the middle between two bytes may become either.
+    assert np.quantile(error, 0.9) < 1e-5
+    assert error.max() < 0.02
+    for lanes in (4, 8, 16) if "avx512" in Path("/proc/cpuinfo").read_text() else (4,):
+        exported = calibrated.export(tmp_path / str(lanes), data={"input": x}, params=params, lanes=lanes)
+        assert "output" in exported.check
+        assert ("mithril_store_words(out" in (tmp_path / str(lanes) / "model.c").read_text()) == (lanes != 8)
+
+
+def test_bytes_tell_which_images_are_not_finite():
+    compiled, params, x = chain()
+    calibrated = ml.calibrate(compiled, params, {"input": x})
+    clean = calibrated.evaluate(params, {"input": x})["output"]
+    x[1, 3, 20, 18] = np.nan
+    found = calibrated.evaluate(params, {"input": x})["output"]
+    assert np.isnan(found[1]).all()
+    np.testing.assert_array_equal(found[[0, 2]], clean[[0, 2]])
+    # A filter that is not finite makes NaN of its channel, and so of all that is made of it.
+    broken = {name: np.array(value) for name, value in params.items()}
+    broken["second.weight"][5, 0, 1, 1] = np.inf
+    assert np.isnan(calibrated.evaluate(broken, {"input": x})["output"]).all()
+
+
 def test_samples_that_do_not_calibrate():
     compiled, params, x = images(ml.Convolution2D(16, 3), (1, 8, 8, 8))
     needs_whole_numbers(compiled, params)

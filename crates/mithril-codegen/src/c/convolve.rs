@@ -8,7 +8,7 @@ use super::contract::{
     Contraction, Making, Start, affine, call, flat_loads, is_fixed, is_zero, loaded, operands, the_sum,
 };
 use super::kernels::{
-    Algorithm, Blocked, Conv, Epilogue, Image, Library, Operand, Packing, Places, Strides, Target,
+    Algorithm, Blocked, Conv, Epilogue, Image, InBytes, Library, Operand, Packing, Places, Strides, Target,
 };
 use super::program::{Buffer, KernelCall, Nest, Program};
 use super::quantize::{self, InFewBits};
@@ -91,6 +91,20 @@ pub fn convolution(
     Some(call(kernel, nest.to, [(x, 0), (w, 0)], starts, what, work))
 }
 
+/// The buffer of the image and its range, if it is known, of a convolution that is done in whole numbers.
+pub fn in_whole_numbers(
+    program: &Program,
+    nest: &Nest,
+    c: &Contraction<'_>,
+    options: &Options,
+) -> Option<(usize, Option<[f32; 2]>)> {
+    let (conv, [x, w], _) = shape(program, nest, c)?;
+    match quantize::convolution(program, w, &conv, options)?.ok()? {
+        InFewBits::Whole(range) => Some((x, range)),
+        InFewBits::Weights(_) => None,
+    }
+}
+
 /// A convolution that reads or writes blocks of channels.
 pub struct InBlocks {
     /// The buffer of the image.
@@ -167,7 +181,7 @@ fn in_blocks_of(
         strides.push(Places { base: 0, ..place });
     }
     let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
-    let (source, first) = image_of(conv, image, lanes);
+    let (source, first) = image_of(conv, image);
     let made = Blocked {
         element: conv.element,
         batch: conv.batch,
@@ -185,15 +199,21 @@ fn in_blocks_of(
         operands: strides,
         algorithm: if few.is_some() { Algorithm::Direct } else { conv.algorithm },
         few_bits: few.map(InFewBits::weights),
+        bytes: InBytes { image: None, out: to.blocks.and_then(|blocks| blocks.as_bytes(&to.shape, 0)) },
     };
     let (size, padding) = (conv.image, conv.padding);
-    Some(InBlocks { image: *x, conv: made, size, padding, first, operands: starts })
+    let mut found = InBlocks { image: *x, conv: made, size, padding, first, operands: starts };
+    if let (Some(blocks), Some(start)) = (image.blocks, found.start()) {
+        found.conv.bytes.image = blocks.as_bytes(&image.shape, start);
+    }
+    Some(found)
 }
 
 /// How an image lies, and where its first element is, behind the margins.
-fn image_of(conv: &Conv, image: &Buffer, lanes: usize) -> (Image, usize) {
+fn image_of(conv: &Conv, image: &Buffer) -> (Image, usize) {
     let Some(blocks) = image.blocks else { return (Image::Plain(conv.image, conv.padding), 0) };
     let (row, plane) = (blocks.row(&image.shape) as usize, blocks.plane(&image.shape) as usize);
+    let lanes = blocks.lanes as usize;
     let first = blocks.margins[0][0] as usize * row + blocks.margins[1][0] as usize * lanes;
     let batch = plane * conv.channels / lanes;
     (Image::Blocks(Places { batch, block: plane, lane: 1, y: row, x: lanes, base: 0 }), first)

@@ -2,25 +2,39 @@
 //! with margins of zeros around each image as large as their readers want. So a convolution copies nothing, and what
 //! stands between two of them goes through the same vectors.
 //!
-//! Only where elements lie changes: nests still speak of images, channels, rows and pixels.
+//! Only where elements lie changes: nests still speak of images, channels, rows and pixels. What convolutions in whole
+//! numbers alone hand to each other lies as bytes (`bytes`).
 
 use std::fmt;
 
 use mithril_ir::loops::{Expr, Index, flat};
 
 use super::Options;
+use super::bytes;
 use super::contract::contraction;
 use super::convolve::{InBlocks, in_blocks};
-use super::kernels::{Element, Library, Margins};
+use super::kernels::{AsBytes, Element, Library, Margins};
 use super::program::{Buffer, Nest, Program, Work};
 
 /// How a tensor [images, channels, rows, pixels] lies: [images][blocks of channels][rows][pixels][lanes].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Blocks {
     /// Channels of a block.
     pub lanes: i64,
     /// Rows above and below, pixels to the left and to the right that are zero.
     pub margins: [[i64; 2]; 2],
+    /// How numbers are kept as bytes, if they are. Behind them lie notes: for each row and each vector of channels of an image,
+    /// whether one of them is NaN.
+    pub bytes: Option<Bytes>,
+}
+
+/// Bytes that stand for numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bytes {
+    /// The range of the numbers.
+    pub range: [f32; 2],
+    /// Notes of an image.
+    pub notes: i64,
 }
 
 impl Blocks {
@@ -32,19 +46,33 @@ impl Blocks {
     pub fn plane(&self, shape: &[i64]) -> i64 {
         (self.margins[0][0] + shape[2] + self.margins[0][1]) * self.row(shape) + self.lanes
     }
-    /// Elements of all.
+    /// Elements of all, and notes behind them.
     pub fn elements(&self, shape: &[i64]) -> i64 {
+        self.planes(shape) + self.bytes.map_or(0, |bytes| shape[0] * bytes.notes)
+    }
+    /// Elements of all.
+    fn planes(&self, shape: &[i64]) -> i64 {
         shape[0] * (shape[1] / self.lanes) * self.plane(shape)
+    }
+    /// As kernels have it, for who starts at this element.
+    pub fn as_bytes(&self, shape: &[i64], start: usize) -> Option<AsBytes> {
+        let notes = self.planes(shape) as usize - start;
+        let Bytes { range, notes: of } = self.bytes?;
+        Some(AsBytes { range, notes, notes_of: of as usize })
     }
     /// Where the element at these coordinates lies; a single one is a position already.
     pub fn position(&self, at: &[Index], shape: &[i64]) -> Index {
         let [image, channel, y, x] = at else { return flat(at, shape) };
         let (row, plane) = (self.row(shape), self.plane(shape));
+        let (block, lane) = match self.lanes {
+            all if all == shape[1] => (Index::default(), channel.clone()),
+            lanes => (channel.floor_div(lanes), channel.modulo(lanes)),
+        };
         image.clone() * (shape[1] / self.lanes * plane)
-            + channel.floor_div(self.lanes) * plane
+            + block * plane
             + (y.clone() + Index::number(self.margins[0][0])) * row
             + (x.clone() + Index::number(self.margins[1][0])) * self.lanes
-            + channel.modulo(self.lanes)
+            + lane
     }
     /// Whether there are margins.
     fn has_margins(&self) -> bool {
@@ -55,7 +83,8 @@ impl Blocks {
 impl fmt::Display for Blocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [[top, bottom], [left, right]] = self.margins;
-        write!(f, " in blocks of {}, margins {top} {bottom} {left} {right}", self.lanes)
+        write!(f, " in blocks of {}, margins {top} {bottom} {left} {right}", self.lanes)?;
+        self.bytes.map_or(Ok(()), |bytes| write!(f, ", bytes for {:?}", bytes.range))
     }
 }
 
@@ -70,6 +99,7 @@ pub fn lay_out(program: &mut Program, options: &Options, library: &mut Library) 
             program.buffers[b].blocks = None;
         }
     }
+    bytes::lay_out(program, options, library);
     for step in 0..program.steps.len() {
         let Work::Nest(nest) = &program.steps[step].work else { continue };
         let Some(found) = found(program, nest, options, library) else { continue };
@@ -133,7 +163,8 @@ fn margins(buffer: &Buffer) -> Option<Margins> {
     let blocks = buffer.blocks.filter(Blocks::has_margins)?;
     let size = |n: i64| n as usize;
     Some(Margins {
-        element: Element::of(buffer.dtype)?,
+        element: if blocks.bytes.is_some() { Element::F32 } else { Element::of(buffer.dtype)? },
+        bytes: blocks.as_bytes(&buffer.shape, 0),
         planes: size(buffer.shape[0] * (buffer.shape[1] / blocks.lanes)),
         plane: size(blocks.plane(&buffer.shape)),
         size: [buffer.shape[2], buffer.shape[3]].map(size),
@@ -146,12 +177,17 @@ fn margins(buffer: &Buffer) -> Option<Margins> {
 fn could_be(buffer: &Buffer, library: &Library) -> Option<Blocks> {
     let lanes = library.target().lanes_of(Element::of(buffer.dtype)?) as i64;
     let fits = buffer.is_temporary() && buffer.shape.len() == 4 && buffer.count() > 0;
-    let blocks = Blocks { lanes, margins: [[0; 2]; 2] };
+    let blocks = Blocks { lanes, margins: [[0; 2]; 2], bytes: None };
     (fits && lanes > 1 && buffer.shape[1] % lanes == 0).then_some(blocks)
 }
 
 /// The convolution of a nest, as far as it reads or writes blocks.
-fn found(program: &Program, nest: &Nest, options: &Options, library: &Library) -> Option<InBlocks> {
+pub(super) fn found(
+    program: &Program,
+    nest: &Nest,
+    options: &Options,
+    library: &Library,
+) -> Option<InBlocks> {
     let contraction = contraction(nest)?;
     in_blocks(program, nest, &contraction, options, library.target())
 }

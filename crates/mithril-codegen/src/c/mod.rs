@@ -11,7 +11,7 @@
 //! | `phases` | convolutions over images with zeros between their pixels become several without |
 //! | `widen` | halves that convolutions read become float32 |
 //! | `prepare` | what depends on parameters alone is computed once, when they are packed |
-//! | `layout` | what convolutions hand to each other lies in blocks of channels, between margins of zeros |
+//! | `layout` | what convolutions hand to each other lies in blocks of channels, between margins of zeros; as bytes (`bytes`) between those in whole numbers |
 //! | `attention` | products with what lies between them are done part by part |
 //! | `kernels` | sums of products become kernels, with what follows them element by element |
 //! | `rows` | nests that go through the same rows become one step, which reads every row once |
@@ -23,6 +23,7 @@
 
 mod attention;
 pub mod batch;
+mod bytes;
 mod columns;
 mod contract;
 mod convolve;

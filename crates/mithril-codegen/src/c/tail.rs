@@ -37,7 +37,10 @@ impl Tails {
         sum: &Expr,
         names: &[(Var, String)],
     ) -> Option<Tail> {
-        let stored = buffers[nest.to].dtype;
+        let to = &buffers[nest.to];
+        // Kernels make bytes of what the tail returns.
+        let in_bytes = to.blocks.is_some_and(|blocks| blocks.bytes.is_some());
+        let stored = if in_bytes { DType::F32 } else { to.dtype };
         let is_half = matches!(stored, DType::F16 | DType::BF16);
         if nest.value == *sum && !is_half {
             return Some(Tail { expression: "{acc}".to_owned(), loads: Vec::new() });

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use mithril_codegen::c::kernels::{
-    Algorithm, Blocked, Element, Epilogue, Image, Library, Operand, Places, Scheme, Strides, Target,
+    Algorithm, Blocked, Element, Epilogue, Image, InBytes, Library, Operand, Places, Scheme, Strides, Target,
 };
 
 use crate::program::{Cases, calls};
@@ -223,6 +223,7 @@ fn kernel(case: &Case, out: Places, lanes: usize) -> Blocked {
         operands: vec![bias, out],
         algorithm: case.algorithm,
         few_bits: case.few_bits,
+        bytes: InBytes::default(),
     }
 }
 

@@ -3,6 +3,7 @@
 //! exactly the size they need, so that the sanitizers see every access beyond them.
 
 mod blocked;
+mod bytes;
 mod conv;
 mod correlation;
 mod gemm;
@@ -56,5 +57,12 @@ fn products_in_few_bits_equal_naive_loops() {
 fn convolutions_in_whole_numbers_equal_naive_loops() {
     for target in TARGETS {
         program::check(&quantized_conv::cases(target), target);
+    }
+}
+
+#[test]
+fn convolutions_of_bytes_equal_naive_loops() {
+    for target in TARGETS.into_iter().filter(|target| target.lanes > 1) {
+        program::check(&bytes::cases(target), target);
     }
 }

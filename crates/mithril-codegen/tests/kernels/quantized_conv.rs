@@ -4,7 +4,8 @@
 use std::fmt::Write as _;
 
 use mithril_codegen::c::kernels::{
-    Algorithm, Blocked, Element, Epilogue, GROUP, Image, Library, Operand, Places, Scheme, Strides, Target,
+    Algorithm, Blocked, Element, Epilogue, GROUP, Image, InBytes, Library, Operand, Places, Scheme, Strides,
+    Target,
 };
 
 use crate::program::{Cases, calls};
@@ -23,18 +24,18 @@ pub fn exact(scheme: Scheme, filters: usize, terms: [(usize, usize); 3]) -> Stri
 }
 
 /// A convolution of plain images: what is tested in both layouts.
-struct Case {
-    batch: usize,
-    channels: [usize; 2],
-    groups: usize,
-    image: [usize; 2],
-    kernel: [usize; 2],
-    stride: [usize; 2],
-    dilation: [usize; 2],
-    padding: [[usize; 2]; 2],
+pub struct Case {
+    pub batch: usize,
+    pub channels: [usize; 2],
+    pub groups: usize,
+    pub image: [usize; 2],
+    pub kernel: [usize; 2],
+    pub stride: [usize; 2],
+    pub dilation: [usize; 2],
+    pub padding: [[usize; 2]; 2],
 }
 
-const PLAIN: Case = Case {
+pub const PLAIN: Case = Case {
     batch: 1,
     channels: [3, 7],
     groups: 1,
@@ -88,7 +89,7 @@ fn specifications(lanes: usize) -> Vec<Case> {
 }
 
 impl Case {
-    fn result(&self) -> [usize; 2] {
+    pub fn result(&self) -> [usize; 2] {
         [0, 1].map(|axis| {
             let padded = self.image[axis] + self.padding[axis][0] + self.padding[axis][1];
             (padded - (self.kernel[axis] - 1) * self.dilation[axis] - 1) / self.stride[axis] + 1
@@ -96,18 +97,18 @@ impl Case {
     }
 
     /// Places of `channels` planes of this size, in blocks of so many or one after another.
-    fn places(channels: usize, [height, width]: [usize; 2], lanes: usize, in_blocks: bool) -> Places {
+    pub fn places(channels: usize, [height, width]: [usize; 2], lanes: usize, in_blocks: bool) -> Places {
         let plane = height * width;
         let (lane, x) = if in_blocks { (1, lanes) } else { (plane, 1) };
         Places { batch: channels * plane, block: lanes * plane, lane, y: width * x, x, base: 0 }
     }
 
     /// Height and width with margins.
-    fn padded(&self) -> [usize; 2] {
+    pub fn padded(&self) -> [usize; 2] {
         [0, 1].map(|axis| self.image[axis] + self.padding[axis][0] + self.padding[axis][1])
     }
 
-    fn conv(&self, lanes: usize, in_blocks: bool) -> Blocked {
+    pub fn conv(&self, lanes: usize, in_blocks: bool) -> Blocked {
         let [channels, filters] = self.channels;
         let image = if in_blocks {
             Image::Blocks(Self::places(channels, self.padded(), lanes, true))
@@ -136,6 +137,7 @@ impl Case {
             operands: vec![bias],
             algorithm: Algorithm::Direct,
             few_bits: None,
+            bytes: InBytes::default(),
         }
     }
 

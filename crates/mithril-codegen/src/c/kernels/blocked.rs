@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use super::bytes::InBytes;
 use super::epilogue::Epilogue;
 use super::library::substitute;
 use super::quantized::{Columns, Panels};
@@ -59,7 +60,7 @@ pub enum Image {
 }
 
 /// `out = epilogue(convolution of image by weights[filters, channels / groups, kh, kw])`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Blocked {
     /// What image, weights and sums hold.
     pub element: Element,
@@ -93,6 +94,8 @@ pub struct Blocked {
     pub algorithm: Algorithm,
     /// How the weights are kept, if in few bits: they become float a panel at a time.
     pub few_bits: Option<Scheme>,
+    /// What lies in bytes, for convolutions in whole numbers.
+    pub bytes: InBytes,
 }
 
 /// How the image is walked through, in elements.

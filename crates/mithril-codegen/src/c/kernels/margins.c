@@ -1,4 +1,4 @@
-/* Sets the margins of @planes@ blocks of @height@ by @width@ pixels to zero (@top@ rows above, @bottom@ below, @left@ pixels to the left, @right@ to the
+/* Sets the margins of @planes@ blocks of @height@ by @width@ pixels to @value@ (@top@ rows above, @bottom@ below, @left@ pixels to the left, @right@ to the
    right): what convolutions read beyond the edges. */
 static MITHRIL_ONCE void @name@(long thread, long threads, @type@ *restrict blocks)
 {
@@ -8,12 +8,12 @@ static MITHRIL_ONCE void @name@(long thread, long threads, @type@ *restrict bloc
     };
     for (long plane = @planes@L * thread / threads; plane < @planes@L * (thread + 1) / threads; plane++) {
         @type@ *line = blocks + plane * PLANE;
-        memset(line, 0, sizeof(@type@) * TOP);
+        memset(line, @value@, sizeof(@type@) * TOP);
         line += TOP;
         for (long row = 0; row < ROWS; row++, line += ROW) {
-            memset(line, 0, sizeof(@type@) * @left@ * LANES);
-            memset(line + (@left@ + @width@) * LANES, 0, sizeof(@type@) * @right@ * LANES);
+            memset(line, @value@, sizeof(@type@) * @left@ * LANES);
+            memset(line + (@left@ + @width@) * LANES, @value@, sizeof(@type@) * @right@ * LANES);
         }
-        memset(line, 0, sizeof(@type@) * BOTTOM);
+        memset(line, @value@, sizeof(@type@) * BOTTOM);
     }
 }

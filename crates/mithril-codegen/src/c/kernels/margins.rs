@@ -1,13 +1,16 @@
-//! Margins of zeros around tensors in blocks of channels.
+//! Margins of zeros, or of the bytes that stand for them, around tensors in blocks of channels.
 
 use super::library::substitute;
-use super::{Element, Library};
+use super::quantized::words;
+use super::{AsBytes, Element, Library};
 
 /// Planes of vectors with margins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Margins {
     /// What they hold.
     pub element: Element,
+    /// Bytes that stand for it, where these are kept instead.
+    pub bytes: Option<AsBytes>,
     /// How many planes there are.
     pub planes: usize,
     /// Elements from one plane to the next.
@@ -37,7 +40,13 @@ impl Margins {
         ];
         let numbers = numbers.map(|(key, number)| (key, number.to_string()));
         let mut pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
-        pairs.push(("type", self.element.c()));
+        let value = self.bytes.map_or("0".to_owned(), |bytes| bytes.zero());
+        if self.bytes.is_some() {
+            words(library);
+            library.add("mithril_dot", include_str!("quantized_dot.c"));
+        }
+        pairs.push(("type", if self.bytes.is_some() { "uint8_t" } else { self.element.c() }));
+        pairs.push(("value", &value));
         let wish = format!("mithril_margins_{}_{}x{}", self.planes * self.lanes, self.size[0], self.size[1]);
         library.add(&wish, &substitute(include_str!("margins.c"), &pairs))
     }

@@ -47,6 +47,7 @@
 use mithril_ir::DType;
 
 mod blocked;
+mod bytes;
 mod choices;
 mod conv;
 mod correlation;
@@ -61,6 +62,7 @@ mod vector_product;
 mod winograd;
 
 pub use blocked::{Blocked, Image, Places};
+pub use bytes::{AsBytes, InBytes};
 pub use choices::{Choices, Question};
 pub use conv::{Algorithm, Conv};
 pub use correlation::Correlation;

@@ -1,7 +1,8 @@
 //! Convolutions in whole numbers of 8 bits: the image becomes bytes first, four channels of a pixel in a word, between the
 //! margins that the kernel wants; then a step multiplies a word of each pixel by two vectors of filters.
 
-use super::blocked::{Blocked, Image, Tiling};
+use super::blocked::{Blocked, Image, Places, Tiling};
+use super::bytes::{Numbers, borrowed, call};
 use super::library::substitute;
 use super::quantized::words;
 use super::{Argument, Call, Kernel, Library, Target};
@@ -33,15 +34,20 @@ impl Bytes {
         }
     }
 
-    /// Words of a pixel that a filter reads.
-    fn words_of(&self, groups: usize) -> usize {
-        self.words.div_ceil(groups)
-    }
-
     /// Words of a row.
     fn line(&self) -> usize {
         self.size[1] * self.words
     }
+}
+
+/// How words are walked through.
+struct Reading {
+    /// From a pixel, a row and an image to the next.
+    pixel: usize,
+    row: usize,
+    batch: usize,
+    /// Steps between two pixels of the result.
+    stride: [usize; 2],
 }
 
 /// Where the given image lies, in elements.
@@ -67,20 +73,24 @@ impl Blocked {
     /// taken to lie in the range; without one it is found at every call.
     pub fn quantized(&self, range: Option<[f32; 2]>, library: &mut Library) -> Kernel {
         let lanes = library.target().lanes;
-        let (bytes, given) = (Bytes::new(self), self.given(lanes));
-        let (bytes_words, rows) = (self.batch * bytes.size[0] * bytes.line(), self.batch * bytes.size[0]);
-        let ranges = Argument::SharedAt((bytes_words + rows + self.batch) * 4);
         words(library);
         library.add("mithril_order", include_str!("quantized_order.c"));
         library.add("mithril_dot", include_str!("quantized_dot.c"));
-        if matches!(self.image, Image::Blocks(_)) {
+        library.add("mithril_filter", include_str!("quantized_filter.c"));
+        if matches!(self.image, Image::Blocks(_)) || self.bytes.out.is_some() {
             library.add("mithril_store_bytes", include_str!("quantized_store.c"));
         }
-        let call = |function: String, arguments: Vec<Argument>| Call {
-            function,
-            arguments: [vec![Argument::Thread, Argument::Threads], arguments].concat(),
-        };
-        let pack = call(self.pack_words(lanes, library), vec![Argument::B, Argument::Packed]);
+        match (self.bytes.image, self.image) {
+            (Some(_), Image::Blocks(places)) => self.of_bytes(&places, lanes, library),
+            _ => self.of_floats(range, lanes, library),
+        }
+    }
+
+    /// The kernel for an image of floats, which becomes bytes first.
+    fn of_floats(&self, range: Option<[f32; 2]>, lanes: usize, library: &mut Library) -> Kernel {
+        let (bytes, given) = (Bytes::new(self), self.given(lanes));
+        let (bytes_words, rows) = (self.batch * bytes.size[0] * bytes.line(), self.batch * bytes.size[0]);
+        let ranges = Argument::SharedAt((bytes_words + rows + self.batch) * 4);
         let mut phases = Vec::new();
         let mut make = vec![Argument::A, Argument::Shared];
         if range.is_none() {
@@ -92,21 +102,67 @@ impl Blocked {
             make.push(Argument::Own);
         }
         phases.push(vec![call(self.make_bytes(&bytes, &given, range, lanes, library), make)]);
-        let operands = (0..self.operands.len()).map(Argument::Operand);
-        let arguments =
-            [Argument::Shared, Argument::Packed, Argument::Out].into_iter().chain(operands).collect();
-        phases.push(vec![call(self.multiply_words(&bytes, lanes, library), arguments)]);
+        let read = Reading {
+            pixel: bytes.words,
+            row: bytes.line(),
+            batch: bytes.size[0] * bytes.line(),
+            stride: bytes.stride,
+        };
+        let shared_bytes = (bytes_words + rows + self.batch * (1 + 2 * given.parts)) * 4;
+        Kernel {
+            shared_bytes: shared_bytes.next_multiple_of(64),
+            own_bytes: (bytes.size[1] * 4).next_multiple_of(64),
+            ..self.of_words(Argument::Shared, &read, phases, lanes, library)
+        }
+    }
+
+    /// The kernel for an image of bytes, which lies at these places.
+    fn of_bytes(&self, places: &Places, lanes: usize, library: &mut Library) -> Kernel {
+        let [pixel, row, batch] = [places.x, places.y, places.batch].map(|bytes| bytes / 4);
+        let read = Reading { pixel, row, batch, stride: self.stride };
+        self.of_words(Argument::A, &read, Vec::new(), lanes, library)
+    }
+
+    /// The kernel that reads words of bytes behind these phases.
+    fn of_words(
+        &self,
+        image: Argument,
+        read: &Reading,
+        mut phases: Vec<Vec<Call>>,
+        lanes: usize,
+        library: &mut Library,
+    ) -> Kernel {
+        let pack = call(self.pack_words(lanes, library), vec![Argument::B, Argument::Packed]);
+        phases.push(vec![call(self.multiply_words(read, lanes, library), self.arguments(image))]);
         let filled = self.filters.next_multiple_of(2 * lanes);
-        let k = self.kernel[0] * self.kernel[1] * bytes.words_of(self.groups);
+        let k = self.kernel[0] * self.kernel[1] * read.pixel.div_ceil(self.groups);
         Kernel {
             pack: Some(pack),
             packed_bytes: (filled * (k + 2) * 4).next_multiple_of(64),
             first: None,
             phases,
-            shared_bytes: ((bytes_words + rows + self.batch * (1 + 2 * given.parts)) * 4)
-                .next_multiple_of(64),
-            own_bytes: (bytes.size[1] * 4).next_multiple_of(64),
+            shared_bytes: 0,
+            own_bytes: 0,
         }
+    }
+
+    /// Statements that find what [`Self::make_bytes`] wrote behind the bytes: first, and for an image; and its zero.
+    pub(super) fn scales_of_floats(&self) -> [String; 3] {
+        let bytes = Bytes::new(self);
+        let (rows, words) = (bytes.size[0], self.batch * bytes.size[0] * bytes.line());
+        [
+            format!(
+                "const float *const row_scales = (const float *)image + {words}L;\n\
+                 const int32_t *const zeros = (const int32_t *)row_scales + {};",
+                self.batch * rows
+            ),
+            format!(
+                "scale = row_scales[batch * {rows}]; /* an image with a number that is none has NaN among its scales */\n\
+                 for (long row = 1; row < {rows}; row++)\n    \
+                 scale = row_scales[batch * {rows} + row] == scale ? scale : NAN;"
+            ),
+            "zeros[batch]".to_owned(),
+        ]
     }
 
     fn given(&self, lanes: usize) -> Given {
@@ -191,7 +247,7 @@ impl Blocked {
             ("last", (w + left).div_ceil(take_x).min(width)),
             ("parts", given.parts),
         ];
-        let range = range.map_or_else(|| FIND_RANGE.to_owned(), fixed);
+        let range = range.map_or_else(|| FIND_RANGE.to_owned(), |range| Numbers::of(range).text());
         let mut pairs = vec![("margins", margins.to_owned()), ("parameters", parameters)];
         pairs.extend(numbers.map(|(key, number)| (key, number.to_string())));
         let pairs: Vec<(&str, &str)> = pairs.iter().map(|(key, text)| (*key, text.as_str())).collect();
@@ -214,44 +270,41 @@ impl Blocked {
         library.add(&wish, &substitute(include_str!("quantized_conv_pack.c"), &pairs))
     }
 
-    fn multiply_words(&self, bytes: &Bytes, lanes: usize, library: &mut Library) -> String {
+    fn multiply_words(&self, read: &Reading, lanes: usize, library: &mut Library) -> String {
         let tiling = Tiling::new(self.result, library.target().rows());
-        let ([kernel_height, kernel_width], words) = (self.kernel, bytes.words);
-        let words_of = bytes.words_of(self.groups);
+        let ([kernel_height, kernel_width], words) = (self.kernel, read.pixel);
+        let words_of = words.div_ceil(self.groups);
         // Words that lie together under a pixel: all of a row of weights.
         let is_row = self.dilation[1] == 1 && self.groups == 1;
         let (run, places) = if is_row { (kernel_width * words, 1) } else { (words_of, kernel_width) };
-        let step = bytes.stride[1] * words;
+        let step = read.stride[1] * words;
         let (line, row, column) =
-            (bytes.stride[0] * bytes.line(), self.dilation[0] * bytes.line(), self.dilation[1] * words);
+            (read.stride[0] * read.row, self.dilation[0] * read.row, self.dilation[1] * words);
         let mut tile = |down: usize, across: usize| {
             let micro = tile_of(library, [down, across, step, run]);
             format!(
                 "{micro}(line + x * {step}, {line}, {kernel_height}, {row}, {places}, {column}, right, sums, next, stride);\n\
-                 @name@_finish(sums, scale, zeros[batch], filter_scales, batch, y, x, {down}, {across}, panel, out@arguments@);\n\
-                 x += {across};"
+                 {}x += {across};",
+                self.finish_call(down, across)
             )
         };
         let tiles = tiling.text(&mut tile);
         let panels = self.filters.div_ceil(2 * lanes);
         let k = kernel_height * kernel_width * words_of;
         let target = *library.target();
-        let strip_bytes = bytes.line() * bytes.stride[0] * tiling.down * 4;
+        let strip_bytes = line * tiling.down * 4;
         let sections = self.sections(&target, &tiling, panels, [strip_bytes, k * 2 * lanes * 4]);
         let numbers = [
             ("n", self.batch),
-            ("filters", self.filters),
             ("channels", self.channels / self.groups),
             ("kh", kernel_height),
             ("kw", kernel_width),
             ("oh", self.result[0]),
-            ("ow", self.result[1]),
             ("lanes", lanes),
             ("k", k),
             ("panels", panels),
-            ("height", bytes.size[0]),
-            ("line", bytes.line()),
-            ("stride_y", bytes.stride[0]),
+            ("image_batch", read.batch),
+            ("image_line", line),
             ("down", tiling.down),
             ("groups", tiling.across.groups),
             ("across", tiling.across.rows),
@@ -265,15 +318,16 @@ impl Blocked {
             groups => format!(" + panel / {} * {words_of}", panels / groups),
         };
         let mut pairs = vec![("tiles", tiles), ("group_words", group)];
+        pairs.extend(self.whole_strings(lanes));
         pairs.extend(self.epilogue_strings(lanes));
         pairs.extend(numbers.map(|(key, number)| (key, number.to_string())));
-        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(key, text)| (*key, text.as_str())).collect();
         let [height, width] = self.result;
         let wish = format!(
             "mithril_int8_conv_{}_{}_{kernel_height}x{kernel_width}_{height}x{width}",
             self.channels, self.filters
         );
-        library.add(&wish, &substitute(include_str!("quantized_conv.c"), &pairs))
+        let text = include_str!("quantized_conv.c").replace("@finish@", self.finish());
+        library.add(&wish, &substitute(&text, &borrowed(&pairs)))
     }
 }
 
@@ -285,14 +339,6 @@ for (long part = 0; part < @parts@; part++) {
     high = range[1] > high ? range[1] : high;
 }
 mithril_bytes(low, high, &scale, &inverse, &zero);";
-
-/// A range that is known ahead, as `mithril_bytes` would have it.
-fn fixed([low, high]: [f32; 2]) -> String {
-    let range = high.max(0.0) - low.min(0.0);
-    let inverse = if range > 1e-30 { 255.0 / range } else { 0.0 };
-    let zero = (0.5 - low.min(0.0) * inverse).floor();
-    format!("scale = {:e}f, inverse = {inverse:e}f, zero = {zero:e}f;", range / 255.0)
-}
 
 /// The micro-kernel of a tile: rows, pixels of a row, how far they lie apart, and what lies together under one.
 fn tile_of(library: &mut Library, [down, across, step, run]: [usize; 4]) -> String {

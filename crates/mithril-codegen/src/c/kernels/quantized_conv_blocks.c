@@ -4,7 +4,7 @@ for (long block = 0; block < CHANNELS / @lanes@; block++) {
     for (long x = 0; x < WIDTH; x++) {
         const mithril_f32 given = MITHRIL_LOAD(f32, from + x * @image_step@);
         is_none |= (mithril_i32)(given != given);
-        mithril_store_bytes((uint8_t *)(to + x * WORDS) + block * @lanes@, given * inverse + offset);
+        mithril_store_words((uint8_t *)(to + x * WORDS) + block * @lanes@, given * inverse + offset);
     }
 }
 for (long lane = 0; lane < @lanes@; lane++)

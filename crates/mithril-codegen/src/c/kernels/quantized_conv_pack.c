@@ -1,6 +1,6 @@
 /* Weights[@filters@, @channels@, @kh@, @kw@] in 8 bits: for each filter the scale that brings its largest weight to 127. Panels of two
    vectors of filters, [panel][row][column][word][2 * LANES], a word being 4 channels of one filter, the first in the
-   lowest byte; then the scales of all filters and the sums of their numbers. A filter with NaN or infinities has the scale NaN. */
+   lowest byte; then the scales of all filters and the sums of their numbers. */
 static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict weights, void *restrict packed)
 {
     enum {
@@ -13,27 +13,19 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict
     for (long filter = PANELS * WIDTH * thread / threads; filter < PANELS * WIDTH * (thread + 1) / threads; filter++) {
         const float *const from = weights + filter * CHANNELS * PLACES;
         const long terms = filter < FILTERS ? CHANNELS * PLACES : 0;
-        float largest = 0;
-        int is_finite = 1;
-        for (long i = 0; i < terms; i++) {
-            const float size = fabsf(from[i]);
-            largest = size > largest ? size : largest;
-            is_finite &= size <= FLT_MAX;
-        }
-        const float inverse = largest > 1e-30f && is_finite ? 127 / largest : 0;
+        const float inverse = mithril_filter_inverse(from, terms, scales + filter);
         int32_t sum = 0;
         for (long place = 0; place < PLACES; place++)
             for (long word = 0; word < WORDS; word++) {
                 uint32_t bits = 0;
                 for (long channel = 4 * word; channel < 4 * word + 4; channel++) {
                     const float weight = terms > 0 && channel < CHANNELS ? from[channel * PLACES + place] * inverse : 0;
-                    const int32_t number = fabsf(weight) <= 127.5f ? (int32_t)(weight + (weight < 0 ? -0.5f : 0.5f)) : 0;
+                    const int32_t number = mithril_filter_number(weight);
                     bits |= (uint32_t)(number & 255) << 8 * (channel & 3);
                     sum += number;
                 }
                 panels[((filter / WIDTH * PLACES + place) * WORDS + word) * WIDTH + filter % WIDTH] = bits;
             }
-        scales[filter] = is_finite ? largest / 127 : NAN;
         sums[filter] = sum;
     }
 }

@@ -1,11 +1,25 @@
-/* Numbers as bytes of words: what is below 0, or NaN, is 0, what is above 255 is 255. */
-typedef uint8_t mithril_u8 __attribute__((vector_size(MITHRIL_VECTOR)));
-MITHRIL_INLINE void mithril_store_bytes(uint8_t *to, mithril_f32 numbers)
+/* Numbers as whole numbers of a byte: what is below 0, or NaN, is 0, what is above 255 is 255. */
+MITHRIL_INLINE mithril_i32 mithril_clipped(mithril_f32 numbers)
 {
+#if MITHRIL_VECTOR == 16 && defined(__AVX512F__)
+    const __m512 positive = _mm512_max_ps((__m512)numbers, _mm512_setzero_ps()); /* of NaN and 0 it takes the second */
+    return (mithril_i32)_mm512_cvttps_epi32(_mm512_min_ps(positive, _mm512_set1_ps(255)));
+#else
     const mithril_f32 positive = mithril_float_of((mithril_u32)numbers & (mithril_u32)(numbers > 0));
     const mithril_u32 fits = (mithril_u32)(positive < 255), most = (mithril_u32)MITHRIL_BROADCAST_f32(255.0f);
     const mithril_f32 within = mithril_float_of(((mithril_u32)positive & fits) | (most & ~fits));
-    const mithril_u8 bytes = __builtin_convertvector(__builtin_convertvector(within, mithril_i32) - MITHRIL_DOT_OFFSET, mithril_u8);
+    return __builtin_convertvector(within, mithril_i32);
+#endif
+}
+
+/* Numbers as bytes of words. */
+MITHRIL_INLINE void mithril_store_words(uint8_t *to, mithril_f32 numbers)
+{
+    const mithril_u8 bytes = __builtin_convertvector(mithril_clipped(numbers) - MITHRIL_DOT_OFFSET, mithril_u8);
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
     for (long lane = 0; lane < MITHRIL_VECTOR; lane++)
-        to[MITHRIL_BYTE(lane)] = bytes[lane];
+        to[lane ^ 3] = bytes[lane];
+#else
+    memcpy(to, &bytes, sizeof bytes);
+#endif
 }

@@ -11,6 +11,7 @@ typedef uint32_t mithril_u32 __attribute__((vector_size(4 * MITHRIL_VECTOR), may
 typedef uint32_t mithril_u32_memory __attribute__((vector_size(4 * MITHRIL_VECTOR), aligned(4), may_alias));
 typedef int32_t mithril_i32 __attribute__((vector_size(4 * MITHRIL_VECTOR), may_alias));
 typedef int32_t mithril_i32_memory __attribute__((vector_size(4 * MITHRIL_VECTOR), aligned(4), may_alias));
+typedef uint8_t mithril_u8 __attribute__((vector_size(MITHRIL_VECTOR)));
 #else
 typedef uint32_t mithril_u32, mithril_u32_memory;
 typedef int32_t mithril_i32, mithril_i32_memory;
@@ -21,9 +22,3 @@ MITHRIL_INLINE mithril_f32 mithril_float_of(mithril_u32 bits)
     union { mithril_u32 bits; mithril_f32 value; } both = {.bits = bits};
     return both.value;
 }
-/* Where byte number `lane` of words lies in memory. */
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-#define MITHRIL_BYTE(lane) ((lane) ^ 3)
-#else
-#define MITHRIL_BYTE(lane) (lane)
-#endif

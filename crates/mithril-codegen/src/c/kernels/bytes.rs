@@ -1,0 +1,136 @@
+//! Tensors of bytes between convolutions in whole numbers: who makes one stores bytes at once, and who reads it finds them
+//! as it wants them: four channels of a pixel in a word.
+
+use super::blocked::Blocked;
+use super::{Argument, Call};
+
+/// Numbers of a range that is known ahead, as bytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AsBytes {
+    /// The range.
+    pub range: [f32; 2],
+    /// From the pointer to the tensor to where it is noted, for each row and each vector of channels, whether a number is NaN.
+    pub notes: usize,
+    /// Notes of an image.
+    pub notes_of: usize,
+}
+
+/// What a convolution has as bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct InBytes {
+    /// The image, whose places are those of bytes.
+    pub image: Option<AsBytes>,
+    /// The result.
+    pub out: Option<AsBytes>,
+}
+
+/// How numbers of a range become bytes, `number · inverse + zero`, as `mithril_bytes` would have it.
+pub(super) struct Numbers {
+    scale: f32,
+    inverse: f32,
+    zero: f32,
+}
+
+impl Numbers {
+    pub fn of([low, high]: [f32; 2]) -> Self {
+        let range = high.max(0.0) - low.min(0.0);
+        let inverse = if range > 1e-30 { 255.0 / range } else { 0.0 };
+        Self { scale: range / 255.0, inverse, zero: (0.5 - low.min(0.0) * inverse).floor() }
+    }
+
+    /// Statements that set them.
+    pub fn text(&self) -> String {
+        format!("scale = {:e}f, inverse = {:e}f, zero = {:e}f;", self.scale, self.inverse, self.zero)
+    }
+}
+
+impl AsBytes {
+    /// The byte that stands for 0, as it is kept.
+    pub fn zero(&self) -> String {
+        format!("{} - MITHRIL_DOT_OFFSET", Numbers::of(self.range).zero)
+    }
+}
+
+/// A call that every thread makes.
+pub(super) fn call(function: String, arguments: Vec<Argument>) -> Call {
+    Call { function, arguments: [vec![Argument::Thread, Argument::Threads], arguments].concat() }
+}
+
+/// Pairs as templates take them.
+pub(super) fn borrowed<'a>(pairs: &'a [(&'static str, String)]) -> Vec<(&'a str, &'a str)> {
+    pairs.iter().map(|(key, text)| (*key, text.as_str())).collect()
+}
+
+impl Blocked {
+    /// What the functions that multiply are called with.
+    pub(super) fn arguments(&self, image: Argument) -> Vec<Argument> {
+        let operands = (0..self.operands.len()).map(Argument::Operand);
+        [image, Argument::Packed, Argument::Out].into_iter().chain(operands).collect()
+    }
+
+    /// The template of what stores finished sums.
+    pub(super) fn finish(&self) -> &'static str {
+        match self.bytes.out {
+            None => include_str!("quantized_conv_finish.c"),
+            Some(_) => include_str!("quantized_conv_finish_bytes.c"),
+        }
+    }
+
+    /// The statement that stores a tile.
+    pub(super) fn finish_call(&self, down: usize, across: usize) -> String {
+        let none = if self.bytes.out.is_some() { "&none, " } else { "" };
+        format!(
+            "@name@_finish(sums, scale, @zero@, filter_scales, batch, y, x, {down}, {across}, panel, {none}out@arguments@);\n"
+        )
+    }
+
+    /// What the templates say of scales and zeros, where the image has them and where the result is stored.
+    pub(super) fn whole_strings(&self, lanes: usize) -> Vec<(&'static str, String)> {
+        let panel_blocks = 2;
+        let [given, scale, zero] = match self.bytes.image {
+            None => self.scales_of_floats(),
+            Some(image) => [
+                format!("const uint8_t *const notes = (const uint8_t *)image + {}L;", image.notes),
+                format!(
+                    "scale = {:e}f;\nfor (long i = 0; i < {of}; i++)\n    scale = notes[batch * {of} + i] ? NAN : scale;",
+                    Numbers::of(image.range).scale,
+                    of = image.notes_of
+                ),
+                image.zero(),
+            ],
+        };
+        let mut pairs = vec![("given", given), ("scale", scale), ("zero", zero)];
+        let [none, note] = match self.bytes.out {
+            None => [String::new(), String::new()],
+            Some(out) => [
+                "\nmithril_u32 none = {0};".to_owned(),
+                format!(
+                    "\nuint32_t is_none = 0;\n\
+                     for (long lane = 0; lane < {lanes}; lane++)\n    is_none |= none[lane];\n\
+                     for (long row = y; row < y + DOWN && row < OUT_HEIGHT; row++)\n    \
+                     for (long block = panel * {panel_blocks}; block < (panel + 1) * {panel_blocks} && block < {blocks}; block++)\n        \
+                     (out + {}L)[(batch * OUT_HEIGHT + row) * {blocks} + block] = (uint8_t)(is_none >> 31);",
+                    out.notes,
+                    blocks = self.filters / lanes
+                ),
+            ],
+        };
+        pairs.extend([("none", none), ("note", note)]);
+        if let Some(out) = self.bytes.out {
+            let Numbers { inverse, zero, .. } = Numbers::of(out.range);
+            pairs.extend([("inverse", format!("{inverse:e}f")), ("offset", format!("{:e}f", zero + 0.5))]);
+        }
+        let are_whole = self.filters.is_multiple_of(panel_blocks * lanes);
+        let skip = if are_whole { "" } else { "\nif (block * LANES >= FILTERS)\n    break;" };
+        pairs.push(("skip", skip.to_owned()));
+        let filled = self.filters.next_multiple_of(panel_blocks * lanes);
+        let numbers = [
+            ("filters", self.filters),
+            ("ow", self.result[1]),
+            ("panel_blocks", panel_blocks),
+            ("filled", filled),
+        ];
+        pairs.extend(numbers.map(|(key, number)| (key, number.to_string())));
+        pairs
+    }
+}

@@ -1,0 +1,22 @@
+/* Writes the finished sums of some pixels to their place: row is the filter, column the pixel. */
+MITHRIL_INLINE void @name@_finish(const int32_t *restrict sums, float scale, int32_t zero, const float *restrict scales, long batch,
+                                  long top, long left, const long down, const long across, long panel,
+                                  @out@ *restrict out@parameters@)
+{
+    enum { LANES = @lanes@, BLOCKS = @panel_blocks@, FILTERS = @filters@, FILLED = @filled@ };
+    const int32_t *const totals = (const int32_t *)scales + FILLED;
+    for (long y = top; y < top + down; y++)
+        for (long x = left; x < left + across; x++, sums += BLOCKS * LANES) {
+            MITHRIL_UNROLL(@panel_blocks@)
+            for (long part = 0; part < BLOCKS; part++) {
+                const long block = panel * BLOCKS + part;@skip@
+                for (long lane = 0; lane < @lanes_end@; lane++) {
+                    const long filter = block * LANES + lane;
+                    const int32_t sum = sums[part * LANES + lane] - zero * totals[filter];
+                    const float accumulator = (float)sum * (scale * scales[filter]);@coordinates@
+                    out[@out_place@] = @expression@;
+                }
+            }
+        }
+    (void)batch;
+}
