@@ -121,9 +121,11 @@ def test_a_training_step_is_exported(tmp_path, rule):
     assert found.check.splitlines()[-1] == "ok"
     # What the optimizer remembers and the parameter are written together, each in one loop.
     comments = re.findall(r"/\*(.*?)\*/", (tmp_path / "step.c").read_text(), re.S)
-    (made,) = (" ".join(text.split()) for text in comments if " new_param_0 " in text)
-    assert made.endswith("linear.weight of [7, 5], element by element in one pass.")
-    assert made.count("linear.weight.") == {"SGD": 1, "Adam": 2}[rule]
+    made = [" ".join(text.split()) for text in comments if " new_param_" in text and "in one pass" in text]
+    for name in model.parameters:
+        (pass_,) = (text for text in made if f"{name} of [" in text)
+        assert pass_.endswith("element by element in one pass.")
+        assert pass_.count(f"{name}.") == {"SGD": 1, "Adam": 2}[rule]
     header = (tmp_path / "step.h").read_text()
     listed = re.findall(r"^     (\d+): (\S+), (\w+) (\[.*\])$", header[header.index("parameter or state") :], re.M)
     sizes = [np.dtype(kind).itemsize * int(np.prod(eval(shape))) for _, _, kind, shape in listed]

@@ -134,8 +134,9 @@ pub fn schedule(program: &mut Program) {
             program.steps.insert(safe, step);
         }
     }
-    // Numbers that follow from what is given, such as the corrections of an optimizer.
-    let mut known = Vec::new();
+    // Numbers that follow from what is given, such as the corrections of an optimizer, are there before any state is
+    // made, so that what uses them stands beside what does not.
+    let (mut known, mut numbers) = (Vec::new(), 0);
     for i in safe + 1..program.steps.len() {
         let step = &program.steps[i];
         let is_given = step.reads().iter().all(|b| known.contains(b) || !program.buffers[*b].is_temporary());
@@ -145,9 +146,12 @@ pub fn schedule(program: &mut Program) {
         if !matches!(step.work, Work::Nest(_)) || !(is_given || writes_state(program, step)) {
             continue;
         }
-        let first = program.steps[safe..i].iter().rposition(|other| depends(step, other));
+        let last = program.steps[safe..i].iter().rposition(|other| depends(step, other));
+        let after = last.map_or(0, |at| at + 1);
+        let place = safe + if is_given { after } else { after.max(numbers) };
+        numbers += usize::from(is_given && after <= numbers);
         let step = program.steps.remove(i);
-        program.steps.insert(safe + first.map_or(0, |at| at + 1), step);
+        program.steps.insert(place, step);
     }
 }
 

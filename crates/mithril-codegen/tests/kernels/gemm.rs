@@ -41,8 +41,6 @@ const SIZES: &[(usize, usize, usize)] = &[
     (2, 34, 39),
     (300, 100, 16),
     (5, 40, 2100),
-    // The result is larger than caches.
-    (1030, 6151, 2),
 ];
 
 fn specifications() -> Vec<Gemm> {
@@ -55,6 +53,10 @@ fn specifications() -> Vec<Gemm> {
     row.out = Strides { batch: vec![], row: 0, column: 2 };
     row.epilogue = with("{acc} * 2 + {0}", vec![(vec![], 0, 1)]);
     all.push(row);
+    // The result, and an operand with an element for each of its own, are larger than caches.
+    let mut far = Gemm::new(Element::F32, 370, 373, 2);
+    far.epilogue = with("{acc} + {0} * {1}", vec![(vec![], 373, 1), (vec![], 0, 1)]);
+    all.push(far);
     // Both transposed, the result too.
     let mut transposed = Gemm::new(Element::F32, 29, 43, 21);
     transposed.a = Strides { batch: vec![], row: 1, column: 29 };

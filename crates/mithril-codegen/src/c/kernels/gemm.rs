@@ -231,13 +231,37 @@ impl Gemm {
         }
     }
 
-    /// What asks for the place of a tile before it is computed, where that is worth it; and the call.
-    fn claim(&self) -> [&'static str; 2] {
-        let bytes = self.batch.iter().product::<usize>() * self.m * self.n * self.element.bytes();
-        if bytes < LARGE_OUT || self.out.column != 1 {
-            return [""; 2];
+    /// What asks for the lines that a tile's end needs before its sums are computed, where these are not in the cache:
+    /// those of the result, and of the operands that have an element for each of its own. And the call.
+    fn claim(&self, cache: usize) -> [String; 2] {
+        let is_far = |strides: &Strides| {
+            let sizes = self.batch.iter().chain([&self.m, &self.n]);
+            let own = strides.batch.iter().chain([&strides.row, &strides.column]);
+            let count: usize =
+                sizes.zip(own).filter(|(_, stride)| **stride != 0).map(|(size, _)| size).product();
+            strides.column == 1 && strides.row != 0 && count * self.element.bytes() >= cache
+        };
+        let mut lines = String::new();
+        let (mut parameters, mut arguments) = (String::new(), String::new());
+        let mut ask = |how: &str, name: &str, element: &str, strides: &Strides| {
+            let place = place(strides, &self.batch);
+            lines += &substitute(LINES, &[("how", how), ("array", name), ("place", &place)]);
+            parameters += &format!(", const {element} *restrict {name}");
+            arguments += &format!(", {name}");
+        };
+        if is_far(&self.out) {
+            ask("MITHRIL_CLAIM", "out", &self.out_element, &self.out);
         }
-        [include_str!("gemm_claim.c"), "@name@_claim(batch, row, rows, panel * WIDTH, out);\n"]
+        for (i, operand) in self.epilogue.operands.iter().enumerate() {
+            if is_far(&operand.strides) {
+                ask("MITHRIL_FETCH", &format!("operand{i}"), &operand.element, &operand.strides);
+            }
+        }
+        if lines.is_empty() {
+            return [String::new(), String::new()];
+        }
+        let text = substitute(include_str!("gemm_claim.c"), &[("lines", &lines), ("given", &parameters)]);
+        [text, format!("@name@_claim(batch, row, rows, panel * WIDTH{arguments});\n")]
     }
 
     fn multiply(&self, library: &mut Library, blocking: &Blocking) -> String {
@@ -254,7 +278,7 @@ impl Gemm {
         }
         let copy = if across { include_str!("gemm_copy_across.c") } else { include_str!("gemm_copy.c") };
         let weights = self.k * self.n * self.element.bytes();
-        let [claim, claim_call] = self.claim();
+        let [claim, claim_call] = self.claim(library.target().cache);
         let mut calls = |statement: &str| blocking.rows.calls(statement, library, self.element, weights);
         let copy_calls = calls("@name@_copy(a + @a_batch@, row, {rows}, k, steps, copy);");
         let micro_calls = calls("{micro}(steps, left, right, tile, k > 0, fetch, stride);");
@@ -267,13 +291,13 @@ impl Gemm {
                 ("inner", if by_column { ROWS } else { COLUMNS }),
                 // Written out for constants, columns of short rows take compilers long and win nothing.
                 ("once", if by_column { "static MITHRIL_ONCE" } else { "MITHRIL_INLINE" }),
-                ("copy", &(copy.to_owned() + claim)),
+                ("copy", &(copy.to_owned() + &claim)),
                 ("stored", stored.c(self.element)),
                 ("open", stored.open()),
                 ("close", stored.close()),
                 ("t", self.element.suffix()),
                 ("copy_calls", &copy_calls),
-                ("micro_calls", &(claim_call.to_owned() + &micro_calls)),
+                ("micro_calls", &(claim_call + &micro_calls)),
                 ("type", self.element.c()),
                 ("out", &self.out_element),
                 ("lanes", &blocking.lanes.to_string()),
@@ -346,8 +370,14 @@ pub(super) fn batched(batches: usize) -> String {
     if batches == 1 { String::new() } else { format!(", {batches} times") }
 }
 
-/// From so many bytes on, a result is not in the caches when it is written.
-const LARGE_OUT: usize = 24 << 20;
+/// Asks for the lines of a row of a tile; the tile need not begin with a line.
+const LINES: &str = "
+        for (long column = first_column; column < end; column += 64 / (long)sizeof *@array@)
+            @how@(&@array@[@place@]);
+        {
+            const long column = end - 1;
+            @how@(&@array@[@place@]);
+        }";
 
 /// Products below this many are not worth measuring.
 pub(super) const WORTH_MEASURING: usize = 1 << 20;
