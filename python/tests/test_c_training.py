@@ -120,12 +120,13 @@ def test_a_training_step_is_exported(tmp_path, rule):
     found = model.export(tmp_path, prefix="step", data=batch(), optimizer=RULES[rule](), loss="loss")
     assert found.check.splitlines()[-1] == "ok"
     # What the optimizer remembers and the parameter are written together, each in one loop.
-    comments = re.findall(r"/\*(.*?)\*/", (tmp_path / "step.c").read_text(), re.S)
-    made = [" ".join(text.split()) for text in comments if " new_param_" in text and "in one pass" in text]
+    source = (tmp_path / "step.c").read_text()
+    comments = [" ".join(text.split()) for text in re.findall(r"/\*(.*?)\*/", source, re.S)]
+    assert all(text.endswith("element by element in one pass.") for text in comments if text.startswith("new_param_"))
+    calls = re.findall(r"^ .*step_new_param_\d+\((.*)\);$", source, re.M)
     for name in model.parameters:
-        (pass_,) = (text for text in made if f"{name} of [" in text)
-        assert pass_.endswith("element by element in one pass.")
-        assert pass_.count(f"{name}.") == {"SGD": 1, "Adam": 2}[rule]
+        (given,) = (call for call in calls if f" {name.replace('.', '_')}," in call)
+        assert given.count(f"{name.replace('.', '_')}_") == {"SGD": 1, "Adam": 2}[rule]
     header = (tmp_path / "step.h").read_text()
     listed = re.findall(r"^     (\d+): (\S+), (\w+) (\[.*\])$", header[header.index("parameter or state") :], re.M)
     sizes = [np.dtype(kind).itemsize * int(np.prod(eval(shape))) for _, _, kind, shape in listed]

@@ -246,8 +246,8 @@ impl Gemm {
         let mut ask = |how: &str, name: &str, element: &str, strides: &Strides| {
             let place = place(strides, &self.batch);
             lines += &substitute(LINES, &[("how", how), ("array", name), ("place", &place)]);
-            parameters += &format!(", const {element} *restrict {name}");
-            arguments += &format!(", {name}");
+            parameters.extend([", const ", element, " *restrict ", name]);
+            arguments.extend([", ", name]);
         };
         if is_far(&self.out) {
             ask("MITHRIL_CLAIM", "out", &self.out_element, &self.out);
