@@ -17,10 +17,13 @@ def evaluate(connection, params, data, **options):
     pack = options.pop("pack", True)
     given = {name: value.shape for name, value in {**params, **data}.items()}
     backend = ml.CBackend(**{"dtype": "float64", "num_threads": 2, "flags": ["-O1"], **options})
+    model = ml.Model.create(output=connection)
+    data = {name: value for name, value in data.items() if name in model.input_keys}
     compiled = ml.compile(
-        ml.Model.create(output=connection),
+        model,
         backend,
-        shapes=given,
+        shapes={name: shape for name, shape in given.items() if name in model.input_keys},
+        dtypes={name: str(value.dtype) for name, value in data.items()},
         trainable_keys=list(params) if pack else [],
         data_keys=list(data) if pack else [*params, *data],
         inference=True,
@@ -81,6 +84,20 @@ def test_choices_by_the_loop_around_two_elements(rows, dtype):
     data = {"x": normal(3, rows, 2).astype(dtype), "y": normal(3, 3 * rows, 2, seed=1).astype(dtype)}
     found = evaluate(op("concat", 1, *map(ml.IOKey, data)), {}, data, dtype=dtype, flags=[])
     np.testing.assert_array_equal(found, np.concatenate([*data.values()], 1))
+
+
+def test_a_number_of_a_row_is_read_at_any_position():
+    data = {"x": normal(2, 3), "column": normal(3, 1), "index": np.array([0, -1, 0])}
+    x, column, index = map(ml.IOKey, data)
+    largest = op("max", x, None, True)
+    wanted = np.concatenate([data["column"], data["x"].max(keepdims=True)])
+    np.testing.assert_array_equal(evaluate(op("concat", 0, column, largest), {}, data), wanted)
+    found = evaluate(op("add", column, op("take", op("exp", largest), index, 0)), {}, data)
+    np.testing.assert_allclose(found, data["column"] + np.exp(data["x"].max()), rtol=1e-14)
+    with pytest.raises(ml.errors.MithrilError, match="is given index 1"):
+        evaluate(
+            op("add", column, op("take", op("exp", largest), index, 0)), {}, {**data, "index": np.array([0, 1, 0])}
+        )
 
 
 class Network:

@@ -254,7 +254,13 @@ impl<'a> Writer<'a> {
         let buffer = &self.buffers[from];
         let position = buffer.position(at);
         let is_empty = buffer.count() == 0;
+        let is_named = buffer.is_constant() && position != Index::default();
         let at = self.index(&position);
+        if is_named {
+            // Of one element, which has a name; an index is still checked.
+            let only = self.value(&Expr::Load { from, at: vec![Index::default()], stored });
+            return if position.reads() { Value::atom(format!("((void){at}, {})", only.text)) } else { only };
+        }
         if is_empty {
             // An index into nothing: the check says so, and there is nothing to read.
             if position.reads() {
