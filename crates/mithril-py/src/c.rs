@@ -183,7 +183,7 @@ impl PyCProgram {
         let named = pairs(values.as_any())?;
         let shapes =
             named.iter().map(|(name, t)| Ok((name.as_str(), shape(t)?))).collect::<Outcome<Vec<_>>>()?;
-        let symbols = self.0.program.symbols(shapes.into_iter())?;
+        let symbols = self.0.program.symbols(shapes)?;
         let expected = pairs(expected.as_any())?
             .iter()
             .map(|(n, t)| Ok((n.as_str().into(), Arc::new(tensor(t, None)?))))

@@ -136,9 +136,10 @@ impl Compiler {
         });
         let shown =
             found.as_ref().map_or_else(|| first.to_owned(), |(_, rest, name)| format!("{name}:{rest}"));
-        let what = match output.status.success() {
-            true => "the C compiler made nothing".to_owned(),
-            false => format!("the C compiler stopped ({})", output.status),
+        let what = if output.status.success() {
+            "the C compiler made nothing".to_owned()
+        } else {
+            format!("the C compiler stopped ({})", output.status)
         };
         let mut error = Error::new(Code::Compiler, what).note(shown);
         if let Some((source, rest, _)) = found

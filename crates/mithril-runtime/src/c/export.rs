@@ -109,11 +109,11 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
         ("CMakeLists.txt".to_owned(), fill(include_str!("export/CMakeLists.in"), &words).into_bytes()),
         (format!("{prefix}.check"), parts.check(given)?),
     ];
-    fs::create_dir_all(folder).map_err(|e| unwritable(folder, e))?;
+    fs::create_dir_all(folder).map_err(|e| unwritable(folder, &e))?;
     let mut paths = Vec::new();
     for (name, bytes) in files {
         let path = folder.join(name);
-        fs::write(&path, bytes).map_err(|e| unwritable(&path, e))?;
+        fs::write(&path, bytes).map_err(|e| unwritable(&path, &e))?;
         paths.push(path);
     }
     if !parts.is_inside {
@@ -132,12 +132,13 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
     let pack_bytes = number("scratch while packing:");
     words.push(("memory_rows", parts.memory_rows(arena_bytes, packed_bytes, pack_bytes)));
     let readme = folder.join("README.md");
-    fs::write(&readme, fill(include_str!("export/README.in"), &words)).map_err(|e| unwritable(&readme, e))?;
+    fs::write(&readme, fill(include_str!("export/README.in"), &words))
+        .map_err(|e| unwritable(&readme, &e))?;
     paths.push(readme);
     Ok(Report { files: paths, weight_bytes: parts.total, packed_bytes, pack_bytes, arena_bytes, check })
 }
 
-fn unwritable(path: &Path, error: io::Error) -> Error {
+fn unwritable(path: &Path, error: &io::Error) -> Error {
     Error::new(Code::Io, format!("{} cannot be written: {error}", path.display()))
         .help("name a folder, new or not, in which files may be made")
 }
@@ -255,7 +256,7 @@ impl<'a> Parts<'a> {
     }
     /// Writes the weights file, one value after the other.
     fn write_weights(&self, packed: Option<&Packed>, values: &dyn Values, path: &Path) -> Result<()> {
-        let wrong = |e| unwritable(path, e);
+        let wrong = |e: io::Error| unwritable(path, &e);
         // Whoever has an old file open keeps it as it was.
         let _ = fs::remove_file(path);
         let mut file = BufWriter::new(fs::File::create(path).map_err(wrong)?);
@@ -331,23 +332,17 @@ impl<'a> Parts<'a> {
     /// What the readme says of memory.
     fn memory_rows(&self, arena: usize, packed: usize, pack: usize) -> String {
         let mut rows = vec![("arena: scratch memory of a call on one thread", arena)];
-        match self.packed {
-            Some(_) => {
-                rows.insert(
-                    0,
-                    ("`@prefix@.weights`, mapped: what calls read of it is in memory", 64 + self.total),
-                );
-                rows.insert(1, ("of these, packed parameters", packed));
-            }
-            None => {
-                let place = if self.is_inside {
-                    "weights, constants of the code"
-                } else {
-                    "`@prefix@.weights`, mapped"
-                };
-                rows.insert(0, (place, self.total));
-                rows.insert(1, ("packed parameters, made by `@prefix@_open`", packed));
-            }
+        if self.packed.is_some() {
+            rows.insert(
+                0,
+                ("`@prefix@.weights`, mapped: what calls read of it is in memory", 64 + self.total),
+            );
+            rows.insert(1, ("of these, packed parameters", packed));
+        } else {
+            let place =
+                if self.is_inside { "weights, constants of the code" } else { "`@prefix@.weights`, mapped" };
+            rows.insert(0, (place, self.total));
+            rows.insert(1, ("packed parameters, made by `@prefix@_open`", packed));
         }
         rows.push(("scratch memory of `@prefix@_pack`, for who has weights of their own", pack));
         let rows = rows.into_iter().filter(|(_, bytes)| *bytes > 0);
