@@ -42,6 +42,7 @@ static inline float mithril_ordered_f32(float x) {
 /* x y + z; a compiler moves no addition or multiplication into it or out of it. */
 static inline float mithril_fused_f32(float x, float y, float z) {
 #ifdef MITHRIL_FUSES
+  (void)mithril_ordered_f32; /* lest clang calls it unused */
   return fmaf(x, y, z);
 #else
   return mithril_ordered_f32(mithril_ordered_f32(x) * y + z);
@@ -51,6 +52,7 @@ static inline float mithril_fused_f32(float x, float y, float z) {
 /* What rounding took from the square s of x, which is neither very large nor very small. */
 static inline float mithril_square_rest_f32(float x, float s) {
 #ifdef MITHRIL_FUSES
+  (void)mithril_ordered_f32;
   return fmaf(x, x, -s);
 #else
   /* The square of 12 digits is exact. */
@@ -139,6 +141,7 @@ static inline float mithril_within_f32(float x, float low, float high) {
 /* The whole number next to x y, plus z, which is the number above and perhaps a small one. */
 static inline float mithril_whole_f32(float x, float y, float z) {
 #ifdef MITHRIL_FUSES
+  (void)mithril_ordered_f32; /* lest clang calls it unused */
   return fmaf(x, y, z);
 #else
   return x * y + z;
