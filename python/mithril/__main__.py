@@ -85,6 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     _model_arguments(export)
     export.add_argument("folder", metavar="FOLDER", help="where the files go")
     export.add_argument("--weights", metavar="FILE", help="checkpoint; without one the parameters are drawn")
+    text = "what a part of the model is called in the weights, e.g. linear=0; may be given several times"
+    export.add_argument("--name", action="append", default=[], metavar="OURS=THEIRS", help=text)
     export.add_argument("--prefix", default="model", help="what C symbols and files start with (default model)")
     export.add_argument("--cc", help="the C compiler (default: $CC, cc, gcc, clang, ziglang)")
     _quantize_arguments(command("quantize", _quantize, "write weights of few bits as GGUF, and what that costs"))
@@ -149,6 +151,13 @@ def _shapes(given: Sequence[str]) -> dict[str, list[int | str]]:
         words = [size.strip() for size in sizes.split(",") if size.strip()]
         shapes[name] = [int(word) if word.isdigit() else word for word in words]
     return shapes
+
+
+def _names(given: Sequence[str]) -> dict[str, str]:
+    for entry in given:
+        if "=" not in entry:
+            raise InvalidValueError(f"--name is {entry!r}", hint="write it as OURS=THEIRS, e.g. linear=0")
+    return dict((ours, theirs) for ours, _, theirs in (entry.partition("=") for entry in given))
 
 
 def _printed(found: Any, given: argparse.Namespace) -> str:
@@ -218,7 +227,7 @@ def _quantize(given: argparse.Namespace) -> tuple[str, bool]:
 def _export(given: argparse.Namespace) -> tuple[str, bool]:
     compiled = ml.compile(_model(given.model), ml.NumpyBackend(), shapes=_shapes(given.shape), inference=True)
     if given.weights is not None:
-        ml.load_weights(compiled, given.weights)
+        ml.load_weights(compiled, given.weights, names=_names(given.name))
     return str(compiled.export(given.folder, prefix=given.prefix, cc=given.cc)), True
 
 

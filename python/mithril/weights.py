@@ -152,6 +152,7 @@ def load_weights(
     strict: bool = True,
     key: str | None = None,
     prefix: str | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> Report:
     """Load a published checkpoint, or a state dict, into a compiled model; all of it or, after an error, nothing.
 
@@ -171,6 +172,10 @@ def load_weights(
     prefix : str, optional
         The part of the model that the weights are of, by its name, e.g. ``"backbone"``: only that is loaded, and the
         rest stays as it is. Default: the whole model, or the part that the names of the source fit, if they fit one.
+    names : mapping, optional
+        What parameters of the model, or parts of it, are called in the source, where no layout says it:
+        ``{"linear": "0", "linear_1.weight": "2.weight"}``. A part stands for all names behind it; the longest one
+        that fits counts, and what no name speaks of keeps its own. Arrays of other names are never matched by guess.
 
     Returns
     -------
@@ -190,8 +195,15 @@ def load_weights(
     >>> compiled = ml.compile(ml.Linear(2, name="fc"), ml.NumpyBackend(), shapes={"input": [1, 3]})
     >>> print(ml.load_weights(compiled, {"module.weight": np.ones((2, 3)), "module.bias": np.zeros(2)}))
     2 arrays loaded from a mapping, with names as they are
+
+    >>> theirs = {"0.weight": np.ones((2, 3)), "0.bias": np.zeros(2)}  # torch.nn.Sequential
+    >>> model = ml.Model()
+    >>> model |= ml.Linear(2, name="fc")(input="input", output="output")
+    >>> compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 3]})
+    >>> print(ml.load_weights(compiled, theirs, names={"fc": "0"}))
+    2 arrays loaded from a mapping, with the names given
     """
-    found, report = plan(model, source, layout=layout, strict=strict, key=key, prefix=prefix)
+    found, report = plan(model, source, layout=layout, strict=strict, key=key, prefix=prefix, names=names)
     values = dict(found)
     known = model._names["state"]
     params = {name: value for name, value in values.items() if name not in known}
@@ -266,6 +278,7 @@ def plan(
     strict: bool = True,
     key: str | None = None,
     prefix: str | None = None,
+    names: Mapping[str, str] | None = None,
     shared: bool = False,
 ) -> tuple[Planned, Report]:
     """Find what becomes of the arrays of a source in a model, as `load_weights` does, without making anything yet."""
@@ -273,16 +286,17 @@ def plan(
         is_swapped = hasattr(source, "_current")
         hint = "give the model first: ml.load_weights(model, source)" if is_swapped else "ml.compile it first"
         raise InvalidValueError(f"weights go into a compiled model, not a {_kind(model)}", hint=hint)
+    pairs = _named(names)
     arrays, label, file = _source(source, key)
     # An open checkpoint may be written to by who opened it.
     shared = shared and isinstance(arrays, Checkpoint)
     types = _types(model)
     ours = [(n, shape, is_optional) for n, (_, shape, is_optional) in types.items()]
     ours += [(name, None, True) for name in model._names["unneeded"]]
-    found = _core.plan_weights(ours, [(name, _shape(name, arrays)) for name in arrays], layout, prefix)
+    found = _core.plan_weights(ours, [(name, _shape(name, arrays)) for name in arrays], layout, prefix, pairs)
     _set_unneeded_aside(found, types)
     _set_copies_aside(found, arrays)
-    report = report_of(label, found)
+    report = report_of(label, found, dict(pairs))
     if not found["steps"] or (strict and not report.is_complete):
         raise misfit(report, found["steps"], list(types), list(arrays))
     if shared and file is not None:
@@ -290,6 +304,20 @@ def plan(
         for name in file:
             file._core.release(name)
     return Planned(model, arrays, file, found["steps"], shared), report
+
+
+def _named(names: Mapping[str, str] | None) -> list[tuple[str, str]]:
+    """Return the names that were given, as pairs."""
+    if names is None:
+        return []
+    if not isinstance(names, Mapping):
+        hint = 'pass a dict of names of the model to those of the weights: names={"linear": "0"}'
+        raise InvalidValueError(f"names is a {_kind(names)}", hint=hint)
+    for ours, theirs in names.items():
+        if not (isinstance(ours, str) and isinstance(theirs, str)):
+            hint = 'a name of the model, and what it is called in the weights: names={"linear": "0"}'
+            raise InvalidValueError(f"names has the entry {ours!r}: {theirs!r}", hint=hint)
+    return list(names.items())
 
 
 def _source(source: Any, key: str | None) -> tuple[Mapping[str, Any], str, Checkpoint | None]:

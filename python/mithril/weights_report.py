@@ -16,6 +16,8 @@ __all__ = ["MisShaped", "Report", "misfit", "report_of"]
 
 #: Names that a message shows of each kind.
 _SHOWN = 5
+#: Parts that a help names.
+_NAMED = 24
 #: A name in a part of a model that is repeated: what stands before the number, and the number.
 _NUMBERED = re.compile(r"(.*?)\.(\d{1,6})\.")
 
@@ -61,6 +63,11 @@ class Report:
         For missing names, one of the source that may be meant.
     prefix : str
         The part of the model that the weights are of; empty for the whole.
+    names : dict
+        The names that were given: those of the model to those of the source.
+    renamed : dict
+        For parts of the model that are missing, what they may be called in the source: as many parts of it, one after
+        the other, have the same sizes.
     """
 
     source: str
@@ -72,6 +79,8 @@ class Report:
     ignored: tuple[str, ...] = ()
     did_you_mean: dict[str, str] = field(default_factory=dict)
     prefix: str = ""
+    names: dict[str, str] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
@@ -79,7 +88,8 @@ class Report:
         return not (self.missing or self.unexpected or self.mis_shaped)
 
     def __str__(self) -> str:
-        names = "with names as they are" if self.layout is None else f"in the layout of {self.layout}"
+        names = "with the names given" if self.names else "with names as they are"
+        names = names if self.layout is None else f"in the layout of {self.layout}"
         part = f" into {self.prefix!r}" if self.prefix else ""
         lines = [f"{len(self.loaded)} arrays loaded{part} from {self.source}, {names}", *self._problems()]
         if self.ignored:
@@ -103,8 +113,8 @@ class Report:
         return ", ".join(f"{len(names)} {kind}" for kind, names in counts.items() if names)
 
 
-def report_of(label: str, plan: dict[str, Any]) -> Report:
-    """Make the report about a plan of the core; ``label`` says where the weights come from."""
+def report_of(label: str, plan: dict[str, Any], names: dict[str, str]) -> Report:
+    """Make the report about a plan of the core; ``label`` and ``names`` are what was given."""
     return Report(
         source=label,
         layout=plan["layout"],
@@ -115,6 +125,8 @@ def report_of(label: str, plan: dict[str, Any]) -> Report:
         mis_shaped=tuple(MisShaped(n, s, tuple(ours), tuple(theirs)) for n, s, ours, theirs in plan["mis_shaped"]),
         ignored=tuple(plan["ignored"]),
         did_you_mean={name: near for name, near in plan["missing"] if near is not None},
+        names=names,
+        renamed=dict(plan["renamed"]),
     )
 
 
@@ -133,7 +145,8 @@ def misfit(report: Report, steps: Sequence[Any], ours: list[str], theirs: list[s
     if not steps and not report.mis_shaped:
         message = f"nothing in {report.source} fits the model"
         notes = [_line("the model has", ours), _line("the weights have", theirs)]
-        return _error(message, notes, "these are weights of another model, or in a layout that is not known")
+        other = "these are weights of another model, or in a layout that is not known"
+        return _error(message, notes, _renamed(report) or f"{other}{_example(report)}")
     notes = report._problems()
     blocks = _blocks(report, steps)
     if report.mis_shaped and not report.missing and not report.unexpected:
@@ -143,13 +156,33 @@ def misfit(report: Report, steps: Sequence[Any], ours: list[str], theirs: list[s
     if sizes := _sizes(report.mis_shaped):
         notes.append(f"so {', '.join(f'{ours} in the model is {theirs} in the weights' for ours, theirs in sizes)}")
     notes += [f"{name!r} has {ours} parts in the model, {theirs} in the weights" for name, ours, theirs in blocks]
-    if report.mis_shaped or blocks:
+    if renamed := _renamed(report):
+        hint = renamed
+    elif report.mis_shaped or blocks:
         hint = _builder(report.source) or "build the model with the sizes of the weights"
     elif report.prefix and not report.unexpected:
         return _error(message, notes, f"they fit the part {report.prefix!r}: prefix={report.prefix!r} loads that alone")
     else:
-        hint = "compare the arguments of the model"
+        hint = f"compare the arguments of the model{_example(report)}"
     return _error(message, notes, f"{hint}; strict=False loads what fits" if steps else hint)
+
+
+def _renamed(report: Report) -> str | None:
+    """Return what names to give, where sizes agree part by part."""
+    if not report.renamed:
+        return None
+    pairs = [f"{ours!r}: {theirs!r}" for ours, theirs in {**report.names, **report.renamed}.items()]
+    names = ", ".join([*pairs[:_NAMED], *(["…"] if len(pairs) > _NAMED else [])])
+    return f"sizes agree one after the other; if the layers stand in the same order, give names={{{names}}}"
+
+
+def _example(report: Report) -> str:
+    """Return how names are given, by those of the first that are missing and left over."""
+    if not (report.missing and report.unexpected):
+        return ""
+    ours = report.missing[0]
+    theirs = report.did_you_mean.get(ours, report.unexpected[0])
+    return f"; where only names differ, say what is called what: names={{{ours!r}: {theirs!r}, …}}"
 
 
 def _error(message: str, notes: list[str], hint: str) -> ParameterError:

@@ -67,6 +67,19 @@ def test_the_memory_is_left_where_something_else_reads_it(backend, reader):
     np.testing.assert_array_equal(backend.to_numpy(found["further"]), backend.to_numpy(other["further"]))
 
 
+@pytest.mark.parametrize("name", ["numpy", "torch", "c"])
+def test_an_export_records_the_data_before_the_call(name, tmp_path):
+    """The reference writes into what is donated: the file of the check has to hold what was there before."""
+    past, new, wanted = arrays()
+    model = compiled(writer(), ml.backends.get_backend(name))
+    data = {"past": past.copy(), "slots": SLOTS, "new": new}
+    assert model.export(tmp_path, data=data).check.endswith("ok\n")
+    np.testing.assert_array_equal(data["past"], past)
+    order = sorted(data, key=model.input_keys.index)
+    recorded = b"".join(data[key].tobytes() for key in order) + wanted.tobytes()
+    assert (tmp_path / "model.check").read_bytes() == recorded
+
+
 def shared(past, new):
     """Memory that a program must not write, or that other data is in too: past and new."""
     whole = np.zeros(60, "float32")

@@ -13,22 +13,28 @@ use mithril::runtime::weights::Checkpoint;
 /// Exports a model; the outputs that it is compared with are those of the reference interpreter.
 pub fn export(file: &str, folder: &str, given: &[&str]) -> Result<String> {
     let mut options = FlattenOptions { training: false, ..FlattenOptions::default() };
-    let (mut prefix, mut weights) = ("model", None);
+    let (mut prefix, mut weights, mut names) = ("model", None, Vec::new());
     for pair in given.chunks(2) {
         match pair {
             ["--shape", text] => options.shapes.push(shape(text)?),
             ["--prefix", text] => prefix = text,
             ["--weights", text] => weights = Some(*text),
+            ["--name", text] => names.push(text.split_once('=').ok_or_else(|| {
+                let error = Error::new(Code::BadArgument, format!("--name is {text:?}"));
+                error.help("write it as OURS=THEIRS: fc=0, or fc.weight=0.weight")
+            })?),
             _ => {
                 return Err(Error::new(Code::BadArgument, format!("export does not take {:?}", pair[0]))
-                    .help("it takes --shape NAME=SIZES, --weights FILE and --prefix NAME"));
+                    .help(
+                        "it takes --shape NAME=SIZES, --weights FILE, --name OURS=THEIRS and --prefix NAME",
+                    ));
             }
         }
     }
     let program = Executable::new(&crate::load(file)?, &options)?;
     let mut values = program.initial(0)?;
     if let Some(path) = weights {
-        values.extend(program.load(&Checkpoint::open(Path::new(path))?, None)?.0);
+        values.extend(program.load(&Checkpoint::open(Path::new(path))?, None, &names)?.0);
     }
     let kept: Vec<String> = values.keys().map(|name| name.to_string()).collect();
     for input in program.compiled().inputs.iter().filter(|i| !kept.iter().any(|name| **name == *i.name)) {

@@ -14,7 +14,7 @@ Usage: mithril <COMMAND>
 
 Commands:
   summary <FILE>   table of the layers of a saved model (ml.save)
-  export <FILE> <FOLDER> [--shape NAME=SIZES] [--weights FILE] [--prefix NAME]
+  export <FILE> <FOLDER> [--shape NAME=SIZES] [--weights FILE] [--name OURS=THEIRS] [--prefix NAME]
                    a saved model as a folder of C, built and checked
   ops [NAME]       list of all ops, or the documentation of one
   version          version of Mithril

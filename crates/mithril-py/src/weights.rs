@@ -166,11 +166,13 @@ pub fn plan_weights<'py>(
     theirs: Vec<(String, Vec<usize>)>,
     layout: Option<&str>,
     prefix: Option<&str>,
+    names: Vec<(String, String)>,
 ) -> Outcome<Bound<'py, PyDict>> {
     let ours: Vec<_> =
         ours.into_iter().map(|(name, shape, optional)| Wanted { name, shape, optional }).collect();
     let theirs: Vec<_> = theirs.into_iter().map(|(name, shape)| Found { name, shape }).collect();
-    let plan = py.detach(|| plan::plan(&ours, &theirs, layout, prefix))?;
+    let names: Vec<_> = names.iter().map(|(ours, theirs)| (&**ours, &**theirs)).collect();
+    let plan = py.detach(|| plan::plan(&ours, &theirs, layout, prefix, &names))?;
     let told = PyDict::new(py);
     let steps = plan.steps.into_iter().map(|s| (s.ours, s.theirs, s.transposed, s.paired));
     told.set_item("steps", steps.collect::<Vec<_>>())?;
@@ -179,6 +181,7 @@ pub fn plan_weights<'py>(
     told.set_item("missing", plan.report.missing)?;
     told.set_item("unexpected", plan.report.unexpected)?;
     told.set_item("ignored", plan.report.ignored)?;
+    told.set_item("renamed", plan.report.renamed)?;
     let mis_shaped = plan.report.mis_shaped.into_iter();
     let mis_shaped = mis_shaped.map(|m| (m.step.ours, m.step.theirs.join(" + "), m.wanted, m.found));
     told.set_item("mis_shaped", mis_shaped.collect::<Vec<_>>())?;

@@ -291,11 +291,11 @@ fn rows_in_pairs_are_put_in_order() {
         ("llama.attention.head_count".to_owned(), Value::U32(2)),
     ];
     let file = Checkpoint::from_bytes(&written(&values, &listed).expect("a file")).expect("a file");
-    let (found, report) = program.load(&file, None).expect("weights");
+    let (found, report) = program.load(&file, None, &[]).expect("weights");
     assert_eq!(report.layout, Some("llama.cpp"));
     assert!(params.iter().all(|(name, wanted)| found[name].to_bytes() == wanted.to_bytes()));
     let file = Checkpoint::from_bytes(&written(&values[..1], &listed).expect("a file")).expect("a file");
-    let error = program.load(&file, None).expect_err("no sizes of heads");
+    let error = program.load(&file, None, &[]).expect_err("no sizes of heads");
     assert!(error.to_string().contains("llama.embedding_length"), "{error}");
 }
 

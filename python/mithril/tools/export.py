@@ -191,12 +191,14 @@ def export(
     elif gradients:
         program, expected = _gradients(core, values, tool, reference)
     else:
+        # What is donated is written over, and has to be recorded as it was.
+        called = {**values, **{name: values[name].copy() for name in options.get("donate") or () if name in values}}
         if rules:
             # With the same vectors: what is done in whole numbers depends on the processor.
             quantised = {**CBackend(dtype=dtype, **settings)._tool("model"), "lanes": lanes}
-            found = _core.c_program(core, quantised, is_lazy=True).call(*_groups(core, values))
+            found = _core.c_program(core, quantised, is_lazy=True).call(*_groups(core, called))
         else:
-            found = reference._load(core).function("evaluate")(*_groups(core, values))
+            found = reference._load(core).function("evaluate")(*_groups(core, called))
         expected = found[0] if core.updates else found
         if backend.batch is not None:
             core = _core.compile(model._model, dtype, {**options, "shapes": sizes})

@@ -20,6 +20,7 @@ def pack(
     params: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     *,
     layout: str | None = None,
+    names: Mapping[str, str] | None = None,
     state: Mapping[str, Any] | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> _core.Packed:
@@ -42,6 +43,8 @@ def pack(
         with the statistics of the model, which become its state.
     layout : str, optional
         Whose names the file has, as for `load_weights`.
+    names : mapping, optional
+        What parameters of the model, or parts of it, are called in the file, as for `load_weights`.
     state : mapping, optional
         States that replace those of the model, such as running statistics.
     shapes : mapping, optional
@@ -90,7 +93,7 @@ def pack(
         with model._lock:
             model.state = {**model.state, **state}
     if isinstance(params, (str, os.PathLike)):
-        given: Mapping[str, Any] = _planned(model, params, layout)
+        given: Mapping[str, Any] = _planned(model, params, layout, names)
     else:
         given = model.get_parameters() if params is None else params
         model._arguments.check_params(program, given)
@@ -98,9 +101,11 @@ def pack(
     return packed
 
 
-def _planned(model: PhysicalModel, path: str | os.PathLike[str], layout: str | None) -> Mapping[str, Any]:
+def _planned(
+    model: PhysicalModel, path: str | os.PathLike[str], layout: str | None, names: Mapping[str, str] | None
+) -> Mapping[str, Any]:
     """Return the parameters in a file, each made when it is asked for; its statistics become those of the model."""
-    planned, _ = weights.plan(model, path, layout=layout, shared=True)
+    planned, _ = weights.plan(model, path, layout=layout, names=names, shared=True)
     found = {name: planned[name] for name in planned if name in model._names["state"]}
     with model._lock:
         model.state = {**model.state, **found}

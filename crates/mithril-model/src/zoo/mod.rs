@@ -26,6 +26,7 @@ mod config;
 mod gpt;
 pub mod layout;
 mod llama;
+pub mod names;
 mod parts;
 pub mod plan;
 mod resnet;

@@ -4,7 +4,7 @@
 //! use mithril_model::zoo::plan::{Found, Wanted, plan};
 //! let ours = [Wanted { name: "fc.weight".into(), shape: Some(vec![10, 512]), optional: false }];
 //! let theirs = [Found { name: "module.fc.weight".into(), shape: vec![10, 512] }];
-//! let plan = plan(&ours, &theirs, None, None)?;
+//! let plan = plan(&ours, &theirs, None, None, &[])?;
 //! assert_eq!(plan.steps[0].theirs, ["module.fc.weight"]);
 //! assert!(plan.report.is_complete());
 //! # Ok::<(), mithril_ir::Error>(())
@@ -17,6 +17,7 @@ use mithril_ir::error::nearest;
 use mithril_ir::{Code, Error, Result};
 
 use super::layout::{Layout, Rule};
+use super::names::{self, Names};
 
 /// What training programs put before all names.
 const WRAPPERS: &[&str] = &["module.", "_orig_mod.", "model."];
@@ -89,6 +90,8 @@ pub struct Report {
     pub mis_shaped: Vec<MisShaped>,
     /// Names in the file that hold nothing the model needs.
     pub ignored: Vec<String>,
+    /// Parts of ours that are missing, and what they may be called in the file: their order and sizes agree.
+    pub renamed: Vec<(String, String)>,
 }
 
 impl Report {
@@ -108,8 +111,21 @@ pub struct Plan {
 }
 
 /// Plans with the layout of that source, or with the one of all in the zoo that fits best. With a prefix, only what the
-/// model has below it is loaded; without one, the part of the model that the file is of is looked for.
-pub fn plan(ours: &[Wanted], theirs: &[Found], source: Option<&str>, prefix: Option<&str>) -> Result<Plan> {
+/// model has below it is loaded; without one, the part of the model that the file is of is looked for. `names` say what
+/// arrays of ours, or parts of the model, are called in the file.
+pub fn plan(
+    ours: &[Wanted],
+    theirs: &[Found],
+    source: Option<&str>,
+    prefix: Option<&str>,
+    names: &Names<'_>,
+) -> Result<Plan> {
+    if prefix.is_some() && !names.is_empty() {
+        return Err(Error::new(Code::BadArgument, "`names` and `prefix` are given both").help(
+            "leave `prefix` out: `names` are those of the whole model, with \"\" for all of the weights",
+        ));
+    }
+    names::check(names, ours, theirs)?;
     let plain = Layout::of("");
     let mut candidates = layouts(source)?;
     if source.is_none() {
@@ -117,7 +133,7 @@ pub fn plan(ours: &[Wanted], theirs: &[Found], source: Option<&str>, prefix: Opt
     }
     let files = Files::new(theirs);
     let best_of = |ours: &[Wanted]| {
-        let plans = candidates.iter().map(|layout| files.plan(ours, layout));
+        let plans = candidates.iter().map(|layout| files.plan(ours, layout, names));
         // Of equal ones the first: names as they are.
         plans.reduce(|best, next| if score(&next) > score(&best) { next } else { best }).unwrap_or_default()
     };
@@ -126,7 +142,11 @@ pub fn plan(ours: &[Wanted], theirs: &[Found], source: Option<&str>, prefix: Opt
         Some(prefix) => best_of(&below(ours, prefix)?).behind(prefix),
         None => best_of(ours),
     };
-    if prefix.is_none() && !best.report.missing.is_empty() && !best.report.unexpected.is_empty() {
+    if prefix.is_none()
+        && names.is_empty()
+        && !best.report.missing.is_empty()
+        && !best.report.unexpected.is_empty()
+    {
         for prefix in parts(ours) {
             let inner = below(ours, &prefix)?;
             if inner.len() <= best.steps.len() {
@@ -142,6 +162,11 @@ pub fn plan(ours: &[Wanted], theirs: &[Found], source: Option<&str>, prefix: Opt
     }
     best.report.layout = best.report.layout.filter(|source| !source.is_empty());
     suggest(&mut best.report, ours, theirs);
+    let missing: HashSet<&str> = best.report.missing.iter().map(|(name, _)| &**name).collect();
+    let missing: Vec<_> = ours.iter().filter(|w| missing.contains(&*w.name)).collect();
+    let spare: HashSet<&str> = best.report.unexpected.iter().map(String::as_str).collect();
+    let spare: Vec<_> = theirs.iter().filter(|f| spare.contains(&*f.name)).collect();
+    best.report.renamed = names::suggested(&missing, &spare);
     Ok(best)
 }
 
@@ -203,7 +228,7 @@ pub fn publish(ours: &[&str], source: &str) -> Result<Vec<Published>> {
     let Some(layout) = candidates.into_iter().rev().max_by_key(fits) else { return Ok(vec![]) };
     let mut found = Vec::new();
     for name in ours {
-        let step = step(name, layout);
+        let step = step(name, layout, &[]);
         let parts = step.theirs.len();
         found.extend(step.theirs.into_iter().enumerate().map(|(part, theirs)| Published {
             theirs,
@@ -271,8 +296,11 @@ fn score(plan: &Plan) -> (usize, usize, Reverse<(usize, usize)>) {
     (plan.steps.len(), found, Reverse((reasons.len(), report.unexpected.len())))
 }
 
-/// Where the values of one of ours are in a file of that layout.
-fn step(ours: &str, layout: &Layout) -> Step {
+/// Where the values of one of ours are in a file of that layout, if no name is given.
+fn step(ours: &str, layout: &Layout, names: &Names<'_>) -> Step {
+    if let Some(theirs) = names::given(names, ours) {
+        return Step { ours: ours.to_owned(), theirs: vec![theirs], transposed: false, paired: false };
+    }
     let rule = layout.rules.iter().find_map(|rule| Some((rule, matches(rule.ours, ours)?)));
     let ours = ours.to_owned();
     match rule {
@@ -318,12 +346,12 @@ impl<'a> Files<'a> {
         })
     }
 
-    fn plan(&self, ours: &[Wanted], layout: &Layout) -> Plan {
+    fn plan(&self, ours: &[Wanted], layout: &Layout, names: &Names<'_>) -> Plan {
         let mut plan = Plan::default();
         plan.report.layout = Some(layout.source);
         let mut used = HashSet::new();
         for wanted in ours {
-            let mut step = step(&wanted.name, layout);
+            let mut step = step(&wanted.name, layout, names);
             let found: Vec<_> = step.theirs.iter().filter_map(|name| self.find(name, layout)).collect();
             if found.len() < step.theirs.len() {
                 if !wanted.optional {
@@ -462,7 +490,7 @@ mod tests {
             found("ln.weight", &[2]),
             found("transformer.h.0.attn.bias", &[1]),
         ];
-        let plan = Files::new(&theirs).plan(&ours, &LAYOUT);
+        let plan = Files::new(&theirs).plan(&ours, &LAYOUT, &[]);
         assert!(plan.report.is_complete(), "{:?}", plan.report);
         assert_eq!(plan.steps[0].theirs, ["transformer.h.3.q.weight", "transformer.h.3.k.weight"]);
         assert!(plan.steps[1].transposed && !plan.steps[2].transposed);
@@ -473,18 +501,20 @@ mod tests {
     fn what_does_not_fit_is_told() {
         let ours = [wanted("trunk.weight", &[4, 3]), wanted("head.weight", &[3]), wanted("x", &[1])];
         let theirs = [found("trunk.wieght", &[4, 3]), found("head.weight", &[2]), found("x", &[1])];
-        let report = plan(&ours, &theirs, None, None).expect("a plan").report;
+        let report = plan(&ours, &theirs, None, None, &[]).expect("a plan").report;
         assert_eq!(report.missing, [("trunk.weight".into(), Some("trunk.wieght".into()))]);
         assert_eq!(report.unexpected, ["trunk.wieght"]);
         assert_eq!((&*report.mis_shaped[0].wanted, &*report.mis_shaped[0].found), (&[3][..], &[2][..]));
         assert_eq!(report.layout, None);
         // Here a layout ignores it: the encoder belongs to another model.
         let theirs = [found("encoder.wieght", &[4, 3]), found("x", &[1])];
-        let report = plan(&[wanted("encoder.weight", &[4, 3]), wanted("x", &[1])], &theirs, None, None)
+        let report = plan(&[wanted("encoder.weight", &[4, 3]), wanted("x", &[1])], &theirs, None, None, &[])
             .expect("a plan")
             .report;
         assert_eq!(report.missing, [("encoder.weight".into(), Some("encoder.wieght".into()))]);
-        assert!(plan(&ours, &theirs, Some("nobody"), None).unwrap_err().to_string().contains("torchvision"));
+        assert!(
+            plan(&ours, &theirs, Some("nobody"), None, &[]).unwrap_err().to_string().contains("torchvision")
+        );
     }
 
     /// A model of other sizes, whose names stand in a layout: it is that layout, and matrices are turned.
@@ -493,7 +523,7 @@ mod tests {
         let ours = ["transformer.h.0.attn.c_attn.weight", "transformer.h.0.mlp.c_fc.weight"];
         let ours = [wanted(ours[0], &[96, 32]), wanted(ours[1], &[128, 32])];
         let theirs = [found("h.0.attn.c_attn.weight", &[48, 144]), found("h.0.mlp.c_fc.weight", &[48, 192])];
-        let plan = plan(&ours, &theirs, None, None).expect("a plan");
+        let plan = plan(&ours, &theirs, None, None, &[]).expect("a plan");
         assert_eq!((plan.steps.len(), plan.report.layout), (0, Some("transformers")));
         assert_eq!(plan.report.mis_shaped[0].found, [144, 48]);
         assert!(plan.report.missing.is_empty() && plan.report.unexpected.is_empty());
@@ -503,12 +533,12 @@ mod tests {
     fn a_file_of_a_part_is_found_or_said() {
         let ours = ["net.back.a", "net.back.b", "net.head.w"].map(|name| wanted(name, &[2]));
         let theirs = [found("a", &[2]), found("b", &[2])];
-        let found = plan(&ours, &theirs, None, None).expect("a plan");
+        let found = plan(&ours, &theirs, None, None, &[]).expect("a plan");
         assert_eq!((&*found.report.prefix, &*found.steps[1].ours), ("net.back", "net.back.b"));
         assert_eq!(found.report.missing, [("net.head.w".to_owned(), None)]);
-        let found = plan(&ours, &theirs, None, Some("net.back")).expect("a plan");
+        let found = plan(&ours, &theirs, None, Some("net.back"), &[]).expect("a plan");
         assert!(found.report.is_complete() && found.steps.len() == 2);
-        let error = plan(&ours, &theirs, None, Some("net.bck")).unwrap_err();
+        let error = plan(&ours, &theirs, None, Some("net.bck"), &[]).unwrap_err();
         assert!(error.to_string().contains("net.back"), "{error}");
     }
 
@@ -516,9 +546,9 @@ mod tests {
     fn wrappers_go_only_if_every_name_has_them() {
         let ours = [wanted("a", &[]), wanted("b", &[])];
         let both = [found("module.model.a", &[]), found("module.model.b", &[])];
-        assert!(plan(&ours, &both, None, None).expect("a plan").report.is_complete());
+        assert!(plan(&ours, &both, None, None, &[]).expect("a plan").report.is_complete());
         let one = [found("module.a", &[]), found("b", &[])];
-        assert_eq!(plan(&ours, &one, None, None).expect("a plan").report.missing.len(), 1);
+        assert_eq!(plan(&ours, &one, None, None, &[]).expect("a plan").report.missing.len(), 1);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mithril_ir::{Code, Error, Result, Role, Shape, Tensor};
+use mithril_model::zoo::names::Names;
 use mithril_model::zoo::plan::{Found, Report, Step, Wanted, plan};
 
 use super::Checkpoint;
@@ -12,7 +13,8 @@ impl Executable {
     /// The parameters and states of the model with the values of a checkpoint.
     ///
     /// `layout` says whose names the checkpoint has (`"torchvision"`, `"transformers"`, `"openai"`); without it the
-    /// one that fits best is taken, and the report says which. All has to fit. What no checkpoint holds, the state of
+    /// one that fits best is taken, and the report says which. `names` say what arrays of the model, or parts of it, are called
+    /// there, where no layout does. All has to fit. What no checkpoint holds, the state of
     /// random numbers, starts as [`Executable::initial`] with seed 0 has it.
     ///
     /// ```
@@ -30,13 +32,18 @@ impl Executable {
     /// let shapes = vec![("input".into(), vec!["batch".into(), 2.into()])];
     /// let options = FlattenOptions { shapes, ..Default::default() };
     /// let program = Executable::new(&layers::linear(1, false)?, &options)?;
-    /// let (params, report) = program.load(&Checkpoint::open(&path)?, None)?;
+    /// let (params, report) = program.load(&Checkpoint::open(&path)?, None, &[])?;
     /// assert_eq!(params["weight"].to_f64s(), [2.0, 3.0]);
     /// assert!(report.is_complete());
     /// # std::fs::remove_dir_all(&folder).unwrap();
     /// # Ok::<(), mithril_ir::Error>(())
     /// ```
-    pub fn load(&self, checkpoint: &Checkpoint, layout: Option<&str>) -> Result<(Tensors, Report)> {
+    pub fn load(
+        &self,
+        checkpoint: &Checkpoint,
+        layout: Option<&str>,
+        names: &Names<'_>,
+    ) -> Result<(Tensors, Report)> {
         let sizes =
             |shape: &Shape| shape.iter().map(|d| d.known().and_then(|n| usize::try_from(n).ok())).collect();
         let wanted = self.kept().map(|input| Wanted {
@@ -46,7 +53,7 @@ impl Executable {
         });
         let found =
             checkpoint.iter().map(|(name, w)| Found { name: name.to_owned(), shape: w.shape().to_vec() });
-        let mut plan = plan(&wanted.collect::<Vec<_>>(), &found.collect::<Vec<_>>(), layout, None)?;
+        let mut plan = plan(&wanted.collect::<Vec<_>>(), &found.collect::<Vec<_>>(), layout, None, names)?;
         set_copies_aside(&mut plan.report, &plan.steps, checkpoint);
         if !plan.report.is_complete() {
             return Err(misfit(&plan.report));
@@ -149,5 +156,12 @@ fn misfit(report: &Report) -> Error {
         error = error.note(format!("of another shape: {}", shown(shapes.iter().map(|s| &**s).collect())));
         return error.help("build the model with the sizes of the weights");
     }
-    error.help("compare the arguments of the model, or make a plan of your own with zoo::plan")
+    if report.renamed.is_empty() {
+        return error.help("compare the arguments of the model; names that differ can be given: OURS=THEIRS");
+    }
+    let pairs: Vec<_> = report.renamed.iter().map(|(ours, theirs)| format!("{ours}={theirs}")).collect();
+    error.help(format!(
+        "sizes agree one after the other; if the order is the same, give names: {}",
+        pairs.join(" ")
+    ))
 }
