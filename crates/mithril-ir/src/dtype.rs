@@ -1,7 +1,8 @@
 //! Data types of tensors and how they promote.
 //!
 //! Promotion follows the array API standard within a kind; between integers and floats the float wins
-//! (`i64 + f16` is `f16`, as in PyTorch), and a Python or Rust scalar never widens a tensor of its kind.
+//! (`i64 + f16` is `f16`, as in PyTorch), and a Python or Rust scalar never widens a tensor of its kind. An integer
+//! that the tensor's dtype cannot hold is an error, not another number; comparisons answer for the number as it is.
 
 use std::fmt;
 
@@ -175,6 +176,13 @@ impl DType {
             Self::I32 => Some((i32::MIN as i64, i32::MAX as i64)),
             Self::I64 => Some((i64::MIN, i64::MAX)),
             _ => None,
+        }
+    }
+    /// Whether that integer is a number of this type, or is rounded to one.
+    pub const fn holds(self, n: i64) -> bool {
+        match self.int_range() {
+            Some((least, most)) => least <= n && n <= most,
+            None => true,
         }
     }
     /// Largest finite value of a float; `None` for what is not a float.

@@ -227,7 +227,7 @@ pub enum DTypeRule {
     Promote,
     /// As `Arith`, but integers become the default float.
     Float,
-    /// Inputs promote; the output is `bool`.
+    /// Inputs promote (to `i64` where a number would not fit otherwise); the output is `bool`.
     Compare,
     /// Inputs become `bool`; so is the output.
     Logical,

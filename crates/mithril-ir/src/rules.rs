@@ -353,9 +353,42 @@ impl<'a> DTypeCx<'a> {
             (None, None) => self.float,
         }
     }
+    /// The dtype in which a comparison is made: with a number that the others cannot hold, the one that holds all.
+    fn compared(&self) -> DType {
+        let d = self.promoted();
+        let fits = (0..self.args.len()).all(|i| self.known_int(i).is_none_or(|n| d.holds(n)));
+        if fits { d } else { DType::I64 }
+    }
+    /// The integer at argument `i`, if it is a literal and known.
+    fn known_int(&self, i: usize) -> Option<i64> {
+        match self.args.get(i)? {
+            DTypeArg::Lit(Lit::Int(n)) => n.known(),
+            _ => None,
+        }
+    }
+    /// An error if argument `i` is an integer that is no number of `dtype`, which it is to have.
+    pub fn check_int(&self, i: usize, dtype: DType) -> Result<()> {
+        let Some(n) = self.known_int(i).filter(|&n| !dtype.holds(n)) else { return Ok(()) };
+        let port = self.op.port_of(i).map_or("", |port| port.name);
+        let (least, most) = dtype.int_range().unwrap_or_default();
+        let message = format!("`{port}` of {} is {n}, which {} cannot hold", self.op.name, dtype.name());
+        let mut wider = [DType::I16, DType::I32, DType::I64].into_iter();
+        let wider = wider.find(|d| d.holds(n) && d.holds(least) && d.holds(most)).unwrap_or(DType::I64);
+        Err(Error::new(Code::Numerics, message)
+            .note(format!("{} holds numbers from {least} to {most}", dtype.name()))
+            .help(format!("use a number between these, or {} for the tensor: `cast`", wider.name())))
+    }
     /// Evaluates a rule.
     pub fn apply(&self, rule: DTypeRule) -> Result<DTypes> {
         self.check_kinds()?;
+        let dtypes = self.evaluate(rule)?;
+        // A number among tensors takes their dtype.
+        for (i, to) in dtypes.cast.iter().enumerate() {
+            to.map_or(Ok(()), |to| self.check_int(i, to))?;
+        }
+        Ok(dtypes)
+    }
+    fn evaluate(&self, rule: DTypeRule) -> Result<DTypes> {
         let outputs = self.op.outputs.len();
         let all = |to: DType, out: DType| DTypes::all(self, to, std::iter::repeat_n(out, outputs));
         Ok(match rule {
@@ -371,7 +404,7 @@ impl<'a> DTypeCx<'a> {
                 let d = Some(self.promoted()).filter(|d| d.is_float()).unwrap_or(self.float);
                 all(d, d)
             }
-            DTypeRule::Compare => all(self.promoted(), DType::Bool),
+            DTypeRule::Compare => all(self.compared(), DType::Bool),
             DTypeRule::Logical => all(DType::Bool, DType::Bool),
             DTypeRule::Same(i) => {
                 DTypes::keep(std::iter::repeat_n(self.dtype(i).unwrap_or(self.float), outputs))

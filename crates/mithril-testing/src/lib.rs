@@ -4,5 +4,6 @@ pub mod case;
 pub mod gradient;
 pub mod matrix;
 pub mod program;
+pub mod random;
 pub mod run;
 pub mod tolerance;

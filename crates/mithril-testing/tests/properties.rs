@@ -1,7 +1,4 @@
-//! Properties of passes on random programs. `PROPTEST_CASES` and `PROPTEST_RNG_SEED` ask for more and for other
-//! programs than the ones that are always run.
-
-use std::sync::Arc;
+//! Properties of passes on random programs.
 
 use mithril::codegen::python::{EVALUATE, Function, NUMPY, Results, emit};
 use mithril::compile::passes::differentiate::{Request, differentiate};
@@ -9,38 +6,20 @@ use mithril::compile::passes::legalize::legalize;
 use mithril::compile::passes::precision::precision;
 use mithril::compile::pipeline::{OPTIMIZE, Pass, Target, lower, optimize};
 use mithril::compile::python::Python;
-use mithril::ir::graph::{Graph, Role};
+use mithril::ir::graph::Graph;
 use mithril::ir::tensor::{Scalar, Tensor};
 use mithril::ir::{DType, interp, text, verify};
-use mithril_testing::program::{Program, Step, Style, build};
+use mithril_testing::program::{Program, Style};
+use mithril_testing::random::{self, Check, request};
 use mithril_testing::{gradient, tolerance};
-use proptest::collection::vec;
-use proptest::prelude::any;
-use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner};
 
 const F32: DType = DType::F32;
 const F64: DType = DType::F64;
 
-type Check = Result<(), String>;
-
 /// Runs `check` on random programs; the extra bytes decide what else is random.
 fn for_programs(cases: u32, style: Style, float: DType, check: impl Fn(&Program, &[u8]) -> Check) {
-    let mut config = Config { failure_persistence: None, ..Config::default() };
-    if std::env::var_os("PROPTEST_CASES").is_none() {
-        config.cases = cases;
-    }
-    if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
-        config.rng_seed = RngSeed::Fixed(1);
-    }
     let longest = if style == Style::Any { 24 } else { 10 };
-    let strategy = (vec(any::<Step>(), 0..longest), vec(any::<u8>(), 0..6));
-    let result = TestRunner::new(config).run(&strategy, |(steps, extra)| {
-        check(&build(&steps, style, float), &extra).map_err(TestCaseError::fail)
-    });
-    if let Err(TestError::Fail(reason, (steps, extra))) = result {
-        let graph = text::print(&build(&steps, style, float).graph);
-        panic!("{reason}\nextra {extra:?}, steps {steps:?}\n{graph}");
-    }
+    random::for_programs(cases, (style, 0..longest), float, check);
 }
 
 fn said<T>(result: mithril::ir::Result<T>, stage: &str) -> Result<T, String> {
@@ -200,32 +179,9 @@ fn text_reads_back_as_it_was() {
     });
 }
 
-/// Gradients of all float outputs by all float inputs.
-fn request(graph: &Graph) -> Request {
-    let is_float = |v| graph.ty(v).is_some_and(|t| t.dtype.is_float());
-    let inputs = graph.inputs.iter().filter(|&&v| is_float(v)).filter_map(|&v| graph.value(v).name.clone());
-    let outputs = graph.outputs.iter().filter(|(_, v)| is_float(**v)).map(|(name, _)| name.clone());
-    Request { outputs: outputs.collect(), inputs: inputs.collect(), recompute: false }
-}
-
-/// The graph with gradients and its inputs.
+/// The program with the gradients of all float outputs by all float inputs.
 fn with_gradients(program: &Program, float: DType) -> Result<Program, String> {
-    let graph = said(differentiate(&program.graph, &request(&program.graph), float), "differentiate")?;
-    let forward = said(interp::run(&program.graph, &program.inputs), "run")?;
-    let mut inputs = program.inputs.clone();
-    for &v in graph.inputs.iter().filter(|&&v| is_cotangent(&graph, v)) {
-        let name = graph.value(v).name.as_deref().unwrap_or_default();
-        let at = program.graph.outputs.get_index_of(name).ok_or("a cotangent of nothing")?;
-        let like = &forward[at];
-        inputs.push(Arc::new(Tensor::build(like.dtype(), like.shape(), |i| {
-            Scalar::Float(0.5 + 0.25 * (i % 4) as f64)
-        })));
-    }
-    Ok(Program { graph, inputs })
-}
-
-fn is_cotangent(graph: &Graph, v: mithril::ir::ValueId) -> bool {
-    matches!(graph.value(v).def, mithril::ir::graph::Def::Input(Role::Cotangent))
+    said(random::with_gradients(program, &request(&program.graph), float), "differentiate")
 }
 
 #[test]

@@ -138,21 +138,28 @@ pub fn file(
     );
     out.push_str(declared);
     let all = format!("{}{kernels}{body}", tails.text);
-    for block in PRELUDE.choose(used_names(&all).iter().map(String::as_str)) {
+    let words = words(&all);
+    for block in PRELUDE.choose(words.iter().copied().filter(|w| is_ours(w))) {
         let _ = write!(out, "\n{block}\n");
     }
-    for part in [&tails.text, "\n", &kernels, &file.constants, &body] {
+    // Loops over nothing name none of the constants that they read.
+    let constants = file.constants.iter().filter(|(name, _)| words.contains(name.as_str()));
+    let constants: String = constants.map(|(_, text)| text.as_str()).collect();
+    for part in [&tails.text, "\n", &kernels, &constants, &body] {
         out.push_str(part);
     }
     out.push_str(&interface(&run, preparing.arena + preparing.own));
     wrap(&out)
 }
 
-/// Names of the prelude in a text.
-fn used_names(text: &str) -> BTreeSet<String> {
-    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let words = text.split(|c| !is_word(c));
-    words.filter(|w| w.starts_with("mithril_") || w.starts_with("MITHRIL_")).map(str::to_owned).collect()
+/// The names in a text.
+fn words(text: &str) -> BTreeSet<&str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect()
+}
+
+/// Whether that may be a name of the prelude.
+fn is_ours(word: &str) -> bool {
+    word.starts_with("mithril_") || word.starts_with("MITHRIL_")
 }
 
 struct File<'a> {
@@ -162,7 +169,8 @@ struct File<'a> {
     globals: Namer,
     /// Names of the buffers, in the function that runs all.
     names: Vec<String>,
-    constants: String,
+    /// Constants: what they are called, and the text.
+    constants: Vec<(String, String)>,
     functions: String,
     /// Functions by their text, so that equal layers share one.
     written: HashMap<String, String>,
@@ -186,7 +194,7 @@ impl<'a> File<'a> {
             names: program.buffers.iter().map(|b| namer.name(&b.name)).collect(),
             // A pointer called like a function would hide it.
             globals: namer,
-            constants: String::new(),
+            constants: Vec::new(),
             functions: String::new(),
             written: HashMap::new(),
             used: BTreeSet::new(),
@@ -210,7 +218,7 @@ impl<'a> File<'a> {
                 && program.prepared.iter().chain(&program.steps).any(|step| step.reads().contains(&i))
             {
                 let name = file.globals.name(&format!("{}_{}", options.prefix, buffer.name));
-                file.constants.push_str(&constant(&name, tensor));
+                file.constants.push((name.clone(), constant(&name, tensor)));
                 file.names[i] = name;
             }
         }

@@ -58,7 +58,9 @@ pub static FULL: OpDef = OpDef {
     shape: ShapeRule::Fn(|cx| Ok(vec![given_shape(cx, 0)?])),
     dtype: DTypeRule::Fn(|cx| {
         let suggested = cx.lit(1).weak_dtype(cx.float).unwrap_or(cx.float);
-        Ok(DTypes::keep([dtype_or(&cx.lit(2), suggested)]))
+        let dtype = dtype_or(&cx.lit(2), suggested);
+        cx.check_int(1, dtype)?;
+        Ok(DTypes::keep([dtype]))
     }),
     eval: Some(Eval::Host(|c| Ok(vec![Tensor::full(c.dtype(), c.shape(), given_scalar(c, 1)?)]))),
     spell: Spell {
@@ -148,7 +150,11 @@ pub static FULL_LIKE: OpDef = OpDef {
     name: "full_like",
     doc: "A tensor of the shape and (unless given) dtype of the input, filled with one number.",
     ports: &[tensor("input"), attr("value", Attr::Float, DefaultLit::Required), DTYPE],
-    dtype: DTypeRule::Fn(|cx| Ok(given_or_same(cx, 2))),
+    dtype: DTypeRule::Fn(|cx| {
+        let dtypes = given_or_same(cx, 2);
+        cx.check_int(1, dtypes.out[0])?;
+        Ok(dtypes)
+    }),
     expand: Some(|c| like(c, &FULL, Some(c.x[1]), 2)),
     cases: &["[2,3] value=1.5", "[] value=2", "i64[0,2] value=3", "[2] value=1 dtype=i32"],
     ..LIKE

@@ -12,7 +12,7 @@ use crate::op::{
 use crate::ops::create::FULL;
 use crate::ops::movement::{BROADCAST_TO, EXPAND_DIMS, INPUT, MOVE, RESHAPE, tuple_text};
 use crate::ops::slicing::{FLIP, SLICE, SLICE_UPDATE, cut, parts};
-use crate::rules::{Attrs, ShapeCx};
+use crate::rules::{Attrs, DTypes, ShapeCx};
 use crate::shape::Shape;
 use crate::spell::SpellCx;
 use crate::tensor::{Data, Tensor};
@@ -173,6 +173,11 @@ pub static PAD: OpDef = OpDef {
         Ok(vec![
             from.iter().zip(pads).map(|(size, (a, b))| size + &Dim::Const(a.saturating_add(b))).collect(),
         ])
+    }),
+    dtype: DTypeRule::Fn(|cx| {
+        let own = cx.dtype(0).unwrap_or(cx.float);
+        cx.check_int(3, own)?;
+        Ok(DTypes::keep([own]))
     }),
     expand: Some(padded),
     spell: Spell {

@@ -1,0 +1,88 @@
+//! Random programs in C against the interpreter: what is fused, split and put into one piece of memory has to stay what it
+//! was. What is random besides the program: how many elements its vectors have, whether parameters are packed, the
+//! number of threads, how much the C compiler optimises.
+
+use mithril::compile::c::{C, COptions, compile_c};
+use mithril::compile::passes::concrete::concrete;
+use mithril::compile::passes::differentiate::Request;
+use mithril::compile::pipeline::lower;
+use mithril::ir::interp::Symbols;
+use mithril::ir::{DType, interp};
+use mithril::runtime::c::{Cache, Function, Interface, Tool};
+use mithril_testing::program::{Program, Style};
+use mithril_testing::random::{Check, for_programs, request, with_gradients};
+use mithril_testing::tolerance;
+
+const F64: DType = DType::F64;
+
+/// Computed in doubles, so that what is told from rounding is a mistake: units of epsilon of what was computed on the way.
+const UNITS: f64 = 1e6;
+
+/// The program with every size a number, as C has it: the only symbol is the rows of what is given.
+fn with_sizes(program: &Program) -> Result<Program, String> {
+    let given = program.graph.inputs.iter().zip(&program.inputs);
+    let symbols: Symbols = given
+        .filter_map(|(&v, tensor)| {
+            let rows = program.graph.ty(v)?.shape.first()?.as_symbol()?.clone();
+            Some((rows, tensor.shape()[0] as i64))
+        })
+        .collect();
+    let graph = concrete(&program.graph, &symbols, F64).map_err(|e| format!("concrete: {e}"))?;
+    Ok(Program { graph, inputs: program.inputs.clone() })
+}
+
+/// Compares a program; the bytes choose how it is compiled.
+fn check(program: &Program, choices: &[u8]) -> Check {
+    let Program { graph, inputs } = program;
+    let said = |stage: &str, e: &dyn std::fmt::Display| format!("{stage}: {e}");
+    let choice = |i: usize| usize::from(choices.get(i).copied().unwrap_or_default());
+    // What fails when running may fail or not in C: dead code is gone.
+    let Ok(wanted) = interp::run(graph, inputs) else { return Ok(()) };
+    let lowered = lower(graph, &C, F64, &mut |_, _| {}).map_err(|e| said("lower", &e))?;
+    let options = COptions {
+        prefix: "random".to_owned(),
+        pack: choice(0) % 2 == 1,
+        lanes: Some([16, 8, 4, 1][choice(1) % 4]),
+        ..COptions::default()
+    };
+    let source = compile_c(&lowered, &options).map_err(|e| said("C", &e))?;
+    let level = ["-O1", "-O1", "-O3"][choice(2) % 3];
+    let flags = ["-Wall", "-Wextra", "-Werror", level].map(str::to_owned).to_vec();
+    let tool = Tool { flags, ..Tool::default() };
+    let folder = tempfile::tempdir().map_err(|e| said("a folder", &e))?;
+    let interface = Interface::of(&source, "random");
+    let threads = 1 + choice(3) % 3;
+    let function = Function::new(&tool, &Cache::at(folder.path()), &source.c, interface, threads)
+        .map_err(|e| said("compiling", &e))?;
+    let found = function.run(inputs).map_err(|e| said("running", &e))?;
+    if found.len() != wanted.len() {
+        return Err(said("C", &format!("{} results, not {}", found.len(), wanted.len())));
+    }
+    for (i, (a, b)) in found.iter().zip(&wanted).enumerate() {
+        let error = tolerance::error(a, b, Some(tolerance::magnitude(b).max(1.0)));
+        if a.dtype() != b.dtype() || error > UNITS {
+            let stages = source.stages.iter().map(|(name, text)| format!("{name}\n{text}\n"));
+            return Err(format!("result {i} is {a}, not {b}\n{}", stages.collect::<String>()));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn programs_agree_with_the_interpreter() {
+    for_programs(60, (Style::Any, 8..24), F64, |program, choices| check(&with_sizes(program)?, choices));
+}
+
+/// With the gradients of all float outputs by all float inputs.
+#[test]
+fn gradients_of_programs_agree_with_the_interpreter() {
+    for_programs(30, (Style::Smooth, 8..24), F64, |program, choices| {
+        let program = with_sizes(program)?;
+        if interp::run(&program.graph, &program.inputs).is_err() {
+            return Ok(());
+        }
+        let recompute = choices.get(4).is_some_and(|c| c % 2 == 1);
+        let request = Request { recompute, ..request(&program.graph) };
+        check(&with_gradients(&program, &request, F64).map_err(|e| e.to_string())?, choices)
+    });
+}
