@@ -18,6 +18,10 @@ const F64: DType = DType::F64;
 /// Computed in doubles, so that what is told from rounding is a mistake: units of epsilon of what was computed on the way.
 const UNITS: f64 = 1e6;
 
+/// Programs divide by zeros of both signs and add infinities up: what then comes out may depend on the order of sums and on
+/// the sign of a zero, which the C compiler is otherwise free to choose.
+const STRICT: &[&str] = &["-Wall", "-Wextra", "-Werror", "-fno-associative-math", "-fsigned-zeros"];
+
 /// The program with every size a number, as C has it: the only symbol is the rows of what is given.
 fn with_sizes(program: &Program) -> Result<Program, String> {
     let given = program.graph.inputs.iter().zip(&program.inputs);
@@ -47,7 +51,7 @@ fn check(program: &Program, choices: &[u8]) -> Check {
     };
     let source = compile_c(&lowered, &options).map_err(|e| said("C", &e))?;
     let level = ["-O1", "-O1", "-O3"][choice(2) % 3];
-    let flags = ["-Wall", "-Wextra", "-Werror", level].map(str::to_owned).to_vec();
+    let flags = STRICT.iter().chain(&[level]).map(ToString::to_string).collect();
     let tool = Tool { flags, ..Tool::default() };
     let folder = tempfile::tempdir().map_err(|e| said("a folder", &e))?;
     let interface = Interface::of(&source, "random");
