@@ -143,17 +143,24 @@ fn winograd(lanes: usize) -> Vec<Case> {
     let mut all = Vec::new();
     let around = [[1, 1], [1, 1]];
     // Few tiles (in phases) and many (fused), no multiples of a tile.
-    for (tile, batch, blocks, image, padding) in [
-        ([2, 2], 1, [1, 3], [5, 7], around),
-        ([2, 2], 2, [2, 1], [40, 27], [[0, 2], [1, 0]]),
-        ([4, 2], 1, [2, 1], [14, 13], around),
-        ([4, 2], 2, [1, 2], [38, 27], [[2, 0], [1, 1]]),
-        ([4, 4], 1, [3, 2], [7, 14], around),
-        ([4, 4], 2, [1, 3], [57, 30], [[0, 0], [2, 2]]),
+    let (one, two) = ([1, 1], [2, 2]);
+    for (tile, stride, batch, blocks, image, padding) in [
+        ([2, 2], one, 1, [1, 3], [5, 7], around),
+        ([2, 2], one, 2, [2, 1], [40, 27], [[0, 2], [1, 0]]),
+        ([4, 2], one, 1, [2, 1], [14, 13], around),
+        ([4, 2], one, 2, [1, 2], [38, 27], [[2, 0], [1, 1]]),
+        ([4, 4], one, 1, [3, 2], [7, 14], around),
+        ([4, 4], one, 2, [1, 3], [57, 30], [[0, 0], [2, 2]]),
+        ([2, 2], two, 1, [1, 3], [14, 14], around),
+        ([2, 2], two, 2, [2, 1], [41, 28], [[0, 2], [1, 0]]),
+        ([4, 2], two, 1, [2, 1], [28, 13], around),
+        ([4, 4], two, 1, [3, 2], [7, 14], around),
+        ([4, 4], two, 2, [1, 3], [57, 60], [[0, 0], [2, 2]]),
+        ([2, 4], [1, 2], 1, [2, 2], [14, 29], around),
     ] {
         let algorithm = Algorithm::Winograd(tile);
         let case = Case::new(blocks.map(|n| n * lanes), image, [3, 3]);
-        all.push(Case { batch, padding, algorithm, ..case });
+        all.push(Case { batch, padding, stride, algorithm, ..case });
     }
     let case = Case::new([lanes + 1, 2 * lanes], [9, 13], [3, 3]);
     all.push(Case {
@@ -163,6 +170,8 @@ fn winograd(lanes: usize) -> Vec<Case> {
         algorithm: Algorithm::Winograd([4, 2]),
         ..case
     });
+    let case = Case::new([lanes, 2 * lanes], [10, 18], [3, 3]);
+    all.push(Case { in_blocks: [false, true], stride: two, algorithm: Algorithm::Winograd([4, 2]), ..case });
     all
 }
 
@@ -302,7 +311,7 @@ fn comparison(case: &Case, out: &Places, lanes: usize) -> String {
     };
     let per_filter = if case.is_depth { 1 } else { c };
     // Sixths are not exact, but results are whole numbers: a wrong place is off by far more.
-    let tolerance = if matches!(case.algorithm, Algorithm::Winograd([4, _])) { 1e-2 } else { 0.0 };
+    let tolerance = if matches!(case.algorithm, Algorithm::Winograd([4, _] | [_, 4])) { 1e-2 } else { 0.0 };
     let at = place(out, ["n", "row", "oy", "ox"], lanes);
     let [[top, _], [left, _]] = case.padding;
     format!(

@@ -79,17 +79,27 @@ fn specifications() -> Vec<Conv> {
 /// Few tiles (in phases) and many (fused), sizes that are no multiple of the tile or of a vector, margins of all kinds.
 fn winograd() -> Vec<Conv> {
     let mut all = Vec::new();
-    for (tile, batch, channels, image, padding) in [
-        ([2, 2], 1, [3, 5], [5, 7], [[1, 1], [1, 1]]),
-        ([2, 2], 2, [17, 33], [7, 7], [[1, 1], [1, 1]]),
-        ([2, 2], 3, [16, 32], [40, 26], [[0, 2], [1, 0]]),
-        ([4, 2], 1, [5, 17], [15, 9], [[1, 1], [0, 2]]),
-        ([4, 4], 1, [16, 40], [7, 14], [[1, 1], [1, 1]]),
-        ([4, 4], 2, [20, 9], [17, 65], [[0, 0], [2, 2]]),
-        ([4, 4], 2, [32, 32], [56, 30], [[1, 1], [1, 1]]),
+    let (one, two) = ([1, 1], [2, 2]);
+    for (tile, stride, batch, channels, image, padding) in [
+        ([2, 2], one, 1, [3, 5], [5, 7], [[1, 1], [1, 1]]),
+        ([2, 2], one, 2, [17, 33], [7, 7], [[1, 1], [1, 1]]),
+        ([2, 2], one, 3, [16, 32], [40, 26], [[0, 2], [1, 0]]),
+        ([4, 2], one, 1, [5, 17], [15, 9], [[1, 1], [0, 2]]),
+        ([4, 4], one, 1, [16, 40], [7, 14], [[1, 1], [1, 1]]),
+        ([4, 4], one, 2, [20, 9], [17, 65], [[0, 0], [2, 2]]),
+        ([4, 4], one, 2, [32, 32], [56, 30], [[1, 1], [1, 1]]),
+        // All filters in one panel, too many channels for its points to stay.
+        ([4, 4], one, 1, [160, 20], [30, 22], [[1, 1], [1, 1]]),
+        // Steps of 2, also where a last line is not read.
+        ([2, 2], two, 1, [3, 5], [5, 8], [[1, 1], [1, 1]]),
+        ([2, 2], two, 2, [17, 33], [14, 14], [[1, 1], [1, 1]]),
+        ([4, 2], two, 1, [16, 20], [28, 15], [[1, 0], [0, 2]]),
+        ([4, 4], two, 1, [5, 17], [18, 10], [[0, 0], [0, 0]]),
+        ([4, 4], two, 3, [32, 32], [56, 31], [[1, 1], [1, 1]]),
+        ([4, 4], [2, 1], 1, [16, 40], [28, 14], [[1, 1], [1, 1]]),
     ] {
         let conv = Conv::new(Element::F32, batch, channels, image, [3, 3]);
-        let mut conv = Conv { padding, algorithm: Algorithm::Winograd(tile), ..conv }.row_major();
+        let mut conv = Conv { padding, stride, algorithm: Algorithm::Winograd(tile), ..conv }.row_major();
         conv.epilogue = Epilogue {
             operands: vec![Operand { element: "float".to_owned(), strides: conv.out.clone() }],
             expression: "relu_f32({acc} + {0})".to_owned(),

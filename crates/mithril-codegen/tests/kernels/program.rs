@@ -74,7 +74,8 @@ pub fn check(cases: &Cases, target: Target) {
         let _ = writeln!(text, "static void case_{index}(void) {{\n{body}\n}}");
     }
     let calls = (0..cases.bodies.len()).fold(String::new(), |text, index| format!("{text}case_{index}();\n"));
-    let _ = writeln!(text, "int main(void) {{\n{calls}return failures != 0;\n}}");
+    // Flushed, since a sanitizer that finds leaks ends the program at once.
+    let _ = writeln!(text, "int main(void) {{\n{calls}fflush(stdout);\nreturn failures != 0;\n}}");
     let (source, program) = (folder.path().join("kernels.c"), folder.path().join("kernels"));
     std::fs::write(&source, text).expect("the program is written");
     if let Ok(keep) = std::env::var("MITHRIL_KEEP_C") {

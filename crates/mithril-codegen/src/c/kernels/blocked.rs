@@ -132,7 +132,8 @@ impl Blocked {
         let tile = if is_free { winograd::blocked_tile(self, library) } else { None };
         [0, 1].map(|axis| {
             let [before, after] = padding[axis];
-            let reach = tile.map_or(0, |tile| winograd::reach(tile[axis], self.result[axis]));
+            let reach =
+                tile.map_or(0, |tile| winograd::reach(tile[axis], self.stride[axis], self.result[axis]));
             [before, after.max(reach.saturating_sub(image[axis] + before))]
         })
     }

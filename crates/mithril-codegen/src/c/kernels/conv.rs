@@ -248,7 +248,7 @@ impl Conv {
         self.padded(1).next_multiple_of(self.stride[1])
     }
 
-    fn padded(&self, axis: usize) -> usize {
+    pub(super) fn padded(&self, axis: usize) -> usize {
         self.image[axis] + self.padding[axis][0] + self.padding[axis][1]
     }
 

@@ -1,4 +1,7 @@
-//! Winograd's algorithm for kernels of 3 by 3 with step 1: fewer products than terms, for some additions.
+//! Winograd's algorithm for kernels of 3 by 3 with steps of 1 or 2: fewer products than terms, for some additions.
+//!
+//! With step 2, even pixels of a line meet the outer two weights, which is a convolution of two weights with step 1, and odd
+//! pixels the one between, which is a product each.
 
 use super::blocked::{Blocked, Image};
 use super::conv::Conv;
@@ -7,7 +10,7 @@ use super::library::substitute;
 use super::rows::RowGroups;
 use super::{Algorithm, Argument, Call, Element, First, Kernel, Library, Packing, Question, Target};
 
-/// The text for lines of output tiles of one length.
+/// The text for lines of output tiles of one length and step.
 struct Transform {
     line: &'static str,
     line_weights: &'static str,
@@ -38,6 +41,46 @@ r[2] = a + b * (1.0f / 6);
 r[3] = p + q * (1.0f / 3) + d[5];",
 };
 
+/// Lines of 4 pixels, 2 apart: five points of the even pixels, then the odd ones.
+static FOUR_APART: Transform = Transform {
+    line: "const mithril_f32 a = d[6] - d[2];
+r[0] = 2.0f * (d[0] - d[4]) + a;
+r[1] = 2.0f * d[2] + d[4] - d[6];
+r[2] = 2.0f * d[2] - 3.0f * d[4] + d[6];
+r[3] = a;
+r[4] = d[8] - d[4] - 2.0f * a;
+r[5] = d[1];
+r[6] = d[3];
+r[7] = d[5];
+r[8] = d[7];",
+    line_weights: "r[0] = d[0];
+r[1] = d[0] + d[2];
+r[2] = d[0] - d[2];
+r[3] = d[0] + 2.0f * d[2];
+r[4] = d[2];
+r[5] = r[6] = r[7] = r[8] = d[1];",
+    line_back: "const mithril_f32 a = d[1] * 0.5f, b = d[2] * (1.0f / 6), p = a - b, q = a + b;
+r[0] = d[0] * 0.5f + p + d[3] * (1.0f / 6) + d[5];
+r[1] = q + d[3] * (1.0f / 3) + d[6];
+r[2] = p + d[3] * (2.0f / 3) + d[7];
+r[3] = q + d[3] * (4.0f / 3) + d[4] + d[8];",
+};
+
+/// Lines of 2 pixels, 2 apart: three points of the even pixels, then the odd ones.
+static TWO_APART: Transform = Transform {
+    line: "r[0] = d[0] - d[2];
+r[1] = d[2];
+r[2] = d[4] - d[2];
+r[3] = d[1];
+r[4] = d[3];",
+    line_weights: "r[0] = d[0];
+r[1] = d[0] + d[2];
+r[2] = d[2];
+r[3] = r[4] = d[1];",
+    line_back: "r[0] = d[0] + d[1] + d[3];
+r[1] = d[1] + d[2] + d[4];",
+};
+
 /// Lines of 2 pixels.
 static TWO: Transform = Transform {
     line: "r[0] = d[0] - d[2];
@@ -56,23 +99,32 @@ r[1] = (d[1] - d[2]) * 0.5f - d[3];",
 /// Rows and pixels of an output tile.
 pub(crate) type Tile = [usize; 2];
 
-fn transform(pixels: usize) -> &'static Transform {
-    if pixels == 4 { &FOUR } else { &TWO }
+fn transform(pixels: usize, step: usize) -> &'static Transform {
+    match (pixels, step) {
+        (4, 1) => &FOUR,
+        (4, _) => &FOUR_APART,
+        (_, 1) => &TWO,
+        (..) => &TWO_APART,
+    }
 }
 
 /// Adds the functions that transform lines of a tile, down and across.
-fn add_lines(tile: Tile, library: &mut Library) {
-    for pixels in tile {
-        let (m, points, transform) = (pixels.to_string(), (pixels + 2).to_string(), transform(pixels));
+fn add_lines(tile: Tile, steps: [usize; 2], library: &mut Library) {
+    for axis in [0, 1] {
+        let (pixels, step) = (tile[axis], steps[axis]);
+        let (m, points) = (mark([pixels; 2], [step; 2]), extent(pixels, step).to_string());
+        let (written, transform) = (pixels.to_string(), transform(pixels, step));
         let pairs = [
             ("m", &*m),
+            ("pixels", &*written),
             ("tile", &*points),
+            ("step", if step == 1 { "" } else { ", 2 apart" }),
             ("line_back", transform.line_back),
             ("line_weights", transform.line_weights),
             ("line", transform.line),
         ];
         let text = substitute(include_str!("winograd_line.c"), &pairs);
-        library.add(&format!("mithril_winograd{pixels}_line"), &text);
+        library.add(&format!("mithril_winograd{m}_line"), &text);
     }
 }
 
@@ -84,6 +136,10 @@ pub(crate) struct Shape {
     pub filters: usize,
     /// Height and width of the result.
     pub result: [usize; 2],
+    /// Steps between two pixels of the result.
+    pub steps: [usize; 2],
+    /// Height and width of an image that is copied into blocks, its padding among them.
+    pub padded: [usize; 2],
     /// Whether the weights change from call to call, so that they are transformed each time.
     pub changing: bool,
 }
@@ -103,7 +159,7 @@ struct Ends {
 
 /// The size of the output tile, if this convolution is to be done so.
 pub(crate) fn tile(conv: &Conv, library: &mut Library) -> Option<Tile> {
-    let fits = fits(conv.element, conv.kernel, [conv.stride, conv.dilation]) && conv.groups == 1;
+    let fits = fits(conv.element, conv.kernel, conv.stride, conv.dilation) && conv.groups == 1;
     if !fits {
         return None;
     }
@@ -136,7 +192,7 @@ fn blocked_place(conv: &Blocked, target: &Target) -> Option<&'static str> {
         Image::Blocks(_) => Some(" in blocks"),
         Image::Plain(..) => (conv.channels >= target.lanes).then_some(" into blocks"),
     };
-    place.filter(|_| fits(conv.element, conv.kernel, [conv.stride, conv.dilation]))
+    place.filter(|_| fits(conv.element, conv.kernel, conv.stride, conv.dilation))
 }
 
 /// The direct way, and output tiles. Those with 4 pixels round more: in a training, where a sum that is almost 0 decides
@@ -145,29 +201,41 @@ fn tiles(shape: &Shape) -> &'static [Option<Tile>] {
     if shape.changing { &[None, Some([2, 2])] } else { &[None, Some([2, 2]), Some([4, 2]), Some([4, 4])] }
 }
 
-/// How names of functions and candidates say the size of a tile.
-fn mark([high, wide]: Tile) -> String {
-    if high == wide { high.to_string() } else { format!("{high}x{wide}") }
+/// How names say two sizes.
+fn pair([down, across]: [usize; 2]) -> String {
+    if down == across { down.to_string() } else { format!("{down}x{across}") }
 }
 
-/// Points of a tile, down and across: so many pixels are read for its pixels.
-fn points_of(tile: Tile) -> [usize; 2] {
-    tile.map(|pixels| pixels + 2)
+/// How names of functions say the size of a tile and the steps between its pixels.
+fn mark(tile: Tile, steps: [usize; 2]) -> String {
+    let steps = if steps == [1, 1] { String::new() } else { format!("s{}", pair(steps)) };
+    format!("{}{steps}", pair(tile))
+}
+
+/// Points of a line of so many pixels; so many pixels are read for them.
+fn extent(pixels: usize, step: usize) -> usize {
+    (pixels - 1) * step + 3
+}
+
+/// Points of a tile, down and across.
+fn points_of(tile: Tile, steps: [usize; 2]) -> [usize; 2] {
+    [0, 1].map(|axis| extent(tile[axis], steps[axis]))
 }
 
 /// What becomes of the sums makes hardly a difference between candidates, and nothing else than these sizes does.
 fn question(shape: &Shape, place: &str, target: &Target) -> Question {
     let names = tiles(shape)
         .iter()
-        .map(|tile| tile.map_or_else(|| "direct".to_owned(), |tile| format!("winograd {}", mark(tile))));
+        .map(|tile| tile.map_or_else(|| "direct".to_owned(), |tile| format!("winograd {}", pair(tile))));
     let candidates = names.collect();
     let best = best(shape, target);
     let estimate = tiles(shape).iter().position(|tile| *tile == best).unwrap_or(0);
-    let Shape { batch, channels, filters, result: [height, width], changing } = shape;
+    let Shape { batch, channels, filters, result: [height, width], steps, changing, .. } = shape;
+    let steps = if *steps == [1, 1] { String::new() } else { format!(" step {}", pair(*steps)) };
     let changing = if *changing { " changing" } else { "" };
     Question {
         specification: format!(
-            "3x3 {batch}x{channels}x{height}x{width} to {filters}{changing}{place} for {target:?}"
+            "3x3 {batch}x{channels}x{height}x{width} to {filters}{steps}{changing}{place} for {target:?}"
         ),
         candidates,
         estimate,
@@ -189,24 +257,33 @@ fn shape(conv: &Conv) -> Shape {
         channels: conv.channels,
         filters: conv.filters,
         result: conv.result(),
+        steps: conv.stride,
+        padded: [conv.padded(0), conv.padded(1)],
         changing,
     }
 }
 
 fn blocked_shape(conv: &Blocked) -> Shape {
+    let padded = match conv.image {
+        Image::Blocks(_) => [0, 0],
+        Image::Plain(size, padding) => [0, 1].map(|axis| size[axis] + padding[axis].iter().sum::<usize>()),
+    };
     Shape {
         batch: conv.batch,
         channels: conv.channels,
         filters: conv.filters,
         result: conv.result,
+        steps: conv.stride,
+        padded,
         changing: false,
     }
 }
 
-/// Whether a convolution of one group can be done so at all: kernels of 3 by 3 with step 1, of `float`, since the
-/// transforms lose about a digit, which nobody who asks for `double` wants to lose.
-fn fits(element: Element, kernel: [usize; 2], steps: [[usize; 2]; 2]) -> bool {
-    element == Element::F32 && kernel == [3, 3] && steps == [[1, 1], [1, 1]]
+/// Whether a convolution of one group can be done so at all: kernels of 3 by 3 with steps of 1 or 2, of `float`, since
+/// the transforms lose about a digit, which nobody who asks for `double` wants to lose.
+fn fits(element: Element, kernel: [usize; 2], stride: [usize; 2], dilation: [usize; 2]) -> bool {
+    let is_near = stride.iter().all(|step| (1..=2).contains(step));
+    element == Element::F32 && kernel == [3, 3] && is_near && dilation == [1, 1]
 }
 
 /// The size of the output tile that is estimated to be fastest; none where the direct way is.
@@ -220,7 +297,7 @@ pub(crate) fn best(conv: &Shape, target: &Target) -> Option<Tile> {
     let direct = pairs * 9.0 * (conv.batch * height * width) as f64 / per_cycle;
     let cost = |tile: Tile| {
         let tiles = (conv.batch * height.div_ceil(tile[0]) * width.div_ceil(tile[1])) as f64;
-        let points = points_of(tile).iter().product::<usize>() as f64;
+        let points = points_of(tile, conv.steps).iter().product::<usize>() as f64;
         // A product of few rows waits for its weights.
         let products = points * pairs * tiles.max(FEWEST_ROWS) / per_cycle;
         let weights = points * pairs / target.lanes as f64 * WEIGHT_CYCLES;
@@ -249,6 +326,7 @@ const BYTES_PER_CYCLE: f64 = 5.0;
 /// How a convolution is cut up.
 struct Plan {
     tile: Tile,
+    steps: [usize; 2],
     lanes: usize,
     /// Tiles of an image, down and across, and of all images.
     down: usize,
@@ -266,7 +344,7 @@ impl Plan {
     fn new(conv: &Shape, tile: Tile, target: &Target) -> Self {
         let lanes = target.lanes;
         let [down, across] = [0, 1].map(|axis| conv.result[axis].div_ceil(tile[axis]));
-        let points = points_of(tile).iter().product::<usize>();
+        let points = points_of(tile, conv.steps).iter().product::<usize>();
         let tiles = conv.batch * down * across;
         let rows = RowGroups::new(tiles, target);
         let channel_bytes = points * 2 * lanes * 4;
@@ -285,11 +363,12 @@ impl Plan {
         // Blocks of few tiles would wait for their weights.
         let block = (block >= 2).then_some(block);
         let held = if block.is_some() { held } else { 1 };
-        Self { tile, lanes, down, across, tiles, rows, block, chunk, held }
+        let steps = conv.steps;
+        Self { tile, steps, lanes, down, across, tiles, rows, block, chunk, held }
     }
 
     fn points(&self) -> usize {
-        points_of(self.tile).iter().product()
+        points_of(self.tile, self.steps).iter().product()
     }
 
     fn form(&self) -> &'static str {
@@ -313,16 +392,19 @@ impl Plan {
     }
 
     /// Height and width of the image with margins, in vectors, and the elements from one plane to the next.
-    fn blocked(&self) -> [usize; 3] {
-        let [height, width] = [self.down * self.tile[0] + 2, self.across * self.tile[1] + 2];
+    fn blocked(&self, padded: [usize; 2]) -> [usize; 3] {
+        let tiles = [self.down, self.across];
+        let reach = |axis: usize| extent(tiles[axis] * self.tile[axis], self.steps[axis]);
+        // Steps of 2 may leave a last line unread.
+        let [height, width] = [0, 1].map(|axis| reach(axis).max(padded[axis]));
         // One vector more, lest planes lie powers of two apart.
         [height, width, (height * width + 1) * self.lanes]
     }
 
     /// Elements from one image, block of channels and row to the next of the image with margins.
-    fn copy_strides(&self, channels: usize) -> [usize; 3] {
-        let [_, width, plane] = self.blocked();
-        [channels.div_ceil(self.lanes) * plane, plane, width * self.lanes]
+    fn copy_strides(&self, shape: &Shape) -> [usize; 3] {
+        let [_, width, plane] = self.blocked(shape.padded);
+        [shape.channels.div_ceil(self.lanes) * plane, plane, width * self.lanes]
     }
 
     /// Elements of `finish`'s scratch memory.
@@ -337,7 +419,7 @@ pub(crate) fn build(conv: &Conv, tile: Tile, library: &mut Library) -> Kernel {
     let plan = Plan::new(&shape, tile, library.target());
     library.transpose(Element::F32);
     let ends = Ends {
-        image: plan.copy_strides(conv.channels),
+        image: plan.copy_strides(&shape),
         copied: Some((conv.image, conv.padding)),
         finish: include_str!("winograd_finish.c"),
         strings: vec![
@@ -361,7 +443,7 @@ pub(crate) fn build_blocked(conv: &Blocked, tile: Tile, library: &mut Library) -
         Image::Blocks(places) => ([places.batch, places.block, places.y], None),
         Image::Plain(size, padding) => {
             library.transpose(Element::F32);
-            (plan.copy_strides(conv.channels), Some((size, padding)))
+            (plan.copy_strides(&shape), Some((size, padding)))
         }
     };
     let ends = Ends {
@@ -376,8 +458,8 @@ pub(crate) fn build_blocked(conv: &Blocked, tile: Tile, library: &mut Library) -
 }
 
 /// How many rows or columns of the image, its margins among them, tiles of so many read for so many pixels.
-pub(crate) fn reach(tile: usize, pixels: usize) -> usize {
-    pixels.div_ceil(tile) * tile + 2
+pub(crate) fn reach(tile: usize, step: usize, pixels: usize) -> usize {
+    extent(pixels.div_ceil(tile) * tile, step)
 }
 
 /// A call for all threads.
@@ -410,7 +492,7 @@ fn begin(shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> Begu
         let text = fill(include_str!("winograd_block.c"), shape, plan, ends, library);
         let block = library.add(&format!("mithril_block_{}_{height}x{width}", shape.channels), &text);
         calls.push(work(&block, &[Argument::A, Argument::Shared]));
-        shared_bytes = bytes(shape.batch * channels / plan.lanes * plan.blocked()[2]);
+        shared_bytes = bytes(shape.batch * channels / plan.lanes * plan.blocked(shape.padded)[2]);
         image = Argument::Shared;
     }
     let text = fill(include_str!("winograd_pack.c"), shape, plan, ends, library);
@@ -429,9 +511,9 @@ fn begin(shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> Begu
 fn make(shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> Kernel {
     let Begun { calls, mut shared_bytes, image, weights, pack, packed_bytes } =
         begin(shape, plan, ends, library);
-    let m = mark(plan.tile);
+    let m = mark(plan.tile, plan.steps);
     let sizes = format!("{}_{}_{}x{}", shape.channels, shape.filters, shape.result[0], shape.result[1]);
-    add_lines(plan.tile, library);
+    add_lines(plan.tile, plan.steps, library);
     let parts = [("tile", include_str!("winograd_tile.c")), ("weights", include_str!("winograd_weights.c"))];
     for (part, text) in parts {
         let text = fill(text, shape, plan, ends, library);
@@ -474,18 +556,21 @@ const PAD: usize = 48;
 
 fn fill(template: &str, shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> String {
     let [high, wide] = plan.tile;
-    let [tile_high, tile_wide] = points_of(plan.tile);
-    let [_, blocked_width, blocked_plane] = plan.blocked();
+    let [tile_high, tile_wide] = points_of(plan.tile, plan.steps);
+    let [_, blocked_width, blocked_plane] = plan.blocked(shape.padded);
     let [height, width] = shape.result;
     let micro = "{micro}(channels, left, right, tile_sums, channel > 0, fetch, stride);";
     let [batch, plane, row] = ends.image;
     let tile_place = format!(
         "batch * {batch} + channels * {plane} + t / ACROSS % DOWN * {} + t % ACROSS * {}",
-        row * high,
-        wide * plan.lanes
+        row * high * plan.steps[0],
+        wide * plan.steps[1] * plan.lanes
     );
     let strings = [
-        ("m", mark(plan.tile)),
+        ("m", mark(plan.tile, plan.steps)),
+        ("size", pair(plan.tile)),
+        ("line_down", mark([high; 2], [plan.steps[0]; 2])),
+        ("line_across", mark([wide; 2], [plan.steps[1]; 2])),
         ("micro_calls", plan.rows.calls(micro, library, Element::F32, usize::MAX)),
         ("tile_place", tile_place),
     ];
@@ -507,6 +592,8 @@ fn fill(template: &str, shape: &Shape, plan: &Plan, ends: &Ends, library: &mut L
         ("oh", height),
         ("ow", width),
         ("row", row),
+        ("step_down", plan.steps[0]),
+        ("step_across", plan.steps[1]),
         ("lanes", plan.lanes),
         ("blocked_width", blocked_width),
         ("blocked_plane", blocked_plane),

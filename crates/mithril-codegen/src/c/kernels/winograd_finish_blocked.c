@@ -1,6 +1,6 @@
-/* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...] by weights[@filters@, @channels@, 3, 3], step 1, by Winograd's
-   F(@m@, 3), with @points@ products instead of @products@. The products of all tiles at one point are a matrix product over the
-   channels. */
+/* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...] by weights[@filters@, @channels@, 3, 3], steps of
+   @step_down@ and @step_across@, by Winograd's F(@size@, 3), with @points@ products instead of @products@. The products of all tiles at one point are a
+   matrix product over the channels. */
 
 /* The tiles from `first` on, of the filters of one panel: back from points to pixels, and to their place in out. Points of
    a tile are `step` apart. */

@@ -8,6 +8,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict
         GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 tiles */
         BLOCK = @block@, TILES = BLOCK * (ROWS + (LONGER > 0)), /* groups and tiles of a block, at most */
         CHUNK = @chunk@, HELD = @held@, /* weights of so many channels and panels are there as points */
+        ONCE = CHUNK == CHANNELS && HELD == PANELS, /* whether that is all of them, made with the first block */
         IN_STEP = TILES * CHANNEL_BLOCKS * LANES + @pad@, OUT_STEP = TILES * WIDTH + @pad@, /* no powers of two */
         STEP = CHUNK * WIDTH + @pad@
     };
@@ -34,12 +35,12 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict
             for (long channel = 0; channel < CHANNELS; channel += CHUNK) {
                 const long channels = CHANNELS - channel < CHUNK ? CHANNELS - channel : CHUNK;
                 const float *const kept = weights + (panel * CHANNELS + channel) * 9 * WIDTH;
-                const int is_first = HELD < PANELS || block == 0;
+                const int is_first = !ONCE || block == 0;
                 if (is_first)
                     mithril_winograd@m@_weights(kept, channels, factors, STEP);
                 const int is_last = channel + channels == CHANNELS && panel + 1 == PANELS;
                 const float *const following = is_last ? weights : kept + channels * 9 * WIDTH;
-                const int is_over = !is_first || (is_last && (HELD == PANELS || block + 1 == blocks));
+                const int is_over = !is_first || (is_last && (ONCE || block + 1 == blocks));
                 const char *const next = is_over ? ahead : (const char *)following;
                 const long stride = 9 * WIDTH * (long)sizeof(float) / (POINTS * (last - first));
                 for (long point = 0; point < POINTS; point++)

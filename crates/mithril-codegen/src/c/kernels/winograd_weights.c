@@ -11,14 +11,14 @@ static void mithril_winograd@m@_weights(const float *restrict weights, long chan
             MITHRIL_UNROLL(3)
             for (long y = 0; y < 3; y++)
                 d[y] = MITHRIL_LOAD(f32, from + (y * 3 + x) * 2 * LANES);
-            mithril_winograd@high@_line_weights(d, down);
+            mithril_winograd@line_down@_line_weights(d, down);
             MITHRIL_UNROLL(@tile_high@)
             for (long y = 0; y < TILE_HIGH; y++)
                 half[y][x] = down[y];
         }
         MITHRIL_UNROLL(@tile_high@)
         for (long y = 0; y < TILE_HIGH; y++) {
-            mithril_winograd@wide@_line_weights(half[y], across);
+            mithril_winograd@line_across@_line_weights(half[y], across);
             MITHRIL_UNROLL(@tile_wide@)
             for (long x = 0; x < TILE_WIDE; x++)
                 MITHRIL_STORE(f32, points + (y * TILE_WIDE + x) * step + vector * LANES, across[x]);
