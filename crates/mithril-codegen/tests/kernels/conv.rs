@@ -90,6 +90,8 @@ fn winograd() -> Vec<Conv> {
         ([4, 4], one, 2, [32, 32], [56, 30], [[1, 1], [1, 1]]),
         // All filters in one panel, too many channels for its points to stay.
         ([4, 4], one, 1, [160, 20], [30, 22], [[1, 1], [1, 1]]),
+        // Few tiles, in groups of two lengths, and too many channels for one time.
+        ([4, 4], one, 1, [100, 20], [4, 18], [[1, 1], [1, 1]]),
         // Steps of 2, also where a last line is not read.
         ([2, 2], two, 1, [3, 5], [5, 8], [[1, 1], [1, 1]]),
         ([2, 2], two, 2, [17, 33], [14, 14], [[1, 1], [1, 1]]),

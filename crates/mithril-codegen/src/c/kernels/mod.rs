@@ -127,6 +127,11 @@ impl Target {
     pub(crate) fn rows(&self) -> usize {
         (self.registers - 4) / 2
     }
+
+    /// Vectors of sums that stay in registers beside eight of other things.
+    pub(crate) fn accumulators(&self) -> usize {
+        self.registers - 8
+    }
 }
 
 /// What a kernel calculates with.

@@ -298,9 +298,14 @@ pub(crate) fn best(conv: &Shape, target: &Target) -> Option<Tile> {
     let cost = |tile: Tile| {
         let tiles = (conv.batch * height.div_ceil(tile[0]) * width.div_ceil(tile[1])) as f64;
         let points = points_of(tile, conv.steps).iter().product::<usize>() as f64;
-        // A product of few rows waits for its weights.
-        let products = points * pairs * tiles.max(FEWEST_ROWS) / per_cycle;
-        let weights = points * pairs / target.lanes as f64 * WEIGHT_CYCLES;
+        let [products, weights] = if few(conv.steps, tile, tiles as usize, target).is_some() {
+            let share = if conv.steps == [1, 1] { 1.25 } else { 1.1 };
+            [points * pairs * tiles * share / per_cycle, 0.0]
+        } else {
+            // A product of few rows waits for its weights.
+            let products = points * pairs * tiles.max(FEWEST_ROWS) / per_cycle;
+            [products, points * pairs / target.lanes as f64 * WEIGHT_CYCLES]
+        };
         // Loads, stores and sums of both transforms, for a vector of channels of one tile.
         let transforms = tiles * (conv.channels + conv.filters) as f64 / target.lanes as f64 * points * 5.0;
         let packing = pairs * 9.0 * PACKING_CYCLES;
@@ -310,6 +315,23 @@ pub(crate) fn best(conv: &Shape, target: &Target) -> Option<Tile> {
     let fastest = candidates.min_by(|left, right| left.0.total_cmp(&right.0));
     fastest.and_then(|(_, size)| size)
 }
+
+/// Channels at a time, of so many at most: chunks as even as whole vectors can be.
+fn even(channels: usize, most: usize, lanes: usize) -> usize {
+    channels.div_ceil(channels.div_ceil(most.max(lanes))).next_multiple_of(lanes)
+}
+
+/// How many points of a line have their weights made in registers: where tiles are few, or steps of 2 leave little to be
+/// made. All sums of those points are in registers, too.
+fn few(steps: [usize; 2], tile: Tile, tiles: usize, target: &Target) -> Option<usize> {
+    let is_few = tiles <= FEW_TILES || steps == [2, 2];
+    let wide = points_of(tile, steps)[1];
+    let part = wide.div_ceil(wide.div_ceil(6));
+    (is_few && target.accumulators() / part >= 4).then_some(part)
+}
+
+/// Tiles for which weights at points are made in registers, again for every group of tiles.
+const FEW_TILES: usize = 8;
 
 /// What a product takes at least, in rows.
 const FEWEST_ROWS: f64 = 6.0;
@@ -338,11 +360,13 @@ struct Plan {
     /// Channels and panels whose weights are there as points at the same time.
     chunk: usize,
     held: usize,
+    /// The most points of a line whose weights are made in registers; none where they are made in memory.
+    few: Option<usize>,
 }
 
 impl Plan {
     fn new(conv: &Shape, tile: Tile, target: &Target) -> Self {
-        let lanes = target.lanes;
+        let (lanes, steps) = (target.lanes, conv.steps);
         let [down, across] = [0, 1].map(|axis| conv.result[axis].div_ceil(tile[axis]));
         let points = points_of(tile, conv.steps).iter().product::<usize>();
         let tiles = conv.batch * down * across;
@@ -353,8 +377,7 @@ impl Plan {
         let (chunk, held) = if panels * conv.channels * channel_bytes <= target.cache * 5 / 8 {
             (conv.channels, panels)
         } else {
-            let most = (target.cache * 3 / 8 / channel_bytes).max(lanes);
-            (conv.channels.div_ceil(conv.channels.div_ceil(most)).next_multiple_of(lanes), 1)
+            (even(conv.channels, target.cache * 3 / 8 / channel_bytes, lanes), 1)
         };
         let tile_bytes = points * (conv.channels.next_multiple_of(lanes) + 2 * lanes) * 4;
         let left = target.cache.saturating_sub(held * chunk * channel_bytes);
@@ -363,19 +386,55 @@ impl Plan {
         // Blocks of few tiles would wait for their weights.
         let block = (block >= 2).then_some(block);
         let held = if block.is_some() { held } else { 1 };
-        let steps = conv.steps;
-        Self { tile, steps, lanes, down, across, tiles, rows, block, chunk, held }
+        let few = block.is_none().then(|| few(steps, tile, tiles, target)).flatten();
+        let (rows, chunk) = few.map_or((rows, chunk), |points| {
+            let most = target.cache / 6 / (9 * 2 * lanes * 4);
+            (RowGroups::of(tiles, target.accumulators() / points), even(conv.channels, most, lanes))
+        });
+        Self { tile, steps, lanes, down, across, tiles, rows, block, chunk, held, few }
     }
 
     fn points(&self) -> usize {
         points_of(self.tile, self.steps).iter().product()
     }
 
-    fn form(&self) -> &'static str {
-        match self.block {
-            Some(_) => include_str!("winograd_fused.c"),
-            None => include_str!("winograd_phased.c"),
+    fn form(&self) -> String {
+        if self.block.is_some() {
+            return include_str!("winograd_fused.c").to_owned();
         }
+        let products = match self.few {
+            Some(_) => include_str!("winograd_few.c"),
+            None => include_str!("winograd_products.c"),
+        };
+        include_str!("winograd_phased.c").replace("@products_function@", products.trim_end())
+    }
+
+    /// Points of a line and its parts: how many parts, and how many points they have at most.
+    fn parts(&self) -> [usize; 2] {
+        let wide = points_of(self.tile, self.steps)[1];
+        let most = self.few.unwrap_or(wide);
+        [wide.div_ceil(most), most]
+    }
+
+    /// The functions of the products whose weights are made in registers, and their calls.
+    fn lines(&self) -> (String, String) {
+        let [high, wide] = points_of(self.tile, self.steps);
+        let [parts, most] = self.parts();
+        let mut functions = Vec::new();
+        let calls = self.rows.each(|rows| {
+            let cases = (0..high * parts).map(|line| {
+                let (y, from) = (line / parts, line % parts * most);
+                let count = most.min(wide - from);
+                let last = "channels, weights, in, products, accumulate, next, stride";
+                format!("    case {line}:\n        @name@_line({rows}, {y}, {from}, {count}, {last});\n        break;\n")
+            });
+            functions.push(substitute(
+                include_str!("winograd_few_line.c"),
+                &[("rows", &rows.to_string()), ("cases", cases.collect::<String>().trim())],
+            ));
+            format!("@name@_lines_{rows}(line, channels, kept + lane, left, tile_sums, channel > 0, next, stride);")
+        });
+        (functions.join("\n"), calls)
     }
 
     /// Where threads start in the packed weights; nothing is packed where weights change.
@@ -388,7 +447,7 @@ impl Plan {
 
     /// Elements of the points of weights that a thread has at a time.
     fn factors(&self) -> usize {
-        self.held * self.points() * (self.chunk * 2 * self.lanes + PAD)
+        if self.few.is_some() { 0 } else { self.held * self.points() * (self.chunk * 2 * self.lanes + PAD) }
     }
 
     /// Height and width of the image with margins, in vectors, and the elements from one plane to the next.
@@ -514,8 +573,8 @@ fn make(shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> Kerne
     let m = mark(plan.tile, plan.steps);
     let sizes = format!("{}_{}_{}x{}", shape.channels, shape.filters, shape.result[0], shape.result[1]);
     add_lines(plan.tile, plan.steps, library);
-    let parts = [("tile", include_str!("winograd_tile.c")), ("weights", include_str!("winograd_weights.c"))];
-    for (part, text) in parts {
+    let weights_text = plan.few.is_none().then_some(("weights", include_str!("winograd_weights.c")));
+    for (part, text) in [("tile", include_str!("winograd_tile.c"))].into_iter().chain(weights_text) {
         let text = fill(text, shape, plan, ends, library);
         library.add(&format!("mithril_winograd{m}_{part}"), &text);
     }
@@ -542,9 +601,11 @@ fn make(shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> Kerne
     };
     let (inside, products) = (matrices(channels), matrices(shape.filters.next_multiple_of(2 * plan.lanes)));
     let last = [vec![products.clone(), Argument::Out], operands, vec![Argument::Own]].concat();
+    let own = plan.few.is_none().then_some(Argument::Own);
+    let factors = [inside.clone(), weights, products].into_iter().chain(own).chain([ahead]);
     phases.extend([
-        vec![work(&format!("{name}_in"), &[image, inside.clone()])],
-        vec![work(&format!("{name}_products"), &[inside, weights, products, Argument::Own, ahead])],
+        vec![work(&format!("{name}_in"), &[image, inside])],
+        vec![work(&format!("{name}_products"), &factors.collect::<Vec<_>>())],
         vec![work(&format!("{name}_out"), &last)],
     ]);
     let own_bytes = bytes(ends.scratch.max(plan.factors()));
@@ -566,7 +627,11 @@ fn fill(template: &str, shape: &Shape, plan: &Plan, ends: &Ends, library: &mut L
         row * high * plan.steps[0],
         wide * plan.steps[1] * plan.lanes
     );
+    let [parts, line_points] = plan.parts();
+    let (line_functions, line_calls) = plan.lines();
     let strings = [
+        ("line_functions", line_functions),
+        ("line_calls", line_calls),
         ("m", mark(plan.tile, plan.steps)),
         ("size", pair(plan.tile)),
         ("line_down", mark([high; 2], [plan.steps[0]; 2])),
@@ -592,6 +657,9 @@ fn fill(template: &str, shape: &Shape, plan: &Plan, ends: &Ends, library: &mut L
         ("oh", height),
         ("ow", width),
         ("row", row),
+        ("lines", parts * tile_high),
+        ("line_points", line_points),
+        ("most", plan.rows.most()),
         ("step_down", plan.steps[0]),
         ("step_across", plan.steps[1]),
         ("lanes", plan.lanes),

@@ -1,4 +1,4 @@
-/* Phased form, in three parts with a barrier between: all tiles to points, all products (split by panel and point,
+/* Phased form, in three parts with a barrier between: all tiles to points, all products (split by panel and points,
    so that hardly a weight is read by two threads), all tiles back. */
 enum {
     @name@_IN_STEP = @tiles@ * ((@channels@ + @lanes@ - 1) / @lanes@) * @lanes@ + @pad@, /* elements of one point of all tiles */
@@ -23,39 +23,7 @@ static MITHRIL_ONCE void @name@_in(long thread, long threads, const float *restr
     }
 }
 
-static MITHRIL_ONCE void @name@_products(long thread, long threads, const float *restrict in, const float *restrict weights,
-                            float *restrict products, float *restrict own, const char *ahead)
-{
-    enum {
-        POINTS = @points@, LANES = @lanes@, WIDTH = 2 * LANES, CHANNELS = @channels@, CHANNEL_BLOCKS = (CHANNELS + LANES - 1) / LANES,
-        PANELS = (@filters@ + WIDTH - 1) / WIDTH, GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@,
-        CHUNK = @chunk@, /* channels at a time: the points of their weights stay in the cache */
-        STEP = CHUNK * WIDTH + @pad@
-    };
-    const long units = PANELS * POINTS, end = units * (thread + 1) / threads;
-    for (long unit = units * thread / threads, count; unit < end; unit += count) {
-        const long panel = unit / POINTS, first = unit % POINTS;
-        count = POINTS - first < end - unit ? POINTS - first : end - unit;
-        for (long channel = 0; channel < CHANNELS; channel += CHUNK) {
-            const long channels = CHANNELS - channel < CHUNK ? CHANNELS - channel : CHUNK;
-            const float *const kept = weights + (panel * CHANNELS + channel) * 9 * WIDTH;
-            mithril_winograd@m@_weights(kept, channels, own, STEP);
-            const int is_last = channel + channels == CHANNELS && unit + count == end;
-            const char *const next = is_last ? ahead : (const char *)(kept + channels * 9 * WIDTH);
-            const long stride = 9 * WIDTH * (long)sizeof(float) / (count * GROUPS);
-            for (long point = first; point < first + count; point++)
-                for (long group = 0, start = 0; group < GROUPS; group++) {
-                    const long longer = group < LONGER, rows = ROWS + longer;
-                    const float *const left = in + point * @name@_IN_STEP + start * CHANNEL_BLOCKS * LANES + rows * channel;
-                    const float *const right = own + point * STEP;
-                    float *const tile_sums = products + point * @name@_OUT_STEP + (panel * @tiles@ + start) * WIDTH;
-                    const char *const fetch = next + ((point - first) * GROUPS + group) * channels * stride;
-                    @micro_calls@
-                    start += rows;
-                }
-        }
-    }
-}
+@products_function@
 
 static MITHRIL_ONCE void @name@_out(long thread, long threads, const float *restrict products, @out@ *restrict out@parameters@,
                        float *restrict own)

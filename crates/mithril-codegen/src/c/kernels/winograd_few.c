@@ -1,0 +1,84 @@
+/* A row of points, or `count` of them `from` one on, of the tiles of a group: a vector of filters. There are so few tiles that
+   to make the weights' points in memory would take as long as the products: they are made in registers here, and
+   meet all tiles of the group at once. Every step asks for the weights at `next`, `stride` bytes a step. */
+MITHRIL_INLINE void @name@_line(const long rows, const long y, const long from, const long count, long channels,
+                         const float *restrict weights, const float *restrict in, float *restrict products,
+                         int accumulate, const char *next, long stride)
+{
+    enum {
+        LANES = @lanes@, WIDTH = 2 * LANES, TILE_HIGH = @tile_high@, TILE_WIDE = @tile_wide@, COUNT = @line_points@, ROWS = @most@
+    };
+    mithril_f32 sums[COUNT][ROWS], d[3], half[3], down[TILE_HIGH], across[TILE_WIDE];
+    in += (y * TILE_WIDE + from) * @name@_IN_STEP;
+    products += (y * TILE_WIDE + from) * @name@_OUT_STEP;
+    MITHRIL_UNROLL(@line_points@)
+    for (long point = 0; point < count; point++) {
+        MITHRIL_UNROLL(@most@)
+        for (long row = 0; row < rows; row++)
+            sums[point][row] = (mithril_f32){0};
+    }
+    for (long left = channels; left > 0; left -= LANES, in += rows * LANES) {
+        const long steps = left < LANES ? left : LANES;
+        for (long step = 0; step < steps; step++, weights += 9 * WIDTH, next += stride) {
+            MITHRIL_FETCH(next);
+            MITHRIL_FETCH(next + stride / 2);
+            MITHRIL_UNROLL(3)
+            for (long x = 0; x < 3; x++) {
+                MITHRIL_UNROLL(3)
+                for (long i = 0; i < 3; i++)
+                    d[i] = MITHRIL_LOAD(f32, weights + (i * 3 + x) * WIDTH);
+                mithril_winograd@line_down@_line_weights(d, down);
+                half[x] = down[y];
+            }
+            mithril_winograd@line_across@_line_weights(half, across);
+            MITHRIL_UNROLL(@line_points@)
+            for (long point = 0; point < count; point++) {
+                MITHRIL_UNROLL(@most@)
+                for (long row = 0; row < rows; row++)
+                    sums[point][row] += across[from + point] * MITHRIL_BROADCAST_f32(in[point * @name@_IN_STEP + row * LANES + step]);
+            }
+        }
+    }
+    MITHRIL_UNROLL(@line_points@)
+    for (long point = 0; point < count; point++) {
+        float *const to = products + point * @name@_OUT_STEP;
+        MITHRIL_UNROLL(@most@)
+        for (long row = 0; row < rows; row++)
+            MITHRIL_STORE(f32, to + row * WIDTH,
+                          accumulate ? sums[point][row] + MITHRIL_LOAD(f32, to + row * WIDTH) : sums[point][row]);
+    }
+}
+
+@line_functions@
+
+static MITHRIL_ONCE void @name@_products(long thread, long threads, const float *restrict in, const float *restrict weights,
+                            float *restrict products, const char *ahead)
+{
+    enum {
+        LANES = @lanes@, WIDTH = 2 * LANES, CHANNELS = @channels@, CHANNEL_BLOCKS = (CHANNELS + LANES - 1) / LANES,
+        PANELS = (@filters@ + WIDTH - 1) / WIDTH, GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@,
+        LINES = @lines@, /* rows of points of a tile, or parts of them */
+        CHUNK = @chunk@ /* channels at a time: their weights and pixels stay in the cache */
+    };
+    const long units = PANELS * LINES, end = units * (thread + 1) / threads;
+    for (long unit = units * thread / threads, count; unit < end; unit += count) {
+        const long panel = unit / LINES, first = unit % LINES;
+        count = LINES - first < end - unit ? LINES - first : end - unit;
+        for (long channel = 0; channel < CHANNELS; channel += CHUNK) {
+            const long channels = CHANNELS - channel < CHUNK ? CHANNELS - channel : CHUNK;
+            const float *const kept = weights + (panel * CHANNELS + channel) * 9 * WIDTH;
+            const int is_last = channel + channels == CHANNELS && unit + count == end;
+            const char *next = is_last ? ahead : (const char *)(kept + channels * 9 * WIDTH);
+            const long stride = 9 * WIDTH * (long)sizeof(float) / (2 * count * GROUPS);
+            for (long lane = 0; lane < WIDTH; lane += LANES)
+                for (long line = first; line < first + count; line++)
+                    for (long group = 0, start = 0; group < GROUPS; group++, next += channels * stride) {
+                        const long longer = group < LONGER, rows = ROWS + longer;
+                        const float *const left = in + start * CHANNEL_BLOCKS * LANES + rows * channel;
+                        float *const tile_sums = products + (panel * @tiles@ + start) * WIDTH + lane;
+                        @line_calls@
+                        start += rows;
+                    }
+        }
+    }
+}
