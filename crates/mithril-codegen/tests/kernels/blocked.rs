@@ -160,7 +160,7 @@ fn winograd(lanes: usize) -> Vec<Case> {
     ] {
         let algorithm = Algorithm::Winograd(tile);
         let case = Case::new(blocks.map(|n| n * lanes), image, [3, 3]);
-        all.push(Case { batch, padding, stride, algorithm, ..case });
+        all.push(Case { batch, stride, padding, algorithm, ..case });
     }
     let case = Case::new([lanes + 1, 2 * lanes], [9, 13], [3, 3]);
     all.push(Case {

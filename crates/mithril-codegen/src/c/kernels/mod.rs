@@ -60,6 +60,7 @@ mod quantized_conv;
 mod rows;
 mod vector_product;
 mod winograd;
+mod winograd_lines;
 
 pub use blocked::{Blocked, Image, Places};
 pub use bytes::{AsBytes, InBytes};

@@ -1,132 +1,12 @@
 //! Winograd's algorithm for kernels of 3 by 3 with steps of 1 or 2: fewer products than terms, for some additions.
-//!
-//! With step 2, even pixels of a line meet the outer two weights, which is a convolution of two weights with step 1, and odd
-//! pixels the one between, which is a product each.
 
 use super::blocked::{Blocked, Image};
 use super::conv::Conv;
 use super::epilogue::place;
 use super::library::substitute;
 use super::rows::RowGroups;
+use super::winograd_lines::{Tile, add_lines, extent, mark, pair, points_of};
 use super::{Algorithm, Argument, Call, Element, First, Kernel, Library, Packing, Question, Target};
-
-/// The text for lines of output tiles of one length and step.
-struct Transform {
-    line: &'static str,
-    line_weights: &'static str,
-    line_back: &'static str,
-}
-
-/// Lines of 4 pixels.
-static FOUR: Transform = Transform {
-    line: "const mithril_f32 a = d[4] - 4.0f * d[2], b = d[3] - 4.0f * d[1], p = d[4] - d[2], q = 2.0f * (d[3] - d[1]);
-r[0] = 4.0f * d[0] - 5.0f * d[2] + d[4];
-r[1] = a + b;
-r[2] = a - b;
-r[3] = p + q;
-r[4] = p - q;
-r[5] = 4.0f * d[1] - 5.0f * d[3] + d[5];",
-    line_weights: "const mithril_f32 a = d[0] + d[2], b = d[0] + 4.0f * d[2];
-r[0] = d[0];
-r[1] = a + d[1];
-r[2] = a - d[1];
-r[3] = b + 2.0f * d[1];
-r[4] = b - 2.0f * d[1];
-r[5] = d[2];",
-    line_back: "const mithril_f32 a = (d[1] + d[2]) * (-1.0f / 6), b = d[3] + d[4];
-const mithril_f32 p = (d[1] - d[2]) * (-1.0f / 6), q = d[3] - d[4];
-r[0] = d[0] * 0.25f + a + b * (1.0f / 24);
-r[1] = p + q * (1.0f / 12);
-r[2] = a + b * (1.0f / 6);
-r[3] = p + q * (1.0f / 3) + d[5];",
-};
-
-/// Lines of 4 pixels, 2 apart: five points of the even pixels, then the odd ones.
-static FOUR_APART: Transform = Transform {
-    line: "const mithril_f32 a = d[6] - d[2];
-r[0] = 2.0f * (d[0] - d[4]) + a;
-r[1] = 2.0f * d[2] + d[4] - d[6];
-r[2] = 2.0f * d[2] - 3.0f * d[4] + d[6];
-r[3] = a;
-r[4] = d[8] - d[4] - 2.0f * a;
-r[5] = d[1];
-r[6] = d[3];
-r[7] = d[5];
-r[8] = d[7];",
-    line_weights: "r[0] = d[0];
-r[1] = d[0] + d[2];
-r[2] = d[0] - d[2];
-r[3] = d[0] + 2.0f * d[2];
-r[4] = d[2];
-r[5] = r[6] = r[7] = r[8] = d[1];",
-    line_back: "const mithril_f32 a = d[1] * 0.5f, b = d[2] * (1.0f / 6), p = a - b, q = a + b;
-r[0] = d[0] * 0.5f + p + d[3] * (1.0f / 6) + d[5];
-r[1] = q + d[3] * (1.0f / 3) + d[6];
-r[2] = p + d[3] * (2.0f / 3) + d[7];
-r[3] = q + d[3] * (4.0f / 3) + d[4] + d[8];",
-};
-
-/// Lines of 2 pixels, 2 apart: three points of the even pixels, then the odd ones.
-static TWO_APART: Transform = Transform {
-    line: "r[0] = d[0] - d[2];
-r[1] = d[2];
-r[2] = d[4] - d[2];
-r[3] = d[1];
-r[4] = d[3];",
-    line_weights: "r[0] = d[0];
-r[1] = d[0] + d[2];
-r[2] = d[2];
-r[3] = r[4] = d[1];",
-    line_back: "r[0] = d[0] + d[1] + d[3];
-r[1] = d[1] + d[2] + d[4];",
-};
-
-/// Lines of 2 pixels.
-static TWO: Transform = Transform {
-    line: "r[0] = d[0] - d[2];
-r[1] = d[1] + d[2];
-r[2] = d[2] - d[1];
-r[3] = d[1] - d[3];",
-    line_weights: "const mithril_f32 a = d[0] + d[2];
-r[0] = d[0];
-r[1] = a + d[1];
-r[2] = a - d[1];
-r[3] = d[2];",
-    line_back: "r[0] = d[0] + (d[1] + d[2]) * 0.5f;
-r[1] = (d[1] - d[2]) * 0.5f - d[3];",
-};
-
-/// Rows and pixels of an output tile.
-pub(crate) type Tile = [usize; 2];
-
-fn transform(pixels: usize, step: usize) -> &'static Transform {
-    match (pixels, step) {
-        (4, 1) => &FOUR,
-        (4, _) => &FOUR_APART,
-        (_, 1) => &TWO,
-        (..) => &TWO_APART,
-    }
-}
-
-/// Adds the functions that transform lines of a tile, down and across.
-fn add_lines(tile: Tile, steps: [usize; 2], library: &mut Library) {
-    for axis in [0, 1] {
-        let (pixels, step) = (tile[axis], steps[axis]);
-        let (m, points) = (mark([pixels; 2], [step; 2]), extent(pixels, step).to_string());
-        let (written, transform) = (pixels.to_string(), transform(pixels, step));
-        let pairs = [
-            ("m", &*m),
-            ("pixels", &*written),
-            ("tile", &*points),
-            ("step", if step == 1 { "" } else { ", 2 apart" }),
-            ("line_back", transform.line_back),
-            ("line_weights", transform.line_weights),
-            ("line", transform.line),
-        ];
-        let text = substitute(include_str!("winograd_line.c"), &pairs);
-        library.add(&format!("mithril_winograd{m}_line"), &text);
-    }
-}
 
 /// The sizes of a convolution.
 #[derive(Debug, Clone, Copy)]
@@ -199,27 +79,6 @@ fn blocked_place(conv: &Blocked, target: &Target) -> Option<&'static str> {
 /// what gets a gradient, the direct way and tiles of 2 by 2 are all.
 fn tiles(shape: &Shape) -> &'static [Option<Tile>] {
     if shape.changing { &[None, Some([2, 2])] } else { &[None, Some([2, 2]), Some([4, 2]), Some([4, 4])] }
-}
-
-/// How names say two sizes.
-fn pair([down, across]: [usize; 2]) -> String {
-    if down == across { down.to_string() } else { format!("{down}x{across}") }
-}
-
-/// How names of functions say the size of a tile and the steps between its pixels.
-fn mark(tile: Tile, steps: [usize; 2]) -> String {
-    let steps = if steps == [1, 1] { String::new() } else { format!("s{}", pair(steps)) };
-    format!("{}{steps}", pair(tile))
-}
-
-/// Points of a line of so many pixels; so many pixels are read for them.
-fn extent(pixels: usize, step: usize) -> usize {
-    (pixels - 1) * step + 3
-}
-
-/// Points of a tile, down and across.
-fn points_of(tile: Tile, steps: [usize; 2]) -> [usize; 2] {
-    [0, 1].map(|axis| extent(tile[axis], steps[axis]))
 }
 
 /// What becomes of the sums makes hardly a difference between candidates, and nothing else than these sizes does.
@@ -615,32 +474,16 @@ fn make(shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> Kerne
 /// Elements between the matrices of two points, lest they lie powers of two apart.
 const PAD: usize = 48;
 
-fn fill(template: &str, shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> String {
+/// The sizes that are written into templates, by name.
+fn numbers(shape: &Shape, plan: &Plan, ends: &Ends) -> Vec<(&'static str, String)> {
     let [high, wide] = plan.tile;
     let [tile_high, tile_wide] = points_of(plan.tile, plan.steps);
     let [_, blocked_width, blocked_plane] = plan.blocked(shape.padded);
     let [height, width] = shape.result;
-    let micro = "{micro}(channels, left, right, tile_sums, channel > 0, fetch, stride);";
-    let [batch, plane, row] = ends.image;
-    let tile_place = format!(
-        "batch * {batch} + channels * {plane} + t / ACROSS % DOWN * {} + t % ACROSS * {}",
-        row * high * plan.steps[0],
-        wide * plan.steps[1] * plan.lanes
-    );
     let [parts, line_points] = plan.parts();
-    let (line_functions, line_calls) = plan.lines();
-    let strings = [
-        ("line_functions", line_functions),
-        ("line_calls", line_calls),
-        ("m", mark(plan.tile, plan.steps)),
-        ("size", pair(plan.tile)),
-        ("line_down", mark([high; 2], [plan.steps[0]; 2])),
-        ("line_across", mark([wide; 2], [plan.steps[1]; 2])),
-        ("micro_calls", plan.rows.calls(micro, library, Element::F32, usize::MAX)),
-        ("tile_place", tile_place),
-    ];
+    let [_, _, row] = ends.image;
     let (image, padding) = ends.copied.unwrap_or_default();
-    let numbers = [
+    [
         ("n", shape.batch),
         ("high", high),
         ("wide", wide),
@@ -675,8 +518,32 @@ fn fill(template: &str, shape: &Shape, plan: &Plan, ends: &Ends, library: &mut L
         ("chunk", plan.chunk),
         ("held", plan.held),
         ("pad", PAD),
+    ]
+    .map(|(key, number)| (key, number.to_string()))
+    .to_vec()
+}
+
+fn fill(template: &str, shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> String {
+    let [high, wide] = plan.tile;
+    let micro = "{micro}(channels, left, right, tile_sums, channel > 0, fetch, stride);";
+    let [batch, plane, row] = ends.image;
+    let tile_place = format!(
+        "batch * {batch} + channels * {plane} + t / ACROSS % DOWN * {} + t % ACROSS * {}",
+        row * high * plan.steps[0],
+        wide * plan.steps[1] * plan.lanes
+    );
+    let (line_functions, line_calls) = plan.lines();
+    let strings = [
+        ("line_functions", line_functions),
+        ("line_calls", line_calls),
+        ("m", mark(plan.tile, plan.steps)),
+        ("size", pair(plan.tile)),
+        ("line_down", mark([high; 2], [plan.steps[0]; 2])),
+        ("line_across", mark([wide; 2], [plan.steps[1]; 2])),
+        ("micro_calls", plan.rows.calls(micro, library, Element::F32, usize::MAX)),
+        ("tile_place", tile_place),
     ];
-    let numbers = numbers.map(|(key, number)| (key, number.to_string()));
+    let numbers = numbers(shape, plan, ends);
     let pairs: Vec<(&str, &str)> = strings
         .iter()
         .chain(&ends.strings)
