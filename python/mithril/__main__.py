@@ -14,7 +14,13 @@ import mithril as ml
 from mithril import llama_cpp, llama_tokenizer, models
 from mithril._generated import zoo
 from mithril.backends import table as overview
-from mithril.errors import InvalidValueError, KeyNotFoundError, MithrilError, ModelFileError
+from mithril.errors import (
+    InvalidValueError,
+    KeyNotFoundError,
+    MithrilError,
+    ModelFileError,
+    UnresolvedShapeError,
+)
 from mithril.generation import command as generation
 from mithril.tools.overview import doctor
 from mithril.tools.scaffold import new_backend
@@ -228,7 +234,10 @@ def _export(given: argparse.Namespace) -> tuple[str, bool]:
     compiled = ml.compile(_model(given.model), ml.NumpyBackend(), shapes=_shapes(given.shape), inference=True)
     if given.weights is not None:
         ml.load_weights(compiled, given.weights, names=_names(given.name))
-    return str(compiled.export(given.folder, prefix=given.prefix, cc=given.cc)), True
+    try:
+        return str(compiled.export(given.folder, prefix=given.prefix, cc=given.cc)), True
+    except UnresolvedShapeError as error:
+        raise UnresolvedShapeError(error.message, hint="give numbers: --shape input=1,3,224,224") from None
 
 
 def _check(given: argparse.Namespace) -> tuple[str, bool]:

@@ -146,12 +146,9 @@ def check_declared(declared: Mapping[str, Any], shapes: Mapping[str, tuple[int, 
         if not fits:
             bound = tuple(f"{symbol} is {n} in this call" for symbol, n in sizes.items() if symbol in wanted)
             message = f"data {name!r} has shape {list(shape)}, but has to be {list(wanted)}"
-            raise ParameterError(
-                "".join([f"error[M0701]: {message}", *(f"\n  {note}" for note in bound)]),
-                message=message,
-                notes=bound,
-                hint="give data of the shape that was declared when compiling",
-            )
+            hint = "give data of the shape that was declared when compiling"
+            text = "\n  ".join([f"error[M0701]: {message}", *bound, f"help: {hint}"])
+            raise ParameterError(text, message=message, notes=bound, hint=hint)
 
 
 def missing(group: str, name: str, wanted: Any, given: Mapping[str, Any]) -> ParameterError:

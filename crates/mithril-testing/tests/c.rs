@@ -431,7 +431,7 @@ fn bad_data_is_an_error() {
     let good = [2.0, 1.0, 1.0, 2.0];
     let wrong =
         [(good, [0, 2]), (good, [-3, 0]), ([1.0, 2.0, 2.0, 4.0], [0, 1]), ([1.0, 2.0, 2.0, 1.0], [0, 1])];
-    let words = ["out of range", "out of range", "singular", "not positive definite"];
+    let words = ["out of range", "out of range", "singular: inverse", "not positive definite: cholesky"];
     for ((m, i), word) in wrong.into_iter().zip(words) {
         let found = run(m, i).expect_err(word);
         assert!(found.message().contains(word) && found.hint().is_some(), "{found}");

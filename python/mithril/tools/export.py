@@ -129,10 +129,16 @@ def export(
     """
     if not isinstance(folder, (str, os.PathLike)):
         raise InvalidValueError(f"the folder is of type {type(folder).__name__}", hint='pass a path, e.g. "out/"')
+    if not os.fspath(folder):
+        raise InvalidValueError("the folder has no name", hint='pass a path, e.g. "out/", or "." for the current one')
+    if weights_inside not in (None, True, False):
+        raise InvalidValueError(f"weights_inside is {weights_inside!r}", hint="pass True, False, or None for by size")
     if not isinstance(prefix, str):
         raise InvalidValueError(f"prefix is {prefix!r}", hint='pass a text, e.g. "classifier"')
     if optimizer is not None and not isinstance(optimizer, Optimizer):
         raise InvalidValueError(f"optimizer is {optimizer!r}", hint="give one, e.g. ml.optim.Adam(0.001)")
+    if loss is not None and optimizer is None:
+        raise InvalidValueError("a loss is minimised by an optimizer", hint="give one: optimizer=ml.optim.Adam(0.001)")
     options = {**model._options, "training": bool(gradients) or optimizer is not None}
     dtype = str(model.backend.default_dtype)
     rules = getattr(model.backend, "quantize", None) if not options["training"] else None
@@ -207,15 +213,28 @@ def export(
     undefined = [name for name, value in expected.items() if value.dtype.kind not in "biu" and np.isnan(value).any()]
     if undefined:
         text = f"{', '.join(undefined)} of the recorded data holds NaN, which would hide what is wrong"
-        raise InvalidValueError(text, hint="give data that the model is defined for: data={...}")
+        raise InvalidValueError(text, hint=_undefined(values, given))
     title = f"A model in C, made by Mithril: {model._model}"
     report = program.export(Path(folder), title, values, expected, weights_inside, calls)
     return Exported(Path(folder), tuple(Path(file) for file in report.pop("files")), **report)
 
 
+def _undefined(values: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    """Return what to do about outputs that are NaN, by where NaN or an infinity comes in."""
+    for name, value in values.items():
+        if value.dtype.kind not in "biu" and not np.isfinite(value.astype(np.float32)).all():
+            kind = "data" if name in data else "parameter"
+            return f"{kind} {name!r} holds NaN or an infinity: give finite numbers"
+    return "give data that the model is defined for: data={...}"
+
+
 def _recorded(shapes: Mapping[str, Any], batch: tuple[str, int], trains: bool) -> dict[str, Any]:
     """Put a number of rows that is no multiple of what is computed at a time in the place of the size."""
     name, block = batch
+    symbols = {size for shape in shapes.values() for size in shape if isinstance(size, str)}
+    if name not in symbols:
+        known = f"there are: {', '.join(sorted(symbols))}" if symbols else "compile the model with names in its shapes"
+        raise KeyNotFoundError(f"no size of the inputs is called {name!r}", hint=known)
     if trains:
         raise InvalidValueError("gradients add up all rows", hint="leave out batch: a training step has a fixed size")
     rows = block + block // 2 + 1

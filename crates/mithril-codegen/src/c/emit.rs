@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 
 use mithril_ir::Tensor;
-use mithril_ir::loops::{Argument, Call, ERRORS};
+use mithril_ir::loops::{Argument, Call, ERROR_PLACES, ERRORS};
 
 use super::Options;
 use super::expr::{MARK, MARK_END, Writer, number};
@@ -148,7 +148,7 @@ pub fn file(
     for part in [&tails.text, "\n", &kernels, &constants, &body] {
         out.push_str(part);
     }
-    out.push_str(&interface(&run, preparing.arena + preparing.own));
+    out.push_str(&interface(&run, preparing.arena + preparing.own, &file.failing.1));
     wrap(&out)
 }
 
@@ -181,6 +181,8 @@ struct File<'a> {
     /// Those that the calls name.
     used_packed: BTreeSet<usize>,
     fails: bool,
+    /// How many calls can fail with a code of their own, and the cases of the function that says what it means.
+    failing: (i32, String),
     /// Whether threads are worth it.
     parallel: bool,
 }
@@ -201,6 +203,7 @@ impl<'a> File<'a> {
             packed: BTreeMap::new(),
             used_packed: BTreeSet::new(),
             fails: false,
+            failing: (0, String::new()),
             parallel: program.steps.iter().map(|step| work(program, step)).fold(0, i64::saturating_add)
                 >= LEAST_PARALLEL,
         };
@@ -259,7 +262,7 @@ impl<'a> File<'a> {
             Work::Nest(nest) => vec![self.nest(step, nest, parallel)],
             Work::Rows(rows) => vec![self.rows(step, rows, parallel)],
             Work::Parts(parts) => self.parts(step, parts, parallel),
-            Work::Call(call) => vec![self.call(call, parallel)],
+            Work::Call(call) => vec![self.call(call, &step.origin, parallel)],
             Work::Kernel(k) => {
                 self.name(k);
                 let mut phases = kernel(k, &self.given(), threads(parallel));
@@ -377,6 +380,20 @@ impl<'a> File<'a> {
         let title = if origin.is_empty() { origin } else { format!("/* {origin} */") };
         Phase { title, calls, everyone: numbers.contains(&"threads") }
     }
+    /// The number of a call that can fail: its codes say where in the model it is.
+    fn place(&mut self, function: &str, blocks: &[&str], origin: &str) -> i32 {
+        self.failing.0 += 1;
+        let op = function.trim_start_matches("mithril_");
+        let place = if origin.is_empty() { String::new() } else { format!(" in `{}`", quoted(origin)) };
+        for (code, name, text) in ERRORS {
+            // The list of all codes stands in an enumeration.
+            if blocks.iter().any(|block| block.contains(name) && !block.contains("enum {")) {
+                let code = code + ERROR_PLACES * self.failing.0;
+                let _ = writeln!(self.failing.1, "    case {code}:\n        return \"{text}: {op}{place}\";");
+            }
+        }
+        self.failing.0
+    }
     /// The function of this text, in which marks stand for the names of `used`.
     fn function(&mut self, text: &str, used: &[usize], step: &Step) -> String {
         let mark = |b: usize| format!("{MARK}{b}{MARK_END}");
@@ -403,7 +420,7 @@ impl<'a> File<'a> {
         self.used.insert(buffer);
         self.names[buffer].clone()
     }
-    fn call(&mut self, call: &Call, parallel: bool) -> Phase {
+    fn call(&mut self, call: &Call, origin: &str, parallel: bool) -> Phase {
         let blocks = PRELUDE.choose([call.function.as_str()]);
         let head = |before: &str| {
             let start = format!("{before}{}(", call.function);
@@ -436,9 +453,20 @@ impl<'a> File<'a> {
         let fails = head("int ").is_some();
         self.fails |= fails;
         let text = format!("{}({})", call.function, arguments.join(", "));
-        let text = if fails { format!("error = error ? error : {text};") } else { format!("{text};") };
+        let text = if fails {
+            let number = self.place(&call.function, &blocks, origin);
+            format!("error = error ? error : mithril_failed({text}, {number});")
+        } else {
+            format!("{text};")
+        };
         Phase { title: String::new(), calls: vec![text], everyone }
     }
+}
+
+/// A text inside of a string of C.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| !matches!(c, '"' | '?');
+    comment(text).chars().take(100).map(|c| if is_plain(c) { c } else { ' ' }).collect()
 }
 
 /// The end of a path that says enough inside of a function: its last two names, or more where that would be a number.
@@ -498,7 +526,7 @@ fn work(program: &Program, step: &Step) -> i64 {
 }
 
 /// The other functions of the header.
-fn interface(run: &Run<'_>, pack_bytes: usize) -> String {
+fn interface(run: &Run<'_>, pack_bytes: usize, failing: &str) -> String {
     let Run { prefix, arena, own, .. } = run;
     let threads = if run.parallel { "(size_t)threads" } else { "1" };
     let ignored = if run.parallel && *own > 0 { "" } else { "    (void)threads;\n" };
@@ -513,6 +541,7 @@ fn interface(run: &Run<'_>, pack_bytes: usize) -> String {
     for (code, _, text) in ERRORS {
         let _ = writeln!(out, "    case {code}:\n        return \"{text}\";");
     }
+    out.push_str(failing);
     out.push_str("    default:\n        return \"an unknown error\";\n    }\n}\n");
     out
 }

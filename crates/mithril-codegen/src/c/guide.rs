@@ -184,7 +184,11 @@ fn of_nest(program: &Program, step: &Step, nest: &Nest, body: &str) -> String {
 
 /// A name and what it is, in lines.
 fn entry(name: &str, text: &str) -> String {
-    lines(format!("     {name:<COLUMN$} "), &" ".repeat(6 + COLUMN), text)
+    let indent = " ".repeat(6 + COLUMN);
+    if name.len() > COLUMN {
+        return format!("     {name}\n{}", lines(indent.clone(), &indent, text));
+    }
+    lines(format!("     {name:<COLUMN$} "), &indent, text)
 }
 
 /// A text in lines, of which the first starts with `line` and the others with `indent`.

@@ -287,7 +287,7 @@ impl Run<'_> {
         }
         self.walk(steps, &mut out);
         if self.fails {
-            out.push_str("    if (error) atomic_store(&call->error, error);\n");
+            out.push_str("    if (error) mithril_note_error(&call->error, error);\n");
         }
         out.push_str("}\n");
         out.push_str(&self.head());
@@ -308,7 +308,7 @@ impl Run<'_> {
         self.start_clock(out, true);
         for (number, (step, phases)) in self.program.steps.iter().zip(steps).enumerate() {
             if first == Some(number) {
-                out.push_str("    if (error) atomic_store(&call->error, error);\n");
+                out.push_str("    if (error) mithril_note_error(&call->error, error);\n");
                 out.push_str(WAIT);
                 out.push_str("    if (atomic_load(&call->error)) return;\n");
                 read.clear();

@@ -11,6 +11,8 @@ const INDENT: usize = 8;
 pub fn wrap(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let (mut is_comment, mut head) = (false, String::new());
+    // What of a line of a comment goes into its next line.
+    let mut carried = String::new();
     for line in text.split_inclusive('\n') {
         let goes_on =
             !head.is_empty() || (!is_comment && line.starts_with(|c: char| c.is_ascii_alphabetic()));
@@ -27,6 +29,21 @@ pub fn wrap(text: &str) -> String {
             (_, Some(_)) => false,
             _ => is_comment,
         };
+        if !carried.is_empty() {
+            let words = line.trim_start_matches([' ', '*']);
+            let prefix = &line[..line.len() - words.len()];
+            if starts && words.starts_with(|c: char| c.is_alphanumeric() || c == '`') {
+                carried = flowing(&format!("{prefix}{carried} {words}"), prefix, is_comment, &mut out);
+                continue;
+            }
+            out += &["   ", &carried, "\n"].concat();
+            carried.clear();
+        }
+        if !starts && is_comment && line.len() > WIDTH && line.trim_start().starts_with("/*") {
+            let indent = line.len() - line.trim_start().len() + 3;
+            carried = flowing(line, &" ".repeat(indent), is_comment, &mut out);
+            continue;
+        }
         let is_fixed = starts || line.contains('"') || line.trim_start().starts_with('#');
         if line.len() <= WIDTH || is_fixed || line.trim_end().ends_with('\\') {
             out.push_str(line);
@@ -35,6 +52,25 @@ pub fn wrap(text: &str) -> String {
         }
     }
     out + &head
+}
+
+/// Breaks a line of a comment that may go on behind it: then its last words are what is given back.
+fn flowing(line: &str, prefix: &str, goes_on: bool, out: &mut String) -> String {
+    let mut rest = line.trim_end().to_owned();
+    let mut is_broken = false;
+    while rest.chars().count() > WIDTH {
+        let Some(at) = last_space(&rest, prefix.len()) else { break };
+        out.push_str(rest[..at].trim_end());
+        out.push('\n');
+        rest = prefix.to_owned() + rest[at..].trim_start();
+        is_broken = true;
+    }
+    if goes_on && is_broken {
+        return rest[prefix.len()..].to_owned();
+    }
+    out.push_str(&rest);
+    out.push('\n');
+    String::new()
 }
 
 fn broken(line: &str, out: &mut String) {
@@ -111,6 +147,21 @@ mod tests {
     fn heads_of_functions_are_broken_once() {
         let head = "static void f(long first,\n    long second,\n            long third)\n{\n";
         assert_eq!(wrap(head), "static void f(long first, long second, long third)\n{\n");
+    }
+
+    #[test]
+    fn comments_flow_into_their_next_lines() {
+        let (long, next) = ("word ".repeat(30), "word ".repeat(20));
+        for (first, second) in [("/* ", "   "), ("    /* ", "       "), ("/* ", " * ")] {
+            let found = wrap(&format!("{first}{long}\n{second}{next}\n{second}end. */\nint x;\n"));
+            assert_eq!(found.matches("word").count(), 50, "{found}");
+            let lines: Vec<_> = found.lines().collect();
+            assert!(lines.iter().all(|line| line.len() <= WIDTH), "{found}");
+            assert!(lines[1].len() > 100 && lines[1].starts_with(second.trim_end()), "{found}");
+            assert!(found.ends_with("*/\nint x;\n"), "{found}");
+        }
+        let list = format!("/* {long}\n\n   a list\n */\n");
+        assert!(wrap(&list).ends_with("\n\n   a list\n */\n"), "{}", wrap(&list));
     }
 
     #[test]

@@ -102,6 +102,10 @@ pub const ERRORS: &[(i32, &str, &str)] = &[
     ),
 ];
 
+/// In C, what a call fails with is one of [`ERRORS`], and so many times the number of the call, from 1 on: the text of
+/// that sum says where.
+pub const ERROR_PLACES: i32 = 16;
+
 /// A tensor between the steps of a node. Its number is that of the last input plus 1, and so on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Temporary {

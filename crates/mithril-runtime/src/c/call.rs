@@ -384,15 +384,18 @@ impl Function {
 
 /// The error of a code that generated functions return ([`loops::ERRORS`]).
 fn failed(code: c_int, message: String) -> Error {
-    let (kind, help) =
-        match loops::ERRORS.iter().find(|(number, ..)| *number == code).map(|(_, name, _)| *name) {
-            Some("MITHRIL_ERROR_INDEX") => (
-                Code::IndexOutOfRange,
-                "compare tokens, classes and other positions in the data with the sizes of their tables",
-            ),
-            Some("MITHRIL_ERROR_ARGUMENT") | None => return Error::internal(message),
-            Some(_) => (Code::Numerics, "a small multiple of the identity added to the matrix may help"),
-        };
+    let (kind, help) = match loops::ERRORS
+        .iter()
+        .find(|(number, ..)| *number == code % loops::ERROR_PLACES)
+        .map(|(_, name, _)| *name)
+    {
+        Some("MITHRIL_ERROR_INDEX") => (
+            Code::IndexOutOfRange,
+            "compare tokens, classes and other positions in the data with the sizes of their tables",
+        ),
+        Some("MITHRIL_ERROR_ARGUMENT") | None => return Error::internal(message),
+        Some(_) => (Code::Numerics, "a small multiple of the identity added to the matrix may help"),
+    };
     Error::new(kind, message).help(help)
 }
 

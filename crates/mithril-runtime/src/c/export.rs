@@ -110,6 +110,9 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
         (format!("{prefix}.check"), parts.check(given)?),
     ];
     fs::create_dir_all(folder).map_err(|e| unwritable(folder, &e))?;
+    for name in ["main.c", "Makefile", "CMakeLists.txt", "README.md"] {
+        refuse_foreign(&folder.join(name))?;
+    }
     let mut paths = Vec::new();
     for (name, bytes) in files {
         let path = folder.join(name);
@@ -139,8 +142,26 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Error {
-    Error::new(Code::Io, format!("{} cannot be written: {error}", path.display()))
-        .help("name a folder, new or not, in which files may be made")
+    let help = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            "make room, or name a folder elsewhere; what was written there is not whole"
+        }
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+            "a file is where a folder has to be: name another"
+        }
+        _ => "name a folder, new or not, in which files may be made",
+    };
+    Error::new(Code::Io, format!("{} cannot be written: {error}", path.display())).help(help)
+}
+
+/// A file of that name which somebody else wrote is not replaced: ours say whose they are.
+fn refuse_foreign(path: &Path) -> Result<()> {
+    let Ok(found) = fs::read(path) else { return Ok(()) };
+    if String::from_utf8_lossy(&found).contains("by Mithril") {
+        return Ok(());
+    }
+    Err(Error::new(Code::Io, format!("{} is there already, and not of an export", path.display()))
+        .help("name a folder of its own, or move that file away"))
 }
 
 /// What follows from the parameters, as the weights file holds it; `None` if there is nothing to pack.

@@ -1,7 +1,7 @@
-/* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...] by weights[@filters@, @channels@, @kh@, @kw@], the result in blocks of
-   @lanes@ channels. `image` points to what lies under the first weight at the first pixel. Work is cut into strips of
-   @down@ rows of pixels and panels of two vectors of filters; the strips of a section stay in the cache for all panels. `ahead` are
-   the weights that come after these. */
+/* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...] by weights[@filters@, @channels@,
+   @kh@, @kw@], the result in blocks of @lanes@ channels. `image` points to what lies under the first weight at the
+   first pixel. Work is cut into strips of @down@ rows of pixels and panels of two vectors of filters; the strips of
+   a section stay in the cache for all panels. `ahead` are the weights that come after these. */
 
 @finish@
 static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict image, const @stored@ *restrict packed,

@@ -1,5 +1,6 @@
-/* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...], each channel by itself, by weights[@filters@, 1, @kh@, @kw@],
-   channels in blocks of @lanes@. `image` points to what lies under the first weight at the first pixel. */
+/* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...], each channel by itself, by
+   weights[@filters@, 1, @kh@, @kw@], channels in blocks of @lanes@. `image` points to what lies under the first
+   weight at the first pixel. */
 
 @finish@
 /* sums[across pixels][LANES] of one block of channels. */

@@ -1,5 +1,5 @@
-/* weights[@filters@, @channels@, @kh@, @kw@] in panels, [filters / WIDTH][channels / BLOCK][ky][kx][BLOCK][WIDTH], with zeros for
-   filters beyond the last. */
+/* weights[@filters@, @channels@, @kh@, @kw@] in panels, [filters / WIDTH][channels / BLOCK][ky][kx][BLOCK][WIDTH],
+   with zeros for filters beyond the last. */
 static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restrict weights, @type@ *restrict packed)
 {
     enum {

@@ -68,12 +68,36 @@ impl Blocked {
         [image, Argument::Packed, Argument::Out].into_iter().chain(operands).collect()
     }
 
-    /// The template of what stores finished sums.
-    pub(super) fn finish(&self) -> &'static str {
-        match self.bytes.out {
-            None => include_str!("quantized_conv_finish.c"),
-            Some(_) => include_str!("quantized_conv_finish_bytes.c"),
-        }
+    /// The template of what stores finished sums: numbers one by one, bytes a vector at a time.
+    pub(super) fn finish(&self) -> String {
+        let holes = match self.bytes.out {
+            None => [
+                ("@note@", ""),
+                ("@place@", "@out@"),
+                ("@numbers@", ""),
+                ("@end@", "@lanes_end@"),
+                ("@number@", "out[@out_place@]"),
+                ("@store@", ""),
+            ],
+            Some(_) => [
+                ("@note@", " Where a number\n   is none, the highest bits of `none` are set."),
+                ("@place@", "mithril_u32 *restrict none, uint8_t"),
+                ("@numbers@", "\n                float numbers[LANES] __attribute__((aligned(64)));"),
+                ("@end@", "LANES"),
+                ("@number@", "numbers[lane]"),
+                (
+                    "@store@",
+                    concat!(
+                        "\n                const mithril_f32 found = MITHRIL_LOAD(f32, numbers);",
+                        "\n                const long lane = 0;",
+                        "\n                *none |= ((mithril_u32)found & INT32_MAX) + 0x7fffff; /* beyond the infinity lies NaN */",
+                        "\n                mithril_store_words(out + @out_place@, found * @inverse@ + @offset@);",
+                    ),
+                ),
+            ],
+        };
+        let text = include_str!("quantized_conv_finish.c").to_owned();
+        holes.iter().fold(text, |text, (hole, filling)| text.replace(hole, filling))
     }
 
     /// The statement that stores a tile.

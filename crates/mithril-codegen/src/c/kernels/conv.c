@@ -1,7 +1,8 @@
-/* out[@n@, @filters@, @oh@, @ow@] = @what@ of image[@n@, @channels@, @h@, @w@] by weights[@filters@, @group_channels@, @kh@, @kw@].
-   A matrix product in disguise: rows are filters, columns are pixels of the result, and a column's terms are the part
-   of the image under the kernel. That matrix is never stored: a panel of it (two vectors of pixels) is gathered just
-   before it is used, by every thread for itself, and multiplied with all filters while it is in the cache. */
+/* out[@n@, @filters@, @oh@, @ow@] = @what@ of image[@n@, @channels@, @h@, @w@] by weights[@filters@,
+   @group_channels@, @kh@, @kw@]. A matrix product in disguise: rows are filters, columns are pixels of the result,
+   and a column's terms are the part of the image under the kernel. That matrix is never stored: a panel of it (two
+   vectors of pixels) is gathered just before it is used, by every thread for itself, and multiplied with all filters
+   while it is in the cache. */
 
 @gather@
 /* Writes finished sums[rows][2 * LANES] to their place in out: batch is the image, row the filter, column the pixel. */

@@ -1,10 +1,12 @@
-/* The gradient of the weights of a convolution: sums[@filters@ filters][@channels@ channels][@kh@][@kw@], each of the products of all pixels of
-   result[@n@, @filters@, @oh@, @ow@] with what lies under them in image[@n@, @channels@, ...].
-   A unit of work is two vectors of filters, a block of channels and a part of the lines of all images. It goes through
-   strips of lines: their pixels are brought into the order [pixel][filter], and for each tile of sums that fits into
-   registers every pixel takes two vectors of filters and, for each sum, one element of the image. */
+/* The gradient of the weights of a convolution: sums[@filters@ filters][@channels@ channels][@kh@][@kw@], each of
+   the products of all pixels of result[@n@, @filters@, @oh@, @ow@] with what lies under them in image[@n@,
+   @channels@, ...]. A unit of work is two vectors of filters, a block of channels and a part of the lines of all
+   images. It goes through strips of lines: their pixels are brought into the order [pixel][filter], and for each
+   tile of sums that fits into registers every pixel takes two vectors of filters and, for each sum, one element of
+   the image. */
 
-/* sums[channels * down * across][2 vectors of filters] += products over some lines of pixels, which begin at `lines` in the image. */
+/* sums[channels * down * across][2 vectors of filters] += products over some lines of pixels, which begin at `lines`
+   in the image. */
 MITHRIL_INLINE void @name@_tile(const long channels, const long down, const long across, const @type@ *restrict image,
                                 const long *restrict lines, long count, long width, const @type@ *restrict pixels,
                                 @type@ *restrict sums)

@@ -1,5 +1,5 @@
-/* Writes finished sums[channel][place][2 vectors of filters] to their place in out: batch is the channel, row the filter, column
-   the place. */
+/* Writes finished sums[channel][place][2 vectors of filters] to their place in out: batch is the channel, row the
+   filter, column the place. */
 static void @name@_finish(const @type@ *restrict sums, long first_channel, long end_channel, long first_filter,
                           long filters, @out@ *restrict out@parameters@)
 {

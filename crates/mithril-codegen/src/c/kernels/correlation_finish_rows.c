@@ -1,4 +1,5 @@
-/* Writes finished sums[channel][place][2 vectors of filters] to out[filter][channel][place], in squares where there are whole ones. */
+/* Writes finished sums[channel][place][2 vectors of filters] to out[filter][channel][place], in squares where there
+   are whole ones. */
 static void @name@_finish(const @type@ *restrict sums, long first_channel, long end_channel, long first_filter,
                           long filters, @out@ *restrict out)
 {

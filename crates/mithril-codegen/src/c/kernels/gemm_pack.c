@@ -1,5 +1,5 @@
-/* b[@k@, @n@]@batched@ into panels of @vectors@ vectors of columns, [panel][k][@vectors@ * LANES]; what is missing in the last panel
-   is zero. Every thread packs some of the panels. */
+/* b[@k@, @n@]@batched@ into panels of @vectors@ vectors of columns, [panel][k][@vectors@ * LANES]; what is missing
+   in the last panel is zero. Every thread packs some of the panels. */
 static MITHRIL_ONCE void @name@(long thread, long threads, const @stored@ *restrict b, @type@ *restrict panels)
 {
     enum { N = @n@, K = @k@, LANES = @lanes@, WIDTH = @vectors@ * LANES, PANELS = (N + WIDTH - 1) / WIDTH };

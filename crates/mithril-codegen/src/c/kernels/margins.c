@@ -1,5 +1,5 @@
-/* Sets the margins of @planes@ blocks of @height@ by @width@ pixels to @value@ (@top@ rows above, @bottom@ below, @left@ pixels to the left, @right@ to the
-   right): what convolutions read beyond the edges. */
+/* Sets the margins of @planes@ blocks of @height@ by @width@ pixels to @value@ (@top@ rows above, @bottom@ below,
+   @left@ pixels to the left, @right@ to the right): what convolutions read beyond the edges. */
 static MITHRIL_ONCE void @name@(long thread, long threads, @type@ *restrict blocks)
 {
     enum {

@@ -1,5 +1,5 @@
-/* As the other micro-kernels, for few rows: the sums of each row are kept @chains@ times, for every @chains@th step of k, lest a
-   sum wait for itself. */
+/* As the other micro-kernels, for few rows: the sums of each row are kept @chains@ times, for every @chains@th step
+   of k, lest a sum wait for itself. */
 MITHRIL_INLINE void @name@_terms(long k, const @type@ *restrict a, const @type@ *restrict panel,
                                   @type@ *restrict tile, int accumulate, const char *next, long stride)
 {

@@ -1,7 +1,7 @@
-/* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...] by weights[@filters@, @channels@, @kh@, @kw@] in whole numbers of
-   8 bits: the image as bytes from 0 to 255 with a zero and a scale, the weights from -127 to 127 with a scale for each filter.
-   Work is cut into strips of @down@ rows of pixels and panels of two vectors of filters; the strips of a section stay in
-   the cache for all panels. */
+/* out[@n@, @filters@, @oh@, @ow@] = convolution of image[@n@, @channels@, ...] by weights[@filters@, @channels@,
+   @kh@, @kw@] in whole numbers of 8 bits: the image as bytes from 0 to 255 with a zero and a scale, the weights from
+   -127 to 127 with a scale for each filter. Work is cut into strips of @down@ rows of pixels and panels of two
+   vectors of filters; the strips of a section stay in the cache for all panels. */
 
 @finish@
 static MITHRIL_ONCE void @name@(long thread, long threads, const void *restrict image, const void *restrict packed,

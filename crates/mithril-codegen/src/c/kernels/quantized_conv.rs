@@ -251,7 +251,11 @@ impl Blocked {
         let mut pairs = vec![("margins", margins.to_owned()), ("parameters", parameters)];
         pairs.extend(numbers.map(|(key, number)| (key, number.to_string())));
         let pairs: Vec<(&str, &str)> = pairs.iter().map(|(key, text)| (*key, text.as_str())).collect();
-        let text = include_str!("quantized_conv_bytes.c").replace("@range@", &range).replace("@line@", line);
+        let indented =
+            |text: &str, by: usize| text.trim_end().replace('\n', &format!("\n{}", " ".repeat(by)));
+        let text = include_str!("quantized_conv_bytes.c")
+            .replace("@range@", &indented(&range, 12))
+            .replace("@line@", &indented(line, 8));
         library.add(&format!("mithril_bytes_{}_{height}x{width}", self.channels), &substitute(&text, &pairs))
     }
 
@@ -326,7 +330,7 @@ impl Blocked {
             "mithril_int8_conv_{}_{}_{kernel_height}x{kernel_width}_{height}x{width}",
             self.channels, self.filters
         );
-        let text = include_str!("quantized_conv.c").replace("@finish@", self.finish());
+        let text = include_str!("quantized_conv.c").replace("@finish@", &self.finish());
         library.add(&wish, &substitute(&text, &borrowed(&pairs)))
     }
 }

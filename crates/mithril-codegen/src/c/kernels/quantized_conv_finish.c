@@ -1,7 +1,7 @@
-/* Writes the finished sums of some pixels to their place: row is the filter, column the pixel. */
+/* Writes the finished sums of some pixels to their place: row is the filter, column the pixel.@note@ */
 MITHRIL_INLINE void @name@_finish(const int32_t *restrict sums, float scale, int32_t zero, const float *restrict scales, long batch,
                                   long top, long left, const long down, const long across, long panel,
-                                  @out@ *restrict out@parameters@)
+                                  @place@ *restrict out@parameters@)
 {
     enum { LANES = @lanes@, BLOCKS = @panel_blocks@, FILTERS = @filters@, FILLED = @filled@ };
     const int32_t *const totals = (const int32_t *)scales + FILLED;
@@ -9,13 +9,13 @@ MITHRIL_INLINE void @name@_finish(const int32_t *restrict sums, float scale, int
         for (long x = left; x < left + across; x++, sums += BLOCKS * LANES) {
             MITHRIL_UNROLL(@panel_blocks@)
             for (long part = 0; part < BLOCKS; part++) {
-                const long block = panel * BLOCKS + part;@skip@
-                for (long lane = 0; lane < @lanes_end@; lane++) {
+                const long block = panel * BLOCKS + part;@skip@@numbers@
+                for (long lane = 0; lane < @end@; lane++) {
                     const long filter = block * LANES + lane;
                     const int32_t sum = sums[part * LANES + lane] - zero * totals[filter];
                     const float accumulator = (float)sum * (scale * scales[filter]);@coordinates@
-                    out[@out_place@] = @expression@;
-                }
+                    @number@ = @expression@;
+                }@store@
             }
         }
     (void)batch;

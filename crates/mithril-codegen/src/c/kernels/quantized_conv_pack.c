@@ -1,6 +1,6 @@
-/* Weights[@filters@, @channels@, @kh@, @kw@] in 8 bits: for each filter the scale that brings its largest weight to 127. Panels of two
-   vectors of filters, [panel][row][column][word][2 * LANES], a word being 4 channels of one filter, the first in the
-   lowest byte; then the scales of all filters and the sums of their numbers. */
+/* Weights[@filters@, @channels@, @kh@, @kw@] in 8 bits: for each filter the scale that brings its largest weight to
+   127. Panels of two vectors of filters, [panel][row][column][word][2 * LANES], a word being 4 channels of one
+   filter, the first in the lowest byte; then the scales of all filters and the sums of their numbers. */
 static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict weights, void *restrict packed)
 {
     enum {

@@ -1,5 +1,5 @@
-/* The smallest and the largest number of each part of an image, @n@ times @parts@ parts of @channels@ channels, as their order; 0
-   counts as one of them, for it is what lies around the image. */
+/* The smallest and the largest number of each part of an image, @n@ times @parts@ parts of @channels@ channels, as
+   their order; 0 counts as one of them, for it is what lies around the image. */
 static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict image, int32_t *restrict ranges)
 {
     const long units = (long)@n@ * @parts@;

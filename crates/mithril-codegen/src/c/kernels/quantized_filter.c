@@ -1,5 +1,5 @@
-/* The number that the weights of a filter are multiplied by, so that the largest becomes 127, and the scale that undoes it: NaN
-   where one of them is NaN or infinite. */
+/* The number that the weights of a filter are multiplied by, so that the largest becomes 127, and the scale that
+   undoes it: NaN where one of them is NaN or infinite. */
 MITHRIL_INLINE float mithril_filter_inverse(const float *restrict weights, long terms, float *restrict scale)
 {
     float largest = 0;

@@ -1,6 +1,6 @@
-/* out[@m@, @n@] = a[@m@, @k@] · b[@k@, @n@]@batched@ in whole numbers of 8 bits: rows of a as bytes from 0 to 255 with a zero
-   and a scale each, columns of b from -127 to 127 with a scale each. A unit of work is one panel of b times a block of
-   groups of rows. */
+/* out[@m@, @n@] = a[@m@, @k@] · b[@k@, @n@]@batched@ in whole numbers of 8 bits: rows of a as bytes from 0 to 255
+   with a zero and a scale each, columns of b from -127 to 127 with a scale each. A unit of work is one panel of b
+   times a block of groups of rows. */
 MITHRIL_INLINE void @name@_finish(const int32_t *restrict sums, const void *restrict shared, const float *restrict weight_scales,
                                   long batch, long first_row, long rows, long first_column, const long columns,
                                   @out@ *restrict out@parameters@)

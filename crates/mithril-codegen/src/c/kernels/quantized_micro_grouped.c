@@ -1,6 +1,7 @@
-/* tile[@rows@][2 vectors] = a · panel. a: [k][@rows@]; panel: for each @group@ steps of k one vector of scales (those of
-   the two vectors of columns in the upper and the lower half of a word, as bfloat16), then [word][2 vectors], a word
-   being @fields@ steps of k of one column. Few rows are scaled when a group is summed up; for many it is less to scale the weights. */
+/* tile[@rows@][2 vectors] = a · panel. a: [k][@rows@]; panel: for each @group@ steps of k one vector of scales
+   (those of the two vectors of columns in the upper and the lower half of a word, as bfloat16), then [word][2
+   vectors], a word being @fields@ steps of k of one column. Few rows are scaled when a group is summed up; for many
+   it is less to scale the weights. */
 static void @name@(long groups, const float *restrict a, const uint32_t *restrict panel, float *restrict tile)
 {
     enum { LANES = @lanes@, ROWS = @rows@, FIELDS = @fields@, BITS = 32 / FIELDS, WORDS = @group@ / FIELDS, CHAINS = 2, IS_FEW = ROWS <= 2 };

@@ -1,7 +1,7 @@
-/* b[@k@, @n@]@batched@ in 4 bits: each @group@ steps of k of a column have a scale that brings the weight of largest size to -8.
-   Panels of two vectors of columns, [panel][group]: one vector of scales (of the two vectors of columns in the upper
-   and the lower half of a word, as bfloat16), then [word][2 * LANES], a word being 8 steps of k of one column, the
-   first in the lowest bits. A group with NaN or infinities has the scale NaN. */
+/* b[@k@, @n@]@batched@ in 4 bits: each @group@ steps of k of a column have a scale that brings the weight of largest
+   size to -8. Panels of two vectors of columns, [panel][group]: one vector of scales (of the two vectors of columns
+   in the upper and the lower half of a word, as bfloat16), then [word][2 * LANES], a word being 8 steps of k of one
+   column, the first in the lowest bits. A group with NaN or infinities has the scale NaN. */
 static void @name@(long thread, long threads, const float *restrict b, void *restrict packed)
 {
     enum {

@@ -1,4 +1,5 @@
-/* Rows of a[@m@, @k@]@lefts_batched@ as bytes, each with a scale and a zero of its own, in groups as the micro-kernel reads them:
+/* Rows of a[@m@, @k@]@lefts_batched@ as bytes, each with a scale and a zero of its own, in groups as the
+   micro-kernel reads them:
    [group][word][row], a word being 4 steps of k, the first in the lowest byte; then the scales, then the zeros. */
 static void @name@(long thread, long threads, const float *restrict a, void *restrict shared, uint8_t *restrict own)
 {

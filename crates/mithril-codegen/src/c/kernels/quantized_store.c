@@ -2,7 +2,8 @@
 MITHRIL_INLINE mithril_i32 mithril_clipped(mithril_f32 numbers)
 {
 #if MITHRIL_VECTOR == 16 && defined(__AVX512F__)
-    const __m512 positive = _mm512_max_ps((__m512)numbers, _mm512_setzero_ps()); /* of NaN and 0 it takes the second */
+    /* Of NaN and 0 the maximum is the second. */
+    const __m512 positive = _mm512_max_ps((__m512)numbers, _mm512_setzero_ps());
     return (mithril_i32)_mm512_cvttps_epi32(_mm512_min_ps(positive, _mm512_set1_ps(255)));
 #else
     const mithril_f32 positive = mithril_float_of((mithril_u32)numbers & (mithril_u32)(numbers > 0));

@@ -1,6 +1,7 @@
-/* out[@m@, @n@] = a[@m@, @k@] · b[@k@, @n@]@batched@, where b is kept in @bits@ bits. A piece of a panel of b becomes float in
-   memory, once for all groups of rows of a block: with many rows that is less work than in registers, once for each group.
-   The rows lie copied in the micro-kernel's order, piece by piece. A unit of work is one panel of b times one block. */
+/* out[@m@, @n@] = a[@m@, @k@] · b[@k@, @n@]@batched@, where b is kept in @bits@ bits. A piece of a panel of b
+   becomes float in memory, once for all groups of rows of a block: with many rows that is less work than in
+   registers, once for each group. The rows lie copied in the micro-kernel's order, piece by piece. A unit of work is
+   one panel of b times one block. */
 @copy@
 @finish@
 static void @name@(long thread, long threads, const float *restrict a, const void *restrict packed,

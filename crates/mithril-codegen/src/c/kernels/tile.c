@@ -1,8 +1,9 @@
-/* sums[down * across pixels][2 vectors of filters] = (accumulate ? sums : 0) + the weights times the image under them. With
-   down, across, step and run constants all sums stay in registers: a step loads two vectors of weights, and for each
-   pixel broadcasts one element of the image. Pixels lie `step` apart, rows of pixels `line`. Under a pixel lie `blocks` planes, `plane`
-   apart, of `height` rows, `row` apart, of `width` places, `column` apart, of `run` elements that lie together.
-   Every step asks for the cache line at `next` and moves it on by `stride` bytes: weights that come after these. */
+/* sums[down * across pixels][2 vectors of filters] = (accumulate ? sums : 0) + the weights times the image under
+   them. With down, across, step and run constants all sums stay in registers: a step loads two vectors of weights,
+   and for each pixel broadcasts one element of the image. Pixels lie `step` apart, rows of pixels `line`. Under a
+   pixel lie `blocks` planes, `plane` apart, of `height` rows, `row` apart, of `width` places, `column` apart, of
+   `run` elements that lie together. Every step asks for the cache line at `next` and moves it on by `stride` bytes:
+   weights that come after these. */
 MITHRIL_INLINE void mithril_tile_@t@(const long down, const long across, const long step, const long run,
                                   const @type@ *restrict image, long line, long blocks, long plane, long height, long row,
                                   long width, long column, const @type@ *restrict weights, @type@ *restrict sums,

@@ -1,6 +1,7 @@
-/* out[@n@] = a[@k@] · b[@k@, @n@], where b stays in the cache: one row times a matrix. b comes in panels of @vectors@ vectors of
-   columns; a step broadcasts one element of a. The sums of a panel stay in registers, @chains@ of each, for every @chains@th step,
-   lest a sum wait for itself; they are added up after at most 256 terms. Every thread computes some of the panels. */
+/* out[@n@] = a[@k@] · b[@k@, @n@], where b stays in the cache: one row times a matrix. b comes in panels of
+   @vectors@ vectors of columns; a step broadcasts one element of a. The sums of a panel stay in registers, @chains@
+   of each, for every @chains@th step, lest a sum wait for itself; they are added up after at most 256 terms. Every
+   thread computes some of the panels. */
 MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long first_column, const long columns,
                                   @out@ *restrict out@parameters@)
 {

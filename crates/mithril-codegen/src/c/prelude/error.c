@@ -5,3 +5,6 @@ enum {
   MITHRIL_ERROR_INDEFINITE = 3, /* a matrix to be decomposed is not positive definite */
   MITHRIL_ERROR_ARGUMENT = 5,   /* a pointer is missing, not aligned, or overlaps another */
 };
+
+/* The code of a call by its number, for the text that says where it failed. */
+static inline int mithril_failed(int code, int call) { return code ? code + 16 * call : 0; }

@@ -23,7 +23,9 @@ static inline int64_t mithril_modulo(int64_t a, int64_t b) {
 }
 
 /* Where the part of a thread starts; it ends where that of the next thread starts. */
-static inline int64_t mithril_part(int64_t count, int64_t thread, int64_t threads) { return count * thread / threads; }
+static inline int64_t mithril_part(int64_t count, int64_t thread, int64_t threads) {
+  return count * thread / threads;
+}
 
 /* How many of the lines from this one on, up to last, lie side by side: [outer, inner] lines are counted row by row. */
 static inline int64_t mithril_beside(int64_t line, int64_t last, int64_t inner) {

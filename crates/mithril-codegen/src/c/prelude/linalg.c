@@ -1,5 +1,6 @@
 /* Decompositions of square matrices, row-major and in double; matrices follow one another, and every thread takes
- * some of them. A function that can meet a matrix it has no result for returns MITHRIL_ERROR_SINGULAR or MITHRIL_ERROR_INDEFINITE. */
+ * some of them. A function that can meet a matrix it has no result for returns MITHRIL_ERROR_SINGULAR or
+ * MITHRIL_ERROR_INDEFINITE. */
 
 enum { MITHRIL_PANEL = 16, MITHRIL_STRIP = 32 };
 

@@ -29,7 +29,7 @@ static inline float mithril_number_f32(uint32_t bits) {
 
 /* x as it is: a minimum that changes nothing but the bits of one NaN, through which no compiler moves an addition or a
  * multiplication. */
-static inline float mithril_ordered_f32(float x) {
+static inline MITHRIL_SPARE float mithril_ordered_f32(float x) {
   uint32_t bits = mithril_bits_f32(x);
   return mithril_number_f32(bits < 0xfffffffeu ? bits : 0xfffffffeu);
 }
@@ -42,7 +42,6 @@ static inline float mithril_ordered_f32(float x) {
 /* x y + z; a compiler moves no addition or multiplication into it or out of it. */
 static inline float mithril_fused_f32(float x, float y, float z) {
 #ifdef MITHRIL_FUSES
-  (void)mithril_ordered_f32; /* lest clang calls it unused */
   return fmaf(x, y, z);
 #else
   return mithril_ordered_f32(mithril_ordered_f32(x) * y + z);
@@ -52,7 +51,6 @@ static inline float mithril_fused_f32(float x, float y, float z) {
 /* What rounding took from the square s of x, which is neither very large nor very small. */
 static inline float mithril_square_rest_f32(float x, float s) {
 #ifdef MITHRIL_FUSES
-  (void)mithril_ordered_f32;
   return fmaf(x, x, -s);
 #else
   /* The square of 12 digits is exact. */
@@ -141,7 +139,6 @@ static inline float mithril_within_f32(float x, float low, float high) {
 /* The whole number next to x y, plus z, which is the number above and perhaps a small one. */
 static inline float mithril_whole_f32(float x, float y, float z) {
 #ifdef MITHRIL_FUSES
-  (void)mithril_ordered_f32; /* lest clang calls it unused */
   return fmaf(x, y, z);
 #else
   return x * y + z;
@@ -599,7 +596,9 @@ static inline double mithril_celu_f64(double x, double alpha) { return x > 0.0 ?
 /* The exponential linear unit with the constants that keep mean 0 and variance 1. */
 static inline float mithril_selu_f32(float x) { return 1.05070099f * mithril_elu_f32(x, 1.67326324f); }
 
-static inline double mithril_selu_f64(double x) { return 1.0507009873554805 * mithril_elu_f64(x, 1.6732632423543772); }
+static inline double mithril_selu_f64(double x) {
+  return 1.0507009873554805 * mithril_elu_f64(x, 1.6732632423543772);
+}
 
 /* x / (1 + |x|) */
 static inline float mithril_softsign_f32(float x) { return x / (1.0f + mithril_abs_f32(x)); }

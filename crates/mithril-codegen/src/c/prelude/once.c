@@ -6,3 +6,10 @@
 #else
 #define MITHRIL_ONCE
 #endif
+
+/* Before a helper that is not used on every processor. */
+#if defined(__GNUC__)
+#define MITHRIL_SPARE __attribute__((unused))
+#else
+#define MITHRIL_SPARE
+#endif

@@ -29,3 +29,10 @@ static MITHRIL_ONCE void mithril_wait(struct mithril_barrier *barrier, int threa
 #endif
   }
 }
+
+/* Of what threads fail with, the least counts, so that it is the same for any number of them. */
+static inline void mithril_note_error(atomic_int *error, int found) {
+  int known = atomic_load(error);
+  while ((known == 0 || found < known) && !atomic_compare_exchange_weak(error, &known, found)) {
+  }
+}

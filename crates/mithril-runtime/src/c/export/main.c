@@ -1,8 +1,9 @@
-/* Checks the model: runs it on recorded data and compares what comes out with recorded outputs.
+/* Written by Mithril. Checks the model: runs it on recorded data and compares what comes out with recorded outputs.
 
    Usage: check [THREADS [WEIGHTS CHECK]]; the files are @prefix@.weights and @prefix@.check unless they are named. */
 #include "@prefix@.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -94,7 +95,9 @@ int main(int argc, char **argv) {
 
   @prefix@_model *model = @prefix@_open(weights, threads);
   if (!model) {
-    perror(weights ? weights : "@prefix@");
+    const char *of = weights ? weights : @weights_path@;
+    if (errno == EINVAL && of) return fail("these are not the weights of @prefix@.c, all of them: export both again", of);
+    perror(of ? of : "@prefix@");
     return 1;
   }
   /* What was recorded is what call number CALLS computes: states change from call to call. */

@@ -1,0 +1,95 @@
+"""What goes wrong with exported C: what export refuses, what the program that checks says, where a call failed."""
+
+from __future__ import annotations
+
+import subprocess
+
+import mithril as ml
+import numpy as np
+import pytest
+from mithril import IOKey, Model
+
+
+def network(backend=None, hidden=16, rows=1, **options):
+    model = Model()
+    model |= ml.Linear(hidden)(input="input", output="hidden")
+    model += ml.Relu()
+    model += ml.Linear(3)(output="output")
+    compiled = ml.compile(model, backend or ml.NumpyBackend(), shapes={"input": [rows, 5]}, inference=True, **options)
+    compiled.randomize_params(seed=0)
+    return compiled
+
+
+def test_files_of_somebody_else_are_not_replaced(tmp_path):
+    (tmp_path / "README.md").write_text("# My project\n")
+    with pytest.raises(ml.errors.ModelFileError, match=r"README.md is there already, and not of an export"):
+        network().export(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["README.md"]
+    (tmp_path / "README.md").unlink()
+    for _ in range(2):
+        assert network().export(tmp_path).check.endswith("ok\n")
+
+
+def test_options_that_say_nothing_are_errors(tmp_path):
+    wrong = ml.errors.InvalidValueError
+    params = network().get_parameters()
+    infinite = {**params, "linear_1.weight": np.full((3, 16), np.inf, np.float32)}
+    for options, kind, problem in [
+        ({"loss": "output"}, wrong, "minimised by an optimizer"),
+        ({"weights_inside": "no"}, wrong, "weights_inside is 'no'"),
+        ({"batch": "n"}, ml.errors.KeyNotFoundError, "there are: batch"),
+        ({"params": infinite}, wrong, r"'linear_1.weight' holds NaN or an infinity"),
+        ({"data": {"input": np.full((1, 5), np.nan, np.float32)}}, wrong, "data 'input' holds NaN"),
+    ]:
+        with pytest.raises(kind, match=problem):
+            network(rows="batch" if "batch" in options else 1).export(tmp_path / "out", **options)
+    with pytest.raises(wrong, match="the folder has no name"):
+        network().export("")
+    with pytest.raises(ml.errors.ParameterError, match=r"help: give data of the shape") as problem:
+        network().export(tmp_path / "out", data={"input": np.ones((2, 5), np.float32)})
+    assert "[2, 5], but has to be [1, 5]" in str(problem.value)
+
+
+def test_wrong_weights_are_named_by_the_program(tmp_path):
+    network(hidden=64).export(tmp_path / "one", prefix="classifier", weights_inside=False)
+    network(hidden=32).export(tmp_path / "other", prefix="classifier", weights_inside=False)
+    one = tmp_path / "one"
+    subprocess.run(["make", "-s", "check"], cwd=one, check=True)
+    whole = (one / "classifier.weights").read_bytes()
+    (one / "cut.weights").write_bytes(whole[: len(whole) // 2])
+    for weights, problem in [
+        ("cut.weights", "cut.weights: these are not the weights of classifier.c, all of them"),
+        ("../other/classifier.weights", "these are not the weights of classifier.c"),
+        ("classifier.check", "these are not the weights of classifier.c"),
+        ("nowhere", "nowhere: No such file"),
+    ]:
+        found = subprocess.run(["./check", "1", weights, "classifier.check"], cwd=one, capture_output=True, text=True)
+        assert found.returncode == 1
+        assert problem in found.stderr
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_a_matrix_without_a_result_says_where(num_threads):
+    count = 64
+    x, y = IOKey("x", shape=[count, 24, 24]), IOKey("y", shape=[count, 24, 24])
+    block = Model.create(first=x.inv(), second=y.cholesky())
+    block.name = 'block"??/'
+    model = Model()
+    model |= block(x="x", y="y", first="first", second="second")
+    backend = ml.CBackend(num_threads=num_threads)
+    compiled = ml.compile(model, backend, inference=True)
+    good = np.tile(np.eye(24, dtype=np.float32), (count, 1, 1))
+    singular = good.copy()
+    singular[-1] = 0
+    indefinite = good.copy()
+    indefinite[0] *= -1
+    for data, problem in [
+        ({"x": singular, "y": good}, "a matrix is singular: inverse in `block"),
+        ({"x": good, "y": indefinite}, "a matrix is not positive definite: cholesky in `block"),
+        # The first of two, by whichever thread it is met.
+        ({"x": singular, "y": indefinite}, "a matrix is singular: inverse in `block"),
+    ]:
+        for _ in range(4):
+            with pytest.raises(ml.errors.NumericsError, match=problem):
+                compiled.evaluate({}, data)
+    assert set(compiled.evaluate({}, {"x": good, "y": good})) >= {"second"}
