@@ -147,7 +147,7 @@ fn unwritable(path: &Path, error: &io::Error) -> Error {
             "make room, or name a folder elsewhere; what was written there is not whole"
         }
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
-            "a file is where a folder has to be: name another"
+            "name a folder: a file of this name is there"
         }
         _ => "name a folder, new or not, in which files may be made",
     };
