@@ -57,9 +57,18 @@ impl Case {
 }
 
 pub fn cases(target: Target) -> Cases {
+    written(&specifications(target.lanes), target)
+}
+
+/// Those that go Winograd's way.
+pub fn winograd_cases(target: Target) -> Cases {
+    written(&winograd(target.lanes), target)
+}
+
+fn written(specifications: &[Case], target: Target) -> Cases {
     let mut library = Library::new(target);
     let mut bodies = Vec::new();
-    for (index, case) in specifications(target.lanes).iter().enumerate() {
+    for (index, case) in specifications.iter().enumerate() {
         bodies.push(body(case, &mut library, 1 + index % 3));
     }
     Cases { source: library.source(), bodies }

@@ -10,9 +10,18 @@ use crate::program::{Cases, calls};
 use crate::quantized_conv::exact;
 
 pub fn cases(target: Target) -> Cases {
+    written(&specifications(), target)
+}
+
+/// Those that go Winograd's way.
+pub fn winograd_cases(target: Target) -> Cases {
+    written(&winograd(), target)
+}
+
+fn written(specifications: &[Conv], target: Target) -> Cases {
     let mut library = Library::new(target);
     let mut bodies = Vec::new();
-    for (index, conv) in specifications().iter().enumerate() {
+    for (index, conv) in specifications.iter().enumerate() {
         let kernel = conv.build(&mut library);
         // Sixths are not exact, but results are whole numbers: a wrong place is off by far more.
         let tolerance = if matches!(conv.algorithm, Algorithm::Winograd([4, _])) { 1e-2 } else { 0.0 };

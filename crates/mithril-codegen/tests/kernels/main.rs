@@ -46,6 +46,13 @@ fn convolution_of_blocks_equals_naive_loops() {
     }
 }
 
+/// With as many registers as there are: few tiles have their weights' points made in them.
+#[test]
+fn winograd_in_registers_equals_naive_loops() {
+    program::check(&conv::winograd_cases(Target::neon()), Target::neon());
+    program::check(&blocked::winograd_cases(Target::avx512()), Target::avx512());
+}
+
 #[test]
 fn products_in_few_bits_equal_naive_loops() {
     for target in TARGETS {
