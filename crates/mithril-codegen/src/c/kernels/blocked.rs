@@ -13,6 +13,10 @@ use super::{Algorithm, Argument, Call, Element, First, Kernel, Library, Scheme, 
 /// Weights that are so many times as large as the cache are not read by every thread.
 const WEIGHTS_FOR_ALL: usize = 4;
 
+/// Sums of at most so many terms are finished in the registers that hold them: for longer ones the way by memory costs
+/// little, and it is quicker to compile.
+const FEW_TERMS: usize = 256;
+
 /// Where the elements of an image-like tensor lie, in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Places {
@@ -154,10 +158,17 @@ impl Blocked {
         let bytes = self.strip_bytes(&tiling);
         let sections =
             self.sections(library.target(), &tiling, panels, [bytes, k * 2 * lanes * self.element.bytes()]);
+        let stays = k <= FEW_TERMS && self.filters.is_multiple_of(lanes);
         let mut tile = |down: usize, across: usize| {
-            let micro = tile_of(library, self.element, [down, across, walk.step, run]);
+            let sizes = [down, across, walk.step, run];
+            let (micro, sums) = if stays {
+                let micro = tile_inside(library, self.element);
+                (format!("{micro}({down}, {across}, {}, {run}, ", walk.step), "sums, 0")
+            } else {
+                (format!("{}(", tile_of(library, self.element, sizes)), "sums")
+            };
             format!(
-                "{micro}(line + x * {}, {}, {outer}, {}, {kernel_height}, {}, {width}, {}, right, sums, next, stride);\n\
+                "{micro}line + x * {}, {}, {outer}, {}, {kernel_height}, {}, {width}, {}, right, {sums}, next, stride);\n\
                  @name@_finish(sums, batch, y, x, {down}, {across}, panel, out@arguments@);\nx += {across};",
                 walk.step, walk.line, walk.plane, walk.row, walk.column
             )
@@ -171,6 +182,7 @@ impl Blocked {
         let mut numbers = vec![("k", k), ("panels", panels), ("sections", sections), ("panel_blocks", 2)];
         let step_bytes = few.as_ref().map_or(2 * lanes * self.element.bytes(), |few| few.step_bytes);
         numbers.push(("step_bytes", step_bytes));
+        numbers.extend(tiling.at_once(stays));
         let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &numbers);
         let name = library.add(&self.wish("conv"), &text);
         let first = First { units: sections * panels, panels, bytes: k * step_bytes };
@@ -199,7 +211,7 @@ impl Blocked {
             .replace("@weights@", weights)
             .replace("@finish@", include_str!("blocked_finish.c"));
         let pitch = if few.is_some() { 2 * lanes } else { lanes };
-        let numbers = [("panel_blocks", 1), ("pitch", pitch)];
+        let numbers = [&[("panel_blocks", 1), ("pitch", pitch)][..], &tiling.at_once(true)].concat();
         let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &numbers);
         let name = library.add(&self.wish("depth"), &text);
         self.kernel(library, name, few, None, |library| {
@@ -484,6 +496,13 @@ impl Tiling {
         Self { down, last: (height - 1) % down + 1, across }
     }
 
+    /// How many rows and pixels are finished side by side: all where the sums stay in registers, whose numbers are
+    /// constants.
+    fn at_once(&self, stays: bool) -> [(&'static str, usize); 2] {
+        let [rows, pixels] = if stays { [self.down, self.across.most()] } else { [1, 1] };
+        [("rows_at_once", rows), ("pixels_at_once", pixels)]
+    }
+
     /// A statement for each size of tile that occurs.
     pub fn text(&self, tile: &mut dyn FnMut(usize, usize) -> String) -> String {
         let RowGroups { rows, longer, .. } = self.across;
@@ -502,23 +521,24 @@ impl Tiling {
     }
 }
 
-/// The micro-kernel of a tile: rows, pixels of a row, how far they lie apart, and what lies together under one.
+/// The micro-kernel of a tile as a function of its own: rows, pixels of a row, how far they lie apart, and what lies
+/// together under one.
 fn tile_of(library: &mut Library, element: Element, [down, across, step, run]: [usize; 4]) -> String {
-    let target = *library.target();
-    let (lanes, most) = (target.lanes_of(element), target.rows());
-    let numbers = [
-        ("down", down),
-        ("across", across),
-        ("step", step),
-        ("run", run),
-        ("lanes", lanes),
-        ("most_rows", most),
-    ];
+    tile_inside(library, element);
+    let numbers = [("down", down), ("across", across), ("step", step), ("run", run)];
     let numbers = numbers.map(|(key, number)| (key, number.to_string()));
+    let lanes = library.target().lanes_of(element).to_string();
     let mut pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
-    pairs.extend([("type", element.c()), ("t", element.suffix())]);
-    library
-        .add(&format!("mithril_tile_{}", element.suffix()), &substitute(include_str!("tile.c"), &pairs[4..]));
+    pairs.extend([("lanes", lanes.as_str()), ("type", element.c()), ("t", element.suffix())]);
     let wish = format!("mithril_tile_{}_{down}x{across}_{step}_{run}", element.suffix());
     library.add(&wish, &substitute(include_str!("tile_of.c"), &pairs))
+}
+
+/// The micro-kernel of any tile, which becomes a part of who calls it.
+fn tile_inside(library: &mut Library, element: Element) -> String {
+    let target = *library.target();
+    let [lanes, most] = [target.lanes_of(element), target.rows()].map(|number| number.to_string());
+    let pairs =
+        [("lanes", lanes.as_str()), ("most_rows", &most), ("type", element.c()), ("t", element.suffix())];
+    library.add(&format!("mithril_tile_{}", element.suffix()), &substitute(include_str!("tile.c"), &pairs))
 }

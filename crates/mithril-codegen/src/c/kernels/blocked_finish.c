@@ -1,14 +1,23 @@
-/* Writes the finished sums of `down` by `across` pixels, for the filters of one panel, to their place. */
+/* Writes the finished sums of `down` by `across` pixels, for the filters of one panel, to their place: the pixels of
+   one block of filters after those of the other, since they lie together there. */
 MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long batch, long top, long left, const long down,
                                   const long across, long panel, @out@ *restrict out@parameters@)
 {
     enum { LANES = @lanes@, BLOCKS = @panel_blocks@, FILTERS = @filters@ };
-    for (long y = top; y < top + down; y++)
-        for (long x = left; x < left + across; x++, sums += BLOCKS * LANES)
-            for (long block = panel * BLOCKS; block < (panel + 1) * BLOCKS && block * LANES < FILTERS; block++)
+    MITHRIL_UNROLL(@panel_blocks@)
+    for (long of = 0; of < BLOCKS; of++) {
+        const long block = panel * BLOCKS + of;
+        if (FILTERS % (BLOCKS * LANES) > 0 && block * LANES >= FILTERS)
+            continue;
+        MITHRIL_UNROLL(@rows_at_once@)
+        for (long y = top; y < top + down; y++) {
+            MITHRIL_UNROLL(@pixels_at_once@)
+            for (long x = left; x < left + across; x++)
                 for (long lane = 0; lane < @lanes_end@; lane++) {
-                    const @type@ accumulator = sums[block % BLOCKS * LANES + lane];@coordinates@
+                    const @type@ accumulator = sums[(((y - top) * across + x - left) * BLOCKS + of) * LANES + lane];@coordinates@
                     out[@out_place@] = @expression@;
                 }
+        }
+    }
     (void)batch;
 }
