@@ -9,9 +9,9 @@ MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long batch, long 
         const long block = panel * BLOCKS + of;
         if (FILTERS % (BLOCKS * LANES) > 0 && block * LANES >= FILTERS)
             continue;
-        MITHRIL_UNROLL(@rows_at_once@)
+        MITHRIL_UNROLL_KEPT(@rows_at_once@)
         for (long y = top; y < top + down; y++) {
-            MITHRIL_UNROLL(@pixels_at_once@)
+            MITHRIL_UNROLL_KEPT(@pixels_at_once@)
             for (long x = left; x < left + across; x++)
                 for (long lane = 0; lane < @lanes_end@; lane++) {
                     const @type@ accumulator = sums[(((y - top) * across + x - left) * BLOCKS + of) * LANES + lane];@coordinates@
