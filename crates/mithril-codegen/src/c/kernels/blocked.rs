@@ -15,7 +15,7 @@ const WEIGHTS_FOR_ALL: usize = 4;
 
 /// Sums of at most so many terms are finished in the registers that hold them: for longer ones the way by memory costs
 /// little, and it is quicker to compile.
-const FEW_TERMS: usize = 256;
+const FEW_TERMS: usize = 64;
 
 /// Where the elements of an image-like tensor lie, in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

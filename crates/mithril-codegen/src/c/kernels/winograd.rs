@@ -5,7 +5,7 @@ use super::conv::Conv;
 use super::epilogue::place;
 use super::library::substitute;
 use super::rows::RowGroups;
-use super::winograd_lines::{Tile, add_lines, extent, mark, pair, points_of};
+use super::winograd_lines::{Tile, add_lines, alike, extent, mark, pair, points_of};
 use super::{Algorithm, Argument, Call, Element, First, Kernel, Library, Packing, Question, Target};
 
 /// The sizes of a convolution.
@@ -180,13 +180,12 @@ fn even(channels: usize, most: usize, lanes: usize) -> usize {
     channels.div_ceil(channels.div_ceil(most.max(lanes))).next_multiple_of(lanes)
 }
 
-/// How many points of a line have their weights made in registers: where tiles are few, or steps of 2 leave little to be
-/// made. All sums of those points are in registers, too.
+/// How many points of a line have their weights made in registers: where tiles are few. All sums of those points are in
+/// registers, too.
 fn few(steps: [usize; 2], tile: Tile, tiles: usize, target: &Target) -> Option<usize> {
-    let is_few = tiles <= FEW_TILES || steps == [2, 2];
     let wide = points_of(tile, steps)[1];
     let part = wide.div_ceil(wide.div_ceil(6));
-    (is_few && target.accumulators() / part >= 4).then_some(part)
+    (tiles <= FEW_TILES && target.accumulators() / part >= 4).then_some(part)
 }
 
 /// Tiles for which weights at points are made in registers, again for every group of tiles.
@@ -281,11 +280,16 @@ impl Plan {
         let [parts, most] = self.parts();
         let mut functions = Vec::new();
         let calls = self.rows.each(|rows| {
-            let cases = (0..high * parts).map(|line| {
-                let (y, from) = (line / parts, line % parts * most);
+            // Lines whose weights are alike are one case, lest the compiler has as many loops to unroll.
+            let alone = high - alike(self.tile[0], self.steps[0]);
+            let cases = (0..(alone + 1) * parts).map(|case| {
+                let (y, part) = (case / parts, case % parts);
+                let lines = if y == alone { y..high } else { y..y + 1 };
+                let labels: String = lines.map(|y| format!("    case {}:\n", y * parts + part)).collect();
+                let from = part * most;
                 let count = most.min(wide - from);
                 let last = "channels, weights, in, products, accumulate, next, stride";
-                format!("    case {line}:\n        @name@_line({rows}, {y}, {from}, {count}, {last});\n        break;\n")
+                format!("{labels}        @name@_line({rows}, {y}, {from}, {count}, {last});\n        break;\n")
             });
             functions.push(substitute(
                 include_str!("winograd_few_line.c"),
@@ -501,6 +505,7 @@ fn numbers(shape: &Shape, plan: &Plan, ends: &Ends) -> Vec<(&'static str, String
         ("ow", width),
         ("row", row),
         ("lines", parts * tile_high),
+        ("parts", parts),
         ("line_points", line_points),
         ("most", plan.rows.most()),
         ("step_down", plan.steps[0]),

@@ -1,5 +1,5 @@
-/* A row of points, or `count` of them `from` one on, of the tiles of a group: a vector of filters. There are so few tiles that
-   to make the weights' points in memory would take as long as the products: they are made in registers here, and
+/* `count` points of a line, `from` one on, of the tiles of a group, for a vector of filters; `y` says how weights
+   become this line's. There are so few tiles that to make the weights' points in memory would take as long as the products: they are made in registers here, and
    meet all tiles of the group at once. Every step asks for the weights at `next`, `stride` bytes a step. */
 MITHRIL_INLINE void @name@_line(const long rows, const long y, const long from, const long count, long channels,
                          const float *restrict weights, const float *restrict in, float *restrict products,
@@ -9,8 +9,6 @@ MITHRIL_INLINE void @name@_line(const long rows, const long y, const long from, 
         LANES = @lanes@, WIDTH = 2 * LANES, TILE_HIGH = @tile_high@, TILE_WIDE = @tile_wide@, COUNT = @line_points@, ROWS = @most@
     };
     mithril_f32 sums[COUNT][ROWS], d[3], half[3], down[TILE_HIGH], across[TILE_WIDE];
-    in += (y * TILE_WIDE + from) * @name@_IN_STEP;
-    products += (y * TILE_WIDE + from) * @name@_OUT_STEP;
     MITHRIL_UNROLL(@line_points@)
     for (long point = 0; point < count; point++) {
         MITHRIL_UNROLL(@most@)

@@ -11,6 +11,8 @@ struct Transform {
     line: &'static str,
     line_weights: &'static str,
     line_back: &'static str,
+    /// So many of the last points have the same weights.
+    alike: usize,
 }
 
 /// Lines of 4 pixels.
@@ -35,6 +37,7 @@ r[0] = d[0] * 0.25f + a + b * (1.0f / 24);
 r[1] = p + q * (1.0f / 12);
 r[2] = a + b * (1.0f / 6);
 r[3] = p + q * (1.0f / 3) + d[5];",
+    alike: 1,
 };
 
 /// Lines of 4 pixels, 2 apart: five points of the even pixels, then the odd ones.
@@ -60,6 +63,7 @@ r[0] = d[0] * 0.5f + p + d[3] * (1.0f / 6) + d[5];
 r[1] = q + d[3] * (1.0f / 3) + d[6];
 r[2] = p + d[3] * (2.0f / 3) + d[7];
 r[3] = q + d[3] * (4.0f / 3) + d[4] + d[8];",
+    alike: 4,
 };
 
 /// Lines of 2 pixels, 2 apart: three points of the even pixels, then the odd ones.
@@ -75,6 +79,7 @@ r[2] = d[2];
 r[3] = r[4] = d[1];",
     line_back: "r[0] = d[0] + d[1] + d[3];
 r[1] = d[1] + d[2] + d[4];",
+    alike: 2,
 };
 
 /// Lines of 2 pixels.
@@ -90,6 +95,7 @@ r[2] = a - d[1];
 r[3] = d[2];",
     line_back: "r[0] = d[0] + (d[1] + d[2]) * 0.5f;
 r[1] = (d[1] - d[2]) * 0.5f - d[3];",
+    alike: 1,
 };
 
 /// Rows and pixels of an output tile.
@@ -122,6 +128,11 @@ pub(crate) fn add_lines(tile: Tile, steps: [usize; 2], library: &mut Library) {
         let text = substitute(include_str!("winograd_line.c"), &pairs);
         library.add(&format!("mithril_winograd{m}_line"), &text);
     }
+}
+
+/// How many of the last points of a line have the same weights.
+pub(crate) fn alike(pixels: usize, step: usize) -> usize {
+    transform(pixels, step).alike
 }
 
 /// How names say two sizes.
