@@ -1,14 +1,13 @@
 /* `count` points of a line, `from` one on, of the tiles of a group, for a vector of filters; `y` says how weights
-   become this line's. There are so few tiles that to make the weights' points in memory would take as long as the products: they are made in registers here, and
-   meet all tiles of the group at once. Every step asks for the weights at `next`, `stride` bytes a step. */
-MITHRIL_INLINE void @name@_line(const long rows, const long y, const long from, const long count, long channels,
+   become this line's. To make the points of weights in memory would take as long as the products of so few tiles:
+   they are made in registers here, and meet all tiles of the group at once. Every step asks for the weights at
+   `next`, `stride` bytes a step. */
+MITHRIL_INLINE void @name@_points(const long rows, const long y, const long from, const long count, long channels,
                          const float *restrict weights, const float *restrict in, float *restrict products,
                          int accumulate, const char *next, long stride)
 {
-    enum {
-        LANES = @lanes@, WIDTH = 2 * LANES, TILE_HIGH = @tile_high@, TILE_WIDE = @tile_wide@, COUNT = @line_points@, ROWS = @most@
-    };
-    mithril_f32 sums[COUNT][ROWS], d[3], half[3], down[TILE_HIGH], across[TILE_WIDE];
+    enum { LANES = @lanes@, WIDTH = 2 * LANES, HIGH = @tile_high@, WIDE = @tile_wide@, COUNT = @line_points@, ROWS = @most@ };
+    mithril_f32 sums[COUNT][ROWS], d[3], half[3], down[HIGH], across[WIDE];
     MITHRIL_UNROLL(@line_points@)
     for (long point = 0; point < count; point++) {
         MITHRIL_UNROLL(@most@)
@@ -31,9 +30,10 @@ MITHRIL_INLINE void @name@_line(const long rows, const long y, const long from, 
             mithril_winograd@line_across@_line_weights(half, across);
             MITHRIL_UNROLL(@line_points@)
             for (long point = 0; point < count; point++) {
+                const float *const at = in + point * @name@_IN_STEP + step;
                 MITHRIL_UNROLL(@most@)
                 for (long row = 0; row < rows; row++)
-                    sums[point][row] += across[from + point] * MITHRIL_BROADCAST_f32(in[point * @name@_IN_STEP + row * LANES + step]);
+                    sums[point][row] += across[from + point] * MITHRIL_BROADCAST_f32(at[row * LANES]);
             }
         }
     }
