@@ -285,11 +285,12 @@ impl Plan {
             let cases = (0..(alone + 1) * parts).map(|case| {
                 let (y, part) = (case / parts, case % parts);
                 let lines = if y == alone { y..high } else { y..y + 1 };
-                let labels: String = lines.map(|y| format!("case {}:\n", y * parts + part)).collect();
+                let labels: Vec<String> = lines.map(|y| format!("case {}:\n", y * parts + part)).collect();
                 let from = part * most;
                 let count = most.min(wide - from);
                 let last = "channels, weights, in, products, accumulate, next, stride";
-                format!("{labels}    @name@_points({rows}, {y}, {from}, {count}, {last});\n    break;\n")
+                let call = format!("    @name@_points({rows}, {y}, {from}, {count}, {last});\n    break;\n");
+                labels.concat() + &call
             });
             functions.push(substitute(
                 include_str!("winograd_few_line.c"),
