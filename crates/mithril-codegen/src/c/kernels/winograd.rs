@@ -158,8 +158,7 @@ pub(crate) fn best(conv: &Shape, target: &Target) -> Option<Tile> {
         let tiles = (conv.batch * height.div_ceil(tile[0]) * width.div_ceil(tile[1])) as f64;
         let points = points_of(tile, conv.steps).iter().product::<usize>() as f64;
         let [products, weights] = if few(conv.steps, tile, tiles as usize, target).is_some() {
-            let share = if conv.steps == [1, 1] { 1.25 } else { 1.1 };
-            [points * pairs * tiles * share / per_cycle, 0.0]
+            [points * pairs * tiles * MAKING / per_cycle, 0.0]
         } else {
             // A product of few rows waits for its weights.
             let products = points * pairs * tiles.max(FEWEST_ROWS) / per_cycle;
@@ -190,6 +189,9 @@ fn few(steps: [usize; 2], tile: Tile, tiles: usize, target: &Target) -> Option<u
 
 /// Tiles for which weights at points are made in registers, again for every group of tiles.
 const FEW_TILES: usize = 8;
+
+/// How much longer products take whose weights are made beside them.
+const MAKING: f64 = 1.25;
 
 /// What a product takes at least, in rows.
 const FEWEST_ROWS: f64 = 6.0;
@@ -538,7 +540,7 @@ fn fill(template: &str, shape: &Shape, plan: &Plan, ends: &Ends, library: &mut L
         row * high * plan.steps[0],
         wide * plan.steps[1] * plan.lanes
     );
-    let (line_functions, line_calls) = plan.lines();
+    let (line_functions, line_calls) = plan.few.map(|_| plan.lines()).unwrap_or_default();
     let strings = [
         ("line_functions", line_functions),
         ("line_calls", line_calls),
