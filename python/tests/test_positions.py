@@ -67,6 +67,22 @@ def test_gradients(backend):
         assert (found.path, found.notes) == ("words", ("it is element [1, 1] of `input`",))
 
 
+@pytest.mark.parametrize("padding", [1, -4])
+@pytest.mark.parametrize(
+    ("make", "autodiff"),
+    [(make, "graph") for make in [*BACKENDS.values(), ml.JaxBackend, ml.MlxBackend] if make is not ml.TorchBackend]
+    + [(ml.JaxBackend, "native"), (ml.MlxBackend, "native")],
+)
+def test_the_padding_row_gets_no_gradient_from_either_end(make, autodiff, padding):
+    backend = make()
+    model = ml.Model()
+    model |= ml.Embedding(5, 2, padding_idx=padding, name="words")(input="input", output="output")
+    run = ml.compile(model, backend, shapes={"input": [5]}, autodiff=autodiff)
+    _, gradients = run.evaluate(run.get_parameters(), {"input": np.array([1, -4, 0, -5, -1])}, output_gradients=True)
+    found = backend.to_numpy(gradients["words.weight"])
+    np.testing.assert_array_equal(found[:, 0], [2, 0, 0, 0, 1])
+
+
 def test_a_token_that_a_model_of_the_zoo_does_not_know(backend):
     run = ml.compile(create_gpt(**SIZES), backend, shapes={"input": ["batch", "length"]}, inference=True)
     for batch in (1, 3):

@@ -62,8 +62,10 @@ pub static EMBEDDING: OpDef = OpDef {
         let (indices, weight) = (v.x[0], v.x[1]);
         let padding = v.get(|c| padding_index(c, &c.x[1].shape()));
         let g = padding.map_or(v.g, |padding| {
-            let others = indices.op(&NOT_EQUAL, &[v.cx.lit(padding)]).op(&EXPAND_DIMS, &[v.cx.lit(-1)]);
-            others.op(&WHERE, &[v.g, v.cx.lit(0.0)])
+            let differ = |index: Dim| indices.op(&NOT_EQUAL, &[v.cx.lit(index)]);
+            let padding = Dim::Const(padding);
+            let others = differ(&padding - &weight.dim(0)).op(&LOGICAL_AND, &[differ(padding)]);
+            others.op(&EXPAND_DIMS, &[v.cx.lit(-1)]).op(&WHERE, &[v.g, v.cx.lit(0.0)])
         });
         let many = indices.shape().numel();
         let flat = indices.op(&RESHAPE, &[v.cx.lit([many.clone()])]);

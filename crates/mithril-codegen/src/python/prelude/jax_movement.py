@@ -9,7 +9,8 @@ import jax.numpy as jnp
 def _embedding(weight, indices, padding):
     """Rows of weight; that of padding gets no gradient."""
     rows = weight[indices]
-    return jnp.where((indices == padding)[..., None], jax.lax.stop_gradient(rows), rows)
+    is_padding = (indices == padding) | (indices == padding - weight.shape[0])
+    return jnp.where(is_padding[..., None], jax.lax.stop_gradient(rows), rows)
 
 
 def _scatter_add(x, indices, source, axis):

@@ -29,7 +29,8 @@ def _looked_up(x, y):
 def _embedding(weight, indices, padding):
     """Rows of weight, of which the padding row gets no gradient."""
     y = weight[indices]
-    return mx.where(mx.expand_dims(indices == padding, -1), mx.stop_gradient(y), y)
+    is_padding = (indices == padding) | (indices == padding - weight.shape[0])
+    return mx.where(mx.expand_dims(is_padding, -1), mx.stop_gradient(y), y)
 
 
 def _scatter_add(x, indices, source, axis):
