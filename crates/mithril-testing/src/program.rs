@@ -11,8 +11,11 @@ use mithril::ir::literal::Lit;
 use mithril::ir::op::OpDef;
 use mithril::ir::tensor::{Scalar, Tensor};
 use mithril::ir::{Dim, Shape, ops, shape};
+use positions::{one_hot, put, rows, sort, take, take_along};
 
 use crate::case::Random;
+
+mod positions;
 
 /// A step: what to do, and three choices. Zeros choose the first of everything, the latest of the values.
 pub type Step = [u8; 4];
@@ -66,11 +69,12 @@ type Make = fn(&mut Maker, [u8; 3]) -> Option<Values>;
 
 static ANY: &[Make] = &[
     unary, binary, number, binary, number, compare, number, select, cast, reduce, reshape, transpose,
-    broadcast, slice, concat, pad, flip, matmul, along, layer_norm, constant, again, output, name,
+    broadcast, slice, concat, pad, flip, matmul, along, layer_norm, take, take_along, put, rows, one_hot,
+    sort, constant, again, output, name,
 ];
 static SMOOTH: &[Make] = &[
     unary, binary, number, binary, select, reduce, reshape, transpose, broadcast, slice, concat, pad, flip,
-    matmul, along, layer_norm, again, output,
+    matmul, along, layer_norm, take, take_along, put, rows, sort, again, output,
 ];
 
 const UNARY: &[&str] = &[

@@ -248,7 +248,7 @@ fn optimised_gradients_keep_every_bit() {
 #[test]
 fn results_computed_again_keep_every_bit() {
     let again = std::cell::Cell::new(0);
-    for_programs(300, Style::Any, F32, |program, _| {
+    for_programs(400, Style::Any, F32, |program, _| {
         if interp::run(&program.graph, &program.inputs).is_err() {
             return Ok(());
         }
