@@ -2,12 +2,15 @@
 //! was. What is random besides the program: how many elements its vectors have, whether parameters are packed, the
 //! number of threads, how much the C compiler optimises.
 
+use std::sync::Arc;
+
 use mithril::compile::c::{C, COptions, compile_c};
 use mithril::compile::passes::concrete::concrete;
 use mithril::compile::passes::differentiate::Request;
 use mithril::compile::pipeline::lower;
 use mithril::ir::interp::Symbols;
-use mithril::ir::{DType, interp};
+use mithril::ir::tensor::{Scalar, Tensor};
+use mithril::ir::{DType, Kind, interp, text};
 use mithril::runtime::c::{Cache, Function, Interface, Tool};
 use mithril_testing::program::{Program, Style};
 use mithril_testing::random::{Check, for_programs, request, with_gradients};
@@ -89,4 +92,44 @@ fn gradients_of_programs_agree_with_the_interpreter() {
         let request = Request { recompute, ..request(&program.graph) };
         check(&with_gradients(&program, &request, F64).map_err(|e| e.to_string())?, choices)
     });
+}
+
+/// What random programs found, made as short as it goes.
+const FOUND: &[&str] = &[
+    // GCC 12 made vectors of the reads of all turns of the short loop, and chose for all of them as for the first.
+    "data %0 \"x\": f64[2, 3]
+     %1: f64[2, 3] = negative(%0) in \"\"
+     %2: f64[4, 5] = pad(%1, ((2, 0), (2, 0)), \"constant\", 0.0) in \"\"
+     %3: f64[4, 5, 1] = reshape(%2, (4, 5, 1)) in \"\"
+     %4: f64[4, 5] = max(%3, -1, false) in \"\"
+     return \"last\" = %4",
+    // Compilers warn of integers that are compared with themselves.
+    "data %0 \"x\": i64[2, 3]
+     data %1 \"mask\": bool[2, 3]
+     %2: bool[2, 3] = less(%0, %0) in \"\"
+     %3: i64[2, 3] = maximum(%0, %0) in \"\"
+     %4: bool[2, 3] = equal(%1, %1) in \"\"
+     return \"less\" = %2
+     return \"maximum\" = %3
+     return \"equal\" = %4",
+];
+
+#[test]
+fn programs_that_were_wrong_agree_with_the_interpreter() {
+    for lines in FOUND {
+        let graph = text::parse(&format!("graph {{\n{lines}\n}}\n")).expect("a graph");
+        let types = graph.inputs.iter().filter_map(|&v| graph.ty(v));
+        let inputs = types.map(|ty| {
+            let shape: Vec<usize> = ty.shape.iter().filter_map(|d| Some(d.known()? as usize)).collect();
+            Arc::new(Tensor::build(ty.dtype, &shape, |i| match ty.dtype.kind() {
+                Kind::Float => Scalar::Float(1.5 - i as f64),
+                Kind::Int => Scalar::Int(i as i64 % 3),
+                Kind::Bool => Scalar::Bool(i % 2 == 0),
+            }))
+        });
+        let program = Program { inputs: inputs.collect(), graph: graph.clone() };
+        for choices in [[0, 0, 2], [0, 1, 2], [0, 0, 0]] {
+            check(&program, &choices).unwrap_or_else(|e| panic!("{e}\n{}", text::print(&graph)));
+        }
+    }
 }

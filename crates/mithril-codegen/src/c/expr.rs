@@ -22,6 +22,9 @@ const LONG: i64 = 1024;
 /// Terms of a part, at most.
 const PART: i64 = 64;
 
+/// Turns of a loop that compilers may write out one after the other.
+const SHORT: i64 = 32;
+
 /// The text of a value.
 #[derive(Clone, Debug)]
 pub struct Value {
@@ -53,6 +56,10 @@ pub struct Writer<'a> {
     indent: usize,
     /// Variables in scope with their names.
     names: Vec<(Var, String)>,
+    /// The loops around: the line where each starts, its turns, and how many loads depended on a choice before it.
+    loops: Vec<(usize, i64, usize)>,
+    /// How many loads depend on a choice.
+    chosen_loads: usize,
     /// Expressions that have been computed, with their names.
     known: Vec<(Expr, String)>,
     /// Buffers that are read or written, in the order of their first use.
@@ -72,6 +79,8 @@ impl<'a> Writer<'a> {
             lines: Vec::new(),
             indent: 1,
             names: Vec::new(),
+            loops: Vec::new(),
+            chosen_loads: 0,
             known: Vec::new(),
             used: Vec::new(),
             checks: false,
@@ -116,13 +125,25 @@ impl<'a> Writer<'a> {
         let is_free = |name: &str| !self.names.iter().any(|(_, n)| n == name);
         let free = all.iter().find(|name| is_free(name)).map(|s| (*s).to_owned());
         let name = free.unwrap_or_else(|| format!("i{}", self.names.len()));
+        self.enter_named(var, &name, from, to);
+    }
+    /// A loop over a variable of that name.
+    pub fn enter_named(&mut self, var: Var, name: &str, from: &str, to: &str) {
+        self.loops.push((self.lines.len(), var.size, self.chosen_loads));
         self.open(format!("for (int64_t {name} = {from}; {name} < {to}; {name}++) {{"));
         self.name(var, name);
     }
     /// Ends the loop over the last variable.
+    ///
+    /// A short loop in another one, with loads that depend on a choice, is not to be written out: GCC 12 makes vectors of
+    /// such loads of all turns, and reads them all as the first one chooses.
     pub fn exit(&mut self) {
         self.leave();
         self.close();
+        let Some((start, turns, before)) = self.loops.pop() else { return };
+        if turns <= SHORT && self.chosen_loads > before && !self.loops.is_empty() {
+            self.lines.insert(start, "#pragma GCC unroll 1".to_owned());
+        }
     }
     /// Takes the name of the last variable away.
     pub fn leave(&mut self) {
@@ -283,9 +304,21 @@ impl<'a> Writer<'a> {
         self.line(format!("const {} {name} = {};", computed_type(e.dtype()), value.text));
         Value::atom(name)
     }
+    /// An operand, which `is_again` if it is another operand too: compilers warn of integers that are compared with
+    /// themselves, unless one of them has a name.
+    fn other(&mut self, e: &Expr, is_again: bool) -> Value {
+        let value = self.value(e);
+        if !is_again || e.dtype().is_float() || matches!(e, Expr::Number(..)) {
+            return value;
+        }
+        let name = self.fresh("t");
+        self.line(format!("const {} {name} = {};", computed_type(e.dtype()), value.text));
+        Value::atom(name)
+    }
     fn binary(&mut self, op: Binary, a: &Expr, b: &Expr) -> Value {
         let dtype = a.dtype();
-        let (left, right) = (self.value(a), self.value(b));
+        let left = self.value(a);
+        let right = self.other(b, a == b);
         match op.sign() {
             None => {
                 let (left, right) = (self.bound(a, left), self.bound(b, right));
@@ -314,7 +347,7 @@ impl<'a> Writer<'a> {
         for (i, arg) in args.iter().enumerate() {
             values.push(match count(i) {
                 0 => None,
-                1 => Some(self.value(arg)),
+                1 => Some(self.other(arg, args[..i].contains(arg))),
                 _ => {
                     let value = self.value(arg);
                     Some(self.bound(arg, value))
@@ -329,6 +362,7 @@ impl<'a> Writer<'a> {
                 Part::Word(word) => out.push_str(&template::word(word, operand, dtype, self.is_quick)),
                 Part::Argument(i, stands_alone) => {
                     if let Some(Some(value)) = values.get(*i) {
+                        self.chosen_loads += usize::from(out.contains('?') && value.text.contains('['));
                         out.push_str(&if *stands_alone { value.text.clone() } else { value.operand() });
                     }
                 }
@@ -365,6 +399,11 @@ impl<'a> Writer<'a> {
         let no_lines = self.lines.split_off(start);
         self.forget(since);
         self.indent -= 1;
+        let reads = |value: &Value, lines: &[String]| {
+            value.text.contains('[') || lines.iter().any(|line| line.contains('['))
+        };
+        let loads = [reads(&yes_value, &yes_lines), reads(&no_value, &no_lines)];
+        self.chosen_loads += loads.into_iter().filter(|&reads| reads).count();
         if yes_lines.is_empty() && no_lines.is_empty() {
             return Value::open(format!("{test} ? {} : {}", yes_value.operand(), no_value.operand()));
         }

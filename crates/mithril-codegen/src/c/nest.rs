@@ -211,10 +211,6 @@ impl Levels<'_, '_> {
         };
         let split = self.split && depth == 0;
         let inside = if split { None } else { inside(value, var) };
-        if inside.is_none() && self.is_mixed_up(depth, value) {
-            self.joined(depth, value);
-            return;
-        }
         let since = self.writer.known();
         let inner = self.vars[depth..].to_vec();
         self.hoist(value, &inner);
@@ -245,41 +241,6 @@ impl Levels<'_, '_> {
             }
         }
         self.writer.forget(since);
-    }
-    /// Whether GCC 12 would choose wrongly, with AVX-512 and `-O3`: the innermost loop has two turns, and a choice depends on
-    /// the loop around it alone.
-    fn is_mixed_up(&self, depth: usize, value: &Expr) -> bool {
-        let [outer, inner] = self.vars[depth..] else { return false };
-        let mut found = false;
-        value.walk(&mut |e| {
-            let Expr::Select { when, .. } = e else { return };
-            for test in when {
-                let (mut by_outer, mut by_inner) = (false, false);
-                test.index.each_var(&mut |v| {
-                    by_outer |= v == outer;
-                    by_inner |= v == inner;
-                });
-                found |= by_outer && !by_inner;
-            }
-        });
-        found && inner.size == 2
-    }
-    /// Writes the last two loops as one.
-    fn joined(&mut self, depth: usize, value: &Expr) {
-        let (vars, at) = (self.vars.clone(), self.at.clone());
-        let (outer, inner) = (vars[depth], vars[depth + 1]);
-        let one = Var { id: self.next, size: outer.size * inner.size };
-        self.next += 1;
-        let index = |v: Var| match v {
-            v if v == outer => Index::var(one).floor_div(inner.size),
-            v if v == inner => Index::var(one).modulo(inner.size),
-            v => Index::var(v),
-        };
-        self.vars.truncate(depth);
-        self.vars.push(one);
-        self.at = self.at.substitute(&index);
-        self.level(depth, &value.substitute(&index));
-        (self.vars, self.at) = (vars, at);
     }
     /// Writes every `by`th turn of a loop, from `digit` on: there, remainders are numbers.
     fn every(&mut self, depth: usize, value: &Expr, by: i64, digit: i64) {
@@ -503,8 +464,7 @@ impl Levels<'_, '_> {
         });
     }
     fn lanes(&mut self, lane: Var, count: &str, f: impl FnOnce(&mut Writer<'_>, &str)) {
-        self.writer.open(format!("for (int64_t lane = 0; lane < {count}; lane++) {{"));
-        self.writer.name(lane, "lane");
+        self.writer.enter_named(lane, "lane", "0", count);
         f(self.writer, "lane");
         self.writer.exit();
     }
