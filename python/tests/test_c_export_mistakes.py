@@ -93,3 +93,13 @@ def test_a_matrix_without_a_result_says_where(num_threads):
             with pytest.raises(ml.errors.NumericsError, match=problem):
                 compiled.evaluate({}, data)
     assert set(compiled.evaluate({}, {"x": good, "y": good})) >= {"second"}
+
+
+def test_code_in_which_no_step_asks_for_the_number_of_threads_compiles_without_a_warning(tmp_path):
+    model = ml.Model()
+    model |= ml.Convolution2D(132, 7, padding=3, stride=(1, 2), dilation=(2, 3), groups=4)(
+        input="input", output="output"
+    )
+    compiled = ml.compile(model, ml.CBackend(), shapes={"input": [2, 16, 17, 13]}, inference=True)
+    found = compiled.export(tmp_path, flags=["-Wall", "-Wextra", "-Werror"])
+    assert found.check.endswith("ok\n")

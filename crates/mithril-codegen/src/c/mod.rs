@@ -31,6 +31,7 @@ mod correlate;
 mod cost;
 mod emit;
 mod expr;
+mod folds;
 mod fuse;
 mod guide;
 mod header;

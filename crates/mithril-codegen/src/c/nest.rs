@@ -6,7 +6,8 @@ use std::cell::Cell;
 use mithril_ir::loops::{Expr, Fold, Index, Var, Within, flat};
 
 use super::contract::{flat_loads, is_zero};
-use super::expr::{Writer, computed_type, identity, is_long_sum};
+use super::expr::{Writer, computed_type};
+use super::folds::{identity, is_long_sum};
 use super::program::{Buffer, Nest, Rows};
 use super::split::{divisions, divisors, split, split_reductions};
 

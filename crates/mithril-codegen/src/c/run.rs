@@ -272,7 +272,7 @@ impl Run<'_> {
              {p}_shared *const call = context;\n    const void *const *const inputs = call->inputs;\n    \
              void *const *const outputs = call->outputs;\n    const void *const packed = call->packed;\n    \
              void *const arena = call->arena;\n    const int threads = call->threads;\n    \
-             (void)inputs, (void)outputs, (void)packed, (void)arena;\n"
+             (void)inputs, (void)outputs, (void)packed, (void)arena, (void)thread, (void)threads;\n"
         );
         if self.own > 0 {
             let _ = writeln!(
