@@ -103,3 +103,15 @@ def test_code_in_which_no_step_asks_for_the_number_of_threads_compiles_without_a
     compiled = ml.compile(model, ml.CBackend(), shapes={"input": [2, 16, 17, 13]}, inference=True)
     found = compiled.export(tmp_path, flags=["-Wall", "-Wextra", "-Werror"])
     assert found.check.endswith("ok\n")
+
+
+@pytest.mark.parametrize("shapes", [None, {"input": [2, 5]}])
+def test_data_of_a_name_that_is_not_there_is_told_as_data(tmp_path, shapes):
+    model = ml.Model()
+    model |= ml.Linear(3)(input="input", output="output")
+    x = np.ones((2, 5), np.float32)
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes=shapes)
+    for data in ({"imput": x}, {"input": x, "imput": x}):
+        with pytest.raises(ml.errors.KeyNotFoundError, match="data names 'imput'") as problem:
+            compiled.export(tmp_path, data=data)
+        assert problem.value.hint == "did you mean 'input'?"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..backends.backend import Backend
 from ..backends.exchange import to_host
 from ..dtypes import DType
 from ..errors import InvalidValueError, KeyNotFoundError, UnresolvedShapeError
-from .inspection import compiled
+from .inspection import compiled, data_names
 
 __all__ = ["complete", "narrowed", "others", "refuse_unknown"]
 
@@ -35,7 +36,12 @@ def complete(
     given = {name: to_host(value) for name, value in (data or {}).items()}
     # What is not known of other inputs may follow from these.
     known = {**(shapes or {}), **{name: list(array.shape) for name, array in given.items()}}
-    core = compiled(model, backend, shapes=known, **options)
+    try:
+        core = compiled(model, backend, shapes=known, **options)
+    except KeyNotFoundError:
+        # A name that only the data has is no name among the shapes.
+        refuse_unknown("data", given, data_names(model, backend, shapes=shapes, **options))
+        raise
     refuse_unknown("data", given, [name for name, _, _ in core.inputs("data")])
     random = np.random.default_rng(seed)
     found = {}
@@ -58,7 +64,9 @@ def refuse_unknown(what: str, given: Iterable[str], known: Sequence[str]) -> Non
     """Raise an error for a name that is not known."""
     for name in given:
         if name not in known:
-            raise KeyNotFoundError(f"{what} names {name!r}, which is not there", hint=f"there are: {', '.join(known)}")
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known) or 'none'}"
+            raise KeyNotFoundError(f"{what} names {name!r}, which is not there", hint=hint)
 
 
 def _draw(random: np.random.Generator, name: str, dtype: str, shape: Sequence[Any]) -> Array:

@@ -16,7 +16,7 @@ from ..compiling import compile
 from ..errors import UnresolvedShapeError
 from ..program import Program, Settings
 
-__all__ = ["Node", "Value", "compiled", "gradient_names", "make_program", "nodes", "run"]
+__all__ = ["Node", "Value", "compiled", "data_names", "gradient_names", "make_program", "nodes", "run"]
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,11 @@ def compiled(model: _core.Model, backend: Backend, **options: Any) -> _core.Comp
         names = ", ".join(f"{name!r}: [...]" for name in physical.input_keys)
         raise UnresolvedShapeError("the shapes of the inputs are not known", hint=f"pass shapes={{{names}}}")
     return physical._current.core
+
+
+def data_names(model: _core.Model, backend: Backend, **options: Any) -> tuple[str, ...]:
+    """Return the names of the data inputs, whose shapes need not be known."""
+    return compile(model, _Unwritten(backend), **options).input_keys
 
 
 def gradient_names(core: _core.Compiled) -> tuple[list[str], list[str]]:
