@@ -86,3 +86,24 @@ def test_comparisons_are_exact(name):
             np.testing.assert_array_equal(chosen.to_numpy(outputs[f"{op}_turned"]), wanted[1], err_msg=op)
             at_once = getattr(chosen, op)(chosen.tensor(x, dtype), number)
             np.testing.assert_array_equal(chosen.to_numpy(at_once), wanted[0], err_msg=op)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("op", ["prod", "sum", "mean", "var", "cumsum", "cumprod"])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_halves_are_brought_together_in_float32(name, op, dtype):
+    """What comes out is the number in double, rounded once, as far as float32 knows it."""
+    run = backend(name, dtype=dtype)
+    random = np.random.default_rng(0)
+    for shape, axis in [((3, 2000), 1), ((300, 4), 0), ((2, 3, 17), 2)]:
+        x = run.to_numpy(run.array(random.uniform(0.985, 1.015, shape)))
+        exact = x.astype(np.float64)
+        wanted = getattr(np, op)(exact, axis=axis)
+        model = ml.Model()
+        options = {"correction": 0} if op == "var" else {}
+        layer = {"prod": ml.Prod, "sum": ml.Sum, "mean": ml.Mean, "var": ml.Var, "cumsum": ml.CumSum}
+        model |= layer.get(op, ml.CumProd)(axis=axis, **options)(input="input", output="output")
+        compiled = ml.compile(model, run, shapes={"input": list(shape)}, data_keys={"input"}, inference=True)
+        found = run.to_numpy(compiled.evaluate({}, {"input": run.array(x)})["output"]).astype(np.float64)
+        epsilon = {"float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype]
+        np.testing.assert_allclose(found, wanted, rtol=0.51 * epsilon, atol=1e-7)

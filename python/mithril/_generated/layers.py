@@ -3593,8 +3593,8 @@ class Mean(Model):
 class Prod(Model):
     r"""Product over `axis` (all axes if none is given).
 
-    Integers and truth values multiply in int64; the product of nothing is 1. The gradient of an element is
-    the product of the others, also where some are 0.
+    Integers and truth values multiply in int64, half precision in float32; the product of nothing is 1. The
+    gradient of an element is the product of the others, also where some are 0.
 
     Parameters
     ----------
@@ -3845,7 +3845,7 @@ class CumSum(Model):
     r"""Running sum along `axis`: each element with all before it.
 
     `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and truth values add up
-    in int64.
+    in int64, halves in float32.
 
     Parameters
     ----------
@@ -3870,7 +3870,7 @@ class CumProd(Model):
     r"""Running product along `axis`: each element with all before it.
 
     `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and truth values
-    multiply in int64. The gradient is right also where elements are 0.
+    multiply in int64, halves in float32. The gradient is right also where elements are 0.
 
     Parameters
     ----------

@@ -3946,8 +3946,8 @@ class Ops:
     def prod(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
         r"""Product over `axis` (all axes if none is given).
 
-        Integers and truth values multiply in int64; the product of nothing is 1. The gradient of an element
-        is the product of the others, also where some are 0.
+        Integers and truth values multiply in int64, half precision in float32; the product of nothing is 1.
+        The gradient of an element is the product of the others, also where some are 0.
 
         Parameters
         ----------
@@ -4328,7 +4328,7 @@ class Ops:
         r"""Running sum along `axis`: each element with all before it.
 
         `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and truth values
-        add up in int64.
+        add up in int64, halves in float32.
 
         Parameters
         ----------
@@ -4359,7 +4359,7 @@ class Ops:
         r"""Running product along `axis`: each element with all before it.
 
         `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and truth values
-        multiply in int64. The gradient is right also where elements are 0.
+        multiply in int64, halves in float32. The gradient is right also where elements are 0.
 
         Parameters
         ----------

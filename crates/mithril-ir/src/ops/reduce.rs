@@ -223,6 +223,12 @@ pub(super) fn statistic(c: &SpellCx<'_>, name: &str, more: &str) -> Option<Strin
     let function = format!("{}.{name}", c.xp);
     Some(match input_dtype(c)? {
         d if is_half(d) && c.xp == "np" => call_text(c, &format!("_wide({function}, "), ARRAY, more),
+        d if is_half(d) && c.xp == "mx" => {
+            // MLX rounds the mean before it looks at the distances from it.
+            let wide = format!("{}.astype({})", c.arg(0), c.dtype(DType::F32));
+            let text = call_of(c, &mlx_head(c, name, "mx.nan"), &wide, ARRAY, more);
+            format!("{text}.astype({})", c.dtype(d))
+        }
         d if d.is_float() && c.xp == "mx" => call_text(c, &mlx_head(c, name, "mx.nan"), ARRAY, more),
         d if d.is_float() => call_text(c, &format!("{function}("), ARRAY, more),
         _ if c.xp == "np" => {
@@ -367,24 +373,31 @@ pub static PROD: OpDef = OpDef {
     aliases: &["reduce_prod", "product"],
     ..reduction(
         "prod",
-        "Product over `axis` (all axes if none is given). Integers and truth values multiply in int64; the \
-         product of nothing is 1. The gradient of an element is the product of the others, also where some are 0.",
+        "Product over `axis` (all axes if none is given). Integers and truth values multiply in int64, half \
+         precision in float32; the product of nothing is 1. The gradient of an element is the product of the others, also where some are 0.",
     )
 };
 
-/// PyTorch multiplies over one axis at a time.
+/// PyTorch multiplies over one axis at a time, and rounds halves after each factor.
 fn torch_prod(c: &SpellCx<'_>) -> Option<String> {
     let (rank, keep) = (c.ty(0)?.shape.rank(), keepdim(c).ok()?);
     let axes = axes(c, rank).ok()?;
     if axes.is_empty() && rank > 0 {
         return torch(c, "torch.prod(", "");
     }
+    let dtype = c.ty(0)?.dtype;
+    let (x, narrow) = if is_half(dtype) {
+        (format!("{}.float()", c.arg(0)), format!(".to({})", c.dtype(dtype)))
+    } else {
+        (c.arg(0).to_owned(), String::new())
+    };
     if axes.len() == rank && !keep {
-        return Some(format!("torch.prod({})", c.arg(0)));
+        return Some(format!("torch.prod({x}){narrow}"));
     }
     let keep = if keep { ", keepdim=True" } else { "" };
     let last_first = axes.iter().rev();
-    Some(last_first.fold(c.arg(0).to_owned(), |text, axis| format!("torch.prod({text}, dim={axis}{keep})")))
+    let product = last_first.fold(x, |text, axis| format!("torch.prod({text}, dim={axis}{keep})"));
+    Some(product + &narrow)
 }
 
 /// One axis after the other; along an axis, the product of the others is that of those before and those after.

@@ -119,15 +119,28 @@ fn spelled(c: &SpellCx<'_>, name: &str) -> Option<String> {
     } else {
         format!(", dtype={}", c.dtype(DType::I64))
     };
-    Some(format!("{head}{}, {axis}={}{exclusive}{reverse}{dtype})", c.arg(0), c.arg(1)))
+    let (x, narrow) = if c.xp == "jnp" { widened(c)? } else { (c.arg(0).to_owned(), String::new()) };
+    Some(format!("{head}{x}, {axis}={}{exclusive}{reverse}{dtype}){narrow}", c.arg(1)))
+}
+
+/// The operand, halves in float32, and what makes halves of the result: JAX and MLX would round after each step.
+fn widened(c: &SpellCx<'_>) -> Option<(String, String)> {
+    let (x, dtype) = (c.arg(0), c.ty(0)?.dtype);
+    Some(if is_half(dtype) {
+        let (wide, narrow) = (c.dtype(DType::F32), c.dtype(dtype));
+        (format!("{x}.astype({wide})"), format!(".astype({narrow})"))
+    } else {
+        (x.to_owned(), String::new())
+    })
 }
 
 fn mlx(c: &SpellCx<'_>, name: &str) -> Option<String> {
     let given = |word: &str, is: bool| if is { format!(", {word}") } else { String::new() };
     let (exclusive, reverse) =
         (given("inclusive=False", c.bool(2).ok()?), given("reverse=True", c.bool(3).ok()?));
+    let (x, narrow) = widened(c)?;
     let wide = if c.ty(0)?.dtype.is_float() { "" } else { ".astype(mx.int64)" };
-    Some(format!("mx.{name}({}{wide}, axis={}{reverse}{exclusive})", c.arg(0), c.arg(1)))
+    Some(format!("mx.{name}({x}{wide}, axis={}{reverse}{exclusive}){narrow}", c.arg(1)))
 }
 
 /// `y_k = Σ_{j ≤ k} x_j`
@@ -146,7 +159,7 @@ pub static CUMSUM: OpDef = OpDef {
     ..scan(
         "cumsum",
         "Running sum along `axis`: each element with all before it. `exclusive` leaves the element itself out, \
-         `reverse` runs from the end. Integers and truth values add up in int64.",
+         `reverse` runs from the end. Integers and truth values add up in int64, halves in float32.",
     )
 };
 
@@ -166,7 +179,7 @@ pub static CUMPROD: OpDef = OpDef {
     ..scan(
         "cumprod",
         "Running product along `axis`: each element with all before it. `exclusive` leaves the element itself \
-         out, `reverse` runs from the end. Integers and truth values multiply in int64. The gradient is right \
+         out, `reverse` runs from the end. Integers and truth values multiply in int64, halves in float32. The gradient is right \
          also where elements are 0.",
     )
 };
