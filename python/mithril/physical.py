@@ -339,7 +339,7 @@ class PhysicalModel:
                 raise ParameterError(f"params is a {type(params).__name__}", hint="pass a dict of arrays by name")
             params = params or (self.get_parameters() if self._store is None else self._store)
         program, data = self._prepare(params, data)
-        if program.has_numbers and not self.backend._finds_positions:
+        if program.looks_first:
             program.check_positions(data)
         if output_gradients is not None:
             return self._differentiate(program, params, data, output_gradients)

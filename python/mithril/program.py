@@ -74,6 +74,12 @@ class Program:
         self._positions: dict[Any, Any] = {}
         #: Whether a single integer is given as data, which may say where something goes.
         self.has_numbers = any(shape == () and "int" in dtype for _, dtype, shape in self.data)
+        #: Whether positions that follow from the data are looked at before a call.
+        self.looks_first = (
+            any("int" in dtype or len(shape) < 2 for _, dtype, shape in self.data)
+            if backend._takes_any_position
+            else self.has_numbers and not backend._finds_positions
+        )
 
     def _checked(self, module: Any, function: Callable[..., Any], name: str = "evaluate") -> Callable[..., Any]:
         """Run methods that users wrote once as they are, where a compiler would leave out that they are checked."""
@@ -103,7 +109,7 @@ class Program:
         if not isinstance(error, MithrilError) or error.code != "M0504":
             return None
         try:
-            positions = self.core.positions({name: tuple(data[name].shape) for name, _, _ in self.data}, True)
+            positions = self.core.positions({name: tuple(data[name].shape) for name, _, _ in self.data}, "data")
             values = None if positions is None else self._values(data, positions.inputs)
             if values is None:
                 return None
@@ -122,12 +128,14 @@ class Program:
     def check_positions(self, data: Mapping[str, Any]) -> None:
         """Raise if numbers in the data lead to places that are not there, such as those behind the end of a cache.
 
-        Frameworks differ in what they do then: JAX and MLX go on with wrong numbers.
+        Frameworks differ in what they do then: JAX goes on with wrong numbers, MLX reads and writes memory of others.
+        Where that is so, all integers and lists in the data are looked at.
         """
         key = tuple(data[name].shape for name, _, _ in self.data)
         if key not in self._positions:
             shapes = {name: tuple(data[name].shape) for name, _, _ in self.data}
-            self._positions[key] = self.core.positions(shapes, False)
+            which = "little" if self.backend._takes_any_position else "numbers"
+            self._positions[key] = self.core.positions(shapes, which)
         positions = self._positions[key]
         values = None if positions is None else self._values(data, positions.inputs)
         if values is not None and (problem := positions.check(values)) is not None:

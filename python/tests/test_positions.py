@@ -7,7 +7,8 @@ import torch
 from mithril import errors
 from mithril.models import create_gpt
 
-#: JAX and MLX compute something for any index: frameworks compile, and do not look.
+#: JAX and MLX compute something for any index: what follows from more than integers and lists is not looked at there.
+FIRST = {"jax": ml.JaxBackend, "mlx": ml.MlxBackend}
 BACKENDS = {
     "numpy": ml.NumpyBackend,
     "interpreter": ml.InterpreterBackend,
@@ -18,9 +19,9 @@ BACKENDS = {
 SIZES = {"block_size": 8, "dims": 8, "num_heads": 2, "num_layers": 1, "vocab_size": 10}
 
 
-@pytest.fixture(params=list(BACKENDS))
+@pytest.fixture(params=[*BACKENDS, *FIRST])
 def backend(request):
-    return BACKENDS[request.param]()
+    return {**BACKENDS, **FIRST}[request.param]()
 
 
 def words(backend, shape=("n",), **options):
@@ -142,7 +143,9 @@ def test_every_op_that_looks_something_up(backend, case):
         refused(call, f"{op} is given index {wrong}, but has {size} places", f"it is element {last} of `indices`")
 
 
-def test_indices_that_follow_from_data(backend):
+@pytest.mark.parametrize("make", list(BACKENDS.values()))
+def test_indices_that_follow_from_data(make):
+    backend = make()
     model = ml.Model()
     model |= ml.ArgMax(axis=-1)(input="input", output="best")
     model |= ml.Embedding(3, 2, name="words")(input="best", output="output")
@@ -171,6 +174,32 @@ def test_indices_that_the_model_computes(name, tables):
     else:
         assert found.path is None
         assert found.notes == ("it is of one of these: embedding in `words0`, embedding in `words1`",)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("make", list(FIRST.values()))
+def test_classes_of_a_loss_on_frameworks_that_take_any(make, jit):
+    model = ml.Model()
+    model |= ml.Linear(4, name="fc")(input="input", output="output")
+    run = ml.compile(model, make(), shapes={"input": ["batch", 3]}, jit=jit)
+    step = ml.train.TrainingStep(run, ml.optim.Adam(0.1), loss="cross_entropy")
+    x = np.ones((3, 3), np.float32)
+    step({"input": x, "target": np.array([0, 3, -100])})
+    found = refused(
+        lambda: step({"input": x, "target": np.array([0, -100, 4])}), "cross_entropy is given index 4, but has 4 places"
+    )
+    assert found.notes == ("it is element [2] of `target`",)
+
+
+@pytest.mark.parametrize("make", list(FIRST.values()))
+def test_what_is_no_integer_is_not_looked_at_before_a_call(make):
+    """An index that follows from floats would have to be computed twice."""
+    model = ml.Model()
+    model |= ml.ArgMax(axis=-1)(input="input", output="best")
+    model |= ml.Embedding(5, 2, name="words")(input="best", output="output")
+    run = ml.compile(model, make(), shapes={"input": [2, 5]}, inference=True)
+    run.evaluate({}, {"input": np.eye(5, dtype=np.float32)[2:4]})
+    assert not run._current.looks_first
 
 
 def test_an_index_behind_a_function_of_the_users():

@@ -23,6 +23,9 @@ pub enum Which {
     /// Those that depend on a single integer in the data, and on nothing else than such and lists of them: that is
     /// quick.
     OfNumbers,
+    /// Those that depend on nothing but integers and lists in the data (classes may be floats): for frameworks that take
+    /// any position, up to memory that is not theirs.
+    OfLittle,
     /// Those that depend on nothing but data.
     OfData,
 }
@@ -76,8 +79,8 @@ impl Positions {
             let depends = depends[positions.index()];
             let list = match which {
                 Which::OfNumbers if depends.number && depends.little => &mut tables,
-                Which::OfNumbers => continue,
-                Which::OfData if depends.little => &mut tables,
+                Which::OfLittle | Which::OfData if depends.little => &mut tables,
+                Which::OfNumbers | Which::OfLittle => continue,
                 Which::OfData => &mut others,
             };
             if !list.iter().any(|t| t.positions == positions && t.size == size) {
@@ -254,10 +257,14 @@ fn dependencies(graph: &Graph, which: Which) -> Vec<Dependency> {
         all[v.index()] = match (&value.def, &value.ty) {
             (Def::Const(_), _) => Dependency { number: false, little: true },
             (Def::Input(Role::Data), Some(ty)) => {
-                let is_list = ty.dtype.kind() == Kind::Int && ty.shape.rank() <= 1;
+                let is_integer = ty.dtype.kind() == Kind::Int;
                 Dependency {
-                    number: is_list && ty.shape.rank() == 0,
-                    little: is_list || which == Which::OfData,
+                    number: is_integer && ty.shape.rank() == 0,
+                    little: match which {
+                        Which::OfNumbers => is_integer && ty.shape.rank() <= 1,
+                        Which::OfLittle => is_integer || ty.shape.rank() <= 1,
+                        Which::OfData => true,
+                    },
                 }
             }
             _ => Dependency::default(),

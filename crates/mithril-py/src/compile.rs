@@ -212,10 +212,14 @@ impl PyCompiled {
             None => Ok(None),
         }
     }
-    /// Positions to check before a call with data of these shapes, or None if there is nothing to check; `every` is
-    /// for after a call that has failed.
-    fn positions(&self, shapes: &Bound<'_, PyDict>, every: bool) -> Outcome<Option<PyPositions>> {
-        let which = if every { Which::OfData } else { Which::OfNumbers };
+    /// Positions to check before a call with data of these shapes, or None if there is nothing to check: those that
+    /// depend on single integers, on integers and lists, or on any data, which is for after a call that has failed.
+    fn positions(&self, shapes: &Bound<'_, PyDict>, which: &str) -> Outcome<Option<PyPositions>> {
+        let which = match which {
+            "numbers" => Which::OfNumbers,
+            "little" => Which::OfLittle,
+            _ => Which::OfData,
+        };
         match Positions::of(&self.compiled.graph, self.compiled.float, which)? {
             Some(positions) => Ok(Some(PyPositions(positions.concrete(&self.bind(shapes)?)?))),
             None => Ok(None),

@@ -240,6 +240,9 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
     #: Whether its programs refuse positions in tables and caches that are not there, so that nobody has to look before.
     _finds_positions: bool = False
 
+    #: Whether it computes something for any position, so that those in the data are looked at before a call.
+    _takes_any_position: bool = False
+
     #: Whether generated code may write into the memory of donated data; the three methods below are asked only then.
     _writes_in_place: bool = False
 

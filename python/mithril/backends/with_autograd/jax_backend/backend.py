@@ -64,6 +64,7 @@ class JaxBackend(Framework):
 
     name = "jax"
     target = "jax"
+    _takes_any_position = True
     _options = (*Framework._options, "pre_allocate")
 
     def __init__(self, **given: Any) -> None:

@@ -62,6 +62,7 @@ class MlxBackend(Framework):
 
     name = "mlx"
     target = "mlx"
+    _takes_any_position = True
     _options = (*Framework._options, "memory_limit", "auto_free_tensors")
     _ignored = ("enable_mps_optimization", "use_ane")
 
