@@ -115,3 +115,58 @@ def test_data_of_a_name_that_is_not_there_is_told_as_data(tmp_path, shapes):
         with pytest.raises(ml.errors.KeyNotFoundError, match="data names 'imput'") as problem:
             compiled.export(tmp_path, data=data)
         assert problem.value.hint == "did you mean 'input'?"
+
+
+POINTERS = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "tiny.h"
+int main(void) {
+    _Alignas(64) float x[10] = {0}, y[6], z[6];
+    _Alignas(64) static char packed[4096], arena[4096];
+    const void *inputs[PARAMS + 2] = {0};
+    void *outputs[2] = {y, z};
+    for (int i = 0; i < PARAMS; i++) inputs[i] = packed;
+    int start = PARAMS;
+    inputs[start] = x;
+    inputs[start + 1] = x;
+    puts(tiny_error(tiny_run(inputs, outputs, packed, arena, NULL)));
+    inputs[start + 1] = NULL;
+    puts(tiny_error(tiny_run(inputs, outputs, packed, arena, NULL)));
+    inputs[start + 1] = x;
+    outputs[1] = (char *)z + 2;
+    puts(tiny_error(tiny_run(inputs, outputs, packed, arena, NULL)));
+    outputs[1] = y + 1;
+    puts(tiny_error(tiny_run(inputs, outputs, packed, arena, NULL)));
+    outputs[1] = z;
+    puts(tiny_error(tiny_run(inputs, outputs, packed, arena + 4, NULL)));
+    puts(tiny_error(5));
+    return 0;
+}
+"""
+
+
+def test_a_pointer_that_does_not_fit_is_named(tmp_path):
+    model = ml.Model()
+    model |= ml.Linear(3, name="fc")(input="first", output="sum")
+    model |= ml.Softmax(axis=0)(input="sum", output="chances")
+    model |= ml.Multiply()(left="second", right=2.0, output="double?")
+    shapes = {"first": [2, 5], "second": [2, 3]}
+    compiled = ml.compile(model, ml.CBackend(), shapes=shapes, data_keys=set(shapes), inference=True)
+    compiled.export(tmp_path, prefix="tiny")
+    header = (tmp_path / "tiny.h").read_text()
+    names = {n: header.partition(f"{n} ")[2] for n in ("inputs[0]:", "inputs[1]:", "inputs[2]:", "inputs[3]:")}
+    assert "second" in names["inputs[3]:"].splitlines()[0], header
+    (tmp_path / "pointers.c").write_text(POINTERS)
+    program = tmp_path / "pointers"
+    command = ["cc", "-DPARAMS=2", "-Wall", "-Wextra", "-Werror", "-o", program, tmp_path / "pointers.c"]
+    subprocess.run([*command, tmp_path / "tiny.c", "-lm", "-lpthread"], check=True)
+    fits, missing, odd, overlaps, arena, other = subprocess.run(
+        [program], check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    problem = "is a null pointer, is not aligned, or overlaps another"
+    assert fits == "no error"
+    assert missing == f"inputs[3], `second`, {problem}"
+    assert odd == overlaps == f"outputs[1], `double `, {problem}"
+    assert arena == f"arena {problem}"
+    assert other.startswith("an argument of the call")

@@ -464,7 +464,7 @@ impl<'a> File<'a> {
 }
 
 /// A text inside of a string of C.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let is_plain = |c: char| !matches!(c, '"' | '?');
     comment(text).chars().take(100).map(|c| if is_plain(c) { c } else { ' ' }).collect()
 }
@@ -542,6 +542,14 @@ fn interface(run: &Run<'_>, pack_bytes: usize, failing: &str) -> String {
         let _ = writeln!(out, "    case {code}:\n        return \"{text}\";");
     }
     out.push_str(failing);
+    out.push_str("#ifndef NDEBUG\n");
+    let argument = ERRORS.iter().find(|(_, name, _)| *name == "MITHRIL_ERROR_ARGUMENT").map_or(0, |e| e.0);
+    for (number, name) in run.pointers_looked_at() {
+        let code = argument + ERROR_PLACES * number as i32;
+        let text = format!("{name} is a null pointer, is not aligned, or overlaps another");
+        let _ = writeln!(out, "    case {code}:\n        return \"{text}\";");
+    }
+    out.push_str("#endif\n");
     out.push_str("    default:\n        return \"an unknown error\";\n    }\n}\n");
     out
 }

@@ -4,6 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use mithril_ir::loops::ERROR_PLACES;
+
+use super::emit::quoted;
 use super::kernels::{Argument, Call};
 use super::program::{Buffer, KernelCall, PackCall, Place, Program, Step, Work};
 use super::state::writes_state;
@@ -157,7 +160,8 @@ impl Run<'_> {
             out,
             "\nint {p}_run(const void *const inputs[], void *const outputs[], const void *packed, void *arena,\n\
              \x20   const mithril_pool *pool) {{\n#ifndef NDEBUG\n    \
-             if (!{p}_fits(inputs, outputs, packed, arena)) return MITHRIL_ERROR_ARGUMENT;\n#endif\n{copies}"
+             const int misfit = {p}_misfit(inputs, outputs, packed, arena);\n    \
+             if (misfit) return MITHRIL_ERROR_ARGUMENT + {ERROR_PLACES} * misfit;\n#endif\n{copies}"
         );
         out
     }
@@ -183,34 +187,63 @@ impl Run<'_> {
     fn checks(&self) -> String {
         let p = self.prefix;
         let (inputs, outputs) = (self.extents("inputs"), self.extents("outputs"));
-        let list = |which: &str, extents: &[String]| {
-            let n = extents.len();
+        let (n, m) = (inputs.len(), outputs.len());
+        let list = |which: &str, cast: &str, extents: &[String], before: usize| {
+            let count = extents.len();
             format!(
                 "    static const struct mithril_extent {which}_are[{}] = {{{}}};\n    \
-                 if (!mithril_fits({which}, {which}_are, {n})) return false;\n",
-                n.max(1),
-                if n == 0 { "{0, 1}".to_owned() } else { extents.join(", ") }
+                 at = mithril_misfit({cast}{which}, {which}_are, {count});\n    \
+                 if (at >= 0) return {} + at;\n",
+                count.max(1),
+                if count == 0 { "{0, 1}".to_owned() } else { extents.join(", ") },
+                1 + before
             )
         };
         let mut out = format!(
-            "\n#ifndef NDEBUG\n/* Whether every pointer is there and aligned, and no output lies where something else \
-             does. */\nstatic bool {p}_fits(const void *const inputs[], void *const outputs[], const void *packed,\n    \
-             const void *arena) {{\n    (void)packed, (void)arena;\n"
+            "\n#ifndef NDEBUG\n/* The number, from 1 on, of the first pointer that is missing or not aligned, or of an output \
+             that lies where something else\n   does: inputs, outputs, packed, arena. 0: all fit. */\n\
+             static int {p}_misfit(const void *const inputs[], void *const outputs[], const void *packed,\n    \
+             const void *arena) {{\n    (void)packed, (void)arena;\n    int at;\n"
         );
-        out.push_str(&list("inputs", &inputs));
-        out.push_str(&list("outputs", &outputs).replace("fits(outputs", "fits((const void *const *)outputs"));
-        for (name, bytes) in [("packed", self.program.packed_bytes), ("arena", self.arena + self.own)] {
+        out.push_str(&list("inputs", "", &inputs, 0));
+        out.push_str(&list("outputs", "(const void *const *)", &outputs, n));
+        for (i, (name, bytes)) in self.blocks().into_iter().enumerate() {
             if bytes > 0 {
-                let _ = writeln!(out, "    if (!{name} || (uintptr_t){name} % 64) return false;");
+                let number = 1 + n + m + i;
+                let _ = writeln!(out, "    if (!{name} || (uintptr_t){name} % 64) return {number};");
             }
         }
         let _ = write!(
             out,
-            "    return mithril_are_apart(inputs, inputs_are, {}, outputs, outputs_are, {});\n}}\n#endif\n",
-            inputs.len(),
-            outputs.len()
+            "    at = mithril_overlapping(inputs, inputs_are, {n}, outputs, outputs_are, {m});\n    \
+             return at >= 0 ? {} + at : 0;\n}}\n#endif\n",
+            1 + n
         );
         out
+    }
+    /// What callers pass beside tensors, and how many bytes of it are needed.
+    fn blocks(&self) -> [(&'static str, usize); 2] {
+        [("packed", self.program.packed_bytes), ("arena", self.arena + self.own)]
+    }
+    /// Of which pointers a call may complain: the number of each as `..._misfit` returns it, and what it is called.
+    pub fn pointers_looked_at(&self) -> Vec<(usize, String)> {
+        let (inputs, outputs) = (self.extents("inputs"), self.extents("outputs"));
+        let (n, m) = (inputs.len(), outputs.len());
+        let mut found = Vec::new();
+        for buffer in &self.program.buffers {
+            let (number, list, i, extents) = match buffer.place {
+                Place::Input(i) => (1 + i, "inputs", i, &inputs),
+                Place::Output(i) | Place::State { output: i, .. } => (1 + n + i, "outputs", i, &outputs),
+                _ => continue,
+            };
+            if !extents.get(i).is_some_and(|extent| extent.starts_with("{0,")) {
+                found.push((number, format!("{list}[{i}], `{}`,", quoted(&buffer.name))));
+            }
+        }
+        let blocks = self.blocks().into_iter().enumerate().filter(|(_, (_, bytes))| *bytes > 0);
+        found.extend(blocks.map(|(i, (name, _))| (1 + n + m + i, name.to_owned())));
+        found.sort();
+        found
     }
     /// Bytes of the inputs or outputs, and of an element of each, in order.
     fn extents(&self, which: &str) -> Vec<String> {
