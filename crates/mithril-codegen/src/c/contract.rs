@@ -287,7 +287,7 @@ pub fn product(
     gemm.out = strides(&p.out, of(&p.out, row), p.out[column]);
     c_type(program.buffers[nest.to].dtype).clone_into(&mut gemm.out_element);
     gemm.packing = if is_ahead { Packing::Ahead } else { Packing::Running };
-    gemm.epilogue = Epilogue { operands, expression: tail.expression };
+    gemm.epilogue = Epilogue { operands, expression: tail.expression, vectors: tail.vectors };
     gemm.one_by_one = one_by_one;
     let what = format!("{}x{}x{} product", gemm.m, gemm.n, gemm.k);
     let matrices = gemm.batch.iter().product::<usize>();

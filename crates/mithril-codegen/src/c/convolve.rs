@@ -80,7 +80,7 @@ pub fn convolution(
     c_type(program.buffers[nest.to].dtype).clone_into(&mut conv.out_element);
     let is_ahead = is_fixed(program, w, making.options);
     conv.packing = if is_ahead { Packing::Ahead } else { Packing::Running };
-    conv.epilogue = Epilogue { operands, expression: tail.expression };
+    conv.epilogue = Epilogue { operands, expression: tail.expression, vectors: tail.vectors };
     conv.few_bits = few.as_ref().and_then(|found| found.as_ref().ok()).copied();
     let kernel = conv.build(making.library);
     if let Some(outcome) = few {
@@ -195,7 +195,7 @@ fn in_blocks_of(
         image: source,
         out: places(&to.position(&coordinates))?,
         out_element: c_type(to.dtype).to_owned(),
-        epilogue: Epilogue { operands, expression: tail.expression },
+        epilogue: Epilogue { operands, expression: tail.expression, vectors: tail.vectors },
         operands: strides,
         algorithm: if few.is_some() { Algorithm::Direct } else { conv.algorithm },
         few_bits: few.map(InFewBits::weights),

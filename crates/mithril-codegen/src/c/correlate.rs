@@ -52,7 +52,7 @@ pub fn correlation(
         result_strides,
         out: pixels(&program.buffers[nest.to].position(&coordinates), &vars, width)?,
         out_element: c_type(program.buffers[nest.to].dtype).to_owned(),
-        epilogue: Epilogue { operands, expression: tail.expression },
+        epilogue: Epilogue { operands, expression: tail.expression, vectors: tail.vectors },
     };
     let kernel = made.build(making.library)?;
     let what = format!(

@@ -6,7 +6,7 @@ use mithril_ir::loops::{Atom, Binary, Expr, Index, Var, Within};
 use mithril_ir::{DType, Kind, Scalar};
 
 use super::program::Buffer;
-use super::template::{self, Part, c_type};
+use super::template::{self, Form, Part, c_type};
 
 /// Opens the mark of a buffer's name in the text of a function.
 pub const MARK: char = '\u{1}';
@@ -57,8 +57,8 @@ pub struct Writer<'a> {
     pub used: Vec<usize>,
     /// Whether an index is checked.
     pub checks: bool,
-    /// Whether functions that have a quick form are called by that; see `near.rs`.
-    pub is_quick: bool,
+    /// How functions are called.
+    pub form: Form,
     counter: usize,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Writer<'a> {
             known: Vec::new(),
             used: Vec::new(),
             checks: false,
-            is_quick: false,
+            form: Form::Plain,
             counter: 0,
         }
     }
@@ -350,7 +350,7 @@ impl<'a> Writer<'a> {
         for part in &parts {
             match part {
                 Part::Text(text) => out.push_str(text),
-                Part::Word(word) => out.push_str(&template::word(word, operand, dtype, self.is_quick)),
+                Part::Word(word) => out.push_str(&template::word(word, operand, dtype, self.form)),
                 Part::Argument(i, stands_alone) => {
                     if let Some(Some(value)) = values.get(*i) {
                         self.chosen_loads += usize::from(out.contains('?') && value.text.contains('['));

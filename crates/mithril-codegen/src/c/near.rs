@@ -7,7 +7,7 @@ use mithril_ir::loops::{Expr, arithmetic};
 
 use super::expr::Writer;
 use super::program::{Nest, Step};
-use super::template::FAR;
+use super::template::{FAR, Form};
 
 /// Loops of fewer elements are not written twice.
 const FEWEST: i64 = 256;
@@ -23,9 +23,9 @@ pub fn is_written_twice(step: &Step, nest: &Nest) -> bool {
 pub fn write_quick(writer: &mut Writer<'_>, write: impl FnOnce(&mut Writer<'_>)) {
     writer.line(format!("uint32_t {FAR} = 0; /* not 0: a number is beyond what these loops can do */"));
     writer.open("{");
-    writer.is_quick = true;
+    writer.form = Form::Quick;
     write(writer);
-    writer.is_quick = false;
+    writer.form = Form::Plain;
     writer.close();
     writer.line(format!("if (!{FAR}) return;"));
 }

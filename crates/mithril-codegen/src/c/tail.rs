@@ -7,8 +7,9 @@ use mithril_ir::DType;
 use mithril_ir::loops::{Expr, Var};
 
 use super::expr::{Writer, computed_type};
+use super::kernels::VECTOR_FUNCTIONS;
 use super::program::{Buffer, Nest};
-use super::template::c_type;
+use super::template::{Form, Part, c_type, parts};
 
 /// The functions of a file, each once.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +24,8 @@ pub struct Tails {
 pub struct Tail {
     /// The C expression over `{acc}`, `{0}` …
     pub expression: String,
+    /// The same of vectors of float, if there is such an expression.
+    pub vectors: Option<String>,
     /// What `{0}` … are: elements of buffers.
     pub loads: Vec<Expr>,
 }
@@ -43,7 +46,8 @@ impl Tails {
         let stored = if in_bytes { DType::F32 } else { to.dtype };
         let is_half = matches!(stored, DType::F16 | DType::BF16);
         if nest.value == *sum && !is_half {
-            return Some(Tail { expression: "{acc}".to_owned(), loads: Vec::new() });
+            let vectors = (stored == DType::F32).then(|| "{acc}".to_owned());
+            return Some(Tail { expression: "{acc}".to_owned(), vectors, loads: Vec::new() });
         }
         let mut loads: Vec<Expr> = Vec::new();
         outside(&nest.value, sum, &mut |e| {
@@ -87,7 +91,8 @@ impl Tails {
         }
         let text = format!("({}) {{\n{body}\n}}\n", parameters.join(", "));
         let name = self.function(out, text);
-        Some(Tail { expression: format!("{name}({})", arguments.join(", ")), loads })
+        let vectors = in_vectors(buffers, &nest.value, sum, &loads);
+        Some(Tail { expression: format!("{name}({})", arguments.join(", ")), vectors, loads })
     }
 }
 
@@ -108,6 +113,61 @@ impl Tails {
         self.known.insert(text, name.clone());
         name
     }
+}
+
+/// The value over vectors of the sum and of what is loaded: for arithmetic and functions that there are for vectors. A
+/// compiler finds vectors in loops over lanes, too, but takes several times as long where many of them stand side by side.
+fn in_vectors(buffers: &[Buffer], value: &Expr, sum: &Expr, loads: &[Expr]) -> Option<String> {
+    let mut knows = vec![(sum.clone(), "{acc}".to_owned())];
+    knows.extend(loads.iter().enumerate().map(|(i, load)| (load.clone(), format!("{{{i}}}"))));
+    let is_stored_so = |load: &Expr| matches!(load, Expr::Load { stored: DType::F32, .. });
+    if sum.dtype() != DType::F32 || !loads.iter().all(is_stored_so) || !suits_vectors(value, &knows) {
+        return None;
+    }
+    let mut writer = Writer::new(buffers);
+    writer.form = Form::Vectors;
+    for (e, name) in knows {
+        writer.know(e, name);
+    }
+    Some(writer.value(value).text)
+}
+
+/// Whether the value is arithmetic on floats, and functions of them that there are for vectors.
+fn suits_vectors(e: &Expr, knows: &[(Expr, String)]) -> bool {
+    if knows.iter().any(|(known, _)| known == e) {
+        return true;
+    }
+    let is_vectorial = match e {
+        Expr::Number(value, _) => value.f64().is_finite(),
+        Expr::Binary(op, ..) => op.sign().is_some(),
+        Expr::Apply { text, .. } => suits_vectors_as_template(text),
+        _ => false,
+    };
+    is_vectorial
+        && e.dtype() == DType::F32
+        && e.children().into_iter().all(|child| suits_vectors(child, knows))
+}
+
+/// Whether a template has each argument at most once, and nothing else but signs, numbers and functions of vectors.
+fn suits_vectors_as_template(text: &str) -> bool {
+    let parts = parts(text);
+    let is_single = |part: &Part<'_>| {
+        !matches!(part, Part::Argument(..)) || parts.iter().filter(|p| *p == part).count() == 1
+    };
+    let spelled = parts.iter().map(|part| match part {
+        Part::Text(text) => (*text).to_owned(),
+        Part::Word("t") => "vector".to_owned(),
+        Part::Word("f") => "f".to_owned(),
+        Part::Word(_) => "?".to_owned(),
+        Part::Argument(..) => "0".to_owned(),
+    });
+    let spelled = spelled.collect::<String>();
+    let is_word_known = |word: &str| {
+        word.is_empty() || word.starts_with(|c: char| c.is_ascii_digit()) || VECTOR_FUNCTIONS.contains(&word)
+    };
+    parts.iter().all(is_single)
+        && spelled.chars().all(|c| c.is_ascii_alphanumeric() || "_ ().,+-*/".contains(c))
+        && spelled.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').all(is_word_known)
 }
 
 /// Calls `f` with all expressions outside of `sum`.

@@ -8,6 +8,18 @@ use mithril_ir::{DType, Graph, NodeId};
 /// What says that an argument of a quick function is beyond what it can do (see `near.rs`), and its placeholder.
 pub const FAR: &str = "far";
 
+/// How functions are called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// By their names, with numbers.
+    #[default]
+    Plain,
+    /// Functions of floats that have a quick form by that; see `near.rs`.
+    Quick,
+    /// With vectors of floats; see `tail.rs`.
+    Vectors,
+}
+
 /// The template of a node, with inputs by number; `None` if the row has none for this use.
 pub fn template(graph: &Graph, node: NodeId) -> Option<String> {
     let node = graph.node(node);
@@ -73,14 +85,14 @@ pub fn parts(text: &str) -> Vec<Part<'_>> {
 }
 
 /// What a placeholder that is no argument stands for; `operand` is the dtype of the first argument, `out` the result's.
-/// Where it `is_quick`, functions of floats that have a quick form are called by that.
-pub fn word(word: &str, operand: DType, out: DType, is_quick: bool) -> String {
+pub fn word(word: &str, operand: DType, out: DType, form: Form) -> String {
     let computed = arithmetic(operand);
-    let is_quick = is_quick && computed == DType::F32;
+    let is_quick = form == Form::Quick && computed == DType::F32;
     match word {
         "if_near" if is_quick => "_if_near".to_owned(),
         FAR if is_quick => format!("&{FAR}, "),
         "if_near" | FAR => String::new(),
+        "t" if form == Form::Vectors => "vector".to_owned(),
         "t" => computed.short().to_owned(),
         "T" => c_type(computed).to_owned(),
         "f" => (if computed == DType::F32 { "f" } else { "" }).to_owned(),
@@ -122,17 +134,17 @@ mod tests {
 
     #[test]
     fn floats_have_quick_forms() {
-        let text = |operand, is_quick| {
+        let text = |operand, form| {
             let part = |part: &Part<'_>| match part {
                 Part::Text(text) => (*text).to_owned(),
                 Part::Argument(..) => "x".to_owned(),
-                Part::Word(w) => word(w, operand, operand, is_quick),
+                Part::Word(w) => word(w, operand, operand, form),
             };
             parts("mithril_sin{if_near}_{t}({far}{0})").iter().map(part).collect::<String>()
         };
-        assert_eq!(text(DType::F32, true), "mithril_sin_if_near_f32(&far, x)");
-        assert_eq!(text(DType::F16, true), "mithril_sin_if_near_f32(&far, x)");
-        assert_eq!(text(DType::F32, false), "mithril_sin_f32(x)");
-        assert_eq!(text(DType::F64, true), "mithril_sin_f64(x)");
+        assert_eq!(text(DType::F32, Form::Quick), "mithril_sin_if_near_f32(&far, x)");
+        assert_eq!(text(DType::F16, Form::Quick), "mithril_sin_if_near_f32(&far, x)");
+        assert_eq!(text(DType::F32, Form::Plain), "mithril_sin_f32(x)");
+        assert_eq!(text(DType::F64, Form::Quick), "mithril_sin_f64(x)");
     }
 }

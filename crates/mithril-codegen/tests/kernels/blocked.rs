@@ -28,6 +28,8 @@ struct Case {
     in_blocks: [bool; 2],
     algorithm: Algorithm,
     few_bits: Option<Scheme>,
+    /// Whether sums are finished a vector at a time.
+    in_vectors: bool,
 }
 
 impl Case {
@@ -46,6 +48,7 @@ impl Case {
             in_blocks: [true, true],
             algorithm: Algorithm::Direct,
             few_bits: None,
+            in_vectors: false,
         }
     }
     fn result(&self) -> [usize; 2] {
@@ -117,6 +120,8 @@ fn specifications(lanes: usize) -> Vec<Case> {
     let depth = Case { is_depth: true, padding: around, ..Case::new([3 * lanes; 2], [7, 9], [3, 3]) };
     all.push(Case { few_bits: Some(Scheme::Int8Weights), ..depth });
     all.extend(winograd(lanes));
+    let in_vectors = |case: &Case| Case { in_vectors: true, ..*case };
+    all.extend(all.iter().filter(|case| case.in_blocks[1]).map(in_vectors).collect::<Vec<_>>());
     if lanes > 2 {
         all.push(Case { element: Element::F64, padding: around, ..Case::new([lanes; 2], [6, 7], [3, 3]) });
     }
@@ -213,10 +218,14 @@ fn place(at: &Places, [image, channel, y, x]: [&str; 4], lanes: usize) -> String
     )
 }
 
-/// With a bias, a residual that lies as the result, and a number that depends on the place.
+/// With a bias, a residual that lies as the result, and a number that depends on the place unless it is of vectors.
 fn kernel(case: &Case, out: Places, lanes: usize) -> Blocked {
     let element = case.element.c();
     let bias = Places { block: lanes, lane: 1, ..Places::default() };
+    let mut expression = format!("relu_{}({{acc}} + {{0}} + {{1}})", case.element.suffix());
+    if !case.in_vectors {
+        expression.push_str(" + (float)(row % 3 + column % 5)");
+    }
     let operand = || Operand { element: element.to_owned(), strides: Strides::default() };
     Blocked {
         element: case.element,
@@ -233,10 +242,8 @@ fn kernel(case: &Case, out: Places, lanes: usize) -> Blocked {
         out_element: element.to_owned(),
         epilogue: Epilogue {
             operands: vec![operand(), operand()],
-            expression: format!(
-                "relu_{}({{acc}} + {{0}} + {{1}}) + (float)(row % 3 + column % 5)",
-                case.element.suffix()
-            ),
+            expression,
+            vectors: case.in_vectors.then(|| "mithril_relu_vector({acc} + {0} + {1})".to_owned()),
         },
         operands: vec![bias, out],
         algorithm: case.algorithm,
@@ -323,6 +330,8 @@ fn comparison(case: &Case, out: &Places, lanes: usize) -> String {
     let tolerance = if matches!(case.algorithm, Algorithm::Winograd([4, _] | [_, 4])) { 1e-2 } else { 0.0 };
     let at = place(out, ["n", "row", "oy", "ox"], lanes);
     let [[top, _], [left, _]] = case.padding;
+    let more = if case.in_vectors { "0" } else { "row % 3 + (oy * OW + ox) % 5" };
+    let more = more.replace("OW", &ow.to_string());
     format!(
         "for (long n = 0; n < {batch}; n++) for (long row = 0; row < {f}; row++) for (long oy = 0; oy < {oh}; oy++) for (long ox = 0; ox < {ow}; ox++) {{
     double sum = 0;
@@ -332,7 +341,7 @@ fn comparison(case: &Case, out: &Places, lanes: usize) -> String {
             sum += (double)plain[((n * {c} + k) * {h} + y) * {w} + x] * b[((row * {per_filter} + (k - {first})) * {kh} + ky) * {kw} + kx];
     }}
     long place = {at};
-    double wanted = relu_f64(sum + operand0[row] + operand1[place]) + (double)(row % 3 + (oy * {ow} + ox) % 5);
+    double wanted = relu_f64(sum + operand0[row] + operand1[place]) + (double)({more});
     if (!(fabs((double)out[place] - wanted) <= {tolerance})) {{
         failures++;
         printf(\"blocked {c} {f} {kh}x{kw} at %ld %ld %ld %ld: %g, not %g\\n\", n, row, oy, ox, (double)out[place], wanted);

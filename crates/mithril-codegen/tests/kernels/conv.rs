@@ -72,6 +72,7 @@ fn specifications() -> Vec<Conv> {
     fused.epilogue = Epilogue {
         operands: vec![operand(&bias), operand(&fused.out)],
         expression: "relu_f32({acc} + {0} + {1})".to_owned(),
+        vectors: None,
     };
     all.push(fused);
     for conv in &mut all {
@@ -114,6 +115,7 @@ fn winograd() -> Vec<Conv> {
         conv.epilogue = Epilogue {
             operands: vec![Operand { element: "float".to_owned(), strides: conv.out.clone() }],
             expression: "relu_f32({acc} + {0})".to_owned(),
+            vectors: None,
         };
         all.push(conv);
     }

@@ -81,6 +81,7 @@ fn specifications() -> Vec<Correlation> {
         epilogue: Epilogue {
             operands: vec![Operand { element: "float".to_owned(), strides: step }],
             expression: "relu_f32({acc} + {0})".to_owned(),
+            vectors: None,
         },
         ..plain(2, [4, 18], [9, 5], [3, 3])
     });

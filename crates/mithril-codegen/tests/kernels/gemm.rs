@@ -157,7 +157,11 @@ pub fn with(expression: &str, strides: Vec<(Vec<usize>, usize, usize)>) -> Epilo
         element: "float".to_owned(),
         strides: Strides { batch, row, column },
     };
-    Epilogue { operands: strides.into_iter().map(operand).collect(), expression: expression.to_owned() }
+    Epilogue {
+        operands: strides.into_iter().map(operand).collect(),
+        expression: expression.to_owned(),
+        vectors: None,
+    }
 }
 
 /// How many elements an array with these strides has.

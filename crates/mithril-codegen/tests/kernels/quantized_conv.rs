@@ -133,6 +133,7 @@ impl Case {
             epilogue: Epilogue {
                 operands: vec![Operand { element: "float".to_owned(), strides: Strides::default() }],
                 expression: "relu_f32(2 * {acc} + {0} + (float)(column % 3))".to_owned(),
+                vectors: None,
             },
             operands: vec![bias],
             algorithm: Algorithm::Direct,

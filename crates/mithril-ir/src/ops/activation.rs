@@ -97,7 +97,7 @@ pub static RELU6: OpDef = OpDef {
         torch: Text::T("F.relu6({0})"),
         jax: Text::T("_held({0}, 0, 6)"),
         mlx: Text::T("mx.clip({0}, 0, 6)"),
-        c: Text::T("mithril_minimum_{t}(mithril_relu_{t}({0}), 6)"),
+        c: Text::T("mithril_minimum_{t}(mithril_relu_{t}({0}), 6.0{f})"),
         ..Spell::NONE
     },
     tolerance: Tolerance::Exact,

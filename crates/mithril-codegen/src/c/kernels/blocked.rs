@@ -434,6 +434,9 @@ impl Blocked {
         for (i, places) in self.operands.iter().enumerate() {
             expression = expression.replace(&format!("{{{i}}}"), &format!("operand{i}[{}]", places.text()));
         }
+        let finish_lanes = self.vectors(lanes).unwrap_or_else(|| {
+            include_str!("blocked_lanes.c").trim_end().replace("@type@", self.element.c())
+        });
         let names = |name: &str| self.epilogue.expression.contains(name);
         let mut coordinates = String::new();
         if names("row") {
@@ -443,6 +446,7 @@ impl Blocked {
             let _ = write!(coordinates, "\nconst long column = y * {} + x;", self.result[1]);
         }
         vec![
+            ("finish_lanes", finish_lanes),
             ("coordinates", coordinates),
             ("expression", expression),
             ("t", self.element.suffix().to_owned()),
@@ -452,6 +456,28 @@ impl Blocked {
             ("parameters", self.epilogue.parameters()),
             ("arguments", self.epilogue.arguments()),
         ]
+    }
+
+    /// What finishes and stores a vector of sums at once, if that can be said with vectors.
+    fn vectors(&self, lanes: usize) -> Option<String> {
+        let is_whole = self.filters.is_multiple_of(lanes) && self.out.lane == 1 && lanes > 1;
+        if self.element != Element::F32 || self.out_element != "float" || !is_whole {
+            return None;
+        }
+        let mut value = self.epilogue.vectors.as_ref()?.replace("{acc}", "accumulator");
+        for (i, places) in self.operands.iter().enumerate() {
+            let first = Places { lane: 0, ..*places }.text();
+            let vector = match places.lane {
+                0 => format!("operand{i}[{first}]"),
+                1 => format!("MITHRIL_LOAD(f32, operand{i} + {first})"),
+                _ => return None,
+            };
+            value = value.replace(&format!("{{{i}}}"), &vector);
+        }
+        let place = Places { lane: 0, ..self.out }.text();
+        Some(format!(
+            "const mithril_f32 accumulator = MITHRIL_LOAD(f32, from);\nMITHRIL_STORE(f32, out + {place}, {value});"
+        ))
     }
 }
 

@@ -12,11 +12,10 @@ MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long batch, long 
         MITHRIL_UNROLL_KEPT(@rows_at_once@)
         for (long y = top; y < top + down; y++) {
             MITHRIL_UNROLL_KEPT(@pixels_at_once@)
-            for (long x = left; x < left + across; x++)
-                for (long lane = 0; lane < @lanes_end@; lane++) {
-                    const @type@ accumulator = sums[(((y - top) * across + x - left) * BLOCKS + of) * LANES + lane];@coordinates@
-                    out[@out_place@] = @expression@;
-                }
+            for (long x = left; x < left + across; x++) {
+                const @type@ *const from = sums + (((y - top) * across + x - left) * BLOCKS + of) * LANES;
+                @finish_lanes@
+            }
         }
     }
     (void)batch;

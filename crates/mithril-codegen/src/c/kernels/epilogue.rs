@@ -12,7 +12,20 @@ pub struct Epilogue {
     /// name the C variables `batch`, `row` and `column` (of type `long`). Its functions must be defined before the
     /// kernels in the file.
     pub expression: String,
+    /// The same over vectors of float, if there is such an expression; it names no other variables, and of functions
+    /// [`VECTOR_FUNCTIONS`].
+    pub vectors: Option<String>,
 }
+
+/// What there is for vectors of float.
+pub const VECTOR_FUNCTIONS: &[&str] = &[
+    "mithril_relu_vector",
+    "mithril_leaky_relu_vector",
+    "mithril_maximum_vector",
+    "mithril_minimum_vector",
+    "mithril_hard_sigmoid_vector",
+    "mithril_hard_swish_vector",
+];
 
 /// An array that an epilogue reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +46,7 @@ impl Operand {
 impl Epilogue {
     /// The sum as it is.
     pub fn none() -> Self {
-        Self { operands: vec![], expression: "{acc}".to_owned() }
+        Self { operands: vec![], expression: "{acc}".to_owned(), vectors: Some("{acc}".to_owned()) }
     }
 
     /// Parameters of a function that takes the operands: `, const float *restrict operand0`, ….

@@ -24,12 +24,15 @@ MITHRIL_INLINE void mithril_micro_@t@(const long rows, long k, const @type@ *res
             }
         }
     }
-    MITHRIL_UNROLL(@most_rows@)
-    for (long row = 0; row < rows; row++) {
-        if (accumulate) {
+    if (accumulate) {
+        MITHRIL_UNROLL(@most_rows@)
+        for (long row = 0; row < rows; row++) {
             sum[row][0] += MITHRIL_LOAD(@t@, tile + row * 2 * LANES);
             sum[row][1] += MITHRIL_LOAD(@t@, tile + row * 2 * LANES + LANES);
         }
+    }
+    MITHRIL_UNROLL(@most_rows@)
+    for (long row = 0; row < rows; row++) {
         MITHRIL_STORE(@t@, tile + row * 2 * LANES, sum[row][0]);
         MITHRIL_STORE(@t@, tile + row * 2 * LANES + LANES, sum[row][1]);
     }

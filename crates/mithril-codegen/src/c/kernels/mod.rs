@@ -14,6 +14,7 @@
 //! gemm.epilogue = Epilogue {
 //!     operands: vec![Operand::per_column("float")],
 //!     expression: "mithril_relu({acc} + {0})".to_owned(),
+//!     vectors: None,
 //! };
 //! let kernel = gemm.build(&mut library);
 //! assert_eq!(kernel.phases.len(), 1);
@@ -67,7 +68,7 @@ pub use bytes::{AsBytes, InBytes};
 pub use choices::{Choices, Question};
 pub use conv::{Algorithm, Conv};
 pub use correlation::Correlation;
-pub use epilogue::{Epilogue, Operand};
+pub use epilogue::{Epilogue, Operand, VECTOR_FUNCTIONS};
 pub use gemm::{Gemm, Packing};
 pub use library::{Argument, Call, First, Kernel, Library};
 pub use margins::Margins;

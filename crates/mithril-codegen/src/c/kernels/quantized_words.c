@@ -1,11 +1,4 @@
 /* Words of 32 bits hold several small whole numbers: weights of one column, side by side along k. */
-#if defined(__clang__)
-#if __has_warning("-Wpsabi")
-#pragma clang diagnostic ignored "-Wpsabi" /* functions with vectors are inline: nobody passes them */
-#endif
-#elif defined(__GNUC__)
-#pragma GCC diagnostic ignored "-Wpsabi"
-#endif
 #if MITHRIL_VECTOR > 1
 typedef uint32_t mithril_u32 __attribute__((vector_size(4 * MITHRIL_VECTOR), may_alias));
 typedef uint32_t mithril_u32_memory __attribute__((vector_size(4 * MITHRIL_VECTOR), aligned(4), may_alias));

@@ -33,12 +33,15 @@ MITHRIL_INLINE void mithril_tile_@t@(const long down, const long across, const l
                     }
                 }
             }
-    MITHRIL_UNROLL(@most_rows@)
-    for (long pixel = 0; pixel < down * across; pixel++) {
-        if (accumulate) {
+    if (accumulate) {
+        MITHRIL_UNROLL(@most_rows@)
+        for (long pixel = 0; pixel < down * across; pixel++) {
             sum[pixel][0] += MITHRIL_LOAD(@t@, sums + pixel * 2 * LANES);
             sum[pixel][1] += MITHRIL_LOAD(@t@, sums + pixel * 2 * LANES + LANES);
         }
+    }
+    MITHRIL_UNROLL(@most_rows@)
+    for (long pixel = 0; pixel < down * across; pixel++) {
         MITHRIL_STORE(@t@, sums + pixel * 2 * LANES, sum[pixel][0]);
         MITHRIL_STORE(@t@, sums + pixel * 2 * LANES + LANES, sum[pixel][1]);
     }

@@ -1,7 +1,7 @@
 /* The same for @down@ by @across@ pixels, @step@ apart, of @run@ elements that lie together. Sums of about TERMS
    terms are added to one another: in one long chain every term would be rounded to what all before it have come to.
    */
-static void @name@(const @type@ *restrict image, long line, long blocks, long plane, long height, long row, long width,
+static MITHRIL_ONCE void @name@(const @type@ *restrict image, long line, long blocks, long plane, long height, long row, long width,
                    long column, const @type@ *restrict weights, @type@ *restrict sums, const char *next, long stride)
 {
     enum { TERMS = 576 };

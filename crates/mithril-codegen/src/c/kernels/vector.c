@@ -3,6 +3,13 @@
 #ifdef MITHRIL_VECTOR
 #error "the kernels below are shaped for one width: generate the file for another"
 #endif
+#if defined(__clang__)
+#if __has_warning("-Wpsabi")
+#pragma clang diagnostic ignored "-Wpsabi" /* functions with vectors are inline: nobody passes them */
+#endif
+#elif defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Wpsabi"
+#endif
 #define MITHRIL_VECTOR @lanes@ /* lanes of a vector of float */
 #if MITHRIL_VECTOR > 1
 typedef float mithril_f32 __attribute__((vector_size(4 * MITHRIL_VECTOR), may_alias));

@@ -37,15 +37,19 @@ MITHRIL_INLINE void @name@_points(const long rows, const long y, const long from
             }
         }
     }
+    if (accumulate) {
+        MITHRIL_UNROLL(@line_points@)
+        for (long point = 0; point < count; point++) {
+            MITHRIL_UNROLL(@most@)
+            for (long row = 0; row < rows; row++)
+                sums[point][row] += MITHRIL_LOAD(f32, products + point * @name@_OUT_STEP + row * WIDTH);
+        }
+    }
     MITHRIL_UNROLL(@line_points@)
     for (long point = 0; point < count; point++) {
-        float *const to = products + point * @name@_OUT_STEP;
         MITHRIL_UNROLL(@most@)
-        for (long row = 0; row < rows; row++) {
-            if (accumulate)
-                sums[point][row] += MITHRIL_LOAD(f32, to + row * WIDTH);
-            MITHRIL_STORE(f32, to + row * WIDTH, sums[point][row]);
-        }
+        for (long row = 0; row < rows; row++)
+            MITHRIL_STORE(f32, products + point * @name@_OUT_STEP + row * WIDTH, sums[point][row]);
     }
 }
 

@@ -17,11 +17,10 @@ static void @name@_finish(const float *restrict points, long step, long first, l
             const float *restrict sums = square;
             mithril_winograd@m@_tile_back(points + (tile - first) * WIDTH + block % 2 * LANES, step, square, WIDE);
             for (long y = top; y < top + HIGH && y < OUT_HEIGHT; y++, sums += WIDE * LANES)
-                for (long x = left; x < left + WIDE && x < OUT_WIDTH; x++)
-                    for (long lane = 0; lane < @lanes_end@; lane++) {
-                        const float accumulator = sums[(x - left) * LANES + lane];@coordinates@
-                        out[@out_place@] = @expression@;
-                    }
+                for (long x = left; x < left + WIDE && x < OUT_WIDTH; x++) {
+                    const float *const from = sums + (x - left) * LANES;
+                    @finish_lanes@
+                }
             (void)batch;
         }
 }
