@@ -160,17 +160,21 @@ impl Blocked {
             self.sections(library.target(), &tiling, panels, [bytes, k * 2 * lanes * self.element.bytes()]);
         let stays = k <= FEW_TERMS && self.filters.is_multiple_of(lanes);
         let mut tile = |down: usize, across: usize| {
-            let sizes = [down, across, walk.step, run];
-            let (micro, sums) = if stays {
+            let Walk { step, line, plane, row, column, .. } = walk;
+            let micro = if stays {
                 let micro = tile_inside(library, self.element);
-                (format!("{micro}({down}, {across}, {}, {run}, ", walk.step), "sums, 0")
+                format!(
+                    "{micro}({down}, {across}, {step}, {run}, line + x * {step}, {line}, {outer}, {plane}, \
+                     {kernel_height}, {row}, {width}, {column}, right, sums, 0, next, stride);"
+                )
             } else {
-                (format!("{}(", tile_of(library, self.element, sizes)), "sums")
+                let micro = tile_of(library, self.element, [down, across, step, run], [kernel_height, width]);
+                format!(
+                    "{micro}(line + x * {step}, {line}, {outer}, {plane}, {row}, {column}, right, sums, next, stride);"
+                )
             };
             format!(
-                "{micro}line + x * {}, {}, {outer}, {}, {kernel_height}, {}, {width}, {}, right, {sums}, next, stride);\n\
-                 @name@_finish(sums, batch, y, x, {down}, {across}, panel, out@arguments@);\nx += {across};",
-                walk.step, walk.line, walk.plane, walk.row, walk.column
+                "{micro}\n@name@_finish(sums, batch, y, x, {down}, {across}, panel, out@arguments@);\nx += {across};"
             )
         };
         let tiles = tiling.text(&mut tile);
@@ -548,15 +552,27 @@ impl Tiling {
 }
 
 /// The micro-kernel of a tile as a function of its own: rows, pixels of a row, how far they lie apart, and what lies
-/// together under one.
-fn tile_of(library: &mut Library, element: Element, [down, across, step, run]: [usize; 4]) -> String {
+/// together under one; rows and columns of weights.
+fn tile_of(
+    library: &mut Library,
+    element: Element,
+    [down, across, step, run]: [usize; 4],
+    [height, width]: [usize; 2],
+) -> String {
     tile_inside(library, element);
-    let numbers = [("down", down), ("across", across), ("step", step), ("run", run)];
+    let numbers = [
+        ("down", down),
+        ("across", across),
+        ("step", step),
+        ("run", run),
+        ("height", height),
+        ("width", width),
+    ];
     let numbers = numbers.map(|(key, number)| (key, number.to_string()));
     let lanes = library.target().lanes_of(element).to_string();
     let mut pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
     pairs.extend([("lanes", lanes.as_str()), ("type", element.c()), ("t", element.suffix())]);
-    let wish = format!("mithril_tile_{}_{down}x{across}_{step}_{run}", element.suffix());
+    let wish = format!("mithril_tile_{}_{down}x{across}_{step}_{run}_of_{height}x{width}", element.suffix());
     library.add(&wish, &substitute(include_str!("tile_of.c"), &pairs))
 }
 

@@ -1,6 +1,6 @@
 /* Transforms the weights of so many channels, [channel][3][3][2 vectors], to @points@ points, `step` apart, each
    [channel][2 vectors]. Memory holds weights as they are, which is less to read than their points. */
-static MITHRIL_ONCE void mithril_winograd@m@_weights(const float *restrict weights, long channels, float *restrict points, long step)
+static void mithril_winograd@m@_weights(const float *restrict weights, long channels, float *restrict points, long step)
 {
     enum { LANES = @lanes@, TILE_HIGH = @tile_high@, TILE_WIDE = @tile_wide@ };
     for (long vector = 0; vector < 2 * channels; vector++) {
