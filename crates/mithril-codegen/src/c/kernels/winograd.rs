@@ -1,11 +1,13 @@
 //! Winograd's algorithm for kernels of 3 by 3 with steps of 1 or 2: fewer products than terms, for some additions.
 
+use std::fmt::Write as _;
+
 use super::blocked::{Blocked, Image};
 use super::conv::Conv;
 use super::epilogue::place;
 use super::library::substitute;
 use super::rows::RowGroups;
-use super::winograd_lines::{Tile, add_lines, alike, extent, mark, pair, points_of};
+use super::winograd_lines::{Tile, add_lines, extent, mark, pair, plain, points_of};
 use super::{Algorithm, Argument, Call, Element, First, Kernel, Library, Packing, Question, Target};
 
 /// The sizes of a convolution.
@@ -280,23 +282,29 @@ impl Plan {
     fn lines(&self) -> (String, String) {
         let [high, wide] = points_of(self.tile, self.steps);
         let [parts, most] = self.parts();
+        // Lines of plain weights are one case, lest the compiler has as many loops to unroll.
+        let weights = (0..high).map(|y| plain(self.tile[0], self.steps[0], y)).collect::<Vec<_>>();
+        let (is_plain, is_made): (Vec<usize>, Vec<usize>) = (0..high).partition(|&y| weights[y].is_some());
+        let mut lines = vec![("-1".to_owned(), is_plain)];
+        lines.extend(is_made.into_iter().map(|y| (y.to_string(), vec![y])));
+        let rows_of_weights: Vec<String> = weights.iter().map(|row| row.unwrap_or(0).to_string()).collect();
         let mut functions = Vec::new();
         let calls = self.rows.each(|rows| {
-            // Lines whose weights are alike are one case, lest the compiler has as many loops to unroll.
-            let alone = high - alike(self.tile[0], self.steps[0]);
-            let cases = (0..(alone + 1) * parts).map(|case| {
-                let (y, part) = (case / parts, case % parts);
-                let lines = if y == alone { y..high } else { y..y + 1 };
-                let labels: Vec<String> = lines.map(|y| format!("case {}:\n", y * parts + part)).collect();
+            let mut cases = String::new();
+            for ((y, of), part) in lines.iter().flat_map(|line| (0..parts).map(move |part| (line, part))) {
+                cases.extend(of.iter().map(|y| format!("case {}:\n", y * parts + part)));
                 let from = part * most;
                 let count = most.min(wide - from);
                 let last = "channels, weights, in, products, accumulate, next, stride";
-                let call = format!("    @name@_points({rows}, {y}, {from}, {count}, {last});\n    break;\n");
-                labels.concat() + &call
-            });
+                let _ = writeln!(cases, "    @name@_points({rows}, {y}, {from}, {count}, {last});\n    break;");
+            }
             functions.push(substitute(
                 include_str!("winograd_few_line.c"),
-                &[("rows", &rows.to_string()), ("cases", cases.collect::<String>().trim())],
+                &[
+                    ("rows", &rows.to_string()),
+                    ("cases", cases.trim()),
+                    ("weights", &rows_of_weights.join(", ")),
+                ],
             ));
             format!("@name@_lines_{rows}(line, channels, kept + lane, left, tile_sums, channel > 0, next, stride);")
         });
@@ -481,6 +489,9 @@ fn make(shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> Kerne
 /// Elements between the matrices of two points, lest they lie powers of two apart.
 const PAD: usize = 48;
 
+/// Tiles of at most so many points are transformed without loops: most of them stay in registers.
+const UNROLLED: usize = 36;
+
 /// The sizes that are written into templates, by name.
 fn numbers(shape: &Shape, plan: &Plan, ends: &Ends) -> Vec<(&'static str, String)> {
     let [high, wide] = plan.tile;
@@ -489,6 +500,9 @@ fn numbers(shape: &Shape, plan: &Plan, ends: &Ends) -> Vec<(&'static str, String
     let [height, width] = shape.result;
     let [parts, line_points] = plan.parts();
     let [_, _, row] = ends.image;
+    // Larger tiles do not stay in registers anyway, and take long to compile.
+    let [rows_at_once, columns_at_once] =
+        if plan.points() > UNROLLED { [1, 1] } else { [tile_high, tile_wide] };
     let (image, padding) = ends.copied.unwrap_or_default();
     [
         ("n", shape.batch),
@@ -514,6 +528,9 @@ fn numbers(shape: &Shape, plan: &Plan, ends: &Ends) -> Vec<(&'static str, String
         ("step_down", plan.steps[0]),
         ("step_across", plan.steps[1]),
         ("lanes", plan.lanes),
+        ("width", 2 * plan.lanes),
+        ("rows_at_once", rows_at_once),
+        ("columns_at_once", columns_at_once),
         ("blocked_width", blocked_width),
         ("blocked_plane", blocked_plane),
         ("across", plan.across),

@@ -1,5 +1,5 @@
 /* `count` points of a line, `from` one on, of the tiles of a group, for a vector of filters; `y` says how weights
-   become this line's. To make the points of weights in memory would take as long as the products of so few tiles:
+   become this line's; with -1 the row of weights at `weights` is taken as it is. To make the points of weights in memory would take as long as the products of so few tiles:
    they are made in registers here, and meet all tiles of the group at once. Every step asks for the weights at
    `next`, `stride` bytes a step. */
 MITHRIL_INLINE void @name@_points(const long rows, const long y, const long from, const long count, long channels,
@@ -21,6 +21,10 @@ MITHRIL_INLINE void @name@_points(const long rows, const long y, const long from
             MITHRIL_FETCH(next + stride / 2);
             MITHRIL_UNROLL(3)
             for (long x = 0; x < 3; x++) {
+                if (y < 0) {
+                    half[x] = MITHRIL_LOAD(f32, weights + x * WIDTH);
+                    continue;
+                }
                 MITHRIL_UNROLL(3)
                 for (long i = 0; i < 3; i++)
                     d[i] = MITHRIL_LOAD(f32, weights + (i * 3 + x) * WIDTH);

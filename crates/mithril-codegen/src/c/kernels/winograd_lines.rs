@@ -11,8 +11,8 @@ struct Transform {
     line: &'static str,
     line_weights: &'static str,
     line_back: &'static str,
-    /// So many of the last points have the same weights.
-    alike: usize,
+    /// Points for which one of the three weights is taken as it is, and which.
+    plain: &'static [(usize, usize)],
 }
 
 /// Lines of 4 pixels.
@@ -37,7 +37,7 @@ r[0] = d[0] * 0.25f + a + b * (1.0f / 24);
 r[1] = p + q * (1.0f / 12);
 r[2] = a + b * (1.0f / 6);
 r[3] = p + q * (1.0f / 3) + d[5];",
-    alike: 1,
+    plain: &[(0, 0), (5, 2)],
 };
 
 /// Lines of 4 pixels, 2 apart: five points of the even pixels, then the odd ones.
@@ -63,7 +63,7 @@ r[0] = d[0] * 0.5f + p + d[3] * (1.0f / 6) + d[5];
 r[1] = q + d[3] * (1.0f / 3) + d[6];
 r[2] = p + d[3] * (2.0f / 3) + d[7];
 r[3] = q + d[3] * (4.0f / 3) + d[4] + d[8];",
-    alike: 4,
+    plain: &[(0, 0), (4, 2), (5, 1), (6, 1), (7, 1), (8, 1)],
 };
 
 /// Lines of 2 pixels, 2 apart: three points of the even pixels, then the odd ones.
@@ -79,7 +79,7 @@ r[2] = d[2];
 r[3] = r[4] = d[1];",
     line_back: "r[0] = d[0] + d[1] + d[3];
 r[1] = d[1] + d[2] + d[4];",
-    alike: 2,
+    plain: &[(0, 0), (2, 2), (3, 1), (4, 1)],
 };
 
 /// Lines of 2 pixels.
@@ -95,7 +95,7 @@ r[2] = a - d[1];
 r[3] = d[2];",
     line_back: "r[0] = d[0] + (d[1] + d[2]) * 0.5f;
 r[1] = (d[1] - d[2]) * 0.5f - d[3];",
-    alike: 1,
+    plain: &[(0, 0), (3, 2)],
 };
 
 /// Rows and pixels of an output tile.
@@ -130,9 +130,9 @@ pub(crate) fn add_lines(tile: Tile, steps: [usize; 2], library: &mut Library) {
     }
 }
 
-/// How many of the last points of a line have the same weights.
-pub(crate) fn alike(pixels: usize, step: usize) -> usize {
-    transform(pixels, step).alike
+/// Which weight is that of a point as it is, if one is.
+pub(crate) fn plain(pixels: usize, step: usize, point: usize) -> Option<usize> {
+    transform(pixels, step).plain.iter().find(|(at, _)| *at == point).map(|(_, weight)| *weight)
 }
 
 /// How names say two sizes.
