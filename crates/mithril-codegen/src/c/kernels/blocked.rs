@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::bytes::InBytes;
 use super::epilogue::Epilogue;
-use super::library::substitute;
+use super::library::{substitute, unroll};
 use super::quantized::{Columns, Panels};
 use super::rows::RowGroups;
 use super::{Algorithm, Argument, Call, Element, First, Kernel, Library, Scheme, Target, winograd};
@@ -182,11 +182,10 @@ impl Blocked {
         let weights = few.as_ref().map_or(WEIGHTS, |few| &few.direct);
         let text = include_str!("blocked.c")
             .replace("@weights@", weights)
-            .replace("@finish@", include_str!("blocked_finish.c"));
+            .replace("@finish@", &tiling.finish(stays));
         let mut numbers = vec![("k", k), ("panels", panels), ("sections", sections), ("panel_blocks", 2)];
         let step_bytes = few.as_ref().map_or(2 * lanes * self.element.bytes(), |few| few.step_bytes);
         numbers.push(("step_bytes", step_bytes));
-        numbers.extend(tiling.at_once(stays));
         let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &numbers);
         let name = library.add(&self.wish("conv"), &text);
         let first = First { units: sections * panels, panels, bytes: k * step_bytes };
@@ -213,9 +212,9 @@ impl Blocked {
         let weights = few.as_ref().map_or(DEPTH_WEIGHTS, |few| &few.depth);
         let text = include_str!("blocked_depth.c")
             .replace("@weights@", weights)
-            .replace("@finish@", include_str!("blocked_finish.c"));
+            .replace("@finish@", &tiling.finish(true));
         let pitch = if few.is_some() { 2 * lanes } else { lanes };
-        let numbers = [&[("panel_blocks", 1), ("pitch", pitch)][..], &tiling.at_once(true)].concat();
+        let numbers = [("panel_blocks", 1), ("pitch", pitch)];
         let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &numbers);
         let name = library.add(&self.wish("depth"), &text);
         self.kernel(library, name, few, None, |library| {
@@ -438,9 +437,15 @@ impl Blocked {
         for (i, places) in self.operands.iter().enumerate() {
             expression = expression.replace(&format!("{{{i}}}"), &format!("operand{i}[{}]", places.text()));
         }
-        let finish_lanes = self.vectors(lanes).unwrap_or_else(|| {
+        let mut finish_lanes = String::new();
+        for (place, factor) in [("y", self.out.y), ("x", self.out.x)] {
+            if factor == 0 {
+                let _ = writeln!(finish_lanes, "(void){place};");
+            }
+        }
+        finish_lanes.push_str(&self.vectors(lanes).unwrap_or_else(|| {
             include_str!("blocked_lanes.c").trim_end().replace("@type@", self.element.c())
-        });
+        }));
         let names = |name: &str| self.epilogue.expression.contains(name);
         let mut coordinates = String::new();
         if names("row") {
@@ -526,11 +531,11 @@ impl Tiling {
         Self { down, last: (height - 1) % down + 1, across }
     }
 
-    /// How many rows and pixels are finished side by side: all where the sums stay in registers, whose numbers are
-    /// constants.
-    fn at_once(&self, stays: bool) -> [(&'static str, usize); 2] {
-        let [rows, pixels] = if stays { [self.down, self.across.most()] } else { [1, 1] };
-        [("rows_at_once", rows), ("pixels_at_once", pixels)]
+    /// What finishes a tile: rows and pixels side by side where the sums stay in registers, whose numbers are constants.
+    fn finish(&self, stays: bool) -> String {
+        include_str!("blocked_finish.c")
+            .replace("@unroll_rows@", &unroll(self.down, stays))
+            .replace("@unroll_pixels@", &unroll(self.across.most(), stays))
     }
 
     /// A statement for each size of tile that occurs.

@@ -9,11 +9,12 @@ MITHRIL_INLINE void @name@_finish(const @type@ *restrict sums, long batch, long 
         const long block = panel * BLOCKS + of;
         if (FILTERS % (BLOCKS * LANES) > 0 && block * LANES >= FILTERS)
             continue;
-        MITHRIL_UNROLL_KEPT(@rows_at_once@)
-        for (long y = top; y < top + down; y++) {
-            MITHRIL_UNROLL_KEPT(@pixels_at_once@)
-            for (long x = left; x < left + across; x++) {
-                const @type@ *const from = sums + (((y - top) * across + x - left) * BLOCKS + of) * LANES;
+        @unroll_rows@
+        for (long j = 0; j < down; j++) {
+            @unroll_pixels@
+            for (long i = 0; i < across; i++) {
+                const long y = top + j, x = left + i;
+                const @type@ *const from = sums + ((j * across + i) * BLOCKS + of) * LANES;
                 @finish_lanes@
             }
         }

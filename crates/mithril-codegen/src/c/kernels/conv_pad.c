@@ -13,7 +13,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restric
             continue;
         const @type@ *restrict from = image + (row / PADDED_H * H + y) * W;
         /* gcc 12 makes wrong vectors of this loop where it unrolls it. */
-        MITHRIL_UNROLL(1)
+        MITHRIL_UNROLL_BY(1)
         for (long part = 0; part < STEP; part++) {
             const long first = (part + LEFT * (STEP - 1)) % STEP; /* column of the image where this part begins */
             @type@ *restrict line = to + part * (PADDED_W / STEP) + (first + LEFT) / STEP;

@@ -344,7 +344,7 @@ const FILL_ACROSS: &str = "for (long column = 0; column < WIDTH; column += LANES
             continue;
         }
         for (long step = k; step < k + LANES && step < K; step++) {
-            MITHRIL_UNROLL(1)
+            MITHRIL_UNROLL_BY(1)
             for (long lane = column; lane < column + LANES; lane++)
                 to[step * WIDTH + lane] = lane < columns ? from[lane * @b_column@ + step] : 0;
         }

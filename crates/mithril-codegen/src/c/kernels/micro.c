@@ -12,7 +12,7 @@ MITHRIL_INLINE void mithril_micro_@t@(const long rows, long k, const @type@ *res
         sum[row][0] = sum[row][1] = (mithril_@t@){0};
     for (; k > 0; k -= LANES, a += rows * LANES) {
         const long steps = k < LANES ? k : LANES;
-        MITHRIL_UNROLL(4)
+        MITHRIL_UNROLL_BY(4)
         for (long step = 0; step < steps; step++, panel += 2 * LANES, next += stride) {
             MITHRIL_FETCH(next);
             const mithril_@t@ left = MITHRIL_LOAD(@t@, panel), right = MITHRIL_LOAD(@t@, panel + LANES);

@@ -13,7 +13,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const @type@ *restric
         @type@ *restrict to = packed + first * K_PADDED;
         for (long k = 0; k < K; k += LANES)
             for (long row = first; row < first + rows; row++, to += LANES) {
-                MITHRIL_UNROLL(1)
+                MITHRIL_UNROLL_BY(1)
                 for (long lane = 0; lane < LANES; lane++)
                     to[lane] = k + lane < K ? weights[row * K + k + lane] : 0;
             }

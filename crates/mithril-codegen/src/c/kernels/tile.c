@@ -18,7 +18,7 @@ MITHRIL_INLINE void mithril_tile_@t@(const long down, const long across, const l
         for (long y = 0; y < height; y++)
             for (long x = 0; x < width; x++) {
                 const @type@ *const place = image + y * row + x * column;
-                MITHRIL_UNROLL(4)
+                MITHRIL_UNROLL_BY(4)
                 for (long i = 0; i < run; i++, weights += 2 * LANES, next += stride) {
                     MITHRIL_FETCH(next);
                     if (run >= down * across) /* a step for each pixel: what lies under it in the next plane */

@@ -31,14 +31,15 @@ typedef double mithril_f64, mithril_f64_memory;
 #define MITHRIL_STORE(type, p, v) (*(mithril_##type##_memory *)(p) = (v))
 #define MITHRIL_INLINE static inline __attribute__((always_inline, unused))
 #define MITHRIL_PRAGMA(text) _Pragma(#text)
-/* MITHRIL_UNROLL_KEPT is for loops over sums that are still in registers: GCC leaves them there if all turns stand side
-   by side, Clang does not, and is quicker with a loop. */
+/* MITHRIL_UNROLL(n) is for loops of at most n turns, as many as the compiler can see: all stand side by side, so that
+   sums stay in registers. Clang leaves them in memory if it is told the number. MITHRIL_UNROLL_BY(n) puts n turns of
+   many side by side; with 1 a loop stays one. */
 #ifdef __clang__
-#define MITHRIL_UNROLL(n) MITHRIL_PRAGMA(unroll n)
-#define MITHRIL_UNROLL_KEPT(n) MITHRIL_UNROLL(1)
+#define MITHRIL_UNROLL(n) MITHRIL_PRAGMA(clang loop unroll(full))
+#define MITHRIL_UNROLL_BY(n) MITHRIL_PRAGMA(unroll n)
 #else
 #define MITHRIL_UNROLL(n) MITHRIL_PRAGMA(GCC unroll n)
-#define MITHRIL_UNROLL_KEPT(n) MITHRIL_UNROLL(n)
+#define MITHRIL_UNROLL_BY(n) MITHRIL_PRAGMA(GCC unroll n)
 #endif
 #define MITHRIL_SHUFFLE(left, right, ...) __builtin_shufflevector(left, right, __VA_ARGS__)
 #define MITHRIL_FETCH(p) __builtin_prefetch((p), 0, 2) /* into the second-level cache */

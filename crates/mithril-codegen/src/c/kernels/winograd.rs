@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::blocked::{Blocked, Image};
 use super::conv::Conv;
 use super::epilogue::place;
-use super::library::substitute;
+use super::library::{substitute, unroll};
 use super::rows::RowGroups;
 use super::winograd_lines::{Tile, add_lines, extent, mark, pair, plain, points_of};
 use super::{Algorithm, Argument, Call, Element, First, Kernel, Library, Packing, Question, Target};
@@ -500,9 +500,6 @@ fn numbers(shape: &Shape, plan: &Plan, ends: &Ends) -> Vec<(&'static str, String
     let [height, width] = shape.result;
     let [parts, line_points] = plan.parts();
     let [_, _, row] = ends.image;
-    // Larger tiles do not stay in registers anyway, and take long to compile.
-    let [rows_at_once, columns_at_once] =
-        if plan.points() > UNROLLED { [1, 1] } else { [tile_high, tile_wide] };
     let (image, padding) = ends.copied.unwrap_or_default();
     [
         ("n", shape.batch),
@@ -529,8 +526,6 @@ fn numbers(shape: &Shape, plan: &Plan, ends: &Ends) -> Vec<(&'static str, String
         ("step_across", plan.steps[1]),
         ("lanes", plan.lanes),
         ("width", 2 * plan.lanes),
-        ("rows_at_once", rows_at_once),
-        ("columns_at_once", columns_at_once),
         ("blocked_width", blocked_width),
         ("blocked_plane", blocked_plane),
         ("across", plan.across),
@@ -557,10 +552,15 @@ fn fill(template: &str, shape: &Shape, plan: &Plan, ends: &Ends, library: &mut L
         row * high * plan.steps[0],
         wide * plan.steps[1] * plan.lanes
     );
+    let [tile_high, tile_wide] = points_of(plan.tile, plan.steps);
+    // Larger tiles do not stay in registers anyway, and take long to compile.
+    let side_by_side = plan.points() <= UNROLLED;
     let (line_functions, line_calls) = plan.few.map(|_| plan.lines()).unwrap_or_default();
     let strings = [
         ("line_functions", line_functions),
         ("line_calls", line_calls),
+        ("unroll_rows", unroll(tile_high, side_by_side)),
+        ("unroll_columns", unroll(tile_wide, side_by_side)),
         ("m", mark(plan.tile, plan.steps)),
         ("size", pair(plan.tile)),
         ("line_down", mark([high; 2], [plan.steps[0]; 2])),

@@ -4,7 +4,7 @@ static MITHRIL_ONCE void mithril_winograd@m@_tile(const float *restrict image, l
 {
     enum { LANES = @lanes@, TILE_HIGH = @tile_high@, TILE_WIDE = @tile_wide@ };
     mithril_f32 half[TILE_HIGH][TILE_WIDE], d[TILE_HIGH], down[TILE_HIGH], across[TILE_WIDE];
-    MITHRIL_UNROLL(@columns_at_once@)
+    @unroll_columns@
     for (long x = 0; x < TILE_WIDE; x++) {
         MITHRIL_UNROLL(@tile_high@)
         for (long y = 0; y < TILE_HIGH; y++)
@@ -14,7 +14,7 @@ static MITHRIL_ONCE void mithril_winograd@m@_tile(const float *restrict image, l
         for (long y = 0; y < TILE_HIGH; y++)
             half[y][x] = down[y];
     }
-    MITHRIL_UNROLL(@rows_at_once@)
+    @unroll_rows@
     for (long y = 0; y < TILE_HIGH; y++) {
         mithril_winograd@line_across@_line(half[y], across);
         MITHRIL_UNROLL(@tile_wide@)
@@ -28,7 +28,7 @@ static MITHRIL_ONCE void mithril_winograd@m@_tile_back(const float *restrict poi
 {
     enum { LANES = @lanes@, TILE_HIGH = @tile_high@, TILE_WIDE = @tile_wide@, HIGH = @high@, WIDE = @wide@ };
     mithril_f32 half[HIGH][TILE_WIDE], d[TILE_HIGH], down[HIGH], across[WIDE];
-    MITHRIL_UNROLL(@columns_at_once@)
+    @unroll_columns@
     for (long x = 0; x < TILE_WIDE; x++) {
         MITHRIL_UNROLL(@tile_high@)
         for (long y = 0; y < TILE_HIGH; y++)
