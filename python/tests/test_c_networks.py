@@ -100,6 +100,44 @@ def test_a_number_of_a_row_is_read_at_any_position():
         )
 
 
+#: What becomes of the sums of a convolution, in Mithril and in PyTorch, given another tensor of the same shape.
+TAILS = {
+    "relu": (lambda y, r: op("relu", y), lambda y, r: torch.relu(y)),
+    "relu6": (lambda y, r: op("relu6", y), lambda y, r: functional.relu6(y)),
+    "leaky": (lambda y, r: op("leaky_relu", y, 0.125), lambda y, r: functional.leaky_relu(y, 0.125)),
+    "sum": (lambda y, r: op("relu", y + r * 0.5), lambda y, r: torch.relu(y + r * 0.5)),
+    "larger": (lambda y, r: op("maximum", y, r) - 1.5, lambda y, r: torch.maximum(y, r) - 1.5),
+    "smaller": (lambda y, r: op("minimum", y, 1.5) / (r * r + 1.0), lambda y, r: y.clamp(max=1.5) / (r * r + 1)),
+    "swish": (lambda y, r: op("hard_swish", y), lambda y, r: functional.hardswish(y)),
+    "sigmoid": (lambda y, r: op("hard_sigmoid", y) * r, lambda y, r: functional.hardsigmoid(y) * r),
+}
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_what_becomes_of_sums_in_vectors(tail):
+    # Whole numbers, so that sums are exact. Only what convolutions hand to one another lies in vectors of channels, hence the
+    # second one, which changes nothing but that NaN and infinity go into all channels.
+    rng = np.random.default_rng(1)
+    x = rng.integers(-3, 4, (2, 16, 8, 9)).astype("float32")
+    x[0, 3, 2, 3], x[1, 5, 0, 0], x[1, 0, 7, 8] = np.nan, np.inf, -np.inf
+    w = rng.integers(-2, 3, (32, 16, 1, 1)).astype("float32")
+    one = np.eye(32, dtype="float32")[:, :, None, None]
+    ours, theirs = TAILS[tail]
+    given = {name: ml.IOKey(name) for name in ("x", "w", "one")}
+    made = op("conv2d", given["x"], given["w"], None, 1, 0, 1, 1)
+    other = op("conv2d", given["x"] * 0.5, given["w"], None, 1, 0, 1, 1)
+    found = evaluate(
+        op("conv2d", ours(made, other), given["one"], None, 1, 0, 1, 1),
+        {"w": w, "one": one},
+        {"x": x},
+        dtype="float32",
+    )
+    made = functional.conv2d(torch.tensor(x), torch.tensor(w))
+    made = theirs(made, functional.conv2d(torch.tensor(x * 0.5), torch.tensor(w)))
+    wanted = functional.conv2d(made, torch.tensor(one))
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+
+
 class Network:
     """A network that grows, in Mithril and in PyTorch at once: connections, and what they are worth."""
 
