@@ -90,8 +90,9 @@ def test_a_matrix_without_a_result_says_where(num_threads):
         ({"x": singular, "y": indefinite}, "a matrix is singular: inverse in `block"),
     ]:
         for _ in range(4):
-            with pytest.raises(ml.errors.NumericsError, match=problem):
+            with pytest.raises(ml.errors.NumericsError, match=problem) as found:
                 compiled.evaluate({}, data)
+            assert "test_c_export_mistakes.py" in found.value.where
     assert set(compiled.evaluate({}, {"x": good, "y": good})) >= {"second"}
 
 
@@ -170,3 +171,18 @@ def test_a_pointer_that_does_not_fit_is_named(tmp_path):
     assert odd == overlaps == f"outputs[1], `double `, {problem}"
     assert arena == f"arena {problem}"
     assert other.startswith("an argument of the call")
+
+
+def test_an_index_in_loops_of_several_ops_is_told_with_their_place(tmp_path):
+    model = ml.Model()
+    model |= ml.Embedding(3, 2, name="words")(input="best", output="rows")
+    model |= ml.Add(name="plus")(left="rows", right="more", output="output")
+    shapes = {"best": [2], "more": [2, 2]}
+    compiled = ml.compile(
+        model, ml.CBackend(), shapes=shapes, dtypes={"best": "int64"}, data_keys=set(shapes), inference=True
+    )
+    compiled.export(tmp_path)
+    text = (tmp_path / "model.c").read_text()
+    assert 'case 17:\n        return "an index is out of range: in the loops that make output in `plus`";' in text
+    with pytest.raises(ml.errors.InvalidValueError, match="embedding is given index 7"):
+        compiled.evaluate({}, {"best": np.array([0, 7]), "more": np.ones((2, 2), np.float32)})

@@ -9,7 +9,7 @@ pub use mithril_codegen::c::kernels::{Choices, Question, Scheme};
 pub use mithril_codegen::c::{Cost, Decision, Matrix, Quantize, Reason, c_type};
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Def, Graph, NodeId, Role};
-use mithril_ir::{DType, ValueId};
+use mithril_ir::{DType, Place, ValueId};
 
 use crate::pipeline::Target;
 
@@ -68,6 +68,8 @@ pub struct Buffer {
 /// Generated C.
 #[derive(Clone, Debug)]
 pub struct CSource {
+    /// Where in the model the calls are that can fail, in the order of their numbers.
+    pub failing: Vec<Place>,
     /// The file.
     pub c: String,
     /// The header.
@@ -141,7 +143,15 @@ pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
         nanoseconds: source.nanoseconds,
         questions: source.questions,
         decisions: source.decisions,
+        failing: source.failing.iter().map(|path| place_of(graph, path)).collect(),
     })
+}
+
+/// The place in the model of that path, with the user's line if one is known.
+fn place_of(graph: &Graph, path: &str) -> Place {
+    let mut places = graph.nodes().map(|(n, _)| graph.place(n));
+    let found = places.find(|place| place.line.is_some() && place.path.as_deref() == Some(path));
+    found.cloned().unwrap_or_default()
 }
 
 /// Floats in a vector of the processor that code is for; `None`: of this one.

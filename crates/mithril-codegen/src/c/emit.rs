@@ -84,7 +84,7 @@ const LOOP_WORK: i64 = 4;
 /// Work of a call of the prelude for each element of its tensors, about.
 const CALL_WORK: i64 = 16;
 
-/// The file.
+/// The file, and which part of the model each call is in that can fail.
 pub fn file(
     program: &Program,
     options: &Options,
@@ -92,7 +92,7 @@ pub fn file(
     library: &Library,
     tails: &Tails,
     declared: &str,
-) -> String {
+) -> (String, Vec<String>) {
     let mut file = File::new(program, options);
     let parts = prepare::parts(program).into_iter();
     let packing: Vec<Vec<Phase>> = parts
@@ -149,7 +149,7 @@ pub fn file(
         out.push_str(part);
     }
     out.push_str(&interface(&run, preparing.arena + preparing.own, &file.failing.1));
-    wrap(&out)
+    (wrap(&out), file.failing.0)
 }
 
 /// The names in a text.
@@ -182,7 +182,7 @@ struct File<'a> {
     used_packed: BTreeSet<usize>,
     fails: bool,
     /// How many calls can fail with a code of their own, and the cases of the function that says what it means.
-    failing: (i32, String),
+    failing: (Vec<String>, String),
     /// Whether threads are worth it.
     parallel: bool,
 }
@@ -203,7 +203,7 @@ impl<'a> File<'a> {
             packed: BTreeMap::new(),
             used_packed: BTreeSet::new(),
             fails: false,
-            failing: (0, String::new()),
+            failing: (Vec::new(), String::new()),
             parallel: program.steps.iter().map(|step| work(program, step)).fold(0, i64::saturating_add)
                 >= LEAST_PARALLEL,
         };
@@ -370,29 +370,37 @@ impl<'a> File<'a> {
         arguments.extend(numbers.iter().map(|name| (*name).to_owned()));
         if checks {
             parameters.push("int *restrict error".to_owned());
-            arguments.push("&error".to_owned());
+            arguments.push("&found".to_owned());
             self.fails = true;
         }
         let text = format!("({}) {{\n{body}\n}}\n", parameters.join(", "));
         let name = self.function(&text, &used, step);
-        let calls = vec![format!("{name}({});", arguments.join(", "))];
+        let mut call = format!("{name}({});", arguments.join(", "));
+        if checks {
+            let op = format!("in the loops that make {}", quoted(&step.name));
+            let number = self.place(&op, &["MITHRIL_ERROR_INDEX"], &step.origin);
+            call = format!(
+                "{{ int found = 0; {call} error = error ? error : mithril_failed(found, {number}); }}"
+            );
+        }
+        let calls = vec![call];
         let origin = comment(&step.origin);
         let title = if origin.is_empty() { origin } else { format!("/* {origin} */") };
         Phase { title, calls, everyone: numbers.contains(&"threads") }
     }
     /// The number of a call that can fail: its codes say where in the model it is.
-    fn place(&mut self, function: &str, blocks: &[&str], origin: &str) -> i32 {
-        self.failing.0 += 1;
-        let op = function.trim_start_matches("mithril_");
+    fn place(&mut self, op: &str, blocks: &[&str], origin: &str) -> i32 {
+        self.failing.0.push(origin.to_owned());
+        let number = self.failing.0.len() as i32;
         let place = if origin.is_empty() { String::new() } else { format!(" in `{}`", quoted(origin)) };
         for (code, name, text) in ERRORS {
             // The list of all codes stands in an enumeration.
             if blocks.iter().any(|block| block.contains(name) && !block.contains("enum {")) {
-                let code = code + ERROR_PLACES * self.failing.0;
+                let code = code + ERROR_PLACES * number;
                 let _ = writeln!(self.failing.1, "    case {code}:\n        return \"{text}: {op}{place}\";");
             }
         }
-        self.failing.0
+        number
     }
     /// The function of this text, in which marks stand for the names of `used`.
     fn function(&mut self, text: &str, used: &[usize], step: &Step) -> String {
@@ -454,7 +462,8 @@ impl<'a> File<'a> {
         self.fails |= fails;
         let text = format!("{}({})", call.function, arguments.join(", "));
         let text = if fails {
-            let number = self.place(&call.function, &blocks, origin);
+            let op = call.function.trim_start_matches("mithril_");
+            let number = self.place(op, &blocks, origin);
             format!("error = error ? error : mithril_failed({text}, {number});")
         } else {
             format!("{text};")

@@ -131,6 +131,8 @@ pub struct Source {
     pub questions: Vec<kernels::Question>,
     /// What became of the weights where they are to be kept in few bits.
     pub decisions: Vec<Decision>,
+    /// Paths in the model of the calls that can fail, in the order of their numbers.
+    pub failing: Vec<String>,
 }
 
 /// Writes a graph whose sizes are numbers. If the target lacks ops, the error lists all of them.
@@ -175,15 +177,32 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     stages.push(("memory".to_owned(), format!("arena: {arena} bytes\n{program}")));
     let declared = header::declared(&options.prefix, &program);
     let h = header::header(&options.prefix, &declared);
-    let c = emit::file(&program, options, arena, &library, &tails, &declared);
+    let (c, failing) = emit::file(&program, options, arena, &library, &tails, &declared);
     let shared = state::shared(&program);
     let (reads, costs) = (prepare::inputs(&program, program.steps.iter()), cost::costs(&program));
-    let parts = prepare::parts(&program).into_iter();
-    let packing = parts.map(|part| prepare::inputs(&program, part.iter().map(|&i| &program.prepared[i])));
-    let packing = packing.collect();
+    let packing = packing(&program);
     let nanoseconds = cost::nanoseconds(&program, options.target.lanes);
     let questions = library.questions().to_vec();
-    Ok(Source { c, h, declared, stages, reads, packing, shared, costs, nanoseconds, questions, decisions })
+    Ok(Source {
+        c,
+        h,
+        declared,
+        stages,
+        reads,
+        packing,
+        shared,
+        costs,
+        nanoseconds,
+        questions,
+        decisions,
+        failing,
+    })
+}
+
+/// Numbers of the inputs that each part of packing reads.
+fn packing(program: &program::Program) -> Vec<Vec<usize>> {
+    let parts = prepare::parts(program).into_iter();
+    parts.map(|part| prepare::inputs(program, part.iter().map(|&i| &program.prepared[i]))).collect()
 }
 
 /// Leaves the first step of each specification.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use mithril_compile::c::batch::Rows;
 use mithril_compile::c::{self, CSource};
 use mithril_ir::graph::Role;
-use mithril_ir::{Code, DType, Error, Result, Tensor, loops};
+use mithril_ir::{Code, DType, Error, Place, Result, Tensor, loops};
 use smallvec::SmallVec;
 
 use super::array::{Address, AddressMut, Misfit};
@@ -58,6 +58,8 @@ pub struct Interface {
     pub shared: Vec<(usize, usize)>,
     /// If the number of rows is an argument of a call: their bytes, and how many the buffers here have.
     pub batch: Option<(Rows, usize)>,
+    /// Where in the model the calls are that can fail, in the order of their numbers.
+    pub failing: Vec<Place>,
 }
 
 impl Interface {
@@ -75,6 +77,7 @@ impl Interface {
             packing: source.packing.clone(),
             updates: source.outputs.iter().filter(|b| b.role == Role::State).count(),
             batch: None,
+            failing: source.failing.clone(),
         }
     }
     /// The same for another number of rows.
@@ -377,13 +380,13 @@ impl Function {
     fn judge(&self, code: c_int) -> Result<()> {
         match code {
             0 => Ok(()),
-            code => Err(failed(code, self.library.message(code))),
+            code => Err(failed(code, self.library.message(code), &self.interface.failing)),
         }
     }
 }
 
 /// The error of a code that generated functions return ([`loops::ERRORS`]).
-fn failed(code: c_int, message: String) -> Error {
+fn failed(code: c_int, message: String, places: &[Place]) -> Error {
     let (kind, help) = match loops::ERRORS
         .iter()
         .find(|(number, ..)| *number == code % loops::ERROR_PLACES)
@@ -396,7 +399,13 @@ fn failed(code: c_int, message: String) -> Error {
         Some("MITHRIL_ERROR_ARGUMENT") | None => return Error::internal(message),
         Some(_) => (Code::Numerics, "a small multiple of the identity added to the matrix may help"),
     };
-    Error::new(kind, message).help(help)
+    let error = Error::new(kind, message).help(help);
+    // Which of several positions it was is found afterwards, by who has the data.
+    let number = (code / loops::ERROR_PLACES) as usize;
+    match places.get(number.wrapping_sub(1)) {
+        Some(place) if kind == Code::Numerics => error.at(place),
+        _ => error,
+    }
 }
 
 fn misfits(buffer: &Buffer, misfit: &Misfit) -> Error {

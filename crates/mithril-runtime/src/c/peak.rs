@@ -64,6 +64,7 @@ fn interface(threads: usize) -> Interface {
         updates: 0,
         shared: Vec::new(),
         batch: None,
+        failing: Vec::new(),
     }
 }
 
