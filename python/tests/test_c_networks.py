@@ -115,8 +115,8 @@ TAILS = {
 
 @pytest.mark.parametrize("tail", TAILS)
 def test_what_becomes_of_sums_in_vectors(tail):
-    # Whole numbers, so that sums are exact. Only what convolutions hand to one another lies in vectors of channels, hence the
-    # second one, which changes nothing but that NaN and infinity go into all channels.
+    # Whole numbers, so that sums are exact. Only what convolutions hand to one another lies in vectors of channels: the
+    # second one is there for that, and hands NaN and infinity on to all channels.
     rng = np.random.default_rng(1)
     x = rng.integers(-3, 4, (2, 16, 8, 9)).astype("float32")
     x[0, 3, 2, 3], x[1, 5, 0, 0], x[1, 0, 7, 8] = np.nan, np.inf, -np.inf
