@@ -374,7 +374,7 @@ impl<'a> File<'a> {
             self.fails = true;
         }
         let text = format!("({}) {{\n{body}\n}}\n", parameters.join(", "));
-        let name = self.function(&text, &used, step);
+        let name = self.function(&text, writer, step);
         let mut call = format!("{name}({});", arguments.join(", "));
         if checks {
             let op = format!("in the loops that make {}", quoted(&step.name));
@@ -402,8 +402,9 @@ impl<'a> File<'a> {
         }
         number
     }
-    /// The function of this text, in which marks stand for the names of `used`.
-    fn function(&mut self, text: &str, used: &[usize], step: &Step) -> String {
+    /// The function of this text, in which marks stand for the names of what it uses.
+    fn function(&mut self, text: &str, writer: &Writer<'_>, step: &Step) -> String {
+        let used = writer.used.as_slice();
         let mark = |b: usize| format!("{MARK}{b}{MARK_END}");
         let key = used
             .iter()
@@ -420,7 +421,8 @@ impl<'a> File<'a> {
             let buffer = &self.program.buffers[b].name;
             text.replace(&mark(b), &namer.name(end_of(buffer)))
         });
-        let _ = write!(self.functions, "\n{sentence}static MITHRIL_ONCE void {name}{text}");
+        let before = if writer.has_short_loops { "MITHRIL_SHORT_LOOPS" } else { "MITHRIL_ONCE" };
+        let _ = write!(self.functions, "\n{sentence}static {before} void {name}{text}");
         self.written.insert(key, name.clone());
         name
     }

@@ -51,6 +51,8 @@ pub struct Writer<'a> {
     loops: Vec<(usize, i64, usize)>,
     /// How many loads depend on a choice.
     chosen_loads: usize,
+    /// Whether there are loops of few turns.
+    pub has_short_loops: bool,
     /// Expressions that have been computed, with their names.
     known: Vec<(Expr, String)>,
     /// Buffers that are read or written, in the order of their first use.
@@ -72,6 +74,7 @@ impl<'a> Writer<'a> {
             names: Vec::new(),
             loops: Vec::new(),
             chosen_loads: 0,
+            has_short_loops: false,
             known: Vec::new(),
             used: Vec::new(),
             checks: false,
@@ -121,6 +124,7 @@ impl<'a> Writer<'a> {
     /// A loop over a variable of that name.
     pub fn enter_named(&mut self, var: Var, name: &str, from: &str, to: &str) {
         self.loops.push((self.lines.len(), var.size, self.chosen_loads));
+        self.has_short_loops |= var.size <= SHORT;
         self.open(format!("for (int64_t {name} = {from}; {name} < {to}; {name}++) {{"));
         self.name(var, name);
     }
