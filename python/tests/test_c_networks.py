@@ -86,6 +86,21 @@ def test_choices_by_the_loop_around_two_elements(rows, dtype):
     np.testing.assert_array_equal(found, np.concatenate([*data.values()], 1))
 
 
+def test_gradients_of_loops_of_few_turns():
+    # GCC 12 wrote the loops out, and mixed up the elements of the vectors that it then made, with AVX-512.
+    x, s = ml.IOKey("x"), ml.IOKey("s")
+    model = ml.Model.create(output=op("tanh", s - op("concat", 1, op("tanh", x - s), -x)))
+    params = {"x": normal(2, 3), "s": normal()}
+    weight = normal(2, 6, seed=1)
+    backend = ml.CBackend(dtype="float64", num_threads=1)
+    compiled = ml.compile(model, backend, shapes={"x": [2, 3], "s": []}, trainable_keys=["x", "s"])
+    found = compiled.evaluate_gradients(params, {}, output_gradients={"output": weight})
+    x, s = (torch.tensor(value, requires_grad=True) for value in params.values())
+    (torch.tanh(s - torch.cat([torch.tanh(x - s), -x], 1)) * torch.tensor(weight)).sum().backward()
+    np.testing.assert_allclose(found["x"], x.grad, rtol=1e-12)
+    np.testing.assert_allclose(found["s"], s.grad, rtol=1e-12)
+
+
 def test_a_number_of_a_row_is_read_at_any_position():
     data = {"x": normal(2, 3), "column": normal(3, 1), "index": np.array([0, -1, 0])}
     x, column, index = map(ml.IOKey, data)
