@@ -124,6 +124,7 @@ TAILS = {
     "larger": (lambda y, r: op("maximum", y, r) - 1.5, lambda y, r: torch.maximum(y, r) - 1.5),
     "smaller": (lambda y, r: op("minimum", y, 1.5) / (r * r + 1.0), lambda y, r: y.clamp(max=1.5) / (r * r + 1)),
     "swish": (lambda y, r: op("hard_swish", y), lambda y, r: functional.hardswish(y)),
+    "scale": (lambda y, r: y * op("relu", ml.IOKey("s")) - r, lambda y, r: y * 0.75 - r),
     "sigmoid": (lambda y, r: op("hard_sigmoid", y) * r, lambda y, r: functional.hardsigmoid(y) * r),
 }
 
@@ -144,7 +145,7 @@ def test_what_becomes_of_sums_in_vectors(tail):
     found = evaluate(
         op("conv2d", ours(made, other), given["one"], None, 1, 0, 1, 1),
         {"w": w, "one": one},
-        {"x": x},
+        {"x": x, "s": np.array(0.75, "float32")},
         dtype="float32",
     )
     made = functional.conv2d(torch.tensor(x), torch.tensor(w))

@@ -477,7 +477,7 @@ impl Blocked {
         for (i, places) in self.operands.iter().enumerate() {
             let first = Places { lane: 0, ..*places }.text();
             let vector = match places.lane {
-                0 => format!("operand{i}[{first}]"),
+                0 => format!("MITHRIL_BROADCAST_f32(operand{i}[{first}])"),
                 1 => format!("MITHRIL_LOAD(f32, operand{i} + {first})"),
                 _ => return None,
             };
