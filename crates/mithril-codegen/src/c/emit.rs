@@ -137,7 +137,8 @@ pub fn file(
          #include <stdint.h>\n#include <string.h>\n\n",
     );
     out.push_str(declared);
-    let all = format!("{}{kernels}{body}", tails.text);
+    let tails = tails.source(&kernels);
+    let all = format!("{tails}{kernels}{body}");
     let words = words(&all);
     for block in PRELUDE.choose(words.iter().copied().filter(|w| is_ours(w))) {
         let _ = write!(out, "\n{block}\n");
@@ -145,7 +146,7 @@ pub fn file(
     // Loops over nothing name none of the constants that they read.
     let constants = file.constants.iter().filter(|(name, _)| words.contains(name.as_str()));
     let constants: String = constants.map(|(_, text)| text.as_str()).collect();
-    for part in [&tails.text, "\n", &kernels, &constants, &body] {
+    for part in [&tails, "\n", &kernels, &constants, &body] {
         out.push_str(part);
     }
     out.push_str(&interface(&run, preparing.arena + preparing.own, &file.failing.1));

@@ -1,7 +1,6 @@
 //! What becomes of a sum before it is stored, as a small C function: a kernel calls it for each element.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 
 use mithril_ir::DType;
 use mithril_ir::loops::{Expr, Var};
@@ -14,8 +13,8 @@ use super::template::{Form, Part, c_type, parts};
 /// The functions of a file, each once.
 #[derive(Clone, Debug, Default)]
 pub struct Tails {
-    /// The C text.
-    pub text: String,
+    /// Names and C texts.
+    functions: Vec<(String, String)>,
     known: HashMap<String, String>,
 }
 
@@ -103,15 +102,22 @@ impl Tails {
             return name.clone();
         }
         let name = format!("mithril_tail_{}", self.known.len() + 1);
-        if self.text.is_empty() {
-            self.text.push_str(
-                "\n/* What becomes of a finished sum (the accumulator) before a kernel stores it; x0, x1, ... are elements of \
-                 other\n   tensors, of biases for example. */",
-            );
-        }
-        let _ = write!(self.text, "\nstatic inline {out} {name}{text}");
+        self.functions.push((name.clone(), format!("\nstatic inline {out} {name}{text}")));
         self.known.insert(text, name.clone());
         name
+    }
+
+    /// The C text of the functions that these kernels call: those that finish a vector at a time call none.
+    pub fn source(&self, kernels: &str) -> String {
+        let called = self.functions.iter().filter(|(name, _)| kernels.contains(&format!("{name}(")));
+        let functions: String = called.map(|(_, text)| text.as_str()).collect();
+        if functions.is_empty() {
+            return functions;
+        }
+        format!(
+            "\n/* What becomes of a finished sum (the accumulator) before a kernel stores it; x0, x1, ... are elements of \
+             other\n   tensors, of biases for example. */{functions}"
+        )
     }
 }
 
