@@ -6,9 +6,9 @@ the median of a call on one thread; calls of the two compilers take turns. Image
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
-import sys
 import tempfile
 import time
 from typing import Any
@@ -37,9 +37,12 @@ def timed_compile(name: str, compiler: str) -> tuple[float, Any]:
 
 def main() -> None:
     """Print a table."""
+    parser = argparse.ArgumentParser(prog="python -m bench.compilers", description=__doc__)
+    parser.add_argument("models", metavar="MODEL", nargs="*", default=MODELS, help="default: %(default)s")
+    models = parser.parse_args().models
     there = [compiler for compiler in COMPILERS if shutil.which(compiler)]
     print("| model | compiler | to compile | a call |\n|---|---|---|---|")
-    for name in sys.argv[1:] or MODELS:
+    for name in models:
         made = {compiler: timed_compile(name, compiler) for compiler in there}
         calls = [call for _, call in made.values()]
         times = turns(calls[0], calls[-1])

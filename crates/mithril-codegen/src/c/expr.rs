@@ -131,7 +131,8 @@ impl<'a> Writer<'a> {
     /// Ends the loop over the last variable.
     ///
     /// A short loop in another one, with loads that depend on a choice, is not to be written out: GCC 12 makes vectors of
-    /// such loads of all turns, and reads them all as the first one chooses.
+    /// such loads of all turns, and reads them all as the first one chooses. (It is not enough that functions with short
+    /// loops get no vectors of straight-line code: these are vectors over turns of the outer loop.)
     pub fn exit(&mut self) {
         self.leave();
         self.close();

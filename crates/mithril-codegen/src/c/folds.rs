@@ -16,27 +16,38 @@ const LONG: i64 = 1024;
 const PART: i64 = 64;
 
 impl Writer<'_> {
-    /// The largest or smallest of many floats, found among their ranks; its name.
-    fn extreme(&mut self, fold: Fold, vars: &[Var], body: &Expr) -> String {
-        let (name, rank) = (self.fresh(fold_name(fold)), self.fresh("rank"));
-        let (dtype, t) = (body.dtype(), computed_type(body.dtype()));
-        let (suffix, integer) = (dtype.short(), if dtype == DType::F64 { "int64_t" } else { "int32_t" });
-        // The smallest is the largest of the negated numbers.
-        let sign = if fold == Fold::Max { "" } else { "-" };
-        self.line(format!("{integer} {rank} = mithril_rank_{suffix}(-INFINITY);"));
+    /// Writes loops over these variables, and inside of them what `f` writes.
+    fn each(&mut self, vars: &[Var], f: impl FnOnce(&mut Self)) {
         let since = self.known();
         let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
         for &var in &open {
             self.enter(var);
         }
-        let value = self.value(body);
-        let value = if sign.is_empty() { value.text } else { format!("-{}", value.operand()) };
-        self.line(format!("const {integer} next = mithril_rank_{suffix}({value});"));
-        self.line(format!("{rank} = next > {rank} ? next : {rank};"));
+        f(self);
         for _ in &open {
             self.exit();
         }
         self.forget(since);
+    }
+
+    /// Writes the declaration of `next`: an integer that grows with the value, made by this function.
+    fn next_rank(&mut self, integer: &str, function: &str, sign: &str, body: &Expr) {
+        let value = self.value(body);
+        let value = if sign.is_empty() { value.text } else { format!("{sign}{}", value.operand()) };
+        self.line(format!("const {integer} next = {function}({value});"));
+    }
+
+    /// The largest or smallest of many floats, found among their ranks; its name.
+    fn extreme(&mut self, fold: Fold, vars: &[Var], body: &Expr) -> String {
+        let (name, rank) = (self.fresh(fold_name(fold)), self.fresh("rank"));
+        let (t, suffix) = (computed_type(body.dtype()), body.dtype().short());
+        let (integer, sign) = (rank_type(body.dtype()), sign_of(fold));
+        let function = format!("mithril_rank_{suffix}");
+        self.line(format!("{integer} {rank} = {function}(-INFINITY);"));
+        self.each(vars, |w| {
+            w.next_rank(integer, &function, sign, body);
+            w.line(format!("{rank} = next > {rank} ? next : {rank};"));
+        });
         self.line(format!("const {t} {name} = {sign}mithril_ranked_{suffix}({rank});"));
         name
     }
@@ -45,34 +56,22 @@ impl Writer<'_> {
     /// least position of that rank, since both of these are vector instructions. Its name.
     fn place_of_extreme(&mut self, fold: Fold, vars: &[Var], body: &Expr) -> String {
         let (name, rank, first) = (self.fresh(fold_name(fold)), self.fresh("rank"), self.fresh("first"));
-        let (suffix, integer) =
-            (body.dtype().short(), if body.dtype() == DType::F64 { "int64_t" } else { "int32_t" });
-        let sign = if fold == Fold::ArgMax { "" } else { "-" };
+        let (integer, sign) = (rank_type(body.dtype()), sign_of(fold));
+        let function = format!("mithril_level_{}", body.dtype().short());
         let sizes: Vec<i64> = vars.iter().map(|v| v.size).collect();
         let count: i64 = sizes.iter().product();
-        self.line(format!("{integer} {rank} = mithril_level_{suffix}(-INFINITY), {first} = {count};"));
         let at: Vec<Index> = vars.iter().map(|&v| Index::var(v)).collect();
-        for is_second in [false, true] {
-            let since = self.known();
-            let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
-            for &var in &open {
-                self.enter(var);
-            }
-            let value = self.value(body);
-            let value = if sign.is_empty() { value.text } else { format!("-{}", value.operand()) };
-            self.line(format!("const {integer} next = mithril_level_{suffix}({value});"));
-            if is_second {
-                let at = self.index(&flat(&at, &sizes));
-                self.line(format!("const {integer} here = next == {rank} ? ({integer})({at}) : {count};"));
-                self.line(format!("{first} = here < {first} ? here : {first};"));
-            } else {
-                self.line(format!("{rank} = next > {rank} ? next : {rank};"));
-            }
-            for _ in &open {
-                self.exit();
-            }
-            self.forget(since);
-        }
+        self.line(format!("{integer} {rank} = {function}(-INFINITY), {first} = {count};"));
+        self.each(vars, |w| {
+            w.next_rank(integer, &function, sign, body);
+            w.line(format!("{rank} = next > {rank} ? next : {rank};"));
+        });
+        self.each(vars, |w| {
+            w.next_rank(integer, &function, sign, body);
+            let at = w.index(&flat(&at, &sizes));
+            w.line(format!("const {integer} here = next == {rank} ? ({integer})({at}) : {count};"));
+            w.line(format!("{first} = here < {first} ? here : {first};"));
+        });
         self.line(format!("const int64_t {name} = {first};"));
         name
     }
@@ -107,24 +106,18 @@ impl Writer<'_> {
             self.line(format!("{} {best} = {start};", computed_type(body.dtype())));
             best
         });
-        let since = self.known();
-        let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
-        for &var in &open {
-            self.enter(var);
-        }
-        let value = self.value(body);
-        if let Some(best) = best {
-            self.argument(*fold, &name, &best, vars, body, value);
-        } else {
-            let text = self.folded(*fold, &name, body, value);
-            self.line(text);
-        }
-        for _ in &open {
-            self.exit();
-        }
-        self.forget(since);
+        self.each(vars, |w| {
+            let value = w.value(body);
+            if let Some(best) = best {
+                w.argument(*fold, &name, &best, vars, body, value);
+            } else {
+                let text = w.folded(*fold, &name, body, value);
+                w.line(text);
+            }
+        });
         name
     }
+
     /// A sum of many floats: parts of it are summed up, and the parts in double, so that its error does not grow with
     /// the number of terms.
     fn long_sum(&mut self, vars: &[Var], body: &Expr) -> String {
@@ -256,4 +249,14 @@ pub fn identity(fold: Fold, dtype: DType) -> Value {
     };
     let dtype = if matches!(fold, Fold::ArgMax | Fold::ArgMin) { DType::I64 } else { dtype };
     number(value, dtype)
+}
+
+/// What the ranks of floats are kept in.
+fn rank_type(dtype: DType) -> &'static str {
+    if dtype == DType::F64 { "int64_t" } else { "int32_t" }
+}
+
+/// The sign before the numbers of which the largest is looked for: the smallest is the largest of the negated ones.
+fn sign_of(fold: Fold) -> &'static str {
+    if matches!(fold, Fold::Min | Fold::ArgMin) { "-" } else { "" }
 }

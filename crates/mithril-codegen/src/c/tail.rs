@@ -6,7 +6,7 @@ use mithril_ir::DType;
 use mithril_ir::loops::{Expr, Var};
 
 use super::expr::{Writer, computed_type};
-use super::kernels::VECTOR_FUNCTIONS;
+use super::kernels::is_vector_function;
 use super::program::{Buffer, Nest};
 use super::template::{Form, Part, c_type, parts};
 
@@ -169,7 +169,7 @@ fn suits_vectors_as_template(text: &str) -> bool {
     });
     let spelled = spelled.collect::<String>();
     let is_word_known = |word: &str| {
-        word.is_empty() || word.starts_with(|c: char| c.is_ascii_digit()) || VECTOR_FUNCTIONS.contains(&word)
+        word.is_empty() || word.starts_with(|c: char| c.is_ascii_digit()) || is_vector_function(word)
     };
     parts.iter().all(is_single)
         && spelled.chars().all(|c| c.is_ascii_alphanumeric() || "_ ().,+-*/".contains(c))

@@ -6,6 +6,7 @@ mod blocked;
 mod bytes;
 mod conv;
 mod correlation;
+mod functions;
 mod gemm;
 mod program;
 mod quantized;
@@ -51,6 +52,13 @@ fn convolution_of_blocks_equals_naive_loops() {
 fn winograd_in_registers_equals_naive_loops() {
     program::check(&conv::winograd_cases(Target::neon()), Target::neon());
     program::check(&blocked::winograd_cases(Target::avx512()), Target::avx512());
+}
+
+#[test]
+fn functions_of_vectors_equal_those_of_numbers() {
+    for target in TARGETS.into_iter().filter(|target| target.lanes > 1) {
+        program::check(&functions::cases(target), target);
+    }
 }
 
 #[test]

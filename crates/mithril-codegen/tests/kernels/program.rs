@@ -23,11 +23,11 @@ const HELPERS: &str = r"
 static int failures;
 static unsigned state = 1;
 /* Whole numbers from -4 to 4. */
-static int number(void) { state = state * 1664525u + 1013904223u; return (int)((state >> 16) % 9) - 4; }
+__attribute__((unused)) static int number(void) { state = state * 1664525u + 1013904223u; return (int)((state >> 16) % 9) - 4; }
 #define FILLED(type, name, count) \
     type *name = malloc(sizeof(type) * (size_t)(count)); \
     for (long fill = 0; fill < (count); fill++) name[fill] = (type)number();
-static void *scratch(size_t bytes) { char *p = aligned_alloc(64, (bytes + 127) / 64 * 64); memset(p, 0xff, bytes); return p; }
+__attribute__((unused)) static void *scratch(size_t bytes) { char *p = aligned_alloc(64, (bytes + 127) / 64 * 64); memset(p, 0xff, bytes); return p; }
 __attribute__((unused)) static float relu_f32(float x) { return x < 0 ? 0 : x; }
 __attribute__((unused)) static double relu_f64(double x) { return x < 0 ? 0 : x; }
 ";

@@ -13,19 +13,17 @@ pub struct Epilogue {
     /// kernels in the file.
     pub expression: String,
     /// The same over vectors of float, if there is such an expression; it names no other variables, and of functions
-    /// [`VECTOR_FUNCTIONS`].
+    /// those of which [`is_vector_function`] is true.
     pub vectors: Option<String>,
 }
 
-/// What there is for vectors of float.
-pub const VECTOR_FUNCTIONS: &[&str] = &[
-    "mithril_relu_vector",
-    "mithril_leaky_relu_vector",
-    "mithril_maximum_vector",
-    "mithril_minimum_vector",
-    "mithril_hard_sigmoid_vector",
-    "mithril_hard_swish_vector",
-];
+/// The functions that there are for vectors of float: those whose names end in `_vector`.
+pub(crate) const VECTOR_FUNCTIONS: &str = include_str!("vector_functions.c");
+
+/// Whether there is a function of that name for vectors of float.
+pub fn is_vector_function(name: &str) -> bool {
+    name.ends_with("_vector") && VECTOR_FUNCTIONS.contains(&format!(" {name}("))
+}
 
 /// An array that an epilogue reads.
 #[derive(Debug, Clone, PartialEq, Eq)]

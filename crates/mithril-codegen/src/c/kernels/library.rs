@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::choices::{Asked, Choices, Question};
-use super::epilogue::VECTOR_FUNCTIONS;
+use super::epilogue::{VECTOR_FUNCTIONS, is_vector_function};
 use super::{Element, Target};
 
 /// So few rows do not fill the processor's pipelines with one sum each.
@@ -163,9 +163,10 @@ impl Library {
     /// The vectors' definitions and all functions, in an order in which each comes after what it calls.
     pub fn source(&self) -> String {
         let mut text = include_str!("vector.c").replace("@lanes@", &self.target.lanes.to_string());
-        let names = |function: &String| VECTOR_FUNCTIONS.iter().any(|name| function.contains(name));
-        if self.functions.iter().any(names) {
-            text.push_str(include_str!("vector_functions.c"));
+        let mut words =
+            self.functions.iter().flat_map(|f| f.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
+        if words.any(is_vector_function) {
+            text.push_str(VECTOR_FUNCTIONS);
         }
         for function in &self.functions {
             text.push('\n');

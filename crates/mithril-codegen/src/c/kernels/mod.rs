@@ -68,7 +68,7 @@ pub use bytes::{AsBytes, InBytes};
 pub use choices::{Choices, Question};
 pub use conv::{Algorithm, Conv};
 pub use correlation::Correlation;
-pub use epilogue::{Epilogue, Operand, VECTOR_FUNCTIONS};
+pub use epilogue::{Epilogue, Operand, is_vector_function};
 pub use gemm::{Gemm, Packing};
 pub use library::{Argument, Call, First, Kernel, Library};
 pub use margins::Margins;

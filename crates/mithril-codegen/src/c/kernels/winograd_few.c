@@ -1,7 +1,7 @@
 /* `count` points of a line, `from` one on, of the tiles of a group, for a vector of filters; `y` says how weights
-   become this line's; with -1 the row of weights at `weights` is taken as it is. To make the points of weights in memory would take as long as the products of so few tiles:
-   they are made in registers here, and meet all tiles of the group at once. Every step asks for the weights at
-   `next`, `stride` bytes a step. */
+   become this line's; with -1 the row of weights at `weights` is taken as it is. To make the points of weights in
+   memory would take as long as the products of so few tiles: they are made in registers here, and meet all tiles of
+   the group at once. Every step asks for the weights at `next`, `stride` bytes a step. */
 MITHRIL_INLINE void @name@_points(const long rows, const long y, const long from, const long count, long channels,
                          const float *restrict weights, const float *restrict in, float *restrict products,
                          int accumulate, const char *next, long stride)
