@@ -12,7 +12,7 @@ import numpy as np
 import mithril as ml
 
 #: Backends that the programs run on, the reference first.
-BACKENDS = ("numpy", "torch", "jax", "mlx")
+BACKENDS = ("numpy", "torch", "jax", "mlx", "c")
 #: Those whose own compiler is worth its time here: without it, JAX and MLX look at every op again in every step.
 COMPILED = ("jax", "mlx")
 

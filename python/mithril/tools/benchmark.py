@@ -111,7 +111,7 @@ class BenchmarkResult(table.Report, Mapping[str, float]):
 def benchmark(
     model: _core.Model | str | Callable[[], _core.Model],
     input_shape: Sequence[int] | Mapping[str, Any] | None = None,
-    backends: Any = ("numpy", "torch", "jax", "mlx"),
+    backends: Any = ("numpy", "torch", "jax", "mlx", "c"),
     num_runs: int = 100,
     *,
     jit: bool | None = None,
