@@ -90,8 +90,9 @@ def picture(
             axis.axhline(value, color="gray", linewidth=1)
             axis.annotate(name, (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
         axis.set(title=title, xlabel=unit, yscale="log")
-        for ticks in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
-            ticks(ticker.FormatStrFormatter("%g"))
+        axis.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+        # Between powers of ten not every number has the room.
+        axis.yaxis.set_minor_formatter(lambda y, _: f"{y:g}" if f"{y:e}"[0] in "2346" else "")
         axis.grid(alpha=0.3)
         axis.legend(frameon=False)
     axes[0][0].set_ylabel("training loss (cross entropy)")
