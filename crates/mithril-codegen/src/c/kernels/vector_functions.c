@@ -6,10 +6,18 @@ MITHRIL_INLINE mithril_f32 mithril_where(mithril_test test, mithril_f32 yes, mit
 {
     return (mithril_f32)((test & (mithril_test)yes) | (~test & (mithril_test)no));
 }
-/* max(x, 0); NaN passes. */
+/* max(x, 0); NaN passes. That is one instruction of AVX-512, which GCC does not find in a test and a choice. */
+#ifdef __has_builtin
+#if MITHRIL_VECTOR == 16 && defined(__AVX512F__) && __has_builtin(__builtin_ia32_maxps512_mask)
+#define MITHRIL_ABOVE_ZERO(x) (mithril_f32) __builtin_ia32_maxps512_mask((mithril_f32){0}, (x), (x), 0xffff, 4)
+#endif
+#endif
+#ifndef MITHRIL_ABOVE_ZERO
+#define MITHRIL_ABOVE_ZERO(x) (mithril_f32)(~(mithril_test)((x) < 0.0f) & (mithril_test)(x))
+#endif
 MITHRIL_INLINE mithril_f32 mithril_relu_vector(mithril_f32 x)
 {
-    return (mithril_f32)(~(mithril_test)(x < 0.0f) & (mithril_test)x);
+    return MITHRIL_ABOVE_ZERO(x);
 }
 /* The larger and the smaller of two numbers, NaN if one is. */
 MITHRIL_INLINE mithril_f32 mithril_maximum_of(mithril_f32 a, mithril_f32 b)

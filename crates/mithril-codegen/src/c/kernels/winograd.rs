@@ -7,7 +7,7 @@ use super::conv::Conv;
 use super::epilogue::place;
 use super::library::{substitute, unroll};
 use super::rows::RowGroups;
-use super::winograd_lines::{Tile, add_lines, extent, mark, pair, plain, points_of};
+use super::winograd_lines::{Tile, add_lines, extent, mark, pair, plain, points_of, weights_of};
 use super::{Algorithm, Argument, Call, Element, First, Kernel, Library, Packing, Question, Target};
 
 /// The sizes of a convolution.
@@ -164,7 +164,8 @@ pub(crate) fn best(conv: &Shape, target: &Target) -> Option<Tile> {
         } else {
             // A product of few rows waits for its weights.
             let products = points * pairs * tiles.max(FEWEST_ROWS) / per_cycle;
-            [products, points * pairs / target.lanes as f64 * WEIGHT_CYCLES]
+            let weights = weights_of(tile, conv.steps).iter().product::<usize>() as f64;
+            [products, weights * pairs / target.lanes as f64 * WEIGHT_CYCLES]
         };
         // Loads, stores and sums of both transforms, for a vector of channels of one tile.
         let transforms = tiles * (conv.channels + conv.filters) as f64 / target.lanes as f64 * points * 5.0;
@@ -233,7 +234,7 @@ impl Plan {
         let points = points_of(tile, conv.steps).iter().product::<usize>();
         let tiles = conv.batch * down * across;
         let rows = RowGroups::new(tiles, target);
-        let channel_bytes = points * 2 * lanes * 4;
+        let channel_bytes = weights_of(tile, steps).iter().product::<usize>() * 2 * lanes * 4;
         let panels = conv.filters.div_ceil(2 * lanes);
         // Weights whose points leave room for tiles become points once, others for every block of tiles.
         let (chunk, held) = if panels * conv.channels * channel_bytes <= target.cache * 5 / 8 {
@@ -258,6 +259,10 @@ impl Plan {
 
     fn points(&self) -> usize {
         points_of(self.tile, self.steps).iter().product()
+    }
+
+    fn weights(&self) -> usize {
+        weights_of(self.tile, self.steps).iter().product()
     }
 
     fn form(&self) -> String {
@@ -321,7 +326,7 @@ impl Plan {
 
     /// Elements of the points of weights that a thread has at a time.
     fn factors(&self) -> usize {
-        if self.few.is_some() { 0 } else { self.held * self.points() * (self.chunk * 2 * self.lanes + PAD) }
+        if self.few.is_some() { 0 } else { self.held * self.weights() * (self.chunk * 2 * self.lanes + PAD) }
     }
 
     /// Height and width of the image with margins, in vectors, and the elements from one plane to the next.
@@ -447,8 +452,14 @@ fn make(shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> Kerne
     let m = mark(plan.tile, plan.steps);
     let sizes = format!("{}_{}_{}x{}", shape.channels, shape.filters, shape.result[0], shape.result[1]);
     add_lines(plan.tile, plan.steps, library);
-    let weights_text = plan.few.is_none().then_some(("weights", include_str!("winograd_weights.c")));
-    for (part, text) in [("tile", include_str!("winograd_tile.c"))].into_iter().chain(weights_text) {
+    let mut parts = vec![("tile", include_str!("winograd_tile.c"))];
+    if plan.few.is_none() {
+        parts.push(("weights", include_str!("winograd_weights.c")));
+        if plan.weights() < plan.points() {
+            parts.push(("weight", include_str!("winograd_weight_of.c")));
+        }
+    }
+    for (part, text) in parts {
         let text = fill(text, shape, plan, ends, library);
         library.add(&format!("mithril_winograd{m}_{part}"), &text);
     }
@@ -496,6 +507,7 @@ const UNROLLED: usize = 36;
 fn numbers(shape: &Shape, plan: &Plan, ends: &Ends) -> Vec<(&'static str, String)> {
     let [high, wide] = plan.tile;
     let [tile_high, tile_wide] = points_of(plan.tile, plan.steps);
+    let [weights_high, weights_wide] = weights_of(plan.tile, plan.steps);
     let [_, blocked_width, blocked_plane] = plan.blocked(shape.padded);
     let [height, width] = shape.result;
     let [parts, line_points] = plan.parts();
@@ -508,6 +520,9 @@ fn numbers(shape: &Shape, plan: &Plan, ends: &Ends) -> Vec<(&'static str, String
         ("tile_high", tile_high),
         ("tile_wide", tile_wide),
         ("points", plan.points()),
+        ("weight_points", plan.weights()),
+        ("weights_high", weights_high),
+        ("weights_wide", weights_wide),
         ("products", 9 * high * wide),
         ("channels", shape.channels),
         ("filters", shape.filters),
@@ -553,14 +568,22 @@ fn fill(template: &str, shape: &Shape, plan: &Plan, ends: &Ends, library: &mut L
         wide * plan.steps[1] * plan.lanes
     );
     let [tile_high, tile_wide] = points_of(plan.tile, plan.steps);
+    let [_, weights_wide] = weights_of(plan.tile, plan.steps);
     // Larger tiles do not stay in registers anyway, and take long to compile.
     let side_by_side = plan.points() <= UNROLLED;
+    let weight = if plan.weights() < plan.points() { "mithril_winograd@m@_weight(point)" } else { "point" };
+    let weight_across = match weights_wide {
+        wide if wide < tile_wide => format!("from + point < {wide} ? from + point : {wide} - 1"),
+        _ => "from + point".to_owned(),
+    };
     let (line_functions, line_calls) = plan.few.map(|_| plan.lines()).unwrap_or_default();
     let strings = [
         ("line_functions", line_functions),
         ("line_calls", line_calls),
         ("unroll_rows", unroll(tile_high, side_by_side)),
         ("unroll_columns", unroll(tile_wide, side_by_side)),
+        ("weight", weight.to_owned()),
+        ("weight_across", weight_across),
         ("m", mark(plan.tile, plan.steps)),
         ("size", pair(plan.tile)),
         ("line_down", mark([high; 2], [plan.steps[0]; 2])),

@@ -6,7 +6,7 @@ MITHRIL_INLINE void @name@_points(const long rows, const long y, const long from
                          const float *restrict weights, const float *restrict in, float *restrict products,
                          int accumulate, const char *next, long stride)
 {
-    enum { LANES = @lanes@, WIDTH = 2 * LANES, HIGH = @tile_high@, WIDE = @tile_wide@, COUNT = @line_points@, ROWS = @most@ };
+    enum { LANES = @lanes@, WIDTH = 2 * LANES, HIGH = @weights_high@, WIDE = @weights_wide@, COUNT = @line_points@, ROWS = @most@ };
     mithril_f32 sums[COUNT][ROWS], d[3], half[3], down[HIGH], across[WIDE];
     MITHRIL_UNROLL(@line_points@)
     for (long point = 0; point < count; point++) {
@@ -37,7 +37,7 @@ MITHRIL_INLINE void @name@_points(const long rows, const long y, const long from
                 const float *const at = in + point * @name@_IN_STEP + step;
                 MITHRIL_UNROLL(@most@)
                 for (long row = 0; row < rows; row++)
-                    sums[point][row] += across[from + point] * MITHRIL_BROADCAST_f32(at[row * LANES]);
+                    sums[point][row] += across[@weight_across@] * MITHRIL_BROADCAST_f32(at[row * LANES]);
             }
         }
     }

@@ -3,7 +3,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict
                    @out@ *restrict out@parameters@, float *restrict own, const char *ahead)
 {
     enum {
-        POINTS = @points@, LANES = @lanes@, WIDTH = 2 * LANES, CHANNELS = @channels@, CHANNEL_BLOCKS = (CHANNELS + LANES - 1) / LANES,
+        POINTS = @points@, WEIGHTS = @weight_points@, LANES = @lanes@, WIDTH = 2 * LANES, CHANNELS = @channels@, CHANNEL_BLOCKS = (CHANNELS + LANES - 1) / LANES,
         PANELS = (@filters@ + WIDTH - 1) / WIDTH, ACROSS = @across@, DOWN = @down@, /* tiles of an image */
         GROUPS = @groups@, ROWS = @rows@, LONGER = @longer@, /* the first LONGER groups have ROWS + 1 tiles */
         BLOCK = @block@, TILES = BLOCK * (ROWS + (LONGER > 0)), /* groups and tiles of a block, at most */
@@ -13,7 +13,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict
         STEP = CHUNK * WIDTH + @pad@
     };
     float *const in = own, *const products = in + POINTS * IN_STEP, *const held = products + POINTS * OUT_STEP;
-    float *const strip = held + HELD * POINTS * STEP;
+    float *const strip = held + HELD * WEIGHTS * STEP;
     const long begin = GROUPS * thread / threads, groups = GROUPS * (thread + 1) / threads - begin;
     const long blocks = (groups + BLOCK - 1) / BLOCK;
     for (long block = 0; block < blocks; block++) {
@@ -31,7 +31,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict
             start += rows;
         }
         for (long panel = 0; panel < PANELS; panel++) {
-            float *const factors = held + panel % HELD * POINTS * STEP;
+            float *const factors = held + panel % HELD * WEIGHTS * STEP;
             for (long channel = 0; channel < CHANNELS; channel += CHUNK) {
                 const long channels = CHANNELS - channel < CHUNK ? CHANNELS - channel : CHUNK;
                 const float *const kept = weights + (panel * CHANNELS + channel) * 9 * WIDTH;
@@ -47,7 +47,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const float *restrict
                     for (long group = first, start = 0; group < last; group++) {
                         const long longer = group < LONGER, rows = ROWS + longer;
                         const float *const left = in + point * IN_STEP + start * CHANNEL_BLOCKS * LANES + rows * channel;
-                        const float *const right = factors + point * STEP;
+                        const float *const right = factors + @weight@ * STEP;
                         float *const tile_sums = products + point * OUT_STEP + start * WIDTH;
                         const char *const fetch = next + (point * (last - first) + group - first) * channels * stride;
                         @micro_calls@

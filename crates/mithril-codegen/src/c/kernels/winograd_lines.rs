@@ -9,7 +9,9 @@ use super::library::substitute;
 /// The text for lines of output tiles of one length and step.
 struct Transform {
     line: &'static str,
+    /// The last one belongs to all points that are left.
     line_weights: &'static str,
+    weights: usize,
     line_back: &'static str,
     /// Points for which one of the three weights is taken as it is, and which.
     plain: &'static [(usize, usize)],
@@ -31,6 +33,7 @@ r[2] = a - d[1];
 r[3] = b + 2.0f * d[1];
 r[4] = b - 2.0f * d[1];
 r[5] = d[2];",
+    weights: 6,
     line_back: "const mithril_f32 a = (d[1] + d[2]) * (-1.0f / 6), b = d[3] + d[4];
 const mithril_f32 p = (d[1] - d[2]) * (-1.0f / 6), q = d[3] - d[4];
 r[0] = d[0] * 0.25f + a + b * (1.0f / 24);
@@ -57,7 +60,8 @@ r[1] = d[0] + d[2];
 r[2] = d[0] - d[2];
 r[3] = d[0] + 2.0f * d[2];
 r[4] = d[2];
-r[5] = r[6] = r[7] = r[8] = d[1];",
+r[5] = d[1];",
+    weights: 6,
     line_back: "const mithril_f32 a = d[1] * 0.5f, b = d[2] * (1.0f / 6), p = a - b, q = a + b;
 r[0] = d[0] * 0.5f + p + d[3] * (1.0f / 6) + d[5];
 r[1] = q + d[3] * (1.0f / 3) + d[6];
@@ -76,7 +80,8 @@ r[4] = d[3];",
     line_weights: "r[0] = d[0];
 r[1] = d[0] + d[2];
 r[2] = d[2];
-r[3] = r[4] = d[1];",
+r[3] = d[1];",
+    weights: 4,
     line_back: "r[0] = d[0] + d[1] + d[3];
 r[1] = d[1] + d[2] + d[4];",
     plain: &[(0, 0), (2, 2), (3, 1), (4, 1)],
@@ -93,6 +98,7 @@ r[0] = d[0];
 r[1] = a + d[1];
 r[2] = a - d[1];
 r[3] = d[2];",
+    weights: 4,
     line_back: "r[0] = d[0] + (d[1] + d[2]) * 0.5f;
 r[1] = (d[1] - d[2]) * 0.5f - d[3];",
     plain: &[(0, 0), (3, 2)],
@@ -149,6 +155,12 @@ pub(crate) fn mark(tile: Tile, steps: [usize; 2]) -> String {
 /// Points of a line of so many pixels; so many pixels are read for them.
 pub(crate) fn extent(pixels: usize, step: usize) -> usize {
     (pixels - 1) * step + 3
+}
+
+/// Weights of a tile, down and across. Points of a line that are behind its last weight have that one, too: those of the
+/// odd pixels.
+pub(crate) fn weights_of(tile: Tile, steps: [usize; 2]) -> [usize; 2] {
+    [0, 1].map(|axis| transform(tile[axis], steps[axis]).weights)
 }
 
 /// Points of a tile, down and across.

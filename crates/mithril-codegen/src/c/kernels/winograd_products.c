@@ -22,7 +22,7 @@ static MITHRIL_ONCE void @name@_products(long thread, long threads, const float 
                 for (long group = 0, start = 0; group < GROUPS; group++) {
                     const long longer = group < LONGER, rows = ROWS + longer;
                     const float *const left = in + point * @name@_IN_STEP + start * CHANNEL_BLOCKS * LANES + rows * channel;
-                    const float *const right = own + point * STEP;
+                    const float *const right = own + @weight@ * STEP;
                     float *const tile_sums = products + point * @name@_OUT_STEP + (panel * @tiles@ + start) * WIDTH;
                     const char *const fetch = next + ((point - first) * GROUPS + group) * channels * stride;
                     @micro_calls@
