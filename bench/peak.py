@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import importlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -26,9 +25,29 @@ from .memory import status
 from .workloads import WORKLOADS
 
 #: Who reads a model from a file, in Python.
-PEERS = ("ours, Python", "PyTorch", "ONNX Runtime", "OpenVINO")
+PEERS = ("ours, Python", "PyTorch", "torch.compile", "ONNX Runtime", "OpenVINO", "JAX")
 #: Who takes training steps.
 TRAINING = ("ours", *training.PEERS)
+#: Runs a program and prints its peak in kilobytes. Linux counts what a process held before it became another program:
+#: this one holds little, Python more than a small model.
+LAUNCH = """
+#define _DEFAULT_SOURCE
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int count, char **arguments) {
+    struct rusage usage;
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        if (count > 1 && freopen("/dev/null", "w", stdout)) execv(arguments[1], arguments + 1);
+        _exit(127);
+    }
+    if (child < 0 || wait4(child, &status, 0, &usage) < 0 || status) return 1;
+    printf("%ld\\n", usage.ru_maxrss);
+}
+"""
 
 
 def prepare(name: str, folder: Path) -> dict[str, int]:
@@ -59,16 +78,12 @@ def prepare(name: str, folder: Path) -> dict[str, int]:
 
 def ours(folder: Path) -> int:
     """Run the exported program; the most memory it had, in bytes."""
-    pid = os.posix_spawn(
-        str(folder / "check"),
-        ["check", "1", str(folder / "model.weights"), str(folder / "model.check")],
-        os.environ,
-        file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
-    )
-    _, code, usage = os.wait4(pid, 0)
-    if code:
-        raise RuntimeError(f"the exported program ends with {code}")
-    return usage.ru_maxrss * 1024
+    (folder / "launch.c").write_text(LAUNCH)
+    subprocess.run(["cc", "-o", str(folder / "launch"), str(folder / "launch.c")], check=True)
+    command = [folder / name for name in ("launch", "check", "model.weights", "model.check")]
+    command.insert(2, Path("1"))
+    done = subprocess.run([str(part) for part in command], text=True, capture_output=True, check=True)
+    return int(done.stdout) * 1024
 
 
 def steps(name: str, workload: str, folder: Path) -> None:
@@ -101,22 +116,38 @@ def _packed(folder: Path) -> Callable[[], Any]:
     return lambda: compiled.evaluate(packed, data)
 
 
+def _jax(folder: Path) -> Callable[[], Any]:
+    """Read our model from the same file, for JAX: one compiled function."""
+    import mithril as ml
+
+    data = dict(np.load(folder / "data.npz"))
+    shapes = {name: list(array.shape) for name, array in data.items()}
+    backend = ml.JaxBackend(jit=True, device="cpu")
+    compiled = ml.compile(ml.load(folder / "model.json"), backend, shapes=shapes, inference=True)
+    ml.load_weights(compiled, folder / "model.safetensors")
+    arrays = {key: backend.array(array) for key, array in data.items()}
+    return lambda: np.asarray(compiled.evaluate({}, arrays)["output"])
+
+
 def peer(name: str, folder: Path) -> None:
     """Print by how many bytes the peak of this process grows when a library reads a model and runs it."""
     given = dict(np.load(folder / "given.npz"))
-    if name == "ours, Python":
-        import mithril as ml  # noqa: F401
-
+    if name in ("ours, Python", "JAX"):
+        # What is imported does not count.
+        for module in ("mithril", "jax")[: 1 + (name == "JAX")]:
+            importlib.import_module(module)
         before = status("VmRSS")
-        function = _packed(folder)
+        function = (_jax if name == "JAX" else _packed)(folder)
         for _ in range(3):
             function()
-    elif name == "PyTorch":
+    elif name in ("PyTorch", "torch.compile"):
         import torch
 
         torch.set_num_threads(1)
         before = status("VmRSS")
         module = torch.load(folder / "model.pt", weights_only=False, mmap=True)
+        if name == "torch.compile":
+            module.compile()
         with torch.inference_mode():
             for _ in range(3):
                 module(*map(torch.from_numpy, given.values()))
