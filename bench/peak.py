@@ -79,10 +79,11 @@ def prepare(name: str, folder: Path) -> dict[str, int]:
 def ours(folder: Path) -> int:
     """Run the exported program; the most memory it had, in bytes."""
     (folder / "launch.c").write_text(LAUNCH)
-    subprocess.run(["cc", "-o", str(folder / "launch"), str(folder / "launch.c")], check=True)
-    command = [folder / name for name in ("launch", "check", "model.weights", "model.check")]
-    command.insert(2, Path("1"))
-    done = subprocess.run([str(part) for part in command], text=True, capture_output=True, check=True)
+    subprocess.run(["cc", "-o", "launch", "launch.c"], cwd=folder, check=True)
+    command = ["./launch", "./check", "1", "model.weights", "model.check"]
+    done = subprocess.run(command, cwd=folder, text=True, capture_output=True)
+    if done.returncode:
+        raise RuntimeError(f"the exported program fails: {done.stderr.strip()}")
     return int(done.stdout) * 1024
 
 
@@ -104,28 +105,32 @@ def steps(name: str, workload: str, folder: Path) -> None:
     print(json.dumps(status("VmHWM") - before))
 
 
-def _packed(folder: Path) -> Callable[[], Any]:
-    """Read our model from its file, as somebody who ships it does."""
+def _read(folder: Path, backend: Any) -> tuple[Any, dict[str, Any]]:
+    """Compile our model from its file, as somebody who ships it does; and its data."""
     import mithril as ml
 
     model, donate = ml.load(folder / "model.json"), json.loads((folder / "donate.json").read_text())
     data = dict(np.load(folder / "data.npz"))
     shapes = {name: list(array.shape) for name, array in data.items()}
-    compiled = ml.compile(model, ml.CBackend(num_threads=1), shapes=shapes, inference=True, donate=donate)
+    return ml.compile(model, backend, shapes=shapes, inference=True, donate=donate), data
+
+
+def _packed(folder: Path) -> Callable[[], Any]:
+    """Return our model in C as a call, with weights from their file."""
+    import mithril as ml
+
+    compiled, data = _read(folder, ml.CBackend(num_threads=1))
     packed = compiled.pack(folder / "model.safetensors")
     return lambda: compiled.evaluate(packed, data)
 
 
 def _jax(folder: Path) -> Callable[[], Any]:
-    """Read our model from the same file, for JAX: one compiled function."""
+    """Return our model for JAX as a call: one compiled function, with weights from their file."""
     import mithril as ml
 
-    data = dict(np.load(folder / "data.npz"))
-    shapes = {name: list(array.shape) for name, array in data.items()}
-    backend = ml.JaxBackend(jit=True, device="cpu")
-    compiled = ml.compile(ml.load(folder / "model.json"), backend, shapes=shapes, inference=True)
+    compiled, data = _read(folder, ml.JaxBackend(jit=True, device="cpu"))
     ml.load_weights(compiled, folder / "model.safetensors")
-    arrays = {key: backend.array(array) for key, array in data.items()}
+    arrays = {key: compiled.backend.array(array) for key, array in data.items()}
     return lambda: np.asarray(compiled.evaluate({}, arrays)["output"])
 
 
@@ -134,8 +139,9 @@ def peer(name: str, folder: Path) -> None:
     given = dict(np.load(folder / "given.npz"))
     if name in ("ours, Python", "JAX"):
         # What is imported does not count.
-        for module in ("mithril", "jax")[: 1 + (name == "JAX")]:
-            importlib.import_module(module)
+        importlib.import_module("mithril")
+        if name == "JAX":
+            importlib.import_module("jax")
         before = status("VmRSS")
         function = (_jax if name == "JAX" else _packed)(folder)
         for _ in range(3):
