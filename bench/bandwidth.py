@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import tempfile
-import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,21 +29,18 @@ float sum(const float *x, long count) {
 """
 
 
-def read_speed(size: int, threads: int, rounds: int = 9) -> float:
-    """Return bytes per second at which threads read so many bytes; the best of some rounds."""
+def reading(size: int, threads: int) -> Callable[[], object]:
+    """Return a call that reads so many bytes, by so many threads."""
     with tempfile.TemporaryDirectory() as folder:
         source, library = Path(folder, "sum.c"), Path(folder, "sum.so")
         source.write_text(SOURCE)
         subprocess.run(["cc", "-O3", "-march=native", "-shared", "-fPIC", "-o", library, source], check=True)
         function = ctypes.CDLL(str(library)).sum
     function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_long], ctypes.c_float
-    part = size // 4 // threads // 64 * 64
+    part = -(-size // 4 // threads // 64) * 64
     memory = np.ones(part * threads + 16, np.float32)
     start = memory.ctypes.data + -memory.ctypes.data % 64
-    best = float("inf")
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in range(rounds):
-            begun = time.perf_counter()
-            list(pool.map(lambda i: function(start + i * part * 4, part), range(threads)))
-            best = min(best, time.perf_counter() - begun)
-    return part * threads * 4 / best
+    pool = ThreadPoolExecutor(threads)
+    # The array has to live as long as the call.
+    places = [(memory, start + i * part * 4) for i in range(threads)]
+    return lambda: list(pool.map(lambda place: function(place[1], part), places))

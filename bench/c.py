@@ -1,9 +1,9 @@
 """Models in C against the other ways of running them on a CPU, in pairs: `make bench-c`.
 
 Each pair runs in a process of its own that is bound to so many processors, ours and the other in turns, with the same
-weights; what comes out is compared first. Where the time goes into reading weights, the share of what memory gives is
-measured too: as many bytes are read in the same process. Peers are what is installed of PyTorch (eager, and compiled),
-ONNX Runtime, OpenVINO and JAX. Training steps are those of `bench.training`.
+weights; what comes out is compared first. Where the time goes into reading weights and caches, the share of what memory
+gives is measured too: as many bytes are read, in turns with both. Peers are what is installed of PyTorch (eager, and
+compiled), ONNX Runtime, OpenVINO and JAX. Training steps are those of `bench.training`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from . import training
-from .bandwidth import read_speed
+from .bandwidth import reading
 from .workloads import WORKLOADS, Workload
 
 #: Peer -> the module that it needs.
@@ -134,10 +134,11 @@ def pair(workload: str, name: str, threads: int) -> None:
     distance = float(np.abs(first() - wanted).max() / np.abs(wanted).max())
     if not distance < CLOSE:
         raise AssertionError(f"{workload}: ours and {name} differ by {distance:.2g}")
-    mine, theirs = turns(first, second, pause=0.05)
+    third = [reading(work.reads, threads)] if work.reads else []
+    mine, theirs, *read = turns(first, second, *third, pause=0.05)
     found = {"ours": mine, "peer": theirs}
-    if work.reads:
-        found["share"] = work.weight_bytes / mine / read_speed(work.weight_bytes, threads)
+    if read:
+        found["share"] = read[0] / mine
     print(json.dumps(found))
 
 

@@ -156,7 +156,7 @@ def measure(name: str, threads: int) -> str:
     def ours() -> Any:
         return compiled.evaluate({}, data)
 
-    mine, torch_time = turns(ours, lambda: theirs(*tensors), PAUSE if threads > 1 else 0.0, ROUNDS)
+    mine, torch_time = turns(ours, lambda: theirs(*tensors), pause=PAUSE if threads > 1 else 0.0, rounds=ROUNDS)
     line = f"{name:24} {mine * 1e6:10.1f} {torch_time / mine:8.2f}"
     if numpy is not None and threads == 1:
         again, numpy_time = turns(ours, lambda: numpy(*given), rounds=ROUNDS)

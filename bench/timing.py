@@ -20,28 +20,27 @@ def timed(function: Callable[[], Any], repeats: int) -> float:
     return statistics.median(times)
 
 
-def turns(
-    ours: Callable[[], Any], hand: Callable[[], Any], pause: float = 0.0, rounds: int = 41
-) -> tuple[float, float]:
-    """Return the median seconds of two functions, called in turns; what is quick is called more often.
+def turns(*functions: Callable[[], Any], pause: float = 0.0, rounds: int = 41) -> tuple[float, ...]:
+    """Return the median seconds of functions, called in turns; what is quick is called more often.
 
     Threads of a runtime go on spinning for a while after a call, and would take the processors from the other side:
     with a pause in seconds they fall asleep, and a call that is not counted wakes those of the side whose turn it is.
-    There are at most ``rounds`` turns.
+    There are at most ``rounds`` turns; how many depends on the second function.
     """
     for _ in range(3):
-        ours(), hand()
+        for function in functions:
+            function()
     start = time.perf_counter()
-    hand()
+    functions[1]()
     once = time.perf_counter() - start
     calls, rounds = max(1, int(0.01 / once)), max(5, min(rounds, int(4 / max(once, 0.01))))
-    found: tuple[list[float], list[float]] = ([], [])
+    found: tuple[list[float], ...] = tuple([] for _ in functions)
     gc.collect()
     gc.disable()
     for i in range(rounds):
-        pair = list(zip((ours, hand), found, strict=True))
+        sides = list(zip(functions, found, strict=True))
         # Who goes first changes: the second finds the caches of the first.
-        for function, times in pair if i % 2 else reversed(pair):
+        for function, times in sides if i % 2 else reversed(sides):
             if pause:
                 time.sleep(pause)
                 function()
@@ -50,4 +49,4 @@ def turns(
                 function()
             times.append((time.perf_counter() - start) / calls)
     gc.enable()
-    return statistics.median(found[0]), statistics.median(found[1])
+    return tuple(map(statistics.median, found))

@@ -33,8 +33,8 @@ class Workload:
     layout: str | None = None
     #: Data that a call of ours may write into.
     donate: list[str] = field(default_factory=list)
-    #: Whether it is bound by how fast the weights are read.
-    reads: bool = False
+    #: Bytes of weights and caches that a call reads, each once, where that is what takes the time.
+    reads: int = 0
 
     @property
     def given(self) -> Arrays:
@@ -120,7 +120,10 @@ def decode(batch: int) -> Workload:
     ours.update({name: np.pad(cache, slot) for name, cache in caches.items()})
     model = models.create_gpt(**sizes, cache=True)
     workload = Workload(model, Decoder(network), ours, {"input": tokens, **caches}, "transformers")
-    workload.donate, workload.reads = list(caches), True
+    workload.donate = list(caches)
+    # One line of the table of positions is read.
+    positions = sizes["block_size"] * DIMS * 4
+    workload.reads = workload.weight_bytes - positions + sum(cache.nbytes for cache in caches.values())
     return workload
 
 

@@ -2,7 +2,7 @@
 
 use super::epilogue::place;
 use super::gemm::{Gemm, Packing};
-use super::library::substitute;
+use super::library::{PanelUse, substitute};
 use super::quantized::{Columns, Panels};
 use super::rows::RowGroups;
 use super::{Argument, Call, Element, Epilogue, Kernel, Library, Scheme, Strides, Target, winograd};
@@ -324,7 +324,7 @@ impl Conv {
     fn add(&self, template: &str, library: &mut Library, plan: &Plan) -> String {
         let micro = "{micro}(K, left, right, tile, 0, fetch, stride);";
         let micro_calls = if template.contains("@micro_calls@") {
-            plan.rows.calls(micro, library, self.element, usize::MAX)
+            plan.rows.calls(micro, library, self.element, PanelUse::Shared)
         } else {
             String::new()
         };

@@ -28,8 +28,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const @stored@ *restr
         BLOCK = @block@, BLOCKS = (GROUPS + BLOCK - 1) / BLOCK, /* most groups in a block; blocks in a matrix, all about as long */
         SAME_A = @same_a@, /* matrices after another whose units go block by block, since they have the same a */
         K_BLOCK = @k_block@, STRETCH = @stretch@, /* steps of k, and at most so many panels, at once */
-        COPY = (ROWS + (LONGER > 0)) * ((K_BLOCK + LANES - 1) / LANES * LANES), /* elements of a copied group */
-        AHEAD = 8192 /* bytes */
+        COPY = (ROWS + (LONGER > 0)) * ((K_BLOCK + LANES - 1) / LANES * LANES) /* elements of a copied group */
     };
     @type@ *const copies = own, *const sums = own + (long)BLOCK * COPY;
     const long units = (long)@batches@ * BLOCKS * PANELS, end = units * (thread + 1) / threads;
@@ -57,9 +56,7 @@ static MITHRIL_ONCE void @name@(long thread, long threads, const @stored@ *restr
                     const long row = group * ROWS + (longer ? group : LONGER), unfinished = (panel - first_panel) * BLOCK + group - first;
                     @type@ *const tile = sums + (K > K_BLOCK ? unfinished * (ROWS + 1) * WIDTH : 0);
                     const @type@ *const left = copies + (group - first) * COPY;
-                    /* A panel that only one group meets is what the step waits for: a little ahead of it is enough. */
-                    const char *const fetch =
-                        last - first == 1 ? (const char *)right + AHEAD : next + (group - first) * steps * stride;
+                    const char *const fetch = next + (group - first) * steps * stride;
                     @micro_calls@
                     if (k + K_BLOCK < K)
                         continue;

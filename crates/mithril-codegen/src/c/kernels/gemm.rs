@@ -1,7 +1,7 @@
 //! Matrix products: batched, with any strides, an epilogue, and the right matrix packed ahead or when it runs.
 
 use super::epilogue::place;
-use super::library::substitute;
+use super::library::{PanelUse, substitute};
 use super::rows::RowGroups;
 use super::{
     Argument, Call, Element, Epilogue, Kernel, Library, Question, Stored, Strides, Target, batch_offset,
@@ -277,9 +277,9 @@ impl Gemm {
             library.transpose(self.element);
         }
         let copy = if across { include_str!("gemm_copy_across.c") } else { include_str!("gemm_copy.c") };
-        let weights = self.k * self.n * self.element.bytes();
+        let panels = PanelUse::of(self.k * self.n * self.element.bytes(), blocking.rows.groups);
         let [claim, claim_call] = self.claim(library.target().cache);
-        let mut calls = |statement: &str| blocking.rows.calls(statement, library, self.element, weights);
+        let mut calls = |statement: &str| blocking.rows.calls(statement, library, self.element, panels);
         let copy_calls = calls("@name@_copy(a + @a_batch@, row, {rows}, k, steps, copy);");
         let micro_calls = calls("{micro}(steps, left, right, tile, k > 0, fetch, stride);");
         let by_column = self.out.row < self.out.column;

@@ -9,11 +9,51 @@ use super::{Element, Target};
 /// So few rows do not fill the processor's pipelines with one sum each.
 const FEW_ROWS: usize = 2;
 
-/// Bytes of weights that stay in the second-level cache: asking for them ahead only costs time.
+/// Bytes of weights that stay in the second-level cache.
 pub(super) const NEAR: usize = 1 << 20;
 
-/// Asks for both cache lines of a step.
-const FETCH: &str = "MITHRIL_FETCH(next);\nMITHRIL_FETCH(next + stride / 2);";
+/// How a micro-kernel meets the panels of weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PanelUse {
+    /// All of them are in the second-level cache: asking for them ahead only costs time.
+    Cached,
+    /// Each once, one after the other: a processor sees that by itself, and needs help only where it is all that a step
+    /// waits for. Asking further ahead than some 4 KB, or with more rows at all, takes longer than not to ask.
+    Once,
+    /// Each for several groups of rows, during which the next can be asked for.
+    Shared,
+}
+
+impl PanelUse {
+    /// Those of weights of so many bytes, for so many groups of rows.
+    pub fn of(bytes: usize, groups: usize) -> Self {
+        match groups {
+            _ if bytes <= NEAR => Self::Cached,
+            0 | 1 => Self::Once,
+            _ => Self::Shared,
+        }
+    }
+
+    /// The end of the name of a kernel for them.
+    fn mark(self) -> &'static str {
+        match self {
+            Self::Cached => "_cached",
+            Self::Once => "_once",
+            Self::Shared => "",
+        }
+    }
+
+    /// What a step asks for.
+    fn fetch(self, few_rows: bool) -> &'static str {
+        match (self, few_rows) {
+            (Self::Cached, _) | (Self::Once, false) => "(void)next;",
+            (Self::Once, true) => "MITHRIL_FETCH((const char *)panel + 3072);\n(void)next;",
+            // Few groups meet a panel then: a step may have to ask for all of what comes.
+            (Self::Shared, true) => "MITHRIL_FETCH(next);\nMITHRIL_FETCH(next + stride / 2);",
+            (Self::Shared, false) => "MITHRIL_FETCH(next);",
+        }
+    }
+}
 
 /// What stands for the name in a function's text until the library has found one.
 const NAME: &str = "@name@";
@@ -188,9 +228,10 @@ impl Library {
         name
     }
 
-    /// The micro-kernel for this many rows, and this many bytes of what they are multiplied with.
-    pub(crate) fn micro(&mut self, element: Element, rows: usize, weights: usize) -> String {
+    /// The micro-kernel for this many rows, and such panels of what they are multiplied with.
+    pub(crate) fn micro(&mut self, element: Element, rows: usize, panels: PanelUse) -> String {
         let lanes = self.target.lanes_of(element).to_string();
+        let is_few = rows <= FEW_ROWS;
         let fill = |template: &str| {
             substitute(
                 template,
@@ -198,29 +239,21 @@ impl Library {
                     ("type", element.c()),
                     ("t", element.suffix()),
                     ("lanes", &lanes),
-                    (
-                        "fetch",
-                        if weights <= NEAR {
-                            "(void)next; /* the weights are in the cache */"
-                        } else {
-                            FETCH
-                        },
-                    ),
+                    ("fetch", panels.fetch(is_few)),
+                    ("panels", panels.mark()),
                     ("rows", &rows.to_string()),
                     ("chains", &(4 / rows.max(1)).max(1).to_string()),
                     ("most_rows", &self.target.rows().to_string()),
                 ],
             )
         };
-        let entry = fill(include_str!("micro_rows.c"));
-        if rows <= FEW_ROWS {
-            let body = fill(include_str!("micro_few.c"));
-            let distance = if weights <= NEAR { "_near" } else { "" };
-            return self.add(&format!("mithril_micro_{}_{rows}{distance}", element.suffix()), &body);
+        let (all, body) = (fill(include_str!("micro.c")), fill(include_str!("micro_rows.c")));
+        let name = format!("mithril_micro_{}{}", element.suffix(), panels.mark());
+        if is_few {
+            return self.add(&format!("{name}_{rows}"), &fill(include_str!("micro_few.c")));
         }
-        let body = fill(include_str!("micro.c"));
-        self.add(&format!("mithril_micro_{}", element.suffix()), &body);
-        self.add(&format!("mithril_micro_{}_{rows}", element.suffix()), &entry)
+        self.add(&name, &all);
+        self.add(&format!("{name}_{rows}"), &body)
     }
 
     /// The transposition of a square of vectors.

@@ -1,8 +1,8 @@
 /* tile[rows][2 vectors] = (accumulate ? tile : 0) + a · panel. With rows a constant, all sums stay in registers: a
    step of k loads two vectors of the panel, and for each row broadcasts one element of a.
    a: blocks of @lanes@ steps of k, each block [rows][@lanes@]; panel: [k][2 vectors].
-   Every step asks for the cache line at `next` and moves it on by `stride` bytes: weights that come after these. */
-MITHRIL_INLINE void mithril_micro_@t@(const long rows, long k, const @type@ *restrict a, const @type@ *restrict panel,
+   Where `next` is asked for, it is weights that come after these, and every step moves it on by `stride` bytes. */
+MITHRIL_INLINE void mithril_micro_@t@@panels@(const long rows, long k, const @type@ *restrict a, const @type@ *restrict panel,
                                    @type@ *restrict tile, int accumulate, const char *next, long stride)
 {
     enum { LANES = @lanes@ };
@@ -14,9 +14,7 @@ MITHRIL_INLINE void mithril_micro_@t@(const long rows, long k, const @type@ *res
         const long steps = k < LANES ? k : LANES;
         MITHRIL_UNROLL_BY(4)
         for (long step = 0; step < steps; step++, panel += 2 * LANES, next += stride) {
-            MITHRIL_FETCH(next);
-            if (rows <= 8) /* few groups meet a panel then: a step may have to ask for all of what comes */
-                MITHRIL_FETCH(next + stride / 2);
+            @fetch@
             const mithril_@t@ left = MITHRIL_LOAD(@t@, panel), right = MITHRIL_LOAD(@t@, panel + LANES);
             MITHRIL_UNROLL(@most_rows@)
             for (long row = 0; row < rows; row++) {

@@ -3,7 +3,7 @@
 
 use super::epilogue::{Epilogue, place};
 use super::gemm::{COLUMNS, Gemm, ROWS, WORTH_MEASURING, batched};
-use super::library::substitute;
+use super::library::{PanelUse, substitute};
 use super::rows::RowGroups;
 use super::{Argument, Call, Element, Kernel, Library, Question, Stored, Target, batch_offset};
 
@@ -283,12 +283,11 @@ impl Gemm {
         let block = self.block(4 * copy, rows, panels, library, library.target().cache * 2);
         let is_grouped = scheme == Scheme::Int4Weights;
         let unpack = add_unpack(panels, false, library);
-        let weights = piece * 2 * lanes * 4;
         let micro = rows.calls(
             "{micro}(steps, left, right, tile, k > 0, fetch, stride);",
             library,
             Element::F32,
-            weights,
+            PanelUse::of(piece * 2 * lanes * 4, rows.groups),
         );
         let words = panels.words() / panels.steps().max(1);
         let template = substitute(

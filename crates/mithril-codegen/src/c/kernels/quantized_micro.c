@@ -11,8 +11,7 @@ static void @name@(long words, const float *restrict a, const uint32_t *restrict
         for (long chain = 0; chain < CHAINS; chain++)
             sum[row][chain][0] = sum[row][chain][1] = (mithril_f32){0};
     for (; words > 0; words--, panel += 2 * LANES, a += FIELDS * ROWS) {
-        MITHRIL_FETCH(panel + 96 * LANES);
-        MITHRIL_FETCH(panel + 97 * LANES);
+        MITHRIL_FETCH(panel + 32 * LANES);
         const mithril_u32 left = MITHRIL_LOAD(u32, panel), right = MITHRIL_LOAD(u32, panel + LANES);
         MITHRIL_UNROLL(@fields@)
         for (int step = 0; step < FIELDS; step++) {

@@ -8,8 +8,7 @@ static void @name@(long words, const uint32_t *restrict a, const uint32_t *restr
     for (long row = 0; row < ROWS; row++)
         sum[row][0] = sum[row][1] = (mithril_i32){0};
     for (; words > 0; words--, panel += 2 * LANES, a += ROWS) {
-        MITHRIL_FETCH(panel + 48 * LANES);
-        MITHRIL_FETCH(panel + 49 * LANES);
+        MITHRIL_FETCH(panel + 32 * LANES);
         const mithril_u32 left = MITHRIL_LOAD(u32, panel), right = MITHRIL_LOAD(u32, panel + LANES);
         MITHRIL_UNROLL(@rows@)
         for (long row = 0; row < ROWS; row++) {

@@ -20,8 +20,7 @@ static void @name@(long groups, const float *restrict a, const uint32_t *restric
         MITHRIL_UNROLL(@group@)
         for (long word = 0; word < WORDS; word++, a += FIELDS * ROWS) {
             const uint32_t *const place = panel + (1 + 2 * word) * LANES;
-            MITHRIL_FETCH(place + 96 * LANES);
-            MITHRIL_FETCH(place + 97 * LANES);
+            MITHRIL_FETCH(place + 32 * LANES);
             const mithril_u32 left = MITHRIL_LOAD(u32, place), right = MITHRIL_LOAD(u32, place + LANES);
             MITHRIL_UNROLL(@fields@)
             for (int step = 0; step < FIELDS; step++) {

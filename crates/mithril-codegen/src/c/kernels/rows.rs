@@ -1,6 +1,6 @@
 //! The rows of a left matrix in groups that a micro-kernel holds in registers.
 
-use super::library::substitute;
+use super::library::{PanelUse, substitute};
 use super::{Element, Library, Target};
 
 /// Groups of rows, as even as they can be: the first `longer` have one row more than `rows`.
@@ -28,10 +28,16 @@ impl RowGroups {
     }
 
     /// A statement for each number of rows that occurs; `{rows}` and `{micro}` stand for the number and its kernel.
-    /// `weights` are the bytes of the other factor.
-    pub fn calls(&self, statement: &str, library: &mut Library, element: Element, weights: usize) -> String {
+    /// `panels` are those of the other factor.
+    pub fn calls(
+        &self,
+        statement: &str,
+        library: &mut Library,
+        element: Element,
+        panels: PanelUse,
+    ) -> String {
         self.each(|rows| {
-            let micro = library.micro(element, rows, weights);
+            let micro = library.micro(element, rows, panels);
             statement.replace("{rows}", &rows.to_string()).replace("{micro}", &micro)
         })
     }

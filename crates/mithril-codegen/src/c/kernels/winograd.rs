@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::blocked::{Blocked, Image};
 use super::conv::Conv;
 use super::epilogue::place;
-use super::library::{substitute, unroll};
+use super::library::{PanelUse, substitute, unroll};
 use super::rows::RowGroups;
 use super::winograd_lines::{Tile, add_lines, extent, mark, pair, plain, points_of, weights_of};
 use super::{Algorithm, Argument, Call, Element, First, Kernel, Library, Packing, Question, Target};
@@ -588,7 +588,7 @@ fn fill(template: &str, shape: &Shape, plan: &Plan, ends: &Ends, library: &mut L
         ("size", pair(plan.tile)),
         ("line_down", mark([high; 2], [plan.steps[0]; 2])),
         ("line_across", mark([wide; 2], [plan.steps[1]; 2])),
-        ("micro_calls", plan.rows.calls(micro, library, Element::F32, usize::MAX)),
+        ("micro_calls", plan.rows.calls(micro, library, Element::F32, PanelUse::Shared)),
         ("tile_place", tile_place),
     ];
     let numbers = numbers(shape, plan, ends);
