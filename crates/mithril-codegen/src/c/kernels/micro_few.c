@@ -11,10 +11,10 @@ MITHRIL_INLINE void @name@_terms(long k, const @type@ *restrict a, const @type@ 
         for (long chain = 0; chain < CHAINS; chain++)
             sum[row][chain][0] = sum[row][chain][1] = (mithril_@t@){0};
     }
-    for (; k > 0; k -= LANES, a += ROWS * LANES) {
-        const long steps = k < LANES ? k : LANES;
-        long step = 0;
-        for (; step + CHAINS <= steps; step += CHAINS) {
+    for (; k >= LANES; k -= LANES, a += ROWS * LANES)
+        /* Short as it is: more of it side by side takes longer where another thread has half of the core. */
+        MITHRIL_UNROLL_BY(1)
+        for (long step = 0; step < LANES; step += CHAINS) {
             MITHRIL_UNROLL(@chains@)
             for (long chain = 0; chain < CHAINS; chain++, panel += 2 * LANES, next += stride) {
                 @fetch@
@@ -27,13 +27,12 @@ MITHRIL_INLINE void @name@_terms(long k, const @type@ *restrict a, const @type@ 
                 }
             }
         }
-        for (; step < steps; step++, panel += 2 * LANES, next += stride) {
-            MITHRIL_UNROLL(@rows@)
-            for (long row = 0; row < ROWS; row++) {
-                const mithril_@t@ factor = MITHRIL_BROADCAST_@t@(a[row * LANES + step]);
-                sum[row][0][0] += factor * MITHRIL_LOAD(@t@, panel);
-                sum[row][0][1] += factor * MITHRIL_LOAD(@t@, panel + LANES);
-            }
+    for (long step = 0; step < k; step++, panel += 2 * LANES) {
+        MITHRIL_UNROLL(@rows@)
+        for (long row = 0; row < ROWS; row++) {
+            const mithril_@t@ factor = MITHRIL_BROADCAST_@t@(a[row * LANES + step]);
+            sum[row][0][0] += factor * MITHRIL_LOAD(@t@, panel);
+            sum[row][0][1] += factor * MITHRIL_LOAD(@t@, panel + LANES);
         }
     }
     MITHRIL_UNROLL(@rows@)
