@@ -171,6 +171,7 @@ def main() -> None:
     parser.add_argument("--pair", nargs=3, metavar=("WORKLOAD", "PEER", "THREADS"), help=argparse.SUPPRESS)
     parser.add_argument("--workload", action="append", choices=everything, help="default: three that are quick")
     parser.add_argument("--training", action="store_true", help="the training steps, all of them")
+    parser.add_argument("--all", action="store_true", help="all workloads with all peers: some two hours")
     parser.add_argument("--peer", action="append", choices=list(PEERS), help="default: all that are installed")
     parser.add_argument("--threads", action="append", type=int, help="default: 1 and 2")
     parser.add_argument("--memory", action="store_true", help="peak memory instead of time: see bench.peak")
@@ -184,8 +185,10 @@ def main() -> None:
         return pair(workload, name, int(threads))
     known = given.peer or [name for name, module in PEERS.items() if importlib.util.find_spec(module)]
     print("| workload | threads | peer | ours | peer's | ours is faster by |\n|---|---|---|---|---|---|")
-    quick = [*training.WORKLOADS] if given.training else [*list(WORKLOADS)[:2], next(iter(training.WORKLOADS))]
-    for workload in given.workload or quick:
+    chosen = [*list(WORKLOADS)[:2], next(iter(training.WORKLOADS))]
+    if given.all or given.training:
+        chosen = [*(WORKLOADS if given.all else ()), *training.WORKLOADS]
+    for workload in given.workload or chosen:
         peers = [name for name in known if workload not in training.WORKLOADS or name in training.PEERS]
         for threads in given.threads or (1, 2):
             if threads > len(os.sched_getaffinity(0)):
