@@ -42,15 +42,24 @@ def ours(workload: Workload, threads: int) -> Callable[[], Any]:
     """Return our model in C as a call, with the weights of the module."""
     import mithril as ml
 
-    compiled = _compiled(workload, ml.CBackend(num_threads=threads))
+    if workload.block is None:
+        compiled = _compiled(workload, ml.CBackend(num_threads=threads))
+    else:
+        backend = ml.CBackend(num_threads=threads, batch="batch", block=workload.block)
+        compiled = _compiled(workload, backend, batch="batch")
     return lambda: compiled.evaluate({}, workload.data)["output"]
 
 
-def _compiled(workload: Workload, backend: Any) -> Any:
-    """Our model with the weights of the module: by our names, by those of a layout, or by order."""
+def _compiled(workload: Workload, backend: Any, batch: str | None = None) -> Any:
+    """Our model with the weights of the module: by our names, by those of a layout, or by order.
+
+    With a name for the number of rows that is a size of all data.
+    """
     import mithril as ml
 
-    shapes = {name: list(array.shape) for name, array in workload.data.items()}
+    shapes: dict[str, list[Any]] = {
+        name: [batch, *array.shape[1:]] if batch else list(array.shape) for name, array in workload.data.items()
+    }
     compiled = ml.compile(workload.model, backend, shapes=shapes, inference=True, donate=workload.donate)
     found = {n: v for n, v in workload.module.state_dict().items() if not n.endswith("num_batches_tracked")}
     if workload.layout:
