@@ -34,26 +34,31 @@ PEERS = {
     "JAX": "jax",
 }
 
+#: Batches of a workload of which ours computes so many rows at a time.
+IN_BLOCKS = {
+    "ResNet-18, batch 8 by 1": ("ResNet-18, batch 8", 1),
+    "ResNet-50, batch 8 by 1": ("ResNet-50, batch 8", 1),
+}
+
 #: Ours has to be this close, in parts of the largest output.
 CLOSE = 1e-4
 
 
-def ours(workload: Workload, threads: int) -> Callable[[], Any]:
-    """Return our model in C as a call, with the weights of the module."""
+def ours(workload: Workload, threads: int, block: int | None = None) -> Callable[[], Any]:
+    """Return our model in C as a call, with the weights of the module; it computes so many rows at a time, or all."""
     import mithril as ml
 
-    if workload.block is None:
+    if block is None:
         compiled = _compiled(workload, ml.CBackend(num_threads=threads))
     else:
-        backend = ml.CBackend(num_threads=threads, batch="batch", block=workload.block)
-        compiled = _compiled(workload, backend, batch="batch")
+        compiled = _compiled(workload, ml.CBackend(num_threads=threads, batch="batch", block=block), batch="batch")
     return lambda: compiled.evaluate({}, workload.data)["output"]
 
 
 def _compiled(workload: Workload, backend: Any, batch: str | None = None) -> Any:
     """Our model with the weights of the module: by our names, by those of a layout, or by order.
 
-    With a name for the number of rows that is a size of all data.
+    With ``batch``, the first size of all data is a symbol of that name.
     """
     import mithril as ml
 
@@ -136,9 +141,10 @@ def pair(workload: str, name: str, threads: int) -> None:
     if workload in training.WORKLOADS:
         mine, theirs = turns(*training.pair(workload, name, threads), pause=0.05)
         return print(json.dumps({"ours": mine, "peer": theirs}))
-    work = WORKLOADS[workload]()
+    whole, block = IN_BLOCKS.get(workload, (workload, None))
+    work = WORKLOADS[whole]()
     work.module.eval()
-    first, second = ours(work, threads), peer(name, work, threads)
+    first, second = ours(work, threads, block), peer(name, work, threads)
     wanted = second()
     distance = float(np.abs(first() - wanted).max() / np.abs(wanted).max())
     if not distance < CLOSE:
@@ -175,7 +181,8 @@ def _time(seconds: float) -> str:
 
 def main() -> None:
     """Print a table of all pairs: ours, the peer, and how many times faster ours is."""
-    everything = [*WORKLOADS, *training.WORKLOADS]
+    models = [*WORKLOADS, *IN_BLOCKS]
+    everything = [*models, *training.WORKLOADS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pair", nargs=3, metavar=("WORKLOAD", "PEER", "THREADS"), help=argparse.SUPPRESS)
     parser.add_argument("--workload", action="append", choices=everything, help="default: three that are quick")
@@ -188,6 +195,8 @@ def main() -> None:
     if given.memory:
         from .peak import table
 
+        if blocks := IN_BLOCKS.keys() & set(given.workload or ()):
+            parser.error(f"--memory measures whole batches: leave out {', '.join(sorted(blocks))}")
         return table(given.workload or list(WORKLOADS)[:2])
     if given.pair:
         workload, name, threads = given.pair
@@ -196,7 +205,7 @@ def main() -> None:
     print("| workload | threads | peer | ours | peer's | ours is faster by |\n|---|---|---|---|---|---|")
     chosen = [*list(WORKLOADS)[:2], next(iter(training.WORKLOADS))]
     if given.all or given.training:
-        chosen = [*(WORKLOADS if given.all else ()), *training.WORKLOADS]
+        chosen = [*(models if given.all else ()), *training.WORKLOADS]
     for workload in given.workload or chosen:
         peers = [name for name in known if workload not in training.WORKLOADS or name in training.PEERS]
         for threads in given.threads or (1, 2):

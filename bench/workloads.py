@@ -35,8 +35,6 @@ class Workload:
     donate: list[str] = field(default_factory=list)
     #: Bytes of weights and caches that a call reads, each once, where that is what takes the time.
     reads: int = 0
-    #: Rows of the batch that ours computes at a time in C; `None`: all.
-    block: int | None = None
 
     @property
     def given(self) -> Arrays:
@@ -61,7 +59,7 @@ def mlp() -> Workload:
     return Workload(classifier(), nn.Sequential(*layers), {"input": _noise(1, 784)})
 
 
-def torchvision(name: str, batch: int, block: int | None = None) -> Workload:
+def torchvision(name: str, batch: int) -> Workload:
     """Return a model for images."""
     import torch
     import torchvision
@@ -76,7 +74,7 @@ def torchvision(name: str, batch: int, block: int | None = None) -> Workload:
     from . import networks
 
     ours = getattr(models if hasattr(models, name) else networks, name)
-    return Workload(ours(), module, {"input": _noise(batch, 3, 224, 224)}, block=block)
+    return Workload(ours(), module, {"input": _noise(batch, 3, 224, 224)})
 
 
 def bert(batch: int) -> Workload:
@@ -153,8 +151,6 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "ResNet-50": lambda: torchvision("resnet50", 1),
     "ResNet-18, batch 8": lambda: torchvision("resnet18", 8),
     "ResNet-50, batch 8": lambda: torchvision("resnet50", 8),
-    "ResNet-18, batch 8 by 1": lambda: torchvision("resnet18", 8, block=1),
-    "ResNet-50, batch 8 by 1": lambda: torchvision("resnet50", 8, block=1),
     "MobileNetV2": lambda: torchvision("mobilenet_v2", 1),
     "ViT-B/16": lambda: torchvision("vit_b_16", 1),
     "ViT-B/16, batch 8": lambda: torchvision("vit_b_16", 8),

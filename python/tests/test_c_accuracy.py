@@ -97,3 +97,25 @@ def test_convolutions_with_long_sums():
         return functional.conv2d(functional.conv2d(x, first), second, stride=2).numpy()
 
     near(found, by_torch(torch.float32), by_torch(torch.float64), "output")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("terms", [3, 1030])
+@pytest.mark.parametrize("rows", [1, 2, 3, 6, 8])
+def test_few_rows_times_weights_that_no_cache_holds(tmp_path, rows, terms, dtype):
+    # More than a megabyte of weights; neither number of terms is whole vectors.
+    columns = (1 << 18) // terms + 37
+    model = ml.Model()
+    model |= ml.Linear(columns, use_bias=False)(input="x", output="y")
+    compiled = ml.compile(
+        model, ml.CBackend(num_threads=1, dtype=getattr(ml, dtype)), shapes={"x": [rows, terms]}, inference=True
+    )
+    x, weight = normal(rows, terms).astype(dtype), normal(columns, terms, seed=1).astype(dtype)
+    compiled.load_params(dict.fromkeys(compiled.parameter_keys, weight))
+    left, right = x.astype(np.longdouble), weight.astype(np.longdouble).T
+    error = np.abs(compiled.evaluate({}, {"x": x})["y"] - left @ right)
+    assert np.all(error <= 2 * np.finfo(dtype).eps * (np.abs(left) @ np.abs(right)))
+    if rows == 2:
+        # What other vectors compute is compared by the export itself.
+        for lanes in (8, 4, 1):
+            compiled.export(tmp_path / str(lanes), data={"x": x}, lanes=lanes)

@@ -17,9 +17,9 @@ pub(super) const NEAR: usize = 1 << 20;
 pub(crate) enum PanelUse {
     /// All of them are in the second-level cache: asking for them ahead only costs time.
     Cached,
-    /// Each once, one after the other. Processors see that by themselves and need help at both ends: where reading is
-    /// all that a step does, and where it has so much else to do that it comes to what is read too late. There asking
-    /// 8 KB ahead takes a quarter less on Zen 5; with fewer rows it takes longer than not to ask on Zen 4.
+    /// Each once, one after the other. Processors see that by themselves and need help at both ends: with one or two
+    /// rows, where reading is all that a step does, and with six and more, where a step has so much else to do that
+    /// reading falls behind (on Zen 5). With three to five, asking takes longer than not to ask (on Zen 4).
     Once,
     /// Each for several groups of rows, during which the next can be asked for.
     Shared,
