@@ -48,6 +48,8 @@ pub struct COptions {
     pub only: Vec<String>,
     /// Weights that are kept in few bits; needs `pack`.
     pub quantize: Option<Quantize>,
+    /// How many rows of the data are computed at a time; see `mithril_codegen::c::Options`.
+    pub block: Option<usize>,
 }
 
 /// An input or output of generated C.
@@ -118,6 +120,7 @@ pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
         choices: options.choices.clone(),
         only: options.only.clone(),
         quantize: options.quantize.clone(),
+        block: options.block,
     };
     let source = c::emit(graph, &given)?;
     let inputs = graph.inputs.iter().map(|&v| {

@@ -267,6 +267,7 @@ pub struct COptions {
     autotune: bool,
     quantize: Option<Quantization>,
     batch: Option<(String, usize)>,
+    block: Option<usize>,
 }
 
 /// Weights in few bits: patterns of names with schemes, ranges of what they are multiplied by, and whether what cannot be
@@ -295,11 +296,11 @@ impl Quantization {
 impl COptions {
     fn options(self, pack: bool) -> Result<Options, Error> {
         let Self { prefix, threads, cc, flags, python, memory_limit, .. } = self;
-        let Self { lanes, in_place, autotune, quantize, batch, .. } = self;
+        let Self { lanes, in_place, autotune, quantize, batch, block, .. } = self;
         let quantize = quantize.map(Quantization::read).transpose()?;
         let batch = batch.map(|(name, block)| (name.into(), block));
         let tool = Tool { command: cc, flags, python };
-        Ok(Options { prefix, pack, in_place, lanes, threads, tool, memory_limit, autotune, quantize, batch })
+        Ok(Options { prefix, pack, in_place, lanes, threads, tool, memory_limit, autotune, quantize, batch, block })
     }
 }
 

@@ -27,6 +27,7 @@ fn interface() -> Interface {
         updates: 0,
         shared: Vec::new(),
         batch: None,
+        block: None,
         failing: Vec::new(),
     }
 }

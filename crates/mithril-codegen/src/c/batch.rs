@@ -21,7 +21,7 @@ use super::wrap::wrap;
 pub const SIZES: [i64; 2] = [10_007, 10_009];
 
 /// Variables of a batched result: around the rows, the row, inside of a row.
-const DIGITS: [u32; 3] = [u32::MAX - 2, u32::MAX - 1, u32::MAX];
+pub(super) const DIGITS: [u32; 3] = [u32::MAX - 2, u32::MAX - 1, u32::MAX];
 
 /// Bytes of one row of every input and output; `None`: it has no rows, and is the same for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,10 +80,10 @@ fn mixed(step: Option<&Step>, buffer: &str, name: &str) -> Error {
 }
 
 /// Which digit of a position counts the rows: on an axis, above so many elements of it.
-#[derive(Clone, Copy)]
-struct Digit {
-    axis: usize,
-    inside: i64,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Digit {
+    pub axis: usize,
+    pub inside: i64,
 }
 
 /// How a tensor depends on the size.
@@ -117,17 +117,15 @@ fn step(programs: &[Program; 2], steps: [&Step; 2], digits: &mut [Option<Digit>]
         (Work::Nest(one), Work::Nest(two)) if one.to == two.to => {
             let (axis, times) = match grown(programs, one.to) {
                 Grown::Not => {
-                    let free = |nest: &Nest| row_of(&nest.value, digits, None);
+                    let free = |nest: &Nest| without_row(&nest.value, digits, None);
                     return (free(one)? == free(two)?).then_some(());
                 }
                 Grown::Axis(axis, times) => (axis, times),
                 Grown::Otherwise => return None,
             };
-            // Rows are outside of whatever shares the axis with them, unless that fails.
-            let inside = (1..=times).rev().filter(|d| times % d == 0).find(|&inside| {
+            let inside = insides(times).find(|&inside| {
                 let row = |which: usize, nest: &Nest| {
-                    let value = divided(nest, axis, SIZES[which], [times / inside, inside])?;
-                    row_of(&value, digits, Some(SIZES[which]))
+                    row_of(nest, digits, SIZES[which], Digit { axis, inside })
                 };
                 row(0, one).is_some_and(|found| row(1, two) == Some(found))
             })?;
@@ -145,18 +143,27 @@ fn step(programs: &[Program; 2], steps: [&Step; 2], digits: &mut [Option<Digit>]
     }
 }
 
-/// The value of a nest whose axis with the rows is written as three digits.
-fn divided(nest: &Nest, axis: usize, size: i64, [outside, inside]: [i64; 2]) -> Option<Expr> {
-    let var = *nest.vars.get(axis)?;
-    let [o, b, i] = DIGITS;
-    let digit = |id: u32, size: i64| Index::var(Var { id, size });
-    let position = digit(o, outside) * (size * inside) + digit(b, size) * inside + digit(i, inside);
-    Some(nest.value.substitute(&|v| if v == var { position.clone() } else { Index::var(v) }))
+/// What may lie inside of the digit that counts rows on an axis that is so many times as long: rows are outside of
+/// whatever shares the axis with them, unless that fails.
+pub(super) fn insides(times: i64) -> impl Iterator<Item = i64> {
+    (1..=times).rev().filter(move |d| times % d == 0)
+}
+
+/// The value of a nest with the rows taken out of all positions, if this digit of its result counts them; `None` if it
+/// depends on them otherwise. The axis is written as three digits, [`DIGITS`], and each that has rows is two axes: what
+/// is outside and inside of them.
+pub(super) fn row_of(nest: &Nest, digits: &[Option<Digit>], size: i64, digit: Digit) -> Option<Expr> {
+    let var = *nest.vars.get(digit.axis)?;
+    let inside = digit.inside;
+    let [o, b, i] = DIGITS.map(|id| move |size: i64| Index::var(Var { id, size }));
+    let position = o(var.size / (size * inside)) * (size * inside) + b(size) * inside + i(inside);
+    let value = nest.value.substitute(&|v| if v == var { position.clone() } else { Index::var(v) });
+    without_row(&value, digits, Some(size))
 }
 
 /// A value with the rows taken out of all positions; `None` if it depends on them otherwise. Without a size there are no
 /// rows, and nothing that has some may be read.
-fn row_of(value: &Expr, digits: &[Option<Digit>], size: Option<i64>) -> Option<Expr> {
+pub(super) fn without_row(value: &Expr, digits: &[Option<Digit>], size: Option<i64>) -> Option<Expr> {
     let row = size.map(|size| Index::var(Var { id: DIGITS[1], size }));
     let is_mixed = Cell::new(false);
     let found = value.map_loads(&|from, mut at, stored| {

@@ -2,7 +2,7 @@
 
 use mithril_ir::loops::{Argument, Expr};
 
-use super::program::{Nest, Place, Program, Step, Work};
+use super::program::{Buffer, Nest, Place, Program, Step, Work};
 
 /// A step and what it costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,9 +23,14 @@ pub struct Cost {
     pub asked: Vec<String>,
 }
 
-/// The steps of a program.
+/// The steps of a program, each with all that it does in one call.
 pub fn costs(program: &Program) -> Vec<Cost> {
-    program.steps.iter().map(|step| cost(program, step)).collect()
+    let times = program.times() as u64;
+    let of_call = |step| {
+        let once = cost(program, step);
+        Cost { operations: once.operations.map(|n| n.saturating_mul(times)), ..once }
+    };
+    program.steps.iter().map(of_call).collect()
 }
 
 /// About how many nanoseconds a call takes on one thread with vectors of so many floats; `None`: that depends on data.
@@ -34,7 +39,8 @@ pub fn nanoseconds(program: &Program, lanes: usize) -> Option<u64> {
         Work::Kernel(k) => Some((k.work / lanes) as u64),
         _ => cost(program, step).operations,
     };
-    program.steps.iter().try_fold(0_u64, |sum, step| Some(sum.saturating_add(of(step)?)))
+    let once = program.steps.iter().try_fold(0_u64, |sum, step| Some(sum.saturating_add(of(step)?)))?;
+    Some(once.saturating_mul(program.times() as u64))
 }
 
 fn cost(program: &Program, step: &Step) -> Cost {
@@ -70,7 +76,8 @@ fn cost(program: &Program, step: &Step) -> Cost {
     buffers.retain(|&b| !matches!(program.buffers[b].place, Place::Own(_)));
     buffers.sort_unstable();
     buffers.dedup();
-    let bytes = buffers.iter().map(|&b| program.buffers[b].bytes() as u64).sum();
+    let of = |buffer: &Buffer| (buffer.bytes() * program.parts(&buffer.place)) as u64;
+    let bytes = buffers.iter().map(|&b| of(&program.buffers[b])).sum();
     let asked = if let Work::Kernel(k) = &step.work { k.asked.clone() } else { Vec::new() };
     Cost { name: step.name.clone(), path: step.origin.clone(), what, operations, bytes, asked }
 }

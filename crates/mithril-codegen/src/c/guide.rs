@@ -35,8 +35,12 @@ pub fn guide(program: &Program, options: &Options, parallel: bool, code: &str) -
 
 fn way(program: &Program, p: &str, parallel: bool) -> Vec<(String, String)> {
     let steps = program.steps.len();
+    let parts = match program.times() {
+        1 => String::new(),
+        times => format!(", for one of the {times} parts of the data after another"),
+    };
     let begin = format!(
-        "where every tensor lies, then {}, in the order of the model. Begin here: above a step stands its place in the \
+        "where every tensor lies, then {}, in the order of the model{parts}. Begin here: above a step stands its place in the \
          model.",
         if steps == 1 { "the one step".to_owned() } else { format!("the {steps} steps") }
     );

@@ -53,7 +53,11 @@ fn places(program: &Program) -> String {
             Place::Output(n) => (true, n),
             _ => continue,
         };
-        let sizes: Vec<String> = buffer.shape.iter().map(|n| format!("[{n}]")).collect();
+        let mut shape = buffer.shape.clone();
+        if let Some(first) = shape.first_mut() {
+            *first *= program.parts(&buffer.place) as i64;
+        }
+        let sizes: Vec<String> = shape.iter().map(|n| format!("[{n}]")).collect();
         let sizes = sizes.concat();
         let list = if is_output { "outputs" } else { "inputs" };
         let (t, name) = (c_type(buffer.dtype), comment(&buffer.name));

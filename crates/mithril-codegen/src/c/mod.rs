@@ -7,6 +7,7 @@
 //! | `loops` | every node becomes a loop nest over buffers, or a call of a function of the prelude |
 //! | `fuse` | what is computed element by element goes into the loops of who reads it |
 //! | `state` | where asked for: a new state takes the place of the old one, an output that of a donated input |
+//! | `apart` | rows of the data that never meet, such as images, are computed some at a time |
 //! | `spread` | what is brought together from very many elements is divided into parts, for threads |
 //! | `phases` | convolutions over images with zeros between their pixels become several without |
 //! | `widen` | halves that convolutions read become float32 |
@@ -21,6 +22,7 @@
 //!
 //! The program between the stages is a [`program::Program`], which prints.
 
+mod apart;
 mod attention;
 pub mod batch;
 mod bytes;
@@ -88,6 +90,9 @@ pub struct Options {
     pub only: Vec<String>,
     /// Weights that are kept in few bits; needs `pack`.
     pub quantize: Option<Quantize>,
+    /// How many rows of the data are computed at a time, of which none may need another; by default as many as are
+    /// estimated to be quickest.
+    pub block: Option<usize>,
 }
 
 impl Default for Options {
@@ -102,6 +107,7 @@ impl Default for Options {
             choices: kernels::Choices::new(),
             only: Vec::new(),
             quantize: None,
+            block: None,
         }
     }
 }
@@ -144,6 +150,8 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     state::donate(&mut program, &options.donated);
     state::in_place(&mut program);
     stages.push(("fuse".to_owned(), program.to_string()));
+    apart::apart(&mut program, options.block)?;
+    stages.push(("apart".to_owned(), program.to_string()));
     spread::spread(&mut program);
     stages.push(("spread".to_owned(), program.to_string()));
     phases::split(&mut program);

@@ -16,8 +16,8 @@ const RESERVED: &[&str] = &[
     "nullptr", "offsetof", "operator", "or", "outputs", "own", "packed", "pool", "private", "protected",
     "public", "register", "restrict", "return", "shared", "short", "signed", "sizeof", "static",
     "static_assert", "stderr", "stdin", "stdout", "struct", "switch", "template", "this", "thread",
-    "thread_local", "threads", "throw", "true", "try", "typedef", "typename", "typeof", "union", "unix",
-    "unsigned", "using", "virtual", "void", "volatile", "wchar", "while", "xor",
+    "thread_local", "threads", "throw", "true", "try", "turn", "typedef", "typename", "typeof", "union",
+    "unix", "unsigned", "using", "virtual", "void", "volatile", "wchar", "while", "xor",
 ];
 
 /// Functions of libc and libm, the latter also with an `f` behind: sorted.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use mithril_ir::loops::{Argument, Call, Expr, Index, Var, flat};
 use mithril_ir::{DType, Tensor};
 
+use super::apart::Apart;
 use super::contract::Start;
 use super::kernels::{self, First, Kernel};
 use super::layout::Blocks;
@@ -31,6 +32,8 @@ pub struct Program {
     pub margins: BTreeMap<usize, String>,
     /// Old states and the new ones, where they share their memory.
     pub updates: Vec<(usize, usize)>,
+    /// If a call goes through the steps several times: how, see the stage `apart`. Sizes are those of one time.
+    pub apart: Option<Apart>,
 }
 
 /// A tensor in memory: contiguous in row-major order, or in blocks.
@@ -177,6 +180,22 @@ pub struct Nest {
     pub value: Expr,
 }
 
+impl Program {
+    /// How often a call goes through the steps.
+    pub fn times(&self) -> usize {
+        self.apart.as_ref().map_or(1, |apart| apart.times)
+    }
+    /// How many times as much a call reads or writes of a tensor as one time through the steps.
+    pub fn parts(&self, place: &Place) -> usize {
+        let Some(Apart { times, inputs }) = &self.apart else { return 1 };
+        match place {
+            Place::Input(n) if inputs.contains(n) => *times,
+            Place::Output(_) | Place::Arena(_) => *times,
+            _ => 1,
+        }
+    }
+}
+
 impl Buffer {
     /// Memory that all threads use while a kernel runs.
     pub fn scratch(bytes: usize) -> Self {
@@ -301,6 +320,10 @@ impl fmt::Display for Program {
             };
             let blocks = buffer.blocks.map(|blocks| blocks.to_string()).unwrap_or_default();
             writeln!(f, "x{i}: {}{:?} {place}{blocks} \"{}\"", buffer.dtype, buffer.shape, buffer.name)?;
+        }
+        if let Some(Apart { times, inputs }) = &self.apart {
+            let inputs: Vec<String> = inputs.iter().map(|n| format!("input {n}")).collect();
+            writeln!(f, "{times} times, with parts of {}:", inputs.join(", "))?;
         }
         if !self.prepared.is_empty() {
             writeln!(f, "once:")?;

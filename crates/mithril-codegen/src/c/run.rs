@@ -261,7 +261,7 @@ impl Run<'_> {
             };
             // What was packed need not be there any longer.
             let is_read = which == "outputs" || self.used.contains(&i);
-            let bytes = if is_read { buffer.bytes() } else { 0 };
+            let bytes = if is_read { buffer.bytes() * self.program.parts(&buffer.place) } else { 0 };
             found.push((n, format!("{{{bytes}, sizeof({})}}", c_type(buffer.dtype))));
         }
         found.sort();
@@ -274,24 +274,25 @@ impl Run<'_> {
         if self.own > 0 {
             let _ = writeln!(out, "    void *const own = (char *)arena + {};", self.arena);
         }
-        out.push_str(&self.pointers());
         if self.fails {
             out.push_str("    int error = 0;\n");
         }
         self.start_clock(&mut out, false);
+        let mut body = self.pointers();
         let first = self.first_change();
         for (i, phases) in steps.iter().enumerate() {
             if first == Some(i) {
-                out.push_str("    if (error) return error;\n");
+                body.push_str("    if (error) return error;\n");
             }
             for phase in phases {
-                phase.head(&mut out);
+                phase.head(&mut body);
                 for call in &phase.calls {
-                    let _ = writeln!(out, "    {call}");
+                    let _ = writeln!(body, "    {call}");
                 }
             }
-            self.mark(&mut out, i, false);
+            self.mark(&mut body, i, false);
         }
+        out.push_str(&self.turns(body));
         out.push_str(if self.fails { "    return error;\n}\n" } else { "    return 0;\n}\n" });
         out
     }
@@ -314,11 +315,16 @@ impl Run<'_> {
                 self.arena, self.own
             );
         }
-        out.push_str(&self.pointers());
         if self.fails {
             out.push_str("    int error = 0;\n");
         }
-        self.walk(steps, &mut out);
+        self.start_clock(&mut out, true);
+        let mut body = self.pointers();
+        self.walk(steps, &mut body);
+        if self.program.times() > 1 {
+            body.push_str(WAIT);
+        }
+        out.push_str(&self.turns(body));
         if self.fails {
             out.push_str("    if (error) mithril_note_error(&call->error, error);\n");
         }
@@ -338,7 +344,6 @@ impl Run<'_> {
     fn walk(&self, steps: &[Vec<Phase>], out: &mut String) {
         let (mut read, mut written): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
         let first = self.first_change();
-        self.start_clock(out, true);
         for (number, (step, phases)) in self.program.steps.iter().zip(steps).enumerate() {
             if first == Some(number) {
                 out.push_str("    if (error) mithril_note_error(&call->error, error);\n");
@@ -375,6 +380,21 @@ impl Run<'_> {
             }
         }
     }
+    /// What is done as often as the program says, [`Apart`](super::apart::Apart).
+    fn turns(&self, body: String) -> String {
+        let times = self.program.times();
+        if times == 1 {
+            return body;
+        }
+        let mut out = format!(
+            "    /* The data are {times} parts, none of which needs another: a part of this size stays in the caches. */\n    \
+             for (int turn = 0; turn < {times}; turn++) {{\n"
+        );
+        for line in body.lines() {
+            let _ = writeln!(out, "    {line}");
+        }
+        out + "    }\n"
+    }
     /// Where the steps are measured: the time at which the first one starts.
     fn start_clock(&self, out: &mut String, together: bool) {
         if !self.profile {
@@ -383,6 +403,8 @@ impl Run<'_> {
         let is_output = |place: &Place| matches!(place, Place::Output(_) | Place::State { .. });
         let outputs = self.program.buffers.iter().filter(|b| is_output(&b.place)).count();
         let _ = writeln!(out, "    double *const seconds = outputs[{outputs}]; /* of each step */");
+        let (first, steps) = (if together { "if (thread == 0) " } else { "" }, self.program.steps.len());
+        let _ = writeln!(out, "    {first}memset(seconds, 0, {steps} * sizeof *seconds);");
         if together {
             out.push_str(WAIT);
         }
@@ -425,6 +447,18 @@ impl Run<'_> {
                     let at = at.unwrap_or(0);
                     let value = format!("(const void *)((const char *)packed + {at})");
                     let _ = writeln!(out, "    const {t} *const {name} = {value};");
+                }
+                Place::Input(n) if self.program.parts(&buffer.place) > 1 => {
+                    let count = buffer.count();
+                    let _ = writeln!(
+                        out,
+                        "    const {t} *const {name} = (const {t} *)inputs[{n}] + turn * (int64_t){count};"
+                    );
+                }
+                Place::Output(n) if self.program.parts(&buffer.place) > 1 => {
+                    let count = buffer.count();
+                    let _ =
+                        writeln!(out, "    {t} *const {name} = ({t} *)outputs[{n}] + turn * (int64_t){count};");
                 }
                 place => out.push_str(&pointer(place, t, name)),
             }

@@ -55,6 +55,9 @@ pub struct Options {
     /// A size that is an argument of a call, rather than a number of each program; and so many rows are computed at a
     /// time.
     pub batch: Option<(Arc<str>, usize)>,
+    /// How many rows are computed at a time where their number is none: a divisor of theirs. By default as many as are
+    /// estimated to be quickest, if no row needs another.
+    pub block: Option<usize>,
 }
 
 impl Default for Options {
@@ -70,6 +73,7 @@ impl Default for Options {
             autotune: false,
             quantize: None,
             batch: None,
+            block: None,
         }
     }
 }
@@ -224,6 +228,7 @@ impl Program {
         let Options { pack, in_place, lanes, autotune, ref tool, .. } = self.options;
         let mut given = COptions { prefix: prefix.into(), pack, lanes, ..COptions::default() };
         given.quantize.clone_from(&self.options.quantize);
+        given.block = self.options.block;
         let threads = self.options.threads();
         if autotune {
             given.choices = tune(&graph, &given, tool, &Cache::default(), threads)?;

@@ -6,9 +6,9 @@ static inline int64_t mithril_clock(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Writes the seconds since the last time. */
+/* Adds the seconds since the last time. */
 static inline void mithril_mark(double *seconds, int64_t *last) {
   int64_t now = mithril_clock();
-  *seconds = 1e-9 * (double)(now - *last);
+  *seconds += 1e-9 * (double)(now - *last);
   *last = now;
 }

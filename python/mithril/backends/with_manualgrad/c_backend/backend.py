@@ -72,7 +72,10 @@ class CBackend(NativeBackend):
         A size of the model that is an argument of the compiled code: one program serves any number, instead of one for
         each. Every op has to treat each row by itself, and it has to be the first size of inputs and outputs.
     block : int, optional
-        Rows that such a program computes at a time (default 8).
+        Rows that such a program computes at a time (default 8). Without ``batch``: rows of the data that a program of
+        fixed sizes computes at a time, a divisor of their number; fewer need less scratch memory. Default: as many as
+        are estimated to be quickest, for example some of the images of a batch, whose tensors then stay in the caches;
+        all of them where a row needs another one, or weights are quantised.
 
     Examples
     --------
@@ -109,7 +112,10 @@ class CBackend(NativeBackend):
         #: Whether the candidates of kernels are measured.
         self.autotune: bool = options.switch("autotune", found.get("autotune", False))
 
-        self.batch = _batch(found.get("batch"), found.get("block"))
+        block = _block(found.get("block"))
+        self.batch = _batch(found.get("batch"), block)
+        #: Rows that programs of fixed sizes compute at a time; None: as estimated.
+        self.block: int | None = block if self.batch is None else None
 
     def _tool(self, prefix: str) -> dict[str, Any]:
         """Tell the core how C is made."""
@@ -125,6 +131,7 @@ class CBackend(NativeBackend):
             "autotune": self.autotune,
             "quantize": None if self.quantize is None else self._few_bits(),
             "batch": self.batch,
+            "block": self.block,
         }
 
     def _few_bits(self) -> dict[str, Any]:
@@ -137,15 +144,20 @@ class CBackend(NativeBackend):
 RawCBackend = CBackend
 
 
-def _batch(name: Any, block: Any) -> tuple[str, int] | None:
-    if name is None and block is None:
+def _block(block: Any) -> int | None:
+    if block is None:
+        return None
+    if isinstance(block, bool) or not isinstance(block, (int, np.integer)) or not 0 < block <= 4096:
+        raise InvalidValueError(f"block is {block!r}", hint="give a number of rows from 1 to 4096")
+    return int(block)
+
+
+def _batch(name: Any, block: int | None) -> tuple[str, int] | None:
+    if name is None:
         return None
     if not isinstance(name, str) or not name:
         raise InvalidValueError(f"batch is {name!r}", hint='name a size, as in shapes={"input": ["batch", 3]}')
-    block = 8 if block is None else block
-    if isinstance(block, bool) or not isinstance(block, (int, np.integer)) or not 0 < block <= 4096:
-        raise InvalidValueError(f"block is {block!r}", hint="give a number of rows from 1 to 4096")
-    return name, int(block)
+    return name, 8 if block is None else block
 
 
 def _command(given: Any) -> str | None:
