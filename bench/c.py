@@ -34,37 +34,26 @@ PEERS = {
     "JAX": "jax",
 }
 
-#: Batches of a workload of which ours computes so many rows at a time.
-IN_BLOCKS = {
-    "ResNet-18, batch 8 by 1": ("ResNet-18, batch 8", 1),
-    "ResNet-50, batch 8 by 1": ("ResNet-50, batch 8", 1),
-}
+#: Ours again, which does every step for all rows: what it gains to compute some at a time.
+WHOLE = "whole batch"
 
 #: Ours has to be this close, in parts of the largest output.
 CLOSE = 1e-4
 
 
 def ours(workload: Workload, threads: int, block: int | None = None) -> Callable[[], Any]:
-    """Return our model in C as a call, with the weights of the module; it computes so many rows at a time, or all."""
+    """Return our model in C as a call, with the weights of the module; ``block`` as in `CBackend`."""
     import mithril as ml
 
-    if block is None:
-        compiled = _compiled(workload, ml.CBackend(num_threads=threads))
-    else:
-        compiled = _compiled(workload, ml.CBackend(num_threads=threads, batch="batch", block=block), batch="batch")
+    compiled = _compiled(workload, ml.CBackend(num_threads=threads, block=block))
     return lambda: compiled.evaluate({}, workload.data)["output"]
 
 
-def _compiled(workload: Workload, backend: Any, batch: str | None = None) -> Any:
-    """Our model with the weights of the module: by our names, by those of a layout, or by order.
-
-    With ``batch``, the first size of all data is a symbol of that name.
-    """
+def _compiled(workload: Workload, backend: Any) -> Any:
+    """Our model with the weights of the module: by our names, by those of a layout, or by order."""
     import mithril as ml
 
-    shapes: dict[str, list[Any]] = {
-        name: [batch, *array.shape[1:]] if batch else list(array.shape) for name, array in workload.data.items()
-    }
+    shapes: dict[str, list[Any]] = {name: list(array.shape) for name, array in workload.data.items()}
     compiled = ml.compile(workload.model, backend, shapes=shapes, inference=True, donate=workload.donate)
     found = {n: v for n, v in workload.module.state_dict().items() if not n.endswith("num_batches_tracked")}
     if workload.layout:
@@ -80,6 +69,8 @@ def peer(name: str, workload: Workload, threads: int) -> Callable[[], Any]:
     """Return the model as a call of another library; NumPy arrays go in, and the first output comes out."""
     import torch
 
+    if name == WHOLE:
+        return ours(workload, threads, len(next(iter(workload.data.values()))))
     given = workload.given
     if name in ("PyTorch", "torch.compile"):
         torch.set_num_threads(threads)
@@ -141,10 +132,9 @@ def pair(workload: str, name: str, threads: int) -> None:
     if workload in training.WORKLOADS:
         mine, theirs = turns(*training.pair(workload, name, threads), pause=0.05)
         return print(json.dumps({"ours": mine, "peer": theirs}))
-    whole, block = IN_BLOCKS.get(workload, (workload, None))
-    work = WORKLOADS[whole]()
+    work = WORKLOADS[workload]()
     work.module.eval()
-    first, second = ours(work, threads, block), peer(name, work, threads)
+    first, second = ours(work, threads), peer(name, work, threads)
     wanted = second()
     distance = float(np.abs(first() - wanted).max() / np.abs(wanted).max())
     if not distance < CLOSE:
@@ -181,22 +171,19 @@ def _time(seconds: float) -> str:
 
 def main() -> None:
     """Print a table of all pairs: ours, the peer, and how many times faster ours is."""
-    models = [*WORKLOADS, *IN_BLOCKS]
-    everything = [*models, *training.WORKLOADS]
+    everything = [*WORKLOADS, *training.WORKLOADS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pair", nargs=3, metavar=("WORKLOAD", "PEER", "THREADS"), help=argparse.SUPPRESS)
     parser.add_argument("--workload", action="append", choices=everything, help="default: three that are quick")
     parser.add_argument("--training", action="store_true", help="the training steps, all of them")
     parser.add_argument("--all", action="store_true", help="all workloads with all peers: some two hours")
-    parser.add_argument("--peer", action="append", choices=list(PEERS), help="default: all that are installed")
+    parser.add_argument("--peer", action="append", choices=[*PEERS, WHOLE], help="default: all that are installed")
     parser.add_argument("--threads", action="append", type=int, help="default: 1 and 2")
     parser.add_argument("--memory", action="store_true", help="peak memory instead of time: see bench.peak")
     given = parser.parse_args()
     if given.memory:
         from .peak import table
 
-        if blocks := IN_BLOCKS.keys() & set(given.workload or ()):
-            parser.error(f"--memory measures whole batches: leave out {', '.join(sorted(blocks))}")
         return table(given.workload or list(WORKLOADS)[:2])
     if given.pair:
         workload, name, threads = given.pair
@@ -205,7 +192,7 @@ def main() -> None:
     print("| workload | threads | peer | ours | peer's | ours is faster by |\n|---|---|---|---|---|---|")
     chosen = [*list(WORKLOADS)[:2], next(iter(training.WORKLOADS))]
     if given.all or given.training:
-        chosen = [*(models if given.all else ()), *training.WORKLOADS]
+        chosen = [*(WORKLOADS if given.all else ()), *training.WORKLOADS]
     for workload in given.workload or chosen:
         peers = [name for name in known if workload not in training.WORKLOADS or name in training.PEERS]
         for threads in given.threads or (1, 2):

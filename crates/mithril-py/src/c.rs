@@ -300,7 +300,19 @@ impl COptions {
         let quantize = quantize.map(Quantization::read).transpose()?;
         let batch = batch.map(|(name, block)| (name.into(), block));
         let tool = Tool { command: cc, flags, python };
-        Ok(Options { prefix, pack, in_place, lanes, threads, tool, memory_limit, autotune, quantize, batch, block })
+        Ok(Options {
+            prefix,
+            pack,
+            in_place,
+            lanes,
+            threads,
+            tool,
+            memory_limit,
+            autotune,
+            quantize,
+            batch,
+            block,
+        })
     }
 }
 

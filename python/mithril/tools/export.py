@@ -110,8 +110,9 @@ def export(
     batch : str, optional
         A size that the model was compiled with, such as ``"batch"``, which becomes an argument of ``..._run_batch`` and
         ``..._call_batch``: any number of rows, computed ``block`` at a time (default 8).
-    autotune, cc, flags : optional
-        As options of `CBackend`. By default compiler and flags are those of the model where that is compiled for C.
+    autotune, block, cc, flags : optional
+        As options of `CBackend`. By default block, compiler and flags are those of the model where that is compiled for
+        C.
 
     Returns
     -------
@@ -146,6 +147,8 @@ def export(
     settings: dict[str, Any] = {"num_threads": 1, "cc": cc, "flags": flags}
     if own is not None:
         settings |= {"cc": cc or own.cc, "flags": flags or own.flags}
+        if block is None and batch is None:
+            block = own.block
     if rules:
         settings |= {"quantize": dict(rules), "quantize_ranges": model.backend.quantize_ranges}
         settings["quantize_strict"] = model.backend.quantize_strict
@@ -201,7 +204,7 @@ def export(
         called = {**values, **{name: values[name].copy() for name in options.get("donate") or () if name in values}}
         if rules:
             # With the same vectors: what is done in whole numbers depends on the processor.
-            quantised = {**CBackend(dtype=dtype, **settings)._tool("model"), "lanes": lanes}
+            quantised = {**CBackend(dtype=dtype, **settings)._tool("model"), "lanes": lanes, "block": backend.block}
             found = _core.c_program(core, quantised, is_lazy=True).call(*_groups(core, called))
         else:
             found = reference._load(core).function("evaluate")(*_groups(core, called))

@@ -4,8 +4,8 @@
 //! that of one image: more than the caches of a processor hold. Where no image needs anything of another, the program
 //! becomes one of fewer images, and a call goes several times through its steps.
 //!
-//! Whether rows meet is read from the loops. An input has rows if it is no parameter and its first size is that of the
-//! first such input. The digit of a position that counts them is followed from step to step, as [`batch`](super::batch)
+//! Whether rows meet is read from the loops. The first size of the data that is common to some of them and for which
+//! that holds is taken for the number of rows. The digit of a position that counts them is followed from step to step, as [`batch`](super::batch)
 //! does it; where nothing depends on that digit but which row is read, it is taken out of the loops, or counts fewer
 //! rows.
 
@@ -39,6 +39,7 @@ pub fn apart(program: &mut Program, block: Option<usize>) -> Result<()> {
     let (size, found) = match (independent(program), block) {
         (Ok(found), _) => found,
         (Err(_), None) => return Ok(()),
+        (Err(_), Some(_)) if program.buffers.iter().any(|b| is_data(b) && b.shape[0] == 0) => return Ok(()),
         (Err(reason), Some(block)) => {
             let text = format!("{block} rows cannot be computed at a time: {reason}");
             return Err(Error::new(Code::Unsupported, text).help("leave out the option block"));
@@ -72,17 +73,32 @@ fn independent(program: &Program) -> std::result::Result<(i64, Found), String> {
     if !program.updates.is_empty() || program.buffers.iter().any(is_changed) {
         return Err("the model changes states, or data that were donated".to_owned());
     }
-    let is_data = |b: &Buffer| matches!(b.place, Place::Input(_)) && !b.is_param;
-    let mut sizes = program.buffers.iter().filter(|b| is_data(b)).filter_map(|b| b.shape.first());
-    let size = *sizes.next().ok_or("there are no data")?;
-    let digit = |b: &Buffer| {
-        (is_data(b) && b.shape.first() == Some(&size)).then_some(Digit { axis: 0, inside: 1 })
-    };
+    let mut sizes: Vec<i64> = program.buffers.iter().filter(|b| is_data(b)).map(|b| b.shape[0]).collect();
+    let mut known = BTreeSet::new();
+    sizes.retain(|&size| size > 0 && known.insert(size));
+    let mut reason = "no data have rows".to_owned();
+    for (i, &size) in sizes.iter().enumerate() {
+        match of_size(program, size) {
+            Ok(found) => return Ok((size, found)),
+            Err(other) if i == 0 => reason = other,
+            Err(_) => {}
+        }
+    }
+    Err(reason)
+}
+
+/// Whether that is an input that may have rows.
+fn is_data(buffer: &Buffer) -> bool {
+    matches!(buffer.place, Place::Input(_)) && !buffer.is_param && !buffer.shape.is_empty()
+}
+
+/// What is known if all data whose first size is this one have so many rows; else why some rows meet.
+fn of_size(program: &Program, size: i64) -> std::result::Result<Found, String> {
+    let digit = |b: &Buffer| (is_data(b) && b.shape[0] == size).then_some(Digit { axis: 0, inside: 1 });
     let mut found = Found { digits: program.buffers.iter().map(digit).collect(), values: Vec::new() };
     for step in &program.steps {
-        let value = follow(program, step, size.max(1), &mut found.digits).ok_or_else(|| {
-            format!("`{}` in {} does not treat each row by itself", step.name, step.origin)
-        })?;
+        let value = follow(program, step, size, &mut found.digits)
+            .ok_or_else(|| format!("`{}` in {} does not treat each row by itself", step.name, step.origin))?;
         found.values.push(value);
     }
     for (buffer, digit) in program.buffers.iter().zip(&found.digits) {
@@ -91,7 +107,7 @@ fn independent(program: &Program) -> std::result::Result<(i64, Found), String> {
             return Err(format!("`{}` does not have one row for each row of the data", buffer.name));
         }
     }
-    Ok((size, found))
+    Ok(found)
 }
 
 /// The value of a step that fills rows from rows, without them; `Some(None)` if it has nothing to do with rows, `None` if
@@ -106,9 +122,9 @@ fn follow(program: &Program, step: &Step, size: i64, digits: &mut [Option<Digit>
     };
     let shape = &program.buffers[nest.to].shape;
     let axes = shape.iter().enumerate().filter(|(_, n)| *n % size == 0);
-    let mut candidates = axes.flat_map(|(axis, n)| insides(n / size).map(move |inside| Digit { axis, inside }));
-    let (digit, value) =
-        candidates.find_map(|digit| Some((digit, row_of(nest, digits, size, digit)?)))?;
+    let mut candidates =
+        axes.flat_map(|(axis, n)| insides(n / size).map(move |inside| Digit { axis, inside }));
+    let (digit, value) = candidates.find_map(|digit| Some((digit, row_of(nest, digits, size, digit)?)))?;
     if digits[nest.to].is_some_and(|before| before != digit) {
         return None;
     }

@@ -124,9 +124,8 @@ fn step(programs: &[Program; 2], steps: [&Step; 2], digits: &mut [Option<Digit>]
                 Grown::Otherwise => return None,
             };
             let inside = insides(times).find(|&inside| {
-                let row = |which: usize, nest: &Nest| {
-                    row_of(nest, digits, SIZES[which], Digit { axis, inside })
-                };
+                let row =
+                    |which: usize, nest: &Nest| row_of(nest, digits, SIZES[which], Digit { axis, inside });
                 row(0, one).is_some_and(|found| row(1, two) == Some(found))
             })?;
             digits[one.to] = Some(Digit { axis, inside });

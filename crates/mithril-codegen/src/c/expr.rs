@@ -276,7 +276,11 @@ impl<'a> Writer<'a> {
         if is_named {
             // Of one element, which has a name; an index is still checked.
             let only = self.value(&Expr::Load { from, at: vec![Index::default()], stored });
-            return if position.reads() { Value::atom(format!("((void){at}, {})", only.text)) } else { only };
+            return if position.reads() {
+                Value::atom(format!("((void)({at}), {})", only.text))
+            } else {
+                only
+            };
         }
         if is_empty {
             // An index into nothing: the check says so, and there is nothing to read.

@@ -150,7 +150,10 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     state::donate(&mut program, &options.donated);
     state::in_place(&mut program);
     stages.push(("fuse".to_owned(), program.to_string()));
-    apart::apart(&mut program, options.block)?;
+    // Ranges of whole numbers are found in all data of a call, unless it is asked for otherwise.
+    if options.quantize.is_none() || options.block.is_some() {
+        apart::apart(&mut program, options.block)?;
+    }
     stages.push(("apart".to_owned(), program.to_string()));
     spread::spread(&mut program);
     stages.push(("spread".to_owned(), program.to_string()));

@@ -457,8 +457,10 @@ impl Run<'_> {
                 }
                 Place::Output(n) if self.program.parts(&buffer.place) > 1 => {
                     let count = buffer.count();
-                    let _ =
-                        writeln!(out, "    {t} *const {name} = ({t} *)outputs[{n}] + turn * (int64_t){count};");
+                    let _ = writeln!(
+                        out,
+                        "    {t} *const {name} = ({t} *)outputs[{n}] + turn * (int64_t){count};"
+                    );
                 }
                 place => out.push_str(&pointer(place, t, name)),
             }

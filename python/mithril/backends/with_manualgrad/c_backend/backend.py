@@ -112,10 +112,9 @@ class CBackend(NativeBackend):
         #: Whether the candidates of kernels are measured.
         self.autotune: bool = options.switch("autotune", found.get("autotune", False))
 
-        block = _block(found.get("block"))
-        self.batch = _batch(found.get("batch"), block)
+        self.batch = _batch(found.get("batch"), found.get("block"))
         #: Rows that programs of fixed sizes compute at a time; None: as estimated.
-        self.block: int | None = block if self.batch is None else None
+        self.block: int | None = _block(found.get("block"), 1 << 30) if self.batch is None else None
 
     def _tool(self, prefix: str) -> dict[str, Any]:
         """Tell the core how C is made."""
@@ -144,20 +143,20 @@ class CBackend(NativeBackend):
 RawCBackend = CBackend
 
 
-def _block(block: Any) -> int | None:
+def _block(block: Any, largest: int) -> int | None:
     if block is None:
         return None
-    if isinstance(block, bool) or not isinstance(block, (int, np.integer)) or not 0 < block <= 4096:
-        raise InvalidValueError(f"block is {block!r}", hint="give a number of rows from 1 to 4096")
+    if isinstance(block, bool) or not isinstance(block, (int, np.integer)) or not 0 < block <= largest:
+        raise InvalidValueError(f"block is {block!r}", hint=f"give a number of rows from 1 to {largest}")
     return int(block)
 
 
-def _batch(name: Any, block: int | None) -> tuple[str, int] | None:
+def _batch(name: Any, block: Any) -> tuple[str, int] | None:
     if name is None:
         return None
     if not isinstance(name, str) or not name:
         raise InvalidValueError(f"batch is {name!r}", hint='name a size, as in shapes={"input": ["batch", 3]}')
-    return name, 8 if block is None else block
+    return name, _block(block, 4096) or 8
 
 
 def _command(given: Any) -> str | None:
