@@ -27,7 +27,6 @@ fn interface() -> Interface {
         updates: 0,
         shared: Vec::new(),
         batch: None,
-        block: None,
         failing: Vec::new(),
     }
 }

@@ -5,16 +5,18 @@
 //! becomes one of fewer images, and a call goes several times through its steps.
 //!
 //! Whether rows meet is read from the loops. The first size of the data that is common to some of them and for which
-//! that holds is taken for the number of rows. The digit of a position that counts them is followed from step to step, as [`batch`](super::batch)
-//! does it; where nothing depends on that digit but which row is read, it is taken out of the loops, or counts fewer
-//! rows.
+//! that holds is taken for the number of rows. The digit of a position that counts them is followed from step to step, as
+//! [`batch`](super::batch) does it; where nothing depends on that digit but which row is read, it is taken out of the
+//! loops, or counts fewer rows.
 
 use std::collections::BTreeSet;
+use std::result;
 
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::loops::{Expr, Index, Var};
 
-use super::batch::{DIGITS, Digit, insides, row_of};
+use super::Options;
+use super::batch::{DIGITS, Digit, divisors, row_of};
 use super::program::{Buffer, Place, Program, Step, Work};
 
 /// How often a call goes through the steps.
@@ -33,9 +35,14 @@ const CACHE: i64 = 8 << 20;
 /// Steps of less are not worth going through them once more.
 const LEAST: i64 = 1 << 20;
 
-/// Has `block` rows computed at a time, or an error says why that cannot be; by default as many as are estimated to be
-/// quickest, if that can be.
-pub fn apart(program: &mut Program, block: Option<usize>) -> Result<()> {
+/// Has as many rows computed at a time as is asked for, or an error says why that cannot be; by default as many as are
+/// estimated to be quickest, if that can be.
+pub fn apart(program: &mut Program, options: &Options) -> Result<()> {
+    let block = options.block;
+    // What is made of parameters would be made each time. Ranges of whole numbers are found in all data of a call.
+    if block.is_none() && (!options.pack || options.quantize.is_some()) {
+        return Ok(());
+    }
     let (size, found) = match (independent(program), block) {
         (Ok(found), _) => found,
         (Err(_), None) => return Ok(()),
@@ -68,7 +75,7 @@ struct Found {
 }
 
 /// How many rows there are, if none needs another; else the reason.
-fn independent(program: &Program) -> std::result::Result<(i64, Found), String> {
+fn independent(program: &Program) -> result::Result<(i64, Found), String> {
     let is_changed = |b: &Buffer| matches!(b.place, Place::State { .. });
     if !program.updates.is_empty() || program.buffers.iter().any(is_changed) {
         return Err("the model changes states, or data that were donated".to_owned());
@@ -93,13 +100,18 @@ fn is_data(buffer: &Buffer) -> bool {
 }
 
 /// What is known if all data whose first size is this one have so many rows; else why some rows meet.
-fn of_size(program: &Program, size: i64) -> std::result::Result<Found, String> {
+fn of_size(program: &Program, size: i64) -> result::Result<Found, String> {
     let digit = |b: &Buffer| (is_data(b) && b.shape[0] == size).then_some(Digit { axis: 0, inside: 1 });
     let mut found = Found { digits: program.buffers.iter().map(digit).collect(), values: Vec::new() };
     for step in &program.steps {
-        let value = follow(program, step, size, &mut found.digits)
-            .ok_or_else(|| format!("`{}` in {} does not treat each row by itself", step.name, step.origin))?;
+        let value = follow(program, step, size, &mut found.digits)?;
         found.values.push(value);
+    }
+    for (step, value) in program.steps.iter().zip(&found.values) {
+        // What was filled without rows, and is changed row by row later.
+        if value.is_none() && step.writes().iter().any(|b| found.digits[*b].is_some()) {
+            return Err(meet(step));
+        }
     }
     for (buffer, digit) in program.buffers.iter().zip(&found.digits) {
         let is_whole = digit.is_some_and(|d| d.axis == 0 && d.inside * size == buffer.shape[0]);
@@ -110,26 +122,34 @@ fn of_size(program: &Program, size: i64) -> std::result::Result<Found, String> {
     Ok(found)
 }
 
-/// The value of a step that fills rows from rows, without them; `Some(None)` if it has nothing to do with rows, `None` if
+fn meet(step: &Step) -> String {
+    format!("`{}` in {} does not treat each row by itself", step.name, step.origin)
+}
+
+/// The value of a step that fills rows from rows, without them; `None` if it has nothing to do with rows, the reason if
 /// they meet in it.
-fn follow(program: &Program, step: &Step, size: i64, digits: &mut [Option<Digit>]) -> Option<Option<Expr>> {
+fn follow(
+    program: &Program,
+    step: &Step,
+    size: i64,
+    digits: &mut [Option<Digit>],
+) -> result::Result<Option<Expr>, String> {
     let has_rows = |b: &usize| digits[*b].is_some();
-    let has_none = !step.reads().iter().chain(&step.writes()).any(has_rows);
-    let nest = match &step.work {
-        _ if has_none => return Some(None),
-        Work::Nest(nest) => nest,
-        _ => return None,
-    };
+    if !step.reads().iter().chain(&step.writes()).any(has_rows) {
+        return Ok(None);
+    }
+    let Work::Nest(nest) = &step.work else { return Err(meet(step)) };
     let shape = &program.buffers[nest.to].shape;
     let axes = shape.iter().enumerate().filter(|(_, n)| *n % size == 0);
     let mut candidates =
-        axes.flat_map(|(axis, n)| insides(n / size).map(move |inside| Digit { axis, inside }));
-    let (digit, value) = candidates.find_map(|digit| Some((digit, row_of(nest, digits, size, digit)?)))?;
+        axes.flat_map(|(axis, n)| divisors(n / size).into_iter().map(move |inside| Digit { axis, inside }));
+    let found = candidates.find_map(|digit| Some((digit, row_of(nest, digits, size, digit)?)));
+    let (digit, value) = found.ok_or_else(|| meet(step))?;
     if digits[nest.to].is_some_and(|before| before != digit) {
-        return None;
+        return Err(meet(step));
     }
     digits[nest.to] = Some(digit);
-    Some(Some(value))
+    Ok(Some(value))
 }
 
 /// The program of so many rows.
@@ -191,7 +211,6 @@ fn best(program: &Program, size: i64, found: &Found) -> i64 {
         large.sum::<i64>() + size / rows * parameters
     };
     let largest = steps.iter().max().copied().unwrap_or(0);
-    let divisors = (1..=size).filter(|rows| size % rows == 0);
-    let worth = divisors.filter(|rows| *rows == size || largest / size * rows >= LEAST);
-    worth.min_by_key(|&rows| (through_memory(rows), -rows)).unwrap_or(size)
+    let worth = |rows: &i64| *rows == size || largest / size * rows >= LEAST;
+    divisors(size).into_iter().filter(worth).min_by_key(|&rows| through_memory(rows)).unwrap_or(size)
 }

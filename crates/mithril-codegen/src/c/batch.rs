@@ -123,7 +123,7 @@ fn step(programs: &[Program; 2], steps: [&Step; 2], digits: &mut [Option<Digit>]
                 Grown::Axis(axis, times) => (axis, times),
                 Grown::Otherwise => return None,
             };
-            let inside = insides(times).find(|&inside| {
+            let inside = divisors(times).into_iter().find(|&inside| {
                 let row =
                     |which: usize, nest: &Nest| row_of(nest, digits, SIZES[which], Digit { axis, inside });
                 row(0, one).is_some_and(|found| row(1, two) == Some(found))
@@ -142,10 +142,14 @@ fn step(programs: &[Program; 2], steps: [&Step; 2], digits: &mut [Option<Digit>]
     }
 }
 
-/// What may lie inside of the digit that counts rows on an axis that is so many times as long: rows are outside of
-/// whatever shares the axis with them, unless that fails.
-pub(super) fn insides(times: i64) -> impl Iterator<Item = i64> {
-    (1..=times).rev().filter(move |d| times % d == 0)
+/// The numbers that divide one above 0, the largest first. What lies inside of the digit that counts rows on an axis is
+/// one of them: rows are outside of whatever shares the axis with them, unless that fails.
+pub(super) fn divisors(n: i64) -> Vec<i64> {
+    let small: Vec<i64> = (1..=n.isqrt()).filter(|d| n % d == 0).collect();
+    let large = small.iter().map(|d| n / d);
+    let mut found: Vec<i64> = large.chain(small.iter().rev().copied()).collect();
+    found.dedup();
+    found
 }
 
 /// The value of a nest with the rows taken out of all positions, if this digit of its result counts them; `None` if it

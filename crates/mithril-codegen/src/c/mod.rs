@@ -144,27 +144,7 @@ pub struct Source {
 /// Writes a graph whose sizes are numbers. If the target lacks ops, the error lists all of them.
 pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     let mut stages = Vec::new();
-    let mut program = loops::lower(graph, options.in_place)?;
-    stages.push(("loops".to_owned(), program.to_string()));
-    program = fuse::fuse(program);
-    state::donate(&mut program, &options.donated);
-    state::in_place(&mut program);
-    stages.push(("fuse".to_owned(), program.to_string()));
-    // Ranges of whole numbers are found in all data of a call, unless it is asked for otherwise.
-    if options.quantize.is_none() || options.block.is_some() {
-        apart::apart(&mut program, options.block)?;
-    }
-    stages.push(("apart".to_owned(), program.to_string()));
-    spread::spread(&mut program);
-    stages.push(("spread".to_owned(), program.to_string()));
-    phases::split(&mut program);
-    stages.push(("phases".to_owned(), program.to_string()));
-    widen::widen(&mut program);
-    stages.push(("widen".to_owned(), program.to_string()));
-    if options.pack {
-        prepare::prepare(&mut program);
-        stages.push(("prepare".to_owned(), program.to_string()));
-    }
+    let mut program = in_loops(graph, options, &mut stages)?;
     let mut library = kernels::Library::new(options.target).answering(options.choices.clone());
     layout::lay_out(&mut program, options, &mut library);
     stages.push(("layout".to_owned(), program.to_string()));
@@ -208,6 +188,35 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
         decisions,
         failing,
     })
+}
+
+/// The stages before kernels: a program of loops alone.
+fn in_loops(
+    graph: &Graph,
+    options: &Options,
+    stages: &mut Vec<(String, String)>,
+) -> Result<program::Program> {
+    let mut program = loops::lower(graph, options.in_place)?;
+    let mut done =
+        |name: &str, program: &program::Program| stages.push((name.to_owned(), program.to_string()));
+    done("loops", &program);
+    program = fuse::fuse(program);
+    state::donate(&mut program, &options.donated);
+    state::in_place(&mut program);
+    done("fuse", &program);
+    apart::apart(&mut program, options)?;
+    done("apart", &program);
+    spread::spread(&mut program);
+    done("spread", &program);
+    phases::split(&mut program);
+    done("phases", &program);
+    widen::widen(&mut program);
+    done("widen", &program);
+    if options.pack {
+        prepare::prepare(&mut program);
+        done("prepare", &program);
+    }
+    Ok(program)
 }
 
 /// Numbers of the inputs that each part of packing reads.
