@@ -195,7 +195,7 @@ def _aliases(given: dict[str, Any], canonical: dict[str, Any]) -> dict[str, Any]
         if name not in ALIASES:
             known = [n for n in compile.__kwdefaults__ or {}] + list(ALIASES)
             near = difflib.get_close_matches(name, known, n=1)
-            guess = f"; did you mean `{near[0]}`?" if near else ""
+            guess = f"; did you mean `{near[0]}`?" if near else "."
             raise TypeError(f"compile has no option `{name}`{guess} It takes: {', '.join(sorted(known))}")
         target = ALIASES[name]
         if canonical[target] and canonical[target] != value:

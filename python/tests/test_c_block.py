@@ -156,7 +156,7 @@ def test_rows_that_meet_are_never_divided(layer, message):
 
 def test_training_needs_all_rows():
     options = {"shapes": {"input": [8, 3, 8, 8]}}
-    with pytest.raises(MithrilError, match="does not treat each row by itself|does not have one row"):
+    with pytest.raises(MithrilError, match=r"does not treat each row by itself|does not have one row"):
         ml.compile(pictures(), ml.CBackend(num_threads=1, block=1), **options)
     compiled = ml.compile(classifier(), ml.CBackend(num_threads=1, block=1), shapes={"input": [8, 5]})
     params, data = compiled.get_parameters(), {"input": normal(8, 5)}
@@ -177,9 +177,7 @@ def test_a_block_that_does_not_divide_the_rows_is_named():
 
 
 def test_no_rows_are_no_error():
-    compiled = ml.compile(
-        classifier(), ml.CBackend(num_threads=1, block=2), shapes={"input": ["n", 5]}, inference=True
-    )
+    compiled = ml.compile(classifier(), ml.CBackend(num_threads=1, block=2), shapes={"input": ["n", 5]}, inference=True)
     params = compiled.randomize_params(seed=0)
     for rows in (0, 2, 4):
         found = compiled.evaluate(params, {"input": normal(rows, 5)})

@@ -83,7 +83,7 @@ def warn_ignored(owner: str, name: str, reason: str) -> None:
 def _unknown(owner: str, name: str, allowed: tuple[str, ...]) -> str:
     spellings = [*allowed, *(a for a, c in ALIASES.items() if c in allowed)]
     near = difflib.get_close_matches(name, spellings, n=1)
-    guess = f"; did you mean `{near[0]}`?" if near else ""
+    guess = f"; did you mean `{near[0]}`?" if near else "."
     return f"{owner} has no option `{name}`{guess} It takes: {', '.join(allowed)}"
 
 

@@ -114,7 +114,7 @@ class Optimizer:
     def _unknown(self, name: str) -> TypeError:
         known = [n for n in (*inspect.signature(type(self)).parameters, *Common.__annotations__) if n != "common"]
         near = {"lr": ["learning_rate"]}.get(name) or difflib.get_close_matches(name, known, n=1)
-        guess = f"; did you mean `{near[0]}`?" if near else ""
+        guess = f"; did you mean `{near[0]}`?" if near else "."
         return TypeError(f"{type(self).__name__} has no option `{name}`{guess} It takes: {', '.join(known)}")
 
     def __repr__(self) -> str:

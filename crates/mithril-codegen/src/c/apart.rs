@@ -57,7 +57,7 @@ pub fn apart(program: &mut Program, options: &Options) -> Result<()> {
         Some(block) if block > 0 && size % block == 0 => block,
         Some(block) => {
             let text = format!("block is {block}, which does not divide the {size} rows of the data");
-            return Err(Error::new(Code::BadArgument, text).help("give a divisor of their number"));
+            return Err(Error::new(Code::BadArgument, text).help("give a divisor of their number, such as 1"));
         }
     };
     if block < size {

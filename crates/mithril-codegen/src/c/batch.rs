@@ -166,7 +166,7 @@ pub(super) fn row_of(nest: &Nest, digits: &[Option<Digit>], size: i64, digit: Di
 
 /// A value with the rows taken out of all positions; `None` if it depends on them otherwise. Without a size there are no
 /// rows, and nothing that has some may be read.
-pub(super) fn without_row(value: &Expr, digits: &[Option<Digit>], size: Option<i64>) -> Option<Expr> {
+fn without_row(value: &Expr, digits: &[Option<Digit>], size: Option<i64>) -> Option<Expr> {
     let row = size.map(|size| Index::var(Var { id: DIGITS[1], size }));
     let is_mixed = Cell::new(false);
     let found = value.map_loads(&|from, mut at, stored| {
