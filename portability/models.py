@@ -61,7 +61,7 @@ def mlp() -> Any:
 
 
 def cnn() -> Any:
-    """Convolutions, plain, strided and depthwise, batch norm, pooling, a residual connection."""
+    """Convolutions, plain, strided and depthwise, batch norm, pooling, a residual connection; one image at a time."""
     model = ml.Model()
     model |= ml.Conv2d(8, 3, padding=1)(input="input", output="stem")
     model |= ml.BatchNorm2d(8)(input="stem", output="normal")
@@ -74,7 +74,7 @@ def cnn() -> Any:
     model |= ml.AvgPool2d(2)(input="bent", output="averaged")
     model |= ml.Flatten()(input="averaged", output="flat")
     model |= ml.Linear(5)(input="flat", output="output")
-    return model, {"input": [2, 3, 12, 12]}, {}
+    return model, {"input": [2, 3, 12, 12]}, {"export": {"block": 1}}
 
 
 def gpt() -> Any:
