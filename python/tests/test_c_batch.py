@@ -60,6 +60,29 @@ def test_one_program_serves_any_number_of_rows(case):
     assert compiled._current.module.source.specialisations == 1
 
 
+def test_as_many_rows_are_computed_at_a_time_as_stay_in_the_caches():
+    model = ml.Model()
+    model |= ml.Conv2d(32, 3, padding=1)(input="input", output="wide")
+    model |= ml.Relu()(input="wide", output="active")
+    model |= ml.Conv2d(32, 3, padding=1)(input="active", output="deep")
+    model |= ml.Mean(axis=(2, 3))(input="deep", output="output")
+    texts = {}
+    for size in (8, 96):
+        options = {"shapes": {"input": ["batch", 3, size, size]}, "inference": True}
+        compiled = ml.compile(model, ml.CBackend(num_threads=1, batch="batch"), **options)
+        reference = ml.compile(model, ml.NumpyBackend(), **options)
+        params = reference.randomize_params(seed=0)
+        for rows in (0, 1, 3, 9):
+            data = {"input": normal(rows, 3, size, size)}
+            wanted, found = (c.evaluate(dict(params), data)["output"] for c in (reference, compiled))
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+        source = compiled._current.module.source
+        assert source.specialisations == 1
+        texts[size] = source.text
+    assert "first += 8" in texts[8]
+    assert "first += 8" not in texts[96]
+
+
 @pytest.mark.parametrize("quantize", [None, "int8", "int8_weights", "int4_weights"])
 def test_parameters_in_few_bits_are_packed_for_any_number_of_rows(quantize):
     model = ml.Model()

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use mithril_codegen::c;
-pub use mithril_codegen::c::batch;
 use mithril_codegen::c::kernels::Target as Shape;
 pub use mithril_codegen::c::kernels::{Choices, Question, Scheme};
 pub use mithril_codegen::c::{Cost, Decision, Matrix, Quantize, Reason, c_type};
+pub use mithril_codegen::c::{batch, block};
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Def, Graph, NodeId, Role};
 use mithril_ir::{DType, Place, ValueId};

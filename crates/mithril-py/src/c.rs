@@ -266,7 +266,7 @@ pub struct COptions {
     in_place: bool,
     autotune: bool,
     quantize: Option<Quantization>,
-    batch: Option<(String, usize)>,
+    batch: Option<String>,
     block: Option<usize>,
 }
 
@@ -298,7 +298,7 @@ impl COptions {
         let Self { prefix, threads, cc, flags, python, memory_limit, .. } = self;
         let Self { lanes, in_place, autotune, quantize, batch, block, .. } = self;
         let quantize = quantize.map(Quantization::read).transpose()?;
-        let batch = batch.map(|(name, block)| (name.into(), block));
+        let batch = batch.map(Into::into);
         let tool = Tool { command: cc, flags, python };
         Ok(Options {
             prefix,

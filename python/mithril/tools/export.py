@@ -109,7 +109,7 @@ def export(
         WebAssembly, 1 for plain C. It runs on others too, slower. Default: those of this processor.
     batch : str, optional
         A size that the model was compiled with, such as ``"batch"``, which becomes an argument of ``..._run_batch`` and
-        ``..._call_batch``: any number of rows, computed ``block`` at a time (default 8).
+        ``..._call_batch``: any number of rows, computed ``block`` at a time.
     autotune, block, cc, flags : optional
         As options of `CBackend`. By default block, compiler and flags are those of the model where that is compiled for
         C.
@@ -161,7 +161,7 @@ def export(
     check_declared(shapes, {name: np.shape(value) for name, value in (data or {}).items()})
     sizes = dict(options["shapes"])
     if backend.batch is not None:
-        shapes = _recorded(shapes, backend.batch, gradients or optimizer is not None)
+        shapes = _recorded(shapes, backend, gradients or optimizer is not None)
     try:
         given = complete(model._model, reference, shapes, data, 0, lambda array: array, others(options))
     except UnresolvedShapeError as error:
@@ -204,7 +204,7 @@ def export(
         called = {**values, **{name: values[name].copy() for name in options.get("donate") or () if name in values}}
         if rules:
             # With the same vectors: what is done in whole numbers depends on the processor.
-            quantised = {**CBackend(dtype=dtype, **settings)._tool("model"), "lanes": lanes, "block": backend.block}
+            quantised = {**CBackend(dtype=dtype, **settings)._tool("model"), "lanes": lanes, "block": None if batch else block}
             found = _core.c_program(core, quantised, is_lazy=True).call(*_groups(core, called))
         else:
             found = reference._load(core).function("evaluate")(*_groups(core, called))
@@ -231,9 +231,9 @@ def _undefined(values: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     return "give data that the model is defined for: data={...}"
 
 
-def _recorded(shapes: Mapping[str, Any], batch: tuple[str, int], trains: bool) -> dict[str, Any]:
+def _recorded(shapes: Mapping[str, Any], backend: CBackend, trains: bool) -> dict[str, Any]:
     """Put a number of rows that is no multiple of what is computed at a time in the place of the size."""
-    name, block = batch
+    name, block = backend.batch, backend.block or 8
     symbols = {size for shape in shapes.values() for size in shape if isinstance(size, str)}
     if name not in symbols:
         known = f"there are: {', '.join(sorted(symbols))}" if symbols else "compile the model with names in its shapes"

@@ -82,8 +82,8 @@ def pack(
         )
     sizes = {**{name: shape for name, _, shape in program.data}, **(shapes or {})}
     # A size that is an argument may be any.
-    counted, block = model.backend.batch or (None, 1)
-    sizes = {name: tuple(block if size == counted else size for size in shape) for name, shape in sizes.items()}
+    counted = model.backend.batch
+    sizes = {name: tuple(1 if size == counted else size for size in shape) for name, shape in sizes.items()}
     unknown = [name for name, shape in sizes.items() if not all(isinstance(n, int) for n in shape)]
     if unknown:
         raise InvalidValueError(

@@ -66,6 +66,14 @@ pub fn apart(program: &mut Program, options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// As many of so many rows as are estimated to be quickest to compute at a time; all of them if they meet.
+pub fn estimate(program: &Program, rows: usize) -> usize {
+    match independent(program) {
+        Ok((size, found)) if size == rows as i64 => best(program, size, &found) as usize,
+        _ => rows,
+    }
+}
+
 /// What is known of a program whose rows never meet.
 struct Found {
     /// Of each buffer the digit that counts rows, if it has some.

@@ -190,6 +190,11 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     })
 }
 
+/// As many of the rows of a graph with so many as are estimated to be quickest to compute at a time.
+pub fn block(graph: &Graph, rows: usize) -> Result<usize> {
+    Ok(apart::estimate(&fuse::fuse(loops::lower(graph, false)?), rows))
+}
+
 /// The stages before kernels: a program of loops alone.
 fn in_loops(
     graph: &Graph,

@@ -89,7 +89,7 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
     } else {
         pack(program, &source.c, &interface, given)?
     };
-    let named = program.options().batch.as_ref().map(|(name, _)| Symbol::Named(name.clone()));
+    let named = program.options().batch.clone().map(Symbol::Named);
     let recorded = named.and_then(|name| symbols.get(&name)).map(|&rows| rows as usize);
     let interface = recorded.map_or_else(|| interface.clone(), |rows| interface.of_rows(rows));
     let parts = Parts::new(&interface, is_inside, packed.as_ref(), &source.c);

@@ -38,8 +38,8 @@ class NativeBackend(NumpyArrays):
     # Of ops that are applied at once.
     target = "numpy"
     _options = (*NumpyArrays._options, "num_threads", "memory_limit")
-    #: The size that is an argument of the function, and how many rows are computed at a time; None: there is none.
-    batch: tuple[str, int] | None = None
+    #: The size that is an argument of the function; None: there is none.
+    batch: str | None = None
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)

@@ -72,10 +72,10 @@ class CBackend(NativeBackend):
         A size of the model that is an argument of the compiled code: one program serves any number, instead of one for
         each. Every op has to treat each row by itself, and it has to be the first size of inputs and outputs.
     block : int, optional
-        Rows that such a program computes at a time (default 8). Without ``batch``: rows of the data that a program of
-        fixed sizes computes at a time, a divisor of their number; fewer need less scratch memory. Default: as many as
-        are estimated to be quickest, for example some of the images of a batch, whose tensors then stay in the caches;
-        all of them where a row needs another one, or weights are quantised.
+        Rows of the data that are computed at a time; of a number that is fixed, a divisor of it. Fewer need less scratch
+        memory. Default: as many as are estimated to be quickest, for example some of the images of a batch, whose tensors
+        then stay in the caches; with ``batch`` at most 8. All of a fixed number where a row needs another one, or weights
+        are quantised.
 
     Examples
     --------
@@ -112,9 +112,10 @@ class CBackend(NativeBackend):
         #: Whether the candidates of kernels are measured.
         self.autotune: bool = options.switch("autotune", found.get("autotune", False))
 
-        self.batch = _batch(found.get("batch"), found.get("block"))
-        #: Rows that programs of fixed sizes compute at a time; None: as estimated.
-        self.block: int | None = _block(found.get("block"), 1 << 30) if self.batch is None else None
+        #: The size that is an argument of a program.
+        self.batch: str | None = _batch(found.get("batch"))
+        #: Rows that are computed at a time; None: as estimated.
+        self.block: int | None = _block(found.get("block"), 1 << 30 if self.batch is None else 4096)
 
     def _tool(self, prefix: str) -> dict[str, Any]:
         """Tell the core how C is made."""
@@ -151,12 +152,10 @@ def _block(block: Any, largest: int) -> int | None:
     return int(block)
 
 
-def _batch(name: Any, block: Any) -> tuple[str, int] | None:
-    if name is None:
-        return None
-    if not isinstance(name, str) or not name:
+def _batch(name: Any) -> str | None:
+    if name is not None and (not isinstance(name, str) or not name):
         raise InvalidValueError(f"batch is {name!r}", hint='name a size, as in shapes={"input": ["batch", 3]}')
-    return name, _block(block, 4096) or 8
+    return name
 
 
 def _command(given: Any) -> str | None:
