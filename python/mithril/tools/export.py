@@ -204,7 +204,11 @@ def export(
         called = {**values, **{name: values[name].copy() for name in options.get("donate") or () if name in values}}
         if rules:
             # With the same vectors: what is done in whole numbers depends on the processor.
-            quantised = {**CBackend(dtype=dtype, **settings)._tool("model"), "lanes": lanes, "block": None if batch else block}
+            quantised = {
+                **CBackend(dtype=dtype, **settings)._tool("model"),
+                "lanes": lanes,
+                "block": None if batch else block,
+            }
             found = _core.c_program(core, quantised, is_lazy=True).call(*_groups(core, called))
         else:
             found = reference._load(core).function("evaluate")(*_groups(core, called))

@@ -72,10 +72,10 @@ class CBackend(NativeBackend):
         A size of the model that is an argument of the compiled code: one program serves any number, instead of one for
         each. Every op has to treat each row by itself, and it has to be the first size of inputs and outputs.
     block : int, optional
-        Rows of the data that are computed at a time; of a number that is fixed, a divisor of it. Fewer need less scratch
-        memory. Default: as many as are estimated to be quickest, for example some of the images of a batch, whose tensors
-        then stay in the caches; with ``batch`` at most 8. All of a fixed number where a row needs another one, or weights
-        are quantised.
+        Rows of the data that are computed at a time; of a number that is fixed, a divisor of it. Fewer need less
+        scratch memory. Default: as many as are estimated to be quickest, for example some of the images of a batch,
+        whose tensors then stay in the caches; with ``batch`` at most 8. All of a fixed number where a row needs another
+        one, or weights are quantised.
 
     Examples
     --------
