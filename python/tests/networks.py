@@ -1,6 +1,7 @@
 """Networks that several test files compile."""
 
 import mithril as ml
+import numpy as np
 
 
 def classifier():
@@ -48,3 +49,28 @@ def image_block(pool):
     model |= ml.Relu()(input="normal", output="positive")
     model |= pool(2)(input="positive", output="output")
     return model
+
+
+def texts():
+    """Return attention over short texts."""
+    model = ml.Model()
+    model |= ml.Embedding(11, 16)(input="input", output="embedded")
+    model |= ml.LayerNorm()(input="embedded", output="normed")
+    model |= ml.MultiheadAttention(16, 4)(query="normed", key="normed", value="normed", output="mixed")
+    model |= ml.Linear(3)(input="mixed", output="output")
+    return model
+
+
+def two_convolutions():
+    """Return a network whose images are large between its layers."""
+    model = ml.Model()
+    model |= ml.Conv2d(32, 3, padding=1)(input="input", output="wide")
+    model |= ml.Relu()(input="wide", output="active")
+    model |= ml.Conv2d(32, 3, padding=1)(input="active", output="deep")
+    model |= ml.Mean(axis=(2, 3))(input="deep", output="output")
+    return model
+
+
+def normal(*shape):
+    """Return the same random numbers every time."""
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)

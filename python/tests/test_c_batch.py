@@ -8,11 +8,7 @@ import mithril as ml
 import numpy as np
 import pytest
 from mithril.errors import MithrilError
-from networks import classifier
-
-
-def normal(*shape):
-    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+from networks import classifier, normal, texts, two_convolutions
 
 
 def pictures():
@@ -24,15 +20,6 @@ def pictures():
     model += ml.Flatten(1)
     model += ml.Linear(5)
     model += ml.Softmax()(output="output")
-    return model
-
-
-def texts():
-    model = ml.Model()
-    model |= ml.Embedding(11, 16)(input="input", output="embedded")
-    model |= ml.LayerNorm()(input="embedded", output="normed")
-    model |= ml.MultiheadAttention(16, 4)(query="normed", key="normed", value="normed", output="mixed")
-    model |= ml.Linear(3)(input="mixed", output="output")
     return model
 
 
@@ -61,11 +48,7 @@ def test_one_program_serves_any_number_of_rows(case):
 
 
 def test_as_many_rows_are_computed_at_a_time_as_stay_in_the_caches():
-    model = ml.Model()
-    model |= ml.Conv2d(32, 3, padding=1)(input="input", output="wide")
-    model |= ml.Relu()(input="wide", output="active")
-    model |= ml.Conv2d(32, 3, padding=1)(input="active", output="deep")
-    model |= ml.Mean(axis=(2, 3))(input="deep", output="output")
+    model = two_convolutions()
     texts = {}
     for size in (8, 96):
         options = {"shapes": {"input": ["batch", 3, size, size]}, "inference": True}

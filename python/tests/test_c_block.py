@@ -7,13 +7,9 @@ import mithril as ml
 import numpy as np
 import pytest
 from mithril.errors import MithrilError
-from networks import classifier
+from networks import classifier, normal, texts, two_convolutions
 
 GCC = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
-
-
-def normal(*shape):
-    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
 def pictures():
@@ -28,15 +24,6 @@ def pictures():
     model |= ml.Flatten(1)(input="small", output="flat")
     model |= ml.Linear(5)(input="flat", output="scores")
     model |= ml.Softmax()(input="scores", output="output")
-    return model
-
-
-def texts():
-    model = ml.Model()
-    model |= ml.Embedding(11, 16)(input="input", output="embedded")
-    model |= ml.LayerNorm()(input="embedded", output="normed")
-    model |= ml.MultiheadAttention(16, 4)(query="normed", key="normed", value="normed", output="mixed")
-    model |= ml.Linear(3)(input="mixed", output="output")
     return model
 
 
@@ -89,11 +76,7 @@ def test_blocks_of_all_sizes_give_the_same(case, threads):
 
 
 def test_images_of_a_batch_are_computed_apart_without_being_asked():
-    model = ml.Model()
-    model |= ml.Conv2d(32, 3, padding=1)(input="input", output="wide")
-    model |= ml.Relu()(input="wide", output="active")
-    model |= ml.Conv2d(32, 3, padding=1)(input="active", output="deep")
-    model |= ml.Mean(axis=(2, 3))(input="deep", output="output")
+    model = two_convolutions()
     shape = [12, 3, 96, 96]
     options = {"shapes": {"input": shape}, "inference": True}
     compiled = ml.compile(model, ml.CBackend(num_threads=1), **options)
