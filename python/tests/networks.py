@@ -51,6 +51,13 @@ def image_block(pool):
     return model
 
 
+def model_of(layer):
+    """Return a model of one layer."""
+    model = ml.Model()
+    model |= layer(input="input", output="output")
+    return model
+
+
 def texts():
     """Return attention over short texts."""
     model = ml.Model()

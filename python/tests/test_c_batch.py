@@ -8,7 +8,7 @@ import mithril as ml
 import numpy as np
 import pytest
 from mithril.errors import MithrilError
-from networks import classifier, normal, texts, two_convolutions
+from networks import classifier, model_of, normal, texts, two_convolutions
 
 
 def pictures():
@@ -95,12 +95,6 @@ def test_gradients_and_states_of_any_number_of_rows_are_refused():
     compiled = ml.compile(pictures(), backend, shapes={"input": ["batch", 3, 8, 8]})
     with pytest.raises(MithrilError, match="changes states, which all rows of batch would do together"):
         compiled.evaluate(compiled.randomize_params(seed=0), {"input": normal(3, 3, 8, 8)})
-
-
-def model_of(layer, **keys):
-    model = ml.Model()
-    model |= layer(**{"input": "input", "output": "output", **keys})
-    return model
 
 
 @pytest.mark.parametrize(

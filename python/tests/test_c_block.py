@@ -7,8 +7,10 @@ import mithril as ml
 import numpy as np
 import pytest
 from mithril.errors import MithrilError
-from networks import classifier, normal, texts, two_convolutions
+from networks import classifier, model_of, normal, texts, two_convolutions
 
+#: Images of which only some at a time stay in the caches, between the layers of `two_convolutions`.
+LARGE = [12, 3, 96, 96]
 GCC = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
 
 
@@ -77,7 +79,7 @@ def test_blocks_of_all_sizes_give_the_same(case, threads):
 
 def test_images_of_a_batch_are_computed_apart_without_being_asked():
     model = two_convolutions()
-    shape = [12, 3, 96, 96]
+    shape = LARGE
     options = {"shapes": {"input": shape}, "inference": True}
     compiled = ml.compile(model, ml.CBackend(num_threads=1), **options)
     whole = ml.compile(model, ml.CBackend(num_threads=1, block=12), **options)
@@ -107,12 +109,6 @@ def test_several_data_some_of_which_all_rows_share():
     assert turns(compiled) == 2
 
 
-def model_of(layer):
-    model = ml.Model()
-    model |= layer(input="input", output="output")
-    return model
-
-
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
@@ -125,16 +121,29 @@ def model_of(layer):
     ],
     ids=["sum", "softmax", "cumsum", "flip", "transpose", "reshape"],
 )
-def test_rows_that_meet_are_never_divided(layer, message):
+def test_rows_that_meet_refuse_a_block(layer, message):
     options = {"shapes": {"input": [4, 3]}, "inference": True}
     with pytest.raises(MithrilError, match=message) as caught:
         ml.compile(model_of(layer), ml.CBackend(num_threads=1, block=1), **options)
     assert "leave out the option block" in str(caught.value)
-    # As large as it takes to be divided, were that possible.
-    large = {"shapes": {"input": [4, 3 << 20]}, "inference": True}
-    if not isinstance(layer, ml.Reshape):
-        compiled = ml.compile(model_of(layer), ml.CBackend(num_threads=1), **large)
-        assert turns(compiled) == 1
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [ml.Sum(axis=0), ml.Softmax(axis=0), ml.CumSum(axis=0), ml.Flip(axis=0), ml.Transpose()],
+    ids=["sum", "softmax", "cumsum", "flip", "transpose"],
+)
+def test_rows_that_meet_at_the_end_keep_large_batches_together(layer):
+    model = ml.Model()
+    model |= two_convolutions()(input="input", output="means")
+    model |= layer(input="means", output="output")
+    options = {"shapes": {"input": LARGE}, "inference": True}
+    assert turns(ml.compile(two_convolutions(), ml.CBackend(num_threads=1), **options)) > 1
+    compiled, reference = (ml.compile(model, b, **options) for b in (ml.CBackend(num_threads=1), ml.NumpyBackend()))
+    assert turns(compiled) == 1
+    params, data = reference.randomize_params(seed=0), {"input": normal(*LARGE)}
+    wanted, found = (c.evaluate(dict(params), data)["output"] for c in (reference, compiled))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_training_needs_all_rows():
@@ -207,9 +216,9 @@ def test_an_exported_model_still_takes_all_rows(tmp_path, threads):
 
 
 def test_whole_numbers_keep_the_ranges_of_a_call():
-    model = ml.Model()
-    model |= ml.Conv2d(16, 3, padding=1)(input="input", output="output")
-    shape = [8, 16, 96, 96]
     backend = ml.CBackend(num_threads=1, quantize="int8")
-    compiled = ml.compile(model, backend, shapes={"input": shape}, inference=True)
-    assert "apart" not in compiled.stages or turns(compiled) == 1
+    compiled = ml.compile(two_convolutions(), backend, shapes={"input": LARGE}, inference=True)
+    assert turns(compiled) == 1
+    options = {"shapes": {"input": LARGE}, "inference": True}
+    asked = ml.compile(two_convolutions(), ml.CBackend(num_threads=1, quantize="int8", block=1), **options)
+    assert turns(asked) == LARGE[0]

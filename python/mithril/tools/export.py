@@ -237,6 +237,7 @@ def _undefined(values: Mapping[str, Any], data: Mapping[str, Any]) -> str:
 
 def _recorded(shapes: Mapping[str, Any], backend: CBackend, trains: bool) -> dict[str, Any]:
     """Put a number of rows that is no multiple of what is computed at a time in the place of the size."""
+    # Where it is estimated it divides 8.
     name, block = backend.batch, backend.block or 8
     symbols = {size for shape in shapes.values() for size in shape if isinstance(size, str)}
     if name not in symbols:
