@@ -5,25 +5,36 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.py' | grep -v /target/) Cargo.toml pyproject.toml
 
-.PHONY: demo test test-all test-rust test-python test-portability test-llama lint bench bench-c bench-ggml docs generate agreement clean
+.PHONY: demo dev test test-all test-rust test-python test-portability test-llama lint bench bench-c bench-ggml docs generate agreement clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
-# The extension module, and the packages that the demo needs.
-$(VENV)/.demo: $(BIN)/uv $(RUST_SOURCES)
+# The packages that the demo needs.
+$(VENV)/.packages: $(BIN)/uv pyproject.toml
 	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --extra demo "maturin>=1.16,<2"
+	touch $@
+
+# On top of them what the tests compare with.
+$(VENV)/.test-packages: $(VENV)/.packages pyproject.toml
+	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --extra test
+	touch $@
+
+# The extension module.
+$(VENV)/.demo: $(VENV)/.packages $(RUST_SOURCES)
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --quiet --skip-install
 	touch $@
 
-# On top of it what the tests compare with.
-$(VENV)/.test: $(VENV)/.demo
-	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --extra test
+$(VENV)/.test: $(VENV)/.demo $(VENV)/.test-packages
 	touch $@
 
 demo: $(VENV)/.demo
 	PYTHONPATH=python:. $(BIN)/python -m examples.digits
+
+# The extension module without optimization, built incrementally: a change is in Python within seconds.
+dev: $(VENV)/.test-packages
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --quiet --skip-install
 
 test: lint test-rust test-python test-portability
 
