@@ -14,6 +14,8 @@ PACKAGES: dict[str, tuple[str, str]] = {
     "PIL": ("pillow", "vision"),
     "tokenizers": ("tokenizers", "text"),
     "tqdm": ("tqdm", "text"),
+    "sklearn": ("scikit-learn", "demo"),
+    "matplotlib": ("matplotlib", "plot"),
 }
 
 

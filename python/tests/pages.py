@@ -119,7 +119,8 @@ def run_page(path):
         if "not run" in block.markers:
             block.compiled()
         elif "printed" in block.markers:
-            assert block.code in printed, f"{block.page}:{block.line}: the block above prints\n{printed}"
+            place = f"{block.page}:{block.line}"
+            assert block.code.strip() == printed.strip(), f"{place}: the block above prints\n{printed}"
         elif "each" in block.markers:
             for name in block.markers["each"].split(", "):
                 if not is_installed(name):

@@ -89,3 +89,10 @@ def test_error_codes_are_documented():
     page = (ROOT / "docs" / "errors.md").read_text()
     for code, _, _ in mithril._core.error_codes():
         assert code in page
+
+
+def test_wheel_holds_the_package_that_programs_of_the_documentation_import():
+    tomllib = pytest.importorskip("tomllib", reason="Python reads TOML from 3.11 on")
+    entries = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["maturin"]["include"]
+    included = {file for entry in entries if "wheel" in entry["format"] for file in ROOT.glob(entry["path"])}
+    assert included >= set((ROOT / "examples").glob("*.py"))

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import mithril as ml
+from mithril.optional import require
 
 #: Backends that the programs run on, the reference first.
 BACKENDS = ("numpy", "torch", "jax", "mlx", "c")
@@ -74,9 +75,7 @@ def picture(
     baselines: Mapping[str, float] | None = None,
 ) -> None:
     """Draw losses: a panel for each model, a curve for each backend, and lines to compare with."""
-    import matplotlib
-
-    matplotlib.use("Agg")
+    require("matplotlib", "a picture").use("Agg")
     from matplotlib import pyplot, ticker
 
     figure, axes = pyplot.subplots(1, len(panels), figsize=(5 * len(panels), 4), squeeze=False, sharey=True)

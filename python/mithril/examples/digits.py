@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import mithril as ml
+from mithril.optional import require
 
 from .curves import COMPILED, installed, picture
 
@@ -75,8 +76,7 @@ class Run:
 
 def load_digits() -> tuple[np.ndarray[Any, Any], ...]:
     """Load scikit-learn's 1,797 images of 8 by 8 pixels: 1,437 to train, 360 to test."""
-    from sklearn import datasets
-
+    datasets = require("sklearn.datasets", "the digits")
     digits = datasets.load_digits()
     order = np.random.default_rng(0).permutation(len(digits.target))
     images = (digits.images / 16.0).astype(np.float32)[order, None]
@@ -86,8 +86,7 @@ def load_digits() -> tuple[np.ndarray[Any, Any], ...]:
 
 def train(model: ml.Model, backend: ml.Backend, data: tuple[np.ndarray[Any, Any], ...], epochs: int) -> Run:
     """Train by stochastic gradient descent with momentum."""
-    from tqdm import tqdm
-
+    tqdm = require("tqdm", "a progress bar").tqdm
     images, labels, test_images, test_labels = data
     run = Run(str(model.name), backend.name)
     shapes = {"input": ["batch", 1, 8, 8], "target": ["batch"]}

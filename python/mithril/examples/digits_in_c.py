@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import mithril as ml
+from mithril.optional import require
 
 Array = np.ndarray[Any, Any]
 
@@ -43,8 +44,7 @@ class Trained(NamedTuple):
 
 def batches() -> tuple[list[dict[str, Array]], dict[str, Array]]:
     """Load scikit-learn's digits: the batches to train, and the rest to test."""
-    from sklearn import datasets
-
+    datasets = require("sklearn.datasets", "the digits")
     digits = datasets.load_digits()
     order = np.random.default_rng(0).permutation(len(digits.target))
     images = (digits.data[order] / 16).astype(np.float32)
