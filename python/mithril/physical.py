@@ -28,7 +28,7 @@ from .errors import (
     UnsupportedOpError,
 )
 from .files import write
-from .memory_plan import plan_memory
+from .model_tools import Tools
 from .parameters import Parameters
 from .program import Program, Settings
 from .stages import Stages
@@ -36,14 +36,11 @@ from .verbose import describe
 
 if TYPE_CHECKING:
     from .backends.backend import Backend
-    from .tools.export import Exported
-    from .tools.nans import NanReport
-    from .tools.profile import Profile
 
 __all__ = ["PhysicalModel"]
 
 
-class PhysicalModel:
+class PhysicalModel(Tools):
     """A model compiled for a backend. Made by `compile`.
 
     Any number of threads may evaluate one physical model at once; with random or batch-norm state they share
@@ -636,32 +633,6 @@ class PhysicalModel:
             return value
 
         return function
-
-    def find_nans(self, params: Any = None, data: Any = None, output_gradients: Any = None) -> NanReport:
-        """Find the ops where NaN and infinities come up; see `mithril.tools.nans.find_nans`."""
-        from .tools.nans import find_nans
-
-        return find_nans(self, params, data, output_gradients)
-
-    def profile(self, params: Any = None, data: Any = None, output_gradients: Any = None, *, runs: int = 20) -> Profile:
-        """Measure the steps of a model in C; see `mithril.tools.profile.profile`."""
-        from .tools.profile import profile
-
-        return profile(self, params, data, output_gradients, runs=runs)
-
-    def pack(self, params: Mapping[str, Any] | str | os.PathLike[str] | None = None, **options: Any) -> Any:
-        """Bring parameters into the order in which generated C reads them; see `mithril.tools.packing.pack`."""
-        from .tools.packing import pack
-
-        return pack(self, params, **options)
-
-    memory = property(plan_memory)
-
-    def export(self, folder: str | os.PathLike[str], **options: Any) -> Exported:
-        """Write the model as C that needs nothing of Mithril; see `mithril.tools.export.export` for the options."""
-        from .tools.export import export
-
-        return export(self, folder, **options)
 
     def summary(self) -> str:
         """Return a table of the layers: name, output shape, number of parameters."""

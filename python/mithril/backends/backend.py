@@ -20,6 +20,7 @@ from . import custom, options
 from .conversions import Conversions
 from .exchange import numpy_dtype, to_host
 from .functions import RegisteredFunctions
+from .keywords import BackendOptions, accepts, names
 from .memory import process_memory
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
     #: Target of the compiler.
     target: Any = "custom"
     #: Options of the constructor.
-    _options: tuple[str, ...] = ("dtype", "device", "seed", "jit", "precision", "amp")
+    _options: tuple[str, ...] = names(BackendOptions)
     #: Where gradients can come from; the first is the default.
     _autodiff: tuple[str, ...] = ("graph",)
     #: Options that are accepted for the sake of other backends.
@@ -79,6 +80,7 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
         super().__init_subclass__(**options)
         custom.adopt(cls)
 
+    @accepts(BackendOptions)
     def __init__(self, **given: Any) -> None:
         found = options.normalize(type(self).__name__, given, self._options, self._ignored)
         self.ignored_options: tuple[str, ...] = tuple(name for name in found if name in self._ignored)

@@ -40,7 +40,7 @@ def normalize(
     owner : str
         Class that takes the options, for messages.
     given : mapping
-        Options as the user wrote them.
+        Options as the user wrote them; None stands for the default.
     allowed : tuple of str
         Canonical options that mean something here.
     ignored : tuple of str
@@ -63,6 +63,8 @@ def normalize(
         canonical = ALIASES.get(name, name)
         if canonical not in allowed and canonical not in ignored:
             raise TypeError(_unknown(owner, name, allowed))
+        if value is None:
+            continue
         if canonical in found and found[canonical][1] != value:
             first = found[canonical][0]
             raise ConflictingOptionError(

@@ -10,9 +10,11 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from .. import _core
 from ..backends.backend import Backend
+from ..backends.keywords import CompileOptions
 from ..compiling import compile
 from ..errors import InvalidValueError, KeyNotFoundError, MithrilError
 from . import table
@@ -114,11 +116,10 @@ def benchmark(
     backends: Any = ("numpy", "torch", "jax", "mlx", "c"),
     num_runs: int = 100,
     *,
-    jit: bool | None = None,
     training: bool = False,
     data: Mapping[str, Any] | None = None,
     seed: int = 0,
-    **options: Any,
+    **options: Unpack[CompileOptions],
 ) -> BenchmarkResult:
     """Measure how long a call of a model takes on backends.
 
@@ -136,8 +137,6 @@ def benchmark(
         Names, classes or instances; the keys of a mapping are the names in the result.
     num_runs : int, optional
         Number of calls that are measured (default 100).
-    jit : bool, optional
-        Compile further by the framework's compiler; default as the backend is constructed.
     training : bool, optional
         Measure outputs and gradients together; otherwise outputs alone, compiled for inference (the default).
     data : mapping, optional
@@ -145,7 +144,7 @@ def benchmark(
     seed : int, optional
         Seed of parameters and data (default 0).
     **options
-        Further options of `compile`.
+        Further options of `compile`, such as ``jit``.
 
     Returns
     -------
@@ -167,7 +166,7 @@ def benchmark(
     shapes = _shapes(logical, input_shape)
     timings: dict[str, Timing] = {}
     not_measured: dict[str, str] = {}
-    settings = {**options, "jit": jit, "inference": options.get("inference", not training)}
+    settings = {**options, "inference": options.get("inference", not training)}
     for name, choice in each(backends).items():
         backend = available(choice)
         if isinstance(backend, str):

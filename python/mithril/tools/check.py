@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from typing_extensions import Unpack
+
 from .. import _core
 from ..backends.backend import Backend
 from ..backends.custom import is_plain
+from ..backends.keywords import CheckOptions
 from ..backends.registry import _BUILT_IN
 from ..backends.with_manualgrad.interpreter_backend import InterpreterBackend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
@@ -147,7 +150,7 @@ def check(
     *,
     gradients: bool = False,
     strict: bool = False,
-    **options: Any,
+    **options: Unpack[CheckOptions],
 ) -> CheckResult:
     """List how a backend runs every op of a model, before anything is generated.
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from .. import _core, dtypes
 from ..backends.backend import Backend
 from ..backends.exchange import to_host
+from ..backends.keywords import CompileOptions
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
 from ..compiling import compile
 from ..errors import InvalidValueError, MithrilError
@@ -210,7 +212,7 @@ def compare(
     output_gradients: Mapping[str, Any] | None = None,
     dtype: Any = None,
     seed: int = 0,
-    **options: Any,
+    **options: Unpack[CompileOptions],
 ) -> CompareResult:
     """Run a model on several backends with the same parameters and data, and look at every value.
 

@@ -11,6 +11,7 @@ from ... import dtypes
 from ...errors import InvalidValueError, TypeInferenceError
 from ..backend import _integer, _shape, _size
 from ..exchange import to_host
+from ..keywords import FrameworkOptions, names
 from ..numpy_arrays import _check_range, _shape_and_dtype
 from .backend import AutogradBackend
 
@@ -20,17 +21,7 @@ __all__ = ["Framework"]
 class Framework(AutogradBackend):
     """A backend over a framework with arrays, devices, gradients and a compiler of its own."""
 
-    _options: tuple[str, ...] = (
-        "dtype",
-        "device",
-        "seed",
-        "jit",
-        "precision",
-        "amp",
-        "device_mesh",
-        "devices",
-        "parallel_strategy",
-    )
+    _options: tuple[str, ...] = names(FrameworkOptions)
 
     # --- what each of them defines ----------------------------------------------------------------------------
 

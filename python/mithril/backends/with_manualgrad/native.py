@@ -11,6 +11,7 @@ import numpy as np
 from ... import _core
 from ...errors import InvalidValueError, MithrilError
 from .. import options
+from ..keywords import NativeOptions, names
 from ..numpy_arrays import NumpyArrays
 
 __all__ = ["NativeBackend", "NativeModule", "unknown_quantization"]
@@ -37,7 +38,7 @@ class NativeBackend(NumpyArrays):
 
     # Of ops that are applied at once.
     target = "numpy"
-    _options = (*NumpyArrays._options, "num_threads", "memory_limit")
+    _options = names(NativeOptions)
     #: The size that is an argument of the function; None: there is none.
     batch: str | None = None
 

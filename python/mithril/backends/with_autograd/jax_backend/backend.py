@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from .... import dtypes
 from ....compile_stats import observed
@@ -15,6 +16,7 @@ from ....errors import IgnoredOptionWarning, InvalidValueError
 from ....parameters import Parameters
 from ... import options
 from ...frameworks import require
+from ...keywords import JaxOptions, accepts, names
 from ..framework import Framework
 from .devices import device_names, find_device, preallocate
 
@@ -65,9 +67,10 @@ class JaxBackend(Framework):
     name = "jax"
     target = "jax"
     _takes_any_position = True
-    _options = (*Framework._options, "pre_allocate")
+    _options = names(JaxOptions)
 
-    def __init__(self, **given: Any) -> None:
+    @accepts(JaxOptions)
+    def __init__(self, **given: Unpack[JaxOptions]) -> None:
         self._jax = require(type(self).__name__, "jax")
         _register_parameters(self._jax)
         found = options.normalize(type(self).__name__, given, self._options)

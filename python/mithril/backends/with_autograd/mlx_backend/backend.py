@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from .... import dtypes
 from ....compile_stats import observed
@@ -22,6 +23,7 @@ from ....loading import Module
 from ... import options
 from ...exchange import to_host
 from ...frameworks import require
+from ...keywords import MlxOptions, accepts, names
 from ..framework import Framework
 
 if TYPE_CHECKING:
@@ -63,17 +65,18 @@ class MlxBackend(Framework):
     name = "mlx"
     target = "mlx"
     _takes_any_position = True
-    _options = (*Framework._options, "memory_limit", "auto_free_tensors")
     _ignored = ("enable_mps_optimization", "use_ane")
+    _options = names(MlxOptions, _ignored)
 
-    def __init__(self, **given: Any) -> None:
+    @accepts(MlxOptions)
+    def __init__(self, **given: Unpack[MlxOptions]) -> None:
         self._mx = require("MlxBackend", "mlx.core")
         super().__init__(**given)
         self._native(self.default_dtype)
         if given.get("memory_limit") is not None or given.get("mem_size") is not None:
             limit = options.memory("memory_limit", given.get("memory_limit", given.get("mem_size")))
             self._mx.set_memory_limit(limit)
-        if options.switch("auto_free_tensors", given.get("auto_free_tensors", False)):
+        if options.switch("auto_free_tensors", given.get("auto_free_tensors") or False):
             self._mx.set_cache_limit(0)
 
     def __reduce__(self) -> Any:

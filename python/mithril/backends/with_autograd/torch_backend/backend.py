@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from .... import dtypes
 from ....compile_stats import observed
 from ....errors import BackendUnavailableError, ConflictingOptionError
 from ... import options
 from ...frameworks import require
+from ...keywords import TorchOptions, accepts, names
 from ..framework import Framework
 
 if TYPE_CHECKING:
@@ -54,13 +56,14 @@ class TorchBackend(Framework):
 
     name = "torch"
     target = "torch"
-    _options: tuple[str, ...] = (*Framework._options, "cudnn_benchmark")
+    _options: tuple[str, ...] = names(TorchOptions)
 
-    def __init__(self, **given: Any) -> None:
+    @accepts(TorchOptions)
+    def __init__(self, **given: Unpack[TorchOptions]) -> None:
         self._torch = require(type(self).__name__, "torch")
         super().__init__(**given)
         #: Whether cuDNN tries its algorithms and keeps the fastest, in our calls only.
-        self.cudnn_benchmark: bool = options.switch("cudnn_benchmark", given.get("cudnn_benchmark", False))
+        self.cudnn_benchmark: bool = options.switch("cudnn_benchmark", given.get("cudnn_benchmark") or False)
         if self.cudnn_benchmark and self._device.type != "cuda":
             options.warn_ignored(type(self).__name__, "cudnn_benchmark", f"there is no cuDNN on {self.device}")
             self.ignored_options = (*self.ignored_options, "cudnn_benchmark")

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from .... import _core
 from ....errors import InvalidValueError
 from ... import options
+from ...keywords import COptions, accepts, names
 from ..native import NativeBackend
 from .quantization import Ranges, Rules, ranges, rules
 
@@ -90,12 +92,10 @@ class CBackend(NativeBackend):
 
     name = "c"
     _table = "c"
-    _options = (
-        *(*NativeBackend._options, "cc", "flags", "autotune"),
-        *("quantize", "quantize_ranges", "quantize_strict", "batch", "block"),
-    )
+    _options = names(COptions)
 
-    def __init__(self, **given: Any) -> None:
+    @accepts(COptions)
+    def __init__(self, **given: Unpack[COptions]) -> None:
         super().__init__(**given)
         found = options.normalize(type(self).__name__, given, self._options)
         #: The C compiler; None: the one that is found.

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from typing_extensions import Unpack
+
 from .... import _core
 from ....errors import InvalidValueError
 from ... import options
+from ...keywords import GgmlOptions, accepts, names
 from ..native import NativeBackend
 from .quantization import Rules, expanded, rules
 
@@ -67,9 +70,10 @@ class GGMLBackend(NativeBackend):
     _is_compiled = True
     _reads_blocks = True
     _finds_positions = True
-    _options = (*NativeBackend._options, "quantize", "quantize_strict")
+    _options = names(GgmlOptions)
 
-    def __init__(self, **given: Any) -> None:
+    @accepts(GgmlOptions)
+    def __init__(self, **given: Unpack[GgmlOptions]) -> None:
         super().__init__(**given)
         # Of a processor that lacks what ggml was compiled for, before anything else.
         _core.ggml_devices()

@@ -1,0 +1,175 @@
+"""The keyword options of the constructors of backends and of `compile`, for type checkers, editors and `help`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from typing_extensions import TypedDict
+
+from .options import ALIASES
+
+__all__ = [
+    "BackendOptions",
+    "COptions",
+    "CheckOptions",
+    "CompileOptions",
+    "FrameworkOptions",
+    "GgmlOptions",
+    "JaxOptions",
+    "MlxOptions",
+    "NativeOptions",
+    "TorchOptions",
+    "accepts",
+    "names",
+]
+
+Constructor = TypeVar("Constructor", bound=Callable[..., None])
+
+
+class BackendOptions(TypedDict, total=False):
+    """What every backend takes; the second paragraph lists other spellings."""
+
+    dtype: Any
+    device: Any
+    seed: int | None
+    jit: bool | None
+    precision: Any
+    amp: bool | None
+
+    default_dtype: Any
+    random_seed: int | None
+    platform: Any
+    enable_amp: bool | None
+    use_amp: bool | None
+    jit_compile: bool | None
+    compile: bool | None
+    use_graph: bool | None
+    compute_dtype: Any
+    compute_precision: Any
+
+
+class FrameworkOptions(BackendOptions, total=False):
+    """What the backends of PyTorch, JAX and MLX take."""
+
+    device_mesh: int | Iterable[int] | None
+    devices: Iterable[Any] | None
+    parallel_strategy: str | None
+
+
+class TorchOptions(FrameworkOptions, total=False):
+    """Options of `TorchBackend`."""
+
+    cudnn_benchmark: bool | None
+
+
+class JaxOptions(FrameworkOptions, total=False):
+    """Options of `JaxBackend`."""
+
+    pre_allocate: bool | None
+    preallocate: bool | None
+
+
+class MlxOptions(FrameworkOptions, total=False):
+    """Options of `MlxBackend`; the last two are ignored, with a warning."""
+
+    memory_limit: int | str | None
+    mem_size: int | str | None
+    auto_free_tensors: bool | None
+    enable_mps_optimization: bool | None
+    use_ane: bool | None
+
+
+class NativeOptions(BackendOptions, total=False):
+    """What `CBackend` and `GGMLBackend` take."""
+
+    num_threads: int | None
+    memory_limit: int | str | None
+    mem_size: int | str | None
+
+
+class COptions(NativeOptions, total=False):
+    """Options of `CBackend`."""
+
+    cc: str | None
+    flags: Iterable[str] | None
+    autotune: bool | None
+    quantize: str | Mapping[str, str | None] | None
+    quantize_ranges: Mapping[str, Any] | None
+    quantize_strict: bool | None
+    batch: str | None
+    block: int | None
+
+
+class GgmlOptions(NativeOptions, total=False):
+    """Options of `GGMLBackend`."""
+
+    quantize: str | Mapping[str, str | None] | None
+    quantize_strict: bool | None
+
+
+class CheckOptions(TypedDict, total=False):
+    """Options of `mithril.compile` that `check` passes on."""
+
+    dtypes: Mapping[str, Any] | None
+    data_keys: Iterable[str] | None
+    constant_keys: Mapping[str, Any] | None
+    trainable_keys: Iterable[str] | None
+    discard_keys: Iterable[str] | None
+    donate: Iterable[str] | None
+    inference: bool
+    static_inference: bool
+    static_shapes: bool
+    jit: bool | None
+    jit_options: Mapping[str, Any] | None
+    auto_scalar_promotion: bool
+    gradient_checkpointing: bool
+    autodiff: str | None
+    precision: Any
+    file_path: str | None
+    verbose: bool
+
+    types: Mapping[str, Any] | None
+    checkpoint: bool
+    compute_precision: Any
+    compute_dtype: Any
+
+
+class CompileOptions(CheckOptions, total=False):
+    """Options of `mithril.compile` but for shapes, which functions that compile take themselves."""
+
+    strict: bool
+
+
+def names(options: type, ignored: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the canonical names of options, without those that are accepted and ignored.
+
+    Examples
+    --------
+    >>> from mithril.backends.keywords import BackendOptions, names
+    >>> names(BackendOptions)
+    ('dtype', 'device', 'seed', 'jit', 'precision', 'amp')
+    """
+    return tuple(name for name in options.__annotations__ if name not in ALIASES and name not in ignored)
+
+
+def accepts(options: type) -> Callable[[Constructor], Constructor]:
+    """Show options as the signature of a constructor, whose arguments are read by `options.normalize`.
+
+    Examples
+    --------
+    >>> import inspect
+    >>> import mithril as ml
+    >>> print(inspect.signature(ml.NumpyBackend))
+    (*, dtype=None, device=None, seed=None, jit=None, precision=None, amp=None, **other_spellings)
+    """
+    keywords = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in names(options)]
+    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    rest = inspect.Parameter("other_spellings", inspect.Parameter.VAR_KEYWORD)
+
+    def with_signature(constructor: Constructor) -> Constructor:
+        constructor.__signature__ = inspect.Signature([first, *keywords, rest])  # type: ignore[attr-defined]
+        return constructor
+
+    return with_signature
