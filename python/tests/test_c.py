@@ -481,10 +481,38 @@ def test_gradients_are_exported(tmp_path):
 def test_export_on_the_command_line(tmp_path, capsys):
     ml.save(classifier(), str(tmp_path / "model.json"))
     out = tmp_path / "out"
-    assert main(["export", str(tmp_path / "model.json"), str(out), "--shape", "input=1,5", "--prefix", "net"]) == 0
+    assert (
+        main(
+            [
+                "export",
+                str(tmp_path / "model.json"),
+                str(out),
+                "--shape",
+                "input=1,5",
+                "--prefix",
+                "net",
+                "--random-weights",
+            ]
+        )
+        == 0
+    )
     assert capsys.readouterr().out.splitlines()[-1] == "ok"
     assert (out / "net.c").exists()
-    assert main(["export", str(tmp_path / "model.json"), str(out), "--shape", "input=1,5", "--prefix", "a b"]) == 1
+    assert (
+        main(
+            [
+                "export",
+                str(tmp_path / "model.json"),
+                str(out),
+                "--shape",
+                "input=1,5",
+                "--prefix",
+                "a b",
+                "--random-weights",
+            ]
+        )
+        == 1
+    )
     assert "a b" in capsys.readouterr().err
 
 
@@ -532,7 +560,10 @@ def test_the_steps_of_a_model_are_measured(tmp_path, capsys):
     with pytest.raises(MithrilError, match="steps are measured in C only"):
         ml.compile(model, ml.NumpyBackend(), shapes={"input": [2, 5]}).profile()
     ml.save(model, tmp_path / "model.json")
-    assert main(["profile", str(tmp_path / "model.json"), "--shape", "input=2,5", "--num-runs", "1"]) == 0
+    assert (
+        main(["profile", str(tmp_path / "model.json"), "--shape", "input=2,5", "--num-runs", "1", "--random-weights"])
+        == 0
+    )
     assert "of peak" in capsys.readouterr().out
 
 

@@ -358,3 +358,11 @@ pub fn c_compiler(py: Python<'_>, cc: Option<String>, python: Option<String>) ->
     let tool = Tool { command: cc, python, flags: vec![] };
     py.detach(|| Ok(mithril::runtime::c::Compiler::find(&tool)?.version().to_owned()))
 }
+
+/// Why the cache of compiled code is not used, and how to mend that; None if it is.
+#[pyfunction]
+pub fn c_cache_refusal() -> Option<String> {
+    let error = Cache::default().refusal()?;
+    let lines = error.notes().iter().map(|note| format!("\n  {note}")).collect::<String>();
+    Some(format!("{}{lines}\n  help: {}", error.message(), error.hint().unwrap_or_default()))
+}

@@ -118,6 +118,7 @@ def benchmark(
     *,
     training: bool = False,
     data: Mapping[str, Any] | None = None,
+    params: Mapping[str, Any] | None = None,
     seed: int = 0,
     **options: Unpack[CompileOptions],
 ) -> BenchmarkResult:
@@ -141,8 +142,10 @@ def benchmark(
         Measure outputs and gradients together; otherwise outputs alone, compiled for inference (the default).
     data : mapping, optional
         Input name to array. Default: normal numbers; integers 0 and 1.
+    params : mapping, optional
+        Name to array of parameters, and of running statistics, as for `PhysicalModel.load_params`. Default: drawn.
     seed : int, optional
-        Seed of parameters and data (default 0).
+        Seed of parameters and data that are drawn (default 0).
     **options
         Further options of `compile`, such as ``jit``.
 
@@ -173,7 +176,7 @@ def benchmark(
             not_measured[name] = backend
             continue
         try:
-            timings[name] = _measure(logical, backend, shapes, data, num_runs, training, seed, settings)
+            timings[name] = _measure(logical, backend, shapes, data, params, num_runs, training, seed, settings)
         except MithrilError as error:
             if _is_about_model(error):
                 raise
@@ -221,6 +224,7 @@ def _measure(
     backend: Backend,
     shapes: Mapping[str, Any],
     data: Any,
+    params: Any,
     num_runs: int,
     training: bool,
     seed: int,
@@ -231,7 +235,7 @@ def _measure(
     start = perf_counter()
     physical = compile(model, backend, shapes=sizes, **options)
     compiling = perf_counter() - start
-    params = physical.randomize_params(seed)
+    params = physical.randomize_params(seed) if params is None else physical.load_params(params)
     core = physical._known().core
     arrays = {name: backend.tensor(given[name], dtype) for name, dtype, _ in core.inputs("data")}
     cotangents = _cotangents(core, backend, arrays) if training else None

@@ -235,7 +235,7 @@ def compare(
     data : mapping, optional
         Input name to array. Default: normal numbers; integers 0 and 1.
     params : mapping, optional
-        Parameter name to array. Default: drawn by the reference.
+        Name to array of parameters, and of running statistics. Default: drawn by the reference.
     gradients : bool, optional
         Compare gradients too (the default), if the model has float outputs and parameters.
     output_gradients : mapping, optional
@@ -312,10 +312,12 @@ class _Given:
         physical = self.compile(reference)
         core = physical._known().core
         drawn = core.initial([name for name, _, _ in core.inputs("param")], self.seed)
-        refuse_unknown("params", params or (), list(drawn))
-        drawn.update({name: to_host(value) for name, value in (params or {}).items()})
-        self.params = {name: narrow(np.asarray(value)) for name, value in drawn.items()}
         self.state = {name: reference.to_numpy(value) for name, value in physical.state.items()}
+        refuse_unknown("params", params or (), [*drawn, *self.state])
+        for name, value in (params or {}).items():
+            group = drawn if name in drawn else self.state
+            group[name] = to_host(value)
+        self.params = {name: narrow(np.asarray(value)) for name, value in drawn.items()}
         outputs, names = gradient_names(core)
         self.has_gradients = gradients and bool(outputs and names) and physical._options["training"]
         random = np.random.default_rng(self.seed + 1)

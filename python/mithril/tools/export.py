@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Exported", "export"]
 
+_RANDOM = "weights are random numbers: nothing was trained or loaded"
+
 
 @dataclass(frozen=True)
 class Exported:
@@ -38,9 +40,11 @@ class Exported:
         The files.
     weight_bytes, packed_bytes, pack_bytes, arena_bytes : int
         Memory: the weights, the same in the order of the kernels, scratch memory while they are brought into it,
-        scratch memory of a call on one thread.
+        scratch memory of a call on so many threads as were asked for.
     check : str
         What the program printed that compares the model with the recorded outputs.
+    is_random : bool
+        Whether the weights are random numbers: the model had none, and none were given. The files say so too.
     """
 
     folder: Path
@@ -50,11 +54,13 @@ class Exported:
     pack_bytes: int
     arena_bytes: int
     check: str
+    is_random: bool
 
     def __str__(self) -> str:
         names = ", ".join(file.name for file in self.files)
         memory = f"weights {self.weight_bytes}, packed {self.packed_bytes}, arena {self.arena_bytes} bytes"
-        return f"wrote {names} to {self.folder}\n{memory}\n{self.check.rstrip()}"
+        drawn = f"the {_RANDOM}\n" if self.is_random else ""
+        return f"wrote {names} to {self.folder}\n{drawn}{memory}\n{self.check.rstrip()}"
 
 
 def export(
@@ -72,6 +78,8 @@ def export(
     autotune: bool = False,
     batch: str | None = None,
     block: int | None = None,
+    threads: int = 1,
+    memory_limit: int | str | None = None,
     cc: str | None = None,
     flags: Any = (),
 ) -> Exported:
@@ -110,6 +118,11 @@ def export(
     batch : str, optional
         A size that the model was compiled with, such as ``"batch"``, which becomes an argument of ``..._run_batch`` and
         ``..._call_batch``: any number of rows, computed ``block`` at a time.
+    threads : int, optional
+        Threads of the check, and of the figures for memory (default 1). The code takes any number.
+    memory_limit : int or str, optional
+        Bytes that packed parameters and the scratch memory of a call may need together, e.g. ``"256KB"``; more is an
+        error. Default: that of the model where it is compiled for C.
     autotune, block, cc, flags : optional
         As options of `CBackend`. By default block, compiler and flags are those of the model where that is compiled for
         C.
@@ -138,14 +151,17 @@ def export(
         raise InvalidValueError(f"prefix is {prefix!r}", hint='pass a text, e.g. "classifier"')
     if optimizer is not None and not isinstance(optimizer, Optimizer):
         raise InvalidValueError(f"optimizer is {optimizer!r}", hint="give one, e.g. ml.optim.Adam(0.001)")
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise InvalidValueError(f"threads is {threads!r}", hint="give a positive number")
     if loss is not None and optimizer is None:
         raise InvalidValueError("a loss is minimised by an optimizer", hint="give one: optimizer=ml.optim.Adam(0.001)")
     options = {**model._options, "training": bool(gradients) or optimizer is not None}
     dtype = str(model.backend.default_dtype)
     rules = getattr(model.backend, "quantize", None) if not options["training"] else None
     own = model.backend if isinstance(model.backend, CBackend) else None
-    settings: dict[str, Any] = {"num_threads": 1, "cc": cc, "flags": flags}
+    settings: dict[str, Any] = {"num_threads": threads, "cc": cc, "flags": flags, "memory_limit": memory_limit}
     if own is not None:
+        settings["memory_limit"] = own.memory_limit if memory_limit is None else memory_limit
         settings |= {"cc": cc or own.cc, "flags": flags or own.flags}
         if block is None and batch is None:
             block = own.block
@@ -167,6 +183,7 @@ def export(
     except UnresolvedShapeError as error:
         text = "compile it with numbers, give data={...} of the size that is wanted, or name a size: batch='batch'"
         raise UnresolvedShapeError(error.message, hint=text) from None
+    is_random = params is None and model._store is None and bool(model._names["param"])
     host = {name: to_host(value) for name, value in (model.get_parameters() if params is None else params).items()}
     shapes |= {name: list(array.shape) for name, array in given.items()}
     core = _core.compile(model._model, dtype, {**options, "shapes": shapes})
@@ -221,9 +238,9 @@ def export(
     if undefined:
         text = f"{', '.join(undefined)} of the recorded data holds NaN, which would hide what is wrong"
         raise InvalidValueError(text, hint=_undefined(values, given))
-    title = f"A model in C, made by Mithril: {model._model}"
+    title = f"A model in C, made by Mithril: {model._model}" + (f". Its {_RANDOM}." if is_random else "")
     report = program.export(Path(folder), title, values, expected, weights_inside, calls)
-    return Exported(Path(folder), tuple(Path(file) for file in report.pop("files")), **report)
+    return Exported(Path(folder), tuple(Path(file) for file in report.pop("files")), **report, is_random=is_random)
 
 
 def _undefined(values: Mapping[str, Any], data: Mapping[str, Any]) -> str:

@@ -4,10 +4,13 @@
 //! checksum is that of the object. So one atomic rename publishes object and checksum together, two writers cannot
 //! harm each other, and an object that was damaged does not fit its own name and is made again. Where nothing can be
 //! written (read-only or full disk), objects are made in a temporary folder, and are gone when they are loaded.
+//!
+//! What is loaded runs in this process, and a checksum says nothing about who wrote the object. So the cache is made for
+//! its user alone, and one in which others can write is not used: neither read nor written (see [`Cache::refusal`]).
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -16,6 +19,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::compiler::Compiler;
+use super::private;
 use super::processor::processor;
 
 /// Folder of the cache, instead of the platform's.
@@ -64,10 +68,33 @@ impl Cache {
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
+    /// Why the folder is not used, and how to mend that; `None` if it is, or if there is none.
+    ///
+    /// ```
+    /// # use mithril_runtime::c::Cache;
+    /// let folder = tempfile::tempdir().unwrap();
+    /// let cache = Cache::at(folder.path().join("cache"));
+    /// assert!(cache.refusal().is_none());
+    /// ```
+    pub fn refusal(&self) -> Option<Error> {
+        let folder = self.folder.as_deref()?;
+        Some(refusal(folder, &private::exposure(folder)?))
+    }
+    /// A folder in that of the cache, unless others can write in one of them, which is logged.
+    fn trusted(&self, name: &str) -> Option<PathBuf> {
+        let folder = self.folder.as_ref()?;
+        let inner = folder.join(name);
+        for place in [folder, &inner] {
+            if let Some(exposure) = private::exposure(place) {
+                log::warn!("{}", refusal(place, &exposure));
+                return None;
+            }
+        }
+        Some(inner)
+    }
     /// The object of a source, compiled unless it is there.
     pub fn object(&self, compiler: &Compiler, source: &str) -> Result<Object> {
-        let key = key(&[&compiler.identity(), processor(), source]);
-        let folder = self.folder.as_ref().map(|f| f.join(&key));
+        let folder = self.trusted(&key(&[&compiler.identity(), processor(), source]));
         if let Some(path) = folder.as_deref().and_then(intact) {
             return Ok(Object { path, is_new: false, _folder: None });
         }
@@ -79,7 +106,8 @@ impl Cache {
     }
     /// A text that was kept for this processor under these parts of a key; `None` if there is none, or it was damaged.
     pub fn text(&self, parts: &[&str]) -> Option<String> {
-        let kept = fs::read_to_string(self.place(parts)?).ok()?;
+        let mut kept = String::new();
+        private::open(&self.place(parts)?).ok()?.read_to_string(&mut kept).ok()?;
         let (checksum, text) = kept.split_once('\n')?;
         (checksum == hexadecimal(&Sha256::digest(text))).then(|| text.to_owned())
     }
@@ -88,7 +116,7 @@ impl Cache {
         let Some(path) = self.place(parts) else { return };
         let Some(folder) = path.parent() else { return };
         let write = || -> io::Result<()> {
-            fs::create_dir_all(folder)?;
+            private::create_folder(folder)?;
             let mut file = tempfile::NamedTempFile::new_in(folder)?;
             write!(file, "{}\n{text}", hexadecimal(&Sha256::digest(text)))?;
             file.persist(&path)?;
@@ -98,12 +126,12 @@ impl Cache {
     }
     fn place(&self, parts: &[&str]) -> Option<PathBuf> {
         let all: Vec<&str> = parts.iter().copied().chain([processor()]).collect();
-        Some(self.folder.as_ref()?.join("texts").join(key(&all)))
+        Some(self.trusted("texts")?.join(key(&all)))
     }
     /// Compiles into the cache; `None` if that cannot be written.
     fn add(&self, compiler: &Compiler, source: &str, folder: &Path) -> Result<Option<PathBuf>> {
         let root = folder.parent().unwrap_or(folder);
-        let Ok(work) = fs::create_dir_all(root).and_then(|()| tempfile::tempdir_in(root)) else {
+        let Ok(work) = private::create_folder(root).and_then(|()| private::temporary_folder_in(root)) else {
             return Ok(None);
         };
         let Ok(made) = compile(compiler, source, work.path()).map_or_else(
@@ -116,7 +144,8 @@ impl Cache {
         let made = made?;
         let publish = || -> io::Result<PathBuf> {
             let target = folder.join(format!("{}.so", hexadecimal(&Sha256::digest(fs::read(&made)?))));
-            fs::create_dir_all(folder)?;
+            private::create_folder(folder)?;
+            private::restrict(&made)?;
             fs::rename(&made, &target)?;
             Ok(target)
         };
@@ -159,12 +188,17 @@ fn key(parts: &[&str]) -> String {
     hexadecimal(&hash.finalize())
 }
 
-/// The object of a folder that fits its name; others are removed.
+/// The object of a private folder that fits its name and that only this user could have written; others are removed.
 fn intact(folder: &Path) -> Option<PathBuf> {
     for entry in fs::read_dir(folder).ok()?.flatten() {
         let path = entry.path();
-        let Ok(bytes) = fs::read(&path) else { continue };
-        if path.file_stem().is_some_and(|name| name == hexadecimal(&Sha256::digest(&bytes)).as_str()) {
+        let bytes = private::open(&path).and_then(|mut file| {
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes).map(|_| bytes)
+        });
+        if let Ok(bytes) = bytes
+            && path.file_stem().is_some_and(|name| name == hexadecimal(&Sha256::digest(&bytes)).as_str())
+        {
             // What was used last is removed last; where times cannot be written, order is by age.
             let _ =
                 fs::File::options().append(true).open(&path).and_then(|f| f.set_modified(SystemTime::now()));
@@ -176,7 +210,7 @@ fn intact(folder: &Path) -> Option<PathBuf> {
 }
 
 fn temporary(compiler: &Compiler, source: &str) -> Result<Object> {
-    let folder = tempfile::tempdir().map_err(|e| unwritable(&e))?;
+    let folder = private::temporary_folder()?;
     let path = compile(compiler, source, folder.path())?;
     Ok(Object { path, is_new: true, _folder: Some(folder) })
 }
@@ -194,6 +228,14 @@ fn is_full(folder: &Path) -> bool {
     let full = fs::write(&probe, vec![0_u8; 16 << 20]).is_err();
     let _ = fs::remove_file(probe);
     full
+}
+
+fn refusal(folder: &Path, exposure: &private::Exposure) -> Error {
+    let private::Exposure { reason, remedy } = exposure;
+    Error::new(Code::Io, format!("the cache of compiled code in {} is not used", folder.display()))
+        .note(format!("{reason}, and what is loaded from there runs in this process"))
+        .note("code is compiled in a private temporary folder instead, anew in each process")
+        .help(format!("{remedy}, or let {FOLDER} name a folder that only you can write"))
 }
 
 fn unwritable(reason: &io::Error) -> Error {

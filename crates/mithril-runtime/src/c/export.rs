@@ -20,6 +20,7 @@ use super::array::Address;
 use super::cache::Cache;
 use super::call::{Buffer, Function, Interface, Packed};
 use super::compiler::{Compiler, FLAGS};
+use super::private::temporary_folder;
 use super::program::Program;
 use crate::interpreter::Tensors;
 
@@ -69,7 +70,7 @@ pub struct Report {
     pub packed_bytes: usize,
     /// Bytes of scratch memory while they are packed.
     pub pack_bytes: usize,
-    /// Bytes of scratch memory of a call on one thread.
+    /// Bytes of scratch memory of a call on the threads of the program.
     pub arena_bytes: usize,
     /// What the checking program printed.
     pub check: String,
@@ -94,6 +95,8 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
     let interface = recorded.map_or_else(|| interface.clone(), |rows| interface.of_rows(rows));
     let parts = Parts::new(&interface, is_inside, packed.as_ref(), &source.c);
     let mut words = parts.words(given);
+    words.push(("threads", program.options().threads().to_string()));
+    words.push(("on_threads", threads_text(program.options().threads())));
     let header = source.h.clone() + &fill(include_str!("export/standalone.h"), &words);
     let standalone = fill(&parts.standalone(), &words);
     let (title, model) = source.c.split_once('\n').unwrap_or(("", &source.c));
@@ -109,16 +112,9 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
         ("CMakeLists.txt".to_owned(), fill(include_str!("export/CMakeLists.in"), &words).into_bytes()),
         (format!("{prefix}.check"), parts.check(given)?),
     ];
-    fs::create_dir_all(folder).map_err(|e| unwritable(folder, &e))?;
-    for name in ["main.c", "Makefile", "CMakeLists.txt", "README.md"] {
-        refuse_foreign(&folder.join(name))?;
-    }
-    let mut paths = Vec::new();
-    for (name, bytes) in files {
-        let path = folder.join(name);
-        fs::write(&path, bytes).map_err(|e| unwritable(&path, &e))?;
-        paths.push(path);
-    }
+    // What is built and run lies where nobody else could change it in between, wherever the files go.
+    let work = temporary_folder()?;
+    let mut paths = write(files, folder, work.path())?;
     if !parts.is_inside {
         let path = folder.join(format!("{prefix}.weights"));
         parts.write_weights(packed.as_ref(), given.values, &path)?;
@@ -126,19 +122,44 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
     }
     // Building and running take memory as well.
     drop(packed);
-    let check = build_and_run(&Compiler::find(&program.options().tool)?, folder, &prefix)?;
-    let number = |name: &str| {
-        let line = check.lines().find_map(|line| line.strip_prefix(name)?.strip_suffix(" bytes"));
-        line.and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(0)
-    };
+    let threads = program.options().threads();
+    let check =
+        build_and_run(&Compiler::find(&program.options().tool)?, work.path(), folder, &prefix, threads)?;
+    let number = |name: &str| bytes_of(&check, name);
     let (arena_bytes, packed_bytes) = (number("arena:"), number("packed parameters:"));
     let pack_bytes = number("scratch while packing:");
-    words.push(("memory_rows", parts.memory_rows(arena_bytes, packed_bytes, pack_bytes)));
+    if let Some(error) = program.over_limit(packed_bytes, arena_bytes) {
+        for path in &paths {
+            let _ = fs::remove_file(path);
+        }
+        return Err(error.note("nothing is left in the folder"));
+    }
+    words.push(("memory_rows", parts.memory_rows(arena_bytes, packed_bytes, pack_bytes, threads)));
     let readme = folder.join("README.md");
     fs::write(&readme, fill(include_str!("export/README.in"), &words))
         .map_err(|e| unwritable(&readme, &e))?;
     paths.push(readme);
     Ok(Report { files: paths, weight_bytes: parts.total, packed_bytes, pack_bytes, arena_bytes, check })
+}
+
+/// Writes the files into a folder, and copies into another one; their paths in the folder.
+fn write<const N: usize>(
+    files: [(String, Vec<u8>); N],
+    folder: &Path,
+    copies: &Path,
+) -> Result<Vec<PathBuf>> {
+    fs::create_dir_all(folder).map_err(|e| unwritable(folder, &e))?;
+    for name in ["main.c", "Makefile", "CMakeLists.txt", "README.md"] {
+        refuse_foreign(&folder.join(name))?;
+    }
+    let mut paths = Vec::new();
+    for (name, bytes) in files {
+        for path in [copies.join(&name), folder.join(&name)] {
+            fs::write(&path, &bytes).map_err(|e| unwritable(&path, &e))?;
+        }
+        paths.push(folder.join(name));
+    }
+    Ok(paths)
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Error {
@@ -180,24 +201,40 @@ fn pack(program: &Program, code: &str, interface: &Interface, given: &Export<'_>
     function.finish_packing(packing).map(Some)
 }
 
+fn threads_text(count: usize) -> String {
+    if count == 1 { "one thread".into() } else { format!("{count} threads") }
+}
+
 /// Replaces `@name@` by words.
 fn fill(template: &str, words: &[(&str, String)]) -> String {
     words.iter().fold(template.to_owned(), |text, (name, word)| text.replace(&format!("@{name}@"), word))
 }
 
-/// Builds the checking program in a temporary folder and runs it; what it printed.
-fn build_and_run(compiler: &Compiler, folder: &Path, prefix: &str) -> Result<String> {
-    let work = tempfile::tempdir().map_err(|e| Error::new(Code::Io, format!("no temporary folder: {e}")))?;
-    let program = work.path().join("check");
+/// A number of bytes that the checking program printed behind a name; 0 if it did not.
+fn bytes_of(printed: &str, name: &str) -> usize {
+    let line = printed.lines().find_map(|line| line.strip_prefix(name)?.strip_suffix(" bytes"));
+    line.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Builds the checking program in a temporary folder, where its sources are, and runs it on the files of a folder; what
+/// it printed.
+fn build_and_run(
+    compiler: &Compiler,
+    work: &Path,
+    folder: &Path,
+    prefix: &str,
+    threads: usize,
+) -> Result<String> {
+    let program = work.join("check");
     compiler.build(
-        &[folder.join("main.c"), folder.join(format!("{prefix}.c"))],
+        &[work.join("main.c"), work.join(format!("{prefix}.c"))],
         &program,
         &["-Wall", "-Wextra", "-Werror"],
         &["-lm", "-lpthread"],
     )?;
     let mut command = Command::new(&program);
     command
-        .arg("1")
+        .arg(threads.to_string())
         .arg(folder.join(format!("{prefix}.weights")))
         .arg(folder.join(format!("{prefix}.check")));
     let output = command
@@ -351,8 +388,9 @@ impl<'a> Parts<'a> {
         words
     }
     /// What the readme says of memory.
-    fn memory_rows(&self, arena: usize, packed: usize, pack: usize) -> String {
-        let mut rows = vec![("arena: scratch memory of a call on one thread", arena)];
+    fn memory_rows(&self, arena: usize, packed: usize, pack: usize, threads: usize) -> String {
+        let call = format!("arena: scratch memory of a call on {}", threads_text(threads));
+        let mut rows = vec![(&*call, arena)];
         if self.packed.is_some() {
             rows.insert(
                 0,

@@ -13,6 +13,7 @@ pub mod library;
 pub mod memory;
 pub mod peak;
 pub mod pool;
+mod private;
 mod processor;
 pub mod program;
 pub mod tune;

@@ -160,17 +160,21 @@ impl Program {
     fn make(&self, symbols: &Symbols) -> Result<Specialised> {
         let (source, interface) = self.source(symbols, &self.options.prefix)?;
         let function = self.function(&source, interface)?;
-        let bytes = function.arena_bytes() + function.packed_bytes();
-        if self.options.memory_limit.is_some_and(|limit| bytes > limit) {
-            let limit = self.options.memory_limit.unwrap_or_default();
-            return Err(Error::new(
-                Code::OutOfMemory,
-                format!("a call needs {bytes} bytes, the limit is {limit}"),
-            )
-            .note(format!("packed parameters have {}, the rest is scratch memory", function.packed_bytes()))
-            .help("make the batch smaller, or raise memory_limit"));
+        if let Some(error) = self.over_limit(function.packed_bytes(), function.arena_bytes()) {
+            return Err(error);
         }
         Ok(Specialised { source, function })
+    }
+    /// The error for more memory than the limit.
+    pub(super) fn over_limit(&self, packed: usize, arena: usize) -> Option<Error> {
+        let limit = self.options.memory_limit?;
+        let bytes = packed + arena;
+        let error = || {
+            Error::new(Code::OutOfMemory, format!("a call needs {bytes} bytes, the limit is {limit}"))
+                .note(format!("packed parameters have {packed}, the rest is scratch memory"))
+                .help("make the batch smaller, or raise memory_limit")
+        };
+        (bytes > limit).then(error)
     }
     /// The same program, measuring its steps: the last output takes the seconds of each of [`CSource::costs`].
     pub fn profiled(&self, symbols: &Symbols) -> Result<Specialised> {

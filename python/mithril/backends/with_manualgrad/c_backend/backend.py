@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from typing_extensions import Unpack
 
 from .... import _core
-from ....errors import InvalidValueError
+from ....errors import BackendWarning, InvalidValueError
 from ... import options
 from ...keywords import COptions, accepts, names
 from ..native import NativeBackend
@@ -116,6 +117,8 @@ class CBackend(NativeBackend):
         self.batch: str | None = _batch(found.get("batch"))
         #: Rows that are computed at a time; None: as estimated.
         self.block: int | None = _block(found.get("block"), 1 << 30 if self.batch is None else 4096)
+        if (refusal := _core.c_cache_refusal()) is not None:
+            warnings.warn(refusal, BackendWarning, stacklevel=2)
 
     def _tool(self, prefix: str) -> dict[str, Any]:
         """Tell the core how C is made."""

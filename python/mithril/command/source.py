@@ -1,0 +1,163 @@
+"""Which model a command is about, and where its weights are from: the model's own file, another file, or drawn."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import models, weights
+from .._core import Model
+from .._generated import zoo
+from ..backends.exchange import to_host
+from ..backends.with_manualgrad.numpy_backend import NumpyBackend
+from ..compiling import compile
+from ..errors import ConflictingOptionError, InvalidValueError, KeyNotFoundError, ParameterError
+from ..files import load
+
+if TYPE_CHECKING:
+    from ..physical import PhysicalModel
+
+__all__ = ["Source", "model_of", "shapes_of"]
+
+#: Endings of files that hold weights.
+_WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
+#: Seed of weights that are drawn.
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model and its weights, as a command names them.
+
+    Attributes
+    ----------
+    model : Model
+        The model.
+    weights : Path or None
+        A file or folder of weights; None: they are drawn, or the model has none.
+    names : dict
+        What parts of the model are called in the weights.
+    """
+
+    model: Model
+    weights: Path | None
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, given: argparse.Namespace) -> Source:
+        """Find the model and the weights that arguments name.
+
+        Raises
+        ------
+        ParameterError
+            If the model has parameters, and nothing says where their values are from.
+        """
+        path = Path(given.model)
+        model = model_of(given.model)
+        names = _names(given.name)
+        if given.weights is not None and given.random_weights:
+            raise ConflictingOptionError(
+                f"--weights {given.weights} and --random-weights contradict each other", hint="leave one of them out"
+            )
+        own = None if given.random_weights else Path(given.weights) if given.weights else _own(path)
+        if names and own is None:
+            raise InvalidValueError(
+                f"--name is {given.name[0]!r}, but no weights are loaded", hint="add --weights PATH"
+            )
+        made = cls(model, own, names)
+        if own is None and not given.random_weights and made._has_parameters():
+            text = f"{given.model!r} holds a model without weights"
+            if path.is_dir():
+                text = f"the folder {given.model!r} holds no weights"
+            elif given.model in zoo.__all__:
+                text = f"{given.model} of the zoo comes without weights"
+            hint = "give them: --weights PATH, or ask for random numbers: --random-weights"
+            if path.name == "config.json" and _own(path.parent) is not None:
+                hint = f"give the folder {str(path.parent)!r}, which holds weights too; or add --random-weights"
+            raise ParameterError(text, hint=hint)
+        return made
+
+    def _has_parameters(self) -> bool:
+        compiled = compile(self.model, NumpyBackend(), inference=True)
+        return bool(compiled._names["param"])
+
+    @property
+    def note(self) -> str:
+        """What the output says about the weights; empty for a model that has none."""
+        if self.weights is not None:
+            return f"weights: {self.weights}"
+        return f"weights: random numbers (--random-weights, seed {_SEED})" if self._has_parameters() else ""
+
+    def load_into(self, compiled: PhysicalModel) -> None:
+        """Give a compiled model its weights."""
+        if self.weights is not None:
+            weights.load_weights(compiled, self.weights, names=self.names)
+        else:
+            # Parameters whose sizes are not known yet are drawn with the seed of the backend, which is the same.
+            compiled.get_parameters()
+
+    def arrays(self, shapes: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return parameters and running statistics as NumPy arrays; None if they are drawn."""
+        if self.weights is None:
+            return None
+        compiled = compile(self.model, NumpyBackend(), shapes=shapes, inference=True)
+        self.load_into(compiled)
+        state = {name: value for name, value in compiled.state.items() if np.asarray(value).dtype.kind not in "biu"}
+        return {name: to_host(value) for name, value in {**compiled.get_parameters(), **state}.items()}
+
+
+def model_of(name: str) -> Model:
+    """Build the model of a folder, of a file, or of a name."""
+    path = Path(name)
+    if path.is_dir() or path.name == "config.json" or path.suffix == ".gguf":
+        return models.from_config(path)
+    if path.suffix in _WEIGHTS:
+        hint = f"give a model, and these as its weights: --weights {name}"
+        if (path.parent / "config.json").is_file():
+            hint = f"give the folder, whose config.json says which model they are of: {path.parent}"
+        raise InvalidValueError(f"{name!r} holds weights, and no model", hint=hint)
+    if path.suffix or path.exists():
+        found = load(name)
+        if not isinstance(found, Model):
+            raise InvalidValueError(f"{name!r} holds parameters", hint="give the file of a model")
+        return found
+    if name not in zoo.__all__:
+        near = difflib.get_close_matches(name, zoo.__all__, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"give a file of ml.save, or one of {', '.join(zoo.__all__)}"
+        raise KeyNotFoundError(f"there is no file and no model called {name!r}", hint=hint)
+    made: Model = getattr(zoo, name)()
+    return made
+
+
+def _own(path: Path) -> Path | None:
+    """Return the path of a model if weights lie there too."""
+    if path.suffix == ".gguf":
+        return path
+    if path.is_dir() and any(file.suffix in _WEIGHTS or file.name.endswith(".index.json") for file in path.iterdir()):
+        return path
+    return None
+
+
+def shapes_of(given: Sequence[str]) -> dict[str, list[int | str]]:
+    """Read shapes of inputs: ``input=1,3,224,224``."""
+    shapes: dict[str, list[int | str]] = {}
+    for entry in given:
+        name, equals, sizes = entry.partition("=")
+        if not equals:
+            raise InvalidValueError(f"--shape is {entry!r}", hint="write it as input=1,3,224,224")
+        words = [size.strip() for size in sizes.split(",") if size.strip()]
+        shapes[name] = [int(word) if word.isdigit() else word for word in words]
+    return shapes
+
+
+def _names(given: Sequence[str]) -> dict[str, str]:
+    for entry in given:
+        if "=" not in entry:
+            raise InvalidValueError(f"--name is {entry!r}", hint="write it as OURS=THEIRS, e.g. linear=0")
+    return dict((ours, theirs) for ours, _, theirs in (entry.partition("=") for entry in given))
