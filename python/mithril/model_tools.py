@@ -66,6 +66,8 @@ class Tools:
         autotune: bool = False,
         batch: str | None = None,
         block: int | None = None,
+        threads: int = 1,
+        memory_limit: int | str | None = None,
         cc: str | None = None,
         flags: Any = (),
     ) -> Exported:
@@ -86,6 +88,8 @@ class Tools:
             autotune=autotune,
             batch=batch,
             block=block,
+            threads=threads,
+            memory_limit=memory_limit,
             cc=cc,
             flags=flags,
         )
