@@ -100,8 +100,16 @@ class Arguments:
         for name in data:
             if name not in known:
                 near = difflib.get_close_matches(str(name), known, n=1)
-                where = "it is a parameter: pass it in params" if name in self._names["param"] else "leave it out"
-                hint = f"did you mean {near[0]!r}?" if near else where
+                lacking = [n for n in self._names["data"] if n not in data and n not in self._tolerated]
+                hint = "leave it out"
+                if near:
+                    hint = f"did you mean {near[0]!r}?"
+                elif name in self._names["param"]:
+                    hint = "it is a parameter: pass it in params"
+                elif len(lacking) == 1:
+                    hint = f"did you mean {lacking[0]!r}, which is not given?"
+                elif lacking:
+                    hint = f"leave it out; not given are {', '.join(map(repr, lacking))}"
                 raise ParameterError(f"data holds {name!r}, which is no data input of the model", hint=hint)
 
     def convert(self, name: str, value: Any, dtype: str | None) -> Any:
@@ -155,7 +163,8 @@ def missing(group: str, name: str, wanted: Any, given: Mapping[str, Any]) -> Par
     """Make the error that names are missing in data or params."""
     absent = [n for n, _, _ in wanted if n not in given]
     known = {n for n, _, _ in wanted}
-    near = difflib.get_close_matches(name, [n for n in given if n not in known], n=1)
+    unknown = [n for n in given if n not in known]
+    near = difflib.get_close_matches(name, unknown, n=1) or (unknown if len(unknown) == len(absent) == 1 else [])
     hint = f"you gave {near[0]!r}; is that it?" if near else f"add it to {group}"
     return ParameterError(f"{group} lacks {', '.join(repr(n) for n in absent)}", hint=hint)
 

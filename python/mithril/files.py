@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -78,10 +79,11 @@ def save(
         )
     if layout is not None or metadata is not None:
         raise InvalidValueError("a model is saved without layout and metadata", hint="they belong to parameters")
+    content = what.to_json().encode()
     try:
-        _replace(target, what.to_json().encode())
+        _replace(target, content)
     except OSError as error:
-        raise _unusable("written", target, error) from error
+        raise _unusable("written", target, error, len(content)) from error
 
 
 def write(path: str | os.PathLike[str], text: str) -> None:
@@ -93,10 +95,15 @@ def write(path: str | os.PathLike[str], text: str) -> None:
         If that is not possible.
     """
     target = _path(path)
+    content = text.encode()
     try:
-        target.write_text(text, encoding="utf-8")
+        if target.exists() and not target.is_file():
+            # A device, or a pipe: there is nothing to replace.
+            target.write_bytes(content)
+        else:
+            _replace(target, content)
     except OSError as error:
-        raise _unusable("written", target, error) from error
+        raise _unusable("written", target, error, len(content)) from error
 
 
 def _path(path: object) -> Path:
@@ -110,10 +117,18 @@ def _path(path: object) -> Path:
     return Path(path)
 
 
-def _unusable(done: str, path: Path, error: OSError) -> ModelFileError:
+#: Errors of a disk that is full, of a quota, of a bound on the size of a file.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _unusable(done: str, path: Path, error: OSError, size: int | None = None) -> ModelFileError:
     message = f"{os.fspath(path)!r} cannot be {done}: {error.strerror or error}"
     hint = "check the folder and its permissions"
-    if path.is_dir():
+    if error.errno in _FULL:
+        if size is not None:
+            message += f"; it has {size} bytes"
+        hint = "make room, or name a folder elsewhere; what was there before is as it was"
+    elif path.is_dir():
         hint = "of a folder, ml.models.from_config builds the model, and ml.load_weights reads the weights"
     elif not path.parent.is_dir():
         hint = f"there is no folder {os.fspath(path.parent)!r}: create it, or check the path"

@@ -193,7 +193,7 @@ def test_train_model_says_what_is_wrong():
         train(compiled, backend, iter([(x, y)]), loss="mse", epochs=2)
     with pytest.raises(ml.errors.ParameterError, match="different numbers"):
         train(compiled, backend, {"input": x, "target": y[:3]}, loss="mse")
-    with pytest.raises(ml.errors.ParameterError, match="a batch is a float"):
+    with pytest.raises(ml.errors.ParameterError, match="of type float"):
         train(compiled, backend, [1.0], loss="mse")
     with pytest.raises(ml.errors.NumericsError, match="batch 1 of epoch 1 is nan"):
         train(compiled, backend, [(x * np.nan, y)], loss="mse")

@@ -230,7 +230,13 @@ impl<'a> ShapeCx<'a> {
         let shapes = self.shapes_from(0).iter().map(|s| s.to_string()).collect::<Vec<_>>().join(", ");
         Err(Error::new(Code::ShapeMismatch, format!("{what} of {} differ: {a} and {b}", self.op.name))
             .note(format!("the shapes are {shapes}"))
-            .help("make the two sizes equal"))
+            .help(format!("change {a} to {b}{}, or {b} to {a}{}", self.ports_of(a), self.ports_of(b))))
+    }
+    /// " in `weight`", for the first input that has a size.
+    fn ports_of(&self, size: &Dim) -> String {
+        let has = |a: &ShapeArg| matches!(a, ShapeArg::Shape(shape) if shape.iter().any(|d| d == size));
+        let port = self.args.iter().position(has).and_then(|i| self.op.port_of(i));
+        port.map_or_else(String::new, |port| format!(" in `{}`", port.name))
     }
     /// The error "ask later" of a rule that needs sizes which are not known yet.
     pub fn unknown(&self) -> Error {

@@ -390,7 +390,7 @@ impl Model {
         line: Option<Line>,
     ) -> Result<Vec<Connection>> {
         for (name, arg) in named {
-            let port = self.find_port(name).ok_or_else(|| self.no_port(name))?;
+            let port = self.find_port(name).ok_or_else(|| self.not_an_input(name))?;
             if args.iter().any(|(p, _)| *p == port) {
                 let message = format!("`{name}` of {} is given twice", self.title());
                 return Err(Error::new(Code::BadArgument, message).help("give it by place or by name"));
@@ -407,6 +407,18 @@ impl Model {
         let n = self.output_count();
         let call = Arc::new(Call { id: new_id(), model: self.clone(), args, line });
         Ok((0..n).map(|i| Connection::new(Source::Out(call.clone(), i))).collect())
+    }
+    /// The error for an argument of a call that is none of the inputs.
+    fn not_an_input(&self, name: &str) -> Error {
+        if self.find_output(name).is_none() {
+            return self.no_port(name);
+        }
+        let message =
+            format!("`{name}` is an output of {}: a call with connections returns it", self.title());
+        Error::new(Code::BadArgument, message).help(format!(
+            "leave `{name}` out and take what the call returns; or name it where the layer is added to a model: \
+             model.add(layer(input=..., {name}=\"name\"))"
+        ))
     }
     /// The connection of this model with that name or path (`hidden`, `linear.output`).
     pub fn connection(&self, name: &str) -> Result<Connection> {

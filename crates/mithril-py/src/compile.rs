@@ -19,7 +19,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::connection::PyConnection;
 use crate::convert::{argument, array, dtype, literal, pairs, shape_to_python, sizes, tensor};
-use crate::errors::{Outcome, exception};
+use crate::errors::{Failure, Outcome, exception};
 use crate::model::PyModel;
 use crate::target::TargetArgument;
 
@@ -69,6 +69,17 @@ impl PySource {
     }
 }
 
+/// An error of a shape, with the input that it is of and the shape as it was given.
+fn about_shape(failure: Failure, name: &str, shape: &Bound<'_, PyAny>) -> Failure {
+    let Failure::Core(error) = failure else { return failure };
+    let text = shape.repr().map_or_else(|_| "?".to_owned(), |text| text.to_string());
+    let told = Error::new(error.code(), format!("the shape of {name:?} is {text}: {}", error.message()));
+    Failure::Core(match error.hint() {
+        Some(help) => told.help(help),
+        None => told,
+    })
+}
+
 fn options(given: &Bound<'_, PyDict>, float: DType) -> Outcome<FlattenOptions> {
     let mut options = FlattenOptions { float, ..FlattenOptions::default() };
     for (key, value) in pairs(given.as_any())? {
@@ -78,7 +89,8 @@ fn options(given: &Bound<'_, PyDict>, float: DType) -> Outcome<FlattenOptions> {
         match key.as_str() {
             "shapes" => {
                 for (name, shape) in pairs(&value)? {
-                    options.shapes.push((name.into(), sizes(&shape)?));
+                    let found = sizes(&shape).map_err(|failure| about_shape(failure, &name, &shape))?;
+                    options.shapes.push((name.into(), found));
                 }
             }
             "dtypes" => {

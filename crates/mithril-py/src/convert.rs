@@ -45,9 +45,14 @@ pub fn dtype(object: &Bound<'_, PyAny>) -> Outcome<DType> {
 fn wrong(object: &Bound<'_, PyAny>, wanted: &str) -> Failure {
     let kind = object.get_type().name().map_or_else(|_| "object".to_owned(), |n| n.to_string());
     let article = if kind.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" };
-    Error::new(Code::BadArgument, format!("{article} {kind} cannot stand here"))
-        .help(format!("give {wanted}"))
-        .into()
+    let text = object.repr().map_or_else(|_| String::new(), |text| text.to_string());
+    // Large objects are recognized by their kind.
+    let shown = if text.is_empty() || text.chars().count() > 60 || text.contains('\n') {
+        format!("{article} {kind}")
+    } else {
+        format!("{text} ({article} {kind})")
+    };
+    Error::new(Code::BadArgument, format!("{shown} cannot stand here")).help(format!("give {wanted}")).into()
 }
 
 /// A literal: numbers, texts, tuples, slices, dtypes, arrays.
@@ -237,12 +242,13 @@ fn size(object: &Bound<'_, PyAny>) -> Outcome<Size> {
         })?;
         return Ok(Size::Is(dim));
     }
-    match literal(object)? {
+    let wrong_size = || wrong(object, "a number, a symbol or None as a size");
+    match literal(object).map_err(|_| wrong_size())? {
         Lit::Int(Dim::Const(n)) if n >= 0 => Ok(Size::from(n)),
         Lit::Int(dim) => Err(Error::new(Code::BadSize, format!("a size is {dim}"))
             .help("sizes are not negative; None stands for any size")
             .into()),
-        _ => Err(wrong(object, "a number, a symbol or None as a size")),
+        _ => Err(wrong_size()),
     }
 }
 

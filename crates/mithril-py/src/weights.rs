@@ -139,14 +139,18 @@ pub fn streamed(
     let mut raised = None;
     let written = save(&mut |i, file| {
         let told = (|| {
+            let mut written = Ok(());
             for chunk in chunks.call1((i,))?.try_iter()? {
-                file.write_all(chunk?.extract()?)?;
+                written = file.write_all(chunk?.extract()?);
+                if written.is_err() {
+                    break;
+                }
             }
-            Ok::<_, PyErr>(())
+            Ok::<_, PyErr>(written)
         })();
-        told.map_err(|error| {
+        told.unwrap_or_else(|error| {
             raised = Some(error);
-            io::Error::other("an array could not be read")
+            Err(io::Error::other("an array could not be read"))
         })
     });
     match (written, raised) {

@@ -172,6 +172,7 @@ impl Store {
         let error = Error::new(Code::ShapeMismatch, self.headline("shapes", context));
         let error = self.with_rows(error, &rows);
         let (x, y) = (plain(&a.dim), plain(&b.dim));
+        let help = self.equal_sizes([a, b], &rows);
         let error = match self.rule(context) {
             Some((label, Rule::Pattern(text))) => {
                 let inputs = text.split("->").next().unwrap_or(text).trim();
@@ -179,7 +180,7 @@ impl Store {
             }
             _ => error.note(format!("{x} and {y} would have to be equal")),
         };
-        error.help("make the two sizes equal")
+        error.help(help)
     }
     fn explain_axis(&self, a: &Size, b: &Size, axis: usize, context: &Context) -> Error {
         let mut parties = self.parties(context);
@@ -203,9 +204,35 @@ impl Store {
         };
         let label = self.rule(context).map_or("this", |(label, _)| label);
         let error = Error::new(Code::ShapeMismatch, self.headline("shapes", context));
+        let help = match parties.iter().map(|(_, term)| term.at_right(axis)).collect::<Vec<_>>()[..] {
+            [Some(first), Some(second)] => self.equal_sizes([first, second], &rows),
+            _ => self.equal_sizes([a, b], &rows),
+        };
         self.with_rows(error, &rows)
             .note(format!("{label} needs equal sizes, or 1, along axis {place}"))
-            .help("make the two sizes equal, or insert an axis of size 1 with expand_dims")
+            .help(format!("{help}; or insert an axis of size 1 with expand_dims"))
+    }
+    /// Which of two sizes to change where, so that they are equal.
+    fn equal_sizes(&self, sizes: [&Size; 2], rows: &[Row]) -> String {
+        let texts = sizes.map(|size| plain(&size.dim));
+        let places = [0, 1].map(|i| self.origin(sizes[i], &texts[i], rows.get(i)));
+        let [(x, y), (here, there)] = [(&texts[0], &texts[1]), (&places[0], &places[1])];
+        if here == there {
+            return format!("make {x} and {y} equal{here}");
+        }
+        format!("change {x} to {y}{here}, or {y} to {x}{there}")
+    }
+    /// Where a size comes from: the user's own declaration if that names it, else the shape that has it.
+    fn origin(&self, size: &Size, text: &str, row: Option<&Row>) -> String {
+        let why = self.why(size.why);
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        if why.text.split(|c| !is_word(c)).any(|word| word == text) || (row.is_none() && !why.text.is_empty())
+        {
+            let place = why.place.line.as_ref().map_or_else(String::new, |line| format!(" ({line})"));
+            return format!(" where {}{place}", why.text);
+        }
+        row.filter(|row| row.what != "size")
+            .map_or_else(String::new, |row| format!(" in {} {}", row.what, row.value).replace("  ", " "))
     }
     fn explain_ranks(&self, a: &Term, b: &Term, context: &Context) -> Error {
         let parties = self.parties(context);

@@ -52,7 +52,7 @@ error[M0301]: shapes do not fit in `block.add`
   left   [batch, 64]   because `block.fc1.weight` is [64, 784]   model.py:12
   right  [batch, 32]   because `skip` was declared [batch, 32]   model.py:9
   add needs equal sizes, or 1, along axis 1
-  help: make the two sizes equal, or insert an axis of size 1 with expand_dims",
+  help: change 64 to 32 where `block.fc1.weight` is [64, 784] (model.py:12), or 32 to 64 where `skip` was declared [batch, 32] (model.py:9); or insert an axis of size 1 with expand_dims",
     );
 }
 
@@ -71,7 +71,7 @@ error[M0301]: shapes do not fit in `add`
   left   [4, 2]   because `x` is [4, 2]   model.py:2
   right  [3]      because `y` is [3]      model.py:3
   add needs equal sizes, or 1, along axis -1
-  help: make the two sizes equal, or insert an axis of size 1 with expand_dims",
+  help: change 2 to 3 where `x` is [4, 2] (model.py:2), or 3 to 2 where `y` is [3] (model.py:3); or insert an axis of size 1 with expand_dims",
     );
 }
 
@@ -90,7 +90,7 @@ error[M0301]: shapes do not fit in `fc`
   input   [batch, 100]   because `input` was declared [batch, 100]    model.py:1
   weight  [10, 784]      because `fc.weight` was declared [10, 784]   model.py:2
   linear takes shapes (*b k, n k, n), so 100 and 784 would have to be equal
-  help: make the two sizes equal",
+  help: change 100 to 784 where `input` was declared [batch, 100] (model.py:1), or 784 to 100 where `fc.weight` was declared [10, 784] (model.py:2)",
     );
 }
 
@@ -134,7 +134,7 @@ error[M0301]: shapes of `x` do not fit
   `x`    [5, 28]   because `x` was declared [batch, 28]    model.py:1
   given  [5, 27]   because shapes={\"x\": [5, 27]} says so   model.py:30
   28 and 27 would have to be equal
-  help: make the two sizes equal",
+  help: change 28 to 27 where `x` was declared [batch, 28] (model.py:1), or 27 to 28 where shapes={\"x\": [5, 27]} says so (model.py:30)",
     );
 }
 
@@ -200,6 +200,6 @@ error[M0301]: shapes do not fit
   size  n+5   because `pad` adds 5   model.py:2
   size  3     because `pad` adds 5   model.py:2
   n+5 and 3 would have to be equal
-  help: make the two sizes equal",
+  help: make n+5 and 3 equal",
     );
 }

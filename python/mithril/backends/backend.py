@@ -369,7 +369,7 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
         -------
         dict
             ``used``, ``peak``, ``limit`` and ``cache`` in megabytes (10⁶ bytes), and the same in bytes as
-            ``used_bytes`` … A limit of 0 is none.
+            ``used_bytes`` … A limit of 0 is none. The peak is never less than what is used.
 
         Examples
         --------
@@ -377,7 +377,10 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
         >>> ml.NumpyBackend().get_memory_info()["used"] > 0
         True
         """
-        found = {name: int(self._memory().get(name, 0)) for name in ("used", "peak", "limit", "cache")}
+        told = self._memory()
+        found = {name: int(told.get(name, 0)) for name in ("used", "peak", "limit", "cache")}
+        # Allocators of frameworks update the two one after the other.
+        found["peak"] = max(found["peak"], found["used"])
         return {name: n / 1e6 for name, n in found.items()} | {f"{name}_bytes": n for name, n in found.items()}
 
     def _memory(self) -> dict[str, int]:

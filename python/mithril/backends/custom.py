@@ -7,6 +7,7 @@ see ``docs/custom-backends.md``. Generated code reads three globals: ``backend``
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import re
@@ -76,6 +77,7 @@ def adopt(cls: Any) -> None:
     for name, value in list(vars(cls).items()):
         if isinstance(value, (FunctionType, staticmethod)):
             _adopt_method(cls, name, value)
+    _warn_of_misspelled(cls)
     overrides = _find(cls)
     cls._overrides = {o.op: o for o in overrides.values() if isinstance(o.signature, signatures.Signature)}
     cls._unused = {o.op: o for o in overrides.values() if isinstance(o.signature, str)}
@@ -92,6 +94,25 @@ def adopt(cls: Any) -> None:
     cls._named = base != "custom"
     if cls._overrides or cls._backwards or base == "custom":
         cls.target = _target(cls, base, cls._overrides)
+
+
+def _warn_of_misspelled(cls: Any) -> None:
+    """Warn of methods that look like an op and are none, nor anything of a base class: nothing would ever call them."""
+    inherited = {name for base in cls.__mro__[1:] for name in vars(base)}
+    for name, value in vars(cls).items():
+        if name.startswith("_") or name in inherited or not isinstance(value, (FunctionType, staticmethod)):
+            continue
+        stem = name.removeprefix("backward_")
+        if signatures.canonical(stem) is not None:
+            continue
+        near = difflib.get_close_matches(stem, signatures.spellings(), n=1, cutoff=0.82)
+        if near:
+            meant = name.replace(stem, near[0])
+            warnings.warn(
+                f"{cls.__name__}.{name} is no op, so that no model calls it; did you mean `{meant}`?",
+                BackendWarning,
+                stacklevel=_level(),
+            )
 
 
 def is_plain(backend: Backend) -> bool:

@@ -32,7 +32,7 @@ ALIASES: dict[str, str] = {
 
 def normalize(
     owner: str, given: Mapping[str, Any], allowed: tuple[str, ...], ignored: tuple[str, ...] = ()
-) -> dict[str, Any]:
+) -> Options:
     """Bring options to their canonical names.
 
     Parameters
@@ -48,7 +48,7 @@ def normalize(
 
     Returns
     -------
-    dict
+    Options
         Canonical options.
 
     Raises
@@ -74,7 +74,19 @@ def normalize(
     for canonical, (name, _) in found.items():
         if canonical in ignored:
             warn_ignored(owner, name, "it means nothing there")
-    return {name: value for name, (_, value) in found.items()}
+    return Options(found)
+
+
+class Options(dict[str, Any]):
+    """Options by their canonical names, which know how the user wrote them."""
+
+    def __init__(self, found: Mapping[str, tuple[str, Any]]) -> None:
+        super().__init__({name: value for name, (_, value) in found.items()})
+        self._spellings = {name: spelling for name, (spelling, _) in found.items()}
+
+    def spelling(self, name: str) -> str:
+        """Return the name of an option as the user wrote it."""
+        return self._spellings.get(name, name)
 
 
 def warn_ignored(owner: str, name: str, reason: str) -> None:
@@ -122,6 +134,10 @@ def memory(name: str, given: Any) -> int:
     return int(found)
 
 
+#: What a backend may be asked to do with several devices.
+_STRATEGIES = ("data_parallel", "model_parallel")
+
+
 def one_device(owner: str, found: Mapping[str, Any], devices: tuple[str, ...]) -> None:
     """Accept a mesh of one device; larger ones, and strategies for several devices, are refused."""
     mesh = found.get("device_mesh")
@@ -131,9 +147,18 @@ def one_device(owner: str, found: Mapping[str, Any], devices: tuple[str, ...]) -
             raise InvalidValueError(f"device_mesh is {mesh!r}", hint="give positive numbers of devices, e.g. (1,)")
         if math.prod(sizes) > 1:
             raise _several(owner, f"device_mesh={mesh!r} asks for {math.prod(sizes)} devices", devices)
+    strategy = found.get("parallel_strategy")
+    if strategy is not None:
+        if strategy not in _STRATEGIES:
+            near = difflib.get_close_matches(str(strategy), _STRATEGIES, n=1)
+            guess = f"did you mean {near[0]!r}? " if near else ""
+            known = ", ".join(map(repr, _STRATEGIES))
+            hint = f"{guess}there are {known}, for several devices; leave the option out on one"
+            raise InvalidValueError(f"parallel_strategy is {strategy!r}", hint=hint)
+        raise _several(owner, f"parallel_strategy={strategy!r} is for several devices", devices)
     given = found.get("devices")
-    if found.get("parallel_strategy") is not None or (given is not None and len(list(given)) > 1):
-        raise _several(owner, "a strategy for several devices is asked for", devices)
+    if given is not None and len(list(given)) > 1:
+        raise _several(owner, f"devices={given!r} asks for several devices", devices)
 
 
 def _several(owner: str, problem: str, devices: tuple[str, ...]) -> BackendUnavailableError:

@@ -104,6 +104,11 @@ def names_of(op: str) -> list[str]:
     return [name for name, found in _rows()[1].items() if found == op]
 
 
+def spellings() -> list[str]:
+    """All names of all ops."""
+    return list(_rows()[1])
+
+
 def ports(op: str) -> Ports:
     """Ports of an op, by its canonical name."""
     return _rows()[0][op]

@@ -56,8 +56,15 @@ class Arrays(Batches):
         self._arrays = {name: to_host(value) for name, value in arrays.items()}
         lengths = {name: len(value) if value.ndim else 0 for name, value in self._arrays.items()}
         if len(set(lengths.values())) > 1:
-            raise ParameterError(f"data holds different numbers of examples: {lengths}")
+            raise ParameterError(
+                f"data holds different numbers of examples: {lengths}", hint="examples lie along the first axis of each"
+            )
         self._examples = next(iter(lengths.values()), 0)
+        if drop_last and self._examples < size:
+            raise ParameterError(
+                f"the data have {self._examples} examples, and a batch has {size}, so that there is no whole batch",
+                hint=f"pass batch_size={max(self._examples, 1)} or less, or drop_last=False",
+            )
         self._batches = self.per_epoch = self._examples // size if drop_last else -(-self._examples // size)
         self._size, self._shuffle, self._seed = size, shuffle, seed
         self.settings = {
@@ -141,6 +148,8 @@ def open_data(
     seed : int, optional
         Seed of the order.
     """
+    if isinstance(data, tuple) and len(data) == 2 and not hasattr(data[1], "shape"):
+        data = _as_pair(data)
     if isinstance(data, tuple) and len(data) == 2 and hasattr(data[1], "shape"):
         data = {**data[0], "target": data[1]} if isinstance(data[0], Mapping) else named(data, names)
     if isinstance(data, Mapping):
@@ -153,13 +162,37 @@ def open_data(
     return Stream(data, names, seed)
 
 
+def _as_pair(data: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Return inputs and targets that are given as lists of numbers as arrays; anything else as it is."""
+    if not all(isinstance(part, (list, tuple)) for part in data) or any(map(_holds_batches, data)):
+        return data
+    try:
+        inputs, targets = (np.asarray(part) for part in data)
+    except ValueError as error:
+        raise ParameterError(
+            f"data is a pair of lists that are no arrays: {error}", hint="give rows of equal length"
+        ) from error
+    if any(array.dtype.kind not in "biuf" for array in (inputs, targets)):
+        return data
+    return inputs, targets
+
+
+def _holds_batches(part: Sequence[Any]) -> bool:
+    """Whether a list is one of arrays, or of dicts, and so a batch rather than numbers."""
+    return any(hasattr(item, "shape") or isinstance(item, Mapping) for item in part)
+
+
 def named(batch: Any, names: Sequence[str]) -> Batch:
     """Return a batch as a mapping; a pair is the one input and the target."""
     if isinstance(batch, Mapping):
         return batch
     inputs = [name for name in names if name != "target"]
     if not isinstance(batch, (tuple, list)) or len(batch) != 2 or len(inputs) != 1:
-        raise ParameterError(f"a batch is a {type(batch).__name__}", hint=f"give dicts with {', '.join(names)}")
+        shown = repr(batch) if len(repr(batch)) <= 60 else f"{repr(batch)[:57]}..."
+        pair = f", or pairs ({inputs[0]}, target)" if len(inputs) == 1 else ""
+        example = ", ".join(f"{name!r}: array" for name in names)
+        hint = f"a batch is a dict {{{example}}}{pair}; for lists of numbers pass a dict of arrays instead"
+        raise ParameterError(f"a batch of the data is {shown}, of type {type(batch).__name__}", hint=hint)
     return {inputs[0]: batch[0], "target": batch[1]}
 
 

@@ -5,6 +5,9 @@ use mithril_ir::{Code, Dim, Error, Lit, Result, ops};
 
 use super::Layer;
 
+/// The largest count. What is larger is refused here, where the reason is known, and not where it is multiplied.
+const MOST: i64 = 1 << 40;
+
 /// The arguments of a layer, one value per argument.
 #[derive(Debug)]
 pub struct LayerArgs<'a> {
@@ -21,11 +24,11 @@ impl LayerArgs<'_> {
     /// A number of things: at least 1.
     pub fn count(&self, name: &str) -> Result<i64> {
         let n = self.int(name)?;
-        // What is larger is refused here, where the reason is known, and not where it is multiplied.
-        if (1..=1 << 40).contains(&n) {
-            return Ok(n);
+        match n {
+            ..1 => Err(self.bad(name, "a positive number")),
+            n if n <= MOST => Ok(n),
+            _ => Err(self.too_large(name)),
         }
-        Err(self.bad(name, "a positive number"))
     }
     /// A number of things, or `None`.
     pub fn opt_count(&self, name: &str) -> Result<Option<i64>> {
@@ -56,7 +59,8 @@ impl LayerArgs<'_> {
         items
             .iter()
             .map(|item| match item {
-                Lit::Int(Dim::Const(n @ 1..)) => Ok(*n),
+                Lit::Int(Dim::Const(n @ 1..=MOST)) => Ok(*n),
+                Lit::Int(Dim::Const(n)) if *n > MOST => Err(self.too_large(name)),
                 _ => Err(self.bad(name, "positive integers")),
             })
             .collect()
@@ -86,6 +90,10 @@ impl LayerArgs<'_> {
     }
     /// The error that an argument has a value it cannot have.
     #[cold]
+    pub fn too_large(&self, name: &str) -> Error {
+        self.bad(name, &format!("at most {MOST} (2⁴⁰): no memory holds more")).note("it is too large")
+    }
+    /// The error that an argument has a value that is not allowed.
     pub fn bad(&self, name: &str, wanted: &str) -> Error {
         let message = format!("`{name}` of {} is {}", self.layer.name, self.lit(name));
         Error::new(Code::BadArgument, message).help(format!("it has to be {wanted}"))

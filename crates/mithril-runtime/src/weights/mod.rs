@@ -172,6 +172,9 @@ fn read(map: &Arc<Mapping>, key: Option<&str>) -> Result<Contents> {
         _ if torch::is_pickle(bytes) => torch::read_pickles(map, key),
         _ => {
             let message = "it is neither a file of safetensors, nor of GGUF, nor of PyTorch";
+            if let Some((form, help)) = foreign(bytes) {
+                return Err(Error::new(Code::BadFile, format!("{message}: it is {form}")).help(help));
+            }
             let help = match bytes {
                 _ if bytes.starts_with(b"version https://git-lfs") => {
                     "it is a pointer of Git LFS, which stands for the file: fetch that with `git lfs pull`"
@@ -184,6 +187,34 @@ fn read(map: &Arc<Mapping>, key: Option<&str>) -> Result<Contents> {
             Err(Error::new(Code::BadFile, message).help(help))
         }
     }
+}
+
+/// What a file of another kind is by its first bytes, and how its arrays are loaded.
+fn foreign(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
+    const H5: &str =
+        "read it with h5py or Keras, and pass its arrays: ml.load_weights(model, {name: array, ...})";
+    const ONNX: &str = "read its weights with the package onnx, and pass them: ml.load_weights(model, {t.name: \
+                        onnx.numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer})";
+    match bytes {
+        _ if bytes.starts_with(b"\x89HDF\r\n\x1a\n") => Some(("a file of HDF5, as Keras writes it", H5)),
+        _ if bytes.starts_with(b"\x93NUMPY") => Some((
+            "an array of NumPy without a name",
+            "pass it with its name: ml.load_weights(model, {\"weight\": numpy.load(path)})",
+        )),
+        _ if is_onnx(bytes) => Some(("a model of ONNX", ONNX)),
+        _ if bytes.starts_with(b"\x1f\x8b") => Some(("compressed by gzip", "unpack it first: gunzip")),
+        _ if bytes.starts_with(b"BZh") => Some(("compressed by bzip2", "unpack it first: bunzip2")),
+        _ if bytes.starts_with(b"\x28\xb5\x2f\xfd") => {
+            Some(("compressed by zstd", "unpack it first: unzstd"))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a file is a message of protobuf that begins as a model of ONNX does: the version of its format, a small
+/// number, then a text or the version of a set of operators.
+fn is_onnx(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x08, 1..=64, 0x12 | 0x1a | 0x22 | 0x28 | 0x32 | 0x3a | 0x42, ..])
 }
 
 /// The error for a file that the system does not read.
@@ -199,6 +230,7 @@ fn within(error: &Error, path: &Path) -> Error {
 /// An error, with what it is about.
 fn about(error: &Error, what: &str) -> Error {
     let told = Error::new(error.code(), format!("{what}: {}", error.message()));
+    let told = error.notes().iter().fold(told, |told, note| told.note(note.to_string()));
     match error.hint() {
         Some(help) => told.help(help),
         None => told,

@@ -28,6 +28,26 @@ pub(super) fn is_zip(bytes: &[u8]) -> bool {
     bytes.starts_with(b"PK\x03\x04")
 }
 
+/// Says of archives of other programs what they are, and how their arrays are loaded.
+fn refuse_foreign(zip: &ZipArchive<Cursor<&[u8]>>) -> Result<()> {
+    let names: Vec<String> = zip.file_names().flatten().map(|name| name.into_owned()).collect();
+    let (form, help) = if !names.is_empty() && names.iter().all(|name| name.ends_with(".npy")) {
+        (
+            "an archive of arrays of NumPy (.npz)",
+            "pass its arrays: ml.load_weights(model, dict(numpy.load(path)))",
+        )
+    } else if names.iter().any(|name| name.ends_with("model.weights.h5")) {
+        (
+            "a model of Keras",
+            "read it with Keras, and pass its arrays: ml.load_weights(model, {name: array, ...})",
+        )
+    } else {
+        return Ok(());
+    };
+    let message = "it is neither a file of safetensors, nor of GGUF, nor of PyTorch";
+    Err(Error::new(Code::BadFile, format!("{message}: it is {form}")).help(help))
+}
+
 /// Whether bytes can be the begin of a pickle.
 pub(super) fn is_pickle(bytes: &[u8]) -> bool {
     matches!(bytes, [0x80, 2..=5, ..] | [b'(' | b'c' | b'}' | b']', ..])
@@ -44,6 +64,7 @@ pub(super) fn read_zip(map: &Arc<Mapping>, key: Option<&str>) -> Result<Contents
     if zip.has_duplicate_names() || zip.has_overlapping_files().map_err(unzipped)? {
         return Err(bad("entries of its zip have one name, or lie on top of each other"));
     }
+    refuse_foreign(&zip)?;
     let prefix = prefix(&zip)?;
     if zip.index_for_name(&format!("{prefix}constants.pkl")).is_some() {
         let message = "it is a TorchScript program, which is code";

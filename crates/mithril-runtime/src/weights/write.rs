@@ -102,6 +102,8 @@ pub(super) fn streamed(
     parts: &[Part<'_>],
     mut write: impl FnMut(usize, &mut dyn Write) -> io::Result<()>,
 ) -> Result<()> {
+    let bytes = header.len() + parts.iter().map(|part| part.bytes + part.padding).sum::<usize>();
+    let unwritable = |error| unwritable(error, bytes);
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut new = temporary().tempfile_in(folder).map_err(unwritable)?;
     let mut file = BufWriter::with_capacity(1 << 20, new.as_file_mut());
@@ -206,10 +208,14 @@ impl<W: Write> Write for Counted<'_, W> {
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
-fn unwritable(error: io::Error) -> Error {
-    let help = match error.kind() {
-        io::ErrorKind::NotFound => "the folder has to be there",
-        _ => "check the folder and its permissions",
-    };
-    Error::new(Code::Io, format!("it cannot be written: {error}")).help(help)
+fn unwritable(error: io::Error, bytes: usize) -> Error {
+    use io::ErrorKind::{FileTooLarge, NotFound, QuotaExceeded, StorageFull};
+    let error_text = format!("it cannot be written: {error}");
+    match error.kind() {
+        NotFound => Error::new(Code::Io, error_text).help("the folder has to be there"),
+        FileTooLarge | QuotaExceeded | StorageFull => Error::new(Code::Io, error_text)
+            .note(format!("the file has {bytes} bytes; what was there before is as it was"))
+            .help("make room, or name a folder elsewhere"),
+        _ => Error::new(Code::Io, error_text).help("check the folder and its permissions"),
+    }
 }

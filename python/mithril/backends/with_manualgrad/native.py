@@ -49,7 +49,7 @@ class NativeBackend(NumpyArrays):
         self.num_threads: int = _threads(found.get("num_threads"))
         limit = found.get("memory_limit")
         #: Bytes that a call may need; None: any number.
-        self.memory_limit: int | None = None if limit is None else options.memory("memory_limit", limit)
+        self.memory_limit: int | None = None if limit is None else options.memory(found.spelling("memory_limit"), limit)
 
     def _program(self, core: _core.Compiled, *wanted: list[str]) -> Any:
         """Make the program of the outputs, or that of gradients of the outputs and inputs that are named."""
