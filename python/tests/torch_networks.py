@@ -98,15 +98,24 @@ def max_pool(x, kernel_size, stride, padding, dilation, ceil_mode):
     if isinstance(padding, str):
         x = spatial_pad(x, spatial_pairs(padding, x.shape[2:], kernel, stride, as_tuple(dilation, n)), -math.inf)
         padding = 0
+    elif is_wide(padding, [(k - 1) * d + 1 for k, d in zip(kernel, as_tuple(dilation, n), strict=True)]):
+        x, padding = spatial_pad(x, [(p, p) for p in as_tuple(padding, n)], -math.inf), 0
     return MAX_POOL[n](x, kernel, stride, padding, dilation, ceil_mode)
+
+
+def is_wide(padding, extents):
+    """Whether torch takes no such padding: more than half of a window."""
+    plain = isinstance(padding, int) or all(isinstance(p, int) for p in padding)
+    return plain and any(2 * p > e for p, e in zip(as_tuple(padding, len(extents)), extents, strict=True))
 
 
 def avg_pool(x, kernel_size, stride, padding, ceil_mode, count_include_pad):
     n = x.ndim - 2
     kernel = as_tuple(kernel_size, n)
     stride = kernel if stride is None else as_tuple(stride, n)
-    if isinstance(padding, str):
-        pairs = spatial_pairs(padding, x.shape[2:], kernel, stride, (1,) * n)
+    if isinstance(padding, str) or is_wide(padding, kernel):
+        wide = not isinstance(padding, str) and [(p, p) for p in as_tuple(padding, n)]
+        pairs = wide or spatial_pairs(padding, x.shape[2:], kernel, stride, (1,) * n)
         mean = AVG_POOL[n](spatial_pad(x, pairs), kernel, stride)
         return mean if count_include_pad else mean / AVG_POOL[n](spatial_pad(torch.ones_like(x), pairs), kernel, stride)
     return AVG_POOL[n](x, kernel, stride, padding, ceil_mode, count_include_pad)

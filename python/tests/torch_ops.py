@@ -57,6 +57,13 @@ def gelu(x, approximate):
     return F.gelu(x, approximate="tanh") if approximate == "tanh" else x * torch.erfc(-x / math.sqrt(2)) / 2
 
 
+def hard_tanh(x, low, high):
+    if x.is_floating_point():
+        return F.hardtanh(x, low, high)
+    held = torch.clamp(x.double(), low, high)
+    return held.to(x.dtype) if all(math.isinf(n) or n == int(n) for n in (low, high)) else held
+
+
 def leaky_relu(x, slope):
     return torch.where(x > 0, x, slope * x)
 
@@ -462,7 +469,7 @@ OPS = {name: getattr(torch, name) for name in SAME} | {
     "softsign": F.softsign,
     "hard_sigmoid": lambda x: F.relu6(x + 3) / 6,  # the gradient of torch's is that of float32
     "hard_swish": F.hardswish,
-    "hard_tanh": F.hardtanh,
+    "hard_tanh": hard_tanh,
     "softmax": torch.softmax,
     "log_softmax": torch.log_softmax,
     "reshape": lambda x, shape: torch.reshape(x, as_tuple(shape, 1)),

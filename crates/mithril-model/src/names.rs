@@ -1,5 +1,6 @@
 //! Names of children and connections: which are allowed, and how children get theirs.
 
+use mithril_ir::text::is_hidden;
 use mithril_ir::{Code, Error, Result};
 
 /// Longest name of a child or connection.
@@ -16,9 +17,11 @@ pub fn check(name: &str, what: &str) -> Result<()> {
         return Err(Error::new(Code::BadName, format!("the name {start:?}… of {what} is too long"))
             .help(format!("at most {MAX_NAME} characters are possible")));
     }
-    if name.chars().any(char::is_control) {
-        return Err(Error::new(Code::BadName, format!("the name {name:?} of {what} has control characters"))
-            .help("use characters that can be read"));
+    if let Some(c) = name.chars().find(|&c| is_hidden(c)) {
+        let point = c as u32;
+        let message =
+            format!("the name {name:?} of {what} has a character that cannot be seen: U+{point:04X}");
+        return Err(Error::new(Code::BadName, message).help("use characters that can be read"));
     }
     Ok(())
 }
@@ -90,6 +93,12 @@ mod tests {
         assert!(check(&"a".repeat(1001), "x").is_err());
         assert!(check_child("a.b").is_err());
         assert!(check_path("a..b", "x").is_err());
+        for hidden in
+            ["\u{202e}", "\u{2066}", "\u{200b}", "\u{200d}", "\u{2028}", "\u{feff}", "\u{e0041}", "\u{ad}"]
+        {
+            let error = check(&format!("a{hidden}b"), "x").unwrap_err();
+            assert!(error.to_string().contains("cannot be seen"), "{error}");
+        }
         for odd in ["class", "naïve", "模型", "a b", "1", "\"; import os"] {
             assert!(check_child(odd).is_ok(), "{odd}");
         }

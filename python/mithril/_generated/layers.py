@@ -2158,7 +2158,7 @@ ReLU = Relu
 class Relu6(Model):
     r"""Rectified linear unit held below 6: `min(max(x, 0), 6)`.
 
-    The gradient at 0 and at 6 is 0.
+    The gradient at 0 and at 6 is 0; integers stay integers.
 
     Parameters
     ----------
@@ -2396,7 +2396,7 @@ class HardSwish(Model):
 class HardTanh(Model):
     r"""Hyperbolic tangent of three straight pieces: `min(max(x, min), max)`.
 
-    The gradient on the bounds is 0.
+    The gradient on the bounds is 0. Integers stay integers if both bounds are whole.
 
     Parameters
     ----------
@@ -4220,10 +4220,10 @@ class Flatten(Model):
 class MaxPool1d(Model):
     r"""Largest element of each window; input `[n, c, length]`.  `stride` is `kernel_size` if not given.
 
-    Padding, at most half of the kernel, never wins: it is -∞, for integers their least value. Each axis
-    gets `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` rounded
-    up, so that the last window may reach beyond the end, but starts inside. `padding` is an integer, one
-    per axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of equal elements.
+    Padding, less than the kernel, never wins: it is -∞, for integers their least value. Each axis gets
+    `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` rounded up,
+    so that the last window may reach beyond the end, but starts inside. `padding` is an integer, one per
+    axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of equal elements.
 
     Parameters
     ----------
@@ -4252,10 +4252,10 @@ MaxPool1D = MaxPool1d
 class MaxPool2d(Model):
     r"""Largest element of each window; input `[n, c, height, width]`.  `stride` is `kernel_size` if not given.
 
-    Padding, at most half of the kernel, never wins: it is -∞, for integers their least value. Each axis
-    gets `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` rounded
-    up, so that the last window may reach beyond the end, but starts inside. `padding` is an integer, one
-    per axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of equal elements.
+    Padding, less than the kernel, never wins: it is -∞, for integers their least value. Each axis gets
+    `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` rounded up,
+    so that the last window may reach beyond the end, but starts inside. `padding` is an integer, one per
+    axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of equal elements.
 
     Parameters
     ----------
@@ -4285,10 +4285,10 @@ class MaxPool3d(Model):
     r"""Largest element of each window; input `[n, c, depth, height, width]`.  `stride` is `kernel_size` if not
     given.
 
-    Padding, at most half of the kernel, never wins: it is -∞, for integers their least value. Each axis
-    gets `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` rounded
-    up, so that the last window may reach beyond the end, but starts inside. `padding` is an integer, one
-    per axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of equal elements.
+    Padding, less than the kernel, never wins: it is -∞, for integers their least value. Each axis gets
+    `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` rounded up,
+    so that the last window may reach beyond the end, but starts inside. `padding` is an integer, one per
+    axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of equal elements.
 
     Parameters
     ----------
@@ -4317,8 +4317,8 @@ MaxPool3D = MaxPool3d
 class AvgPool1d(Model):
     r"""Mean of each window; input `[n, c, length]`.  `stride` is `kernel_size` if not given.
 
-    Padding, at most half of the kernel, counts as zeros, or not at all with `count_include_pad=False`; what
-    the last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in max
+    Padding, less than the kernel, counts as zeros, or not at all with `count_include_pad=False`; what the
+    last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in max
     pooling.
 
     Parameters
@@ -4348,8 +4348,8 @@ AvgPool1D = AvgPool1d
 class AvgPool2d(Model):
     r"""Mean of each window; input `[n, c, height, width]`.  `stride` is `kernel_size` if not given.
 
-    Padding, at most half of the kernel, counts as zeros, or not at all with `count_include_pad=False`; what
-    the last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in max
+    Padding, less than the kernel, counts as zeros, or not at all with `count_include_pad=False`; what the
+    last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in max
     pooling.
 
     Parameters
@@ -4379,8 +4379,8 @@ AvgPool2D = AvgPool2d
 class AvgPool3d(Model):
     r"""Mean of each window; input `[n, c, depth, height, width]`.  `stride` is `kernel_size` if not given.
 
-    Padding, at most half of the kernel, counts as zeros, or not at all with `count_include_pad=False`; what
-    the last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in max
+    Padding, less than the kernel, counts as zeros, or not at all with `count_include_pad=False`; what the
+    last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in max
     pooling.
 
     Parameters
@@ -4625,11 +4625,11 @@ class ScaledDotProductAttention(Model):
     r"""Attention: `softmax(query · keyᵀ · scale + mask) · value`.  Shapes: query `[*b, l, d]`, key `[*b, s,
     d]`, value `[*b, s, e]`, output `[*b, l, e]`; with heads `*b` ends in them.
 
-    `scale` is `1 / √d` if not given. `mask` broadcasts to `[*b, l, s]`: true where a query may attend, or
-    numbers that are added. With `is_causal` query `i` sees keys up to `i`, counted from the first of both;
-    a mask may be given beside it. A query that may attend to nothing gives zeros. With `enable_gqa` the
-    heads (axis -3) of key and value divide those of the query, and each serves as many neighbouring heads
-    of the query. Halves are computed in float32. (Vaswani et al. 2017)
+    The axes `*b` broadcast. `scale` is `1 / √d` if not given. `mask` broadcasts to `[*b, l, s]`: true where
+    a query may attend, or numbers that are added. With `is_causal` query `i` sees keys up to `i`, counted
+    from the first of both; a mask may be given beside it. A query that may attend to nothing gives zeros.
+    With `enable_gqa` the heads (axis -3) of key and value divide those of the query, and each serves as
+    many neighbouring heads of the query. Halves are computed in float32. (Vaswani et al. 2017)
 
     Parameters
     ----------

@@ -1802,7 +1802,7 @@ class Ops:
     def relu6(self, input: Any) -> Any:
         r"""Rectified linear unit held below 6: `min(max(x, 0), 6)`.
 
-        The gradient at 0 and at 6 is 0.
+        The gradient at 0 and at 6 is 0; integers stay integers.
 
         Parameters
         ----------
@@ -2170,7 +2170,7 @@ class Ops:
     def hard_tanh(self, input: Any, min: float = -1.0, max: float = 1.0) -> Any:
         r"""Hyperbolic tangent of three straight pieces: `min(max(x, min), max)`.
 
-        The gradient on the bounds is 0.
+        The gradient on the bounds is 0. Integers stay integers if both bounds are whole.
 
         Parameters
         ----------
@@ -4936,11 +4936,11 @@ class Ops:
     ) -> Any:
         r"""Largest element of each window; input `[n, c, length]`.  `stride` is `kernel_size` if not given.
 
-        Padding, at most half of the kernel, never wins: it is -∞, for integers their least value. Each axis
-        gets `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode`
-        rounded up, so that the last window may reach beyond the end, but starts inside. `padding` is an
-        integer, one per axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of
-        equal elements.
+        Padding, less than the kernel, never wins: it is -∞, for integers their least value. Each axis gets
+        `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` rounded
+        up, so that the last window may reach beyond the end, but starts inside. `padding` is an integer,
+        one per axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of equal
+        elements.
 
         Parameters
         ----------
@@ -4982,11 +4982,11 @@ class Ops:
         r"""Largest element of each window; input `[n, c, height, width]`.  `stride` is `kernel_size` if not
         given.
 
-        Padding, at most half of the kernel, never wins: it is -∞, for integers their least value. Each axis
-        gets `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode`
-        rounded up, so that the last window may reach beyond the end, but starts inside. `padding` is an
-        integer, one per axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of
-        equal elements.
+        Padding, less than the kernel, never wins: it is -∞, for integers their least value. Each axis gets
+        `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` rounded
+        up, so that the last window may reach beyond the end, but starts inside. `padding` is an integer,
+        one per axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of equal
+        elements.
 
         Parameters
         ----------
@@ -5030,11 +5030,11 @@ class Ops:
         r"""Largest element of each window; input `[n, c, depth, height, width]`.  `stride` is `kernel_size` if
         not given.
 
-        Padding, at most half of the kernel, never wins: it is -∞, for integers their least value. Each axis
-        gets `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode`
-        rounded up, so that the last window may reach beyond the end, but starts inside. `padding` is an
-        integer, one per axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of
-        equal elements.
+        Padding, less than the kernel, never wins: it is -∞, for integers their least value. Each axis gets
+        `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` rounded
+        up, so that the last window may reach beyond the end, but starts inside. `padding` is an integer,
+        one per axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of equal
+        elements.
 
         Parameters
         ----------
@@ -5075,9 +5075,9 @@ class Ops:
     ) -> Any:
         r"""Mean of each window; input `[n, c, length]`.  `stride` is `kernel_size` if not given.
 
-        Padding, at most half of the kernel, counts as zeros, or not at all with `count_include_pad=False`;
-        what the last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as
-        in max pooling.
+        Padding, less than the kernel, counts as zeros, or not at all with `count_include_pad=False`; what
+        the last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in
+        max pooling.
 
         Parameters
         ----------
@@ -5118,9 +5118,9 @@ class Ops:
     ) -> Any:
         r"""Mean of each window; input `[n, c, height, width]`.  `stride` is `kernel_size` if not given.
 
-        Padding, at most half of the kernel, counts as zeros, or not at all with `count_include_pad=False`;
-        what the last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as
-        in max pooling.
+        Padding, less than the kernel, counts as zeros, or not at all with `count_include_pad=False`; what
+        the last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in
+        max pooling.
 
         Parameters
         ----------
@@ -5165,9 +5165,9 @@ class Ops:
     ) -> Any:
         r"""Mean of each window; input `[n, c, depth, height, width]`.  `stride` is `kernel_size` if not given.
 
-        Padding, at most half of the kernel, counts as zeros, or not at all with `count_include_pad=False`;
-        what the last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as
-        in max pooling.
+        Padding, less than the kernel, counts as zeros, or not at all with `count_include_pad=False`; what
+        the last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in
+        max pooling.
 
         Parameters
         ----------
@@ -5648,11 +5648,12 @@ class Ops:
         r"""Attention: `softmax(query · keyᵀ · scale + mask) · value`.  Shapes: query `[*b, l, d]`, key `[*b, s,
         d]`, value `[*b, s, e]`, output `[*b, l, e]`; with heads `*b` ends in them.
 
-        `scale` is `1 / √d` if not given. `mask` broadcasts to `[*b, l, s]`: true where a query may attend,
-        or numbers that are added. With `is_causal` query `i` sees keys up to `i`, counted from the first of
-        both; a mask may be given beside it. A query that may attend to nothing gives zeros. With
-        `enable_gqa` the heads (axis -3) of key and value divide those of the query, and each serves as many
-        neighbouring heads of the query. Halves are computed in float32. (Vaswani et al. 2017)
+        The axes `*b` broadcast. `scale` is `1 / √d` if not given. `mask` broadcasts to `[*b, l, s]`: true
+        where a query may attend, or numbers that are added. With `is_causal` query `i` sees keys up to `i`,
+        counted from the first of both; a mask may be given beside it. A query that may attend to nothing
+        gives zeros. With `enable_gqa` the heads (axis -3) of key and value divide those of the query, and
+        each serves as many neighbouring heads of the query. Halves are computed in float32. (Vaswani et al.
+        2017)
 
         Parameters
         ----------

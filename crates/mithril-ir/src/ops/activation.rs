@@ -4,7 +4,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
 pub use super::softmax::{LOG_SOFTMAX, SOFTMAX};
 use crate::build::{Call, GradCall, V};
-use crate::dtype::{DType, Kinds};
+use crate::dtype::{DType, Kind, Kinds};
 use crate::error::Result;
 use crate::interp::HostCall;
 use crate::op::{
@@ -13,10 +13,10 @@ use crate::op::{
 };
 use crate::ops::elementwise::{
     ABS, CLIP, ERFC, EXP, EXPM1, GREATER, LESS, LOG1P, LOGICAL_AND, MAXIMUM, MINIMUM, TANH, WHERE,
-    c_function, larger, smaller,
+    c_function, float_only, larger, smaller,
 };
 use crate::ops::movement::RESHAPE;
-use crate::rules::{Attrs, ShapeCx};
+use crate::rules::{Attrs, DTypes, ShapeCx};
 use crate::shape::Shape;
 use crate::tensor::{Scalar, Tensor};
 
@@ -90,14 +90,21 @@ pub static RELU: OpDef = OpDef {
 
 /// `min(max(x, 0), 6)`
 pub static RELU6: OpDef = OpDef {
-    eval: Some(Eval::F1(|x| smaller(larger(x, 0.0), 6.0))),
+    dtype: DTypeRule::Arith,
+    eval: Some(Eval::Scalar(|x| match x[0] {
+        Scalar::Float(x) => Scalar::Float(smaller(larger(x, 0.0), 6.0)),
+        other => Scalar::Int(other.i64().clamp(0, 6)),
+    })),
     grad: Grad::Formula(|v| vec![strictly_inside(v.x[0], 0.0, 6.0, v.g)]),
     spell: Spell {
         ggml: Text::T("mithril_clamp({0}, 0, 6)"),
-        torch: Text::T("F.relu6({0})"),
-        jax: Text::T("_held({0}, 0, 6)"),
-        mlx: Text::T("mx.clip({0}, 0, 6)"),
-        c: Text::T("mithril_minimum_{t}(mithril_relu_{t}({0}), 6.0{f})"),
+        torch: Text::F(|cx| float_only(cx, "F.relu6({0})")),
+        jax: Text::F(|cx| float_only(cx, "_held({0}, 0, 6)")),
+        mlx: Text::F(|cx| float_only(cx, "mx.clip({0}, 0, 6)")),
+        c: Text::F(|cx| {
+            let is_float = cx.out(0)?.dtype.is_float();
+            is_float.then(|| "mithril_minimum_{t}(mithril_relu_{t}({0}), 6.0{f})".into())
+        }),
         ..Spell::NONE
     },
     tolerance: Tolerance::Exact,
@@ -105,8 +112,9 @@ pub static RELU6: OpDef = OpDef {
     layer: "Relu6",
     ..composite(
         "relu6",
-        "Rectified linear unit held below 6: `min(max(x, 0), 6)`. The gradient at 0 and at 6 is 0.",
-        |c| vec![c.x[0].op(&CLIP, &[c.cx.lit(0.0), c.cx.lit(6.0)])],
+        "Rectified linear unit held below 6: `min(max(x, 0), 6)`. The gradient at 0 and at 6 is 0; integers stay \
+         integers.",
+        |c| vec![c.x[0].op(&CLIP, &[c.cx.lit(0), c.cx.lit(6)])],
     )
 };
 
@@ -585,9 +593,24 @@ static HARD_TANH_PORTS: &[Port] = &[
 /// `min(max(x, min), max)`
 pub static HARD_TANH: OpDef = OpDef {
     ports: HARD_TANH_PORTS,
+    dtype: DTypeRule::Fn(|cx| {
+        let given = cx.dtype(0).unwrap_or(cx.float);
+        let to = match given.kind() {
+            Kind::Float => given,
+            _ if whole_bounds(cx, given)?.is_none() => cx.float,
+            Kind::Bool => DType::I64,
+            Kind::Int => given,
+        };
+        Ok(DTypes::all(cx, to, [to]))
+    }),
     eval: Some(Eval::Host(|c| {
         let (min, max) = (c.f64(1)?, c.f64(2)?);
-        map(c, |x| smaller(larger(x, min), max))
+        let Some((least, most)) = whole_bounds(c, c.dtype())? else {
+            return map(c, |x| smaller(larger(x, min), max));
+        };
+        let x = c.tensor(0);
+        let held = |i| Scalar::Int(x.get(i).i64().max(least).min(most));
+        Ok(vec![Tensor::build(c.dtype(), c.shape(), held)])
     })),
     grad: Grad::Formula(|v| {
         let (min, max) = (v.get(|a| a.f64(1)), v.get(|a| a.f64(2)));
@@ -595,22 +618,53 @@ pub static HARD_TANH: OpDef = OpDef {
     }),
     spell: Spell {
         ggml: Text::F(super::ggml::clip),
-        torch: Text::T("F.hardtanh({0}, {1}, {2})"),
-        jax: Text::T("_held({0}, {1}, {2})"),
-        mlx: Text::T("mx.clip({0}, {1}, {2})"),
-        c: Text::T("mithril_minimum_{t}(mithril_maximum_{t}({0}, {1}), {2})"),
+        torch: Text::F(|cx| float_only(cx, &format!("F.hardtanh({{0}}, {{1}}, {})", cx.arg(2)))),
+        jax: Text::F(|cx| float_only(cx, &format!("_held({{0}}, {{1}}, {})", cx.arg(2)))),
+        mlx: Text::F(|cx| float_only(cx, &format!("mx.clip({{0}}, {{1}}, {})", cx.arg(2)))),
+        c: Text::F(|cx| {
+            let is_float = cx.out(0)?.dtype.is_float();
+            is_float.then(|| "mithril_minimum_{t}(mithril_maximum_{t}({0}, {1}), {2})".into())
+        }),
         ..Spell::NONE
     },
     tolerance: Tolerance::Exact,
-    cases: &["[2,3]", "[2,3] min=-0.5 max=0.75", "[]", "[0,3]"],
+    cases: &[
+        "[2,3]",
+        "[2,3] min=-0.5 max=0.75",
+        "[]",
+        "[0,3]",
+        "i32[2,3] min=-2 max=3",
+        "u8[4] min=-1.0 max=inf",
+        "i64[4] max=0.5",
+    ],
     layer: "HardTanh",
     aliases: &["hardtanh"],
     ..composite(
         "hard_tanh",
-        "Hyperbolic tangent of three straight pieces: `min(max(x, min), max)`. The gradient on the bounds is 0.",
-        |c| vec![c.x[0].op(&CLIP, &[c.x[1], c.x[2]])],
+        "Hyperbolic tangent of three straight pieces: `min(max(x, min), max)`. The gradient on the bounds is 0. \
+         Integers stay integers if both bounds are whole.",
+        |c| {
+            let x = c.x[0];
+            let bounds = c.get(|a| whole_bounds(a, x.dtype()));
+            vec![match bounds {
+                Some((min, max)) => x.op(&CLIP, &[c.cx.lit(min), c.cx.lit(max)]),
+                None => x.op(&CLIP, &[c.x[1], c.x[2]]),
+            }]
+        },
     )
 };
+
+/// The bounds of integers, held inside the range of the dtype; `None` for floats, and where one is a fraction.
+fn whole_bounds(cx: &(impl Attrs + ?Sized), dtype: DType) -> Result<Option<(i64, i64)>> {
+    let (min, max) = (cx.f64(1)?, cx.f64(2)?);
+    let is_whole = |bound: f64| bound.is_infinite() || bound.fract() == 0.0;
+    if dtype.is_float() || !is_whole(min) || !is_whole(max) {
+        return Ok(None);
+    }
+    let (least, most) = dtype.int_range().unwrap_or((i64::MIN, i64::MAX));
+    let held = |bound: f64| (bound as i64).clamp(least, most);
+    Ok(Some((held(min), held(max))))
+}
 
 #[cfg(test)]
 mod tests;

@@ -127,7 +127,7 @@ static ATTENTION_PORTS: &[Port] = &[
 pub static SCALED_DOT_PRODUCT_ATTENTION: OpDef = OpDef {
     name: "scaled_dot_product_attention",
     doc: "Attention: `softmax(query · keyᵀ · scale + mask) · value`.\n\nShapes: query `[*b, l, d]`, key `[*b, s, d]`, \
-          value `[*b, s, e]`, output `[*b, l, e]`; with heads `*b` ends in them. `scale` is `1 / √d` if not given. \
+          value `[*b, s, e]`, output `[*b, l, e]`; with heads `*b` ends in them. The axes `*b` broadcast. `scale` is `1 / √d` if not given. \
           `mask` broadcasts to `[*b, l, s]`: true where a query may attend, or numbers that are added. With \
           `is_causal` query `i` sees keys up to `i`, counted from the first of both; a mask may be given beside it. \
           A query that may attend to nothing gives zeros. With `enable_gqa` the heads (axis -3) of key and value \
@@ -151,6 +151,9 @@ pub static SCALED_DOT_PRODUCT_ATTENTION: OpDef = OpDef {
         "[1,2,3,4] [1,2,5,4] [1,2,5,4] [1,1,3,5]",
         "[1,4,3,4] [1,2,5,4] [1,2,5,4] enable_gqa=true",
         "[3,4] [5,4] [5,2]",
+        "[2,2,3,4] [1,2,5,4] [2,1,5,3]",
+        "[2,3,3,4] [5,4] [3,5,3] bool[2,1,3,5] is_causal=true",
+        "[2,4,3,4] [1,2,5,4] [2,2,5,4] [4,1,5] enable_gqa=true",
     ],
     aliases: &["attention", "sdpa"],
     precision: Some(Precision::Low),
@@ -173,46 +176,61 @@ fn attention_dtype(cx: &DTypeCx<'_>) -> Result<DTypes> {
 fn attention_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     let [q, k, v] = [0, 1, 2].map(|i| cx.shape(i));
     for (i, shape) in [q, k, v].into_iter().enumerate() {
-        if shape.rank() < 2 || shape.rank() != q.rank() {
+        if shape.rank() < 2 {
             let message = format!("`{}` of {} is {shape}", cx.op().ports[i].name, cx.op().name);
             return Err(Error::new(Code::RankMismatch, message)
-                .note(format!("the query is {q}"))
-                .help("query, key and value have equally many axes, at least 2: [..., length, features]"));
+                .help("query, key and value have at least 2 axes: [..., length, features]"));
         }
     }
-    let n = q.rank();
-    cx.same(&q[n - 1], &k[n - 1], "feature sizes of query and key")?;
-    cx.same(&k[n - 2], &v[n - 2], "lengths of key and value")?;
-    let grouped = cx.bool(6)? && n >= 3;
-    for i in 0..n - 2 {
-        cx.same(&k[i], &v[i], "leading sizes of key and value")?;
-        if !(grouped && i == n - 3) {
-            cx.same(&q[i], &k[i], "leading sizes of query and key").map_err(|e| {
-                if i + 3 == n {
-                    e.help("if the heads of the query share those of the key, set enable_gqa=True")
-                } else {
-                    e
-                }
-            })?;
+    let at = |shape: &Shape, from_end: usize| shape[shape.rank() - from_end].clone();
+    cx.same(&at(q, 1), &at(k, 1), "feature sizes of query and key")?;
+    cx.same(&at(k, 2), &at(v, 2), "lengths of key and value")?;
+    let grouped = cx.bool(6)? && is_grouped(q, k) && v.rank() >= 3;
+    let inner = if grouped { 3 } else { 2 };
+    let batch = |shape: &Shape| Shape::of(shape.iter().take(shape.rank() - inner).cloned());
+    let mut out = cx.broadcast(&[&batch(q), &batch(k), &batch(v)]).map_err(|e| {
+        let heads_differ = !grouped && is_grouped(q, k) && q[q.rank() - 3] != k[k.rank() - 3];
+        if heads_differ && e.code() != Code::UnknownShape {
+            e.help("if the heads of the query share those of the key, set enable_gqa=True")
+        } else {
+            e
         }
+    })?;
+    if grouped {
+        let (many, few) = (at(q, 3), at(k, 3));
+        cx.same(&few, &at(v, 3), "heads of key and value")?;
+        if let (Some(many), Some(few)) = (many.known(), few.known())
+            && (few < 1 || many % few != 0)
+        {
+            let message = format!("{many} query heads do not divide by {few} key heads");
+            return Err(
+                Error::new(Code::ShapeMismatch, message).help("the query has a multiple of the key's heads")
+            );
+        }
+        out.0.push(many);
     }
-    if grouped
-        && let (Some(many), Some(few)) = (q[n - 3].known(), k[n - 3].known())
-        && (few < 1 || many % few != 0)
-    {
-        let message = format!("{many} query heads do not divide by {few} key heads");
-        return Err(
-            Error::new(Code::ShapeMismatch, message).help("the query has a multiple of the key's heads")
-        );
-    }
-    let mut scores = q.clone();
-    scores.0[n - 1] = k[n - 2].clone();
+    out.0.extend([at(q, 2), at(k, 2)]);
     if cx.has(3) {
-        check_mask(cx, &scores)?;
+        check_mask(cx, &out)?;
     }
-    let mut out = q.clone();
-    out.0[n - 1] = v[n - 1].clone();
+    out.0.pop();
+    out.0.push(at(v, 1));
     Ok(vec![out])
+}
+
+/// Whether query and key have an axis of heads.
+fn is_grouped(q: &Shape, k: &Shape) -> bool {
+    q.rank() >= 3 && k.rank() >= 3
+}
+
+/// Whether the batch axes of query, key and value are alike; the heads of grouped ones, which differ, aside. What
+/// frameworks have in one call takes no others.
+pub(super) fn is_aligned(s: &SpellCx<'_>) -> bool {
+    let [Some(q), Some(k), Some(v)] = [0, 1, 2].map(|i| s.ty(i).map(|ty| &ty.shape)) else { return false };
+    let n = q.rank();
+    let grouped = s.bool(6).unwrap_or(false) && n >= 3;
+    let outer = if grouped { n - 3 } else { n - 2 };
+    k.rank() == n && v.rank() == n && k[..n - 2] == v[..n - 2] && q[..outer] == k[..outer]
 }
 
 fn check_mask(cx: &ShapeCx<'_>, scores: &Shape) -> Result<()> {
@@ -230,8 +248,8 @@ fn check_mask(cx: &ShapeCx<'_>, scores: &Shape) -> Result<()> {
 
 fn attention<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let [q, k, v] = [0, 1, 2].map(|i| widened(c.x[i]));
-    let shape = c.x[0].shape();
-    let grouped = shape.rank() >= 3 && c.get(|c| c.bool(6)) && c.x[0].dim(-3) != c.x[1].dim(-3);
+    let (shape, keys) = (c.x[0].shape(), c.x[1].shape());
+    let grouped = c.get(|c| c.bool(6)) && is_grouped(&shape, &keys) && c.x[0].dim(-3) != c.x[1].dim(-3);
     let group = |x: V<'a>, split: bool| {
         if grouped { split_heads(x, &c.x[1].dim(-3), split) } else { x }
     };
@@ -267,11 +285,7 @@ fn attention<'a>(c: &Call<'a>) -> Vec<V<'a>> {
             live.op(&WHERE, &[y, c.cx.lit(0.0)])
         }
     };
-    let mut out = shape;
-    if let Some(last) = out.0.last_mut() {
-        *last = c.x[2].dim(-1);
-    }
-    let y = if grouped { y.op(&RESHAPE, &[c.cx.lit(out.0.to_vec())]) } else { y };
+    let y = if grouped { joined_heads(y) } else { y };
     vec![y.cast(c.x[0].dtype())]
 }
 
@@ -291,6 +305,15 @@ fn split_heads<'a>(x: V<'a>, few: &Dim, split: bool) -> V<'a> {
     shape.0[at] = few.clone();
     shape.0.insert(at + 1, each);
     x.op(&RESHAPE, &[x.lit(shape.0.to_vec())])
+}
+
+/// `[*b, few, each, l, d]` as `[*b, few · each, l, d]`.
+fn joined_heads(y: V<'_>) -> V<'_> {
+    let mut shape = y.shape();
+    let at = shape.rank() - 4;
+    let each = shape.0.remove(at + 1);
+    shape.0[at] = &shape[at] * &each;
+    y.op(&RESHAPE, &[y.lit(shape.0.to_vec())])
 }
 
 /// A mask beside grouped scores.
@@ -314,7 +337,7 @@ fn attention_mlx(s: &SpellCx<'_>) -> Option<String> {
     let causal = s.bool(4).ok()?;
     let n = q.shape.rank();
     let is_empty = [0, 1, 2].iter().any(|&i| s.ty(i).is_some_and(|t| t.shape.iter().any(|d| d.is(0))));
-    let refused = n != 4 || s.ty(3).is_some() || q.dtype == DType::F64 || is_empty;
+    let refused = n != 4 || !is_aligned(s) || s.ty(3).is_some() || q.dtype == DType::F64 || is_empty;
     if refused || (causal && q.shape[n - 2] != k.shape[n - 2]) {
         return None;
     }
@@ -330,7 +353,7 @@ fn attention_mlx(s: &SpellCx<'_>) -> Option<String> {
 
 fn attention_torch(s: &SpellCx<'_>) -> Option<String> {
     let causal = s.bool(4).ok()?;
-    if causal && s.ty(3).is_some() {
+    if (causal && s.ty(3).is_some()) || !is_aligned(s) {
         return None;
     }
     let option = |name: &str, i: usize| format!(", {name}={}", s.arg(i));

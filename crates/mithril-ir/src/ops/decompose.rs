@@ -165,13 +165,13 @@ pub static DET: OpDef = OpDef {
     spell: Spell {
         mlx: Text::F(|s| {
             let ones = empty_batch(s).map(|(shape, dtype)| format!("mx.ones({shape}, {dtype})"));
-            Some(ones.unwrap_or_else(|| format!("mx.linalg.det({}, stream=mx.cpu)", s.arg(0))))
+            Some(ones.unwrap_or_else(|| format!("_det({})", s.arg(0))))
         }),
         jax: Text::F(|s| empty_batch(s).map(|(shape, dtype)| format!("jnp.ones({shape}, {dtype})"))),
         ..Spell::py("{xp}.linalg.det({0})")
     },
     loops: Some(|c| Ok(matrix_loops(c, "mithril_determinant", true))),
-    cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]", "spd[2,0,0]"],
+    cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]", "spd[2,0,0]", "spd[4,4]"],
     layer: "Determinant",
     ..MATRIX
 };
@@ -188,13 +188,13 @@ pub static SLOGDET: OpDef = OpDef {
     spell: Spell {
         mlx: Text::F(|s| {
             let both = |(shape, dtype)| format!("(mx.ones({shape}, {dtype}), mx.zeros({shape}, {dtype}))");
-            let call = || format!("mx.linalg.slogdet({}, stream=mx.cpu)", s.arg(0));
+            let call = || format!("_slogdet({})", s.arg(0));
             Some(empty_batch(s).map_or_else(call, both))
         }),
         ..Spell::py("{xp}.linalg.slogdet({0})")
     },
     loops: Some(|c| Ok(matrix_loops(c, "mithril_log_determinant", true))),
-    cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]"],
+    cases: &["spd[3,3]", "spd[2,3,3]", "spd[1,1]", "spd[2,5,5]"],
     layer: "SlogDeterminant",
     ..MATRIX
 };

@@ -48,7 +48,11 @@ pub static EINSUM: OpDef = OpDef {
             s.out(0).filter(|t| t.dtype != DType::BF16)?;
             spell(s, "np.einsum", if s.args.len() > 2 { ", optimize=True" } else { "" })
         }),
-        torch: Text::F(|s| spell(s, "torch.einsum", "")),
+        torch: Text::F(|s| {
+            let (text, dtype) = (spell(s, "torch.einsum", "")?, s.out(0)?.dtype);
+            // A sum over axes of one operand is one of PyTorch's own, which sums integers in int64.
+            Some(if dtype.is_float() { text } else { format!("{text}.to({})", s.dtype(dtype)) })
+        }),
         jax: Text::F(|s| spell(s, "jnp.einsum", "")),
         ..Spell::NONE
     },

@@ -302,7 +302,7 @@ pub(super) fn c_function(cx: &SpellCx<'_>, name: &str) -> Option<String> {
 }
 
 /// The expression, if the output is a float.
-fn float_only(cx: &SpellCx<'_>, template: &str) -> Option<String> {
+pub(super) fn float_only(cx: &SpellCx<'_>, template: &str) -> Option<String> {
     cx.out(0)?.dtype.is_float().then(|| template.replace("{0}", cx.arg(0)).replace("{1}", cx.arg(1)))
 }
 

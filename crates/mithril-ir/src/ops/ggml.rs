@@ -334,6 +334,9 @@ fn flash_attention(s: &SpellCx<'_>, scale: f64) -> Option<String> {
 /// Attention: in one call where it takes the mask, else with the mask in the softmax. There, a query that may attend to nothing would divide by 0: what such a mask forbids is
 /// a great negative number instead, and the result is multiplied by 0.
 pub(super) fn attention(s: &SpellCx<'_>) -> Option<String> {
+    if !super::attention::is_aligned(s) {
+        return None;
+    }
     let (q, k, out) = (known(s.ty(0))?, known(s.ty(1))?, known(s.out(0))?);
     let n = q.len();
     let (length, keys) = (q[n - 2], k[n - 2]);

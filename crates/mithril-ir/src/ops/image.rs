@@ -258,7 +258,9 @@ fn keys(x: f64) -> f64 {
     }
 }
 
+/// PyTorch resizes floats.
 fn torch(s: &SpellCx<'_>) -> Option<String> {
+    s.ty(0).filter(|ty| ty.dtype.is_float())?;
     let n = s.ty(0)?.shape.rank().checked_sub(2)?;
     let mode = match s.text(3).ok()?.as_str() {
         "linear" => *["linear", "bilinear", "trilinear"].get(n.checked_sub(1)?)?,

@@ -263,14 +263,11 @@ impl Pool {
         }
         let pool = Self { kernel, stride, dilation, padding: window::padding(cx, 3, n)?, ceil };
         if let Padding::Explicit(pads) = &pool.padding
-            && let Some(i) = (0..n).find(|&i| pads[i].iter().any(|p| *p > pool.extent(i) / 2))
+            && let Some(i) = (0..n).find(|&i| pads[i].iter().any(|p| *p >= pool.extent(i)))
         {
-            let message = format!(
-                "padding {:?} of {} is more than half of the kernel, which spans {}",
-                pads[i],
-                cx.op().name,
-                pool.extent(i)
-            );
+            let (pair, name, extent) = (pads[i], cx.op().name, pool.extent(i));
+            let message =
+                format!("padding {pair:?} of {name} is not less than the kernel, which spans {extent}");
             return Err(Error::new(Code::BadArgument, message)
                 .help("a window must not lie in the padding alone; pad less, or pad the input before"));
         }
@@ -391,7 +388,7 @@ macro_rules! max_doc {
     ($shape:literal) => {
         concat!(
             "Largest element of each window; input `", $shape, "`.\n\n`stride` is `kernel_size` if not given. \
-             Padding, at most half of the kernel, never wins: it is -∞, for integers their least value. Each axis \
+             Padding, less than the kernel, never wins: it is -∞, for integers their least value. Each axis \
              gets `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` \
              rounded up, so that the last window may reach beyond the end, but starts inside. `padding` is an \
              integer, one per axis, pairs, `\"valid\"` or `\"same\"`. NaN wins. The gradient goes to the first of \
@@ -415,6 +412,7 @@ pub static MAX_POOL2D: OpDef = OpDef {
         "[2,3,6,5] kernel_size=3 stride=2 padding=1",
         "[1,2,7,6] kernel_size=(2,3) stride=(2,1) ceil_mode=true",
         "[1,2,7,6] kernel_size=3 padding=\"same\" stride=2",
+        "[1,2,4,5] kernel_size=(3,4) stride=(1,2) padding=(2,3)",
         "[0,2,4,4] kernel_size=2",
     ],
     aliases: &["max_pool"],
@@ -501,7 +499,8 @@ fn windows_torch(s: &SpellCx<'_>) -> Option<String> {
     let window = python(s, &window::positive(s, 1, n).ok()?);
     let [stride, pads, dilation] = geometry(s, n, 2)?;
     let value = match filling(ty.dtype, s.f64(5).ok()?) {
-        Scalar::Int(n) => n.to_string(),
+        // What PyTorch fills with has to be a number of the dtype.
+        Scalar::Int(n) => Tensor::build(ty.dtype, &[], |_| Scalar::Int(n)).get(0).i64().to_string(),
         _ => s.arg(5).to_owned(),
     };
     let shape = s.dims(out);
@@ -522,9 +521,10 @@ fn fold_torch(s: &SpellCx<'_>) -> Option<String> {
 /// The input and the padding as torch takes them; what is not alike on both sides is padded before, with `value`.
 fn torch_input(s: &SpellCx<'_>, pool: &Pool, value: &str) -> Option<(String, String)> {
     let ceil = if pool.ceil { ", ceil_mode=True" } else { "" };
+    // PyTorch refuses padding of more than half of a window.
+    let even = |(i, [lo, hi]): (usize, &[i64; 2])| (lo == hi && *lo <= pool.extent(i) / 2).then_some(*lo);
     if let Padding::Explicit(pads) = &pool.padding
-        && let Some(even) =
-            pads.iter().map(|[lo, hi]| (lo == hi).then_some(*lo)).collect::<Option<Vec<i64>>>()
+        && let Some(even) = pads.iter().enumerate().map(even).collect::<Option<Vec<i64>>>()
     {
         return Some((s.arg(0).to_owned(), window::torch_option("padding", &even, 0) + ceil));
     }
@@ -578,8 +578,8 @@ const fn avg_pool(name: &'static str, doc: &'static str) -> OpDef {
 macro_rules! avg_doc {
     ($shape:literal) => {
         concat!(
-            "Mean of each window; input `", $shape, "`.\n\n`stride` is `kernel_size` if not given. Padding, at \
-             most half of the kernel, counts as zeros, or not at all with `count_include_pad=False`; what the \
+            "Mean of each window; input `", $shape, "`.\n\n`stride` is `kernel_size` if not given. Padding, \
+             less than the kernel, counts as zeros, or not at all with `count_include_pad=False`; what the \
              last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in \
              max pooling."
         )
@@ -602,6 +602,8 @@ pub static AVG_POOL2D: OpDef = OpDef {
         "[2,3,6,5] kernel_size=3 stride=2 padding=1 count_include_pad=false",
         "[1,2,7,6] kernel_size=(2,3) stride=(2,1) ceil_mode=true",
         "[1,2,7,6] kernel_size=3 padding=\"same\" stride=2",
+        "[1,2,4,5] kernel_size=(3,4) stride=(1,2) padding=(2,3)",
+        "[1,2,4,5] kernel_size=3 stride=2 padding=2 count_include_pad=false",
     ],
     aliases: &["avg_pool", "average_pool2d", "mean_pool2d"],
     ..avg_pool("avg_pool2d", avg_doc!("[n, c, height, width]"))

@@ -391,7 +391,7 @@ fn torch_prod(c: &SpellCx<'_>) -> Option<String> {
     } else {
         (c.arg(0).to_owned(), String::new())
     };
-    if axes.len() == rank && !keep {
+    if axes.len() == rank && (rank == 0 || !keep) {
         return Some(format!("torch.prod({x}){narrow}"));
     }
     let keep = if keep { ", keepdim=True" } else { "" };

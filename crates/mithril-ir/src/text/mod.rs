@@ -17,6 +17,17 @@ mod print;
 pub use parse::{parse, parse_dim, parse_literal, parse_type};
 pub use print::print;
 
+/// Whether a character cannot be seen, or changes how its neighbours are shown: controls, line separators, marks of
+/// direction (which make a text read as another one), joiners, fillers and tags. None may reach a name or a source.
+pub fn is_hidden(c: char) -> bool {
+    let unseen =
+        matches!(c, '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}');
+    let format = matches!(c, '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}');
+    let marks = matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}');
+    let beyond = matches!(c, '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}');
+    c.is_control() || unseen || format || marks || beyond
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -29,8 +29,13 @@ def _integer_power(base, exponent, dtype):
 
 def _floor_divide(left, right):
     """Rounded towards minus infinity; by 0 it is the quotient of floats, and 0 of integers."""
-    by_zero = left / right if jnp.issubdtype(jnp.result_type(left, right), jnp.floating) else 0
-    return jnp.where(right == 0, by_zero, left // jnp.where(right == 0, 1, right))
+    dtype = jnp.result_type(left, right)
+    is_float = jnp.issubdtype(dtype, jnp.floating)
+    if is_float and dtype.itemsize < 4:
+        # In halves the quotient would be rounded before its floor is taken.
+        left, right = (jnp.asarray(x, dtype).astype(jnp.float32) for x in (left, right))
+    by_zero = left / right if is_float else 0
+    return jnp.where(right == 0, by_zero, left // jnp.where(right == 0, 1, right)).astype(dtype)
 
 
 def _integer_remainder(left, right):

@@ -45,6 +45,32 @@ def _inverted(x):
 _inv = _with_gradient(_inverted, lambda x, cotangent, y: -(_transposed(y) @ cotangent @ _transposed(y)))
 
 
+def _det_gradient(x, cotangent, y):
+    return (cotangent * y)[..., None, None] * _transposed(_inv(x))
+
+
+_determinant = _with_gradient(lambda x: mx.linalg.det(x, stream=mx.cpu), _det_gradient)
+
+
+def _det(x):
+    """Determinants; MLX differentiates those of small matrices, also of singular ones."""
+    return mx.linalg.det(x, stream=mx.cpu) if x.shape[-1] < 4 else _determinant(x)
+
+
+def _log_determinant(x):
+    return tuple(mx.linalg.slogdet(x, stream=mx.cpu))
+
+
+_log_of_determinant = _with_gradient(
+    _log_determinant, lambda x, cotangents, _: cotangents[1][..., None, None] * _transposed(_inv(x))
+)
+
+
+def _slogdet(x):
+    """Signs and logarithms of determinants; MLX differentiates those of small matrices."""
+    return _log_determinant(x) if x.shape[-1] < 4 else _log_of_determinant(x)
+
+
 def _lower_factor(x):
     if x.size == 0:
         return x

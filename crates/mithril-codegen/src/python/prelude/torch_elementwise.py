@@ -31,9 +31,13 @@ def _clip(x, low, high):
 
 
 def _floor_divide(left, right):
-    """Constant wherever it is continuous, so there is no gradient."""
+    """Floor of the exact quotient, which PyTorch rounds to halves on the way. No gradient flows back."""
     with torch.no_grad():
-        return left // right
+        dtype = torch.result_type(left, right)
+        if dtype not in (torch.float16, torch.bfloat16):
+            return left // right
+        left, right = (torch.as_tensor(x, dtype=dtype).float() for x in (left, right))
+        return (left // right).to(dtype)
 
 
 def _integer_floor_divide(left, right):

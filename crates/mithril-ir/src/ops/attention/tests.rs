@@ -90,7 +90,7 @@ fn attention_with_symbolic_lengths() {
     assert_eq!(ty.shape.to_string(), "[b, 8, t, 32]");
     let x = || Lit::from(noise(&[2, 3, 4], 1));
     assert!(refusal(ATTENTION, &[x(), noise(&[2, 3, 5], 1).into(), x()]).contains("feature sizes"));
-    assert!(refusal(ATTENTION, &[x(), noise(&[3, 4], 1).into(), x()]).contains("equally many axes"));
+    assert!(refusal(ATTENTION, &[x(), noise(&[4], 1).into(), x()]).contains("at least 2 axes"));
     let mask = Lit::from(Tensor::of(&[4, 3], vec![true; 12]));
     assert!(refusal(ATTENTION, &[x(), x(), x(), mask]).contains("mask"));
 }

@@ -223,6 +223,10 @@ class MlxBackend(Framework):
 
             leaves = {name: params[name] for name in names}
             (_, result), gradients = mx.value_and_grad(weighted)(leaves)
+            if program.settings.jit:
+                # Of two results that are computed alike, MLX's compiler would lose one. What is contiguous is not
+                # copied here.
+                result = tuple({name: mx.contiguous(array) for name, array in part.items()} for part in result)
             return (result[0], gradients, result[1]) if updates else (result[0], gradients)
 
         return self._finish(program, "gradients", self._scoped(evaluate_gradients))

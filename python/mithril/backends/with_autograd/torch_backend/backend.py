@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ....program import Program
 
 __all__ = ["TorchBackend"]
+
+#: Where some versions of PyTorch get `gelu` of infinity wrong.
+_GELU = (("special:gelu", "float32"), ("special:gelu", "bfloat16"))
 
 
 class TorchBackend(Framework):
@@ -57,6 +60,9 @@ class TorchBackend(Framework):
     name = "torch"
     target = "torch"
     _options: tuple[str, ...] = names(TorchOptions)
+    limitations: Mapping[tuple[str, str], str] = {
+        ("binary_cross_entropy", "*int*"): "PyTorch refuses what is no probability, where others give NaN",
+    }
 
     @accepts(TorchOptions)
     def __init__(self, **given: Unpack[TorchOptions]) -> None:
@@ -67,6 +73,12 @@ class TorchBackend(Framework):
         if self.cudnn_benchmark and self._device.type != "cuda":
             options.warn_ignored(type(self).__name__, "cudnn_benchmark", f"there is no cuDNN on {self.device}")
             self.ignored_options = (*self.ignored_options, "cudnn_benchmark")
+
+        torch = self._torch
+        largest = torch.full((64,), torch.inf, device=self._device)
+        if torch.nn.functional.gelu(largest).isnan().any():
+            reason = "gelu of PyTorch gives NaN for infinity"
+            self.limitations = {**self.limitations, **dict.fromkeys(_GELU, reason)}
 
     def __reduce__(self) -> Any:
         return _restore, (type(self), {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed})
