@@ -13,14 +13,14 @@ from .errors import InvalidValueError, MithrilError, ModelFileError
 from .folders import Folder, read_json
 from .sentence_pieces import ADDED, BYTE, CONTROL, UNKNOWN, UNUSED, USUAL, Pieces, Unwritten
 
-__all__ = ["UnwrittenTokenizerError", "is_there", "metadata"]
+__all__ = ["CUTS", "UnwrittenTokenizerError", "is_there", "metadata"]
 
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 #: How texts are cut into words -> what llama.cpp calls that.
-_CUTS = {_WORDS % "{1,3}": "llama-bpe", _WORDS % "": "qwen2"}
+CUTS = {_WORDS % "{1,3}": "llama-bpe", _WORDS % "": "qwen2"}
 
 
 class UnwrittenTokenizerError(InvalidValueError):
@@ -123,7 +123,7 @@ def _cut(given: dict[str, Any]) -> str | None:
         return "gpt-2" if given.get("use_regex", True) and not given.get("add_prefix_space") else None
     steps = given.get("pretokenizers", [])
     patterns = [step.get("pattern", {}).get("Regex") for step in steps if step.get("type") == "Split"]
-    return _CUTS.get(patterns[0]) if len(patterns) == 1 and patterns[0] else None
+    return CUTS.get(patterns[0]) if len(patterns) == 1 and patterns[0] else None
 
 
 def _tokens(

@@ -30,9 +30,7 @@ ALIASES: dict[str, str] = {
 }
 
 
-def normalize(
-    owner: str, given: Mapping[str, Any], allowed: tuple[str, ...], ignored: tuple[str, ...] = ()
-) -> Options:
+def normalize(owner: str, given: Mapping[str, Any], allowed: tuple[str, ...], ignored: tuple[str, ...] = ()) -> Options:
     """Bring options to their canonical names.
 
     Parameters

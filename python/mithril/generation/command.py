@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from ..backends import get_backend
+from ..command.backends import PREFERRED, chosen
 from ..errors import InvalidValueError, MithrilError
 from ..folders import Folder
 from .text import EncoderDecoder, TextGenerator
@@ -31,7 +32,9 @@ def main(description: str, arguments: Sequence[str] | None = None) -> int:
         0 if all is well, 1 after an error.
     """
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--weights", required=True, metavar="FOLDER", help="config.json, weights and tokenizer")
+    parser.add_argument(
+        "--weights", required=True, metavar="FOLDER", help="config.json, weights and tokenizer; or a GGUF"
+    )
     add_arguments(parser)
     given = parser.parse_args(arguments)
     try:
@@ -44,7 +47,10 @@ def main(description: str, arguments: Sequence[str] | None = None) -> int:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options, all but ``weights``, to a parser."""
-    parser.add_argument("--backend", default="torch", metavar="NAME", help="where it runs (default: torch)")
+    text = (
+        "where it runs (default: the first that is installed of torch, mlx, jax, numpy; ggml for its options and files)"
+    )
+    parser.add_argument("--backend", metavar="NAME", help=text)
     parser.add_argument("--dtype", default="float32", help="dtype of the model (default: float32)")
     few = "keep the weights in few bits, as ggml and c offer it: q8_0, q4_k_m …, int8_weights …; or PATTERN=TYPE for "
     parser.add_argument("--quantize", action="append", metavar="TYPE", help=f"{few}some names; may repeat")
@@ -83,12 +89,15 @@ def generate(given: argparse.Namespace) -> str:
     forms = None if given.quantize is None else by_pattern(given.quantize)
     own = {"quantize": forms, "num_threads": given.threads, "memory_limit": given.memory_limit}
     own = {name: value for name, value in own.items() if value is not None}
+    is_gguf = Path(given.weights).suffix == ".gguf"
+    # Weights in few bits stay so on ggml.
+    preferred = ("ggml",) if own or (is_gguf and given.dtype == "float32") else PREFERRED
     try:
-        backend = get_backend(given.backend, dtype=given.dtype, **own)
+        backend = chosen(given.backend, preferred, dtype=given.dtype, **own)
     except TypeError as error:
         hint = "--quantize, --threads and --memory-limit are for ggml and c"
         raise InvalidValueError(str(error), hint=hint) from error
-    is_pair = Folder(given.weights).config.get("is_encoder_decoder", False)
+    is_pair = not is_gguf and Folder(given.weights).config.get("is_encoder_decoder", False)
     kind: Any = EncoderDecoder if is_pair else TextGenerator
     generator = kind.from_folder(given.weights, backend, cache=not given.no_cache, progress=True, jit=given.jit)
     prompt = sys.stdin.read() if given.prompt == "-" else given.prompt

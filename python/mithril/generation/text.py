@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import weights
 from ..errors import InvalidValueError
-from ..folders import Folder, backend_of
+from ..folders import Folder, backend_of, load
+from ..models import from_config
 from .decoders import check_tokens, compile_decoder, compile_encoder, evaluate, padded_length
+from .gguf_tokenizer import tokenizer_of
 from .sampling import Sampling
 from .tokenizer import Tokenizer
 from .tokens import Continuation, generate_tokens
@@ -204,12 +208,12 @@ class TextGenerator(_Generator):
         progress: bool = False,
         **options: Any,
     ) -> TextGenerator:
-        """Load a decoder and its tokenizer from the folder of a checkpoint.
+        """Load a decoder and its tokenizer from the folder of a checkpoint, or from a file of GGUF.
 
         Parameters
         ----------
         folder : path-like
-            With ``config.json``, weights and a tokenizer.
+            With ``config.json``, weights and a tokenizer; or a file of GGUF, which holds all of these.
         backend : Backend or str
             Where it runs.
         cache : bool, optional
@@ -224,16 +228,40 @@ class TextGenerator(_Generator):
         ModelFileError
             If a file is missing or malformed.
         """
-        found, where = Folder(folder), backend_of(backend)
-        tokenizer = Tokenizer.from_folder(folder)
+        where = backend_of(backend)
         arguments: dict[str, Any] = {"cache": True, "last_only": True} if cache else {}
-        model = found.model(lambda m: compile_decoder(m, where, **options), progress=progress, **arguments)
+        if Path(folder).suffix == ".gguf":
+            return cls._from_gguf(folder, where, progress, arguments, options)
+        found = Folder(folder)
+        # A model that there is not is the reason that matters, whatever else is missing.
+        logical = from_config(found.path, **arguments)
+        tokenizer = Tokenizer.from_folder(folder)
+        model = load(lambda: compile_decoder(logical, where, **options), found.path, progress)
         return cls(
             model,
             tokenizer,
             context=found.integer("n_positions", "max_position_embeddings"),
             stop_tokens=found.integers("eos_token_id"),
             start_token=found.integer("bos_token_id"),
+        )
+
+    @classmethod
+    def _from_gguf(
+        cls, path: Any, backend: Backend, progress: bool, arguments: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> TextGenerator:
+        logical = from_config(path, **arguments)
+        metadata = weights.open(path).metadata
+        tokenizer = Tokenizer(tokenizer_of(metadata, str(path)))
+        model = load(lambda: compile_decoder(logical, backend, **options), path, progress)
+        entries = {name: metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos", "eot")}
+        numbers = {name: int(number) for name, number in entries.items() if number is not None}
+        context = metadata.get(f"{metadata['general.architecture']}.context_length")
+        return cls(
+            model,
+            tokenizer,
+            context=None if context is None else int(context),
+            stop_tokens=[numbers[name] for name in ("eos", "eot") if name in numbers],
+            start_token=numbers.get("bos"),
         )
 
     def _begin(self, prompts: list[list[int]], max_new_tokens: int, **options: Any) -> Continuation:
@@ -314,8 +342,10 @@ class EncoderDecoder(_Generator):
             If a file is missing or malformed.
         """
         found, where = Folder(folder), backend_of(backend)
-        tokenizer = Tokenizer.from_folder(folder)
         arguments: dict[str, Any] = {"cache": True, "last_only": True, "memory_cache": True} if cache else {}
+        # A model that there is not is the reason that matters, whatever else is missing.
+        from_config(found.path, part="encoder", mask=True)
+        tokenizer = Tokenizer.from_folder(folder)
         encoder = found.model(
             lambda m: compile_encoder(m, where, **options), part="encoder", progress=progress, mask=True
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .. import models
-from ..backends import get_backend
+from ..command.backends import chosen
 from ..errors import MithrilError
 from .classifier import Classifier
 from .labels import read_labels
@@ -66,7 +66,8 @@ def add_images(parser: argparse.ArgumentParser) -> None:
 
 def add_backend(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where a model runs."""
-    parser.add_argument("--backend", default="torch", metavar="NAME", help="where it runs (default: torch)")
+    text = "where it runs (default: the first that is installed of torch, mlx, jax, numpy)"
+    parser.add_argument("--backend", metavar="NAME", help=text)
     parser.add_argument("--dtype", default="float32", help="dtype of the model (default: float32)")
     parser.add_argument("--jit", action="store_true", help="compile by the framework's compiler")
 
@@ -85,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser, choices: Sequence[str] = ()) 
 
 def classify(given: argparse.Namespace) -> str:
     """Say what images show."""
-    backend = get_backend(given.backend, dtype=given.dtype)
+    backend = chosen(given.backend, dtype=given.dtype)
     labels = None if given.labels is None else read_labels(given.labels)
     preprocess = Preprocess.imagenet(given.crop, given.resize)
     if (Path(given.weights) / CONFIG).is_file():
@@ -104,7 +105,7 @@ def classify(given: argparse.Namespace) -> str:
 
 def similarity(given: argparse.Namespace) -> str:
     """Say how probable it is that each text describes each image."""
-    backend = get_backend(given.backend, dtype=given.dtype)
+    backend = chosen(given.backend, dtype=given.dtype)
     found = Similarity.from_folder(given.weights, backend, progress=True, jit=given.jit)
     lines = []
     for image, row in zip(given.image, found.probabilities(given.image, given.text), strict=True):
