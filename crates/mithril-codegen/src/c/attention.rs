@@ -159,6 +159,11 @@ fn divide(program: &mut Program, group: &Group, row: usize, making: &mut Making<
     let [a, b] = [(first, &nests[0]), (last, nests.last()?)]
         .map(|(member, (nest, at))| kernel(program, member, nest, at, division.count(), making));
     let (a, b) = (a?, b?);
+    // What a kernel packs in front of the parts has to be there by then.
+    let is_made = |buffer: usize| group.members.iter().any(|m| m.to == buffer);
+    if [&a, &b].into_iter().any(|k| k.reads_before().any(is_made)) {
+        return None;
+    }
     let mut own_bytes = a.kernel.own_bytes.max(b.kernel.own_bytes).next_multiple_of(ALIGNMENT);
     for member in &group.members[..group.members.len() - 1] {
         let buffer = &mut program.buffers[member.to];
@@ -228,7 +233,8 @@ fn kernel(
     let Work::Nest(given) = &program.steps[member.step].work else { return None };
     let element = contraction(given)?.element;
     let (mut call, matrices) = product(program, nest, at, true, element, making)?;
-    if matrices as i64 != parts || call.kernel.pack.is_some() {
+    // One phase packs, in front of the parts; the other is the work of a part.
+    if matrices as i64 != parts || call.kernel.pack.is_some() || call.kernel.phases.len() > 2 {
         return None;
     }
     if call.kernel.shared_bytes > 0 {

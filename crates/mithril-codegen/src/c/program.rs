@@ -232,6 +232,25 @@ impl Buffer {
     }
 }
 
+impl KernelCall {
+    /// The buffers that one of its calls is given to read.
+    pub fn reads(&self, call: &kernels::Call) -> impl Iterator<Item = usize> {
+        call.arguments.iter().filter_map(|argument| given(argument, &self.inputs, &self.operands))
+    }
+    /// The buffers that it reads before its last phase.
+    pub fn reads_before(&self) -> impl Iterator<Item = usize> {
+        let before = self.kernel.phases.split_last().map_or(&[][..], |(_, before)| before);
+        before.iter().flatten().flat_map(|call| self.reads(call))
+    }
+}
+
+impl PackCall {
+    /// The buffers that it is given to read.
+    pub fn reads(&self) -> impl Iterator<Item = usize> {
+        self.call.arguments.iter().filter_map(|argument| given(argument, &self.inputs, &[]))
+    }
+}
+
 impl Step {
     /// Buffers that are read.
     pub fn reads(&self) -> Vec<usize> {
@@ -252,10 +271,9 @@ impl Step {
                 _ => None,
             })),
             Work::Kernel(k) => {
-                let all = k.kernel.phases.iter().flatten().flat_map(|call| &call.arguments);
-                found.extend(all.filter_map(|a| given(a, &k.inputs, &k.operands)));
+                found.extend(k.kernel.phases.iter().flatten().flat_map(|call| k.reads(call)));
             }
-            Work::Pack(p) => found.extend(p.call.arguments.iter().filter_map(|a| given(a, &p.inputs, &[]))),
+            Work::Pack(p) => found.extend(p.reads()),
         }
         found
     }
