@@ -187,7 +187,7 @@ fn products_of_what_others_make_agree_with_the_interpreter() {
 /// That is what makes long contexts quick.
 #[test]
 fn attention_is_done_part_by_part() {
-    for (lines, parts) in [(ATTENTION, 1), (ROTARY, 1), (SHARED_KEYS, 1), (LAYERS, 1)] {
+    for (lines, parts) in [(ATTENTION, 1), (ROTARY, 1), (SHARED_KEYS, 1), (SHARED_QUERIES, 1), (LAYERS, 1)] {
         for pack in [false, true] {
             assert_eq!(check(lines, DType::F32, pack, 8), parts, "{lines}");
         }

@@ -26,27 +26,29 @@ pub fn attend(program: &mut Program, options: &Options, library: &mut Library, t
     let readers = readers(program);
     let mut start = 0;
     while start < program.steps.len() {
-        if let Some((group, row)) = find(program, start, &readers) {
+        let found = find(program, start, &readers);
+        for (group, row) in found.iter().flat_map(|(group, rows)| rows.iter().map(move |row| (group, *row))) {
             // What is not to be has to leave no trace.
             let before = (library.clone(), tails.clone());
             let mut trial = program.clone();
             // Neither factor is a weight, which could be kept in few bits.
             let decisions = &mut Vec::new();
             let mut making = Making { options, library: &mut *library, tails: &mut *tails, decisions };
-            if let Some(parts) = divide(&mut trial, &group, row, &mut making) {
+            if let Some(parts) = divide(&mut trial, group, row, &mut making) {
                 group.replace(&mut trial, start, Work::Parts(parts));
                 *program = trial;
                 start += group.passed.len();
-            } else {
-                (*library, *tails) = before;
+                break;
             }
+            (*library, *tails) = before;
         }
         start += 1;
     }
 }
 
-/// Products with what is between them, the first at `start`; and the number of the row variable that is no batch.
-fn find(program: &Program, start: usize, readers: &HashMap<usize, usize>) -> Option<(Group, usize)> {
+/// Products with what is between them, the first at `start`; and the numbers of the row variables that may be no batch, the
+/// best first.
+fn find(program: &Program, start: usize, readers: &HashMap<usize, usize>) -> Option<(Group, Vec<usize>)> {
     let is_product = |step: usize| match &program.steps[step].work {
         Work::Nest(nest) => contraction(nest).is_some(),
         _ => false,
@@ -76,12 +78,12 @@ fn find(program: &Program, start: usize, readers: &HashMap<usize, usize>) -> Opt
         && others.len() > 1
         && others.iter().all(|m| group.locals.contains(&m.to) && program.buffers[m.to].dtype == DType::F32)
         && !group.members.iter().any(is_checked);
-    let row = own_row(&group.members[0])?;
-    fits.then_some((group, row))
+    let rows = own_rows(&group.members[0])?;
+    fits.then_some((group, rows))
 }
 
-/// The longest row variable that moves one factor only: that of the queries.
-fn own_row(member: &Member) -> Option<usize> {
+/// The row variables that move one factor only, as those of the queries do, the longest first.
+fn own_rows(member: &Member) -> Option<Vec<usize>> {
     let Expr::Reduce { body, .. } = the_sum(&member.value)? else { return None };
     let Expr::Binary(Binary::Multiply, a, b) = &**body else { return None };
     let moves = |e: &Expr, v: Var| {
@@ -89,9 +91,10 @@ fn own_row(member: &Member) -> Option<usize> {
         e.each_free_var(&mut |w| found |= w == v);
         found
     };
-    let rows = 0..member.rows.len();
-    rows.filter(|&i| moves(a, member.rows[i]) != moves(b, member.rows[i]))
-        .max_by_key(|&i| member.rows[i].size)
+    let is_of_one = |&i: &usize| moves(a, member.rows[i]) != moves(b, member.rows[i]);
+    let mut rows: Vec<usize> = (0..member.rows.len()).rev().filter(is_of_one).collect();
+    rows.sort_by_key(|&i| std::cmp::Reverse(member.rows[i].size));
+    Some(rows)
 }
 
 /// The variables of the parts, and what stands for the rows of the members.
@@ -157,7 +160,7 @@ fn divide(program: &mut Program, group: &Group, row: usize, making: &mut Making<
     let nests: Vec<(Nest, Vec<Index>)> =
         group.members.iter().map(|m| shared_nest(m, &division, &common, &axes)).collect();
     let [a, b] = [(first, &nests[0]), (last, nests.last()?)]
-        .map(|(member, (nest, at))| kernel(program, member, nest, at, division.count(), making));
+        .map(|(member, (nest, at))| kernel(program, member, nest, at, &division.outer, making));
     let (a, b) = (a?, b?);
     // What a kernel packs in front of the parts has to be there by then.
     let is_made = |buffer: usize| group.members.iter().any(|m| m.to == buffer);
@@ -221,20 +224,20 @@ fn shared_nest(
     member.nest(common, &index, &local)
 }
 
-/// A product as a kernel with as many matrices as there are parts.
+/// A product as a kernel whose matrices are those of the parts, which `outer` counts.
 fn kernel(
     program: &mut Program,
     member: &Member,
     nest: &Nest,
     at: &[Index],
-    parts: i64,
+    outer: &[Var],
     making: &mut Making<'_>,
 ) -> Option<KernelCall> {
     let Work::Nest(given) = &program.steps[member.step].work else { return None };
     let element = contraction(given)?.element;
-    let (mut call, matrices) = product(program, nest, at, true, element, making)?;
+    let mut call = product(program, nest, at, Some(outer), element, making)?;
     // One phase packs, in front of the parts; the other is the work of a part.
-    if matrices as i64 != parts || call.kernel.pack.is_some() || call.kernel.phases.len() > 2 {
+    if call.kernel.pack.is_some() || call.kernel.phases.len() > 2 {
         return None;
     }
     if call.kernel.shared_bytes > 0 {

@@ -21,6 +21,9 @@ use super::template::c_type;
 /// Products below this many are left to the C compiler: a kernel would be more code than time.
 pub const LEAST_WORK: i64 = 4096;
 
+/// Parts that are looked at, about.
+const MOST_PARTS: i64 = 256;
+
 /// Rows below which packing a matrix at every call costs more than it saves.
 const LEAST_ROWS: usize = 4;
 
@@ -171,6 +174,8 @@ struct Product {
     nest: Nest,
     k: Option<Var>,
     sides: [Side; 2],
+    /// Whether the second factor of the nest comes first.
+    is_exchanged: bool,
     /// Factors of the result.
     out: Vec<usize>,
     next_var: u32,
@@ -208,18 +213,20 @@ impl Product {
         let sides = [side(a, &positions[0], a_stored)?, side(b, &positions[1], b_stored)?];
         let (out, _) = affine(&to, &vars).filter(|(_, base)| *base == 0)?;
         let nest = Nest { to: nest.to, vars, value };
-        Some(Self { nest, k: inner.first().copied(), sides, out, next_var: next })
+        Some(Self { nest, k: inner.first().copied(), sides, is_exchanged: false, out, next_var: next })
     }
-    /// The largest variable that moves one side only.
-    fn of_one(&self, mine: usize) -> Option<usize> {
+    /// The largest variable that moves one side only, and counts no parts.
+    fn of_one(&self, mine: usize, parts: &[Var]) -> Option<usize> {
         let moves = |side: usize, i: usize| self.sides[side].factors[i] > 0;
-        let own = (0..self.nest.vars.len()).filter(|&i| moves(mine, i) && !moves(1 - mine, i));
+        let is_own =
+            |&i: &usize| moves(mine, i) && !moves(1 - mine, i) && !parts.contains(&self.nest.vars[i]);
+        let own = (0..self.nest.vars.len()).filter(is_own);
         own.max_by_key(|&i| (self.nest.vars[i].size, self.out[i] == 1))
     }
     /// Row and column of the matrices. Columns lie together in the result; of a product with a vector they are the
     /// longer side.
-    fn orient(&mut self) -> (Option<usize>, Option<usize>) {
-        let (row, column) = (self.of_one(0), self.of_one(1));
+    fn orient(&mut self, parts: &[Var]) -> (Option<usize>, Option<usize>) {
+        let (row, column) = (self.of_one(0, parts), self.of_one(1, parts));
         let swap = match (row, column) {
             (Some(r), Some(c)) => self.out[c] != 1 && self.out[r] == 1,
             (Some(_), None) => true,
@@ -229,6 +236,7 @@ impl Product {
             return (row, column);
         }
         self.sides.swap(0, 1);
+        self.is_exchanged = true;
         (column, row)
     }
 }
@@ -241,21 +249,22 @@ fn alone(
     making: &mut Making<'_>,
 ) -> Option<KernelCall> {
     let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
-    product(program, nest, &coordinates, false, element, making).map(|(call, _)| call)
+    product(program, nest, &coordinates, None, element, making)
 }
 
-/// The matrix products that a nest is, which stores at these coordinates; and how many they are. Where threads are
-/// given one matrix each, they are `one_by_one`.
+/// The matrix products that a nest is, which stores at these coordinates. Where each is a part by itself, `parts` are the
+/// variables that count them.
 pub fn product(
     program: &mut Program,
     nest: &Nest,
     at: &[Index],
-    one_by_one: bool,
+    parts: Option<&[Var]>,
     element: Element,
     making: &mut Making<'_>,
-) -> Option<(KernelCall, usize)> {
+) -> Option<KernelCall> {
     let mut p = Product::read(program, nest, at, element)?;
-    let (row, column) = p.orient();
+    let given = p.sides.clone();
+    let (row, column) = p.orient(parts.unwrap_or_default());
     let column = column?;
     let vars = &p.nest.vars;
     let size = |i: Option<usize>| i.map_or(1, |i| vars[i].size as usize);
@@ -288,7 +297,15 @@ pub fn product(
     c_type(program.buffers[nest.to].dtype).clone_into(&mut gemm.out_element);
     gemm.packing = if is_ahead { Packing::Ahead } else { Packing::Running };
     gemm.epilogue = Epilogue { operands, expression: tail.expression, vectors: tail.vectors };
-    gemm.one_by_one = one_by_one;
+    gemm.one_by_one = parts.is_some();
+    if let Some(parts) = parts {
+        let strides = if p.is_exchanged { [&gemm.b, &gemm.a] } else { [&gemm.a, &gemm.b] };
+        let starts = [(given[0].start.1, strides[0]), (given[1].start.1, strides[1]), (0, &gemm.out)];
+        let positions = positions(program, nest, at, element)?;
+        if !counts(parts, &gemm.batch, &positions, &starts) {
+            return None;
+        }
+    }
     let what = format!("{}x{}x{} product", gemm.m, gemm.n, gemm.k);
     let matrices = gemm.batch.iter().product::<usize>();
     let work = matrices * gemm.m * gemm.n * gemm.k;
@@ -298,7 +315,40 @@ pub fn product(
         factors.reverse();
     }
     program.next_var = p.next_var;
-    Some((call(kernel, nest.to, factors, starts, what, work), matrices))
+    Some(call(kernel, nest.to, factors, starts, what, work))
+}
+
+/// Where a product reads its two factors and stores its result.
+fn positions(program: &Program, nest: &Nest, at: &[Index], element: Element) -> Option<[Index; 3]> {
+    let value = flat_loads(&nest.value, &program.buffers);
+    let Expr::Reduce { body, .. } = the_sum(&value)? else { return None };
+    let Expr::Binary(Binary::Multiply, a, b) = &**body else { return None };
+    let [(_, a, _), (_, b, _)] = [stored(a, element)?, stored(b, element)?];
+    Some([a[0].clone(), b[0].clone(), program.buffers[nest.to].position(at)])
+}
+
+/// Whether matrix after matrix of a batch starts where part after part does.
+fn counts(parts: &[Var], batch: &[usize], positions: &[Index; 3], starts: &[(usize, &Strides); 3]) -> bool {
+    let count: i64 = parts.iter().map(|v| v.size).product();
+    let step = (count / MOST_PARTS).max(1) as usize;
+    // Digits of a number, the last running fastest.
+    let digits = |mut n: i64, sizes: &[i64]| -> Vec<i64> {
+        let mut found: Vec<i64> = sizes.iter().rev().map(|size| (n % size, n /= size).0).collect();
+        found.reverse();
+        found
+    };
+    let [outer, matrices]: [Vec<i64>; 2] =
+        [parts.iter().map(|v| v.size).collect(), batch.iter().map(|&n| n as i64).collect()];
+    let starts_there = |n: i64| {
+        let (part, matrix) = (digits(n, &outer), digits(n, &matrices));
+        let value = |v: Var| parts.iter().position(|&w| w == v).map_or(0, |i| part[i]);
+        positions.iter().zip(starts).all(|(position, (start, strides))| {
+            let wanted = position.substitute(&|v| Index::number(value(v))).known();
+            let offset = matrix.iter().zip(&strides.batch).map(|(i, stride)| i * *stride as i64).sum::<i64>();
+            wanted == Some(*start as i64 + offset)
+        })
+    };
+    matrices.iter().product::<i64>() == count && (0..count).step_by(step).all(starts_there)
 }
 
 /// What an epilogue reads, with strides as `strides` says; `None` if something is no multiple of the variables.

@@ -20,6 +20,8 @@
 //! | `memory` | temporaries get places in one arena, whose size is known before running |
 //! | `emit` | the text: a function per nest, and one that calls them in order |
 //!
+//! Between the stages `verify` looks at what they have made, and at the order of the calls in the end.
+//!
 //! The program between the stages is a [`program::Program`], which prints.
 
 mod apart;
@@ -44,6 +46,7 @@ mod memory;
 mod namer;
 mod near;
 mod nest;
+mod phase;
 mod phases;
 pub mod prelude;
 mod prepare;
@@ -57,6 +60,7 @@ mod state;
 mod tail;
 mod template;
 mod updates;
+mod verify;
 mod widen;
 mod wrap;
 
@@ -147,28 +151,37 @@ pub fn emit(graph: &Graph, options: &Options) -> Result<Source> {
     let mut program = in_loops(graph, options, &mut stages)?;
     let mut library = kernels::Library::new(options.target).answering(options.choices.clone());
     layout::lay_out(&mut program, options, &mut library);
-    stages.push(("layout".to_owned(), program.to_string()));
+    done(&mut stages, "layout", &program)?;
+    let before = verify::values(&program);
     let mut tails = tail::Tails::default();
     attention::attend(&mut program, options, &mut library, &mut tails);
+    verify::still(before, "attention", &program)?;
+    verify::after("attention", &program)?;
     let mut decisions = contract::contract(&mut program, options, &mut library, &mut tails);
     quantize::others(&program, options, &mut decisions);
     quantize::check(&program, options.quantize.as_ref(), &decisions)?;
+    let before = verify::values(&program);
     state::schedule(&mut program);
-    stages.push(("kernels".to_owned(), program.to_string()));
+    done(&mut stages, "kernels", &program)?;
     rows::group(&mut program);
-    stages.push(("rows".to_owned(), program.to_string()));
+    done(&mut stages, "rows", &program)?;
     updates::join(&mut program);
-    stages.push(("updates".to_owned(), program.to_string()));
+    done(&mut stages, "updates", &program)?;
+    verify::still(before, "updates", &program)?;
     if !options.only.is_empty() {
         keep_first(&mut program, &options.only);
     }
     prepare::schedule(&mut program);
     run::look_ahead(&mut program);
     let arena = memory::plan(&mut program);
-    stages.push(("memory".to_owned(), format!("arena: {arena} bytes\n{program}")));
+    let text = format!("arena: {arena} bytes\n{program}");
+    if options.only.is_empty() {
+        verify::after("memory", &program)?;
+    }
+    stages.push(("memory".to_owned(), text));
     let declared = header::declared(&options.prefix, &program);
     let h = header::header(&options.prefix, &declared);
-    let (c, failing) = emit::file(&program, options, arena, &library, &tails, &declared);
+    let (c, failing) = emit::file(&program, options, arena, &library, &tails, &declared)?;
     let shared = state::shared(&program);
     let (reads, costs) = (prepare::inputs(&program, program.steps.iter()), cost::costs(&program));
     let packing = packing(&program);
@@ -202,26 +215,33 @@ fn in_loops(
     stages: &mut Vec<(String, String)>,
 ) -> Result<program::Program> {
     let mut program = loops::lower(graph, options.in_place)?;
-    let mut done =
-        |name: &str, program: &program::Program| stages.push((name.to_owned(), program.to_string()));
-    done("loops", &program);
+    done(stages, "loops", &program)?;
     program = fuse::fuse(program);
+    verify::after("fuse", &program)?;
     state::donate(&mut program, &options.donated);
+    let before = verify::values(&program);
     state::in_place(&mut program);
-    done("fuse", &program);
+    verify::still(before, "fuse", &program)?;
+    done(stages, "fuse", &program)?;
     apart::apart(&mut program, options)?;
-    done("apart", &program);
+    done(stages, "apart", &program)?;
     spread::spread(&mut program);
-    done("spread", &program);
+    done(stages, "spread", &program)?;
     phases::split(&mut program);
-    done("phases", &program);
+    done(stages, "phases", &program)?;
     widen::widen(&mut program);
-    done("widen", &program);
+    done(stages, "widen", &program)?;
     if options.pack {
         prepare::prepare(&mut program);
-        done("prepare", &program);
+        done(stages, "prepare", &program)?;
     }
     Ok(program)
+}
+
+/// Notes what a stage has made, which has to be a program that can be run.
+fn done(stages: &mut Vec<(String, String)>, name: &str, program: &program::Program) -> Result<()> {
+    stages.push((name.to_owned(), program.to_string()));
+    verify::after(name, program)
 }
 
 /// Numbers of the inputs that each part of packing reads.

@@ -7,31 +7,15 @@ use std::fmt::Write as _;
 use mithril_ir::loops::ERROR_PLACES;
 
 use super::emit::quoted;
-use super::kernels::{Argument, Call};
+use super::kernels::Argument;
+use super::phase::{Effect, Phase, Statement};
 use super::program::{Buffer, KernelCall, PackCall, Place, Program, Step, Work};
 use super::state::writes_state;
 use super::template::c_type;
+use super::verify::Line;
 
 /// Where threads wait for each other.
 const WAIT: &str = "    mithril_wait(&call->barrier, threads);\n";
-
-/// Calls between which nobody has to wait.
-pub struct Phase {
-    /// What they compute, as a comment; empty where the names say it.
-    pub title: String,
-    /// The statements.
-    pub calls: Vec<String>,
-    /// Whether every thread makes them and does its part; else the first thread does all.
-    pub everyone: bool,
-}
-
-impl Phase {
-    fn head(&self, out: &mut String) {
-        if !self.title.is_empty() {
-            let _ = writeln!(out, "    {}", self.title);
-        }
-    }
-}
 
 /// What the pointers of the functions that run or pack are called.
 #[derive(Clone, Copy, Debug)]
@@ -86,12 +70,11 @@ pub fn look_ahead(program: &mut Program) {
 /// The calls of a kernel by one of so many threads: `who` is its number and theirs.
 pub fn kernel(k: &KernelCall, names: &Names<'_>, who: [&str; 2]) -> Vec<Phase> {
     let write = |argument: &Argument| argument_text(k, names, who, argument);
-    let phase = |calls: &Vec<Call>| Phase {
-        title: String::new(),
-        calls: calls.iter().map(|call| call.text(write)).collect(),
-        everyone: true,
-    };
-    k.kernel.phases.iter().map(phase).collect()
+    let phases = k.kernel.phases.iter().enumerate().map(|(i, calls)| {
+        let calls = calls.iter().map(|call| Statement::call(call.text(write), Effect::of(k, i, call)));
+        Phase { title: String::new(), calls: calls.collect(), everyone: true }
+    });
+    phases.collect()
 }
 
 /// The call that packs the weights of a kernel.
@@ -105,7 +88,8 @@ pub fn packing(p: &PackCall, names: &Names<'_>) -> Phase {
         // Packing has no memory of other kinds.
         _ => "NULL".to_owned(),
     });
-    Phase { title: String::new(), calls: vec![call], everyone: false }
+    let effect = Effect { reads: p.reads().collect(), packs: Some(p.packed), ..Effect::default() };
+    Phase { title: String::new(), calls: vec![Statement::call(call, effect)], everyone: false }
 }
 
 /// A tensor from a position on.
@@ -147,9 +131,20 @@ const COPIES: &str = "    for (size_t i = 0; i < sizeof @p@_states / sizeof *@p@
 ";
 
 impl Run<'_> {
-    /// The functions.
-    pub fn text(&self, steps: &[Vec<Phase>]) -> String {
-        if self.parallel { self.together(steps) } else { self.alone(steps) }
+    /// The functions, of which these are the lines.
+    pub fn text(&self, lines: &[Line<'_>]) -> String {
+        if self.parallel { self.together(lines) } else { self.alone(lines) }
+    }
+    /// What is done in one time through the steps.
+    pub fn lines<'p>(&self, steps: &'p [Vec<Phase>]) -> Vec<Line<'p>> {
+        if !self.parallel {
+            return self.in_turn(steps);
+        }
+        let mut lines = self.walk(steps);
+        if self.program.times() > 1 {
+            lines.push(Line::Wait);
+        }
+        lines
     }
     fn head(&self) -> String {
         let p = self.prefix;
@@ -268,7 +263,7 @@ impl Run<'_> {
         found.into_iter().map(|(_, text)| text).collect()
     }
     /// By the calling thread: waking others would take longer than the work.
-    fn alone(&self, steps: &[Vec<Phase>]) -> String {
+    fn alone(&self, lines: &[Line<'_>]) -> String {
         let mut out = self.head();
         out.push_str("    (void)inputs, (void)outputs, (void)packed, (void)arena, (void)pool;\n");
         if self.own > 0 {
@@ -279,24 +274,27 @@ impl Run<'_> {
         }
         self.start_clock(&mut out, false);
         let mut body = self.pointers();
-        let first = self.first_change();
-        for (i, phases) in steps.iter().enumerate() {
-            if first == Some(i) {
-                body.push_str("    if (error) return error;\n");
-            }
-            for phase in phases {
-                phase.head(&mut body);
-                for call in &phase.calls {
-                    let _ = writeln!(body, "    {call}");
-                }
-            }
-            self.mark(&mut body, i, false);
-        }
+        body.push_str(&written(lines, false));
         out.push_str(&self.turns(body));
         out.push_str(if self.fails { "    return error;\n}\n" } else { "    return 0;\n}\n" });
         out
     }
-    fn together(&self, steps: &[Vec<Phase>]) -> String {
+    /// All calls by one thread.
+    fn in_turn<'p>(&self, steps: &'p [Vec<Phase>]) -> Vec<Line<'p>> {
+        let mut lines = Vec::new();
+        let first = self.first_change();
+        for (step, phases) in steps.iter().enumerate() {
+            if first == Some(step) {
+                lines.push(Line::Text("    if (error) return error;\n".to_owned()));
+            }
+            for (phase, calls) in phases.iter().enumerate() {
+                lines.extend(said(calls, [step, phase]));
+            }
+            self.mark(&mut lines, step, false);
+        }
+        lines
+    }
+    fn together(&self, lines: &[Line<'_>]) -> String {
         let p = self.prefix;
         let mut out = format!(
             "\n/* What the threads of a call share. */\ntypedef struct {{\n    const void *const *inputs;\n    \
@@ -320,10 +318,7 @@ impl Run<'_> {
         }
         self.start_clock(&mut out, true);
         let mut body = self.pointers();
-        self.walk(steps, &mut body);
-        if self.program.times() > 1 {
-            body.push_str(WAIT);
-        }
+        body.push_str(&written(lines, true));
         out.push_str(&self.turns(body));
         if self.fails {
             out.push_str("    if (error) mithril_note_error(&call->error, error);\n");
@@ -341,44 +336,43 @@ impl Run<'_> {
     }
     /// All calls, with waiting where a step needs what was made since the last waiting, or writes where others may
     /// still read.
-    fn walk(&self, steps: &[Vec<Phase>], out: &mut String) {
+    fn walk<'p>(&self, steps: &'p [Vec<Phase>]) -> Vec<Line<'p>> {
+        let mut lines = Vec::new();
         let (mut read, mut written): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
         let first = self.first_change();
         for (number, (step, phases)) in self.program.steps.iter().zip(steps).enumerate() {
             if first == Some(number) {
-                out.push_str("    if (error) mithril_note_error(&call->error, error);\n");
-                out.push_str(WAIT);
-                out.push_str("    if (atomic_load(&call->error)) return;\n");
+                let note = "    if (error) mithril_note_error(&call->error, error);\n";
+                lines.push(Line::Text(note.to_owned()));
+                lines.push(Line::Wait);
+                lines.push(Line::Text("    if (atomic_load(&call->error)) return;\n".to_owned()));
                 read.clear();
                 written.clear();
             }
             let (reads, writes) = (step.reads(), step.writes());
             let meets = |a: &[usize], b: &[usize]| a.iter().any(|&a| b.iter().any(|&b| self.overlap(a, b)));
             if meets(&reads, &written) || meets(&writes, &written) || meets(&writes, &read) {
-                out.push_str(WAIT);
+                lines.push(Line::Wait);
                 read.clear();
                 written.clear();
             }
             for (i, phase) in phases.iter().enumerate() {
                 if i > 0 {
-                    out.push_str(WAIT);
+                    lines.push(Line::Wait);
                     read.clear();
                     written.clear();
                 }
-                phase.head(out);
-                for call in &phase.calls {
-                    let alone = if phase.everyone { "" } else { "if (thread == 0) " };
-                    let _ = writeln!(out, "    {alone}{call}");
-                }
+                lines.extend(said(phase, [number, i]));
             }
             read.extend(reads);
             written.extend(writes);
             if self.profile {
-                self.mark(out, number, true);
+                self.mark(&mut lines, number, true);
                 read.clear();
                 written.clear();
             }
         }
+        lines
     }
     /// What is done as often as the program says, [`Apart`](super::apart::Apart).
     fn turns(&self, body: String) -> String {
@@ -411,15 +405,15 @@ impl Run<'_> {
         out.push_str("    int64_t mark = mithril_clock();\n");
     }
     /// Takes the time of a step, when all threads are done with it.
-    fn mark(&self, out: &mut String, step: usize, together: bool) {
+    fn mark(&self, lines: &mut Vec<Line<'_>>, step: usize, together: bool) {
         if !self.profile {
             return;
         }
         if together {
-            out.push_str(WAIT);
+            lines.push(Line::Wait);
         }
         let first = if together { "if (thread == 0) " } else { "" };
-        let _ = writeln!(out, "    {first}mithril_mark(seconds + {step}, &mark);");
+        lines.push(Line::Text(format!("    {first}mithril_mark(seconds + {step}, &mark);\n")));
     }
     /// The step before which errors are looked for, since it is the first that changes a state.
     fn first_change(&self) -> Option<usize> {
@@ -472,6 +466,28 @@ impl Run<'_> {
     }
 }
 
+/// The lines of a phase, which is part of a step.
+fn said(phase: &Phase, at: [usize; 2]) -> impl Iterator<Item = Line<'_>> {
+    let mut head = String::new();
+    phase.head(&mut head);
+    let everyone = phase.everyone;
+    let calls = phase.calls.iter().map(move |statement| Line::Statement { statement, everyone, at });
+    std::iter::once(Line::Text(head)).chain(calls)
+}
+
+/// The text of lines.
+fn written(lines: &[Line<'_>], together: bool) -> String {
+    let text = |line: &Line<'_>| match line {
+        Line::Wait => WAIT.to_owned(),
+        Line::Text(text) => text.clone(),
+        Line::Statement { statement, everyone, .. } => {
+            let alone = if together && !everyone { "if (thread == 0) " } else { "" };
+            format!("    {alone}{}\n", statement.text)
+        }
+    };
+    lines.iter().map(text).collect()
+}
+
 /// A pointer to what is neither packed nor constant.
 fn pointer(place: &Place, t: &str, name: &str) -> String {
     let inside =
@@ -516,7 +532,7 @@ pub fn pack(run: &Run<'_>, parts: &[Vec<Phase>]) -> String {
     for (part, phases) in parts.iter().enumerate() {
         let _ = writeln!(out, "    case {part}:");
         for call in phases.iter().flat_map(|phase| &phase.calls) {
-            let _ = writeln!(out, "        {call}");
+            let _ = writeln!(out, "        {}", call.text);
         }
         out.push_str("        break;\n");
     }

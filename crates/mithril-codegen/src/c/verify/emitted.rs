@@ -1,0 +1,190 @@
+//! Whether the calls, in the order in which they are written to the file, read what was written before, and whether threads
+//! wait where one needs what others make.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::super::phase::{Does, Effect, Phase, Statement};
+use super::super::program::{Place, Program, Work};
+use super::memory::Memory;
+use super::named;
+
+/// A line of the function that runs a program.
+#[derive(Debug)]
+pub enum Line<'a> {
+    /// All threads wait for each other.
+    Wait,
+    /// Text that touches no buffer.
+    Text(String),
+    /// A statement, whether every thread makes it or the first alone, and of which step and phase.
+    Statement {
+        /// The statement.
+        statement: &'a Statement,
+        /// Whether every thread makes it.
+        everyone: bool,
+        /// Numbers of the step and of the phase.
+        at: [usize; 2],
+    },
+}
+
+/// What is there after packing.
+#[derive(Clone, Debug, Default)]
+pub struct Packed {
+    buffers: BTreeSet<usize>,
+    weights: BTreeSet<usize>,
+}
+
+/// Goes through the parts of packing, each of which has to do without the others; what they leave.
+pub fn packing(program: &Program, parts: &[Vec<Phase>]) -> Result<Packed, String> {
+    check_places(program)?;
+    let mut packed = Packed::default();
+    for (number, part) in parts.iter().enumerate() {
+        let mut memory = Memory::new(program);
+        for statement in part.iter().flat_map(|phase| &phase.calls) {
+            let Does::Call(effect) = &statement.does else { continue };
+            effect
+                .reads
+                .iter()
+                .try_for_each(|&b| memory.read(b))
+                .map_err(|text| format!("part {number} of packing, `{}`, {text}", statement.text))?;
+            effect.writes.iter().for_each(|&b| memory.write(b));
+            let is_packed = |b: &&usize| matches!(program.buffers[**b].place, Place::Packed(_));
+            packed.buffers.extend(effect.writes.iter().filter(is_packed));
+            packed.weights.extend(effect.packs);
+        }
+    }
+    Ok(packed)
+}
+
+/// What is packed lies at places of its own.
+fn check_places(program: &Program) -> Result<(), String> {
+    let mut places: Vec<(Range<usize>, String)> = Vec::new();
+    for (b, buffer) in program.buffers.iter().enumerate() {
+        if let Place::Packed(Some(at)) = buffer.place {
+            places.push((at..at + buffer.bytes(), named(program, b)));
+        }
+    }
+    for step in &program.steps {
+        let Work::Kernel(k) = &step.work else { continue };
+        if k.kernel.pack.is_some() {
+            places.push((k.packed..k.packed + k.kernel.packed_bytes, format!("weights of the {}", k.what)));
+        }
+    }
+    places.sort_by_key(|(place, _)| (place.start, place.end));
+    for pair in places.windows(2) {
+        if pair[1].0.start < pair[0].0.end && !pair[1].0.is_empty() {
+            return Err(format!("{} and {} are packed to one place", pair[0].1, pair[1].1));
+        }
+    }
+    match places.iter().find(|(place, _)| place.end > program.packed_bytes) {
+        Some((_, name)) => Err(format!("{name} lies behind the {} packed bytes", program.packed_bytes)),
+        None => Ok(()),
+    }
+}
+
+/// Goes through the lines of a call; of several threads if they share the work.
+pub fn running(program: &Program, packed: &Packed, lines: &[Line<'_>], threads: bool) -> Result<(), String> {
+    let mut memory = Memory::new(program);
+    packed.buffers.iter().for_each(|&b| memory.write(b));
+    let mut run = Running { program, memory, packed, part: None, since: threads.then(Vec::new) };
+    // What one time leaves must not be in the way of the next.
+    for _ in 0..program.times().min(2) {
+        for line in lines {
+            match line {
+                Line::Wait => run.since.iter_mut().for_each(Vec::clear),
+                Line::Text(_) => {}
+                Line::Statement { statement, everyone, at } => {
+                    run.statement(statement, *everyone, *at).map_err(|text| {
+                        let step = &program.steps[at[0]];
+                        format!(
+                            "step {}, `{}` in {}, `{}`, {text}",
+                            at[0], step.name, step.origin, statement.text
+                        )
+                    })?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is known in front of a line.
+struct Running<'a> {
+    program: &'a Program,
+    memory: Memory<'a>,
+    packed: &'a Packed,
+    /// What has been written in the part in hand, inside of the loop over parts.
+    part: Option<BTreeSet<usize>>,
+    /// With threads: calls since they waited the last time.
+    since: Option<Vec<Since<'a>>>,
+}
+
+/// A call since the threads waited.
+struct Since<'a> {
+    effect: &'a Effect,
+    everyone: bool,
+    at: [usize; 2],
+}
+
+impl<'a> Running<'a> {
+    fn statement(&mut self, statement: &'a Statement, everyone: bool, at: [usize; 2]) -> Result<(), String> {
+        match &statement.does {
+            Does::Begin => self.part = Some(BTreeSet::new()),
+            Does::End => {
+                self.part = None;
+                self.forget_own();
+            }
+            Does::Call(effect) => {
+                self.call(effect)?;
+                self.wait(Since { effect, everyone, at })?;
+            }
+        }
+        Ok(())
+    }
+    fn forget_own(&mut self) {
+        self.memory.forget(|place| matches!(place, Place::Own(_)));
+    }
+    fn call(&mut self, effect: &Effect) -> Result<(), String> {
+        for &b in &effect.reads {
+            self.memory.read(b)?;
+            let is_own = matches!(self.program.buffers[b].place, Place::Own(_));
+            if !is_own && self.part.as_ref().is_some_and(|written| written.contains(&b)) {
+                return Err(format!("reads {}, of which other parts fill some", named(self.program, b)));
+            }
+        }
+        if let Some(at) = effect.weights.filter(|at| !self.packed.weights.contains(at)) {
+            return Err(format!("reads weights at {at}, where none are packed"));
+        }
+        for &to in &effect.writes {
+            let other = effect.reads.iter().find(|b| **b != to && self.memory.overlap(to, **b));
+            if let Some(&b) = other {
+                let [to, b] = [to, b].map(|b| named(self.program, b));
+                return Err(format!("writes {to} over {b}, which it reads"));
+            }
+            self.memory.write(to);
+        }
+        match &mut self.part {
+            Some(written) => written.extend(&effect.writes),
+            None => self.forget_own(),
+        }
+        Ok(())
+    }
+    /// Whether what other threads may still do leaves a call alone. Calls of a phase know of each other.
+    fn wait(&mut self, new: Since<'a>) -> Result<(), String> {
+        let Some(since) = &mut self.since else { return Ok(()) };
+        let meets = |a: &[usize], b: &[usize]| {
+            a.iter().find(|a| b.iter().any(|b| self.memory.overlap(**a, *b))).copied()
+        };
+        for old in since.iter().filter(|old| old.at != new.at && (old.everyone || new.everyone)) {
+            let [(reads, writes), (new_reads, new_writes)] =
+                [old, &new].map(|call| (&call.effect.reads[..], &call.effect.writes[..]));
+            let met = meets(new_reads, writes).or(meets(new_writes, writes)).or(meets(new_writes, reads));
+            if let Some(b) = met {
+                let text = named(self.program, b);
+                return Err(format!("does not wait for step {}, which touches {text}, too", old.at[0]));
+            }
+        }
+        since.push(new);
+        Ok(())
+    }
+}

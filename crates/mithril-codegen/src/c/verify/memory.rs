@@ -1,0 +1,100 @@
+//! Which buffers hold what was written to them, from call to call: memory that is given to another buffer holds nothing of
+//! the first any more.
+
+use std::collections::BTreeMap;
+
+use super::super::program::{Buffer, Place, Program};
+use super::named;
+
+/// What a buffer holds.
+#[derive(Clone, Copy, Debug)]
+enum Holds {
+    Nothing,
+    Everything,
+    /// Another buffer was written to its memory.
+    Overwritten(usize),
+}
+
+/// The memory of a program while its calls are gone through.
+#[derive(Clone, Debug)]
+pub struct Memory<'a> {
+    program: &'a Program,
+    holds: Vec<Holds>,
+    /// Buffers that hold something, in the arena and in the scratch memory of packing, by where they start.
+    places: [BTreeMap<usize, usize>; 2],
+}
+
+impl<'a> Memory<'a> {
+    /// Before the first call: what is given is there.
+    pub fn new(program: &'a Program) -> Self {
+        let is_there = |b: &Buffer| {
+            let is_given = matches!(b.place, Place::Input(_) | Place::Constant(_) | Place::State { .. });
+            // What has no elements need not be filled.
+            if is_given || b.count() == 0 { Holds::Everything } else { Holds::Nothing }
+        };
+        let holds = program.buffers.iter().map(is_there).collect();
+        Self { program, holds, places: [BTreeMap::new(), BTreeMap::new()] }
+    }
+    /// Whether a buffer holds what was written to it.
+    pub fn holds(&self, buffer: usize) -> bool {
+        matches!(self.holds[buffer], Holds::Everything)
+    }
+    /// Why a buffer may not be read.
+    pub fn read(&self, buffer: usize) -> Result<(), String> {
+        let of = || named(self.program, buffer);
+        match self.holds[buffer] {
+            Holds::Everything => Ok(()),
+            Holds::Nothing => Err(format!("reads {} before it is written", of())),
+            Holds::Overwritten(by) => {
+                Err(format!("reads {}, whose memory {} has taken", of(), named(self.program, by)))
+            }
+        }
+    }
+    /// A buffer is filled.
+    pub fn write(&mut self, buffer: usize) {
+        if let Some((space, start, end)) = self.extent(buffer) {
+            let places = &mut self.places[space];
+            let over = |(&at, &other): (&usize, &usize)| {
+                let bytes = self.program.buffers[other].bytes();
+                (other != buffer && start < at + bytes).then_some((at, other))
+            };
+            let lost: Vec<(usize, usize)> = places.range(..end).filter_map(over).collect();
+            for (at, other) in lost {
+                places.remove(&at);
+                self.holds[other] = Holds::Overwritten(buffer);
+            }
+            if end > start {
+                places.insert(start, buffer);
+            }
+        }
+        self.holds[buffer] = Holds::Everything;
+    }
+    /// What lies in the memory of a thread, or among the scratch memory of packing, is gone.
+    pub fn forget(&mut self, is_gone: impl Fn(&Place) -> bool) {
+        for (buffer, holds) in self.program.buffers.iter().zip(&mut self.holds) {
+            if is_gone(&buffer.place) && buffer.count() > 0 {
+                *holds = Holds::Nothing;
+            }
+        }
+    }
+    /// Whether two buffers share memory.
+    pub fn overlap(&self, a: usize, b: usize) -> bool {
+        let is_own = |b: usize| matches!(self.program.buffers[b].place, Place::Own(_));
+        match (self.extent(a), self.extent(b)) {
+            _ if a == b => !is_own(a),
+            (Some((space, start, end)), Some((other, from, to))) => {
+                space == other && start < to && from < end
+            }
+            _ => false,
+        }
+    }
+    /// The memory of a buffer whose place is chosen: which, from where to where.
+    fn extent(&self, buffer: usize) -> Option<(usize, usize, usize)> {
+        let b = &self.program.buffers[buffer];
+        match b.place {
+            Place::Arena(Some(at)) => Some((0, at, at + b.bytes())),
+            Place::Packing(at) => Some((1, at, at + b.bytes())),
+            _ => None,
+        }
+    }
+}

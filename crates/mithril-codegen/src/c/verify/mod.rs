@@ -1,0 +1,85 @@
+//! The verifier of programs of loops: what a stage got wrong is an error that names the stage, the step and the buffers,
+//! instead of numbers that are wrong.
+//!
+//! | file | what it looks at | when |
+//! |---|---|---|
+//! | `bounds` | every element that is read or stored exists; a nest fills all of its buffer | after every stage, in debug builds |
+//! | `order` | what is read was written before: by earlier steps, in the same part, in the same row; memory is not given away too soon | the same |
+//! | `values` | steps that are moved, joined or done in place still read the values that they read before | around the stages that do that, in debug builds |
+//! | `emitted` | the calls in the order in which they are written to the file, with the places where threads wait | whenever C is written |
+//!
+//! Nothing is refused because it could not be proved: an index that intervals do not settle is computed at some places, and
+//! one of these has to lie outside.
+
+mod bounds;
+mod emitted;
+mod index;
+mod memory;
+mod order;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use mithril_ir::error::{Error, Result};
+
+use super::phase::Phase;
+use super::program::{Program, Step, Work};
+pub use emitted::Line;
+pub use values::Values;
+
+/// Whether programs are looked at between the stages, too.
+const BETWEEN: bool = cfg!(debug_assertions);
+
+/// Looks at the program that a stage has made.
+pub fn after(stage: &str, program: &Program) -> Result<()> {
+    if !BETWEEN {
+        return Ok(());
+    }
+    bounds::check(program).and_then(|()| order::check(program)).map_err(|text| wrong(stage, &text))
+}
+
+/// What the results of a program are made of, before a stage that moves steps.
+pub fn values(program: &Program) -> Option<Values> {
+    BETWEEN.then(|| Values::of(program))
+}
+
+/// Looks whether they are made of the same after it.
+pub fn still(before: Option<Values>, stage: &str, program: &Program) -> Result<()> {
+    before.map_or(Ok(()), |before| before.check(program).map_err(|text| wrong(stage, &text)))
+}
+
+/// Looks at the calls that are written to the file: those of packing, and the lines of a call, of threads or of one.
+pub fn written(program: &Program, packing: &[Vec<Phase>], lines: &[Line<'_>], threads: bool) -> Result<()> {
+    let packed = emitted::packing(program, packing);
+    packed
+        .and_then(|packed| emitted::running(program, &packed, lines, threads))
+        .map_err(|text| wrong("emit", &text))
+}
+
+/// The error for what a stage got wrong.
+fn wrong(stage: &str, text: &str) -> Error {
+    Error::internal(format!("stage `{stage}` of C: {text}"))
+}
+
+/// A buffer, for messages.
+fn named(program: &Program, buffer: usize) -> String {
+    match program.buffers.get(buffer) {
+        Some(b) => format!("x{buffer} `{}` {:?}", b.name, b.shape),
+        None => format!("x{buffer}, which there is not"),
+    }
+}
+
+/// What is wrong with a step, with its number and what it does.
+fn in_step(number: usize, step: &Step, text: &str) -> String {
+    let kind = match &step.work {
+        Work::Nest(_) => "loops".to_owned(),
+        Work::Call(call) => call.function.clone(),
+        Work::Kernel(k) => k.what.clone(),
+        Work::Rows(_) => "rows".to_owned(),
+        Work::Pack(p) => p.call.function.clone(),
+        Work::Parts(parts) => format!("{} parts", parts.count),
+    };
+    let place = if step.origin.is_empty() { String::new() } else { format!(" in {}", step.origin) };
+    format!("step {number}, `{}`{place} ({kind}), {text}\n{step}", step.name)
+}

@@ -1,0 +1,230 @@
+//! Whether steps read what was written before: by earlier steps, in the same part, in the same row.
+
+use mithril_ir::loops::{Argument, Expr, Index};
+
+use super::super::memory::ALIGNMENT;
+use super::super::program::{KernelCall, Nest, Parts, Place, Program, Rows, Step, Work};
+use super::index::{Scope, each_load};
+use super::memory::Memory;
+use super::rows::{Written, same_row};
+use super::{in_step, named};
+
+/// Looks at what is done once, and then at what is done at every call.
+pub fn check(program: &Program) -> Result<(), String> {
+    let mut memory = Memory::new(program);
+    for (i, step) in program.prepared.iter().enumerate() {
+        check_prepared(program, step)
+            .and_then(|()| check_step(&mut memory, program, step))
+            .map_err(|text| in_step(i, step, &format!("done once, {text}")))?;
+    }
+    memory.forget(|place| matches!(place, Place::Packing(_)));
+    for (i, step) in program.steps.iter().enumerate() {
+        check_called(program, step)
+            .and_then(|()| check_step(&mut memory, program, step))
+            .map_err(|text| in_step(i, step, &text))?;
+    }
+    let is_missing = |b: &usize| matches!(program.buffers[*b].place, Place::Output(_)) && !memory.holds(*b);
+    match (0..program.buffers.len()).find(is_missing) {
+        Some(b) => Err(format!("no step fills the output {}", named(program, b))),
+        None => Ok(()),
+    }
+}
+
+/// What is done once knows parameters and constants alone.
+fn check_prepared(program: &Program, step: &Step) -> Result<(), String> {
+    let is_known = |b: &usize| {
+        let b = &program.buffers[*b];
+        b.is_param
+            || b.count() == 0
+            || matches!(b.place, Place::Constant(_) | Place::Packed(_) | Place::Packing(_))
+    };
+    let all: Vec<usize> = step.reads().into_iter().chain(step.writes()).collect();
+    let unknown = all.iter().find(|b| !is_known(b));
+    unknown.map_or(Ok(()), |b| Err(format!("names {}, which is not known then", named(program, *b))))
+}
+
+/// What is packed does not change at a call; scratch memory of packing and of another step is not there.
+fn check_called(program: &Program, step: &Step) -> Result<(), String> {
+    let place = |b: &usize| &program.buffers[*b].place;
+    if let Some(b) = step.writes().iter().find(|b| matches!(place(b), Place::Packed(_) | Place::Constant(_)))
+    {
+        return Err(format!("changes {}, which is packed or constant", named(program, *b)));
+    }
+    let is_inside = matches!(step.work, Work::Rows(_) | Work::Parts(_));
+    let is_gone = |b: &&usize| match place(b) {
+        Place::Packing(_) => true,
+        Place::Own(_) => !is_inside || !step.writes().contains(b),
+        _ => false,
+    };
+    let all: Vec<usize> = step.reads().into_iter().chain(step.writes()).collect();
+    let gone = all.iter().find(is_gone);
+    gone.map_or(Ok(()), |b| Err(format!("names {}, which only another step has", named(program, *b))))
+}
+
+fn check_step(memory: &mut Memory<'_>, program: &Program, step: &Step) -> Result<(), String> {
+    for b in step.reads() {
+        memory.read(b)?;
+    }
+    let (reads, writes) = (step.reads(), step.writes());
+    for (i, &to) in writes.iter().enumerate() {
+        let others = reads.iter().chain(&writes[..i]).filter(|b| **b != to);
+        if let Some(&b) = others.into_iter().find(|b| memory.overlap(to, **b)) {
+            return Err(format!("writes {} over {}", named(program, to), named(program, b)));
+        }
+    }
+    match &step.work {
+        Work::Nest(nest) => reads_own(program, nest, &coordinates(nest), nest.to)?,
+        Work::Call(call) => check_call(program, &call.args)?,
+        Work::Kernel(k) => check_kernel(program, k)?,
+        Work::Rows(rows) => {
+            check_own_memory(program, rows.nests.iter().map(|(nest, _)| nest.to), 0, rows.own_bytes)?;
+            check_rows(memory, program, rows)?;
+        }
+        Work::Parts(parts) => check_parts(memory, program, parts)?,
+        Work::Pack(_) => {}
+    }
+    for b in writes {
+        memory.write(b);
+    }
+    memory.forget(|place| matches!(place, Place::Own(_)));
+    Ok(())
+}
+
+fn coordinates(nest: &Nest) -> Vec<Index> {
+    nest.vars.iter().map(|&v| Index::var(v)).collect()
+}
+
+/// Whether a nest reads of what it changes only the element that it stores.
+fn reads_own(program: &Program, nest: &Nest, own: &[Index], buffer: usize) -> Result<(), String> {
+    let mut is_own = true;
+    nest.value.walk(&mut |e| {
+        if let Expr::Load { from, at, .. } = e {
+            is_own &= *from != buffer || at == own;
+        }
+    });
+    if is_own { Ok(()) } else { Err(format!("reads {} while it changes it", named(program, buffer))) }
+}
+
+fn check_call(program: &Program, args: &[Argument]) -> Result<(), String> {
+    let is_read = |b: usize| args.iter().any(|arg| matches!(arg, Argument::In(other) if *other == b));
+    let both = args.iter().find_map(|arg| match arg {
+        Argument::Out(b) if is_read(*b) => Some(*b),
+        _ => None,
+    });
+    both.map_or(Ok(()), |b| Err(format!("reads {} while it changes it", named(program, b))))
+}
+
+/// A kernel writes nothing that it reads, and its weights are packed where it looks for them.
+fn check_kernel(program: &Program, k: &KernelCall) -> Result<(), String> {
+    let reads = k.inputs.iter().chain(&k.operands).map(|(b, _)| *b);
+    if let Some(b) = reads.into_iter().find(|b| *b == k.to || Some(*b) == k.shared) {
+        return Err(format!("reads {} while it changes it", named(program, b)));
+    }
+    if k.shared == Some(k.to) {
+        return Err(format!("has its scratch memory in its result, {}", named(program, k.to)));
+    }
+    Ok(())
+}
+
+/// Scratch memory of a thread, from `first` on to `bytes`, is divided among these buffers.
+fn check_own_memory(
+    program: &Program,
+    buffers: impl Iterator<Item = usize>,
+    first: usize,
+    bytes: usize,
+) -> Result<(), String> {
+    let mut places: Vec<(usize, usize, usize)> = Vec::new();
+    for b in buffers {
+        let buffer = &program.buffers[b];
+        let Place::Own(at) = buffer.place else { continue };
+        if buffer.is_constant() || buffer.count() == 0 {
+            continue;
+        }
+        let end = at + buffer.bytes();
+        if at % ALIGNMENT != 0 || at < first || end > bytes {
+            let text = named(program, b);
+            return Err(format!("keeps {text} at {at} of {bytes} bytes, of which {first} are taken"));
+        }
+        if let Some((_, _, other)) = places.iter().find(|(from, to, c)| *c != b && *from < end && at < *to) {
+            return Err(format!("keeps {} and {} in one place", named(program, b), named(program, *other)));
+        }
+        places.push((at, end, b));
+    }
+    Ok(())
+}
+
+/// Nests read what earlier nests have made of their row, and of what they change only their own element.
+fn check_rows(memory: &Memory<'_>, program: &Program, rows: &Rows) -> Result<(), String> {
+    for (i, (nest, at)) in rows.nests.iter().enumerate() {
+        let mut found = Ok(());
+        let mut scope = Scope { vars: nest.vars.clone(), choices: Vec::new() };
+        each_load(&nest.value, &mut scope, &mut |scope, from, read| {
+            let writer = rows.nests.iter().enumerate().find(|(_, (writer, _))| writer.to == from);
+            let Some((number, (writer, stored))) = writer.filter(|_| found.is_ok()) else { return };
+            let of = || named(program, from);
+            found = if number >= i && !memory.holds(from) {
+                Err(format!("reads {} in a row before it is written there", of()))
+            } else if number == i && read != at {
+                Err(format!("reads {} while it changes it", of()))
+            } else {
+                same_row(rows, &Written { nest: writer, at: stored }, scope, read)
+                    .map_err(|text| format!("reads {} {text}", of()))
+            };
+        });
+        found?;
+    }
+    Ok(())
+}
+
+/// What is packed in front of the parts is there by then; a part reads what it has made itself, in the memory of its thread.
+fn check_parts(memory: &Memory<'_>, program: &Program, parts: &Parts) -> Result<(), String> {
+    let made: Vec<usize> = parts.steps.iter().flat_map(Step::writes).collect();
+    let kernels = parts.steps.iter().filter_map(|step| match &step.work {
+        Work::Kernel(k) => Some(k),
+        _ => None,
+    });
+    let own = made.iter().copied();
+    let kernel_bytes = kernels.clone().map(|k| k.kernel.own_bytes).max().unwrap_or(0);
+    check_own_memory(program, own, kernel_bytes, parts.own_bytes)?;
+    let mut scratch = Vec::new();
+    for k in kernels {
+        let what = || format!("has a part, the {}, that", k.what);
+        if let Some(b) = k.reads_before().find(|b| made.contains(b)) {
+            let text = named(program, b);
+            return Err(format!("{} packs {text} in front of the parts, which fill it", what()));
+        }
+        if k.kernel.pack.is_some() || k.kernel.phases.len() > 2 {
+            return Err(format!("{} is not done in two phases at every call", what()));
+        }
+        if k.shared.is_some_and(|b| scratch.contains(&b)) {
+            return Err(format!("{} has the scratch memory of another", what()));
+        }
+        scratch.extend(k.shared);
+    }
+    let mut memory = memory.clone();
+    for step in &parts.steps {
+        let text = |text: String| format!("has a part, `{}`, that {text}", step.name);
+        for b in step.reads() {
+            memory.read(b).map_err(text)?;
+            let is_shared = made.contains(&b) && !matches!(program.buffers[b].place, Place::Own(_));
+            if is_shared {
+                return Err(text(format!("reads {}, of which other parts fill some", named(program, b))));
+            }
+        }
+        match &step.work {
+            Work::Kernel(k) => check_kernel(program, k).map_err(text)?,
+            Work::Rows(rows) => {
+                let count: i64 = rows.vars[..rows.given].iter().map(|v| v.size).product();
+                if count != parts.count {
+                    return Err(text(format!("counts {count} of {} parts", parts.count)));
+                }
+                check_rows(&memory, program, rows).map_err(text)?;
+            }
+            _ => return Err(text("is neither a kernel nor rows".to_owned())),
+        }
+        for b in step.writes() {
+            memory.write(b);
+        }
+    }
+    Ok(())
+}

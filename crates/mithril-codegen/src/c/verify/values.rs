@@ -1,0 +1,115 @@
+//! What the results of a program are made of: which values each step reads, by the steps that made them. Where steps are
+//! moved, joined or done in place, that stays as it is.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use mithril_ir::loops::{Argument, Expr};
+
+use super::super::program::{Nest, Place, Program, Step, Work};
+use super::named;
+
+/// A value: what it was computed from.
+type Value = u64;
+
+/// Of each output, by number, the value.
+#[derive(Clone, Debug)]
+pub struct Values(BTreeMap<usize, Value>);
+
+impl Values {
+    /// Those of a program.
+    pub fn of(program: &Program) -> Self {
+        let mut values: Vec<Value> = (0..program.buffers.len()).map(|b| hash(("given", b))).collect();
+        for step in program.prepared.iter().chain(&program.steps) {
+            take(program, step, &mut values);
+        }
+        let output = |(buffer, &value): (usize, &Value)| match program.buffers[buffer].place {
+            Place::Output(n) | Place::State { output: n, .. } => Some((n, value)),
+            _ => None,
+        };
+        Self(values.iter().enumerate().filter_map(output).collect())
+    }
+    /// Whether those of the program are the same.
+    pub fn check(&self, program: &Program) -> Result<(), String> {
+        let found = Self::of(program);
+        let changed = self.0.iter().find(|(n, value)| found.0.get(n) != Some(value));
+        let Some((n, _)) = changed else { return Ok(()) };
+        let is_output = |place: &Place| match place {
+            Place::Output(i) | Place::State { output: i, .. } => i == n,
+            _ => false,
+        };
+        let buffer = program.buffers.iter().position(|b| is_output(&b.place));
+        let name = buffer.map_or_else(|| format!("output {n}"), |b| named(program, b));
+        Err(format!(
+            "{name} is made of other values than before: a step reads what another has not written yet, or has overwritten\n{program}"
+        ))
+    }
+}
+
+fn hash(of: impl Hash) -> Value {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The values after a step.
+fn take(program: &Program, step: &Step, values: &mut [Value]) {
+    match &step.work {
+        Work::Nest(nest) => take_nest(program, nest, values),
+        Work::Rows(rows) => rows.nests.iter().for_each(|(nest, _)| take_nest(program, nest, values)),
+        Work::Parts(parts) => parts.steps.iter().for_each(|step| take(program, step, values)),
+        Work::Kernel(k) => {
+            let reads = k.inputs.iter().chain(&k.operands).map(|(b, _)| *b).collect();
+            make(program, k.to, reads, values);
+        }
+        Work::Call(call) => {
+            let given: Vec<(bool, Value)> = call
+                .args
+                .iter()
+                .filter_map(|arg| match arg {
+                    Argument::In(b) => Some((false, values[*b])),
+                    Argument::Out(b) => Some((true, values[*b])),
+                    _ => None,
+                })
+                .collect();
+            for b in step.writes() {
+                values[b] = hash((&call.function, b, &given));
+            }
+        }
+        Work::Pack(_) => {}
+    }
+}
+
+/// The values after a nest. Moved elements stay what they are.
+fn take_nest(program: &Program, nest: &Nest, values: &mut [Value]) {
+    if let Some(from) = moved(program, nest) {
+        values[nest.to] = values[from];
+        return;
+    }
+    let mut reads = Vec::new();
+    nest.value.walk(&mut |e| {
+        if let Expr::Load { from, .. } = e {
+            reads.push(*from);
+        }
+    });
+    make(program, nest.to, reads, values);
+}
+
+/// A buffer is filled from others. A new state that takes the place of the old one is still called the new one.
+fn make(program: &Program, to: usize, reads: Vec<usize>, values: &mut [Value]) {
+    let is_state = matches!(program.buffers[to].place, Place::State { .. });
+    let new = program.updates.iter().find(|(old, _)| is_state && *old == to).map_or(to, |(_, new)| *new);
+    let mut from: Vec<Value> = reads.into_iter().map(|b| values[b]).collect();
+    from.sort_unstable();
+    from.dedup();
+    values[to] = hash((new, from));
+}
+
+/// The buffer whose elements a nest moves, as they are.
+fn moved(program: &Program, nest: &Nest) -> Option<usize> {
+    match &nest.value {
+        Expr::Load { from, stored, .. } if *stored == program.buffers[nest.to].dtype => Some(*from),
+        _ => None,
+    }
+}
