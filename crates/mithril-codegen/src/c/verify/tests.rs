@@ -350,6 +350,25 @@ fn steps_read_the_same_values_when_moved() {
     fails(before.check(&wrong), &["x3 `output` [8] is made of other values than before"]);
 }
 
+/// An output that starts as a copy of donated data, which a call then changes, is that data.
+#[test]
+fn values_that_are_changed_in_place_stay_the_same() {
+    let sort = |b: usize| {
+        let args = vec![Given::Out(b)];
+        step("sort", Work::Call(Function { function: "mithril_sort".to_owned(), args, scratch: 0 }))
+    };
+    let v = var(9, 8);
+    let nest = Nest { to: 3, vars: vec![v], value: load(0, &[Index::var(v)]) };
+    let mut beside = program(vectors(), vec![step("copy", Work::Nest(nest)), sort(3)]);
+    beside.updates = vec![(0, 3)];
+    let mut in_place = Program { steps: vec![sort(0)], ..beside.clone() };
+    in_place.buffers[0].place = Place::State { input: 0, output: 0 };
+    in_place.buffers[3].place = Place::Arena(None);
+    Values::of(&beside).check(&in_place).expect("is the same");
+    in_place.steps.push(sort(0));
+    fails(Values::of(&beside).check(&in_place), &["x0 `input` [8] is made of other values"]);
+}
+
 fn phase(text: &str, reads: &[usize], writes: &[usize], everyone: bool) -> Phase {
     let effect = Effect { reads: reads.to_vec(), writes: writes.to_vec(), ..Effect::default() };
     let calls = vec![Statement::call(text.to_owned(), effect)];

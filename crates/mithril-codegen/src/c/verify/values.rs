@@ -74,7 +74,7 @@ fn take(program: &Program, step: &Step, values: &mut [Value]) {
                 })
                 .collect();
             for b in step.writes() {
-                values[b] = hash((&call.function, b, &given));
+                values[b] = hash((&call.function, called(program, b), &given));
             }
         }
         Work::Pack(_) => {}
@@ -96,14 +96,19 @@ fn take_nest(program: &Program, nest: &Nest, values: &mut [Value]) {
     make(program, nest.to, reads, values);
 }
 
-/// A buffer is filled from others. A new state that takes the place of the old one is still called the new one.
+/// A buffer is filled from others.
 fn make(program: &Program, to: usize, reads: Vec<usize>, values: &mut [Value]) {
-    let is_state = matches!(program.buffers[to].place, Place::State { .. });
-    let new = program.updates.iter().find(|(old, _)| is_state && *old == to).map_or(to, |(_, new)| *new);
     let mut from: Vec<Value> = reads.into_iter().map(|b| values[b]).collect();
     from.sort_unstable();
     from.dedup();
-    values[to] = hash((new, from));
+    values[to] = hash((called(program, to), from));
+}
+
+/// What stands for a buffer that is written: a new state that takes the place of the old one is still the new one.
+fn called(program: &Program, to: usize) -> usize {
+    let is_state = matches!(program.buffers[to].place, Place::State { .. });
+    let update = program.updates.iter().find(|(old, _)| is_state && *old == to);
+    update.map_or(to, |(_, new)| *new)
 }
 
 /// The buffer whose elements a nest moves, as they are.
