@@ -25,6 +25,9 @@ FRESH = int(os.environ.get("MITHRIL_RANDOM_SEED") or time.time_ns() // 1000 % 1_
 #: Networks of a test, and tests with seeds that stay and with new ones.
 EACH, PARTS = 10, 5
 
+#: Seeds that stay. The first ones found that C packed a second factor of a product before it was made.
+FIXED = [100, 100014, 100154, 100366, 100396, 100465, 100487, *range(EACH * PARTS - 7)]
+
 #: Other backends, with the module that they need and how many networks they compute.
 OTHERS = {"numpy": ("numpy", 12), "torch": ("torch", 8), "jax": ("jax", 4), "mlx": ("mlx", 4), "ggml": ("numpy", 8)}
 
@@ -37,7 +40,7 @@ def check(seeds, backend):
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_networks_in_c(part):
-    check(range(part * EACH, (part + 1) * EACH), "c")
+    check(FIXED[part * EACH : (part + 1) * EACH], "c")
 
 
 @pytest.mark.parametrize("part", range(PARTS))
