@@ -17,7 +17,9 @@ SPECIAL = np.array(
 )
 INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
 ELEMENTWISE = [
-    name for name, row in ROWS.items() if row["family"] in ("elementwise", "function", "compare", "activation")
+    name
+    for name, row in ROWS.items()
+    if row["family"] in ("elementwise", "function", "compare", "arithmetic", "activation")
 ]
 
 

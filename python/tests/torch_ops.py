@@ -9,6 +9,7 @@ import math
 import numpy as np
 import torch
 import torch.nn.functional as F
+import torch_indexing
 from torch_common import all_axes, as_tuple, at_positions, pad_pairs, torch_dtype
 from torch_networks import (
     attention,
@@ -367,7 +368,7 @@ def topk(x, k, axis, largest, sorted):
 
 
 #: Ops whose function needs the default dtype, as the argument ``default``.
-WITH_DEFAULT = {"random_uniform", "random_normal", "rms_norm"}
+WITH_DEFAULT = {"random_uniform", "random_normal", "rms_norm", "nan_to_num"}
 
 #: Our name of an op where torch has a function of the same name and arguments.
 SAME = [
@@ -593,6 +594,12 @@ OPS = {name: getattr(torch, name) for name in SAME} | {
     "quad_hinge_loss": quad_hinge_loss,
     "nll_loss": nll_loss,
     "cross_entropy": cross_entropy,
+}
+
+OPS |= torch_indexing.OPS | {
+    "nanprod": prod,
+    "nancumsum": OPS["cumsum"],
+    "nancumprod": OPS["cumprod"],
 }
 
 #: Ops without an oracle, each with the reason.

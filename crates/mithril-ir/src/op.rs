@@ -30,7 +30,7 @@ pub struct OpDef {
     pub doc: &'static str,
     /// Inputs in order; a variadic port comes last.
     pub ports: &'static [Port],
-    /// Names of the outputs.
+    /// Names of the outputs; [`EACH`] where each tensor of the variadic port has one.
     pub outputs: &'static [&'static str],
     /// How the shapes of the outputs follow from the inputs.
     pub shape: ShapeRule,
@@ -384,6 +384,10 @@ impl OpDef {
     pub fn is_variadic(&self) -> bool {
         self.ports.last().is_some_and(|p| matches!(p.kind, PortKind::Variadic(_)))
     }
+    /// Whether there is an output for each tensor of the variadic port.
+    pub fn has_output_for_each(&self) -> bool {
+        self.is_variadic() && self.outputs == EACH
+    }
     /// The port that argument `i` belongs to.
     pub fn port_of(&self, i: usize) -> Option<&'static Port> {
         if i >= self.ports.len() && self.is_variadic() { self.ports.last() } else { self.ports.get(i) }
@@ -414,6 +418,9 @@ pub const fn variadic(name: &'static str) -> Port {
 pub const fn attr(name: &'static str, kind: Attr, default: DefaultLit) -> Port {
     Port { name, kind: PortKind::Attr(kind), default }
 }
+
+/// The outputs of an op that has one for each tensor of its variadic port.
+pub const EACH: &[&str] = &["outputs"];
 
 /// The row that all constructors start from: one output called `output`, nothing else.
 pub const BLANK: OpDef = OpDef {

@@ -54,7 +54,11 @@ impl Model {
                 declared: Declared::default(),
             })
             .collect();
-        let outputs = op.outputs.iter().map(|&n| n.into()).collect();
+        let outputs = if op.has_output_for_each() && variadic > 1 {
+            (1..=variadic).map(|i| format!("output{i}").into()).collect()
+        } else {
+            op.outputs.iter().map(|&n| n.into()).collect()
+        };
         let leaf = Leaf { prim: Prim::Op(op), ports, outputs, updates: Vec::new() };
         let class = if op.layer.is_empty() { camel_case(op.name) } else { op.layer.to_owned() };
         Self::from_body(&class, Body::Leaf(leaf))

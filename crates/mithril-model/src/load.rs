@@ -112,7 +112,7 @@ fn read_op(file: LeafFile) -> Result<Body> {
         check_default(op, i, port)?;
     }
     let outputs = read_outputs(&file.outputs)?;
-    if outputs.len() > op.outputs.len() && op.port("sections").is_none() {
+    if outputs.len() > op.outputs.len() && op.port("sections").is_none() && !op.has_output_for_each() {
         return Err(bad(format!("{} has {} outputs", op.name, outputs.len())));
     }
     if file.updates.iter().any(|&(i, o)| i >= count || o >= op.outputs.len()) {

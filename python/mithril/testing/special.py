@@ -13,7 +13,18 @@ from .cases import Case
 __all__ = ["special_cases"]
 
 #: Families of ops in which each element counts for itself, or decides about its row.
-_FAMILIES = ("elementwise", "function", "compare", "activation", "softmax", "reduce", "scan", "sort")
+_FAMILIES = (
+    "elementwise",
+    "function",
+    "compare",
+    "arithmetic",
+    "activation",
+    "softmax",
+    "reduce",
+    "scan",
+    "sort",
+    "missing",
+)
 #: Ops whose results for special values depend on an order that is nowhere promised.
 _UNDEFINED = {"argsort", "topk", "norm"}
 

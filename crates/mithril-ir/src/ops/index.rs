@@ -27,7 +27,7 @@ use crate::tensor::{Scalar, Tensor, strides};
 pub static OPS: &[&OpDef] =
     &[&GETITEM, &TAKE, &TAKE_ALONG_AXIS, &SCATTER_ADD, &INDEX_ADD, &INDEX_COPY, &ONE_HOT];
 
-const INDICES: Port = tensor_of("indices", Kinds::INT);
+pub(super) const INDICES: Port = tensor_of("indices", Kinds::INT);
 
 /// An index counted from either end, as a position.
 pub(super) fn position(index: i64, size: usize) -> Result<usize> {
@@ -42,7 +42,7 @@ pub(super) fn position(index: i64, size: usize) -> Result<usize> {
     Ok(if index < 0 { index + n } else { index } as usize)
 }
 
-fn positions(c: &HostCall<'_>, i: usize, size: usize) -> Result<Vec<usize>> {
+pub(super) fn positions(c: &HostCall<'_>, i: usize, size: usize) -> Result<Vec<usize>> {
     let all = c.tensor(i).to_i64s();
     all.into_iter().map(|index| position(index, size).map_err(|e| c.explain(e))).collect()
 }
@@ -257,7 +257,7 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
 };
 
 /// For each place of `out` the offset in a tensor of `shape` that broadcasts to it, at position 0 of the axis.
-fn base(shape: &[usize], out: &[usize], axis: usize) -> impl Fn(usize) -> usize + use<> {
+pub(super) fn base(shape: &[usize], out: &[usize], axis: usize) -> impl Fn(usize) -> usize + use<> {
     let (own, there) = (strides(shape), strides(out));
     let steps: Vec<(usize, usize, usize)> = (0..shape.len())
         .map(|i| (there[i], out[i], if i == axis || shape[i] == 1 { 0 } else { own[i] }))
@@ -273,7 +273,7 @@ pub(super) fn torch_indices(s: &SpellCx<'_>, i: usize, least: DType) -> Option<S
 }
 
 /// torch takes no negative positions in these functions.
-fn counted_from_front(s: &SpellCx<'_>, axis: usize, least: DType) -> Option<String> {
+pub(super) fn counted_from_front(s: &SpellCx<'_>, axis: usize, least: DType) -> Option<String> {
     let (size, i) = (s.dim(&s.ty(0)?.shape[axis]), torch_indices(s, 1, least)?);
     Some(format!("torch.where({i} < 0, {i} + {size}, {i})"))
 }
@@ -281,13 +281,13 @@ fn counted_from_front(s: &SpellCx<'_>, axis: usize, least: DType) -> Option<Stri
 // --- additions ---------------------------------------------------------------------------------------------
 
 /// What additions convert: the source becomes what the input is.
-fn source_as_input(cx: &DTypeCx<'_>) -> DTypes {
+pub(super) fn source_as_input(cx: &DTypeCx<'_>) -> DTypes {
     let to = cx.dtype(0).unwrap_or(cx.float);
     DTypes { cast: smallvec![None, None, Some(to)], out: smallvec![to] }
 }
 
 /// A row of an addition at indices.
-const ADDITION: OpDef = OpDef {
+pub(super) const ADDITION: OpDef = OpDef {
     ports: &[
         tensor_of("input", Kinds::NUMBER),
         INDICES,

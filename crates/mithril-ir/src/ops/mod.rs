@@ -2,9 +2,12 @@
 
 pub mod activation;
 pub mod adaptive;
+pub mod arithmetic;
 pub mod attention;
 pub mod compare;
+pub mod complex;
 pub mod conv;
+pub mod counting;
 pub mod create;
 pub mod decompose;
 pub mod einsum;
@@ -18,6 +21,7 @@ pub mod index;
 pub mod joining;
 pub mod linalg;
 pub mod loss;
+pub mod missing;
 pub mod movement;
 pub mod norm;
 pub mod order;
@@ -25,7 +29,9 @@ pub mod pool;
 pub mod products;
 pub mod random;
 pub mod reduce;
+pub mod sampling;
 pub mod scan;
+pub mod scatter;
 pub mod signal;
 pub mod slicing;
 pub mod softmax;
@@ -34,6 +40,7 @@ pub mod statistics;
 #[cfg(test)]
 pub(crate) mod trial;
 pub mod triangle;
+pub mod views;
 pub mod window;
 
 use std::sync::LazyLock;
@@ -47,12 +54,15 @@ pub static FAMILIES: &[(&str, &[&OpDef])] = &[
     ("elementwise", elementwise::OPS),
     ("function", function::OPS),
     ("compare", compare::OPS),
+    ("arithmetic", arithmetic::OPS),
     ("activation", activation::OPS),
     ("softmax", softmax::OPS),
     ("movement", movement::OPS),
     ("slicing", slicing::OPS),
     ("joining", joining::OPS),
+    ("views", views::OPS),
     ("index", index::OPS),
+    ("scatter", scatter::OPS),
     ("create", create::OPS),
     ("triangle", triangle::OPS),
     ("random", random::OPS),
@@ -61,16 +71,20 @@ pub static FAMILIES: &[(&str, &[&OpDef])] = &[
     ("einsum", einsum::OPS),
     ("decompose", decompose::OPS),
     ("signal", signal::OPS),
+    ("complex", complex::OPS),
     ("reduce", reduce::OPS),
     ("statistics", statistics::OPS),
     ("scan", scan::OPS),
     ("sort", sort::OPS),
+    ("missing", missing::OPS),
+    ("counting", counting::OPS),
     ("conv", conv::OPS),
     ("pool", pool::OPS),
     ("adaptive", adaptive::OPS),
     ("norm", norm::OPS),
     ("attention", attention::OPS),
     ("image", image::OPS),
+    ("sampling", sampling::OPS),
     ("loss", loss::OPS),
     ("order", order::OPS),
 ];

@@ -4,7 +4,7 @@
 
 use super::elementwise::MAXIMUM;
 use super::function::{RSQRT, SQUARE};
-use super::movement::RESHAPE;
+use super::movement::{BROADCAST_TO, RESHAPE};
 use super::reduce::{MEAN, SUM};
 use super::window::count;
 use crate::build::{Call, V};
@@ -17,11 +17,12 @@ use crate::op::{
     tensor_of,
 };
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
-use crate::shape::Shape;
+use crate::shape::{self, Shape};
 use crate::spell::SpellCx;
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] = &[&BATCH_NORM, &LAYER_NORM, &RMS_NORM, &GROUP_NORM, &INSTANCE_NORM, &NORMALIZE];
+pub static OPS: &[&OpDef] =
+    &[&BATCH_NORM, &LAYER_NORM, &RMS_NORM, &GROUP_NORM, &INSTANCE_NORM, &NORMALIZE, &COSINE_SIMILARITY];
 
 const INPUT: Port = tensor_of("input", Kinds::NUMBER);
 const WEIGHT: Port = optional("weight");
@@ -481,6 +482,55 @@ pub static NORMALIZE: OpDef = OpDef {
     cases: &["[2,3]", "[2,3,4] axis=1", "[2,3,4] axis=(0,-1) eps=0.5"],
     aliases: &["l2_normalize"],
     ..NORM
+};
+
+static SIMILARITY_PORTS: &[Port] = &[
+    tensor_of("left", Kinds::NUMBER),
+    tensor_of("right", Kinds::NUMBER),
+    attr("axis", Attr::Int, DefaultLit::Int(1)),
+    attr("eps", Attr::Float, DefaultLit::Float(1e-8)),
+];
+
+/// The cosine of the angle between vectors
+pub static COSINE_SIMILARITY: OpDef = OpDef {
+    name: "cosine_similarity",
+    doc: "Cosine of the angle between the vectors along `axis`: `Σ left·right / (max(‖left‖, eps) · max(‖right‖, \
+          eps))`. The inputs broadcast; `axis` is one of their common shape. As in torch.",
+    ports: SIMILARITY_PORTS,
+    shape: ShapeRule::Fn(|cx| {
+        let mut shape = cx.broadcast(&[cx.shape(0), cx.shape(1)])?;
+        let axis = cx.axis(2, shape.rank())?;
+        shape.0.remove(axis);
+        Ok(vec![shape])
+    }),
+    dtype: DTypeRule::Float,
+    expand: Some(|c| {
+        let shapes = [c.x[0].shape(), c.x[1].shape()];
+        let common = match shape::broadcast(&[&shapes[0], &shapes[1]]) {
+            Ok(common) => common,
+            Err(error) => {
+                c.cx.fail(error);
+                return vec![c.x[0]];
+            }
+        };
+        let unit = |x: V<'_>| {
+            let shape = x.lit(Lit::tuple(common.iter().cloned()));
+            let x = if x.shape() == common { x } else { x.op(&BROADCAST_TO, &[shape]) };
+            x.op(&NORMALIZE, &[x.lit(c.lit(2)), x.lit(c.lit(3))]).id()
+        };
+        let (left, right) = (c.cx.value(unit(c.x[0])), c.cx.value(unit(c.x[1])));
+        vec![(left * right).op(&SUM, &[c.x[2]])]
+    }),
+    tolerance: Tolerance::Contraction,
+    cases: &[
+        "[2,3] [2,3]",
+        "[2,3,4] [3,1] axis=-2",
+        "[4] [4] axis=0",
+        "[2,4,1] [4,3] eps=0.5",
+        "[0,3] [0,3]",
+    ],
+    layer: "CosineSimilarity",
+    ..BLANK
 };
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ pub static WINDOWS: OpDef = OpDef {
         "i64[1,1,4,4]<9 window=2 stride=2",
         "[0,3,4] window=2",
     ],
-    aliases: &["unfold", "sliding_window"],
+    aliases: &["sliding_window"],
     ..BLANK
 };
 
@@ -101,7 +101,6 @@ pub static FOLD_WINDOWS: OpDef = OpDef {
         "[2,1,3,3,2,3] sizes=(4,5) stride=(1,2) pads=((0,0),(1,1))",
         "i64[1,1,2,2,2,2]<9 sizes=(4,4) stride=2",
     ],
-    aliases: &["fold"],
     ..BLANK
 };
 

@@ -1,23 +1,31 @@
-//! Running sums and products along an axis.
+//! Running sums, products and extremes along an axis.
 
-use crate::build::{GradCall, V};
+use std::cmp::Ordering;
+
+use crate::build::{Call, GradCall, V};
+use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::interp::HostCall;
+use crate::literal::Lit;
 use crate::loops::{Argument, Expr, LoopCx, accumulator, sizes_around};
 use crate::op::{
     Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr,
     tensor,
 };
+use crate::ops::create::ARANGE;
 use crate::ops::elementwise as e;
-use crate::ops::reduce::{accumulated, is_half};
-use crate::rules::{Attrs, ShapeCx};
-use crate::shape::Shape;
+use crate::ops::index::SCATTER_ADD;
+use crate::ops::movement::RESHAPE;
+use crate::ops::reduce::{accumulated, is_half, order};
+use crate::ops::slicing::zeros;
+use crate::rules::{Attrs, DTypes, ShapeCx};
+use crate::shape::{Shape, normalize_axis};
 use crate::spell::SpellCx;
 use crate::tensor::{Scalar, Tensor};
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] = &[&CUMSUM, &CUMPROD];
+pub static OPS: &[&OpDef] = &[&CUMSUM, &CUMPROD, &CUMULATIVE_MAX, &CUMULATIVE_MIN, &CUMMAX, &CUMMIN];
 
 static PORTS: &[Port] = &[
     tensor("input"),
@@ -203,6 +211,181 @@ fn cumprod_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     let behind = first.op(&e::WHERE, &[later(v.g * without), v.cx.lit(0.0)]);
     vec![before.op(&e::WHERE, &[later(v.g * v.y) / divisor, behind])]
 }
+
+// --- extremes ----------------------------------------------------------------------------------------------
+
+static EXTREME_PORTS: &[Port] = &[
+    tensor("input"),
+    attr("axis", Attr::Int, DefaultLit::Required),
+    attr("reverse", Attr::Bool, DefaultLit::Bool(false)),
+];
+
+const fn running_extreme(name: &'static str, doc: &'static str) -> OpDef {
+    OpDef {
+        name,
+        doc,
+        ports: EXTREME_PORTS,
+        shape: ShapeRule::Fn(same_with_axis),
+        tolerance: Tolerance::Exact,
+        cases: &[
+            "[2,5] axis=1",
+            "[2,3,4] axis=-2 reverse=true",
+            "[0,3] axis=0",
+            "i64[6] axis=0",
+            "[2,0] axis=1",
+        ],
+        ..BLANK
+    }
+}
+
+/// The extremes so far.
+fn extremes(c: &HostCall<'_>, wanted: Ordering) -> Result<Vec<Tensor>> {
+    let x = c.tensor(0);
+    let (axis, reverse) = (c.axis(1, x.rank())?, c.bool(2)?);
+    let mut from: Vec<usize> = (0..x.len()).collect();
+    for line in lines(x.shape(), axis) {
+        let mut line: Vec<usize> = line.collect();
+        if reverse {
+            line.reverse();
+        }
+        let mut best = None;
+        for at in line {
+            let is_better = |best: usize| {
+                let (old, new) = (x.get(best), x.get(at));
+                !old.f64().is_nan() && (new.f64().is_nan() || order(&new, &old) == wanted)
+            };
+            best = Some(best.filter(|&b| !is_better(b)).unwrap_or(at));
+            from[at] = best.unwrap_or(at);
+        }
+    }
+    Ok(vec![x.select(x.shape(), from.into_iter())])
+}
+
+/// The call of a prelude function.
+fn extreme_loops(c: &LoopCx<'_>, function: &str) -> Result<Vec<Expr>> {
+    let wide = accumulator(c.out_dtype(0));
+    let (outer, size, inner) = sizes_around(&c.shape(0), c.axis(1, c.rank(0))?);
+    let (input, output) = (c.stored(0, wide), c.reserve(wide, c.out_shape(0)));
+    let mut args = vec![Argument::In(input), Argument::Out(output)];
+    args.extend([outer, size, inner, c.bool(2)?.into()].map(Argument::Int));
+    c.call(format!("{function}_{}", wide.short()), args, 0);
+    Ok(vec![c.output(0, |at| c.load(output, at).cast(c.out_dtype(0)))])
+}
+
+/// Where each extreme so far comes from: the last place that has it.
+fn places_of<'a>(x: V<'a>, y: V<'a>, axis: V<'a>, reverse: bool) -> V<'a> {
+    let cx = x.cx();
+    let at = axis.literal().and_then(|lit| if let Lit::Int(n) = lit { n.known() } else { None });
+    let at = at.and_then(|at| normalize_axis(at, x.rank()).ok()).unwrap_or(0);
+    let (size, mut shape) = (x.dim(at as i64), vec![Dim::ONE; x.rank()]);
+    if let Some(slot) = shape.get_mut(at) {
+        *slot = size.clone();
+    }
+    let places = cx.call(&ARANGE, &[cx.lit(size.clone())]).op(&RESHAPE, &[cx.lit(Lit::tuple(shape))]);
+    let is_it = x.op(&e::EQUAL, &[y]);
+    let is_it = if x.dtype().is_float() { is_it.op(&e::LOGICAL_OR, &[x.op(&e::ISNAN, &[])]) } else { is_it };
+    // Where nothing new comes, the one before stays: the largest place so far, or from the end the smallest.
+    let (none, op) =
+        if reverse { (cx.lit(&size - &Dim::ONE), &CUMULATIVE_MIN) } else { (cx.lit(0), &CUMULATIVE_MAX) };
+    is_it.op(&e::WHERE, &[places, none]).op(op, &[axis, cx.lit(reverse)])
+}
+
+/// Each cotangent goes where the extreme came from.
+fn extreme_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
+    let places = places_of(v.x[0], v.y, v.x[1], v.get(|c| c.bool(2)));
+    vec![zeros(v.x[0]).op(&SCATTER_ADD, &[places, v.g, v.x[1]])]
+}
+
+/// The function of the framework, or a helper of ours that does the same from the end.
+fn extreme_text(c: &SpellCx<'_>, plain: &str, helper: &str) -> Option<String> {
+    let (x, axis) = (c.arg(0), c.arg(1));
+    Some(if c.bool(2).ok()? {
+        format!("{helper}({x}, {axis}, True)")
+    } else {
+        plain.replace("{0}", x).replace("{1}", axis)
+    })
+}
+
+/// `y_k = max_{j ≤ k} x_j`
+pub static CUMULATIVE_MAX: OpDef = OpDef {
+    dtype: DTypeRule::Same(0),
+    eval: Some(Eval::Host(|c| extremes(c, Ordering::Greater))),
+    grad: Grad::Formula(extreme_grad),
+    spell: Spell {
+        numpy: Text::F(|c| extreme_text(c, "np.maximum.accumulate({0}, axis={1})", "_cumulative_max")),
+        torch: Text::F(|c| extreme_text(c, "torch.cummax({0}, {1}).values", "_cumulative_max")),
+        jax: Text::F(|c| Some(format!("_cumulative_max({}, {}, {})", c.arg(0), c.arg(1), c.arg(2)))),
+        mlx: Text::F(|c| Some(format!("_cumulative_max({}, {}, {})", c.arg(0), c.arg(1), c.arg(2)))),
+        ..Spell::NONE
+    },
+    loops: Some(|c| extreme_loops(c, "mithril_cummax")),
+    layer: "CumulativeMax",
+    ..running_extreme(
+        "cumulative_max",
+        "Largest element so far along `axis`; NaN from the first one on. `reverse` runs from the end. Where several are          equal, the gradient goes to the last of them. See `cummax` for their positions.",
+    )
+};
+
+/// `y_k = min_{j ≤ k} x_j`
+pub static CUMULATIVE_MIN: OpDef = OpDef {
+    dtype: DTypeRule::Same(0),
+    eval: Some(Eval::Host(|c| extremes(c, Ordering::Less))),
+    grad: Grad::Formula(extreme_grad),
+    spell: Spell {
+        numpy: Text::F(|c| extreme_text(c, "np.minimum.accumulate({0}, axis={1})", "_cumulative_min")),
+        torch: Text::F(|c| extreme_text(c, "torch.cummin({0}, {1}).values", "_cumulative_min")),
+        jax: Text::F(|c| Some(format!("_cumulative_min({}, {}, {})", c.arg(0), c.arg(1), c.arg(2)))),
+        mlx: Text::F(|c| Some(format!("_cumulative_min({}, {}, {})", c.arg(0), c.arg(1), c.arg(2)))),
+        ..Spell::NONE
+    },
+    loops: Some(|c| extreme_loops(c, "mithril_cummin")),
+    layer: "CumulativeMin",
+    ..running_extreme(
+        "cumulative_min",
+        "Smallest element so far along `axis`; NaN from the first one on. `reverse` runs from the end. Where several          are equal, the gradient goes to the last of them. See `cummin` for their positions.",
+    )
+};
+
+static POSITIONS_PORTS: &[Port] = &[tensor("input"), attr("axis", Attr::Int, DefaultLit::Required)];
+
+const fn with_positions(name: &'static str, doc: &'static str) -> OpDef {
+    OpDef {
+        ports: POSITIONS_PORTS,
+        outputs: &["values", "indices"],
+        dtype: DTypeRule::Fn(|cx| Ok(DTypes::keep([cx.dtype(0).unwrap_or(cx.float), DType::I64]))),
+        cases: &["[2,5] axis=1", "[2,3,4] axis=-2", "[0,3] axis=0", "i64[6]<3 axis=0", "[2,0] axis=1"],
+        ..running_extreme(name, doc)
+    }
+}
+
+fn both<'a>(c: &Call<'a>, op: &'static OpDef) -> Vec<V<'a>> {
+    let y = c.x[0].op(op, &[c.x[1]]);
+    vec![y, places_of(c.x[0], y, c.x[1], false)]
+}
+
+/// Largest so far, and where
+pub static CUMMAX: OpDef = OpDef {
+    expand: Some(|c| both(c, &CUMULATIVE_MAX)),
+    spell: Spell { torch: Text::T("torch.cummax({0}, {1})"), ..Spell::NONE },
+    layer: "CumMax",
+    ..with_positions(
+        "cummax",
+        "Largest element so far along `axis` and its position in int64: of equal ones, and of several NaN, the last one \
+         so far. As in torch; see `cumulative_max` for the values alone.",
+    )
+};
+
+/// Smallest so far, and where
+pub static CUMMIN: OpDef = OpDef {
+    expand: Some(|c| both(c, &CUMULATIVE_MIN)),
+    spell: Spell { torch: Text::T("torch.cummin({0}, {1})"), ..Spell::NONE },
+    layer: "CumMin",
+    ..with_positions(
+        "cummin",
+        "Smallest element so far along `axis` and its position in int64: of equal ones, and of several NaN, the last one \
+         so far. As in torch; see `cumulative_min` for the values alone.",
+    )
+};
 
 #[cfg(test)]
 mod tests {

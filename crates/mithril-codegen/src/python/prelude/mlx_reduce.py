@@ -46,3 +46,30 @@ def _logsumexp(x, axis=None, keepdims=False):
     peak = mx.where(mx.isfinite(peak), peak, 0)
     y = mx.log(mx.sum(_exp(x - peak), axis=axis, keepdims=True)) + peak
     return y if keepdims else mx.squeeze(y, axis)
+
+
+def _extreme_so_far(function, x, axis, reverse):
+    """Values from where a running extreme last was new. MLX forgets NaN, and cannot differentiate its own."""
+    axis = axis % x.ndim
+    if x.size == 0:
+        return x
+    fixed = mx.stop_gradient(x)
+    places = mx.arange(x.shape[axis]).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
+    is_it = (fixed == function(fixed, axis=axis, reverse=reverse)) | (fixed != fixed)
+    lost = mx.cumsum((fixed != fixed).astype(mx.int32), axis=axis, reverse=reverse) > 0
+    is_it = mx.where(lost, fixed != fixed, is_it)
+    if reverse:
+        places = mx.cummin(mx.where(is_it, places, x.shape[axis] - 1), axis=axis, reverse=True)
+    else:
+        places = mx.cummax(mx.where(is_it, places, 0), axis=axis)
+    return mx.take_along_axis(x, places, axis=axis)
+
+
+def _cumulative_max(x, axis, reverse):
+    """Largest element so far; reverse runs from the end."""
+    return _extreme_so_far(mx.cummax, x, axis, reverse)
+
+
+def _cumulative_min(x, axis, reverse):
+    """Smallest element so far; reverse runs from the end."""
+    return _extreme_so_far(mx.cummin, x, axis, reverse)

@@ -34,3 +34,24 @@ def _index_copy_into(x, indices, source, axis):
     """x itself, with the slices at indices along an axis overwritten by those of source."""
     np.moveaxis(x, axis, 0)[indices] = np.moveaxis(source, axis, 0)
     return x
+
+
+def _places(indices, axis):
+    """For each index the place of its element: its own coordinates, and along the axis the index."""
+    places = list(np.indices(indices.shape, sparse=True))
+    places[axis] = indices
+    return tuple(places)
+
+
+def _scatter(x, indices, source, axis):
+    """x with each element of source in place of that at its own position along an axis; the last one stays."""
+    out = x.copy()
+    out[_places(indices, axis)] = source
+    return out
+
+
+def _scatter_merged(function, x, indices, source, axis):
+    """x with each element of source brought together with that at its own position along an axis."""
+    out = _accumulator(x)
+    function.at(out, _places(indices, axis), source)
+    return out.astype(x.dtype, copy=False)

@@ -45,3 +45,13 @@ def _topk(x, k, axis=-1, largest=True):
     order = _argsort_descending(x, axis) if largest else np.argsort(x, axis=axis, kind="stable")
     indices = np.moveaxis(np.moveaxis(order, axis, -1)[..., :k], -1, axis)
     return np.take_along_axis(x, indices, axis=axis), indices
+
+
+def _cumulative_max(x, axis, reverse):
+    """Largest element so far, from the end."""
+    return np.flip(np.maximum.accumulate(np.flip(x, axis), axis=axis), axis)
+
+
+def _cumulative_min(x, axis, reverse):
+    """Smallest element so far, from the end."""
+    return np.flip(np.minimum.accumulate(np.flip(x, axis), axis=axis), axis)

@@ -22,3 +22,13 @@ def _cumsum(x, dim, exclusive=False, reverse=False, dtype=None):
 
 def _cumprod(x, dim, exclusive=False, reverse=False, dtype=None):
     return _scan(torch.cumprod, 1, x, dim, exclusive, reverse, dtype)
+
+
+def _cumulative_max(x, dim, reverse):
+    """Largest element so far, from the end."""
+    return torch.flip(torch.cummax(torch.flip(x, (dim,)), dim).values, (dim,))
+
+
+def _cumulative_min(x, dim, reverse):
+    """Smallest element so far, from the end."""
+    return torch.flip(torch.cummin(torch.flip(x, (dim,)), dim).values, (dim,))

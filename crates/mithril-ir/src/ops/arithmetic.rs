@@ -1,0 +1,261 @@
+//! Elementwise arithmetic made of other ops: interpolation, sums of powers, what takes the place of NaN.
+
+use std::f64::consts::LN_2;
+
+use crate::build::{Call, V};
+use crate::dtype::DType;
+use crate::literal::Lit;
+use crate::op::{
+    Attr, BLANK, DTypeRule, DefaultLit, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, attr, binary,
+    tensor,
+};
+use crate::ops::activation::SIGMOID;
+use crate::ops::elementwise::{
+    ABS, EQUAL, EXP, FLOOR_DIVIDE, ISINF, ISNAN, LESS, LOG1P, LOGICAL_AND, LOGICAL_OR, MAXIMUM, MINIMUM,
+    POWER, REMAINDER, SIGN, SQRT, WHERE,
+};
+use crate::rules::Attrs;
+use crate::spell::SpellCx;
+
+/// Rows of this file.
+pub static OPS: &[&OpDef] = &[&FMOD, &LERP, &HYPOT, &LOGADDEXP, &LOGADDEXP2, &NAN_TO_NUM];
+
+/// The call of a function of `{xp}` on floats of 32 and 64 bits, which every framework has it for.
+fn plain_floats(s: &SpellCx<'_>, text: &str) -> Option<String> {
+    let dtype = s.out(0)?.dtype;
+    let is_plain = matches!(dtype, DType::F32 | DType::F64) && s.ty(0).is_some() && s.ty(1).is_some();
+    is_plain.then(|| text.replace("{0}", s.arg(0)).replace("{1}", s.arg(1)))
+}
+
+/// What remains of the truncated quotient
+pub static FMOD: OpDef = OpDef {
+    expand: Some(|c| {
+        let (left, right, zero) = (c.x[0], c.x[1], c.cx.lit(0));
+        if left.dtype().is_float() || right.dtype().is_float() {
+            // Of two positive numbers both remainders are the same, and exact.
+            let rest = left.op(&ABS, &[]).op(&REMAINDER, &[right.op(&ABS, &[])]);
+            return vec![left.op(&LESS, &[c.cx.lit(0.0)]).op(&WHERE, &[-rest, rest])];
+        }
+        // Not by absolute values: the smallest integer has none.
+        let rest = left.op(&REMAINDER, &[right]);
+        let is_other = rest.op(&SIGN, &[]).op(&EQUAL, &[-left.op(&SIGN, &[])]);
+        let is_other = is_other.op(&LOGICAL_AND, &[rest.op(&EQUAL, &[zero]).op(&EQUAL, &[c.cx.lit(false)])]);
+        vec![is_other.op(&WHERE, &[rest - right, rest])]
+    }),
+    grad: Grad::Formula(|v| {
+        let (left, right) = (v.x[0], v.x[1]);
+        let times = left.op(&ABS, &[]).op(&FLOOR_DIVIDE, &[right.op(&ABS, &[])]);
+        vec![v.g, -(v.g * (times * left.op(&SIGN, &[]) * right.op(&SIGN, &[])))]
+    }),
+    spell: Spell {
+        numpy: Text::F(|s| plain_floats(s, "np.fmod({0}, {1})")),
+        torch: Text::F(|s| plain_floats(s, "torch.fmod({0}, {1})")),
+        jax: Text::F(|s| plain_floats(s, "jnp.fmod({0}, {1})")),
+        c: Text::F(|s| s.out(0)?.dtype.is_float().then(|| "fmod{f}({0}, {1})".into())),
+        ..Spell::NONE
+    },
+    domain: (0.5, 2.0),
+    layer: "Fmod",
+    ..binary(
+        "fmod",
+        "Remainder of the division rounded towards 0, with the sign of the dividend, as `fmod` of C. Floats: a divisor \
+         of 0 gives NaN. Integers: a divisor of 0 gives 0. See `remainder` for the one with the sign of the divisor.",
+        libm::fmod,
+        |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) },
+    )
+};
+
+/// The number at port `i`, if it is one and no tensor.
+fn plain_number(cx: &impl Attrs, i: usize) -> Option<f64> {
+    match cx.lit(i) {
+        Lit::Float(_) | Lit::Int(_) => cx.f64(i).ok(),
+        _ => None,
+    }
+}
+
+static LERP_PORTS: &[Port] = &[tensor("input"), tensor("end"), tensor("weight")];
+
+/// `input + weight · (end - input)`
+pub static LERP: OpDef = OpDef {
+    name: "lerp",
+    doc: "Linear interpolation: `input + weight * (end - input)`, elementwise. From a weight of 1/2 on it is computed \
+          as `end - (end - input) * (1 - weight)`, so that the weights 0 and 1 give both ends exactly. The weight is a \
+          number or a tensor that broadcasts, and may lie outside of 0 to 1.",
+    ports: LERP_PORTS,
+    shape: ShapeRule::Broadcast,
+    dtype: DTypeRule::Float,
+    expand: Some(|c| {
+        let (start, end, weight) = (c.x[0], c.x[1], c.x[2]);
+        let way = end - start;
+        let (from_start, from_end) = (|| start + weight * way, || end - way * (1.0 - weight));
+        vec![match plain_number(c, 2) {
+            Some(w) if w.abs() < 0.5 => from_start(),
+            Some(w) => end - way * (1.0 - w),
+            None => weight.op(&ABS, &[]).op(&LESS, &[c.cx.lit(0.5)]).op(&WHERE, &[from_start(), from_end()]),
+        }]
+    }),
+    grad: Grad::Formula(|v| {
+        let weight = v.x[2];
+        match plain_number(&**v, 2) {
+            Some(w) => vec![v.g * (1.0 - w), v.g * w],
+            None => vec![v.g * (1.0 - weight), v.g * weight, v.g * (v.x[1] - v.x[0])],
+        }
+    }),
+    spell: Spell {
+        torch: Text::F(|s| {
+            let is_plain = s.ty(0).is_some() && s.ty(1).is_some();
+            is_plain.then(|| format!("torch.lerp({}, {}, {})", s.arg(0), s.arg(1), s.arg(2)))
+        }),
+        ..Spell::NONE
+    },
+    tolerance: Tolerance::Contraction,
+    cases: &[
+        "[2,3] [2,3] [2,3]",
+        "[2,1] [3] []",
+        "[2,3] [2,3] weight=0.25",
+        "[2,3] [3] weight=0.75",
+        "[0,3] [1] [3]",
+    ],
+    layer: "Lerp",
+    ..BLANK
+};
+
+/// `√(left² + right²)`
+pub static HYPOT: OpDef = OpDef {
+    dtype: DTypeRule::Float,
+    expand: Some(|c| {
+        // Divided by the larger one, neither square overflows; the larger one is the result where it is 0 or infinite.
+        let (a, b) = (c.x[0].op(&ABS, &[]), c.x[1].op(&ABS, &[]));
+        let (large, zero) = (a.op(&MAXIMUM, &[b]), c.cx.lit(0.0));
+        let small = a.op(&MINIMUM, &[b]);
+        let is_edge = large.op(&EQUAL, &[zero]);
+        let is_infinite = a.op(&ISINF, &[]).op(&LOGICAL_OR, &[b.op(&ISINF, &[])]);
+        let ratio = small / is_edge.op(&WHERE, &[c.cx.lit(1.0), large]);
+        let found = large * (ratio * ratio + 1.0).op(&SQRT, &[]);
+        vec![is_infinite.op(&WHERE, &[c.cx.lit(f64::INFINITY), found])]
+    }),
+    grad: Grad::Formula(|v| {
+        let safe = v.y.op(&EQUAL, &[v.cx.lit(0.0)]).op(&WHERE, &[v.cx.lit(1.0), v.y]);
+        vec![v.g * (v.x[0] / safe), v.g * (v.x[1] / safe)]
+    }),
+    spell: Spell {
+        numpy: Text::F(|s| plain_floats(s, "np.hypot({0}, {1})")),
+        c: Text::T("hypot{f}({0}, {1})"),
+        ..Spell::NONE
+    },
+    tolerance: Tolerance::Elementwise,
+    domain: (0.5, 2.0),
+    layer: "Hypot",
+    ..binary(
+        "hypot",
+        "`√(left² + right²)` without overflow, the absolute value of a complex number. Infinite if either is, even \
+         beside NaN. The gradient at 0 is 0.",
+        libm::hypot,
+        |_, _| 0,
+    )
+};
+
+/// `left - right`, and 0 where both are the same infinity.
+fn distance<'a>(c: &Call<'a>) -> V<'a> {
+    let (left, right) = (c.x[0], c.x[1]);
+    let is_same = left.op(&EQUAL, &[right]).op(&LOGICAL_AND, &[left.op(&ISINF, &[])]);
+    let zero = c.cx.lit(0.0);
+    is_same.op(&WHERE, &[zero, left]) - is_same.op(&WHERE, &[zero, right])
+}
+
+/// The larger of both, and what the smaller one adds to it: the logarithm of 1 plus `power` of minus their distance.
+fn sum_of_powers<'a>(c: &Call<'a>, power: impl FnOnce(V<'a>) -> V<'a>) -> (V<'a>, V<'a>) {
+    let below = -distance(c).op(&ABS, &[]);
+    (c.x[0].op(&MAXIMUM, &[c.x[1]]), power(below).op(&LOG1P, &[]))
+}
+
+/// `log(e^left + e^right)`
+pub static LOGADDEXP: OpDef = OpDef {
+    dtype: DTypeRule::Float,
+    eval: None,
+    expand: Some(|c| {
+        let (most, more) = sum_of_powers(c, |x| x.op(&EXP, &[]));
+        vec![most + more]
+    }),
+    grad: Grad::Formula(|v| {
+        let way = distance(v);
+        vec![v.g * way.op(&SIGMOID, &[]), v.g * (-way).op(&SIGMOID, &[])]
+    }),
+    spell: Spell { numpy: Text::F(|s| plain_floats(s, "np.logaddexp({0}, {1})")), ..Spell::NONE },
+    tolerance: Tolerance::Contraction,
+    layer: "LogAddExp",
+    ..binary(
+        "logaddexp",
+        "`log(exp(left) + exp(right))` without overflow. Where both are minus infinity it is too.",
+        |_, _| 0.0,
+        |_, _| 0,
+    )
+};
+
+/// `log₂(2^left + 2^right)`
+pub static LOGADDEXP2: OpDef = OpDef {
+    dtype: DTypeRule::Float,
+    eval: None,
+    expand: Some(|c| {
+        let (most, more) = sum_of_powers(c, |x| x.lit(2.0).op(&POWER, &[x]));
+        // Divided, not multiplied by the reciprocal: the logarithm of 2 divided by itself is 1.
+        vec![most + more / LN_2]
+    }),
+    grad: Grad::Formula(|v| {
+        let way = distance(v) * LN_2;
+        vec![v.g * way.op(&SIGMOID, &[]), v.g * (-way).op(&SIGMOID, &[])]
+    }),
+    tolerance: Tolerance::Contraction,
+    layer: "LogAddExp2",
+    ..binary(
+        "logaddexp2",
+        "`log2(2^left + 2^right)` without overflow. Where both are minus infinity it is too.",
+        |_, _| 0.0,
+        |_, _| 0,
+    )
+};
+
+static NAN_TO_NUM_PORTS: &[Port] = &[
+    tensor("input"),
+    attr("nan", Attr::Float, DefaultLit::Float(0.0)),
+    attr("posinf", Attr::OptFloat, DefaultLit::None),
+    attr("neginf", Attr::OptFloat, DefaultLit::None),
+];
+
+/// Numbers in place of what is none
+pub static NAN_TO_NUM: OpDef = OpDef {
+    name: "nan_to_num",
+    doc: "The input with `nan` in place of NaN, `posinf` in place of infinity and `neginf` in place of minus infinity; \
+          the largest and the smallest finite number of the dtype if not given. The gradient is 0 where an element was \
+          replaced. Integers stay as they are.",
+    ports: NAN_TO_NUM_PORTS,
+    shape: ShapeRule::Same,
+    dtype: DTypeRule::Same(0),
+    expand: Some(|c| {
+        let x = c.x[0];
+        let Some(most) = x.dtype().float_max() else { return vec![x] };
+        let number =
+            |i: usize, default: f64| c.cx.lit(if c.absent(i) { default } else { c.get(|c| c.f64(i)) });
+        let is = |limit: f64| x.op(&EQUAL, &[c.cx.lit(limit)]);
+        let y = is(f64::NEG_INFINITY).op(&WHERE, &[number(3, -most), x]);
+        let y = is(f64::INFINITY).op(&WHERE, &[number(2, most), y]);
+        vec![x.op(&ISNAN, &[]).op(&WHERE, &[number(1, 0.0), y])]
+    }),
+    spell: Spell {
+        torch: Text::F(|s| {
+            let is_float = s.ty(0)?.dtype.is_float();
+            let words = format!("nan={}, posinf={}, neginf={}", s.arg(1), s.arg(2), s.arg(3));
+            is_float.then(|| format!("torch.nan_to_num({}, {words})", s.arg(0)))
+        }),
+        jax: Text::F(|s| {
+            let is_float = s.ty(0)?.dtype.is_float();
+            let words = format!("nan={}, posinf={}, neginf={}", s.arg(1), s.arg(2), s.arg(3));
+            is_float.then(|| format!("jnp.nan_to_num({}, {words})", s.arg(0)))
+        }),
+        ..Spell::NONE
+    },
+    tolerance: Tolerance::Exact,
+    cases: &["[2,3]", "[]", "[0,3]", "i64[4]", "[3] nan=1.5 posinf=2.0 neginf=-3", "bool[2]"],
+    layer: "NanToNum",
+    ..BLANK
+};

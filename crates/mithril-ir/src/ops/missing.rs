@@ -1,0 +1,437 @@
+//! Reductions that leave NaN out, and quantiles.
+
+use crate::build::{Call, V};
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::error::{Code, Error, Result};
+use crate::literal::Lit;
+use crate::op::{Attr, BLANK, DTypeRule, DefaultLit, OpDef, Port, ShapeRule, Tolerance, attr, tensor};
+use crate::ops::elementwise as e;
+use crate::ops::index::TAKE_ALONG_AXIS;
+use crate::ops::movement::{BROADCAST_TO, RESHAPE, TRANSPOSE};
+use crate::ops::reduce::{
+    ALL, ANY, ARGMAX, ARGMIN, MAX, MIN, PROD, SUM, axes, float_of, float_result, floating, keepdim, reduction,
+};
+use crate::ops::scan::{CUMPROD, CUMSUM};
+use crate::ops::sort::SORT;
+use crate::rules::{Attrs, ShapeCx};
+use crate::shape::Shape;
+
+/// Rows of this file.
+pub static OPS: &[&OpDef] = &[
+    &NANSUM,
+    &NANPROD,
+    &NANMEAN,
+    &NANVAR,
+    &NANSTD,
+    &NANMAX,
+    &NANMIN,
+    &NANARGMAX,
+    &NANARGMIN,
+    &NANCUMSUM,
+    &NANCUMPROD,
+    &QUANTILE,
+    &NANQUANTILE,
+    &MEDIAN,
+    &NANMEDIAN,
+];
+
+/// Where NaN is; `None` for what cannot hold one.
+fn is_nan(x: V<'_>) -> Option<V<'_>> {
+    x.dtype().is_float().then(|| x.op(&e::ISNAN, &[]))
+}
+
+/// The input with a number in place of NaN.
+fn without_nan(x: V<'_>, instead: f64) -> V<'_> {
+    is_nan(x).map_or(x, |nan| nan.op(&e::WHERE, &[x.lit(instead), x]))
+}
+
+// --- sums --------------------------------------------------------------------------------------------------
+
+/// The row of a reduction that is another one of what is left.
+const fn left_out(name: &'static str, doc: &'static str) -> OpDef {
+    OpDef { dtype: DTypeRule::Expansion, ..reduction(name, doc) }
+}
+
+/// Sum of what is a number
+pub static NANSUM: OpDef = OpDef {
+    expand: Some(|c| vec![without_nan(c.x[0], 0.0).op(&SUM, &c.x[1..])]),
+    layer: "NanSum",
+    ..left_out(
+        "nansum",
+        "Sum over `axis` of all elements but NaN; the sum of nothing else is 0. See `sum`. The gradient of NaN is 0.",
+    )
+};
+
+/// Product of what is a number
+pub static NANPROD: OpDef = OpDef {
+    expand: Some(|c| vec![without_nan(c.x[0], 1.0).op(&PROD, &c.x[1..])]),
+    domain: (0.5, 2.0),
+    layer: "NanProd",
+    ..left_out(
+        "nanprod",
+        "Product over `axis` of all elements but NaN; the product of nothing else is 1. See `prod`. The gradient of NaN \
+         is 0.",
+    )
+};
+
+/// How many elements are no NaN, in the dtype of `x`.
+fn counted<'a>(x: V<'a>, axis: V<'a>, keep: V<'a>) -> V<'a> {
+    let ones = match is_nan(x) {
+        Some(nan) => nan.op(&e::WHERE, &[x.lit(0.0), x.lit(1.0)]).cast(x.dtype()),
+        None => x,
+    };
+    ones.op(&SUM, &[axis, keep])
+}
+
+/// Mean of what is a number
+pub static NANMEAN: OpDef = OpDef {
+    dtype: DTypeRule::Fn(float_result),
+    expand: Some(|c| {
+        let x = floating(c.x[0]);
+        let sum = without_nan(x, 0.0).op(&SUM, &c.x[1..]);
+        vec![(sum / counted(x, c.x[1], c.x[2])).cast(float_of(c.x[0]))]
+    }),
+    layer: "NanMean",
+    ..left_out(
+        "nanmean",
+        "Mean over `axis` of all elements but NaN; NaN where there is nothing else. See `mean`. The gradient of NaN is 0.",
+    )
+};
+
+static VARIANCE_PORTS: &[Port] = &[
+    tensor("input"),
+    attr("axis", Attr::OptInts, DefaultLit::None),
+    attr("keepdim", Attr::Bool, DefaultLit::Bool(false)),
+    attr("correction", Attr::Float, DefaultLit::Float(1.0)),
+];
+
+const fn variance(name: &'static str, doc: &'static str) -> OpDef {
+    OpDef {
+        ports: VARIANCE_PORTS,
+        dtype: DTypeRule::Fn(float_result),
+        cases: &[
+            "[2,3]",
+            "[2,3] axis=1 keepdim=true",
+            "[2,3,4] axis=(0,-1) correction=0",
+            "[4,5] axis=0 correction=2",
+        ],
+        ..reduction(name, doc)
+    }
+}
+
+/// The variance of what is no NaN, in float32 at least.
+fn spread<'a>(c: &Call<'a>) -> V<'a> {
+    let (x, axis, yes) = (floating(c.x[0]), c.x[1], c.cx.lit(true));
+    let correction = c.get(|c| c.f64(3));
+    let mean = without_nan(x, 0.0).op(&SUM, &[axis, yes]) / counted(x, axis, yes);
+    // Not the other way round: what NaN is left of would reach the gradient.
+    let difference = match is_nan(x) {
+        Some(nan) => nan.op(&e::WHERE, &[c.cx.lit(0.0), without_nan(x, 0.0) - mean]),
+        None => x - mean,
+    };
+    let freedom = counted(x, axis, c.x[2]) - correction;
+    let freedom = freedom.op(&e::MAXIMUM, &[c.cx.lit(0.0)]);
+    (difference * difference).op(&SUM, &[axis, c.x[2]]) / freedom
+}
+
+/// Variance of what is a number
+pub static NANVAR: OpDef = OpDef {
+    expand: Some(|c| vec![spread(c).cast(float_of(c.x[0]))]),
+    layer: "NanVar",
+    ..variance(
+        "nanvar",
+        "Variance over `axis` of all `n` elements but NaN: `Σ (x - mean)² / max(0, n - correction)`, NaN where there are \
+         too few. The correction is 1 unless given, as for `var`. The gradient of NaN is 0.",
+    )
+};
+
+/// Standard deviation of what is a number
+pub static NANSTD: OpDef = OpDef {
+    expand: Some(|c| {
+        // The slope of the root is infinite at 0: where all elements are equal it is taken to be 0.
+        let var = spread(c);
+        let is_zero = var.op(&e::EQUAL, &[c.cx.lit(0.0)]);
+        let root = is_zero.op(&e::WHERE, &[c.cx.lit(1.0), var]).op(&e::SQRT, &[]);
+        vec![is_zero.op(&e::WHERE, &[c.cx.lit(0.0), root]).cast(float_of(c.x[0]))]
+    }),
+    layer: "NanStd",
+    ..variance(
+        "nanstd",
+        "Standard deviation over `axis` of all elements but NaN, the square root of `nanvar`. The gradient at identical \
+         values and of NaN is 0.",
+    )
+};
+
+// --- extremes ----------------------------------------------------------------------------------------------
+
+/// An extreme of what is no NaN; NaN where there is nothing else.
+fn extreme<'a>(c: &Call<'a>, op: &'static OpDef, least: f64) -> Vec<V<'a>> {
+    let x = c.x[0];
+    let found = without_nan(x, least).op(op, &c.x[1..]);
+    vec![match is_nan(x) {
+        Some(nan) => nan.op(&ALL, &c.x[1..]).op(&e::WHERE, &[c.cx.lit(f64::NAN), found]),
+        None => found,
+    }]
+}
+
+/// Largest of what is a number
+pub static NANMAX: OpDef = OpDef {
+    expand: Some(|c| extreme(c, &MAX, f64::NEG_INFINITY)),
+    tolerance: Tolerance::Exact,
+    layer: "NanMax",
+    ..left_out(
+        "nanmax",
+        "Largest element over `axis` that is no NaN; NaN where there is nothing else. See `max`.",
+    )
+};
+
+/// Smallest of what is a number
+pub static NANMIN: OpDef = OpDef {
+    expand: Some(|c| extreme(c, &MIN, f64::INFINITY)),
+    tolerance: Tolerance::Exact,
+    layer: "NanMin",
+    ..left_out(
+        "nanmin",
+        "Smallest element over `axis` that is no NaN; NaN where there is nothing else. See `min`.",
+    )
+};
+
+/// Position of the first extreme: the first element that equals it.
+fn position<'a>(c: &Call<'a>, op: &'static OpDef) -> Vec<V<'a>> {
+    let found = c.x[0].op(op, &[c.x[1], c.cx.lit(true)]);
+    let is_it = c.x[0].op(&e::EQUAL, &[found]).cast(DType::I32);
+    vec![is_it.op(&ARGMAX, &c.x[1..])]
+}
+
+/// Position of the largest of what is a number
+pub static NANARGMAX: OpDef = OpDef {
+    ports: ARGMAX.ports,
+    cases: ARGMAX.cases,
+    expand: Some(|c| position(c, &NANMAX)),
+    tolerance: Tolerance::Exact,
+    layer: "NanArgMax",
+    ..left_out(
+        "nanargmax",
+        "Position, in int64, of the first largest element over `axis` that is no NaN; 0 where there is nothing else. See \
+         `argmax`.",
+    )
+};
+
+/// Position of the smallest of what is a number
+pub static NANARGMIN: OpDef = OpDef {
+    ports: ARGMIN.ports,
+    cases: ARGMIN.cases,
+    expand: Some(|c| position(c, &NANMIN)),
+    tolerance: Tolerance::Exact,
+    layer: "NanArgMin",
+    ..left_out(
+        "nanargmin",
+        "Position, in int64, of the first smallest element over `axis` that is no NaN; 0 where there is nothing else. \
+         See `argmin`.",
+    )
+};
+
+// --- running -----------------------------------------------------------------------------------------------
+
+/// The row of a running sum or product of what is left.
+const fn running(name: &'static str, doc: &'static str) -> OpDef {
+    OpDef { name, doc, ports: CUMSUM.ports, cases: CUMSUM.cases, tolerance: Tolerance::Contraction, ..BLANK }
+}
+
+/// Running sum of what is a number
+pub static NANCUMSUM: OpDef = OpDef {
+    expand: Some(|c| vec![without_nan(c.x[0], 0.0).op(&CUMSUM, &c.x[1..])]),
+    layer: "NanCumSum",
+    ..running("nancumsum", "Running sum along `axis`, to which NaN adds nothing. See `cumsum`.")
+};
+
+/// Running product of what is a number
+pub static NANCUMPROD: OpDef = OpDef {
+    expand: Some(|c| vec![without_nan(c.x[0], 1.0).op(&CUMPROD, &c.x[1..])]),
+    domain: (0.5, 2.0),
+    layer: "NanCumProd",
+    ..running("nancumprod", "Running product along `axis`, which NaN leaves as it is. See `cumprod`.")
+};
+
+// --- quantiles ---------------------------------------------------------------------------------------------
+
+const WAYS: &[&str] = &["linear", "lower", "higher", "nearest", "midpoint"];
+
+static QUANTILE_PORTS: &[Port] = &[
+    tensor("input"),
+    tensor("q"),
+    attr("axis", Attr::OptInts, DefaultLit::None),
+    attr("keepdim", Attr::Bool, DefaultLit::Bool(false)),
+    attr("interpolation", Attr::Choice(WAYS), DefaultLit::Str("linear")),
+];
+
+/// The shape that a reduction leaves, behind that of `q`.
+fn quantile_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
+    let input = cx.shape(0);
+    cx.rank(1, &[0, 1])?;
+    let (axes, keep) = (axes(cx, input.rank())?, keepdim(cx)?);
+    if let Some(axis) = axes.iter().find(|&&axis| input[axis].is(0)) {
+        let message = format!("{} of no elements is not defined", cx.op().name);
+        return Err(Error::new(Code::BadSize, message)
+            .note(format!("the shape is {input}, its axis {axis} is empty"))
+            .help("reduce over an axis that has elements"));
+    }
+    let rest = input
+        .iter()
+        .enumerate()
+        .filter_map(|(i, d)| if axes.contains(&i) { keep.then_some(Dim::ONE) } else { Some(d.clone()) });
+    Ok(vec![cx.shape(1).iter().cloned().chain(rest).collect()])
+}
+
+/// The elements that fall on one of the output, in order along a new last axis.
+fn in_order<'a>(c: &Call<'a>) -> V<'a> {
+    let x = floating(c.x[0]);
+    let shape = x.shape();
+    let chosen = c.get(|c| axes(c, shape.rank()));
+    let rest: Vec<usize> = (0..shape.rank()).filter(|i| !chosen.contains(i)).collect();
+    let many = chosen.iter().fold(Dim::ONE, |n, &i| &n * &shape[i]);
+    let order: Vec<usize> = rest.iter().chain(&chosen).copied().collect();
+    let is_moved = order.iter().enumerate().any(|(i, &axis)| i != axis);
+    let moved = if is_moved { x.op(&TRANSPOSE, &[c.cx.lit(order)]) } else { x };
+    let dims = rest.iter().map(|&i| shape[i].clone()).chain([many]);
+    let lines = moved.op(&RESHAPE, &[c.cx.lit(Lit::tuple(dims))]);
+    lines.op(&SORT, &[c.cx.lit(-1)])
+}
+
+/// `input[q · (n - 1)]` of the elements in order.
+fn quantile<'a>(c: &Call<'a>, leaves_nan_out: bool) -> Vec<V<'a>> {
+    let (sorted, zero) = (in_order(c), c.cx.lit(0.0));
+    let dtype = sorted.dtype();
+    let (last, yes) = (c.cx.lit(-1), c.cx.lit(true));
+    let many = sorted.dim(-1);
+    let lines: Vec<Dim> = sorted.shape().iter().take(sorted.rank() - 1).cloned().collect();
+    // `q` of [k] stands along the last axis of what is looked up, which comes first in the end.
+    let shape = c.x[1].shape();
+    let count = shape.iter().next().cloned().unwrap_or(Dim::ONE);
+    let ones = std::iter::repeat_n(Dim::ONE, lines.len());
+    let q = c.x[1].cast(dtype).op(&RESHAPE, &[c.cx.lit(Lit::tuple(ones.chain([count.clone()])))]);
+    let nan = sorted.op(&e::ISNAN, &[]);
+    // NaN stands at the end.
+    let top = if leaves_nan_out {
+        let numbers = nan.op(&e::WHERE, &[zero, c.cx.lit(1.0)]).cast(dtype).op(&SUM, &[last, yes]);
+        (numbers - 1.0).op(&e::MAXIMUM, &[zero])
+    } else {
+        c.cx.lit(&many - &Dim::ONE)
+    };
+    let whole = c.cx.lit(Lit::tuple(lines.iter().cloned().chain([count.clone()])));
+    let place = (q * top).op(&BROADCAST_TO, &[whole]);
+    let (low, high) = (place.op(&e::FLOOR, &[]), place.op(&e::CEIL, &[]));
+    let at = |place: V<'a>| {
+        let held = place.op(&e::CLIP, &[zero, c.cx.lit(&many - &Dim::ONE)]);
+        sorted.op(&TAKE_ALONG_AXIS, &[held.cast(DType::I64), last])
+    };
+    let found = match c.text(4).unwrap_or_default().as_str() {
+        "lower" => at(low),
+        "higher" => at(high),
+        "nearest" => at(place.op(&e::ROUND, &[])),
+        "midpoint" => between(at(low), at(high), (high - low) * 0.5),
+        _ => between(at(low), at(high), place - low),
+    };
+    // A NaN among the elements, or a `q` outside of 0 to 1, leaves nothing to choose.
+    let outside = q.op(&e::LESS, &[zero]).op(&e::LOGICAL_OR, &[c.cx.lit(1.0).op(&e::LESS, &[q])]);
+    let outside = outside.op(&e::LOGICAL_OR, &[q.op(&e::ISNAN, &[])]);
+    let lost = nan.op(if leaves_nan_out { &ALL } else { &ANY }, &[last, yes]);
+    let found = lost.op(&e::LOGICAL_OR, &[outside]).op(&e::WHERE, &[c.cx.lit(f64::NAN), found]);
+    vec![arranged(c, found, &lines, shape.rank() == 1).cast(float_of(c.x[0]))]
+}
+
+/// A point between two that are in order. It is the first where they are the same, or none of the way is gone: of
+/// infinities no difference is taken.
+fn between<'a>(low: V<'a>, high: V<'a>, way: V<'a>) -> V<'a> {
+    let zero = low.lit(0.0);
+    let is_low = way.op(&e::EQUAL, &[zero]);
+    let is_same = low.op(&e::EQUAL, &[high]).op(&e::LOGICAL_AND, &[low.op(&e::ISINF, &[])]);
+    let is_first = is_low.op(&e::LOGICAL_OR, &[is_same]);
+    let (from, to) = (is_first.op(&e::WHERE, &[zero, low]), is_first.op(&e::WHERE, &[zero, high]));
+    is_first.op(&e::WHERE, &[low, from + (to - from) * way])
+}
+
+/// The last axis, along which `q` runs, put first, and the reduced axes back with size 1 where that is asked for.
+fn arranged<'a>(c: &Call<'a>, found: V<'a>, lines: &[Dim], has_axis: bool) -> V<'a> {
+    let n = lines.len();
+    let order: Vec<usize> = [n].into_iter().chain(0..n).collect();
+    let front = if n > 0 { found.op(&TRANSPOSE, &[c.cx.lit(order)]) } else { found };
+    let input = c.x[0].shape();
+    let (chosen, keep) = (c.get(|c| axes(c, input.rank())), c.get(keepdim));
+    let rest = input
+        .iter()
+        .enumerate()
+        .filter_map(|(i, d)| if chosen.contains(&i) { keep.then_some(Dim::ONE) } else { Some(d.clone()) });
+    let dims = has_axis.then(|| found.dim(-1)).into_iter().chain(rest);
+    front.op(&RESHAPE, &[c.cx.lit(Lit::tuple(dims))])
+}
+
+const QUANTILES: OpDef = OpDef {
+    ports: QUANTILE_PORTS,
+    shape: ShapeRule::Fn(quantile_shape),
+    dtype: DTypeRule::Fn(float_result),
+    tolerance: Tolerance::Contraction,
+    domain: (0.05, 0.95),
+    cases: &[
+        "[5] q=0.3",
+        "[2,3] q=0.5 axis=1 keepdim=true",
+        "[2,3,4] [2] axis=(0,-1)",
+        "[4,3] [3] axis=0 keepdim=true interpolation=\"nearest\"",
+        "[7] q=0.6 interpolation=\"midpoint\"",
+        "[7,2] q=0.6 axis=0 interpolation=\"lower\"",
+        "[7] q=0.6 interpolation=\"higher\"",
+        "i64[6] q=0.25",
+        "[2,3] q=1",
+    ],
+    ..BLANK
+};
+
+/// The element at a part of the way
+pub static QUANTILE: OpDef = OpDef {
+    name: "quantile",
+    doc: "The value below which the part `q` of the elements over `axis` (all axes if none is given) lies: of the `n` \
+          elements in order the one at position `q·(n - 1)`. Between two positions it is interpolated: `linear`, the \
+          `lower` or the `higher` one, the `nearest` (of two equally near ones that at the even position), or their \
+          `midpoint`. `q` is a number or a vector of them, whose axis comes first. NaN where an element is NaN, or `q` \
+          lies outside of 0 to 1. Integers become the default float; half precision is computed in float32.",
+    expand: Some(|c| quantile(c, false)),
+    layer: "Quantile",
+    ..QUANTILES
+};
+
+/// The element at a part of the way of what is a number
+pub static NANQUANTILE: OpDef = OpDef {
+    name: "nanquantile",
+    doc: "As `quantile`, of all elements but NaN; NaN where there is nothing else.",
+    expand: Some(|c| quantile(c, true)),
+    layer: "NanQuantile",
+    ..QUANTILES
+};
+
+/// Half of the way
+fn median<'a>(c: &Call<'a>, op: &'static OpDef) -> Vec<V<'a>> {
+    let half = c.cx.lit(0.5);
+    vec![c.x[0].op(op, &[half, c.x[1], c.x[2]])]
+}
+
+/// The element in the middle
+pub static MEDIAN: OpDef = OpDef {
+    dtype: DTypeRule::Fn(float_result),
+    expand: Some(|c| median(c, &QUANTILE)),
+    layer: "Median",
+    ..reduction(
+        "median",
+        "The element in the middle over `axis` (all axes if none is given), the mean of the two in the middle where their \
+         number is even, as in NumPy; torch takes the lower of the two: `quantile(input, 0.5, interpolation=\"lower\")`. \
+         NaN where an element is.",
+    )
+};
+
+/// The element in the middle of what is a number
+pub static NANMEDIAN: OpDef = OpDef {
+    dtype: DTypeRule::Fn(float_result),
+    expand: Some(|c| median(c, &NANQUANTILE)),
+    layer: "NanMedian",
+    ..reduction("nanmedian", "As `median`, of all elements but NaN; NaN where there is nothing else.")
+};

@@ -1,0 +1,307 @@
+//! Images read at positions between their elements.
+
+use crate::build::{Call, V};
+use crate::dim::Dim;
+use crate::dtype::{DType, Kinds};
+use crate::error::{Code, Error, Result};
+use crate::literal::Lit;
+use crate::op::{
+    Attr, BLANK, DTypeRule, DefaultLit, OpDef, ShapeRule, Spell, Text, Tolerance, attr, tensor_of,
+};
+use crate::ops::arithmetic::FMOD;
+use crate::ops::create::{ARANGE, FULL_LIKE};
+use crate::ops::elementwise as e;
+use crate::ops::index::TAKE_ALONG_AXIS;
+use crate::ops::joining::STACK;
+use crate::ops::linalg::MATMUL;
+use crate::ops::movement::{BROADCAST_TO, RESHAPE, SWAPAXES};
+use crate::ops::slicing::SLICE;
+use crate::rules::{Attrs, ShapeCx};
+use crate::shape::Shape;
+use crate::spell::SpellCx;
+
+/// Rows of this file.
+pub static OPS: &[&OpDef] = &[&GRID_SAMPLE, &AFFINE_GRID];
+
+const MODES: &[&str] = &["bilinear", "nearest", "bicubic"];
+const PADDINGS: &[&str] = &["zeros", "border", "reflection"];
+
+/// An image at the positions of a grid
+pub static GRID_SAMPLE: OpDef = OpDef {
+    name: "grid_sample",
+    doc: "The image `[n, c, h, w]` read at the positions `grid` `[n, *out, 2]`, or `[n, c, d, h, w]` at `[n, *out, 3]`: \
+          `[n, c, *out]`. The last axis of the grid holds x, y (and z), where -1 and 1 are the borders of the image, or \
+          with `align_corners` the centers of its outermost elements. `bilinear` mixes the neighbours of a position, \
+          `bicubic` (images of two axes only) the four along each axis, by the kernel of Keys (1981) with a = -0.75; \
+          `nearest` takes the element at the rounded position, halves to even. What lies outside is 0 (`zeros`), the \
+          element at the border (`border`), or mirrored there (`reflection`). NaN in the grid gives NaN, or with \
+          `nearest` an element of the image. As in torch.",
+    ports: &[
+        tensor_of("input", Kinds::NUMBER),
+        tensor_of("grid", Kinds::NUMBER),
+        attr("mode", Attr::Choice(MODES), DefaultLit::Str("bilinear")),
+        attr("padding_mode", Attr::Choice(PADDINGS), DefaultLit::Str("zeros")),
+        attr("align_corners", Attr::Bool, DefaultLit::Bool(false)),
+    ],
+    shape: ShapeRule::Fn(sampled_shape),
+    dtype: DTypeRule::Float,
+    expand: Some(|c| {
+        grid_sample(c).unwrap_or_else(|error| {
+            c.cx.fail(error);
+            vec![c.x[0]]
+        })
+    }),
+    spell: Spell { torch: Text::F(torch), ..Spell::NONE },
+    tolerance: Tolerance::Contraction,
+    domain: (-1.4, 1.4),
+    cases: &[
+        "[1,2,4,5] [1,3,2,2]",
+        "[2,1,4,5] [2,3,2,2] align_corners=true padding_mode=\"border\"",
+        "[1,2,3,4] [1,2,4,2] padding_mode=\"reflection\"",
+        "[1,2,3,4] [1,2,4,2] padding_mode=\"reflection\" align_corners=true",
+        "[1,2,4,5] [1,3,2,2] mode=\"nearest\"",
+        "[1,2,4,5] [1,3,2,2] mode=\"nearest\" padding_mode=\"border\" align_corners=true",
+        "[1,1,4,5] [1,2,3,2] mode=\"bicubic\"",
+        "[1,1,4,5] [1,2,3,2] mode=\"bicubic\" padding_mode=\"border\" align_corners=true",
+        "[1,1,4,5] [1,2,3,2] mode=\"bicubic\" padding_mode=\"reflection\"",
+        "[1,2,2,3,4] [1,2,1,3,3]",
+        "[1,1,2,3,4] [1,1,2,3,3] mode=\"nearest\" padding_mode=\"reflection\"",
+        "[1,1,1,1] [1,2,2,2] padding_mode=\"reflection\" align_corners=true",
+    ],
+    layer: "GridSample",
+    ..BLANK
+};
+
+fn sampled_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
+    let n = cx.rank(0, &[4, 5])? - 2;
+    cx.rank(1, &[n + 2])?;
+    let (input, grid) = (cx.shape(0), cx.shape(1));
+    cx.same(&input[0], &grid[0], "batch sizes of the input and of the grid")?;
+    cx.same(&grid[n + 1], &Dim::Const(n as i64), "the last size of the grid and the number of spatial axes")?;
+    if n == 3 && cx.text(2)? == "bicubic" {
+        return Err(cx.bad(2, &cx.lit(2), "\"bilinear\" or \"nearest\" for images of three axes"));
+    }
+    if let Some(i) = (2..n + 2).find(|&i| input[i].is(0)) {
+        let message = format!("axis {i} of the input of grid_sample has no elements");
+        return Err(Error::new(Code::BadSize, message).help("there is nothing to read"));
+    }
+    let out = grid[1..=n].iter();
+    Ok(vec![input[..2].iter().chain(out).cloned().collect()])
+}
+
+/// One place that is read along an axis: its position, whether it lies in the image, and how much it counts.
+#[derive(Clone, Copy)]
+struct Tap<'a> {
+    at: V<'a>,
+    inside: V<'a>,
+    /// `None` where it counts whole.
+    weight: Option<V<'a>>,
+}
+
+fn grid_sample<'a>(c: &Call<'a>) -> Result<Vec<V<'a>>> {
+    let half = |x: V<'a>| if matches!(x.dtype(), DType::F16 | DType::BF16) { x.cast(DType::F32) } else { x };
+    let (dtype, image, grid) = (c.x[0].dtype(), half(c.x[0]), half(c.x[1]));
+    let (mode, padding, corners) = (c.text(2)?, c.text(3)?, c.bool(4)?);
+    let shape = image.shape();
+    let n = shape.rank() - 2;
+    let lit = |dims: &[Dim]| c.cx.lit(Lit::tuple(dims.iter().cloned()));
+    let out: Vec<Dim> = grid.shape().iter().take(n + 1).skip(1).cloned().collect();
+    let many = out.iter().fold(Dim::ONE, |n, d| &n * d);
+    let elements = shape.iter().skip(2).fold(Dim::ONE, |n, d| &n * d);
+    let batch = [shape[0].clone(), Dim::ONE, many.clone()];
+
+    let mut axes: Vec<Vec<Tap<'a>>> = Vec::new();
+    for i in 0..n {
+        let size = &shape[i + 2];
+        // The last axis of the image comes first in the grid.
+        let component = (n - 1 - i) as i64;
+        let along = |last: i64| {
+            let whole = std::iter::repeat_n(Lit::None, n + 1);
+            c.cx.lit(Lit::Tuple(whole.chain([Lit::int(last)]).collect()))
+        };
+        let g = grid.op(&SLICE, &[along(component), along(component + 1)]).op(&RESHAPE, &[lit(&batch)]);
+        let place = if corners {
+            (g + 1.0) / 2.0 * c.cx.lit(size - &Dim::ONE)
+        } else {
+            ((g + 1.0) * c.cx.lit(size.clone()) - 1.0) / 2.0
+        };
+        let axis = Axis { c, size, padding: &padding, corners };
+        axes.push(match mode.as_str() {
+            "nearest" => vec![axis.tap(axis.held(place).op(&e::ROUND, &[]), None)],
+            "bicubic" => axis.cubic(place),
+            _ => axis.linear(axis.held(place)),
+        });
+    }
+    let flat = image.op(&RESHAPE, &[lit(&[shape[0].clone(), shape[1].clone(), elements])]);
+    let zero = c.cx.lit(0.0);
+    let mut sum: Option<V<'a>> = None;
+    for taps in choices(&axes) {
+        let (mut at, mut inside, mut weight) = (taps[0].at, taps[0].inside, taps[0].weight);
+        for (i, tap) in taps.iter().enumerate().skip(1) {
+            at = at * c.cx.lit(shape[i + 2].clone()) + tap.at;
+            inside = inside.op(&e::LOGICAL_AND, &[tap.inside]);
+            weight = weight.zip(tap.weight).map(|(a, b)| a * b);
+        }
+        let value = flat.op(&TAKE_ALONG_AXIS, &[at, c.cx.lit(2)]);
+        // Chosen twice: neither a weight nor a value that does not count reaches a result or a gradient.
+        let value = match weight {
+            Some(weight) => value * inside.op(&e::WHERE, &[weight, zero]),
+            None => value,
+        };
+        let part = inside.op(&e::WHERE, &[value, zero]);
+        sum = Some(sum.map_or(part, |sum| sum + part));
+    }
+    let all: Vec<Dim> = shape.iter().take(2).cloned().chain(out).collect();
+    let found = sum.unwrap_or(flat).op(&RESHAPE, &[lit(&all)]);
+    Ok(vec![found.cast(dtype)])
+}
+
+/// One tap of each axis, in all ways.
+fn choices<'a>(axes: &[Vec<Tap<'a>>]) -> Vec<Vec<Tap<'a>>> {
+    axes.iter().fold(vec![vec![]], |all, taps| {
+        all.iter().flat_map(|head| taps.iter().map(|tap| [&head[..], &[*tap]].concat())).collect()
+    })
+}
+
+/// A spatial axis.
+struct Axis<'c, 'a> {
+    c: &'c Call<'a>,
+    size: &'c Dim,
+    padding: &'c str,
+    corners: bool,
+}
+
+impl<'a> Axis<'_, 'a> {
+    fn last(&self) -> V<'a> {
+        self.c.cx.lit(self.size - &Dim::ONE)
+    }
+    /// A position brought inside, unless what lies outside is 0.
+    fn held(&self, place: V<'a>) -> V<'a> {
+        let inside = |x: V<'a>| x.op(&e::CLIP, &[self.c.cx.lit(0.0), self.last()]);
+        match self.padding {
+            "border" => inside(place),
+            "reflection" => inside(self.mirrored(place)),
+            _ => place,
+        }
+    }
+    /// A position mirrored at the centers or the borders of the outermost elements, as often as it takes.
+    fn mirrored(&self, place: V<'a>) -> V<'a> {
+        let (start, length) =
+            if self.corners { (0.0, self.size - &Dim::ONE) } else { (-0.5, self.size.clone()) };
+        if length.is(0) {
+            return place.op(&FULL_LIKE, &[self.c.cx.lit(0.0)]);
+        }
+        let span = self.c.cx.lit(length);
+        let way = (place - start).op(&e::ABS, &[]);
+        let (rest, times) = (way.op(&FMOD, &[span]), (way / span).op(&e::FLOOR, &[]));
+        let is_even = (times - (times / 2.0).op(&e::FLOOR, &[]) * 2.0).op(&e::EQUAL, &[self.c.cx.lit(0.0)]);
+        is_even.op(&e::WHERE, &[rest + start, span - rest + start])
+    }
+    /// The element at a whole position.
+    fn tap(&self, place: V<'a>, weight: Option<V<'a>>) -> Tap<'a> {
+        let zero = self.c.cx.lit(0.0);
+        // NaN counts, so that it is seen.
+        let outside =
+            place.op(&e::LESS, &[zero]).op(&e::LOGICAL_OR, &[place.op(&e::GREATER, &[self.last()])]);
+        let inside = outside.op(&e::LOGICAL_NOT, &[]);
+        Tap { at: place.op(&e::CLIP, &[zero, self.last()]).cast(DType::I64), inside, weight }
+    }
+    fn linear(&self, place: V<'a>) -> Vec<Tap<'a>> {
+        let low = place.op(&e::FLOOR, &[]);
+        let way = place - low;
+        vec![self.tap(low, Some(1.0 - way)), self.tap(low + 1.0, Some(way))]
+    }
+    fn cubic(&self, place: V<'a>) -> Vec<Tap<'a>> {
+        const A: f64 = -0.75;
+        let low = place.op(&e::FLOOR, &[]);
+        let way = place - low;
+        let near = |x: V<'a>| (x * (A + 2.0) - (A + 3.0)) * x * x + 1.0;
+        let far = |x: V<'a>| ((x * A - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A;
+        let weights = [far(way + 1.0), near(way), near(1.0 - way), far(2.0 - way)];
+        let steps = [-1.0, 0.0, 1.0, 2.0];
+        steps.into_iter().zip(weights).map(|(step, w)| self.tap(self.held(low + step), Some(w))).collect()
+    }
+}
+
+fn torch(s: &SpellCx<'_>) -> Option<String> {
+    let (x, grid) = (s.ty(0)?, s.ty(1)?);
+    let filled = x.shape.iter().chain(grid.shape.iter()).all(|d| d.known() != Some(0));
+    let corners = if s.bool(4).ok()? { "True" } else { "False" };
+    let words = format!("mode={}, padding_mode={}, align_corners={corners}", s.arg(2), s.arg(3));
+    (filled && matches!(x.dtype, DType::F32 | DType::F64))
+        .then(|| format!("F.grid_sample({}, {}, {words})", s.arg(0), s.arg(1)))
+}
+
+/// The grid of an affine map
+pub static AFFINE_GRID: OpDef = OpDef {
+    name: "affine_grid",
+    doc: "The grid for `grid_sample` that maps each position of an image of `size` (`(n, c, h, w)` or `(n, c, d, h, w)`) \
+          by the affine map `theta` (`[n, 2, 3]` or `[n, 3, 4]`): `[n, h, w, 2]` or `[n, d, h, w, 3]`. With \
+          `align_corners` the positions -1 and 1 are the centers of the outermost elements, else the borders of the \
+          image. As in torch.",
+    ports: &[
+        tensor_of("theta", Kinds::NUMBER),
+        attr("size", Attr::Shape, DefaultLit::Required),
+        attr("align_corners", Attr::Bool, DefaultLit::Bool(false)),
+    ],
+    shape: ShapeRule::Fn(|cx| {
+        cx.rank(0, &[3])?;
+        let (theta, size) = (cx.shape(0), cx.dims(1)?);
+        let n = size.len().saturating_sub(2);
+        if !(2..=3).contains(&n) || size.iter().any(|d| d.known().is_some_and(|d| d < 1)) {
+            return Err(cx.bad(1, &cx.lit(1), "the size of an image: (n, c, h, w) or (n, c, d, h, w)"));
+        }
+        cx.same(&theta[0], &size[0], "batch sizes of `theta` and of the image")?;
+        cx.same(&theta[1], &Dim::Const(n as i64), "rows of `theta` and spatial axes")?;
+        cx.same(&theta[2], &Dim::Const(n as i64 + 1), "columns of `theta` and spatial axes and 1")?;
+        let spatial = size[2..].iter().cloned();
+        Ok(vec![[size[0].clone()].into_iter().chain(spatial).chain([Dim::Const(n as i64)]).collect()])
+    }),
+    dtype: DTypeRule::Float,
+    expand: Some(|c| {
+        let (size, corners) = (c.get(|c| c.dims(1)), c.get(|c| c.bool(2)));
+        let theta = c.x[0];
+        let tuple = |dims: &[Dim]| c.cx.lit(Lit::tuple(dims.iter().cloned()));
+        let spatial = size.get(2..).unwrap_or_default();
+        let n = spatial.len();
+        let coordinate = |i: usize| {
+            let count = &spatial[i];
+            let steps = c.cx.call(&ARANGE, &[c.cx.lit(count.clone())]).cast(theta.dtype());
+            let line = match corners {
+                true if count.is(1) => steps,
+                true => steps * 2.0 / c.cx.lit(count - &Dim::ONE) - 1.0,
+                false => (steps * 2.0 + 1.0) / c.cx.lit(count.clone()) - 1.0,
+            };
+            let mut shape = vec![Dim::ONE; n];
+            shape[i] = count.clone();
+            line.op(&RESHAPE, &[tuple(&shape)]).op(&BROADCAST_TO, &[tuple(spatial)])
+        };
+        let mut parts: Vec<V<'_>> = (0..n).rev().map(coordinate).collect();
+        let Some(first) = parts.first().copied() else { return vec![theta] };
+        parts.push(first.op(&FULL_LIKE, &[c.cx.lit(1.0)]));
+        let args: Vec<V<'_>> = [c.cx.lit(-1)].into_iter().chain(parts).collect();
+        let many = spatial.iter().fold(Dim::ONE, |n, d| &n * d);
+        let rows = c.cx.call(&STACK, &args).op(&RESHAPE, &[tuple(&[many, Dim::Const(n as i64 + 1)])]);
+        let turned = theta.op(&SWAPAXES, &[c.cx.lit(1), c.cx.lit(2)]);
+        let whole = [theta.dim(0)].into_iter().chain(spatial.iter().cloned()).chain([Dim::Const(n as i64)]);
+        vec![rows.op(&MATMUL, &[turned]).op(&RESHAPE, &[c.cx.lit(Lit::tuple(whole))])]
+    }),
+    spell: Spell {
+        torch: Text::F(|s| {
+            let corners = if s.bool(2).ok()? { "True" } else { "False" };
+            let size = s.dims(&Attrs::dims(s, 1).ok()?);
+            matches!(s.ty(0)?.dtype, DType::F32 | DType::F64)
+                .then(|| format!("F.affine_grid({}, {size}, align_corners={corners})", s.arg(0)))
+        }),
+        ..Spell::NONE
+    },
+    tolerance: Tolerance::Contraction,
+    cases: &[
+        "[2,2,3] size=(2,3,4,5)",
+        "[1,2,3] size=(1,1,2,3) align_corners=true",
+        "[1,3,4] size=(1,2,2,3,2)",
+        "[2,3,4] size=(2,1,3,2,4) align_corners=true",
+    ],
+    layer: "AffineGrid",
+    ..BLANK
+};

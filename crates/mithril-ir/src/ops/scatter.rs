@@ -1,0 +1,584 @@
+//! Writing at positions that are data: elements replaced or brought together, and masks.
+//!
+//! Of several elements for one place the last one stays, on every target. Negative positions count from the end, and one
+//! outside of its axis is an error.
+
+use smallvec::smallvec;
+
+use crate::build::{Call, V};
+use crate::dim::Dim;
+use crate::dtype::{DType, Kind, Kinds};
+use crate::error::{Code, Error, Result};
+use crate::interp::HostCall;
+use crate::literal::Lit;
+use crate::loops::{Argument, Expr, LoopCx, accumulator, sizes_around};
+use crate::op::{
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, PortKind, ShapeRule, Spell, Text, Tolerance,
+    attr, tensor, tensor_of,
+};
+use crate::ops::create::{ARANGE, FULL};
+use crate::ops::elementwise as e;
+use crate::ops::getitem::GETITEM;
+use crate::ops::index::{
+    ADDITION, INDEX_ADD, INDICES, SCATTER_ADD, TAKE, TAKE_ALONG_AXIS, base, counted_from_front, positions,
+    source_as_input,
+};
+use crate::ops::joining::CONCAT;
+use crate::ops::movement::{BROADCAST_TO, INPUT, MOVE, RESHAPE};
+use crate::ops::scan::CUMSUM;
+use crate::ops::slicing::{SLICE, SLICE_UPDATE};
+use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
+use crate::shape::Shape;
+use crate::spell::SpellCx;
+use crate::tensor::{Scalar, Tensor, strides};
+
+/// Rows of this file.
+pub static OPS: &[&OpDef] = &[
+    &SCATTER_PROD,
+    &SCATTER_MAX,
+    &SCATTER_MIN,
+    &SCATTER,
+    &SCATTER_REDUCE,
+    &INDEX_FILL,
+    &INDEX_PUT,
+    &MASKED_FILL,
+    &MASKED_SCATTER,
+];
+
+// --- brought together --------------------------------------------------------------------------------------
+
+/// The row of a function of two numbers at positions.
+const fn merging(name: &'static str, doc: &'static str) -> OpDef {
+    OpDef {
+        name,
+        doc,
+        shape: SCATTER_ADD.shape,
+        cases: &[
+            "[6,3] i64[4,3] [4,3] axis=0",
+            "[2,6] i64[2,9] [2,9] axis=-1",
+            "[6] i64[0]<5 [0]",
+            "i64[6] i64[8] i64[8]",
+        ],
+        ..ADDITION
+    }
+}
+
+/// `x` with each element of the source brought together with the one at its place.
+fn merged(c: &HostCall<'_>, float: fn(f64, f64) -> f64, int: fn(i64, i64) -> i64) -> Result<Vec<Tensor>> {
+    let (x, source) = (c.tensor(0), c.tensor(2));
+    let axis = c.axis(3, x.rank())?;
+    let at = positions(c, 1, x.shape()[axis])?;
+    let (from, step) = (base(x.shape(), source.shape(), axis), strides(x.shape())[axis]);
+    let mut all: Vec<Scalar> = (0..x.len()).map(|i| x.get(i)).collect();
+    for i in 0..source.len() {
+        let slot = &mut all[from(i) + at[i] * step];
+        *slot = match *slot {
+            Scalar::Float(old) => Scalar::Float(float(old, source.get(i).f64())),
+            old => Scalar::Int(int(old.i64(), source.get(i).i64())),
+        };
+    }
+    Ok(vec![Tensor::build(x.dtype(), x.shape(), |i| all[i])])
+}
+
+/// The larger; NaN if either is.
+fn larger(a: f64, b: f64) -> f64 {
+    if a >= b || a.is_nan() { a } else { b }
+}
+
+/// The smaller; NaN if either is.
+fn smaller(a: f64, b: f64) -> f64 {
+    if a <= b || a.is_nan() { a } else { b }
+}
+
+/// The call of a function that brings `source` together with the input at `indices`.
+fn merging_loops(c: &LoopCx<'_>, function: &str) -> Result<Vec<Expr>> {
+    let (axis, wide) = (c.axis(3, c.rank(0))?, accumulator(c.out_dtype(0)));
+    let (outer, size, inner) = sizes_around(&c.shape(0), axis);
+    let found = c.temporary(wide, c.out_shape(0), |at| c.load(0, at).cast(wide));
+    let (indices, source) = (c.stored(1, DType::I64), c.stored(2, wide));
+    let buffers = [Argument::Out(found), Argument::In(indices), Argument::In(source)];
+    let numbers = [outer, size, c.shape(2)[axis], inner].map(Argument::Int);
+    c.call(format!("{function}_{}", wide.short()), [&buffers[..], &numbers[..]].concat(), 0);
+    Ok(vec![c.output(0, |at| c.load(found, at).cast(c.out_dtype(0)))])
+}
+
+/// A call of `torch.scatter_reduce`, which multiplies halves in float32 here.
+fn torch_merging(s: &SpellCx<'_>, reduce: &str) -> Option<String> {
+    let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
+    let at = counted_from_front(s, axis, DType::I64)?;
+    let dtype = s.ty(0)?.dtype;
+    let is_half = matches!(dtype, DType::F16 | DType::BF16);
+    let (wide, narrow) =
+        if is_half { (".float()", format!(".to({})", s.dtype(dtype))) } else { ("", String::new()) };
+    let (x, source) = (s.arg(0), s.arg(2));
+    Some(format!("torch.scatter_reduce({x}{wide}, {axis}, {at}, {source}{wide}, \"{reduce}\"){narrow}"))
+}
+
+/// The part of a gradient for elements that are the extreme at their place, all of which share it.
+fn shared<'a>(v: &crate::build::GradCall<'a>) -> Vec<V<'a>> {
+    let (x, indices, source, axis, zero) = (v.x[0], v.x[1], v.x[2], v.x[3], v.cx.lit(0.0));
+    let at = |t: V<'a>| t.op(&TAKE_ALONG_AXIS, &[indices, axis]);
+    let (is_x, is_source) = (x.op(&e::EQUAL, &[v.y]), source.op(&e::EQUAL, &[at(v.y)]));
+    let dtype = v.g.dtype();
+    let ties = is_x.cast(dtype).op(&SCATTER_ADD, &[indices, is_source.cast(dtype), axis]);
+    let part = v.g / ties.op(&e::MAXIMUM, &[v.cx.lit(1.0)]);
+    vec![is_x.op(&e::WHERE, &[part, zero]), v.none(), is_source.op(&e::WHERE, &[at(part), zero])]
+}
+
+/// `output[indices[i]] *= source[i]`
+pub static SCATTER_PROD: OpDef = OpDef {
+    eval: Some(Eval::Host(|c| merged(c, |a, b| a * b, i64::wrapping_mul))),
+    grad: Grad::Formula(|v| {
+        let (x, indices, source, axis) = (v.x[0], v.x[1], v.x[2], v.x[3]);
+        let (zero, one) = (v.cx.lit(0.0), v.cx.lit(1.0));
+        let at = |t: V<'_>| v.cx.value(t.op(&TAKE_ALONG_AXIS, &[indices, axis]).id());
+        let full =
+            |n: f64| v.cx.call(&FULL, &[v.cx.lit(x.shape().0.to_vec()), v.cx.lit(n), v.cx.lit(x.dtype())]);
+        // The product of the others is that of what is not 0, unless another one is 0.
+        let is_zero = source.op(&e::EQUAL, &[zero]);
+        let filled = is_zero.op(&e::WHERE, &[one, source]);
+        let rest = at(full(1.0).op(&SCATTER_PROD, &[indices, filled, axis]));
+        let zeros = at(full(0.0).op(&SCATTER_ADD, &[indices, is_zero.cast(x.dtype()), axis]));
+        let is_alone = zeros.op(&e::EQUAL, &[is_zero.cast(x.dtype())]);
+        let others = is_alone.op(&e::WHERE, &[rest / filled, zero]);
+        let by_x = v.g * full(1.0).op(&SCATTER_PROD, &[indices, source, axis]);
+        vec![by_x, v.none(), at(v.g * x) * others]
+    }),
+    spell: Spell {
+        numpy: Text::T("_scatter_merged(np.multiply, {0}, {1}, {2}, {3})"),
+        torch: Text::F(|s| torch_merging(s, "prod")),
+        jax: Text::T("_scatter_merged(\"multiply\", {0}, {1}, {2}, {3})"),
+        mlx: Text::T("_scatter_merged(\"multiply\", {0}, {1}, {2}, {3})"),
+        ..Spell::NONE
+    },
+    loops: Some(|c| merging_loops(c, "mithril_scatter_prod")),
+    domain: (0.5, 2.0),
+    layer: "ScatterProd",
+    ..merging(
+        "scatter_prod",
+        "The input with the element at the position along `axis` that `indices` gives multiplied by each element of \
+         `source`. `indices` and `source` have the shape of the input apart from the axis.",
+    )
+};
+
+/// `output[indices[i]] = max(output[indices[i]], source[i])`
+pub static SCATTER_MAX: OpDef = OpDef {
+    eval: Some(Eval::Host(|c| merged(c, larger, i64::max))),
+    grad: Grad::Formula(shared),
+    spell: Spell {
+        numpy: Text::T("_scatter_merged(np.maximum, {0}, {1}, {2}, {3})"),
+        torch: Text::F(|s| torch_merging(s, "amax")),
+        jax: Text::T("_scatter_merged(\"max\", {0}, {1}, {2}, {3})"),
+        mlx: Text::T("_scatter_merged(\"maximum\", {0}, {1}, {2}, {3})"),
+        ..Spell::NONE
+    },
+    loops: Some(|c| merging_loops(c, "mithril_scatter_max")),
+    tolerance: Tolerance::Exact,
+    layer: "ScatterMax",
+    ..merging(
+        "scatter_max",
+        "The largest of the element of the input and those of `source` whose `indices` give its position along `axis`; \
+         NaN if one is. `indices` and `source` have the shape of the input apart from the axis. Equal ones share the \
+         gradient.",
+    )
+};
+
+/// `output[indices[i]] = min(output[indices[i]], source[i])`
+pub static SCATTER_MIN: OpDef = OpDef {
+    eval: Some(Eval::Host(|c| merged(c, smaller, i64::min))),
+    grad: Grad::Formula(shared),
+    spell: Spell {
+        numpy: Text::T("_scatter_merged(np.minimum, {0}, {1}, {2}, {3})"),
+        torch: Text::F(|s| torch_merging(s, "amin")),
+        jax: Text::T("_scatter_merged(\"min\", {0}, {1}, {2}, {3})"),
+        mlx: Text::T("_scatter_merged(\"minimum\", {0}, {1}, {2}, {3})"),
+        ..Spell::NONE
+    },
+    loops: Some(|c| merging_loops(c, "mithril_scatter_min")),
+    tolerance: Tolerance::Exact,
+    layer: "ScatterMin",
+    ..merging(
+        "scatter_min",
+        "The smallest of the element of the input and those of `source` whose `indices` give its position along `axis`; \
+         NaN if one is. `indices` and `source` have the shape of the input apart from the axis. Equal ones share the \
+         gradient.",
+    )
+};
+
+// --- replaced, and torch's shapes --------------------------------------------------------------------------
+
+const AXIS: Port = attr("axis", Attr::Int, DefaultLit::Required);
+
+/// Indices may be fewer than the input has places, and the source larger than the indices.
+fn scattered_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
+    let (input, indices, source) = (cx.shape(0), cx.shape(2), cx.shape(3));
+    cx.rank(2, &[input.rank()])?;
+    cx.rank(3, &[0, input.rank()])?;
+    let axis = cx.axis(1, input.rank())?;
+    let too_many = |a: &Dim, b: &Dim| matches!((a.known(), b.known()), (Some(a), Some(b)) if a > b);
+    for (i, n) in indices.iter().enumerate() {
+        let of = |what: &str, size: &Dim| {
+            let message =
+                format!("`indices` of {} has {n} places along axis {i}, {what} {size}", cx.op().name);
+            Error::new(Code::ShapeMismatch, message).help("use fewer indices, or a larger tensor")
+        };
+        if i != axis && too_many(n, &input[i]) {
+            return Err(of("`input`", &input[i]));
+        }
+        if source.rank() > 0 && too_many(n, &source[i]) {
+            return Err(of("`source`", &source[i]));
+        }
+    }
+    Ok(vec![input.clone()])
+}
+
+/// `f` of the part of the input that indices fall on and of the part of the source that they are for, put back.
+fn scattered<'a>(c: &Call<'a>, f: impl FnOnce(V<'a>, V<'a>) -> V<'a>) -> Vec<V<'a>> {
+    let (x, indices, source) = (c.x[0], c.x[2], c.x[3]);
+    let (shape, wanted) = (x.shape(), indices.shape());
+    let axis = c.get(|c| c.axis(1, shape.rank()));
+    let lit = |dims: &[Dim]| c.cx.lit(Lit::tuple(dims.iter().cloned()));
+    let none = vec![Dim::Const(0); shape.rank()];
+    let source = match source.shape() {
+        own if own == wanted => source,
+        own if own.rank() == 0 => source.op(&BROADCAST_TO, &[lit(&wanted)]),
+        _ => source.op(&SLICE, &[lit(&none), lit(&wanted)]),
+    };
+    let mut part = wanted.clone();
+    if let (Some(slot), Some(size)) = (part.0.get_mut(axis), shape.get(axis)) {
+        *slot = size.clone();
+    }
+    if part == shape {
+        return vec![f(x, source)];
+    }
+    let changed = f(x.op(&SLICE, &[lit(&none), lit(&part)]), source);
+    vec![x.op(&SLICE_UPDATE, &[changed, lit(&none), lit(&part)])]
+}
+
+/// The source becomes what the input is; it is the last tensor.
+fn last_as_input(cx: &DTypeCx<'_>) -> Result<DTypes> {
+    let to = cx.dtype(0).unwrap_or(cx.float);
+    Ok(DTypes { cast: smallvec![None, None, None, Some(to)], out: smallvec![to] })
+}
+
+/// Elements replaced at positions
+pub static SCATTER: OpDef = OpDef {
+    name: "scatter",
+    doc: "The input with each element of `source` in place of the one at the position along `axis` that `indices` gives: \
+          `output[indices[i, j], j] = source[i, j]` for axis 0. Of several elements for one place the last one along \
+          `axis` stays, and alone gets a gradient. `indices` has at most as many places as the input along the other \
+          axes, and as the source along all. `source` may be a number.",
+    ports: &[INPUT, AXIS, INDICES, tensor("source")],
+    indexed: None,
+    shape: ShapeRule::Fn(scattered_shape),
+    dtype: DTypeRule::Fn(last_as_input),
+    expand: Some(|c| scattered(c, |x, source| replaced(c, x, c.x[2], source))),
+    spell: Spell {
+        numpy: Text::F(|s| {
+            let same = s.ty(3)?.shape == s.ty(2)?.shape;
+            same.then(|| format!("_scatter({}, {}, {}, {})", s.arg(0), s.arg(2), s.arg(3), s.arg(1)))
+        }),
+        ..Spell::NONE
+    },
+    loops: Some(|c| {
+        let dtype = c.out_dtype(0);
+        let axis = c.axis(1, c.rank(0))?;
+        let (outer, size, inner) = sizes_around(&c.shape(0), axis);
+        let mut plain = c.shape(0);
+        plain[axis] = c.shape(2)[axis];
+        if c.shape(2) != plain || c.shape(3) != plain {
+            return Err(Error::internal("indices for a part of the input are written by other ops"));
+        }
+        let output = c.temporary(dtype, c.out_shape(0), |at| c.load(0, at));
+        let (indices, source) = (c.stored(2, DType::I64), c.stored(3, dtype));
+        let buffers = [Argument::Out(output), Argument::In(indices), Argument::In(source)];
+        let numbers = [outer, size, plain[axis], inner, dtype.size() as i64].map(Argument::Int);
+        c.call("mithril_scatter", [&buffers[..], &numbers[..]].concat(), 0);
+        Ok(vec![c.whole(0, output)])
+    }),
+    cases: &[
+        "[6,3] i64[4,3] [4,3] axis=0",
+        "[2,6] i64[2,9] [2,9] axis=-1",
+        "[6] i64[0]<5 [0] axis=0",
+        "i64[6] i64[8] i64[8] axis=0",
+        "[6,4,3] i64[2,3,2] [3,3,4] axis=0",
+        "bool[6] i32[2] bool[3] axis=0",
+        "[3,6] i64[2,2] source=1.5 axis=1",
+    ],
+    layer: "Scatter",
+    ..MOVE
+};
+
+/// `x` with the last of the elements for each place.
+fn replaced<'a>(c: &Call<'a>, x: V<'a>, indices: V<'a>, source: V<'a>) -> V<'a> {
+    let axis = c.get(|c| c.axis(1, c.x[0].rank()));
+    along(x, indices, source, axis)
+}
+
+/// The last element for each place is the one whose own position is largest.
+fn along<'a>(x: V<'a>, indices: V<'a>, source: V<'a>, axis: usize) -> V<'a> {
+    let (cx, shape) = (x.cx(), x.shape());
+    let at = cx.lit(axis);
+    let tuple = |dims: &[Dim]| cx.lit(Lit::tuple(dims.iter().cloned()));
+    let (count, size) = (indices.dim(axis as i64), x.dim(axis as i64));
+    let line = |n: &Dim| {
+        let mut ones = vec![Dim::ONE; shape.rank()];
+        ones[axis] = n.clone();
+        cx.call(&ARANGE, &[cx.lit(n.clone())]).op(&RESHAPE, &[tuple(&ones)])
+    };
+    let own = line(&count).op(&BROADCAST_TO, &[tuple(&indices.shape())]);
+    // Behind the source lies the input: what nothing is written to stays.
+    let stays = (line(&size) - cx.lit(size.clone())).op(&BROADCAST_TO, &[tuple(&shape)]);
+    let last = stays.op(&SCATTER_MAX, &[indices, own, at]);
+    let is_new = cx.lit(-1).op(&e::LESS, &[last]);
+    let zero = cx.lit(0);
+    if count.known().is_some_and(|n| n > 0) {
+        let found = source.op(&TAKE_ALONG_AXIS, &[last.op(&e::MAXIMUM, &[zero]), at]);
+        return is_new.op(&e::WHERE, &[found, x]);
+    }
+    // There may be no source: then there is nothing to take from but the input.
+    let both = cx.call(&CONCAT, &[at, source, x]);
+    let from = is_new.op(&e::WHERE, &[last, last + cx.lit(&count + &size)]);
+    both.op(&TAKE_ALONG_AXIS, &[from, at])
+}
+
+/// Elements brought together at positions
+pub static SCATTER_REDUCE: OpDef = OpDef {
+    name: "scatter_reduce",
+    doc: "The input with each element of `source` brought together with the one at the position along `axis` that \
+          `indices` gives: their `sum`, `prod`, `mean`, `amax` or `amin`. Without `include_self` the element of the input \
+          does not count where there are others. `indices` has at most as many places as the input along the other axes, \
+          and as the source along all. The mean of integers is rounded down. Equal extremes share the gradient.",
+    ports: &[
+        tensor_of("input", Kinds::NUMBER),
+        AXIS,
+        INDICES,
+        tensor_of("source", Kinds::NUMBER),
+        attr("reduce", Attr::Choice(&["sum", "prod", "mean", "amax", "amin"]), DefaultLit::Required),
+        attr("include_self", Attr::Bool, DefaultLit::Bool(true)),
+    ],
+    shape: ShapeRule::Fn(scattered_shape),
+    dtype: DTypeRule::Fn(last_as_input),
+    expand: Some(|c| scattered(c, |x, source| together(c, x, source))),
+    tolerance: Tolerance::Contraction,
+    domain: (0.5, 2.0),
+    cases: &[
+        "[6,3] i64[4,3] [4,3] axis=0 reduce=\"sum\"",
+        "[2,6] i64[2,9] [2,9] axis=-1 reduce=\"mean\"",
+        "[2,6] i64[2,9] [2,9] axis=1 reduce=\"mean\" include_self=false",
+        "[6] i64[8] [8] axis=0 reduce=\"amax\" include_self=false",
+        "[6,4] i64[2,3] [3,3] axis=0 reduce=\"amin\"",
+        "[6] i64[8] [9] axis=0 reduce=\"prod\" include_self=false",
+        "i64[6] i64[8] i64[8] axis=0 reduce=\"mean\"",
+        "i64[6] i64[4] i64[4] axis=0 reduce=\"amin\" include_self=false",
+        "[6] i64[0]<5 [0] axis=0 reduce=\"sum\" include_self=false",
+    ],
+    layer: "ScatterReduce",
+    ..BLANK
+};
+
+fn together<'a>(c: &Call<'a>, x: V<'a>, source: V<'a>) -> V<'a> {
+    let (indices, axis) = (c.x[2], c.x[1]);
+    let (reduce, own) = (c.get(|c| c.text(4)), c.get(|c| c.bool(5)));
+    let dtype = x.dtype();
+    let full = |like: V<'a>, n: Lit, dtype: DType| {
+        c.cx.call(&FULL, &[c.cx.lit(Lit::tuple(like.shape().0)), c.cx.lit(n), c.cx.lit(dtype)])
+    };
+    let counts = || {
+        let (none, ones) = (full(x, Lit::int(0), DType::I64), full(source, Lit::int(1), DType::I64));
+        none.op(&SCATTER_ADD, &[indices, ones, axis])
+    };
+    let (least, most) = match dtype.int_range() {
+        Some((least, most)) => (Lit::int(least), Lit::int(most)),
+        None => (Lit::Float(f64::NEG_INFINITY), Lit::Float(f64::INFINITY)),
+    };
+    let (op, neutral): (&'static OpDef, Lit) = match reduce.as_str() {
+        "prod" => (&SCATTER_PROD, Lit::int(1)),
+        "amax" => (&SCATTER_MAX, least),
+        "amin" => (&SCATTER_MIN, most),
+        _ => (&SCATTER_ADD, Lit::int(0)),
+    };
+    let start = if own {
+        x
+    } else {
+        let neutral = full(x, neutral, dtype);
+        c.cx.lit(0).op(&e::LESS, &[counts()]).op(&e::WHERE, &[neutral, x])
+    };
+    let found = start.op(op, &[indices, source, axis]);
+    if reduce != "mean" {
+        return found;
+    }
+    let many = if own { counts() + c.cx.lit(1) } else { counts().op(&e::MAXIMUM, &[c.cx.lit(1)]) };
+    if dtype.is_float() { found / many.cast(dtype) } else { found.op(&e::FLOOR_DIVIDE, &[many.cast(dtype)]) }
+}
+
+// --- whole slices ------------------------------------------------------------------------------------------
+
+/// Slices filled with a number
+pub static INDEX_FILL: OpDef = OpDef {
+    name: "index_fill",
+    doc: "The input with the slices at the positions `indices` (1-d) along `axis` filled with `value`, a number or a tensor \
+          without axes.",
+    ports: &[INPUT, AXIS, INDICES, tensor("value")],
+    shape: ShapeRule::Fn(|cx| {
+        cx.axis(1, cx.shape(0).rank())?;
+        cx.rank(2, &[0, 1])?;
+        cx.rank(3, &[0])?;
+        Ok(vec![cx.shape(0).clone()])
+    }),
+    dtype: DTypeRule::Fn(last_as_input),
+    expand: Some(|c| {
+        let x = c.x[0];
+        let axis = c.get(|c| c.axis(1, x.rank()));
+        let (size, many) = (x.dim(axis as i64), c.x[2].shape().numel());
+        let full = |n: &Dim, value: i64| {
+            c.cx.call(&FULL, &[c.cx.lit([n.clone()]), c.cx.lit(value), c.cx.lit(DType::I64)])
+        };
+        let indices = c.x[2].op(&RESHAPE, &[c.cx.lit([many.clone()])]);
+        let hits = full(&size, 0).op(&INDEX_ADD, &[indices, full(&many, 1)]);
+        let mut line = vec![Dim::ONE; x.rank()];
+        line[axis] = size;
+        let is_hit = c.cx.lit(0).op(&e::LESS, &[hits]).op(&RESHAPE, &[c.cx.lit(Lit::tuple(line))]);
+        vec![is_hit.op(&e::WHERE, &[c.x[3], x])]
+    }),
+    cases: &[
+        "[6,3] i64[4] axis=0 value=1.5",
+        "[2,6] i64[3] [] axis=1",
+        "i64[6] i64[0]<3 axis=0 value=2",
+        "bool[6] i64[2] axis=-1 value=true",
+    ],
+    layer: "IndexFill",
+    ..MOVE
+};
+
+/// `input[key] = values`
+pub static INDEX_PUT: OpDef = OpDef {
+    name: "index_put",
+    doc: "The input with `values` in place of, or with `accumulate` added to, the elements `input[key]`. The key is that \
+          of `getitem`: integers, slices, `...`, `none` (a new axis), tuples of integers and integer tensors, or texts \
+          that stand for the next of the tensors `indices`. `values` broadcast to the shape of `input[key]`. Elements \
+          that occur several times add up, or the last value in row-major order stays.",
+    ports: &[
+        INPUT,
+        attr("key", Attr::Any, DefaultLit::Required),
+        tensor("values"),
+        attr("accumulate", Attr::Bool, DefaultLit::Bool(false)),
+        Port { name: "indices", kind: PortKind::Variadic(Kinds::INT), default: DefaultLit::Required },
+    ],
+    shape: ShapeRule::Fn(|cx| Ok(vec![cx.shape(0).clone()])),
+    dtype: DTypeRule::Fn(|cx| {
+        let to = cx.dtype(0).unwrap_or(cx.float);
+        if to.kind() == Kind::Bool && cx.bool(3)? {
+            let message = "`accumulate` of index_put adds up, but the input is bool";
+            return Err(Error::new(Code::DTypeMismatch, message).help("convert the input with cast"));
+        }
+        Ok(DTypes { cast: smallvec![None, None, Some(to)], out: smallvec![to] })
+    }),
+    expand: Some(|c| {
+        let (x, shape) = (c.x[0], c.x[0].shape());
+        let tuple = |dims: &[Dim]| c.cx.lit(Lit::tuple(dims.iter().cloned()));
+        // The number of each element in row-major order, looked up as the key says.
+        let numbers = c.cx.call(&ARANGE, &[c.cx.lit(shape.numel())]).op(&RESHAPE, &[tuple(&shape)]);
+        let args: Vec<V<'_>> = [numbers, c.x[1]].into_iter().chain(c.x.iter().skip(4).copied()).collect();
+        let places = c.cx.call(&GETITEM, &args);
+        let flat = [places.shape().numel()];
+        let values = c.x[2].op(&BROADCAST_TO, &[tuple(&places.shape())]).op(&RESHAPE, &[tuple(&flat)]);
+        let (places, all) =
+            (places.op(&RESHAPE, &[tuple(&flat)]), x.op(&RESHAPE, &[tuple(&[shape.numel()])]));
+        let put = if c.get(|c| c.bool(3)) {
+            all.op(&INDEX_ADD, &[places, values])
+        } else {
+            all.op(&SCATTER, &[c.cx.lit(0), places, values])
+        };
+        vec![put.op(&RESHAPE, &[tuple(&shape)])]
+    }),
+    tolerance: Tolerance::Contraction,
+    cases: &[
+        "[6,5] [3,5] key=\"tensor\" i64[3]",
+        "[6,6,2] [3,2,2] key=(\"tensor\",\"tensor\") i64[3,1] i64[2]",
+        "[6,6] [3] key=(\"tensor\",\"tensor\") accumulate=true i64[3] i64[3]",
+        "[4,6] [] key=(1:3:1,\"tensor\") i64[4]",
+        "i64[6] i64[8] key=\"tensor\" accumulate=true i64[8]",
+        "[4,5] [5] key=(-1,...)",
+        "[6] [0] key=\"tensor\" i64[0]<3",
+    ],
+    layer: "IndexPut",
+    ..BLANK
+};
+
+// --- masks -------------------------------------------------------------------------------------------------
+
+const MASK: Port = tensor_of("mask", Kinds::BOOL);
+
+/// A number where a mask holds
+pub static MASKED_FILL: OpDef = OpDef {
+    name: "masked_fill",
+    doc: "`value`, a number or a tensor, where `mask` holds, the input elsewhere. All three broadcast; the dtype is that \
+          of the input.",
+    ports: &[INPUT, MASK, tensor("value")],
+    shape: ShapeRule::Broadcast,
+    dtype: DTypeRule::Fn(|cx| Ok(source_as_input(cx))),
+    expand: Some(|c| vec![c.x[1].op(&e::WHERE, &[c.x[2], c.x[0]])]),
+    spell: Spell {
+        torch: Text::F(|s| {
+            let same = s.ty(0)?.shape == s.out(0)?.shape;
+            let number = s.ty(2).is_none() && s.ty(1).is_some();
+            (same && number).then(|| format!("{}.masked_fill({}, {})", s.arg(0), s.arg(1), s.arg(2)))
+        }),
+        ..Spell::NONE
+    },
+    cases: &[
+        "[2,3] bool[2,3] value=-7.5",
+        "[2,1] bool[3] []",
+        "i64[4] bool[4] value=7",
+        "[0,3] bool[3] value=0",
+        "bool[2] bool[2] value=true",
+    ],
+    layer: "MaskedFill",
+    ..MOVE
+};
+
+/// Elements in order where a mask holds
+pub static MASKED_SCATTER: OpDef = OpDef {
+    name: "masked_scatter",
+    doc: "The input with the elements of `source`, one after the other in row-major order, where `mask` holds. The mask \
+          broadcasts to the shape of the input. Fewer elements than places are an error.",
+    ports: &[INPUT, MASK, tensor("source")],
+    shape: ShapeRule::Fn(|cx| {
+        let (input, mask) = (cx.shape(0), cx.shape(1));
+        let common = cx.broadcast(&[input, mask])?;
+        if common.iter().chain(input.iter()).all(|d| d.known().is_some()) && common != *input {
+            let message = format!("`mask` of masked_scatter has shape {mask}, `input` {input}");
+            return Err(Error::new(Code::ShapeMismatch, message)
+                .help("the mask has to broadcast to the shape of the input; broadcast the input first"));
+        }
+        Ok(vec![input.clone()])
+    }),
+    dtype: DTypeRule::Fn(|cx| Ok(source_as_input(cx))),
+    expand: Some(|c| {
+        let (x, source) = (c.x[0], c.x[2]);
+        let tuple = |dims: &[Dim]| c.cx.lit(Lit::tuple(dims.iter().cloned()));
+        let (shape, many) = (x.shape(), source.shape().numel());
+        let mask = c.x[1].op(&BROADCAST_TO, &[tuple(&shape)]);
+        if shape.numel().is(0) {
+            return vec![x];
+        }
+        let flat = mask.op(&RESHAPE, &[tuple(&[shape.numel()])]);
+        let at = flat.op(&CUMSUM, &[c.cx.lit(0)]) - c.cx.lit(1);
+        // Behind the source lies an element for places that take none.
+        let (first, one) = (x.op(&RESHAPE, &[tuple(&[shape.numel()])]), [Dim::ONE]);
+        let first = first.op(&SLICE, &[c.cx.lit([0_i64]), tuple(&one)]);
+        let all = c
+            .cx
+            .call(&CONCAT, &[c.cx.lit(0), source.op(&RESHAPE, &[tuple(std::slice::from_ref(&many))]), first]);
+        // Too few elements: the position lies outside of all.
+        let outside = c.cx.lit(&many + &Dim::ONE);
+        let inside = at.op(&e::LESS, &[c.cx.lit(many.clone())]);
+        let at = flat.op(&e::WHERE, &[inside.op(&e::WHERE, &[at, outside]), c.cx.lit(many)]);
+        let taken = all.op(&TAKE, &[at, c.cx.lit(0)]).op(&RESHAPE, &[tuple(&shape)]);
+        vec![mask.op(&e::WHERE, &[taken, x])]
+    }),
+    cases: &["[2,3] bool[2,3] [6]", "[2,3] bool[3] [2,3]", "i64[4] bool[4] i64[2,2]", "[0,3] bool[3] [1]"],
+    layer: "MaskedScatter",
+    ..MOVE
+};
