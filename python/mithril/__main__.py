@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,26 +12,16 @@ from typing import Any
 import mithril as ml
 from mithril import llama_cpp, llama_tokenizer, models
 from mithril.backends import table as overview
+from mithril.command.ending import guarded
 from mithril.command.parser import parse
 from mithril.command.source import Source, model_of, shapes_of
-from mithril.errors import (
-    ConflictingOptionError,
-    InternalError,
-    MithrilError,
-    ModelFileError,
-    UnresolvedShapeError,
-)
+from mithril.errors import ConflictingOptionError, ModelFileError
 from mithril.generation import command as generation
 from mithril.tools.overview import doctor
 from mithril.tools.scaffold import new_backend
 from mithril.vision import command as vision
 
 __all__ = ["main"]
-
-#: What the shell says of a program that was interrupted, and of one whose reader went away.
-_INTERRUPTED, _BROKEN_PIPE = 130, 141
-#: Set, an error of ours that is a defect shows where it was raised.
-_TRACEBACK = "MITHRIL_TRACEBACK"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,38 +38,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 if all is well, 1 if the answer is no or there was an error, 2 for a call that makes no sense, 130 if it was
         interrupted.
     """
-    try:
-        given = parse(sys.argv[1:] if arguments is None else list(arguments))
-        if given is None:
-            return 0
-        text, is_well = _RUN[given.command](given)
-        print(text, flush=True)
-        return 0 if is_well else 1
-    except KeyboardInterrupt:
-        return _INTERRUPTED
-    except BrokenPipeError:
-        # Nobody reads on, as of `mithril backends | head`; what is left in the buffer goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE
-    except (MithrilError, OSError) as error:
-        print(_message(error), file=sys.stderr)
-    except Exception as error:
-        if os.environ.get(_TRACEBACK):
-            raise
-        hint = f"it is a defect of Mithril: please report it with what {_TRACEBACK}=1 shows"
-        print(InternalError(f"{type(error).__name__}: {error}", hint=hint), file=sys.stderr)
-    return 1
+    return guarded(lambda: _run(sys.argv[1:] if arguments is None else list(arguments)))
 
 
-def _message(error: MithrilError | OSError) -> str:
-    """Return an error without the line of Python that started the program, which is none of the user's."""
-    text = str(error)
-    if isinstance(error, UnresolvedShapeError):
-        return str(UnresolvedShapeError(error.message, code=error.code, hint="give numbers: --shape NAME=1,3,224,224"))
-    where = getattr(error, "where", None) or ""
-    if where.startswith(("<", sys.argv[0], os.path.dirname(ml.__file__))):
-        text = text.replace(f"\n  at {where}", "").replace(f" at {where}", "")
-    return text
+def _run(arguments: Sequence[str]) -> int:
+    given = parse(arguments)
+    if given is None:
+        return 0
+    text, is_well = _RUN[given.command](given)
+    print(text, flush=True)
+    return 0 if is_well else 1
 
 
 def _printed(found: Any, given: argparse.Namespace) -> str:

@@ -253,7 +253,7 @@ def test_errors_show_no_line_of_python(tmp_path):
     for words in cases:
         done = run(*words)
         assert done.returncode == 1, words
-        assert done.stderr.startswith("error[M")
+        assert "error[M" in done.stderr
         for text in ("Traceback", ".py", "<frozen", 'File "', "shapes={"):
             assert text not in done.stderr, done.stderr
 
@@ -272,7 +272,8 @@ def test_a_defect_asks_for_a_report(monkeypatch, capsys):
         main(["doctor"])
 
 
-def test_an_interrupt_is_quiet(tmp_path):
+@pytest.mark.parametrize("wait", [0.1, 0.4, 2])
+def test_an_interrupt_is_quiet(tmp_path, wait):
     ml.save(classifier(), tmp_path / "model.json")
     words = ["bench", str(tmp_path / "model.json"), "--shape", "input=8,5", "--backend", "interpreter"]
     command = [sys.executable, "-c", "import sys, mithril.__main__ as m; print('up', flush=True); sys.exit(m.main())"]
@@ -283,7 +284,7 @@ def test_an_interrupt_is_quiet(tmp_path):
         text=True,
     )
     assert process.stdout.readline() == "up\n"
-    time.sleep(1)
+    time.sleep(wait)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, "", "")

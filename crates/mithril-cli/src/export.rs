@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use mithril::ir::graph::Role;
 use mithril::ir::interp::Symbols;
 use mithril::ir::{Code, DType, Error, Result, Tensor};
 use mithril::model::{FlattenOptions, Size};
@@ -14,6 +15,8 @@ use mithril::runtime::weights::Checkpoint;
 pub fn export(file: &str, folder: &str, given: &[&str]) -> Result<String> {
     let mut options = FlattenOptions { training: false, ..FlattenOptions::default() };
     let (mut prefix, mut weights, mut names) = ("model", None, Vec::new());
+    let is_random = given.contains(&"--random-weights");
+    let given: Vec<&str> = given.iter().copied().filter(|word| *word != "--random-weights").collect();
     for pair in given.chunks(2) {
         match pair {
             ["--shape", text] => options.shapes.push(shape(text)?),
@@ -26,13 +29,14 @@ pub fn export(file: &str, folder: &str, given: &[&str]) -> Result<String> {
             _ => {
                 return Err(Error::new(Code::BadArgument, format!("export does not take {:?}", pair[0]))
                     .help(
-                        "it takes --shape NAME=SIZES, --weights FILE, --name OURS=THEIRS and --prefix NAME",
+                        "it takes --shape NAME=SIZES, --weights FILE, --random-weights, --name OURS=THEIRS and --prefix NAME",
                     ));
             }
         }
     }
     let program = Executable::new(&crate::load(file)?, &options)?;
     let mut values = program.initial(0)?;
+    check_weights(file, weights, is_random, program.compiled().inputs_of(Role::Param).count() > 0)?;
     if let Some(path) = weights {
         values.extend(program.load(&Checkpoint::open(Path::new(path))?, None, &names)?.0);
     }
@@ -50,7 +54,9 @@ pub fn export(file: &str, folder: &str, given: &[&str]) -> Result<String> {
     let expected = program.evaluate(&[&values])?.outputs;
     let made = Options { prefix: prefix.into(), pack: true, ..Options::default() };
     let c = Program::new(program.compiled().clone(), Wanted::Outputs, made);
-    let title = format!("A model in C, made by Mithril of {file}.");
+    let drawn =
+        if is_random { " Its weights are random numbers: nothing was trained or loaded." } else { "" };
+    let title = format!("A model in C, made by Mithril of {file}.{drawn}");
     let report = write(
         &c,
         &Symbols::default(),
@@ -58,7 +64,20 @@ pub fn export(file: &str, folder: &str, given: &[&str]) -> Result<String> {
         Path::new(folder),
     )?;
     let names: Vec<String> = report.files.iter().map(|path| path.display().to_string()).collect();
-    Ok(format!("wrote {}\n{}", names.join(", "), report.check))
+    Ok(format!("wrote {}\n{}{}", names.join(", "), report.check, drawn.trim_start()))
+}
+
+/// Weights are given, or random numbers are asked for: nobody takes one for the other.
+fn check_weights(file: &str, weights: Option<&str>, is_random: bool, has_parameters: bool) -> Result<()> {
+    if let (Some(path), true) = (weights, is_random) {
+        let message = format!("--weights {path} and --random-weights contradict each other");
+        return Err(Error::new(Code::ConflictingOptions, message).help("leave one of them out"));
+    }
+    if weights.is_none() && !is_random && has_parameters {
+        return Err(Error::new(Code::BadParameter, format!("{file:?} holds a model without weights"))
+            .help("give them: --weights FILE, or ask for random numbers: --random-weights"));
+    }
+    Ok(())
 }
 
 fn shape(text: &str) -> Result<(std::sync::Arc<str>, Vec<Size>)> {

@@ -14,12 +14,14 @@ Usage: mithril <COMMAND>
 
 Commands:
   summary <FILE>   table of the layers of a saved model (ml.save)
-  export <FILE> <FOLDER> [--shape NAME=SIZES] [--weights FILE] [--name OURS=THEIRS] [--prefix NAME]
+  export <FILE> <FOLDER> (--weights FILE | --random-weights) [--shape NAME=SIZES] [--name OURS=THEIRS] [--prefix NAME]
                    a saved model as a folder of C, built and checked
   ops [NAME]       list of all ops, or the documentation of one
   version          version of Mithril
   help             this text
 ";
+
+const COMMANDS: &[&str] = &["summary", "export", "ops", "version", "help"];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -31,9 +33,13 @@ fn main() -> ExitCode {
         ["ops", name] => describe(name),
         ["version" | "--version" | "-V"] => Ok(format!("mithril {}\n", env!("CARGO_PKG_VERSION"))),
         [] | ["help" | "--help" | "-h"] => Ok(USAGE.to_owned()),
-        _ => {
+        [word, ..] => {
+            let guess = match nearest(word, COMMANDS.iter().copied()) {
+                Some(near) if near != *word => format!("; did you mean {near}?"),
+                _ => String::new(),
+            };
             // A closed standard error leaves nobody to tell.
-            let _ = write!(std::io::stderr(), "mithril: there is no such command\n\n{USAGE}");
+            let _ = write!(std::io::stderr(), "mithril: what is `{}`?{guess}\n\n{USAGE}", words.join(" "));
             return ExitCode::from(2);
         }
     };

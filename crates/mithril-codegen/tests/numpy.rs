@@ -214,11 +214,11 @@ return {\"y\": np.asarray(y), \"same\": x, \"constant\": np.asarray(np.float16(0
 fn constants_stand_at_module_level_or_are_left_to_the_loader() {
     let mut b = Builder::default();
     let x = data(&mut b, "x", &[2]);
-    let small = b.lit(Tensor::of(&[2], vec![1.0_f32, 2.5]));
+    let small = b.lit(Tensor::from_parts(&[2], vec![1.0_f32, 2.5]));
     let y = b.push(&e::ADD, &[x, small]).unwrap()[0];
     let scalar = b.lit(Tensor::scalar(DType::F32, 0.1));
     let y = b.push(&e::MULTIPLY, &[y, scalar]).unwrap()[0];
-    let large = b.lit(Tensor::of(&[50, 2], vec![0.0_f32; 100]));
+    let large = b.lit(Tensor::from_parts(&[50, 2], vec![0.0_f32; 100]));
     let y = b.push(&e::ADD, &[y, large]).unwrap()[0];
     output(&mut b, "y", y);
     let source = write(&b.graph);
@@ -340,7 +340,7 @@ fn many_results_get_a_line_each() {
 fn several_functions_share_helpers_and_constants() {
     let mut b = Builder::default();
     let x = data(&mut b, "x", &[2]);
-    let table = Arc::new(Tensor::of(&[2], vec![1.0_f32, 2.0]));
+    let table = Arc::new(Tensor::from_parts(&[2], vec![1.0_f32, 2.0]));
     let table = b.lit(table);
     let y = b.push(&e::ADD, &[x, table]).unwrap()[0];
     output(&mut b, "y", y);

@@ -633,7 +633,7 @@ mod tests {
         let x = b.graph.add_input("x", Role::Data, TensorType { dtype: DType::F32, shape: Shape::of(["n"]) });
         let y = b.formula(|cx| vec![cx.value(x).op(&e::TANH, &[]) / 2.0]).unwrap()[0];
         b.graph.outputs.insert("y".into(), y);
-        let x = Arc::new(Tensor::of(&[2], vec![0.5_f32, -1.0]));
+        let x = Arc::new(Tensor::from_parts(&[2], vec![0.5_f32, -1.0]));
         let y = interp::run(&b.graph, &[x]).unwrap();
         let wanted = [(0.5_f64.tanh() as f32) / 2.0, (-1.0_f64).tanh() as f32 / 2.0];
         assert_eq!(y[0].as_slice::<f32>().unwrap(), wanted);

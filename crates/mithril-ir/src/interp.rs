@@ -337,7 +337,7 @@ pub fn broadcast_index(shape: &[usize], out: &[usize]) -> impl Fn(usize) -> usiz
 fn float_map(call: &HostCall<'_>, f: fn(f64) -> f64) -> Tensor {
     let x = call.tensor(0);
     if let (Some(x), DType::F32) = (x.as_slice::<f32>(), call.dtype()) {
-        return Tensor::of(call.shape(), x.iter().map(|&x| f(x.into()) as f32).collect());
+        return Tensor::from_parts(call.shape(), x.iter().map(|&x| f(x.into()) as f32).collect());
     }
     Tensor::build(call.dtype(), call.shape(), |i| Scalar::Float(f(x.get(i).f64())))
 }
@@ -348,7 +348,7 @@ fn binary_map(call: &HostCall<'_>, float: fn(f64, f64) -> f64, int: fn(i64, i64)
     if let (Some(a), Some(b), DType::F32) = (a.as_slice::<f32>(), b.as_slice::<f32>(), call.dtype()) {
         let n = call.shape().iter().product();
         let at = |i| float(a[ia(i)].into(), b[ib(i)].into()) as f32;
-        return Tensor::of(call.shape(), (0..n).map(at).collect());
+        return Tensor::from_parts(call.shape(), (0..n).map(at).collect());
     }
     if call.dtype().is_float() {
         return Tensor::build(call.dtype(), call.shape(), |i| {
@@ -383,8 +383,8 @@ pub fn elements<T: Element>(t: &Tensor) -> Cow<'_, [T]> {
 /// Builds a tensor of `dtype` from `f64` elements.
 pub fn from_f64s(dtype: DType, shape: &[usize], values: Vec<f64>) -> Tensor {
     match dtype {
-        DType::F64 => Tensor::of(shape, values),
-        DType::F32 => Tensor::of(shape, values.into_iter().map(|x| x as f32).collect()),
+        DType::F64 => Tensor::from_parts(shape, values),
+        DType::F32 => Tensor::from_parts(shape, values.into_iter().map(|x| x as f32).collect()),
         _ => Tensor::build(dtype, shape, |i| Scalar::Float(values[i])),
     }
 }

@@ -172,11 +172,27 @@ impl Tensor {
         }
         Ok(Self { shape, data })
     }
-    /// From a shape and a vector whose length is known to fit.
+    /// A tensor of a shape and its elements, row by row.
+    ///
+    /// ```
+    /// use mithril_ir::Tensor;
+    /// let x = Tensor::of(&[2, 2], vec![1.0_f32, 2.0, 3.0, 4.0])?;
+    /// assert_eq!(x.shape(), [2, 2]);
+    /// let error = Tensor::of(&[2, 3], vec![1.0_f32, 2.0]).unwrap_err();
+    /// assert_eq!(error.message(), "shape [2, 3] holds 6 elements, but 2 are given");
+    /// # Ok::<(), mithril_ir::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the number of elements is not the product of the shape.
+    pub fn of<T: Element>(shape: &[usize], data: Vec<T>) -> Result<Self> {
+        Self::new(shape.to_vec(), T::wrap(data))
+    }
+    /// As [`Tensor::of`], for elements that were computed from the shape, or stand beside it.
     ///
     /// # Panics
     /// When the number of elements is not the product of the shape.
-    pub fn of<T: Element>(shape: &[usize], data: Vec<T>) -> Self {
+    pub fn from_parts<T: Element>(shape: &[usize], data: Vec<T>) -> Self {
         assert_eq!(shape.iter().product::<usize>(), data.len(), "elements of a tensor of shape {shape:?}");
         Self { shape: shape.to_vec(), data: T::wrap(data) }
     }
@@ -194,6 +210,9 @@ impl Tensor {
         Self { shape: shape.to_vec(), data: Data::build(dtype, shape.iter().product(), f) }
     }
     /// From `f64` values, rounded to `dtype`.
+    ///
+    /// # Panics
+    /// When there are fewer values than elements.
     pub fn from_f64s(dtype: DType, shape: &[usize], values: &[f64]) -> Self {
         Self::build(dtype, shape, |i| Scalar::Float(values[i]))
     }
@@ -358,23 +377,23 @@ mod tests {
 
     #[test]
     fn casts_are_defined_everywhere() {
-        let x = Tensor::of(&[4], vec![f64::NAN, 300.7, -1.5, f64::INFINITY]);
+        let x = Tensor::from_parts(&[4], vec![f64::NAN, 300.7, -1.5, f64::INFINITY]);
         assert_eq!(x.cast(DType::U8).to_i64s(), [0, 255, 0, 255]);
         assert_eq!(x.cast(DType::I32).to_i64s(), [0, 300, -1, i64::from(i32::MAX)]);
-        assert_eq!(Tensor::of(&[1], vec![300_i64]).cast(DType::I8).to_i64s(), [44]);
+        assert_eq!(Tensor::from_parts(&[1], vec![300_i64]).cast(DType::I8).to_i64s(), [44]);
         assert_eq!(x.cast(DType::Bool).to_i64s(), [1, 1, 1, 1]);
     }
 
     #[test]
     fn casts_round_once() {
         let tie = 1.0 + 2.0_f64.powi(-8);
-        let above = Tensor::of(&[3], vec![tie, tie + 2.0_f64.powi(-40), 1e300]).cast(DType::BF16);
+        let above = Tensor::from_parts(&[3], vec![tie, tie + 2.0_f64.powi(-40), 1e300]).cast(DType::BF16);
         assert_eq!(above.to_f64s(), [1.0, 1.0 + 2.0_f64.powi(-7), f64::INFINITY]);
         let tie = 1.0 + 2.0_f64.powi(-11);
-        let above = Tensor::of(&[2], vec![tie, tie + 2.0_f64.powi(-40)]).cast(DType::F16);
+        let above = Tensor::from_parts(&[2], vec![tie, tie + 2.0_f64.powi(-40)]).cast(DType::F16);
         assert_eq!(above.to_f64s(), [1.0, 1.0 + 2.0_f64.powi(-10)]);
         let n = (1_i64 << 60) + (1 << 36) + 1;
-        let cast = Tensor::of(&[1], vec![n]).cast(DType::F32);
+        let cast = Tensor::from_parts(&[1], vec![n]).cast(DType::F32);
         assert_eq!(cast.to_f64s(), [(2.0_f64.powi(24) + 2.0) * 2.0_f64.powi(36)]);
     }
 

@@ -414,7 +414,7 @@ impl Walk {
         let key = self.model_key()?;
         // 31 bits, so that targets with 32-bit integers hold it.
         let stream = (random::fold(0, place.path.as_deref().unwrap_or(""))[1] as u64 >> 33) as i64;
-        let offset = self.b.lit(Tensor::of(&[2], vec![0, stream]));
+        let offset = self.b.lit(Tensor::from_parts(&[2], vec![0, stream]));
         args[at] = self.b.push(add()?, &[key, offset])?[0];
         Ok(args)
     }
@@ -432,7 +432,7 @@ impl Walk {
         let key = self.b.graph.add_input(name, Role::State, ty);
         self.inits.insert(key, Init::Key);
         // Neighbouring seeds meet only after a million calls.
-        let step = self.b.lit(Tensor::of(&[2], vec![1_000_003_i64, 0]));
+        let step = self.b.lit(Tensor::from_parts(&[2], vec![1_000_003_i64, 0]));
         let next = self.b.push(add()?, &[key, step])?[0];
         self.b.graph.updates.push((key, next));
         self.key = Some(key);
@@ -528,7 +528,7 @@ impl Walk {
                 let sizes: Option<Vec<i64>> =
                     items.iter().map(|item| if let Lit::Int(d) = item { d.known() } else { None }).collect();
                 match sizes {
-                    Some(sizes) => Tensor::of(&[sizes.len()], sizes),
+                    Some(sizes) => Tensor::from_parts(&[sizes.len()], sizes),
                     None => return Err(symbolic_output(name, &lit)),
                 }
             }

@@ -192,7 +192,7 @@ fn relate(
     for (i, term) in ins.iter().enumerate() {
         let tensor = op.takes_tensor(i);
         if matches!(term, Term::Lit(Lit::None)) && is_random_key(op, i) {
-            args.push(Source::Lit(Tensor::of(&[2], vec![0_i64; 2]).into()));
+            args.push(Source::Lit(Tensor::from_parts(&[2], vec![0_i64; 2]).into()));
             continue;
         }
         let slot = match term {

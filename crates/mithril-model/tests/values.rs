@@ -169,11 +169,11 @@ fn parts_of_tensors_with_computed_bounds() {
     let mut o = options(&[("input", &[4, 3]), ("index", &[2])], false);
     o.dtypes.push(("index".into(), DType::I64));
     let flat = flatten(&m, &o).unwrap();
-    let x = Tensor::of(&[4, 3], (0..12).map(f64::from).collect());
+    let x = Tensor::from_parts(&[4, 3], (0..12).map(f64::from).collect());
     let data: Vec<Tensor> = flat
         .inputs
         .iter()
-        .map(|i| if &*i.name == "input" { x.clone() } else { Tensor::of(&[2], vec![2_i64, 0]) })
+        .map(|i| if &*i.name == "input" { x.clone() } else { Tensor::from_parts(&[2], vec![2_i64, 0]) })
         .collect();
     let outputs = run(&flat, &data).0;
     assert_eq!(outputs[0].to_f64s(), [7.0, 10.0]);
@@ -184,7 +184,7 @@ fn parts_of_tensors_with_computed_bounds() {
 fn batch_norm_learns_its_statistics() {
     let model = layers::build("BatchNorm1d", vec![], vec![]).unwrap();
     let flat = flatten(&model, &options(&[("input", &[4, 1])], true)).unwrap();
-    let x = Tensor::of(&[4, 1], vec![1.0, 2.0, 3.0, 6.0]);
+    let x = Tensor::from_parts(&[4, 1], vec![1.0, 2.0, 3.0, 6.0]);
     let outputs = run(&flat, &[x]).0;
     // Mean 3, biased variance 3.5, unbiased 14/3.
     let scale = 1.0 / (3.5_f64 + 1e-5).sqrt();

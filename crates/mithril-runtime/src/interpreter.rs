@@ -38,7 +38,7 @@ pub struct Evaluation {
 ///     FlattenOptions { shapes: vec![("input".into(), vec!["batch".into(), 3.into()])], ..Default::default() };
 /// let program = Executable::new(&model, &options)?;
 /// let params = program.initial(0)?;
-/// let data = tensors([("input", Tensor::of(&[1, 3], vec![1.0_f32, 2.0, 3.0]))]);
+/// let data = tensors([("input", Tensor::from_parts(&[1, 3], vec![1.0_f32, 2.0, 3.0]))]);
 /// let result = program.evaluate(&[&params, &data])?;
 /// assert_eq!(result.outputs["output"].shape(), [1, 2]);
 /// # Ok::<(), mithril_ir::Error>(())
@@ -89,7 +89,7 @@ impl Executable {
     }
 }
 
-fn run(graph: &Graph, inputs: &[&Tensors], cotangents: &Tensors) -> Result<Evaluation> {
+pub(crate) fn run(graph: &Graph, inputs: &[&Tensors], cotangents: &Tensors) -> Result<Evaluation> {
     let mut given = Vec::with_capacity(graph.inputs.len());
     for &v in &graph.inputs {
         let value = graph.value(v);

@@ -79,8 +79,8 @@ impl Optimizer {
 /// let optimizer = Optimizer::new("SGD", 0.05)?.with("momentum", 0.9);
 /// let mut training = TrainingStep::new(&model, &options, "loss", &optimizer, 0)?;
 /// let data = tensors([
-///     ("input", Tensor::from_parts(&[4, 1], vec![-1.0_f32, 0.0, 1.0, 2.0])),
-///     ("target", Tensor::from_parts(&[4, 1], vec![-4.0_f32, -1.0, 2.0, 5.0])),
+///     ("input", Tensor::of(&[4, 1], vec![-1.0_f32, 0.0, 1.0, 2.0])?),
+///     ("target", Tensor::of(&[4, 1], vec![-4.0_f32, -1.0, 2.0, 5.0])?),
 /// ]);
 /// for _ in 0..200 {
 ///     training.step(&data)?;

@@ -41,7 +41,7 @@ fn load(cache: &Cache, threads: usize) -> mithril_ir::Result<Function> {
 
 fn inputs(factor: f32) -> [Arc<Tensor>; 2] {
     let x: Vec<f32> = (0..COUNT).map(|i| i as f32).collect();
-    [Tensor::of(&[], vec![factor]).into(), Tensor::of(&[COUNT], x).into()]
+    [Tensor::from_parts(&[], vec![factor]).into(), Tensor::from_parts(&[COUNT], x).into()]
 }
 
 fn is_scaled(y: &[f32], factor: f32) -> bool {
@@ -68,10 +68,11 @@ fn runs_alone_and_together_and_names_errors() {
     assert!(!again.is_new());
     assert!(is_scaled(again.run(&inputs(2.0)).unwrap()[0].as_slice().unwrap(), 2.0));
 
-    let bad = Tensor::of(&[COUNT], vec![-1.0_f32; COUNT]);
+    let bad = Tensor::from_parts(&[COUNT], vec![-1.0_f32; COUNT]);
     let error = again.run(&[inputs(1.0)[0].clone(), bad.into()]).unwrap_err();
     assert!(error.message().contains("x starts below zero"), "{error}");
-    let error = again.run(&[inputs(1.0)[0].clone(), Tensor::of(&[1], vec![1.0_f32]).into()]).unwrap_err();
+    let error =
+        again.run(&[inputs(1.0)[0].clone(), Tensor::from_parts(&[1], vec![1.0_f32]).into()]).unwrap_err();
     assert!(error.message().contains("`x`") && error.code() == Code::BadParameter, "{error}");
     let error = again.call(&[Address::of(&[1.0_f32])], &mut [], None).unwrap_err();
     assert!(error.message().contains("1 inputs are given to scale, 2 are needed"), "{error}");

@@ -42,8 +42,8 @@ fn load(cache: &Cache) -> Function {
 
 /// Whether it computes what the source says, and not what a planted object says.
 fn is_genuine(function: &Function) -> bool {
-    let x = Tensor::of(&[COUNT], vec![1.0_f32; COUNT]);
-    let y = function.run(&[Tensor::of(&[], vec![1.0_f32]).into(), x.into()]).unwrap();
+    let x = Tensor::from_parts(&[COUNT], vec![1.0_f32; COUNT]);
+    let y = function.run(&[Tensor::from_parts(&[], vec![1.0_f32]).into(), x.into()]).unwrap();
     y[0].as_slice::<f32>().unwrap().iter().all(|&y| y == 3.0)
 }
 

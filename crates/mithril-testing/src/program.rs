@@ -477,7 +477,7 @@ fn constant(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
     let found = match a % 6 {
         0 => m.b.lit(Tensor::from_f64s(float, &[3], &[one, two, 0.5])),
         1 => m.b.lit(Tensor::scalar(float, one)),
-        2 => m.b.lit(Tensor::of(&[2, 1], vec![i64::from(b), -1])),
+        2 => m.b.lit(Tensor::from_parts(&[2, 1], vec![i64::from(b), -1])),
         3 => m.b.lit(Tensor::from_f64s(float, &[0], &[])),
         4 => {
             let first = m.b.lit(Lit::tuple([Dim::symbol("n"), Dim::Const(3)]));

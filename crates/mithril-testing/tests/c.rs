@@ -374,7 +374,7 @@ fn names_do_not_hide_functions() {
     let x = b.graph.add_input("cases_add", Role::Data, ty);
     let y = b.push(ops::find("add").expect("add"), &[x, x]).expect("a sum")[0];
     b.graph.outputs.insert("cases_add".into(), y);
-    let x = Arc::new(Tensor::of(&[2], vec![1.0_f32, 2.0]));
+    let x = Arc::new(Tensor::from_parts(&[2], vec![1.0_f32, 2.0]));
     assert_eq!(call(&b.graph, &[x], DType::F32, 1)[0].to_f64s(), [2.0, 4.0]);
 }
 
@@ -425,8 +425,8 @@ fn bad_data_is_an_error() {
         b.graph.outputs.insert((*name).into(), y);
     }
     let function = compile(&b.graph, DType::F64, 1);
-    let matrix = |values: [f64; 4]| Arc::new(Tensor::of(&[2, 2], values.to_vec()));
-    let index = |values: [i64; 2]| Arc::new(Tensor::of(&[1, 2], values.to_vec()));
+    let matrix = |values: [f64; 4]| Arc::new(Tensor::from_parts(&[2, 2], values.to_vec()));
+    let index = |values: [i64; 2]| Arc::new(Tensor::from_parts(&[1, 2], values.to_vec()));
     let run = |m, i| function.run(&[matrix(m), index(i)]);
     let good = [2.0, 1.0, 1.0, 2.0];
     let wrong =

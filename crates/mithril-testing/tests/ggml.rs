@@ -270,8 +270,9 @@ fn positions_out_of_range_are_an_error() {
     let y = b.push(ops::find("take").expect("take"), &[table, index, zero]).expect("rows")[0];
     b.graph.outputs.insert("y".into(), y);
     let function = function(&b.graph, DType::F32, &Options::default());
-    let table = Arc::new(Tensor::of(&[4, 8], (0..32).map(|i| i as f32).collect::<Vec<_>>()));
-    let call = |index: [i64; 2]| function.run(&[table.clone(), Arc::new(Tensor::of(&[2], index.to_vec()))]);
+    let table = Arc::new(Tensor::from_parts(&[4, 8], (0..32).map(|i| i as f32).collect::<Vec<_>>()));
+    let call =
+        |index: [i64; 2]| function.run(&[table.clone(), Arc::new(Tensor::from_parts(&[2], index.to_vec()))]);
     for index in [[0, 4], [-5, 0], [i64::MAX, 0]] {
         let error = call(index).expect_err("outside");
         assert_eq!((error.code(), error.hint()), (Code::IndexOutOfRange, Some("give numbers from 0 to 3")));
@@ -290,10 +291,10 @@ fn attention_of_many_queries_keeps_nan() {
     let mut mask = vec![true; 70 * 90];
     mask[90..180].fill(false);
     mask[180..220].fill(false);
-    inputs[3] = Arc::new(Tensor::of(&[70, 90], mask));
+    inputs[3] = Arc::new(Tensor::from_parts(&[70, 90], mask));
     let mut query: Vec<f32> = inputs[0].to_f64s().iter().map(|&x| x as f32).collect();
     query[5 * 16] = f32::NAN;
-    inputs[0] = Arc::new(Tensor::of(inputs[0].shape(), query));
+    inputs[0] = Arc::new(Tensor::from_parts(inputs[0].shape(), query));
     let wanted = interp::run(&graph, &inputs).expect("the interpreter");
     let found = function(&graph, DType::F32, &Options::default()).run(&inputs).expect("a call");
     let (found, wanted) = (found[0].to_f64s(), wanted[0].to_f64s());

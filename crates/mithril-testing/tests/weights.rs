@@ -94,7 +94,7 @@ fn what_is_written_is_read() {
     let texts: Vec<_> = found.metadata().map(|(key, value)| (key, value.text().expect("a text"))).collect();
     assert_eq!(texts, [("a", "1"), ("b", "2")]);
     // A file that is written anew leaves the open one as it was.
-    save(&path, &[("other", &Tensor::of(&[1], vec![1.0_f32]))], &[]).expect("a file");
+    save(&path, &[("other", &Tensor::from_parts(&[1], vec![1.0_f32]))], &[]).expect("a file");
     assert_eq!(values(&found, "float32"), [0.0, 1.0, 0.0, 1.0]);
     let left: Vec<_> = fs::read_dir(&folder.0).expect("a folder").collect();
     assert_eq!(left.len(), 1);
@@ -175,7 +175,7 @@ fn pickles_call_nothing() {
 #[test]
 fn shards_are_joined_and_stay_in_their_folder() {
     let folder = Folder::new("shards");
-    let one = Tensor::of(&[1], vec![1.0_f32]);
+    let one = Tensor::from_parts(&[1], vec![1.0_f32]);
     save(&folder.0.join("1.safetensors"), &[("a", &one)], &[]).expect("a file");
     folder.write("2.bin", &fixture("zip.pt"));
     let index = |map: &str| {

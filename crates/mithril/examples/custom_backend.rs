@@ -108,7 +108,7 @@ impl Backend for Toy {
 
     fn download(&self, array: &Array) -> Result<Tensor> {
         Ok(match &*array.data {
-            Values::Floats(data) => Tensor::of(&array.shape, data.clone()),
+            Values::Floats(data) => Tensor::from_parts(&array.shape, data.clone()),
             Values::Others(tensor) => tensor.clone(),
         })
     }
@@ -176,7 +176,7 @@ pub fn data() -> [(&'static str, Tensor); 2] {
         classes
             .push((angle.rem_euclid(std::f32::consts::TAU) / (std::f32::consts::TAU / 3.0)).min(2.0) as i64);
     }
-    [("input", Tensor::of(&[48, 2], points)), ("target", Tensor::of(&[48], classes))]
+    [("input", Tensor::from_parts(&[48, 2], points)), ("target", Tensor::from_parts(&[48], classes))]
 }
 
 /// Trains the model; the losses.

@@ -16,7 +16,10 @@ pub mod prelude {
     pub use crate::compile::compiled::Compiled;
     pub use crate::ir::rules::Attrs;
     pub use crate::ir::{Code, DType, Dim, Error, Lit, Place, Result, Shape, Tensor};
-    pub use crate::model::{Arg, Connection, FlattenOptions, IOKey, Init, Model, Size, Spec, layers};
+    pub use crate::model::{Arg, Connection, FlattenOptions, IOKey, Init, Model, Size, Spec, layers, zoo};
     pub use crate::runtime::backend::{Arrays, Backend, Call, Outcome, Program, Use};
+    pub use crate::runtime::c;
     pub use crate::runtime::interpreter::{Evaluation, Executable, Tensors, tensors};
+    pub use crate::runtime::training::{Optimizer, TrainingStep};
+    pub use crate::runtime::weights::Checkpoint;
 }

@@ -25,7 +25,7 @@ fn a_model_trains_on_it_as_on_the_interpreter() {
         for (name, gradient) in &step.gradients {
             let old = params[name].to_f64s();
             let new = old.iter().zip(gradient.to_f64s()).map(|(p, g)| (p - 0.5 * g) as f32).collect();
-            params[name] = std::sync::Arc::new(Tensor::of(gradient.shape(), new));
+            params[name] = std::sync::Arc::new(Tensor::from_parts(gradient.shape(), new));
         }
     }
 }
@@ -57,7 +57,7 @@ impl Backend for Wrong {
     fn run(&self, call: &Call<'_, Array>) -> Result<Vec<Array>> {
         let results = self.0.run(call)?;
         match self.1 {
-            "shape" => Ok(vec![self.0.upload(&Tensor::of(&[1], vec![0.0_f32]))?]),
+            "shape" => Ok(vec![self.0.upload(&Tensor::from_parts(&[1], vec![0.0_f32]))?]),
             "dtype" => results.iter().map(|a| self.0.upload(&self.0.download(a)?.cast(DType::F64))).collect(),
             _ => Ok(Vec::new()),
         }

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..command.backends import PREFERRED, chosen
-from ..errors import InvalidValueError, MithrilError
+from ..command.ending import guarded
+from ..errors import InvalidValueError
 from ..folders import Folder
 from .text import EncoderDecoder, TextGenerator
 
@@ -29,7 +30,7 @@ def main(description: str, arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 if all is well, 1 after an error.
+        0 if all is well, 1 after an error, 130 if it was interrupted.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
@@ -37,11 +38,11 @@ def main(description: str, arguments: Sequence[str] | None = None) -> int:
     )
     add_arguments(parser)
     given = parser.parse_args(arguments)
-    try:
-        print(generate(given))
-    except (MithrilError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    return guarded(lambda: _printed(given))
+
+
+def _printed(given: argparse.Namespace) -> int:
+    print(generate(given))
     return 0
 
 

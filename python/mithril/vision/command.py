@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .. import models
 from ..command.backends import chosen
-from ..errors import MithrilError
+from ..command.ending import guarded
 from .classifier import Classifier
 from .labels import read_labels
 from .preprocess import CONFIG, Preprocess
@@ -40,7 +39,7 @@ def main(
     Returns
     -------
     int
-        0 if all is well, 1 after an error.
+        0 if all is well, 1 after an error, 130 if it was interrupted.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--weights", required=True, metavar="PATH", help="folder with config.json, or weights")
@@ -51,11 +50,11 @@ def main(
     else:
         add_arguments(parser, choices)
     given = parser.parse_args(arguments)
-    try:
-        print(run(given))
-    except (MithrilError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    return guarded(lambda: _printed(run, given))
+
+
+def _printed(run: Callable[[argparse.Namespace], str], given: argparse.Namespace) -> int:
+    print(run(given))
     return 0
 
 

@@ -196,11 +196,11 @@ mod tests {
         assert_eq!(tensor(&NUMPY, &Tensor::scalar(DType::F32, 0.1)), "np.float32(0.1)");
         assert_eq!(tensor(&NUMPY, &Tensor::scalar(DType::F64, 0.1)), "np.float64(0.1)");
         assert_eq!(tensor(&NUMPY, &Tensor::scalar(DType::BF16, -2.0)), "bfloat16(-2.0)");
-        let t = Tensor::of(&[2, 2], vec![1_i64, 2, 3, 4]);
+        let t = Tensor::from_parts(&[2, 2], vec![1_i64, 2, 3, 4]);
         assert_eq!(tensor(&NUMPY, &t), "np.array([[1, 2], [3, 4]], dtype=np.int64)");
-        let t = Tensor::of(&[0, 3], Vec::<f32>::new());
+        let t = Tensor::from_parts(&[0, 3], Vec::<f32>::new());
         assert_eq!(tensor(&NUMPY, &t), "np.array([], dtype=np.float32).reshape(0, 3)");
-        let t = Tensor::of(&[1], vec![true]);
+        let t = Tensor::from_parts(&[1], vec![true]);
         assert_eq!(tensor(&NUMPY, &t), "np.array([True], dtype=np.bool_)");
     }
 

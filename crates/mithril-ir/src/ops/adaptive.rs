@@ -222,7 +222,7 @@ fn uneven<'a>(x: V<'a>, axis: usize, windows: &[[i64; 2]]) -> V<'a> {
     let longest = longest(windows) as i64;
     let elements = |&[start, end]: &[i64; 2]| (0..longest).map(move |i| (start + i).min(end - 1));
     let indices: Vec<i64> = windows.iter().flat_map(elements).collect();
-    let picked = x.op(&TAKE, &[x.lit(Tensor::of(&[indices.len()], indices)), x.lit(axis)]);
+    let picked = x.op(&TAKE, &[x.lit(Tensor::from_parts(&[indices.len()], indices)), x.lit(axis)]);
     split_axis(picked, axis, longest)
 }
 

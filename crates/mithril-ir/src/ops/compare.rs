@@ -447,7 +447,7 @@ mod tests {
     const NAN: f64 = f64::NAN;
 
     fn of<T: Element>(values: &[T]) -> Tensor {
-        Tensor::of(&[values.len()], values.to_vec())
+        Tensor::from_parts(&[values.len()], values.to_vec())
     }
 
     fn both<T: Element, Out: Element>(op: &'static OpDef, left: &[T], right: &[T]) -> Vec<Out> {

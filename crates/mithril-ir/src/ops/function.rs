@@ -567,14 +567,14 @@ mod tests {
         close(&at(&CEIL, &[1.5, -1.5]), &[2.0, -1.0]);
         close(&at(&TRUNC, &[1.5, -1.5]), &[1.0, -1.0]);
         for op in [&ROUND, &FLOOR, &CEIL, &TRUNC, &SQUARE] {
-            let out = run(op, &[("input", Tensor::of(&[2], vec![1_i32, 0]))], &[]).unwrap();
+            let out = run(op, &[("input", Tensor::from_parts(&[2], vec![1_i32, 0]))], &[]).unwrap();
             assert_eq!(out[0].as_slice::<i32>().unwrap(), [1, 0], "{}", op.name);
         }
     }
 
     #[test]
     fn integers_become_floats_where_values_are_not_whole() {
-        let out = run(&SQRT, &[("input", Tensor::of(&[1], vec![9_i64]))], &[]).unwrap();
+        let out = run(&SQRT, &[("input", Tensor::from_parts(&[1], vec![9_i64]))], &[]).unwrap();
         assert_eq!(out[0].as_slice::<f32>().unwrap(), [3.0]);
     }
 

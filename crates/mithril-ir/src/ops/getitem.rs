@@ -158,7 +158,7 @@ fn index_list(cx: &impl Attrs, list: &[Lit], lit: &Lit) -> Result<Lit> {
         _ => Err(cx.bad(1, lit, "a list of known integers")),
     });
     let all = all.collect::<Result<Vec<i64>>>()?;
-    Ok(Tensor::of(&[all.len()], all).into())
+    Ok(Tensor::from_parts(&[all.len()], all).into())
 }
 
 /// Whether the index tensors (and integers among them) stand side by side.

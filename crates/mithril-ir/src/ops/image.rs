@@ -155,7 +155,8 @@ impl Resize {
         if taps.iter().all(|(at, weights)| *at == own || weights.iter().all(|w| *w == 0.0)) {
             return Ok(x);
         }
-        let take = |at: &[i64]| x.op(&TAKE, &[x.lit(Tensor::of(&[at.len()], at.to_vec())), x.lit(axis)]);
+        let take =
+            |at: &[i64]| x.op(&TAKE, &[x.lit(Tensor::from_parts(&[at.len()], at.to_vec())), x.lit(axis)]);
         if let [(at, _)] = taps.as_slice() {
             let even = o % s == 0 && at.iter().zip(0..).all(|(at, i)| *at == i / (o / s));
             return Ok(if even { repeated(x, axis, o / s) } else { take(at) });

@@ -455,7 +455,7 @@ fn max_grad<'a>(v: &GradCall<'a>) -> Vec<V<'a>> {
     let input = v.x[0].shape();
     let elements = windows.dim(-1).known().unwrap_or(1);
     let first = windows.op(&ARGMAX, &[v.cx.lit(-1), v.cx.lit(true)]);
-    let numbers = v.cx.lit(Tensor::of(&[elements as usize], (0..elements).collect::<Vec<i64>>()));
+    let numbers = v.cx.lit(Tensor::from_parts(&[elements as usize], (0..elements).collect::<Vec<i64>>()));
     let g = v.g.op(&EXPAND_DIMS, &[v.cx.lit(-1)]);
     let to_windows = first.op(&EQUAL, &[numbers]).op(&WHERE, &[g, v.cx.lit(0.0)]);
     let kernel = v.get(|c| window::positive(c, 1, input.rank() - 2)).into_iter().map(Dim::Const);

@@ -79,7 +79,7 @@ pub static RANDOM_BITS: OpDef = OpDef {
         let key = c.tensor(0);
         let all = words([key.get(0).i64(), key.get(1).i64()]);
         let n = c.shape().iter().product();
-        Ok(vec![Tensor::of(c.shape(), all.take(n).map(i64::from).collect())])
+        Ok(vec![Tensor::from_parts(c.shape(), all.take(n).map(i64::from).collect())])
     })),
     expand: Some(bits_by_integers),
     spell: Spell::py("_random_bits({0}, {shape})"),

@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn axes_and_dtypes() {
-        let t = [("input", Tensor::of(&[2, 2], vec![100_i8, 100, 50, 50]))];
+        let t = [("input", Tensor::from_parts(&[2, 2], vec![100_i8, 100, 50, 50]))];
         let y = &run(&CUMSUM, &t, &[("axis", (-1).into())]).unwrap()[0];
         assert_eq!((y.dtype(), y.to_i64s()), (DType::I64, vec![100, 200, 50, 100]));
         let y = &run(&CUMSUM, &t, &[("axis", 0.into())]).unwrap()[0];

@@ -92,7 +92,7 @@ pub static ARGSORT: OpDef = OpDef {
                 out[at] = rank as i64;
             }
         }
-        Ok(vec![Tensor::of(c.shape(), out)])
+        Ok(vec![Tensor::from_parts(c.shape(), out)])
     })),
     grad: Grad::Zero,
     spell: Spell {
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn sorts_along_an_axis() {
-        let t = [("input", Tensor::of(&[3, 2], vec![5_i32, 0, 1, 9, 3, 4]))];
+        let t = [("input", Tensor::from_parts(&[3, 2], vec![5_i32, 0, 1, 9, 3, 4]))];
         let y = &run(&ARGSORT, &t, &[("axis", 0.into())]).unwrap()[0];
         assert_eq!((y.dtype(), y.to_i64s()), (DType::I64, vec![1, 0, 2, 2, 0, 1]));
         assert!(run(&ARGSORT, &t, &[("axis", 2.into())]).is_err());

@@ -112,7 +112,7 @@ fn difference(op: &'static OpDef, args: &[Lit], i: usize, at: usize, g: &Tensor)
         if let Lit::Tensor(x) = &args[i] {
             let mut values = x.to_f64s();
             values[at] += step;
-            args[i] = Tensor::of(x.shape(), values).into();
+            args[i] = Tensor::from_parts(x.shape(), values).into();
         }
         let y = first(op, &args).to_f64s();
         y.iter().zip(g.to_f64s()).map(|(y, g)| y * g).sum::<f64>()

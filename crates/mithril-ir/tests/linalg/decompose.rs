@@ -19,7 +19,7 @@ fn regular(seed: &mut u64, shape: &[usize]) -> Tensor {
     let x = random(seed, shape);
     let n = shape[shape.len() - 1];
     let diagonal = |i: usize| if i / n % n == i % n { 2.0 + n as f64 } else { 0.0 };
-    Tensor::of(shape, (0..x.len()).map(|i| x.get(i).f64() + diagonal(i)).collect::<Vec<f64>>())
+    Tensor::from_parts(shape, (0..x.len()).map(|i| x.get(i).f64() + diagonal(i)).collect::<Vec<f64>>())
 }
 
 fn definite(seed: &mut u64, shape: &[usize]) -> Tensor {
@@ -39,13 +39,13 @@ fn solutions_solve() {
         assert_near(&back.to_f64s(), &wanted);
     }
     // 2x + y = 5, x + 3y = 10
-    let a = Tensor::of(&[2, 2], vec![2.0, 1.0, 1.0, 3.0]);
-    let x = run(&d::SOLVE, &[&a, &Tensor::of(&[2], vec![5.0, 10.0])], &[]).unwrap();
+    let a = Tensor::from_parts(&[2, 2], vec![2.0, 1.0, 1.0, 3.0]);
+    let x = run(&d::SOLVE, &[&a, &Tensor::from_parts(&[2], vec![5.0, 10.0])], &[]).unwrap();
     assert_eq!(x[0].shape(), [2]);
     assert_near(&x[0].to_f64s(), &[1.0, 3.0]);
     // A zero in the corner needs an exchange of rows.
-    let a = Tensor::of(&[2, 2], vec![0.0, 1.0, 1.0, 0.0]);
-    let x = run(&d::SOLVE, &[&a, &Tensor::of(&[2], vec![5.0, 10.0])], &[]).unwrap();
+    let a = Tensor::from_parts(&[2, 2], vec![0.0, 1.0, 1.0, 0.0]);
+    let x = run(&d::SOLVE, &[&a, &Tensor::from_parts(&[2], vec![5.0, 10.0])], &[]).unwrap();
     assert_near(&x[0].to_f64s(), &[10.0, 5.0]);
 }
 
@@ -57,7 +57,7 @@ fn triangles_solve() {
     for lower in [true, false] {
         for transpose in [true, false] {
             let keep = |i: usize| (i / 3 == i % 3) || ((i / 3 > i % 3) == lower);
-            let t = Tensor::of(
+            let t = Tensor::from_parts(
                 &[3, 3],
                 (0..9).map(|i| if keep(i) { a.get(i).f64() } else { 0.0 }).collect::<Vec<f64>>(),
             );
@@ -75,13 +75,16 @@ fn an_inverse_times_its_matrix_is_the_identity() {
     let inverse = run(&d::INV, &[&a], &[]).unwrap();
     let identity: Vec<f64> = (0..32).map(|i| if i / 4 % 4 == i % 4 { 1.0 } else { 0.0 }).collect();
     assert_near(&product(&a, &inverse[0]).to_f64s(), &identity);
-    assert_eq!(run(&d::INV, &[&Tensor::of(&[0, 0], Vec::<f64>::new())], &[]).unwrap()[0].shape(), [0, 0]);
+    assert_eq!(
+        run(&d::INV, &[&Tensor::from_parts(&[0, 0], Vec::<f64>::new())], &[]).unwrap()[0].shape(),
+        [0, 0]
+    );
 }
 
 #[test]
 fn determinants_by_hand() {
     let det = |n: usize, values: &[f64]| {
-        let a = Tensor::of(&[n, n], values.to_vec());
+        let a = Tensor::from_parts(&[n, n], values.to_vec());
         let log = run(&d::SLOGDET, &[&a], &[]).unwrap();
         (run(&d::DET, &[&a], &[]).unwrap()[0].get(0).f64(), log[0].get(0).f64(), log[1].get(0).f64())
     };
@@ -100,21 +103,21 @@ fn the_factor_times_its_transpose_is_the_matrix() {
     let l = run(&d::CHOLESKY, &[&a], &[]).unwrap();
     assert_near(&product(&l[0], &transposed(&l[0])).to_f64s(), &a.to_f64s());
     // The example of numpy's and Wikipedia's pages: L = [[2, 0, 0], [6, 1, 0], [-8, 5, 3]].
-    let a = Tensor::of(&[3, 3], vec![4.0, 12.0, -16.0, 12.0, 37.0, -43.0, -16.0, -43.0, 98.0]);
+    let a = Tensor::from_parts(&[3, 3], vec![4.0, 12.0, -16.0, 12.0, 37.0, -43.0, -16.0, -43.0, 98.0]);
     let l = run(&d::CHOLESKY, &[&a], &[]).unwrap();
     assert_near(&l[0].to_f64s(), &[2.0, 0.0, 0.0, 6.0, 1.0, 0.0, -8.0, 5.0, 3.0]);
 }
 
 #[test]
 fn what_has_no_solution_is_an_error() {
-    let zero = Tensor::of(&[2, 2], vec![1.0, 2.0, 2.0, 4.0]);
-    let b = Tensor::of(&[2], vec![1.0, 1.0]);
+    let zero = Tensor::from_parts(&[2, 2], vec![1.0, 2.0, 2.0, 4.0]);
+    let b = Tensor::from_parts(&[2], vec![1.0, 1.0]);
     assert_eq!(run(&d::SOLVE, &[&zero, &b], &[]).unwrap_err().code(), Code::Numerics);
     assert_eq!(run(&d::INV, &[&zero], &[]).unwrap_err().code(), Code::Numerics);
-    let indefinite = Tensor::of(&[2, 2], vec![1.0, 2.0, 2.0, 1.0]);
+    let indefinite = Tensor::from_parts(&[2, 2], vec![1.0, 2.0, 2.0, 1.0]);
     assert_eq!(run(&d::CHOLESKY, &[&indefinite], &[]).unwrap_err().code(), Code::Numerics);
     assert_eq!(
-        run(&d::INV, &[&Tensor::of(&[2, 3], vec![1.0; 6])], &[]).unwrap_err().code(),
+        run(&d::INV, &[&Tensor::from_parts(&[2, 3], vec![1.0; 6])], &[]).unwrap_err().code(),
         Code::ShapeMismatch
     );
     assert_eq!(run(&d::INV, &[&b], &[]).unwrap_err().code(), Code::RankMismatch);
@@ -149,12 +152,12 @@ fn gradients_agree_with_differences() {
 #[test]
 fn powers_of_a_rotation() {
     // The imaginary unit as a matrix, as in the NumPy documentation of matrix_power.
-    let i = Tensor::of(&[2, 2], vec![0.0, 1.0, -1.0, 0.0]);
+    let i = Tensor::from_parts(&[2, 2], vec![0.0, 1.0, -1.0, 0.0]);
     let power = |n: i64| run(&d::MATRIX_POWER, &[&i], &[Lit::int(n)]).unwrap()[0].to_f64s();
     assert_eq!(power(3), [0.0, -1.0, 1.0, 0.0]);
     assert_eq!(power(0), [1.0, 0.0, 0.0, 1.0]);
     assert_eq!(power(-3), [0.0, 1.0, -1.0, 0.0]);
-    let ones = Tensor::of(&[2, 2], vec![1_i32, 1, 1, 0]);
+    let ones = Tensor::from_parts(&[2, 2], vec![1_i32, 1, 1, 0]);
     let fibonacci = run(&d::MATRIX_POWER, &[&ones], &[Lit::int(10)]).unwrap();
     assert_eq!((fibonacci[0].dtype(), fibonacci[0].to_i64s()), (DType::I32, vec![89, 55, 55, 34]));
 }

@@ -104,7 +104,7 @@ fn the_ellipsis_broadcasts() {
 
 #[test]
 fn integers_keep_their_dtype() {
-    let x = Tensor::of(&[2, 2], vec![1_i32, 2, 3, 4]);
+    let x = Tensor::from_parts(&[2, 2], vec![1_i32, 2, 3, 4]);
     let y = run_equation(&EINSUM, "ij->j", &[&x]).unwrap();
     assert_eq!((y[0].dtype(), y[0].to_i64s()), (DType::I32, vec![4, 6]));
 }

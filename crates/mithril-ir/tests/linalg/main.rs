@@ -19,7 +19,7 @@ fn random(seed: &mut u64, shape: &[usize]) -> Tensor {
         *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (*seed >> 33) as f64 / f64::from(1_u32 << 30) - 1.0
     };
-    Tensor::of(shape, (0..shape.iter().product()).map(|_| next()).collect::<Vec<f64>>())
+    Tensor::from_parts(shape, (0..shape.iter().product()).map(|_| next()).collect::<Vec<f64>>())
 }
 
 fn run(op: &'static OpDef, args: &[&Tensor], lits: &[Lit]) -> Result<Vec<Arc<Tensor>>> {
@@ -102,8 +102,8 @@ fn matmul_follows_its_definition() {
 
 #[test]
 fn vectors_are_rows_and_columns() {
-    let matrix = Tensor::of(&[2, 3], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    let (v2, v3) = (Tensor::of(&[2], vec![1.0, -1.0]), Tensor::of(&[3], vec![1.0, 0.0, 2.0]));
+    let matrix = Tensor::from_parts(&[2, 3], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let (v2, v3) = (Tensor::from_parts(&[2], vec![1.0, -1.0]), Tensor::from_parts(&[3], vec![1.0, 0.0, 2.0]));
     let check = |a: &Tensor, b: &Tensor, shape: &[usize], wanted: &[f64]| {
         let y = run(&l::MATMUL, &[a, b], &[]).unwrap();
         assert_eq!((y[0].shape(), y[0].to_f64s().as_slice()), (shape, wanted));
@@ -115,8 +115,8 @@ fn vectors_are_rows_and_columns() {
 
 #[test]
 fn integers_wrap() {
-    let a = Tensor::of(&[1, 2], vec![100_i8, 100]);
-    let b = Tensor::of(&[2, 1], vec![2_i8, 2]);
+    let a = Tensor::from_parts(&[1, 2], vec![100_i8, 100]);
+    let b = Tensor::from_parts(&[2, 1], vec![2_i8, 2]);
     assert_eq!(run(&l::MATMUL, &[&a, &b], &[]).unwrap()[0].to_i64s(), [400 - 512]);
 }
 
@@ -216,7 +216,7 @@ fn check_gradient(op: &'static OpDef, x: &[&Tensor], lits: &[Lit]) {
             let shifted = |h: f64| {
                 let mut values = t.to_f64s();
                 values[p] += h;
-                let t = Tensor::of(t.shape(), values);
+                let t = Tensor::from_parts(t.shape(), values);
                 let mut x = x.to_vec();
                 x[i] = &t;
                 value(&x)

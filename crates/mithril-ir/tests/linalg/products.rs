@@ -6,12 +6,12 @@ use mithril_ir::{Code, Lit, Tensor};
 use super::run;
 
 fn counting(shape: &[usize]) -> Tensor {
-    Tensor::of(shape, (0..shape.iter().product::<usize>()).map(|i| i as f64).collect::<Vec<_>>())
+    Tensor::from_parts(shape, (0..shape.iter().product::<usize>()).map(|i| i as f64).collect::<Vec<_>>())
 }
 
 #[test]
 fn vectors() {
-    let (a, b) = (Tensor::of(&[3], vec![1.0, 2.0, 3.0]), Tensor::of(&[2], vec![10.0, 20.0]));
+    let (a, b) = (Tensor::from_parts(&[3], vec![1.0, 2.0, 3.0]), Tensor::from_parts(&[2], vec![10.0, 20.0]));
     let y = run(&p::OUTER, &[&a, &b], &[]).unwrap();
     assert_eq!((y[0].shape(), y[0].to_f64s()), (&[3, 2][..], vec![10.0, 20.0, 20.0, 40.0, 30.0, 60.0]));
     let y = run(&p::KRON, &[&b, &a], &[]).unwrap();
@@ -27,8 +27,8 @@ fn vectors() {
 #[test]
 fn kron_of_matrices_is_blocks() {
     // np.kron(np.eye(2), np.ones((2, 2))) of the NumPy documentation.
-    let eye = Tensor::of(&[2, 2], vec![1.0, 0.0, 0.0, 1.0]);
-    let y = run(&p::KRON, &[&eye, &Tensor::of(&[2, 2], vec![1.0; 4])], &[]).unwrap();
+    let eye = Tensor::from_parts(&[2, 2], vec![1.0, 0.0, 0.0, 1.0]);
+    let y = run(&p::KRON, &[&eye, &Tensor::from_parts(&[2, 2], vec![1.0; 4])], &[]).unwrap();
     let wanted: Vec<f64> = (0..16).map(|i| if (i / 4 < 2) == (i % 4 < 2) { 1.0 } else { 0.0 }).collect();
     assert_eq!(y[0].to_f64s(), wanted);
 }
@@ -37,7 +37,7 @@ fn kron_of_matrices_is_blocks() {
 fn dot_combines_leading_axes() {
     // np.dot(a, b)[2, 3, 2, 1, 2, 2] == 499128 of the NumPy documentation.
     let a = counting(&[3, 4, 5, 6]);
-    let b = Tensor::of(&[5, 4, 6, 3], (0..360).rev().map(f64::from).collect::<Vec<f64>>());
+    let b = Tensor::from_parts(&[5, 4, 6, 3], (0..360).rev().map(f64::from).collect::<Vec<f64>>());
     let y = run(&p::DOT, &[&a, &b], &[]).unwrap();
     assert_eq!(y[0].shape(), [3, 4, 5, 5, 4, 3]);
     assert_eq!(y[0].get(((((2 * 4 + 3) * 5 + 2) * 5 + 1) * 4 + 2) * 3 + 2).f64(), 499_128.0);
@@ -70,7 +70,8 @@ fn tensordot_sums_over_pairs() {
 #[test]
 fn cross_is_perpendicular() {
     // np.cross([1, 2, 3], [4, 5, 6]) of the NumPy documentation.
-    let (a, b) = (Tensor::of(&[3], vec![1.0, 2.0, 3.0]), Tensor::of(&[3], vec![4.0, 5.0, 6.0]));
+    let (a, b) =
+        (Tensor::from_parts(&[3], vec![1.0, 2.0, 3.0]), Tensor::from_parts(&[3], vec![4.0, 5.0, 6.0]));
     assert_eq!(run(&p::CROSS, &[&a, &b], &[]).unwrap()[0].to_f64s(), [-3.0, 6.0, -3.0]);
     let columns = run(&p::CROSS, &[&a.reshaped(&[3, 1]), &b.reshaped(&[3, 1])], &[Lit::int(0)]).unwrap();
     assert_eq!(columns[0].to_f64s(), [-3.0, 6.0, -3.0]);

@@ -42,15 +42,16 @@ fn any_size_follows_the_definition() {
 #[test]
 fn known_spectra() {
     // A unit impulse has a flat spectrum, a constant only frequency 0.
-    let y = run(&s::FFT, &[&Tensor::of(&[4], vec![1.0, 0.0, 0.0, 0.0])], &[]).unwrap();
+    let y = run(&s::FFT, &[&Tensor::from_parts(&[4], vec![1.0, 0.0, 0.0, 0.0])], &[]).unwrap();
     assert_eq!((y[0].to_f64s(), y[1].to_f64s()), (vec![1.0; 4], vec![0.0; 4]));
-    let y = run(&s::RFFT, &[&Tensor::of(&[4], vec![1.0; 4])], &[]).unwrap();
+    let y = run(&s::RFFT, &[&Tensor::from_parts(&[4], vec![1.0; 4])], &[]).unwrap();
     assert_eq!(y[0].to_f64s(), [4.0, 0.0, 0.0]);
     // np.fft.rfft([0, 1, 0, 0]) of the NumPy documentation: [1, -1j, -1].
-    let y = run(&s::RFFT, &[&Tensor::of(&[4], vec![0.0, 1.0, 0.0, 0.0])], &[]).unwrap();
+    let y = run(&s::RFFT, &[&Tensor::from_parts(&[4], vec![0.0, 1.0, 0.0, 0.0])], &[]).unwrap();
     assert_eq!((y[0].to_f64s(), y[1].to_f64s()), (vec![1.0, 0.0, -1.0], vec![0.0, -1.0, 0.0]));
     // np.fft.irfft([1, -1j, -1]) is [0, 1, 0, 0].
-    let (re, im) = (Tensor::of(&[3], vec![1.0, 0.0, -1.0]), Tensor::of(&[3], vec![7.0, -1.0, 9.0]));
+    let (re, im) =
+        (Tensor::from_parts(&[3], vec![1.0, 0.0, -1.0]), Tensor::from_parts(&[3], vec![7.0, -1.0, 9.0]));
     assert_eq!(run(&s::IRFFT, &[&re, &im], &[]).unwrap()[0].to_f64s(), [0.0, 1.0, 0.0, 0.0]);
 }
 
@@ -95,13 +96,13 @@ fn gradients_agree_with_differences() {
 
 #[test]
 fn what_cannot_be_transformed_is_an_error() {
-    let empty = Tensor::of(&[2, 0], Vec::<f64>::new());
+    let empty = Tensor::from_parts(&[2, 0], Vec::<f64>::new());
     assert_eq!(run(&s::FFT, &[&empty], &[]).unwrap_err().code(), Code::BadSize);
     assert_eq!(run(&s::RFFT, &[&empty], &[]).unwrap_err().code(), Code::BadSize);
-    let one = Tensor::of(&[1], vec![1.0]);
+    let one = Tensor::from_parts(&[1], vec![1.0]);
     assert_eq!(run(&s::IRFFT, &[&one, &one], &[]).unwrap_err().code(), Code::BadSize);
     assert_eq!(run(&s::IRFFT, &[&one, &one], &[Lit::int(4)]).unwrap_err().code(), Code::ShapeMismatch);
     assert_eq!(run(&s::RFFT, &[&one], &[Lit::int(1)]).unwrap_err().code(), Code::BadArgument);
-    let two = Tensor::of(&[2], vec![1.0; 2]);
+    let two = Tensor::from_parts(&[2], vec![1.0; 2]);
     assert_eq!(run(&s::FFT, &[&one, &two], &[]).unwrap_err().code(), Code::ShapeMismatch);
 }

@@ -8,7 +8,7 @@ use crate::{args, ints, is, is_refused, lit, range, run};
 fn concatenating_and_stacking() {
     let y = run("cat", args![lit(1), range(&[2, 2]), range(&[2, 1])]);
     is(&y, &[2, 3], &[0, 1, 0, 2, 3, 1]);
-    let y = run("concat", args![lit(0), ints(&[1], &[3]), Tensor::of(&[1], vec![0.5_f32])]);
+    let y = run("concat", args![lit(0), ints(&[1], &[3]), Tensor::from_parts(&[1], vec![0.5_f32])]);
     assert_eq!((y.dtype(), y.to_f64s()), (DType::F32, vec![3.0, 0.5]));
     let y = run("stack", args![lit(-1), range(&[2]), range(&[2])]);
     is(&y, &[2, 2], &[0, 0, 1, 1]);

@@ -95,7 +95,7 @@ pub fn range(shape: &[usize]) -> Tensor {
 
 /// Integers in that shape.
 pub fn ints(shape: &[usize], values: &[i64]) -> Tensor {
-    Tensor::of(shape, values.to_vec())
+    Tensor::from_parts(shape, values.to_vec())
 }
 
 /// A literal.

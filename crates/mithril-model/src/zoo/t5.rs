@@ -257,7 +257,7 @@ impl Buckets {
         let after = |d: i64| if self.both_ways && d > 0 { self.each() + self.of(d) } else { 0 };
         let places = -self.farthest..=if self.both_ways { self.farthest } else { 0 };
         let buckets: Vec<i64> = places.map(|d| if d <= 0 { self.of(-d) } else { after(d) }).collect();
-        Lit::Tensor(Arc::new(Tensor::of(&[buckets.len()], buckets)))
+        Lit::Tensor(Arc::new(Tensor::from_parts(&[buckets.len()], buckets)))
     }
     /// What is added to the scores `[heads, queries, keys]`, from the places of queries and keys.
     fn bias(&self, queries: &Connection, keys: &Connection, heads: i64) -> Result<Connection> {

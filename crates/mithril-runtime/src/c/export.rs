@@ -21,8 +21,8 @@ use super::cache::Cache;
 use super::call::{Buffer, Function, Interface, Packed};
 use super::compiler::{Compiler, FLAGS};
 use super::private::temporary_folder;
-use super::program::Program;
-use crate::interpreter::Tensors;
+use super::program::{Options, Program, Wanted};
+use crate::interpreter::{Executable, Tensors};
 
 /// Weights up to so many bytes are written into the C file.
 const SMALL: usize = 32 << 10;
@@ -74,6 +74,44 @@ pub struct Report {
     pub arena_bytes: usize,
     /// What the checking program printed.
     pub check: String,
+}
+
+impl Executable {
+    /// Writes the model as a folder of C that needs nothing of Mithril, for the sizes of the data in `inputs`; builds it
+    /// and compares what it computes for these with what the interpreter does.
+    ///
+    /// `inputs` hold parameters, states and data by name, as for [`Executable::evaluate`].
+    ///
+    /// ```no_run
+    /// use std::path::Path;
+    /// use mithril_ir::Tensor;
+    /// use mithril_model::{FlattenOptions, zoo};
+    /// use mithril_runtime::c::Options;
+    /// use mithril_runtime::interpreter::{Executable, tensors};
+    ///
+    /// let model = zoo::build("resnet18", vec![], vec![])?;
+    /// let shapes = vec![("input".into(), [1, 3, 224, 224].map(Into::into).to_vec())];
+    /// let program = Executable::new(&model, &FlattenOptions { shapes, training: false, ..Default::default() })?;
+    /// let params = program.initial(0)?;
+    /// let data = tensors([("input", Tensor::of(&[1, 3, 224, 224], vec![0.5_f32; 3 * 224 * 224])?)]);
+    /// let report = program.export_c(&[&params, &data], Options { pack: true, ..Options::default() }, Path::new("out"))?;
+    /// println!("{}", report.check);
+    /// # Ok::<(), mithril_ir::Error>(())
+    /// ```
+    pub fn export_c(&self, inputs: &[&Tensors], options: Options, folder: &Path) -> Result<Report> {
+        let expected = self.evaluate(inputs)?.outputs;
+        let values: Tensors =
+            inputs.iter().rev().flat_map(|map| map.iter().map(|(n, t)| (n.clone(), t.clone()))).collect();
+        let program = Program::new(self.compiled().clone(), Wanted::Outputs, options);
+        let symbols = program.symbols(values.iter().map(|(name, t)| (&**name, t.shape().to_vec())))?;
+        let title = "A model in C, made by Mithril.";
+        export(
+            &program,
+            &symbols,
+            &Export { title, values: &values, expected, calls: 1, inside: None },
+            folder,
+        )
+    }
 }
 
 /// Writes a model as C into a folder, builds it there, and compares what it computes with what is expected.

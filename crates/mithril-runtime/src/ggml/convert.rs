@@ -135,14 +135,14 @@ pub fn decode(bytes: &[u8], ty: &Type, dtype: DType, shape: &[usize]) -> Result<
         element => {
             let mut values = vec![0.0; shape.iter().product()];
             mithril_ggml::dequantise(element, bytes, &mut values)?;
-            Ok(Tensor::of(shape, values).cast(dtype))
+            Ok(Tensor::from_parts(shape, values).cast(dtype))
         }
     }
 }
 
 /// A tensor of floats, or of what stands for truth values or halves.
 pub fn of_floats(values: &[f32], dtype: DType, shape: &[usize]) -> Tensor {
-    let tensor = Tensor::of(shape, values.to_vec());
+    let tensor = Tensor::from_parts(shape, values.to_vec());
     if dtype == DType::F32 { tensor } else { tensor.cast(dtype) }
 }
 

@@ -58,6 +58,6 @@ impl Blocks {
         }
         let mut values = vec![0.0; shape.iter().product()];
         mithril_ggml::dequantise(element, bytes, &mut values)?;
-        Ok(Tensor::of(&shape, values))
+        Ok(Tensor::from_parts(&shape, values))
     }
 }

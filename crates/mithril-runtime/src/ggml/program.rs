@@ -176,10 +176,10 @@ impl Program {
     /// let compiled = Compiled::new(&model, &FlattenOptions { shapes, ..Default::default() })?;
     /// let program = Program::new(compiled, Wanted::Outputs, Options::default());
     /// let params = tensors([
-    ///     ("linear.weight", Tensor::of(&[2, 3], vec![1.0_f32, 0.0, 0.0, 0.0, 2.0, 0.0])),
-    ///     ("linear.bias", Tensor::of(&[2], vec![0.5_f32, 0.0])),
+    ///     ("linear.weight", Tensor::from_parts(&[2, 3], vec![1.0_f32, 0.0, 0.0, 0.0, 2.0, 0.0])),
+    ///     ("linear.bias", Tensor::from_parts(&[2], vec![0.5_f32, 0.0])),
     /// ]);
-    /// let data = tensors([("input", Tensor::of(&[1, 3], vec![1.0_f32, 2.0, 3.0]))]);
+    /// let data = tensors([("input", Tensor::from_parts(&[1, 3], vec![1.0_f32, 2.0, 3.0]))]);
     /// let found = program.evaluate(&[&params, &data], &Tensors::new())?;
     /// assert_eq!(found.outputs["output"].as_slice::<f32>(), Some(&[1.5, 4.0][..]));
     /// # Ok::<(), mithril_ir::Error>(())

@@ -26,7 +26,7 @@ impl Executable {
     /// # let folder = std::env::temp_dir().join(format!("mithril-load-{}", std::process::id()));
     /// # std::fs::create_dir_all(&folder).unwrap();
     /// # let path = folder.join("model.safetensors");
-    /// let weight = Tensor::of(&[1, 2], vec![2.0_f32, 3.0]);
+    /// let weight = Tensor::from_parts(&[1, 2], vec![2.0_f32, 3.0]);
     /// save(&path, &[("weight", &weight)], &[])?;
     ///
     /// let shapes = vec![("input".into(), vec!["batch".into(), 2.into()])];

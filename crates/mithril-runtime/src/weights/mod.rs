@@ -230,7 +230,7 @@ fn within(error: &Error, path: &Path) -> Error {
 /// An error, with what it is about.
 fn about(error: &Error, what: &str) -> Error {
     let told = Error::new(error.code(), format!("{what}: {}", error.message()));
-    let told = error.notes().iter().fold(told, |told, note| told.note(note.to_string()));
+    let told = error.notes().iter().fold(told, |told, note| told.note(note.clone()));
     match error.hint() {
         Some(help) => told.help(help),
         None => told,

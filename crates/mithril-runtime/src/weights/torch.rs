@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io::{Cursor, Read};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -31,7 +32,9 @@ pub(super) fn is_zip(bytes: &[u8]) -> bool {
 /// Says of archives of other programs what they are, and how their arrays are loaded.
 fn refuse_foreign(zip: &ZipArchive<Cursor<&[u8]>>) -> Result<()> {
     let names: Vec<String> = zip.file_names().flatten().map(|name| name.into_owned()).collect();
-    let (form, help) = if !names.is_empty() && names.iter().all(|name| name.ends_with(".npy")) {
+    let (form, help) = if !names.is_empty()
+        && names.iter().all(|name| Path::new(name).extension().is_some_and(|e| e == "npy"))
+    {
         (
             "an archive of arrays of NumPy (.npz)",
             "pass its arrays: ml.load_weights(model, dict(numpy.load(path)))",

@@ -190,7 +190,7 @@ impl Weight {
             memory::check(DType::F32, &self.shape)?;
             let mut values = vec![0.0_f32; self.len()];
             format.dequantize(self.bytes().unwrap_or_default(), &mut values)?;
-            return Ok(Tensor::of(&self.shape, values));
+            return Ok(Tensor::from_parts(&self.shape, values));
         }
         let (Some(dtype), Some(size)) = (self.stored.dtype(), self.stored.size()) else {
             return Err(self.unreadable());

@@ -43,7 +43,7 @@ impl Entry {
 /// # let folder = std::env::temp_dir().join(format!("mithril-save-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder).unwrap();
 /// let path = folder.join("model.safetensors");
-/// save(&path, &[("bias", &Tensor::of(&[2], vec![1.0_f32, 2.0]))], &[("format", "pt")])?;
+/// save(&path, &[("bias", &Tensor::from_parts(&[2], vec![1.0_f32, 2.0]))], &[("format", "pt")])?;
 /// assert_eq!(Checkpoint::open(&path)?.get("bias").unwrap().to_tensor()?.to_f64s(), [1.0, 2.0]);
 /// # std::fs::remove_dir_all(&folder).unwrap();
 /// # Ok::<(), mithril_ir::Error>(())

@@ -36,7 +36,7 @@ impl Maker {
     fn sequence(&mut self, shape: &[usize], choice: u8) -> ValueId {
         let numbers = FROM.iter().cycle().skip(usize::from(choice) % FROM.len());
         let all = numbers.take(shape.iter().product()).copied().collect::<Vec<i64>>();
-        self.b.lit(Tensor::of(shape, all))
+        self.b.lit(Tensor::from_parts(shape, all))
     }
     /// Positions in an axis: constants, or integers that were computed.
     fn positions(&mut self, size: &Dim, choice: u8) -> Option<ValueId> {
@@ -140,7 +140,7 @@ pub(super) fn put(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
         None if count == 1 => vec![i64::from(c % 2) - 1],
         None => return None,
     };
-    let at = m.b.lit(Tensor::of(&[count as usize], places));
+    let at = m.b.lit(Tensor::from_parts(&[count as usize], places));
     let at = m.apply("cast", at, [Lit::DType(pick(SIGNED, c / 2))])?[0];
     m.push("index_copy", &[x, at, source, at_axis])
 }

@@ -22,7 +22,7 @@ fn slopes(op: &'static OpDef, x: &[f64]) -> Vec<f64> {
 fn rectifiers() {
     close(&at(&RELU, &[-2.0, 0.0, 3.0, INF, NAN]), &[0.0, 0.0, 3.0, INF, NAN]);
     assert_eq!(slopes(&RELU, &[-2.0, 0.0, 3.0]), [0.0, 0.0, 1.0]);
-    let integers = run(&RELU, &[("input", Tensor::of(&[2], vec![-3_i32, 3]))], &[]).unwrap();
+    let integers = run(&RELU, &[("input", Tensor::from_parts(&[2], vec![-3_i32, 3]))], &[]).unwrap();
     assert_eq!(integers[0].as_slice::<i32>().unwrap(), [0, 3]);
     close(&at(&RELU6, &[-1.0, 5.0, 7.0, NAN]), &[0.0, 5.0, 6.0, NAN]);
     assert_eq!(slopes(&RELU6, &[-1.0, 0.0, 5.0, 6.0, 7.0]), [0.0, 0.0, 1.0, 0.0, 0.0]);

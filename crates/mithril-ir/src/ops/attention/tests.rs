@@ -4,15 +4,15 @@ use super::*;
 use crate::ops::trial::{close, first, gradients, infer, noise, refusal};
 
 fn values(shape: &[usize], values: &[f64]) -> Lit {
-    Tensor::of(shape, values.to_vec()).into()
+    Tensor::from_parts(shape, values.to_vec()).into()
 }
 
 #[test]
 fn embedding_looks_rows_up() {
     let weight = || values(&[3, 2], &[0.0, 1.0, 10.0, 11.0, 20.0, 21.0]);
-    let indices = || Lit::from(Tensor::of(&[2], vec![2_i64, 0]));
+    let indices = || Lit::from(Tensor::from_parts(&[2], vec![2_i64, 0]));
     assert_eq!(first(&EMBEDDING, &[indices(), weight()]).to_f64s(), [20.0, 21.0, 0.0, 1.0]);
-    let g = Tensor::of(&[2, 2], vec![1.0, 2.0, 3.0, 4.0]);
+    let g = Tensor::from_parts(&[2, 2], vec![1.0, 2.0, 3.0, 4.0]);
     let plain = gradients(&EMBEDDING, &[indices(), weight()], &g, &[1]);
     assert_eq!(plain[0].to_f64s(), [3.0, 4.0, 0.0, 0.0, 1.0, 2.0]);
     let padded = gradients(&EMBEDDING, &[indices(), weight(), (-1).into()], &g, &[1]);
@@ -53,7 +53,7 @@ fn rows_without_keys_are_zero() {
             .to_f64s()
     };
     let open = attend(Lit::None, false);
-    let half = attend(Tensor::of(&[2, 2], vec![false, false, true, true]).into(), false);
+    let half = attend(Tensor::from_parts(&[2, 2], vec![false, false, true, true]).into(), false);
     assert_eq!(half[..3], [0.0; 3]);
     close(&half[3..], &open[3..]);
     let none = f64::NEG_INFINITY;
@@ -61,7 +61,7 @@ fn rows_without_keys_are_zero() {
     assert_eq!(half[..3], [0.0; 3]);
     close(&half[3..], &open[3..]);
     // The mask leaves the first query its second key only, which is_causal hides.
-    let neither = attend(Tensor::of(&[1, 2], vec![false, true]).into(), true);
+    let neither = attend(Tensor::from_parts(&[1, 2], vec![false, true]).into(), true);
     assert_eq!(neither[..3], [0.0; 3]);
     close(&neither[3..], &v.to_f64s()[3..]);
 }
@@ -91,7 +91,7 @@ fn attention_with_symbolic_lengths() {
     let x = || Lit::from(noise(&[2, 3, 4], 1));
     assert!(refusal(ATTENTION, &[x(), noise(&[2, 3, 5], 1).into(), x()]).contains("feature sizes"));
     assert!(refusal(ATTENTION, &[x(), noise(&[4], 1).into(), x()]).contains("at least 2 axes"));
-    let mask = Lit::from(Tensor::of(&[4, 3], vec![true; 12]));
+    let mask = Lit::from(Tensor::from_parts(&[4, 3], vec![true; 12]));
     assert!(refusal(ATTENTION, &[x(), x(), x(), mask]).contains("mask"));
 }
 
@@ -112,7 +112,7 @@ fn only_distances_matter() {
     let (q, k) = (noise(&[1, 8], 1), noise(&[1, 8], 2));
     let score = |m: i64, n: i64| {
         let turn = |x: &Tensor, at: i64| {
-            first(&ROPE, &[x.clone().into(), Tensor::of(&[1], vec![at]).into()]).to_f64s()
+            first(&ROPE, &[x.clone().into(), Tensor::from_parts(&[1], vec![at]).into()]).to_f64s()
         };
         turn(&q, m).iter().zip(turn(&k, n)).map(|(a, b)| a * b).sum::<f64>()
     };
@@ -129,6 +129,6 @@ fn angles_in_both_forms() {
     let long = first(&ROTATE_PAIRS, &[x, doubled(&cos).into(), doubled(&sin).into()]);
     close(&short.to_f64s(), &long.to_f64s());
     assert!(refusal(&ROPE, &[noise(&[2, 3], 1).into()]).contains("3 features"));
-    let positions = Tensor::of(&[3], vec![0_i64; 3]).into();
+    let positions = Tensor::from_parts(&[3], vec![0_i64; 3]).into();
     assert!(refusal(&ROPE, &[noise(&[2, 4], 1).into(), positions]).contains("positions"));
 }

@@ -78,9 +78,9 @@ fn agrees_with_loops() {
 
 #[test]
 fn bias_and_same_padding_by_hand() {
-    let x = Tensor::of(&[1, 1, 4], vec![1.0, 2.0, 3.0, 4.0]);
-    let w = Tensor::of(&[1, 1, 2], vec![10.0, 1.0]);
-    let bias = Tensor::of(&[1], vec![0.5]);
+    let x = Tensor::from_parts(&[1, 1, 4], vec![1.0, 2.0, 3.0, 4.0]);
+    let w = Tensor::from_parts(&[1, 1, 2], vec![10.0, 1.0]);
+    let bias = Tensor::from_parts(&[1], vec![0.5]);
     let conv = |padding: Lit, stride: i64| {
         first(&CONV1D, &[x.clone().into(), w.clone().into(), bias.clone().into(), stride.into(), padding])
             .to_f64s()
@@ -105,8 +105,8 @@ fn three_axes_are_two_when_one_is_trivial() {
 #[test]
 fn transposed_by_hand() {
     // Every input element puts its multiple of the kernel at distance `stride`.
-    let x = Tensor::of(&[1, 1, 3], vec![1.0, 2.0, 3.0]);
-    let w = Tensor::of(&[1, 1, 3], vec![1.0, 10.0, 100.0]);
+    let x = Tensor::from_parts(&[1, 1, 3], vec![1.0, 2.0, 3.0]);
+    let w = Tensor::from_parts(&[1, 1, 3], vec![1.0, 10.0, 100.0]);
     let run = |more: &[i64]| {
         let mut args: Vec<Lit> = vec![x.clone().into(), w.clone().into(), Lit::None];
         args.extend(more.iter().map(|&n| Lit::int(n)));
@@ -161,7 +161,7 @@ fn symbolic_sizes() {
 
 #[test]
 fn halves_are_rounded_once() {
-    let x = Tensor::of(&[1, 1, 4097], vec![1.0_f64; 4097]).cast(DType::F16);
+    let x = Tensor::from_parts(&[1, 1, 4097], vec![1.0_f64; 4097]).cast(DType::F16);
     let y = first(&CONV1D, &[x.clone().into(), x.into()]);
     assert_eq!((y.dtype(), y.to_f64s()), (DType::F16, vec![4096.0]));
 }

@@ -11,7 +11,7 @@ const NAN: f64 = f64::NAN;
 const INF: f64 = f64::INFINITY;
 
 fn of<T: Element>(values: &[T]) -> Tensor {
-    Tensor::of(&[values.len()], values.to_vec())
+    Tensor::from_parts(&[values.len()], values.to_vec())
 }
 
 /// The op on two vectors of one dtype, which comes out again.

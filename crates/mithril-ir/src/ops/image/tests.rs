@@ -4,7 +4,7 @@ use super::*;
 use crate::ops::trial::{close, first, infer, noise, refusal};
 
 fn line(values: &[f64]) -> Lit {
-    Tensor::of(&[1, 1, values.len()], values.to_vec()).into()
+    Tensor::from_parts(&[1, 1, values.len()], values.to_vec()).into()
 }
 
 fn resize(x: &[f64], size: i64, mode: &str, corners: bool) -> Vec<f64> {
@@ -40,14 +40,14 @@ fn cubic_kernel() {
         close(&[keys(1.0 + t) + keys(t) + keys(1.0 - t) + keys(2.0 - t)], &[1.0]);
     }
     // Half way: -0.09375, 0.59375, 0.59375, -0.09375.
-    let x = Tensor::of(&[1, 1, 1, 4], vec![0.0, 1.0, 0.0, 0.0]);
+    let x = Tensor::from_parts(&[1, 1, 1, 4], vec![0.0, 1.0, 0.0, 0.0]);
     let y = first(&INTERPOLATE, &[x.into(), Lit::tuple([1, 2]), Lit::None, "bicubic".into()]);
     close(&y.to_f64s(), &[0.59375, -0.09375]);
 }
 
 #[test]
 fn dtypes() {
-    let x = Tensor::of(&[1, 1, 2], vec![1_u8, 2]);
+    let x = Tensor::from_parts(&[1, 1, 2], vec![1_u8, 2]);
     let y = first(&INTERPOLATE, &[x.clone().into(), 4.into()]);
     assert_eq!((y.dtype(), y.to_i64s()), (DType::U8, vec![1, 1, 2, 2]));
     let y = first(&INTERPOLATE, &[x.into(), 4.into(), Lit::None, "linear".into()]);
@@ -67,7 +67,7 @@ fn symbolic_sizes() {
 
 #[test]
 fn shuffling() {
-    let x = Tensor::of(&[1, 4, 1, 2], vec![0.0, 1.0, 10.0, 11.0, 20.0, 21.0, 30.0, 31.0]);
+    let x = Tensor::from_parts(&[1, 4, 1, 2], vec![0.0, 1.0, 10.0, 11.0, 20.0, 21.0, 30.0, 31.0]);
     let y = first(&PIXEL_SHUFFLE, &[x.clone().into(), 2.into()]);
     assert_eq!(y.shape(), [1, 1, 2, 4]);
     assert_eq!(y.to_f64s(), [0.0, 10.0, 1.0, 11.0, 20.0, 30.0, 21.0, 31.0]);

@@ -108,7 +108,7 @@ fn rows(target: Tensor) -> [(&'static str, Tensor); 2] {
 
 #[test]
 fn classes_by_index() {
-    let t = rows(Tensor::of(&[2], vec![0_i64, 2]));
+    let t = rows(Tensor::from_parts(&[2], vec![0_i64, 2]));
     let (a, b) = (lse() - 1.0, lse() - 3.0);
     close(&values(&CROSS_ENTROPY, &t, &[none()]), &[a, b]);
     close(&values(&CROSS_ENTROPY, &t, &[]), &[f64::midpoint(a, b)]);
@@ -119,14 +119,14 @@ fn classes_by_index() {
     let ignore = ("ignore_index", 0.into());
     close(&values(&CROSS_ENTROPY, &weighted, std::slice::from_ref(&ignore)), &[b]);
     close(&values(&CROSS_ENTROPY, &t, &[ignore, none()]), &[0.0, b]);
-    let unsigned = rows(Tensor::of(&[2], vec![0_u8, 2]));
+    let unsigned = rows(Tensor::from_parts(&[2], vec![0_u8, 2]));
     close(&values(&CROSS_ENTROPY, &unsigned, &[none()]), &[a, b]);
 }
 
 #[test]
 fn smoothed_labels() {
     // With ε = 0.3 the target is 0.8, 0.1, 0.1 for class 0.
-    let t = rows(Tensor::of(&[2], vec![0_i64, 2]));
+    let t = rows(Tensor::from_parts(&[2], vec![0_i64, 2]));
     let wanted = [lse() - (0.8 + 0.2 + 0.3), lse() - (0.1 + 0.2 + 2.4)];
     let smoothing = ("label_smoothing", 0.3.into());
     close(&values(&CROSS_ENTROPY, &t, &[none(), smoothing.clone()]), &wanted);
@@ -155,17 +155,17 @@ fn classes_by_probability() {
     let wanted = [lse() - 1.5, lse() - 2.3];
     close(&values(&CROSS_ENTROPY, &t, &[none()]), &wanted);
     close(&values(&CROSS_ENTROPY, &t, &[]), &[f64::midpoint(wanted[0], wanted[1])]);
-    let one_hot = rows(Tensor::of(&[2, 3], vec![1_i64, 0, 0, 0, 0, 1]));
+    let one_hot = rows(Tensor::from_parts(&[2, 3], vec![1_i64, 0, 0, 0, 0, 1]));
     close(&values(&CROSS_ENTROPY, &one_hot, &[none()]), &[lse() - 1.0, lse() - 3.0]);
 }
 
 #[test]
 fn places_and_single_rows() {
     let row = f64s(&[3], &[1.0, 2.0, 3.0]);
-    let single = [("input", row), ("target", Tensor::of(&[], vec![1_i64]))];
+    let single = [("input", row), ("target", Tensor::from_parts(&[], vec![1_i64]))];
     close(&values(&CROSS_ENTROPY, &single, &[]), &[lse() - 2.0]);
     let input = f64s(&[1, 3, 2], &[1.0, 3.0, 2.0, 2.0, 3.0, 1.0]);
-    let places = [("input", input), ("target", Tensor::of(&[1, 2], vec![0_i64, 0]))];
+    let places = [("input", input), ("target", Tensor::from_parts(&[1, 2], vec![0_i64, 0]))];
     let y = &run(&CROSS_ENTROPY, &places, &[none()]).unwrap()[0];
     assert_eq!(y.shape(), [1, 2]);
     close(&y.to_f64s(), &[lse() - 1.0, lse() - 3.0]);
@@ -174,7 +174,7 @@ fn places_and_single_rows() {
 
 #[test]
 fn nothing_to_count_is_nan() {
-    let t = rows(Tensor::of(&[2], vec![-100_i64, -100]));
+    let t = rows(Tensor::from_parts(&[2], vec![-100_i64, -100]));
     assert!(values(&CROSS_ENTROPY, &t, &[])[0].is_nan());
     close(&values(&CROSS_ENTROPY, &t, &[("reduction", "sum".into())]), &[0.0]);
 }
@@ -182,7 +182,7 @@ fn nothing_to_count_is_nan() {
 #[test]
 fn large_logits() {
     let input = f64s(&[1, 2], &[1e4, 0.0]);
-    let t = [("input", input), ("target", Tensor::of(&[1], vec![1_i64]))];
+    let t = [("input", input), ("target", Tensor::from_parts(&[1], vec![1_i64]))];
     close(&values(&CROSS_ENTROPY, &t, &[]), &[1e4]);
     let half = [
         ("input", Tensor::full(DType::F16, &[70_000, 2], 0.0)),
@@ -195,7 +195,7 @@ fn large_logits() {
 
 #[test]
 fn class_indices_may_be_whole_floats() {
-    let wanted = &run(&CROSS_ENTROPY, &rows(Tensor::of(&[2], vec![0_i64, 1])), &[]).unwrap()[0];
+    let wanted = &run(&CROSS_ENTROPY, &rows(Tensor::from_parts(&[2], vec![0_i64, 1])), &[]).unwrap()[0];
     let found = &run(&CROSS_ENTROPY, &rows(f64s(&[2], &[0.0, 1.0])), &[]).unwrap()[0];
     assert!(found.same_bits(wanted));
     let half = &run(&CROSS_ENTROPY, &rows(f64s(&[2], &[0.5, 1.0])), &[]).unwrap()[0];
@@ -205,13 +205,13 @@ fn class_indices_may_be_whole_floats() {
 #[test]
 fn targets_that_do_not_fit() {
     let cases = [
-        Tensor::of(&[3], vec![0_i64; 3]),
-        Tensor::of(&[2, 2], vec![0_i64; 4]),
-        Tensor::of(&[2, 3, 1], vec![0_i64; 6]),
+        Tensor::from_parts(&[3], vec![0_i64; 3]),
+        Tensor::from_parts(&[2, 2], vec![0_i64; 4]),
+        Tensor::from_parts(&[2, 3, 1], vec![0_i64; 6]),
     ];
     for target in cases {
         assert!(run(&CROSS_ENTROPY, &rows(target), &[]).is_err());
     }
-    assert!(run(&CROSS_ENTROPY, &rows(Tensor::of(&[2], vec![0_i64, 3])), &[]).is_err());
+    assert!(run(&CROSS_ENTROPY, &rows(Tensor::from_parts(&[2], vec![0_i64, 3])), &[]).is_err());
     assert!(run(&NLL_LOSS, &rows(f64s(&[2], &[0.0, 1.0])), &[]).is_err());
 }

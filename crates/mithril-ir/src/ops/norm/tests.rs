@@ -5,7 +5,7 @@ use crate::ops::trial::{close, first, infer, noise, refusal, run};
 use crate::tensor::Tensor;
 
 fn values(shape: &[usize], values: &[f64]) -> Lit {
-    Tensor::of(shape, values.to_vec()).into()
+    Tensor::from_parts(shape, values.to_vec()).into()
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn batch_is_over_all_but_the_channels() {
     for c in 0..3 {
         let of =
             |t: &Tensor| -> Vec<f64> { (0..24).filter(|i| i / 4 % 3 == c).map(|i| t.get(i).f64()).collect() };
-        let line = Tensor::of(&[8], of(&x));
+        let line = Tensor::from_parts(&[8], of(&x));
         close(&of(&y), &first(&LAYER_NORM, &[line.into()]).to_f64s());
     }
 }
@@ -86,7 +86,7 @@ fn lengths_by_hand() {
 #[test]
 fn halves_do_not_overflow() {
     // The squares are beyond the range of float16.
-    let x = Tensor::of(&[2], vec![-600.0, 600.0]).cast(DType::F16);
+    let x = Tensor::from_parts(&[2], vec![-600.0, 600.0]).cast(DType::F16);
     let y = first(&LAYER_NORM, &[x.clone().into()]);
     assert_eq!((y.dtype(), y.to_f64s()), (DType::F16, vec![-1.0, 1.0]));
     assert_eq!(first(&RMS_NORM, &[x.into()]).to_f64s(), [-1.0, 1.0]);

@@ -8,11 +8,11 @@ use crate::ops::adaptive::{
 use crate::ops::trial::{check_gradient, close, first, gradients, infer, noise, refusal};
 
 fn line(values: &[f64]) -> Lit {
-    Tensor::of(&[1, 1, values.len()], values.to_vec()).into()
+    Tensor::from_parts(&[1, 1, values.len()], values.to_vec()).into()
 }
 
 fn image(n: usize, f: impl Fn(usize) -> f64) -> Lit {
-    Tensor::of(&[1, 1, n, n], (0..n * n).map(f).collect::<Vec<f64>>()).into()
+    Tensor::from_parts(&[1, 1, n, n], (0..n * n).map(f).collect::<Vec<f64>>()).into()
 }
 
 #[test]
@@ -23,7 +23,7 @@ fn maximum_by_hand() {
     // Padding never wins.
     let low = first(&MAX_POOL2D, &[image(2, |_| -1.0), 3.into(), 2.into(), 1.into()]);
     assert_eq!(low.to_f64s(), [-1.0]);
-    let integers = Tensor::of(&[1, 1, 3], vec![-5_i8, -7, -6]);
+    let integers = Tensor::from_parts(&[1, 1, 3], vec![-5_i8, -7, -6]);
     let pooled = first(&MAX_POOL1D, &[integers.into(), 3.into(), 2.into(), 1.into()]);
     assert_eq!((pooled.dtype(), pooled.to_i64s()), (DType::I8, vec![-5, -6]));
     let nan = first(&MAX_POOL1D, &[line(&[1.0, f64::NAN, 3.0, 4.0]), 2.into()]).to_f64s();
@@ -44,7 +44,7 @@ fn ceil_mode_by_hand() {
 
 #[test]
 fn the_first_maximum_gets_the_gradient() {
-    let g = Tensor::of(&[1, 1, 1, 1], vec![3.0]);
+    let g = Tensor::from_parts(&[1, 1, 1, 1], vec![3.0]);
     let dx = gradients(&MAX_POOL2D, &[image(2, |_| 1.0), 2.into()], &g, &[0]);
     assert_eq!(dx[0].to_f64s(), [3.0, 0.0, 0.0, 0.0]);
 }

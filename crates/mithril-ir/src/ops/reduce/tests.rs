@@ -97,7 +97,7 @@ pub(in crate::ops) fn check_gradient(
         let mut moved = x.clone();
         moved[i] += step;
         let mut all = tensors.to_vec();
-        all[0].1 = Tensor::of(tensors[0].1.shape(), moved);
+        all[0].1 = Tensor::from_parts(tensors[0].1.shape(), moved);
         let y = values(op, &all, options);
         y.iter().zip(g.to_f64s()).map(|(y, g)| y * g).sum::<f64>()
     };
@@ -122,7 +122,7 @@ pub(in crate::ops) fn close(found: &[f64], wanted: &[f64]) {
 }
 
 pub(in crate::ops) fn f64s(shape: &[usize], values: &[f64]) -> Tensor {
-    Tensor::of(shape, values.to_vec())
+    Tensor::from_parts(shape, values.to_vec())
 }
 
 fn x(t: Tensor) -> [(&'static str, Tensor); 1] {
@@ -148,11 +148,11 @@ fn sums_over_any_axes() {
 
 #[test]
 fn integers_add_up_in_int64() {
-    let y = &run(&SUM, &x(Tensor::of(&[3], vec![100_i8, 100, 100])), &[]).unwrap()[0];
+    let y = &run(&SUM, &x(Tensor::from_parts(&[3], vec![100_i8, 100, 100])), &[]).unwrap()[0];
     assert_eq!((y.dtype(), y.to_i64s()), (DType::I64, vec![300]));
-    let y = &run(&SUM, &x(Tensor::of(&[3], vec![true, false, true])), &[]).unwrap()[0];
+    let y = &run(&SUM, &x(Tensor::from_parts(&[3], vec![true, false, true])), &[]).unwrap()[0];
     assert_eq!((y.dtype(), y.to_i64s()), (DType::I64, vec![2]));
-    let y = &run(&MEAN, &x(Tensor::of(&[2], vec![1_i64, 2])), &[]).unwrap()[0];
+    let y = &run(&MEAN, &x(Tensor::from_parts(&[2], vec![1_i64, 2])), &[]).unwrap()[0];
     assert_eq!((y.dtype(), y.to_f64s()), (DType::F32, vec![1.5]));
 }
 
@@ -182,7 +182,7 @@ fn first_index_at_ties() {
     assert_eq!(values(&ARGMIN, &x(t.clone()), &[("axis", (-1).into())]), [0.0, 1.0]);
     assert_eq!(values(&ARGMIN, &x(t.clone()), &[]), [4.0]);
     assert_eq!(run(&ARGMAX, &x(t), &[]).unwrap()[0].dtype(), DType::I64);
-    let large = Tensor::of(&[2], vec![i64::MAX - 1, i64::MAX]);
+    let large = Tensor::from_parts(&[2], vec![i64::MAX - 1, i64::MAX]);
     assert_eq!(values(&ARGMAX, &x(large), &[]), [1.0]);
 }
 
@@ -197,7 +197,7 @@ fn nothing_has_no_extreme() {
     let v = b.graph.add_input("x", Role::Data, ty);
     let y = b.push(&ARGMAX, &[v]).unwrap()[0];
     b.graph.outputs.insert("y".into(), y);
-    let error = interp::run(&b.graph, &[Arc::new(Tensor::of::<f32>(&[0], vec![]))]).unwrap_err();
+    let error = interp::run(&b.graph, &[Arc::new(Tensor::from_parts::<f32>(&[0], vec![]))]).unwrap_err();
     assert_eq!(error.code(), Code::BadSize);
 }
 
@@ -215,10 +215,10 @@ fn any_and_all() {
     assert_eq!(values(&ANY, &x(t.clone()), &[("axis", 1.into())]), [1.0, 0.0]);
     assert_eq!(values(&ALL, &x(t.clone()), &[("axis", 0.into())]), [0.0, 0.0]);
     assert_eq!(values(&COUNT_NONZERO, &x(t), &[]), [1.0]);
-    let none = Tensor::of::<bool>(&[0], vec![]);
+    let none = Tensor::from_parts::<bool>(&[0], vec![]);
     assert_eq!(values(&ANY, &x(none.clone()), &[]), [0.0]);
     assert_eq!(values(&ALL, &x(none), &[]), [1.0]);
-    let y = &run(&ALL, &x(Tensor::of(&[2], vec![true, true])), &[]).unwrap()[0];
+    let y = &run(&ALL, &x(Tensor::from_parts(&[2], vec![true, true])), &[]).unwrap()[0];
     assert_eq!((y.dtype(), y.to_i64s()), (DType::Bool, vec![1]));
 }
 
@@ -242,7 +242,7 @@ fn statistics_of_a_symbolic_batch() {
     let var = b.push(&VAR, &[v]).unwrap()[0];
     b.graph.outputs.insert("mean".into(), mean);
     b.graph.outputs.insert("var".into(), var);
-    let y = interp::run(&b.graph, &[Arc::new(Tensor::of(&[3], vec![1.0_f64, 2.0, 4.0]))]).unwrap();
+    let y = interp::run(&b.graph, &[Arc::new(Tensor::from_parts(&[3], vec![1.0_f64, 2.0, 4.0]))]).unwrap();
     close(&y[0].to_f64s(), &[7.0 / 3.0]);
     close(&y[1].to_f64s(), &[7.0 / 3.0]);
 }

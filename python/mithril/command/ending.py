@@ -1,0 +1,89 @@
+"""How a command ends: what it prints of an error, and what it returns."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..errors import InternalError, MithrilError, UnresolvedShapeError
+
+__all__ = ["guarded"]
+
+#: What the shell says of a program that was interrupted, and of one whose reader went away.
+_INTERRUPTED, _BROKEN_PIPE = 130, 141
+#: Set, an error that is a defect of ours shows where it was raised.
+_TRACEBACK = "MITHRIL_TRACEBACK"
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
+
+
+def guarded(run: Callable[[], int]) -> int:
+    """Run a command; errors are printed without a line of Python, and an interrupt is quiet.
+
+    Parameters
+    ----------
+    run : callable
+        Returns what the command returns.
+
+    Returns
+    -------
+    int
+        That; 1 after an error, 130 if the command was interrupted, 141 if nobody reads what it prints.
+    """
+    try:
+        with _insisting():
+            return run()
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Nobody reads on, as of `mithril backends | head`; what is left in the buffer goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    except (MithrilError, OSError) as error:
+        print(_message(error), file=sys.stderr)
+    except Exception as error:
+        if os.environ.get(_TRACEBACK):
+            raise
+        hint = f"it is a defect of Mithril: please report it with what {_TRACEBACK}=1 shows"
+        print(InternalError(f"{type(error).__name__}: {error}", hint=hint), file=sys.stderr)
+    return 1
+
+
+#: Seconds after which an interrupt comes again.
+_AGAIN = 0.2
+
+
+@contextmanager
+def _insisting() -> Iterator[None]:
+    """Let an interrupt come again until it gets through: code that is called back may swallow exceptions."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not (is_main and hasattr(signal, "setitimer") and signal.getsignal(signal.SIGINT) is signal.default_int_handler):
+        yield
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGALRM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _message(error: MithrilError | OSError) -> str:
+    """Return an error without the line of Python that started the program, which is none of the user's."""
+    text = str(error)
+    if isinstance(error, UnresolvedShapeError):
+        return str(UnresolvedShapeError(error.message, code=error.code, hint="give numbers: --shape NAME=1,3,224,224"))
+    where = getattr(error, "where", None) or ""
+    if where.startswith(("<", sys.argv[0], _PACKAGE)):
+        text = text.replace(f"\n  at {where}", "").replace(f" at {where}", "")
+    return text
