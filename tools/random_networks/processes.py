@@ -14,7 +14,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Networks for each process, whose memory grows with every library that it loads.
-EACH = 60
+EACH = 25
 
 
 def results(pairs: list[tuple[int, str]], minimize: bool) -> list[dict[str, Any]]:
