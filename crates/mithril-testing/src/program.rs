@@ -16,6 +16,7 @@ use positions::{one_hot, put, rows, sort, take, take_along};
 use crate::case::Random;
 
 mod positions;
+mod products;
 
 /// A step: what to do, and three choices. Zeros choose the first of everything, the latest of the values.
 pub type Step = [u8; 4];
@@ -27,6 +28,8 @@ pub enum Style {
     Any,
     /// Smooth functions of moderate slope, which differences can follow.
     Smooth,
+    /// Products of matrices whose factors are made of other products, large enough for kernels.
+    Products,
 }
 
 /// A graph and the tensors to run it on.
@@ -48,6 +51,7 @@ pub fn build(steps: &[Step], style: Style, float: DType) -> Program {
         let kinds = match style {
             Style::Any => ANY,
             Style::Smooth => SMOOTH,
+            Style::Products => products::STEPS,
         };
         let outputs = kinds[kind as usize % kinds.len()](&mut maker, [a, b, c]);
         for v in outputs.unwrap_or_default() {
@@ -156,6 +160,11 @@ impl Maker {
         let mut input = |name: &str, role, dtype, shape: &[Dim]| {
             b.graph.add_input(name, role, TensorType { dtype, shape: Shape::of(shape.iter().cloned()) })
         };
+        if style == Style::Products {
+            let pool = products::inputs(input, float);
+            let state = pool[0];
+            return Self { b, style, pool, state };
+        }
         let (one, three) = (Dim::ONE, Dim::Const(3));
         let mut pool = Vec::new();
         if style == Style::Any {
@@ -175,7 +184,7 @@ impl Maker {
     }
 
     fn smooth(&self) -> bool {
-        self.style == Style::Smooth
+        self.style != Style::Any
     }
     fn ty(&self, v: ValueId) -> &TensorType {
         self.b.graph.ty(v).expect("values of the pool are tensors")
@@ -224,7 +233,8 @@ impl Maker {
         let size = self.ty(v).shape.numel().substitute(&|_| Some(Dim::Const(3)));
         // The mean of nothing has no slope.
         let least = i64::from(self.smooth());
-        if size.known().is_some_and(|n| (least..=MAX_ELEMENTS).contains(&n)) {
+        let most = if self.style == Style::Products { products::MAX_ELEMENTS } else { MAX_ELEMENTS };
+        if size.known().is_some_and(|n| (least..=most).contains(&n)) {
             self.pool.push(v);
         }
     }

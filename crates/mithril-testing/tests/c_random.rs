@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use mithril::compile::c::{C, COptions, compile_c};
+use mithril::compile::c::{C, COptions, CSource, compile_c};
 use mithril::compile::passes::concrete::concrete;
 use mithril::compile::passes::differentiate::Request;
 use mithril::compile::pipeline::lower;
@@ -44,13 +44,13 @@ fn check(program: &Program, choices: &[u8]) -> Check {
     check_in(program, choices, None).map(drop)
 }
 
-/// Compares a program that computes so many rows at a time; whether it does.
-fn check_in(program: &Program, choices: &[u8], block: Option<usize>) -> Result<bool, String> {
+/// Compares a program that computes so many rows at a time; the C, if there is some.
+fn check_in(program: &Program, choices: &[u8], block: Option<usize>) -> Result<Option<CSource>, String> {
     let Program { graph, inputs } = program;
     let said = |stage: &str, e: &dyn std::fmt::Display| format!("{stage}: {e}");
     let choice = |i: usize| usize::from(choices.get(i).copied().unwrap_or_default());
     // What fails when running may fail or not in C: dead code is gone.
-    let Ok(wanted) = interp::run(graph, inputs) else { return Ok(false) };
+    let Ok(wanted) = interp::run(graph, inputs) else { return Ok(None) };
     let lowered = lower(graph, &C, F64, &mut |_, _| {}).map_err(|e| said("lower", &e))?;
     let options = COptions {
         prefix: "random".to_owned(),
@@ -61,7 +61,7 @@ fn check_in(program: &Program, choices: &[u8], block: Option<usize>) -> Result<b
     };
     let source = match compile_c(&lowered, &options) {
         Err(e) if block.is_some() && [Code::Unsupported, Code::BadArgument].contains(&e.code()) => {
-            return Ok(false);
+            return Ok(None);
         }
         made => made.map_err(|e| said("C", &e))?,
     };
@@ -84,7 +84,7 @@ fn check_in(program: &Program, choices: &[u8], block: Option<usize>) -> Result<b
             return Err(format!("result {i} is {a}, not {b}\n{}", stages.collect::<String>()));
         }
     }
-    Ok(source.c.contains("; turn < "))
+    Ok(Some(source))
 }
 
 /// Rows that never meet are computed one or several at a time: what is said to be independent has to be.
@@ -99,7 +99,8 @@ fn programs_in_blocks_of_rows_agree_with_the_interpreter() {
             one.graph.outputs.retain(|other, _| other == name);
             let block = 1 + usize::from(choices.get(4).copied().unwrap_or_default()) % 2;
             tried.set(tried.get() + 1);
-            divided.set(divided.get() + usize::from(check_in(&one, choices, Some(block))?));
+            let source = check_in(&one, choices, Some(block))?;
+            divided.set(divided.get() + usize::from(source.is_some_and(|s| s.c.contains("; turn < "))));
         }
         Ok(())
     });
@@ -109,6 +110,24 @@ fn programs_in_blocks_of_rows_agree_with_the_interpreter() {
 #[test]
 fn programs_agree_with_the_interpreter() {
     for_programs(60, (Style::Any, 8..24), F64, |program, choices| check(&with_sizes(program)?, choices));
+}
+
+/// Products whose factors are made of other products, with kernels and parts.
+#[test]
+fn programs_of_products_agree_with_the_interpreter() {
+    let (kernels, parts) = (Cell::new(0), Cell::new(0));
+    for (cases, float) in [(15, F64), (45, DType::F32)] {
+        for_programs(cases, (Style::Products, 6..20), float, |program, choices| {
+            let source = check_in(program, choices, None)?;
+            let stages = source.iter().flat_map(|source| &source.stages);
+            let text = stages.filter(|(name, _)| name == "kernels").map(|(_, text)| text.as_str());
+            let text = text.collect::<String>();
+            kernels.set(kernels.get() + text.matches(" product(").count());
+            parts.set(parts.get() + text.matches("for each of").count());
+            Ok(())
+        });
+    }
+    assert!(kernels.get() > 60 && parts.get() > 0, "{} kernels, {} parts", kernels.get(), parts.get());
 }
 
 /// With the gradients of all float outputs by all float inputs.
