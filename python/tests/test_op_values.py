@@ -64,6 +64,8 @@ OTHER = {
     ("mlx", "sigmoid"): (lambda x: x < -10, EXP),
     ("mlx", "log_sigmoid"): (lambda x: x > 10, EXP),
     ("mlx", "softplus"): (lambda x: x < -10, EXP),
+    # What counts is the distance of both inputs.
+    ("mlx", "logaddexp"): (lambda x: ~np.isnan(x), EXP),
 }
 #: XLA on the CPU reads subnormal numbers of 32 bits as 0 and writes 0 for them; bfloat16 is computed in 32 bits.
 FLUSHED = {("jax", "float32"), ("jax", "bfloat16")}

@@ -198,8 +198,9 @@ pub static LOGADDEXP2: OpDef = OpDef {
     eval: None,
     expand: Some(|c| {
         let (most, more) = sum_of_powers(c, |x| x.lit(2.0).op(&POWER, &[x]));
-        // Divided, not multiplied by the reciprocal: the logarithm of 2 divided by itself is 1.
-        vec![most + more / LN_2]
+        // Exactly 1 where both are equal, also for compilers that multiply by the reciprocal.
+        let is_same = c.x[0].op(&EQUAL, &[c.x[1]]);
+        vec![most + is_same.op(&WHERE, &[c.cx.lit(1.0), more / LN_2])]
     }),
     grad: Grad::Formula(|v| {
         let way = distance(v) * LN_2;
