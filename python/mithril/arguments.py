@@ -58,6 +58,7 @@ class Arguments:
         ):
             for value, (name, native, shape) in zip(values, program.param_types, strict=True):
                 self._check_parameter(name, value, native, shape)
+        self._check_statistics(program, params)
         given = dict.__len__(params) if isinstance(params, dict) else len(params)
         if given != len(values):
             known = {*self._names["param"], *self._names["state"]}
@@ -66,6 +67,12 @@ class Arguments:
                     near = difflib.get_close_matches(str(name), known, n=1)
                     hint = f"did you mean {near[0]!r}?" if near else "leave it out"
                     raise ParameterError(f"params holds {name!r}, which is not in the model", hint=hint)
+
+    def _check_statistics(self, program: Program, params: Mapping[str, Any]) -> None:
+        """Raise if running statistics that come with the parameters are not what the program takes."""
+        for name, native, shape in program.statistic_types:
+            if name in params:
+                self._check_parameter(name, params[name], native, shape)
 
     def _check_parameter(self, name: str, value: Any, native: Any, shape: tuple[Any, ...]) -> None:
         if not hasattr(value, "shape") or not hasattr(value, "dtype"):

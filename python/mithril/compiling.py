@@ -41,6 +41,8 @@ def compile(
     data_keys: Iterable[str] | None = None,
     constant_keys: Mapping[str, Any] | None = None,
     trainable_keys: Iterable[str] | None = None,
+    freeze: Iterable[str] | None = None,
+    initializers: Mapping[str, Any] | None = None,
     discard_keys: Iterable[str] | None = None,
     donate: Iterable[str] | None = None,
     inference: bool = False,
@@ -79,6 +81,13 @@ def compile(
         Input name to a value that is fixed now and folded into the program.
     trainable_keys : iterable of str, optional
         Inputs that become parameters.
+    freeze : iterable of str, optional
+        Patterns of names of parameters that training leaves as they are: ``["encoder.*"]``, or ``["encoder"]`` for all
+        parameters of that layer. They are saved and loaded as others, and have no gradients.
+    initializers : mapping, optional
+        Pattern of names of parameters to how they start: ``"zeros"``, ``"ones"``, ``"kaiming_uniform"``,
+        ``"xavier_uniform"``, ``"xavier_normal"``, ``("uniform", bound)``, ``("normal", deviation)``, a number, or an
+        array. The first pattern that fits a name counts. Default: as the layers say.
     discard_keys : iterable of str, optional
         Outputs that are not computed.
     donate : iterable of str, optional
@@ -160,6 +169,8 @@ def compile(
         "data_keys": data,
         "constants": constants,
         "trainable_keys": trainable,
+        "freeze": freeze,
+        "initializers": initializers,
         "discard_keys": _names("discard_keys", discard_keys),
         "donate": _names("donate", donate),
         "training": not (inference or static_inference),

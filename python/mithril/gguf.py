@@ -123,11 +123,11 @@ def _vocabulary(values: Mapping[str, Any]) -> int:
 def _parameters(model: Any, params: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if isinstance(model, PhysicalModel):
         # Integers are the state of random numbers, which no file of weights holds.
-        state = {name: value for name, value in model.state.items() if "float" in str(value.dtype)}
         held = model.get_parameters() if params is None else params
         if isinstance(held, Parameters) and not held._resolved:
             raise ParameterError("the sizes of the parameters are not known yet", hint="compile with shapes=…")
-        found = {**held, **state}
+        state = {name: value for name, value in model._state_for(held).items() if "float" in str(value.dtype)}
+        found = {**state, **held}
     elif not isinstance(model, Mapping):
         raise InvalidValueError(
             f"save_gguf takes a compiled model or parameters, not a {type(model).__name__}", hint="ml.compile it first"

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, overload
 
@@ -29,9 +29,11 @@ from .errors import (
 )
 from .files import write
 from .model_tools import Tools
-from .parameters import Parameters
+from .naming import matching, read_initializers, refuse_both
+from .parameters import Parameters, gradients_like
 from .program import Program, Settings
 from .stages import Stages
+from .statistics import Stateful
 from .verbose import describe
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["PhysicalModel"]
 
 
-class PhysicalModel(Tools):
+class PhysicalModel(Stateful, Tools):
     """A model compiled for a backend. Made by `compile`.
 
     Any number of threads may evaluate one physical model at once; with random or batch-norm state they share
@@ -82,8 +84,13 @@ class PhysicalModel(Tools):
         self._store: Parameters | None = None
         self._lock = threading.RLock()
         self.state: dict[str, Any] = {}
+        self._drawn: dict[str, Any] = {}
+        #: What the seed was when parameters were drawn last, and how often since.
+        self._draws: tuple[Any, int] = (None, 0)
+        patterns = {name: options.pop(name, None) for name in ("freeze", "initializers")}
         roles = _core.roles(model, options)
         self._names: dict[str, tuple[str, ...]] = {role: tuple(names) for role, names in roles.items()}
+        self._choose_parameters(**patterns)
         self._tolerated |= frozenset(self._names["unneeded"])
         self._arguments = Arguments(backend, self._names, self._tolerated)
         self._array_type = backend._array_type
@@ -114,6 +121,16 @@ class PhysicalModel(Tools):
     def _key_step(self) -> Any:
         """What the key of the random numbers grows by at a call."""
         return self.backend.tensor(np.array([0, 1]), "int64")
+
+    def _choose_parameters(self, freeze: Any, initializers: Any) -> None:
+        """Find the parameters that patterns name."""
+        names, options = self._names["param"], self._options
+        chosen = matching("freeze", freeze, names)
+        refuse_both(options["trainable_keys"], chosen)
+        frozen = {*self._names["frozen"], *options.get("frozen", ()), *chosen}
+        self._names["frozen"] = tuple(name for name in names if name in frozen)
+        options["frozen"] = list(self._names["frozen"])
+        options["initializers"] = read_initializers({} if initializers is None else initializers, names)
 
     # --- compiling --------------------------------------------------------------------------------------------
 
@@ -154,15 +171,6 @@ class PhysicalModel(Tools):
         self._programs[key] = program
         self._current = program
         self._initialize_state(program)
-
-    def _initialize_state(self, program: Program) -> None:
-        missing = [entry for entry in program.state if entry[0] not in self.state]
-        if missing:
-            fresh = program.core.initial([name for name, _, _ in missing], self.backend._seed)
-            state = dict(self.state)
-            for name, dtype, _ in missing:
-                state[name] = self.backend.tensor(fresh[name], dtype)
-            self.state = state
 
     def _demand_numbers(self, program: Program) -> None:
         loose = [name for name, _, shape in program.data if not all(isinstance(n, int) for n in shape)]
@@ -215,24 +223,19 @@ class PhysicalModel(Tools):
         Parameters
         ----------
         seed : int, optional
-            Default: the seed of the backend. The same seed gives the same values on every backend.
+            The same seed gives the same values on every backend. Default: fresh values at every call; the first time
+            those of the seed of the backend.
 
         Returns
         -------
         dict
-            Parameter name to array. If shapes are not known yet, they fill themselves at the first `evaluate`.
+            Name to array: parameters, and running statistics, which start anew, too. The parameters that belong to the
+            model stay as they are. If shapes are not known yet, they fill themselves at the first `evaluate`.
         """
-        if seed is not None:
-            seed = read_seed(seed)
-        params = Parameters(self._names["param"], seed)
+        params = self._parameters(self._fresh_seed() if seed is None else read_seed(seed))
         if self._current is not None:
-            params._resolve(self._draw(self._current, seed))
+            params._resolve(self._draw(self._current, params))
         return params
-
-    def _draw(self, program: Program, seed: int | None) -> dict[str, Any]:
-        names = [name for name, _, _ in program.params]
-        fresh = program.core.initial(names, self.backend._seed if seed is None else seed)
-        return {name: self.backend.tensor(fresh[name], dtype) for name, dtype, _ in program.params}
 
     def get_parameters(self) -> Parameters:
         """Return the parameters that belong to this model; the first call draws them.
@@ -240,20 +243,28 @@ class PhysicalModel(Tools):
         Returns
         -------
         dict
-            The same dict at every call: what a training loop stores in it stays.
+            The same dict at every call: what a training loop stores in it stays. It holds the parameters and the
+            running statistics (those in `state`), so that a copy of all entries is a copy of the trained model.
         """
         with self._lock:
             if self._store is None:
-                self._store = self.randomize_params()
+                self._store = self._parameters(None, self)
+                if self._current is not None:
+                    self._store._resolve(self._draw(self._current, self._store))
+                if self._draws[0] is not self.backend._seeding:
+                    self._draws = (self.backend._seeding, 0)
             return self._store
 
-    def load_params(self, params: Mapping[str, Any]) -> Parameters:
-        """Take over parameters, and running statistics, from elsewhere; all of them or, after an error, none.
+    def load_params(self, params: Mapping[str, Any], *, strict: bool = True) -> Parameters:
+        """Take over parameters and running statistics from elsewhere; after an error, none of them.
 
         Parameters
         ----------
         params : mapping
-            Name to array, of any backend or of NumPy: every parameter, and as much of `state` as is known.
+            Name to array, of any backend or of NumPy, such as what `get_parameters` of another model returns.
+        strict : bool, optional
+            Whether every parameter has to be there, and the running statistics unless this model has its own, and
+            nothing else. Otherwise what is not given stays as it is.
 
         Returns
         -------
@@ -265,7 +276,7 @@ class PhysicalModel(Tools):
         ParameterError
             If something is missing, superfluous, or of the wrong shape.
         """
-        return weights.store(self, *weights.read(self, params))
+        return weights.store(self, *weights.read(self, params, strict))
 
     @property
     def parameters(self) -> Parameters:
@@ -284,8 +295,13 @@ class PhysicalModel(Tools):
 
     @property
     def parameter_keys(self) -> tuple[str, ...]:
-        """Names of the parameters."""
+        """Names of the parameters, frozen ones included; running statistics are not among them."""
         return self._names["param"]
+
+    @property
+    def frozen_keys(self) -> tuple[str, ...]:
+        """Names of the parameters that have no gradients, since training leaves them as they are."""
+        return self._names["frozen"]
 
     # --- evaluation -------------------------------------------------------------------------------------------
 
@@ -341,13 +357,13 @@ class PhysicalModel(Tools):
         if output_gradients is not None:
             return self._differentiate(program, params, data, output_gradients)
         try:
-            result = program.evaluate(params, data, self._next_state(program) if program.state else self.state)
+            result = program.evaluate(params, data, self._next_state(program, params) if program.state else self.state)
         except Exception as error:
             explained = program.explain(program.module, error, data)
             if explained is None:
                 raise
             raise explained from error
-        return self._keep(program, result) if program.updates else result
+        return self._keep(program, params, result) if program.updates else result
 
     def evaluate_gradients(
         self,
@@ -403,7 +419,8 @@ class PhysicalModel(Tools):
                 raise ParameterError(f"data lacks {', '.join(repr(n) for n in absent)}", hint="add it to data")
             program = self._specialize(data, params)
             if type(params) is Parameters and not params._resolved:
-                params._resolve(self._draw(program, params._seed))
+                params._resolve(self._draw(program, params))
+                self._share_statistics(program, params)
         shapes = []
         converted: dict[str, Any] | None = None
         array_type, backend = self._array_type, self.backend
@@ -457,24 +474,6 @@ class PhysicalModel(Tools):
         """Whether shapes were given when compiling, so that others are errors."""
         return () in self._programs
 
-    # --- state ------------------------------------------------------------------------------------------------
-
-    def _next_state(self, program: Program) -> dict[str, Any]:
-        state = self.state
-        if "key" in state and "key" not in program.updates:
-            with self._lock:
-                state = self.state
-                self.state = {**state, "key": state["key"] + self._key_step}
-        return state
-
-    def _keep(self, program: Program, result: Any) -> Any:
-        if not program.updates:
-            return result
-        *results, updated = result
-        with self._lock:
-            self.state = {**self.state, **updated}
-        return results[0] if len(results) == 1 else tuple(results)
-
     # --- gradients --------------------------------------------------------------------------------------------
 
     def _differentiate(self, program: Program, params: Any, data: Any, output_gradients: Any) -> Any:
@@ -488,11 +487,9 @@ class PhysicalModel(Tools):
             program = self._with_edges(unknown, params, data)
         cotangents = {name: self._cotangent(program, name, value, data) for name, value in cotangents.items()}
         module, function = program.gradient(tuple(sorted(cotangents)))
-        result = program.run(module, function, params, data, self._next_state(program), cotangents)
-        outputs, gradients = self._keep(program, result)
-        if type(params) is Parameters:
-            # Of one kind with the parameters, so that JAX sees two trees of one structure.
-            gradients = Parameters.of(gradients)
+        result = program.run(module, function, params, data, self._next_state(program, params), cotangents)
+        outputs, gradients = self._keep(program, params, result)
+        gradients = gradients_like(params, gradients, partial(self._zeros, program), self.backend.name == "jax")
         if self._edges:
             outputs = {name: value for name, value in outputs.items() if name in self._names["output"]}
         return outputs, gradients
@@ -500,7 +497,7 @@ class PhysicalModel(Tools):
     def _cotangents(self, program: Program, params: Any, data: Any, given: Any) -> dict[str, Any]:
         if callable(given):
             # The state is not kept: the gradients are of this very call, with the same random numbers.
-            outputs = program.run(program.module, program.evaluate, params, data, self.state)
+            outputs = program.run(program.module, program.evaluate, params, data, self._state_for(params))
             given = given(outputs[0] if program.updates else outputs)
         outputs = [n for n in self._names["output"] if "float" in program.output_types[n][0]]
         if given is True:
@@ -591,7 +588,9 @@ class PhysicalModel(Tools):
 
         def function(params: Mapping[str, Any], data: Mapping[str, Any], state: Any = None) -> Any:
             program, data = self._prepare(params, data)
-            result = program.module.function("evaluate")(params, data, self.state if state is None else state)
+            result = program.module.function("evaluate")(
+                params, data, self._state_for(params) if state is None else state
+            )
             outputs, updated = result if program.updates else (result, {})
             return outputs if state is None else (outputs, {**state, **updated})
 
@@ -657,7 +656,10 @@ def _restore(
     model: Any, backend: Any, options: Any, settings: Settings, further: Any, state: Any, store: Any
 ) -> PhysicalModel:
     made = PhysicalModel(model, backend, options, settings, **further)
-    made.state, made._store = state, store
+    made.state = state
+    if store is not None:
+        store._link(made)
+        made._store = store
     return made
 
 

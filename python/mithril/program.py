@@ -63,6 +63,9 @@ class Program:
         self.read_params = _reader(tuple(name for name, _, _ in self.params))
         self.data_types = tuple((name, backend._native(dtype), dtype) for name, dtype, _ in self.data)
         self.state: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("state"))
+        #: Of these, what is measured in training; the others count random numbers.
+        self.statistics = tuple(entry for entry in self.state if entry[0] != "key")
+        self.statistic_types = tuple((name, backend._native(dtype), shape) for name, dtype, shape in self.statistics)
         self.updates: tuple[str, ...] = tuple(core.updates)
         self.module: Any = backend._load(core)
         backend._report(self.module, stats.referred, settings.strict)
@@ -158,7 +161,7 @@ class Program:
     @cached_property
     def float_params(self) -> tuple[str, ...]:
         """Names of the parameters that have gradients."""
-        return tuple(name for name, dtype, _ in self.params if "float" in dtype)
+        return tuple(self.core.trained)
 
     def gradient(self, outputs: tuple[str, ...]) -> tuple[Module | Runner, Callable[..., Any]]:
         """Return the module and function that give the gradients of these outputs; made at the first call."""

@@ -419,14 +419,14 @@ def _outputs(
     model: PhysicalModel, params: Mapping[str, Any], made: Mapping[str, Any], data: Mapping[str, Any]
 ) -> tuple[OutputError, ...]:
     """Evaluate the model with both kinds of parameters, its states as they are."""
-    backend, before = model.backend, dict(model.state)
+    backend, before, state = model.backend, dict(model.state), model._state_for(params)
 
     def evaluated(arrays: Mapping[str, Any]) -> dict[str, Any]:
         own = {}
         for name in model.parameter_keys:
             value = arrays[name] if name in arrays else params[name]
             own[name] = backend.tensor(_floats(value), backend.dtype(params[name]))
-        model.state = dict(before)
+        model.state = dict(state)
         found = model.evaluate(own, data)
         return {name: backend.to_numpy(value) for name, value in found.items()}
 

@@ -6,6 +6,7 @@ import bisect
 import difflib
 import functools
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from . import _core, metadata
 from .backends.backend import Backend
 from .backends.exchange import narrow, numpy_dtype, to_host
-from .errors import BackendUnavailableError, InvalidValueError, MithrilError, ParameterError
+from .errors import BackendUnavailableError, InvalidValueError, MithrilError, ParameterError, UnusedKeyWarning
 from .parameters import Parameters
 from .quantization import FORMATS, QuantizedArray
 from .weights_report import MisShaped, Report, misfit, report_of
@@ -532,7 +533,7 @@ def transfer(params: Any, to: Backend) -> Any:
     return _copy("the array", params, to, None)
 
 
-def read(model: PhysicalModel, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def read(model: PhysicalModel, given: Mapping[str, Any], strict: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
     """Check a dict of weights against a compiled model and copy them to its backend.
 
     Parameters
@@ -540,7 +541,9 @@ def read(model: PhysicalModel, given: Mapping[str, Any]) -> tuple[dict[str, Any]
     model : PhysicalModel
         Says which names, shapes and dtypes are wanted.
     given : mapping
-        Name to array of any kind: every parameter, and as much of the state as is known.
+        Name to array of any kind: every parameter, and the running statistics.
+    strict : bool, optional
+        Whether everything has to be there, and nothing else.
 
     Returns
     -------
@@ -551,15 +554,23 @@ def read(model: PhysicalModel, given: Mapping[str, Any]) -> tuple[dict[str, Any]
         raise ParameterError(f"params is a {_kind(given)}", hint="pass a dict of arrays by name")
     groups = {role: model._names[role] for role in ("param", "state")}
     known = {name for names in groups.values() for name in names}
-    for name in given:
-        if name not in known and name not in model._names["unneeded"]:
-            near = difflib.get_close_matches(str(name), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "leave it out"
-            raise ParameterError(f"params holds {name!r}, which is not in the model", hint=hint)
-    absent = [name for name in groups["param"] if name not in given]
-    if absent:
+    unknown = [name for name in given if name not in known and name not in model._names["unneeded"]]
+    if unknown and (strict or not known & given.keys()):
+        near = difflib.get_close_matches(str(unknown[0]), known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "leave it out"
+        raise ParameterError(f"params holds {unknown[0]!r}, which is not in the model", hint=hint)
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:5])) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")
+        warnings.warn(f"params holds {shown}, which the model does not have", UnusedKeyWarning, stacklevel=4)
+    # Statistics that were measured or loaded before may stay.
+    lacking = model._lacks_statistics()
+    absent = [name for name in (*groups["param"], *lacking) if name not in given]
+    if absent and strict:
         more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
-        raise ParameterError(f"params lacks {', '.join(map(repr, absent[:5]))}{more}", hint="add it to params")
+        raise ParameterError(
+            f"params lacks {', '.join(map(repr, absent[:5]))}{more}",
+            hint="add it to params; with strict=False, what is not given stays as it is",
+        )
     program = model._current
     types = {} if program is None else {n: (d, s) for n, d, s in (*program.params, *program.state)}
 
@@ -583,7 +594,8 @@ def read(model: PhysicalModel, given: Mapping[str, Any]) -> tuple[dict[str, Any]
 def store(model: PhysicalModel, params: Mapping[str, Any], state: Mapping[str, Any]) -> Parameters:
     """Make arrays of its backend the parameters and the state of a model; what is not given stays, or is drawn."""
     with model._lock:
-        found = model._store if model._store is not None else Parameters(model._names["param"])
+        found = model._store if model._store is not None else model._parameters(None, model)
+        found._link(model)
         found.update(params)
         program = model._current
         absent = [name for name in model._names["param"] if not dict.__contains__(found, name)]

@@ -381,11 +381,33 @@ def test_a_shuffling_loader_goes_on_exactly_with_a_generator(tmp_path):
     with pytest.raises(Killed):
         fit(make(), loader(torch.Generator()), checkpoint=tmp_path, checkpoint_every=2, on_batch=killed_after(12))
     assert fit(make(), loader(torch.Generator()), checkpoint=tmp_path, checkpoint_every=2) == whole
-    shutil.rmtree(tmp_path)
-    with pytest.raises(Killed):
-        fit(make(), loader(None), checkpoint=tmp_path, checkpoint_every=2, on_batch=killed_after(12))
-    with pytest.raises(ml.errors.ParameterError, match="differs"):
-        fit(make(), loader(None), checkpoint=tmp_path, checkpoint_every=2)
+
+
+@pytest.mark.parametrize("kind", ["shuffle", "sampler", "weighted", "batch sampler", "workers"])
+def test_a_shuffling_loader_goes_on_exactly_without_a_generator(kind, tmp_path):
+    data = examples()
+    dataset = torch.utils.data.TensorDataset(torch.tensor(data["input"]), torch.tensor(data["target"]))
+    utils, weights = torch.utils.data, torch.linspace(0.1, 1, len(dataset))
+
+    def loader():
+        torch.seed()
+        if kind == "batch sampler":
+            return utils.DataLoader(dataset, batch_sampler=utils.BatchSampler(utils.RandomSampler(dataset), 8, False))
+        options = {
+            "shuffle": {"shuffle": True},
+            "sampler": {"sampler": utils.RandomSampler(dataset), "generator": torch.Generator()},
+            "weighted": {"sampler": utils.WeightedRandomSampler(weights, len(dataset))},
+            "workers": {"shuffle": True, "num_workers": 2},
+        }[kind]
+        return utils.DataLoader(dataset, batch_size=8, **options)
+
+    whole = fit(make(), loader(), checkpoint=tmp_path / "whole")
+    # At the end of an epoch, and within one.
+    for name, every in (("epoch", None), ("batch", 2)):
+        options = {"checkpoint": tmp_path / name, "checkpoint_every": every}
+        with pytest.raises(Killed):
+            fit(make(), loader(), on_batch=killed_after(12), **options)
+        assert fit(make(), loader(), **options) == whole
 
 
 def test_the_incomplete_batch():

@@ -83,6 +83,10 @@ impl Compiled {
     pub fn inputs_of(&self, role: Role) -> impl Iterator<Item = &Input> {
         self.inputs.iter().filter(move |i| i.role == role)
     }
+    /// Parameters that have gradients: those of floats that are not frozen.
+    pub fn trained(&self) -> impl Iterator<Item = &Input> {
+        self.inputs_of(Role::Param).filter(|i| i.ty.dtype.is_float() && !i.is_frozen)
+    }
     /// Initial values of the inputs with these names.
     pub fn initial(&self, names: &[&str], seed: u64) -> Result<Vec<Tensor>> {
         let wanted: Vec<_> = self

@@ -61,7 +61,13 @@ impl Compiled {
             if let (Def::Input(Role::Cotangent), Some(name), Some(ty)) = (&value.def, &value.name, &value.ty)
             {
                 let name: Arc<str> = format!("{COTANGENT}{name}").into();
-                all.push(Input { name: name.clone(), role: Role::Data, ty: ty.clone(), init: Init::Zeros });
+                all.push(Input {
+                    name: name.clone(),
+                    role: Role::Data,
+                    ty: ty.clone(),
+                    init: Init::Zeros,
+                    is_frozen: false,
+                });
                 graph.change_input(v, name, Role::Data);
             }
         }
@@ -89,7 +95,13 @@ impl Compiled {
         let input = |&v: &ValueId| {
             let value = graph.value(v);
             let (Def::Input(role), Some(ty)) = (&value.def, &value.ty) else { return None };
-            Some(Input { name: value.name.clone()?, role: *role, ty: ty.clone(), init: Init::Zeros })
+            Some(Input {
+                name: value.name.clone()?,
+                role: *role,
+                ty: ty.clone(),
+                init: Init::Zeros,
+                is_frozen: false,
+            })
         };
         let inputs = graph.inputs.iter().filter_map(input).collect();
         Ok(Self { graph, inputs, float, checkpoint: false, donated: Vec::new() })

@@ -40,7 +40,7 @@ struct Joined {
 
 impl Joined {
     fn input(&mut self, name: Arc<str>, role: Role, ty: &TensorType, init: Init) -> ValueId {
-        self.inputs.push(Input { name: name.clone(), role, ty: ty.clone(), init });
+        self.inputs.push(Input { name: name.clone(), role, ty: ty.clone(), init, is_frozen: false });
         self.builder.graph.add_input(name, role, ty.clone())
     }
     /// Copies the program with gradients. Cotangents are one.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use mithril_ir::error::Line;
-use mithril_ir::{Code, Error, Lit, Place, Result, Role};
+use mithril_ir::{Code, Dim, Error, Lit, Place, Result, Role};
 use mithril_solve::{Slot, Solver};
 use smallvec::SmallVec;
 
 use crate::connection::{Arg, Call, Source};
-use crate::key::{Declared, IOKey};
+use crate::init::Init;
+use crate::key::{Declared, IOKey, Size};
 use crate::model::{Bound, Child, Composite, Edge, EdgeId, Label, Model};
 use crate::names;
 use crate::relations::{self, Term};
@@ -29,6 +30,7 @@ enum Undo {
     Call(u64),
     Key(u64),
     Last(Option<EdgeId>),
+    Chosen(Option<Vec<(Arc<str>, EdgeId)>>),
 }
 
 /// A change in progress.
@@ -75,6 +77,7 @@ impl<'a> Edit<'a> {
                     self.c.keys.remove(&id);
                 }
                 Undo::Last(last) => self.c.last = last,
+                Undo::Chosen(chosen) => self.c.chosen = chosen,
             }
         }
         for child in self.c.children.drain(self.children..) {
@@ -121,6 +124,7 @@ impl<'a> Edit<'a> {
             value: None,
             declared: Declared::default(),
             inherited: Declared::default(),
+            inherits_frozen: false,
             expose: None,
             slot,
         });
@@ -169,6 +173,7 @@ impl<'a> Edit<'a> {
             return Ok(());
         }
         let (slot, name) = (self.c.edge(e).slot, self.c.edge_name(e));
+        let key = &self.start(e, key, &name)?;
         relations::declare(self.solver, slot, &key.declared, &name, &self.place)?;
         if let Some(value) = &key.value {
             self.set_value(e, value)?;
@@ -177,8 +182,59 @@ impl<'a> Edit<'a> {
         let mut declared = key.declared.clone();
         declared.fill_from(&edge.declared);
         edge.declared = declared;
-        edge.expose = key.expose.or(edge.expose);
+        if let Some(expose) = key.expose {
+            edge.expose = Some(expose);
+            let is_computed = edge.source.is_some();
+            self.choose(e, key.name.as_ref().unwrap_or(&name), expose && is_computed);
+        }
         Ok(())
+    }
+    /// The key of an input that is learned, whose value is where it starts.
+    fn start(&self, e: EdgeId, key: &IOKey, name: &str) -> Result<IOKey> {
+        let mut key = key.clone();
+        if key.declared.role != Some(Role::Param) {
+            return Ok(key);
+        }
+        if let Some(value) = &self.c.edge(e).value {
+            return Err(Error::new(
+                Code::BadArgument,
+                format!("`{name}` is the constant {value} and cannot be learned"),
+            )
+            .help(format!(
+                "say both at once, so that the value is where training starts: \
+                 IOKey({name:?}, value={value}, differentiable=True)"
+            )));
+        }
+        let Some(value) = key.value.take() else { return Ok(key) };
+        let init = Init::of(&value).ok_or_else(|| {
+            Error::new(Code::BadArgument, format!("`{name}` cannot be learned from {value}"))
+                .help("give a number, or an array of numbers")
+        })?;
+        let declared = &mut key.declared;
+        if declared.shape.is_none() && self.c.edge(e).declared.shape.is_none() {
+            declared.shape = match &init {
+                Init::Value(values) => {
+                    Some(values.0.shape().iter().map(|&n| Size::Is(Dim::from(n))).collect())
+                }
+                _ => Some(Vec::new()),
+            };
+        }
+        declared.init = Some(init);
+        Ok(key)
+    }
+    /// Adds a connection to the outputs that were chosen before, or removes it from them.
+    fn choose(&mut self, e: EdgeId, name: &Arc<str>, expose: bool) {
+        let Some(chosen) = &self.c.chosen else { return };
+        if chosen.iter().any(|(_, output)| *output == e) == expose {
+            return;
+        }
+        let mut new = chosen.clone();
+        if expose {
+            new.push((name.clone(), e));
+        } else {
+            new.retain(|(_, output)| *output != e);
+        }
+        self.log.push(Undo::Chosen(self.c.chosen.replace(new)));
     }
     pub fn set_value(&mut self, e: EdgeId, value: &Lit) -> Result<()> {
         let name = self.c.edge_name(e);
@@ -300,8 +356,10 @@ impl<'a> Edit<'a> {
 
     pub fn consume(&mut self, e: EdgeId, child: u32, port: usize, model: &Model) {
         let (role, init) = (model.port_role(port), model.port_init(port).cloned());
+        let is_frozen = model.is_port_frozen(port);
         let edge = self.edge_mut(e);
         edge.users.push((child, port as u32));
+        edge.inherits_frozen |= is_frozen;
         // A parameter somewhere is a parameter everywhere.
         let stronger = |old: Option<Role>| match old {
             Some(Role::Param) => Role::Param,
@@ -357,8 +415,12 @@ impl<'a> Edit<'a> {
             )
             .help("give the output another name"));
         }
-        self.declare(e, &target.key)?;
         self.edge_mut(e).source = Some((child, output as u32));
+        self.declare(e, &target.key)?;
+        if self.c.edge(e).expose == Some(true) {
+            let name = self.c.edge_name(e);
+            self.choose(e, &name, true);
+        }
         Ok(e)
     }
 

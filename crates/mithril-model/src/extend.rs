@@ -208,8 +208,10 @@ impl Edit<'_> {
     pub(crate) fn key(&mut self, key: &IOKey, id: Option<u64>) -> Result<Bound> {
         match (key.name(), &key.value, id) {
             (Some(_), ..) => Ok(Bound::Edge(self.named_edge(key)?)),
-            (None, Some(value), _) => Ok(Bound::Lit(value.clone())),
-            (None, None, Some(id)) => {
+            (None, Some(value), _) if key.declared.role != Some(mithril_ir::Role::Param) => {
+                Ok(Bound::Lit(value.clone()))
+            }
+            (None, _, Some(id)) => {
                 if let Some(&e) = self.c.keys.get(&id) {
                     return Ok(Bound::Edge(e));
                 }
@@ -218,7 +220,7 @@ impl Edit<'_> {
                 self.remember_key(id, e);
                 Ok(Bound::Edge(e))
             }
-            (None, None, None) => {
+            (None, _, None) => {
                 let name = self.free_name("input");
                 Ok(Bound::Edge(self.named_edge(&IOKey { name: Some(name), ..key.clone() })?))
             }

@@ -6,7 +6,7 @@ use mithril_ir::dim::Atom;
 use mithril_ir::{Code, DType, Dim, Error, Lit, Result, Role, Symbol, Tensor, text};
 use serde::{Deserialize, Serialize};
 
-use crate::init::Init;
+use crate::init::{Init, Values};
 use crate::key::{Declared, Size};
 
 /// The version that is written.
@@ -138,6 +138,7 @@ enum InitFile {
     FanInOf(String),
     XavierUniform,
     XavierNormal,
+    Value(TensorFile),
     Key,
 }
 
@@ -244,7 +245,7 @@ impl DeclaredFile {
                 RoleFile::Data => Role::Data,
                 RoleFile::State => Role::State,
             }),
-            init: self.init.map(InitFile::read),
+            init: self.init.map(InitFile::read).transpose()?,
         })
     }
 }
@@ -269,11 +270,12 @@ impl InitFile {
             Init::FanInOf(port) => Self::FanInOf(port.to_string()),
             Init::XavierUniform => Self::XavierUniform,
             Init::XavierNormal => Self::XavierNormal,
+            Init::Value(Values(tensor)) => Self::Value(TensorFile::of(tensor)),
             Init::Key => Self::Key,
         }
     }
-    fn read(self) -> Init {
-        match self {
+    fn read(self) -> Result<Init> {
+        Ok(match self {
             Self::Zeros => Init::Zeros,
             Self::Ones => Init::Ones,
             Self::Constant(x) => Init::Constant(x.read()),
@@ -283,8 +285,9 @@ impl InitFile {
             Self::FanInOf(port) => Init::FanInOf(port.into()),
             Self::XavierUniform => Init::XavierUniform,
             Self::XavierNormal => Init::XavierNormal,
+            Self::Value(tensor) => Init::Value(Values(tensor.read()?.into())),
             Self::Key => Init::Key,
-        }
+        })
     }
 }
 

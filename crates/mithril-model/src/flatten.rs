@@ -44,6 +44,10 @@ pub struct FlattenOptions {
     pub constants: Vec<(Arc<str>, Arc<Tensor>)>,
     /// Inputs that are learned.
     pub trainable: Vec<Arc<str>>,
+    /// Parameters that training leaves as they are, besides those that the model says.
+    pub frozen: Vec<Arc<str>>,
+    /// Initial values of parameters, instead of those that the model says.
+    pub initial: Vec<(Arc<str>, Init)>,
     /// Inputs that are given at each call.
     pub data: Vec<Arc<str>>,
     /// Data whose memory a target may write results into: whoever calls gives it away.
@@ -69,6 +73,8 @@ impl Default for FlattenOptions {
             training: false,
             constants: Vec::new(),
             trainable: Vec::new(),
+            frozen: Vec::new(),
+            initial: Vec::new(),
             data: Vec::new(),
             donated: Vec::new(),
             outputs: None,
@@ -90,6 +96,8 @@ pub struct Input {
     pub ty: TensorType,
     /// How it starts, if it is learned or kept.
     pub init: Init,
+    /// Whether it is a parameter that training leaves as it is.
+    pub is_frozen: bool,
 }
 
 /// A flat model.
@@ -136,6 +144,7 @@ fn walk(
         b: Builder::new(options.float),
         training: options.training,
         inits: FxHashMap::default(),
+        frozen: FxHashSet::default(),
         key: None,
         rows,
         counted: FxHashSet::default(),
@@ -262,6 +271,8 @@ pub(crate) struct Walk {
     pub b: Builder,
     pub training: bool,
     pub inits: FxHashMap<ValueId, Init>,
+    /// Parameters that training leaves as they are.
+    pub frozen: FxHashSet<ValueId>,
     /// The key of the random ops, once one needs it.
     pub key: Option<ValueId>,
     /// The parts, where a table is wanted.
@@ -558,6 +569,7 @@ impl Walk {
                     role,
                     ty: value.ty.clone()?,
                     init: self.inits.get(&v).cloned().unwrap_or(Init::Normal(1.0)),
+                    is_frozen: self.frozen.contains(&v),
                 })
             })
             .collect();

@@ -2,7 +2,17 @@
 
 use std::sync::Arc;
 
-use mithril_ir::{Code, Error, Result, Tensor, TensorType, memory, random};
+use mithril_ir::{Code, DType, Error, Lit, Result, Tensor, TensorType, memory, random};
+
+/// The initial values of a parameter.
+#[derive(Clone, Debug)]
+pub struct Values(pub Arc<Tensor>);
+
+impl PartialEq for Values {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.dtype() == other.0.dtype() && self.0.same_bits(&other.0)
+    }
+}
 
 /// How a parameter starts.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,10 +35,32 @@ pub enum Init {
     XavierUniform,
     /// Normal with standard deviation `√(2/(fan_in + fan_out))`.
     XavierNormal,
+    /// These values, whatever the seed.
+    Value(Values),
     /// The key of the random ops: the seed, and stream 0.
     Key,
 }
 impl Init {
+    /// The initial value that a literal describes: a number, which fills any shape, or a tensor.
+    pub(crate) fn of(lit: &Lit) -> Option<Self> {
+        match lit {
+            Lit::Tensor(t) => Some(Self::Value(Values(t.clone()))),
+            Lit::Tuple(_) => {
+                let (shape, values) = elements(lit)?;
+                let tensor = Tensor::from_f64s(DType::F64, &shape, &values);
+                Some(Self::Value(Values(Arc::new(tensor))))
+            }
+            _ => Self::of_number(lit).map(Self::Constant),
+        }
+    }
+    fn of_number(lit: &Lit) -> Option<f64> {
+        match lit {
+            Lit::Bool(b) => Some(f64::from(u8::from(*b))),
+            Lit::Int(n) => Some(n.known()? as f64),
+            Lit::Float(x) => Some(*x),
+            _ => None,
+        }
+    }
     fn check(&self) -> Result<()> {
         let (Self::Constant(x) | Self::Uniform(x) | Self::Normal(x)) = self else { return Ok(()) };
         if x.is_finite() {
@@ -36,6 +68,21 @@ impl Init {
         }
         Err(Error::new(Code::BadArgument, format!("the initial value {x} is no finite number")))
     }
+}
+
+/// Shape and elements of nested tuples of numbers.
+fn elements(lit: &Lit) -> Option<(Vec<usize>, Vec<f64>)> {
+    if let Some(x) = Init::of_number(lit) {
+        return Some((Vec::new(), vec![x]));
+    }
+    let Lit::Tuple(items) = lit else { return None };
+    let rows: Vec<(Vec<usize>, Vec<f64>)> = items.iter().map(elements).collect::<Option<_>>()?;
+    let inner = rows.first().map_or_else(Vec::new, |(shape, _)| shape.clone());
+    if rows.iter().any(|(shape, _)| *shape != inner) {
+        return None;
+    }
+    let shape = std::iter::once(items.len()).chain(inner).collect();
+    Some((shape, rows.into_iter().flat_map(|(_, values)| values).collect()))
 }
 
 /// `1/√fan_in` of a weight `[out, in, ...]`; a weight of fewer dimensions counts as all inputs.
@@ -80,6 +127,20 @@ fn initial(name: &str, ty: &TensorType, init: &Init, seed: u64) -> Result<Tensor
         Init::KaimingUniform | Init::FanInOf(_) => stream.uniform(ty, &shape, fan_in_bound(&shape)),
         Init::XavierUniform => stream.uniform(ty, &shape, (6.0 / sum).sqrt()),
         Init::XavierNormal => stream.normal(ty, &shape, (2.0 / sum).sqrt()),
+        Init::Value(Values(value)) => {
+            if value.shape() != shape {
+                return Err(Error::new(
+                    Code::BadArgument,
+                    format!(
+                        "the initial value of `{name}` has shape {:?}, but the parameter has shape {:?}",
+                        value.shape(),
+                        shape
+                    ),
+                )
+                .help("give an initial value of the shape of the parameter"));
+            }
+            value.cast(ty.dtype)
+        }
         Init::Key => {
             Tensor::build(ty.dtype, &shape, |i| if i == 0 { (seed as i64).into() } else { 0_i64.into() })
         }

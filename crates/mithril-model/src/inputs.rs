@@ -64,9 +64,16 @@ pub(crate) fn enter(
         let dtype = solver
             .dtype(edge.slot)
             .unwrap_or_else(|| kind.map_or(options.float, |k| default_dtype(k, options.float)));
+        let chosen = options.initial.iter().find(|(n, _)| *n == input.name).map(|(_, init)| init);
+        let is_frozen = input.role == Role::Param
+            && (options.frozen.contains(&input.name)
+                || (edge.is_frozen() && !listed(c, input.edge, &options.trainable)));
         let v = walk.b.graph.add_input(input.name, input.role, TensorType { dtype, shape });
         env[input.edge.index()] = Some(v);
-        let init = edge.declared.init.as_ref().or(edge.inherited.init.as_ref());
+        if is_frozen {
+            walk.frozen.insert(v);
+        }
+        let init = chosen.or(edge.declared.init.as_ref()).or(edge.inherited.init.as_ref());
         if input.role != Role::Data {
             walk.inits.insert(v, init.cloned().unwrap_or(Init::Normal(1.0)));
         }
@@ -86,11 +93,14 @@ fn check_keys(c: &Composite, options: &FlattenOptions) -> Result<()> {
     Ok(())
 }
 
+fn listed(c: &Composite, e: EdgeId, names: &[Arc<str>]) -> bool {
+    names.iter().any(|n| c.find(n) == Some(e))
+}
+
 fn role(c: &Composite, e: EdgeId, options: &FlattenOptions) -> Role {
-    let listed = |names: &[Arc<str>]| names.iter().any(|n| c.find(n) == Some(e));
-    if listed(&options.trainable) {
+    if listed(c, e, &options.trainable) {
         Role::Param
-    } else if listed(&options.data) {
+    } else if listed(c, e, &options.data) {
         Role::Data
     } else {
         c.edge(e).role()

@@ -29,7 +29,7 @@ pub mod zoo;
 pub use connection::{Arg, Connection, Spec};
 pub use extend::Child;
 pub use flatten::{Flat, FlattenOptions, Input, flatten, unneeded_inputs};
-pub use init::{Init, init_parameters};
+pub use init::{Init, Values, init_parameters};
 pub use key::{Declared, IOKey, Size};
 pub use literal_fn::LiteralFn;
 pub use model::{MAX_DEPTH, MAX_SIZE, Model};

@@ -127,13 +127,28 @@ pub(crate) struct Edge {
     pub declared: Declared,
     /// Role and initial value that follow from the ports it feeds.
     pub inherited: Declared,
+    /// Whether a part that it feeds has frozen it.
+    pub inherits_frozen: bool,
     pub expose: Option<bool>,
     pub slot: Slot,
 }
 
 impl Edge {
+    /// What an input is for. A parameter of a layer that is declared not to be differentiable stays a parameter.
     pub fn role(&self) -> Role {
-        self.declared.role.or(self.inherited.role).unwrap_or(Role::Data)
+        match (self.declared.role, self.inherited.role) {
+            (Some(Role::Data), Some(Role::Param)) => Role::Param,
+            (declared, inherited) => declared.or(inherited).unwrap_or(Role::Data),
+        }
+    }
+    /// Whether it is a parameter that training leaves as it is.
+    pub fn is_frozen(&self) -> bool {
+        self.role() == Role::Param
+            && match self.declared.role {
+                Some(Role::Data) => true,
+                Some(_) => false,
+                None => self.inherits_frozen,
+            }
     }
 }
 
@@ -283,6 +298,11 @@ impl Model {
         let free = |i: &usize| self.port_default(*i).is_none() && self.port_role(*i) == role;
         (0..self.port_count()).filter(free).map(|i| self.port_name(i)).collect()
     }
+    /// Names of the parameters that training leaves as they are.
+    pub fn frozen(&self) -> Vec<Arc<str>> {
+        let ports = (0..self.port_count()).filter(|&i| self.is_port_frozen(i));
+        ports.map(|i| self.port_name(i)).collect()
+    }
     /// Names of the inputs that are learned.
     pub fn parameters(&self) -> Vec<Arc<str>> {
         self.inputs_of(Role::Param)
@@ -347,6 +367,12 @@ impl Model {
         match &self.0.body {
             Body::Leaf(leaf) => leaf.ports[i].declared.role.unwrap_or(Role::Data),
             Body::Composite(c) => c.edge(c.ports()[i]).role(),
+        }
+    }
+    pub(crate) fn is_port_frozen(&self, i: usize) -> bool {
+        match &self.0.body {
+            Body::Leaf(_) => false,
+            Body::Composite(c) => c.edge(c.ports()[i]).is_frozen(),
         }
     }
     pub(crate) fn port_init(&self, i: usize) -> Option<&crate::init::Init> {
@@ -499,6 +525,9 @@ impl Composite {
     pub fn find(&self, name: &str) -> Option<EdgeId> {
         if let Some(&e) = self.named.get(name) {
             return Some(e);
+        }
+        if let Some((_, e)) = self.chosen.iter().flatten().find(|(output, _)| &**output == name) {
+            return Some(*e);
         }
         let (child, port) = name.split_once('.')?;
         let child = &self.children[*self.by_name.get(child)? as usize];

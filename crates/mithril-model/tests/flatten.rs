@@ -113,10 +113,21 @@ fn roles_and_constants() {
     let all = ["linear.weight", "linear.bias", "linear_1.weight", "linear_1.bias"];
     assert_eq!(roles(&m, &o), all);
     m.set_differentiability([("linear.bias", false), ("input", true)], &line(1)).unwrap();
-    assert_eq!(roles(&m, &o), ["input", "linear.weight", "linear_1.weight", "linear_1.bias"]);
+    // A parameter stays one, and is frozen.
+    assert_eq!(roles(&m, &o), ["input", "linear.weight", "linear.bias", "linear_1.weight", "linear_1.bias"]);
+    let frozen = |m: &Model, o: &FlattenOptions| {
+        let flat = flatten(m, o).unwrap();
+        flat.inputs.iter().filter(|i| i.is_frozen).map(|i| i.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(frozen(&m, &o), ["linear.bias"]);
+    assert_eq!(m.frozen()[..], ["linear.bias".into()]);
+    let mut outer = Model::new();
+    outer.extend(&m, [("input", "x")], line(2)).unwrap();
+    assert_eq!(outer.frozen().len(), 1, "it stays frozen in a larger model");
     let forced =
         FlattenOptions { trainable: vec!["linear.bias".into()], data: vec!["input".into()], ..o.clone() };
     assert_eq!(roles(&m, &forced), all);
+    assert!(frozen(&m, &forced).is_empty());
     let e = m.set_differentiability([("hidden", true)], &line(1)).unwrap_err();
     assert_eq!(e.code(), Code::BadArgument);
     let weight = Arc::new(Tensor::full(DType::F32, &[8, 6], 0.5));

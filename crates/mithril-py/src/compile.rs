@@ -13,7 +13,7 @@ use mithril::ir::dim::Dim;
 use mithril::ir::error::{Code, Error};
 use mithril::ir::graph::{Def, Graph, Role, TensorType, ValueId};
 use mithril::ir::{Builder, DType, Lit, Shape, Tensor, interp, ops, text};
-use mithril::model::{Arg, Connection, FlattenOptions, unneeded_inputs};
+use mithril::model::{Arg, Connection, FlattenOptions, Init, Values, unneeded_inputs};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -111,6 +111,12 @@ fn options(given: &Bound<'_, PyDict>, float: DType) -> Outcome<FlattenOptions> {
             "training" => options.training = value.extract()?,
             "data_keys" => options.data = names()?,
             "trainable_keys" => options.trainable = names()?,
+            "frozen" => options.frozen = names()?,
+            "initializers" => {
+                for (name, init) in pairs(&value)? {
+                    options.initial.push((name.into(), initial(&init)?));
+                }
+            }
             "donate" => options.donated = names()?,
             "discard_keys" => options.discard = names()?,
             "edges" => options.keep_edges = names()?,
@@ -118,6 +124,23 @@ fn options(given: &Bound<'_, PyDict>, float: DType) -> Outcome<FlattenOptions> {
         }
     }
     Ok(options)
+}
+
+/// How a parameter starts: a kind, and what belongs to it.
+fn initial(given: &Bound<'_, PyAny>) -> Outcome<Init> {
+    let (kind, value): (String, Bound<'_, PyAny>) = given.extract()?;
+    Ok(match kind.as_str() {
+        "zeros" => Init::Zeros,
+        "ones" => Init::Ones,
+        "constant" => Init::Constant(value.extract()?),
+        "uniform" => Init::Uniform(value.extract()?),
+        "normal" => Init::Normal(value.extract()?),
+        "kaiming_uniform" => Init::KaimingUniform,
+        "xavier_uniform" => Init::XavierUniform,
+        "xavier_normal" => Init::XavierNormal,
+        "value" => Init::Value(Values(Arc::new(tensor(&value, None)?))),
+        other => return Err(Error::internal(format!("an initializer is {other:?}")).into()),
+    })
 }
 
 /// Names of the inputs by role, and of the outputs.
@@ -151,6 +174,9 @@ pub fn roles<'py>(
     let outputs: Vec<String> =
         model.outputs().iter().filter(|n| !options.discard.contains(n)).map(|n| n.to_string()).collect();
     dict.set_item("output", outputs)?;
+    let is_unfrozen = |n: &Arc<str>| options.trainable.contains(n) || options.data.contains(n);
+    let frozen = model.frozen().into_iter().filter(|n| !is_unfrozen(n));
+    dict.set_item("frozen", frozen.map(|n| n.to_string()).collect::<Vec<_>>())?;
     dict.set_item("unneeded", unneeded.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     Ok(dict)
 }
@@ -236,6 +262,11 @@ impl PyCompiled {
             Some(positions) => Ok(Some(PyPositions(positions.concrete(&self.bind(shapes)?)?))),
             None => Ok(None),
         }
+    }
+    /// Names of the parameters that have gradients.
+    #[getter]
+    fn trained(&self) -> Vec<String> {
+        self.compiled.trained().map(|i| i.name.to_string()).collect()
     }
     /// Initial values of inputs, as NumPy arrays.
     fn initial<'py>(&self, py: Python<'py>, names: Vec<String>, seed: i64) -> Outcome<Bound<'py, PyDict>> {

@@ -222,8 +222,7 @@ impl<B: Backend> Program<B> {
         cotangents: &Arrays<B::Array>,
     ) -> Result<Outcome<B::Array>> {
         let outputs: Vec<Arc<str>> = cotangents.keys().cloned().collect();
-        let floats = self.compiled.inputs_of(Role::Param).filter(|i| i.ty.dtype.is_float());
-        let params: Vec<Arc<str>> = floats.map(|i| i.name.clone()).collect();
+        let params: Vec<Arc<str>> = self.compiled.trained().map(|i| i.name.clone()).collect();
         let graph = self.compiled.gradient(&Supported(&self.backend), &outputs, &params, &mut |_, _| {})?;
         self.check(&graph)?;
         self.run(&graph, inputs, cotangents)

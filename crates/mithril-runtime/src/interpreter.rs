@@ -82,8 +82,7 @@ impl Executable {
     /// Computes outputs and gradients of all parameters, for these cotangents of outputs.
     pub fn gradients(&self, inputs: &[&Tensors], cotangents: &Tensors) -> Result<Evaluation> {
         let outputs: Vec<Arc<str>> = cotangents.keys().cloned().collect();
-        let floats = self.compiled.inputs_of(Role::Param).filter(|i| i.ty.dtype.is_float());
-        let params: Vec<Arc<str>> = floats.map(|i| i.name.clone()).collect();
+        let params: Vec<Arc<str>> = self.compiled.trained().map(|i| i.name.clone()).collect();
         let graph = self.compiled.gradient(&Interpreter, &outputs, &params, &mut |_, _| {})?;
         run(&graph, inputs, cotangents)
     }

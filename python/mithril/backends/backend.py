@@ -310,8 +310,12 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
         """As `tensor`, without a copy of what is an array of that dtype already."""
         if self._is_own(data) and self.dtype(data) == dtype:
             return data
-        host = to_host(self.to_numpy(data) if self._is_own(data) else data)
+        host = self._to_host(data)
         return custom.make(self, host.astype(numpy_dtype(dtype)), dtype)
+
+    def _to_host(self, data: Any) -> np.ndarray[Any, Any]:
+        """Convert data to NumPy: arrays of this backend by its own conversion, which others may not have."""
+        return to_host(self.to_numpy(data) if self._is_own(data) else data)
 
     def _take(self, host: np.ndarray[Any, Any], dtype: DType | None) -> Any:
         """As `array`, for a NumPy array that nobody else will change: its memory is shared where that is possible."""
@@ -392,6 +396,8 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
         """Restart the random numbers; the same seed gives the same numbers on every backend."""
         self._seed = options.seed(seed)
         self._stream = 0
+        #: Another one whenever the random numbers are started again.
+        self._seeding = object()
 
     def _next_key(self) -> Any:
         """Key of the next draw: the seed and a counter."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..backends.exchange import to_host
 from ..errors import BackendUnavailableError, InvalidValueError, ParameterError
+from ..parameters import like, untrained
 from .checks import check_arrays, check_mapping
 from .state import number
 
@@ -36,13 +37,21 @@ class AdaptedOptimizer(ABC):
     def init(self, params: Mapping[str, Any]) -> None:
         """Start anew, for these parameters; see `Optimizer.init`."""
         check_mapping("params", params)
+        fixed = untrained(params)
+        params = {name: value for name, value in params.items() if name not in fixed}
         check_arrays(params, params)
         self.steps, self._pending = 0, None
-        self._start(dict(params))
+        self._start(params)
         self._is_started = True
 
     def update(self, params: Mapping[str, Any], gradients: Mapping[str, Any]) -> dict[str, Any]:
         """Take a step; see `Optimizer.update`."""
+        check_mapping("params", params)
+        check_mapping("gradients", gradients)
+        fixed, whole = untrained(params, gradients), params
+        if fixed:
+            params = {name: value for name, value in params.items() if name not in fixed}
+            gradients = {name: value for name, value in gradients.items() if name not in fixed}
         check_arrays(params, gradients)
         pending, steps = self._pending, self.steps
         if not self._is_started or pending is not None:
@@ -51,10 +60,10 @@ class AdaptedOptimizer(ABC):
         if pending is not None:
             self._restore(pending)
         if not gradients:
-            return dict(params)
+            return dict(whole)
         found = self._step(params, {name: gradients[name] for name in params if name in gradients})
         self.steps += 1
-        return {name: found.get(name, value) for name, value in params.items()}
+        return like(whole, {name: found.get(name, value) for name, value in whole.items()})
 
     def apply_gradients(self, gradients: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
         """As `update`, with the arguments in the order of ``mlx.optimizers``."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ParameterError
+from ..parameters import untrained
 from .checks import between, check_arrays, check_mapping, check_switch
 from .placement import check_backend
 from .rule import Member, Rule, Slots
@@ -77,18 +78,27 @@ class EMA:
             The averages.
         """
         check_mapping("params", params)
+        # Statistics are averages already, and what is frozen does not change.
+        fixed = untrained(params)
+        others = {name: value for name, value in params.items() if name in fixed}
+        order, params = tuple(params), {name: value for name, value in params.items() if name not in fixed}
+        averages = self._average(params, {name: value for name, value in self.params.items() if name not in fixed})
+        self.params = {name: others[name] if name in others else averages[name] for name in order}
+        return dict(self.params)
+
+    def _average(self, params: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
         if not params:
             return {}
         members = dict.fromkeys(params, Member())
-        if self.params and self.params.keys() != params.keys():
-            changed = sorted(map(str, self.params.keys() ^ params.keys()))
+        if before and before.keys() != params.keys():
+            changed = sorted(map(str, before.keys() ^ params.keys()))
             raise ParameterError(
                 f"the average and the parameters differ in {', '.join(changed[:5])}", hint="make an EMA for each model"
             )
-        old: Mapping[str, Any] = self.params or params
+        old: Mapping[str, Any] = before or params
         check_arrays(params, params)
         program = self._rule.program(params, params, members)
-        if not self.params:
+        if not before:
             slots = {name: program.start(name, value) for name, value in params.items()}
         else:
             slots = {name: program.fit(name, self._slots.get(name, {})) for name in params}
@@ -97,9 +107,9 @@ class EMA:
         check_arrays(old, params)
         n = self.steps
         kept = min(self.decay, (1 + n) / (10 + n)) if self.warm_up else self.decay
-        self.params, self._slots = program(old, params, slots, [1.0 - kept if self.params else 1.0], [1])
+        found, self._slots = program(old, params, slots, [1.0 - kept if before else 1.0], [1])
         self.steps += 1
-        return dict(self.params)
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to go on exactly: arrays and plain numbers by name."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
 from .. import _core
-from ..errors import InvalidValueError, ParameterError
+from ..errors import InvalidValueError
+from ..naming import fits, no_parameter
 from .checks import between
 from .rule import Member
 
@@ -78,13 +78,11 @@ class Groups:
     def check(self, names: Any) -> None:
         """Refuse patterns that fit no parameter: they are misspelled."""
         for pattern, *_ in self._patterns:
-            if not any(fnmatchcase(name, pattern) for name in names):
-                raise ParameterError(
-                    f"the group {pattern!r} fits no parameter", hint=f"there are: {', '.join(list(names)[:20])}"
-                )
+            if not any(fits(name, pattern) for name in names):
+                raise no_parameter(f"the group {pattern!r} fits no parameter", pattern, names)
 
     def _find(self, name: str) -> tuple[tuple[tuple[str, Any], ...], int]:
         for pattern, args, factor in self._patterns:
-            if fnmatchcase(name, pattern):
+            if fits(name, pattern):
                 return args, self._factors.index(factor)
         return self._default, 0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from ..naming import fits, matching
+from ..parameters import like, untrained
 from .accumulation import Accumulator
 from .checks import between, check_arrays, check_mapping, check_switch, positive, whole
 from .groups import Groups
@@ -29,6 +31,7 @@ class Common(TypedDict, total=False):
     clip_value: float | None
     accumulate: int
     groups: Mapping[str, Mapping[str, Any]] | None
+    freeze: Iterable[str]
     master_weights: bool
     backend: Backend | None
     jit: bool | None
@@ -55,6 +58,8 @@ class Optimizer:
     groups : mapping, optional
         Pattern of parameter names to options that differ for those, and ``learning_rate_factor``; the first that
         fits counts: ``{"*.bias": {"weight_decay": 0.0}}``.
+    freeze : iterable of str, optional
+        Patterns of names of parameters that stay as they are, whatever their gradients: ``["encoder.*"]``.
     master_weights : bool, optional
         Remember parameters of float16 and bfloat16 in float32 too, so that small steps add up (default False).
     backend : Backend, optional
@@ -84,6 +89,7 @@ class Optimizer:
         clip_value: float | None = None,
         accumulate: int = 1,
         groups: Mapping[str, Mapping[str, Any]] | None = None,
+        freeze: Iterable[str] = (),
         master_weights: bool = False,
         backend: Backend | None = None,
         jit: bool | None = None,
@@ -108,6 +114,8 @@ class Optimizer:
         self._groups = Groups(self._rule_name, self.options, groups)
         self._rule = Rule(self._rule_name, backend, jit, bool(master_weights), clip_value, clip_norm)
         self._accumulator = Accumulator(whole("accumulate", accumulate, 1), backend, jit)
+        matching("freeze", freeze, None)
+        self._freeze = tuple(freeze)
         #: The program whose slots `state` is known to hold.
         self._fits: Program | None = None
 
@@ -132,7 +140,9 @@ class Optimizer:
             Parameter name to array.
         """
         check_mapping("params", params)
-        self._groups.check(params)
+        self._check_patterns(params)
+        fixed = untrained(params)
+        params = {name: params[name] for name in self._trained(params) if name not in fixed}
         self.steps = 0
         self._own_steps = dict.fromkeys(params, 0)
         self._accumulator.clear()
@@ -164,13 +174,16 @@ class Optimizer:
         >>> optimizer.update({"w": np.array([1.0, 2.0])}, {"w": np.array([1.0, -1.0])})
         {'w': array([0.5, 2.5])}
         """
-        check_arrays(params, gradients)
         if self.steps == 0:
-            self._groups.check(params)
+            self._check_patterns(params)
+        fixed = untrained(params, gradients)
+        if fixed or self._freeze:
+            gradients = {name: gradients[name] for name in self._trained(gradients) if name not in fixed}
+        check_arrays(params, gradients)
         rate = self._rate()
         averaged = self._accumulator.add(gradients)
         if averaged is None:
-            return dict(params)
+            return like(params, dict(params))
         own = {name: self._own_steps.get(name, 0) + 1 for name in params if name in averaged}
         new: dict[str, Any] = {}
         if own:
@@ -183,7 +196,17 @@ class Optimizer:
             self._fits = program
         self._accumulator.clear()
         self.steps += 1
-        return {name: new.get(name, value) for name, value in params.items()}
+        return like(params, {name: new.get(name, value) for name, value in params.items()})
+
+    def _trained(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the names that this optimizer does not freeze."""
+        return tuple(name for name in names if not any(fits(name, pattern) for pattern in self._freeze))
+
+    def _check_patterns(self, params: Mapping[str, Any]) -> None:
+        """Refuse patterns that fit no parameter: they are misspelled."""
+        check_mapping("params", params)
+        self._groups.check(params)
+        matching("freeze", self._freeze, params)
 
     def apply_gradients(self, gradients: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
         """As `update`, with the arguments in the order of ``mlx.optimizers``."""

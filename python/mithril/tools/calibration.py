@@ -91,7 +91,7 @@ def _ranges(
         program, data = model._prepare(params, sample)
         core = program.core
         exposed = programs.get(id(core)) or programs.setdefault(id(core), make_program(_core.exposed(core), plain))
-        result = exposed.evaluate(params, data, model.state)
+        result = exposed.evaluate(params, data, model._state_for(params))
         values: dict[str, Any] = result[0] if exposed.updates else result
         for weight, position, name in _images(program, nodes(core)):
             image = np.asarray(values[str(position)] if name is None else data[name])

@@ -104,8 +104,8 @@ def export(
     weights_inside : bool, optional
         Write the weights into the C file, rather than into a file of their own. Default: where they are small.
     gradients : bool, optional
-        Also compute the gradients of all float parameters; the gradients of the outputs are further data. Parameters
-        are then not packed, so that a training loop in C may change them (default False).
+        Also compute the gradients of all float parameters that are not frozen; the gradients of the outputs are further
+        data. Parameters are then not packed, so that a training loop in C may change them (default False).
     optimizer : Optimizer, optional
         Export a training step: a call computes the outputs, takes a step of all float parameters, and keeps them, what
         the optimizer remembers, and the number of the step as states. ``learning_rate`` is further data; groups with a
@@ -184,15 +184,16 @@ def export(
         text = "compile it with numbers, give data={...} of the size that is wanted, or name a size: batch='batch'"
         raise UnresolvedShapeError(error.message, hint=text) from None
     is_random = params is None and model._store is None and bool(model._names["param"])
-    host = {name: to_host(value) for name, value in (model.get_parameters() if params is None else params).items()}
+    chosen = model.get_parameters() if params is None else params
+    host = {name: to_host(value) for name, value in chosen.items()}
     shapes |= {name: list(array.shape) for name, array in given.items()}
     core = _core.compile(model._model, dtype, {**options, "shapes": shapes})
-    kept = {**host, **{name: to_host(value) for name, value in model.state.items()}}
+    kept = {**{name: to_host(value) for name, value in model._state_for(chosen).items()}, **host}
     names = {name: found for role in ("param", "data", "state") for name, found, _ in core.inputs(role)}
     absent = [name for name, _, _ in (*core.inputs("param"), *core.inputs("state")) if name not in kept]
     if params is not None:
         wanted = core.inputs("param")
-        refuse_unknown("params", params, [name for name, _, _ in wanted])
+        refuse_unknown("params", params, [*(name for name, _, _ in wanted), *model._names["state"]])
         for name, _, _ in wanted:
             if name in absent:
                 raise missing("params", name, wanted, params)
@@ -304,6 +305,7 @@ def _training(
     if name not in outputs:
         raise KeyNotFoundError(f"there is no output {name!r}", hint=f"there are: {', '.join(outputs)}")
     params, data, state = _groups(core, values)
+    names = list(optimizer._trained(names))
     trained = {n: params[n] for n in names}
     step, _ = optimizer._program(trained, trained, dict.fromkeys(names, 1))
     slots = {n: step.start(n, trained[n]) for n in names}

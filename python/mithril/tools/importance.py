@@ -51,7 +51,7 @@ def column_importance(model: PhysicalModel, params: Mapping[str, Any], samples: 
     values = {name: np.asarray(v) if isinstance(v, QuantizedArray) else v for name, v in params.items()}
     sums: dict[str, np.ndarray[Any, Any]] = {}
     programs: dict[int, Program] = {}
-    before = dict(model.state)
+    before = dict(model._state_for(values))
     for number, sample in enumerate(_samples(samples)):
         program, data = model._prepare(values, sample)
         core = program.core

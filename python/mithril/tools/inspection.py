@@ -160,4 +160,4 @@ def data_names(model: _core.Model, backend: Backend, **options: Any) -> tuple[st
 def gradient_names(core: _core.Compiled) -> tuple[list[str], list[str]]:
     """Float outputs, and the float parameters that they are differentiated by."""
     outputs = [name for name in core.output_names if "float" in core.output_type(name)[0]]
-    return outputs, [name for name, dtype, _ in core.inputs("param") if "float" in dtype]
+    return outputs, list(core.trained)

@@ -176,7 +176,7 @@ def find_nans(
     """
     params = physical.get_parameters() if params is None else params
     program, prepared = physical._prepare(params, {} if data is None else data)
-    backend, state = physical.backend, physical.state
+    backend, state = physical.backend, physical._state_for(params)
     report = NanReport()
     values = run(program.core, backend, params, prepared, state)
     report.origins += _given(nodes(program.core), values)

@@ -39,8 +39,8 @@ def pack(
     model : PhysicalModel
         A model compiled with `CBackend` or `GGMLBackend`, and ``inference=True``.
     params : mapping or path-like, optional
-        Name to array; those of `get_parameters` by default. Or a file or folder of weights as `weights.open` takes it,
-        with the statistics of the model, which become its state.
+        Name to array; those of `get_parameters` by default. Or a file or folder of weights as `weights.open` takes it.
+        Running statistics among them become the state of the model.
     layout : str, optional
         Whose names the file has, as for `load_weights`.
     names : mapping, optional
@@ -97,6 +97,11 @@ def pack(
     else:
         given = model.get_parameters() if params is None else params
         model._arguments.check_params(program, given)
+        if model._held(given):
+            with model._lock:
+                model.state = model._state_for(given)
+        else:
+            model._state_for(given)
     packed: _core.Packed = source.pack(given, model.state, {name: tuple(shape) for name, shape in sizes.items()})
     return packed
 

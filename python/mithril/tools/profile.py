@@ -215,7 +215,7 @@ def _call(model: PhysicalModel, params: Any, data: Mapping[str, Any], output_gra
     """Return the program in C and what it is called with."""
     program, data = model._prepare(params, data)
     if output_gradients is None:
-        return program.module.source, (params, data, model.state)
+        return program.module.source, (params, data, model._state_for(params))
     if not model._options["training"]:
         raise UnsupportedOpError(
             "the model was compiled for inference and has no gradients", hint="compile it without inference=True"
@@ -224,4 +224,4 @@ def _call(model: PhysicalModel, params: Any, data: Mapping[str, Any], output_gra
     cotangents = {name: model._cotangent(program, name, value, data) for name, value in given.items()}
     module, _ = program.gradient(tuple(sorted(cotangents)))
     source: Any = module.source
-    return source, (params, data, model.state, cotangents)
+    return source, (params, data, model._state_for(params), cotangents)

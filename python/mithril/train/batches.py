@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
@@ -16,6 +17,8 @@ from ..errors import ParameterError
 __all__ = ["Arrays", "Batches", "Stream", "examples_of", "fingerprint", "named", "open_data"]
 
 Batch = Mapping[str, Any]
+#: What makes arrays of NumPy.
+Convert = Callable[[Any], "np.ndarray[Any, Any]"]
 
 
 class Batches(ABC):
@@ -52,8 +55,17 @@ class Batches(ABC):
 class Arrays(Batches):
     """Arrays with the examples along the first axis; the order of an epoch depends on nothing but seed and epoch."""
 
-    def __init__(self, arrays: Mapping[str, Any], size: int, *, shuffle: bool, drop_last: bool, seed: int) -> None:
-        self._arrays = {name: to_host(value) for name, value in arrays.items()}
+    def __init__(
+        self,
+        arrays: Mapping[str, Any],
+        size: int,
+        *,
+        shuffle: bool,
+        drop_last: bool,
+        seed: int,
+        convert: Convert = to_host,
+    ) -> None:
+        self._arrays = {name: convert(value) for name, value in arrays.items()}
         lengths = {name: len(value) if value.ndim else 0 for name, value in self._arrays.items()}
         if len(set(lengths.values())) > 1:
             raise ParameterError(
@@ -102,18 +114,30 @@ class Arrays(Batches):
 class Stream(Batches):
     """Batches that somebody else cuts: an iterable, or a function of the epoch that returns one."""
 
-    def __init__(self, source: Iterable[Any] | Callable[[int], Iterable[Any]], names: Sequence[str], seed: int) -> None:
+    def __init__(
+        self,
+        source: Iterable[Any] | Callable[[int], Iterable[Any]],
+        names: Sequence[str],
+        seed: int,
+        *,
+        is_repeatable: bool = False,
+    ) -> None:
         self._source, self._names, self._seed = source, names, seed
+        if is_repeatable:
+            _give_generators(source)
         self.per_epoch = len(source) if isinstance(source, Sized) else None
         self.settings = {"seed": seed}
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """Return the batches of an epoch; see `Batches.epoch`."""
         source: Any = self._source
-        generator = getattr(source, "generator", None)
-        if generator is not None and hasattr(generator, "manual_seed"):
-            # That of a DataLoader of PyTorch: the order of an epoch must not depend on the epochs before.
-            generator.manual_seed(int(np.random.SeedSequence([self._seed % 2**64, number]).generate_state(1)[0]))
+        key = int(np.random.SeedSequence([self._seed % 2**64, number]).generate_state(1)[0])
+        # Of a DataLoader of PyTorch: the order of an epoch must not depend on the epochs before.
+        for generator in _generators(source):
+            generator.manual_seed(key)
+        for sampler in _samplers(source):
+            if callable(getattr(sampler, "set_epoch", None)):
+                sampler.set_epoch(number)
         given = source if isinstance(source, Iterable) else source(number)
         if not isinstance(given, Iterable):
             raise ParameterError(
@@ -130,8 +154,40 @@ class Stream(Batches):
         return last if read == done else None, batches
 
 
+def _samplers(source: Any) -> list[Any]:
+    """Return what chooses the examples of a DataLoader of PyTorch."""
+    found = [getattr(source, "sampler", None), getattr(source, "batch_sampler", None)]
+    found.append(getattr(found[1], "sampler", None))
+    return [s for i, s in enumerate(found) if s is not None and all(s is not other for other in found[:i])]
+
+
+def _generators(source: Any) -> list[Any]:
+    """Return the random numbers of a DataLoader of PyTorch."""
+    found = [getattr(owner, "generator", None) for owner in (source, *_samplers(source))]
+    found = [g for i, g in enumerate(found) if hasattr(g, "manual_seed") and all(g is not o for o in found[:i])]
+    return found
+
+
+def _give_generators(source: Any) -> None:
+    """Give samplers of PyTorch that shuffle by the global random numbers a generator of their own."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(source, torch.utils.data.DataLoader):
+        return
+    for sampler in _samplers(source):
+        if getattr(sampler, "generator", sampler) is None:
+            sampler.generator = torch.Generator()
+
+
 def open_data(
-    data: Any, names: Sequence[str], size: int, *, shuffle: bool = True, drop_last: bool = True, seed: int = 0
+    data: Any,
+    names: Sequence[str],
+    size: int,
+    *,
+    shuffle: bool = True,
+    drop_last: bool = True,
+    seed: int = 0,
+    convert: Convert = to_host,
+    is_repeatable: bool = False,
 ) -> Batches:
     """Make batches of what a user calls data.
 
@@ -147,19 +203,23 @@ def open_data(
         Order of the examples, and what becomes of an incomplete batch, where the data are arrays.
     seed : int, optional
         Seed of the order.
+    convert : callable, optional
+        Makes arrays of NumPy of those that are given.
+    is_repeatable : bool, optional
+        Whether a loader that shuffles has to give the same batches again.
     """
     if isinstance(data, tuple) and len(data) == 2 and not hasattr(data[1], "shape"):
         data = _as_pair(data)
     if isinstance(data, tuple) and len(data) == 2 and hasattr(data[1], "shape"):
         data = {**data[0], "target": data[1]} if isinstance(data[0], Mapping) else named(data, names)
     if isinstance(data, Mapping):
-        return Arrays(data, size, shuffle=shuffle, drop_last=drop_last, seed=seed)
+        return Arrays(data, size, shuffle=shuffle, drop_last=drop_last, seed=seed, convert=convert)
     # A model is callable, too; so are arrays of examples without targets, which are no batches.
     if hasattr(data, "shape") or not (isinstance(data, Iterable) or callable(data)):
         raise ParameterError(
             f"data is a {type(data).__name__}", hint="pass a dict of arrays, inputs and targets, or a list of batches"
         )
-    return Stream(data, names, seed)
+    return Stream(data, names, seed, is_repeatable=is_repeatable)
 
 
 def _as_pair(data: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -203,11 +263,11 @@ def examples_of(batch: Batch) -> int:
     return int(shape[0]) if shape else 1
 
 
-def fingerprint(batch: Batch) -> int:
+def fingerprint(batch: Batch, convert: Convert = to_host) -> int:
     """Return a number that tells apart batches with different contents."""
     found = 0
     for name in sorted(batch):
-        host = np.ascontiguousarray(to_host(batch[name]))
+        host = np.ascontiguousarray(convert(batch[name]))
         found = zlib.crc32(f"{name} {host.dtype} {host.shape}".encode(), found)
         found = zlib.crc32(host.tobytes(), found)
     return found

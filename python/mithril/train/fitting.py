@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..backends.backend import Backend
@@ -21,7 +21,8 @@ def fit(
     compiled: PhysicalModel,
     data: Any,
     *,
-    loss: str | None = None,
+    loss: Any = None,
+    freeze: Iterable[str] | None = None,
     optimizer: Any = None,
     epochs: int = 1,
     batch_size: int = 32,
@@ -54,10 +55,15 @@ def fit(
         Name to array, or a pair of input and target, with all examples along the first axis: they are shuffled and cut
         into batches. Or batches, as mappings or pairs: a list, a ``DataLoader`` of PyTorch, or a function that is given
         the number of the epoch and returns an iterator. Targets are called ``target``.
-    loss : str, optional
+    loss : str, Model or callable, optional
         What is minimised: the name of an output that is one number; or, of the one output and the target,
         ``"cross_entropy"`` (classes along axis 1), ``"token_cross_entropy"`` (along the last axis), ``"mse"``,
-        ``"l1"`` or ``"bce"`` (of logits). Default: the output ``loss`` if there is one, else the cross entropy.
+        ``"l1"`` or ``"bce"`` (of logits); or a layer, such as ``ml.CrossEntropy(label_smoothing=0.1)``; or a function
+        of connections, such as ``lambda output, target: (output - target).abs().mean()``. Inputs of layers and
+        functions that are called as outputs of the model read these, and what is left is data. Default: the output
+        ``loss`` if there is one, else the cross entropy.
+    freeze : iterable of str, optional
+        Patterns of names of parameters that stay as they are: ``["encoder.*"]``.
     optimizer : Optimizer, optional
         Takes the steps; default `mithril.optim.SGD` with learning rate 0.01 and momentum 0.9. A learning rate with a
         method ``observe`` is told ``monitor`` after each epoch.
@@ -75,7 +81,8 @@ def fit(
         Data that the model is measured on after each epoch, compiled for inference.
     metrics : sequence or mapping, optional
         What is measured besides the loss: ``"accuracy"``, ``"top_5"`` and the like, ``"perplexity"``, ``"mse"``,
-        ``"mae"``; functions of output and target (NumPy arrays) that return a number, also as a dict by name; `Metric`.
+        ``"mae"``; layers, such as ``ml.L1Loss()``; functions of output and target (NumPy arrays) that return a number;
+        `Metric`. All of them also as a dict by name.
     patience : int, optional
         Stop when ``monitor`` was not better for so many epochs.
     monitor : str, optional
@@ -126,6 +133,7 @@ def fit(
     """
     options = Options(
         loss=loss,
+        freeze=freeze,
         optimizer=optimizer,
         epochs=epochs,
         batch_size=batch_size,
@@ -153,7 +161,7 @@ def train_model(
     backend: Backend,
     data: Any,
     *,
-    loss: str | None = None,
+    loss: Any = None,
     optimizer: Any = None,
     learning_rate: float = 0.01,
     epochs: int = 1,
@@ -172,10 +180,10 @@ def train_model(
     data : mapping or iterable
         Name to array with all examples along the first axis, which are shuffled and cut into batches; or batches:
         mappings, or pairs of input and target. Targets are called ``target``.
-    loss : str, optional
+    loss : str, Model or callable, optional
         What is minimised: the name of an output that is one number; or ``"cross_entropy"``, ``"mse"``, ``"l1"`` or
-        ``"bce"`` of the one output and the target. Default: the output ``loss`` if there is one, else the cross
-        entropy.
+        ``"bce"`` of the one output and the target; or a layer or a function, as for `fit`. Default: the output ``loss``
+        if there is one, else the cross entropy.
     optimizer : Optimizer, optional
         Takes the steps; default `SGD` with momentum 0.9.
     learning_rate : float, optional
@@ -192,7 +200,7 @@ def train_model(
     Returns
     -------
     dict
-        The trained parameters, those of the model.
+        The trained parameters, those of the model, with its running statistics.
 
     Examples
     --------

@@ -12,12 +12,13 @@ import numpy as np
 
 from ..errors import InvalidValueError, NumericsError, ParameterError
 from ..optim import SGD
+from ..parameters import Parameters
 from ..physical import PhysicalModel
 from .batches import Batches, fingerprint, open_data
 from .checkpoints import Checkpoint, Store, find, read
 from .history import COLUMNS, History
-from .losses import add_loss, for_validation
-from .metrics import Meter, read_metrics
+from .losses import add_loss, check_number, for_validation
+from .metrics import Meter, number_of, read_metrics
 from .progress import Progress
 from .step import TrainingStep
 
@@ -30,7 +31,8 @@ _EMPTY = "give batch_size examples or more; batches that can be read once only s
 class Options:
     """What `mithril.train.fit` takes; described there."""
 
-    loss: str | None = None
+    loss: Any = None
+    freeze: Any = None
     optimizer: Any = None
     epochs: int = 1
     batch_size: int = 32
@@ -89,9 +91,12 @@ class Training:
         if not isinstance(model, PhysicalModel):
             raise InvalidValueError(f"the model is a {type(model).__name__}", hint="compile it first: ml.compile(...)")
         self._model, self._options, self._backend = model, options, model.backend
-        self._trained, self._loss, chosen = add_loss(model, options.loss)
-        self._metrics = read_metrics(options.metrics, chosen)
-        if self._metrics and set(self._trained.output_keys) == {self._loss}:
+        self._metrics = read_metrics(
+            options.metrics, options.loss if isinstance(options.loss, str) else "cross_entropy"
+        )
+        layers = {metric.output: metric.layer for metric in self._metrics if metric.layer is not None}
+        self._trained, self._loss, chosen = add_loss(model, options.loss, options.freeze, layers)
+        if len(layers) < len(self._metrics) and set(self._trained.output_keys) == {self._loss, *layers}:
             raise InvalidValueError(
                 "the model gives nothing but its loss, so there is nothing to measure",
                 hint="make another output of it: ml.IOKey(name, expose=True)",
@@ -99,12 +104,22 @@ class Training:
         self._optimizer = SGD(0.01, momentum=0.9) if options.optimizer is None else options.optimizer
         self._whole = TrainingStep(self._trained, self._optimizer, loss=self._loss)
         names, size = self._trained.input_keys, options.batch_size
+        convert = self._backend._to_host
         self._data = open_data(
-            data, names, size, shuffle=options.shuffle, drop_last=options.drop_last, seed=int(options.seed)
+            data,
+            names,
+            size,
+            shuffle=options.shuffle,
+            drop_last=options.drop_last,
+            seed=int(options.seed),
+            convert=convert,
+            is_repeatable=options.checkpoint is not None,
         )
         self._validation: Batches | None = None
         if options.validation is not None:
-            self._validation = open_data(options.validation, names, size, shuffle=False, drop_last=False)
+            self._validation = open_data(
+                options.validation, names, size, shuffle=False, drop_last=False, convert=convert
+            )
             self._validator = for_validation(self._trained)
         self._monitor, self._sign = self._watched()
         self._settings = {
@@ -115,16 +130,21 @@ class Training:
             "optimizer": type(self._optimizer).__name__,
             "ema": None if options.ema is None else type(options.ema).__name__,
         }
+        if self._trained.frozen_keys:
+            self._settings["frozen"] = list(self._trained.frozen_keys)
         self._progress = Progress(bool(options.progress), options.epochs, self._data.per_epoch)
         self._store = None if options.checkpoint is None else Store(options.checkpoint, options.keep)
         self._trained.state = model.state
+        #: Parameters without statistics, which the state holds; those of the model until the first batch.
         self._params: Mapping[str, Any] = model.get_parameters()
         self.history = History()
         #: The epoch that is under way, how many of its batches are done, and what they gave.
         self._epoch, self._batch = 1, 0
-        self._meter = Meter(self._metrics, self._loss)
+        self._meter = Meter(self._metrics, self._loss, self._backend)
         #: Fingerprint of the batch that was used last; the same right after a checkpoint was read, to compare.
         self._fingerprint = 0
+        #: Whether the arrays are others than those of the model.
+        self._is_apart = False
         self._expected: int | None = None
 
     def _watched(self) -> tuple[str, int]:
@@ -156,7 +176,7 @@ class Training:
 
     def _hand_over(self) -> None:
         if self._params is not self._model.get_parameters():
-            self._model.load_params(self._params)
+            self._model.load_params(self._params, strict=False)
             self._model.state = self._trained.state
 
     def _is_patience_over(self) -> bool:
@@ -181,7 +201,7 @@ class Training:
         observe = getattr(getattr(self._optimizer, "learning_rate", None), "observe", None)
         if observe is not None:
             observe(row[self._monitor])
-        self._epoch, self._batch, self._meter = epoch + 1, 0, Meter(self._metrics, self._loss)
+        self._epoch, self._batch, self._meter = epoch + 1, 0, Meter(self._metrics, self._loss, self._backend)
         self._progress.end(row)
         if self._store is not None:
             self._save(self._store, self._sign * row[self._monitor])
@@ -189,6 +209,8 @@ class Training:
             self._options.on_epoch(row)
 
     def _step(self, batch: Mapping[str, Any]) -> None:
+        if self._params is self._model.get_parameters():
+            self._start(batch)
         self._whole.params = self._params
         gradients: Any = None
         if self._whole.is_fused(batch):
@@ -196,7 +218,7 @@ class Training:
             outputs = self._whole(batch)
         else:
             outputs, gradients = self._trained.evaluate(self._params, batch, {self._loss: 1.0})
-        loss = float(self._backend.to_numpy(outputs[self._loss]))
+        loss = number_of(self._backend, "the loss", outputs[self._loss])
         if not np.isfinite(loss):
             raise NumericsError(
                 f"the loss of batch {self._batch + 1} of epoch {self._epoch} is {loss}",
@@ -208,24 +230,42 @@ class Training:
             self._params = self._optimizer.update(self._params, gradients)
         if self._options.ema is not None:
             # Computed now: nothing else needs the averages, and what is put off would grow from batch to batch.
-            self._backend.synchronize(self._options.ema.update(self._params))
+            self._backend.synchronize(self._options.ema.update(self._with_statistics()))
         self._meter.add(outputs, batch, loss)
         self._batch += 1
         row = self.history.add_batch(self._epoch, self._batch, loss, None if rate is None else float(rate))
         self._progress.step(loss)
         if self._store is not None:
-            self._fingerprint = fingerprint(batch)
+            self._fingerprint = fingerprint(batch, self._backend._to_host)
             every = self._options.checkpoint_every
             if every is not None and len(self.history.batches["loss"]) % every == 0:
                 self._save(self._store)
         if self._options.on_batch is not None:
             self._options.on_batch(row)
 
+    def _start(self, batch: Mapping[str, Any]) -> None:
+        """Part from the parameters of the model, which keeps them if the training fails."""
+        params = self._model.get_parameters()
+        # Their shapes may follow from the first batch.
+        self._trained._prepare(params, batch)
+        check_number(self._trained, self._loss)
+        self._params = Parameters.of(
+            {name: params[name] for name in self._trained.parameter_keys}, (), self._trained.frozen_keys
+        )
+
     def _part(self) -> None:
-        """Part from the arrays of the model, which keeps them if the training fails: these are changed in place."""
-        if self._params is self._model.get_parameters():
-            self._params = self._whole.params = {name: np.array(p, order="C") for name, p in self._params.items()}
+        """Part from the arrays of the model, too: these are changed in place."""
+        if not self._is_apart:
+            self._is_apart = True
+            own = {name: np.array(p, order="C") for name, p in self._params.items()}
+            self._params = self._whole.params = Parameters.of(own, (), self._trained.frozen_keys)
             self._trained.state = {name: np.array(s, order="C") for name, s in self._trained.state.items()}
+
+    def _with_statistics(self) -> Parameters:
+        """Return the parameters with the statistics that were measured with them."""
+        names = self._trained._names["state"]
+        values = {**self._params, **{name: self._trained.state[name] for name in names}}
+        return Parameters.of(values, names, self._trained.frozen_keys)
 
     def _validate(self) -> dict[str, float]:
         if self._validation is None:
@@ -233,10 +273,10 @@ class Training:
         names = self._validator._names["state"]
         self._validator.state = {name: value for name, value in self._trained.state.items() if name in names}
         params = self._params if self._options.ema is None else self._options.ema.params
-        meter = Meter(self._metrics, self._loss)
+        meter = Meter(self._metrics, self._loss, self._backend)
         for batch in self._validation.epoch(self._epoch):
             outputs = self._validator.evaluate(params, batch)
-            meter.add(outputs, batch, float(self._backend.to_numpy(outputs[self._loss])))
+            meter.add(outputs, batch, number_of(self._backend, "the loss", outputs[self._loss]))
         if not len(meter):
             raise InvalidValueError(f"the validation data of epoch {self._epoch} hold no batch", hint=_EMPTY)
         return meter.row("val_")
@@ -298,7 +338,8 @@ class Training:
         self._optimizer.load_state_dict(groups["optimizer"])
         if self._options.ema is not None:
             self._options.ema.load_state_dict(groups["ema"])
-        self._params, self._trained.state = groups["parameters"], groups["state"]
+        self._params = Parameters.of(groups["parameters"], (), self._trained.frozen_keys)
+        self._trained.state, self._is_apart = groups["state"], True
         self._epoch, self._batch = checkpoint.epoch, checkpoint.batch
         self._fingerprint = self._expected = about["fingerprint"]
         columns = {name: groups["history"][name].tolist() for name in COLUMNS}
@@ -334,7 +375,7 @@ class Training:
         """Return what is left of the epoch of the checkpoint, after a look at the batch before."""
         self._expected = None
         last, batches = self._data.resume(self._epoch, self._batch)
-        if fingerprint(last) != expected if last is not None else self._batch:
+        if fingerprint(last, self._backend._to_host) != expected if last is not None else self._batch:
             raise ParameterError(
                 f"the data are not those of the checkpoint: the batch before batch {self._batch + 1} of epoch "
                 f"{self._epoch} differs",

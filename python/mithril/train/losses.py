@@ -1,16 +1,22 @@
-"""What is minimised: an output of the model, or a loss by name that is added to it."""
+"""What is minimised: an output of the model, or a loss that is added to it: by name, as a layer, or as a function."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from .._core import IOKey, Model
+from .._core import Connection, IOKey, Model
 from .._generated import layers
 from ..errors import InvalidValueError
 from ..physical import PhysicalModel
 
-__all__ = ["LOSSES", "add_loss", "for_validation"]
+__all__ = ["LOSSES", "LOSS_OUTPUT", "add_loss", "check_number", "for_validation", "title_of"]
+
+#: What a loss that was added is called among the outputs.
+LOSS_OUTPUT = "mithril_loss"
 
 
 def _token_cross_entropy() -> Model:
@@ -32,15 +38,22 @@ LOSSES: dict[str, Callable[[], Model]] = {
 }
 
 
-def add_loss(model: PhysicalModel, loss: str | None) -> tuple[PhysicalModel, str, str]:
+def add_loss(
+    model: PhysicalModel, loss: Any, freeze: Iterable[str] | None = None, metrics: Mapping[str, Model] | None = None
+) -> tuple[PhysicalModel, str, str]:
     """Return the model with its loss as an output.
 
     Parameters
     ----------
     model : PhysicalModel
         What is trained.
-    loss : str or None
-        An output, or one of `LOSSES`. Default: the output ``loss`` if there is one, else the cross entropy.
+    loss : str, Model, callable or None
+        An output, one of `LOSSES`, a layer, or a function of connections. Default: the output ``loss`` if there is one,
+        else the cross entropy.
+    freeze : iterable of str, optional
+        Patterns of parameters that stay as they are.
+    metrics : mapping, optional
+        Layers that measure the model, by the names of the outputs that they become.
 
     Returns
     -------
@@ -49,18 +62,126 @@ def add_loss(model: PhysicalModel, loss: str | None) -> tuple[PhysicalModel, str
     """
     outputs = model.output_keys
     wanted = loss if loss is not None else "loss" if "loss" in outputs else "cross_entropy"
-    if wanted in outputs:
-        return model, wanted, wanted
-    if wanted not in LOSSES:
-        known = ", ".join(map(repr, (*LOSSES, *outputs)))
-        raise InvalidValueError(f"loss is {wanted!r}", hint=f"give one of {known}")
-    if len(outputs) != 1:
+    logical, name = model._model, wanted
+    added: dict[str, Any] = dict(metrics or {})
+    if not isinstance(wanted, str) or wanted not in outputs:
+        added = {LOSS_OUTPUT: wanted, **added}
+        name = LOSS_OUTPUT
+    if added:
+        logical = copy.copy(logical)
+    for output, given in added.items():
+        layer, ports = _layer(model, given)
+        connected = _connected(model, ports, "loss" if output == LOSS_OUTPUT else "metric", isinstance(given, str))
+        logical |= layer(**connected, **{layer.output_keys[0]: IOKey(output, expose=True)})
+    if not added and freeze is None:
+        return model, name, title_of(wanted)
+    trained = _like(model, logical, training=model._options["training"], freeze=freeze)
+    return trained, name, title_of(wanted)
+
+
+def title_of(loss: Any) -> str:
+    """Return what tells a loss apart from others, also in another process: its name, or its layer with its options."""
+    if isinstance(loss, str):
+        return loss
+    if isinstance(loss, Model):
+        arguments = getattr(loss, "arguments", None) or {}
+        given = ", ".join(f"{key}={value!r}" for key, value in dict(arguments).items())
+        return f"{loss.kind}({given})"
+    return str(getattr(loss, "__name__", type(loss).__name__))
+
+
+def _layer(model: PhysicalModel, loss: Any) -> tuple[Model, list[str]]:
+    """Return the layer that computes a loss, and its inputs in order."""
+    if isinstance(loss, Model) or (isinstance(loss, str) and loss in LOSSES):
+        layer = LOSSES[loss]() if isinstance(loss, str) else loss
+        if len(layer.output_keys) != 1:
+            outputs = ", ".join(layer.output_keys) or "none"
+            raise InvalidValueError(f"the loss has not one output but these: {outputs}", hint="give it one")
+        learned = set(layer.parameter_keys)
+        ports = [name for name in layer.input_keys if name not in learned]
+        return layer, ports
+    if isinstance(loss, str):
+        known = (*LOSSES, *model.output_keys)
+        near = difflib.get_close_matches(loss, known, n=1)
+        all_known = f"give one of {', '.join(map(repr, known))}, a layer or a function"
+        hint = f"did you mean {near[0]!r}?" if near else all_known
+        raise InvalidValueError(f"loss is {loss!r}", hint=hint)
+    if isinstance(loss, PhysicalModel):
+        raise InvalidValueError("the loss is a compiled model", hint="pass the model that it was compiled from")
+    if isinstance(loss, type) and issubclass(loss, Model):
+        raise InvalidValueError(f"the loss is the class {loss.__name__}", hint=f"pass a layer: {loss.__name__}()")
+    if isinstance(loss, Connection) or not callable(loss):
         raise InvalidValueError(
-            f"the model has the outputs {', '.join(outputs)}", hint="add the loss to the model, as an output `loss`"
+            f"the loss is a {type(loss).__name__}",
+            hint="give a name, a layer such as ml.MSELoss(), or a function of the output and the target",
         )
-    logical = copy.copy(model._model)
-    logical |= LOSSES[wanted]()(input=IOKey(outputs[0], expose=True), target="target", output="mithril_loss")
-    return _like(model, logical, training=model._options["training"]), "mithril_loss", wanted
+    return _traced(loss)
+
+
+def _traced(function: Callable[..., Any]) -> tuple[Model, list[str]]:
+    """Build a layer of a function of connections; its parameters are the names of its inputs."""
+    title = getattr(function, "__name__", type(function).__name__)
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise InvalidValueError(f"the loss {title} does not say what it takes", hint=_FUNCTION) from error
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    wanted = [p for p in parameters if p.default is inspect.Parameter.empty]
+    if not wanted or any(p.kind not in kinds for p in wanted):
+        raise InvalidValueError(f"the loss {title} does not say by name what it takes", hint=_FUNCTION)
+    try:
+        found = function(**{p.name: IOKey(p.name) for p in wanted})
+    except (TypeError, AttributeError) as error:
+        raise InvalidValueError(
+            f"the loss {title} cannot be called with connections of a model: {error}", hint=_FUNCTION
+        ) from error
+    if not isinstance(found, Connection):
+        raise InvalidValueError(f"the loss {title} returns a {type(found).__name__}", hint=_FUNCTION)
+    layer = Model.create(**{LOSS_OUTPUT: found})
+    unused = [p.name for p in wanted if p.name not in layer.input_keys]
+    if unused:
+        raise InvalidValueError(
+            f"the loss {title} does not use {', '.join(map(repr, unused))}", hint="leave out what is not used"
+        )
+    return layer, [p.name for p in wanted]
+
+
+_FUNCTION = "give a function such as lambda output, target: (output - target).abs().mean()"
+
+
+def _connected(model: PhysicalModel, ports: list[str], what: str, is_named: bool) -> dict[str, Any]:
+    """Say what the inputs of a loss read: outputs of the model, its inputs, and further data."""
+    outputs, inputs = model.output_keys, set(model.input_keys)
+    read = [] if is_named else [name for name in ports if name in outputs and (name != "target" or len(outputs) > 1)]
+    connected: dict[str, Any] = {name: IOKey(name, expose=True) for name in read}
+    if not read:
+        # The first input is what the model gives; inputs called as those of the model are these, if others are left.
+        others = [name for name in ports if name != "target"]
+        free = [name for name in others if name not in inputs] or others or ports
+        if len(outputs) != 1:
+            hint = f"call the inputs of the {what} as the outputs that it reads"
+            raise InvalidValueError(
+                f"the model has the outputs {', '.join(outputs)}",
+                hint="add the loss to the model, as an output `loss`" if is_named else hint,
+            )
+        if not free:
+            raise InvalidValueError(f"the {what} has no input for the output of the model", hint=_FUNCTION)
+        connected[free[0]] = IOKey(outputs[0], expose=True)
+    left = [name for name in ports if name not in connected and name not in inputs]
+    # Whatever a function calls its one further argument, data call it target.
+    renamed = {left[0]: "target"} if len(left) == 1 and "target" not in ports else {}
+    return {name: connected.get(name, renamed.get(name, name)) for name in ports}
+
+
+def check_number(trained: PhysicalModel, loss: str) -> None:
+    """Raise if what is to be minimised is not one number."""
+    shape = trained._known().output_types[loss][1]
+    if shape != ():
+        what = "the loss" if loss == LOSS_OUTPUT else f"the loss {loss!r}"
+        raise InvalidValueError(
+            f"{what} has shape {list(shape)}, but has to be one number",
+            hint='take the mean: .mean() of a connection, or reduction="mean" of a layer',
+        )
 
 
 def for_validation(trained: PhysicalModel) -> PhysicalModel:
@@ -68,6 +189,8 @@ def for_validation(trained: PhysicalModel) -> PhysicalModel:
     return _like(trained, trained._model, training=False)
 
 
-def _like(model: PhysicalModel, logical: Model, *, training: bool) -> PhysicalModel:
-    options = {**model._options, "tolerated": tuple(model._tolerated), "training": training}
+def _like(
+    model: PhysicalModel, logical: Model, *, training: bool, freeze: Iterable[str] | None = None
+) -> PhysicalModel:
+    options = {**model._options, "tolerated": tuple(model._tolerated), "training": training, "freeze": freeze}
     return PhysicalModel(logical, model.backend, options, model._settings)

@@ -5,17 +5,29 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backends.exchange import to_host
+from .._core import Model
 from ..errors import InvalidValueError, ParameterError
 from .batches import examples_of
 
-__all__ = ["Meter", "Metric", "accuracy", "cross_entropy", "mean_absolute_error", "mean_squared_error", "read_metrics"]
+if TYPE_CHECKING:
+    from ..backends.backend import Backend
+
+__all__ = [
+    "Meter",
+    "Metric",
+    "accuracy",
+    "cross_entropy",
+    "mean_absolute_error",
+    "mean_squared_error",
+    "number_of",
+    "read_metrics",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -35,6 +47,8 @@ class Metric:
         Which of two values is the better one.
     finish : callable or None
         Applied to the mean over all examples, where the mean itself is not what is wanted.
+    layer : Model or None
+        A layer that measures the model as a part of it, instead of the function.
 
     Examples
     --------
@@ -47,6 +61,12 @@ class Metric:
     function: Callable[[Any, Any], Any]
     higher_is_better: bool = False
     finish: Callable[[float], float] | None = None
+    layer: Model | None = None
+
+    @property
+    def output(self) -> str:
+        """The output that a layer becomes."""
+        return f"mithril_metric_{self.name}"
 
     def __call__(self, output: Any, target: Any) -> float:
         """Compute it for a batch."""
@@ -152,9 +172,9 @@ def read_metrics(given: Any, loss: str) -> tuple[Metric, ...]:
     """
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise InvalidValueError(f"metrics is {given!r}", hint='give a list of them, e.g. ["accuracy"]')
-    if isinstance(given, Mapping):
-        given = [Metric(str(name), function) for name, function in given.items()]
     axis = {"cross_entropy": 1, "bce": None}.get(loss, -1)
+    if isinstance(given, Mapping):
+        given = [_called(str(name), entry, axis) for name, entry in given.items()]
     found = tuple(_metric(entry, axis) for entry in given)
     names = [metric.name for metric in found]
     taken = [name for name in names if names.count(name) > 1 or name in _TAKEN]
@@ -167,9 +187,31 @@ def read_metrics(given: Any, loss: str) -> tuple[Metric, ...]:
 _TAKEN = ("epoch", "batch", "loss", "learning_rate", "seconds", "examples")
 
 
+def _called(name: str, entry: Any, axis: int | None) -> Any:
+    """Make a metric of that name."""
+    if isinstance(entry, Metric):
+        return replace(entry, name=name)
+    if isinstance(entry, str):
+        return replace(_metric(entry, axis), name=name)
+    if isinstance(entry, Model):
+        return _of_layer(name, entry)
+    return Metric(name, entry)
+
+
+def _of_layer(name: str, layer: Model) -> Metric:
+    return Metric(name, lambda output, target: math.nan, layer=layer)
+
+
 def _metric(entry: Any, axis: int | None) -> Metric:
     if isinstance(entry, Metric):
         return entry
+    if isinstance(entry, type) and issubclass(entry, (Model, Metric)):
+        raise InvalidValueError(
+            f"a metric is the class {entry.__name__}", hint=f"make one of it: {entry.__name__}(...)"
+        )
+    if isinstance(entry, Model):
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", str(entry.name or entry.kind))
+        return _of_layer(words.lower(), entry)
     if callable(entry):
         return Metric(getattr(entry, "__name__", type(entry).__name__), entry)
     if top := re.fullmatch(r"top_([1-9]\d*)", str(entry)):
@@ -182,9 +224,21 @@ def _metric(entry: Any, axis: int | None) -> Metric:
     }
     if not isinstance(entry, str) or entry not in known:
         raise InvalidValueError(
-            f"there is no metric {entry!r}", hint=f"give a function, top_5 and the like, or one of {', '.join(known)}"
+            f"there is no metric {entry!r}",
+            hint=f"give a layer, a function, top_5 and the like, or one of {', '.join(known)}",
         )
     return known[entry]
+
+
+def number_of(backend: Backend, name: str, value: Any) -> float:
+    """Return the number that an output of a model is."""
+    found = backend._to_host(value)
+    if found.size != 1:
+        raise InvalidValueError(
+            f"{name} of a batch has shape {list(found.shape)}",
+            hint='it has to be one number: a mean over the examples, such as reduction="mean"',
+        )
+    return float(found.reshape(()))
 
 
 class Meter:
@@ -196,8 +250,10 @@ class Meter:
         Per batch: ``examples``, ``loss``, and the metrics by name.
     """
 
-    def __init__(self, metrics: tuple[Metric, ...], loss: str) -> None:
-        self._metrics, self._loss = metrics, loss
+    def __init__(self, metrics: tuple[Metric, ...], loss: str, backend: Backend) -> None:
+        self._metrics, self._loss, self._backend = metrics, loss, backend
+        #: Outputs that are no results of the model.
+        self._added = {loss, *(metric.output for metric in metrics if metric.layer is not None)}
         self.values: dict[str, list[float]] = {name: [] for name in ("examples", "loss", *(m.name for m in metrics))}
 
     def __len__(self) -> int:
@@ -207,12 +263,17 @@ class Meter:
         """Note a batch."""
         self.values["examples"].append(examples_of(batch))
         self.values["loss"].append(loss)
-        if not self._metrics:
+        functions = [metric for metric in self._metrics if metric.layer is None]
+        for metric in self._metrics:
+            if metric.layer is not None:
+                self.values[metric.name].append(number_of(self._backend, metric.name, outputs[metric.output]))
+        if not functions:
             return
-        found: Any = {name: to_host(value) for name, value in outputs.items() if name != self._loss}
+        to_host = self._backend._to_host
+        found: Any = {name: to_host(value) for name, value in outputs.items() if name not in self._added}
         found = next(iter(found.values())) if len(found) == 1 else found
         given = {name: to_host(value) for name, value in batch.items()}
-        for metric in self._metrics:
+        for metric in functions:
             self.values[metric.name].append(metric(found, given.get("target", given)))
 
     def row(self, prefix: str = "") -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import is_
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..optim import SGD, Optimizer
 from ..optim.rule import Program as Rule
 from ..physical import PhysicalModel
 from ..program import Program
-from .losses import add_loss
+from .losses import add_loss, check_number
 
 __all__ = ["TrainingStep"]
 
@@ -33,8 +33,10 @@ class TrainingStep:
         Compiled for training. Its parameters (`PhysicalModel.get_parameters`) and state are trained.
     optimizer : Optimizer, optional
         Takes the steps; default `mithril.optim.SGD` with learning rate 0.01 and momentum 0.9.
-    loss : str, optional
-        What is minimised: an output, or a loss by name as for `mithril.train.fit`.
+    loss : str, Model or callable, optional
+        What is minimised, as for `mithril.train.fit`: an output, a loss by name, a layer, or a function.
+    freeze : iterable of str, optional
+        Patterns of names of parameters that stay as they are, as for `mithril.compile`.
 
     Attributes
     ----------
@@ -61,12 +63,14 @@ class TrainingStep:
     True [1.]
     """
 
-    def __init__(self, model: PhysicalModel, optimizer: Any = None, *, loss: str | None = None) -> None:
+    def __init__(
+        self, model: PhysicalModel, optimizer: Any = None, *, loss: Any = None, freeze: Iterable[str] | None = None
+    ) -> None:
         if not isinstance(model, PhysicalModel):
             raise InvalidValueError(f"the model is a {type(model).__name__}", hint="compile it first: ml.compile(...)")
         if isinstance(optimizer, type) or not callable(getattr(optimizer or SGD, "update", None)):
             raise InvalidValueError(f"optimizer is {optimizer!r}", hint="pass e.g. ml.optim.Adam(0.001)")
-        self.model, self.loss, _ = add_loss(model, loss)
+        self.model, self.loss, _ = add_loss(model, loss, freeze)
         self.optimizer = SGD(0.01, momentum=0.9) if optimizer is None else optimizer
         self.params: Any = model.get_parameters()
         if self.model is not model:
@@ -87,10 +91,12 @@ class TrainingStep:
             outputs = fused.run(self, data)
             self._given.state = self.model.state
             return outputs
+        self.model._prepare(self.params, data)
+        check_number(self.model, self.loss)
         outputs, gradients = self.model.evaluate(self.params, data, {self.loss: 1.0})
         new = self.optimizer.update(self.params, gradients)
-        for name, value in new.items():
-            self.params[name] = value
+        for name in gradients:
+            self.params[name] = new[name]
         self._given.state = self.model.state
         return dict(outputs)
 
@@ -108,7 +114,7 @@ class TrainingStep:
         program, _ = model._prepare(self.params, data)
         found = self._programs.get(program)
         if found is None:
-            names = program.float_params
+            names = optimizer._trained(program.float_params)
             own = {optimizer._own_steps.get(name, 0) for name in names}
             if len(own) != 1 or program.output_types[self.loss][1] != ():
                 return None
@@ -122,7 +128,7 @@ class _Fused:
     def __init__(
         self, program: Program, loss: str, optimizer: Optimizer, params: Mapping[str, Any], backend: CBackend
     ) -> None:
-        names = program.float_params
+        names = optimizer._trained(program.float_params)
         optimizer._groups.check(params)
         own = dict.fromkeys(names, 1)
         trained = {name: params[name] for name in names}
@@ -135,6 +141,7 @@ class _Fused:
         self._names = names
         self._others = tuple(name for name, _, _ in core.inputs("param"))
         self._kept = tuple(name for name, _, _ in program.state)
+        self._updated = tuple(name for name in self._kept if name in program.updates)
         self._counter = np.ones((), self._rule._scalar)
         known = {name for name, _, _ in program.data}
         rates = [name for name, _, _ in core.inputs("data") if name not in known]
@@ -154,8 +161,10 @@ class _Fused:
         others = {name: step.params[name] for name in self._others}
         number = optimizer._own_steps.get(self._names[0], 0) + 1
         self._counter.fill(number)
-        kept = model._next_state(program) if program.state else {}
+        kept = model._next_state(program, step.params) if program.state else {}
         outputs: dict[str, Any] = program.run(program.module, self._call, others, given, self._find(step, kept))
+        if any(model.state[name] is not self._states[name] for name in self._updated):
+            model.state = {**model.state, **{name: self._states[name] for name in self._updated}}
         optimizer.steps += 1
         optimizer._own_steps.update(dict.fromkeys(self._names, number))
         return outputs

@@ -352,11 +352,15 @@ def _register_parameters(jax: Any) -> None:
     """Let `jax.jit` and `jax.tree.map` see into `Parameters`, once per process."""
     key = jax.tree_util.DictKey
 
-    def flatten(params: Parameters) -> tuple[list[Any], tuple[str, ...]]:
-        return [(key(name), value) for name, value in params.items()], tuple(params.keys())
+    def flatten(params: Parameters) -> tuple[list[Any], Any]:
+        # Gradients have the structure of the parameters: zeros for running statistics and what is frozen.
+        names = params._order or tuple(params)
+        values = [(key(name), params[name]) for name in names]
+        return values, (names, params.statistics, params.frozen)
 
-    def unflatten(names: tuple[str, ...], values: Any) -> Parameters:
-        return Parameters.of(dict(zip(names, values, strict=True)))
+    def unflatten(about: Any, values: Any) -> Parameters:
+        names, statistics, frozen = about
+        return Parameters.of(dict(zip(names, values, strict=True)), statistics, frozen)
 
     # A second registration is refused; another backend of this process may have been first.
     with suppress(ValueError):
