@@ -16,6 +16,7 @@ import numpy as np
 
 from . import _core, dtypes, weights
 from .arguments import Arguments, check_declared, missing
+from .backends.exchange import remember
 from .backends.options import seed as read_seed
 from .compile_stats import CompileStats
 from .donation import alone, check_pure, given_away
@@ -69,6 +70,7 @@ class PhysicalModel(Stateful, Tools):
         file_path: str | None = None,
         verbose: bool = False,
     ) -> None:
+        remember(backend)
         self.backend = backend
         self._model = model
         self._options = options

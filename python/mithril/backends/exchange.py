@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+import weakref
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import dtypes
 from ..errors import BackendUnavailableError, InvalidValueError
 
-__all__ = ["narrow", "numpy_dtype", "to_host"]
+if TYPE_CHECKING:
+    from .backend import Backend
+
+__all__ = ["narrow", "numpy_dtype", "owner_of", "remember", "to_host"]
+
+#: Type of arrays that are not of one of the frameworks here -> the backend that makes them.
+_OWNERS: weakref.WeakValueDictionary[type, Backend] = weakref.WeakValueDictionary()
+#: Packages whose arrays are converted here.
+_FRAMEWORKS = ("numpy", "torch", "jax", "jaxlib", "mlx")
+
+
+def remember(backend: Backend) -> None:
+    """Let arrays of a backend of somebody's own be converted as it does, wherever they come up."""
+    kind = backend._array_type
+    if isinstance(kind, type) and kind.__module__.partition(".")[0] not in _FRAMEWORKS:
+        _OWNERS[kind] = backend
+
+
+def owner_of(array: Any) -> Backend | None:
+    """Return the backend of somebody's own that makes such arrays, if there is one."""
+    return _OWNERS.get(type(array))
+
 
 #: Unsigned integers of NumPy that are no dtypes of ours, and what holds them.
 _WIDER = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
@@ -58,6 +80,9 @@ def to_host(data: Any) -> np.ndarray[Any, Any]:
 
 
 def _convert(data: Any) -> np.ndarray[Any, Any]:
+    owner = owner_of(data)
+    if owner is not None:
+        return np.asarray(owner.to_numpy(data))
     if hasattr(data, "detach"):
         data = data.detach().cpu()
     if hasattr(data, "__dlpack__") and not hasattr(data, "__array__") and not hasattr(data, "astype"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..backends.backend import Backend
+from ..backends.exchange import owner_of
 from ..backends.registry import get_backend
 from ..errors import InvalidValueError, ParameterError
 
@@ -17,6 +18,9 @@ _known: dict[tuple[str, Any], Backend] = {}
 
 def backend_of(name: str, array: Any) -> Backend:
     """Return a backend that computes with arrays such as this parameter."""
+    own = owner_of(array)
+    if own is not None:
+        return own
     package = _PACKAGES.get(type(array).__module__.partition(".")[0])
     if package is None or not hasattr(array, "dtype"):
         raise ParameterError(
