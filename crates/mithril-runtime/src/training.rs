@@ -120,8 +120,7 @@ impl TrainingStep {
         let options = FlattenOptions { training: true, ..options.clone() };
         let forward = Compiled::new(model, &options)?;
         check_loss(&forward, loss)?;
-        let trained: Vec<_> =
-            forward.inputs_of(Role::Param).filter(|i| i.ty.dtype.is_float()).cloned().collect();
+        let trained: Vec<_> = forward.trained().cloned().collect();
         if trained.is_empty() {
             return Err(Error::new(Code::BadArgument, "the model has no parameters to train"));
         }
