@@ -283,10 +283,13 @@ def test_an_interrupt_is_quiet(tmp_path, wait):
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout.readline() == "up\n"
-    time.sleep(wait)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    try:
+        assert process.stdout.readline() == "up\n"
+        time.sleep(wait)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert (process.returncode, out, err) == (130, "", "")
 
 
