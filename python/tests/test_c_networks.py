@@ -154,6 +154,17 @@ def test_what_becomes_of_sums_in_vectors(tail):
     np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize(("sizes", "kernel"), [((1, 1), 1), ((1, 8), 1), ((5, 1), 3), ((1, 1), 3)])
+def test_convolutions_of_repeated_pixels(sizes, kernel):
+    # The loops of an image that is enlarged read the same pixel again: no kernel may take that for its padding.
+    params, data = {"w": normal(32, 16, kernel, kernel, seed=1)}, {"x": normal(2, 16, *sizes)}
+    large = op("interpolate", ml.IOKey("x"), (5, 8), None, "nearest")
+    wanted = functional.conv2d(torch.tensor(data["x"]).expand(2, 16, 5, 8), torch.tensor(params["w"]))
+    for pack in (False, True):
+        found = evaluate(op("conv2d", large, ml.IOKey("w")), params, data, pack=pack)
+        np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-11)
+
+
 class Network:
     """A network that grows, in Mithril and in PyTorch at once: connections, and what they are worth."""
 

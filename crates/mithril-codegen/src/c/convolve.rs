@@ -325,6 +325,13 @@ fn axis(at: &Index, [pixel, weight]: [Var; 2], [image, kernel, pixels]: [i64; 3]
     if at.terms.iter().any(|(atom, factor)| !is_known(atom) || *factor < 1) || at.constant > 0 {
         return None;
     }
+    // A place that does not move with a pixel, or with a weight, is a repeated one: a kernel would read zeros beside it.
+    if [(pixel, pixels), (weight, kernel)]
+        .iter()
+        .any(|&(v, size)| size > 1 && at.factor(v).is_none_or(|f| f < 1))
+    {
+        return None;
+    }
     let factor = |v: Var| at.factor(v).filter(|f| *f > 0).unwrap_or(1);
     let (stride, dilation, before) = (factor(pixel), factor(weight), -at.constant);
     let reach = (pixels - 1) * stride + (kernel - 1) * dilation + 1;
