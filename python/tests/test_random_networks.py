@@ -25,8 +25,8 @@ FRESH = int(os.environ.get("MITHRIL_RANDOM_SEED") or time.time_ns() // 1000 % 1_
 #: Networks of a test, and tests with seeds that stay and with new ones.
 EACH, PARTS = 10, 5
 
-#: Seeds that stay. The first found that C took repeated pixels for padding, the next ones that it packed a second factor
-#: of a product before it was made.
+#: Seeds that stay. The first found that C took repeated pixels for padding, the next ones that it packed a second
+#: factor of a product before it was made.
 FIXED = [200238, 100, 100014, 100154, 100366, 100396, 100465, 100487, *range(EACH * PARTS - 8)]
 
 #: Other backends, with the module that they need and how many networks they compute.
