@@ -90,7 +90,7 @@ def ops_module() -> str:
     """Source of the mixin that gives every backend a method per op."""
     out = [HEADER.format(doc="Ops of the backends.")]
     out.append("from __future__ import annotations\n")
-    out.append("from collections.abc import Sequence\nfrom typing import Any, Literal\n\n")
+    out.append("from collections.abc import Sequence\nfrom typing import Any, Literal\n\nfrom .. import spellings\n\n")
     out.append(
         "#: For each op, what its arguments are: ``t`` a tensor, ``a`` a value; the last holds for all that follow."
     )
@@ -138,15 +138,39 @@ def _method(row: dict[str, Any]) -> str:
         call = (
             f'        return self._op(\n            "{row["name"]}",\n            (\n{inner}            ),\n        )'
         )
-    lines = [head, _doc(row["doc"], 8, _op_sections(row)), call, ""]
+    lines = [*_spelled(row, row["name"]), head, _doc(row["doc"], 8, _op_sections(row)), call, ""]
     for alias in row["aliases"]:
-        if alias not in _OWN_ALIASES:
+        if alias in _ORDERS:
+            # It takes its arguments in another order than the op.
+            library, params = _ORDERS[alias]
+            text = f"`{row['name']}` with its arguments as in {library}: `{alias}({', '.join(params)})`."
+            own = head.replace(f"def {_identifier(row['name'])}(", f"def {_identifier(alias)}(", 1)
+            lines += [*_spelled(row, alias), own, _doc(text, 8), call, ""]
+        elif alias not in _OWN_ALIASES:
             lines.append(f"    {_identifier(alias)} = {_identifier(row['name'])}")
     if row["aliases"]:
         lines.append("")
     return "\n".join(lines)
 
 
+def _spelled(row: dict[str, Any], name: str) -> list[str]:
+    """Write the decorator of a method that takes calls as other libraries write them; nothing if they are the same."""
+    ports = [p["name"] for p in row["ports"] if p["kind"] != "variadic"]
+    variadic = len(ports) < len(row["ports"])
+    is_packed = len(ports) == 2 and "tuple" in row["ports"][1]["kind"]
+    if not (name in _ORDERS or is_packed or _MEANT & set(ports)):
+        return []
+    names = ", ".join(f'"{p}"' for p in ports)
+    end = ", variadic=True" if variadic else ""
+    return [f'    @spellings.op("{name}", ({names}{"," if len(ports) == 1 else ""}){end})']
+
+
+#: Names that have an order of arguments of another library, and its parameters.
+_ORDERS = {name: (lib, [p for p, _ in params]) for what, name, lib, params, _ in _core.spelling_rows() if what == "op"}
+#: Ports that other words mean.
+_MEANT = {port for _, ports in _core.port_words() for port in ports}
+#: Layers whose arguments by position mean something else elsewhere.
+_ORDERED_LAYERS = {name for what, name, *_ in _core.spelling_rows() if what == "layer"}
 #: Pairs of real tensors here, complex arrays on backends that have them: no example holds for both.
 _PAIRS = ("fft", "ifft", "rfft", "irfft")
 #: Names of the same kind among the aliases.
@@ -236,7 +260,9 @@ def _tagged(arg: Any) -> Any:
 def layers_module() -> str:
     """Source of the layer classes."""
     out = [HEADER.format(doc="Layers.")]
-    out.append("from __future__ import annotations\n\nimport typing\n\nfrom .._core import Model\n")
+    out.append(
+        "from __future__ import annotations\n\nimport typing\n\nfrom .. import spellings\nfrom .._core import Model\n"
+    )
     names = []
     for row in _core.layer_rows():
         names.append(row["name"])
@@ -269,6 +295,11 @@ def _layer(row: dict[str, Any]) -> str:
     required = [p["name"] for p, _ in args if p["required"] or p["training"]]
     entries = ", ".join(f'"{p["name"]}": {n}' for p, n in args)
     lines = ["", f"class {row['name']}(Model):", _doc(row["doc"], 4, _parameters(row)), ""]
+    known = {alias: to for alias, to in row["arg_aliases"] if to in {p["name"] for p, _ in args}}
+    if known or row["name"] in _ORDERED_LAYERS:
+        params = ", ".join(f'"{p["name"]}"' for p, _ in args) + ("," if len(args) == 1 else "")
+        words = ", ".join(f'"{alias}": "{to}"' for alias, to in known.items())
+        lines.append(f'    @spellings.layer("{row["name"]}", ({params}), {{{words}}})')
     lines.append(f"    def __init__({', '.join(signature)}) -> None:")
     lines.append(f"        args: dict[str, typing.Any] = {{{entries}}}")
     for name in required:

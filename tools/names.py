@@ -21,8 +21,7 @@ def names_page() -> str:
     classes = _same({n: v for n, v in vars(mithril).items() if isinstance(v, type) and n not in layers.__all__})
     out += _table("Classes", "class", classes)
     out += _table("Options of backends", "option", _inverted(options.ALIASES))
-    compile_names = {**compiling.ALIASES, "static_inference": "inference"}
-    out += _table("Options of `mithril.compile`", "option", _inverted(compile_names))
+    out += _table("Options of `mithril.compile`", "option", _inverted(compiling.ALIASES))
     out += _table("Methods of backends", "method", _same({n: v for n, v in vars(Backend).items() if n[0] != "_"}))
     out += _table("Ops", "op", {row["name"]: row["aliases"] for row in _core.op_rows()})
     out += _table("Layers", "layer", _same({n: getattr(layers, n) for n in layers.__all__}))

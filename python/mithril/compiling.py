@@ -26,6 +26,7 @@ __all__ = ["compile"]
 #: Accepted spelling -> canonical keyword of `compile`.
 ALIASES = {
     "types": "dtypes",
+    "static_inference": "inference",
     "checkpoint": "gradient_checkpointing",
     "compute_precision": "precision",
     "compute_dtype": "precision",
@@ -45,13 +46,12 @@ def compile(
     initializers: Mapping[str, Any] | None = None,
     discard_keys: Iterable[str] | None = None,
     donate: Iterable[str] | None = None,
-    inference: bool = False,
-    static_inference: bool = False,
+    inference: bool | None = None,
     static_shapes: bool = False,
     jit: bool | None = None,
     jit_options: Mapping[str, Any] | None = None,
     auto_scalar_promotion: bool = True,
-    gradient_checkpointing: bool = False,
+    gradient_checkpointing: bool | None = None,
     autodiff: str | None = None,
     precision: Any = None,
     file_path: str | None = None,
@@ -123,7 +123,8 @@ def compile(
     verbose : bool, optional
         Print what is compiled, and how long each part takes.
     **aliases
-        Other accepted spellings: ``types``, ``checkpoint``, ``compute_precision``, ``compute_dtype``.
+        Other accepted spellings: ``types``, ``static_inference``, ``checkpoint``, ``compute_precision``,
+        ``compute_dtype``. Two spellings of one option with different values are a `ConflictingOptionError`.
 
     Returns
     -------
@@ -141,11 +142,17 @@ def compile(
     >>> compiled.evaluate(params, {"input": np.ones((2, 3))})["output"].shape
     (2, 4)
     """
-    given = {"dtypes": dtypes, "gradient_checkpointing": gradient_checkpointing, "precision": precision}
-    dtypes, gradient_checkpointing, precision = _aliases(aliases, given).values()
+    # None is what is not given: False and another spelling with True contradict each other.
+    given = {
+        "dtypes": dtypes,
+        "inference": inference,
+        "gradient_checkpointing": gradient_checkpointing,
+        "precision": precision,
+    }
+    dtypes, inference, gradient_checkpointing, precision = _aliases(aliases, given).values()
+    inference, gradient_checkpointing = (False if s is None else s for s in (inference, gradient_checkpointing))
     _check_switches(
         inference=inference,
-        static_inference=static_inference,
         static_shapes=static_shapes,
         strict=strict,
         verbose=verbose,
@@ -173,7 +180,7 @@ def compile(
         "initializers": initializers,
         "discard_keys": _names("discard_keys", discard_keys),
         "donate": _names("donate", donate),
-        "training": not (inference or static_inference),
+        "training": not inference,
         "scalar_promotion": auto_scalar_promotion,
         "checkpoint": settings.checkpoint,
     }
@@ -209,8 +216,11 @@ def _aliases(given: dict[str, Any], canonical: dict[str, Any]) -> dict[str, Any]
             guess = f"; did you mean `{near[0]}`?" if near else "."
             raise TypeError(f"compile has no option `{name}`{guess} It takes: {', '.join(sorted(known))}")
         target = ALIASES[name]
-        if canonical[target] and canonical[target] != value:
-            raise ConflictingOptionError(f"`{name}` and `{target}` are the same option and differ")
+        if canonical[target] is not None and canonical[target] != value:
+            raise ConflictingOptionError(
+                f"`{name}` and `{target}` are the same option and differ: {value!r} and {canonical[target]!r}",
+                hint=f"give `{target}` alone",
+            )
         canonical[target] = value
     return canonical
 

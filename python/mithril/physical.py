@@ -82,6 +82,7 @@ class PhysicalModel(Stateful, Tools):
         self._static_shapes = static_shapes
         self._programs: dict[Any, Program] = {}
         self._current: Program | None = None
+        self._unresolved: UnresolvedShapeError | None = None
         self._edges: tuple[str, ...] = ()
         self._store: Parameters | None = None
         self._lock = threading.RLock()
@@ -102,9 +103,12 @@ class PhysicalModel(Stateful, Tools):
             # Parameters of open size are drawn at the first call, which tells their sizes.
             if static_shapes or all(isinstance(n, int) for _, _, shape in program.params for n in shape):
                 self._adopt(program, ())
-        except UnresolvedShapeError:
+        except UnresolvedShapeError as error:
             if static_shapes:
                 raise
+            # Kept: where a shape is asked for later, this says which ones are missing.
+            self._unresolved = error
+            self._refuse_hopeless()
         except ShapeError:
             # Sizes left open may decide how shapes broadcast: the first call tells.
             if static_shapes or not self._open_sizes_decide():
@@ -159,15 +163,37 @@ class PhysicalModel(Stateful, Tools):
 
     def _open_sizes_decide(self) -> bool:
         """Whether shapes that do not fit would fit for some choice of the sizes given as None."""
+        if not self._has_open_sizes():
+            return False
+        return self._error_with(1) is None
+
+    def _has_open_sizes(self) -> bool:
+        return any(size is None for shape in self._options["shapes"].values() for size in shape)
+
+    def _error_with(self, number: int) -> ShapeError | None:
+        """Error of compiling with that number for each size that is given as None."""
         shapes = {name: list(shape) for name, shape in self._options["shapes"].items()}
-        if not any(size is None for shape in shapes.values() for size in shape):
-            return False
-        ones = {name: [1 if size is None else size for size in shape] for name, shape in shapes.items()}
+        filled = {name: [number if size is None else size for size in shape] for name, shape in shapes.items()}
         try:
-            self._compile(ones)
-        except ShapeError:
-            return False
-        return True
+            _core.compile(
+                self._model, str(self.backend.default_dtype), {**self._options, "shapes": filled, "edges": []}
+            )
+        except ShapeError as error:
+            return error
+        return None
+
+    def _refuse_hopeless(self) -> None:
+        """Raise what is wrong whatever the open sizes are, where they hide it: a window larger than the image."""
+        if not self._has_open_sizes():
+            return
+        errors = []
+        for number in (1, 64):
+            error = self._error_with(number)
+            if error is None or isinstance(error, UnresolvedShapeError):
+                return
+            errors.append(error)
+        if errors[0].code == errors[1].code:
+            raise errors[-1]
 
     def _adopt(self, program: Program, key: Any) -> None:
         self._programs[key] = program
@@ -644,10 +670,15 @@ class PhysicalModel(Stateful, Tools):
     def _known(self) -> Program:
         if self._current is None:
             raise UnresolvedShapeError(
-                "the shapes of the inputs are not known yet",
+                "the shapes of the inputs are not known yet" + self._missing_shapes(),
                 hint="pass shapes={'input': [...]} to compile, or call evaluate once",
             )
         return self._current
+
+    def _missing_shapes(self) -> str:
+        """Return which shapes are missing, where some were given."""
+        known = self._unresolved is not None and self._options["shapes"]
+        return f": {self._unresolved.message}" if known and self._unresolved is not None else ""
 
     def __repr__(self) -> str:
         names = ", ".join(self._names["output"])

@@ -69,6 +69,10 @@ class Program:
         self.updates: tuple[str, ...] = tuple(core.updates)
         self.module: Any = backend._load(core)
         backend._report(self.module, stats.referred, settings.strict)
+        if backend._overrides:
+            from .backends import custom
+
+            custom.explain_passed_over(backend, core, stats.referred, settings.strict)
         self.evaluate: Callable[..., Any] = self._checked(self.module, backend._evaluator(self))
         self.gradients: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Module | Runner, Callable[..., Any]]] = {}
         self.seen: set[Any] = set()

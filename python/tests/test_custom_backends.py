@@ -147,13 +147,154 @@ def test_a_use_that_a_method_cannot_express_is_not_given_to_it():
     backend = Handful()
     model = ml.Model()
     model |= ml.Conv2d(2, kernel_size=3, dilation=2, use_bias=False)(input="input", output="output")
-    compiled = quiet(lambda: ml.compile(model, backend, shapes={"input": [1, 1, 6, 6]}))
+    with pytest.warns(BackendWarning, match=r"conv2d is not called for .*conv2d: it takes no `dilation`"):
+        compiled = ml.compile(model, backend, shapes={"input": [1, 1, 6, 6]})
     assert "backend.conv2d" not in compiled.source
+    with pytest.raises(UnsupportedOpError, match="dilation"):
+        ml.compile(model, Handful(), shapes={"input": [1, 1, 6, 6]}, strict=True)
     with pytest.warns(BackendWarning, match="compiled models cannot call Odd.softmax: its parameter `temperature`"):
 
         class Odd(ml.NumpyBackend):
             def softmax(self, x, temperature):
                 return x
+
+
+class Words(ml.NumpyBackend):
+    """Convolutions and poolings that know paddings by name alone, as that of TensorFlow."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.calls = []
+
+    def conv2d(self, x, filters, kernel_size, strides=(1, 1), padding="SAME"):
+        assert padding in ("SAME", "VALID"), padding
+        assert tuple(kernel_size) == filters.shape[2:]
+        self.calls.append(padding)
+        return super().conv2d(x, filters, None, strides, padding)
+
+    def max_pool2d(self, x, kernel_size=(2, 2), stride=(2, 2), padding="VALID"):
+        assert padding in ("SAME", "VALID"), padding
+        self.calls.append(padding)
+        return super().max_pool2d(x, kernel_size, stride, padding)
+
+
+class Plain(ml.NumpyBackend):
+    """The same with all arguments."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.calls = []
+
+    def conv2d(self, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+        self.calls.append(padding)
+        return super().conv2d(input, weight, bias, stride, padding, dilation, groups)
+
+
+CONVOLUTIONS = [
+    {"padding": 1},
+    {"padding": (1, 2)},
+    {"padding": ((0, 1), (2, 0))},
+    {"padding": "same"},
+    {"padding": "valid"},
+    {"padding": 1, "stride": 2},
+    {"padding": 1, "stride": (2, 1), "bias": False},
+]
+
+
+@pytest.mark.parametrize("options", CONVOLUTIONS, ids=str)
+@pytest.mark.parametrize("kind", [Words, Plain])
+def test_a_convolution_of_ones_own_is_called_for_every_padding(kind, options):
+    backend, layer = kind(), lambda: ml.Conv2d(4, 3, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = ml.compile(layer(), backend, shapes={"input": [2, 3, 6, 7]}, strict=True)
+    wanted = ml.compile(layer(), ml.NumpyBackend(), shapes={"input": [2, 3, 6, 7]})
+    x, params = np.random.default_rng(0).normal(size=(2, 3, 6, 7)), wanted.randomize_params(seed=0)
+    backend.calls.clear()
+    found, gradients = compiled.evaluate(params, {"input": x}, output_gradients=True)
+    assert backend.calls
+    expected, by = wanted.evaluate(params, {"input": x}, output_gradients=True)
+    np.testing.assert_allclose(found["output"], expected["output"], rtol=1e-5, atol=1e-6)
+    for name in by:
+        np.testing.assert_allclose(gradients[name], by[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"dilation": 2}, {"groups": 3, "padding": 1}], ids=str)
+def test_all_arguments_of_a_convolution_reach_a_method_that_takes_them(options):
+    backend, layer = Plain(), lambda: ml.Conv2d(6, 3, **options)
+    compiled = ml.compile(layer(), backend, shapes={"input": [2, 3, 6, 7]}, strict=True)
+    compiled.evaluate(compiled.randomize_params(seed=0), {"input": np.ones((2, 3, 6, 7))})
+    assert backend.calls
+    with pytest.warns(BackendWarning, match=f"Words.conv2d is not called .* takes no `{next(iter(options))}`"):
+        ml.compile(layer(), Words(), shapes={"input": [2, 3, 6, 7]})
+
+
+def test_a_pooling_of_ones_own_is_called_for_every_padding():
+    x = -1 - np.random.default_rng(0).random(size=(2, 3, 6, 7))
+    for padding in (0, 1, "same", ((0, 1), (1, 0))):
+        backend, layer = Words(), lambda padding=padding: ml.MaxPool2d(2, 2, padding)
+        compiled = ml.compile(layer(), backend, shapes={"input": [2, 3, 6, 7]}, strict=True)
+        backend.calls.clear()
+        found = compiled(x)
+        assert backend.calls == ["SAME" if padding == "same" else "VALID"]
+        np.testing.assert_allclose(found, ml.compile(layer(), ml.NumpyBackend(), shapes={"input": [2, 3, 6, 7]})(x))
+
+
+class Narrow(ml.NumpyBackend):
+    """Methods that lack an argument each."""
+
+    def softmax(self, x):
+        return super().softmax(x)
+
+    def gelu(self, x):
+        return super().gelu(x)
+
+    def batch_norm(self, x, weight, bias, running_mean, running_var, training=True, momentum=0.1):
+        return super().batch_norm(
+            x,
+            weight=weight,
+            bias=bias,
+            running_mean=running_mean,
+            running_var=running_var,
+            training=training,
+            momentum=momentum,
+        )
+
+    def matmul(self, a, b):
+        return super().matmul(a, b)
+
+    def max_pool2d(self, x, kernel_size):
+        return super().max_pool2d(x, kernel_size)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "method", "argument"),
+    [
+        (lambda: ml.Softmax(axis=1), [2, 3, 4], "softmax", "axis"),
+        (lambda: ml.Gelu("tanh"), [2, 3], "gelu", "approximate"),
+        (lambda: ml.BatchNorm2d(eps=1e-3), [2, 3, 4, 4], "batch_norm", "eps"),
+        (lambda: ml.MaxPool2d(2, 1), [2, 3, 4, 4], "max_pool2d", "stride"),
+    ],
+)
+def test_a_method_that_is_passed_over_is_said(layer, shape, method, argument):
+    with pytest.warns(BackendWarning, match=rf"Narrow\.{method} is not called .*`{argument}`") as told:
+        compiled = ml.compile(layer(), Narrow(), shapes={"input": shape})
+    assert len([w for w in told if "is not called" in str(w.message)]) == 1
+    assert f"backend.{method}(" not in compiled.source
+
+
+def test_a_method_inside_a_layer_is_called_and_nothing_is_said():
+    for layer, shape, method in (
+        (lambda: ml.Linear(3), [2, 4], "matmul"),
+        (lambda: ml.Softmax(), [2, 3], "softmax"),
+        (lambda: ml.Gelu(), [2, 3], "gelu"),
+        (lambda: ml.BatchNorm2d(), [2, 3, 4, 4], "batch_norm"),
+        (lambda: ml.MaxPool2d(2), [2, 3, 4, 4], "max_pool2d"),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            compiled = ml.compile(layer(), Narrow(), shapes={"input": shape}, strict=True)
+        assert f"backend.{method}(" in compiled.source
 
 
 def test_the_numpy_backend_with_extra_features():

@@ -174,6 +174,8 @@ RANGES = {
     "Divide": (0.2, 3),
     "NLLLoss": (-3, -0.1),
 }
+#: Arguments of the layers in order.
+ARGUMENTS = {row["name"]: [arg["name"] for arg in row["args"]] for row in ml._core.layer_rows()}
 ALL = sorted({getattr(layers, name).__name__ for name in layers.__all__})
 CASES = [(name, args, text) for name in ALL for args, text in LAYERS.get(name, [((), "")])]
 
@@ -203,7 +205,8 @@ def draw(name, word, rng):
 
 def build(name, args, text):
     rng = np.random.default_rng(len(name) * 100 + len(text))
-    layer = getattr(ml, name)(*args)
+    # By name: some of them PyTorch takes in another order, which is refused.
+    layer = getattr(ml, name)(**dict(zip(ARGUMENTS[name], args, strict=False)))
     inputs = ml.compile(layer, ml.NumpyBackend()).input_keys
     words = text.split() or ["[2,3]"] * len(inputs)
     assert len(words) == len(inputs), inputs

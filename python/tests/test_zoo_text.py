@@ -245,14 +245,43 @@ def test_llama_says_what_is_wrong():
         ("llama", {"mlp_bias": True}),
         ("llama", {"hidden_size": None}),
         ("mistral", {"sliding_window": 8}),
-        ("qwen2", {"use_sliding_window": True}),
+        ("qwen2", {"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 1}),
     ],
 )
 def test_configurations_of_other_models_are_refused(name, entry):
     make, sizes = NETWORKS[name]
-    [key] = entry
+    key = next(iter(entry))
     with pytest.raises(ml.errors.InvalidValueError, match="rope_type" if key == "rope_parameters" else key):
         from_config({**make(**sizes).to_dict(), **entry})
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("mistral", {"sliding_window": 64, "max_position_embeddings": 64}),
+        ("mistral", {"sliding_window": 4096, "max_position_embeddings": 2048}),
+        ("mistral", {"sliding_window": None}),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 8}),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_position_embeddings": 64}),
+    ],
+)
+def test_a_window_that_masks_nothing_is_accepted(name, entry):
+    make, sizes = NETWORKS[name]
+    config = make(**{**sizes, **entry}, bos_token_id=None, eos_token_id=None, pad_token_id=None)
+    torch.manual_seed(0)
+    reference = transformers.AutoModelForCausalLM.from_config(config).eval()
+    tokens = torch.randint(0, config.vocab_size, (1, 20))
+    with torch.no_grad():
+        wanted = reference(tokens).logits.numpy()
+    assert relative(logits(loaded(reference, get_backend("numpy")), tokens.numpy()), wanted) < 1e-4
+
+
+def test_a_window_that_a_file_leaves_out_is_the_one_of_transformers():
+    sizes = {"model_type": "mistral", **NETWORKS["mistral"][1]}
+    del sizes["sliding_window"]
+    with pytest.raises(ml.errors.InvalidValueError, match="sliding_window"):
+        from_config({**sizes, "max_position_embeddings": 8192})
+    from_config({**sizes, "max_position_embeddings": 4096})
 
 
 # --- GPT-2, op by op --------------------------------------------------------------------------------------------

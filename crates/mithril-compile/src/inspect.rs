@@ -139,6 +139,21 @@ impl Compiled {
     pub fn uses_by(&self, target: &dyn Target) -> Result<Vec<Use>> {
         self.graph.nodes().map(|(n, _)| self.use_by(n, target)).collect()
     }
+    /// Uses of ops that a method of a user's backend does not run, although there is one: the node, the argument that the
+    /// method cannot be given, and whether it has no parameter for that.
+    pub fn passed_over(&self, target: &PythonTarget) -> Result<Vec<(NodeId, &'static str, bool)>> {
+        let Some(overlay) = target.overlay.as_deref() else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for (n, node) in self.graph.nodes() {
+            let Some((argument, is_absent)) = overlay.obstacle(&self.graph, node) else { continue };
+            let lowered = lower(&self.single(n, false)?.graph, &Python(target), self.float, &mut |_, _| {})?;
+            if !lowered.nodes().any(|(_, part)| part.op.name == node.op.name && overlay.runs(&lowered, part))
+            {
+                found.push((n, argument, is_absent));
+            }
+        }
+        Ok(found)
+    }
     fn use_by(&self, n: NodeId, target: &dyn Target) -> Result<Use> {
         let mut used =
             Use { node: n, support: Support::Native, parts: vec![], missing: vec![], referred: vec![] };

@@ -44,6 +44,10 @@ pub trait Target {
     fn has_method(&self, _op: &OpDef) -> bool {
         false
     }
+    /// Whether a method of a user's backend runs a node.
+    fn is_method(&self, _graph: &Graph, _node: NodeId) -> bool {
+        false
+    }
     /// Whether a function of the host program may give the gradient of an op.
     fn has_gradient_call(&self, _op: &OpDef) -> bool {
         false
@@ -121,7 +125,7 @@ pub fn differentiated(
 
 /// Brings a graph to what the target can write.
 pub fn lower(graph: &Graph, target: &dyn Target, float: DType, observe: &mut Observer<'_>) -> Result<Graph> {
-    let mut graph = legalize::legalize(graph, float, &|g, n| target.can_spell(g, n))?;
+    let mut graph = legalize::legalize_for(target, graph, float)?;
     check("legalize", &graph, float)?;
     observe("legalize", &graph);
     for (name, pass) in OPTIMIZE {

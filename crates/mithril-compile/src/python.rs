@@ -21,6 +21,9 @@ impl Target for Python<'_> {
     fn has_method(&self, op: &OpDef) -> bool {
         self.0.overlay.as_ref().is_some_and(|overlay| overlay.methods.contains_key(op.name))
     }
+    fn is_method(&self, graph: &Graph, node: NodeId) -> bool {
+        self.0.overlay.as_ref().is_some_and(|overlay| overlay.runs(graph, graph.node(node)))
+    }
     fn has_gradient_call(&self, op: &OpDef) -> bool {
         self.0.overlay.as_ref().is_some_and(|overlay| overlay.backwards.contains_key(op.name))
     }

@@ -19,6 +19,7 @@ pub mod random;
 pub mod rules;
 pub mod shape;
 pub mod spell;
+pub mod spelling;
 pub mod tensor;
 pub mod text;
 pub mod verify;

@@ -50,6 +50,8 @@ pub struct OpDef {
     pub loops: Option<LoopsFn>,
     /// Which input holds positions in another one; where they lie is checked before a call, as far as they are known.
     pub indexed: Option<Indexed>,
+    /// What elements in the padding of the port `padding` are: a pad of the input by it says the same.
+    pub padded_with: Option<f64>,
     /// How exact a target has to be.
     pub tolerance: Tolerance,
     /// Where it is computed in mixed precision; `None`: as its tolerance suggests ([`OpDef::precision`]).
@@ -436,6 +438,7 @@ pub const BLANK: OpDef = OpDef {
     spell: Spell::NONE,
     loops: None,
     indexed: None,
+    padded_with: None,
     tolerance: Tolerance::Elementwise,
     precision: None,
     domain: (-2.0, 2.0),

@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use mithril_ir::error::Line;
 use mithril_ir::op::{OpDef, PortKind};
+use mithril_ir::ops::spellings;
 use mithril_ir::{Code, DType, Error, Lit, Result, Role, ops};
 
+use crate::called;
 use crate::key::IOKey;
 use crate::literal_fn::LiteralFn;
 use crate::model::{Model, new_id, unknown};
@@ -213,6 +215,9 @@ impl Connection {
     }
     /// As [`Connection::op`], with all outputs.
     pub fn op_outputs(name: &str, args: Vec<Arg>, named: Vec<(&str, Arg)>) -> Result<Vec<Self>> {
+        if spellings::spelling(name).is_some_and(|s| s.only) {
+            return Self::as_called(name, args, named);
+        }
         let op = ops::find(name).ok_or_else(|| unknown("op", name, "Mithril", op_names().into_iter()))?;
         let (plain, tensors) = split_args(op, args, &named);
         let fixed = op.ports.len() - usize::from(op.is_variadic());
@@ -234,7 +239,14 @@ impl Connection {
         bound.extend(tensors.into_iter().enumerate().map(|(i, a)| (fixed + i, a)));
         model.apply(bound, named, None)
     }
-    fn literal(f: LiteralFn, args: Vec<Arg>) -> Result<Self> {
+    /// As [`Connection::op_outputs`], for a call as a user of any library writes it: arguments in the order and with the
+    /// words that the library takes under that name ([`spellings`]). What two libraries read differently is refused.
+    pub fn as_called(name: &str, args: Vec<Arg>, named: Vec<(&str, Arg)>) -> Result<Vec<Self>> {
+        let op = ops::find(name).ok_or_else(|| unknown("op", name, "Mithril", op_names().into_iter()))?;
+        let (args, named) = called::in_our_order(op, name, args, named)?;
+        Self::op_outputs(op.name, args, named)
+    }
+    pub(crate) fn literal(f: LiteralFn, args: Vec<Arg>) -> Result<Self> {
         let model = Model::literal(f, args.len());
         let mut outputs = model.apply(args.into_iter().enumerate().collect(), Vec::new(), None)?;
         Ok(outputs.swap_remove(0))

@@ -4,6 +4,7 @@
 //! [`Model::chain`] (`model += child(...)`) add to it; [`Connection`]s write the same as expressions; shapes and
 //! dtypes are inferred at every step. [`flatten`] makes a graph of it.
 
+mod called;
 mod connection;
 mod create;
 mod edit;

@@ -339,11 +339,21 @@ impl Use {
         let result = match self.op.shape {
             ShapeRule::Fn(f) => {
                 let cx = ShapeCx::solving(self.op, &args);
-                f(&cx).map(|shapes| Facts {
-                    outputs: shapes.into_iter().map(Fact::shape).collect(),
-                    equations: cx.into_equations(),
-                    inputs: Vec::new(),
-                })
+                let shapes = f(&cx);
+                let equations = cx.into_equations();
+                match shapes {
+                    Ok(shapes) => Ok(Facts {
+                        outputs: shapes.into_iter().map(Fact::shape).collect(),
+                        equations,
+                        inputs: Vec::new(),
+                    }),
+                    // What it demanded before it failed holds in any case. It may decide the sizes that are unknown:
+                    // the rule is then asked again, and its error is the one that the user sees.
+                    Err(error) if undecided && can_wait(&error) && !equations.is_empty() => {
+                        Ok(Facts { equations, ..Facts::default() })
+                    }
+                    Err(error) => Err(error),
+                }
             }
             _ if undecided => return Ok(Answer::Later),
             _ => self.expansion(&args, facts),
@@ -351,15 +361,7 @@ impl Use {
         match result {
             Ok(facts) => Ok(Answer::Now(facts)),
             // With sizes still unknown the rule may not be able to decide; it is asked again.
-            Err(error)
-                if undecided
-                    && matches!(
-                        error.code(),
-                        Code::UnknownShape | Code::UnknownArgument | Code::ShapeMismatch | Code::BadSize
-                    ) =>
-            {
-                Ok(Answer::Later)
-            }
+            Err(error) if undecided && can_wait(&error) => Ok(Answer::Later),
             Err(error) if error.code() == Code::UnknownArgument => Ok(Answer::Later),
             Err(error) => Err(error),
         }
@@ -442,6 +444,11 @@ pub(crate) fn default_dtype(kinds: Kinds, float: DType) -> DType {
     } else {
         DType::Bool
     }
+}
+
+/// Whether an error may go away when more sizes are known.
+fn can_wait(error: &Error) -> bool {
+    matches!(error.code(), Code::UnknownShape | Code::UnknownArgument | Code::ShapeMismatch | Code::BadSize)
 }
 
 fn has_var(arg: &ShapeArg) -> bool {

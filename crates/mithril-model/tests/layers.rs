@@ -157,7 +157,7 @@ fn embedding_takes_integers() {
 #[test]
 fn recurrent_layers() {
     assert_eq!(
-        types(&build("LSTM", &[5, 3], &[]), &[3, 2, 4]),
+        types(&build("LSTM", &[5], &[("length", 3.into())]), &[3, 2, 4]),
         [
             "weight_ih_l0 f32[20, 4]",
             "bias_ih_l0 f32[20]",
@@ -168,8 +168,13 @@ fn recurrent_layers() {
     );
     let gru = build(
         "GRU",
-        &[5, 3],
-        &[("num_layers", 2.into()), ("bidirectional", true.into()), ("batch_first", true.into())],
+        &[5],
+        &[
+            ("length", 3.into()),
+            ("num_layers", 2.into()),
+            ("bidirectional", true.into()),
+            ("batch_first", true.into()),
+        ],
     );
     let flat = flatten(&gru, &options("input", &[2, 3, 4])).unwrap();
     let find = |n: &str| flat.inputs.iter().find(|i| &*i.name == n).unwrap().ty.to_string();

@@ -37,7 +37,7 @@ fn what_is_saved_comes_back() {
     for m in [
         rich(),
         layers::build("BatchNorm2d", vec![], vec![]).unwrap(),
-        layers::build("LSTM", vec![3.into(), 2.into()], vec![]).unwrap(),
+        layers::build("LSTM", vec![3.into()], vec![("length", 2.into())]).unwrap(),
         layers::build("Conv2d", vec![3.into(), 2.into()], vec![("padding", Lit::text("same"))]).unwrap(),
         Model::new(),
     ] {

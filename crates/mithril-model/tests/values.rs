@@ -60,7 +60,7 @@ fn lstm_and_gru_follow_their_equations() {
     let (h, t, k) = (3, 4, 2);
     let x = ramp(&[t, 1, k]);
     for class in ["LSTM", "GRU", "RNN"] {
-        let model = layers::build(class, vec![h.into(), t.into()], vec![]).unwrap();
+        let model = layers::build(class, vec![h.into()], vec![("length", t.into())]).unwrap();
         let flat = flatten(&model, &options(&[("input", &[t as i64, 1, k as i64])], false)).unwrap();
         let (outputs, inputs) = run(&flat, std::slice::from_ref(&x));
         let p = |name: &str| find(&flat, &inputs, name);

@@ -1,5 +1,6 @@
 //! Connections and IOKeys.
 
+use mithril::ir::ops::spellings;
 use mithril::ir::{Lit, ops};
 use mithril::model::{Arg, Connection, IOKey};
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
@@ -88,6 +89,7 @@ impl PyIOKey {
 pub struct PyMethod {
     connection: Connection,
     op: &'static mithril::ir::OpDef,
+    name: String,
 }
 
 #[pymethods]
@@ -101,7 +103,9 @@ impl PyMethod {
     ) -> Outcome<Bound<'py, PyAny>> {
         let mut all = vec![Arg::Connection(self.connection.clone())];
         // x.reshape(2, -1) says the same as x.reshape((2, -1)).
-        if args.len() > 1 && self.op.ports.len() == 2 {
+        let is_packed =
+            args.len() > 1 && self.op.ports.len() == 2 && spellings::packs(&self.name, args.len());
+        if is_packed {
             all.push(argument(args.as_any())?);
         } else {
             for arg in args {
@@ -110,7 +114,7 @@ impl PyMethod {
         }
         let named = named.map(|n| crate::convert::pairs(n.as_any())).transpose()?.unwrap_or_default();
         let named = named.iter().map(|(k, v)| Ok((k.as_str(), argument(v)?))).collect::<Outcome<Vec<_>>>()?;
-        outputs(py, Connection::op_outputs(self.op.name, texts(self.op, all), named)?)
+        outputs(py, Connection::as_called(&self.name, all, named)?)
     }
 }
 
@@ -148,6 +152,20 @@ pub fn apply_op<'py>(
         None => args,
     };
     outputs(py, Connection::op_outputs(name, args, Vec::new())?)
+}
+
+/// Applies an op as users of any library call it ([`Connection::as_called`]).
+#[pyfunction]
+pub fn apply_called<'py>(
+    py: Python<'py>,
+    name: &str,
+    args: Vec<Bound<'py, PyAny>>,
+    named: &Bound<'py, PyDict>,
+) -> Outcome<Bound<'py, PyAny>> {
+    let args = args.iter().map(argument).collect::<Outcome<Vec<_>>>()?;
+    let named = crate::convert::pairs(named.as_any())?;
+    let named = named.iter().map(|(k, v)| Ok((k.as_str(), argument(v)?))).collect::<Outcome<Vec<_>>>()?;
+    outputs(py, Connection::as_called(name, args, named)?)
 }
 
 impl PyConnection {
@@ -286,7 +304,9 @@ impl PyConnection {
     }
     fn __getattr__(&self, name: &str) -> PyResult<PyMethod> {
         match ops::find(name) {
-            Some(op) if !name.starts_with("__") => Ok(PyMethod { connection: self.0.clone(), op }),
+            Some(op) if !name.starts_with("__") => {
+                Ok(PyMethod { connection: self.0.clone(), op, name: name.to_owned() })
+            }
             _ => Err(PyAttributeError::new_err(format!(
                 "a connection has no attribute and there is no op {name:?}"
             ))),

@@ -96,6 +96,25 @@ pub fn output_values<'py>(py: Python<'py>, core: &PyCompiled) -> Outcome<Bound<'
     Ok(dict)
 }
 
+/// Uses of ops that no method of the user's backend runs, although there is one: op, place, argument, and whether the
+/// method has no parameter for it.
+#[pyfunction]
+pub fn passed_over<'py>(
+    py: Python<'py>,
+    core: &PyCompiled,
+    target: &Bound<'py, PyAny>,
+) -> Outcome<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    for (n, argument, is_absent) in core.compiled.passed_over(&target.extract::<TargetArgument>()?.0)? {
+        let row = PyDict::new(py);
+        place(core, &row, n, core.compiled.graph.node(n))?;
+        row.set_item("argument", argument)?;
+        row.set_item("is_absent", is_absent)?;
+        list.append(row)?;
+    }
+    Ok(list)
+}
+
 /// How a target runs each node: op, place, `native`, `expanded`, `reference` or `missing`, into what, and what is lacking.
 #[pyfunction]
 pub fn uses<'py>(

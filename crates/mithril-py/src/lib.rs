@@ -46,6 +46,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<weights::PyCheckpoint>()?;
     module.add_class::<weights::PyWeight>()?;
     module.add_function(wrap_pyfunction!(connection::apply_op, module)?)?;
+    module.add_function(wrap_pyfunction!(connection::apply_called, module)?)?;
     module.add_function(wrap_pyfunction!(convert::parse_dtype, module)?)?;
     module.add_function(wrap_pyfunction!(convert::parse_literal, module)?)?;
     module.add_function(wrap_pyfunction!(compile::compile, module)?)?;
@@ -69,6 +70,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(inspect::nodes, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::output_values, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::uses, module)?)?;
+    module.add_function(wrap_pyfunction!(inspect::passed_over, module)?)?;
     module.add_function(wrap_pyfunction!(compile::eager_types, module)?)?;
     module.add_function(wrap_pyfunction!(target::op_support, module)?)?;
     module.add_function(wrap_pyfunction!(weights::save_tensors, module)?)?;
@@ -83,6 +85,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(optimizers::optimizer_rows, module)?)?;
     module.add_function(wrap_pyfunction!(optimizers::optimizer_rule, module)?)?;
     module.add_function(wrap_pyfunction!(optimizers::optimizer_step, module)?)?;
+    module.add_function(wrap_pyfunction!(rows::port_words, module)?)?;
+    module.add_function(wrap_pyfunction!(rows::spelling_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(rows::read_op, module)?)?;
+    module.add_function(wrap_pyfunction!(rows::check_layer, module)?)?;
     module.add_function(wrap_pyfunction!(rows::zoo_rows, module)?)?;
     module.add_function(wrap_pyfunction!(rows::zoo_model, module)?)?;
     module.add_function(wrap_pyfunction!(rows::zoo_from_config, module)?)?;

@@ -1,6 +1,8 @@
 //! The rows of ops and layers as Python data, from which classes, stubs and documentation are generated.
 
 use mithril::ir::op::{Attr, DefaultLit, PortKind};
+use mithril::ir::ops::spellings;
+use mithril::ir::spelling::{self, Given, Ours, Slot};
 use mithril::ir::{Code, ops};
 use mithril::model::layers::{self, Layer};
 use mithril::model::{Model, zoo};
@@ -101,6 +103,69 @@ pub fn layer_row<'py>(py: Python<'py>, layer: &Layer) -> PyResult<Bound<'py, PyD
     row.set_item("aliases", layer.aliases.clone())?;
     row.set_item("arg_aliases", layer.arg_aliases.to_vec())?;
     Ok(row)
+}
+
+/// Other words for the ports of ops, and the ports that they mean.
+#[pyfunction]
+pub fn port_words() -> Vec<(&'static str, Vec<&'static str>)> {
+    spellings::WORDS.iter().map(|(word, ports)| (*word, ports.to_vec())).collect()
+}
+
+/// Names that another library takes with other arguments: op or layer, name, library, its parameters with our names, and
+/// whether the name has no other order.
+#[pyfunction]
+#[expect(clippy::type_complexity, reason = "a table")]
+pub fn spelling_rows()
+-> Vec<(&'static str, &'static str, &'static str, Vec<(&'static str, Option<&'static str>)>, bool)> {
+    let ops = spellings::SPELLINGS.iter().map(|s| ("op", s));
+    let layers = layers::spellings::SPELLINGS.iter().map(|s| ("layer", s));
+    ops.chain(layers).map(|(what, s)| (what, s.name, s.library, s.names(), s.only)).collect()
+}
+
+/// What arguments by position of an op are: ports by place, -1 for sizes of the kernel, -2 for nothing. `None`: as they
+/// stand. `given` are their kinds, `words` their texts, `named` the ports given by name.
+#[pyfunction]
+pub fn read_op(
+    name: &str,
+    given: Vec<String>,
+    words: Vec<String>,
+    named: Vec<String>,
+) -> Outcome<Option<Vec<i64>>> {
+    let (Some(row), Some(op)) = (spellings::spelling(name), ops::find(name)) else { return Ok(None) };
+    let kinds: Vec<Given> = given.iter().map(|g| given_kind(g)).collect();
+    let named: Vec<&str> = named.iter().map(String::as_str).collect();
+    let text = |i: usize| words.get(i).cloned().unwrap_or_default();
+    let slots = spelling::read(row, &Ours::of_op(op), &kinds, &named, &text)?;
+    let place = |slot| match slot {
+        Slot::Ours(i) => i as i64,
+        Slot::Kernel => -1,
+        Slot::Nothing => -2,
+    };
+    Ok(slots.map(|slots| slots.into_iter().map(place).collect()))
+}
+
+fn given_kind(text: &str) -> Given {
+    match text {
+        "tensor" => Given::Tensor,
+        "int" => Given::Int,
+        "float" => Given::Float,
+        "bool" => Given::Bool,
+        "str" => Given::Text,
+        "none" => Given::None,
+        ints => match ints.strip_prefix("ints").and_then(|n| n.parse().ok()) {
+            Some(n) => Given::Ints(n),
+            None => Given::Other,
+        },
+    }
+}
+
+/// Refuses arguments by position of a layer that mean something else in another library.
+#[pyfunction]
+pub fn check_layer(name: &str, args: Vec<Bound<'_, PyAny>>, named: Vec<String>) -> Outcome<()> {
+    let Some(layer) = layers::find(name) else { return Ok(()) };
+    let args = args.iter().map(literal).collect::<Outcome<Vec<_>>>()?;
+    let named: Vec<&str> = named.iter().map(String::as_str).collect();
+    Ok(layer.check_order(&args, &named)?)
 }
 
 /// All models of the zoo.

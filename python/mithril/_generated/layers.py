@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typing
 
+from .. import spellings
 from .._core import Model
 
 __all__ = [
@@ -24,21 +25,13 @@ __all__ = [
     "AdaptiveMaxPool3D",
     "AdaptiveMaxPool3d",
     "Add",
-    "AffineGrid",
     "All",
-    "Angle",
     "Any",
     "ArgMax",
     "ArgMin",
     "ArgSort",
     "Asin",
     "Asinh",
-    "AtLeast1D",
-    "AtLeast1d",
-    "AtLeast2D",
-    "AtLeast2d",
-    "AtLeast3D",
-    "AtLeast3d",
     "Atan",
     "Atan2",
     "Atanh",
@@ -54,7 +47,6 @@ __all__ = [
     "BatchNorm2d",
     "BatchNorm3D",
     "BatchNorm3d",
-    "BinCount",
     "BinaryCrossEntropy",
     "BinaryCrossEntropyWithLogits",
     "BitwiseAnd",
@@ -62,17 +54,13 @@ __all__ = [
     "BitwiseOr",
     "BitwiseXor",
     "BroadcastTo",
-    "Bucketize",
     "CELU",
     "Cast",
     "Ceil",
     "Celu",
     "Cholesky",
     "Clip",
-    "ComplexDivide",
-    "ComplexMultiply",
     "Concat",
-    "Conj",
     "Conv1D",
     "Conv1d",
     "Conv2D",
@@ -93,21 +81,15 @@ __all__ = [
     "Convolution3DTranspose",
     "Cos",
     "Cosh",
-    "CosineSimilarity",
     "CountNonzero",
     "Cross",
     "CrossEntropy",
-    "CumMax",
-    "CumMin",
     "CumProd",
     "CumSum",
-    "CumulativeMax",
-    "CumulativeMin",
     "Dense",
     "Determinant",
     "Diag",
     "Diagonal",
-    "Diff",
     "Divide",
     "Dot",
     "Dropout",
@@ -127,29 +109,21 @@ __all__ = [
     "Flip",
     "Floor",
     "FloorDivide",
-    "Fmod",
-    "Fold",
     "GELU",
     "GRU",
     "GRUCell",
     "Gelu",
     "Greater",
     "GreaterEqual",
-    "GridSample",
     "GroupNorm",
     "HardSigmoid",
     "HardSwish",
     "HardTanh",
     "HingeLoss",
-    "Histc",
-    "Histogram",
     "HuberLoss",
-    "Hypot",
     "Identity",
     "IndexAdd",
     "IndexCopy",
-    "IndexFill",
-    "IndexPut",
     "Inner",
     "InstanceNorm1D",
     "InstanceNorm1d",
@@ -172,7 +146,6 @@ __all__ = [
     "LeakyReLU",
     "LeakyRelu",
     "LeftShift",
-    "Lerp",
     "Less",
     "LessEqual",
     "Linear",
@@ -180,8 +153,6 @@ __all__ = [
     "Log10",
     "Log1p",
     "Log2",
-    "LogAddExp",
-    "LogAddExp2",
     "LogSigmoid",
     "LogSoftmax",
     "LogSumExp",
@@ -191,8 +162,6 @@ __all__ = [
     "LogicalXor",
     "MLP",
     "MSELoss",
-    "MaskedFill",
-    "MaskedScatter",
     "MatMul",
     "Matmul",
     "MatrixMultiply",
@@ -207,7 +176,6 @@ __all__ = [
     "MaxPool3d",
     "Maximum",
     "Mean",
-    "Median",
     "Min",
     "Minimum",
     "Mish",
@@ -217,20 +185,6 @@ __all__ = [
     "MultiheadAttention",
     "Multiply",
     "NLLLoss",
-    "NanArgMax",
-    "NanArgMin",
-    "NanCumProd",
-    "NanCumSum",
-    "NanMax",
-    "NanMean",
-    "NanMedian",
-    "NanMin",
-    "NanProd",
-    "NanQuantile",
-    "NanStd",
-    "NanSum",
-    "NanToNum",
-    "NanVar",
     "Negative",
     "Norm",
     "Normalize",
@@ -241,13 +195,11 @@ __all__ = [
     "Pad",
     "PixelShuffle",
     "PixelUnshuffle",
-    "Polar",
     "Pow",
     "Power",
     "Prelu",
     "Prod",
     "QuadHingeLoss",
-    "Quantile",
     "RMSNorm",
     "RNN",
     "RNNCell",
@@ -272,13 +224,7 @@ __all__ = [
     "Rsqrt",
     "SELU",
     "ScaledDotProductAttention",
-    "Scatter",
     "ScatterAdd",
-    "ScatterMax",
-    "ScatterMin",
-    "ScatterProd",
-    "ScatterReduce",
-    "SearchSorted",
     "SelfAttention",
     "Selu",
     "SiLU",
@@ -325,15 +271,9 @@ __all__ = [
     "Tril",
     "Triu",
     "Trunc",
-    "Unflatten",
-    "Unfold",
-    "UnfoldAxis",
-    "Unique",
     "Upsample",
     "Var",
     "VectorDot",
-    "ViewAsComplex",
-    "ViewAsReal",
     "Where",
 ]
 
@@ -350,21 +290,20 @@ class Linear(Model):
         Number of output features.
     bias : bool, optional
         Whether a bias is added.
+    in_features : int | None, optional
+        Number of input features; inferred if not given.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, dimension: int | None = None, bias: bool = True, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
-        args: dict[str, typing.Any] = {"dimension": dimension, "bias": bias}
+    @spellings.layer("Linear", ("dimension", "bias", "in_features"), {"out_features": "dimension", "units": "dimension", "use_bias": "bias"})
+    def __init__(self, dimension: int | None = None, bias: bool = True, in_features: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"dimension": dimension, "bias": bias, "in_features": in_features}
         if args["dimension"] is None:
             del args["dimension"]
         self._build("Linear", {**args, **aliases}, name)
 
-
 Dense = Linear
-
 
 class Embedding(Model):
     r"""Rows of a table by integer index: `output[...] = weight[input[...]]`.  Parameter: `weight`
@@ -382,20 +321,9 @@ class Embedding(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        num_embeddings: int | None = None,
-        dimension: int | None = None,
-        padding_idx: int | None = None,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "num_embeddings": num_embeddings,
-            "dimension": dimension,
-            "padding_idx": padding_idx,
-        }
+    @spellings.layer("Embedding", ("num_embeddings", "dimension", "padding_idx"), {"embedding_dim": "dimension", "dim": "dimension", "output_dim": "dimension", "input_dim": "num_embeddings"})
+    def __init__(self, num_embeddings: int | None = None, dimension: int | None = None, padding_idx: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"num_embeddings": num_embeddings, "dimension": dimension, "padding_idx": padding_idx}
         if args["num_embeddings"] is None:
             del args["num_embeddings"]
         if args["dimension"] is None:
@@ -419,9 +347,7 @@ class Prelu(Model):
         args: dict[str, typing.Any] = {"num_parameters": num_parameters}
         self._build("Prelu", {**args, **aliases}, name)
 
-
 PReLU = Prelu
-
 
 class MLP(Model):
     r"""Linear layers, each with an activation behind it.  `dimensions` are their output features; `activations`
@@ -439,15 +365,8 @@ class MLP(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        dimensions: int | tuple[int, ...] | None = None,
-        activations: typing.Any = "Relu",
-        bias: bool = True,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("MLP", ("dimensions", "activations", "bias"), {"dims": "dimensions", "activation": "activations"})
+    def __init__(self, dimensions: int | tuple[int, ...] | None = None, activations: typing.Any = 'Relu', bias: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"dimensions": dimensions, "activations": activations, "bias": bias}
         if args["dimensions"] is None:
             del args["dimensions"]
@@ -490,42 +409,23 @@ class Conv1d(Model):
         Groups of channels that do not mix.
     bias : bool, optional
         Whether a bias is added.
+    in_channels : int | None, optional
+        Number of input channels; inferred if not given.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        filters: int | None = None,
-        kernel_size: int | tuple[int, ...] | None = None,
-        stride: int | tuple[int, ...] = 1,
-        padding: typing.Any = 0,
-        dilation: int | tuple[int, ...] = 1,
-        groups: int = 1,
-        bias: bool = True,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "filters": filters,
-            "kernel_size": kernel_size,
-            "stride": stride,
-            "padding": padding,
-            "dilation": dilation,
-            "groups": groups,
-            "bias": bias,
-        }
+    @spellings.layer("Conv1d", ("filters", "kernel_size", "stride", "padding", "dilation", "groups", "bias", "in_channels"), {"out_channels": "filters", "num_filters": "filters", "strides": "stride", "use_bias": "bias", "kernel": "kernel_size"})
+    def __init__(self, filters: int | None = None, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] = 1, padding: typing.Any = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1, bias: bool = True, in_channels: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"filters": filters, "kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "bias": bias, "in_channels": in_channels}
         if args["filters"] is None:
             del args["filters"]
         if args["kernel_size"] is None:
             del args["kernel_size"]
         self._build("Conv1d", {**args, **aliases}, name)
 
-
 Conv1D = Conv1d
 Convolution1D = Conv1d
-
 
 class Conv2d(Model):
     r"""Convolution over images `[n, c, height, width]`.  Parameters: `weight` `[filters, in/groups,
@@ -549,42 +449,23 @@ class Conv2d(Model):
         Groups of channels that do not mix.
     bias : bool, optional
         Whether a bias is added.
+    in_channels : int | None, optional
+        Number of input channels; inferred if not given.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        filters: int | None = None,
-        kernel_size: int | tuple[int, ...] | None = None,
-        stride: int | tuple[int, ...] = 1,
-        padding: typing.Any = 0,
-        dilation: int | tuple[int, ...] = 1,
-        groups: int = 1,
-        bias: bool = True,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "filters": filters,
-            "kernel_size": kernel_size,
-            "stride": stride,
-            "padding": padding,
-            "dilation": dilation,
-            "groups": groups,
-            "bias": bias,
-        }
+    @spellings.layer("Conv2d", ("filters", "kernel_size", "stride", "padding", "dilation", "groups", "bias", "in_channels"), {"out_channels": "filters", "num_filters": "filters", "strides": "stride", "use_bias": "bias", "kernel": "kernel_size"})
+    def __init__(self, filters: int | None = None, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] = 1, padding: typing.Any = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1, bias: bool = True, in_channels: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"filters": filters, "kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "bias": bias, "in_channels": in_channels}
         if args["filters"] is None:
             del args["filters"]
         if args["kernel_size"] is None:
             del args["kernel_size"]
         self._build("Conv2d", {**args, **aliases}, name)
 
-
 Conv2D = Conv2d
 Convolution2D = Conv2d
-
 
 class Conv3d(Model):
     r"""Convolution over volumes `[n, c, depth, height, width]`.  Parameters: `weight` `[filters, in/groups,
@@ -608,42 +489,23 @@ class Conv3d(Model):
         Groups of channels that do not mix.
     bias : bool, optional
         Whether a bias is added.
+    in_channels : int | None, optional
+        Number of input channels; inferred if not given.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        filters: int | None = None,
-        kernel_size: int | tuple[int, ...] | None = None,
-        stride: int | tuple[int, ...] = 1,
-        padding: typing.Any = 0,
-        dilation: int | tuple[int, ...] = 1,
-        groups: int = 1,
-        bias: bool = True,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "filters": filters,
-            "kernel_size": kernel_size,
-            "stride": stride,
-            "padding": padding,
-            "dilation": dilation,
-            "groups": groups,
-            "bias": bias,
-        }
+    @spellings.layer("Conv3d", ("filters", "kernel_size", "stride", "padding", "dilation", "groups", "bias", "in_channels"), {"out_channels": "filters", "num_filters": "filters", "strides": "stride", "use_bias": "bias", "kernel": "kernel_size"})
+    def __init__(self, filters: int | None = None, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] = 1, padding: typing.Any = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1, bias: bool = True, in_channels: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"filters": filters, "kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "bias": bias, "in_channels": in_channels}
         if args["filters"] is None:
             del args["filters"]
         if args["kernel_size"] is None:
             del args["kernel_size"]
         self._build("Conv3d", {**args, **aliases}, name)
 
-
 Conv3D = Conv3d
 Convolution3D = Conv3d
-
 
 class ConvTranspose1d(Model):
     r"""Transposed convolution over sequences: the adjoint of a convolution.  Parameters: `weight` `[in,
@@ -667,44 +529,23 @@ class ConvTranspose1d(Model):
         Whether a bias is added.
     dilation : int | tuple[int, ...], optional
         Distance of neighbouring kernel elements.
+    in_channels : int | None, optional
+        Number of input channels; inferred if not given.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        filters: int | None = None,
-        kernel_size: int | tuple[int, ...] | None = None,
-        stride: int | tuple[int, ...] = 1,
-        padding: typing.Any = 0,
-        output_padding: int | tuple[int, ...] = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: int | tuple[int, ...] = 1,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "filters": filters,
-            "kernel_size": kernel_size,
-            "stride": stride,
-            "padding": padding,
-            "output_padding": output_padding,
-            "groups": groups,
-            "bias": bias,
-            "dilation": dilation,
-        }
+    @spellings.layer("ConvTranspose1d", ("filters", "kernel_size", "stride", "padding", "output_padding", "groups", "bias", "dilation", "in_channels"), {"out_channels": "filters", "num_filters": "filters", "strides": "stride", "use_bias": "bias", "kernel": "kernel_size"})
+    def __init__(self, filters: int | None = None, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] = 1, padding: typing.Any = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1, bias: bool = True, dilation: int | tuple[int, ...] = 1, in_channels: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"filters": filters, "kernel_size": kernel_size, "stride": stride, "padding": padding, "output_padding": output_padding, "groups": groups, "bias": bias, "dilation": dilation, "in_channels": in_channels}
         if args["filters"] is None:
             del args["filters"]
         if args["kernel_size"] is None:
             del args["kernel_size"]
         self._build("ConvTranspose1d", {**args, **aliases}, name)
 
-
 ConvTranspose1D = ConvTranspose1d
 Convolution1DTranspose = ConvTranspose1d
-
 
 class ConvTranspose2d(Model):
     r"""Transposed convolution over images: the adjoint of a convolution.  Parameters: `weight` `[in,
@@ -728,44 +569,23 @@ class ConvTranspose2d(Model):
         Whether a bias is added.
     dilation : int | tuple[int, ...], optional
         Distance of neighbouring kernel elements.
+    in_channels : int | None, optional
+        Number of input channels; inferred if not given.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        filters: int | None = None,
-        kernel_size: int | tuple[int, ...] | None = None,
-        stride: int | tuple[int, ...] = 1,
-        padding: typing.Any = 0,
-        output_padding: int | tuple[int, ...] = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: int | tuple[int, ...] = 1,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "filters": filters,
-            "kernel_size": kernel_size,
-            "stride": stride,
-            "padding": padding,
-            "output_padding": output_padding,
-            "groups": groups,
-            "bias": bias,
-            "dilation": dilation,
-        }
+    @spellings.layer("ConvTranspose2d", ("filters", "kernel_size", "stride", "padding", "output_padding", "groups", "bias", "dilation", "in_channels"), {"out_channels": "filters", "num_filters": "filters", "strides": "stride", "use_bias": "bias", "kernel": "kernel_size"})
+    def __init__(self, filters: int | None = None, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] = 1, padding: typing.Any = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1, bias: bool = True, dilation: int | tuple[int, ...] = 1, in_channels: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"filters": filters, "kernel_size": kernel_size, "stride": stride, "padding": padding, "output_padding": output_padding, "groups": groups, "bias": bias, "dilation": dilation, "in_channels": in_channels}
         if args["filters"] is None:
             del args["filters"]
         if args["kernel_size"] is None:
             del args["kernel_size"]
         self._build("ConvTranspose2d", {**args, **aliases}, name)
 
-
 ConvTranspose2D = ConvTranspose2d
 Convolution2DTranspose = ConvTranspose2d
-
 
 class ConvTranspose3d(Model):
     r"""Transposed convolution over volumes: the adjoint of a convolution.  Parameters: `weight` `[in,
@@ -789,44 +609,23 @@ class ConvTranspose3d(Model):
         Whether a bias is added.
     dilation : int | tuple[int, ...], optional
         Distance of neighbouring kernel elements.
+    in_channels : int | None, optional
+        Number of input channels; inferred if not given.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        filters: int | None = None,
-        kernel_size: int | tuple[int, ...] | None = None,
-        stride: int | tuple[int, ...] = 1,
-        padding: typing.Any = 0,
-        output_padding: int | tuple[int, ...] = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: int | tuple[int, ...] = 1,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "filters": filters,
-            "kernel_size": kernel_size,
-            "stride": stride,
-            "padding": padding,
-            "output_padding": output_padding,
-            "groups": groups,
-            "bias": bias,
-            "dilation": dilation,
-        }
+    @spellings.layer("ConvTranspose3d", ("filters", "kernel_size", "stride", "padding", "output_padding", "groups", "bias", "dilation", "in_channels"), {"out_channels": "filters", "num_filters": "filters", "strides": "stride", "use_bias": "bias", "kernel": "kernel_size"})
+    def __init__(self, filters: int | None = None, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] = 1, padding: typing.Any = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1, bias: bool = True, dilation: int | tuple[int, ...] = 1, in_channels: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"filters": filters, "kernel_size": kernel_size, "stride": stride, "padding": padding, "output_padding": output_padding, "groups": groups, "bias": bias, "dilation": dilation, "in_channels": in_channels}
         if args["filters"] is None:
             del args["filters"]
         if args["kernel_size"] is None:
             del args["kernel_size"]
         self._build("ConvTranspose3d", {**args, **aliases}, name)
 
-
 ConvTranspose3D = ConvTranspose3d
 Convolution3DTranspose = ConvTranspose3d
-
 
 class BatchNorm1d(Model):
     r"""Normalises each channel over the batch, for features `[n, c]` or sequences `[n, c, length]`.
@@ -847,22 +646,12 @@ class BatchNorm1d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        num_features: int | None = None,
-        eps: float = 1e-05,
-        momentum: float = 0.1,
-        affine: bool = True,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("BatchNorm1d", ("num_features", "eps", "momentum", "affine"), {"epsilon": "eps", "num_channels": "num_features", "dimension": "num_features", "dims": "num_features"})
+    def __init__(self, num_features: int | None = None, eps: float = 1e-05, momentum: float = 0.1, affine: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"num_features": num_features, "eps": eps, "momentum": momentum, "affine": affine}
         self._build("BatchNorm1d", {**args, **aliases}, name)
 
-
 BatchNorm1D = BatchNorm1d
-
 
 class BatchNorm2d(Model):
     r"""Normalises each channel over the batch, for images `[n, c, height, width]`.  Parameters: `weight`
@@ -883,22 +672,12 @@ class BatchNorm2d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        num_features: int | None = None,
-        eps: float = 1e-05,
-        momentum: float = 0.1,
-        affine: bool = True,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("BatchNorm2d", ("num_features", "eps", "momentum", "affine"), {"epsilon": "eps", "num_channels": "num_features", "dimension": "num_features", "dims": "num_features"})
+    def __init__(self, num_features: int | None = None, eps: float = 1e-05, momentum: float = 0.1, affine: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"num_features": num_features, "eps": eps, "momentum": momentum, "affine": affine}
         self._build("BatchNorm2d", {**args, **aliases}, name)
 
-
 BatchNorm2D = BatchNorm2d
-
 
 class BatchNorm3d(Model):
     r"""Normalises each channel over the batch, for volumes `[n, c, depth, height, width]`.  Parameters:
@@ -919,22 +698,12 @@ class BatchNorm3d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        num_features: int | None = None,
-        eps: float = 1e-05,
-        momentum: float = 0.1,
-        affine: bool = True,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("BatchNorm3d", ("num_features", "eps", "momentum", "affine"), {"epsilon": "eps", "num_channels": "num_features", "dimension": "num_features", "dims": "num_features"})
+    def __init__(self, num_features: int | None = None, eps: float = 1e-05, momentum: float = 0.1, affine: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"num_features": num_features, "eps": eps, "momentum": momentum, "affine": affine}
         self._build("BatchNorm3d", {**args, **aliases}, name)
 
-
 BatchNorm3D = BatchNorm3d
-
 
 class LayerNorm(Model):
     r"""Normalises over the last axes.  Parameters: `weight` (starts as 1) and `bias` (0) of the shape
@@ -946,25 +715,17 @@ class LayerNorm(Model):
         Sizes of the axes; the last one if not given.
     eps : float, optional
         Added to the variance.
-    bias : bool, optional
-        Whether a bias is learned.
     affine : bool, optional
         Whether a weight and a bias are learned.
+    bias : bool, optional
+        Whether a bias is learned.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        normalized_shape: int | tuple[int, ...] | None = None,
-        eps: float = 1e-05,
-        bias: bool = True,
-        affine: bool = True,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"normalized_shape": normalized_shape, "eps": eps, "bias": bias, "affine": affine}
+    @spellings.layer("LayerNorm", ("normalized_shape", "eps", "affine", "bias"), {"epsilon": "eps", "elementwise_affine": "affine", "use_bias": "bias"})
+    def __init__(self, normalized_shape: int | tuple[int, ...] | None = None, eps: float = 1e-05, affine: bool = True, bias: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"normalized_shape": normalized_shape, "eps": eps, "affine": affine, "bias": bias}
         self._build("LayerNorm", {**args, **aliases}, name)
 
 
@@ -984,15 +745,8 @@ class RMSNorm(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        normalized_shape: int | tuple[int, ...] | None = None,
-        eps: float | None = None,
-        affine: bool = True,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("RMSNorm", ("normalized_shape", "eps", "affine"), {"epsilon": "eps", "elementwise_affine": "affine"})
+    def __init__(self, normalized_shape: int | tuple[int, ...] | None = None, eps: float | None = None, affine: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"normalized_shape": normalized_shape, "eps": eps, "affine": affine}
         self._build("RMSNorm", {**args, **aliases}, name)
 
@@ -1015,22 +769,9 @@ class GroupNorm(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        num_groups: int | None = None,
-        num_channels: int | None = None,
-        eps: float = 1e-05,
-        affine: bool = True,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "num_groups": num_groups,
-            "num_channels": num_channels,
-            "eps": eps,
-            "affine": affine,
-        }
+    @spellings.layer("GroupNorm", ("num_groups", "num_channels", "eps", "affine"), {"epsilon": "eps", "num_features": "num_channels"})
+    def __init__(self, num_groups: int | None = None, num_channels: int | None = None, eps: float = 1e-05, affine: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"num_groups": num_groups, "num_channels": num_channels, "eps": eps, "affine": affine}
         if args["num_groups"] is None:
             del args["num_groups"]
         self._build("GroupNorm", {**args, **aliases}, name)
@@ -1051,21 +792,12 @@ class InstanceNorm1d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        num_features: int | None = None,
-        eps: float = 1e-05,
-        affine: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("InstanceNorm1d", ("num_features", "eps", "affine"), {"epsilon": "eps", "num_channels": "num_features", "dimension": "num_features", "dims": "num_features"})
+    def __init__(self, num_features: int | None = None, eps: float = 1e-05, affine: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"num_features": num_features, "eps": eps, "affine": affine}
         self._build("InstanceNorm1d", {**args, **aliases}, name)
 
-
 InstanceNorm1D = InstanceNorm1d
-
 
 class InstanceNorm2d(Model):
     r"""Normalises each channel of each example, for images `[n, c, height, width]`.
@@ -1082,21 +814,12 @@ class InstanceNorm2d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        num_features: int | None = None,
-        eps: float = 1e-05,
-        affine: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("InstanceNorm2d", ("num_features", "eps", "affine"), {"epsilon": "eps", "num_channels": "num_features", "dimension": "num_features", "dims": "num_features"})
+    def __init__(self, num_features: int | None = None, eps: float = 1e-05, affine: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"num_features": num_features, "eps": eps, "affine": affine}
         self._build("InstanceNorm2d", {**args, **aliases}, name)
 
-
 InstanceNorm2D = InstanceNorm2d
-
 
 class InstanceNorm3d(Model):
     r"""Normalises each channel of each example, for volumes `[n, c, depth, height, width]`.
@@ -1113,21 +836,12 @@ class InstanceNorm3d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        num_features: int | None = None,
-        eps: float = 1e-05,
-        affine: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("InstanceNorm3d", ("num_features", "eps", "affine"), {"epsilon": "eps", "num_channels": "num_features", "dimension": "num_features", "dims": "num_features"})
+    def __init__(self, num_features: int | None = None, eps: float = 1e-05, affine: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"num_features": num_features, "eps": eps, "affine": affine}
         self._build("InstanceNorm3d", {**args, **aliases}, name)
 
-
 InstanceNorm3D = InstanceNorm3d
-
 
 class RNNCell(Model):
     r"""One step of a simple recurrent network: `tanh(W_ih·x + b_ih + W_hh·h + b_hh)`.  Inputs `input` `[n, in]`
@@ -1141,20 +855,15 @@ class RNNCell(Model):
         Whether biases are added.
     nonlinearity : Literal['tanh', 'relu'], optional
         What is applied to the new state.
+    input_size : int | None, optional
+        Number of features of the input; inferred if not given.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        hidden_size: int | None = None,
-        bias: bool = True,
-        nonlinearity: typing.Literal["tanh", "relu"] = "tanh",
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"hidden_size": hidden_size, "bias": bias, "nonlinearity": nonlinearity}
+    @spellings.layer("RNNCell", ("hidden_size", "bias", "nonlinearity", "input_size"), {"units": "hidden_size", "dimension": "hidden_size", "use_bias": "bias", "activation": "nonlinearity"})
+    def __init__(self, hidden_size: int | None = None, bias: bool = True, nonlinearity: typing.Literal['tanh', 'relu'] = 'tanh', input_size: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"hidden_size": hidden_size, "bias": bias, "nonlinearity": nonlinearity, "input_size": input_size}
         if args["hidden_size"] is None:
             del args["hidden_size"]
         self._build("RNNCell", {**args, **aliases}, name)
@@ -1173,14 +882,15 @@ class LSTMCell(Model):
         Number of features of the state.
     bias : bool, optional
         Whether biases are added.
+    input_size : int | None, optional
+        Number of features of the input; inferred if not given.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, hidden_size: int | None = None, bias: bool = True, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
-        args: dict[str, typing.Any] = {"hidden_size": hidden_size, "bias": bias}
+    @spellings.layer("LSTMCell", ("hidden_size", "bias", "input_size"), {"units": "hidden_size", "dimension": "hidden_size", "use_bias": "bias"})
+    def __init__(self, hidden_size: int | None = None, bias: bool = True, input_size: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"hidden_size": hidden_size, "bias": bias, "input_size": input_size}
         if args["hidden_size"] is None:
             del args["hidden_size"]
         self._build("LSTMCell", {**args, **aliases}, name)
@@ -1198,14 +908,15 @@ class GRUCell(Model):
         Number of features of the state.
     bias : bool, optional
         Whether biases are added.
+    input_size : int | None, optional
+        Number of features of the input; inferred if not given.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, hidden_size: int | None = None, bias: bool = True, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
-        args: dict[str, typing.Any] = {"hidden_size": hidden_size, "bias": bias}
+    @spellings.layer("GRUCell", ("hidden_size", "bias", "input_size"), {"units": "hidden_size", "dimension": "hidden_size", "use_bias": "bias"})
+    def __init__(self, hidden_size: int | None = None, bias: bool = True, input_size: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"hidden_size": hidden_size, "bias": bias, "input_size": input_size}
         if args["hidden_size"] is None:
             del args["hidden_size"]
         self._build("GRUCell", {**args, **aliases}, name)
@@ -1231,41 +942,22 @@ class RNN(Model):
         Whether a second pass reads the sequence backwards.
     nonlinearity : Literal['tanh', 'relu'], optional
         What is applied to the new state.
+    input_size : int | None, optional
+        Number of features of the input; inferred if not given.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        hidden_size: int | None = None,
-        length: int | None = None,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        bidirectional: bool = False,
-        nonlinearity: typing.Literal["tanh", "relu"] = "tanh",
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "hidden_size": hidden_size,
-            "length": length,
-            "num_layers": num_layers,
-            "bias": bias,
-            "batch_first": batch_first,
-            "bidirectional": bidirectional,
-            "nonlinearity": nonlinearity,
-        }
+    @spellings.layer("RNN", ("hidden_size", "length", "num_layers", "bias", "batch_first", "bidirectional", "nonlinearity", "input_size"), {"units": "hidden_size", "dimension": "hidden_size", "seq_len": "length", "sequence_length": "length", "use_bias": "bias", "activation": "nonlinearity"})
+    def __init__(self, hidden_size: int | None = None, length: int | None = None, num_layers: int = 1, bias: bool = True, batch_first: bool = False, bidirectional: bool = False, nonlinearity: typing.Literal['tanh', 'relu'] = 'tanh', input_size: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"hidden_size": hidden_size, "length": length, "num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional, "nonlinearity": nonlinearity, "input_size": input_size}
         if args["hidden_size"] is None:
             del args["hidden_size"]
         if args["length"] is None:
             del args["length"]
         self._build("RNN", {**args, **aliases}, name)
 
-
 SimpleRNN = RNN
-
 
 class LSTM(Model):
     r"""A long short-term memory over a sequence of known length.  Outputs `output` `[length, n, hidden_size]`,
@@ -1286,30 +978,15 @@ class LSTM(Model):
         Input `[n, length, in]` instead of `[length, n, in]`.
     bidirectional : bool, optional
         Whether a second pass reads the sequence backwards.
+    input_size : int | None, optional
+        Number of features of the input; inferred if not given.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        hidden_size: int | None = None,
-        length: int | None = None,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        bidirectional: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "hidden_size": hidden_size,
-            "length": length,
-            "num_layers": num_layers,
-            "bias": bias,
-            "batch_first": batch_first,
-            "bidirectional": bidirectional,
-        }
+    @spellings.layer("LSTM", ("hidden_size", "length", "num_layers", "bias", "batch_first", "bidirectional", "input_size"), {"units": "hidden_size", "dimension": "hidden_size", "seq_len": "length", "sequence_length": "length", "use_bias": "bias"})
+    def __init__(self, hidden_size: int | None = None, length: int | None = None, num_layers: int = 1, bias: bool = True, batch_first: bool = False, bidirectional: bool = False, input_size: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"hidden_size": hidden_size, "length": length, "num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional, "input_size": input_size}
         if args["hidden_size"] is None:
             del args["hidden_size"]
         if args["length"] is None:
@@ -1335,30 +1012,15 @@ class GRU(Model):
         Input `[n, length, in]` instead of `[length, n, in]`.
     bidirectional : bool, optional
         Whether a second pass reads the sequence backwards.
+    input_size : int | None, optional
+        Number of features of the input; inferred if not given.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        hidden_size: int | None = None,
-        length: int | None = None,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        bidirectional: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "hidden_size": hidden_size,
-            "length": length,
-            "num_layers": num_layers,
-            "bias": bias,
-            "batch_first": batch_first,
-            "bidirectional": bidirectional,
-        }
+    @spellings.layer("GRU", ("hidden_size", "length", "num_layers", "bias", "batch_first", "bidirectional", "input_size"), {"units": "hidden_size", "dimension": "hidden_size", "seq_len": "length", "sequence_length": "length", "use_bias": "bias"})
+    def __init__(self, hidden_size: int | None = None, length: int | None = None, num_layers: int = 1, bias: bool = True, batch_first: bool = False, bidirectional: bool = False, input_size: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"hidden_size": hidden_size, "length": length, "num_layers": num_layers, "bias": bias, "batch_first": batch_first, "bidirectional": bidirectional, "input_size": input_size}
         if args["hidden_size"] is None:
             del args["hidden_size"]
         if args["length"] is None:
@@ -1387,16 +1049,8 @@ class MultiHeadAttention(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        embed_dim: int | None = None,
-        num_heads: int | None = None,
-        bias: bool = True,
-        causal: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("MultiHeadAttention", ("embed_dim", "num_heads", "bias", "causal"), {"d_model": "embed_dim", "dimension": "embed_dim", "nhead": "num_heads", "heads": "num_heads", "is_causal": "causal"})
+    def __init__(self, embed_dim: int | None = None, num_heads: int | None = None, bias: bool = True, causal: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"embed_dim": embed_dim, "num_heads": num_heads, "bias": bias, "causal": causal}
         if args["embed_dim"] is None:
             del args["embed_dim"]
@@ -1404,9 +1058,7 @@ class MultiHeadAttention(Model):
             del args["num_heads"]
         self._build("MultiHeadAttention", {**args, **aliases}, name)
 
-
 MultiheadAttention = MultiHeadAttention
-
 
 class SelfAttention(Model):
     r"""As MultiHeadAttention, where `input` is query, key and value.
@@ -1425,16 +1077,8 @@ class SelfAttention(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        embed_dim: int | None = None,
-        num_heads: int | None = None,
-        bias: bool = True,
-        causal: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("SelfAttention", ("embed_dim", "num_heads", "bias", "causal"), {"d_model": "embed_dim", "dimension": "embed_dim", "nhead": "num_heads", "heads": "num_heads", "is_causal": "causal"})
+    def __init__(self, embed_dim: int | None = None, num_heads: int | None = None, bias: bool = True, causal: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"embed_dim": embed_dim, "num_heads": num_heads, "bias": bias, "causal": causal}
         if args["embed_dim"] is None:
             del args["embed_dim"]
@@ -1442,9 +1086,7 @@ class SelfAttention(Model):
             del args["num_heads"]
         self._build("SelfAttention", {**args, **aliases}, name)
 
-
 MultiHeadSelfAttention = SelfAttention
-
 
 class TransformerEncoderLayer(Model):
     r"""Self-attention and two linear layers, each with a residual and a normalisation.  Inputs `input` `[n,
@@ -1472,30 +1114,9 @@ class TransformerEncoderLayer(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        embed_dim: int | None = None,
-        num_heads: int | None = None,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: typing.Any = "relu",
-        eps: float = 1e-05,
-        norm_first: bool = False,
-        causal: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "embed_dim": embed_dim,
-            "num_heads": num_heads,
-            "dim_feedforward": dim_feedforward,
-            "dropout": dropout,
-            "activation": activation,
-            "eps": eps,
-            "norm_first": norm_first,
-            "causal": causal,
-        }
+    @spellings.layer("TransformerEncoderLayer", ("embed_dim", "num_heads", "dim_feedforward", "dropout", "activation", "eps", "norm_first", "causal"), {"d_model": "embed_dim", "dimension": "embed_dim", "nhead": "num_heads", "heads": "num_heads", "layer_norm_eps": "eps", "is_causal": "causal"})
+    def __init__(self, embed_dim: int | None = None, num_heads: int | None = None, dim_feedforward: int = 2048, dropout: float = 0.1, activation: typing.Any = 'relu', eps: float = 1e-05, norm_first: bool = False, causal: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"embed_dim": embed_dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward, "dropout": dropout, "activation": activation, "eps": eps, "norm_first": norm_first, "causal": causal}
         if args["embed_dim"] is None:
             del args["embed_dim"]
         if args["num_heads"] is None:
@@ -1530,30 +1151,9 @@ class TransformerDecoderLayer(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        embed_dim: int | None = None,
-        num_heads: int | None = None,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: typing.Any = "relu",
-        eps: float = 1e-05,
-        norm_first: bool = False,
-        causal: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "embed_dim": embed_dim,
-            "num_heads": num_heads,
-            "dim_feedforward": dim_feedforward,
-            "dropout": dropout,
-            "activation": activation,
-            "eps": eps,
-            "norm_first": norm_first,
-            "causal": causal,
-        }
+    @spellings.layer("TransformerDecoderLayer", ("embed_dim", "num_heads", "dim_feedforward", "dropout", "activation", "eps", "norm_first", "causal"), {"d_model": "embed_dim", "dimension": "embed_dim", "nhead": "num_heads", "heads": "num_heads", "layer_norm_eps": "eps", "is_causal": "causal"})
+    def __init__(self, embed_dim: int | None = None, num_heads: int | None = None, dim_feedforward: int = 2048, dropout: float = 0.1, activation: typing.Any = 'relu', eps: float = 1e-05, norm_first: bool = False, causal: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"embed_dim": embed_dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward, "dropout": dropout, "activation": activation, "eps": eps, "norm_first": norm_first, "causal": causal}
         if args["embed_dim"] is None:
             del args["embed_dim"]
         if args["num_heads"] is None:
@@ -1590,34 +1190,9 @@ class TransformerEncoder(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        num_layers: int | None = None,
-        embed_dim: int | None = None,
-        num_heads: int | None = None,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: typing.Any = "relu",
-        eps: float = 1e-05,
-        norm_first: bool = False,
-        causal: bool = False,
-        norm: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "num_layers": num_layers,
-            "embed_dim": embed_dim,
-            "num_heads": num_heads,
-            "dim_feedforward": dim_feedforward,
-            "dropout": dropout,
-            "activation": activation,
-            "eps": eps,
-            "norm_first": norm_first,
-            "causal": causal,
-            "norm": norm,
-        }
+    @spellings.layer("TransformerEncoder", ("num_layers", "embed_dim", "num_heads", "dim_feedforward", "dropout", "activation", "eps", "norm_first", "causal", "norm"), {"d_model": "embed_dim", "dimension": "embed_dim", "nhead": "num_heads", "heads": "num_heads", "layer_norm_eps": "eps", "is_causal": "causal"})
+    def __init__(self, num_layers: int | None = None, embed_dim: int | None = None, num_heads: int | None = None, dim_feedforward: int = 2048, dropout: float = 0.1, activation: typing.Any = 'relu', eps: float = 1e-05, norm_first: bool = False, causal: bool = False, norm: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"num_layers": num_layers, "embed_dim": embed_dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward, "dropout": dropout, "activation": activation, "eps": eps, "norm_first": norm_first, "causal": causal, "norm": norm}
         if args["num_layers"] is None:
             del args["num_layers"]
         if args["embed_dim"] is None:
@@ -1656,34 +1231,9 @@ class TransformerDecoder(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        num_layers: int | None = None,
-        embed_dim: int | None = None,
-        num_heads: int | None = None,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: typing.Any = "relu",
-        eps: float = 1e-05,
-        norm_first: bool = False,
-        causal: bool = False,
-        norm: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "num_layers": num_layers,
-            "embed_dim": embed_dim,
-            "num_heads": num_heads,
-            "dim_feedforward": dim_feedforward,
-            "dropout": dropout,
-            "activation": activation,
-            "eps": eps,
-            "norm_first": norm_first,
-            "causal": causal,
-            "norm": norm,
-        }
+    @spellings.layer("TransformerDecoder", ("num_layers", "embed_dim", "num_heads", "dim_feedforward", "dropout", "activation", "eps", "norm_first", "causal", "norm"), {"d_model": "embed_dim", "dimension": "embed_dim", "nhead": "num_heads", "heads": "num_heads", "layer_norm_eps": "eps", "is_causal": "causal"})
+    def __init__(self, num_layers: int | None = None, embed_dim: int | None = None, num_heads: int | None = None, dim_feedforward: int = 2048, dropout: float = 0.1, activation: typing.Any = 'relu', eps: float = 1e-05, norm_first: bool = False, causal: bool = False, norm: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"num_layers": num_layers, "embed_dim": embed_dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward, "dropout": dropout, "activation": activation, "eps": eps, "norm_first": norm_first, "causal": causal, "norm": norm}
         if args["num_layers"] is None:
             del args["num_layers"]
         if args["embed_dim"] is None:
@@ -1807,9 +1357,7 @@ class Power(Model):
         args: dict[str, typing.Any] = {}
         self._build("Power", {**args, **aliases}, name)
 
-
 Pow = Power
-
 
 class Negative(Model):
     r"""Each element with the opposite sign.
@@ -2647,120 +2195,6 @@ class IsFinite(Model):
         self._build("IsFinite", {**args, **aliases}, name)
 
 
-class Fmod(Model):
-    r"""Remainder of the division rounded towards 0, with the sign of the dividend, as `fmod` of C.
-
-    Floats: a divisor of 0 gives NaN. Integers: a divisor of 0 gives 0. See `remainder` for the one with the
-    sign of the divisor.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
-        self._build("Fmod", {**args, **aliases}, name)
-
-
-class Lerp(Model):
-    r"""Linear interpolation: `input + weight * (end - input)`, elementwise.
-
-    From a weight of 1/2 on it is computed as `end - (end - input) * (1 - weight)`, so that the weights 0
-    and 1 give both ends exactly. The weight is a number or a tensor that broadcasts, and may lie outside of
-    0 to 1.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
-        self._build("Lerp", {**args, **aliases}, name)
-
-
-class Hypot(Model):
-    r"""`√(left² + right²)` without overflow, the absolute value of a complex number.
-
-    Infinite if either is, even beside NaN. The gradient at 0 is 0.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
-        self._build("Hypot", {**args, **aliases}, name)
-
-
-class LogAddExp(Model):
-    r"""`log(exp(left) + exp(right))` without overflow.
-
-    Where both are minus infinity it is too.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
-        self._build("LogAddExp", {**args, **aliases}, name)
-
-
-class LogAddExp2(Model):
-    r"""`log2(2^left + 2^right)` without overflow.
-
-    Where both are minus infinity it is too.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
-        self._build("LogAddExp2", {**args, **aliases}, name)
-
-
-class NanToNum(Model):
-    r"""The input with `nan` in place of NaN, `posinf` in place of infinity and `neginf` in place of minus
-    infinity; the largest and the smallest finite number of the dtype if not given.
-
-    The gradient is 0 where an element was replaced. Integers stay as they are.
-
-    Parameters
-    ----------
-    nan : float, optional
-        Default: ``0.0``.
-    posinf : float | None, optional
-        Default: ``None``.
-    neginf : float | None, optional
-        Default: ``None``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        nan: float = 0.0,
-        posinf: float | None = None,
-        neginf: float | None = None,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"nan": nan, "posinf": posinf, "neginf": neginf}
-        self._build("NanToNum", {**args, **aliases}, name)
-
-
 class Relu(Model):
     r"""Rectified linear unit: `max(x, 0)`.
 
@@ -2776,9 +2210,7 @@ class Relu(Model):
         args: dict[str, typing.Any] = {}
         self._build("Relu", {**args, **aliases}, name)
 
-
 ReLU = Relu
-
 
 class Relu6(Model):
     r"""Rectified linear unit held below 6: `min(max(x, 0), 6)`.
@@ -2795,9 +2227,7 @@ class Relu6(Model):
         args: dict[str, typing.Any] = {}
         self._build("Relu6", {**args, **aliases}, name)
 
-
 ReLU6 = Relu6
-
 
 class LeakyRelu(Model):
     r"""Leaky rectified linear unit: `x` above 0, `slope * x` below.
@@ -2815,9 +2245,7 @@ class LeakyRelu(Model):
         args: dict[str, typing.Any] = {}
         self._build("LeakyRelu", {**args, **aliases}, name)
 
-
 LeakyReLU = LeakyRelu
-
 
 class Elu(Model):
     r"""Exponential linear unit: `x` above 0, `alpha * (exp(x) - 1)` below.
@@ -2836,9 +2264,7 @@ class Elu(Model):
         args: dict[str, typing.Any] = {"alpha": alpha}
         self._build("Elu", {**args, **aliases}, name)
 
-
 ELU = Elu
-
 
 class Selu(Model):
     r"""Self-normalising exponential linear unit: `scale * x` above 0, `scale * alpha * (exp(x) - 1)` below,
@@ -2856,9 +2282,7 @@ class Selu(Model):
         args: dict[str, typing.Any] = {}
         self._build("Selu", {**args, **aliases}, name)
 
-
 SELU = Selu
-
 
 class Celu(Model):
     r"""Exponential linear unit with a continuous derivative: `x` above 0, `alpha * (exp(x / alpha) - 1)` below;
@@ -2878,9 +2302,7 @@ class Celu(Model):
         args: dict[str, typing.Any] = {"alpha": alpha}
         self._build("Celu", {**args, **aliases}, name)
 
-
 CELU = Celu
-
 
 class Gelu(Model):
     r"""Gaussian error linear unit: `x` times the normal distribution function, `x * (1 + erf(x / √2)) / 2`.
@@ -2896,15 +2318,11 @@ class Gelu(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, approximate: typing.Literal["none", "tanh"] = "none", *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    def __init__(self, approximate: typing.Literal['none', 'tanh'] = 'none', *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"approximate": approximate}
         self._build("Gelu", {**args, **aliases}, name)
 
-
 GELU = Gelu
-
 
 class Sigmoid(Model):
     r"""Logistic function: `1 / (1 + exp(-x))`.
@@ -2935,10 +2353,8 @@ class Silu(Model):
         args: dict[str, typing.Any] = {}
         self._build("Silu", {**args, **aliases}, name)
 
-
 SiLU = Silu
 Swish = Silu
-
 
 class Mish(Model):
     r"""`x * tanh(softplus(x))`.
@@ -2983,9 +2399,7 @@ class Softplus(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, beta: float = 1.0, threshold: float = 20.0, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"beta": beta, "threshold": threshold}
         self._build("Softplus", {**args, **aliases}, name)
 
@@ -3069,6 +2483,7 @@ class Softmax(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Softmax", ("axis",), {"dim": "axis"})
     def __init__(self, axis: int = -1, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis}
         self._build("Softmax", {**args, **aliases}, name)
@@ -3086,6 +2501,7 @@ class LogSoftmax(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("LogSoftmax", ("axis",), {"dim": "axis"})
     def __init__(self, axis: int = -1, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis}
         self._build("LogSoftmax", {**args, **aliases}, name)
@@ -3125,9 +2541,7 @@ class Transpose(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, axes: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    def __init__(self, axes: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axes": axes}
         self._build("Transpose", {**args, **aliases}, name)
 
@@ -3145,9 +2559,7 @@ class SwapAxes(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, axis1: int | None = None, axis2: int | None = None, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    def __init__(self, axis1: int | None = None, axis2: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis1": axis1, "axis2": axis2}
         if args["axis1"] is None:
             del args["axis1"]
@@ -3169,14 +2581,7 @@ class MoveAxis(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        source: int | tuple[int, ...] | None = None,
-        destination: int | tuple[int, ...] | None = None,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    def __init__(self, source: int | tuple[int, ...] | None = None, destination: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"source": source, "destination": destination}
         if args["source"] is None:
             del args["source"]
@@ -3198,9 +2603,8 @@ class ExpandDims(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, axis: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    @spellings.layer("ExpandDims", ("axis",), {"dim": "axis"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis}
         if args["axis"] is None:
             del args["axis"]
@@ -3218,9 +2622,8 @@ class Squeeze(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, axis: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    @spellings.layer("Squeeze", ("axis",), {"dim": "axis"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis}
         self._build("Squeeze", {**args, **aliases}, name)
 
@@ -3264,15 +2667,7 @@ class Slice(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        starts: typing.Any = None,
-        stops: typing.Any = None,
-        steps: int | tuple[int, ...] | None = None,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    def __init__(self, starts: typing.Any = None, stops: typing.Any = None, steps: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"starts": starts, "stops": stops, "steps": steps}
         if args["starts"] is None:
             del args["starts"]
@@ -3298,15 +2693,7 @@ class SliceUpdate(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        starts: typing.Any = None,
-        stops: typing.Any = None,
-        steps: int | tuple[int, ...] | None = None,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    def __init__(self, starts: typing.Any = None, stops: typing.Any = None, steps: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"starts": starts, "stops": stops, "steps": steps}
         if args["starts"] is None:
             del args["starts"]
@@ -3326,9 +2713,8 @@ class Flip(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, axis: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    @spellings.layer("Flip", ("axis",), {"dim": "axis"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis}
         self._build("Flip", {**args, **aliases}, name)
 
@@ -3348,14 +2734,8 @@ class Roll(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        shift: int | tuple[int, ...] | None = None,
-        axis: int | tuple[int, ...] | None = None,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("Roll", ("shift", "axis"), {"dim": "axis"})
+    def __init__(self, shift: int | tuple[int, ...] | None = None, axis: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"shift": shift, "axis": axis}
         if args["shift"] is None:
             del args["shift"]
@@ -3376,14 +2756,8 @@ class Split(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        sections: int | tuple[int, ...] | None = None,
-        axis: int = 0,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("Split", ("sections", "axis"), {"dim": "axis"})
+    def __init__(self, sections: int | tuple[int, ...] | None = None, axis: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"sections": sections, "axis": axis}
         if args["sections"] is None:
             del args["sections"]
@@ -3405,6 +2779,7 @@ class Concat(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Concat", ("axis", "n"), {"dim": "axis"})
     def __init__(self, axis: int = 0, n: int = 2, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "n": n}
         self._build("Concat", {**args, **aliases}, name)
@@ -3423,6 +2798,7 @@ class Stack(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Stack", ("axis", "n"), {"dim": "axis"})
     def __init__(self, axis: int = 0, n: int = 2, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "n": n}
         self._build("Stack", {**args, **aliases}, name)
@@ -3448,15 +2824,7 @@ class Pad(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        pads: typing.Any = None,
-        mode: typing.Literal["constant", "reflect", "symmetric", "edge", "replicate", "circular", "wrap"] = "constant",
-        value: float = 0.0,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    def __init__(self, pads: typing.Any = None, mode: typing.Literal['constant', 'reflect', 'symmetric', 'edge', 'replicate', 'circular', 'wrap'] = 'constant', value: float = 0.0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"pads": pads, "mode": mode, "value": value}
         if args["pads"] is None:
             del args["pads"]
@@ -3476,9 +2844,7 @@ class Tile(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, reps: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    def __init__(self, reps: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"reps": reps}
         if args["reps"] is None:
             del args["reps"]
@@ -3498,239 +2864,12 @@ class Repeat(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, repeats: int | None = None, axis: int | None = None, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    @spellings.layer("Repeat", ("repeats", "axis"), {"dim": "axis"})
+    def __init__(self, repeats: int | None = None, axis: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"repeats": repeats, "axis": axis}
         if args["repeats"] is None:
             del args["repeats"]
         self._build("Repeat", {**args, **aliases}, name)
-
-
-class AtLeast1d(Model):
-    r"""The input, of which a single number becomes a vector of one element.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
-        self._build("AtLeast1d", {**args, **aliases}, name)
-
-
-AtLeast1D = AtLeast1d
-
-
-class AtLeast2d(Model):
-    r"""The input with axes of size 1 in front, so that there are at least two: `[n]` becomes `[1, n]`.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
-        self._build("AtLeast2d", {**args, **aliases}, name)
-
-
-AtLeast2D = AtLeast2d
-
-
-class AtLeast3d(Model):
-    r"""The input with axes of size 1, so that there are at least three: `[n]` becomes `[1, n, 1]` and `[m, n]`
-    becomes `[m, n, 1]`, as in NumPy and torch.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
-        self._build("AtLeast3d", {**args, **aliases}, name)
-
-
-AtLeast3D = AtLeast3d
-
-
-class Unflatten(Model):
-    r"""The axis in several parts of these sizes, one of which may be -1; the inverse of `flatten`.
-
-    Parameters
-    ----------
-    axis : int
-        Required.
-    sizes : tuple[int, ...]
-        Required.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        axis: int | None = None,
-        sizes: tuple[int, ...] | None = None,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "sizes": sizes}
-        if args["axis"] is None:
-            del args["axis"]
-        if args["sizes"] is None:
-            del args["sizes"]
-        self._build("Unflatten", {**args, **aliases}, name)
-
-
-class Diff(Model):
-    r"""Differences of neighbours along `axis`, `n` times: `input[1:] - input[:-1]`.
-
-    `prepend` and `append` are put before and behind the input first. Of truth values: whether neighbours
-    differ.
-
-    Parameters
-    ----------
-    n : int, optional
-        Default: ``1``.
-    axis : int, optional
-        Default: ``-1``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, n: int = 1, axis: int = -1, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {"n": n, "axis": axis}
-        self._build("Diff", {**args, **aliases}, name)
-
-
-class UnfoldAxis(Model):
-    r"""All windows of `size` elements along `axis`, `step` apart, as a new last axis: `[n]` becomes `[⌊(n -
-    size) / step⌋ + 1, size]`.
-
-    The method `unfold` of torch's tensors.
-
-    Parameters
-    ----------
-    axis : int
-        Required.
-    size : int
-        Required.
-    step : int, optional
-        Default: ``1``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        axis: int | None = None,
-        size: int | None = None,
-        step: int = 1,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "size": size, "step": step}
-        if args["axis"] is None:
-            del args["axis"]
-        if args["size"] is None:
-            del args["size"]
-        self._build("UnfoldAxis", {**args, **aliases}, name)
-
-
-class Unfold(Model):
-    r"""All patches of images as columns (im2col): `[n, c, h, w]` becomes `[n, c·kh·kw, positions]`, `[c, h, w]`
-    likewise without `n`.
-
-    Around the image lie `padding` zeros. As `torch.nn.functional.unfold`; for windows along one axis see
-    `unfold_axis`, for windows of any number of axes `windows`.
-
-    Parameters
-    ----------
-    kernel_size : int | tuple[int, ...]
-        Required.
-    dilation : int | tuple[int, ...], optional
-        Default: ``1``.
-    padding : int | tuple[int, ...], optional
-        Default: ``0``.
-    stride : int | tuple[int, ...], optional
-        Default: ``1``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        kernel_size: int | tuple[int, ...] | None = None,
-        dilation: int | tuple[int, ...] = 1,
-        padding: int | tuple[int, ...] = 0,
-        stride: int | tuple[int, ...] = 1,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "kernel_size": kernel_size,
-            "dilation": dilation,
-            "padding": padding,
-            "stride": stride,
-        }
-        if args["kernel_size"] is None:
-            del args["kernel_size"]
-        self._build("Unfold", {**args, **aliases}, name)
-
-
-class Fold(Model):
-    r"""Adds patches up where they were taken from, the adjoint of `unfold`: `[n, c·kh·kw, positions]` becomes
-    `[n, c, *output_size]`, `[c·kh·kw, positions]` likewise without `n`.
-
-    What falls on the padding is dropped. As `torch.nn.functional.fold`.
-
-    Parameters
-    ----------
-    output_size : int | tuple[int, ...]
-        Required.
-    kernel_size : int | tuple[int, ...]
-        Required.
-    dilation : int | tuple[int, ...], optional
-        Default: ``1``.
-    padding : int | tuple[int, ...], optional
-        Default: ``0``.
-    stride : int | tuple[int, ...], optional
-        Default: ``1``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        output_size: int | tuple[int, ...] | None = None,
-        kernel_size: int | tuple[int, ...] | None = None,
-        dilation: int | tuple[int, ...] = 1,
-        padding: int | tuple[int, ...] = 0,
-        stride: int | tuple[int, ...] = 1,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "output_size": output_size,
-            "kernel_size": kernel_size,
-            "dilation": dilation,
-            "padding": padding,
-            "stride": stride,
-        }
-        if args["output_size"] is None:
-            del args["output_size"]
-        if args["kernel_size"] is None:
-            del args["kernel_size"]
-        self._build("Fold", {**args, **aliases}, name)
 
 
 class Take(Model):
@@ -3746,6 +2885,7 @@ class Take(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Take", ("axis",), {"dim": "axis"})
     def __init__(self, axis: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis}
         self._build("Take", {**args, **aliases}, name)
@@ -3765,6 +2905,7 @@ class TakeAlongAxis(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("TakeAlongAxis", ("axis",), {"dim": "axis"})
     def __init__(self, axis: int = -1, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis}
         self._build("TakeAlongAxis", {**args, **aliases}, name)
@@ -3785,6 +2926,7 @@ class ScatterAdd(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("ScatterAdd", ("axis",), {"dim": "axis"})
     def __init__(self, axis: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis}
         self._build("ScatterAdd", {**args, **aliases}, name)
@@ -3803,6 +2945,7 @@ class IndexAdd(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("IndexAdd", ("axis",), {"dim": "axis"})
     def __init__(self, axis: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis}
         self._build("IndexAdd", {**args, **aliases}, name)
@@ -3821,6 +2964,7 @@ class IndexCopy(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("IndexCopy", ("axis",), {"dim": "axis"})
     def __init__(self, axis: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis}
         self._build("IndexCopy", {**args, **aliases}, name)
@@ -3841,221 +2985,11 @@ class OneHot(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        depth: int | None = None,
-        dtype: typing.Any | None = None,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    def __init__(self, depth: int | None = None, dtype: typing.Any | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"depth": depth, "dtype": dtype}
         if args["depth"] is None:
             del args["depth"]
         self._build("OneHot", {**args, **aliases}, name)
-
-
-class ScatterProd(Model):
-    r"""The input with the element at the position along `axis` that `indices` gives multiplied by each element
-    of `source`.
-
-    `indices` and `source` have the shape of the input apart from the axis.
-
-    Parameters
-    ----------
-    axis : int, optional
-        Default: ``0``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, axis: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {"axis": axis}
-        self._build("ScatterProd", {**args, **aliases}, name)
-
-
-class ScatterMax(Model):
-    r"""The largest of the element of the input and those of `source` whose `indices` give its position along
-    `axis`; NaN if one is.
-
-    `indices` and `source` have the shape of the input apart from the axis. Equal ones share the gradient.
-
-    Parameters
-    ----------
-    axis : int, optional
-        Default: ``0``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, axis: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {"axis": axis}
-        self._build("ScatterMax", {**args, **aliases}, name)
-
-
-class ScatterMin(Model):
-    r"""The smallest of the element of the input and those of `source` whose `indices` give its position along
-    `axis`; NaN if one is.
-
-    `indices` and `source` have the shape of the input apart from the axis. Equal ones share the gradient.
-
-    Parameters
-    ----------
-    axis : int, optional
-        Default: ``0``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, axis: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {"axis": axis}
-        self._build("ScatterMin", {**args, **aliases}, name)
-
-
-class Scatter(Model):
-    r"""The input with each element of `source` in place of the one at the position along `axis` that `indices`
-    gives: `output[indices[i, j], j] = source[i, j]` for axis 0.
-
-    Of several elements for one place the last one along `axis` stays, and alone gets a gradient. `indices`
-    has at most as many places as the input along the other axes, and as the source along all. `source` may
-    be a number.
-
-    Parameters
-    ----------
-    axis : int
-        Required.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, axis: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {"axis": axis}
-        if args["axis"] is None:
-            del args["axis"]
-        self._build("Scatter", {**args, **aliases}, name)
-
-
-class ScatterReduce(Model):
-    r"""The input with each element of `source` brought together with the one at the position along `axis` that
-    `indices` gives: their `sum`, `prod`, `mean`, `amax` or `amin`.
-
-    Without `include_self` the element of the input does not count where there are others. `indices` has at
-    most as many places as the input along the other axes, and as the source along all. The mean of integers
-    is rounded down. Equal extremes share the gradient.
-
-    Parameters
-    ----------
-    axis : int
-        Required.
-    reduce : Literal['sum', 'prod', 'mean', 'amax', 'amin']
-        Required.
-    include_self : bool, optional
-        Default: ``True``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        axis: int | None = None,
-        reduce: typing.Literal["sum", "prod", "mean", "amax", "amin"] | None = None,
-        include_self: bool = True,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "reduce": reduce, "include_self": include_self}
-        if args["axis"] is None:
-            del args["axis"]
-        if args["reduce"] is None:
-            del args["reduce"]
-        self._build("ScatterReduce", {**args, **aliases}, name)
-
-
-class IndexFill(Model):
-    r"""The input with the slices at the positions `indices` (1-d) along `axis` filled with `value`, a number or
-    a tensor without axes.
-
-    Parameters
-    ----------
-    axis : int
-        Required.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, axis: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {"axis": axis}
-        if args["axis"] is None:
-            del args["axis"]
-        self._build("IndexFill", {**args, **aliases}, name)
-
-
-class IndexPut(Model):
-    r"""The input with `values` in place of, or with `accumulate` added to, the elements `input[key]`.
-
-    The key is that of `getitem`: integers, slices, `...`, `none` (a new axis), tuples of integers and
-    integer tensors, or texts that stand for the next of the tensors `indices`. `values` broadcast to the
-    shape of `input[key]`. Elements that occur several times add up, or the last value in row-major order
-    stays.
-
-    Parameters
-    ----------
-    key : object
-        Required.
-    accumulate : bool, optional
-        Default: ``False``.
-    n : int, optional
-        Number of inputs.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        key: typing.Any = None,
-        accumulate: bool = False,
-        n: int = 2,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"key": key, "accumulate": accumulate, "n": n}
-        if args["key"] is None:
-            del args["key"]
-        self._build("IndexPut", {**args, **aliases}, name)
-
-
-class MaskedFill(Model):
-    r"""`value`, a number or a tensor, where `mask` holds, the input elsewhere.
-
-    All three broadcast; the dtype is that of the input.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
-        self._build("MaskedFill", {**args, **aliases}, name)
-
-
-class MaskedScatter(Model):
-    r"""The input with the elements of `source`, one after the other in row-major order, where `mask` holds.
-
-    The mask broadcasts to the shape of the input. Fewer elements than places are an error.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
-        self._build("MaskedScatter", {**args, **aliases}, name)
 
 
 class Tril(Model):
@@ -4105,9 +3039,7 @@ class Diagonal(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, offset: int = 0, axis1: int = 0, axis2: int = 1, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    def __init__(self, offset: int = 0, axis1: int = 0, axis2: int = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"offset": offset, "axis1": axis1, "axis2": axis2}
         self._build("Diagonal", {**args, **aliases}, name)
 
@@ -4143,9 +3075,7 @@ class Trace(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, offset: int = 0, axis1: int = 0, axis2: int = 1, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    def __init__(self, offset: int = 0, axis1: int = 0, axis2: int = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"offset": offset, "axis1": axis1, "axis2": axis2}
         self._build("Trace", {**args, **aliases}, name)
 
@@ -4171,16 +3101,7 @@ class RandomUniform(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        shape: tuple[int, ...] | None = None,
-        low: float = 0.0,
-        high: float = 1.0,
-        dtype: typing.Any | None = None,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    def __init__(self, shape: tuple[int, ...] | None = None, low: float = 0.0, high: float = 1.0, dtype: typing.Any | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"shape": shape, "low": low, "high": high, "dtype": dtype}
         if args["shape"] is None:
             del args["shape"]
@@ -4208,16 +3129,7 @@ class RandomNormal(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        shape: tuple[int, ...] | None = None,
-        mean: float = 0.0,
-        stddev: float = 1.0,
-        dtype: typing.Any | None = None,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    def __init__(self, shape: tuple[int, ...] | None = None, mean: float = 0.0, stddev: float = 1.0, dtype: typing.Any | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"shape": shape, "mean": mean, "stddev": stddev, "dtype": dtype}
         if args["shape"] is None:
             del args["shape"]
@@ -4241,15 +3153,7 @@ class RandomRandint(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        shape: tuple[int, ...] | None = None,
-        low: int | None = None,
-        high: int | None = None,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    def __init__(self, shape: tuple[int, ...] | None = None, low: int | None = None, high: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"shape": shape, "low": low, "high": high}
         if args["shape"] is None:
             del args["shape"]
@@ -4272,9 +3176,7 @@ class RandomBernoulli(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, shape: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    def __init__(self, shape: int | tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"shape": shape}
         self._build("RandomBernoulli", {**args, **aliases}, name)
 
@@ -4313,9 +3215,8 @@ class Dropout(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, p: float = 0.5, training: bool | None = None, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    @spellings.layer("Dropout", ("p", "training"), {"rate": "p"})
+    def __init__(self, p: float = 0.5, training: bool | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"p": p, "training": training}
         if args["training"] is None:
             del args["training"]
@@ -4340,10 +3241,8 @@ class MatrixMultiply(Model):
         args: dict[str, typing.Any] = {}
         self._build("MatrixMultiply", {**args, **aliases}, name)
 
-
 MatMul = MatrixMultiply
 Matmul = MatrixMultiply
-
 
 class MatrixTranspose(Model):
     r"""Exchanges the last two axes; the axes before them count matrices.
@@ -4386,6 +3285,7 @@ class VectorDot(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("VectorDot", ("axis",), {"dim": "axis"})
     def __init__(self, axis: int = -1, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis}
         self._build("VectorDot", {**args, **aliases}, name)
@@ -4475,6 +3375,7 @@ class Cross(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
+    @spellings.layer("Cross", ("axis",), {"dim": "axis"})
     def __init__(self, axis: int = -1, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis}
         self._build("Cross", {**args, **aliases}, name)
@@ -4500,9 +3401,7 @@ class Einsum(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, equation: str | None = None, n: int = 2, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    def __init__(self, equation: str | None = None, n: int = 2, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"equation": equation, "n": n}
         if args["equation"] is None:
             del args["equation"]
@@ -4543,9 +3442,7 @@ class TriangularSolve(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, lower: bool = True, transpose: bool = False, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    def __init__(self, lower: bool = True, transpose: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"lower": lower, "transpose": transpose}
         self._build("TriangularSolve", {**args, **aliases}, name)
 
@@ -4653,14 +3550,8 @@ class Fft(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        axis: int = -1,
-        norm: typing.Literal["backward", "ortho", "forward"] = "backward",
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("Fft", ("axis", "norm"), {"dim": "axis"})
+    def __init__(self, axis: int = -1, norm: typing.Literal['backward', 'ortho', 'forward'] = 'backward', *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "norm": norm}
         self._build("Fft", {**args, **aliases}, name)
 
@@ -4682,14 +3573,8 @@ class InverseFft(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        axis: int = -1,
-        norm: typing.Literal["backward", "ortho", "forward"] = "backward",
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("InverseFft", ("axis", "norm"), {"dim": "axis"})
+    def __init__(self, axis: int = -1, norm: typing.Literal['backward', 'ortho', 'forward'] = 'backward', *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "norm": norm}
         self._build("InverseFft", {**args, **aliases}, name)
 
@@ -4710,14 +3595,8 @@ class RealFft(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        axis: int = -1,
-        norm: typing.Literal["backward", "ortho", "forward"] = "backward",
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("RealFft", ("axis", "norm"), {"dim": "axis"})
+    def __init__(self, axis: int = -1, norm: typing.Literal['backward', 'ortho', 'forward'] = 'backward', *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "norm": norm}
         self._build("RealFft", {**args, **aliases}, name)
 
@@ -4742,121 +3621,10 @@ class InverseRealFft(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        n: int | None = None,
-        axis: int = -1,
-        norm: typing.Literal["backward", "ortho", "forward"] = "backward",
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("InverseRealFft", ("n", "axis", "norm"), {"dim": "axis"})
+    def __init__(self, n: int | None = None, axis: int = -1, norm: typing.Literal['backward', 'ortho', 'forward'] = 'backward', *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"n": n, "axis": axis, "norm": norm}
         self._build("InverseRealFft", {**args, **aliases}, name)
-
-
-class ViewAsReal(Model):
-    r"""The real and the imaginary part of complex numbers side by side along a new last axis of size 2.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
-        self._build("ViewAsReal", {**args, **aliases}, name)
-
-
-class ViewAsComplex(Model):
-    r"""Complex numbers whose real and imaginary parts lie side by side along the last axis, which has size 2,
-    as a pair of tensors; the inverse of `view_as_real`.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
-        self._build("ViewAsComplex", {**args, **aliases}, name)
-
-
-class Polar(Model):
-    r"""Complex numbers from their absolute values and angles in radians: `abs * cos(angle)` and `abs *
-    sin(angle)`.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
-        self._build("Polar", {**args, **aliases}, name)
-
-
-class Angle(Model):
-    r"""Angle in radians of complex numbers, in [-π, π]; without `imag` of real ones: 0, or π below 0.
-
-    The absolute value is `hypot(real, imag)`.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
-        self._build("Angle", {**args, **aliases}, name)
-
-
-class ComplexMultiply(Model):
-    r"""Product of complex numbers: `left_real·right_real - left_imag·right_imag` and `left_real·right_imag +
-    left_imag·right_real`.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
-        self._build("ComplexMultiply", {**args, **aliases}, name)
-
-
-class ComplexDivide(Model):
-    r"""Quotient of complex numbers: the product with the conjugate of the right ones, divided by the square of
-    their absolute values.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
-        self._build("ComplexDivide", {**args, **aliases}, name)
-
-
-class Conj(Model):
-    r"""Complex conjugates: the real parts as they are, the imaginary ones with the opposite sign.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {}
-        self._build("Conj", {**args, **aliases}, name)
 
 
 class Sum(Model):
@@ -4875,14 +3643,8 @@ class Sum(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("Sum", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("Sum", {**args, **aliases}, name)
 
@@ -4903,14 +3665,8 @@ class Mean(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("Mean", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("Mean", {**args, **aliases}, name)
 
@@ -4931,14 +3687,8 @@ class Prod(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("Prod", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("Prod", {**args, **aliases}, name)
 
@@ -4958,14 +3708,8 @@ class Max(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("Max", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("Max", {**args, **aliases}, name)
 
@@ -4985,14 +3729,8 @@ class Min(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("Min", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("Min", {**args, **aliases}, name)
 
@@ -5013,9 +3751,8 @@ class ArgMax(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, axis: int | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    @spellings.layer("ArgMax", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("ArgMax", {**args, **aliases}, name)
 
@@ -5036,9 +3773,8 @@ class ArgMin(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, axis: int | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    @spellings.layer("ArgMin", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("ArgMin", {**args, **aliases}, name)
 
@@ -5058,14 +3794,8 @@ class Any(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("Any", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("Any", {**args, **aliases}, name)
 
@@ -5085,14 +3815,8 @@ class All(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("All", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("All", {**args, **aliases}, name)
 
@@ -5110,14 +3834,8 @@ class CountNonzero(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("CountNonzero", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("CountNonzero", {**args, **aliases}, name)
 
@@ -5140,15 +3858,8 @@ class Var(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        correction: float = 1.0,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("Var", ("axis", "keepdim", "correction"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, correction: float = 1.0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim, "correction": correction}
         self._build("Var", {**args, **aliases}, name)
 
@@ -5170,15 +3881,8 @@ class Std(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        correction: float = 1.0,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("Std", ("axis", "keepdim", "correction"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, correction: float = 1.0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim, "correction": correction}
         self._build("Std", {**args, **aliases}, name)
 
@@ -5202,15 +3906,8 @@ class Norm(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        p: float = 2.0,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("Norm", ("p", "axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim", "rate": "p"})
+    def __init__(self, p: float = 2.0, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"p": p, "axis": axis, "keepdim": keepdim}
         self._build("Norm", {**args, **aliases}, name)
 
@@ -5231,14 +3928,8 @@ class LogSumExp(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("LogSumExp", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
         self._build("LogSumExp", {**args, **aliases}, name)
 
@@ -5261,15 +3952,8 @@ class CumSum(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        axis: int | None = None,
-        exclusive: bool = False,
-        reverse: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("CumSum", ("axis", "exclusive", "reverse"), {"dim": "axis"})
+    def __init__(self, axis: int | None = None, exclusive: bool = False, reverse: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
         if args["axis"] is None:
             del args["axis"]
@@ -5294,111 +3978,12 @@ class CumProd(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        axis: int | None = None,
-        exclusive: bool = False,
-        reverse: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("CumProd", ("axis", "exclusive", "reverse"), {"dim": "axis"})
+    def __init__(self, axis: int | None = None, exclusive: bool = False, reverse: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
         if args["axis"] is None:
             del args["axis"]
         self._build("CumProd", {**args, **aliases}, name)
-
-
-class CumulativeMax(Model):
-    r"""Largest element so far along `axis`; NaN from the first one on.
-
-    `reverse` runs from the end. Where several are          equal, the gradient goes to the last of them.
-    See `cummax` for their positions.
-
-    Parameters
-    ----------
-    axis : int
-        Required.
-    reverse : bool, optional
-        Default: ``False``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self, axis: int | None = None, reverse: bool = False, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "reverse": reverse}
-        if args["axis"] is None:
-            del args["axis"]
-        self._build("CumulativeMax", {**args, **aliases}, name)
-
-
-class CumulativeMin(Model):
-    r"""Smallest element so far along `axis`; NaN from the first one on.
-
-    `reverse` runs from the end. Where several          are equal, the gradient goes to the last of them.
-    See `cummin` for their positions.
-
-    Parameters
-    ----------
-    axis : int
-        Required.
-    reverse : bool, optional
-        Default: ``False``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self, axis: int | None = None, reverse: bool = False, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "reverse": reverse}
-        if args["axis"] is None:
-            del args["axis"]
-        self._build("CumulativeMin", {**args, **aliases}, name)
-
-
-class CumMax(Model):
-    r"""Largest element so far along `axis` and its position in int64: of equal ones, and of several NaN, the
-    last one so far.
-
-    As in torch; see `cumulative_max` for the values alone.
-
-    Parameters
-    ----------
-    axis : int
-        Required.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, axis: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {"axis": axis}
-        if args["axis"] is None:
-            del args["axis"]
-        self._build("CumMax", {**args, **aliases}, name)
-
-
-class CumMin(Model):
-    r"""Smallest element so far along `axis` and its position in int64: of equal ones, and of several NaN, the
-    last one so far.
-
-    As in torch; see `cumulative_min` for the values alone.
-
-    Parameters
-    ----------
-    axis : int
-        Required.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, axis: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {"axis": axis}
-        if args["axis"] is None:
-            del args["axis"]
-        self._build("CumMin", {**args, **aliases}, name)
 
 
 class Sort(Model):
@@ -5417,9 +4002,8 @@ class Sort(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, axis: int = -1, descending: bool = False, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    @spellings.layer("Sort", ("axis", "descending"), {"dim": "axis"})
+    def __init__(self, axis: int = -1, descending: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "descending": descending}
         self._build("Sort", {**args, **aliases}, name)
 
@@ -5440,9 +4024,8 @@ class ArgSort(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, axis: int = -1, descending: bool = False, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    @spellings.layer("ArgSort", ("axis", "descending"), {"dim": "axis"})
+    def __init__(self, axis: int = -1, descending: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "descending": descending}
         self._build("ArgSort", {**args, **aliases}, name)
 
@@ -5467,686 +4050,12 @@ class TopK(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        k: int | None = None,
-        axis: int = -1,
-        largest: bool = True,
-        sorted: bool = True,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("TopK", ("k", "axis", "largest", "sorted"), {"dim": "axis"})
+    def __init__(self, k: int | None = None, axis: int = -1, largest: bool = True, sorted: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"k": k, "axis": axis, "largest": largest, "sorted": sorted}
         if args["k"] is None:
             del args["k"]
         self._build("TopK", {**args, **aliases}, name)
-
-
-class NanSum(Model):
-    r"""Sum over `axis` of all elements but NaN; the sum of nothing else is 0.
-
-    See `sum`. The gradient of NaN is 0.
-
-    Parameters
-    ----------
-    axis : int | tuple[int, ...] | None, optional
-        Default: ``None``.
-    keepdim : bool, optional
-        Default: ``False``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
-        self._build("NanSum", {**args, **aliases}, name)
-
-
-class NanProd(Model):
-    r"""Product over `axis` of all elements but NaN; the product of nothing else is 1.
-
-    See `prod`. The gradient of NaN is 0.
-
-    Parameters
-    ----------
-    axis : int | tuple[int, ...] | None, optional
-        Default: ``None``.
-    keepdim : bool, optional
-        Default: ``False``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
-        self._build("NanProd", {**args, **aliases}, name)
-
-
-class NanMean(Model):
-    r"""Mean over `axis` of all elements but NaN; NaN where there is nothing else.
-
-    See `mean`. The gradient of NaN is 0.
-
-    Parameters
-    ----------
-    axis : int | tuple[int, ...] | None, optional
-        Default: ``None``.
-    keepdim : bool, optional
-        Default: ``False``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
-        self._build("NanMean", {**args, **aliases}, name)
-
-
-class NanVar(Model):
-    r"""Variance over `axis` of all `n` elements but NaN: `Σ (x - mean)² / max(0, n - correction)`, NaN where
-    there are too few.
-
-    The correction is 1 unless given, as for `var`. The gradient of NaN is 0.
-
-    Parameters
-    ----------
-    axis : int | tuple[int, ...] | None, optional
-        Default: ``None``.
-    keepdim : bool, optional
-        Default: ``False``.
-    correction : float, optional
-        Default: ``1.0``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        correction: float = 1.0,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim, "correction": correction}
-        self._build("NanVar", {**args, **aliases}, name)
-
-
-class NanStd(Model):
-    r"""Standard deviation over `axis` of all elements but NaN, the square root of `nanvar`.
-
-    The gradient at identical values and of NaN is 0.
-
-    Parameters
-    ----------
-    axis : int | tuple[int, ...] | None, optional
-        Default: ``None``.
-    keepdim : bool, optional
-        Default: ``False``.
-    correction : float, optional
-        Default: ``1.0``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        correction: float = 1.0,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim, "correction": correction}
-        self._build("NanStd", {**args, **aliases}, name)
-
-
-class NanMax(Model):
-    r"""Largest element over `axis` that is no NaN; NaN where there is nothing else.
-
-    See `max`.
-
-    Parameters
-    ----------
-    axis : int | tuple[int, ...] | None, optional
-        Default: ``None``.
-    keepdim : bool, optional
-        Default: ``False``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
-        self._build("NanMax", {**args, **aliases}, name)
-
-
-class NanMin(Model):
-    r"""Smallest element over `axis` that is no NaN; NaN where there is nothing else.
-
-    See `min`.
-
-    Parameters
-    ----------
-    axis : int | tuple[int, ...] | None, optional
-        Default: ``None``.
-    keepdim : bool, optional
-        Default: ``False``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
-        self._build("NanMin", {**args, **aliases}, name)
-
-
-class NanArgMax(Model):
-    r"""Position, in int64, of the first largest element over `axis` that is no NaN; 0 where there is nothing
-    else.
-
-    See `argmax`.
-
-    Parameters
-    ----------
-    axis : int | None, optional
-        Default: ``None``.
-    keepdim : bool, optional
-        Default: ``False``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self, axis: int | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
-        self._build("NanArgMax", {**args, **aliases}, name)
-
-
-class NanArgMin(Model):
-    r"""Position, in int64, of the first smallest element over `axis` that is no NaN; 0 where there is nothing
-    else.
-
-    See `argmin`.
-
-    Parameters
-    ----------
-    axis : int | None, optional
-        Default: ``None``.
-    keepdim : bool, optional
-        Default: ``False``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self, axis: int | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
-        self._build("NanArgMin", {**args, **aliases}, name)
-
-
-class NanCumSum(Model):
-    r"""Running sum along `axis`, to which NaN adds nothing.
-
-    See `cumsum`.
-
-    Parameters
-    ----------
-    axis : int
-        Required.
-    exclusive : bool, optional
-        Default: ``False``.
-    reverse : bool, optional
-        Default: ``False``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        axis: int | None = None,
-        exclusive: bool = False,
-        reverse: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
-        if args["axis"] is None:
-            del args["axis"]
-        self._build("NanCumSum", {**args, **aliases}, name)
-
-
-class NanCumProd(Model):
-    r"""Running product along `axis`, which NaN leaves as it is.
-
-    See `cumprod`.
-
-    Parameters
-    ----------
-    axis : int
-        Required.
-    exclusive : bool, optional
-        Default: ``False``.
-    reverse : bool, optional
-        Default: ``False``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        axis: int | None = None,
-        exclusive: bool = False,
-        reverse: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
-        if args["axis"] is None:
-            del args["axis"]
-        self._build("NanCumProd", {**args, **aliases}, name)
-
-
-class Quantile(Model):
-    r"""The value below which the part `q` of the elements over `axis` (all axes if none is given) lies: of the
-    `n` elements in order the one at position `q·(n - 1)`.
-
-    Between two positions it is interpolated: `linear`, the `lower` or the `higher` one, the `nearest` (of
-    two equally near ones that at the even position), or their `midpoint`. `q` is a number or a vector of
-    them, whose axis comes first. NaN where an element is NaN, or `q` lies outside of 0 to 1. Integers
-    become the default float; half precision is computed in float32.
-
-    Parameters
-    ----------
-    axis : int | tuple[int, ...] | None, optional
-        Default: ``None``.
-    keepdim : bool, optional
-        Default: ``False``.
-    interpolation : Literal['linear', 'lower', 'higher', 'nearest', 'midpoint'], optional
-        Default: ``'linear'``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        interpolation: typing.Literal["linear", "lower", "higher", "nearest", "midpoint"] = "linear",
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim, "interpolation": interpolation}
-        self._build("Quantile", {**args, **aliases}, name)
-
-
-class NanQuantile(Model):
-    r"""As `quantile`, of all elements but NaN; NaN where there is nothing else.
-
-    Parameters
-    ----------
-    axis : int | tuple[int, ...] | None, optional
-        Default: ``None``.
-    keepdim : bool, optional
-        Default: ``False``.
-    interpolation : Literal['linear', 'lower', 'higher', 'nearest', 'midpoint'], optional
-        Default: ``'linear'``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        interpolation: typing.Literal["linear", "lower", "higher", "nearest", "midpoint"] = "linear",
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim, "interpolation": interpolation}
-        self._build("NanQuantile", {**args, **aliases}, name)
-
-
-class Median(Model):
-    r"""The element in the middle over `axis` (all axes if none is given), the mean of the two in the middle
-    where their number is even, as in NumPy; torch takes the lower of the two: `quantile(input, 0.5,
-    interpolation="lower")`.
-
-    NaN where an element is.
-
-    Parameters
-    ----------
-    axis : int | tuple[int, ...] | None, optional
-        Default: ``None``.
-    keepdim : bool, optional
-        Default: ``False``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
-        self._build("Median", {**args, **aliases}, name)
-
-
-class NanMedian(Model):
-    r"""As `median`, of all elements but NaN; NaN where there is nothing else.
-
-    Parameters
-    ----------
-    axis : int | tuple[int, ...] | None, optional
-        Default: ``None``.
-    keepdim : bool, optional
-        Default: ``False``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
-        self._build("NanMedian", {**args, **aliases}, name)
-
-
-class SearchSorted(Model):
-    r"""For each of `values` its place in `sequence`, which is in order, in int64: the number of elements that
-    are smaller, with `right` that are not larger.
-
-    The sequence is a vector, or there is one along the last axis for each line of `values`, with the same
-    sizes before it. NaN is larger than every number.
-
-    Parameters
-    ----------
-    right : bool, optional
-        Default: ``False``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, right: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {"right": right}
-        self._build("SearchSorted", {**args, **aliases}, name)
-
-
-class Bucketize(Model):
-    r"""For each element the number of boundaries (a vector in order) that are smaller, with `right` that are
-    not larger, in int64: the bucket that it lies in.
-
-    See `searchsorted`.
-
-    Parameters
-    ----------
-    right : bool, optional
-        Default: ``False``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, right: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {"right": right}
-        self._build("Bucketize", {**args, **aliases}, name)
-
-
-class BinCount(Model):
-    r"""How often each of the integers from 0 to `length - 1` occurs in the input, in int64; with `weights`, one
-    for each element, the sum of theirs.
-
-    What is negative or not below `length` is not counted: the length does not depend on data, unlike in
-    NumPy and torch.
-
-    Parameters
-    ----------
-    length : int
-        Required.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, length: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {"length": length}
-        if args["length"] is None:
-            del args["length"]
-        self._build("BinCount", {**args, **aliases}, name)
-
-
-class Histc(Model):
-    r"""How many elements lie in each of `bins` equal parts of the range from `min` to `max`, in the dtype of
-    the input; the last part has both its ends.
-
-    With `min` and `max` equal, the range is that of the elements. What lies outside, and NaN, is not
-    counted. As in torch.
-
-    Parameters
-    ----------
-    bins : int, optional
-        Default: ``100``.
-    min : float, optional
-        Default: ``0``.
-    max : float, optional
-        Default: ``0``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self, bins: int = 100, min: float = 0, max: float = 0, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
-        args: dict[str, typing.Any] = {"bins": bins, "min": min, "max": max}
-        self._build("Histc", {**args, **aliases}, name)
-
-
-class Histogram(Model):
-    r"""How many elements lie in each of `bins` equal parts of the range from `min` to `max` (the range of the
-    elements if not given), or the sum of their `weights`, and the `bins + 1` bounds of the parts.
-
-    The last part has both its ends; what lies outside, and NaN, is not counted. With `density` the counts
-    are divided by their sum and by the width of a part. Counts are int64, or of the dtype of what they are
-    made of.
-
-    Parameters
-    ----------
-    bins : int, optional
-        Default: ``10``.
-    min : float | None, optional
-        Default: ``None``.
-    max : float | None, optional
-        Default: ``None``.
-    density : bool, optional
-        Default: ``False``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        bins: int = 10,
-        min: float | None = None,
-        max: float | None = None,
-        density: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"bins": bins, "min": min, "max": max, "density": density}
-        self._build("Histogram", {**args, **aliases}, name)
-
-
-class Unique(Model):
-    r"""The different elements in order, the first `size` of them: the number of results does not depend on
-    data.
-
-    What is left of the size is filled with `fill_value`, the smallest element if not given. `inverse`, in
-    the shape of the input, says which of the different elements each one is (`size` or more for those that
-    found no place); `counts` how often each occurs, 0 for what is filled in. All NaN count as one. Of equal
-    elements the last one gets the gradient. As `jnp.unique` with a size.
-
-    Parameters
-    ----------
-    size : int
-        Required.
-    fill_value : float | None, optional
-        Default: ``None``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        size: int | None = None,
-        fill_value: float | None = None,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"size": size, "fill_value": fill_value}
-        if args["size"] is None:
-            del args["size"]
-        self._build("Unique", {**args, **aliases}, name)
-
-
-class CosineSimilarity(Model):
-    r"""Cosine of the angle between the vectors along `axis`: `Σ left·right / (max(‖left‖, eps) · max(‖right‖,
-    eps))`.
-
-    The inputs broadcast; `axis` is one of their common shape. As in torch.
-
-    Parameters
-    ----------
-    axis : int, optional
-        Default: ``1``.
-    eps : float, optional
-        Default: ``1e-08``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(self, axis: int = 1, eps: float = 1e-08, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {"axis": axis, "eps": eps}
-        self._build("CosineSimilarity", {**args, **aliases}, name)
-
-
-class GridSample(Model):
-    r"""The image `[n, c, h, w]` read at the positions `grid` `[n, *out, 2]`, or `[n, c, d, h, w]` at `[n, *out,
-    3]`: `[n, c, *out]`.
-
-    The last axis of the grid holds x, y (and z), where -1 and 1 are the borders of the image, or with
-    `align_corners` the centers of its outermost elements. `bilinear` mixes the neighbours of a position,
-    `bicubic` (images of two axes only) the four along each axis, by the kernel of Keys (1981) with a =
-    -0.75; `nearest` takes the element at the rounded position, halves to even. What lies outside is 0
-    (`zeros`), the element at the border (`border`), or mirrored there (`reflection`). NaN in the grid gives
-    NaN, or with `nearest` an element of the image. As in torch.
-
-    Parameters
-    ----------
-    mode : Literal['bilinear', 'nearest', 'bicubic'], optional
-        Default: ``'bilinear'``.
-    padding_mode : Literal['zeros', 'border', 'reflection'], optional
-        Default: ``'zeros'``.
-    align_corners : bool, optional
-        Default: ``False``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        mode: typing.Literal["bilinear", "nearest", "bicubic"] = "bilinear",
-        padding_mode: typing.Literal["zeros", "border", "reflection"] = "zeros",
-        align_corners: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"mode": mode, "padding_mode": padding_mode, "align_corners": align_corners}
-        self._build("GridSample", {**args, **aliases}, name)
-
-
-class AffineGrid(Model):
-    r"""The grid for `grid_sample` that maps each position of an image of `size` (`(n, c, h, w)` or `(n, c, d,
-    h, w)`) by the affine map `theta` (`[n, 2, 3]` or `[n, 3, 4]`): `[n, h, w, 2]` or `[n, d, h, w, 3]`.
-
-    With `align_corners` the positions -1 and 1 are the centers of the outermost elements, else the borders
-    of the image. As in torch.
-
-    Parameters
-    ----------
-    size : tuple[int, ...]
-        Required.
-    align_corners : bool, optional
-        Default: ``False``.
-    name : str, optional
-        Name; becomes a part of the paths of the parameters.
-    """
-
-    def __init__(
-        self,
-        size: tuple[int, ...] | None = None,
-        align_corners: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {"size": size, "align_corners": align_corners}
-        if args["size"] is None:
-            del args["size"]
-        self._build("AffineGrid", {**args, **aliases}, name)
 
 
 class SquaredError(Model):
@@ -6188,13 +4097,8 @@ class MSELoss(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        reduction: typing.Literal["mean", "sum", "none"] = "mean",
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("MSELoss", ("reduction",), {})
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"reduction": reduction}
         self._build("MSELoss", {**args, **aliases}, name)
 
@@ -6210,13 +4114,8 @@ class L1Loss(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        reduction: typing.Literal["mean", "sum", "none"] = "mean",
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("L1Loss", ("reduction",), {})
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"reduction": reduction}
         self._build("L1Loss", {**args, **aliases}, name)
 
@@ -6235,14 +4134,7 @@ class HuberLoss(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        reduction: typing.Literal["mean", "sum", "none"] = "mean",
-        delta: float = 1.0,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', delta: float = 1.0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"reduction": reduction, "delta": delta}
         self._build("HuberLoss", {**args, **aliases}, name)
 
@@ -6261,14 +4153,8 @@ class SmoothL1Loss(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        reduction: typing.Literal["mean", "sum", "none"] = "mean",
-        beta: float = 1.0,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("SmoothL1Loss", ("reduction", "beta"), {})
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', beta: float = 1.0, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"reduction": reduction, "beta": beta}
         self._build("SmoothL1Loss", {**args, **aliases}, name)
 
@@ -6287,13 +4173,7 @@ class BinaryCrossEntropy(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        reduction: typing.Literal["mean", "sum", "none"] = "mean",
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"reduction": reduction}
         self._build("BinaryCrossEntropy", {**args, **aliases}, name)
 
@@ -6312,13 +4192,7 @@ class BinaryCrossEntropyWithLogits(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        reduction: typing.Literal["mean", "sum", "none"] = "mean",
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"reduction": reduction}
         self._build("BinaryCrossEntropyWithLogits", {**args, **aliases}, name)
 
@@ -6340,14 +4214,7 @@ class KLDivergence(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        reduction: typing.Literal["mean", "sum", "none", "batchmean"] = "mean",
-        log_target: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none', 'batchmean'] = 'mean', log_target: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"reduction": reduction, "log_target": log_target}
         self._build("KLDivergence", {**args, **aliases}, name)
 
@@ -6363,13 +4230,7 @@ class HingeLoss(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        reduction: typing.Literal["mean", "sum", "none"] = "mean",
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"reduction": reduction}
         self._build("HingeLoss", {**args, **aliases}, name)
 
@@ -6385,13 +4246,7 @@ class QuadHingeLoss(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        reduction: typing.Literal["mean", "sum", "none"] = "mean",
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"reduction": reduction}
         self._build("QuadHingeLoss", {**args, **aliases}, name)
 
@@ -6413,14 +4268,8 @@ class NLLLoss(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        reduction: typing.Literal["mean", "sum", "none"] = "mean",
-        ignore_index: int = -100,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    @spellings.layer("NLLLoss", ("reduction", "ignore_index"), {})
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', ignore_index: int = -100, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"reduction": reduction, "ignore_index": ignore_index}
         self._build("NLLLoss", {**args, **aliases}, name)
 
@@ -6445,20 +4294,8 @@ class CrossEntropy(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        reduction: typing.Literal["mean", "sum", "none"] = "mean",
-        ignore_index: int = -100,
-        label_smoothing: float = 0.0,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "reduction": reduction,
-            "ignore_index": ignore_index,
-            "label_smoothing": label_smoothing,
-        }
+    def __init__(self, reduction: typing.Literal['mean', 'sum', 'none'] = 'mean', ignore_index: int = -100, label_smoothing: float = 0.0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"reduction": reduction, "ignore_index": ignore_index, "label_smoothing": label_smoothing}
         self._build("CrossEntropy", {**args, **aliases}, name)
 
 
@@ -6477,9 +4314,8 @@ class Flatten(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, start_axis: int = 1, end_axis: int = -1, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    @spellings.layer("Flatten", ("start_axis", "end_axis"), {"start_dim": "start_axis", "end_dim": "end_axis"})
+    def __init__(self, start_axis: int = 1, end_axis: int = -1, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"start_axis": start_axis, "end_axis": end_axis}
         self._build("Flatten", {**args, **aliases}, name)
 
@@ -6508,31 +4344,14 @@ class MaxPool1d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        kernel_size: int | tuple[int, ...] | None = None,
-        stride: int | tuple[int, ...] | None = None,
-        padding: typing.Any = 0,
-        dilation: int | tuple[int, ...] = 1,
-        ceil_mode: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "kernel_size": kernel_size,
-            "stride": stride,
-            "padding": padding,
-            "dilation": dilation,
-            "ceil_mode": ceil_mode,
-        }
+    @spellings.layer("MaxPool1d", ("kernel_size", "stride", "padding", "dilation", "ceil_mode"), {"strides": "stride"})
+    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: typing.Any = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
         if args["kernel_size"] is None:
             del args["kernel_size"]
         self._build("MaxPool1d", {**args, **aliases}, name)
 
-
 MaxPool1D = MaxPool1d
-
 
 class MaxPool2d(Model):
     r"""Largest element of each window; input `[n, c, height, width]`.  `stride` is `kernel_size` if not given.
@@ -6558,31 +4377,14 @@ class MaxPool2d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        kernel_size: int | tuple[int, ...] | None = None,
-        stride: int | tuple[int, ...] | None = None,
-        padding: typing.Any = 0,
-        dilation: int | tuple[int, ...] = 1,
-        ceil_mode: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "kernel_size": kernel_size,
-            "stride": stride,
-            "padding": padding,
-            "dilation": dilation,
-            "ceil_mode": ceil_mode,
-        }
+    @spellings.layer("MaxPool2d", ("kernel_size", "stride", "padding", "dilation", "ceil_mode"), {"strides": "stride"})
+    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: typing.Any = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
         if args["kernel_size"] is None:
             del args["kernel_size"]
         self._build("MaxPool2d", {**args, **aliases}, name)
 
-
 MaxPool2D = MaxPool2d
-
 
 class MaxPool3d(Model):
     r"""Largest element of each window; input `[n, c, depth, height, width]`.  `stride` is `kernel_size` if not
@@ -6609,31 +4411,14 @@ class MaxPool3d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        kernel_size: int | tuple[int, ...] | None = None,
-        stride: int | tuple[int, ...] | None = None,
-        padding: typing.Any = 0,
-        dilation: int | tuple[int, ...] = 1,
-        ceil_mode: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "kernel_size": kernel_size,
-            "stride": stride,
-            "padding": padding,
-            "dilation": dilation,
-            "ceil_mode": ceil_mode,
-        }
+    @spellings.layer("MaxPool3d", ("kernel_size", "stride", "padding", "dilation", "ceil_mode"), {"strides": "stride"})
+    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: typing.Any = 0, dilation: int | tuple[int, ...] = 1, ceil_mode: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
         if args["kernel_size"] is None:
             del args["kernel_size"]
         self._build("MaxPool3d", {**args, **aliases}, name)
 
-
 MaxPool3D = MaxPool3d
-
 
 class AvgPool1d(Model):
     r"""Mean of each window; input `[n, c, length]`.  `stride` is `kernel_size` if not given.
@@ -6658,31 +4443,14 @@ class AvgPool1d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        kernel_size: int | tuple[int, ...] | None = None,
-        stride: int | tuple[int, ...] | None = None,
-        padding: typing.Any = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "kernel_size": kernel_size,
-            "stride": stride,
-            "padding": padding,
-            "ceil_mode": ceil_mode,
-            "count_include_pad": count_include_pad,
-        }
+    @spellings.layer("AvgPool1d", ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"), {"strides": "stride"})
+    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: typing.Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
         if args["kernel_size"] is None:
             del args["kernel_size"]
         self._build("AvgPool1d", {**args, **aliases}, name)
 
-
 AvgPool1D = AvgPool1d
-
 
 class AvgPool2d(Model):
     r"""Mean of each window; input `[n, c, height, width]`.  `stride` is `kernel_size` if not given.
@@ -6707,31 +4475,14 @@ class AvgPool2d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        kernel_size: int | tuple[int, ...] | None = None,
-        stride: int | tuple[int, ...] | None = None,
-        padding: typing.Any = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "kernel_size": kernel_size,
-            "stride": stride,
-            "padding": padding,
-            "ceil_mode": ceil_mode,
-            "count_include_pad": count_include_pad,
-        }
+    @spellings.layer("AvgPool2d", ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"), {"strides": "stride"})
+    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: typing.Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
         if args["kernel_size"] is None:
             del args["kernel_size"]
         self._build("AvgPool2d", {**args, **aliases}, name)
 
-
 AvgPool2D = AvgPool2d
-
 
 class AvgPool3d(Model):
     r"""Mean of each window; input `[n, c, depth, height, width]`.  `stride` is `kernel_size` if not given.
@@ -6756,31 +4507,14 @@ class AvgPool3d(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        kernel_size: int | tuple[int, ...] | None = None,
-        stride: int | tuple[int, ...] | None = None,
-        padding: typing.Any = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "kernel_size": kernel_size,
-            "stride": stride,
-            "padding": padding,
-            "ceil_mode": ceil_mode,
-            "count_include_pad": count_include_pad,
-        }
+    @spellings.layer("AvgPool3d", ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"), {"strides": "stride"})
+    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, stride: int | tuple[int, ...] | None = None, padding: typing.Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
         if args["kernel_size"] is None:
             del args["kernel_size"]
         self._build("AvgPool3d", {**args, **aliases}, name)
 
-
 AvgPool3D = AvgPool3d
-
 
 class AdaptiveAvgPool1d(Model):
     r"""Mean of so many windows that the output has `output_size`; input `[n, c, length]`.  Window `i` of `o`
@@ -6801,9 +4535,7 @@ class AdaptiveAvgPool1d(Model):
         args: dict[str, typing.Any] = {"output_size": output_size}
         self._build("AdaptiveAvgPool1d", {**args, **aliases}, name)
 
-
 AdaptiveAvgPool1D = AdaptiveAvgPool1d
-
 
 class AdaptiveAvgPool2d(Model):
     r"""Mean of so many windows that the output has `output_size`; input `[n, c, height, width]`.  Window `i` of
@@ -6824,9 +4556,7 @@ class AdaptiveAvgPool2d(Model):
         args: dict[str, typing.Any] = {"output_size": output_size}
         self._build("AdaptiveAvgPool2d", {**args, **aliases}, name)
 
-
 AdaptiveAvgPool2D = AdaptiveAvgPool2d
-
 
 class AdaptiveAvgPool3d(Model):
     r"""Mean of so many windows that the output has `output_size`; input `[n, c, depth, height, width]`.  Window
@@ -6847,9 +4577,7 @@ class AdaptiveAvgPool3d(Model):
         args: dict[str, typing.Any] = {"output_size": output_size}
         self._build("AdaptiveAvgPool3d", {**args, **aliases}, name)
 
-
 AdaptiveAvgPool3D = AdaptiveAvgPool3d
-
 
 class AdaptiveMaxPool1d(Model):
     r"""Maximum of so many windows that the output has `output_size`; input `[n, c, length]`.  Window `i` of `o`
@@ -6870,9 +4598,7 @@ class AdaptiveMaxPool1d(Model):
         args: dict[str, typing.Any] = {"output_size": output_size}
         self._build("AdaptiveMaxPool1d", {**args, **aliases}, name)
 
-
 AdaptiveMaxPool1D = AdaptiveMaxPool1d
-
 
 class AdaptiveMaxPool2d(Model):
     r"""Maximum of so many windows that the output has `output_size`; input `[n, c, height, width]`.  Window `i`
@@ -6893,9 +4619,7 @@ class AdaptiveMaxPool2d(Model):
         args: dict[str, typing.Any] = {"output_size": output_size}
         self._build("AdaptiveMaxPool2d", {**args, **aliases}, name)
 
-
 AdaptiveMaxPool2D = AdaptiveMaxPool2d
-
 
 class AdaptiveMaxPool3d(Model):
     r"""Maximum of so many windows that the output has `output_size`; input `[n, c, depth, height, width]`.
@@ -6916,9 +4640,7 @@ class AdaptiveMaxPool3d(Model):
         args: dict[str, typing.Any] = {"output_size": output_size}
         self._build("AdaptiveMaxPool3d", {**args, **aliases}, name)
 
-
 AdaptiveMaxPool3D = AdaptiveMaxPool3d
-
 
 class Upsample(Model):
     r"""Resizes the spatial axes of `[n, c, *s]` (1 to 3 of them) to `size`, or to `⌊scale_factor · s⌋`.  Output
@@ -6944,22 +4666,8 @@ class Upsample(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        size: typing.Any = None,
-        scale_factor: typing.Any = None,
-        mode: typing.Literal["nearest", "nearest-exact", "linear", "bilinear", "trilinear", "bicubic"] = "nearest",
-        align_corners: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
-        args: dict[str, typing.Any] = {
-            "size": size,
-            "scale_factor": scale_factor,
-            "mode": mode,
-            "align_corners": align_corners,
-        }
+    def __init__(self, size: typing.Any = None, scale_factor: typing.Any = None, mode: typing.Literal['nearest', 'nearest-exact', 'linear', 'bilinear', 'trilinear', 'bicubic'] = 'nearest', align_corners: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"size": size, "scale_factor": scale_factor, "mode": mode, "align_corners": align_corners}
         self._build("Upsample", {**args, **aliases}, name)
 
 
@@ -7017,9 +4725,8 @@ class Normalize(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, axis: int | tuple[int, ...] = -1, eps: float = 1e-12, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    @spellings.layer("Normalize", ("axis", "eps"), {"dim": "axis"})
+    def __init__(self, axis: int | tuple[int, ...] = -1, eps: float = 1e-12, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"axis": axis, "eps": eps}
         self._build("Normalize", {**args, **aliases}, name)
 
@@ -7046,15 +4753,7 @@ class ScaledDotProductAttention(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-        *,
-        name: str | None = None,
-        **aliases: typing.Any,
-    ) -> None:
+    def __init__(self, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
         self._build("ScaledDotProductAttention", {**args, **aliases}, name)
 
@@ -7076,8 +4775,7 @@ class RotaryEmbedding(Model):
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(
-        self, base: float = 10000.0, interleaved: bool = False, *, name: str | None = None, **aliases: typing.Any
-    ) -> None:
+    def __init__(self, base: float = 10000.0, interleaved: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
         args: dict[str, typing.Any] = {"base": base, "interleaved": interleaved}
         self._build("RotaryEmbedding", {**args, **aliases}, name)
+

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from .. import spellings
+
 
 #: For each op, what its arguments are: ``t`` a tensor, ``a`` a value; the last holds for all that follow.
 KINDS: dict[str, str] = {
@@ -73,12 +75,6 @@ KINDS: dict[str, str] = {
     "isnan": "t",
     "isinf": "t",
     "isfinite": "t",
-    "fmod": "tt",
-    "lerp": "ttt",
-    "hypot": "tt",
-    "logaddexp": "tt",
-    "logaddexp2": "tt",
-    "nan_to_num": "taaa",
     "relu": "t",
     "relu6": "t",
     "leaky_relu": "tt",
@@ -116,15 +112,6 @@ KINDS: dict[str, str] = {
     "pad": "taaa",
     "tile": "ta",
     "repeat": "taa",
-    "atleast_1d": "t",
-    "atleast_2d": "t",
-    "atleast_3d": "t",
-    "unflatten": "taa",
-    "meshgrid": "at",
-    "diff": "taatt",
-    "unfold_axis": "taaa",
-    "unfold": "taaaa",
-    "fold": "taaaaa",
     "getitem": "tat",
     "take": "tta",
     "take_along_axis": "tta",
@@ -132,15 +119,6 @@ KINDS: dict[str, str] = {
     "index_add": "ttta",
     "index_copy": "ttta",
     "one_hot": "taa",
-    "scatter_prod": "ttta",
-    "scatter_max": "ttta",
-    "scatter_min": "ttta",
-    "scatter": "tatt",
-    "scatter_reduce": "tattaa",
-    "index_fill": "tatt",
-    "index_put": "tatat",
-    "masked_fill": "ttt",
-    "masked_scatter": "ttt",
     "full": "aaa",
     "zeros": "aa",
     "ones": "aa",
@@ -184,13 +162,6 @@ KINDS: dict[str, str] = {
     "ifft": "ttaa",
     "rfft": "taa",
     "irfft": "ttaaa",
-    "view_as_real": "tt",
-    "view_as_complex": "t",
-    "polar": "tt",
-    "angle": "tt",
-    "complex_multiply": "tttt",
-    "complex_divide": "tttt",
-    "conj": "tt",
     "sum": "taa",
     "mean": "taa",
     "prod": "taa",
@@ -207,34 +178,9 @@ KINDS: dict[str, str] = {
     "logsumexp": "taa",
     "cumsum": "taaa",
     "cumprod": "taaa",
-    "cumulative_max": "taa",
-    "cumulative_min": "taa",
-    "cummax": "ta",
-    "cummin": "ta",
     "sort": "taa",
     "argsort": "taa",
     "topk": "taaaa",
-    "nansum": "taa",
-    "nanprod": "taa",
-    "nanmean": "taa",
-    "nanvar": "taaa",
-    "nanstd": "taaa",
-    "nanmax": "taa",
-    "nanmin": "taa",
-    "nanargmax": "taa",
-    "nanargmin": "taa",
-    "nancumsum": "taaa",
-    "nancumprod": "taaa",
-    "quantile": "ttaaa",
-    "nanquantile": "ttaaa",
-    "median": "taa",
-    "nanmedian": "taa",
-    "searchsorted": "tta",
-    "bucketize": "tta",
-    "bincount": "tat",
-    "histc": "taaa",
-    "histogram": "taaata",
-    "unique": "taa",
     "conv_general": "ttaaaaa",
     "conv1d": "tttaaaa",
     "conv2d": "tttaaaa",
@@ -262,7 +208,6 @@ KINDS: dict[str, str] = {
     "group_norm": "tttaa",
     "instance_norm": "ttta",
     "normalize": "taa",
-    "cosine_similarity": "ttaa",
     "embedding": "tta",
     "scaled_dot_product_attention": "ttttaaa",
     "rotate_pairs": "ttta",
@@ -270,8 +215,6 @@ KINDS: dict[str, str] = {
     "interpolate": "taaaa",
     "pixel_shuffle": "ta",
     "pixel_unshuffle": "ta",
-    "grid_sample": "ttaaa",
-    "affine_grid": "taa",
     "squared_error": "tt",
     "absolute_error": "tt",
     "mse_loss": "tta",
@@ -295,6 +238,7 @@ class Ops:
     def _op(self, name: str, args: Sequence[Any]) -> Any:
         raise NotImplementedError
 
+    @spellings.op("add", ("left", "right"))
     def add(self, left: Any, right: Any) -> Any:
         r"""Sum of two tensors, elementwise.
 
@@ -321,6 +265,7 @@ class Ops:
 
     plus = add
 
+    @spellings.op("subtract", ("left", "right"))
     def subtract(self, left: Any, right: Any) -> Any:
         r"""Difference of two tensors, elementwise.
 
@@ -348,6 +293,7 @@ class Ops:
     sub = subtract
     minus = subtract
 
+    @spellings.op("multiply", ("left", "right"))
     def multiply(self, left: Any, right: Any) -> Any:
         r"""Product of two tensors, elementwise.
 
@@ -375,6 +321,7 @@ class Ops:
     mul = multiply
     times = multiply
 
+    @spellings.op("divide", ("left", "right"))
     def divide(self, left: Any, right: Any) -> Any:
         r"""Quotient of two tensors, elementwise.
 
@@ -402,6 +349,7 @@ class Ops:
     div = divide
     true_divide = divide
 
+    @spellings.op("floor_divide", ("left", "right"))
     def floor_divide(self, left: Any, right: Any) -> Any:
         r"""Quotient rounded towards minus infinity, as `//` of Python.
 
@@ -431,6 +379,7 @@ class Ops:
     floordiv = floor_divide
     integer_divide = floor_divide
 
+    @spellings.op("remainder", ("left", "right"))
     def remainder(self, left: Any, right: Any) -> Any:
         r"""Remainder of the floor division, with the sign of the divisor, as `%` of Python.
 
@@ -458,6 +407,7 @@ class Ops:
     mod = remainder
     modulo = remainder
 
+    @spellings.op("power", ("left", "right"))
     def power(self, left: Any, right: Any) -> Any:
         r"""The first tensor to the power of the second, elementwise.
 
@@ -485,6 +435,7 @@ class Ops:
 
     pow = power
 
+    @spellings.op("negative", ("input",))
     def negative(self, input: Any) -> Any:
         r"""Each element with the opposite sign.
 
@@ -510,6 +461,7 @@ class Ops:
 
     neg = negative
 
+    @spellings.op("abs", ("input",))
     def abs(self, input: Any) -> Any:
         r"""Absolute value.
 
@@ -536,6 +488,7 @@ class Ops:
     absolute = abs
     fabs = abs
 
+    @spellings.op("sign", ("input",))
     def sign(self, input: Any) -> Any:
         r"""-1, 0 or 1, with the sign of each element; NaN stays NaN.
 
@@ -559,6 +512,7 @@ class Ops:
 
     signum = sign
 
+    @spellings.op("maximum", ("left", "right"))
     def maximum(self, left: Any, right: Any) -> Any:
         r"""The larger of two elements; NaN if either is.
 
@@ -583,6 +537,7 @@ class Ops:
         """
         return self._op("maximum", (left, right))
 
+    @spellings.op("minimum", ("left", "right"))
     def minimum(self, left: Any, right: Any) -> Any:
         r"""The smaller of two elements; NaN if either is.
 
@@ -607,6 +562,7 @@ class Ops:
         """
         return self._op("minimum", (left, right))
 
+    @spellings.op("clip", ("input", "min", "max"))
     def clip(self, input: Any, min: Any = None, max: Any = None) -> Any:
         r"""Elements held between `min` and `max`, each of which is a number or a tensor that broadcasts, or
         absent.
@@ -636,6 +592,7 @@ class Ops:
 
     clamp = clip
 
+    @spellings.op("addcmul", ("input", "left", "right", "value"))
     def addcmul(self, input: Any, left: Any, right: Any, value: float = 1.0) -> Any:
         r"""`input + value * left * right`, elementwise; what the steps of optimizers consist of.
 
@@ -663,6 +620,7 @@ class Ops:
         """
         return self._op("addcmul", (input, left, right, value))
 
+    @spellings.op("cast", ("input", "dtype"))
     def cast(self, input: Any, dtype: Any | None) -> Any:
         r"""Converts to another dtype.
 
@@ -683,6 +641,7 @@ class Ops:
     astype = cast
     convert = cast
 
+    @spellings.op("sqrt", ("input",))
     def sqrt(self, input: Any) -> Any:
         r"""Square root; NaN below zero.
 
@@ -704,6 +663,7 @@ class Ops:
         """
         return self._op("sqrt", (input,))
 
+    @spellings.op("rsqrt", ("input",))
     def rsqrt(self, input: Any) -> Any:
         r"""Reciprocal of the square root; infinite at 0, NaN below.
 
@@ -727,6 +687,7 @@ class Ops:
 
     reciprocal_sqrt = rsqrt
 
+    @spellings.op("square", ("input",))
     def square(self, input: Any) -> Any:
         r"""Each element times itself.
 
@@ -750,6 +711,7 @@ class Ops:
         """
         return self._op("square", (input,))
 
+    @spellings.op("reciprocal", ("input",))
     def reciprocal(self, input: Any) -> Any:
         r"""One divided by each element; infinite at 0.
 
@@ -771,6 +733,7 @@ class Ops:
         """
         return self._op("reciprocal", (input,))
 
+    @spellings.op("exp", ("input",))
     def exp(self, input: Any) -> Any:
         r"""Exponential function.
 
@@ -792,6 +755,7 @@ class Ops:
         """
         return self._op("exp", (input,))
 
+    @spellings.op("expm1", ("input",))
     def expm1(self, input: Any) -> Any:
         r"""Exponential function minus one, exact near 0.
 
@@ -813,6 +777,7 @@ class Ops:
         """
         return self._op("expm1", (input,))
 
+    @spellings.op("log", ("input",))
     def log(self, input: Any) -> Any:
         r"""Natural logarithm; minus infinity at 0, NaN below.
 
@@ -836,6 +801,7 @@ class Ops:
 
     ln = log
 
+    @spellings.op("log1p", ("input",))
     def log1p(self, input: Any) -> Any:
         r"""Natural logarithm of one plus x, exact near 0.
 
@@ -857,6 +823,7 @@ class Ops:
         """
         return self._op("log1p", (input,))
 
+    @spellings.op("log2", ("input",))
     def log2(self, input: Any) -> Any:
         r"""Logarithm to the base 2; minus infinity at 0, NaN below.
 
@@ -878,6 +845,7 @@ class Ops:
         """
         return self._op("log2", (input,))
 
+    @spellings.op("log10", ("input",))
     def log10(self, input: Any) -> Any:
         r"""Logarithm to the base 10; minus infinity at 0, NaN below.
 
@@ -899,6 +867,7 @@ class Ops:
         """
         return self._op("log10", (input,))
 
+    @spellings.op("sin", ("input",))
     def sin(self, input: Any) -> Any:
         r"""Sine of an angle in radians.
 
@@ -920,6 +889,7 @@ class Ops:
         """
         return self._op("sin", (input,))
 
+    @spellings.op("cos", ("input",))
     def cos(self, input: Any) -> Any:
         r"""Cosine of an angle in radians.
 
@@ -941,6 +911,7 @@ class Ops:
         """
         return self._op("cos", (input,))
 
+    @spellings.op("tan", ("input",))
     def tan(self, input: Any) -> Any:
         r"""Tangent of an angle in radians.
 
@@ -962,6 +933,7 @@ class Ops:
         """
         return self._op("tan", (input,))
 
+    @spellings.op("asin", ("input",))
     def asin(self, input: Any) -> Any:
         r"""Arc sine in radians; NaN outside of [-1, 1].
 
@@ -985,6 +957,7 @@ class Ops:
 
     arcsin = asin
 
+    @spellings.op("acos", ("input",))
     def acos(self, input: Any) -> Any:
         r"""Arc cosine in radians; NaN outside of [-1, 1].
 
@@ -1008,6 +981,7 @@ class Ops:
 
     arccos = acos
 
+    @spellings.op("atan", ("input",))
     def atan(self, input: Any) -> Any:
         r"""Arc tangent in radians.
 
@@ -1031,6 +1005,7 @@ class Ops:
 
     arctan = atan
 
+    @spellings.op("atan2", ("left", "right"))
     def atan2(self, left: Any, right: Any) -> Any:
         r"""Angle in radians of the point with abscissa `right` and ordinate `left`, in [-π, π].
 
@@ -1055,6 +1030,7 @@ class Ops:
 
     arctan2 = atan2
 
+    @spellings.op("sinh", ("input",))
     def sinh(self, input: Any) -> Any:
         r"""Hyperbolic sine.
 
@@ -1076,6 +1052,7 @@ class Ops:
         """
         return self._op("sinh", (input,))
 
+    @spellings.op("cosh", ("input",))
     def cosh(self, input: Any) -> Any:
         r"""Hyperbolic cosine.
 
@@ -1097,6 +1074,7 @@ class Ops:
         """
         return self._op("cosh", (input,))
 
+    @spellings.op("tanh", ("input",))
     def tanh(self, input: Any) -> Any:
         r"""Hyperbolic tangent.
 
@@ -1118,6 +1096,7 @@ class Ops:
         """
         return self._op("tanh", (input,))
 
+    @spellings.op("asinh", ("input",))
     def asinh(self, input: Any) -> Any:
         r"""Inverse of the hyperbolic sine.
 
@@ -1141,6 +1120,7 @@ class Ops:
 
     arcsinh = asinh
 
+    @spellings.op("acosh", ("input",))
     def acosh(self, input: Any) -> Any:
         r"""Inverse of the hyperbolic cosine; NaN below 1.
 
@@ -1164,6 +1144,7 @@ class Ops:
 
     arccosh = acosh
 
+    @spellings.op("atanh", ("input",))
     def atanh(self, input: Any) -> Any:
         r"""Inverse of the hyperbolic tangent; infinite at -1 and 1, NaN outside.
 
@@ -1187,6 +1168,7 @@ class Ops:
 
     arctanh = atanh
 
+    @spellings.op("erf", ("input",))
     def erf(self, input: Any) -> Any:
         r"""Error function: `2/√π ∫ exp(-t²) dt` from 0 to x.
 
@@ -1208,6 +1190,7 @@ class Ops:
         """
         return self._op("erf", (input,))
 
+    @spellings.op("erfc", ("input",))
     def erfc(self, input: Any) -> Any:
         r"""Complementary error function `1 - erf(x)`, exact where that is small.
 
@@ -1229,6 +1212,7 @@ class Ops:
         """
         return self._op("erfc", (input,))
 
+    @spellings.op("erfinv", ("input",))
     def erfinv(self, input: Any) -> Any:
         r"""Inverse of the error function; infinite at -1 and 1, NaN outside.
 
@@ -1255,6 +1239,7 @@ class Ops:
 
     erf_inv = erfinv
 
+    @spellings.op("floor", ("input",))
     def floor(self, input: Any) -> Any:
         r"""Largest whole number not above each element.
 
@@ -1276,6 +1261,7 @@ class Ops:
         """
         return self._op("floor", (input,))
 
+    @spellings.op("ceil", ("input",))
     def ceil(self, input: Any) -> Any:
         r"""Smallest whole number not below each element.
 
@@ -1297,6 +1283,7 @@ class Ops:
         """
         return self._op("ceil", (input,))
 
+    @spellings.op("round", ("input",))
     def round(self, input: Any) -> Any:
         r"""Nearest whole number; halves go to the even one.
 
@@ -1320,6 +1307,7 @@ class Ops:
 
     rint = round
 
+    @spellings.op("trunc", ("input",))
     def trunc(self, input: Any) -> Any:
         r"""Whole part of each element, cut towards zero.
 
@@ -1343,6 +1331,7 @@ class Ops:
 
     fix = trunc
 
+    @spellings.op("equal", ("left", "right"))
     def equal(self, left: Any, right: Any) -> Any:
         r"""Whether two elements are equal; NaN equals nothing.
 
@@ -1367,6 +1356,7 @@ class Ops:
 
     eq = equal
 
+    @spellings.op("not_equal", ("left", "right"))
     def not_equal(self, left: Any, right: Any) -> Any:
         r"""Whether two elements differ; NaN differs from everything.
 
@@ -1391,6 +1381,7 @@ class Ops:
 
     ne = not_equal
 
+    @spellings.op("less", ("left", "right"))
     def less(self, left: Any, right: Any) -> Any:
         r"""Whether the left element is smaller; false if either is NaN.
 
@@ -1416,6 +1407,7 @@ class Ops:
     lt = less
     less_than = less
 
+    @spellings.op("less_equal", ("left", "right"))
     def less_equal(self, left: Any, right: Any) -> Any:
         r"""Whether the left element is not larger; false if either is NaN.
 
@@ -1440,6 +1432,7 @@ class Ops:
 
     le = less_equal
 
+    @spellings.op("greater", ("left", "right"))
     def greater(self, left: Any, right: Any) -> Any:
         r"""Whether the left element is larger; false if either is NaN.
 
@@ -1465,6 +1458,7 @@ class Ops:
     gt = greater
     greater_than = greater
 
+    @spellings.op("greater_equal", ("left", "right"))
     def greater_equal(self, left: Any, right: Any) -> Any:
         r"""Whether the left element is not smaller; false if either is NaN.
 
@@ -1489,6 +1483,7 @@ class Ops:
 
     ge = greater_equal
 
+    @spellings.op("where", ("condition", "input", "other"))
     def where(self, condition: Any, input: Any, other: Any) -> Any:
         r"""Elements of `input` where `condition` holds, of `other` elsewhere.
 
@@ -1515,8 +1510,13 @@ class Ops:
         """
         return self._op("where", (condition, input, other))
 
-    select = where
+    @spellings.op("select", ("condition", "input", "other"))
+    def select(self, condition: Any, input: Any, other: Any) -> Any:
+        r"""`where` with its arguments as in PyTorch: `select(input, dim, index)`."""
+        return self._op("where", (condition, input, other))
 
+
+    @spellings.op("logical_and", ("left", "right"))
     def logical_and(self, left: Any, right: Any) -> Any:
         r"""Whether both elements are true.
 
@@ -1541,6 +1541,7 @@ class Ops:
         """
         return self._op("logical_and", (left, right))
 
+    @spellings.op("logical_or", ("left", "right"))
     def logical_or(self, left: Any, right: Any) -> Any:
         r"""Whether either element is true.
 
@@ -1565,6 +1566,7 @@ class Ops:
         """
         return self._op("logical_or", (left, right))
 
+    @spellings.op("logical_xor", ("left", "right"))
     def logical_xor(self, left: Any, right: Any) -> Any:
         r"""Whether exactly one element is true.
 
@@ -1589,6 +1591,7 @@ class Ops:
         """
         return self._op("logical_xor", (left, right))
 
+    @spellings.op("logical_not", ("input",))
     def logical_not(self, input: Any) -> Any:
         r"""Whether each element is false.
 
@@ -1612,6 +1615,7 @@ class Ops:
         """
         return self._op("logical_not", (input,))
 
+    @spellings.op("bitwise_and", ("left", "right"))
     def bitwise_and(self, left: Any, right: Any) -> Any:
         r"""Bits set in both integers; of truth values, whether both hold.
 
@@ -1636,6 +1640,7 @@ class Ops:
         """
         return self._op("bitwise_and", (left, right))
 
+    @spellings.op("bitwise_or", ("left", "right"))
     def bitwise_or(self, left: Any, right: Any) -> Any:
         r"""Bits set in either integer; of truth values, whether one holds.
 
@@ -1660,6 +1665,7 @@ class Ops:
         """
         return self._op("bitwise_or", (left, right))
 
+    @spellings.op("bitwise_xor", ("left", "right"))
     def bitwise_xor(self, left: Any, right: Any) -> Any:
         r"""Bits set in exactly one of two integers; of truth values, whether exactly one holds.
 
@@ -1684,6 +1690,7 @@ class Ops:
         """
         return self._op("bitwise_xor", (left, right))
 
+    @spellings.op("bitwise_not", ("input",))
     def bitwise_not(self, input: Any) -> Any:
         r"""Each bit of an integer flipped; the opposite of a truth value.
 
@@ -1709,6 +1716,7 @@ class Ops:
     bitwise_invert = bitwise_not
     invert = bitwise_not
 
+    @spellings.op("left_shift", ("left", "right"))
     def left_shift(self, left: Any, right: Any) -> Any:
         r"""Bits moved up by a number of places; what leaves the dtype is lost.
 
@@ -1737,6 +1745,7 @@ class Ops:
 
     bitwise_left_shift = left_shift
 
+    @spellings.op("right_shift", ("left", "right"))
     def right_shift(self, left: Any, right: Any) -> Any:
         r"""Bits moved down by a number of places; the sign is kept.
 
@@ -1766,6 +1775,7 @@ class Ops:
 
     bitwise_right_shift = right_shift
 
+    @spellings.op("isnan", ("input",))
     def isnan(self, input: Any) -> Any:
         r"""Whether each element is NaN.
 
@@ -1789,6 +1799,7 @@ class Ops:
 
     is_nan = isnan
 
+    @spellings.op("isinf", ("input",))
     def isinf(self, input: Any) -> Any:
         r"""Whether each element is infinite, of either sign.
 
@@ -1812,6 +1823,7 @@ class Ops:
 
     is_inf = isinf
 
+    @spellings.op("isfinite", ("input",))
     def isfinite(self, input: Any) -> Any:
         r"""Whether each element is neither infinite nor NaN.
 
@@ -1835,166 +1847,7 @@ class Ops:
 
     is_finite = isfinite
 
-    def fmod(self, left: Any, right: Any) -> Any:
-        r"""Remainder of the division rounded towards 0, with the sign of the dividend, as `fmod` of C.
-
-        Floats: a divisor of 0 gives NaN. Integers: a divisor of 0 gives 0. See `remainder` for the one with
-        the sign of the divisor.
-
-        Parameters
-        ----------
-        left : array
-        right : array
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.fmod(np.ones((2, 3)), np.ones((2, 3))).shape
-        (2, 3)
-        """
-        return self._op("fmod", (left, right))
-
-    def lerp(self, input: Any, end: Any, weight: Any) -> Any:
-        r"""Linear interpolation: `input + weight * (end - input)`, elementwise.
-
-        From a weight of 1/2 on it is computed as `end - (end - input) * (1 - weight)`, so that the weights
-        0 and 1 give both ends exactly. The weight is a number or a tensor that broadcasts, and may lie
-        outside of 0 to 1.
-
-        Parameters
-        ----------
-        input : array
-        end : array
-        weight : array
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.lerp(np.ones((2, 3)), np.ones((2, 3)), np.ones((2, 3))).shape
-        (2, 3)
-        """
-        return self._op("lerp", (input, end, weight))
-
-    def hypot(self, left: Any, right: Any) -> Any:
-        r"""`√(left² + right²)` without overflow, the absolute value of a complex number.
-
-        Infinite if either is, even beside NaN. The gradient at 0 is 0.
-
-        Parameters
-        ----------
-        left : array
-        right : array
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.hypot(np.ones((2, 3)), np.ones((2, 3))).shape
-        (2, 3)
-        """
-        return self._op("hypot", (left, right))
-
-    def logaddexp(self, left: Any, right: Any) -> Any:
-        r"""`log(exp(left) + exp(right))` without overflow.
-
-        Where both are minus infinity it is too.
-
-        Parameters
-        ----------
-        left : array
-        right : array
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.logaddexp(np.ones((2, 3)), np.ones((2, 3))).shape
-        (2, 3)
-        """
-        return self._op("logaddexp", (left, right))
-
-    def logaddexp2(self, left: Any, right: Any) -> Any:
-        r"""`log2(2^left + 2^right)` without overflow.
-
-        Where both are minus infinity it is too.
-
-        Parameters
-        ----------
-        left : array
-        right : array
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.logaddexp2(np.ones((2, 3)), np.ones((2, 3))).shape
-        (2, 3)
-        """
-        return self._op("logaddexp2", (left, right))
-
-    def nan_to_num(
-        self,
-        input: Any,
-        nan: float = 0.0,
-        posinf: float | None = None,
-        neginf: float | None = None,
-    ) -> Any:
-        r"""The input with `nan` in place of NaN, `posinf` in place of infinity and `neginf` in place of minus
-        infinity; the largest and the smallest finite number of the dtype if not given.
-
-        The gradient is 0 where an element was replaced. Integers stay as they are.
-
-        Parameters
-        ----------
-        input : array
-        nan : float, optional
-            Default: ``0.0``.
-        posinf : float | None, optional
-            Default: ``None``.
-        neginf : float | None, optional
-            Default: ``None``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.nan_to_num(np.ones((2, 3))).shape
-        (2, 3)
-        """
-        return self._op("nan_to_num", (input, nan, posinf, neginf))
-
+    @spellings.op("relu", ("input",))
     def relu(self, input: Any) -> Any:
         r"""Rectified linear unit: `max(x, 0)`.
 
@@ -2018,6 +1871,7 @@ class Ops:
         """
         return self._op("relu", (input,))
 
+    @spellings.op("relu6", ("input",))
     def relu6(self, input: Any) -> Any:
         r"""Rectified linear unit held below 6: `min(max(x, 0), 6)`.
 
@@ -2041,6 +1895,7 @@ class Ops:
         """
         return self._op("relu6", (input,))
 
+    @spellings.op("leaky_relu", ("input", "slope"))
     def leaky_relu(self, input: Any, slope: Any = 0.01) -> Any:
         r"""Leaky rectified linear unit: `x` above 0, `slope * x` below.
 
@@ -2067,6 +1922,7 @@ class Ops:
         """
         return self._op("leaky_relu", (input, slope))
 
+    @spellings.op("prelu", ("input", "weight"))
     def prelu(self, input: Any, weight: Any) -> Any:
         r"""Leaky rectified linear unit with learned slopes: `x` above 0, `weight * x` below.
 
@@ -2092,6 +1948,7 @@ class Ops:
         """
         return self._op("prelu", (input, weight))
 
+    @spellings.op("elu", ("input", "alpha"))
     def elu(self, input: Any, alpha: float = 1.0) -> Any:
         r"""Exponential linear unit: `x` above 0, `alpha * (exp(x) - 1)` below.
 
@@ -2117,6 +1974,7 @@ class Ops:
         """
         return self._op("elu", (input, alpha))
 
+    @spellings.op("selu", ("input",))
     def selu(self, input: Any) -> Any:
         r"""Self-normalising exponential linear unit: `scale * x` above 0, `scale * alpha * (exp(x) - 1)` below,
         with `scale` 1.0507009873554805 and `alpha` 1.6732632423543772.
@@ -2141,6 +1999,7 @@ class Ops:
         """
         return self._op("selu", (input,))
 
+    @spellings.op("celu", ("input", "alpha"))
     def celu(self, input: Any, alpha: float = 1.0) -> Any:
         r"""Exponential linear unit with a continuous derivative: `x` above 0, `alpha * (exp(x / alpha) - 1)`
         below; `alpha` above 0.
@@ -2167,7 +2026,8 @@ class Ops:
         """
         return self._op("celu", (input, alpha))
 
-    def gelu(self, input: Any, approximate: Literal["none", "tanh"] = "none") -> Any:
+    @spellings.op("gelu", ("input", "approximate"))
+    def gelu(self, input: Any, approximate: Literal['none', 'tanh'] = 'none') -> Any:
         r"""Gaussian error linear unit: `x` times the normal distribution function, `x * (1 + erf(x / √2)) / 2`.
 
         With `approximate="tanh"` the approximation `x * (1 + tanh(√(2/π) * (x + 0.044715 * x³))) / 2`. D.
@@ -2193,6 +2053,7 @@ class Ops:
         """
         return self._op("gelu", (input, approximate))
 
+    @spellings.op("sigmoid", ("input",))
     def sigmoid(self, input: Any) -> Any:
         r"""Logistic function: `1 / (1 + exp(-x))`.
 
@@ -2217,6 +2078,7 @@ class Ops:
     logistic = sigmoid
     expit = sigmoid
 
+    @spellings.op("silu", ("input",))
     def silu(self, input: Any) -> Any:
         r"""Sigmoid linear unit, also called swish: `x * sigmoid(x)`.
 
@@ -2242,6 +2104,7 @@ class Ops:
 
     swish = silu
 
+    @spellings.op("mish", ("input",))
     def mish(self, input: Any) -> Any:
         r"""`x * tanh(softplus(x))`.
 
@@ -2265,6 +2128,7 @@ class Ops:
         """
         return self._op("mish", (input,))
 
+    @spellings.op("log_sigmoid", ("input",))
     def log_sigmoid(self, input: Any) -> Any:
         r"""Logarithm of the logistic function: `-log(1 + exp(-x))`, for any x.
 
@@ -2288,6 +2152,7 @@ class Ops:
 
     logsigmoid = log_sigmoid
 
+    @spellings.op("softplus", ("input", "beta", "threshold"))
     def softplus(self, input: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
         r"""Smooth rectifier: `log(1 + exp(beta * x)) / beta`, and `x` itself where `beta * x` is above
         `threshold`.
@@ -2314,6 +2179,7 @@ class Ops:
         """
         return self._op("softplus", (input, beta, threshold))
 
+    @spellings.op("softsign", ("input",))
     def softsign(self, input: Any) -> Any:
         r"""`x / (1 + |x|)`.
 
@@ -2335,6 +2201,7 @@ class Ops:
         """
         return self._op("softsign", (input,))
 
+    @spellings.op("hard_sigmoid", ("input",))
     def hard_sigmoid(self, input: Any) -> Any:
         r"""Logistic function of three straight pieces: `min(max(x + 3, 0), 6) / 6`.
 
@@ -2360,6 +2227,7 @@ class Ops:
 
     hardsigmoid = hard_sigmoid
 
+    @spellings.op("hard_swish", ("input",))
     def hard_swish(self, input: Any) -> Any:
         r"""Swish of straight pieces: `x * min(max(x + 3, 0), 6) / 6`.
 
@@ -2386,6 +2254,7 @@ class Ops:
     hardswish = hard_swish
     hard_silu = hard_swish
 
+    @spellings.op("hard_tanh", ("input", "min", "max"))
     def hard_tanh(self, input: Any, min: float = -1.0, max: float = 1.0) -> Any:
         r"""Hyperbolic tangent of three straight pieces: `min(max(x, min), max)`.
 
@@ -2415,6 +2284,7 @@ class Ops:
 
     hardtanh = hard_tanh
 
+    @spellings.op("softmax", ("input", "axis"))
     def softmax(self, input: Any, axis: int = -1) -> Any:
         r"""Exponentials along an axis, divided by their sum: `exp(x - max(x)) / sum(exp(x - max(x)))`.
 
@@ -2440,6 +2310,7 @@ class Ops:
         """
         return self._op("softmax", (input, axis))
 
+    @spellings.op("log_softmax", ("input", "axis"))
     def log_softmax(self, input: Any, axis: int = -1) -> Any:
         r"""Logarithm of the softmax along an axis: `x - max(x) - log(sum(exp(x - max(x))))`, exact where the
         softmax rounds to 0.
@@ -2464,6 +2335,7 @@ class Ops:
         """
         return self._op("log_softmax", (input, axis))
 
+    @spellings.op("reshape", ("input", "shape"))
     def reshape(self, input: Any, shape: tuple[int, ...]) -> Any:
         r"""The same elements in the same (row-major) order in another shape.
 
@@ -2491,6 +2363,7 @@ class Ops:
 
     view = reshape
 
+    @spellings.op("transpose", ("input", "axes"))
     def transpose(self, input: Any, axes: int | tuple[int, ...] | None = None) -> Any:
         r"""The axes in another order: axis `i` of the output is axis `axes[i]` of the input.
 
@@ -2516,9 +2389,14 @@ class Ops:
         """
         return self._op("transpose", (input, axes))
 
-    permute = transpose
+    @spellings.op("permute", ("input", "axes"))
+    def permute(self, input: Any, axes: int | tuple[int, ...] | None = None) -> Any:
+        r"""`transpose` with its arguments as in PyTorch: `permute(input, dims)`."""
+        return self._op("transpose", (input, axes))
+
     permute_dims = transpose
 
+    @spellings.op("swapaxes", ("input", "axis1", "axis2"))
     def swapaxes(self, input: Any, axis1: int, axis2: int) -> Any:
         r"""Exchanges two axes.
 
@@ -2544,6 +2422,7 @@ class Ops:
 
     swap_axes = swapaxes
 
+    @spellings.op("moveaxis", ("input", "source", "destination"))
     def moveaxis(self, input: Any, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Any:
         r"""Moves the axes `source` to the places `destination`; the others keep their order.
 
@@ -2569,6 +2448,7 @@ class Ops:
 
     movedim = moveaxis
 
+    @spellings.op("expand_dims", ("input", "axis"))
     def expand_dims(self, input: Any, axis: int | tuple[int, ...]) -> Any:
         r"""Inserts axes of size 1.
 
@@ -2595,6 +2475,7 @@ class Ops:
 
     unsqueeze = expand_dims
 
+    @spellings.op("squeeze", ("input", "axis"))
     def squeeze(self, input: Any, axis: int | tuple[int, ...] | None = None) -> Any:
         r"""Removes axes of size 1: those of `axis`, which have to have size 1, or all that have.
 
@@ -2618,6 +2499,7 @@ class Ops:
         """
         return self._op("squeeze", (input, axis))
 
+    @spellings.op("broadcast_to", ("input", "shape"))
     def broadcast_to(self, input: Any, shape: tuple[int, ...]) -> Any:
         r"""Repeats axes of size 1 up to `shape`, and adds axes in front.
 
@@ -2644,6 +2526,7 @@ class Ops:
 
     expand = broadcast_to
 
+    @spellings.op("flatten", ("input", "start_axis", "end_axis"))
     def flatten(self, input: Any, start_axis: int = 0, end_axis: int = -1) -> Any:
         r"""Joins the axes from `start_axis` to `end_axis` (both included) into one.
 
@@ -2673,6 +2556,7 @@ class Ops:
 
     ravel = flatten
 
+    @spellings.op("slice", ("input", "starts", "stops", "steps"))
     def slice(self, input: Any, starts: Any, stops: Any, steps: int | tuple[int, ...] | None = None) -> Any:
         r"""The part `input[start:stop:step, ...]`, with Python's rules: bounds may be negative (from the end),
         `none` (as far as possible) or outside (held inside), steps may be negative.
@@ -2702,6 +2586,7 @@ class Ops:
         """
         return self._op("slice", (input, starts, stops, steps))
 
+    @spellings.op("slice_update", ("input", "update", "starts", "stops", "steps"))
     def slice_update(
         self,
         input: Any,
@@ -2737,6 +2622,7 @@ class Ops:
         """
         return self._op("slice_update", (input, update, starts, stops, steps))
 
+    @spellings.op("flip", ("input", "axis"))
     def flip(self, input: Any, axis: int | tuple[int, ...] | None = None) -> Any:
         r"""The order of the elements reversed along `axis` (one, several, or all).
 
@@ -2762,6 +2648,7 @@ class Ops:
 
     reverse = flip
 
+    @spellings.op("roll", ("input", "shift", "axis"))
     def roll(
         self,
         input: Any,
@@ -2793,6 +2680,7 @@ class Ops:
         """
         return self._op("roll", (input, shift, axis))
 
+    @spellings.op("split", ("input", "sections", "axis"))
     def split(self, input: Any, sections: int | tuple[int, ...], axis: int = 0) -> Any:
         r"""Parts along `axis`, one output each: `sections` is a number of equal parts, or a tuple of the sizes
         of the parts, which have to add up to the size of the axis.
@@ -2818,6 +2706,7 @@ class Ops:
         """
         return self._op("split", (input, sections, axis))
 
+    @spellings.op("concat", ("axis",), variadic=True)
     def concat(self, *inputs: Any, axis: int = 0) -> Any:
         r"""Tensors one after the other along `axis`; their other sizes are equal.
 
@@ -2846,6 +2735,7 @@ class Ops:
     concatenate = concat
     cat = concat
 
+    @spellings.op("stack", ("axis",), variadic=True)
     def stack(self, *inputs: Any, axis: int = 0) -> Any:
         r"""Tensors of one shape beside each other along a new axis, which stands at `axis` in the output.
 
@@ -2869,11 +2759,12 @@ class Ops:
         """
         return self._op("stack", (axis, *inputs))
 
+    @spellings.op("pad", ("input", "pads", "mode", "value"))
     def pad(
         self,
         input: Any,
         pads: Any,
-        mode: Literal["constant", "reflect", "symmetric", "edge", "replicate", "circular", "wrap"] = "constant",
+        mode: Literal['constant', 'reflect', 'symmetric', 'edge', 'replicate', 'circular', 'wrap'] = 'constant',
         value: float = 0.0,
     ) -> Any:
         r"""Elements added before and after each axis.
@@ -2906,6 +2797,7 @@ class Ops:
         """
         return self._op("pad", (input, pads, mode, value))
 
+    @spellings.op("tile", ("input", "reps"))
     def tile(self, input: Any, reps: int | tuple[int, ...]) -> Any:
         r"""The whole tensor `reps[i]` times along axis `i`.
 
@@ -2930,6 +2822,7 @@ class Ops:
         """
         return self._op("tile", (input, reps))
 
+    @spellings.op("repeat", ("input", "repeats", "axis"))
     def repeat(self, input: Any, repeats: int, axis: int | None = None) -> Any:
         r"""Each element `repeats` times along `axis`; without an axis the elements in row-major order.
 
@@ -2956,257 +2849,7 @@ class Ops:
 
     repeat_interleave = repeat
 
-    def atleast_1d(self, input: Any) -> Any:
-        r"""The input, of which a single number becomes a vector of one element.
-
-        Parameters
-        ----------
-        input : array
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.atleast_1d(np.ones(())).shape
-        (1,)
-        """
-        return self._op("atleast_1d", (input,))
-
-    def atleast_2d(self, input: Any) -> Any:
-        r"""The input with axes of size 1 in front, so that there are at least two: `[n]` becomes `[1, n]`.
-
-        Parameters
-        ----------
-        input : array
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.atleast_2d(np.ones(())).shape
-        (1, 1)
-        """
-        return self._op("atleast_2d", (input,))
-
-    def atleast_3d(self, input: Any) -> Any:
-        r"""The input with axes of size 1, so that there are at least three: `[n]` becomes `[1, n, 1]` and `[m,
-        n]` becomes `[m, n, 1]`, as in NumPy and torch.
-
-        Parameters
-        ----------
-        input : array
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.atleast_3d(np.ones(())).shape
-        (1, 1, 1)
-        """
-        return self._op("atleast_3d", (input,))
-
-    def unflatten(self, input: Any, axis: int, sizes: tuple[int, ...]) -> Any:
-        r"""The axis in several parts of these sizes, one of which may be -1; the inverse of `flatten`.
-
-        Parameters
-        ----------
-        input : array
-        axis : int
-        sizes : tuple[int, ...]
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.unflatten(np.ones((2, 6)), 1, (2, 3)).shape
-        (2, 2, 3)
-        """
-        return self._op("unflatten", (input, axis, sizes))
-
-    def meshgrid(self, *inputs: Any, indexing: Literal["ij", "xy"] = "ij") -> Any:
-        r"""The coordinates of all points of a grid, from those along each axis: for inputs of `[m]` and `[n]`
-        two outputs of `[m, n]`, where `first[i, j]` is `input[i]` and `second[i, j]` is `other[j]`.
-
-        With `indexing="xy"` the first two axes change places: `[n, m]`, NumPy's default. Inputs have one
-        axis or none.
-
-        Parameters
-        ----------
-        indexing : Literal['ij', 'xy'], optional
-            Default: ``'ij'``.
-        inputs : arrays
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> [y.shape for y in backend.meshgrid(np.ones((2,)), np.ones((3,)))]
-        [(2, 3), (2, 3)]
-        """
-        return self._op("meshgrid", (indexing, *inputs))
-
-    def diff(self, input: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
-        r"""Differences of neighbours along `axis`, `n` times: `input[1:] - input[:-1]`.
-
-        `prepend` and `append` are put before and behind the input first. Of truth values: whether
-        neighbours differ.
-
-        Parameters
-        ----------
-        input : array
-        n : int, optional
-            Default: ``1``.
-        axis : int, optional
-            Default: ``-1``.
-        prepend : array, optional
-        append : array, optional
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.diff(np.ones((5,))).shape
-        (4,)
-        """
-        return self._op("diff", (input, n, axis, prepend, append))
-
-    def unfold_axis(self, input: Any, axis: int, size: int, step: int = 1) -> Any:
-        r"""All windows of `size` elements along `axis`, `step` apart, as a new last axis: `[n]` becomes `[⌊(n -
-        size) / step⌋ + 1, size]`.
-
-        The method `unfold` of torch's tensors.
-
-        Parameters
-        ----------
-        input : array
-        axis : int
-        size : int
-        step : int, optional
-            Default: ``1``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.unfold_axis(np.ones((7,)), 0, 3).shape
-        (5, 3)
-        """
-        return self._op("unfold_axis", (input, axis, size, step))
-
-    def unfold(
-        self,
-        input: Any,
-        kernel_size: int | tuple[int, ...],
-        dilation: int | tuple[int, ...] = 1,
-        padding: int | tuple[int, ...] = 0,
-        stride: int | tuple[int, ...] = 1,
-    ) -> Any:
-        r"""All patches of images as columns (im2col): `[n, c, h, w]` becomes `[n, c·kh·kw, positions]`, `[c, h,
-        w]` likewise without `n`.
-
-        Around the image lie `padding` zeros. As `torch.nn.functional.unfold`; for windows along one axis
-        see `unfold_axis`, for windows of any number of axes `windows`.
-
-        Parameters
-        ----------
-        input : array
-        kernel_size : int | tuple[int, ...]
-        dilation : int | tuple[int, ...], optional
-            Default: ``1``.
-        padding : int | tuple[int, ...], optional
-            Default: ``0``.
-        stride : int | tuple[int, ...], optional
-            Default: ``1``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.unfold(np.ones((1, 2, 4, 5)), 2).shape
-        (1, 8, 12)
-        """
-        return self._op("unfold", (input, kernel_size, dilation, padding, stride))
-
-    def fold(
-        self,
-        input: Any,
-        output_size: int | tuple[int, ...],
-        kernel_size: int | tuple[int, ...],
-        dilation: int | tuple[int, ...] = 1,
-        padding: int | tuple[int, ...] = 0,
-        stride: int | tuple[int, ...] = 1,
-    ) -> Any:
-        r"""Adds patches up where they were taken from, the adjoint of `unfold`: `[n, c·kh·kw, positions]`
-        becomes `[n, c, *output_size]`, `[c·kh·kw, positions]` likewise without `n`.
-
-        What falls on the padding is dropped. As `torch.nn.functional.fold`.
-
-        Parameters
-        ----------
-        input : array
-        output_size : int | tuple[int, ...]
-        kernel_size : int | tuple[int, ...]
-        dilation : int | tuple[int, ...], optional
-            Default: ``1``.
-        padding : int | tuple[int, ...], optional
-            Default: ``0``.
-        stride : int | tuple[int, ...], optional
-            Default: ``1``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.fold(np.ones((1, 8, 6)), (3, 4), 2).shape
-        (1, 2, 3, 4)
-        """
-        return self._op("fold", (input, output_size, kernel_size, dilation, padding, stride))
-
+    @spellings.op("getitem", ("input", "key"), variadic=True)
     def getitem(self, input: Any, key: Any, *indices: Any) -> Any:
         r"""The part `input[key]` with the rules of Python and NumPy.
 
@@ -3237,6 +2880,7 @@ class Ops:
         """
         return self._op("getitem", (input, key, *indices))
 
+    @spellings.op("take", ("input", "indices", "axis"))
     def take(self, input: Any, indices: Any, axis: int | None = None) -> Any:
         r"""The slices at `indices` along `axis`; the axes of `indices` (any number) stand in place of `axis`.
 
@@ -3264,8 +2908,13 @@ class Ops:
         """
         return self._op("take", (input, indices, axis))
 
-    index_select = take
+    @spellings.op("index_select", ("input", "indices", "axis"))
+    def index_select(self, input: Any, indices: Any, axis: int | None = None) -> Any:
+        r"""`take` with its arguments as in PyTorch: `index_select(input, dim, index)`."""
+        return self._op("take", (input, indices, axis))
 
+
+    @spellings.op("take_along_axis", ("input", "indices", "axis"))
     def take_along_axis(self, input: Any, indices: Any, axis: int = -1) -> Any:
         r"""At each place the element of `input` at the position along `axis` that `indices` gives there:
         `output[i, j] = input[indices[i, j], j]` for axis 0.
@@ -3294,8 +2943,13 @@ class Ops:
         """
         return self._op("take_along_axis", (input, indices, axis))
 
-    gather = take_along_axis
+    @spellings.op("gather", ("input", "indices", "axis"))
+    def gather(self, input: Any, indices: Any, axis: int = -1) -> Any:
+        r"""`take_along_axis` with its arguments as in PyTorch: `gather(input, dim, index)`."""
+        return self._op("take_along_axis", (input, indices, axis))
 
+
+    @spellings.op("scatter_add", ("input", "indices", "source", "axis"))
     def scatter_add(self, input: Any, indices: Any, source: Any, axis: int = 0) -> Any:
         r"""The input with each element of `source` added at the position along `axis` that `indices` gives:
         `output[indices[i, j], j] += source[i, j]` for axis 0.
@@ -3328,6 +2982,7 @@ class Ops:
         """
         return self._op("scatter_add", (input, indices, source, axis))
 
+    @spellings.op("index_add", ("input", "indices", "source", "axis"))
     def index_add(self, input: Any, indices: Any, source: Any, axis: int = 0) -> Any:
         r"""The input with the slices of `source` added at the positions `indices` (1-d) along `axis`.
 
@@ -3358,6 +3013,7 @@ class Ops:
         """
         return self._op("index_add", (input, indices, source, axis))
 
+    @spellings.op("index_copy", ("input", "indices", "source", "axis"))
     def index_copy(self, input: Any, indices: Any, source: Any, axis: int = 0) -> Any:
         r"""The input with the slices at the positions `indices` (1-d) along `axis` replaced by those of
         `source`.
@@ -3387,6 +3043,7 @@ class Ops:
         """
         return self._op("index_copy", (input, indices, source, axis))
 
+    @spellings.op("one_hot", ("indices", "depth", "dtype"))
     def one_hot(self, indices: Any, depth: int, dtype: Any | None = None) -> Any:
         r"""For each index a row of `depth` zeros with a 1 at the index, along a new last axis.
 
@@ -3406,284 +3063,7 @@ class Ops:
         """
         return self._op("one_hot", (indices, depth, dtype))
 
-    def scatter_prod(self, input: Any, indices: Any, source: Any, axis: int = 0) -> Any:
-        r"""The input with the element at the position along `axis` that `indices` gives multiplied by each
-        element of `source`.
-
-        `indices` and `source` have the shape of the input apart from the axis.
-
-        Parameters
-        ----------
-        input : array
-            Of dtype integer or float.
-        indices : array
-            Of dtype integer.
-        source : array
-            Of dtype integer or float.
-        axis : int, optional
-            Default: ``0``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.scatter_prod(np.ones((6, 3)), np.zeros((4, 3), np.int64), np.ones((4, 3))).shape
-        (6, 3)
-        """
-        return self._op("scatter_prod", (input, indices, source, axis))
-
-    def scatter_max(self, input: Any, indices: Any, source: Any, axis: int = 0) -> Any:
-        r"""The largest of the element of the input and those of `source` whose `indices` give its position
-        along `axis`; NaN if one is.
-
-        `indices` and `source` have the shape of the input apart from the axis. Equal ones share the
-        gradient.
-
-        Parameters
-        ----------
-        input : array
-            Of dtype integer or float.
-        indices : array
-            Of dtype integer.
-        source : array
-            Of dtype integer or float.
-        axis : int, optional
-            Default: ``0``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.scatter_max(np.ones((6, 3)), np.zeros((4, 3), np.int64), np.ones((4, 3))).shape
-        (6, 3)
-        """
-        return self._op("scatter_max", (input, indices, source, axis))
-
-    def scatter_min(self, input: Any, indices: Any, source: Any, axis: int = 0) -> Any:
-        r"""The smallest of the element of the input and those of `source` whose `indices` give its position
-        along `axis`; NaN if one is.
-
-        `indices` and `source` have the shape of the input apart from the axis. Equal ones share the
-        gradient.
-
-        Parameters
-        ----------
-        input : array
-            Of dtype integer or float.
-        indices : array
-            Of dtype integer.
-        source : array
-            Of dtype integer or float.
-        axis : int, optional
-            Default: ``0``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.scatter_min(np.ones((6, 3)), np.zeros((4, 3), np.int64), np.ones((4, 3))).shape
-        (6, 3)
-        """
-        return self._op("scatter_min", (input, indices, source, axis))
-
-    def scatter(self, input: Any, axis: int, indices: Any, source: Any) -> Any:
-        r"""The input with each element of `source` in place of the one at the position along `axis` that
-        `indices` gives: `output[indices[i, j], j] = source[i, j]` for axis 0.
-
-        Of several elements for one place the last one along `axis` stays, and alone gets a gradient.
-        `indices` has at most as many places as the input along the other axes, and as the source along all.
-        `source` may be a number.
-
-        Parameters
-        ----------
-        input : array
-        axis : int
-        indices : array
-            Of dtype integer.
-        source : array
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.scatter(np.ones((6, 3)), 0, np.zeros((4, 3), np.int64), np.ones((4, 3))).shape
-        (6, 3)
-        """
-        return self._op("scatter", (input, axis, indices, source))
-
-    def scatter_reduce(
-        self,
-        input: Any,
-        axis: int,
-        indices: Any,
-        source: Any,
-        reduce: Literal["sum", "prod", "mean", "amax", "amin"],
-        include_self: bool = True,
-    ) -> Any:
-        r"""The input with each element of `source` brought together with the one at the position along `axis`
-        that `indices` gives: their `sum`, `prod`, `mean`, `amax` or `amin`.
-
-        Without `include_self` the element of the input does not count where there are others. `indices` has
-        at most as many places as the input along the other axes, and as the source along all. The mean of
-        integers is rounded down. Equal extremes share the gradient.
-
-        Parameters
-        ----------
-        input : array
-            Of dtype integer or float.
-        axis : int
-        indices : array
-            Of dtype integer.
-        source : array
-            Of dtype integer or float.
-        reduce : Literal['sum', 'prod', 'mean', 'amax', 'amin']
-        include_self : bool, optional
-            Default: ``True``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.scatter_reduce(np.ones((6, 3)), 0, np.zeros((4, 3), np.int64), np.ones((4, 3)), 'sum').shape
-        (6, 3)
-        """
-        return self._op("scatter_reduce", (input, axis, indices, source, reduce, include_self))
-
-    def index_fill(self, input: Any, axis: int, indices: Any, value: Any) -> Any:
-        r"""The input with the slices at the positions `indices` (1-d) along `axis` filled with `value`, a
-        number or a tensor without axes.
-
-        Parameters
-        ----------
-        input : array
-        axis : int
-        indices : array
-            Of dtype integer.
-        value : array
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.index_fill(np.ones((6, 3)), 0, np.zeros((4,), np.int64), 1.5).shape
-        (6, 3)
-        """
-        return self._op("index_fill", (input, axis, indices, value))
-
-    def index_put(self, input: Any, key: Any, values: Any, *indices: Any, accumulate: bool = False) -> Any:
-        r"""The input with `values` in place of, or with `accumulate` added to, the elements `input[key]`.
-
-        The key is that of `getitem`: integers, slices, `...`, `none` (a new axis), tuples of integers and
-        integer tensors, or texts that stand for the next of the tensors `indices`. `values` broadcast to
-        the shape of `input[key]`. Elements that occur several times add up, or the last value in row-major
-        order stays.
-
-        Parameters
-        ----------
-        input : array
-        key : object
-        values : array
-        accumulate : bool, optional
-            Default: ``False``.
-        indices : arrays
-            Of dtype integer.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.index_put(np.ones((6, 5)), 'tensor', np.ones((3, 5)), np.zeros((3,), np.int64)).shape
-        (6, 5)
-        """
-        return self._op("index_put", (input, key, values, accumulate, *indices))
-
-    def masked_fill(self, input: Any, mask: Any, value: Any) -> Any:
-        r"""`value`, a number or a tensor, where `mask` holds, the input elsewhere.
-
-        All three broadcast; the dtype is that of the input.
-
-        Parameters
-        ----------
-        input : array
-        mask : array
-            Of dtype bool.
-        value : array
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.masked_fill(np.ones((2, 3)), np.ones((2, 3), bool), -7.5).shape
-        (2, 3)
-        """
-        return self._op("masked_fill", (input, mask, value))
-
-    def masked_scatter(self, input: Any, mask: Any, source: Any) -> Any:
-        r"""The input with the elements of `source`, one after the other in row-major order, where `mask` holds.
-
-        The mask broadcasts to the shape of the input. Fewer elements than places are an error.
-
-        Parameters
-        ----------
-        input : array
-        mask : array
-            Of dtype bool.
-        source : array
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.masked_scatter(np.ones((2, 3)), np.ones((2, 3), bool), np.ones((6,))).shape
-        (2, 3)
-        """
-        return self._op("masked_scatter", (input, mask, source))
-
+    @spellings.op("full", ("shape", "value", "dtype"))
     def full(self, shape: tuple[int, ...], value: float, dtype: Any | None = None) -> Any:
         r"""A tensor filled with one number.
 
@@ -3702,6 +3082,7 @@ class Ops:
         """
         return self._op("full", (shape, value, dtype))
 
+    @spellings.op("full_like", ("input", "value", "dtype"))
     def full_like(self, input: Any, value: float, dtype: Any | None = None) -> Any:
         r"""A tensor of the shape and (unless given) dtype of the input, filled with one number.
 
@@ -3718,6 +3099,7 @@ class Ops:
         """
         return self._op("full_like", (input, value, dtype))
 
+    @spellings.op("zeros_like", ("input", "dtype"))
     def zeros_like(self, input: Any, dtype: Any | None = None) -> Any:
         r"""Zeros of the shape and (unless given) dtype of the input.
 
@@ -3733,6 +3115,7 @@ class Ops:
         """
         return self._op("zeros_like", (input, dtype))
 
+    @spellings.op("ones_like", ("input", "dtype"))
     def ones_like(self, input: Any, dtype: Any | None = None) -> Any:
         r"""Ones of the shape and (unless given) dtype of the input.
 
@@ -3796,6 +3179,7 @@ class Ops:
         """
         return self._op("linspace", (start, stop, num, dtype))
 
+    @spellings.op("eye", ("n", "m", "k", "dtype"))
     def eye(self, n: int, m: int | None = None, k: int = 0, dtype: Any | None = None) -> Any:
         r"""An `n` by `m` matrix (square without `m`) with ones on diagonal `k` and zeros elsewhere; `k` counts
         upwards from the main diagonal.
@@ -3816,6 +3200,7 @@ class Ops:
         """
         return self._op("eye", (n, m, k, dtype))
 
+    @spellings.op("tril", ("input", "k"))
     def tril(self, input: Any, k: int = 0) -> Any:
         r"""The last two axes as matrices, with zeros above diagonal `k` (counted upwards from the main one).
 
@@ -3839,6 +3224,7 @@ class Ops:
         """
         return self._op("tril", (input, k))
 
+    @spellings.op("triu", ("input", "k"))
     def triu(self, input: Any, k: int = 0) -> Any:
         r"""The last two axes as matrices, with zeros below diagonal `k` (counted upwards from the main one).
 
@@ -3862,6 +3248,7 @@ class Ops:
         """
         return self._op("triu", (input, k))
 
+    @spellings.op("diagonal", ("input", "offset", "axis1", "axis2"))
     def diagonal(self, input: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
         r"""The elements of diagonal `offset` of the matrices that `axis1` and `axis2` make, along a new last
         axis.
@@ -3890,6 +3277,7 @@ class Ops:
         """
         return self._op("diagonal", (input, offset, axis1, axis2))
 
+    @spellings.op("diag", ("input", "k"))
     def diag(self, input: Any, k: int = 0) -> Any:
         r"""Of a vector the square matrix with it on diagonal `k` and zeros elsewhere; of a matrix its diagonal
         `k`.
@@ -3914,6 +3302,7 @@ class Ops:
         """
         return self._op("diag", (input, k))
 
+    @spellings.op("trace", ("input", "offset", "axis1", "axis2"))
     def trace(self, input: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
         r"""The sum of diagonal `offset` of the matrices that `axis1` and `axis2` make.
 
@@ -3941,6 +3330,7 @@ class Ops:
         """
         return self._op("trace", (input, offset, axis1, axis2))
 
+    @spellings.op("random_bits", ("key", "shape"))
     def random_bits(self, key: Any, shape: tuple[int, ...]) -> Any:
         r"""Integers from 0 to 2³² - 1, each as likely as another: element `i` (row-major) is word `i % 4` of
         Philox4x32-10 for the counter `i / 4` in the stream that `key`, an int64 pair `(seed, stream)`,
@@ -3966,6 +3356,7 @@ class Ops:
         """
         return self._op("random_bits", (key, shape))
 
+    @spellings.op("random_bernoulli", ("key", "p", "shape"))
     def random_bernoulli(self, key: Any, p: Any = 0.5, shape: int | tuple[int, ...] | None = None) -> Any:
         r"""True with probability `p` (a number or a tensor that broadcasts to `shape`; without a shape, that of
         `p`): `random_uniform(key, shape) < p`, in float32 for every dtype of `p`.
@@ -4022,6 +3413,7 @@ class Ops:
     permutation = random_permutation
     randperm = random_permutation
 
+    @spellings.op("dropout", ("input", "key", "p", "training"))
     def dropout(self, input: Any, key: Any = None, p: float = 0.5, training: bool = True) -> Any:
         r"""In training each element is zero with probability `p`, the others are divided by `1 - p`, so that
         the mean stays (Srivastava et al.
@@ -4052,6 +3444,7 @@ class Ops:
         """
         return self._op("dropout", (input, key, p, training))
 
+    @spellings.op("matmul", ("left", "right"))
     def matmul(self, left: Any, right: Any) -> Any:
         r"""Matrix product over the last two axes; the axes before them broadcast.  `output[..., i, j] = Σ_k
         left[..., i, k] · right[..., k, j]`.
@@ -4083,6 +3476,7 @@ class Ops:
     bmm = matmul
     matrix_multiply = matmul
 
+    @spellings.op("linear", ("input", "weight", "bias"))
     def linear(self, input: Any, weight: Any, bias: Any = None) -> Any:
         r"""Affine map of the last axis: `input @ weightᵀ + bias`.  `input` is `[..., k]`, `weight` `[n, k]`,
         `bias` `[n]` or absent; the result is `[..., n]`.
@@ -4107,6 +3501,7 @@ class Ops:
         """
         return self._op("linear", (input, weight, bias))
 
+    @spellings.op("matrix_transpose", ("input",))
     def matrix_transpose(self, input: Any) -> Any:
         r"""Exchanges the last two axes; the axes before them count matrices.
 
@@ -4130,6 +3525,7 @@ class Ops:
 
     mT = matrix_transpose
 
+    @spellings.op("outer", ("left", "right"))
     def outer(self, left: Any, right: Any) -> Any:
         r"""The matrix of all products of the elements of two vectors: `output[i, j] = left[i] · right[j]`.
 
@@ -4152,6 +3548,7 @@ class Ops:
         """
         return self._op("outer", (left, right))
 
+    @spellings.op("vecdot", ("left", "right", "axis"))
     def vecdot(self, left: Any, right: Any, axis: int = -1) -> Any:
         r"""Scalar products of the vectors along `axis`, `Σ_i left[i] · right[i]`.
 
@@ -4178,6 +3575,7 @@ class Ops:
         """
         return self._op("vecdot", (left, right, axis))
 
+    @spellings.op("inner", ("left", "right"))
     def inner(self, left: Any, right: Any) -> Any:
         r"""Sums of products over the last axis of both: `output[i.., j..] = Σ_k left[i.., k] · right[j.., k]`.
 
@@ -4202,6 +3600,7 @@ class Ops:
         """
         return self._op("inner", (left, right))
 
+    @spellings.op("dot", ("left", "right"))
     def dot(self, left: Any, right: Any) -> Any:
         r"""Sums of products over the last axis of `left` and the last but one of `right` (the only one of a
         vector): `output[i.., j.., l] = Σ_k left[i.., k] · right[j.., k, l]`.
@@ -4227,6 +3626,7 @@ class Ops:
         """
         return self._op("dot", (left, right))
 
+    @spellings.op("tensordot", ("left", "right", "axes"))
     def tensordot(self, left: Any, right: Any, axes: Any = 2) -> Any:
         r"""Sums of products over pairs of axes.
 
@@ -4255,6 +3655,7 @@ class Ops:
         """
         return self._op("tensordot", (left, right, axes))
 
+    @spellings.op("kron", ("left", "right"))
     def kron(self, left: Any, right: Any) -> Any:
         r"""Kronecker product: every element of `left` times the whole of `right`, as one tensor whose sizes are
         the products of the sizes.
@@ -4280,6 +3681,7 @@ class Ops:
         """
         return self._op("kron", (left, right))
 
+    @spellings.op("cross", ("left", "right", "axis"))
     def cross(self, left: Any, right: Any, axis: int = -1) -> Any:
         r"""Vector products of the vectors of three elements along `axis`: `output[i] = left[i+1] · right[i+2] -
         left[i+2] · right[i+1]`, indices modulo 3.
@@ -4337,6 +3739,7 @@ class Ops:
         """
         return self._op("einsum", (equation, *operands))
 
+    @spellings.op("solve", ("left", "right"))
     def solve(self, left: Any, right: Any) -> Any:
         r"""The solution `x` of the linear systems `left @ x = right`.  `left` is `[..., n, n]`.
 
@@ -4362,6 +3765,7 @@ class Ops:
         """
         return self._op("solve", (left, right))
 
+    @spellings.op("triangular_solve", ("left", "right", "lower", "transpose"))
     def triangular_solve(self, left: Any, right: Any, lower: bool = True, transpose: bool = False) -> Any:
         r"""The solution `x` of the linear systems `left @ x = right` with a triangular matrix.  Only the lower
         triangle of `left` is read, or the upper one with `lower=False`.
@@ -4392,6 +3796,7 @@ class Ops:
         """
         return self._op("triangular_solve", (left, right, lower, transpose))
 
+    @spellings.op("inv", ("input",))
     def inv(self, input: Any) -> Any:
         r"""The inverses of square matrices `[..., n, n]`; a singular matrix is an error.
 
@@ -4417,6 +3822,7 @@ class Ops:
 
     inverse = inv
 
+    @spellings.op("det", ("input",))
     def det(self, input: Any) -> Any:
         r"""The determinants of square matrices `[..., n, n]`; that of an empty matrix is 1.
 
@@ -4440,6 +3846,7 @@ class Ops:
         """
         return self._op("det", (input,))
 
+    @spellings.op("slogdet", ("input",))
     def slogdet(self, input: Any) -> Any:
         r"""Sign and natural logarithm of the absolute value of the determinants of matrices `[..., n, n]`; of a
         singular matrix 0 and -inf.
@@ -4465,6 +3872,7 @@ class Ops:
         """
         return self._op("slogdet", (input,))
 
+    @spellings.op("cholesky", ("input",))
     def cholesky(self, input: Any) -> Any:
         r"""The lower triangular `L` with a positive diagonal and `L @ Lᵀ = input`, for symmetric positive
         definite matrices `[..., n, n]`.  What is decomposed is the symmetric part `(input + inputᵀ) / 2`,
@@ -4491,6 +3899,7 @@ class Ops:
         """
         return self._op("cholesky", (input,))
 
+    @spellings.op("matrix_power", ("input", "n"))
     def matrix_power(self, input: Any, n: int) -> Any:
         r"""The product of `n` copies of square matrices `[..., m, m]`: the identity for `n = 0`, the power of
         the inverse for negative `n`.
@@ -4514,12 +3923,13 @@ class Ops:
         """
         return self._op("matrix_power", (input, n))
 
+    @spellings.op("fft", ("real", "imag", "axis", "norm"))
     def fft(
         self,
         real: Any,
         imag: Any = None,
         axis: int = -1,
-        norm: Literal["backward", "ortho", "forward"] = "backward",
+        norm: Literal['backward', 'ortho', 'forward'] = 'backward',
     ) -> Any:
         r"""Discrete Fourier transform along `axis` of `real + i·imag` (`imag` absent: 0); any size.  `output[k]
         = Σ_t input[t] · exp(-2πi·k·t/n)`, divided by `√n` with `norm="ortho"` and by `n` with
@@ -4543,12 +3953,13 @@ class Ops:
         """
         return self._op("fft", (real, imag, axis, norm))
 
+    @spellings.op("ifft", ("real", "imag", "axis", "norm"))
     def ifft(
         self,
         real: Any,
         imag: Any = None,
         axis: int = -1,
-        norm: Literal["backward", "ortho", "forward"] = "backward",
+        norm: Literal['backward', 'ortho', 'forward'] = 'backward',
     ) -> Any:
         r"""Inverse discrete Fourier transform along `axis` of `real + i·imag` (`imag` absent: 0); any size.
         `output[t] = 1/n · Σ_k input[k] · exp(2πi·k·t/n)`; the factor is `1/√n` with `norm="ortho"` and 1
@@ -4572,11 +3983,12 @@ class Ops:
         """
         return self._op("ifft", (real, imag, axis, norm))
 
+    @spellings.op("rfft", ("input", "axis", "norm"))
     def rfft(
         self,
         input: Any,
         axis: int = -1,
-        norm: Literal["backward", "ortho", "forward"] = "backward",
+        norm: Literal['backward', 'ortho', 'forward'] = 'backward',
     ) -> Any:
         r"""Discrete Fourier transform of a real signal along `axis`: the frequencies 0 to n/2.  The other half
         of the spectrum is the complex conjugate of this one.
@@ -4598,13 +4010,14 @@ class Ops:
         """
         return self._op("rfft", (input, axis, norm))
 
+    @spellings.op("irfft", ("real", "imag", "n", "axis", "norm"))
     def irfft(
         self,
         real: Any,
         imag: Any,
         n: int | None = None,
         axis: int = -1,
-        norm: Literal["backward", "ortho", "forward"] = "backward",
+        norm: Literal['backward', 'ortho', 'forward'] = 'backward',
     ) -> Any:
         r"""The real signal of which `real + i·imag` are the frequencies 0 to n/2 along `axis`: the inverse of
         `rfft`.  `n` is the size of the signal, `2·(m-1)` for `m` frequencies if not given; to get a signal
@@ -4630,174 +4043,7 @@ class Ops:
         """
         return self._op("irfft", (real, imag, n, axis, norm))
 
-    def view_as_real(self, real: Any, imag: Any) -> Any:
-        r"""The real and the imaginary part of complex numbers side by side along a new last axis of size 2.
-
-        Parameters
-        ----------
-        real : array
-        imag : array
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.view_as_real(np.ones((2, 3)), np.ones((2, 3))).shape
-        (2, 3, 2)
-        """
-        return self._op("view_as_real", (real, imag))
-
-    def view_as_complex(self, input: Any) -> Any:
-        r"""Complex numbers whose real and imaginary parts lie side by side along the last axis, which has size
-        2, as a pair of tensors; the inverse of `view_as_real`.
-
-        Parameters
-        ----------
-        input : array
-
-        Returns
-        -------
-        output_real : array
-        output_imag : array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> [y.shape for y in backend.view_as_complex(np.ones((3, 2)))]
-        [(3,), (3,)]
-        """
-        return self._op("view_as_complex", (input,))
-
-    def polar(self, abs: Any, angle: Any) -> Any:
-        r"""Complex numbers from their absolute values and angles in radians: `abs * cos(angle)` and `abs *
-        sin(angle)`.
-
-        Parameters
-        ----------
-        abs : array
-        angle : array
-
-        Returns
-        -------
-        output_real : array
-        output_imag : array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> [y.shape for y in backend.polar(np.ones((2, 3)), np.ones((2, 3)))]
-        [(2, 3), (2, 3)]
-        """
-        return self._op("polar", (abs, angle))
-
-    def angle(self, real: Any, imag: Any = None) -> Any:
-        r"""Angle in radians of complex numbers, in [-π, π]; without `imag` of real ones: 0, or π below 0.
-
-        The absolute value is `hypot(real, imag)`.
-
-        Parameters
-        ----------
-        real : array
-        imag : array, optional
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.angle(np.ones((2, 3)), np.ones((2, 3))).shape
-        (2, 3)
-        """
-        return self._op("angle", (real, imag))
-
-    def complex_multiply(self, left_real: Any, left_imag: Any, right_real: Any, right_imag: Any) -> Any:
-        r"""Product of complex numbers: `left_real·right_real - left_imag·right_imag` and `left_real·right_imag
-        + left_imag·right_real`.
-
-        Parameters
-        ----------
-        left_real : array
-        left_imag : array
-        right_real : array
-        right_imag : array
-
-        Returns
-        -------
-        output_real : array
-        output_imag : array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> [y.shape for y in backend.complex_multiply(np.ones((0,)), np.ones((0,)), np.ones((1,)), np.ones((1,)))]
-        [(0,), (0,)]
-        """
-        return self._op("complex_multiply", (left_real, left_imag, right_real, right_imag))
-
-    def complex_divide(self, left_real: Any, left_imag: Any, right_real: Any, right_imag: Any) -> Any:
-        r"""Quotient of complex numbers: the product with the conjugate of the right ones, divided by the square
-        of their absolute values.
-
-        Parameters
-        ----------
-        left_real : array
-        left_imag : array
-        right_real : array
-        right_imag : array
-
-        Returns
-        -------
-        output_real : array
-        output_imag : array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> [y.shape for y in backend.complex_divide(np.ones((2, 1)), np.ones((2, 1)), np.ones((3,)), np.ones((3,)))]
-        [(2, 3), (2, 3)]
-        """
-        return self._op("complex_divide", (left_real, left_imag, right_real, right_imag))
-
-    def conj(self, real: Any, imag: Any) -> Any:
-        r"""Complex conjugates: the real parts as they are, the imaginary ones with the opposite sign.
-
-        Parameters
-        ----------
-        real : array
-        imag : array
-
-        Returns
-        -------
-        output_real : array
-        output_imag : array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> [y.shape for y in backend.conj(np.ones((2, 3)), np.ones((2, 3)))]
-        [(2, 3), (2, 3)]
-        """
-        return self._op("conj", (real, imag))
-
+    @spellings.op("sum", ("input", "axis", "keepdim"))
     def sum(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
         r"""Sum over `axis` (all axes if none is given).
 
@@ -4828,6 +4074,7 @@ class Ops:
 
     reduce_sum = sum
 
+    @spellings.op("mean", ("input", "axis", "keepdim"))
     def mean(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
         r"""Arithmetic mean over `axis` (all axes if none is given).
 
@@ -4859,6 +4106,7 @@ class Ops:
     reduce_mean = mean
     average = mean
 
+    @spellings.op("prod", ("input", "axis", "keepdim"))
     def prod(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
         r"""Product over `axis` (all axes if none is given).
 
@@ -4890,6 +4138,7 @@ class Ops:
     reduce_prod = prod
     product = prod
 
+    @spellings.op("max", ("input", "axis", "keepdim"))
     def max(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
         r"""Largest element over `axis` (all axes if none is given); NaN if one is NaN.
 
@@ -4920,6 +4169,7 @@ class Ops:
     reduce_max = max
     amax = max
 
+    @spellings.op("min", ("input", "axis", "keepdim"))
     def min(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
         r"""Smallest element over `axis` (all axes if none is given); NaN if one is NaN.
 
@@ -4950,6 +4200,7 @@ class Ops:
     reduce_min = min
     amin = min
 
+    @spellings.op("argmax", ("input", "axis", "keepdim"))
     def argmax(self, input: Any, axis: int | None = None, keepdim: bool = False) -> Any:
         r"""Position of the largest element along `axis`, in int64; without an axis the position in the
         flattened input.
@@ -4978,6 +4229,7 @@ class Ops:
         """
         return self._op("argmax", (input, axis, keepdim))
 
+    @spellings.op("argmin", ("input", "axis", "keepdim"))
     def argmin(self, input: Any, axis: int | None = None, keepdim: bool = False) -> Any:
         r"""Position of the smallest element along `axis`, in int64; without an axis the position in the
         flattened input.
@@ -5006,6 +4258,7 @@ class Ops:
         """
         return self._op("argmin", (input, axis, keepdim))
 
+    @spellings.op("any", ("input", "axis", "keepdim"))
     def any(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
         r"""Whether any element over `axis` (all axes if none is given) is true, that is not zero; NaN is true.
 
@@ -5035,6 +4288,7 @@ class Ops:
 
     reduce_any = any
 
+    @spellings.op("all", ("input", "axis", "keepdim"))
     def all(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
         r"""Whether all elements over `axis` (all axes if none is given) are true, that is not zero; NaN is
         true.
@@ -5065,6 +4319,7 @@ class Ops:
 
     reduce_all = all
 
+    @spellings.op("count_nonzero", ("input", "axis", "keepdim"))
     def count_nonzero(
         self,
         input: Any,
@@ -5095,6 +4350,7 @@ class Ops:
         """
         return self._op("count_nonzero", (input, axis, keepdim))
 
+    @spellings.op("var", ("input", "axis", "keepdim", "correction"))
     def var(
         self,
         input: Any,
@@ -5133,6 +4389,7 @@ class Ops:
 
     variance = var
 
+    @spellings.op("std", ("input", "axis", "keepdim", "correction"))
     def std(
         self,
         input: Any,
@@ -5170,6 +4427,7 @@ class Ops:
 
     standard_deviation = std
 
+    @spellings.op("norm", ("input", "p", "axis", "keepdim"))
     def norm(
         self,
         input: Any,
@@ -5209,6 +4467,7 @@ class Ops:
 
     vector_norm = norm
 
+    @spellings.op("logsumexp", ("input", "axis", "keepdim"))
     def logsumexp(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
         r"""`log Σ exp(x)` over `axis` (all axes if none is given), computed as `max + log Σ exp(x - max)`,
         which does not overflow.
@@ -5240,6 +4499,7 @@ class Ops:
     log_sum_exp = logsumexp
     reduce_logsumexp = logsumexp
 
+    @spellings.op("cumsum", ("input", "axis", "exclusive", "reverse"))
     def cumsum(self, input: Any, axis: int, exclusive: bool = False, reverse: bool = False) -> Any:
         r"""Running sum along `axis`: each element with all before it.
 
@@ -5271,6 +4531,7 @@ class Ops:
 
     cumulative_sum = cumsum
 
+    @spellings.op("cumprod", ("input", "axis", "exclusive", "reverse"))
     def cumprod(self, input: Any, axis: int, exclusive: bool = False, reverse: bool = False) -> Any:
         r"""Running product along `axis`: each element with all before it.
 
@@ -5302,112 +4563,7 @@ class Ops:
 
     cumulative_prod = cumprod
 
-    def cumulative_max(self, input: Any, axis: int, reverse: bool = False) -> Any:
-        r"""Largest element so far along `axis`; NaN from the first one on.
-
-        `reverse` runs from the end. Where several are          equal, the gradient goes to the last of
-        them. See `cummax` for their positions.
-
-        Parameters
-        ----------
-        input : array
-        axis : int
-        reverse : bool, optional
-            Default: ``False``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.cumulative_max(np.ones((2, 5)), 1).shape
-        (2, 5)
-        """
-        return self._op("cumulative_max", (input, axis, reverse))
-
-    def cumulative_min(self, input: Any, axis: int, reverse: bool = False) -> Any:
-        r"""Smallest element so far along `axis`; NaN from the first one on.
-
-        `reverse` runs from the end. Where several          are equal, the gradient goes to the last of
-        them. See `cummin` for their positions.
-
-        Parameters
-        ----------
-        input : array
-        axis : int
-        reverse : bool, optional
-            Default: ``False``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.cumulative_min(np.ones((2, 5)), 1).shape
-        (2, 5)
-        """
-        return self._op("cumulative_min", (input, axis, reverse))
-
-    def cummax(self, input: Any, axis: int) -> Any:
-        r"""Largest element so far along `axis` and its position in int64: of equal ones, and of several NaN,
-        the last one so far.
-
-        As in torch; see `cumulative_max` for the values alone.
-
-        Parameters
-        ----------
-        input : array
-        axis : int
-
-        Returns
-        -------
-        values : array
-        indices : array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> [y.shape for y in backend.cummax(np.ones((2, 5)), 1)]
-        [(2, 5), (2, 5)]
-        """
-        return self._op("cummax", (input, axis))
-
-    def cummin(self, input: Any, axis: int) -> Any:
-        r"""Smallest element so far along `axis` and its position in int64: of equal ones, and of several NaN,
-        the last one so far.
-
-        As in torch; see `cumulative_min` for the values alone.
-
-        Parameters
-        ----------
-        input : array
-        axis : int
-
-        Returns
-        -------
-        values : array
-        indices : array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> [y.shape for y in backend.cummin(np.ones((2, 5)), 1)]
-        [(2, 5), (2, 5)]
-        """
-        return self._op("cummin", (input, axis))
-
+    @spellings.op("sort", ("input", "axis", "descending"))
     def sort(self, input: Any, axis: int = -1, descending: bool = False) -> Any:
         r"""The elements along `axis` in order, largest first if `descending`.
 
@@ -5436,6 +4592,7 @@ class Ops:
         """
         return self._op("sort", (input, axis, descending))
 
+    @spellings.op("argsort", ("input", "axis", "descending"))
     def argsort(self, input: Any, axis: int = -1, descending: bool = False) -> Any:
         r"""Positions, in int64, that sort the input along `axis`; equal elements keep their order, also when
         `descending`.
@@ -5464,6 +4621,7 @@ class Ops:
         """
         return self._op("argsort", (input, axis, descending))
 
+    @spellings.op("topk", ("input", "k", "axis", "largest", "sorted"))
     def topk(self, input: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> Any:
         r"""The `k` largest elements along `axis` (the smallest if not `largest`) and their positions in int64.
 
@@ -5496,650 +4654,13 @@ class Ops:
         """
         return self._op("topk", (input, k, axis, largest, sorted))
 
-    top_k = topk
+    @spellings.op("top_k", ("input", "k", "axis", "largest", "sorted"))
+    def top_k(self, input: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+        r"""`topk` with its arguments as in TensorFlow: `top_k(input, k, sorted)`."""
+        return self._op("topk", (input, k, axis, largest, sorted))
 
-    def nansum(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
-        r"""Sum over `axis` of all elements but NaN; the sum of nothing else is 0.
 
-        See `sum`. The gradient of NaN is 0.
-
-        Parameters
-        ----------
-        input : array
-        axis : int | tuple[int, ...] | None, optional
-            Default: ``None``.
-        keepdim : bool, optional
-            Default: ``False``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.nansum(np.ones((2, 3))).shape
-        ()
-        """
-        return self._op("nansum", (input, axis, keepdim))
-
-    def nanprod(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
-        r"""Product over `axis` of all elements but NaN; the product of nothing else is 1.
-
-        See `prod`. The gradient of NaN is 0.
-
-        Parameters
-        ----------
-        input : array
-        axis : int | tuple[int, ...] | None, optional
-            Default: ``None``.
-        keepdim : bool, optional
-            Default: ``False``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.nanprod(np.ones((2, 3))).shape
-        ()
-        """
-        return self._op("nanprod", (input, axis, keepdim))
-
-    def nanmean(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
-        r"""Mean over `axis` of all elements but NaN; NaN where there is nothing else.
-
-        See `mean`. The gradient of NaN is 0.
-
-        Parameters
-        ----------
-        input : array
-        axis : int | tuple[int, ...] | None, optional
-            Default: ``None``.
-        keepdim : bool, optional
-            Default: ``False``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.nanmean(np.ones((2, 3))).shape
-        ()
-        """
-        return self._op("nanmean", (input, axis, keepdim))
-
-    def nanvar(
-        self,
-        input: Any,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        correction: float = 1.0,
-    ) -> Any:
-        r"""Variance over `axis` of all `n` elements but NaN: `Σ (x - mean)² / max(0, n - correction)`, NaN
-        where there are too few.
-
-        The correction is 1 unless given, as for `var`. The gradient of NaN is 0.
-
-        Parameters
-        ----------
-        input : array
-        axis : int | tuple[int, ...] | None, optional
-            Default: ``None``.
-        keepdim : bool, optional
-            Default: ``False``.
-        correction : float, optional
-            Default: ``1.0``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.nanvar(np.ones((2, 3))).shape
-        ()
-        """
-        return self._op("nanvar", (input, axis, keepdim, correction))
-
-    def nanstd(
-        self,
-        input: Any,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        correction: float = 1.0,
-    ) -> Any:
-        r"""Standard deviation over `axis` of all elements but NaN, the square root of `nanvar`.
-
-        The gradient at identical values and of NaN is 0.
-
-        Parameters
-        ----------
-        input : array
-        axis : int | tuple[int, ...] | None, optional
-            Default: ``None``.
-        keepdim : bool, optional
-            Default: ``False``.
-        correction : float, optional
-            Default: ``1.0``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.nanstd(np.ones((2, 3))).shape
-        ()
-        """
-        return self._op("nanstd", (input, axis, keepdim, correction))
-
-    def nanmax(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
-        r"""Largest element over `axis` that is no NaN; NaN where there is nothing else.
-
-        See `max`.
-
-        Parameters
-        ----------
-        input : array
-        axis : int | tuple[int, ...] | None, optional
-            Default: ``None``.
-        keepdim : bool, optional
-            Default: ``False``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.nanmax(np.ones((2, 3))).shape
-        ()
-        """
-        return self._op("nanmax", (input, axis, keepdim))
-
-    def nanmin(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
-        r"""Smallest element over `axis` that is no NaN; NaN where there is nothing else.
-
-        See `min`.
-
-        Parameters
-        ----------
-        input : array
-        axis : int | tuple[int, ...] | None, optional
-            Default: ``None``.
-        keepdim : bool, optional
-            Default: ``False``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.nanmin(np.ones((2, 3))).shape
-        ()
-        """
-        return self._op("nanmin", (input, axis, keepdim))
-
-    def nanargmax(self, input: Any, axis: int | None = None, keepdim: bool = False) -> Any:
-        r"""Position, in int64, of the first largest element over `axis` that is no NaN; 0 where there is
-        nothing else.
-
-        See `argmax`.
-
-        Parameters
-        ----------
-        input : array
-        axis : int | None, optional
-            Default: ``None``.
-        keepdim : bool, optional
-            Default: ``False``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.nanargmax(np.ones((2, 3))).shape
-        ()
-        """
-        return self._op("nanargmax", (input, axis, keepdim))
-
-    def nanargmin(self, input: Any, axis: int | None = None, keepdim: bool = False) -> Any:
-        r"""Position, in int64, of the first smallest element over `axis` that is no NaN; 0 where there is
-        nothing else.
-
-        See `argmin`.
-
-        Parameters
-        ----------
-        input : array
-        axis : int | None, optional
-            Default: ``None``.
-        keepdim : bool, optional
-            Default: ``False``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.nanargmin(np.ones((2, 3))).shape
-        ()
-        """
-        return self._op("nanargmin", (input, axis, keepdim))
-
-    def nancumsum(self, input: Any, axis: int, exclusive: bool = False, reverse: bool = False) -> Any:
-        r"""Running sum along `axis`, to which NaN adds nothing.
-
-        See `cumsum`.
-
-        Parameters
-        ----------
-        input : array
-        axis : int
-        exclusive : bool, optional
-            Default: ``False``.
-        reverse : bool, optional
-            Default: ``False``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.nancumsum(np.ones((2, 3)), 1).shape
-        (2, 3)
-        """
-        return self._op("nancumsum", (input, axis, exclusive, reverse))
-
-    def nancumprod(self, input: Any, axis: int, exclusive: bool = False, reverse: bool = False) -> Any:
-        r"""Running product along `axis`, which NaN leaves as it is.
-
-        See `cumprod`.
-
-        Parameters
-        ----------
-        input : array
-        axis : int
-        exclusive : bool, optional
-            Default: ``False``.
-        reverse : bool, optional
-            Default: ``False``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.nancumprod(np.ones((2, 3)), 1).shape
-        (2, 3)
-        """
-        return self._op("nancumprod", (input, axis, exclusive, reverse))
-
-    def quantile(
-        self,
-        input: Any,
-        q: Any,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        interpolation: Literal["linear", "lower", "higher", "nearest", "midpoint"] = "linear",
-    ) -> Any:
-        r"""The value below which the part `q` of the elements over `axis` (all axes if none is given) lies: of
-        the `n` elements in order the one at position `q·(n - 1)`.
-
-        Between two positions it is interpolated: `linear`, the `lower` or the `higher` one, the `nearest`
-        (of two equally near ones that at the even position), or their `midpoint`. `q` is a number or a
-        vector of them, whose axis comes first. NaN where an element is NaN, or `q` lies outside of 0 to 1.
-        Integers become the default float; half precision is computed in float32.
-
-        Parameters
-        ----------
-        input : array
-        q : array
-        axis : int | tuple[int, ...] | None, optional
-            Default: ``None``.
-        keepdim : bool, optional
-            Default: ``False``.
-        interpolation : Literal['linear', 'lower', 'higher', 'nearest', 'midpoint'], optional
-            Default: ``'linear'``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.quantile(np.ones((5,)), 0.3).shape
-        ()
-        """
-        return self._op("quantile", (input, q, axis, keepdim, interpolation))
-
-    def nanquantile(
-        self,
-        input: Any,
-        q: Any,
-        axis: int | tuple[int, ...] | None = None,
-        keepdim: bool = False,
-        interpolation: Literal["linear", "lower", "higher", "nearest", "midpoint"] = "linear",
-    ) -> Any:
-        r"""As `quantile`, of all elements but NaN; NaN where there is nothing else.
-
-        Parameters
-        ----------
-        input : array
-        q : array
-        axis : int | tuple[int, ...] | None, optional
-            Default: ``None``.
-        keepdim : bool, optional
-            Default: ``False``.
-        interpolation : Literal['linear', 'lower', 'higher', 'nearest', 'midpoint'], optional
-            Default: ``'linear'``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.nanquantile(np.ones((5,)), 0.3).shape
-        ()
-        """
-        return self._op("nanquantile", (input, q, axis, keepdim, interpolation))
-
-    def median(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
-        r"""The element in the middle over `axis` (all axes if none is given), the mean of the two in the middle
-        where their number is even, as in NumPy; torch takes the lower of the two: `quantile(input, 0.5,
-        interpolation="lower")`.
-
-        NaN where an element is.
-
-        Parameters
-        ----------
-        input : array
-        axis : int | tuple[int, ...] | None, optional
-            Default: ``None``.
-        keepdim : bool, optional
-            Default: ``False``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.median(np.ones((2, 3))).shape
-        ()
-        """
-        return self._op("median", (input, axis, keepdim))
-
-    def nanmedian(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
-        r"""As `median`, of all elements but NaN; NaN where there is nothing else.
-
-        Parameters
-        ----------
-        input : array
-        axis : int | tuple[int, ...] | None, optional
-            Default: ``None``.
-        keepdim : bool, optional
-            Default: ``False``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.nanmedian(np.ones((2, 3))).shape
-        ()
-        """
-        return self._op("nanmedian", (input, axis, keepdim))
-
-    def searchsorted(self, sequence: Any, values: Any, right: bool = False) -> Any:
-        r"""For each of `values` its place in `sequence`, which is in order, in int64: the number of elements
-        that are smaller, with `right` that are not larger.
-
-        The sequence is a vector, or there is one along the last axis for each line of `values`, with the
-        same sizes before it. NaN is larger than every number.
-
-        Parameters
-        ----------
-        sequence : array
-        values : array
-        right : bool, optional
-            Default: ``False``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.searchsorted(np.ones((0,)), np.ones((3,))).shape
-        (3,)
-        """
-        return self._op("searchsorted", (sequence, values, right))
-
-    def bucketize(self, input: Any, boundaries: Any, right: bool = False) -> Any:
-        r"""For each element the number of boundaries (a vector in order) that are smaller, with `right` that
-        are not larger, in int64: the bucket that it lies in.
-
-        See `searchsorted`.
-
-        Parameters
-        ----------
-        input : array
-        boundaries : array
-        right : bool, optional
-            Default: ``False``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.bucketize(np.ones((2, 3)), np.ones((1,))).shape
-        (2, 3)
-        """
-        return self._op("bucketize", (input, boundaries, right))
-
-    def bincount(self, input: Any, length: int, weights: Any = None) -> Any:
-        r"""How often each of the integers from 0 to `length - 1` occurs in the input, in int64; with `weights`,
-        one for each element, the sum of theirs.
-
-        What is negative or not below `length` is not counted: the length does not depend on data, unlike in
-        NumPy and torch.
-
-        Parameters
-        ----------
-        input : array
-            Of dtype integer.
-        length : int
-        weights : array, optional
-            Of dtype integer or float.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.bincount(np.zeros((9,), np.int64), 5).shape
-        (5,)
-        """
-        return self._op("bincount", (input, length, weights))
-
-    def histc(self, input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
-        r"""How many elements lie in each of `bins` equal parts of the range from `min` to `max`, in the dtype
-        of the input; the last part has both its ends.
-
-        With `min` and `max` equal, the range is that of the elements. What lies outside, and NaN, is not
-        counted. As in torch.
-
-        Parameters
-        ----------
-        input : array
-            Of dtype integer or float.
-        bins : int, optional
-            Default: ``100``.
-        min : float, optional
-            Default: ``0``.
-        max : float, optional
-            Default: ``0``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.histc(np.ones((20,)), bins=5).shape
-        (5,)
-        """
-        return self._op("histc", (input, bins, min, max))
-
-    def histogram(
-        self,
-        input: Any,
-        bins: int = 10,
-        min: float | None = None,
-        max: float | None = None,
-        weights: Any = None,
-        density: bool = False,
-    ) -> Any:
-        r"""How many elements lie in each of `bins` equal parts of the range from `min` to `max` (the range of
-        the elements if not given), or the sum of their `weights`, and the `bins + 1` bounds of the parts.
-
-        The last part has both its ends; what lies outside, and NaN, is not counted. With `density` the
-        counts are divided by their sum and by the width of a part. Counts are int64, or of the dtype of
-        what they are made of.
-
-        Parameters
-        ----------
-        input : array
-            Of dtype integer or float.
-        bins : int, optional
-            Default: ``10``.
-        min : float | None, optional
-            Default: ``None``.
-        max : float | None, optional
-            Default: ``None``.
-        weights : array, optional
-            Of dtype integer or float.
-        density : bool, optional
-            Default: ``False``.
-
-        Returns
-        -------
-        counts : array
-        bounds : array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> [y.shape for y in backend.histogram(np.ones((20,)), bins=5)]
-        [(5,), (6,)]
-        """
-        return self._op("histogram", (input, bins, min, max, weights, density))
-
-    def unique(self, input: Any, size: int, fill_value: float | None = None) -> Any:
-        r"""The different elements in order, the first `size` of them: the number of results does not depend on
-        data.
-
-        What is left of the size is filled with `fill_value`, the smallest element if not given. `inverse`,
-        in the shape of the input, says which of the different elements each one is (`size` or more for
-        those that found no place); `counts` how often each occurs, 0 for what is filled in. All NaN count
-        as one. Of equal elements the last one gets the gradient. As `jnp.unique` with a size.
-
-        Parameters
-        ----------
-        input : array
-        size : int
-        fill_value : float | None, optional
-            Default: ``None``.
-
-        Returns
-        -------
-        values : array
-        inverse : array
-        counts : array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> [y.shape for y in backend.unique(np.zeros((9,), np.int64), 6)]
-        [(6,), (9,), (6,)]
-        """
-        return self._op("unique", (input, size, fill_value))
-
+    @spellings.op("conv_general", ("input", "weight", "stride", "pads", "dilation", "input_dilation", "groups"))
     def conv_general(
         self,
         input: Any,
@@ -6189,8 +4710,24 @@ class Ops:
         """
         return self._op("conv_general", (input, weight, stride, pads, dilation, input_dilation, groups))
 
-    conv_general_dilated = conv_general
+    @spellings.op("conv_general_dilated", ("input", "weight", "stride", "pads", "dilation", "input_dilation", "groups"))
+    def conv_general_dilated(
+        self,
+        input: Any,
+        weight: Any,
+        stride: int | tuple[int, ...] = 1,
+        pads: Any = 0,
+        dilation: int | tuple[int, ...] = 1,
+        input_dilation: int | tuple[int, ...] = 1,
+        groups: int = 1,
+    ) -> Any:
+        r"""`conv_general` with its arguments as in JAX: `conv_general_dilated(lhs, rhs, window_strides,
+        padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count)`.
+        """
+        return self._op("conv_general", (input, weight, stride, pads, dilation, input_dilation, groups))
 
+
+    @spellings.op("conv1d", ("input", "weight", "bias", "stride", "padding", "dilation", "groups"))
     def conv1d(
         self,
         input: Any,
@@ -6239,6 +4776,7 @@ class Ops:
         """
         return self._op("conv1d", (input, weight, bias, stride, padding, dilation, groups))
 
+    @spellings.op("conv2d", ("input", "weight", "bias", "stride", "padding", "dilation", "groups"))
     def conv2d(
         self,
         input: Any,
@@ -6289,6 +4827,7 @@ class Ops:
 
     convolution = conv2d
 
+    @spellings.op("conv3d", ("input", "weight", "bias", "stride", "padding", "dilation", "groups"))
     def conv3d(
         self,
         input: Any,
@@ -6329,6 +4868,7 @@ class Ops:
         """
         return self._op("conv3d", (input, weight, bias, stride, padding, dilation, groups))
 
+    @spellings.op("conv_transpose1d", ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation"))
     def conv_transpose1d(
         self,
         input: Any,
@@ -6381,17 +4921,18 @@ class Ops:
         return self._op(
             "conv_transpose1d",
             (
-                input,
-                weight,
-                bias,
-                stride,
-                padding,
-                output_padding,
-                groups,
-                dilation,
+            input,
+            weight,
+            bias,
+            stride,
+            padding,
+            output_padding,
+            groups,
+            dilation,
             ),
         )
 
+    @spellings.op("conv_transpose2d", ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation"))
     def conv_transpose2d(
         self,
         input: Any,
@@ -6436,19 +4977,20 @@ class Ops:
         return self._op(
             "conv_transpose2d",
             (
-                input,
-                weight,
-                bias,
-                stride,
-                padding,
-                output_padding,
-                groups,
-                dilation,
+            input,
+            weight,
+            bias,
+            stride,
+            padding,
+            output_padding,
+            groups,
+            dilation,
             ),
         )
 
     deconv2d = conv_transpose2d
 
+    @spellings.op("conv_transpose3d", ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation"))
     def conv_transpose3d(
         self,
         input: Any,
@@ -6493,17 +5035,18 @@ class Ops:
         return self._op(
             "conv_transpose3d",
             (
-                input,
-                weight,
-                bias,
-                stride,
-                padding,
-                output_padding,
-                groups,
-                dilation,
+            input,
+            weight,
+            bias,
+            stride,
+            padding,
+            output_padding,
+            groups,
+            dilation,
             ),
         )
 
+    @spellings.op("windows", ("input", "window", "stride", "pads", "dilation", "value"))
     def windows(
         self,
         input: Any,
@@ -6548,6 +5091,7 @@ class Ops:
 
     sliding_window = windows
 
+    @spellings.op("fold_windows", ("input", "sizes", "stride", "pads", "dilation"))
     def fold_windows(
         self,
         input: Any,
@@ -6586,6 +5130,7 @@ class Ops:
         """
         return self._op("fold_windows", (input, sizes, stride, pads, dilation))
 
+    @spellings.op("max_pool1d", ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode"))
     def max_pool1d(
         self,
         input: Any,
@@ -6631,6 +5176,7 @@ class Ops:
         """
         return self._op("max_pool1d", (input, kernel_size, stride, padding, dilation, ceil_mode))
 
+    @spellings.op("max_pool2d", ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode"))
     def max_pool2d(
         self,
         input: Any,
@@ -6679,6 +5225,7 @@ class Ops:
 
     max_pool = max_pool2d
 
+    @spellings.op("max_pool3d", ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode"))
     def max_pool3d(
         self,
         input: Any,
@@ -6725,6 +5272,7 @@ class Ops:
         """
         return self._op("max_pool3d", (input, kernel_size, stride, padding, dilation, ceil_mode))
 
+    @spellings.op("avg_pool1d", ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"))
     def avg_pool1d(
         self,
         input: Any,
@@ -6768,6 +5316,7 @@ class Ops:
         """
         return self._op("avg_pool1d", (input, kernel_size, stride, padding, ceil_mode, count_include_pad))
 
+    @spellings.op("avg_pool2d", ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"))
     def avg_pool2d(
         self,
         input: Any,
@@ -6815,6 +5364,7 @@ class Ops:
     average_pool2d = avg_pool2d
     mean_pool2d = avg_pool2d
 
+    @spellings.op("avg_pool3d", ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"))
     def avg_pool3d(
         self,
         input: Any,
@@ -6858,6 +5408,7 @@ class Ops:
         """
         return self._op("avg_pool3d", (input, kernel_size, stride, padding, ceil_mode, count_include_pad))
 
+    @spellings.op("adaptive_avg_pool1d", ("input", "output_size"))
     def adaptive_avg_pool1d(self, input: Any, output_size: Any = 1) -> Any:
         r"""Mean of so many windows that the output has `output_size`; input `[n, c, length]`.  Window `i` of
         `o` over `n` elements runs from `⌊i·n/o⌋` to `⌈(i+1)·n/o⌉`.
@@ -6886,6 +5437,7 @@ class Ops:
         """
         return self._op("adaptive_avg_pool1d", (input, output_size))
 
+    @spellings.op("adaptive_avg_pool2d", ("input", "output_size"))
     def adaptive_avg_pool2d(self, input: Any, output_size: Any = 1) -> Any:
         r"""Mean of so many windows that the output has `output_size`; input `[n, c, height, width]`.  Window
         `i` of `o` over `n` elements runs from `⌊i·n/o⌋` to `⌈(i+1)·n/o⌉`.
@@ -6916,6 +5468,7 @@ class Ops:
 
     global_avg_pool2d = adaptive_avg_pool2d
 
+    @spellings.op("adaptive_avg_pool3d", ("input", "output_size"))
     def adaptive_avg_pool3d(self, input: Any, output_size: Any = 1) -> Any:
         r"""Mean of so many windows that the output has `output_size`; input `[n, c, depth, height, width]`.
         Window `i` of `o` over `n` elements runs from `⌊i·n/o⌋` to `⌈(i+1)·n/o⌉`.
@@ -6944,6 +5497,7 @@ class Ops:
         """
         return self._op("adaptive_avg_pool3d", (input, output_size))
 
+    @spellings.op("adaptive_max_pool1d", ("input", "output_size"))
     def adaptive_max_pool1d(self, input: Any, output_size: Any = 1) -> Any:
         r"""Maximum of so many windows that the output has `output_size`; input `[n, c, length]`.  Window `i` of
         `o` over `n` elements runs from `⌊i·n/o⌋` to `⌈(i+1)·n/o⌉`.
@@ -6972,6 +5526,7 @@ class Ops:
         """
         return self._op("adaptive_max_pool1d", (input, output_size))
 
+    @spellings.op("adaptive_max_pool2d", ("input", "output_size"))
     def adaptive_max_pool2d(self, input: Any, output_size: Any = 1) -> Any:
         r"""Maximum of so many windows that the output has `output_size`; input `[n, c, height, width]`.  Window
         `i` of `o` over `n` elements runs from `⌊i·n/o⌋` to `⌈(i+1)·n/o⌉`.
@@ -7002,6 +5557,7 @@ class Ops:
 
     global_max_pool2d = adaptive_max_pool2d
 
+    @spellings.op("adaptive_max_pool3d", ("input", "output_size"))
     def adaptive_max_pool3d(self, input: Any, output_size: Any = 1) -> Any:
         r"""Maximum of so many windows that the output has `output_size`; input `[n, c, depth, height, width]`.
         Window `i` of `o` over `n` elements runs from `⌊i·n/o⌋` to `⌈(i+1)·n/o⌉`.
@@ -7030,6 +5586,7 @@ class Ops:
         """
         return self._op("adaptive_max_pool3d", (input, output_size))
 
+    @spellings.op("batch_norm", ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps"))
     def batch_norm(
         self,
         input: Any,
@@ -7077,17 +5634,18 @@ class Ops:
         return self._op(
             "batch_norm",
             (
-                input,
-                weight,
-                bias,
-                running_mean,
-                running_var,
-                training,
-                momentum,
-                eps,
+            input,
+            weight,
+            bias,
+            running_mean,
+            running_var,
+            training,
+            momentum,
+            eps,
             ),
         )
 
+    @spellings.op("layer_norm", ("input", "weight", "bias", "normalized_shape", "eps"))
     def layer_norm(
         self,
         input: Any,
@@ -7129,6 +5687,7 @@ class Ops:
         """
         return self._op("layer_norm", (input, weight, bias, normalized_shape, eps))
 
+    @spellings.op("rms_norm", ("input", "weight", "normalized_shape", "eps"))
     def rms_norm(
         self,
         input: Any,
@@ -7167,6 +5726,7 @@ class Ops:
         """
         return self._op("rms_norm", (input, weight, normalized_shape, eps))
 
+    @spellings.op("group_norm", ("input", "weight", "bias", "num_groups", "eps"))
     def group_norm(
         self,
         input: Any,
@@ -7206,6 +5766,7 @@ class Ops:
         """
         return self._op("group_norm", (input, weight, bias, num_groups, eps))
 
+    @spellings.op("instance_norm", ("input", "weight", "bias", "eps"))
     def instance_norm(self, input: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05) -> Any:
         r"""Normalises each channel of each example over the axes after it; input `[n, c, ...]`, weight and bias
         `[c]`.
@@ -7237,6 +5798,7 @@ class Ops:
         """
         return self._op("instance_norm", (input, weight, bias, eps))
 
+    @spellings.op("normalize", ("input", "axis", "eps"))
     def normalize(self, input: Any, axis: int | tuple[int, ...] = -1, eps: float = 1e-12) -> Any:
         r"""Vectors along `axis` (one or several) scaled to Euclidean length 1: `input / max(‖input‖, eps)`.
 
@@ -7267,37 +5829,7 @@ class Ops:
 
     l2_normalize = normalize
 
-    def cosine_similarity(self, left: Any, right: Any, axis: int = 1, eps: float = 1e-08) -> Any:
-        r"""Cosine of the angle between the vectors along `axis`: `Σ left·right / (max(‖left‖, eps) ·
-        max(‖right‖, eps))`.
-
-        The inputs broadcast; `axis` is one of their common shape. As in torch.
-
-        Parameters
-        ----------
-        left : array
-            Of dtype integer or float.
-        right : array
-            Of dtype integer or float.
-        axis : int, optional
-            Default: ``1``.
-        eps : float, optional
-            Default: ``1e-08``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.cosine_similarity(np.ones((2, 3)), np.ones((2, 3))).shape
-        (2,)
-        """
-        return self._op("cosine_similarity", (left, right, axis, eps))
-
+    @spellings.op("embedding", ("indices", "weight", "padding_idx"))
     def embedding(self, indices: Any, weight: Any, padding_idx: int | None = None) -> Any:
         r"""Rows of `weight` `[v, d]` at `indices`, of any shape: `[...]` becomes `[..., d]`.  `indices` are
         integers.
@@ -7327,6 +5859,7 @@ class Ops:
         """
         return self._op("embedding", (indices, weight, padding_idx))
 
+    @spellings.op("scaled_dot_product_attention", ("query", "key", "value", "mask", "is_causal", "scale", "enable_gqa"))
     def scaled_dot_product_attention(
         self,
         query: Any,
@@ -7378,19 +5911,20 @@ class Ops:
         return self._op(
             "scaled_dot_product_attention",
             (
-                query,
-                key,
-                value,
-                mask,
-                is_causal,
-                scale,
-                enable_gqa,
+            query,
+            key,
+            value,
+            mask,
+            is_causal,
+            scale,
+            enable_gqa,
             ),
         )
 
     attention = scaled_dot_product_attention
     sdpa = scaled_dot_product_attention
 
+    @spellings.op("rotate_pairs", ("input", "cos", "sin", "interleaved"))
     def rotate_pairs(self, input: Any, cos: Any, sin: Any, interleaved: bool = False) -> Any:
         r"""Turns pairs of features by angles given as cosine and sine: `(a, b)` becomes `(a·cos - b·sin, b·cos
         + a·sin)`.  `input` is `[..., d]` with even `d`; `cos` and `sin` broadcast to `[..., d/2]`, or to
@@ -7425,6 +5959,7 @@ class Ops:
 
     apply_rotary_embedding = rotate_pairs
 
+    @spellings.op("rope", ("input", "positions", "base", "interleaved"))
     def rope(
         self,
         input: Any,
@@ -7465,12 +6000,13 @@ class Ops:
 
     rotary_embedding = rope
 
+    @spellings.op("interpolate", ("input", "size", "scale_factor", "mode", "align_corners"))
     def interpolate(
         self,
         input: Any,
         size: Any = None,
         scale_factor: Any = None,
-        mode: Literal["nearest", "nearest-exact", "linear", "bilinear", "trilinear", "bicubic"] = "nearest",
+        mode: Literal['nearest', 'nearest-exact', 'linear', 'bilinear', 'trilinear', 'bicubic'] = 'nearest',
         align_corners: bool = False,
     ) -> Any:
         r"""Resizes the spatial axes of `[n, c, *s]` (1 to 3 of them) to `size`, or to `⌊scale_factor · s⌋`.
@@ -7509,9 +6045,21 @@ class Ops:
         """
         return self._op("interpolate", (input, size, scale_factor, mode, align_corners))
 
-    resize = interpolate
+    @spellings.op("resize", ("input", "size", "scale_factor", "mode", "align_corners"))
+    def resize(
+        self,
+        input: Any,
+        size: Any = None,
+        scale_factor: Any = None,
+        mode: Literal['nearest', 'nearest-exact', 'linear', 'bilinear', 'trilinear', 'bicubic'] = 'nearest',
+        align_corners: bool = False,
+    ) -> Any:
+        r"""`interpolate` with its arguments as in JAX and Keras: `resize(image, size, method)`."""
+        return self._op("interpolate", (input, size, scale_factor, mode, align_corners))
+
     upsample = interpolate
 
+    @spellings.op("pixel_shuffle", ("input", "upscale_factor"))
     def pixel_shuffle(self, input: Any, upscale_factor: int) -> Any:
         r"""Channels become pixels: `[*b, c·r², h, w]` becomes `[*b, c, h·r, w·r]`, where `r` is
         `upscale_factor`.
@@ -7537,6 +6085,7 @@ class Ops:
         """
         return self._op("pixel_shuffle", (input, upscale_factor))
 
+    @spellings.op("pixel_unshuffle", ("input", "downscale_factor"))
     def pixel_unshuffle(self, input: Any, downscale_factor: int) -> Any:
         r"""Pixels become channels, the inverse of `pixel_shuffle`: `[*b, c, h·r, w·r]` becomes `[*b, c·r², h,
         w]`, where `r` is `downscale_factor`.
@@ -7560,81 +6109,7 @@ class Ops:
         """
         return self._op("pixel_unshuffle", (input, downscale_factor))
 
-    def grid_sample(
-        self,
-        input: Any,
-        grid: Any,
-        mode: Literal["bilinear", "nearest", "bicubic"] = "bilinear",
-        padding_mode: Literal["zeros", "border", "reflection"] = "zeros",
-        align_corners: bool = False,
-    ) -> Any:
-        r"""The image `[n, c, h, w]` read at the positions `grid` `[n, *out, 2]`, or `[n, c, d, h, w]` at `[n,
-        *out, 3]`: `[n, c, *out]`.
-
-        The last axis of the grid holds x, y (and z), where -1 and 1 are the borders of the image, or with
-        `align_corners` the centers of its outermost elements. `bilinear` mixes the neighbours of a
-        position, `bicubic` (images of two axes only) the four along each axis, by the kernel of Keys (1981)
-        with a = -0.75; `nearest` takes the element at the rounded position, halves to even. What lies
-        outside is 0 (`zeros`), the element at the border (`border`), or mirrored there (`reflection`). NaN
-        in the grid gives NaN, or with `nearest` an element of the image. As in torch.
-
-        Parameters
-        ----------
-        input : array
-            Of dtype integer or float.
-        grid : array
-            Of dtype integer or float.
-        mode : Literal['bilinear', 'nearest', 'bicubic'], optional
-            Default: ``'bilinear'``.
-        padding_mode : Literal['zeros', 'border', 'reflection'], optional
-            Default: ``'zeros'``.
-        align_corners : bool, optional
-            Default: ``False``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.grid_sample(np.ones((1, 2, 4, 5)), np.ones((1, 3, 2, 2))).shape
-        (1, 2, 3, 2)
-        """
-        return self._op("grid_sample", (input, grid, mode, padding_mode, align_corners))
-
-    def affine_grid(self, theta: Any, size: tuple[int, ...], align_corners: bool = False) -> Any:
-        r"""The grid for `grid_sample` that maps each position of an image of `size` (`(n, c, h, w)` or `(n, c,
-        d, h, w)`) by the affine map `theta` (`[n, 2, 3]` or `[n, 3, 4]`): `[n, h, w, 2]` or `[n, d, h, w,
-        3]`.
-
-        With `align_corners` the positions -1 and 1 are the centers of the outermost elements, else the
-        borders of the image. As in torch.
-
-        Parameters
-        ----------
-        theta : array
-            Of dtype integer or float.
-        size : tuple[int, ...]
-        align_corners : bool, optional
-            Default: ``False``.
-
-        Returns
-        -------
-        array
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import numpy as np
-        >>> backend = ml.NumpyBackend()
-        >>> backend.affine_grid(np.ones((2, 2, 3)), (2, 3, 4, 5)).shape
-        (2, 4, 5, 2)
-        """
-        return self._op("affine_grid", (theta, size, align_corners))
-
+    @spellings.op("squared_error", ("input", "target"))
     def squared_error(self, input: Any, target: Any) -> Any:
         r"""Squared error of each element, `(input - target)²`.
 
@@ -7657,6 +6132,7 @@ class Ops:
         """
         return self._op("squared_error", (input, target))
 
+    @spellings.op("absolute_error", ("input", "target"))
     def absolute_error(self, input: Any, target: Any) -> Any:
         r"""Absolute error of each element, `|input - target|`.
 
@@ -7679,7 +6155,8 @@ class Ops:
         """
         return self._op("absolute_error", (input, target))
 
-    def mse_loss(self, input: Any, target: Any, reduction: Literal["mean", "sum", "none"] = "mean") -> Any:
+    @spellings.op("mse_loss", ("input", "target", "reduction"))
+    def mse_loss(self, input: Any, target: Any, reduction: Literal['mean', 'sum', 'none'] = 'mean') -> Any:
         r"""Squared error `(input - target)²`; its mean, its sum, or (`reduction="none"`) the one of each
         element.
 
@@ -7707,7 +6184,8 @@ class Ops:
     mse = mse_loss
     mean_squared_error = mse_loss
 
-    def l1_loss(self, input: Any, target: Any, reduction: Literal["mean", "sum", "none"] = "mean") -> Any:
+    @spellings.op("l1_loss", ("input", "target", "reduction"))
+    def l1_loss(self, input: Any, target: Any, reduction: Literal['mean', 'sum', 'none'] = 'mean') -> Any:
         r"""Absolute error `|input - target|`; its mean, its sum, or (`reduction="none"`) the one of each
         element.
 
@@ -7735,11 +6213,12 @@ class Ops:
     mae = l1_loss
     mean_absolute_error = l1_loss
 
+    @spellings.op("huber_loss", ("input", "target", "reduction", "delta"))
     def huber_loss(
         self,
         input: Any,
         target: Any,
-        reduction: Literal["mean", "sum", "none"] = "mean",
+        reduction: Literal['mean', 'sum', 'none'] = 'mean',
         delta: float = 1.0,
     ) -> Any:
         r"""Huber loss: with `d = |input - target|`, `d²/2` up to `delta` and `delta·(d - delta/2)` beyond it
@@ -7770,11 +6249,12 @@ class Ops:
 
     huber = huber_loss
 
+    @spellings.op("smooth_l1_loss", ("input", "target", "reduction", "beta"))
     def smooth_l1_loss(
         self,
         input: Any,
         target: Any,
-        reduction: Literal["mean", "sum", "none"] = "mean",
+        reduction: Literal['mean', 'sum', 'none'] = 'mean',
         beta: float = 1.0,
     ) -> Any:
         r"""With `d = |input - target|`, `d²/(2 beta)` up to `beta` and `d - beta/2` beyond it; the absolute
@@ -7805,12 +6285,13 @@ class Ops:
 
     smooth_l1 = smooth_l1_loss
 
+    @spellings.op("binary_cross_entropy", ("input", "target", "weight", "reduction"))
     def binary_cross_entropy(
         self,
         input: Any,
         target: Any,
         weight: Any = None,
-        reduction: Literal["mean", "sum", "none"] = "mean",
+        reduction: Literal['mean', 'sum', 'none'] = 'mean',
     ) -> Any:
         r"""`-(target·log(input) + (1 - target)·log(1 - input))` of probabilities, times `weight` if given.
 
@@ -7842,13 +6323,14 @@ class Ops:
     bce_loss = binary_cross_entropy
     bce = binary_cross_entropy
 
+    @spellings.op("binary_cross_entropy_with_logits", ("input", "target", "weight", "pos_weight", "reduction"))
     def binary_cross_entropy_with_logits(
         self,
         input: Any,
         target: Any,
         weight: Any = None,
         pos_weight: Any = None,
-        reduction: Literal["mean", "sum", "none"] = "mean",
+        reduction: Literal['mean', 'sum', 'none'] = 'mean',
     ) -> Any:
         r"""`binary_cross_entropy(sigmoid(input), target)` without overflow: `(1 - t)·x + (1 + (pos_weight -
         1)·t)·log(1 + exp(-x))`, times `weight` if given.
@@ -7881,11 +6363,12 @@ class Ops:
     bce_with_logits = binary_cross_entropy_with_logits
     bce_with_logits_loss = binary_cross_entropy_with_logits
 
+    @spellings.op("kl_div", ("input", "target", "reduction", "log_target"))
     def kl_div(
         self,
         input: Any,
         target: Any,
-        reduction: Literal["mean", "sum", "none", "batchmean"] = "mean",
+        reduction: Literal['mean', 'sum', 'none', 'batchmean'] = 'mean',
         log_target: bool = False,
     ) -> Any:
         r"""Kullback-Leibler divergence `target·(log(target) - input)`, where `input` holds log-probabilities
@@ -7917,10 +6400,10 @@ class Ops:
         """
         return self._op("kl_div", (input, target, reduction, log_target))
 
-    kl_divergence = kl_div
     kl_div_loss = kl_div
 
-    def hinge_loss(self, input: Any, target: Any, reduction: Literal["mean", "sum", "none"] = "mean") -> Any:
+    @spellings.op("hinge_loss", ("input", "target", "reduction"))
+    def hinge_loss(self, input: Any, target: Any, reduction: Literal['mean', 'sum', 'none'] = 'mean') -> Any:
         r"""Hinge loss `max(0, 1 - target·input)` for targets of -1 and 1.
 
         Parameters
@@ -7946,11 +6429,12 @@ class Ops:
 
     hinge = hinge_loss
 
+    @spellings.op("quad_hinge_loss", ("input", "target", "reduction"))
     def quad_hinge_loss(
         self,
         input: Any,
         target: Any,
-        reduction: Literal["mean", "sum", "none"] = "mean",
+        reduction: Literal['mean', 'sum', 'none'] = 'mean',
     ) -> Any:
         r"""Squared hinge loss `max(0, 1 - target·input)²` for targets of -1 and 1.
 
@@ -7978,12 +6462,13 @@ class Ops:
     squared_hinge = quad_hinge_loss
     quad_hinge = quad_hinge_loss
 
+    @spellings.op("nll_loss", ("input", "target", "weight", "reduction", "ignore_index"))
     def nll_loss(
         self,
         input: Any,
         target: Any,
         weight: Any = None,
-        reduction: Literal["mean", "sum", "none"] = "mean",
+        reduction: Literal['mean', 'sum', 'none'] = 'mean',
         ignore_index: int = -100,
     ) -> Any:
         r"""`-weight[target]·input[target]` of log-probabilities `[n, classes, ...]` (or `[classes]`) and class
@@ -8019,12 +6504,13 @@ class Ops:
 
     nll = nll_loss
 
+    @spellings.op("cross_entropy", ("input", "target", "weight", "reduction", "ignore_index", "label_smoothing"))
     def cross_entropy(
         self,
         input: Any,
         target: Any,
         weight: Any = None,
-        reduction: Literal["mean", "sum", "none"] = "mean",
+        reduction: Literal['mean', 'sum', 'none'] = 'mean',
         ignore_index: int = -100,
         label_smoothing: float = 0.0,
     ) -> Any:
@@ -8064,6 +6550,7 @@ class Ops:
 
     cross_entropy_loss = cross_entropy
 
+    @spellings.op("barrier", ("input", "after"))
     def barrier(self, input: Any, after: Any) -> Any:
         r"""The input as it is, to be used after `after` is known.
 
@@ -8088,3 +6575,4 @@ class Ops:
         (2, 3)
         """
         return self._op("barrier", (input, after))
+

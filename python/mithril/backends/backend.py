@@ -91,6 +91,7 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
                 hint="use float16, bfloat16, float32 or float64",
             )
         self.jit: bool = options.switch("jit", found.get("jit", False))
+        found = options.with_device(type(self).__name__, found)
         self.device: str = self._find_device(found.get("device"))
         #: Dtype of the products of matrices and convolutions inside a model; None: that of the backend.
         self.precision: DType | None = self._find_precision(found)
@@ -216,7 +217,28 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
     def place_model(self, model: _core.Model, placement: Mapping[str, int]) -> _core.Model:
         """Place layers of a model on devices, by name and number.
 
-        This version of Mithril runs a model on one device; several are a `BackendUnavailableError`.
+        This version of Mithril runs a model on one device, that of the backend. A placement on it is accepted; any
+        other is a `BackendUnavailableError`, so that no layer runs elsewhere than it says.
+
+        Parameters
+        ----------
+        model : Model
+            The model.
+        placement : mapping of str to int
+            Layer -> number of a device, counted from 0 among the devices of the backend's kind.
+
+        Returns
+        -------
+        Model
+            The model itself.
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> model = ml.Model()
+        >>> model |= ml.Linear(4, name="layer1")(input="input", output="output")
+        >>> ml.NumpyBackend().place_model(model, {"layer1": 0}) is model
+        True
         """
         from .parallel import place_model
 
@@ -419,7 +441,9 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
         """Draw from a normal distribution."""
         return self._op("random_normal", (self._next_key(), _shape((shape,)), mean, stddev, self._float(dtype)))
 
-    normal = random_normal
+    def normal(self, *args: Any, **options: Any) -> Any:
+        """`random_normal`; numbers in the order that NumPy takes, ``normal(0.0, 1.0, size)``, are refused."""
+        return self.random_normal(*_sizes_first("normal", args, "mean=0.0, stddev=1.0"), **options)
 
     def rand(self, *shape: Any, dtype: Any = None) -> Any:
         """Draw uniformly from 0 to 1."""
@@ -429,7 +453,9 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
         """Draw uniformly from ``low`` to ``high``."""
         return self._op("random_uniform", (self._next_key(), _shape((shape,)), low, high, self._float(dtype)))
 
-    uniform = random_uniform
+    def uniform(self, *args: Any, **options: Any) -> Any:
+        """`random_uniform`; numbers in the order that NumPy takes, ``uniform(0.0, 1.0, size)``, are refused."""
+        return self.random_uniform(*_sizes_first("uniform", args, "low=0.0, high=1.0"), **options)
 
     def randint(self, low: int, high: int, shape: Any = ()) -> Any:
         """Draw integers from ``low`` to ``high - 1``."""
@@ -661,3 +687,14 @@ def _plain(arg: Any) -> Any:
     if isinstance(arg, Iterator):
         raise InvalidValueError(f"a {type(arg).__name__} cannot stand here", hint="give a tuple or a list")
     return arg
+
+
+def _sizes_first(name: str, args: tuple[Any, ...], rest: str) -> tuple[Any, ...]:
+    """Refuse a number where the shape stands and further numbers: NumPy and PyTorch put the shape last."""
+    if len(args) > 1 and isinstance(args[0], (int, float, np.number)):
+        written = ", ".join(map(repr, args))
+        raise InvalidValueError(
+            f"{name}({written}) is a range and a shape in NumPy, and a shape first in Mithril",
+            hint=f"write the shape as a tuple and the rest by name: {name}((2, 3), {rest})",
+        )
+    return args

@@ -29,7 +29,17 @@ from . import signatures
 if TYPE_CHECKING:
     from .backend import Backend
 
-__all__ = ["Calls", "Override", "Reference", "active", "adopt", "explain_referred", "is_plain", "running"]
+__all__ = [
+    "Calls",
+    "Override",
+    "Reference",
+    "active",
+    "adopt",
+    "explain_passed_over",
+    "explain_referred",
+    "is_plain",
+    "running",
+]
 
 #: Modules of the backends that are part of Mithril; one beside them in the same folders is a user's own.
 _OWN = re.compile(
@@ -470,6 +480,25 @@ def explain_referred(backend: Backend, referred: list[str], told: set[str], stri
         BackendWarning,
         stacklevel=_level(),
     )
+
+
+def explain_passed_over(backend: Backend, core: _core.Compiled, told: set[str], strict: bool) -> None:
+    """Warn about uses of ops that the class defines and whose method cannot be given an argument, or refuse them."""
+    if not isinstance(backend.target, _core.Target):
+        return
+    for row in _core.passed_over(core, backend.target):
+        override = backend._overrides[row["op"]]
+        key = f"{row['op']}({row['argument']})"
+        if key in told and not strict:
+            continue
+        told.add(key)
+        method = f"{type(backend).__name__}.{override.method}"
+        takes = "takes no" if row["is_absent"] else "cannot be given this"
+        message = f"{method} is not called for {row['path'] or row['op']}: it {takes} `{row['argument']}`"
+        hint = f"add the parameter `{row['argument']}` to {method}"
+        if strict:
+            raise UnsupportedOpError(message, hint=hint)
+        warnings.warn(f"{message}, so Mithril computes it by other ops; {hint}", BackendWarning, stacklevel=_level())
 
 
 def _level() -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import _core
+from .. import _core, spellings
 from .._generated.ops import Ops
 
 __all__ = ["ComplexTransforms"]
@@ -32,6 +32,7 @@ def _complex(result: Any) -> Any:
 class ComplexTransforms(Ops):
     """The transforms with complex arrays where the ops have pairs."""
 
+    @spellings.op("fft", ("real", "imag", "axis", "norm"))
     def fft(self, real: Any, imag: Any = None, axis: int = -1, norm: Any = "backward") -> Any:
         """Discrete Fourier transform; complex64 for float32, complex128 for float64.
 
@@ -60,15 +61,18 @@ class ComplexTransforms(Ops):
         real, imag = _parts(real, imag)
         return _complex(super().fft(real, imag, axis, norm))
 
+    @spellings.op("ifft", ("real", "imag", "axis", "norm"))
     def ifft(self, real: Any, imag: Any = None, axis: int = -1, norm: Any = "backward") -> Any:
         """Inverse discrete Fourier transform; see `fft`."""
         real, imag = _parts(real, imag)
         return _complex(super().ifft(real, imag, axis, norm))
 
+    @spellings.op("rfft", ("input", "axis", "norm"))
     def rfft(self, input: Any, axis: int = -1, norm: Any = "backward") -> Any:
         """Discrete Fourier transform of a real signal: the frequencies 0 to n/2; see `fft`."""
         return _complex(super().rfft(input, axis, norm))
 
+    @spellings.op("irfft", ("real", "imag", "n", "axis", "norm"))
     def irfft(self, real: Any, imag: Any = None, n: int | None = None, axis: int = -1, norm: Any = "backward") -> Any:
         """Real signal of the frequencies 0 to n/2; see `fft`."""
         real, imag = _parts(real, imag)

@@ -95,6 +95,12 @@ def warn_ignored(owner: str, name: str, reason: str) -> None:
 def _unknown(owner: str, name: str, allowed: tuple[str, ...]) -> str:
     spellings = [*allowed, *(a for a, c in ALIASES.items() if c in allowed)]
     near = difflib.get_close_matches(name, spellings, n=1)
+    if name.startswith("quantize"):
+        return (
+            f"{owner} has no option `{name}`: it does not compute with weights in few bits. "
+            'CBackend(quantize="int8") and GGMLBackend(quantize="q8_0") do; `precision="bfloat16"` computes in 16 bits '
+            "where a backend has it"
+        )
     guess = f"; did you mean `{near[0]}`?" if near else "."
     return f"{owner} has no option `{name}`{guess} It takes: {', '.join(allowed)}"
 
@@ -155,8 +161,37 @@ def one_device(owner: str, found: Mapping[str, Any], devices: tuple[str, ...]) -
             raise InvalidValueError(f"parallel_strategy is {strategy!r}", hint=hint)
         raise _several(owner, f"parallel_strategy={strategy!r} is for several devices", devices)
     given = found.get("devices")
-    if given is not None and len(list(given)) > 1:
+    if given is not None and len(_listed(given)) > 1:
         raise _several(owner, f"devices={given!r} asks for several devices", devices)
+
+
+def with_device(owner: str, found: dict[str, Any]) -> dict[str, Any]:
+    """Read ``devices=["cuda:1"]``, a list of one device, as that device."""
+    given = found.get("devices")
+    if given is None or len(_listed(given)) != 1:
+        return found
+    (device,) = _listed(given)
+    if found.get("device", device) != device:
+        raise ConflictingOptionError(
+            f"{owner}: `device` is {found['device']!r} and `devices` {given!r}", hint="give `device` alone"
+        )
+    return {**found, "device": device}
+
+
+def _listed(given: Any) -> list[Any]:
+    return [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+
+
+def device_key(name: str) -> tuple[str, int]:
+    """Kind and number of a device: ``"cuda"`` and ``"cuda:0"`` are one."""
+    kind, _, number = name.lower().partition(":")
+    return kind, int(number) if number.isdigit() else 0
+
+
+def peers(device: str, devices: Iterable[str]) -> list[str]:
+    """Devices of the same kind as one of them; placements number these."""
+    kind = device_key(device)[0]
+    return [name for name in devices if device_key(name)[0] == kind] or [device]
 
 
 def _several(owner: str, problem: str, devices: tuple[str, ...]) -> BackendUnavailableError:

@@ -48,7 +48,8 @@ def data_parallel(
     """
     if not callable(function) or isinstance(function, type):
         raise InvalidValueError(f"{function!r} is no function", hint="pass a function of arrays")
-    wanted = len(backend.devices) if num_devices is None else num_devices
+    # A graphics card beside a processor does not make two devices.
+    wanted = len(options.peers(backend.device, backend.devices)) if num_devices is None else num_devices
     options.one_device("data_parallel", {"device_mesh": wanted}, backend.devices)
     return function
 
@@ -64,11 +65,18 @@ def place_model(backend: Backend, model: Model, placement: Mapping[str, int]) ->
         if isinstance(device, bool) or not isinstance(device, int) or device < 0:
             raise InvalidValueError(f"layer {name!r} is placed on {device!r}", hint="give the number of a device")
     options.one_device("place_model", {"device_mesh": max(1, len(set(placement.values())))}, backend.devices)
+    peers = options.peers(backend.device, backend.devices)
     for name, device in placement.items():
-        if device >= len(backend.devices):
+        if device >= len(peers):
             raise BackendUnavailableError(
-                f"layer {name!r} is placed on device {device}, and {type(backend).__name__} finds "
-                f"{', '.join(backend.devices)}",
+                f"layer {name!r} is placed on device {device}, and {type(backend).__name__} finds {', '.join(peers)}",
                 hint="devices are counted from 0",
+            )
+        if options.device_key(peers[device]) != options.device_key(backend.device):
+            # Running it on the device of the backend would be silently elsewhere.
+            raise BackendUnavailableError(
+                f"layer {name!r} is placed on device {device} ({peers[device]}), and {backend!r} runs on "
+                f"{backend.device}",
+                hint=f"make the backend there: {type(backend).__name__}(device={peers[device]!r})",
             )
     return model

@@ -9,40 +9,9 @@ from functools import cache
 from typing import Any
 
 from .. import _core
+from ..spellings import WORDS
 
 __all__ = ["Ports", "Signature", "canonical", "ports", "read"]
-
-#: Other words for the ports of an op; the first that the op has is meant.
-_WORDS: dict[str, tuple[str, ...]] = {
-    "axes": ("axes", "axis"),
-    "axis": ("axis", "axes"),
-    "dim": ("axis", "axes"),
-    "dims": ("axis", "axes"),
-    "perm": ("axes",),
-    "permutation": ("axes",),
-    "keepdims": ("keepdim",),
-    "keep_dims": ("keepdim",),
-    "strides": ("stride",),
-    "dilations": ("dilation",),
-    "filters": ("weight",),
-    "kernel": ("weight",),
-    "pool_size": ("kernel_size",),
-    "window": ("window", "kernel_size"),
-    "pad_width": ("pads",),
-    "epsilon": ("eps",),
-    "gamma": ("weight",),
-    "beta": ("beta", "bias"),
-    "negative_slope": ("slope",),
-    "alpha": ("alpha", "slope"),
-    "new_shape": ("shape",),
-    "newshape": ("shape",),
-    "ord": ("p",),
-    "ddof": ("correction",),
-    "num_classes": ("depth",),
-    "causal": ("is_causal",),
-    "a_min": ("min",),
-    "a_max": ("max",),
-}
 
 
 @dataclass(frozen=True)
@@ -76,7 +45,7 @@ class Ports:
 
     def find(self, parameter: str) -> int | None:
         """Port that a parameter of that name means, if its name says it."""
-        for word in (parameter, *_WORDS.get(parameter, ())):
+        for word in (parameter, *WORDS.get(parameter, ())):
             if word in self.names:
                 return self.names.index(word)
         return None

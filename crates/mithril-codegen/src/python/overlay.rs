@@ -3,8 +3,9 @@
 //!
 //! A use of an op with a method is written `backend.matmul(a, b)`, where `backend` is a global that the caller
 //! gives. A method need not take all that the op takes: a use that gives such an argument something else than its
-//! default is left to the table of the target, or to the expansion. What is then still not spelled is written
-//! `reference.erf(x)` if the overlay allows it: the global `reference` runs the op on the host.
+//! default is left to the table of the target, or to the expansion, and the user is told ([`Overlay::obstacle`]). What
+//! is then still not spelled is written `reference.erf(x)` if the overlay allows it: the global `reference` runs the op
+//! on the host.
 
 use mithril_ir::build::Builder;
 use mithril_ir::graph::{Node, Role};
@@ -109,6 +110,24 @@ impl Overlay {
         }
         parts.retain(|part| !part.is_empty());
         Some(format!("{BACKEND}.{}({})", method.name, parts.join(", ")))
+    }
+
+    /// Whether the method runs a use of an op.
+    pub fn runs(&self, graph: &Graph, node: &Node) -> bool {
+        self.spell(graph, node).is_some()
+    }
+
+    /// The argument that the method of an op cannot be given in this use: a name, and whether it has no parameter for it.
+    pub fn obstacle(&self, graph: &Graph, node: &Node) -> Option<(&'static str, bool)> {
+        let method = self.methods.get(node.op.name)?;
+        let name = |i: usize| node.op.port_of(i).map(|port| port.name);
+        if let Some(&i) = method.absent.iter().find(|&&i| !is_default(graph, node, i)) {
+            return Some((name(i)?, true));
+        }
+        let wanted = method.arguments.iter().find(|wanted| wanted.text(graph, node).is_none())?;
+        match wanted.value {
+            Value::Port(i) | Value::Rest(i) | Value::KernelSize(i) => Some((name(i)?, false)),
+        }
     }
 
     /// Whether the expansion of a use of an op comes to a use of an op that is a method: it is then what is written,

@@ -330,6 +330,7 @@ const fn conv(name: &'static str, doc: &'static str) -> OpDef {
         ports: CONV_PORTS,
         dtype: DTypeRule::Float,
         expand: Some(conv_expand),
+        padded_with: Some(0.0),
         spell: Spell { torch: Text::F(conv_torch), ..Spell::NONE },
         tolerance: Tolerance::Contraction,
         precision: Some(Precision::Low),

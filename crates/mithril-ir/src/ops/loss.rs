@@ -347,7 +347,7 @@ pub static KL_DIV: OpDef = OpDef {
         "[2,3] [2,3] reduction=\"sum\" log_target=true",
         "[4] [4] reduction=\"none\"",
     ],
-    aliases: &["kl_divergence", "kl_div_loss"],
+    aliases: &["kl_div_loss"],
     ..loss(
         "kl_div",
         "Kullback-Leibler divergence `target·(log(target) - input)`, where `input` holds log-probabilities and \

@@ -36,6 +36,7 @@ pub mod signal;
 pub mod slicing;
 pub mod softmax;
 pub mod sort;
+pub mod spellings;
 pub mod statistics;
 #[cfg(test)]
 pub(crate) mod trial;

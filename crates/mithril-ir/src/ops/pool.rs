@@ -364,6 +364,7 @@ const fn max_pool(name: &'static str, doc: &'static str) -> OpDef {
         ports: MAX_PORTS,
         dtype: DTypeRule::Same(0),
         expand: Some(max_expand),
+        padded_with: Some(f64::NEG_INFINITY),
         loops: Some(loops::max),
         grad: Grad::Formula(max_grad),
         spell: Spell {

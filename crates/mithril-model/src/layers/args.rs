@@ -4,6 +4,7 @@ use mithril_ir::op::OpDef;
 use mithril_ir::{Code, Dim, Error, Lit, Result, ops};
 
 use super::Layer;
+use crate::key::Size;
 
 /// The largest count. What is larger is refused here, where the reason is known, and not where it is multiplied.
 const MOST: i64 = 1 << 40;
@@ -33,6 +34,10 @@ impl LayerArgs<'_> {
     /// A number of things, or `None`.
     pub fn opt_count(&self, name: &str) -> Result<Option<i64>> {
         if self.lit(name).is_none() { Ok(None) } else { self.count(name).map(Some) }
+    }
+    /// A size that is inferred if it is not given.
+    pub(crate) fn opt_size(&self, name: &str) -> Result<Size> {
+        Ok(self.opt_count(name)?.map_or(Size::Unknown, Size::from))
     }
     /// An integer.
     pub fn int(&self, name: &str) -> Result<i64> {

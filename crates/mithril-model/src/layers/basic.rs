@@ -18,8 +18,14 @@ pub(super) static LAYERS: &[LayerDef] = &[
         args: &[
             arg("dimension", Attr::Int, DefaultLit::Required, "Number of output features."),
             arg("bias", Attr::Bool, DefaultLit::Bool(true), "Whether a bias is added."),
+            arg(
+                "in_features",
+                Attr::OptInt,
+                DefaultLit::None,
+                "Number of input features; inferred if not given.",
+            ),
         ],
-        build: |a| linear_layer(a.count("dimension")?, a.bool("bias")?),
+        build: |a| linear_layer(a.count("dimension")?, a.bool("bias")?, a.opt_size("in_features")?),
         aliases: &["Dense"],
         arg_aliases: &[("out_features", "dimension"), ("units", "dimension"), ("use_bias", "bias")],
     },
@@ -81,10 +87,10 @@ pub fn linear(dimension: i64, bias: bool) -> Result<Model> {
     super::build("Linear", vec![dimension.into()], vec![("bias", bias.into())])
 }
 
-fn linear_layer(dimension: i64, bias: bool) -> Result<Model> {
+fn linear_layer(dimension: i64, bias: bool, features: Size) -> Result<Model> {
     let model = Model::leaf(op("linear")?, 0).of_class("Linear").learned(
         "weight",
-        [Size::from(dimension), Size::Unknown],
+        [Size::from(dimension), features],
         Init::KaimingUniform,
     )?;
     if bias {
@@ -129,7 +135,7 @@ fn mlp(a: &LayerArgs<'_>) -> Result<Model> {
     let bias = a.bool("bias")?;
     let mut model = Model::with_class("MLP");
     for (dimension, name) in dimensions.into_iter().zip(&activations) {
-        model.chain(&linear_layer(dimension, bias)?, (), Place::default())?;
+        model.chain(&linear_layer(dimension, bias, Size::Unknown)?, (), Place::default())?;
         if let Some(layer) = activation(a, "activations", name)? {
             model.chain(&layer, (), Place::default())?;
         }

@@ -9,6 +9,9 @@ use crate::init::Init;
 use crate::key::Size;
 use crate::model::Model;
 
+const IN_CHANNELS: LayerArg =
+    arg("in_channels", Attr::OptInt, DefaultLit::None, "Number of input channels; inferred if not given.");
+
 static ARGS: &[LayerArg] = &[
     arg("filters", Attr::Int, DefaultLit::Required, "Number of output channels."),
     arg(
@@ -27,6 +30,7 @@ static ARGS: &[LayerArg] = &[
     arg("dilation", Attr::Ints, DefaultLit::Int(1), "Distance of neighbouring kernel elements."),
     arg("groups", Attr::Int, DefaultLit::Int(1), "Groups of channels that do not mix."),
     arg("bias", Attr::Bool, DefaultLit::Bool(true), "Whether a bias is added."),
+    IN_CHANNELS,
 ];
 
 static TRANSPOSED_ARGS: &[LayerArg] = &[
@@ -43,6 +47,7 @@ static TRANSPOSED_ARGS: &[LayerArg] = &[
     arg("groups", Attr::Int, DefaultLit::Int(1), "Groups of channels that do not mix."),
     arg("bias", Attr::Bool, DefaultLit::Bool(true), "Whether a bias is added."),
     arg("dilation", Attr::Ints, DefaultLit::Int(1), "Distance of neighbouring kernel elements."),
+    IN_CHANNELS,
 ];
 
 static ARG_ALIASES: &[(&str, &str)] = &[
@@ -118,12 +123,21 @@ fn bias(model: Model, a: &LayerArgs<'_>, filters: i64) -> Result<Model> {
     }
 }
 
+/// Channels of the input that a filter reads.
+fn in_channels(a: &LayerArgs<'_>, groups: i64) -> Result<Size> {
+    match a.opt_count("in_channels")? {
+        Some(n) if n % groups != 0 => Err(a.bad("in_channels", &format!("a multiple of `groups`, {groups}"))),
+        n => Ok(n.map_or(Size::Unknown, |n| Size::from(n / groups))),
+    }
+}
+
 fn conv(a: &LayerArgs<'_>, name: &str, n: usize) -> Result<Model> {
     let (filters, kernel, groups) = (a.count("filters")?, a.counts("kernel_size", n)?, a.count("groups")?);
     if filters % groups != 0 {
         return Err(a.bad("groups", &format!("a divisor of `filters`, {filters}")));
     }
-    let shape = [Size::from(filters), Size::Unknown].into_iter().chain(kernel.into_iter().map(Size::from));
+    let shape =
+        [Size::from(filters), in_channels(a, groups)?].into_iter().chain(kernel.into_iter().map(Size::from));
     let model = Model::leaf(op(name)?, 0).learned("weight", shape, Init::KaimingUniform)?;
     let model = settings(model, a, &["stride", "padding", "dilation", "groups"])?;
     bias(model, a, filters)
@@ -134,8 +148,9 @@ fn transposed(a: &LayerArgs<'_>, name: &str, n: usize) -> Result<Model> {
     if filters % groups != 0 {
         return Err(a.bad("groups", &format!("a divisor of `filters`, {filters}")));
     }
-    let shape =
-        [Size::Unknown, Size::from(filters / groups)].into_iter().chain(kernel.into_iter().map(Size::from));
+    let shape = [a.opt_size("in_channels")?, Size::from(filters / groups)]
+        .into_iter()
+        .chain(kernel.into_iter().map(Size::from));
     let model = Model::leaf(op(name)?, 0).learned("weight", shape, Init::KaimingUniform)?;
     let model = settings(model, a, &["stride", "padding", "output_padding", "groups", "dilation"])?;
     bias(model, a, filters)

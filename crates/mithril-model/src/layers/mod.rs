@@ -10,10 +10,12 @@ mod conv;
 pub(crate) mod expr;
 mod norm;
 mod recurrent;
+pub mod spellings;
 
 use std::sync::LazyLock;
 
 use mithril_ir::op::{Attr, DefaultLit, OpDef, PortKind};
+use mithril_ir::spelling::{self, Given, Ours};
 use mithril_ir::{Code, Error, Lit, Result, ops};
 use rustc_hash::FxHashMap;
 
@@ -230,6 +232,8 @@ impl Layer {
     }
     /// Makes the model; arguments by place, then by name. Every alias of an argument is accepted.
     pub fn build(&self, args: Vec<Lit>, named: Vec<(&str, Lit)>) -> Result<Model> {
+        let names: Vec<&str> = named.iter().map(|(name, _)| *name).collect();
+        self.check_order(&args, &names)?;
         let values = self.values(args, named)?;
         match self.source {
             Source::Def(build) => {
@@ -244,6 +248,25 @@ impl Layer {
             }
             Source::Op(op) => self.build_op(op, values),
         }
+    }
+    /// Refuses arguments by position that mean something else under this name in PyTorch.
+    ///
+    /// # Errors
+    /// With the ways to write it by keyword.
+    pub fn check_order(&self, args: &[Lit], named: &[&str]) -> Result<()> {
+        let Some(row) = spellings::spelling(self.name) else { return Ok(()) };
+        let ours = self.args.iter().map(|arg| Ours {
+            name: arg.name,
+            kind: PortKind::Attr(arg.kind),
+            required: arg.default == DefaultLit::Required,
+        });
+        let kinds: Vec<Given> = args.iter().map(Given::of).collect();
+        let named: Vec<&str> = named.iter().map(|name| self.canonical(name)).collect();
+        let text = |i: usize| args.get(i).map(Lit::to_string).unwrap_or_default();
+        spelling::read(row, &ours.collect::<Vec<_>>(), &kinds, &named, &text).map(|_| ())
+    }
+    fn canonical<'a>(&self, name: &'a str) -> &'a str {
+        self.arg_aliases.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, own)| own)
     }
     fn build_op(&self, op: &'static OpDef, values: Vec<Option<Lit>>) -> Result<Model> {
         let mut n = 0;
@@ -282,7 +305,7 @@ impl Layer {
             given[i] = Some((value, arg.name.to_owned()));
         }
         for (name, value) in named {
-            let canonical = self.arg_aliases.iter().find(|(a, _)| *a == name).map_or(name, |(_, c)| c);
+            let canonical = self.canonical(name);
             let position = self.args.iter().position(|a| a.name == name || a.name == canonical);
             let Some(i) = position else {
                 return Err(unknown("argument", name, self.name, self.args.iter().map(|a| a.name))

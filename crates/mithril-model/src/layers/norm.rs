@@ -82,8 +82,8 @@ pub(super) static LAYERS: &[LayerDef] = &[
                 "Sizes of the axes; the last one if not given.",
             ),
             EPS,
+            AFFINE,
             arg("bias", Attr::Bool, DefaultLit::Bool(true), "Whether a bias is learned."),
-            arg("affine", Attr::Bool, DefaultLit::Bool(true), "Whether a weight and a bias are learned."),
         ],
         build: |a| {
             let model = Model::leaf(op("layer_norm")?, 0).setting("eps", a.lit("eps"))?;

@@ -12,6 +12,12 @@ use crate::init::Init;
 use crate::key::Size;
 use crate::model::Model;
 
+const INPUT: LayerArg = arg(
+    "input_size",
+    Attr::OptInt,
+    DefaultLit::None,
+    "Number of features of the input; inferred if not given.",
+);
 const HIDDEN: LayerArg =
     arg("hidden_size", Attr::Int, DefaultLit::Required, "Number of features of the state.");
 const BIAS: LayerArg = arg("bias", Attr::Bool, DefaultLit::Bool(true), "Whether biases are added.");
@@ -50,7 +56,7 @@ pub(super) static LAYERS: &[LayerDef] = &[
         name: "RNNCell",
         doc: "One step of a simple recurrent network: `tanh(W_ih·x + b_ih + W_hh·h + b_hh)`.\n\nInputs `input` \
               `[n, in]` and `hidden` `[n, hidden_size]` (0 if not given).",
-        args: &[HIDDEN, BIAS, NONLINEARITY],
+        args: &[HIDDEN, BIAS, NONLINEARITY, INPUT],
         build: |a| cell(a, Kind::Rnn),
         aliases: &[],
         arg_aliases: ARG_ALIASES,
@@ -61,7 +67,7 @@ pub(super) static LAYERS: &[LayerDef] = &[
               state, and `cell_output`.\n\nWith the gates i, f, g, o of `W_ih·x + b_ih + W_hh·h + b_hh`: \
               `c' = σ(f)·c + σ(i)·tanh(g)`, `h' = σ(o)·tanh(c')`. Inputs `input` `[n, in]`, `hidden` and `cell` \
               `[n, hidden_size]` (0 if not given).",
-        args: &[HIDDEN, BIAS],
+        args: &[HIDDEN, BIAS, INPUT],
         build: |a| cell(a, Kind::Lstm),
         aliases: &[],
         arg_aliases: ARG_ALIASES,
@@ -71,7 +77,7 @@ pub(super) static LAYERS: &[LayerDef] = &[
         doc: "One step of a gated recurrent unit (Cho et al. 2014): `r = σ(x_r + h_r)`, `z = σ(x_z + h_z)`, \
               `n = tanh(x_n + r·h_n)`, `h' = (1 - z)·n + z·h`.\n\nInputs `input` `[n, in]` and `hidden` `[n, \
               hidden_size]` (0 if not given).",
-        args: &[HIDDEN, BIAS],
+        args: &[HIDDEN, BIAS, INPUT],
         build: |a| cell(a, Kind::Gru),
         aliases: &[],
         arg_aliases: ARG_ALIASES,
@@ -80,7 +86,7 @@ pub(super) static LAYERS: &[LayerDef] = &[
         name: "RNN",
         doc: "A simple recurrent network over a sequence of known length.\n\nOutputs `output` `[length, n, \
               hidden_size]` and `last_hidden` `[num_layers, n, hidden_size]`; `hidden` is the state before (0).",
-        args: &[HIDDEN, LENGTH, LAYERS_ARG, BIAS, BATCH_FIRST, BIDIRECTIONAL, NONLINEARITY],
+        args: &[HIDDEN, LENGTH, LAYERS_ARG, BIAS, BATCH_FIRST, BIDIRECTIONAL, NONLINEARITY, INPUT],
         build: |a| sequence(a, Kind::Rnn),
         aliases: &["SimpleRNN"],
         arg_aliases: ARG_ALIASES,
@@ -90,7 +96,7 @@ pub(super) static LAYERS: &[LayerDef] = &[
         doc: "A long short-term memory over a sequence of known length.\n\nOutputs `output` `[length, n, \
               hidden_size]`, `last_hidden` and `last_cell` `[num_layers, n, hidden_size]`; `hidden` and `cell` are \
               the states before (0).",
-        args: &[HIDDEN, LENGTH, LAYERS_ARG, BIAS, BATCH_FIRST, BIDIRECTIONAL],
+        args: &[HIDDEN, LENGTH, LAYERS_ARG, BIAS, BATCH_FIRST, BIDIRECTIONAL, INPUT],
         build: |a| sequence(a, Kind::Lstm),
         aliases: &[],
         arg_aliases: ARG_ALIASES,
@@ -99,7 +105,7 @@ pub(super) static LAYERS: &[LayerDef] = &[
         name: "GRU",
         doc: "A gated recurrent unit over a sequence of known length.\n\nOutputs `output` `[length, n, hidden_size]` \
               and `last_hidden` `[num_layers, n, hidden_size]`; `hidden` is the state before (0).",
-        args: &[HIDDEN, LENGTH, LAYERS_ARG, BIAS, BATCH_FIRST, BIDIRECTIONAL],
+        args: &[HIDDEN, LENGTH, LAYERS_ARG, BIAS, BATCH_FIRST, BIDIRECTIONAL, INPUT],
         build: |a| sequence(a, Kind::Gru),
         aliases: &[],
         arg_aliases: ARG_ALIASES,
@@ -134,7 +140,13 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn new(kind: Kind, hidden: i64, bias: bool, activation: &'a str, suffix: &str) -> Self {
+    fn new(
+        kind: Kind,
+        (features, hidden): (Size, i64),
+        bias: bool,
+        activation: &'a str,
+        suffix: &str,
+    ) -> Self {
         let init = Init::Uniform(1.0 / (hidden as f64).sqrt());
         let rows = Size::from(hidden.saturating_mul(kind.gates()));
         let bias_of = |name: &str| {
@@ -150,7 +162,7 @@ impl<'a> Pass<'a> {
         Self {
             kind,
             activation,
-            weight_ih: weight("weight_ih", Size::Unknown),
+            weight_ih: weight("weight_ih", features),
             weight_hh: weight("weight_hh", Size::from(hidden)),
             bias_ih: bias_of("bias_ih"),
             bias_hh: bias_of("bias_hh"),
@@ -198,7 +210,7 @@ fn activation(a: &LayerArgs<'_>, kind: Kind) -> Result<String> {
 fn cell(a: &LayerArgs<'_>, kind: Kind) -> Result<Model> {
     let hidden = a.count("hidden_size")?;
     let activation = activation(a, kind)?;
-    let pass = Pass::new(kind, hidden, a.bool("bias")?, &activation, "");
+    let pass = Pass::new(kind, (a.opt_size("input_size")?, hidden), a.bool("bias")?, &activation, "");
     let x = input("input");
     let shape = tuple([size(&x, 0)?.into(), hidden.into()]);
     let state = |name: &str| op("broadcast_to", [optional(name, 0.0).into(), shape.clone()]);
@@ -230,7 +242,8 @@ fn sequence(a: &LayerArgs<'_>, kind: Kind) -> Result<Model> {
         let mut sides = Vec::new();
         for direction in 0..directions {
             let suffix = format!("_l{layer}{}", if direction == 1 { "_reverse" } else { "" });
-            let pass = Pass::new(kind, hidden, a.bool("bias")?, &activation, &suffix);
+            let features = if layer == 0 { a.opt_size("input_size")? } else { Size::Unknown };
+            let pass = Pass::new(kind, (features, hidden), a.bool("bias")?, &activation, &suffix);
             let at = (layer * directions + direction) as usize;
             let run = run(&pass, &below, [time, length, direction], &hs[at], cs.get(at))?;
             sides.push(run.output);

@@ -29,6 +29,10 @@ impl<'a> Config<'a> {
     pub fn get(&self, name: &str) -> Option<&'a Value> {
         self.0.get(name).filter(|v| !v.is_null())
     }
+    /// Whether there is an entry, be it null.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
     /// An object inside.
     pub fn inside(&self, name: &str) -> Result<Config<'a>> {
         match self.get(name) {

@@ -132,14 +132,34 @@ fn configuration(c: &Config<'_>) -> Result<Vec<(&'static str, Lit)>> {
     if c.get("head_dim").is_some() {
         args.push(("head_dim", c.int("head_dim")?.into()));
     }
-    if kind == "mistral" && c.get("sliding_window").is_some() {
-        return Err(c.bad("sliding_window", "null: attention within a window is not here yet"));
-    }
-    if c.bool_or("use_sliding_window", false)? {
-        return Err(c.bad("use_sliding_window", "false: attention within a window is not here yet"));
-    }
+    check_window(c, kind)?;
     args.extend(rotary(c)?);
     Ok(args)
+}
+
+/// Refuses attention within a window, unless the window is as long as the positions: it then masks nothing.
+fn check_window(c: &Config<'_>, kind: &str) -> Result<()> {
+    // What transformers takes for entries that a file leaves out.
+    let (window, positions) = match kind {
+        "mistral" => (4096, 131_072),
+        "qwen2" if c.bool_or("use_sliding_window", false)? => (4096, 32_768),
+        _ => return Ok(()),
+    };
+    if c.has("sliding_window") && c.get("sliding_window").is_none() {
+        return Ok(());
+    }
+    let window = c.int_or("sliding_window", window)?;
+    // Qwen leaves the first layers without a window.
+    let layers = c.int("num_hidden_layers")?;
+    let is_whole = kind == "qwen2" && c.int_or("max_window_layers", 28)? >= layers;
+    let positions = c.int_or("max_position_embeddings", positions)?;
+    if is_whole || window >= positions {
+        return Ok(());
+    }
+    let wanted = format!(
+        "null, or at least `max_position_embeddings`, {positions}: attention within a window is not here yet"
+    );
+    Err(c.bad("sliding_window", &wanted))
 }
 
 fn biases(c: &Config<'_>, kind: &str) -> Result<&'static str> {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,8 @@ class TorchBackend(Framework):
             wanted = "cuda" if torch.cuda.is_available() else "mps"
         if wanted.startswith("rocm"):
             wanted = wanted.replace("rocm", "cuda")
+        if wanted.partition(":")[0] in ("tpu", "xla"):
+            wanted = _xla(wanted, self.devices)
         try:
             self._device = torch.device(wanted)
             torch.empty(0, device=self._device)
@@ -302,3 +305,16 @@ def _solid(gradient: Any) -> Any:
 
 def _restore(kind: type[TorchBackend], options: dict[str, Any]) -> TorchBackend:
     return kind(**options)
+
+
+def _xla(wanted: str, devices: tuple[str, ...]) -> str:
+    """Name of a TPU in PyTorch, which reaches it through torch_xla."""
+    try:
+        importlib.import_module("torch_xla")
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"TorchBackend runs on a TPU through torch_xla, which is not installed (device={wanted!r})",
+            hint="install it on a machine with a TPU: pip install torch_xla[tpu]; "
+            f"here there are: {', '.join(devices)}",
+        ) from error
+    return wanted.replace("tpu", "xla")

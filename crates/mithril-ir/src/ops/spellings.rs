@@ -1,0 +1,175 @@
+//! What other libraries call ops and their arguments: other words for ports, and orders of arguments.
+
+use super::find;
+use crate::op::OpDef;
+use crate::spelling::Spelling;
+
+/// Other words for the ports of ops; the first that an op has is meant.
+pub static WORDS: &[(&str, &[&str])] = &[
+    ("a_max", &["max"]),
+    ("a_min", &["min"]),
+    ("alpha", &["alpha", "slope"]),
+    ("attn_mask", &["mask"]),
+    ("axes", &["axes", "axis"]),
+    ("axis", &["axis", "axes"]),
+    ("beta", &["beta", "bias"]),
+    ("causal", &["is_causal"]),
+    ("ddof", &["correction"]),
+    ("diagonal", &["k"]),
+    ("dilations", &["dilation"]),
+    ("dim", &["axis", "axes"]),
+    ("dims", &["axis", "axes"]),
+    ("end_dim", &["end_axis"]),
+    ("epsilon", &["eps"]),
+    ("filters", &["weight"]),
+    ("gamma", &["weight"]),
+    ("index", &["indices"]),
+    ("input", &["input", "left", "real"]),
+    ("keep_dims", &["keepdim"]),
+    ("keepdims", &["keepdim"]),
+    ("kernel", &["weight"]),
+    ("max_val", &["max"]),
+    ("min_val", &["min"]),
+    ("negative_slope", &["slope"]),
+    ("new_shape", &["shape"]),
+    ("newshape", &["shape"]),
+    ("num_classes", &["depth"]),
+    ("ord", &["p"]),
+    ("other", &["other", "right"]),
+    ("pad_width", &["pads"]),
+    ("perm", &["axes"]),
+    ("permutation", &["axes"]),
+    ("pool_size", &["kernel_size"]),
+    ("shifts", &["shift"]),
+    ("src", &["source"]),
+    ("start_dim", &["start_axis"]),
+    ("strides", &["stride"]),
+    ("window", &["window", "kernel_size"]),
+    ("x", &["input"]),
+];
+
+/// The port that a word means, by place.
+pub fn port(op: &OpDef, word: &str) -> Option<usize> {
+    op.port(word).or_else(|| {
+        let (_, ports) = WORDS.iter().find(|(w, _)| *w == word)?;
+        ports.iter().find_map(|p| op.port(p))
+    })
+}
+
+/// A name that has the library's order beside ours: each call means what it can.
+const fn both(name: &'static str, library: &'static str, params: &'static str) -> Spelling {
+    Spelling { name, library, params, only: false, refused: "", hint: "" }
+}
+
+/// An alias that has the library's order alone.
+const fn only(name: &'static str, library: &'static str, params: &'static str) -> Spelling {
+    Spelling { name, library, params, only: true, refused: "", hint: "" }
+}
+
+impl Spelling {
+    const fn hint(self, hint: &'static str) -> Self {
+        Self { hint, ..self }
+    }
+}
+
+const SUMMED: &str = "reduction=\"mean\", \"sum\" or \"none\" says how the losses are brought together";
+const LENGTH: &str = "pad or slice the input to the length";
+const TORCH: &str = "PyTorch";
+
+/// Orders of arguments that differ from those of the ports.
+pub static SPELLINGS: &[Spelling] = &[
+    only("gather", TORCH, "input dim=axis index=indices"),
+    only("index_select", TORCH, "input dim=axis index=indices"),
+    both("scatter_add", TORCH, "input dim=axis index=indices src=source"),
+    both("index_add", TORCH, "input dim=axis index=indices source"),
+    both("index_copy", TORCH, "input dim=axis index=indices source"),
+    both("select", TORCH, "input dim:int index:int")
+        .hint("an index takes one place of an axis, x[:, 1]; where(condition, a, b) chooses"),
+    both("repeat", "a tensor of PyTorch", "input sizes:ints size:int? size:int? size:int?")
+        .hint("tile(x, (2, 1)) repeats the whole, repeat(x, 2, axis=0) each element"),
+    both("transpose", TORCH, "input dim0:int dim1:int")
+        .hint("swapaxes(x, 0, 1) exchanges two axes, transpose(x, (1, 0, 2)) gives the order of all"),
+    only("permute", TORCH, "input dims=axes"),
+    both("pad", TORCH, "input pad:pairs mode? value?")
+        .hint("a pair for each axis, in order, is clear: pad(x, ((0, 0), (1, 1)))"),
+    both("std", TORCH, "input dim=axis? unbiased:bool? keepdim?").hint("correction=0 is unbiased=False"),
+    both("var", TORCH, "input dim=axis? unbiased:bool? keepdim?").hint("correction=0 is unbiased=False"),
+    both("top_k", "TensorFlow", "input k sorted?"),
+    both("dropout", TORCH, "input p? training?"),
+    both("fft", "PyTorch and NumPy", "input=real n:int? dim=axis? norm?").hint(LENGTH),
+    both("ifft", "PyTorch and NumPy", "input=real n:int? dim=axis? norm?").hint(LENGTH),
+    both("rfft", "PyTorch and NumPy", "input n:int? dim=axis? norm?").hint(LENGTH),
+    both("irfft", "PyTorch and NumPy", "input=real n? dim=axis? norm?"),
+    only(
+        "conv_general_dilated",
+        "JAX",
+        "lhs=input rhs=weight window_strides=stride padding=pads lhs_dilation=input_dilation? rhs_dilation=dilation? \
+         dimension_numbers:any? feature_group_count=groups?",
+    ),
+    both(
+        "conv1d",
+        "a backend of one's own",
+        "x=input filters=weight kernel_size:kernel strides=stride? padding?",
+    ),
+    both(
+        "conv2d",
+        "a backend of one's own",
+        "x=input filters=weight kernel_size:kernel strides=stride? padding?",
+    ),
+    both(
+        "conv3d",
+        "a backend of one's own",
+        "x=input filters=weight kernel_size:kernel strides=stride? padding?",
+    ),
+    both("triangular_solve", TORCH, "b=right A=left upper:bool transpose? unitriangular:bool?")
+        .hint("lower=True or lower=False says which half of the first is meant"),
+    only("resize", "JAX and Keras", "image=input size method=mode"),
+    both("batch_norm", TORCH, "input running_mean running_var weight? bias? training? momentum? eps?"),
+    both(
+        "instance_norm",
+        TORCH,
+        "input running_mean:tensor? running_var:tensor? weight? bias? use_input_stats:bool? momentum:float? eps?",
+    ),
+    both("layer_norm", TORCH, "input normalized_shape weight? bias? eps?"),
+    both("rms_norm", TORCH, "input normalized_shape weight? eps?"),
+    both("group_norm", TORCH, "input num_groups weight? bias? eps?"),
+    both("normalize", TORCH, "input p:float? dim=axis? eps?").hint("it divides by the norm with p=2"),
+    both(
+        "scaled_dot_product_attention",
+        TORCH,
+        "query key value attn_mask=mask? dropout_p:float? is_causal? scale? enable_gqa?",
+    ),
+    both("mse_loss", TORCH, "input target size_average:bool? reduce:bool? reduction?").hint(SUMMED),
+    both("l1_loss", TORCH, "input target size_average:bool? reduce:bool? reduction?").hint(SUMMED),
+    both("smooth_l1_loss", TORCH, "input target size_average:bool? reduce:bool? reduction? beta?")
+        .hint(SUMMED),
+    both("kl_div", TORCH, "input target size_average:bool? reduce:bool? reduction? log_target?").hint(SUMMED),
+    both("binary_cross_entropy", TORCH, "input target weight? size_average:bool? reduce:bool? reduction?")
+        .hint(SUMMED),
+    both(
+        "binary_cross_entropy_with_logits",
+        TORCH,
+        "input target weight? size_average:bool? reduce:bool? reduction? pos_weight?",
+    )
+    .hint(SUMMED),
+    both("nll_loss", TORCH, "input target weight? size_average:bool? ignore_index? reduce:bool? reduction?")
+        .hint(SUMMED),
+    both(
+        "cross_entropy",
+        TORCH,
+        "input target weight? size_average:bool? ignore_index? reduce:bool? reduction? label_smoothing?",
+    )
+    .hint(SUMMED),
+];
+
+/// How another library calls that name, if it takes other arguments; an alias without a row has that of the op.
+pub fn spelling(name: &str) -> Option<&'static Spelling> {
+    let row = |name: &str| SPELLINGS.iter().find(|s| s.name == name);
+    row(name).or_else(|| row(find(name)?.name))
+}
+
+/// Whether so many arguments behind the first are one tuple: `x.reshape(2, -1)` is `x.reshape((2, -1))`, and
+/// `x.transpose(0, 1)` is not `x.transpose((0, 1))` everywhere.
+pub fn packs(name: &str, count: usize) -> bool {
+    spelling(name).is_none_or(|s| s.params.split_whitespace().count() != count + 1)
+}
