@@ -218,7 +218,9 @@ def _example(row: dict[str, Any]) -> list[str]:
             by_name = array is None and port["kind"] not in ("variadic", "tensor")
             if by_name and not port["required"] and arg == port.get("default"):
                 continue
-            words.append(f"{port['name']}={text}" if by_name and not port["required"] else text)
+            # Where another library has another order, all but the first go by name.
+            is_named = (by_name and not port["required"]) or (row["name"] in _ORDERS and bool(words))
+            words.append(f"{port['name']}={text}" if is_named else text)
         else:
             words.sort(key=lambda w: "=" in w.split("(")[0])
             try:

@@ -157,7 +157,6 @@ def test_the_pages_quote_what_conflicts():
         (lambda: behind(ml.Reshape((5, 7))), [2, 3, 4, 4], "cannot be reshaped"),
         (lambda: behind(ml.PixelShuffle(3)), [2, 3, 4, 4], "pixel_shuffle"),
         (lambda: behind(ml.Conv2d(4, 5)), [2, 3, 4, 4], "kernel of conv2d spans 5"),
-        (lambda: behind(ml.GroupNorm(3)), [2, 3, 4, 4], "group"),
     ],
 )
 def test_what_does_not_fit_is_said_when_compiling_and_not_that_shapes_are_missing(layer, shape, words):

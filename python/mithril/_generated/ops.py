@@ -2792,7 +2792,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.pad(np.ones((2, 3)), ((1, 0), (2, 1))).shape
+        >>> backend.pad(np.ones((2, 3)), pads=((1, 0), (2, 1))).shape
         (3, 6)
         """
         return self._op("pad", (input, pads, mode, value))
@@ -2842,7 +2842,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.repeat(np.ones((2, 3)), 2).shape
+        >>> backend.repeat(np.ones((2, 3)), repeats=2).shape
         (12,)
         """
         return self._op("repeat", (input, repeats, axis))
@@ -2977,7 +2977,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.scatter_add(np.ones((6, 3)), np.zeros((4, 3), np.int64), np.ones((4, 3))).shape
+        >>> backend.scatter_add(np.ones((6, 3)), indices=np.zeros((4, 3), np.int64), source=np.ones((4, 3))).shape
         (6, 3)
         """
         return self._op("scatter_add", (input, indices, source, axis))
@@ -3008,7 +3008,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.index_add(np.ones((6, 3)), np.zeros((4,), np.int64), np.ones((4, 3))).shape
+        >>> backend.index_add(np.ones((6, 3)), indices=np.zeros((4,), np.int64), source=np.ones((4, 3))).shape
         (6, 3)
         """
         return self._op("index_add", (input, indices, source, axis))
@@ -3038,7 +3038,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.index_copy(np.ones((6, 3)), np.zeros((1,), np.int64), np.ones((1, 3))).shape
+        >>> backend.index_copy(np.ones((6, 3)), indices=np.zeros((1,), np.int64), source=np.ones((1, 3))).shape
         (6, 3)
         """
         return self._op("index_copy", (input, indices, source, axis))
@@ -3439,7 +3439,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.dropout(np.ones((2, 3)), np.zeros((2,), np.int64), training=True).shape
+        >>> backend.dropout(np.ones((2, 3)), key=np.zeros((2,), np.int64), training=True).shape
         (2, 3)
         """
         return self._op("dropout", (input, key, p, training))
@@ -3791,7 +3791,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.triangular_solve(np.eye(3), np.ones((3,))).shape
+        >>> backend.triangular_solve(np.eye(3), right=np.ones((3,))).shape
         (3,)
         """
         return self._op("triangular_solve", (left, right, lower, transpose))
@@ -4771,7 +4771,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.conv1d(np.ones((2, 3, 8)), np.ones((4, 3, 3)), np.ones((4,))).shape
+        >>> backend.conv1d(np.ones((2, 3, 8)), weight=np.ones((4, 3, 3)), bias=np.ones((4,))).shape
         (2, 4, 6)
         """
         return self._op("conv1d", (input, weight, bias, stride, padding, dilation, groups))
@@ -4820,7 +4820,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.conv2d(np.ones((2, 3, 6, 5)), np.ones((4, 3, 3, 3)), np.ones((4,))).shape
+        >>> backend.conv2d(np.ones((2, 3, 6, 5)), weight=np.ones((4, 3, 3, 3)), bias=np.ones((4,))).shape
         (2, 4, 4, 3)
         """
         return self._op("conv2d", (input, weight, bias, stride, padding, dilation, groups))
@@ -5682,7 +5682,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.layer_norm(np.ones((2, 3, 4)), np.ones((4,)), np.ones((4,))).shape
+        >>> backend.layer_norm(np.ones((2, 3, 4)), weight=np.ones((4,)), bias=np.ones((4,))).shape
         (2, 3, 4)
         """
         return self._op("layer_norm", (input, weight, bias, normalized_shape, eps))
@@ -5721,7 +5721,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.rms_norm(np.ones((2, 3, 4)), np.ones((4,))).shape
+        >>> backend.rms_norm(np.ones((2, 3, 4)), weight=np.ones((4,))).shape
         (2, 3, 4)
         """
         return self._op("rms_norm", (input, weight, normalized_shape, eps))
@@ -5761,7 +5761,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.group_norm(np.ones((2, 6, 3)), np.ones((6,)), np.ones((6,)), 3).shape
+        >>> backend.group_norm(np.ones((2, 6, 3)), weight=np.ones((6,)), bias=np.ones((6,)), num_groups=3).shape
         (2, 6, 3)
         """
         return self._op("group_norm", (input, weight, bias, num_groups, eps))
@@ -5793,7 +5793,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.instance_norm(np.ones((2, 3, 5)), np.ones((3,)), np.ones((3,))).shape
+        >>> backend.instance_norm(np.ones((2, 3, 5)), weight=np.ones((3,)), bias=np.ones((3,))).shape
         (2, 3, 5)
         """
         return self._op("instance_norm", (input, weight, bias, eps))
@@ -5905,8 +5905,8 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.scaled_dot_product_attention(np.ones((2, 3, 4)), np.ones((2, 5, 4)), np.ones((2, 5, 6))).shape
-        (2, 3, 6)
+        >>> backend.scaled_dot_product_attention(np.ones((3, 4)), key=np.ones((5, 4)), value=np.ones((5, 2))).shape
+        (3, 2)
         """
         return self._op(
             "scaled_dot_product_attention",
@@ -6176,7 +6176,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.mse_loss(np.ones((2, 3)), np.ones((2, 3))).shape
+        >>> backend.mse_loss(np.ones((2, 3)), target=np.ones((2, 3))).shape
         ()
         """
         return self._op("mse_loss", (input, target, reduction))
@@ -6205,7 +6205,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.l1_loss(np.ones((2, 3)), np.ones((2, 3))).shape
+        >>> backend.l1_loss(np.ones((2, 3)), target=np.ones((2, 3))).shape
         ()
         """
         return self._op("l1_loss", (input, target, reduction))
@@ -6278,7 +6278,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.smooth_l1_loss(np.ones((2, 3)), np.ones((2, 3))).shape
+        >>> backend.smooth_l1_loss(np.ones((2, 3)), target=np.ones((2, 3))).shape
         ()
         """
         return self._op("smooth_l1_loss", (input, target, reduction, beta))
@@ -6315,7 +6315,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.binary_cross_entropy(np.ones((2, 3)), np.ones((2, 3))).shape
+        >>> backend.binary_cross_entropy(np.ones((2, 3)), target=np.ones((2, 3))).shape
         ()
         """
         return self._op("binary_cross_entropy", (input, target, weight, reduction))
@@ -6355,7 +6355,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.binary_cross_entropy_with_logits(np.ones((2, 3)), np.ones((2, 3))).shape
+        >>> backend.binary_cross_entropy_with_logits(np.ones((2, 3)), target=np.ones((2, 3))).shape
         ()
         """
         return self._op("binary_cross_entropy_with_logits", (input, target, weight, pos_weight, reduction))
@@ -6395,7 +6395,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.kl_div(np.ones((2, 3)), np.ones((2, 3))).shape
+        >>> backend.kl_div(np.ones((2, 3)), target=np.ones((2, 3))).shape
         ()
         """
         return self._op("kl_div", (input, target, reduction, log_target))
@@ -6497,7 +6497,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.nll_loss(np.ones((4, 3)), np.zeros((4,), np.int64)).shape
+        >>> backend.nll_loss(np.ones((4, 3)), target=np.zeros((4,), np.int64)).shape
         ()
         """
         return self._op("nll_loss", (input, target, weight, reduction, ignore_index))
@@ -6543,7 +6543,7 @@ class Ops:
         >>> import mithril as ml
         >>> import numpy as np
         >>> backend = ml.NumpyBackend()
-        >>> backend.cross_entropy(np.ones((4, 3)), np.zeros((4,), np.int64)).shape
+        >>> backend.cross_entropy(np.ones((4, 3)), target=np.zeros((4,), np.int64)).shape
         ()
         """
         return self._op("cross_entropy", (input, target, weight, reduction, ignore_index, label_smoothing))

@@ -91,8 +91,7 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
                 hint="use float16, bfloat16, float32 or float64",
             )
         self.jit: bool = options.switch("jit", found.get("jit", False))
-        found = options.with_device(type(self).__name__, found)
-        self.device: str = self._find_device(found.get("device"))
+        self.device: str = self._find_device(options.one_of(type(self).__name__, found))
         #: Dtype of the products of matrices and convolutions inside a model; None: that of the backend.
         self.precision: DType | None = self._find_precision(found)
         options.one_device(type(self).__name__, found, self.devices)

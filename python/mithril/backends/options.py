@@ -165,17 +165,17 @@ def one_device(owner: str, found: Mapping[str, Any], devices: tuple[str, ...]) -
         raise _several(owner, f"devices={given!r} asks for several devices", devices)
 
 
-def with_device(owner: str, found: dict[str, Any]) -> dict[str, Any]:
-    """Read ``devices=["cuda:1"]``, a list of one device, as that device."""
-    given = found.get("devices")
+def one_of(owner: str, found: Mapping[str, Any]) -> Any:
+    """Return the device that is asked for; ``devices=["cuda:1"]``, a list of one, is that one."""
+    device, given = found.get("device"), found.get("devices")
     if given is None or len(_listed(given)) != 1:
-        return found
-    (device,) = _listed(given)
-    if found.get("device", device) != device:
+        return device
+    (listed,) = _listed(given)
+    if device is not None and device != listed:
         raise ConflictingOptionError(
-            f"{owner}: `device` is {found['device']!r} and `devices` {given!r}", hint="give `device` alone"
+            f"{owner}: `device` is {device!r} and `devices` {given!r}", hint="give `device` alone"
         )
-    return {**found, "device": device}
+    return listed
 
 
 def _listed(given: Any) -> list[Any]:

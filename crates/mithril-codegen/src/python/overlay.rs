@@ -121,7 +121,11 @@ impl Overlay {
     pub fn obstacle(&self, graph: &Graph, node: &Node) -> Option<(&'static str, bool)> {
         let method = self.methods.get(node.op.name)?;
         let name = |i: usize| node.op.port_of(i).map(|port| port.name);
-        if let Some(&i) = method.absent.iter().find(|&&i| !is_default(graph, node, i)) {
+        let absent: Vec<usize> =
+            method.absent.iter().copied().filter(|&i| !is_default(graph, node, i)).collect();
+        // A bias is added behind the method, so that a literal is what stands in the way.
+        let literal = absent.iter().find(|&&i| !node.op.takes_tensor(i));
+        if let Some(&i) = literal.or(absent.first()) {
             return Some((name(i)?, true));
         }
         let wanted = method.arguments.iter().find(|wanted| wanted.text(graph, node).is_none())?;

@@ -432,8 +432,7 @@ fn check_bias(cx: &ShapeCx<'_>, filters: &Dim) -> Result<()> {
 fn conv_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     // In two steps: a target may have a convolution without a bias.
     if c.x[2].is_some() {
-        let args = [&c.x[..2], &[c.cx.none()], &c.x[3..]].concat();
-        return vec![add_bias(c.cx.call(c.op, &args), c.x[2])];
+        return vec![add_bias(c.cx.call(c.op, &[&c.x[..2], &[c.cx.none()], &c.x[3..]].concat()), c.x[2])];
     }
     let y = c.get(|c| {
         let (input, weight) = (c.x[0].shape(), c.x[1].shape());
