@@ -225,7 +225,7 @@ SAME = {
     "value": ("fill_value",),
 }
 #: Parameters that PyTorch takes by name alone, which torch.overrides does not say.
-BY_NAME = ("out", "dtype", "generator", "names", "layout", "device")
+BY_NAME = ("out", "dtype", "generator", "names", "layout", "device", "requires_grad", "pin_memory", "memory_format")
 
 
 def _signatures():

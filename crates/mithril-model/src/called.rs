@@ -83,7 +83,7 @@ fn text_at(op: &OpDef, i: usize, arg: &mut Arg) {
 
 /// The weight, declared to have a kernel of these sizes.
 fn with_kernel(op: &OpDef, weight: &Arg, kernel: &Arg) -> Result<Arg> {
-    let axes = op.name.chars().filter_map(|c| c.to_digit(10)).next().unwrap_or(2) as usize;
+    let axes = op.name.chars().find_map(|c| c.to_digit(10)).unwrap_or(2) as usize;
     let sizes: Option<Vec<i64>> = match kernel.to_lit() {
         Some(Lit::Int(n)) => n.known().map(|n| vec![n; axes]),
         Some(Lit::Tuple(items)) if items.len() == axes => {
