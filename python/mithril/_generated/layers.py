@@ -25,13 +25,21 @@ __all__ = [
     "AdaptiveMaxPool3D",
     "AdaptiveMaxPool3d",
     "Add",
+    "AffineGrid",
     "All",
+    "Angle",
     "Any",
     "ArgMax",
     "ArgMin",
     "ArgSort",
     "Asin",
     "Asinh",
+    "AtLeast1D",
+    "AtLeast1d",
+    "AtLeast2D",
+    "AtLeast2d",
+    "AtLeast3D",
+    "AtLeast3d",
     "Atan",
     "Atan2",
     "Atanh",
@@ -47,6 +55,7 @@ __all__ = [
     "BatchNorm2d",
     "BatchNorm3D",
     "BatchNorm3d",
+    "BinCount",
     "BinaryCrossEntropy",
     "BinaryCrossEntropyWithLogits",
     "BitwiseAnd",
@@ -54,13 +63,17 @@ __all__ = [
     "BitwiseOr",
     "BitwiseXor",
     "BroadcastTo",
+    "Bucketize",
     "CELU",
     "Cast",
     "Ceil",
     "Celu",
     "Cholesky",
     "Clip",
+    "ComplexDivide",
+    "ComplexMultiply",
     "Concat",
+    "Conj",
     "Conv1D",
     "Conv1d",
     "Conv2D",
@@ -81,15 +94,21 @@ __all__ = [
     "Convolution3DTranspose",
     "Cos",
     "Cosh",
+    "CosineSimilarity",
     "CountNonzero",
     "Cross",
     "CrossEntropy",
+    "CumMax",
+    "CumMin",
     "CumProd",
     "CumSum",
+    "CumulativeMax",
+    "CumulativeMin",
     "Dense",
     "Determinant",
     "Diag",
     "Diagonal",
+    "Diff",
     "Divide",
     "Dot",
     "Dropout",
@@ -109,21 +128,29 @@ __all__ = [
     "Flip",
     "Floor",
     "FloorDivide",
+    "Fmod",
+    "Fold",
     "GELU",
     "GRU",
     "GRUCell",
     "Gelu",
     "Greater",
     "GreaterEqual",
+    "GridSample",
     "GroupNorm",
     "HardSigmoid",
     "HardSwish",
     "HardTanh",
     "HingeLoss",
+    "Histc",
+    "Histogram",
     "HuberLoss",
+    "Hypot",
     "Identity",
     "IndexAdd",
     "IndexCopy",
+    "IndexFill",
+    "IndexPut",
     "Inner",
     "InstanceNorm1D",
     "InstanceNorm1d",
@@ -146,6 +173,7 @@ __all__ = [
     "LeakyReLU",
     "LeakyRelu",
     "LeftShift",
+    "Lerp",
     "Less",
     "LessEqual",
     "Linear",
@@ -153,6 +181,8 @@ __all__ = [
     "Log10",
     "Log1p",
     "Log2",
+    "LogAddExp",
+    "LogAddExp2",
     "LogSigmoid",
     "LogSoftmax",
     "LogSumExp",
@@ -162,6 +192,8 @@ __all__ = [
     "LogicalXor",
     "MLP",
     "MSELoss",
+    "MaskedFill",
+    "MaskedScatter",
     "MatMul",
     "Matmul",
     "MatrixMultiply",
@@ -176,6 +208,7 @@ __all__ = [
     "MaxPool3d",
     "Maximum",
     "Mean",
+    "Median",
     "Min",
     "Minimum",
     "Mish",
@@ -185,6 +218,20 @@ __all__ = [
     "MultiheadAttention",
     "Multiply",
     "NLLLoss",
+    "NanArgMax",
+    "NanArgMin",
+    "NanCumProd",
+    "NanCumSum",
+    "NanMax",
+    "NanMean",
+    "NanMedian",
+    "NanMin",
+    "NanProd",
+    "NanQuantile",
+    "NanStd",
+    "NanSum",
+    "NanToNum",
+    "NanVar",
     "Negative",
     "Norm",
     "Normalize",
@@ -195,11 +242,13 @@ __all__ = [
     "Pad",
     "PixelShuffle",
     "PixelUnshuffle",
+    "Polar",
     "Pow",
     "Power",
     "Prelu",
     "Prod",
     "QuadHingeLoss",
+    "Quantile",
     "RMSNorm",
     "RNN",
     "RNNCell",
@@ -224,7 +273,13 @@ __all__ = [
     "Rsqrt",
     "SELU",
     "ScaledDotProductAttention",
+    "Scatter",
     "ScatterAdd",
+    "ScatterMax",
+    "ScatterMin",
+    "ScatterProd",
+    "ScatterReduce",
+    "SearchSorted",
     "SelfAttention",
     "Selu",
     "SiLU",
@@ -271,9 +326,15 @@ __all__ = [
     "Tril",
     "Triu",
     "Trunc",
+    "Unflatten",
+    "Unfold",
+    "UnfoldAxis",
+    "Unique",
     "Upsample",
     "Var",
     "VectorDot",
+    "ViewAsComplex",
+    "ViewAsReal",
     "Where",
 ]
 
@@ -2195,6 +2256,112 @@ class IsFinite(Model):
         self._build("IsFinite", {**args, **aliases}, name)
 
 
+class Fmod(Model):
+    r"""Remainder of the division rounded towards 0, with the sign of the dividend, as `fmod` of C.
+
+    Floats: a divisor of 0 gives NaN. Integers: a divisor of 0 gives 0. See `remainder` for the one with the
+    sign of the divisor.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("Fmod", {**args, **aliases}, name)
+
+
+class Lerp(Model):
+    r"""Linear interpolation: `input + weight * (end - input)`, elementwise.
+
+    From a weight of 1/2 on it is computed as `end - (end - input) * (1 - weight)`, so that the weights 0
+    and 1 give both ends exactly. The weight is a number or a tensor that broadcasts, and may lie outside of
+    0 to 1.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("Lerp", {**args, **aliases}, name)
+
+
+class Hypot(Model):
+    r"""`√(left² + right²)` without overflow, the absolute value of a complex number.
+
+    Infinite if either is, even beside NaN. The gradient at 0 is 0.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("Hypot", {**args, **aliases}, name)
+
+
+class LogAddExp(Model):
+    r"""`log(exp(left) + exp(right))` without overflow.
+
+    Where both are minus infinity it is too.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("LogAddExp", {**args, **aliases}, name)
+
+
+class LogAddExp2(Model):
+    r"""`log2(2^left + 2^right)` without overflow.
+
+    Where both are minus infinity it is too.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("LogAddExp2", {**args, **aliases}, name)
+
+
+class NanToNum(Model):
+    r"""The input with `nan` in place of NaN, `posinf` in place of infinity and `neginf` in place of minus
+    infinity; the largest and the smallest finite number of the dtype if not given.
+
+    The gradient is 0 where an element was replaced. Integers stay as they are.
+
+    Parameters
+    ----------
+    nan : float, optional
+        Default: ``0.0``.
+    posinf : float | None, optional
+        Default: ``None``.
+    neginf : float | None, optional
+        Default: ``None``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"nan": nan, "posinf": posinf, "neginf": neginf}
+        self._build("NanToNum", {**args, **aliases}, name)
+
+
 class Relu(Model):
     r"""Rectified linear unit: `max(x, 0)`.
 
@@ -2872,6 +3039,186 @@ class Repeat(Model):
         self._build("Repeat", {**args, **aliases}, name)
 
 
+class AtLeast1d(Model):
+    r"""The input, of which a single number becomes a vector of one element.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("AtLeast1d", {**args, **aliases}, name)
+
+AtLeast1D = AtLeast1d
+
+class AtLeast2d(Model):
+    r"""The input with axes of size 1 in front, so that there are at least two: `[n]` becomes `[1, n]`.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("AtLeast2d", {**args, **aliases}, name)
+
+AtLeast2D = AtLeast2d
+
+class AtLeast3d(Model):
+    r"""The input with axes of size 1, so that there are at least three: `[n]` becomes `[1, n, 1]` and `[m, n]`
+    becomes `[m, n, 1]`, as in NumPy and torch.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("AtLeast3d", {**args, **aliases}, name)
+
+AtLeast3D = AtLeast3d
+
+class Unflatten(Model):
+    r"""The axis in several parts of these sizes, one of which may be -1; the inverse of `flatten`.
+
+    Parameters
+    ----------
+    axis : int
+        Required.
+    sizes : tuple[int, ...]
+        Required.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("Unflatten", ("axis", "sizes"), {"dim": "axis"})
+    def __init__(self, axis: int | None = None, sizes: tuple[int, ...] | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "sizes": sizes}
+        if args["axis"] is None:
+            del args["axis"]
+        if args["sizes"] is None:
+            del args["sizes"]
+        self._build("Unflatten", {**args, **aliases}, name)
+
+
+class Diff(Model):
+    r"""Differences of neighbours along `axis`, `n` times: `input[1:] - input[:-1]`.
+
+    `prepend` and `append` are put before and behind the input first. Of truth values: whether neighbours
+    differ.
+
+    Parameters
+    ----------
+    n : int, optional
+        Default: ``1``.
+    axis : int, optional
+        Default: ``-1``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("Diff", ("n", "axis"), {"dim": "axis"})
+    def __init__(self, n: int = 1, axis: int = -1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"n": n, "axis": axis}
+        self._build("Diff", {**args, **aliases}, name)
+
+
+class UnfoldAxis(Model):
+    r"""All windows of `size` elements along `axis`, `step` apart, as a new last axis: `[n]` becomes `[⌊(n -
+    size) / step⌋ + 1, size]`.
+
+    The method `unfold` of torch's tensors.
+
+    Parameters
+    ----------
+    axis : int
+        Required.
+    size : int
+        Required.
+    step : int, optional
+        Default: ``1``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("UnfoldAxis", ("axis", "size", "step"), {"dim": "axis"})
+    def __init__(self, axis: int | None = None, size: int | None = None, step: int = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "size": size, "step": step}
+        if args["axis"] is None:
+            del args["axis"]
+        if args["size"] is None:
+            del args["size"]
+        self._build("UnfoldAxis", {**args, **aliases}, name)
+
+
+class Unfold(Model):
+    r"""All patches of images as columns (im2col): `[n, c, h, w]` becomes `[n, c·kh·kw, positions]`, `[c, h, w]`
+    likewise without `n`.
+
+    Around the image lie `padding` zeros. As `torch.nn.functional.unfold`; for windows along one axis see
+    `unfold_axis`, for windows of any number of axes `windows`.
+
+    Parameters
+    ----------
+    kernel_size : int | tuple[int, ...]
+        Required.
+    dilation : int | tuple[int, ...], optional
+        Default: ``1``.
+    padding : int | tuple[int, ...], optional
+        Default: ``0``.
+    stride : int | tuple[int, ...], optional
+        Default: ``1``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("Unfold", ("kernel_size", "dilation", "padding", "stride"), {"strides": "stride"})
+    def __init__(self, kernel_size: int | tuple[int, ...] | None = None, dilation: int | tuple[int, ...] = 1, padding: int | tuple[int, ...] = 0, stride: int | tuple[int, ...] = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"kernel_size": kernel_size, "dilation": dilation, "padding": padding, "stride": stride}
+        if args["kernel_size"] is None:
+            del args["kernel_size"]
+        self._build("Unfold", {**args, **aliases}, name)
+
+
+class Fold(Model):
+    r"""Adds patches up where they were taken from, the adjoint of `unfold`: `[n, c·kh·kw, positions]` becomes
+    `[n, c, *output_size]`, `[c·kh·kw, positions]` likewise without `n`.
+
+    What falls on the padding is dropped. As `torch.nn.functional.fold`.
+
+    Parameters
+    ----------
+    output_size : int | tuple[int, ...]
+        Required.
+    kernel_size : int | tuple[int, ...]
+        Required.
+    dilation : int | tuple[int, ...], optional
+        Default: ``1``.
+    padding : int | tuple[int, ...], optional
+        Default: ``0``.
+    stride : int | tuple[int, ...], optional
+        Default: ``1``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("Fold", ("output_size", "kernel_size", "dilation", "padding", "stride"), {"strides": "stride"})
+    def __init__(self, output_size: int | tuple[int, ...] | None = None, kernel_size: int | tuple[int, ...] | None = None, dilation: int | tuple[int, ...] = 1, padding: int | tuple[int, ...] = 0, stride: int | tuple[int, ...] = 1, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"output_size": output_size, "kernel_size": kernel_size, "dilation": dilation, "padding": padding, "stride": stride}
+        if args["output_size"] is None:
+            del args["output_size"]
+        if args["kernel_size"] is None:
+            del args["kernel_size"]
+        self._build("Fold", {**args, **aliases}, name)
+
+
 class Take(Model):
     r"""The slices at `indices` along `axis`; the axes of `indices` (any number) stand in place of `axis`.
 
@@ -2990,6 +3337,199 @@ class OneHot(Model):
         if args["depth"] is None:
             del args["depth"]
         self._build("OneHot", {**args, **aliases}, name)
+
+
+class ScatterProd(Model):
+    r"""The input with the element at the position along `axis` that `indices` gives multiplied by each element
+    of `source`.
+
+    `indices` and `source` have the shape of the input apart from the axis.
+
+    Parameters
+    ----------
+    axis : int, optional
+        Default: ``0``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("ScatterProd", ("axis",), {"dim": "axis"})
+    def __init__(self, axis: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis}
+        self._build("ScatterProd", {**args, **aliases}, name)
+
+
+class ScatterMax(Model):
+    r"""The largest of the element of the input and those of `source` whose `indices` give its position along
+    `axis`; NaN if one is.
+
+    `indices` and `source` have the shape of the input apart from the axis. Equal ones share the gradient.
+
+    Parameters
+    ----------
+    axis : int, optional
+        Default: ``0``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("ScatterMax", ("axis",), {"dim": "axis"})
+    def __init__(self, axis: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis}
+        self._build("ScatterMax", {**args, **aliases}, name)
+
+
+class ScatterMin(Model):
+    r"""The smallest of the element of the input and those of `source` whose `indices` give its position along
+    `axis`; NaN if one is.
+
+    `indices` and `source` have the shape of the input apart from the axis. Equal ones share the gradient.
+
+    Parameters
+    ----------
+    axis : int, optional
+        Default: ``0``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("ScatterMin", ("axis",), {"dim": "axis"})
+    def __init__(self, axis: int = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis}
+        self._build("ScatterMin", {**args, **aliases}, name)
+
+
+class Scatter(Model):
+    r"""The input with each element of `source` in place of the one at the position along `axis` that `indices`
+    gives: `output[indices[i, j], j] = source[i, j]` for axis 0.
+
+    Of several elements for one place the last one along `axis` stays, and alone gets a gradient. `indices`
+    has at most as many places as the input along the other axes, and as the source along all. `source` may
+    be a number.
+
+    Parameters
+    ----------
+    axis : int
+        Required.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("Scatter", ("axis",), {"dim": "axis"})
+    def __init__(self, axis: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis}
+        if args["axis"] is None:
+            del args["axis"]
+        self._build("Scatter", {**args, **aliases}, name)
+
+
+class ScatterReduce(Model):
+    r"""The input with each element of `source` brought together with the one at the position along `axis` that
+    `indices` gives: their `sum`, `prod`, `mean`, `amax` or `amin`.
+
+    Without `include_self` the element of the input does not count where there are others. `indices` has at
+    most as many places as the input along the other axes, and as the source along all. The mean of integers
+    is rounded down. Equal extremes share the gradient.
+
+    Parameters
+    ----------
+    axis : int
+        Required.
+    reduce : Literal['sum', 'prod', 'mean', 'amax', 'amin']
+        Required.
+    include_self : bool, optional
+        Default: ``True``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("ScatterReduce", ("axis", "reduce", "include_self"), {"dim": "axis"})
+    def __init__(self, axis: int | None = None, reduce: typing.Literal['sum', 'prod', 'mean', 'amax', 'amin'] | None = None, include_self: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "reduce": reduce, "include_self": include_self}
+        if args["axis"] is None:
+            del args["axis"]
+        if args["reduce"] is None:
+            del args["reduce"]
+        self._build("ScatterReduce", {**args, **aliases}, name)
+
+
+class IndexFill(Model):
+    r"""The input with the slices at the positions `indices` (1-d) along `axis` filled with `value`, a number or
+    a tensor without axes.
+
+    Parameters
+    ----------
+    axis : int
+        Required.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("IndexFill", ("axis",), {"dim": "axis"})
+    def __init__(self, axis: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis}
+        if args["axis"] is None:
+            del args["axis"]
+        self._build("IndexFill", {**args, **aliases}, name)
+
+
+class IndexPut(Model):
+    r"""The input with `values` in place of, or with `accumulate` added to, the elements `input[key]`.
+
+    The key is that of `getitem`: integers, slices, `...`, `none` (a new axis), tuples of integers and
+    integer tensors, or texts that stand for the next of the tensors `indices`. `values` broadcast to the
+    shape of `input[key]`. Elements that occur several times add up, or the last value in row-major order
+    stays.
+
+    Parameters
+    ----------
+    key : object
+        Required.
+    accumulate : bool, optional
+        Default: ``False``.
+    n : int, optional
+        Number of inputs.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, key: typing.Any = None, accumulate: bool = False, n: int = 2, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"key": key, "accumulate": accumulate, "n": n}
+        if args["key"] is None:
+            del args["key"]
+        self._build("IndexPut", {**args, **aliases}, name)
+
+
+class MaskedFill(Model):
+    r"""`value`, a number or a tensor, where `mask` holds, the input elsewhere.
+
+    All three broadcast; the dtype is that of the input.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("MaskedFill", {**args, **aliases}, name)
+
+
+class MaskedScatter(Model):
+    r"""The input with the elements of `source`, one after the other in row-major order, where `mask` holds.
+
+    The mask broadcasts to the shape of the input. Fewer elements than places are an error.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("MaskedScatter", {**args, **aliases}, name)
 
 
 class Tril(Model):
@@ -3627,6 +4167,110 @@ class InverseRealFft(Model):
         self._build("InverseRealFft", {**args, **aliases}, name)
 
 
+class ViewAsReal(Model):
+    r"""The real and the imaginary part of complex numbers side by side along a new last axis of size 2.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("ViewAsReal", {**args, **aliases}, name)
+
+
+class ViewAsComplex(Model):
+    r"""Complex numbers whose real and imaginary parts lie side by side along the last axis, which has size 2,
+    as a pair of tensors; the inverse of `view_as_real`.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("ViewAsComplex", {**args, **aliases}, name)
+
+
+class Polar(Model):
+    r"""Complex numbers from their absolute values and angles in radians: `abs * cos(angle)` and `abs *
+    sin(angle)`.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("Polar", {**args, **aliases}, name)
+
+
+class Angle(Model):
+    r"""Angle in radians of complex numbers, in [-π, π]; without `imag` of real ones: 0, or π below 0.
+
+    The absolute value is `hypot(real, imag)`.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("Angle", {**args, **aliases}, name)
+
+
+class ComplexMultiply(Model):
+    r"""Product of complex numbers: `left_real·right_real - left_imag·right_imag` and `left_real·right_imag +
+    left_imag·right_real`.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("ComplexMultiply", {**args, **aliases}, name)
+
+
+class ComplexDivide(Model):
+    r"""Quotient of complex numbers: the product with the conjugate of the right ones, divided by the square of
+    their absolute values.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("ComplexDivide", {**args, **aliases}, name)
+
+
+class Conj(Model):
+    r"""Complex conjugates: the real parts as they are, the imaginary ones with the opposite sign.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("Conj", {**args, **aliases}, name)
+
+
 class Sum(Model):
     r"""Sum over `axis` (all axes if none is given).
 
@@ -3986,6 +4630,98 @@ class CumProd(Model):
         self._build("CumProd", {**args, **aliases}, name)
 
 
+class CumulativeMax(Model):
+    r"""Largest element so far along `axis`; NaN from the first one on.
+
+    `reverse` runs from the end. Where several are          equal, the gradient goes to the last of them.
+    See `cummax` for their positions.
+
+    Parameters
+    ----------
+    axis : int
+        Required.
+    reverse : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("CumulativeMax", ("axis", "reverse"), {"dim": "axis"})
+    def __init__(self, axis: int | None = None, reverse: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "reverse": reverse}
+        if args["axis"] is None:
+            del args["axis"]
+        self._build("CumulativeMax", {**args, **aliases}, name)
+
+
+class CumulativeMin(Model):
+    r"""Smallest element so far along `axis`; NaN from the first one on.
+
+    `reverse` runs from the end. Where several          are equal, the gradient goes to the last of them.
+    See `cummin` for their positions.
+
+    Parameters
+    ----------
+    axis : int
+        Required.
+    reverse : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("CumulativeMin", ("axis", "reverse"), {"dim": "axis"})
+    def __init__(self, axis: int | None = None, reverse: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "reverse": reverse}
+        if args["axis"] is None:
+            del args["axis"]
+        self._build("CumulativeMin", {**args, **aliases}, name)
+
+
+class CumMax(Model):
+    r"""Largest element so far along `axis` and its position in int64: of equal ones, and of several NaN, the
+    last one so far.
+
+    As in torch; see `cumulative_max` for the values alone.
+
+    Parameters
+    ----------
+    axis : int
+        Required.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("CumMax", ("axis",), {"dim": "axis"})
+    def __init__(self, axis: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis}
+        if args["axis"] is None:
+            del args["axis"]
+        self._build("CumMax", {**args, **aliases}, name)
+
+
+class CumMin(Model):
+    r"""Smallest element so far along `axis` and its position in int64: of equal ones, and of several NaN, the
+    last one so far.
+
+    As in torch; see `cumulative_min` for the values alone.
+
+    Parameters
+    ----------
+    axis : int
+        Required.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("CumMin", ("axis",), {"dim": "axis"})
+    def __init__(self, axis: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis}
+        if args["axis"] is None:
+            del args["axis"]
+        self._build("CumMin", {**args, **aliases}, name)
+
+
 class Sort(Model):
     r"""The elements along `axis` in order, largest first if `descending`.
 
@@ -4056,6 +4792,554 @@ class TopK(Model):
         if args["k"] is None:
             del args["k"]
         self._build("TopK", {**args, **aliases}, name)
+
+
+class NanSum(Model):
+    r"""Sum over `axis` of all elements but NaN; the sum of nothing else is 0.
+
+    See `sum`. The gradient of NaN is 0.
+
+    Parameters
+    ----------
+    axis : int | tuple[int, ...] | None, optional
+        Default: ``None``.
+    keepdim : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("NanSum", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
+        self._build("NanSum", {**args, **aliases}, name)
+
+
+class NanProd(Model):
+    r"""Product over `axis` of all elements but NaN; the product of nothing else is 1.
+
+    See `prod`. The gradient of NaN is 0.
+
+    Parameters
+    ----------
+    axis : int | tuple[int, ...] | None, optional
+        Default: ``None``.
+    keepdim : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("NanProd", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
+        self._build("NanProd", {**args, **aliases}, name)
+
+
+class NanMean(Model):
+    r"""Mean over `axis` of all elements but NaN; NaN where there is nothing else.
+
+    See `mean`. The gradient of NaN is 0.
+
+    Parameters
+    ----------
+    axis : int | tuple[int, ...] | None, optional
+        Default: ``None``.
+    keepdim : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("NanMean", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
+        self._build("NanMean", {**args, **aliases}, name)
+
+
+class NanVar(Model):
+    r"""Variance over `axis` of all `n` elements but NaN: `Σ (x - mean)² / max(0, n - correction)`, NaN where
+    there are too few.
+
+    The correction is 1 unless given, as for `var`. The gradient of NaN is 0.
+
+    Parameters
+    ----------
+    axis : int | tuple[int, ...] | None, optional
+        Default: ``None``.
+    keepdim : bool, optional
+        Default: ``False``.
+    correction : float, optional
+        Default: ``1.0``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("NanVar", ("axis", "keepdim", "correction"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, correction: float = 1.0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim, "correction": correction}
+        self._build("NanVar", {**args, **aliases}, name)
+
+
+class NanStd(Model):
+    r"""Standard deviation over `axis` of all elements but NaN, the square root of `nanvar`.
+
+    The gradient at identical values and of NaN is 0.
+
+    Parameters
+    ----------
+    axis : int | tuple[int, ...] | None, optional
+        Default: ``None``.
+    keepdim : bool, optional
+        Default: ``False``.
+    correction : float, optional
+        Default: ``1.0``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("NanStd", ("axis", "keepdim", "correction"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, correction: float = 1.0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim, "correction": correction}
+        self._build("NanStd", {**args, **aliases}, name)
+
+
+class NanMax(Model):
+    r"""Largest element over `axis` that is no NaN; NaN where there is nothing else.
+
+    See `max`.
+
+    Parameters
+    ----------
+    axis : int | tuple[int, ...] | None, optional
+        Default: ``None``.
+    keepdim : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("NanMax", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
+        self._build("NanMax", {**args, **aliases}, name)
+
+
+class NanMin(Model):
+    r"""Smallest element over `axis` that is no NaN; NaN where there is nothing else.
+
+    See `min`.
+
+    Parameters
+    ----------
+    axis : int | tuple[int, ...] | None, optional
+        Default: ``None``.
+    keepdim : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("NanMin", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
+        self._build("NanMin", {**args, **aliases}, name)
+
+
+class NanArgMax(Model):
+    r"""Position, in int64, of the first largest element over `axis` that is no NaN; 0 where there is nothing
+    else.
+
+    See `argmax`.
+
+    Parameters
+    ----------
+    axis : int | None, optional
+        Default: ``None``.
+    keepdim : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("NanArgMax", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
+        self._build("NanArgMax", {**args, **aliases}, name)
+
+
+class NanArgMin(Model):
+    r"""Position, in int64, of the first smallest element over `axis` that is no NaN; 0 where there is nothing
+    else.
+
+    See `argmin`.
+
+    Parameters
+    ----------
+    axis : int | None, optional
+        Default: ``None``.
+    keepdim : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("NanArgMin", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
+        self._build("NanArgMin", {**args, **aliases}, name)
+
+
+class NanCumSum(Model):
+    r"""Running sum along `axis`, to which NaN adds nothing.
+
+    See `cumsum`.
+
+    Parameters
+    ----------
+    axis : int
+        Required.
+    exclusive : bool, optional
+        Default: ``False``.
+    reverse : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("NanCumSum", ("axis", "exclusive", "reverse"), {"dim": "axis"})
+    def __init__(self, axis: int | None = None, exclusive: bool = False, reverse: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
+        if args["axis"] is None:
+            del args["axis"]
+        self._build("NanCumSum", {**args, **aliases}, name)
+
+
+class NanCumProd(Model):
+    r"""Running product along `axis`, which NaN leaves as it is.
+
+    See `cumprod`.
+
+    Parameters
+    ----------
+    axis : int
+        Required.
+    exclusive : bool, optional
+        Default: ``False``.
+    reverse : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("NanCumProd", ("axis", "exclusive", "reverse"), {"dim": "axis"})
+    def __init__(self, axis: int | None = None, exclusive: bool = False, reverse: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
+        if args["axis"] is None:
+            del args["axis"]
+        self._build("NanCumProd", {**args, **aliases}, name)
+
+
+class Quantile(Model):
+    r"""The value below which the part `q` of the elements over `axis` (all axes if none is given) lies: of the
+    `n` elements in order the one at position `q·(n - 1)`.
+
+    Between two positions it is interpolated: `linear`, the `lower` or the `higher` one, the `nearest` (of
+    two equally near ones that at the even position), or their `midpoint`. `q` is a number or a vector of
+    them, whose axis comes first. NaN where an element is NaN, or `q` lies outside of 0 to 1. Integers
+    become the default float; half precision is computed in float32.
+
+    Parameters
+    ----------
+    axis : int | tuple[int, ...] | None, optional
+        Default: ``None``.
+    keepdim : bool, optional
+        Default: ``False``.
+    interpolation : Literal['linear', 'lower', 'higher', 'nearest', 'midpoint'], optional
+        Default: ``'linear'``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("Quantile", ("axis", "keepdim", "interpolation"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, interpolation: typing.Literal['linear', 'lower', 'higher', 'nearest', 'midpoint'] = 'linear', *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim, "interpolation": interpolation}
+        self._build("Quantile", {**args, **aliases}, name)
+
+
+class NanQuantile(Model):
+    r"""As `quantile`, of all elements but NaN; NaN where there is nothing else.
+
+    Parameters
+    ----------
+    axis : int | tuple[int, ...] | None, optional
+        Default: ``None``.
+    keepdim : bool, optional
+        Default: ``False``.
+    interpolation : Literal['linear', 'lower', 'higher', 'nearest', 'midpoint'], optional
+        Default: ``'linear'``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("NanQuantile", ("axis", "keepdim", "interpolation"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, interpolation: typing.Literal['linear', 'lower', 'higher', 'nearest', 'midpoint'] = 'linear', *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim, "interpolation": interpolation}
+        self._build("NanQuantile", {**args, **aliases}, name)
+
+
+class Median(Model):
+    r"""The element in the middle over `axis` (all axes if none is given), the mean of the two in the middle
+    where their number is even, as in NumPy; torch takes the lower of the two: `quantile(input, 0.5,
+    interpolation="lower")`.
+
+    NaN where an element is.
+
+    Parameters
+    ----------
+    axis : int | tuple[int, ...] | None, optional
+        Default: ``None``.
+    keepdim : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("Median", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
+        self._build("Median", {**args, **aliases}, name)
+
+
+class NanMedian(Model):
+    r"""As `median`, of all elements but NaN; NaN where there is nothing else.
+
+    Parameters
+    ----------
+    axis : int | tuple[int, ...] | None, optional
+        Default: ``None``.
+    keepdim : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("NanMedian", ("axis", "keepdim"), {"dim": "axis", "keepdims": "keepdim"})
+    def __init__(self, axis: int | tuple[int, ...] | None = None, keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "keepdim": keepdim}
+        self._build("NanMedian", {**args, **aliases}, name)
+
+
+class SearchSorted(Model):
+    r"""For each of `values` its place in `sequence`, which is in order, in int64: the number of elements that
+    are smaller, with `right` that are not larger.
+
+    The sequence is a vector, or there is one along the last axis for each line of `values`, with the same
+    sizes before it. NaN is larger than every number.
+
+    Parameters
+    ----------
+    right : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, right: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"right": right}
+        self._build("SearchSorted", {**args, **aliases}, name)
+
+
+class Bucketize(Model):
+    r"""For each element the number of boundaries (a vector in order) that are smaller, with `right` that are
+    not larger, in int64: the bucket that it lies in.
+
+    See `searchsorted`.
+
+    Parameters
+    ----------
+    right : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, right: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"right": right}
+        self._build("Bucketize", {**args, **aliases}, name)
+
+
+class BinCount(Model):
+    r"""How often each of the integers from 0 to `length - 1` occurs in the input, in int64; with `weights`, one
+    for each element, the sum of theirs.
+
+    What is negative or not below `length` is not counted: the length does not depend on data, unlike in
+    NumPy and torch.
+
+    Parameters
+    ----------
+    length : int
+        Required.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, length: int | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"length": length}
+        if args["length"] is None:
+            del args["length"]
+        self._build("BinCount", {**args, **aliases}, name)
+
+
+class Histc(Model):
+    r"""How many elements lie in each of `bins` equal parts of the range from `min` to `max`, in the dtype of
+    the input; the last part has both its ends.
+
+    With `min` and `max` equal, the range is that of the elements. What lies outside, and NaN, is not
+    counted. As in torch.
+
+    Parameters
+    ----------
+    bins : int, optional
+        Default: ``100``.
+    min : float, optional
+        Default: ``0``.
+    max : float, optional
+        Default: ``0``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, bins: int = 100, min: float = 0, max: float = 0, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"bins": bins, "min": min, "max": max}
+        self._build("Histc", {**args, **aliases}, name)
+
+
+class Histogram(Model):
+    r"""How many elements lie in each of `bins` equal parts of the range from `min` to `max` (the range of the
+    elements if not given), or the sum of their `weights`, and the `bins + 1` bounds of the parts.
+
+    The last part has both its ends; what lies outside, and NaN, is not counted. With `density` the counts
+    are divided by their sum and by the width of a part. Counts are int64, or of the dtype of what they are
+    made of.
+
+    Parameters
+    ----------
+    bins : int, optional
+        Default: ``10``.
+    min : float | None, optional
+        Default: ``None``.
+    max : float | None, optional
+        Default: ``None``.
+    density : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, bins: int = 10, min: float | None = None, max: float | None = None, density: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"bins": bins, "min": min, "max": max, "density": density}
+        self._build("Histogram", {**args, **aliases}, name)
+
+
+class Unique(Model):
+    r"""The different elements in order, the first `size` of them: the number of results does not depend on
+    data.
+
+    What is left of the size is filled with `fill_value`, the smallest element if not given. `inverse`, in
+    the shape of the input, says which of the different elements each one is (`size` or more for those that
+    found no place); `counts` how often each occurs, 0 for what is filled in. All NaN count as one. Of equal
+    elements the last one gets the gradient. As `jnp.unique` with a size.
+
+    Parameters
+    ----------
+    size : int
+        Required.
+    fill_value : float | None, optional
+        Default: ``None``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, size: int | None = None, fill_value: float | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"size": size, "fill_value": fill_value}
+        if args["size"] is None:
+            del args["size"]
+        self._build("Unique", {**args, **aliases}, name)
+
+
+class CosineSimilarity(Model):
+    r"""Cosine of the angle between the vectors along `axis`: `Σ left·right / (max(‖left‖, eps) · max(‖right‖,
+    eps))`.
+
+    The inputs broadcast; `axis` is one of their common shape. As in torch.
+
+    Parameters
+    ----------
+    axis : int, optional
+        Default: ``1``.
+    eps : float, optional
+        Default: ``1e-08``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("CosineSimilarity", ("axis", "eps"), {"dim": "axis"})
+    def __init__(self, axis: int = 1, eps: float = 1e-08, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"axis": axis, "eps": eps}
+        self._build("CosineSimilarity", {**args, **aliases}, name)
+
+
+class GridSample(Model):
+    r"""The image `[n, c, h, w]` read at the positions `grid` `[n, *out, 2]`, or `[n, c, d, h, w]` at `[n, *out,
+    3]`: `[n, c, *out]`.
+
+    The last axis of the grid holds x, y (and z), where -1 and 1 are the borders of the image, or with
+    `align_corners` the centers of its outermost elements. `bilinear` mixes the neighbours of a position,
+    `bicubic` (images of two axes only) the four along each axis, by the kernel of Keys (1981) with a =
+    -0.75; `nearest` takes the element at the rounded position, halves to even. What lies outside is 0
+    (`zeros`), the element at the border (`border`), or mirrored there (`reflection`). NaN in the grid gives
+    NaN, or with `nearest` an element of the image. As in torch.
+
+    Parameters
+    ----------
+    mode : Literal['bilinear', 'nearest', 'bicubic'], optional
+        Default: ``'bilinear'``.
+    padding_mode : Literal['zeros', 'border', 'reflection'], optional
+        Default: ``'zeros'``.
+    align_corners : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, mode: typing.Literal['bilinear', 'nearest', 'bicubic'] = 'bilinear', padding_mode: typing.Literal['zeros', 'border', 'reflection'] = 'zeros', align_corners: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"mode": mode, "padding_mode": padding_mode, "align_corners": align_corners}
+        self._build("GridSample", {**args, **aliases}, name)
+
+
+class AffineGrid(Model):
+    r"""The grid for `grid_sample` that maps each position of an image of `size` (`(n, c, h, w)` or `(n, c, d,
+    h, w)`) by the affine map `theta` (`[n, 2, 3]` or `[n, 3, 4]`): `[n, h, w, 2]` or `[n, d, h, w, 3]`.
+
+    With `align_corners` the positions -1 and 1 are the centers of the outermost elements, else the borders
+    of the image. As in torch.
+
+    Parameters
+    ----------
+    size : tuple[int, ...]
+        Required.
+    align_corners : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, size: tuple[int, ...] | None = None, align_corners: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"size": size, "align_corners": align_corners}
+        if args["size"] is None:
+            del args["size"]
+        self._build("AffineGrid", {**args, **aliases}, name)
 
 
 class SquaredError(Model):

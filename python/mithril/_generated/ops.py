@@ -75,6 +75,12 @@ KINDS: dict[str, str] = {
     "isnan": "t",
     "isinf": "t",
     "isfinite": "t",
+    "fmod": "tt",
+    "lerp": "ttt",
+    "hypot": "tt",
+    "logaddexp": "tt",
+    "logaddexp2": "tt",
+    "nan_to_num": "taaa",
     "relu": "t",
     "relu6": "t",
     "leaky_relu": "tt",
@@ -112,6 +118,15 @@ KINDS: dict[str, str] = {
     "pad": "taaa",
     "tile": "ta",
     "repeat": "taa",
+    "atleast_1d": "t",
+    "atleast_2d": "t",
+    "atleast_3d": "t",
+    "unflatten": "taa",
+    "meshgrid": "at",
+    "diff": "taatt",
+    "unfold_axis": "taaa",
+    "unfold": "taaaa",
+    "fold": "taaaaa",
     "getitem": "tat",
     "take": "tta",
     "take_along_axis": "tta",
@@ -119,6 +134,15 @@ KINDS: dict[str, str] = {
     "index_add": "ttta",
     "index_copy": "ttta",
     "one_hot": "taa",
+    "scatter_prod": "ttta",
+    "scatter_max": "ttta",
+    "scatter_min": "ttta",
+    "scatter": "tatt",
+    "scatter_reduce": "tattaa",
+    "index_fill": "tatt",
+    "index_put": "tatat",
+    "masked_fill": "ttt",
+    "masked_scatter": "ttt",
     "full": "aaa",
     "zeros": "aa",
     "ones": "aa",
@@ -162,6 +186,13 @@ KINDS: dict[str, str] = {
     "ifft": "ttaa",
     "rfft": "taa",
     "irfft": "ttaaa",
+    "view_as_real": "tt",
+    "view_as_complex": "t",
+    "polar": "tt",
+    "angle": "tt",
+    "complex_multiply": "tttt",
+    "complex_divide": "tttt",
+    "conj": "tt",
     "sum": "taa",
     "mean": "taa",
     "prod": "taa",
@@ -178,9 +209,34 @@ KINDS: dict[str, str] = {
     "logsumexp": "taa",
     "cumsum": "taaa",
     "cumprod": "taaa",
+    "cumulative_max": "taa",
+    "cumulative_min": "taa",
+    "cummax": "ta",
+    "cummin": "ta",
     "sort": "taa",
     "argsort": "taa",
     "topk": "taaaa",
+    "nansum": "taa",
+    "nanprod": "taa",
+    "nanmean": "taa",
+    "nanvar": "taaa",
+    "nanstd": "taaa",
+    "nanmax": "taa",
+    "nanmin": "taa",
+    "nanargmax": "taa",
+    "nanargmin": "taa",
+    "nancumsum": "taaa",
+    "nancumprod": "taaa",
+    "quantile": "ttaaa",
+    "nanquantile": "ttaaa",
+    "median": "taa",
+    "nanmedian": "taa",
+    "searchsorted": "tta",
+    "bucketize": "tta",
+    "bincount": "tat",
+    "histc": "taaa",
+    "histogram": "taaata",
+    "unique": "taa",
     "conv_general": "ttaaaaa",
     "conv1d": "tttaaaa",
     "conv2d": "tttaaaa",
@@ -208,6 +264,7 @@ KINDS: dict[str, str] = {
     "group_norm": "tttaa",
     "instance_norm": "ttta",
     "normalize": "taa",
+    "cosine_similarity": "ttaa",
     "embedding": "tta",
     "scaled_dot_product_attention": "ttttaaa",
     "rotate_pairs": "ttta",
@@ -215,6 +272,8 @@ KINDS: dict[str, str] = {
     "interpolate": "taaaa",
     "pixel_shuffle": "ta",
     "pixel_unshuffle": "ta",
+    "grid_sample": "ttaaa",
+    "affine_grid": "taa",
     "squared_error": "tt",
     "absolute_error": "tt",
     "mse_loss": "tta",
@@ -1847,6 +1906,172 @@ class Ops:
 
     is_finite = isfinite
 
+    @spellings.op("fmod", ("left", "right"))
+    def fmod(self, left: Any, right: Any) -> Any:
+        r"""Remainder of the division rounded towards 0, with the sign of the dividend, as `fmod` of C.
+
+        Floats: a divisor of 0 gives NaN. Integers: a divisor of 0 gives 0. See `remainder` for the one with
+        the sign of the divisor.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.fmod(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
+        """
+        return self._op("fmod", (left, right))
+
+    @spellings.op("lerp", ("input", "end", "weight"))
+    def lerp(self, input: Any, end: Any, weight: Any) -> Any:
+        r"""Linear interpolation: `input + weight * (end - input)`, elementwise.
+
+        From a weight of 1/2 on it is computed as `end - (end - input) * (1 - weight)`, so that the weights
+        0 and 1 give both ends exactly. The weight is a number or a tensor that broadcasts, and may lie
+        outside of 0 to 1.
+
+        Parameters
+        ----------
+        input : array
+        end : array
+        weight : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.lerp(np.ones((2, 3)), np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
+        """
+        return self._op("lerp", (input, end, weight))
+
+    @spellings.op("hypot", ("left", "right"))
+    def hypot(self, left: Any, right: Any) -> Any:
+        r"""`√(left² + right²)` without overflow, the absolute value of a complex number.
+
+        Infinite if either is, even beside NaN. The gradient at 0 is 0.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.hypot(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
+        """
+        return self._op("hypot", (left, right))
+
+    @spellings.op("logaddexp", ("left", "right"))
+    def logaddexp(self, left: Any, right: Any) -> Any:
+        r"""`log(exp(left) + exp(right))` without overflow.
+
+        Where both are minus infinity it is too.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.logaddexp(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
+        """
+        return self._op("logaddexp", (left, right))
+
+    @spellings.op("logaddexp2", ("left", "right"))
+    def logaddexp2(self, left: Any, right: Any) -> Any:
+        r"""`log2(2^left + 2^right)` without overflow.
+
+        Where both are minus infinity it is too.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.logaddexp2(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
+        """
+        return self._op("logaddexp2", (left, right))
+
+    @spellings.op("nan_to_num", ("input", "nan", "posinf", "neginf"))
+    def nan_to_num(
+        self,
+        input: Any,
+        nan: float = 0.0,
+        posinf: float | None = None,
+        neginf: float | None = None,
+    ) -> Any:
+        r"""The input with `nan` in place of NaN, `posinf` in place of infinity and `neginf` in place of minus
+        infinity; the largest and the smallest finite number of the dtype if not given.
+
+        The gradient is 0 where an element was replaced. Integers stay as they are.
+
+        Parameters
+        ----------
+        input : array
+        nan : float, optional
+            Default: ``0.0``.
+        posinf : float | None, optional
+            Default: ``None``.
+        neginf : float | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.nan_to_num(np.ones((2, 3))).shape
+        (2, 3)
+        """
+        return self._op("nan_to_num", (input, nan, posinf, neginf))
+
     @spellings.op("relu", ("input",))
     def relu(self, input: Any) -> Any:
         r"""Rectified linear unit: `max(x, 0)`.
@@ -2849,6 +3074,265 @@ class Ops:
 
     repeat_interleave = repeat
 
+    @spellings.op("atleast_1d", ("input",))
+    def atleast_1d(self, input: Any) -> Any:
+        r"""The input, of which a single number becomes a vector of one element.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.atleast_1d(np.ones(())).shape
+        (1,)
+        """
+        return self._op("atleast_1d", (input,))
+
+    @spellings.op("atleast_2d", ("input",))
+    def atleast_2d(self, input: Any) -> Any:
+        r"""The input with axes of size 1 in front, so that there are at least two: `[n]` becomes `[1, n]`.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.atleast_2d(np.ones(())).shape
+        (1, 1)
+        """
+        return self._op("atleast_2d", (input,))
+
+    @spellings.op("atleast_3d", ("input",))
+    def atleast_3d(self, input: Any) -> Any:
+        r"""The input with axes of size 1, so that there are at least three: `[n]` becomes `[1, n, 1]` and `[m,
+        n]` becomes `[m, n, 1]`, as in NumPy and torch.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.atleast_3d(np.ones(())).shape
+        (1, 1, 1)
+        """
+        return self._op("atleast_3d", (input,))
+
+    @spellings.op("unflatten", ("input", "axis", "sizes"))
+    def unflatten(self, input: Any, axis: int, sizes: tuple[int, ...]) -> Any:
+        r"""The axis in several parts of these sizes, one of which may be -1; the inverse of `flatten`.
+
+        Parameters
+        ----------
+        input : array
+        axis : int
+        sizes : tuple[int, ...]
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.unflatten(np.ones((2, 6)), 1, (2, 3)).shape
+        (2, 2, 3)
+        """
+        return self._op("unflatten", (input, axis, sizes))
+
+    def meshgrid(self, *inputs: Any, indexing: Literal['ij', 'xy'] = 'ij') -> Any:
+        r"""The coordinates of all points of a grid, from those along each axis: for inputs of `[m]` and `[n]`
+        two outputs of `[m, n]`, where `first[i, j]` is `input[i]` and `second[i, j]` is `other[j]`.
+
+        With `indexing="xy"` the first two axes change places: `[n, m]`, NumPy's default. Inputs have one
+        axis or none.
+
+        Parameters
+        ----------
+        indexing : Literal['ij', 'xy'], optional
+            Default: ``'ij'``.
+        inputs : arrays
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.meshgrid(np.ones((2,)), np.ones((3,)))]
+        [(2, 3), (2, 3)]
+        """
+        return self._op("meshgrid", (indexing, *inputs))
+
+    @spellings.op("diff", ("input", "n", "axis", "prepend", "append"))
+    def diff(self, input: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+        r"""Differences of neighbours along `axis`, `n` times: `input[1:] - input[:-1]`.
+
+        `prepend` and `append` are put before and behind the input first. Of truth values: whether
+        neighbours differ.
+
+        Parameters
+        ----------
+        input : array
+        n : int, optional
+            Default: ``1``.
+        axis : int, optional
+            Default: ``-1``.
+        prepend : array, optional
+        append : array, optional
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.diff(np.ones((5,))).shape
+        (4,)
+        """
+        return self._op("diff", (input, n, axis, prepend, append))
+
+    @spellings.op("unfold_axis", ("input", "axis", "size", "step"))
+    def unfold_axis(self, input: Any, axis: int, size: int, step: int = 1) -> Any:
+        r"""All windows of `size` elements along `axis`, `step` apart, as a new last axis: `[n]` becomes `[⌊(n -
+        size) / step⌋ + 1, size]`.
+
+        The method `unfold` of torch's tensors.
+
+        Parameters
+        ----------
+        input : array
+        axis : int
+        size : int
+        step : int, optional
+            Default: ``1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.unfold_axis(np.ones((7,)), 0, 3).shape
+        (5, 3)
+        """
+        return self._op("unfold_axis", (input, axis, size, step))
+
+    @spellings.op("unfold", ("input", "kernel_size", "dilation", "padding", "stride"))
+    def unfold(
+        self,
+        input: Any,
+        kernel_size: int | tuple[int, ...],
+        dilation: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] = 0,
+        stride: int | tuple[int, ...] = 1,
+    ) -> Any:
+        r"""All patches of images as columns (im2col): `[n, c, h, w]` becomes `[n, c·kh·kw, positions]`, `[c, h,
+        w]` likewise without `n`.
+
+        Around the image lie `padding` zeros. As `torch.nn.functional.unfold`; for windows along one axis
+        see `unfold_axis`, for windows of any number of axes `windows`.
+
+        Parameters
+        ----------
+        input : array
+        kernel_size : int | tuple[int, ...]
+        dilation : int | tuple[int, ...], optional
+            Default: ``1``.
+        padding : int | tuple[int, ...], optional
+            Default: ``0``.
+        stride : int | tuple[int, ...], optional
+            Default: ``1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.unfold(np.ones((1, 2, 4, 5)), 2).shape
+        (1, 8, 12)
+        """
+        return self._op("unfold", (input, kernel_size, dilation, padding, stride))
+
+    @spellings.op("fold", ("input", "output_size", "kernel_size", "dilation", "padding", "stride"))
+    def fold(
+        self,
+        input: Any,
+        output_size: int | tuple[int, ...],
+        kernel_size: int | tuple[int, ...],
+        dilation: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] = 0,
+        stride: int | tuple[int, ...] = 1,
+    ) -> Any:
+        r"""Adds patches up where they were taken from, the adjoint of `unfold`: `[n, c·kh·kw, positions]`
+        becomes `[n, c, *output_size]`, `[c·kh·kw, positions]` likewise without `n`.
+
+        What falls on the padding is dropped. As `torch.nn.functional.fold`.
+
+        Parameters
+        ----------
+        input : array
+        output_size : int | tuple[int, ...]
+        kernel_size : int | tuple[int, ...]
+        dilation : int | tuple[int, ...], optional
+            Default: ``1``.
+        padding : int | tuple[int, ...], optional
+            Default: ``0``.
+        stride : int | tuple[int, ...], optional
+            Default: ``1``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.fold(np.ones((1, 8, 6)), (3, 4), 2).shape
+        (1, 2, 3, 4)
+        """
+        return self._op("fold", (input, output_size, kernel_size, dilation, padding, stride))
+
     @spellings.op("getitem", ("input", "key"), variadic=True)
     def getitem(self, input: Any, key: Any, *indices: Any) -> Any:
         r"""The part `input[key]` with the rules of Python and NumPy.
@@ -3062,6 +3546,293 @@ class Ops:
         array
         """
         return self._op("one_hot", (indices, depth, dtype))
+
+    @spellings.op("scatter_prod", ("input", "indices", "source", "axis"))
+    def scatter_prod(self, input: Any, indices: Any, source: Any, axis: int = 0) -> Any:
+        r"""The input with the element at the position along `axis` that `indices` gives multiplied by each
+        element of `source`.
+
+        `indices` and `source` have the shape of the input apart from the axis.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        indices : array
+            Of dtype integer.
+        source : array
+            Of dtype integer or float.
+        axis : int, optional
+            Default: ``0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.scatter_prod(np.ones((6, 3)), np.zeros((4, 3), np.int64), np.ones((4, 3))).shape
+        (6, 3)
+        """
+        return self._op("scatter_prod", (input, indices, source, axis))
+
+    @spellings.op("scatter_max", ("input", "indices", "source", "axis"))
+    def scatter_max(self, input: Any, indices: Any, source: Any, axis: int = 0) -> Any:
+        r"""The largest of the element of the input and those of `source` whose `indices` give its position
+        along `axis`; NaN if one is.
+
+        `indices` and `source` have the shape of the input apart from the axis. Equal ones share the
+        gradient.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        indices : array
+            Of dtype integer.
+        source : array
+            Of dtype integer or float.
+        axis : int, optional
+            Default: ``0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.scatter_max(np.ones((6, 3)), np.zeros((4, 3), np.int64), np.ones((4, 3))).shape
+        (6, 3)
+        """
+        return self._op("scatter_max", (input, indices, source, axis))
+
+    @spellings.op("scatter_min", ("input", "indices", "source", "axis"))
+    def scatter_min(self, input: Any, indices: Any, source: Any, axis: int = 0) -> Any:
+        r"""The smallest of the element of the input and those of `source` whose `indices` give its position
+        along `axis`; NaN if one is.
+
+        `indices` and `source` have the shape of the input apart from the axis. Equal ones share the
+        gradient.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        indices : array
+            Of dtype integer.
+        source : array
+            Of dtype integer or float.
+        axis : int, optional
+            Default: ``0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.scatter_min(np.ones((6, 3)), np.zeros((4, 3), np.int64), np.ones((4, 3))).shape
+        (6, 3)
+        """
+        return self._op("scatter_min", (input, indices, source, axis))
+
+    @spellings.op("scatter", ("input", "axis", "indices", "source"))
+    def scatter(self, input: Any, axis: int, indices: Any, source: Any) -> Any:
+        r"""The input with each element of `source` in place of the one at the position along `axis` that
+        `indices` gives: `output[indices[i, j], j] = source[i, j]` for axis 0.
+
+        Of several elements for one place the last one along `axis` stays, and alone gets a gradient.
+        `indices` has at most as many places as the input along the other axes, and as the source along all.
+        `source` may be a number.
+
+        Parameters
+        ----------
+        input : array
+        axis : int
+        indices : array
+            Of dtype integer.
+        source : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.scatter(np.ones((6, 3)), 0, np.zeros((4, 3), np.int64), np.ones((4, 3))).shape
+        (6, 3)
+        """
+        return self._op("scatter", (input, axis, indices, source))
+
+    @spellings.op("scatter_reduce", ("input", "axis", "indices", "source", "reduce", "include_self"))
+    def scatter_reduce(
+        self,
+        input: Any,
+        axis: int,
+        indices: Any,
+        source: Any,
+        reduce: Literal['sum', 'prod', 'mean', 'amax', 'amin'],
+        include_self: bool = True,
+    ) -> Any:
+        r"""The input with each element of `source` brought together with the one at the position along `axis`
+        that `indices` gives: their `sum`, `prod`, `mean`, `amax` or `amin`.
+
+        Without `include_self` the element of the input does not count where there are others. `indices` has
+        at most as many places as the input along the other axes, and as the source along all. The mean of
+        integers is rounded down. Equal extremes share the gradient.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        axis : int
+        indices : array
+            Of dtype integer.
+        source : array
+            Of dtype integer or float.
+        reduce : Literal['sum', 'prod', 'mean', 'amax', 'amin']
+        include_self : bool, optional
+            Default: ``True``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.scatter_reduce(np.ones((6, 3)), 0, np.zeros((4, 3), np.int64), np.ones((4, 3)), 'sum').shape
+        (6, 3)
+        """
+        return self._op("scatter_reduce", (input, axis, indices, source, reduce, include_self))
+
+    @spellings.op("index_fill", ("input", "axis", "indices", "value"))
+    def index_fill(self, input: Any, axis: int, indices: Any, value: Any) -> Any:
+        r"""The input with the slices at the positions `indices` (1-d) along `axis` filled with `value`, a
+        number or a tensor without axes.
+
+        Parameters
+        ----------
+        input : array
+        axis : int
+        indices : array
+            Of dtype integer.
+        value : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.index_fill(np.ones((6, 3)), 0, np.zeros((4,), np.int64), 1.5).shape
+        (6, 3)
+        """
+        return self._op("index_fill", (input, axis, indices, value))
+
+    @spellings.op("index_put", ("input", "key", "values", "accumulate"), variadic=True)
+    def index_put(self, input: Any, key: Any, values: Any, *indices: Any, accumulate: bool = False) -> Any:
+        r"""The input with `values` in place of, or with `accumulate` added to, the elements `input[key]`.
+
+        The key is that of `getitem`: integers, slices, `...`, `none` (a new axis), tuples of integers and
+        integer tensors, or texts that stand for the next of the tensors `indices`. `values` broadcast to
+        the shape of `input[key]`. Elements that occur several times add up, or the last value in row-major
+        order stays.
+
+        Parameters
+        ----------
+        input : array
+        key : object
+        values : array
+        accumulate : bool, optional
+            Default: ``False``.
+        indices : arrays
+            Of dtype integer.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.index_put(np.ones((6, 5)), 'tensor', np.ones((3, 5)), np.zeros((3,), np.int64)).shape
+        (6, 5)
+        """
+        return self._op("index_put", (input, key, values, accumulate, *indices))
+
+    @spellings.op("masked_fill", ("input", "mask", "value"))
+    def masked_fill(self, input: Any, mask: Any, value: Any) -> Any:
+        r"""`value`, a number or a tensor, where `mask` holds, the input elsewhere.
+
+        All three broadcast; the dtype is that of the input.
+
+        Parameters
+        ----------
+        input : array
+        mask : array
+            Of dtype bool.
+        value : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.masked_fill(np.ones((2, 3)), np.ones((2, 3), bool), -7.5).shape
+        (2, 3)
+        """
+        return self._op("masked_fill", (input, mask, value))
+
+    @spellings.op("masked_scatter", ("input", "mask", "source"))
+    def masked_scatter(self, input: Any, mask: Any, source: Any) -> Any:
+        r"""The input with the elements of `source`, one after the other in row-major order, where `mask` holds.
+
+        The mask broadcasts to the shape of the input. Fewer elements than places are an error.
+
+        Parameters
+        ----------
+        input : array
+        mask : array
+            Of dtype bool.
+        source : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.masked_scatter(np.ones((2, 3)), np.ones((2, 3), bool), np.ones((6,))).shape
+        (2, 3)
+        """
+        return self._op("masked_scatter", (input, mask, source))
 
     @spellings.op("full", ("shape", "value", "dtype"))
     def full(self, shape: tuple[int, ...], value: float, dtype: Any | None = None) -> Any:
@@ -4043,6 +4814,178 @@ class Ops:
         """
         return self._op("irfft", (real, imag, n, axis, norm))
 
+    @spellings.op("view_as_real", ("real", "imag"))
+    def view_as_real(self, real: Any, imag: Any) -> Any:
+        r"""The real and the imaginary part of complex numbers side by side along a new last axis of size 2.
+
+        Parameters
+        ----------
+        real : array
+        imag : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.view_as_real(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3, 2)
+        """
+        return self._op("view_as_real", (real, imag))
+
+    @spellings.op("view_as_complex", ("input",))
+    def view_as_complex(self, input: Any) -> Any:
+        r"""Complex numbers whose real and imaginary parts lie side by side along the last axis, which has size
+        2, as a pair of tensors; the inverse of `view_as_real`.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        output_real : array
+        output_imag : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.view_as_complex(np.ones((3, 2)))]
+        [(3,), (3,)]
+        """
+        return self._op("view_as_complex", (input,))
+
+    def polar(self, abs: Any, angle: Any) -> Any:
+        r"""Complex numbers from their absolute values and angles in radians: `abs * cos(angle)` and `abs *
+        sin(angle)`.
+
+        Parameters
+        ----------
+        abs : array
+        angle : array
+
+        Returns
+        -------
+        output_real : array
+        output_imag : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.polar(np.ones((2, 3)), np.ones((2, 3)))]
+        [(2, 3), (2, 3)]
+        """
+        return self._op("polar", (abs, angle))
+
+    @spellings.op("angle", ("real", "imag"))
+    def angle(self, real: Any, imag: Any = None) -> Any:
+        r"""Angle in radians of complex numbers, in [-π, π]; without `imag` of real ones: 0, or π below 0.
+
+        The absolute value is `hypot(real, imag)`.
+
+        Parameters
+        ----------
+        real : array
+        imag : array, optional
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.angle(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2, 3)
+        """
+        return self._op("angle", (real, imag))
+
+    def complex_multiply(self, left_real: Any, left_imag: Any, right_real: Any, right_imag: Any) -> Any:
+        r"""Product of complex numbers: `left_real·right_real - left_imag·right_imag` and `left_real·right_imag
+        + left_imag·right_real`.
+
+        Parameters
+        ----------
+        left_real : array
+        left_imag : array
+        right_real : array
+        right_imag : array
+
+        Returns
+        -------
+        output_real : array
+        output_imag : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.complex_multiply(np.ones((0,)), np.ones((0,)), np.ones((1,)), np.ones((1,)))]
+        [(0,), (0,)]
+        """
+        return self._op("complex_multiply", (left_real, left_imag, right_real, right_imag))
+
+    def complex_divide(self, left_real: Any, left_imag: Any, right_real: Any, right_imag: Any) -> Any:
+        r"""Quotient of complex numbers: the product with the conjugate of the right ones, divided by the square
+        of their absolute values.
+
+        Parameters
+        ----------
+        left_real : array
+        left_imag : array
+        right_real : array
+        right_imag : array
+
+        Returns
+        -------
+        output_real : array
+        output_imag : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.complex_divide(np.ones((2, 1)), np.ones((2, 1)), np.ones((3,)), np.ones((3,)))]
+        [(2, 3), (2, 3)]
+        """
+        return self._op("complex_divide", (left_real, left_imag, right_real, right_imag))
+
+    @spellings.op("conj", ("real", "imag"))
+    def conj(self, real: Any, imag: Any) -> Any:
+        r"""Complex conjugates: the real parts as they are, the imaginary ones with the opposite sign.
+
+        Parameters
+        ----------
+        real : array
+        imag : array
+
+        Returns
+        -------
+        output_real : array
+        output_imag : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.conj(np.ones((2, 3)), np.ones((2, 3)))]
+        [(2, 3), (2, 3)]
+        """
+        return self._op("conj", (real, imag))
+
     @spellings.op("sum", ("input", "axis", "keepdim"))
     def sum(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
         r"""Sum over `axis` (all axes if none is given).
@@ -4563,6 +5506,116 @@ class Ops:
 
     cumulative_prod = cumprod
 
+    @spellings.op("cumulative_max", ("input", "axis", "reverse"))
+    def cumulative_max(self, input: Any, axis: int, reverse: bool = False) -> Any:
+        r"""Largest element so far along `axis`; NaN from the first one on.
+
+        `reverse` runs from the end. Where several are          equal, the gradient goes to the last of
+        them. See `cummax` for their positions.
+
+        Parameters
+        ----------
+        input : array
+        axis : int
+        reverse : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.cumulative_max(np.ones((2, 5)), 1).shape
+        (2, 5)
+        """
+        return self._op("cumulative_max", (input, axis, reverse))
+
+    @spellings.op("cumulative_min", ("input", "axis", "reverse"))
+    def cumulative_min(self, input: Any, axis: int, reverse: bool = False) -> Any:
+        r"""Smallest element so far along `axis`; NaN from the first one on.
+
+        `reverse` runs from the end. Where several          are equal, the gradient goes to the last of
+        them. See `cummin` for their positions.
+
+        Parameters
+        ----------
+        input : array
+        axis : int
+        reverse : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.cumulative_min(np.ones((2, 5)), 1).shape
+        (2, 5)
+        """
+        return self._op("cumulative_min", (input, axis, reverse))
+
+    @spellings.op("cummax", ("input", "axis"))
+    def cummax(self, input: Any, axis: int) -> Any:
+        r"""Largest element so far along `axis` and its position in int64: of equal ones, and of several NaN,
+        the last one so far.
+
+        As in torch; see `cumulative_max` for the values alone.
+
+        Parameters
+        ----------
+        input : array
+        axis : int
+
+        Returns
+        -------
+        values : array
+        indices : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.cummax(np.ones((2, 5)), 1)]
+        [(2, 5), (2, 5)]
+        """
+        return self._op("cummax", (input, axis))
+
+    @spellings.op("cummin", ("input", "axis"))
+    def cummin(self, input: Any, axis: int) -> Any:
+        r"""Smallest element so far along `axis` and its position in int64: of equal ones, and of several NaN,
+        the last one so far.
+
+        As in torch; see `cumulative_min` for the values alone.
+
+        Parameters
+        ----------
+        input : array
+        axis : int
+
+        Returns
+        -------
+        values : array
+        indices : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.cummin(np.ones((2, 5)), 1)]
+        [(2, 5), (2, 5)]
+        """
+        return self._op("cummin", (input, axis))
+
     @spellings.op("sort", ("input", "axis", "descending"))
     def sort(self, input: Any, axis: int = -1, descending: bool = False) -> Any:
         r"""The elements along `axis` in order, largest first if `descending`.
@@ -4659,6 +5712,669 @@ class Ops:
         r"""`topk` with its arguments as in TensorFlow: `top_k(input, k, sorted)`."""
         return self._op("topk", (input, k, axis, largest, sorted))
 
+
+    @spellings.op("nansum", ("input", "axis", "keepdim"))
+    def nansum(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
+        r"""Sum over `axis` of all elements but NaN; the sum of nothing else is 0.
+
+        See `sum`. The gradient of NaN is 0.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.nansum(np.ones((2, 3))).shape
+        ()
+        """
+        return self._op("nansum", (input, axis, keepdim))
+
+    @spellings.op("nanprod", ("input", "axis", "keepdim"))
+    def nanprod(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
+        r"""Product over `axis` of all elements but NaN; the product of nothing else is 1.
+
+        See `prod`. The gradient of NaN is 0.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.nanprod(np.ones((2, 3))).shape
+        ()
+        """
+        return self._op("nanprod", (input, axis, keepdim))
+
+    @spellings.op("nanmean", ("input", "axis", "keepdim"))
+    def nanmean(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
+        r"""Mean over `axis` of all elements but NaN; NaN where there is nothing else.
+
+        See `mean`. The gradient of NaN is 0.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.nanmean(np.ones((2, 3))).shape
+        ()
+        """
+        return self._op("nanmean", (input, axis, keepdim))
+
+    @spellings.op("nanvar", ("input", "axis", "keepdim", "correction"))
+    def nanvar(
+        self,
+        input: Any,
+        axis: int | tuple[int, ...] | None = None,
+        keepdim: bool = False,
+        correction: float = 1.0,
+    ) -> Any:
+        r"""Variance over `axis` of all `n` elements but NaN: `Σ (x - mean)² / max(0, n - correction)`, NaN
+        where there are too few.
+
+        The correction is 1 unless given, as for `var`. The gradient of NaN is 0.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+        correction : float, optional
+            Default: ``1.0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.nanvar(np.ones((2, 3))).shape
+        ()
+        """
+        return self._op("nanvar", (input, axis, keepdim, correction))
+
+    @spellings.op("nanstd", ("input", "axis", "keepdim", "correction"))
+    def nanstd(
+        self,
+        input: Any,
+        axis: int | tuple[int, ...] | None = None,
+        keepdim: bool = False,
+        correction: float = 1.0,
+    ) -> Any:
+        r"""Standard deviation over `axis` of all elements but NaN, the square root of `nanvar`.
+
+        The gradient at identical values and of NaN is 0.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+        correction : float, optional
+            Default: ``1.0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.nanstd(np.ones((2, 3))).shape
+        ()
+        """
+        return self._op("nanstd", (input, axis, keepdim, correction))
+
+    @spellings.op("nanmax", ("input", "axis", "keepdim"))
+    def nanmax(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
+        r"""Largest element over `axis` that is no NaN; NaN where there is nothing else.
+
+        See `max`.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.nanmax(np.ones((2, 3))).shape
+        ()
+        """
+        return self._op("nanmax", (input, axis, keepdim))
+
+    @spellings.op("nanmin", ("input", "axis", "keepdim"))
+    def nanmin(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
+        r"""Smallest element over `axis` that is no NaN; NaN where there is nothing else.
+
+        See `min`.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.nanmin(np.ones((2, 3))).shape
+        ()
+        """
+        return self._op("nanmin", (input, axis, keepdim))
+
+    @spellings.op("nanargmax", ("input", "axis", "keepdim"))
+    def nanargmax(self, input: Any, axis: int | None = None, keepdim: bool = False) -> Any:
+        r"""Position, in int64, of the first largest element over `axis` that is no NaN; 0 where there is
+        nothing else.
+
+        See `argmax`.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.nanargmax(np.ones((2, 3))).shape
+        ()
+        """
+        return self._op("nanargmax", (input, axis, keepdim))
+
+    @spellings.op("nanargmin", ("input", "axis", "keepdim"))
+    def nanargmin(self, input: Any, axis: int | None = None, keepdim: bool = False) -> Any:
+        r"""Position, in int64, of the first smallest element over `axis` that is no NaN; 0 where there is
+        nothing else.
+
+        See `argmin`.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.nanargmin(np.ones((2, 3))).shape
+        ()
+        """
+        return self._op("nanargmin", (input, axis, keepdim))
+
+    @spellings.op("nancumsum", ("input", "axis", "exclusive", "reverse"))
+    def nancumsum(self, input: Any, axis: int, exclusive: bool = False, reverse: bool = False) -> Any:
+        r"""Running sum along `axis`, to which NaN adds nothing.
+
+        See `cumsum`.
+
+        Parameters
+        ----------
+        input : array
+        axis : int
+        exclusive : bool, optional
+            Default: ``False``.
+        reverse : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.nancumsum(np.ones((2, 3)), 1).shape
+        (2, 3)
+        """
+        return self._op("nancumsum", (input, axis, exclusive, reverse))
+
+    @spellings.op("nancumprod", ("input", "axis", "exclusive", "reverse"))
+    def nancumprod(self, input: Any, axis: int, exclusive: bool = False, reverse: bool = False) -> Any:
+        r"""Running product along `axis`, which NaN leaves as it is.
+
+        See `cumprod`.
+
+        Parameters
+        ----------
+        input : array
+        axis : int
+        exclusive : bool, optional
+            Default: ``False``.
+        reverse : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.nancumprod(np.ones((2, 3)), 1).shape
+        (2, 3)
+        """
+        return self._op("nancumprod", (input, axis, exclusive, reverse))
+
+    @spellings.op("quantile", ("input", "q", "axis", "keepdim", "interpolation"))
+    def quantile(
+        self,
+        input: Any,
+        q: Any,
+        axis: int | tuple[int, ...] | None = None,
+        keepdim: bool = False,
+        interpolation: Literal['linear', 'lower', 'higher', 'nearest', 'midpoint'] = 'linear',
+    ) -> Any:
+        r"""The value below which the part `q` of the elements over `axis` (all axes if none is given) lies: of
+        the `n` elements in order the one at position `q·(n - 1)`.
+
+        Between two positions it is interpolated: `linear`, the `lower` or the `higher` one, the `nearest`
+        (of two equally near ones that at the even position), or their `midpoint`. `q` is a number or a
+        vector of them, whose axis comes first. NaN where an element is NaN, or `q` lies outside of 0 to 1.
+        Integers become the default float; half precision is computed in float32.
+
+        Parameters
+        ----------
+        input : array
+        q : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+        interpolation : Literal['linear', 'lower', 'higher', 'nearest', 'midpoint'], optional
+            Default: ``'linear'``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.quantile(np.ones((5,)), 0.3).shape
+        ()
+        """
+        return self._op("quantile", (input, q, axis, keepdim, interpolation))
+
+    @spellings.op("nanquantile", ("input", "q", "axis", "keepdim", "interpolation"))
+    def nanquantile(
+        self,
+        input: Any,
+        q: Any,
+        axis: int | tuple[int, ...] | None = None,
+        keepdim: bool = False,
+        interpolation: Literal['linear', 'lower', 'higher', 'nearest', 'midpoint'] = 'linear',
+    ) -> Any:
+        r"""As `quantile`, of all elements but NaN; NaN where there is nothing else.
+
+        Parameters
+        ----------
+        input : array
+        q : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+        interpolation : Literal['linear', 'lower', 'higher', 'nearest', 'midpoint'], optional
+            Default: ``'linear'``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.nanquantile(np.ones((5,)), 0.3).shape
+        ()
+        """
+        return self._op("nanquantile", (input, q, axis, keepdim, interpolation))
+
+    @spellings.op("median", ("input", "axis", "keepdim"))
+    def median(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
+        r"""The element in the middle over `axis` (all axes if none is given), the mean of the two in the middle
+        where their number is even, as in NumPy; torch takes the lower of the two: `quantile(input, 0.5,
+        interpolation="lower")`.
+
+        NaN where an element is.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.median(np.ones((2, 3))).shape
+        ()
+        """
+        return self._op("median", (input, axis, keepdim))
+
+    @spellings.op("nanmedian", ("input", "axis", "keepdim"))
+    def nanmedian(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
+        r"""As `median`, of all elements but NaN; NaN where there is nothing else.
+
+        Parameters
+        ----------
+        input : array
+        axis : int | tuple[int, ...] | None, optional
+            Default: ``None``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.nanmedian(np.ones((2, 3))).shape
+        ()
+        """
+        return self._op("nanmedian", (input, axis, keepdim))
+
+    @spellings.op("searchsorted", ("sequence", "values", "right"))
+    def searchsorted(self, sequence: Any, values: Any, right: bool = False) -> Any:
+        r"""For each of `values` its place in `sequence`, which is in order, in int64: the number of elements
+        that are smaller, with `right` that are not larger.
+
+        The sequence is a vector, or there is one along the last axis for each line of `values`, with the
+        same sizes before it. NaN is larger than every number.
+
+        Parameters
+        ----------
+        sequence : array
+        values : array
+        right : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.searchsorted(np.ones((0,)), np.ones((3,))).shape
+        (3,)
+        """
+        return self._op("searchsorted", (sequence, values, right))
+
+    @spellings.op("bucketize", ("input", "boundaries", "right"))
+    def bucketize(self, input: Any, boundaries: Any, right: bool = False) -> Any:
+        r"""For each element the number of boundaries (a vector in order) that are smaller, with `right` that
+        are not larger, in int64: the bucket that it lies in.
+
+        See `searchsorted`.
+
+        Parameters
+        ----------
+        input : array
+        boundaries : array
+        right : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.bucketize(np.ones((2, 3)), np.ones((1,))).shape
+        (2, 3)
+        """
+        return self._op("bucketize", (input, boundaries, right))
+
+    @spellings.op("bincount", ("input", "length", "weights"))
+    def bincount(self, input: Any, length: int, weights: Any = None) -> Any:
+        r"""How often each of the integers from 0 to `length - 1` occurs in the input, in int64; with `weights`,
+        one for each element, the sum of theirs.
+
+        What is negative or not below `length` is not counted: the length does not depend on data, unlike in
+        NumPy and torch.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer.
+        length : int
+        weights : array, optional
+            Of dtype integer or float.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.bincount(np.zeros((9,), np.int64), 5).shape
+        (5,)
+        """
+        return self._op("bincount", (input, length, weights))
+
+    @spellings.op("histc", ("input", "bins", "min", "max"))
+    def histc(self, input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+        r"""How many elements lie in each of `bins` equal parts of the range from `min` to `max`, in the dtype
+        of the input; the last part has both its ends.
+
+        With `min` and `max` equal, the range is that of the elements. What lies outside, and NaN, is not
+        counted. As in torch.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        bins : int, optional
+            Default: ``100``.
+        min : float, optional
+            Default: ``0``.
+        max : float, optional
+            Default: ``0``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.histc(np.ones((20,)), bins=5).shape
+        (5,)
+        """
+        return self._op("histc", (input, bins, min, max))
+
+    @spellings.op("histogram", ("input", "bins", "min", "max", "weights", "density"))
+    def histogram(
+        self,
+        input: Any,
+        bins: int = 10,
+        min: float | None = None,
+        max: float | None = None,
+        weights: Any = None,
+        density: bool = False,
+    ) -> Any:
+        r"""How many elements lie in each of `bins` equal parts of the range from `min` to `max` (the range of
+        the elements if not given), or the sum of their `weights`, and the `bins + 1` bounds of the parts.
+
+        The last part has both its ends; what lies outside, and NaN, is not counted. With `density` the
+        counts are divided by their sum and by the width of a part. Counts are int64, or of the dtype of
+        what they are made of.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        bins : int, optional
+            Default: ``10``.
+        min : float | None, optional
+            Default: ``None``.
+        max : float | None, optional
+            Default: ``None``.
+        weights : array, optional
+            Of dtype integer or float.
+        density : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        counts : array
+        bounds : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.histogram(np.ones((20,)), bins=5)]
+        [(5,), (6,)]
+        """
+        return self._op("histogram", (input, bins, min, max, weights, density))
+
+    @spellings.op("unique", ("input", "size", "fill_value"))
+    def unique(self, input: Any, size: int, fill_value: float | None = None) -> Any:
+        r"""The different elements in order, the first `size` of them: the number of results does not depend on
+        data.
+
+        What is left of the size is filled with `fill_value`, the smallest element if not given. `inverse`,
+        in the shape of the input, says which of the different elements each one is (`size` or more for
+        those that found no place); `counts` how often each occurs, 0 for what is filled in. All NaN count
+        as one. Of equal elements the last one gets the gradient. As `jnp.unique` with a size.
+
+        Parameters
+        ----------
+        input : array
+        size : int
+        fill_value : float | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        values : array
+        inverse : array
+        counts : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.unique(np.zeros((9,), np.int64), 6)]
+        [(6,), (9,), (6,)]
+        """
+        return self._op("unique", (input, size, fill_value))
 
     @spellings.op("conv_general", ("input", "weight", "stride", "pads", "dilation", "input_dilation", "groups"))
     def conv_general(
@@ -5829,6 +7545,38 @@ class Ops:
 
     l2_normalize = normalize
 
+    @spellings.op("cosine_similarity", ("left", "right", "axis", "eps"))
+    def cosine_similarity(self, left: Any, right: Any, axis: int = 1, eps: float = 1e-08) -> Any:
+        r"""Cosine of the angle between the vectors along `axis`: `Σ left·right / (max(‖left‖, eps) ·
+        max(‖right‖, eps))`.
+
+        The inputs broadcast; `axis` is one of their common shape. As in torch.
+
+        Parameters
+        ----------
+        left : array
+            Of dtype integer or float.
+        right : array
+            Of dtype integer or float.
+        axis : int, optional
+            Default: ``1``.
+        eps : float, optional
+            Default: ``1e-08``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.cosine_similarity(np.ones((2, 3)), np.ones((2, 3))).shape
+        (2,)
+        """
+        return self._op("cosine_similarity", (left, right, axis, eps))
+
     @spellings.op("embedding", ("indices", "weight", "padding_idx"))
     def embedding(self, indices: Any, weight: Any, padding_idx: int | None = None) -> Any:
         r"""Rows of `weight` `[v, d]` at `indices`, of any shape: `[...]` becomes `[..., d]`.  `indices` are
@@ -6108,6 +7856,82 @@ class Ops:
         (1, 8, 2, 3)
         """
         return self._op("pixel_unshuffle", (input, downscale_factor))
+
+    @spellings.op("grid_sample", ("input", "grid", "mode", "padding_mode", "align_corners"))
+    def grid_sample(
+        self,
+        input: Any,
+        grid: Any,
+        mode: Literal['bilinear', 'nearest', 'bicubic'] = 'bilinear',
+        padding_mode: Literal['zeros', 'border', 'reflection'] = 'zeros',
+        align_corners: bool = False,
+    ) -> Any:
+        r"""The image `[n, c, h, w]` read at the positions `grid` `[n, *out, 2]`, or `[n, c, d, h, w]` at `[n,
+        *out, 3]`: `[n, c, *out]`.
+
+        The last axis of the grid holds x, y (and z), where -1 and 1 are the borders of the image, or with
+        `align_corners` the centers of its outermost elements. `bilinear` mixes the neighbours of a
+        position, `bicubic` (images of two axes only) the four along each axis, by the kernel of Keys (1981)
+        with a = -0.75; `nearest` takes the element at the rounded position, halves to even. What lies
+        outside is 0 (`zeros`), the element at the border (`border`), or mirrored there (`reflection`). NaN
+        in the grid gives NaN, or with `nearest` an element of the image. As in torch.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype integer or float.
+        grid : array
+            Of dtype integer or float.
+        mode : Literal['bilinear', 'nearest', 'bicubic'], optional
+            Default: ``'bilinear'``.
+        padding_mode : Literal['zeros', 'border', 'reflection'], optional
+            Default: ``'zeros'``.
+        align_corners : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.grid_sample(np.ones((1, 2, 4, 5)), np.ones((1, 3, 2, 2))).shape
+        (1, 2, 3, 2)
+        """
+        return self._op("grid_sample", (input, grid, mode, padding_mode, align_corners))
+
+    def affine_grid(self, theta: Any, size: tuple[int, ...], align_corners: bool = False) -> Any:
+        r"""The grid for `grid_sample` that maps each position of an image of `size` (`(n, c, h, w)` or `(n, c,
+        d, h, w)`) by the affine map `theta` (`[n, 2, 3]` or `[n, 3, 4]`): `[n, h, w, 2]` or `[n, d, h, w,
+        3]`.
+
+        With `align_corners` the positions -1 and 1 are the centers of the outermost elements, else the
+        borders of the image. As in torch.
+
+        Parameters
+        ----------
+        theta : array
+            Of dtype integer or float.
+        size : tuple[int, ...]
+        align_corners : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.affine_grid(np.ones((2, 2, 3)), (2, 3, 4, 5)).shape
+        (2, 4, 5, 2)
+        """
+        return self._op("affine_grid", (theta, size, align_corners))
 
     @spellings.op("squared_error", ("input", "target"))
     def squared_error(self, input: Any, target: Any) -> Any:

@@ -32,7 +32,7 @@ __all__ = [
 
 def resnet(
     depths: int | tuple[int, ...],
-    block: typing.Literal["basic", "bottleneck"] = "bottleneck",
+    block: typing.Literal['basic', 'bottleneck'] = 'bottleneck',
     width: int = 64,
     num_classes: int = 1000,
     *,
@@ -67,9 +67,7 @@ def resnet(
     >>> resnet(depths=(1, 1, 1, 1), block="basic", width=8, num_classes=10)
     resnet(10 layers, inputs=[input], outputs=[output])
     """
-    return _core.zoo_model(
-        "resnet", {"depths": depths, "block": block, "width": width, "num_classes": num_classes, **aliases}, name
-    )
+    return _core.zoo_model("resnet", {"depths": depths, "block": block, "width": width, "num_classes": num_classes, **aliases}, name)
 
 
 def resnet18(
@@ -277,21 +275,7 @@ def vit(
     >>> vit(image_size=32, patch_size=8, num_layers=2, num_heads=4, hidden_dim=32, mlp_dim=64)
     vit(11 layers, inputs=[input], outputs=[output])
     """
-    return _core.zoo_model(
-        "vit",
-        {
-            "image_size": image_size,
-            "patch_size": patch_size,
-            "num_layers": num_layers,
-            "num_heads": num_heads,
-            "hidden_dim": hidden_dim,
-            "mlp_dim": mlp_dim,
-            "num_classes": num_classes,
-            "eps": eps,
-            **aliases,
-        },
-        name,
-    )
+    return _core.zoo_model("vit", {"image_size": image_size, "patch_size": patch_size, "num_layers": num_layers, "num_heads": num_heads, "hidden_dim": hidden_dim, "mlp_dim": mlp_dim, "num_classes": num_classes, "eps": eps, **aliases}, name)
 
 
 def vit_b_16(
@@ -483,7 +467,7 @@ def clip(
     vision_heads: int | None = None,
     vision_mlp: int | None = None,
     transformer_mlp: int | None = None,
-    activation: typing.Literal["quick_gelu", "gelu"] = "quick_gelu",
+    activation: typing.Literal['quick_gelu', 'gelu'] = 'quick_gelu',
     eps: float = 1e-05,
     *,
     name: str | None = None,
@@ -542,28 +526,7 @@ def clip(
     >>> clip(embed_dim=16, image_resolution=32, vision_layers=2, vision_width=64, vision_patch_size=8, context_length=8, vocab_size=100, transformer_width=32, transformer_heads=4, transformer_layers=2)
     clip(24 layers, inputs=[image, text], outputs=[image_features, text_features, logits_per_image, logits_per_text])
     """
-    return _core.zoo_model(
-        "clip",
-        {
-            "embed_dim": embed_dim,
-            "image_resolution": image_resolution,
-            "vision_layers": vision_layers,
-            "vision_width": vision_width,
-            "vision_patch_size": vision_patch_size,
-            "context_length": context_length,
-            "vocab_size": vocab_size,
-            "transformer_width": transformer_width,
-            "transformer_heads": transformer_heads,
-            "transformer_layers": transformer_layers,
-            "vision_heads": vision_heads,
-            "vision_mlp": vision_mlp,
-            "transformer_mlp": transformer_mlp,
-            "activation": activation,
-            "eps": eps,
-            **aliases,
-        },
-        name,
-    )
+    return _core.zoo_model("clip", {"embed_dim": embed_dim, "image_resolution": image_resolution, "vision_layers": vision_layers, "vision_width": vision_width, "vision_patch_size": vision_patch_size, "context_length": context_length, "vocab_size": vocab_size, "transformer_width": transformer_width, "transformer_heads": transformer_heads, "transformer_layers": transformer_layers, "vision_heads": vision_heads, "vision_mlp": vision_mlp, "transformer_mlp": transformer_mlp, "activation": activation, "eps": eps, **aliases}, name)
 
 
 def create_gpt(
@@ -619,22 +582,7 @@ def create_gpt(
     >>> create_gpt(block_size=16, dims=32, num_heads=4, num_layers=2, vocab_size=100)
     create_gpt(2 layers, inputs=[input], outputs=[output])
     """
-    return _core.zoo_model(
-        "create_gpt",
-        {
-            "bias": bias,
-            "block_size": block_size,
-            "dims": dims,
-            "num_heads": num_heads,
-            "num_layers": num_layers,
-            "vocab_size": vocab_size,
-            "tied": tied,
-            "cache": cache,
-            "last_only": last_only,
-            **aliases,
-        },
-        name,
-    )
+    return _core.zoo_model("create_gpt", {"bias": bias, "block_size": block_size, "dims": dims, "num_heads": num_heads, "num_layers": num_layers, "vocab_size": vocab_size, "tied": tied, "cache": cache, "last_only": last_only, **aliases}, name)
 
 
 def create_llama(
@@ -648,7 +596,7 @@ def create_llama(
     eps: float = 1e-05,
     tied: bool = False,
     head_dim: int | None = None,
-    biases: typing.Literal["none", "qkv", "attention", "all"] = "none",
+    biases: typing.Literal['none', 'qkv', 'attention', 'all'] = 'none',
     rope_factor: float | None = None,
     rope_low_frequency: float = 1.0,
     rope_high_frequency: float = 4.0,
@@ -715,30 +663,7 @@ def create_llama(
     >>> create_llama(vocab_size=100, dims=32, num_heads=4, num_kv_heads=2, num_layers=2, hidden=64)
     create_llama(2 layers, inputs=[input], outputs=[output])
     """
-    return _core.zoo_model(
-        "create_llama",
-        {
-            "vocab_size": vocab_size,
-            "dims": dims,
-            "num_heads": num_heads,
-            "num_kv_heads": num_kv_heads,
-            "num_layers": num_layers,
-            "hidden": hidden,
-            "rope_base": rope_base,
-            "eps": eps,
-            "tied": tied,
-            "head_dim": head_dim,
-            "biases": biases,
-            "rope_factor": rope_factor,
-            "rope_low_frequency": rope_low_frequency,
-            "rope_high_frequency": rope_high_frequency,
-            "rope_length": rope_length,
-            "cache": cache,
-            "last_only": last_only,
-            **aliases,
-        },
-        name,
-    )
+    return _core.zoo_model("create_llama", {"vocab_size": vocab_size, "dims": dims, "num_heads": num_heads, "num_kv_heads": num_kv_heads, "num_layers": num_layers, "hidden": hidden, "rope_base": rope_base, "eps": eps, "tied": tied, "head_dim": head_dim, "biases": biases, "rope_factor": rope_factor, "rope_low_frequency": rope_low_frequency, "rope_high_frequency": rope_high_frequency, "rope_length": rope_length, "cache": cache, "last_only": last_only, **aliases}, name)
 
 
 def create_bert(
@@ -750,8 +675,8 @@ def create_bert(
     max_length: int = 512,
     type_vocab: int = 2,
     eps: float = 1e-12,
-    activation: typing.Literal["gelu", "gelu_new", "relu"] = "gelu",
-    head: typing.Literal["none", "pooler", "masked_lm", "classification"] = "pooler",
+    activation: typing.Literal['gelu', 'gelu_new', 'relu'] = 'gelu',
+    head: typing.Literal['none', 'pooler', 'masked_lm', 'classification'] = 'pooler',
     num_classes: int = 2,
     mask: bool = False,
     types: bool = False,
@@ -809,26 +734,7 @@ def create_bert(
     >>> create_bert(vocab_size=100, dims=32, num_heads=4, num_layers=2, hidden=64)
     create_bert(4 layers, inputs=[input], outputs=[output, pooled])
     """
-    return _core.zoo_model(
-        "create_bert",
-        {
-            "vocab_size": vocab_size,
-            "dims": dims,
-            "num_heads": num_heads,
-            "num_layers": num_layers,
-            "hidden": hidden,
-            "max_length": max_length,
-            "type_vocab": type_vocab,
-            "eps": eps,
-            "activation": activation,
-            "head": head,
-            "num_classes": num_classes,
-            "mask": mask,
-            "types": types,
-            **aliases,
-        },
-        name,
-    )
+    return _core.zoo_model("create_bert", {"vocab_size": vocab_size, "dims": dims, "num_heads": num_heads, "num_layers": num_layers, "hidden": hidden, "max_length": max_length, "type_vocab": type_vocab, "eps": eps, "activation": activation, "head": head, "num_classes": num_classes, "mask": mask, "types": types, **aliases}, name)
 
 
 def t5_encode(
@@ -841,7 +747,7 @@ def t5_encode(
     relative_attention_num_buckets: int = 32,
     relative_attention_max_distance: int = 128,
     layer_norm_epsilon: float = 1e-06,
-    feed_forward_proj: typing.Literal["relu", "gated-gelu"] = "relu",
+    feed_forward_proj: typing.Literal['relu', 'gated-gelu'] = 'relu',
     mask: bool = False,
     *,
     name: str | None = None,
@@ -891,24 +797,7 @@ def t5_encode(
     >>> t5_encode(vocab_size=100, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
     t5_encode(2 layers, inputs=[input], outputs=[output])
     """
-    return _core.zoo_model(
-        "t5_encode",
-        {
-            "vocab_size": vocab_size,
-            "d_model": d_model,
-            "d_kv": d_kv,
-            "d_ff": d_ff,
-            "num_layers": num_layers,
-            "num_heads": num_heads,
-            "relative_attention_num_buckets": relative_attention_num_buckets,
-            "relative_attention_max_distance": relative_attention_max_distance,
-            "layer_norm_epsilon": layer_norm_epsilon,
-            "feed_forward_proj": feed_forward_proj,
-            "mask": mask,
-            **aliases,
-        },
-        name,
-    )
+    return _core.zoo_model("t5_encode", {"vocab_size": vocab_size, "d_model": d_model, "d_kv": d_kv, "d_ff": d_ff, "num_layers": num_layers, "num_heads": num_heads, "relative_attention_num_buckets": relative_attention_num_buckets, "relative_attention_max_distance": relative_attention_max_distance, "layer_norm_epsilon": layer_norm_epsilon, "feed_forward_proj": feed_forward_proj, "mask": mask, **aliases}, name)
 
 
 def t5_decode(
@@ -921,7 +810,7 @@ def t5_decode(
     relative_attention_num_buckets: int = 32,
     relative_attention_max_distance: int = 128,
     layer_norm_epsilon: float = 1e-06,
-    feed_forward_proj: typing.Literal["relu", "gated-gelu"] = "relu",
+    feed_forward_proj: typing.Literal['relu', 'gated-gelu'] = 'relu',
     tie_word_embeddings: bool = True,
     memory_mask: bool = False,
     memory_cache: bool = False,
@@ -983,28 +872,7 @@ def t5_decode(
     >>> t5_decode(vocab_size=100, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
     t5_decode(3 layers, inputs=[input, memory], outputs=[output])
     """
-    return _core.zoo_model(
-        "t5_decode",
-        {
-            "vocab_size": vocab_size,
-            "d_model": d_model,
-            "d_kv": d_kv,
-            "d_ff": d_ff,
-            "num_layers": num_layers,
-            "num_heads": num_heads,
-            "relative_attention_num_buckets": relative_attention_num_buckets,
-            "relative_attention_max_distance": relative_attention_max_distance,
-            "layer_norm_epsilon": layer_norm_epsilon,
-            "feed_forward_proj": feed_forward_proj,
-            "tie_word_embeddings": tie_word_embeddings,
-            "memory_mask": memory_mask,
-            "memory_cache": memory_cache,
-            "cache": cache,
-            "last_only": last_only,
-            **aliases,
-        },
-        name,
-    )
+    return _core.zoo_model("t5_decode", {"vocab_size": vocab_size, "d_model": d_model, "d_kv": d_kv, "d_ff": d_ff, "num_layers": num_layers, "num_heads": num_heads, "relative_attention_num_buckets": relative_attention_num_buckets, "relative_attention_max_distance": relative_attention_max_distance, "layer_norm_epsilon": layer_norm_epsilon, "feed_forward_proj": feed_forward_proj, "tie_word_embeddings": tie_word_embeddings, "memory_mask": memory_mask, "memory_cache": memory_cache, "cache": cache, "last_only": last_only, **aliases}, name)
 
 
 def t5_memory(
@@ -1017,7 +885,7 @@ def t5_memory(
     relative_attention_num_buckets: int = 32,
     relative_attention_max_distance: int = 128,
     layer_norm_epsilon: float = 1e-06,
-    feed_forward_proj: typing.Literal["relu", "gated-gelu"] = "relu",
+    feed_forward_proj: typing.Literal['relu', 'gated-gelu'] = 'relu',
     *,
     name: str | None = None,
     **aliases: typing.Any,
@@ -1064,20 +932,5 @@ def t5_memory(
     >>> t5_memory(vocab_size=100, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
     t5_memory(1 layer, inputs=[memory], outputs=[memory_key_0, memory_value_0, memory_key_1, memory_value_1])
     """
-    return _core.zoo_model(
-        "t5_memory",
-        {
-            "vocab_size": vocab_size,
-            "d_model": d_model,
-            "d_kv": d_kv,
-            "d_ff": d_ff,
-            "num_layers": num_layers,
-            "num_heads": num_heads,
-            "relative_attention_num_buckets": relative_attention_num_buckets,
-            "relative_attention_max_distance": relative_attention_max_distance,
-            "layer_norm_epsilon": layer_norm_epsilon,
-            "feed_forward_proj": feed_forward_proj,
-            **aliases,
-        },
-        name,
-    )
+    return _core.zoo_model("t5_memory", {"vocab_size": vocab_size, "d_model": d_model, "d_kv": d_kv, "d_ff": d_ff, "num_layers": num_layers, "num_heads": num_heads, "relative_attention_num_buckets": relative_attention_num_buckets, "relative_attention_max_distance": relative_attention_max_distance, "layer_norm_epsilon": layer_norm_epsilon, "feed_forward_proj": feed_forward_proj, **aliases}, name)
+
