@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import torch_indexing
+import torch_linalg
 from torch_common import all_axes, as_tuple, at_positions, pad_pairs, torch_dtype
 from torch_networks import (
     attention,
@@ -286,14 +287,6 @@ def columns(function):
     return with_vector
 
 
-def triangular_solve(a, b, lower, transpose):
-    return (
-        torch.linalg.solve_triangular(a.mT, b, upper=lower)
-        if transpose
-        else (torch.linalg.solve_triangular(a, b, upper=not lower))
-    )
-
-
 def transform(function):
     def both_parts(real, imag, axis, norm):
         found = function(torch.complex(real, torch.zeros_like(real) if imag is None else imag), dim=axis, norm=norm)
@@ -443,7 +436,7 @@ SAME = [
     "det",
 ]
 
-OPS = {name: getattr(torch, name) for name in SAME} | {
+OPS = {name: getattr(torch, name) for name in SAME} | torch_linalg.OPS | {
     "power": torch.pow,
     "floor_divide": lambda a, b: torch.floor_divide(a.detach(), b.detach()),  # torch has no gradient: it is 0
     "sign": sign,
@@ -519,7 +512,6 @@ OPS = {name: getattr(torch, name) for name in SAME} | {
     "tensordot": tensordot,
     "cross": lambda a, b, axis: torch.linalg.cross(*torch.broadcast_tensors(a, b), dim=axis),
     "solve": columns(torch.linalg.solve),
-    "triangular_solve": columns(triangular_solve),
     "inv": torch.linalg.inv,
     "slogdet": torch.linalg.slogdet,
     "cholesky": lambda x: torch.linalg.cholesky((x + x.mT) / 2),

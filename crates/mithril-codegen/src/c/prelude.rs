@@ -24,6 +24,7 @@ const FILES: &[&str] = &[
     include_str!("prelude/integer.c"),
     include_str!("prelude/random.c"),
     include_str!("prelude/linalg.c"),
+    include_str!("prelude/factor.c"),
 ];
 
 /// Files whose functions are written for `float` and used for `double` and `int64_t` too.

@@ -52,7 +52,8 @@ pub const MLX_FILES: &[&str] = &[
 ];
 
 /// Helper files of several targets, in which `xp` stands for the array module.
-const COMMON_FILES: &[&str] = &[include_str!("prelude/common_function.py")];
+const COMMON_FILES: &[&str] =
+    &[include_str!("prelude/common_function.py"), include_str!("prelude/common_linalg.py")];
 
 /// The helpers of a target.
 #[derive(Debug)]

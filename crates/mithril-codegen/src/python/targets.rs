@@ -179,8 +179,9 @@ pub static MLX: PythonTarget = PythonTarget {
 };
 
 static NUMPY_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::with_common(prelude::NUMPY_FILES, "np"));
-static TORCH_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::parse(prelude::TORCH_FILES));
-static JAX_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::parse(prelude::JAX_FILES));
+static TORCH_PRELUDE: LazyLock<Prelude> =
+    LazyLock::new(|| Prelude::with_common(prelude::TORCH_FILES, "torch"));
+static JAX_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::with_common(prelude::JAX_FILES, "jnp"));
 static MLX_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::with_common(prelude::MLX_FILES, "mx"));
 static NO_PRELUDE: LazyLock<Prelude> = LazyLock::new(|| Prelude::parse(&[]));
 

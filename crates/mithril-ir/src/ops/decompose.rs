@@ -1,10 +1,11 @@
 //! Linear systems, inverses, determinants and the Cholesky factor.
 
+mod evaluate;
+
 use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::interp::{HostCall, broadcast_index, elements, from_f64s};
 use crate::literal::Lit;
 use crate::loops::{Argument, Expr, LoopCx};
 use crate::op::{
@@ -14,20 +15,33 @@ use crate::op::{
 use crate::rules::{Attrs, DTypeCx, DTypes, ShapeCx};
 use crate::shape::Shape;
 use crate::spell::SpellCx;
-use crate::tensor::Tensor;
 
 use super::create::EYE;
 use super::linalg::{MATMUL, as_column, reshape, transposed};
 use super::movement::BROADCAST_TO;
 use super::triangle::{TRIL, TRIU};
+use evaluate::{
+    Factor, Lu, Triangle, cholesky, each_matrix, indefinite, singular, size, slogdet_eval, solve_eval,
+};
 
 /// Rows of this file.
-pub static OPS: &[&OpDef] = &[&SOLVE, &TRIANGULAR_SOLVE, &INV, &DET, &SLOGDET, &CHOLESKY, &MATRIX_POWER];
+pub static OPS: &[&OpDef] = &[
+    &SOLVE,
+    &TRIANGULAR_SOLVE,
+    &SOLVE_TRIANGULAR,
+    &INV,
+    &DET,
+    &SLOGDET,
+    &CHOLESKY,
+    &CHOLESKY_SOLVE,
+    &CHOLESKY_INVERSE,
+    &MATRIX_POWER,
+];
 
 static INPUT: &[Port] = &[tensor("input")];
 
 /// What the rows share.
-const MATRIX: OpDef = OpDef {
+pub(super) const MATRIX: OpDef = OpDef {
     ports: INPUT,
     dtype: DTypeRule::Fn(precise),
     tolerance: Tolerance::Decomposition,
@@ -69,46 +83,44 @@ pub static SOLVE: OpDef = OpDef {
     ..MATRIX
 };
 
-static TRIANGULAR_PORTS: &[Port] = &[
-    tensor("left"),
-    tensor("right"),
-    attr("lower", Attr::Bool, DefaultLit::Bool(true)),
-    attr("transpose", Attr::Bool, DefaultLit::Bool(false)),
-];
+const TRANSPOSE: Port = attr("transpose", Attr::Bool, DefaultLit::Bool(false));
+const UNIT_DIAGONAL: Port = attr("unit_diagonal", Attr::Bool, DefaultLit::Bool(false));
 
 /// Solution of `left · x = right` with a triangular `left`
 pub static TRIANGULAR_SOLVE: OpDef = OpDef {
     name: "triangular_solve",
     doc: "The solution `x` of the linear systems `left @ x = right` with a triangular matrix.\n\n\
           Only the lower triangle of `left` is read, or the upper one with `lower=False`. With `transpose` the \
-          systems are `leftᵀ @ x = right`. Shapes are as in `solve`; a zero on the diagonal is an error.",
-    ports: TRIANGULAR_PORTS,
+          systems are `leftᵀ @ x = right`. With `unit_diagonal` the diagonal is 1 and not read. Shapes are as in \
+          `solve`; a zero on the diagonal is an error.",
+    ports: &[
+        tensor("left"),
+        tensor("right"),
+        attr("lower", Attr::Bool, DefaultLit::Bool(true)),
+        TRANSPOSE,
+        UNIT_DIAGONAL,
+    ],
     shape: ShapeRule::Fn(solve_shape),
     eval: Some(Eval::Host(|c| {
-        let (lower, transpose) = (c.bool(2)?, c.bool(3)?);
-        solve_eval(c, |a, n| Triangle::new(a, n, lower, transpose).map(Factor::Triangle))
+        let [lower, transpose, unit] = triangle_options(c)?;
+        solve_eval(c, |a, n| Triangle::new(a, n, lower, transpose, unit).map(Factor::Triangle))
     })),
     grad: Grad::Formula(|v| {
-        let (lower, transpose) = (v.get(|c| c.bool(2)), v.get(|c| c.bool(3)));
-        let to_right = solved(v, &TRIANGULAR_SOLVE, v.x[0], &[v.x[2], v.cx.lit(!transpose)]);
+        let [lower, transpose, unit] = v.get(triangle_options);
+        let to_right = solved(v, &TRIANGULAR_SOLVE, v.x[0], &[v.x[2], v.cx.lit(!transpose), v.x[4]]);
         let full = if transpose { outer(v, v.y, to_right) } else { outer(v, to_right, v.y) };
-        vec![-full.op(if lower { &TRIL } else { &TRIU }, &[]), to_right]
+        vec![-triangle(full, lower, unit), to_right]
     }),
     expand: Some(|c| {
-        let (lower, transpose) = (c.get(|c| c.bool(2)), c.get(|c| c.bool(3)));
-        let triangle = c.x[0].op(if lower { &TRIL } else { &TRIU }, &[]);
-        vec![if transpose { transposed(triangle) } else { triangle }.op(&SOLVE, &[c.x[1]])]
+        let [lower, transpose, unit] = c.get(triangle_options);
+        let left = c.x[0];
+        let kept = triangle(left, lower, unit);
+        let kept = if unit { kept + identity(left) } else { kept };
+        vec![if transpose { transposed(kept) } else { kept }.op(&SOLVE, &[c.x[1]])]
     }),
-    spell: Spell {
-        torch: Text::F(|s| {
-            triangular_text(s, |a, b, upper| {
-                format!("torch.linalg.solve_triangular({a}, {b}, upper={upper})")
-            })
-        }),
-        ..Spell::NONE
-    },
+    spell: Spell { torch: Text::F(triangular_text), ..Spell::NONE },
     loops: Some(|c| {
-        let options = [c.bool(2)?, c.bool(3)?].map(|yes| Argument::Int(yes.into()));
+        let options = triangle_options(c)?.map(|yes| Argument::Int(yes.into()));
         solve_loops(c, "mithril_triangular_solve", &options)
     }),
     cases: &[
@@ -116,10 +128,54 @@ pub static TRIANGULAR_SOLVE: OpDef = OpDef {
         "spd[3,3] [3,2] lower=false",
         "spd[2,3,3] [2,3,1] transpose=true",
         "spd[2,1,3,3] [4,3,2] lower=false transpose=true",
+        "spd[3,3] [3,2] unit_diagonal=true",
+        "[2,2] [2] lower=false transpose=true unit_diagonal=true",
     ],
     layer: "TriangularSolve",
     ..MATRIX
 };
+
+/// `triangular_solve` as PyTorch spells it
+pub static SOLVE_TRIANGULAR: OpDef = OpDef {
+    name: "solve_triangular",
+    doc: "As `triangular_solve`, with the triangle named as PyTorch does: `upper` has to be said.",
+    ports: &[
+        tensor("left"),
+        tensor("right"),
+        attr("upper", Attr::Bool, DefaultLit::Required),
+        TRANSPOSE,
+        UNIT_DIAGONAL,
+    ],
+    shape: ShapeRule::Fn(solve_shape),
+    expand: Some(|c| {
+        let lower = !c.get(|c| c.bool(2));
+        vec![c.x[0].op(&TRIANGULAR_SOLVE, &[c.x[1], c.cx.lit(lower), c.x[3], c.x[4]])]
+    }),
+    cases: &[
+        "spd[3,3] [3,2] upper=true",
+        "spd[2,3,3] [3] upper=false transpose=true",
+        "[2,2] [2,3] upper=true unit_diagonal=true",
+    ],
+    layer: "SolveTriangular",
+    ..MATRIX
+};
+
+/// Whether the lower triangle is read, whether it is transposed, and whether its diagonal is 1.
+fn triangle_options<A: Attrs + ?Sized>(cx: &A) -> Result<[bool; 3]> {
+    Ok([cx.bool(2)?, cx.bool(3)?, cx.bool(4)?])
+}
+
+/// A triangle of matrices, with or without their diagonal.
+fn triangle(x: V<'_>, lower: bool, strict: bool) -> V<'_> {
+    let k = if lower { -1 } else { 1 };
+    x.op(if lower { &TRIL } else { &TRIU }, &[x.lit(if strict { k } else { 0 })])
+}
+
+/// The identity matrix of the size of square matrices.
+fn identity(x: V<'_>) -> V<'_> {
+    let n = x.dim(-1);
+    x.lit(n).op(&EYE, &[x.lit(Lit::None), x.lit(0), x.lit(x.dtype())])
+}
 
 /// Inverse matrix
 pub static INV: OpDef = OpDef {
@@ -229,6 +285,55 @@ pub static CHOLESKY: OpDef = OpDef {
     ..MATRIX
 };
 
+const UPPER: Port = attr("upper", Attr::Bool, DefaultLit::Bool(false));
+
+/// Solution of `input · x = right` from the Cholesky factor of `input`
+pub static CHOLESKY_SOLVE: OpDef = OpDef {
+    name: "cholesky_solve",
+    doc: "The solution `x` of the linear systems `a @ x = right`, given the Cholesky factor of `a`: the lower one, \
+          `a = factor @ factorᵀ`, or with `upper` the upper one, `a = factorᵀ @ factor`. `right` is `[..., n, k]`, or a \
+          vector `[n]`; the leading axes broadcast. The other triangle of `factor` is not read. The order of the \
+          arguments is PyTorch's.",
+    ports: &[tensor("right"), tensor("factor"), UPPER],
+    shape: ShapeRule::Fn(|cx| system_shape(cx, 1, 0)),
+    expand: Some(|c| {
+        let (right, factor, upper) = (c.x[0], c.x[1], c.get(|c| c.bool(2)));
+        let options = |transpose: bool| [c.cx.lit(!upper), c.cx.lit(transpose)];
+        let half = factor.op(&TRIANGULAR_SOLVE, &[&[right], &options(upper)[..]].concat());
+        // With a vector for several matrices, the half-way solutions are columns.
+        let is_stack = right.rank() == 1 && factor.rank() > 2;
+        let half = if is_stack { as_column(half) } else { half };
+        let found = factor.op(&TRIANGULAR_SOLVE, &[&[half], &options(!upper)[..]].concat());
+        let shape = found.shape();
+        vec![if is_stack { reshape(found, shape.iter().take(shape.rank() - 1).cloned()) } else { found }]
+    }),
+    cases: &[
+        "[3] spd[3,3]",
+        "[3,2] spd[3,3] upper=true",
+        "[2,3,1] spd[2,3,3]",
+        "[3] spd[2,3,3]",
+        "[4,3,2] spd[2,1,3,3]",
+    ],
+    layer: "CholeskySolve",
+    ..MATRIX
+};
+
+/// Inverse matrix from the Cholesky factor
+pub static CHOLESKY_INVERSE: OpDef = OpDef {
+    name: "cholesky_inverse",
+    doc: "The inverses of symmetric positive definite matrices `a`, given their Cholesky factors `[..., n, n]`: the \
+          lower ones, `a = factor @ factorᵀ`, or with `upper` the upper ones, `a = factorᵀ @ factor`.",
+    ports: &[tensor("factor"), UPPER],
+    shape: ShapeRule::Fn(|cx| {
+        square(cx, 0)?;
+        Ok(vec![cx.shape(0).clone()])
+    }),
+    expand: Some(|c| vec![identity(c.x[0]).op(&CHOLESKY_SOLVE, &[c.x[0], c.x[1]])]),
+    cases: &["spd[3,3]", "spd[2,3,3] upper=true", "spd[1,1]"],
+    layer: "CholeskyInverse",
+    ..MATRIX
+};
+
 static POWER_PORTS: &[Port] = &[tensor("input"), attr("n", Attr::Int, DefaultLit::Required)];
 
 /// Repeated matrix product
@@ -252,9 +357,7 @@ fn matrix_power<'a>(c: &Call<'a>) -> V<'a> {
     let (x, n) = (c.x[0], c.get(|c| c.int(1)));
     if n == 0 {
         let shape = x.shape();
-        let eye = x.dim(-1);
-        let eye = x.lit(eye).op(&EYE, &[x.lit(Lit::None), x.lit(0), x.lit(x.dtype())]);
-        return eye.op(&BROADCAST_TO, &[x.lit(shape.0.to_vec())]);
+        return identity(x).op(&BROADCAST_TO, &[x.lit(shape.0.to_vec())]);
     }
     let mut square = if n < 0 { x.op(&INV, &[]) } else { x };
     let mut product = None;
@@ -272,7 +375,7 @@ fn matrix_power<'a>(c: &Call<'a>) -> V<'a> {
 }
 
 /// Floats of at least single precision; integers become the default float.
-fn precise(cx: &DTypeCx<'_>) -> Result<DTypes> {
+pub(super) fn precise(cx: &DTypeCx<'_>) -> Result<DTypes> {
     let dtype = Some(cx.promoted()).filter(|d| d.is_float()).unwrap_or(cx.float);
     if dtype.size() < DType::F32.size() {
         let message = format!("{} of {} is not possible", cx.op().name, dtype.name());
@@ -284,7 +387,7 @@ fn precise(cx: &DTypeCx<'_>) -> Result<DTypes> {
 }
 
 /// Checks that argument `i` holds square matrices; its leading axes.
-fn square(cx: &ShapeCx<'_>, i: usize) -> Result<Shape> {
+pub(super) fn square(cx: &ShapeCx<'_>, i: usize) -> Result<Shape> {
     let shape = cx.shape(i);
     let [batch @ .., rows, columns] = &shape[..] else {
         let port = cx.op().ports[i].name;
@@ -296,11 +399,16 @@ fn square(cx: &ShapeCx<'_>, i: usize) -> Result<Shape> {
 }
 
 fn solve_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
-    let left = square(cx, 0)?;
-    let n = &cx.shape(0)[left.rank()];
-    match &cx.shape(1)[..] {
+    system_shape(cx, 0, 1)
+}
+
+/// Of systems whose matrices and right-hand sides are those arguments.
+fn system_shape(cx: &ShapeCx<'_>, matrix: usize, side: usize) -> Result<Vec<Shape>> {
+    let left = square(cx, matrix)?;
+    let n = &cx.shape(matrix)[left.rank()];
+    match &cx.shape(side)[..] {
         [] => {
-            let message = format!("`{}` of {} is 0-d", cx.op().ports[1].name, cx.op().name);
+            let message = format!("`{}` of {} is 0-d", cx.op().ports[side].name, cx.op().name);
             Err(Error::new(Code::RankMismatch, message)
                 .help("it has to be a vector [n] or matrices [..., n, k]"))
         }
@@ -376,12 +484,14 @@ fn aligned(s: &SpellCx<'_>) -> Option<String> {
     Some(if ambiguous { format!("{}[None]", s.arg(1)) } else { s.arg(1).into() })
 }
 
-fn triangular_text(s: &SpellCx<'_>, call: fn(&str, &str, &str) -> String) -> Option<String> {
-    let (lower, transpose) = (s.bool(2).ok()?, s.bool(3).ok()?);
+fn triangular_text(s: &SpellCx<'_>) -> Option<String> {
+    let [lower, transpose, unit] = triangle_options(s).ok()?;
     let vector = s.ty(1)?.shape.rank() == 1;
     let left = if transpose { format!("{}.mT", s.arg(0)) } else { s.arg(0).into() };
     let right = if vector { format!("{}[:, None]", s.arg(1)) } else { aligned(s)? };
-    let text = call(&left, &right, if lower == transpose { "True" } else { "False" });
+    let upper = if lower == transpose { "True" } else { "False" };
+    let unit = if unit { ", unitriangular=True" } else { "" };
+    let text = format!("torch.linalg.solve_triangular({left}, {right}, upper={upper}{unit})");
     Some(if vector { format!("{text}[..., 0]") } else { text })
 }
 
@@ -419,188 +529,4 @@ fn solve_loops(c: &LoopCx<'_>, function: &str, options: &[Argument]) -> Result<V
     args.extend(options.iter().cloned());
     c.call(function, args, if options.is_empty() { factor_bytes(n) } else { 0 });
     Ok(vec![c.output(0, |at| c.load(output, at).cast(c.out_dtype(0)))])
-}
-
-// --- reference evaluation ------------------------------------------------------------------------------------
-
-#[cold]
-fn singular(call: &HostCall<'_>) -> Error {
-    Error::new(Code::Numerics, format!("a matrix given to {} is singular", call.op().name)).help(
-        "its rows have to be linearly independent; a small multiple of the identity added to it may help",
-    )
-}
-
-#[cold]
-fn indefinite(call: &HostCall<'_>) -> Error {
-    Error::new(Code::Numerics, format!("a matrix given to {} is not positive definite", call.op().name))
-        .help("a small multiple of the identity added to it may help")
-}
-
-/// Size of the square matrices in a tensor.
-fn size(x: &Tensor) -> usize {
-    x.shape().last().copied().unwrap_or(0)
-}
-
-/// One output from a function of each matrix.
-fn each_matrix(call: &HostCall<'_>, f: impl Fn(&[f64]) -> Result<Vec<f64>>) -> Result<Vec<Tensor>> {
-    let x = call.tensor(0);
-    let n = size(x);
-    let values = elements::<f64>(x);
-    let count = x.shape()[..x.rank() - 2].iter().product::<usize>();
-    let mut out = Vec::with_capacity(call.shape().iter().product());
-    for i in 0..count {
-        out.extend(f(&values[i * n * n..(i + 1) * n * n])?);
-    }
-    Ok(vec![from_f64s(call.dtype(), call.shape(), out)])
-}
-
-fn slogdet_eval(call: &HostCall<'_>) -> Result<Vec<Tensor>> {
-    let n = size(call.tensor(0));
-    let pair = |a: &[f64]| match Lu::new(a, n) {
-        None => (0.0, f64::NEG_INFINITY),
-        Some(lu) => {
-            let sign = lu.diagonal().fold(lu.sign, |s, d| s * d.signum());
-            (sign, lu.diagonal().map(|d| d.abs().ln()).sum())
-        }
-    };
-    let sign = each_matrix(call, |a| Ok(vec![pair(a).0]))?;
-    let log = each_matrix(call, |a| Ok(vec![pair(a).1]))?;
-    Ok([sign, log].concat())
-}
-
-/// Rows exchanged, `P·A = L·U` with both factors in one matrix.
-struct Lu {
-    n: usize,
-    factors: Vec<f64>,
-    /// Row of the input that stands in each place.
-    order: Vec<usize>,
-    /// Sign of the permutation.
-    sign: f64,
-}
-
-impl Lu {
-    /// By elimination with the largest pivot of each column; `None` if the matrix is singular.
-    fn new(a: &[f64], n: usize) -> Option<Self> {
-        let mut a = a.to_vec();
-        let mut order: Vec<usize> = (0..n).collect();
-        let mut sign = 1.0;
-        for k in 0..n {
-            let larger = |p: usize, i: usize| if a[i * n + k].abs() > a[p * n + k].abs() { i } else { p };
-            let pivot = (k + 1..n).fold(k, larger);
-            if pivot != k {
-                (0..n).for_each(|j| a.swap(k * n + j, pivot * n + j));
-                order.swap(k, pivot);
-                sign = -sign;
-            }
-            if a[k * n + k] == 0.0 {
-                return None;
-            }
-            for i in k + 1..n {
-                let factor = a[i * n + k] / a[k * n + k];
-                a[i * n + k] = factor;
-                for j in k + 1..n {
-                    a[i * n + j] -= factor * a[k * n + j];
-                }
-            }
-        }
-        Some(Self { n, factors: a, order, sign })
-    }
-
-    fn diagonal(&self) -> impl Iterator<Item = f64> {
-        (0..self.n).map(|i| self.factors[i * self.n + i])
-    }
-
-    /// Replaces `columns` right-hand sides by the solutions.
-    fn solve(&self, b: &mut [f64], columns: usize) {
-        let (n, a) = (self.n, &self.factors);
-        let given = b.to_vec();
-        for (i, &from) in self.order.iter().enumerate() {
-            b[i * columns..][..columns].copy_from_slice(&given[from * columns..][..columns]);
-        }
-        for c in 0..columns {
-            for i in 0..n {
-                let known: f64 = (0..i).map(|j| a[i * n + j] * b[j * columns + c]).sum();
-                b[i * columns + c] -= known;
-            }
-            for i in (0..n).rev() {
-                let known: f64 = (i + 1..n).map(|j| a[i * n + j] * b[j * columns + c]).sum();
-                b[i * columns + c] = (b[i * columns + c] - known) / a[i * n + i];
-            }
-        }
-    }
-}
-
-/// A triangular matrix; the triangle that is not read is zero.
-struct Triangle {
-    n: usize,
-    a: Vec<f64>,
-    lower: bool,
-}
-
-impl Triangle {
-    /// `None` if there is a zero on the diagonal.
-    fn new(a: &[f64], n: usize, lower: bool, transpose: bool) -> Option<Self> {
-        if (0..n).any(|i| a[i * n + i] == 0.0) {
-            return None;
-        }
-        let at = |i: usize| if transpose { i % n * n + i / n } else { i };
-        Some(Self { n, a: (0..n * n).map(|i| a[at(i)]).collect(), lower: lower != transpose })
-    }
-
-    fn solve(&self, b: &mut [f64], columns: usize) {
-        let n = self.n;
-        for c in 0..columns {
-            for step in 0..n {
-                let i = if self.lower { step } else { n - 1 - step };
-                let known = if self.lower { 0..i } else { i + 1..n };
-                let known: f64 = known.map(|j| self.a[i * n + j] * b[j * columns + c]).sum();
-                b[i * columns + c] = (b[i * columns + c] - known) / self.a[i * n + i];
-            }
-        }
-    }
-}
-
-/// A matrix made ready for solving.
-enum Factor {
-    Lu(Lu),
-    Triangle(Triangle),
-}
-
-fn solve_eval(call: &HostCall<'_>, factor: impl Fn(&[f64], usize) -> Option<Factor>) -> Result<Vec<Tensor>> {
-    let (a, b) = (call.tensor(0), call.tensor(1));
-    let n = size(a);
-    let columns = if b.rank() == 1 { 1 } else { size(b) };
-    let own = if b.rank() == 1 { 1 } else { 2 };
-    let batch = &call.shape()[..call.shape().len() - own];
-    let left = broadcast_index(&a.shape()[..a.rank() - 2], batch);
-    let right = broadcast_index(&b.shape()[..b.rank() - own], batch);
-    let (values, sides) = (elements::<f64>(a), elements::<f64>(b));
-    let mut out = Vec::with_capacity(call.shape().iter().product());
-    for i in 0..batch.iter().product() {
-        let (matrix, side) = (left(i) * n * n, right(i) * n * columns);
-        let factor = factor(&values[matrix..matrix + n * n], n).ok_or_else(|| singular(call))?;
-        let mut x = sides[side..side + n * columns].to_vec();
-        match factor {
-            Factor::Lu(lu) => lu.solve(&mut x, columns),
-            Factor::Triangle(triangle) => triangle.solve(&mut x, columns),
-        }
-        out.extend(x);
-    }
-    Ok(vec![from_f64s(call.dtype(), call.shape(), out)])
-}
-
-/// Lower factor of the symmetric part; `None` if it is not positive definite.
-fn cholesky(a: &[f64], n: usize) -> Option<Vec<f64>> {
-    let mut l = vec![0.0; n * n];
-    for i in 0..n {
-        for j in 0..=i {
-            let known: f64 = (0..j).map(|k| l[i * n + k] * l[j * n + k]).sum();
-            let rest = f64::midpoint(a[i * n + j], a[j * n + i]) - known;
-            if i == j && rest <= 0.0 {
-                return None;
-            }
-            l[i * n + j] = if i == j { rest.sqrt() } else { rest / l[j * n + j] };
-        }
-    }
-    Some(l)
 }

@@ -12,6 +12,7 @@ pub mod create;
 pub mod decompose;
 pub mod einsum;
 pub mod elementwise;
+pub mod factor;
 pub mod function;
 pub mod getitem;
 mod ggml;
@@ -19,6 +20,7 @@ pub mod host;
 pub mod image;
 pub mod index;
 pub mod joining;
+pub mod least_squares;
 pub mod linalg;
 pub mod loss;
 pub mod missing;
@@ -71,6 +73,8 @@ pub static FAMILIES: &[(&str, &[&OpDef])] = &[
     ("products", products::OPS),
     ("einsum", einsum::OPS),
     ("decompose", decompose::OPS),
+    ("factor", factor::OPS),
+    ("least_squares", least_squares::OPS),
     ("signal", signal::OPS),
     ("complex", complex::OPS),
     ("reduce", reduce::OPS),

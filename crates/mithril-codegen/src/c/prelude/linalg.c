@@ -118,17 +118,19 @@ static int mithril_solve(int64_t thread, int64_t threads, const double *left, co
   return 0;
 }
 
-/* As mithril_solve for triangular matrices, of which only the lower or the upper triangle is read. */
+/* As mithril_solve for triangular matrices, of which only the lower or the upper triangle is read; with unit the diagonal
+ * is 1 and not read. */
 static int mithril_triangular_solve(int64_t thread, int64_t threads, const double *left, const double *right, double *solution, int64_t count,
-                                    int64_t n, int64_t columns, int lower, int transposed) {
+                                    int64_t n, int64_t columns, int lower, int transposed,
+                                    int unit) {
   const int64_t last = mithril_part(count, thread + 1, threads);
   for (int64_t m = mithril_part(count, thread, threads); m < last; m++) {
     const double *a = left + m * n * n;
     for (int64_t i = 0; i < n; i++) {
-      if (a[i * n + i] == 0) return MITHRIL_ERROR_SINGULAR;
+      if (!unit && a[i * n + i] == 0) return MITHRIL_ERROR_SINGULAR;
     }
     memcpy(solution + m * n * columns, right + m * n * columns, (size_t)(n * columns) * sizeof(double));
-    mithril_substitute(a, solution + m * n * columns, n, columns, lower != transposed, transposed, 0);
+    mithril_substitute(a, solution + m * n * columns, n, columns, lower != transposed, transposed, unit);
   }
   return 0;
 }
