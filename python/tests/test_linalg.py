@@ -1,4 +1,4 @@
-"""Factors of matrices on every backend: what is not in the cases of the rows. Sizes, ranks, special values, gradients."""
+"""Factors of matrices on every backend: sizes, ranks, special values and gradients beyond the cases of the rows."""
 
 import functools
 import shutil
@@ -96,7 +96,13 @@ def test_all_backends_give_the_same_numbers(name):
     """Signs and the columns that complete full matrices too; the last matrices have vectors with elements that tie."""
     cases = [matrix(6, 3), matrix(3, 6), matrix(2, 5, 5), np.array([[2.0, 1.0], [1.0, 2.0]]), np.diag([3.0, -1.0, 2.0])]
     for x in [*cases, matrix(6, 3) - matrix(6, 3).mean(0)]:
-        for op, *args in [("svd", x, True), ("svd", x, False), ("qr", x, "complete"), ("qr", x, "reduced"), ("pinv", x)]:
+        for op, *args in [
+            ("svd", x, True),
+            ("svd", x, False),
+            ("qr", x, "complete"),
+            ("qr", x, "reduced"),
+            ("pinv", x),
+        ]:
             for found, wanted in zip(run(name, op, *args), run("numpy", op, *args), strict=True):
                 close(found, wanted, units=4096)
         if x.shape[-1] == x.shape[-2]:
@@ -185,8 +191,10 @@ def test_empty_matrices(name):
 
 def gradient_of(name, op, x, cotangents, *args, autodiff="graph"):
     target = chosen(name, "float64")
-    single = Single(Case(op, op, (x, *args)), target, autodiff=autodiff) if name in BACKENDS else Single(
-        Case(op, op, (x, *args)), target
+    single = (
+        Single(Case(op, op, (x, *args)), target, autodiff=autodiff)
+        if name in BACKENDS
+        else Single(Case(op, op, (x, *args)), target)
     )
     _, found = single.run({f"output{i}": g for i, g in cotangents.items()})
     return np.asarray(target.to_numpy(found["x0"]))
@@ -210,7 +218,7 @@ def test_what_completes_a_basis_has_no_gradient():
         assert hint in str(error.value)
     with pytest.raises(MithrilError, match="float16 is not possible"):
         backend("numpy").svd(np.ones((2, 2), np.float16))
-    with pytest.raises(MithrilError, match="it has to be \"fro\""):
+    with pytest.raises(MithrilError, match='has to be "fro"'):
         backend("numpy").matrix_norm(np.ones((2, 2), np.float32), 3)
 
 

@@ -112,9 +112,9 @@ def _quotient(x, divisor):
 def _triangular_factors(a):
     """q and r of square or tall matrices. Columns of zeros leave what completes q as it is."""
     if a.size == 0:
-        m, n = a.shape[-2:]
-        shape = (*a.shape[:-2], m, min(m, n))
-        return mx.broadcast_to(mx.eye(m, min(m, n), dtype=a.dtype), shape), mx.zeros((*a.shape[:-2], min(m, n), n), a.dtype)
+        *batch, m, n = a.shape
+        k = min(m, n)
+        return mx.broadcast_to(mx.eye(m, k, dtype=a.dtype), (*batch, m, k)), mx.zeros((*batch, k, n), a.dtype)
     q, r = mx.linalg.qr(a, stream=mx.cpu)
     diagonal = mx.diagonal(r, 0, -2, -1)
     sign = (mx.sign(diagonal) + (diagonal == 0))[..., None, :]
