@@ -23,6 +23,9 @@ pub fn qr(a: &[f64], m: usize, n: usize, is_complete: bool) -> Option<Vec<Vec<f6
 
 /// Eigenvalues in ascending order and eigenvectors of the symmetric part.
 pub fn eigh(a: &[f64], n: usize) -> Option<Vec<Vec<f64>>> {
+    if n == 0 {
+        return Some(vec![Vec::new(); 2]);
+    }
     let (scaled, scale) = scaled(a);
     let symmetric = Mat::from_fn(n, n, |i, j| f64::midpoint(scaled[i * n + j], scaled[j * n + i]));
     let found = symmetric.self_adjoint_eigen(Side::Lower).ok()?;
