@@ -363,6 +363,7 @@ pub fn c_compiler(py: Python<'_>, cc: Option<String>, python: Option<String>) ->
 #[pyfunction]
 pub fn c_cache_refusal() -> Option<String> {
     let error = Cache::default().refusal()?;
-    let lines = error.notes().iter().map(|note| format!("\n  {note}")).collect::<String>();
-    Some(format!("{}{lines}\n  help: {}", error.message(), error.hint().unwrap_or_default()))
+    let lines = [error.message()].into_iter().chain(error.notes().iter().map(|note| &**note));
+    let text = lines.collect::<Vec<_>>().join("\n  ");
+    Some(format!("{text}\n  help: {}", error.hint().unwrap_or_default()))
 }

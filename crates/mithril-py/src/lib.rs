@@ -30,21 +30,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add_class::<model::PyModel>()?;
-    module.add_class::<model::PyUse>()?;
-    module.add_class::<connection::PyConnection>()?;
-    module.add_class::<connection::PyIOKey>()?;
-    module.add_class::<connection::PyMethod>()?;
-    module.add_class::<compile::PyCompiled>()?;
-    module.add_class::<compile::PyPositions>()?;
-    module.add_class::<compile::PySource>()?;
-    module.add_class::<compile::PyRunner>()?;
-    module.add_class::<c::PyCProgram>()?;
-    module.add_class::<calls::PyPacked>()?;
-    module.add_class::<ggml::PyGgmlProgram>()?;
-    module.add_class::<target::PyTarget>()?;
-    module.add_class::<weights::PyCheckpoint>()?;
-    module.add_class::<weights::PyWeight>()?;
+    classes(module)?;
     module.add_function(wrap_pyfunction!(connection::apply_op, module)?)?;
     module.add_function(wrap_pyfunction!(connection::apply_called, module)?)?;
     module.add_function(wrap_pyfunction!(convert::parse_dtype, module)?)?;
@@ -94,4 +80,22 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(rows::zoo_from_config, module)?)?;
     module.add_function(wrap_pyfunction!(rows::error_codes, module)?)?;
     Ok(())
+}
+
+fn classes(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<model::PyModel>()?;
+    module.add_class::<model::PyUse>()?;
+    module.add_class::<connection::PyConnection>()?;
+    module.add_class::<connection::PyIOKey>()?;
+    module.add_class::<connection::PyMethod>()?;
+    module.add_class::<compile::PyCompiled>()?;
+    module.add_class::<compile::PyPositions>()?;
+    module.add_class::<compile::PySource>()?;
+    module.add_class::<compile::PyRunner>()?;
+    module.add_class::<c::PyCProgram>()?;
+    module.add_class::<calls::PyPacked>()?;
+    module.add_class::<ggml::PyGgmlProgram>()?;
+    module.add_class::<target::PyTarget>()?;
+    module.add_class::<weights::PyCheckpoint>()?;
+    module.add_class::<weights::PyWeight>()
 }

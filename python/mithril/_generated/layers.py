@@ -69,10 +69,13 @@ __all__ = [
     "Ceil",
     "Celu",
     "Cholesky",
+    "CholeskyInverse",
+    "CholeskySolve",
     "Clip",
     "ComplexDivide",
     "ComplexMultiply",
     "Concat",
+    "ConditionNumber",
     "Conj",
     "Conv1D",
     "Conv1d",
@@ -113,6 +116,8 @@ __all__ = [
     "Dot",
     "Dropout",
     "ELU",
+    "Eigh",
+    "Eigvalsh",
     "Einsum",
     "Elu",
     "Embedding",
@@ -172,6 +177,7 @@ __all__ = [
     "LayerNorm",
     "LeakyReLU",
     "LeakyRelu",
+    "LeastSquares",
     "LeftShift",
     "Lerp",
     "Less",
@@ -197,7 +203,9 @@ __all__ = [
     "MatMul",
     "Matmul",
     "MatrixMultiply",
+    "MatrixNorm",
     "MatrixPower",
+    "MatrixRank",
     "MatrixTranspose",
     "Max",
     "MaxPool1D",
@@ -247,6 +255,8 @@ __all__ = [
     "Power",
     "Prelu",
     "Prod",
+    "PseudoInverse",
+    "Qr",
     "QuadHingeLoss",
     "Quantile",
     "RMSNorm",
@@ -288,6 +298,7 @@ __all__ = [
     "Silu",
     "SimpleRNN",
     "Sin",
+    "SingularValues",
     "Sinh",
     "Slice",
     "SliceUpdate",
@@ -297,6 +308,7 @@ __all__ = [
     "Softplus",
     "Softsign",
     "Solve",
+    "SolveTriangular",
     "Sort",
     "Split",
     "Sqrt",
@@ -307,6 +319,7 @@ __all__ = [
     "Std",
     "Subtract",
     "Sum",
+    "Svd",
     "SwapAxes",
     "Swish",
     "Take",
@@ -314,6 +327,7 @@ __all__ = [
     "Tan",
     "Tanh",
     "Tensordot",
+    "ThinSvd",
     "Tile",
     "TopK",
     "Trace",
@@ -3969,8 +3983,8 @@ class TriangularSolve(Model):
     r"""The solution `x` of the linear systems `left @ x = right` with a triangular matrix.  Only the lower
     triangle of `left` is read, or the upper one with `lower=False`.
 
-    With `transpose` the systems are `leftᵀ @ x = right`. Shapes are as in `solve`; a zero on the diagonal
-    is an error.
+    With `transpose` the systems are `leftᵀ @ x = right`. With `unit_diagonal` the diagonal is 1 and not
+    read. Shapes are as in `solve`; a zero on the diagonal is an error.
 
     Parameters
     ----------
@@ -3978,13 +3992,37 @@ class TriangularSolve(Model):
         Default: ``True``.
     transpose : bool, optional
         Default: ``False``.
+    unit_diagonal : bool, optional
+        Default: ``False``.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
 
-    def __init__(self, lower: bool = True, transpose: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
-        args: dict[str, typing.Any] = {"lower": lower, "transpose": transpose}
+    def __init__(self, lower: bool = True, transpose: bool = False, unit_diagonal: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"lower": lower, "transpose": transpose, "unit_diagonal": unit_diagonal}
         self._build("TriangularSolve", {**args, **aliases}, name)
+
+
+class SolveTriangular(Model):
+    r"""As `triangular_solve`, with the triangle named as PyTorch does: `upper` has to be said.
+
+    Parameters
+    ----------
+    upper : bool
+        Required.
+    transpose : bool, optional
+        Default: ``False``.
+    unit_diagonal : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, upper: bool | None = None, transpose: bool = False, unit_diagonal: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"upper": upper, "transpose": transpose, "unit_diagonal": unit_diagonal}
+        if args["upper"] is None:
+            del args["upper"]
+        self._build("SolveTriangular", {**args, **aliases}, name)
 
 
 class Inverse(Model):
@@ -4055,6 +4093,43 @@ class Cholesky(Model):
         self._build("Cholesky", {**args, **aliases}, name)
 
 
+class CholeskySolve(Model):
+    r"""The solution `x` of the linear systems `a @ x = right`, given the Cholesky factor of `a`: the lower one,
+    `a = factor @ factorᵀ`, or with `upper` the upper one, `a = factorᵀ @ factor`.
+
+    `right` is `[..., n, k]`, or a vector `[n]`; the leading axes broadcast. The other triangle of `factor`
+    is not read. The order of the arguments is PyTorch's.
+
+    Parameters
+    ----------
+    upper : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, upper: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"upper": upper}
+        self._build("CholeskySolve", {**args, **aliases}, name)
+
+
+class CholeskyInverse(Model):
+    r"""The inverses of symmetric positive definite matrices `a`, given their Cholesky factors `[..., n, n]`:
+    the lower ones, `a = factor @ factorᵀ`, or with `upper` the upper ones, `a = factorᵀ @ factor`.
+
+    Parameters
+    ----------
+    upper : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, upper: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"upper": upper}
+        self._build("CholeskyInverse", {**args, **aliases}, name)
+
+
 class MatrixPower(Model):
     r"""The product of `n` copies of square matrices `[..., m, m]`: the identity for `n = 0`, the power of the
     inverse for negative `n`.
@@ -4072,6 +4147,243 @@ class MatrixPower(Model):
         if args["n"] is None:
             del args["n"]
         self._build("MatrixPower", {**args, **aliases}, name)
+
+
+class Qr(Model):
+    r"""Orthonormal columns `q` and an upper triangular `r` with `q @ r = input`, for matrices `[..., m, n]`.
+    With `mode="reduced"`, `q` has `min(m, n)` columns and `r` as many rows; with `"complete"`, `q` is
+    square, `[..., m, m]`, and `r` is `[..., m, n]`.
+
+    The diagonal of `r` is not negative, which makes the factors of a matrix of full rank unique; the
+    columns that complete `q` are those of Householder's reflections. A matrix with an element that is not
+    finite gives NaN. The gradient (Walter and Lehmann, 2018) needs linearly independent columns (of the
+    first `m`, where there are more columns than rows); the columns that complete `q` have none. Lower
+    precision than float32 is refused.
+
+    Parameters
+    ----------
+    mode : Literal['reduced', 'complete'], optional
+        Default: ``'reduced'``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, mode: typing.Literal['reduced', 'complete'] = 'reduced', *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"mode": mode}
+        self._build("Qr", {**args, **aliases}, name)
+
+
+class Eigh(Model):
+    r"""Eigenvalues, in ascending order, and orthonormal eigenvectors, as columns, of symmetric matrices `[...,
+    n, n]`.  What is decomposed is the symmetric part `(input + inputᵀ) / 2`, so that rounding in `input`
+    does not matter and the gradient is symmetric.
+
+    Of each vector the first element that is not small (more than 0.63 / √n in magnitude) is positive. Of an
+    eigenvalue that occurs several times only the space of its vectors is determined: which ones are found
+    differs from backend to backend, and the gradient of the vectors is NaN, since there is none.
+    (`eigvalsh` has a gradient there.) A matrix with an element that is not finite gives NaN.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("Eigh", {**args, **aliases}, name)
+
+
+class Eigvalsh(Model):
+    r"""Eigenvalues of symmetric matrices `[..., n, n]`, in ascending order: the first output of `eigh`.
+
+    The gradient exists for eigenvalues that occur several times too: it is that of their sum, shared by the
+    vectors that were found.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("Eigvalsh", {**args, **aliases}, name)
+
+
+class ThinSvd(Model):
+    r"""Singular values `s`, in descending order, with `u @ diag(s) @ vh = input`, for matrices `[..., m, n]`;
+    `u` is `[..., m, k]` and `vh` `[..., k, n]` with `k = min(m, n)`.
+
+    It is `svd` without full matrices; signs, special values and gradient are as there.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("ThinSvd", {**args, **aliases}, name)
+
+
+class Svd(Model):
+    r"""The singular value decomposition `u @ diag(s) @ vh = input` of matrices `[..., m, n]`, with the singular
+    values `s` in descending order and orthonormal columns of `u` and rows of `vh`.  With `full_matrices`,
+    `u` is `[..., m, m]` and `vh` `[..., n, n]`; else they have `min(m, n)` columns and rows.
+
+    Of each column of `u` the first element that is not small (more than 0.63 / √m in magnitude) is
+    positive, which decides the sign of the row of `vh` too; where a singular value is 0 up to rounding, the
+    row of `vh` has its own sign, by the same rule. Of a singular value that occurs several times (0 too)
+    only the space of its vectors is determined: which ones are found differs from backend to backend, and
+    the gradient of the vectors is NaN, since there is none. (`svdvals` has a gradient there.) What
+    completes full matrices are the columns that `qr` completes `u` by; they have no gradient. A matrix with
+    an element that is not finite gives NaN. Gradient: Townsend, Differentiating the singular value
+    decomposition (2016).
+
+    Parameters
+    ----------
+    full_matrices : bool, optional
+        Default: ``True``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, full_matrices: bool = True, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"full_matrices": full_matrices}
+        self._build("Svd", {**args, **aliases}, name)
+
+
+class SingularValues(Model):
+    r"""Singular values of matrices `[..., m, n]`, in descending order: the second output of `svd`.
+
+    The gradient exists for singular values that occur several times too: it is that of their sum, shared by
+    the vectors that were found.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("SingularValues", {**args, **aliases}, name)
+
+
+class LeastSquares(Model):
+    r"""The `x` for which `left @ x - right` is shortest, and of several such the shortest `x`.  `left` is
+    `[..., m, n]`; `right` is `[..., m, k]`, one system a column, or a vector `[m]`; the leading axes
+    broadcast.
+
+    Singular values of `left` up to `rcond` times the largest count as 0; `rcond` is `max(m, n)` times the
+    dtype's epsilon unless given. A matrix with an element that is not finite gives NaN. Rank and singular
+    values are what `matrix_rank` and `svdvals` give. The gradient (Golub and Pereyra, 1973) holds where
+    small changes do not change the rank. Lower precision than float32 is refused.
+
+    Parameters
+    ----------
+    rcond : float | None, optional
+        Default: ``None``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, rcond: float | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"rcond": rcond}
+        self._build("LeastSquares", {**args, **aliases}, name)
+
+
+class PseudoInverse(Model):
+    r"""The pseudoinverses `[..., n, m]` of matrices `[..., m, n]`, by Moore and Penrose.  Singular values up to
+    `rtol` times the largest, or up to `atol`, count as 0.
+
+    Unless given, `atol` is 0, and `rtol` is `max(m, n)` times the dtype's epsilon, or 0 with an `atol`. The
+    gradient (Golub and Pereyra, 1973) holds where small changes do not change the rank. To solve a system,
+    `lstsq` is more exact.
+
+    Parameters
+    ----------
+    rtol : float | None, optional
+        Default: ``None``.
+    atol : float | None, optional
+        Default: ``None``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, rtol: float | None = None, atol: float | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"rtol": rtol, "atol": atol}
+        self._build("PseudoInverse", {**args, **aliases}, name)
+
+
+class MatrixRank(Model):
+    r"""The ranks of matrices `[..., m, n]`, in int64: how many singular values are larger than `atol` and than
+    `rtol` times the largest one.  Unless given, `atol` is 0, and `rtol` is `max(m, n)` times the dtype's
+    epsilon, or 0 with an `atol`.
+
+    A matrix with an element that is not finite has rank 0.
+
+    Parameters
+    ----------
+    atol : float | None, optional
+        Default: ``None``.
+    rtol : float | None, optional
+        Default: ``None``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, atol: float | None = None, rtol: float | None = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"atol": atol, "rtol": rtol}
+        self._build("MatrixRank", {**args, **aliases}, name)
+
+
+class MatrixNorm(Model):
+    r"""Norms of matrices `[..., m, n]`, by `ord`: `"fro"`, of Frobenius, the root of the sum of squares;
+    `"nuc"`, the nuclear norm, the sum of the singular values; 2, the spectral norm, the largest singular
+    value; 1 the largest sum of the absolute values in a column, `inf` in a row; -2, -1 and `-inf` the
+    smallest instead.  With `keepdim` the last two axes stay, with size 1.
+
+    The gradient of a largest or smallest one is shared evenly among those that tie.
+
+    Parameters
+    ----------
+    ord : object, optional
+        Default: ``'fro'``.
+    keepdim : bool, optional
+        Default: ``False``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("MatrixNorm", ("ord", "keepdim"), {"keepdims": "keepdim"})
+    def __init__(self, ord: typing.Any = 'fro', keepdim: bool = False, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"ord": ord, "keepdim": keepdim}
+        self._build("MatrixNorm", {**args, **aliases}, name)
+
+
+class ConditionNumber(Model):
+    r"""Condition numbers of matrices: by how much relative errors may grow when a system is solved.  Without
+    `p`, or with 2, the largest singular value divided by the smallest, of matrices `[..., m, n]`; infinite
+    for a matrix without full rank.
+
+    With -2 it is the reciprocal. With another order of `matrix_norm`, the norm of square matrices times
+    that of their inverses, where a singular matrix is an error.
+
+    Parameters
+    ----------
+    p : object, optional
+        Default: ``None``.
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    @spellings.layer("ConditionNumber", ("p",), {"rate": "p"})
+    def __init__(self, p: typing.Any = None, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {"p": p}
+        self._build("ConditionNumber", {**args, **aliases}, name)
 
 
 class Fft(Model):

@@ -176,12 +176,26 @@ KINDS: dict[str, str] = {
     "cross": "tta",
     "einsum": "at",
     "solve": "tt",
-    "triangular_solve": "ttaa",
+    "triangular_solve": "ttaaa",
+    "solve_triangular": "ttaaa",
     "inv": "t",
     "det": "t",
     "slogdet": "t",
     "cholesky": "t",
+    "cholesky_solve": "tta",
+    "cholesky_inverse": "ta",
     "matrix_power": "ta",
+    "qr": "ta",
+    "eigh": "t",
+    "eigvalsh": "t",
+    "thin_svd": "t",
+    "svd": "ta",
+    "svdvals": "t",
+    "lstsq": "tta",
+    "pinv": "taa",
+    "matrix_rank": "taa",
+    "matrix_norm": "taa",
+    "cond": "ta",
     "fft": "ttaa",
     "ifft": "ttaa",
     "rfft": "taa",
@@ -4536,13 +4550,20 @@ class Ops:
         """
         return self._op("solve", (left, right))
 
-    @spellings.op("triangular_solve", ("left", "right", "lower", "transpose"))
-    def triangular_solve(self, left: Any, right: Any, lower: bool = True, transpose: bool = False) -> Any:
+    @spellings.op("triangular_solve", ("left", "right", "lower", "transpose", "unit_diagonal"))
+    def triangular_solve(
+        self,
+        left: Any,
+        right: Any,
+        lower: bool = True,
+        transpose: bool = False,
+        unit_diagonal: bool = False,
+    ) -> Any:
         r"""The solution `x` of the linear systems `left @ x = right` with a triangular matrix.  Only the lower
         triangle of `left` is read, or the upper one with `lower=False`.
 
-        With `transpose` the systems are `leftᵀ @ x = right`. Shapes are as in `solve`; a zero on the
-        diagonal is an error.
+        With `transpose` the systems are `leftᵀ @ x = right`. With `unit_diagonal` the diagonal is 1 and not
+        read. Shapes are as in `solve`; a zero on the diagonal is an error.
 
         Parameters
         ----------
@@ -4551,6 +4572,8 @@ class Ops:
         lower : bool, optional
             Default: ``True``.
         transpose : bool, optional
+            Default: ``False``.
+        unit_diagonal : bool, optional
             Default: ``False``.
 
         Returns
@@ -4565,7 +4588,42 @@ class Ops:
         >>> backend.triangular_solve(np.eye(3), right=np.ones((3,))).shape
         (3,)
         """
-        return self._op("triangular_solve", (left, right, lower, transpose))
+        return self._op("triangular_solve", (left, right, lower, transpose, unit_diagonal))
+
+    @spellings.op("solve_triangular", ("left", "right", "upper", "transpose", "unit_diagonal"))
+    def solve_triangular(
+        self,
+        left: Any,
+        right: Any,
+        upper: bool,
+        transpose: bool = False,
+        unit_diagonal: bool = False,
+    ) -> Any:
+        r"""As `triangular_solve`, with the triangle named as PyTorch does: `upper` has to be said.
+
+        Parameters
+        ----------
+        left : array
+        right : array
+        upper : bool
+        transpose : bool, optional
+            Default: ``False``.
+        unit_diagonal : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.solve_triangular(np.eye(3), np.ones((3, 2)), True).shape
+        (3, 2)
+        """
+        return self._op("solve_triangular", (left, right, upper, transpose, unit_diagonal))
 
     @spellings.op("inv", ("input",))
     def inv(self, input: Any) -> Any:
@@ -4670,6 +4728,59 @@ class Ops:
         """
         return self._op("cholesky", (input,))
 
+    @spellings.op("cholesky_solve", ("right", "factor", "upper"))
+    def cholesky_solve(self, right: Any, factor: Any, upper: bool = False) -> Any:
+        r"""The solution `x` of the linear systems `a @ x = right`, given the Cholesky factor of `a`: the lower
+        one, `a = factor @ factorᵀ`, or with `upper` the upper one, `a = factorᵀ @ factor`.
+
+        `right` is `[..., n, k]`, or a vector `[n]`; the leading axes broadcast. The other triangle of
+        `factor` is not read. The order of the arguments is PyTorch's.
+
+        Parameters
+        ----------
+        right : array
+        factor : array
+        upper : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.cholesky_solve(np.ones((3,)), np.eye(3)).shape
+        (3,)
+        """
+        return self._op("cholesky_solve", (right, factor, upper))
+
+    def cholesky_inverse(self, factor: Any, upper: bool = False) -> Any:
+        r"""The inverses of symmetric positive definite matrices `a`, given their Cholesky factors `[..., n,
+        n]`: the lower ones, `a = factor @ factorᵀ`, or with `upper` the upper ones, `a = factorᵀ @ factor`.
+
+        Parameters
+        ----------
+        factor : array
+        upper : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.cholesky_inverse(np.eye(3)).shape
+        (3, 3)
+        """
+        return self._op("cholesky_inverse", (factor, upper))
+
     @spellings.op("matrix_power", ("input", "n"))
     def matrix_power(self, input: Any, n: int) -> Any:
         r"""The product of `n` copies of square matrices `[..., m, m]`: the identity for `n = 0`, the power of
@@ -4693,6 +4804,351 @@ class Ops:
         (3, 3)
         """
         return self._op("matrix_power", (input, n))
+
+    @spellings.op("qr", ("input", "mode"))
+    def qr(self, input: Any, mode: Literal['reduced', 'complete'] = 'reduced') -> Any:
+        r"""Orthonormal columns `q` and an upper triangular `r` with `q @ r = input`, for matrices `[..., m,
+        n]`.  With `mode="reduced"`, `q` has `min(m, n)` columns and `r` as many rows; with `"complete"`,
+        `q` is square, `[..., m, m]`, and `r` is `[..., m, n]`.
+
+        The diagonal of `r` is not negative, which makes the factors of a matrix of full rank unique; the
+        columns that complete `q` are those of Householder's reflections. A matrix with an element that is
+        not finite gives NaN. The gradient (Walter and Lehmann, 2018) needs linearly independent columns (of
+        the first `m`, where there are more columns than rows); the columns that complete `q` have none.
+        Lower precision than float32 is refused.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype float.
+        mode : Literal['reduced', 'complete'], optional
+            Default: ``'reduced'``.
+
+        Returns
+        -------
+        q : array
+        r : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.qr(np.eye(3))]
+        [(3, 3), (3, 3)]
+        """
+        return self._op("qr", (input, mode))
+
+    @spellings.op("eigh", ("input",))
+    def eigh(self, input: Any) -> Any:
+        r"""Eigenvalues, in ascending order, and orthonormal eigenvectors, as columns, of symmetric matrices
+        `[..., n, n]`.  What is decomposed is the symmetric part `(input + inputᵀ) / 2`, so that rounding in
+        `input` does not matter and the gradient is symmetric.
+
+        Of each vector the first element that is not small (more than 0.63 / √n in magnitude) is positive.
+        Of an eigenvalue that occurs several times only the space of its vectors is determined: which ones
+        are found differs from backend to backend, and the gradient of the vectors is NaN, since there is
+        none. (`eigvalsh` has a gradient there.) A matrix with an element that is not finite gives NaN.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype float.
+
+        Returns
+        -------
+        values : array
+        vectors : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.eigh(np.eye(4))]
+        [(4,), (4, 4)]
+        """
+        return self._op("eigh", (input,))
+
+    @spellings.op("eigvalsh", ("input",))
+    def eigvalsh(self, input: Any) -> Any:
+        r"""Eigenvalues of symmetric matrices `[..., n, n]`, in ascending order: the first output of `eigh`.
+
+        The gradient exists for eigenvalues that occur several times too: it is that of their sum, shared by
+        the vectors that were found.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype float.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.eigvalsh(np.eye(3)).shape
+        (3,)
+        """
+        return self._op("eigvalsh", (input,))
+
+    @spellings.op("thin_svd", ("input",))
+    def thin_svd(self, input: Any) -> Any:
+        r"""Singular values `s`, in descending order, with `u @ diag(s) @ vh = input`, for matrices `[..., m,
+        n]`; `u` is `[..., m, k]` and `vh` `[..., k, n]` with `k = min(m, n)`.
+
+        It is `svd` without full matrices; signs, special values and gradient are as there.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype float.
+
+        Returns
+        -------
+        u : array
+        s : array
+        vh : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.thin_svd(np.eye(3))]
+        [(3, 3), (3,), (3, 3)]
+        """
+        return self._op("thin_svd", (input,))
+
+    @spellings.op("svd", ("input", "full_matrices"))
+    def svd(self, input: Any, full_matrices: bool = True) -> Any:
+        r"""The singular value decomposition `u @ diag(s) @ vh = input` of matrices `[..., m, n]`, with the
+        singular values `s` in descending order and orthonormal columns of `u` and rows of `vh`.  With
+        `full_matrices`, `u` is `[..., m, m]` and `vh` `[..., n, n]`; else they have `min(m, n)` columns and
+        rows.
+
+        Of each column of `u` the first element that is not small (more than 0.63 / √m in magnitude) is
+        positive, which decides the sign of the row of `vh` too; where a singular value is 0 up to rounding,
+        the row of `vh` has its own sign, by the same rule. Of a singular value that occurs several times (0
+        too) only the space of its vectors is determined: which ones are found differs from backend to
+        backend, and the gradient of the vectors is NaN, since there is none. (`svdvals` has a gradient
+        there.) What completes full matrices are the columns that `qr` completes `u` by; they have no
+        gradient. A matrix with an element that is not finite gives NaN. Gradient: Townsend, Differentiating
+        the singular value decomposition (2016).
+
+        Parameters
+        ----------
+        input : array
+            Of dtype float.
+        full_matrices : bool, optional
+            Default: ``True``.
+
+        Returns
+        -------
+        u : array
+        s : array
+        vh : array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> [y.shape for y in backend.svd(np.eye(3))]
+        [(3, 3), (3,), (3, 3)]
+        """
+        return self._op("svd", (input, full_matrices))
+
+    @spellings.op("svdvals", ("input",))
+    def svdvals(self, input: Any) -> Any:
+        r"""Singular values of matrices `[..., m, n]`, in descending order: the second output of `svd`.
+
+        The gradient exists for singular values that occur several times too: it is that of their sum,
+        shared by the vectors that were found.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype float.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.svdvals(np.eye(3)).shape
+        (3,)
+        """
+        return self._op("svdvals", (input,))
+
+    @spellings.op("lstsq", ("left", "right", "rcond"))
+    def lstsq(self, left: Any, right: Any, rcond: float | None = None) -> Any:
+        r"""The `x` for which `left @ x - right` is shortest, and of several such the shortest `x`.  `left` is
+        `[..., m, n]`; `right` is `[..., m, k]`, one system a column, or a vector `[m]`; the leading axes
+        broadcast.
+
+        Singular values of `left` up to `rcond` times the largest count as 0; `rcond` is `max(m, n)` times
+        the dtype's epsilon unless given. A matrix with an element that is not finite gives NaN. Rank and
+        singular values are what `matrix_rank` and `svdvals` give. The gradient (Golub and Pereyra, 1973)
+        holds where small changes do not change the rank. Lower precision than float32 is refused.
+
+        Parameters
+        ----------
+        left : array
+            Of dtype float.
+        right : array
+            Of dtype float.
+        rcond : float | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.lstsq(np.ones((4, 2)), np.ones((4,))).shape
+        (2,)
+        """
+        return self._op("lstsq", (left, right, rcond))
+
+    least_squares = lstsq
+
+    @spellings.op("pinv", ("input", "rtol", "atol"))
+    def pinv(self, input: Any, rtol: float | None = None, atol: float | None = None) -> Any:
+        r"""The pseudoinverses `[..., n, m]` of matrices `[..., m, n]`, by Moore and Penrose.  Singular values
+        up to `rtol` times the largest, or up to `atol`, count as 0.
+
+        Unless given, `atol` is 0, and `rtol` is `max(m, n)` times the dtype's epsilon, or 0 with an `atol`.
+        The gradient (Golub and Pereyra, 1973) holds where small changes do not change the rank. To solve a
+        system, `lstsq` is more exact.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype float.
+        rtol : float | None, optional
+            Default: ``None``.
+        atol : float | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.pinv(np.eye(3)).shape
+        (3, 3)
+        """
+        return self._op("pinv", (input, rtol, atol))
+
+    @spellings.op("matrix_rank", ("input", "atol", "rtol"))
+    def matrix_rank(self, input: Any, atol: float | None = None, rtol: float | None = None) -> Any:
+        r"""The ranks of matrices `[..., m, n]`, in int64: how many singular values are larger than `atol` and
+        than `rtol` times the largest one.  Unless given, `atol` is 0, and `rtol` is `max(m, n)` times the
+        dtype's epsilon, or 0 with an `atol`.
+
+        A matrix with an element that is not finite has rank 0.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype float.
+        atol : float | None, optional
+            Default: ``None``.
+        rtol : float | None, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.matrix_rank(np.eye(3)).shape
+        ()
+        """
+        return self._op("matrix_rank", (input, atol, rtol))
+
+    @spellings.op("matrix_norm", ("input", "ord", "keepdim"))
+    def matrix_norm(self, input: Any, ord: Any = 'fro', keepdim: bool = False) -> Any:
+        r"""Norms of matrices `[..., m, n]`, by `ord`: `"fro"`, of Frobenius, the root of the sum of squares;
+        `"nuc"`, the nuclear norm, the sum of the singular values; 2, the spectral norm, the largest
+        singular value; 1 the largest sum of the absolute values in a column, `inf` in a row; -2, -1 and
+        `-inf` the smallest instead.  With `keepdim` the last two axes stay, with size 1.
+
+        The gradient of a largest or smallest one is shared evenly among those that tie.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype float.
+        ord : object, optional
+            Default: ``'fro'``.
+        keepdim : bool, optional
+            Default: ``False``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.matrix_norm(np.eye(3)).shape
+        ()
+        """
+        return self._op("matrix_norm", (input, ord, keepdim))
+
+    @spellings.op("cond", ("input", "p"))
+    def cond(self, input: Any, p: Any = None) -> Any:
+        r"""Condition numbers of matrices: by how much relative errors may grow when a system is solved.
+        Without `p`, or with 2, the largest singular value divided by the smallest, of matrices `[..., m,
+        n]`; infinite for a matrix without full rank.
+
+        With -2 it is the reciprocal. With another order of `matrix_norm`, the norm of square matrices times
+        that of their inverses, where a singular matrix is an error.
+
+        Parameters
+        ----------
+        input : array
+            Of dtype float.
+        p : object, optional
+            Default: ``None``.
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.cond(np.eye(3)).shape
+        ()
+        """
+        return self._op("cond", (input, p))
 
     @spellings.op("fft", ("real", "imag", "axis", "norm"))
     def fft(
