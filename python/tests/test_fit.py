@@ -397,7 +397,11 @@ def test_a_shuffling_loader_goes_on_exactly_without_a_generator(kind, tmp_path):
             "shuffle": {"shuffle": True},
             "sampler": {"sampler": utils.RandomSampler(dataset), "generator": torch.Generator()},
             "weighted": {"sampler": utils.WeightedRandomSampler(weights, len(dataset))},
-            "workers": {"shuffle": True, "num_workers": 2},
+            # Threads of other frameworks would not survive a fork of this process.
+            "workers": {
+                **{"shuffle": True, "num_workers": 1, "persistent_workers": True},
+                "multiprocessing_context": "forkserver",
+            },
         }[kind]
         return utils.DataLoader(dataset, batch_size=8, **options)
 
