@@ -1,7 +1,8 @@
 """Measures how far every op of every backend is from double precision, and writes docs/agreement.md.
 
-``make agreement`` runs it. Figures depend on the machine and on the versions of the frameworks, which the page names;
-tests check that the page has all ops, and that nothing in it is beyond the tolerances.
+``make agreement`` runs it; with ``--missing`` only the ops that the page lacks are measured. Figures depend on the
+machine and on the versions of the frameworks, which the page names; tests check that the page has all ops, and that
+nothing in it is beyond the tolerances.
 """
 
 from __future__ import annotations
@@ -46,14 +47,19 @@ def main() -> None:
     """Measure what is installed and write the page."""
     backends = dict(_available())
     rows = _core.op_rows()
+    known = {}
+    if "--missing" in sys.argv[1:]:
+        known = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
     lines = [HEAD.format(versions=", ".join(f"{name} {metadata.version(PACKAGES[name])}" for name in backends))]
     family = None
     for number, row in enumerate(rows):
         if row["family"] != family:
             family = row["family"]
             lines += [f"\n## {family}\n", f"| op | {' | '.join(backends)} |", "|---" * (len(backends) + 1) + "|"]
-        cells = [" · ".join(_figure(backend, row) for backend in found) for found in backends.values()]
-        lines.append(f"| `{row['name']}` | {' | '.join(cells)} |")
+        cells = known.get(row["name"]) or " | ".join(
+            " · ".join(_figure(backend, row) for backend in found) for found in backends.values()
+        )
+        lines.append(f"| `{row['name']}` | {cells} |")
         print(f"\r{number + 1} of {len(rows)} ops", end="", file=sys.stderr, flush=True)
     PAGE.write_text(re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n", encoding="utf-8")
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use mithril_codegen::c::{Options, emit};
+use mithril_codegen::c::{Options, can_spell, emit};
 use mithril_ir::dtype::Kind;
 use mithril_ir::op::{PortKind, ShapeRule, Text, Tolerance};
 use mithril_ir::ops::elementwise::{CAST, POWER};
@@ -184,7 +184,11 @@ impl Everything {
             // What promotes is tested in the dtype that it promotes to.
             let mut trial = Builder::extend(b.graph.clone(), DType::F32);
             let before = trial.graph.nodes().count();
-            if trial.push(op, args).is_ok() && trial.graph.nodes().count() == before + 1 {
+            let is_one = trial.push(op, args).is_ok() && trial.graph.nodes().count() == before + 1;
+            // What C does not spell for integers is expanded before it gets here.
+            let is_float = |&v: &ValueId| b.graph.ty(v).is_some_and(|ty| ty.dtype.is_float());
+            let is_spelled = || trial.graph.nodes().last().is_some_and(|(n, _)| can_spell(&trial.graph, n));
+            if is_one && (args.first().is_some_and(is_float) || is_spelled()) {
                 let y = b.push(op, args).unwrap()[0];
                 b.graph.outputs.insert(format!("y{}", rows.len()).into(), y);
                 rows.push(op);

@@ -103,8 +103,10 @@ fn aliases_and_mistakes() {
     );
     let e = error("Linear", vec![4.into()], vec![("dimensoin", 3.into())]);
     assert!(e.hint().unwrap().contains("did you mean \"dimension\"?"), "{e}");
-    let e = error("Linear", vec![4.into()], vec![("units", 3.into())]);
+    let e = error("Linear", vec![], vec![("dimension", 4.into()), ("units", 3.into())]);
     assert_eq!(e.code(), Code::ConflictingOptions);
+    let e = error("Linear", vec![4.into()], vec![("units", 3.into())]);
+    assert_eq!(e.code(), Code::BadArgument);
     for bad in [Lit::int(0), Lit::int(-4), Lit::int(i64::MAX), Lit::text("8"), Lit::Float(2.5)] {
         assert_eq!(error("Linear", vec![bad], vec![]).code(), Code::BadArgument);
     }
