@@ -21,7 +21,7 @@ def check(function, params, data, model):
     compiled = ml.compile(
         model, ml.CBackend(num_threads=1), shapes=shapes, dtypes={k: str(v) for k, v in dtypes.items()}
     )
-    assert list(compiled.parameters) == list(params)
+    assert list(compiled.parameter_keys) == list(params)
     outputs, found = compiled.evaluate(params, data, {"loss": 1.0})
 
     def by_torch(dtype):

@@ -124,7 +124,7 @@ def test_a_training_step_is_exported(tmp_path, rule):
     comments = [" ".join(text.split()) for text in re.findall(r"/\*(.*?)\*/", source, re.S)]
     assert all(text.endswith("element by element in one pass.") for text in comments if text.startswith("new_param_"))
     calls = re.findall(r"step_new_param_\d+\(([^()]*)\);", " ".join(source.split()))
-    for name in model.parameters:
+    for name in model.parameter_keys:
         (given,) = (call for call in calls if f" {name.replace('.', '_')}," in call)
         assert given.count(f"{name.replace('.', '_')}_") == {"SGD": 1, "Adam": 2}[rule]
     header = (tmp_path / "step.h").read_text()

@@ -145,6 +145,8 @@ class Training:
         self._fingerprint = 0
         #: Whether the arrays are others than those of the model.
         self._is_apart = False
+        #: The state of the model before the first step.
+        self._before: dict[str, Any] | None = None
         self._expected: int | None = None
 
     def _watched(self) -> tuple[str, int]:
@@ -168,6 +170,11 @@ class Training:
         except KeyboardInterrupt:
             # What was learned so far is not thrown away.
             self._hand_over()
+            raise
+        except Exception:
+            # Statistics that were measured since belong to parameters that are lost.
+            if self._before is not None:
+                self._model.state = self._before
             raise
         finally:
             self._progress.end()
@@ -248,6 +255,7 @@ class Training:
         params = self._model.get_parameters()
         # Their shapes may follow from the first batch.
         self._trained._prepare(params, batch)
+        self._before = self._model.state
         check_number(self._trained, self._loss)
         self._params = Parameters.of(
             {name: params[name] for name in self._trained.parameter_keys}, (), self._trained.frozen_keys
@@ -339,6 +347,8 @@ class Training:
         if self._options.ema is not None:
             self._options.ema.load_state_dict(groups["ema"])
         self._params = Parameters.of(groups["parameters"], (), self._trained.frozen_keys)
+        if self._model._current is not None:
+            self._before = self._model.state
         self._trained.state, self._is_apart = groups["state"], True
         self._epoch, self._batch = checkpoint.epoch, checkpoint.batch
         self._fingerprint = self._expected = about["fingerprint"]
