@@ -80,6 +80,9 @@ def test_statistics_come_from_the_file_as_well(tmp_path):
     shipped = ml.compile(network(), ml.CBackend(num_threads=1), shapes=shapes, inference=True)
     packed = shipped.pack(tmp_path / "network.safetensors")
     np.testing.assert_array_equal(shipped.evaluate(packed, data)["output"], wanted)
+    # A state that is given counts, whatever statistics come with the parameters.
+    packed = shipped.pack(params, state=state)
+    np.testing.assert_array_equal(shipped.evaluate(packed, data)["output"], wanted)
     ml.save({name: params[name] for name in source.parameter_keys}, tmp_path / "half.safetensors")
     with pytest.raises(ml.errors.ParameterError, match="missing"):
         shipped.pack(tmp_path / "half.safetensors")

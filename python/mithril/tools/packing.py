@@ -99,7 +99,7 @@ def pack(
         model._arguments.check_params(program, given)
         if model._held(given):
             with model._lock:
-                model.state = model._state_for(given)
+                model.state = {**model._state_for(given), **(state or {})}
         else:
             model._state_for(given)
     packed: _core.Packed = source.pack(given, model.state, {name: tuple(shape) for name, shape in sizes.items()})
