@@ -49,7 +49,19 @@ def _det_gradient(x, cotangent, y):
     return (cotangent * y)[..., None, None] * _transposed(_inv(x))
 
 
-_determinant = _with_gradient(lambda x: mx.linalg.det(x, stream=mx.cpu), _det_gradient)
+def _lu_diagonal(x):
+    """Sign of the row exchanges, and the diagonal of U; `mx.linalg.det` rounds float64 to float32 on the way."""
+    factors, pivots = mx.linalg.lu_factor(x, stream=mx.cpu)
+    exchanges = mx.sum(pivots != mx.arange(x.shape[-1], dtype=pivots.dtype), axis=-1)
+    return (1 - 2 * (exchanges % 2).astype(mx.int32)).astype(x.dtype), mx.diagonal(factors, axis1=-2, axis2=-1)
+
+
+def _lu_determinant(x):
+    sign, diagonal = _lu_diagonal(x)
+    return sign * mx.prod(diagonal, axis=-1)
+
+
+_determinant = _with_gradient(_lu_determinant, _det_gradient)
 
 
 def _det(x):
@@ -61,8 +73,13 @@ def _log_determinant(x):
     return tuple(mx.linalg.slogdet(x, stream=mx.cpu))
 
 
+def _lu_log_determinant(x):
+    sign, diagonal = _lu_diagonal(x)
+    return sign * mx.prod(mx.sign(diagonal), axis=-1), mx.sum(mx.log(mx.abs(diagonal)), axis=-1)
+
+
 _log_of_determinant = _with_gradient(
-    _log_determinant, lambda x, cotangents, _: cotangents[1][..., None, None] * _transposed(_inv(x))
+    _lu_log_determinant, lambda x, cotangents, _: cotangents[1][..., None, None] * _transposed(_inv(x))
 )
 
 

@@ -77,7 +77,8 @@ class TorchBackend(Framework):
 
         torch = self._torch
         largest = torch.full((64,), torch.inf, device=self._device)
-        if torch.nn.functional.gelu(largest).isnan().any():
+        # Tensors of the device "meta" have no numbers.
+        if self._device.type != "meta" and torch.nn.functional.gelu(largest).isnan().any():
             reason = "gelu of PyTorch gives NaN for infinity"
             self.limitations = {**self.limitations, **dict.fromkeys(_GELU, reason)}
 
@@ -313,7 +314,7 @@ def _xla(wanted: str, devices: tuple[str, ...]) -> str:
         importlib.import_module("torch_xla")
     except ImportError as error:
         raise BackendUnavailableError(
-            f"TorchBackend runs on a TPU through torch_xla, which is not installed (device={wanted!r})",
+            f"TorchBackend has no device {wanted!r}: it runs on a TPU through torch_xla, which is not installed",
             hint="install it on a machine with a TPU: pip install torch_xla[tpu]; "
             f"here there are: {', '.join(devices)}",
         ) from error
