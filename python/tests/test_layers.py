@@ -9,6 +9,7 @@ from backends import BACKENDS, backend
 from mithril._generated import layers
 
 #: Layer -> uses: arguments, then the inputs by name as in the cases of ops, e.g. ``i64[4]<5``.
+#: ``p[2]`` is between 0 and 1, ``q[2]`` positive, ``up[2]`` ascending; in ``nan[4]`` every third number is missing.
 #: Inputs that are not named are ``[2,3]``.
 LAYERS = {
     "AdaptiveAvgPool1d": [((2,), "[2,3,5]")],
@@ -17,6 +18,7 @@ LAYERS = {
     "AdaptiveMaxPool1d": [((2,), "[2,3,5]")],
     "AdaptiveMaxPool2d": [(((2, 3),), "[2,3,5,7]")],
     "AdaptiveMaxPool3d": [((2,), "[1,2,4,5,6]")],
+    "AffineGrid": [(((2, 3, 4, 5),), "[2,2,3]"), (((1, 2, 2, 3, 2), True), "[1,3,4]")],
     "All": [((), "bool[2,3]"), ((1, True), "bool[2,3]")],
     "Any": [((), "bool[2,3]"), ((-1,), "bool[2,3]")],
     "ArgMax": [((), ""), ((1, True), "")],
@@ -27,6 +29,7 @@ LAYERS = {
     "BatchNorm1d": [((), "[5,3]"), ((3,), "[4,3,2]")],
     "BatchNorm2d": [((), "[2,3,4,4]"), ((3, 1e-3, 0.2, False), "[2,3,4,4]")],
     "BatchNorm3d": [((), "[2,3,2,2,2]")],
+    "BinCount": [((5,), "i64[9]<4"), ((3,), "i64[2,4]<5")],
     "BinaryCrossEntropy": [((), "p[2,3] p[2,3]"), (("none",), "p[2,3] p[2,3]")],
     "BinaryCrossEntropyWithLogits": [((), "[2,3] p[2,3]"), (("sum",), "[2,3] p[2,3]")],
     "BitwiseAnd": [((), "i64[2,3] i64[3]")],
@@ -34,6 +37,7 @@ LAYERS = {
     "BitwiseOr": [((), "i64[2,3] i64[3]")],
     "BitwiseXor": [((), "i64[2,3] bool[3]")],
     "BroadcastTo": [(((2, 4, 3),), "[4,1]")],
+    "Bucketize": [((), "[2,3] up[4]"), ((True,), "i64[2,3] up[5]")],
     "Cast": [(("int32",), ""), (("float32",), "i64[2]")],
     "Cholesky": [((), "spd[3,3]"), ((), "spd[2,2]")],
     "CholeskyInverse": [((), "spd[3,3]"), ((True,), "spd[3,3]")],
@@ -50,8 +54,12 @@ LAYERS = {
     "CountNonzero": [((), "i64[2,3]"), ((1,), "i64[2,3]")],
     "Cross": [((), "[2,3] [2,3]")],
     "CrossEntropy": [((), "[4,5] i64[4]<5"), (("sum", 2, 0.1), "[4,5] i64[4]<5"), (("none",), "[2,5,3] i64[2,3]<5")],
+    "CumMax": [((1,), "[2,5]"), ((-2,), "[2,4,3]")],
+    "CumMin": [((1,), "[2,5]"), ((-2,), "[2,4,3]")],
     "CumProd": [((1,), ""), ((0, True, True), "[4,2]")],
     "CumSum": [((1,), ""), ((0, True, True), "[4,2]")],
+    "CumulativeMax": [((1,), "[2,5]"), ((-2, True), "[2,4,3]")],
+    "CumulativeMin": [((1,), "[2,5]"), ((-2, True), "[2,4,3]")],
     "Determinant": [((), "spd[3,3]")],
     "Diag": [((), "[3]"), ((1,), "[3,3]")],
     "Diagonal": [((), "[3,4]"), ((1, 1, 2), "[2,3,4]")],
@@ -64,12 +72,24 @@ LAYERS = {
     "Flatten": [((), "[2,3,4]"), ((0, 1), "[2,3,4]")],
     "Flip": [((), ""), ((1,), "")],
     "FloorDivide": [((), "i64[2,3] q[3]")],
+    "Fold": [((4, 2, 1, 0, 2), "[8,4]"), (((4, 5), (2, 3), (2, 1), (1, 0), (1, 2)), "[2,6,8]")],
     "GRU": [((4, 3), "[3,2,5]"), ((2, 3, 2, True, True, True), "[2,3,5]")],
     "GRUCell": [((4,), "[2,3]")],
     "Gelu": [((), ""), (("tanh",), "")],
+    "GridSample": [
+        ((), "[1,2,4,5] [1,3,2,2]"),
+        (("bicubic", "reflection", True), "[1,2,3,4] [1,2,3,2]"),
+        (("nearest", "border"), "[1,2,2,3,4] [1,2,1,3,3]"),
+    ],
     "GroupNorm": [((2,), "[2,4,3]"), ((1, 3, 1e-3, False), "[2,3]")],
     "IndexAdd": [((), "[4,3] i64[2]<4 [2,3]")],
     "IndexCopy": [((), "[4,3] i64[1]<4 [1,3]")],
+    "IndexFill": [((0,), "[4,3] i64[2]<4 []"), ((-1,), "[2,6] i64[3]<6 []")],
+    "IndexPut": [
+        (("tensor", False, 1), "[4,3] [2,3] i64[2]<4"),
+        ((("tensor", "tensor"), True), "[3,4] [5] i64[5]<3 i64[5]<4"),
+        (((slice(1, 3), "tensor"), True, 1), "[4,5] [2,3] i64[3]<5"),
+    ],
     "Inner": [((), "[2,3] [4,3]")],
     "InstanceNorm1d": [((), "[2,3,5]"), ((3, 1e-3, True), "[2,3,5]")],
     "InstanceNorm2d": [((), "[2,3,4,2]")],
@@ -95,6 +115,8 @@ LAYERS = {
     "LogSoftmax": [((), ""), ((0,), "")],
     "LogSumExp": [((), ""), ((1, True), "")],
     "MLP": [(((4, 2),), ""), (((4, 2), ("Tanh", "Sigmoid"), False), "")],
+    "MaskedFill": [((), "[2,3] bool[2,3] []"), ((), "[2,1] bool[3] []")],
+    "MaskedScatter": [((), "[2,3] bool[2,3] [6]"), ((), "[2,3] bool[3] [2,3]")],
     "MatrixMultiply": [((), "[2,3] [3,4]"), ((), "[2,1,3,4] [5,4,2]")],
     "MatrixNorm": [((), "[3,2]"), (("nuc", True), "[3,4]"), ((2,), "[3,4]")],
     "MatrixPower": [((3,), "spd[2,2]"), ((-1,), "spd[2,2]")],
@@ -108,6 +130,9 @@ LAYERS = {
     "MoveAxis": [((0, -1), "[2,3,4]")],
     "MultiHeadAttention": [((4, 2), "[2,3,4] [2,5,4] [2,5,4]"), ((4, 2, False, True), "[2,3,4] [2,3,4] [2,3,4]")],
     "NLLLoss": [((), "[4,5] i64[4]<5"), (("sum", 1), "[4,5] i64[4]<5")],
+    "NanCumProd": [((1,), "nan[2,4]"), ((0, True, True), "nan[5,2]")],
+    "NanCumSum": [((1,), "nan[2,4]"), ((0, True, True), "nan[5,2]")],
+    "NanQuantile": [((), "nan[7] p[]"), ((1, True, "midpoint"), "nan[3,5] p[]"), (((0, -1),), "nan[2,3,4] p[2]")],
     "Norm": [((), ""), ((1.0, 1, True), ""), ((3.0,), "")],
     "OneHot": [((4,), "i64[3]<4")],
     "Outer": [((), "[3] [4]")],
@@ -118,6 +143,7 @@ LAYERS = {
     "PixelUnshuffle": [((2,), "[1,2,4,6]")],
     "Power": [((), "q[2,3] [3]")],
     "Prelu": [((), "[2,4,3]"), ((4,), "[2,4,3]")],
+    "Quantile": [((), "[7] p[]"), ((1, True, "midpoint"), "[3,5] p[]"), (((0, -1),), "[2,3,4] p[2]")],
     "RNN": [((4, 3), "[3,2,5]"), ((2, 3, 2, True, True, True, "relu"), "[2,3,5]")],
     "RNNCell": [((4,), "[2,3]"), ((4, False, "relu"), "[2,3]")],
     "RMSNorm": [((), ""), (((2, 3), 1e-3, False), "[4,2,3]")],
@@ -134,7 +160,16 @@ LAYERS = {
     "Roll": [((1,), ""), (((1, -1), (0, 1)), "")],
     "RotaryEmbedding": [((), "[2,5,4]"), ((100.0, True), "[1,2,3,4]")],
     "ScaledDotProductAttention": [((), "[2,3,4] [2,5,4] [2,5,6]"), ((True,), "[2,2,3,4] [2,2,3,4] [2,2,3,4]")],
+    "Scatter": [((0,), "[4,3] i64[2,3]<4 [2,3]"), ((-1,), "[2,6] i64[2,9]<6 [2,9]")],
     "ScatterAdd": [((), "[4,3] i64[2,3]<4 [2,3]")],
+    "ScatterMax": [((), "[4,3] i64[2,3]<4 [2,3]"), ((-1,), "[2,3] i64[2,7]<3 [2,7]")],
+    "ScatterMin": [((), "[4,3] i64[2,3]<4 [2,3]"), ((-1,), "[2,3] i64[2,7]<3 [2,7]")],
+    "ScatterProd": [((), "[4,3] i64[2,3]<4 [2,3]"), ((-1,), "[2,3] i64[2,7]<3 [2,7]")],
+    "ScatterReduce": [
+        ((0, "mean"), "[4,3] i64[6,3]<4 [6,3]"),
+        ((1, "amax", False), "[2,4] i64[2,3]<4 [2,3]"),
+        ((-1, "prod", False), "[2,4] i64[2,7]<4 [2,7]"),
+    ],
     "SelfAttention": [((4, 2), "[2,3,4]"), ((4, 1, False, True), "[2,3,4]")],
     "SingularValues": [((), "[3,4]")],
     "SlogDeterminant": [((), "spd[3,3]")],
@@ -166,9 +201,15 @@ LAYERS = {
     "TriangularSolve": [((), "spd[3,3] [3,2]"), ((False, True), "spd[3,3] [3,2]")],
     "Tril": [((), "[3,3]"), ((1,), "[2,3]")],
     "Triu": [((), "[3,3]"), ((-1,), "[2,3]")],
+    "Unflatten": [((1, (2, 3)), "[2,6]"), ((0, (-1, 2)), "[6,2]")],
+    "Unfold": [((2,), "[1,2,4,5]"), (((2, 3), (2, 1), (1, 0), (1, 2)), "[2,1,5,6]")],
+    "UnfoldAxis": [((0, 3), "[7]"), ((1, 2, 3), "[2,7,2]")],
+    "Unique": [((6,), "i64[9]<4"), ((5, 7.5), "[4]"), ((3,), "[2,4]")],
     "Upsample": [((None, 2), "[1,2,3]"), (((4, 6), None, "bilinear"), "[1,2,3,3]")],
     "Var": [((), ""), ((1, True, 0.0), "")],
     "VectorDot": [((), "[2,3] [2,3]")],
+    "ViewAsComplex": [((), "[3,2]")],
+    "ViewAsReal": [((), "[2,3] [2,3]"), ((), "[2,1] [3]")],
     "Where": [((), "bool[2,3] [2,3] [3]")],
 }
 #: Layers of floats whose values have to lie in a range.
@@ -214,7 +255,12 @@ def draw(name, word, rng):
     low, high = RANGES.get(name, {"p": (0.1, 0.9), "q": (0.5, 2.5)}.get(prefix, (-2, 2)))
     count = int(np.prod(shape))
     spread = (high - low) / (count + 1) / 20
-    return rng.permutation(np.linspace(low, high, count) + rng.uniform(-spread, spread, count)).reshape(shape)
+    values = rng.permutation(np.linspace(low, high, count) + rng.uniform(-spread, spread, count))
+    if prefix == "up":
+        values.sort()
+    if prefix == "nan":
+        values[::3] = np.nan
+    return values.reshape(shape)
 
 
 def build(name, args, text):
@@ -252,7 +298,8 @@ def check_differences(model, params, rest, gradients):
     direction = {n: rng.uniform(-1, 1, v.shape) for n, v in params.items()}
     step = 1e-6
     up, down = (
-        total(model.evaluate({n: v + h * direction[n] for n, v in params.items()}, rest)) for h in (step, -step)
+        total(model.evaluate({n: np.asarray(v + h * direction[n]) for n, v in params.items()}, rest))
+        for h in (step, -step)
     )
     slope = sum((gradients[n] * direction[n]).sum() for n in gradients)
     np.testing.assert_allclose(slope, (up - down) / (2 * step), rtol=1e-4, atol=1e-5)

@@ -80,6 +80,7 @@ def test_native_gradients_where_functions_bend(name, bend):
 #: Second derivatives that a framework computes otherwise: framework and op -> the reason.
 ONCE = {
     ("torch", "binary_cross_entropy"): "torch adds 1e-12 to the probabilities there",
+    ("mlx", "histc"): "MLX refuses places that follow from what is differentiated",
     ("mlx", "scatter_prod"): "MLX does not differentiate the scattered product that the gradient is made of",
 }
 

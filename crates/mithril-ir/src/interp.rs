@@ -263,7 +263,19 @@ pub fn eval(op: &'static OpDef, args: &[HostArg], out: &[(DType, Vec<usize>)]) -
         Some(Eval::F1(f)) => vec![float_map(&call, f)],
         Some(Eval::F2(float, int)) => vec![binary_map(&call, float, int)],
         Some(Eval::Scalar(f)) => vec![scalar_map(&call, f)],
-        None => return eval_expansion(op, args, default_float(args, out)),
+        None => {
+            let result = eval_expansion(op, args, default_float(args, out))?;
+            // Beside other floats the default shows in nothing but the dtype of the result.
+            return match out.first() {
+                Some((dtype, _))
+                    if dtype.is_float()
+                        && result.iter().any(|t| t.dtype().is_float() && t.dtype() != *dtype) =>
+                {
+                    eval_expansion(op, args, *dtype)
+                }
+                _ => Ok(result),
+            };
+        }
     };
     for (t, (dtype, shape)) in result.iter().zip(out) {
         if t.dtype() != *dtype || t.shape() != *shape {
