@@ -229,7 +229,10 @@ BY_NAME = ("out", "dtype", "generator", "names", "layout", "device", "requires_g
 
 
 #: Ops and layers whose order of arguments nobody has looked at yet; each is to be judged, or to get a row.
-UNJUDGED = {"Unflatten", "bincount", "bucketize", "cosine_similarity", "histogram", "polar", "searchsorted", "unique"}
+UNJUDGED = {
+    *("Unflatten", "bincount", "bucketize", "cosine_similarity", "histogram", "polar", "searchsorted", "unique"),
+    *("cholesky_solve", "cond", "matrix_rank", "qr", "svd"),
+}
 
 
 def _signatures():

@@ -187,7 +187,7 @@ def test_train_model_says_what_is_wrong():
         train(compiled, backend, data, loss="mean_squared")
     with pytest.raises(ml.errors.InvalidValueError, match="epochs"):
         train(compiled, backend, data, epochs=0)
-    with pytest.raises(ml.errors.InvalidValueError, match="no batch"):
+    with pytest.raises(ml.errors.ParameterError, match="64 examples, and a batch has 65"):
         train(compiled, backend, data, loss="mse", batch_size=65)
     with pytest.raises(ml.errors.InvalidValueError, match="epoch 2 hold no batch"):
         train(compiled, backend, iter([(x, y)]), loss="mse", epochs=2)

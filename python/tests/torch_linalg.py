@@ -60,7 +60,10 @@ def matrix_norm(x, order, keepdim):
 
 
 def cond(x, p):
-    return torch.linalg.cond(x, p if p is None or isinstance(p, str) else float(p))
+    if p is None or isinstance(p, str) or abs(p) == 2:
+        return torch.linalg.cond(x, p if p is None or isinstance(p, str) else float(p))
+    # PyTorch changes the inverse in place, which its own gradient needs.
+    return torch.linalg.matrix_norm(x, float(p)) * torch.linalg.matrix_norm(torch.linalg.inv(x), float(p))
 
 
 def cholesky_solve(b, factor, upper):

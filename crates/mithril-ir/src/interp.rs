@@ -265,15 +265,13 @@ pub fn eval(op: &'static OpDef, args: &[HostArg], out: &[(DType, Vec<usize>)]) -
         Some(Eval::Scalar(f)) => vec![scalar_map(&call, f)],
         None => {
             let result = eval_expansion(op, args, default_float(args, out))?;
-            // Beside other floats the default shows in nothing but the dtype of the result.
-            return match out.first() {
-                Some((dtype, _))
-                    if dtype.is_float()
-                        && result.iter().any(|t| t.dtype().is_float() && t.dtype() != *dtype) =>
-                {
-                    eval_expansion(op, args, *dtype)
-                }
-                _ => Ok(result),
+            // Beside other floats the default shows in nothing but the dtype of a result.
+            let other = |(t, (dtype, _)): (&Arc<Tensor>, &(DType, Vec<usize>))| {
+                (dtype.is_float() && t.dtype() != *dtype).then_some(*dtype)
+            };
+            return match result.iter().zip(out).find_map(other) {
+                Some(float) => eval_expansion(op, args, float),
+                None => Ok(result),
             };
         }
     };

@@ -116,6 +116,8 @@ class CheckOptions(TypedDict, total=False):
     data_keys: Iterable[str] | None
     constant_keys: Mapping[str, Any] | None
     trainable_keys: Iterable[str] | None
+    freeze: Iterable[str] | None
+    initializers: Mapping[str, Any] | None
     discard_keys: Iterable[str] | None
     donate: Iterable[str] | None
     inference: bool

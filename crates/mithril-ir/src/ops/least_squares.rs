@@ -128,7 +128,7 @@ pub static MATRIX_RANK: OpDef = OpDef {
         vec![is_large.op(&COUNT_NONZERO, &[c.cx.lit(-1)])]
     }),
     grad: Grad::Zero,
-    cases: &["[3,3]", "[4,2]", "[2,2,4]", "[3,2] rtol=0.9", "[3,2] 0.5", "[0,3]", "[1,1] atol=9.0"],
+    cases: &["[3,3]", "[4,2]", "[2,2,4]", "[3,2] rtol=0.9", "[3,2] atol=0.5", "[0,3]", "[1,1] atol=9.0"],
     layer: "MatrixRank",
     ..FACTOR
 };
