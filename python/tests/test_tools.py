@@ -416,10 +416,11 @@ def test_command_line(tmp_path, capsys):
     code, said = run_command(capsys, "check", path, "--shape", "input=4,5", "--backend", "numpy", "--backend", "mlx")
     assert code == 0
     assert said.out.count("tanh") == 2
-    code, said = run_command(capsys, "compare", path, "--shape", "input=4,5", "--backend", "interpreter", "--markdown")
+    given = (path, "--shape", "input=4,5", "--random-weights")
+    code, said = run_command(capsys, "compare", *given, "--backend", "interpreter", "--markdown")
     assert code == 0
     assert "rounding-level" in said.out
-    code, said = run_command(capsys, "bench", path, "--shape", "input=4,5", "--backend", "numpy", "--num-runs", "2")
+    code, said = run_command(capsys, "bench", *given, "--backend", "numpy", "--num-runs", "2")
     assert code == 0
     assert "median" in said.out
     code, said = run_command(capsys, "summary", path)
