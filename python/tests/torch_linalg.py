@@ -60,10 +60,11 @@ def matrix_norm(x, order, keepdim):
 
 
 def cond(x, p):
-    if p is None or isinstance(p, str) or abs(p) == 2:
-        return torch.linalg.cond(x, p if p is None or isinstance(p, str) else float(p))
+    if p is None or p in (2, -2):
+        return torch.linalg.cond(x, p)
     # PyTorch changes the inverse in place, which its own gradient needs.
-    return torch.linalg.matrix_norm(x, float(p)) * torch.linalg.matrix_norm(torch.linalg.inv(x), float(p))
+    order = p if isinstance(p, str) else float(p)
+    return torch.linalg.matrix_norm(x, order) * torch.linalg.matrix_norm(torch.linalg.inv(x), order)
 
 
 def cholesky_solve(b, factor, upper):
