@@ -119,7 +119,7 @@ def _warn_of_misspelled(cls: Any) -> None:
         if near:
             meant = name.replace(stem, near[0])
             warnings.warn(
-                f"{cls.__name__}.{name} is no op, so that no model calls it; did you mean `{meant}`?",
+                f"{cls.__name__}.{name} is not an op, so models never call it; did you mean `{meant}`?",
                 BackendWarning,
                 stacklevel=_level(),
             )

@@ -32,7 +32,7 @@ def guarded(run: Callable[[], int]) -> int:
     Returns
     -------
     int
-        That; 1 after an error, 130 if the command was interrupted, 141 if nobody reads what it prints.
+        That; 1 after an error, 130 if the command was interrupted, 141 if its output pipe was closed.
     """
     try:
         with _insisting():
@@ -40,7 +40,7 @@ def guarded(run: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        # Nobody reads on, as of `mithril backends | head`; what is left in the buffer goes nowhere.
+        # The pipe was closed, as by `mithril backends | head`: the rest of the buffer is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except (MithrilError, OSError) as error:

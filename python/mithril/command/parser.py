@@ -24,7 +24,7 @@ _TEXTS = {
     "bench": "time a model on several backends",
     "profile": "time each step of a model in C, against what this machine can do",
     "export": "write a model as a folder of C, built and checked",
-    "quantize": "write weights of few bits as GGUF, and what that costs",
+    "quantize": "write quantized weights as GGUF, and report what that costs",
 }
 #: Commands that print tables.
 _TABLES = ("doctor", "backends", "check", "compare", "bench", "profile", "quantize")
@@ -129,7 +129,7 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prefix", default="model", help="what C symbols and files start with (default model)")
     parser.add_argument("--cc", help="the C compiler (default: $CC, cc, gcc, clang, ziglang)")
     parser.add_argument("--dtype", default="float32", help="dtype of the model (default float32)")
-    text = "keep weights in few bits: int8, int8_weights, int4_weights, or PATTERN=TYPE; may be given several times"
+    text = "quantize weights: int8, int8_weights, int4_weights, or PATTERN=TYPE; may be given several times"
     parser.add_argument("--quantize", action="append", metavar="TYPE", help=text)
     text = "floats in a vector of the processor that it is for: 16, 8, 4, or 1 for plain C (default: this one's)"
     parser.add_argument("--lanes", type=int, metavar="N", help=text)

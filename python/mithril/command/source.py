@@ -130,7 +130,7 @@ def model_of(name: str) -> Model:
     if name not in zoo.__all__:
         near = difflib.get_close_matches(name, zoo.__all__, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"give a file of ml.save, or one of {', '.join(zoo.__all__)}"
-        raise KeyNotFoundError(f"there is no file and no model called {name!r}", hint=hint)
+        raise KeyNotFoundError(f"{name!r} is neither a file nor the name of a model", hint=hint)
     made: Model = getattr(zoo, name)()
     return made
 

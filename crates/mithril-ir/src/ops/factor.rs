@@ -236,7 +236,7 @@ fn svd_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
 
 // --- formulas ------------------------------------------------------------------------------------------------
 
-/// Singular values, of which nobody reads the vectors.
+/// Singular values alone, where the vectors are not used.
 pub(super) fn singular_values(x: V<'_>) -> V<'_> {
     let found = x.cx().apply(&THIN_SVD, &[x]);
     found[1.min(found.len() - 1)]
