@@ -321,7 +321,11 @@ def _problem(use, found, wanted):
             return f"{a.dtype}, not {use.dtype}"
         units = off(a, b.astype(np.float64), a.dtype.name)
         if units > allowed:
-            moved = [use.truth(wide="all", noise=np.random.default_rng(seed))[i] for seed in range(2)]
+            wide = True if "float" in use.dtype else "all"
+            moved = [use.truth(wide, noise=np.random.default_rng(seed)) for seed in range(2)]
+            if use.op in CHECKED:
+                moved = [CHECKED[use.op](use, m, m)[1] for m in moved]
+            moved = [m[i] for m in moved]
             change = max(off(m, b.astype(np.float64), a.dtype.name) for m in moved)
             if not units <= allowed + AMPLIFIED * change:
                 return f"{units:.1f} epsilon off, {allowed} are allowed"

@@ -113,6 +113,8 @@ def _softmax(op):
 
 
 def _layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+    if np.prod(normalized_shape) == 1:
+        raise Unmapped("the gradient over one element is 0, of which PyTorch computes the rounding")
     given = {"input": x, "weight": weight, "bias": bias, "eps": eps}
     return "layer_norm", given | {"normalized_shape": tuple(normalized_shape)}
 
@@ -151,7 +153,7 @@ def _normalize(x, p=2.0, dim=1, eps=1e-12, out=None):
     return "normalize", {"input": x, "axis": dim, "eps": eps}
 
 
-def _embedding(indices, weight, padding_idx=None, max_norm=None, **kwargs):
+def _embedding(weight, indices, padding_idx=None, max_norm=None, **kwargs):
     if max_norm is not None or kwargs.get("scale_grad_by_freq") or kwargs.get("sparse"):
         raise Unmapped("embedding has no `max_norm`, `scale_grad_by_freq` and `sparse`")
     return "embedding", {"indices": indices, "weight": weight, "padding_idx": padding_idx}
@@ -170,6 +172,12 @@ def _solve(left, right, **kwargs):
     if not kwargs.get("left", True):
         raise Unmapped("solve has no `left`")
     return "solve", {"left": left, "right": right}
+
+
+def _solve_triangular(matrix, right, *, upper, left=True, unitriangular=False):
+    if not left:
+        raise Unmapped("solve_triangular has no `left`")
+    return "solve_triangular", {"left": matrix, "right": right, "upper": upper, "unit_diagonal": unitriangular}
 
 
 def _getitem(x, key):
@@ -202,8 +210,53 @@ def _sorted(use, found, wanted):
     return ([pair[0]], [pair[1]]) if use.op == "argsort" else (found[:1], wanted[:1])
 
 
+def _with_signs(axes):
+    """Vectors that are unique but for their signs: each gets the one that makes its largest element positive.
+
+    `axes` gives for each output the axis along which the elements of a vector lie; None for what has no signs.
+    """
+
+    def positive(x, axis):
+        if axis is None or x.size == 0:
+            return x
+        places = np.abs(x.astype(np.float64)).argmax(axis, keepdims=True)
+        sign = np.where(np.take_along_axis(x, places, axis) < 0, -1, 1)
+        return (x * sign).astype(x.dtype)
+
+    def adapt(use, found, wanted):
+        if use.op == "svd":
+            # Vectors beyond the singular values are any basis of the rest.
+            n = wanted[1].shape[-1]
+            found, wanted = ([x[0][..., :n], x[1], x[2][..., :n, :]] for x in (found, wanted))
+        return tuple([positive(x, axis) for x, axis in zip(xs, axes, strict=False)] for xs in (found, wanted))
+
+    return adapt
+
+
+def _with_positive_diagonal(use, found, wanted):
+    """Factors of a QR decomposition are unique but for the signs of the diagonal."""
+
+    def positive(x):
+        if len(x) == 1:
+            return [np.abs(x[0])]
+        q, r = x
+        diagonal = np.diagonal(r, axis1=-2, axis2=-1)
+        sign = np.ones(r.shape[:-1], r.dtype)
+        sign[..., : diagonal.shape[-1]] = np.where(diagonal < 0, -1, 1)
+        n = min(q.shape[-1], r.shape[-2])
+        return [(q[..., :n] * sign[..., None, :n]).astype(q.dtype), (r * sign[..., None]).astype(r.dtype)]
+
+    return positive(found), positive(wanted)
+
+
 #: Results that are compared in another way: those found and wanted.
-CHECKED = {"argsort": _sorted, "topk": _sorted}
+CHECKED = {
+    "argsort": _sorted,
+    "topk": _sorted,
+    "svd": _with_signs((-2, None, -1)),
+    "eigh": _with_signs((None, -2)),
+    "qr": _with_positive_diagonal,
+}
 
 #: Entries whose arguments differ from ours: a function of theirs that gives op and arguments, or the op alone.
 ADAPTED = {
@@ -260,6 +313,7 @@ ADAPTED = {
     "where": lambda x, condition, other: ("where", {"condition": condition, "input": x, "other": other}),
     "arange": _arange,
     "linalg.solve": _solve,
+    "linalg.solve_triangular": _solve_triangular,
     "linalg.cross": lambda x, y, dim=-1: ("cross", {"left": x, "right": y, "axis": dim}),
 }
 
@@ -278,6 +332,7 @@ _MASKED = "Mithril's op has no mask"
 OTHERWISE = {
     **dict.fromkeys(("normal", "uniform", "bernoulli", "randint", "nn.functional.dropout"), _RANDOM),
     **dict.fromkeys(("equal", "select", "unfold", "nn.functional.unfold", "resize_", "norm", "linalg.norm"), _OTHER),
+    "svd": "PyTorch's gives V where ours gives its transpose, as linalg.svd, which is compared",
     **dict.fromkeys(("triangular_solve",), "PyTorch's gives two tensors and is deprecated"),
     **dict.fromkeys(
         [
@@ -316,6 +371,13 @@ REFUSED = {
     ("gather", "of take_along_axis"): "indices have the sizes of the input, but along the axis",
     ("take_along_dim", "of take_along_axis"): "indices have the sizes of the input, but along the axis",
     ("scatter_add", "of scatter_add"): "indices and source have the sizes of the input, but along the axis",
+    ("masked_scatter", "`mask` of masked_scatter has shape"): "the result has the shape of the input",
+    ("nn.functional.linear", r"`weight` of linear has shape|linear does not take"): "weights are matrices",
+    ("cat", "axis 1 does not exist in 1 dimensions"): "a tensor without elements has as many axes as the others",
+    ("nn.functional.grid_sample", '"bicubic"'): "bicubic sampling is defined for images",
+    ("repeat_interleave", "`repeats` of repeat|needs a value when compiling"): "each element is repeated equally often",
+    ("linalg.*", r"`[ar]tol` of \w+ is computed by the model"): "tolerances are known when compiling",
+    ("bincount", "`length` of bincount is missing"): "the number of results does not depend on data",
     ("squeeze*", "the size of a squeezed axis and 1"): "an axis of another size is not squeezed",
 }
 
@@ -323,6 +385,16 @@ _INTEGERS = "int64 int32 int16 int8 uint8"
 
 #: Uses that are not as in PyTorch, because that is meant or known: entry, dtypes, backends, extremal values alone.
 DIFFERENT = {
+    ("gradient:cholesky_inverse", "*", "*", False): "PyTorch gives the triangle that is not read a gradient, too",
+    ("gradient:linalg.svd", "*", "*", False): "the sign of singular vectors is free, and with it that of gradients",
+    ("gradient:linalg.qr", "*", "*", False): "the signs of the factors are free, and with them that of gradients",
+    ("gradient:linalg.eigh", "*", "*", False): "the sign of eigenvectors is free, and with it that of gradients",
+    **dict.fromkeys(
+        ((entry, "bool", "*", False) for entry in ("add", "mul", "outer", "kron", "prod", "sign")),
+        "arithmetic on truth values counts in int64",
+    ),
+    ("addcmul", _INTEGERS, "*", False): "the factor is a float",
+    ("nn.functional.hardtanh", _INTEGERS, "*", False): "bounds that are not integers make floats",
     ("sign", "*", "*", True): "the sign of NaN is NaN, in PyTorch 0",
     ("nn.functional.conv*", _INTEGERS, "*", False): "convolutions of integers give floats",
     ("nn.functional.avg_pool*", _INTEGERS, "*", False): "means of integers are floats",

@@ -227,7 +227,7 @@ def test_a_full_disk_is_our_error_and_loses_nothing(tmp_path):
 
 
 def test_a_misspelled_method_of_a_backend_is_guessed():
-    with pytest.warns(BackendWarning, match=r"Mine.subtrakt is no op, .* did you mean `subtract`\?"):
+    with pytest.warns(BackendWarning, match=r"Mine.subtrakt is not an op, .* did you mean `subtract`\?"):
 
         class Mine(ml.NumpyBackend):
             def subtrakt(self, left, right):

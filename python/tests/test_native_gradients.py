@@ -50,18 +50,9 @@ def assert_same(found, wanted, dtype, units, label):
         assert error <= units, f"{where}: {error:.1f} epsilon off, {units} are allowed"
 
 
-#: Gradients that a framework refuses: framework and op -> the reason.
-REFUSED = {
-    ("mlx", "histc"): "MLX refuses places that follow from what is differentiated",
-    ("mlx", "unique"): "MLX refuses places that follow from what is differentiated",
-}
-
-
 @pytest.mark.parametrize(("name", "dtype"), CHOSEN)
 @pytest.mark.parametrize("op", ROWS)
 def test_native_gradients_are_those_of_the_graph(name, op, dtype):
-    if (name, op) in REFUSED:
-        pytest.skip(REFUSED[name, op])
     row, chosen = ROWS[op], quick(name, dtype)
     for case in every_case(row):
         outputs, _ = Single(case, REFERENCE()).run(None)
@@ -90,7 +81,6 @@ def test_native_gradients_where_functions_bend(name, bend):
 ONCE = {
     ("torch", "binary_cross_entropy"): "torch adds 1e-12 to the probabilities there",
     ("jax", "scatter_prod"): "JAX differentiates scattered products of unique places alone",
-    ("mlx", "histc"): "MLX refuses places that follow from what is differentiated",
     ("mlx", "scatter_prod"): "MLX does not differentiate the scattered product that the gradient is made of",
 }
 

@@ -3125,8 +3125,8 @@ class Unflatten(Model):
 class Diff(Model):
     r"""Differences of neighbours along `axis`, `n` times: `input[1:] - input[:-1]`.
 
-    `prepend` and `append` are put before and behind the input first. Of truth values: whether neighbours
-    differ.
+    `prepend` and `append` are put before and behind the input first, unless `n` is 0. Of truth values:
+    whether neighbours differ.
 
     Parameters
     ----------

@@ -3210,8 +3210,8 @@ class Ops:
     def diff(self, input: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
         r"""Differences of neighbours along `axis`, `n` times: `input[1:] - input[:-1]`.
 
-        `prepend` and `append` are put before and behind the input first. Of truth values: whether
-        neighbours differ.
+        `prepend` and `append` are put before and behind the input first, unless `n` is 0. Of truth values:
+        whether neighbours differ.
 
         Parameters
         ----------

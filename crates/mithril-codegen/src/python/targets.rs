@@ -35,6 +35,9 @@ pub struct PythonTarget {
     pub array: &'static str,
     /// Makes an array of a result without dimensions, where ops return something else: `{value}`.
     pub result: &'static str,
+    /// Takes integers that follow from other numbers out of what the framework differentiates: `{value}`; empty where it
+    /// does so by itself.
+    pub detached: &'static str,
     /// Line above each function; may be empty.
     pub decorator: &'static str,
     /// Line that binds the name `device`, which spellings may use, to a device; empty if none does.
@@ -81,6 +84,7 @@ pub static NUMPY: PythonTarget = PythonTarget {
     array: "np.array({value}, dtype={dtype})",
     // Ufuncs return NumPy scalars where the result has no dimensions.
     result: "np.asarray({value})",
+    detached: "",
     // Infinities and NaN are ordinary results here, not a reason to warn.
     decorator: "@np.errstate(all=\"ignore\")",
     device: "",
@@ -113,6 +117,7 @@ pub static TORCH: PythonTarget = PythonTarget {
     scalar: "torch.full((), {value}, dtype={dtype}, device=device)",
     array: "torch.tensor({value}, dtype={dtype}, device=device)",
     result: "{value}",
+    detached: "",
     decorator: "",
     device: "device = torch.device({device})",
     overlay: None,
@@ -143,6 +148,7 @@ pub static JAX: PythonTarget = PythonTarget {
     scalar: "jnp.array({value}, dtype={dtype})",
     array: "jnp.array({value}, dtype={dtype})",
     result: "{value}",
+    detached: "",
     decorator: "",
     device: "",
     overlay: None,
@@ -173,6 +179,8 @@ pub static MLX: PythonTarget = PythonTarget {
     scalar: "mx.array({value}, dtype={dtype})",
     array: "mx.array({value}, dtype={dtype})",
     result: "{value}",
+    // MLX refuses positions that depend on what it differentiates.
+    detached: "mx.stop_gradient({value})",
     decorator: "",
     device: "",
     overlay: None,
@@ -222,6 +230,7 @@ pub static CUSTOM: PythonTarget = PythonTarget {
     scalar: "backend.tensor({value}, {dtype})",
     array: "backend.tensor({value}, {dtype})",
     result: "{value}",
+    detached: "",
     decorator: "",
     device: "",
     overlay: None,

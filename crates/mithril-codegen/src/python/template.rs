@@ -5,7 +5,7 @@ use mithril_ir::dim::Symbol;
 use mithril_ir::graph::Node;
 use mithril_ir::op::{PortKind, Text};
 use mithril_ir::spell::{MARK, MARK_END, SpellCx, arg_mark, symbol_mark, tuple};
-use mithril_ir::{Dim, Graph, Lit, NodeId};
+use mithril_ir::{DType, Dim, Graph, Lit, NodeId, ValueId};
 
 use super::literal;
 use super::targets::PythonTarget;
@@ -185,11 +185,21 @@ fn spell_by(
             function(&SpellCx { graph, node, args: &args, xp: target.xp, dtypes: target.dtypes })
         }
     })?;
-    let template = scan(text);
+    let is_detached = !target.detached.is_empty() && makes_integers(graph, node);
+    let template = scan(if is_detached { target.detached.replace("{value}", &text) } else { text });
     // A helper that is not there must not be found out by the user's run.
     let lacks = |name: &str| name.starts_with('_') && !target.prelude.has(name);
     let is_complete = !template.names().any(lacks);
     is_complete.then_some(template)
+}
+
+/// Whether the one result is integers, made of what is not.
+fn makes_integers(graph: &Graph, node: &Node) -> bool {
+    let is_integer =
+        |v: ValueId| graph.ty(v).is_some_and(|ty| !ty.dtype.is_float() && ty.dtype != DType::Bool);
+    let [output] = node.outputs[..] else { return false };
+    let mut tensors = node.inputs.iter().filter(|v| graph.lit(**v).is_none());
+    is_integer(output) && tensors.any(|v| !is_integer(*v))
 }
 
 /// The text of input `i`: a mark for a tensor, the literal otherwise.

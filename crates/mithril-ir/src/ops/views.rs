@@ -197,7 +197,7 @@ pub static MESHGRID: OpDef = OpDef {
 pub static DIFF: OpDef = OpDef {
     name: "diff",
     doc: "Differences of neighbours along `axis`, `n` times: `input[1:] - input[:-1]`. `prepend` and `append` are put \
-          before and behind the input first. Of truth values: whether neighbours differ.",
+          before and behind the input first, unless `n` is 0. Of truth values: whether neighbours differ.",
     ports: &[
         tensor("input"),
         attr("n", Attr::Int, DefaultLit::Int(1)),
@@ -212,12 +212,13 @@ pub static DIFF: OpDef = OpDef {
     expand: Some(|c| {
         let mut x = c.x[0];
         let axis = c.get(|c| c.axis(2, c.x[0].rank()));
+        let times = c.get(|c| c.int(1));
         let parts: Vec<V<'_>> = [c.x[3], x, c.x[4]].into_iter().filter(|v| v.is_some()).collect();
-        if parts.len() > 1 {
+        // As in NumPy and PyTorch, nothing is put on where no difference is taken.
+        if parts.len() > 1 && times != 0 {
             let args: Vec<V<'_>> = [c.cx.lit(axis)].into_iter().chain(parts).collect();
             x = c.cx.call(&CONCAT, &args);
         }
-        let times = c.get(|c| c.int(1));
         if !(0..=64).contains(&times) {
             c.cx.fail(c.bad(1, &c.lit(1), "from 0 to 64"));
             return vec![x];
