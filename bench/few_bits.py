@@ -17,8 +17,8 @@ import mithril as ml
 import numpy as np
 from mithril import _core, models
 from mithril.backends.with_manualgrad.ggml_backend.quantization import types
-from mithril.mixtures import MIXTURES
-from mithril.quantization import distance
+from mithril.quantization.mixtures import MIXTURES
+from mithril.quantization.parameters import distance
 
 ROOT = Path(__file__).parent.parent
 LENGTH, SEEDS = 32, 3

@@ -9,9 +9,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 import mithril
-from mithril import _core, compiling
+from mithril import _core
 from mithril._generated import layers
 from mithril.backends import Backend, options
+from mithril.compiled import compile as compiling
 
 
 def names_page() -> str:

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import sys as _sys
 import typing as _typing
 
 from . import errors, generation, optim, train, vision, weights
@@ -30,32 +31,25 @@ from .backends import (
     list_backends,
     register_backend,
 )
-from .compiling import compile
-from .dtypes import (
-    DType,
-    bfloat16,
-    bool_,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    uint8,
-)
+from .checkpoints.files import load, save
+from .checkpoints.gguf import save_gguf
+from .compiled import parameters as _parameters
+from .compiled import physical_model as _physical_model
+from .compiled.compile import compile
+from .compiled.parameters import Parameters
+from .compiled.physical_model import PhysicalModel
+from .dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8
 from .errors import MithrilError
-from .files import load, save
-from .gguf import save_gguf
-from .nearest import absent as _absent
-from .parameters import Parameters
-from .physical import PhysicalModel
 from .quantization import quantize
+from .suggestions import absent as _absent
 from .tools import benchmark, calibrate, check, compare, quantization_report, suggest_backend
 from .tracing import Lambda
 from .weights import load_weights, transfer
 
 LogicalModel = Model
+# Pickles of version 0 name the modules in which these classes were.
+_sys.modules[f"{__name__}.parameters"] = _parameters
+_sys.modules[f"{__name__}.physical"] = _physical_model
 
 __all__ = [
     "Backend",

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import mithril as ml
-from mithril import llama_cpp, llama_tokenizer, models
+from mithril import models
 from mithril.backends import table as overview
+from mithril.checkpoints import llama_cpp
 from mithril.command.ending import guarded
 from mithril.command.parser import parse
 from mithril.command.source import Source, model_of, shapes_of
 from mithril.errors import ConflictingOptionError, ModelFileError
 from mithril.generation import command as generation
+from mithril.tokenizers import llama_cpp as llama_tokenizer
 from mithril.tools.overview import doctor
 from mithril.tools.scaffold import new_backend
 from mithril.vision import command as vision

@@ -8,13 +8,13 @@ import sentencepiece
 import tokenizers
 import torch
 import transformers
-from mithril import llama_tokenizer
 from mithril.__main__ import main
 from mithril.command import backends as command_backends
 from mithril.errors import BackendUnavailableError, InvalidValueError, ModelFileError
 from mithril.generation import TextGenerator
-from mithril.generation.gguf_tokenizer import tokenizer_of
 from mithril.models import from_config
+from mithril.tokenizers import llama_cpp as llama_tokenizer
+from mithril.tokenizers.gguf import tokenizer_of
 from test_front import SHARED, write_tokenizer
 from test_gguf_tokenizers import JOINED, TEXTS, train
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mithril import _core, models
 from mithril.errors import MithrilError
-from mithril.quantization import FORMATS, QuantizedArray
+from mithril.quantization.parameters import FORMATS, QuantizedArray
 
 GGML = {name.lower() for name in _core.ggml_types()} & set(FORMATS)
 #: Forms of files that ggml has no products for.

@@ -11,10 +11,10 @@ import transformers
 from gguf.quants import dequantize, quantize
 from mithril import _core
 from mithril.__main__ import main
-from mithril.gguf import write
-from mithril.mixtures import MIXTURES, assigned
+from mithril.checkpoints.gguf import write
 from mithril.models import create_gpt, create_llama, from_config
-from mithril.quantization import FORMATS, QuantizedArray
+from mithril.quantization.mixtures import MIXTURES, assigned
+from mithril.quantization.parameters import FORMATS, QuantizedArray
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import sentencepiece
 import transformers
-from mithril import llama_tokenizer
 from mithril.__main__ import main
 from mithril.models import create_llama
+from mithril.tokenizers import llama_cpp as llama_tokenizer
 
 CORPUS = ["the cat sat on the mat, didn't it?", "Numbers: 12345 67 890.", "naïve café 日本語 two  spaces"] * 20
 TEXTS = ["Hello world, it's 12345!", "the cat\n\n sat  on 日本 the mat", "café π≠3"]

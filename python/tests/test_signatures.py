@@ -6,7 +6,7 @@ import re
 import mithril as ml
 import pytest
 from mithril.backends.keywords import CompileOptions
-from mithril.compiling import ALIASES
+from mithril.compiled.compile import ALIASES
 from mithril.tools.export import export
 from mithril.tools.packing import pack
 from pages import is_installed

@@ -362,7 +362,7 @@ impl PyModel {
         backend: &Bound<'py, PyAny>,
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("mithril.compiling")?.getattr("compile")?.call((slf, backend), options)
+        slf.py().import("mithril")?.getattr("compile")?.call((slf, backend), options)
     }
     fn __len__(&self) -> usize {
         self.inner.len()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..nearest import absent as _absent
+from ..suggestions import absent as _absent
 from .backend import Backend
 from .registry import get_backend, list_backends, register_backend
 from .with_autograd.jax_backend import JaxBackend

@@ -13,9 +13,9 @@ import numpy as np
 
 from .. import _core, dtypes
 from .._generated.ops import KINDS, Ops
+from ..compiled.loading import Module, Runner, load
 from ..dtypes import DType
 from ..errors import ConflictingOptionError, InvalidValueError, ShapeError, UnsupportedOpError
-from ..loading import Module, Runner, load
 from . import custom, options
 from .conversions import Conversions
 from .exchange import numpy_dtype, to_host
@@ -24,7 +24,7 @@ from .keywords import BackendOptions, accepts, names
 from .memory import process_memory
 
 if TYPE_CHECKING:
-    from ..program import Program
+    from ..compiled.program import Program
 
 __all__ = ["Backend"]
 
@@ -632,7 +632,7 @@ class Backend(RegisteredFunctions, Conversions, Ops, ABC):
 
     def value_and_grad(self, function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
         """As `grad`, returning the pair of value and gradient."""
-        from ..tracing import value_and_grad
+        from ..tracing.trace import value_and_grad
 
         return value_and_grad(self, function, argnums)
 

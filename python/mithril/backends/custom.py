@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _core, dtypes, host_functions
+from .. import _core, dtypes
 from ..errors import BackendWarning, InvalidValueError, ShapeError, TypeInferenceError, UnsupportedOpError
+from ..tracing import host_functions
 from . import signatures
 
 if TYPE_CHECKING:

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import models, weights
+from .. import models
 from .._core import Model
 from .._generated import zoo
 from ..backends.exchange import to_host
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
-from ..compiling import compile
+from ..checkpoints import weights
+from ..checkpoints.files import load
+from ..compiled.compile import compile
 from ..errors import ConflictingOptionError, InvalidValueError, KeyNotFoundError, ParameterError
-from ..files import load
 
 if TYPE_CHECKING:
-    from ..physical import PhysicalModel
+    from ..compiled.physical_model import PhysicalModel
 
 __all__ = ["Source", "model_of", "shapes_of"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import mithril as ml
-from mithril.optional import require
+from mithril.optional_packages import require
 
 #: Backends that the programs run on, the reference first.
 BACKENDS = ("numpy", "torch", "jax", "mlx", "c")

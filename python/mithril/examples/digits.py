@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import mithril as ml
-from mithril.optional import require
+from mithril.optional_packages import require
 
 from .curves import COMPILED, installed, picture
 

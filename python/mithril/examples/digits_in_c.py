@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import mithril as ml
-from mithril.optional import require
+from mithril.optional_packages import require
 
 Array = np.ndarray[Any, Any]
 

@@ -3,10 +3,10 @@
 Tokenizers need the package ``tokenizers``: ``pip install "mithril[text]"``.
 """
 
+from ..tokenizers.tokenizer import Tokenizer
 from .decoders import compile_decoder, compile_encoder
 from .sampling import Sampling
 from .text import EncoderDecoder, Generated, TextGenerator
-from .tokenizer import Tokenizer
 from .tokens import Continuation, generate_tokens
 
 __all__ = [

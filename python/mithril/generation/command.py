@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..checkpoints.folders import Folder
 from ..command.backends import PREFERRED, chosen
 from ..command.ending import guarded
 from ..errors import InvalidValueError
-from ..folders import Folder
 from .text import EncoderDecoder, TextGenerator
 
 __all__ = ["add_arguments", "generate", "main"]

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..compiling import compile
+from ..compiled.compile import compile
 from ..errors import InvalidValueError, NumericsError, ParameterError
 
 if TYPE_CHECKING:
     from .._core import Model
     from ..backends.backend import Backend
-    from ..physical import PhysicalModel
+    from ..compiled.physical_model import PhysicalModel
 
 __all__ = ["Run", "compile_decoder", "start"]
 

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import weights
+from ..checkpoints import weights
+from ..checkpoints.folders import Folder, backend_of, load
 from ..errors import InvalidValueError
-from ..folders import Folder, backend_of, load
 from ..models import from_config
+from ..tokenizers.gguf import tokenizer_of
+from ..tokenizers.tokenizer import Tokenizer
 from .decoders import check_tokens, compile_decoder, compile_encoder, evaluate, padded_length
-from .gguf_tokenizer import tokenizer_of
 from .sampling import Sampling
-from .tokenizer import Tokenizer
 from .tokens import Continuation, generate_tokens
 
 if TYPE_CHECKING:
     from ..backends.backend import Backend
-    from ..physical import PhysicalModel
+    from ..compiled.physical_model import PhysicalModel
 
 __all__ = ["EncoderDecoder", "Generated", "TextGenerator"]
 

@@ -10,7 +10,7 @@ from .decoders import check_tokens, start, vocabulary_of
 from .sampling import Sampling
 
 if TYPE_CHECKING:
-    from ..physical import PhysicalModel
+    from ..compiled.physical_model import PhysicalModel
 
 __all__ = ["Continuation", "generate_tokens"]
 

@@ -72,7 +72,7 @@ def from_config(
 
 def _from_gguf(path: Path, arguments: dict[str, Any], name: str | None) -> Model:
     # Files of weights know compiled models, which know this module.
-    from .. import llama_cpp, weights
+    from ..checkpoints import llama_cpp, weights
 
     found, further = llama_cpp.configuration(weights.open(path))
     if "rope_factor" in further and "rope_factor" not in arguments:

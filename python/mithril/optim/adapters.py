@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..backends.exchange import to_host
+from ..compiled.parameters import like, untrained
 from ..errors import BackendUnavailableError, InvalidValueError, ParameterError
-from ..parameters import like, untrained
 from .checks import check_arrays, check_mapping
 from .state import number
 

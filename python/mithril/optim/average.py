@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..compiled.parameters import untrained
 from ..errors import ParameterError
-from ..parameters import untrained
 from .checks import between, check_arrays, check_mapping, check_switch
 from .placement import check_backend
 from .rule import Member, Rule, Slots

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import _core
+from ..compiled.parameter_patterns import fits, no_parameter
 from ..errors import InvalidValueError
-from ..naming import fits, no_parameter
 from .checks import between
 from .rule import Member
 

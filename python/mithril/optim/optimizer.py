@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from ..naming import fits, matching
-from ..parameters import like, untrained
+from ..compiled.parameter_patterns import fits, matching
+from ..compiled.parameters import like, untrained
 from .accumulation import Accumulator
 from .checks import between, check_arrays, check_mapping, check_switch, positive, whole
 from .groups import Groups

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import _core, dtypes
 from ..backends.backend import Backend
-from ..compiling import compile
+from ..compiled.compile import compile
 from ..errors import ParameterError
 from .placement import backend_of
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _core
-from ..compiling import compile
+from ..compiled.compile import compile
 from .cases import Case
 
 if TYPE_CHECKING:

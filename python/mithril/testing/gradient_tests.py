@@ -10,7 +10,7 @@ import numpy as np
 from .. import _core
 from ..backends.backend import Backend
 from ..backends.with_manualgrad.interpreter_backend import InterpreterBackend
-from ..compiling import compile
+from ..compiled.compile import compile
 from ..errors import MithrilError
 from .cases import Case
 

@@ -15,7 +15,7 @@ from typing_extensions import Unpack
 from .. import _core
 from ..backends.backend import Backend
 from ..backends.keywords import CompileOptions
-from ..compiling import compile
+from ..compiled.compile import compile
 from ..errors import InvalidValueError, KeyNotFoundError, MithrilError
 from . import table
 from .chosen import available, each

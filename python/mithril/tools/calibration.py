@@ -14,8 +14,8 @@ from ..errors import InvalidValueError
 from .inspection import Node, make_program, nodes
 
 if TYPE_CHECKING:
-    from ..physical import PhysicalModel
-    from ..program import Program
+    from ..compiled.physical_model import PhysicalModel
+    from ..compiled.program import Program
 
 __all__ = ["calibrate"]
 

@@ -14,7 +14,7 @@ from ..backends.backend import Backend
 from ..backends.exchange import to_host
 from ..backends.keywords import CompileOptions
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
-from ..compiling import compile
+from ..compiled.compile import compile
 from ..errors import InvalidValueError, MithrilError
 from ..testing.backend_tests import EPSILON
 from . import table

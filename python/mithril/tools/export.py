@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _core
-from ..arguments import check_declared, missing
 from ..backends.exchange import to_host
 from ..backends.with_manualgrad.c_backend import CBackend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
+from ..compiled.arguments import check_declared, missing
 from ..errors import InvalidValueError, KeyNotFoundError, ParameterError, UnresolvedShapeError
 from ..optim.optimizer import Optimizer
 from .inputs import complete, others, refuse_unknown
 from .inspection import gradient_names
 
 if TYPE_CHECKING:
-    from ..physical import PhysicalModel
+    from ..compiled.physical_model import PhysicalModel
 
 __all__ = ["Exported", "export"]
 

@@ -10,13 +10,13 @@ import numpy as np
 from .. import _core
 from ..backends import NumpyBackend
 from ..errors import InvalidValueError
-from ..quantization import QuantizedArray
+from ..quantization.parameters import QuantizedArray
 from .calibration import _samples
 from .inspection import make_program, nodes
 
 if TYPE_CHECKING:
-    from ..physical import PhysicalModel
-    from ..program import Program
+    from ..compiled.physical_model import PhysicalModel
+    from ..compiled.program import Program
 
 __all__ = ["column_importance"]
 

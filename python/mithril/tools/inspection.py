@@ -11,10 +11,10 @@ import numpy as np
 from .. import _core
 from ..backends.backend import Backend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
-from ..compile_stats import CompileStats
-from ..compiling import compile
+from ..compiled.compile import compile
+from ..compiled.compile_stats import CompileStats
+from ..compiled.program import Program, Settings
 from ..errors import UnresolvedShapeError
-from ..program import Program, Settings
 
 __all__ = ["Node", "Value", "compiled", "data_names", "gradient_names", "make_program", "nodes", "run"]
 

@@ -13,7 +13,7 @@ from . import table
 from .inspection import Node, Value, gradient_names, nodes, run
 
 if TYPE_CHECKING:
-    from ..physical import PhysicalModel
+    from ..compiled.physical_model import PhysicalModel
 
 __all__ = ["NanOrigin", "NanReport", "Range", "find_nans"]
 

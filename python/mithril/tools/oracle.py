@@ -17,8 +17,8 @@ from .. import _core
 from ..backends.backend import Backend
 from ..backends.with_manualgrad.interpreter_backend import InterpreterBackend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
+from ..compiled.program import Program
 from ..errors import UnsupportedOpError
-from ..program import Program
 from ..testing.backend_tests import EPSILON, UNITS
 from .inspection import Node, make_program
 

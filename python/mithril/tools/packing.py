@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .. import _core, weights
+from .. import _core
+from ..checkpoints import weights
 from ..errors import InvalidValueError, UnsupportedOpError
 
 if TYPE_CHECKING:
-    from ..physical import PhysicalModel
+    from ..compiled.physical_model import PhysicalModel
 
 __all__ = ["pack"]
 

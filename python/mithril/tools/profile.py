@@ -10,13 +10,13 @@ import numpy as np
 
 from .. import _core
 from ..backends.with_manualgrad.c_backend import CBackend
+from ..compiled.parameters import Parameters
 from ..errors import InvalidValueError, UnsupportedOpError
-from ..parameters import Parameters
 from . import table
 from .inputs import complete, narrowed, others
 
 if TYPE_CHECKING:
-    from ..physical import PhysicalModel
+    from ..compiled.physical_model import PhysicalModel
 
 __all__ = ["Profile", "ProfileRow", "profile"]
 

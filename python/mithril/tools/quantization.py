@@ -16,7 +16,7 @@ from ..backends.with_manualgrad.ggml_backend import GGMLBackend
 from ..backends.with_manualgrad.ggml_backend.quantization import ALIASES
 from ..backends.with_manualgrad.native import NativeBackend
 from ..errors import InvalidValueError, ParameterError
-from ..quantization import (
+from ..quantization.parameters import (
     OutputError,
     QuantizationReport,
     Quantized,
@@ -28,8 +28,8 @@ from ..quantization import (
 )
 
 if TYPE_CHECKING:
-    from ..physical import PhysicalModel
-    from ..program import Program
+    from ..compiled.physical_model import PhysicalModel
+    from ..compiled.program import Program
 
 __all__ = ["quantization_report"]
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import files
+from ..checkpoints import files
 from ..errors import InvalidValueError, MithrilError, ModelFileError, ParameterError
 
 if TYPE_CHECKING:

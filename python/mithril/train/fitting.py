@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..backends.backend import Backend
+from ..compiled.parameters import Parameters
+from ..compiled.physical_model import PhysicalModel
 from ..errors import InvalidValueError
 from ..optim import SGD
-from ..parameters import Parameters
-from ..physical import PhysicalModel
 from .history import History
 from .loop import Options, Training
 

@@ -10,8 +10,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..checkpoints.files import write
 from ..errors import InvalidValueError, KeyNotFoundError, ModelFileError
-from ..files import write
 
 __all__ = ["History"]
 

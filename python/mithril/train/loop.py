@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from ..compiled.parameters import Parameters
+from ..compiled.physical_model import PhysicalModel
 from ..errors import InvalidValueError, NumericsError, ParameterError
 from ..optim import SGD
-from ..parameters import Parameters
-from ..physical import PhysicalModel
 from .batches import Batches, fingerprint, open_data
 from .checkpoints import Checkpoint, Store, find, read
 from .history import COLUMNS, History

@@ -10,8 +10,8 @@ from typing import Any
 
 from .._core import Connection, IOKey, Model
 from .._generated import layers
+from ..compiled.physical_model import PhysicalModel
 from ..errors import InvalidValueError
-from ..physical import PhysicalModel
 
 __all__ = ["LOSSES", "LOSS_OUTPUT", "add_loss", "check_number", "for_validation", "title_of"]
 

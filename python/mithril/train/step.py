@@ -10,11 +10,11 @@ import numpy as np
 
 from .. import _core
 from ..backends.with_manualgrad.c_backend import CBackend
+from ..compiled.physical_model import PhysicalModel
+from ..compiled.program import Program
 from ..errors import InvalidValueError
 from ..optim import SGD, Optimizer
 from ..optim.rule import Program as Rule
-from ..physical import PhysicalModel
-from ..program import Program
 from .losses import add_loss, check_number
 
 __all__ = ["TrainingStep"]

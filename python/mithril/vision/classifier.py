@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..compiling import compile
+from ..checkpoints.folders import Folder, backend_of, load
+from ..compiled.compile import compile
 from ..errors import InvalidValueError
-from ..folders import Folder, backend_of, load
 from .labels import check_labels, labels_of
 from .preprocess import Preprocess
 
 if TYPE_CHECKING:
     from .._core import Model
     from ..backends.backend import Backend
-    from ..physical import PhysicalModel
+    from ..compiled.physical_model import PhysicalModel
 
 __all__ = ["Classifier", "Prediction", "softmax"]
 

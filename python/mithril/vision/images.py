@@ -14,7 +14,7 @@ import numpy as np
 
 from ..backends.exchange import to_host
 from ..errors import InvalidValueError, ModelFileError
-from ..optional import require
+from ..optional_packages import require
 
 if TYPE_CHECKING:
     from PIL.Image import Image

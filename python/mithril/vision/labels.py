@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..checkpoints.folders import read_json
 from ..errors import InvalidValueError, ModelFileError
-from ..folders import read_json
 
 __all__ = ["read_labels"]
 

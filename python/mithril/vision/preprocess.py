@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..checkpoints.folders import read_json
 from ..errors import InvalidValueError, ModelFileError
-from ..folders import read_json
-from ..optional import require
+from ..optional_packages import require
 from .images import WHITE, read_image
 
 if TYPE_CHECKING:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..compiling import compile
+from ..checkpoints.folders import Folder, backend_of
+from ..compiled.compile import compile
 from ..errors import InvalidValueError
-from ..folders import Folder, backend_of
-from ..generation.tokenizer import Tokenizer
+from ..tokenizers.tokenizer import Tokenizer
 from .classifier import softmax
 from .preprocess import CONFIG, Preprocess
 
 if TYPE_CHECKING:
     from .._core import Model
     from ..backends.backend import Backend
-    from ..physical import PhysicalModel
+    from ..compiled.physical_model import PhysicalModel
 
 __all__ = ["Similarity"]
 

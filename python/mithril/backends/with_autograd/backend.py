@@ -12,7 +12,7 @@ from .. import custom
 from ..backend import Backend
 
 if TYPE_CHECKING:
-    from ...program import Program
+    from ...compiled.program import Program
 
 __all__ = ["AutogradBackend"]
 

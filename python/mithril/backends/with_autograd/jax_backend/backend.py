@@ -11,9 +11,9 @@ import numpy as np
 from typing_extensions import Unpack
 
 from .... import dtypes
-from ....compile_stats import observed
+from ....compiled.compile_stats import observed
+from ....compiled.parameters import Parameters
 from ....errors import IgnoredOptionWarning, InvalidValueError
-from ....parameters import Parameters
 from ... import options
 from ...frameworks import require
 from ...keywords import JaxOptions, accepts, names
@@ -22,7 +22,7 @@ from .devices import device_names, find_device, preallocate
 
 if TYPE_CHECKING:
     from .... import _core
-    from ....program import Program, Settings
+    from ....compiled.program import Program, Settings
 
 __all__ = ["JaxBackend"]
 

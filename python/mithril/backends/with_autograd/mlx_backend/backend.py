@@ -11,15 +11,9 @@ import numpy as np
 from typing_extensions import Unpack
 
 from .... import dtypes
-from ....compile_stats import observed
-from ....errors import (
-    BackendUnavailableError,
-    InvalidValueError,
-    MithrilError,
-    NumericsError,
-    UnsupportedOpError,
-)
-from ....loading import Module
+from ....compiled.compile_stats import observed
+from ....compiled.loading import Module
+from ....errors import BackendUnavailableError, InvalidValueError, MithrilError, NumericsError, UnsupportedOpError
 from ... import options
 from ...exchange import to_host
 from ...frameworks import require
@@ -27,7 +21,7 @@ from ...keywords import MlxOptions, accepts, names
 from ..framework import Framework
 
 if TYPE_CHECKING:
-    from ....program import Program
+    from ....compiled.program import Program
 
 __all__ = ["MLXBackend", "MlxBackend"]
 

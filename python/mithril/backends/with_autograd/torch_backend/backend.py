@@ -11,7 +11,7 @@ import numpy as np
 from typing_extensions import Unpack
 
 from .... import dtypes
-from ....compile_stats import observed
+from ....compiled.compile_stats import observed
 from ....errors import BackendUnavailableError, ConflictingOptionError
 from ... import options
 from ...frameworks import require
@@ -19,7 +19,7 @@ from ...keywords import TorchOptions, accepts, names
 from ..framework import Framework
 
 if TYPE_CHECKING:
-    from ....program import Program
+    from ....compiled.program import Program
 
 __all__ = ["TorchBackend"]
 

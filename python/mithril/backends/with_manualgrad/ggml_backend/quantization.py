@@ -8,7 +8,7 @@ from typing import Any
 
 from .... import _core
 from ....errors import InvalidValueError
-from ....mixtures import MIXTURES, assigned
+from ....quantization.mixtures import MIXTURES, assigned
 from ..native import unknown_quantization
 
 __all__ = ["ALIASES", "Rules", "expanded", "rules", "types"]

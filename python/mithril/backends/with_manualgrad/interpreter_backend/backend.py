@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .... import _core
-from ....loading import Runner
+from ....compiled.loading import Runner
 from ...numpy_arrays import NumpyArrays
 
 __all__ = ["InterpreterBackend"]

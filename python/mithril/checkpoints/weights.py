@@ -1,0 +1,623 @@
+"""Weights from elsewhere: checkpoints of any kind, arrays moved between backends, dicts checked against a model."""
+
+from __future__ import annotations
+
+import bisect
+import difflib
+import functools
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import _core
+from ..backends.backend import Backend
+from ..backends.exchange import narrow, numpy_dtype, to_host
+from ..compiled.parameters import Parameters
+from ..errors import BackendUnavailableError, InvalidValueError, MithrilError, ParameterError, UnusedKeyWarning
+from ..quantization.parameters import FORMATS, QuantizedArray
+from . import metadata
+from .report import MisShaped, Report, misfit, report_of
+
+if TYPE_CHECKING:
+    from ..compiled.physical_model import PhysicalModel
+
+__all__ = ["Checkpoint", "MisShaped", "Report", "load_weights", "open", "read", "store", "transfer"]
+
+Array = np.ndarray[Any, Any]
+#: Arrays of fewer bytes are copied where others are views of a file.
+_SMALL = 1 << 16
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------
+
+
+class Checkpoint(Mapping[str, Array]):
+    """The tensors of a checkpoint by name; see `open`.
+
+    Attributes
+    ----------
+    path : str
+        The file that was found.
+    """
+
+    def __init__(self, core: _core.Checkpoint) -> None:
+        self._core = core
+        self._shapes: dict[str, tuple[int, ...]] = {
+            name: tuple(shape) for name, shape in zip(core.names, core.shapes, strict=True)
+        }
+        self.path = str(core.path)
+
+    @functools.cached_property
+    def metadata(self) -> dict[str, Any]:
+        """What describes the file: texts by name, and in GGUF also numbers, which keep their types, and lists."""
+        return {key: metadata.from_core(value) for key, value in self._core.metadata()}
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the sizes of a tensor."""
+        return self._shapes[name]
+
+    def quantized(self, name: str) -> QuantizedArray | None:
+        """Return the blocks of a tensor of GGUF, which are a view of the file; None if it has elements instead."""
+        weight = self._core.weight(name)
+        return QuantizedArray(np.asarray(weight), weight.stored) if weight.stored in FORMATS else None
+
+    def __getitem__(self, name: str) -> Array:
+        weight = self._core.weight(name)
+        if weight.stored in FORMATS:
+            return QuantizedArray(np.asarray(weight), weight.stored).dequantize()
+        # NumPy holds the object, and with it the map, as long as there is an array of it.
+        found: Array = np.asarray(weight)
+        if weight.stored == "bool":
+            # Bytes may be anything, and truth values of NumPy are 0 or 1.
+            return _converted(found, lambda array: array != 0)
+        if not found.flags.aligned:
+            found = _converted(found, lambda array: array.copy())
+        return _bfloat16(found) if weight.stored == "bfloat16" else found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._shapes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def __repr__(self) -> str:
+        return f"Checkpoint({self.path!r}, {len(self)} tensors)"
+
+
+def open(path: str | os.PathLike[str], *, key: str | None = None) -> Checkpoint:
+    """Open a checkpoint: nothing is read before it is used, nothing is copied, and no code in a file ever runs.
+
+    Parameters
+    ----------
+    path : path-like
+        A file of safetensors, of GGUF or of PyTorch (``.safetensors``, ``.gguf``, ``.pt``, ``.pth``, ``.bin``), the
+        index of a checkpoint of several files (``*.index.json``), or a folder that holds one of these.
+    key : str, optional
+        Which dict of a file of PyTorch, if several hold tensors: ``"ema"``, ``"models.generator"``.
+
+    Returns
+    -------
+    Checkpoint
+        A mapping of names to NumPy arrays. They are views of the file in memory, but for quantised ones, which become
+        arrays of float32; what is written to them stays in this process. A file must not be cut while it is open;
+        `save` replaces files as a whole.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is malformed, or wants to run code.
+
+    Examples
+    --------
+    >>> import mithril as ml, numpy as np, tempfile, os
+    >>> path = os.path.join(tempfile.mkdtemp(), "params.safetensors")
+    >>> ml.save({"bias": np.ones(3)}, path)
+    >>> ml.weights.open(path)["bias"]
+    array([1., 1., 1.])
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise InvalidValueError(f"the path is a {type(path).__name__}", hint='pass a path, e.g. "model.safetensors"')
+    return Checkpoint(_core.Checkpoint.open(os.path.abspath(os.path.expanduser(path)), key))
+
+
+def _converted(found: Array, convert: Callable[[Array], Array]) -> Array:
+    """Convert the elements of an array; those that a view repeats are converted once, and repeated again."""
+    repeated = [size > 1 and stride == 0 for size, stride in zip(found.shape, found.strides, strict=True)]
+    if not any(repeated):
+        return convert(found)
+    once = convert(found[tuple(slice(0, 1) if again else slice(None) for again in repeated)])
+    return np.broadcast_to(once, found.shape)
+
+
+def _bfloat16(bits: Array) -> Array:
+    try:
+        return bits.view(numpy_dtype("bfloat16"))
+    except BackendUnavailableError:
+        # The upper half of a float32 holds the same number.
+        return _converted(bits, lambda array: narrow((array.astype(np.uint32) << 16).view(np.float32)))
+
+
+# --- into a model -----------------------------------------------------------------------------------------------
+
+
+def load_weights(
+    model: PhysicalModel,
+    source: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    layout: str | None = None,
+    strict: bool = True,
+    key: str | None = None,
+    prefix: str | None = None,
+    names: Mapping[str, str] | None = None,
+) -> Report:
+    """Load a published checkpoint, or a state dict, into a compiled model; all of it or, after an error, nothing.
+
+    Parameters
+    ----------
+    model : PhysicalModel
+        Gets parameters and running statistics.
+    source : path-like or mapping
+        What `open` takes; or arrays by name, of any framework.
+    layout : str, optional
+        Whose names the source has: ``"torchvision"``, ``"transformers"``, ``"openai"`` … Default: the layout that fits
+        best; the report says which.
+    strict : bool
+        Whether everything has to fit. Otherwise what fits is loaded, and what is not stays as it is.
+    key : str, optional
+        As for `open`.
+    prefix : str, optional
+        The part of the model that the weights are of, by its name, e.g. ``"backbone"``: only that is loaded, and the
+        rest stays as it is. Default: the whole model, or the part that the names of the source fit, if they fit one.
+    names : mapping, optional
+        What parameters of the model, or parts of it, are called in the source, where no layout says it:
+        ``{"linear": "0", "linear_1.weight": "2.weight"}``. A part stands for all names behind it; the longest one
+        that fits counts, and what no name speaks of keeps its own. Arrays of other names are never matched by guess.
+
+    Returns
+    -------
+    Report
+        What was loaded and what not.
+
+    Raises
+    ------
+    ParameterError
+        If something is missing, superfluous or of the wrong shape; without ``strict``, if nothing fits.
+    ModelFileError
+        If the file is malformed, or wants to run code.
+
+    Examples
+    --------
+    >>> import mithril as ml, numpy as np
+    >>> compiled = ml.compile(ml.Linear(2, name="fc"), ml.NumpyBackend(), shapes={"input": [1, 3]})
+    >>> print(ml.load_weights(compiled, {"module.weight": np.ones((2, 3)), "module.bias": np.zeros(2)}))
+    2 arrays loaded from a mapping, with names as they are
+
+    >>> theirs = {"0.weight": np.ones((2, 3)), "0.bias": np.zeros(2)}  # torch.nn.Sequential
+    >>> model = ml.Model()
+    >>> model |= ml.Linear(2, name="fc")(input="input", output="output")
+    >>> compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [1, 3]})
+    >>> print(ml.load_weights(compiled, theirs, names={"fc": "0"}))
+    2 arrays loaded from a mapping, with the names given
+    """
+    found, report = plan(model, source, layout=layout, strict=strict, key=key, prefix=prefix, names=names)
+    values = dict(found)
+    known = model._names["state"]
+    params = {name: value for name, value in values.items() if name not in known}
+    store(model, params, {name: value for name, value in values.items() if name in known})
+    return report
+
+
+class Planned(Mapping[str, Any]):
+    """Parameters and statistics of a model, each made of a source when it is asked for, and not kept.
+
+    With ``shared``, arrays of a file that was opened for this alone are views of it, even if several are of the same
+    memory: for those who only read.
+    """
+
+    def __init__(
+        self,
+        model: PhysicalModel,
+        arrays: Mapping[str, Any],
+        file: Checkpoint | None,
+        steps: Sequence[tuple[str, list[str], bool, bool]],
+        shared: bool,
+    ) -> None:
+        self._arrays, self._file, self._backend = arrays, file, model.backend
+        self._steps = {name: (theirs, transposed, paired) for name, theirs, transposed, paired in steps}
+        self._types = _types(model)
+        self._memory = _Memory(shared) if isinstance(arrays, Checkpoint) else None
+        # What trains has to go on from its own files with the same rounding, which the order of elements decides.
+        trains = model._options["training"]
+        self._as_stored = not trains and model.backend._has_strides
+        self._keeps_blocks = not trains and model.backend._reads_blocks
+
+    def __getitem__(self, name: str) -> Any:
+        theirs, transposed, paired = self._steps[name]
+        try:
+            head = _pairs(self._file) if paired else None
+            if self._keeps_blocks and not transposed:
+                few = _few_bits(self._arrays, self._file, theirs, head)
+                if few is not None:
+                    return few
+            return _value(
+                self._backend,
+                self._arrays,
+                theirs,
+                transposed,
+                head,
+                self._types[name][0],
+                self._memory,
+                self._as_stored,
+            )
+        except (TypeError, ValueError) as error:
+            reason = error.message if isinstance(error, MithrilError) else error
+            raise ParameterError(f"{theirs[0]!r} cannot be loaded: {reason}", hint="give arrays of numbers") from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._steps)
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def _release(self, name: str) -> None:
+        """Give back the memory of the pages that one is read from; they are read again when they are needed."""
+        if self._file is not None:
+            for theirs in self._steps[name][0]:
+                self._file._core.release(theirs)
+
+
+def plan(
+    model: PhysicalModel,
+    source: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    layout: str | None = None,
+    strict: bool = True,
+    key: str | None = None,
+    prefix: str | None = None,
+    names: Mapping[str, str] | None = None,
+    shared: bool = False,
+) -> tuple[Planned, Report]:
+    """Find what becomes of the arrays of a source in a model, as `load_weights` does, without making anything yet."""
+    if not hasattr(model, "_current"):
+        is_swapped = hasattr(source, "_current")
+        hint = "give the model first: ml.load_weights(model, source)" if is_swapped else "ml.compile it first"
+        raise InvalidValueError(f"weights go into a compiled model, not a {_kind(model)}", hint=hint)
+    pairs = _named(names)
+    arrays, label, file = _source(source, key)
+    # An open checkpoint may be written to by who opened it.
+    shared = shared and isinstance(arrays, Checkpoint)
+    types = _types(model)
+    ours = [(n, shape, is_optional) for n, (_, shape, is_optional) in types.items()]
+    ours += [(name, None, True) for name in model._names["unneeded"]]
+    found = _core.plan_weights(ours, [(name, _shape(name, arrays)) for name in arrays], layout, prefix, pairs)
+    _set_unneeded_aside(found, types)
+    _set_copies_aside(found, arrays)
+    report = report_of(label, found, dict(pairs))
+    if not found["steps"] or (strict and not report.is_complete):
+        raise misfit(report, found["steps"], list(types), list(arrays))
+    if shared and file is not None:
+        # Some may have been compared.
+        for name in file:
+            file._core.release(name)
+    return Planned(model, arrays, file, found["steps"], shared), report
+
+
+def _named(names: Mapping[str, str] | None) -> list[tuple[str, str]]:
+    """Return the names that were given, as pairs."""
+    if names is None:
+        return []
+    if not isinstance(names, Mapping):
+        hint = 'pass a dict of names of the model to those of the weights: names={"linear": "0"}'
+        raise InvalidValueError(f"names is a {_kind(names)}", hint=hint)
+    for ours, theirs in names.items():
+        if not (isinstance(ours, str) and isinstance(theirs, str)):
+            hint = 'a name of the model, and what it is called in the weights: names={"linear": "0"}'
+            raise InvalidValueError(f"names has the entry {ours!r}: {theirs!r}", hint=hint)
+    return list(names.items())
+
+
+def _source(source: Any, key: str | None) -> tuple[Mapping[str, Any], str, Checkpoint | None]:
+    """Return arrays by name, what to call them, and the file that they are of."""
+    if isinstance(source, Checkpoint):
+        # The user may hold arrays of it: what is loaded must not share their memory.
+        return {name: _copied(source, name) for name in source}, source.path, source
+    if isinstance(source, Mapping):
+        for name in source:
+            if not isinstance(name, str):
+                raise ParameterError(f"the name {name!r} is a {_kind(name)}", hint="names are strings")
+        return source, "a mapping", None
+    if not isinstance(source, (str, os.PathLike)):
+        hint = "pass a file, a folder, or a state dict: a dict of arrays"
+        if callable(getattr(source, "state_dict", None)):
+            hint = "pass its dict of arrays: source.state_dict()"
+        raise InvalidValueError(f"the source is a {_kind(source)}", hint=hint)
+    opened = open(source, key=key)
+    return opened, opened.path, opened
+
+
+def _copied(file: Checkpoint, name: str) -> Any:
+    found = file.quantized(name)
+    return file[name] if found is None else QuantizedArray(found.blocks.copy(), found.format.name)
+
+
+def _pairs(file: Checkpoint | None) -> int | None:
+    """Return the rows of a head of queries and keys, if the file has them as pairs of a rotary embedding."""
+    if file is None:
+        raise ParameterError(
+            "names of llama.cpp do not say how the rows of queries and keys are ordered", hint="load the file itself"
+        )
+    found: int | None = file._core.pairs()
+    return found
+
+
+def _types(model: PhysicalModel) -> dict[str, tuple[Any, list[int] | None, bool]]:
+    """Per name of a parameter or statistic its dtype and shape, if known, and whether it may stay as it is."""
+    program = model._current
+    if program is None:
+        return {n: (None, None, role == "state") for role in ("param", "state") for n in model._names[role]}
+    # Integers are the state of random numbers, which no checkpoint holds.
+    found = {n: (dtype, list(shape), False) for n, dtype, shape in program.params}
+    return found | {n: (dtype, list(shape), "float" not in dtype) for n, dtype, shape in program.state}
+
+
+def _shape(name: str, arrays: Mapping[str, Any]) -> tuple[int, ...]:
+    if isinstance(arrays, Checkpoint):
+        return arrays._shapes[name]
+    value = arrays[name]
+    try:
+        return tuple(int(n) for n in (value if hasattr(value, "shape") else to_host(value)).shape)
+    except (TypeError, ValueError) as error:
+        reason = error.message if isinstance(error, MithrilError) else error
+        hint = f"pass that alone: source[{name!r}]" if isinstance(value, Mapping) else "pass a dict of arrays by name"
+        raise ParameterError(f"{name!r} is no array: {reason}", hint=hint) from error
+
+
+def _set_unneeded_aside(plan: dict[str, Any], types: Mapping[str, Any]) -> None:
+    """Ignore what belongs to outputs that are not computed."""
+    used = {name for ours, theirs, *_ in plan["steps"] if ours in types for name in theirs}
+    unused = [name for ours, theirs, *_ in plan["steps"] if ours not in types for name in theirs if name not in used]
+    plan["steps"] = [step for step in plan["steps"] if step[0] in types]
+    plan["ignored"] = [*plan["ignored"], *unused]
+
+
+def _set_copies_aside(plan: dict[str, Any], arrays: Mapping[str, Any]) -> None:
+    """Ignore what is a copy of something that is loaded: files hold tied arrays, which are one of ours, twice."""
+    if not plan["unexpected"]:
+        return
+    used: dict[tuple[int, ...], list[str]] = {}
+    for _, theirs, *_ in plan["steps"]:
+        for name in theirs:
+            used.setdefault(_shape(name, arrays), []).append(name)
+
+    def is_copy(name: str) -> bool:
+        # Scalars and the like are equal by chance.
+        shape = _shape(name, arrays)
+        return len(shape) > 1 and any(_are_equal(arrays[name], arrays[other]) for other in used.get(shape, ()))
+
+    copies = [name for name in plan["unexpected"] if is_copy(name)]
+    plan["unexpected"] = [name for name in plan["unexpected"] if name not in set(copies)]
+    plan["ignored"] = [*plan["ignored"], *copies]
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    left, right = to_host(one), to_host(other)
+    # What differs does so in its first row, mostly.
+    return left.dtype == right.dtype and np.array_equal(left[:1], right[:1]) and np.array_equal(left, right)
+
+
+class _Memory:
+    """What is given away of a file's memory: a part of it goes to one array alone, unless they may share it."""
+
+    def __init__(self, shared: bool) -> None:
+        self._ends: list[tuple[int, int]] = []
+        self._shared = shared
+
+    def take(self, array: Array) -> Array:
+        if self._shared:
+            # Small ones would keep pages of their neighbours.
+            return array.copy() if array.nbytes < _SMALL else array
+        start = array.__array_interface__["data"][0]
+        part = (start, start + array.nbytes)
+        place = bisect.bisect(self._ends, part)
+        neighbours = self._ends[max(place - 1, 0) : place + 1]
+        is_free = array.flags.c_contiguous and array.flags.writeable and array.flags.aligned
+        if not is_free or any(start < end and begin < part[1] for begin, end in neighbours):
+            return np.array(array, order="C")
+        self._ends.insert(place, part)
+        return array
+
+
+def _value(
+    backend: Backend,
+    arrays: Mapping[str, Any],
+    theirs: list[str],
+    transposed: bool,
+    head: int | None,
+    dtype: Any,
+    memory: _Memory | None,
+    as_stored: bool,
+) -> Any:
+    """Make an array of ours of one or several; ``as_stored`` lets a transposed one be a view of what it was."""
+    if head is not None:
+        return backend._take(halves(to_host(arrays[theirs[0]]), head), dtype)
+    if len(theirs) == 1 and (as_stored or not transposed):
+        if memory is None and not transposed:
+            return backend.array(arrays[theirs[0]], dtype)
+        found = to_host(arrays[theirs[0]])
+        found = np.array(found) if memory is None else memory.take(found)
+        return backend._take(found.T if transposed else found, dtype)
+    parts = [to_host(arrays[name]).T if transposed else to_host(arrays[name]) for name in theirs]
+    joined = np.concatenate(parts) if len(parts) > 1 else np.array(parts[0], order="C")
+    return backend._take(joined, dtype)
+
+
+def _few_bits(
+    arrays: Mapping[str, Any], file: Checkpoint | None, theirs: list[str], head: int | None
+) -> QuantizedArray | Array | None:
+    """Return the blocks of a source, or the matrices in 16 bits of a file of GGUF; None unless all are of one form."""
+    found = [_stored(arrays, name) for name in theirs]
+    forms = {part.format.name if isinstance(part, QuantizedArray) else _dtype(part) for part in found}
+    in_blocks = all(isinstance(part, QuantizedArray) for part in found)
+    is_gguf = file is not None and file.path.endswith(".gguf")
+    in_halves = is_gguf and forms <= {"float16", "bfloat16"} and all(part.ndim > 1 for part in found)
+    if len(forms) > 1 or not (in_blocks or in_halves):
+        return None
+    # What is of an open file may be the user's, too; its blocks were copied before.
+    if head is None and len(found) == 1 and (in_blocks or isinstance(arrays, Checkpoint)):
+        one: QuantizedArray | Array = found[0]
+        return one
+    rows: Array = np.concatenate([part.blocks if in_blocks else part for part in found])
+    rows = rows if head is None else halves(rows, head)
+    return QuantizedArray(rows, forms.pop()) if in_blocks else rows
+
+
+def _stored(arrays: Mapping[str, Any], name: str) -> Any:
+    blocks = arrays.quantized(name) if isinstance(arrays, Checkpoint) else None
+    return arrays[name] if blocks is None else blocks
+
+
+def _dtype(value: Any) -> str:
+    return value.dtype.name if isinstance(value, np.ndarray) else ""
+
+
+def halves(rows: Array, head: int) -> Array:
+    """Reorder the rows of each head: pairs become the first halves of all pairs, then the second."""
+    if rows.shape[0] % head:
+        raise ValueError(f"{rows.shape[0]} rows are no heads of {head}")
+    paired = rows.reshape(-1, head // 2, 2, *rows.shape[1:])
+    found: Array = np.ascontiguousarray(paired.swapaxes(1, 2)).reshape(rows.shape)
+    return found
+
+
+def pairs(rows: Array, head: int) -> Array:
+    """Reorder the rows of each head the other way round than `halves`."""
+    halved = rows.reshape(-1, 2, head // 2, *rows.shape[1:])
+    found: Array = np.ascontiguousarray(halved.swapaxes(1, 2)).reshape(rows.shape)
+    return found
+
+
+# --- arrays and dicts of them -----------------------------------------------------------------------------------
+
+
+def transfer(params: Any, to: Backend) -> Any:
+    """Copy arrays to another backend.
+
+    Parameters
+    ----------
+    params : mapping or array
+        Name to array, of any backend or of NumPy; or one array.
+    to : Backend
+        Where they go. Floats become its dtype, as with `Backend.array`.
+
+    Returns
+    -------
+    dict or array
+        The same, as arrays of that backend.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> params = {"weight": ml.NumpyBackend().ones(2)}
+    >>> ml.transfer(params, to=ml.NumpyBackend(dtype="float64"))
+    {'weight': array([1., 1.])}
+    """
+    if not isinstance(to, Backend):
+        raise InvalidValueError(f"parameters go to a backend, not a {_kind(to)}", hint="pass e.g. to=ml.NumpyBackend()")
+    if isinstance(params, Mapping):
+        return {name: _copy(f"parameter {name!r}", value, to, None) for name, value in params.items()}
+    return _copy("the array", params, to, None)
+
+
+def read(model: PhysicalModel, given: Mapping[str, Any], strict: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Check a dict of weights against a compiled model and copy them to its backend.
+
+    Parameters
+    ----------
+    model : PhysicalModel
+        Says which names, shapes and dtypes are wanted.
+    given : mapping
+        Name to array of any kind: every parameter, and the running statistics.
+    strict : bool, optional
+        Whether everything has to be there, and nothing else.
+
+    Returns
+    -------
+    (dict, dict)
+        Parameters and state.
+    """
+    if not isinstance(given, Mapping):
+        raise ParameterError(f"params is a {_kind(given)}", hint="pass a dict of arrays by name")
+    groups = {role: model._names[role] for role in ("param", "state")}
+    known = {name for names in groups.values() for name in names}
+    unknown = [name for name in given if name not in known and name not in model._names["unneeded"]]
+    if unknown and (strict or not known & given.keys()):
+        near = difflib.get_close_matches(str(unknown[0]), known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "leave it out"
+        raise ParameterError(f"params holds {unknown[0]!r}, which is not in the model", hint=hint)
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:5])) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")
+        warnings.warn(f"params holds {shown}, which the model does not have", UnusedKeyWarning, stacklevel=4)
+    # Statistics that were measured or loaded before may stay.
+    lacking = model._lacks_statistics()
+    absent = [name for name in (*groups["param"], *lacking) if name not in given]
+    if absent and strict:
+        more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
+        raise ParameterError(
+            f"params lacks {', '.join(map(repr, absent[:5]))}{more}",
+            hint="add it to params; with strict=False, what is not given stays as it is",
+        )
+    program = model._current
+    types = {} if program is None else {n: (d, s) for n, d, s in (*program.params, *program.state)}
+
+    keeps_blocks = not model._options["training"] and model.backend._reads_blocks
+
+    def take(name: str) -> Any:
+        dtype, shape = types.get(name, (None, None))
+        is_kept = keeps_blocks and isinstance(given[name], QuantizedArray)
+        found = given[name] if is_kept else _copy(f"parameter {name!r}", given[name], model.backend, dtype)
+        if shape is not None and tuple(found.shape) != tuple(shape):
+            raise ParameterError(
+                f"parameter {name!r} has shape {list(found.shape)}, but has to be {list(shape)}",
+                hint="check which model it comes from",
+            )
+        return found
+
+    params, state = ({name: take(name) for name in names if name in given} for names in groups.values())
+    return params, state
+
+
+def store(model: PhysicalModel, params: Mapping[str, Any], state: Mapping[str, Any]) -> Parameters:
+    """Make arrays of its backend the parameters and the state of a model; what is not given stays, or is drawn."""
+    with model._lock:
+        found = model._store if model._store is not None else model._parameters(None, model)
+        found._link(model)
+        found.update(params)
+        program = model._current
+        absent = [name for name in model._names["param"] if not dict.__contains__(found, name)]
+        if not absent:
+            found._resolve({})
+        elif program is not None and not found._resolved:
+            fresh = program.core.initial(absent, model.backend._seed)
+            types = {name: dtype for name, dtype, _ in program.params}
+            found._resolve({name: model.backend.tensor(fresh[name], types[name]) for name in absent})
+        model._store = found
+        model.state = {**model.state, **state}
+        return found
+
+
+def _copy(label: str, value: Any, to: Backend, dtype: str | None) -> Any:
+    try:
+        return to.array(value, dtype)
+    except (TypeError, ValueError) as error:
+        reason = error.message if isinstance(error, MithrilError) else error
+        raise ParameterError(f"{label} is no array: {reason}", hint="pass an array of numbers") from error
+
+
+def _kind(value: object) -> str:
+    return value.__name__ if isinstance(value, type) else type(value).__name__

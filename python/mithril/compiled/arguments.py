@@ -1,0 +1,181 @@
+"""The arguments of a call: what the user passes is checked, and converted where that loses nothing."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import _core
+from ..errors import MithrilError, ParameterError
+from ..quantization.parameters import in_few_bits
+
+if TYPE_CHECKING:
+    from ..backends.backend import Backend
+    from .program import Program
+
+Mapping.register(_core.Packed)
+
+__all__ = ["Arguments", "check_declared", "missing"]
+
+
+class Arguments:
+    """Checks the data and the parameters of a physical model."""
+
+    def __init__(self, backend: Backend, names: Mapping[str, tuple[str, ...]], tolerated: frozenset[str]) -> None:
+        self._backend = backend
+        self._array_type = backend._array_type
+        self._names = names
+        self._tolerated = tolerated
+
+    # --- parameters -------------------------------------------------------------------------------------------
+
+    def check_params(self, program: Program, params: Mapping[str, Any]) -> None:
+        """Raise if a parameter is missing, superfluous, or of the wrong shape, dtype or kind."""
+        if isinstance(params, _core.Packed):
+            # The program looks at whose they are.
+            if type(getattr(program.module, "source", None)) not in (_core.CProgram, _core.GgmlProgram):
+                raise ParameterError(
+                    "params are packed for a model in C or on ggml", hint="pass them as they were before"
+                )
+            return
+        try:
+            values = program.read_params(params)
+        except KeyError:
+            absent = next(name for name, _, _ in program.param_types if name not in params)
+            raise missing("params", absent, program.params, params) from None
+        try:
+            fits = [v.shape for v in values] == program.shapes and [v.dtype for v in values] == program.natives
+        except AttributeError:
+            fits = False
+        backend = self._backend
+        if (
+            not fits
+            or not all(map(backend._is_own, values))
+            or not (backend._is_alone or all(map(backend._is_here, values)))
+        ):
+            for value, (name, native, shape) in zip(values, program.param_types, strict=True):
+                self._check_parameter(name, value, native, shape)
+        self._check_statistics(program, params)
+        given = dict.__len__(params) if isinstance(params, dict) else len(params)
+        if given != len(values):
+            known = {*self._names["param"], *self._names["state"]}
+            for name in params:
+                if name not in known:
+                    near = difflib.get_close_matches(str(name), known, n=1)
+                    hint = f"did you mean {near[0]!r}?" if near else "leave it out"
+                    raise ParameterError(f"params holds {name!r}, which is not in the model", hint=hint)
+
+    def _check_statistics(self, program: Program, params: Mapping[str, Any]) -> None:
+        """Raise if running statistics that come with the parameters are not what the program takes."""
+        for name, native, shape in program.statistic_types:
+            if name in params:
+                self._check_parameter(name, params[name], native, shape)
+
+    def _check_parameter(self, name: str, value: Any, native: Any, shape: tuple[Any, ...]) -> None:
+        if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+            raise ParameterError(
+                f"parameter {name!r} is a {type(value).__name__}", hint="convert it with backend.array(...)"
+            )
+        in_blocks = self._backend._reads_blocks and in_few_bits(value) and native == np.float32
+        if not in_blocks and not self._backend._is_own(value):
+            raise ParameterError(
+                f"parameter {name!r} is a {_kind(value)}, but the model runs on {type(self._backend).__name__}",
+                hint="convert it with backend.array(...)",
+            )
+        if not in_blocks and not self._backend._is_here(value):
+            raise ParameterError(
+                f"parameter {name!r} is on {getattr(value, 'device', 'another device')}, but the model runs on "
+                f"{self._backend.device}",
+                hint="move it with backend.array(...)",
+            )
+        if tuple(value.shape) == shape and (in_blocks or value.dtype == native):
+            return
+        wanted = f"{native} {list(shape)}"
+        raise ParameterError(
+            f"parameter {name!r} is {value.dtype} {list(value.shape)}, but has to be {wanted}",
+            hint="convert it with backend.array(...)" if tuple(value.shape) == shape else "check where it comes from",
+        )
+
+    # --- data -------------------------------------------------------------------------------------------------
+
+    def check_superfluous(self, data: Mapping[str, Any]) -> None:
+        """Raise if data holds what the model has no input for."""
+        known = {*self._names["data"], *self._tolerated}
+        for name in data:
+            if name not in known:
+                near = difflib.get_close_matches(str(name), known, n=1)
+                lacking = [n for n in self._names["data"] if n not in data and n not in self._tolerated]
+                hint = "leave it out"
+                if near:
+                    hint = f"did you mean {near[0]!r}?"
+                elif name in self._names["param"]:
+                    hint = "it is a parameter: pass it in params"
+                elif len(lacking) == 1:
+                    hint = f"did you mean {lacking[0]!r}, which is not given?"
+                elif lacking:
+                    hint = f"leave it out; not given are {', '.join(map(repr, lacking))}"
+                raise ParameterError(f"data holds {name!r}, which is no data input of the model", hint=hint)
+
+    def convert(self, name: str, value: Any, dtype: str | None) -> Any:
+        """Make an array of the backend of data that is none, or of another dtype."""
+        backend = self._backend
+        try:
+            plain = type(value) is np.ndarray and value.dtype.kind in "biuf"
+            found = value if plain or backend._is_own(value) else backend.array(value)
+        except (TypeError, ValueError) as error:
+            reason = error.message if isinstance(error, MithrilError) else error
+            raise ParameterError(f"data {name!r} is no array: {reason}", hint="pass an array of numbers") from error
+        if dtype is None:
+            return found if backend._is_own(found) else backend.array(found)
+        source, wanted = str(found.dtype), dtype
+        if "float" in source and "int" in wanted:
+            host = backend.to_numpy(found)
+            if not np.all(host == np.trunc(host)):
+                raise ParameterError(
+                    f"data {name!r} is {source}, but has to be {wanted}", hint="pass integers, e.g. class indices"
+                )
+        elif wanted == "bool" and "bool" not in source:
+            raise ParameterError(f"data {name!r} is {source}, but has to be bool", hint="compare it: x != 0")
+        return backend._as_array(found, wanted)
+
+    def convert_all(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Make arrays of data before the dtypes of the model are known."""
+        return {n: v if type(v) is self._array_type else self.convert(n, v, None) for n, v in data.items()}
+
+
+def check_declared(declared: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise if data does not have the shapes given when compiling, as far as these say anything."""
+    sizes: dict[str, int] = {}
+    for name, shape in shapes.items():
+        wanted = declared.get(name)
+        if wanted is None:
+            continue
+        fits = len(wanted) == len(shape)
+        for size, n in zip(wanted, shape, strict=False):
+            # A symbol is the same size wherever it stands.
+            expected = sizes.setdefault(size, n) if isinstance(size, str) else size
+            fits = fits and (expected is None or expected == n)
+        if not fits:
+            bound = tuple(f"{symbol} is {n} in this call" for symbol, n in sizes.items() if symbol in wanted)
+            message = f"data {name!r} has shape {list(shape)}, but has to be {list(wanted)}"
+            hint = "give data of the shape that was declared when compiling"
+            text = "\n  ".join([f"error[M0701]: {message}", *bound, f"help: {hint}"])
+            raise ParameterError(text, message=message, notes=bound, hint=hint)
+
+
+def missing(group: str, name: str, wanted: Any, given: Mapping[str, Any]) -> ParameterError:
+    """Make the error that names are missing in data or params."""
+    absent = [n for n, _, _ in wanted if n not in given]
+    known = {n for n, _, _ in wanted}
+    unknown = [n for n in given if n not in known]
+    near = difflib.get_close_matches(name, unknown, n=1) or (unknown if len(unknown) == len(absent) == 1 else [])
+    hint = f"you gave {near[0]!r}; is that it?" if near else f"add it to {group}"
+    return ParameterError(f"{group} lacks {', '.join(repr(n) for n in absent)}", hint=hint)
+
+
+def _kind(value: Any) -> str:
+    module = type(value).__module__.partition(".")[0]
+    return f"{module}.{type(value).__name__}"

@@ -1,0 +1,305 @@
+"""`compile`: from a logical model and a backend to a physical model."""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from .._core import Model
+from ..backends.backend import Backend
+from ..errors import ConflictingOptionError, InvalidValueError, KeyNotFoundError, UnusedKeyWarning
+from .physical_model import PhysicalModel
+from .program import Settings
+
+__all__ = ["compile"]
+
+#: Accepted spelling -> canonical keyword of `compile`.
+ALIASES = {
+    "types": "dtypes",
+    "static_inference": "inference",
+    "checkpoint": "gradient_checkpointing",
+    "compute_precision": "precision",
+    "compute_dtype": "precision",
+}
+
+
+def compile(
+    model: Model,
+    backend: Backend,
+    *,
+    shapes: Mapping[str, Any] | None = None,
+    dtypes: Mapping[str, Any] | None = None,
+    data_keys: Iterable[str] | None = None,
+    constant_keys: Mapping[str, Any] | None = None,
+    trainable_keys: Iterable[str] | None = None,
+    freeze: Iterable[str] | None = None,
+    initializers: Mapping[str, Any] | None = None,
+    discard_keys: Iterable[str] | None = None,
+    donate: Iterable[str] | None = None,
+    inference: bool | None = None,
+    static_shapes: bool = False,
+    jit: bool | None = None,
+    jit_options: Mapping[str, Any] | None = None,
+    auto_scalar_promotion: bool = True,
+    gradient_checkpointing: bool | None = None,
+    autodiff: str | None = None,
+    precision: Any = None,
+    file_path: str | None = None,
+    strict: bool = False,
+    verbose: bool = False,
+    **aliases: Any,
+) -> PhysicalModel:
+    """Compile a model for a backend.
+
+    The model is not changed and may be compiled any number of times.
+
+    Parameters
+    ----------
+    model : Model
+        What is computed.
+    backend : Backend
+        Where it runs.
+    shapes : mapping, optional
+        Input name to shape. A size is a number, a symbol (``"batch"``: any size, the same wherever it occurs)
+        or None (any size). Without shapes the model is specialised at the first `PhysicalModel.evaluate`.
+    dtypes : mapping, optional
+        Input name to dtype. Default: the dtype of the backend for floats.
+    data_keys : iterable of str, optional
+        Inputs that are given at each call and have no gradient. Inputs are data unless a layer or
+        ``trainable_keys`` makes them parameters.
+    constant_keys : mapping, optional
+        Input name to a value that is fixed now and folded into the program.
+    trainable_keys : iterable of str, optional
+        Inputs that become parameters.
+    freeze : iterable of str, optional
+        Patterns of names of parameters that training leaves as they are: ``["encoder.*"]``, or ``["encoder"]`` for all
+        parameters of that layer. They are saved and loaded as others, and have no gradients.
+    initializers : mapping, optional
+        Pattern of names of parameters to how they start: ``"zeros"``, ``"ones"``, ``"kaiming_uniform"``,
+        ``"xavier_uniform"``, ``"xavier_normal"``, ``("uniform", bound)``, ``("normal", deviation)``, a number, or an
+        array. The first pattern that fits a name counts. Default: as the layers say.
+    discard_keys : iterable of str, optional
+        Outputs that are not computed.
+    donate : iterable of str, optional
+        Data that the caller gives away, such as the caches of a decoder: NumPy and PyTorch may write results into its
+        memory where nothing else reads it, instead of copying it. After a call its values are undefined, and outputs
+        may share its memory. Data that shares memory with other data of the call is copied first. Needs
+        ``inference``.
+    inference : bool, optional
+        Freeze dropout and batch statistics; gradients are refused. Also spelled ``static_inference``.
+    static_shapes : bool, optional
+        Demand that every size is known now.
+    jit : bool, optional
+        Compile the generated code further: `torch.compile`, `jax.jit`, `mlx.core.compile`. NumPy has no such
+        compiler: no effect. Default: what the backend was constructed with.
+    jit_options : mapping, optional
+        Options of that compiler.
+    auto_scalar_promotion : bool, optional
+        Let plain numbers stand where ops take tensors (default True); otherwise they are errors.
+    gradient_checkpointing : bool, optional
+        Compute intermediate results again for the gradients instead of keeping them: about a third more time, and
+        memory for the square root of the number of layers. Also spelled ``checkpoint``.
+    autodiff : {"native", "graph"}, optional
+        Where gradients come from: the framework (the default where it differentiates by itself) or Mithril's
+        gradient graph (the only choice on NumPy).
+    precision : dtype, optional
+        Mixed precision: matrix products, convolutions and attention are computed in this dtype (``"bfloat16"``,
+        ``"float16"``), softmax, norms, losses and sums in float32. Parameters, data, outputs and gradients keep
+        the dtype of the backend. Default: the ``precision`` of the backend.
+    file_path : str, optional
+        Also write the generated source there.
+    strict : bool, optional
+        Make errors of warnings: keys that name nothing in the model, ops that the backend lacks.
+    verbose : bool, optional
+        Print what is compiled, and how long each part takes.
+    **aliases
+        Other accepted spellings: ``types``, ``static_inference``, ``checkpoint``, ``compute_precision``,
+        ``compute_dtype``. Two spellings of one option with different values are a `ConflictingOptionError`.
+
+    Returns
+    -------
+    PhysicalModel
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> import numpy as np
+    >>> model = ml.Model()
+    >>> model |= ml.Linear(4)(input="input", output="hidden")
+    >>> model += ml.Relu()(output="output")
+    >>> compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": ["batch", 3]})
+    >>> params = compiled.randomize_params(seed=0)
+    >>> compiled.evaluate(params, {"input": np.ones((2, 3))})["output"].shape
+    (2, 4)
+    """
+    # None is what is not given: False and another spelling with True contradict each other.
+    given = {
+        "dtypes": dtypes,
+        "inference": inference,
+        "gradient_checkpointing": gradient_checkpointing,
+        "precision": precision,
+    }
+    dtypes, inference, gradient_checkpointing, precision = _aliases(aliases, given).values()
+    inference, gradient_checkpointing = (False if s is None else s for s in (inference, gradient_checkpointing))
+    _check_switches(
+        inference=inference,
+        static_shapes=static_shapes,
+        strict=strict,
+        verbose=verbose,
+        auto_scalar_promotion=auto_scalar_promotion,
+        jit=False if jit is None else jit,
+        gradient_checkpointing=gradient_checkpointing,
+    )
+    _check(model, backend, autodiff)
+    settings = Settings(
+        jit=bool(backend.jit if jit is None else jit),
+        jit_options=_by_name("jit_options", jit_options),
+        autodiff=autodiff or backend._autodiff[0],
+        strict=bool(strict),
+        checkpoint=bool(gradient_checkpointing),
+    )
+    data, trainable = _names("data_keys", data_keys), _names("trainable_keys", trainable_keys)
+    constants = {k: _constant(k, v) for k, v in _by_name("constant_keys", constant_keys).items()}
+    options = {
+        "shapes": {k: _sizes(v) for k, v in _by_name("shapes", shapes).items()},
+        "dtypes": {k: str(_dtype(v)) for k, v in _by_name("dtypes", dtypes).items()},
+        "data_keys": data,
+        "constants": constants,
+        "trainable_keys": trainable,
+        "freeze": freeze,
+        "initializers": initializers,
+        "discard_keys": _names("discard_keys", discard_keys),
+        "donate": _names("donate", donate),
+        "training": not inference,
+        "scalar_promotion": auto_scalar_promotion,
+        "checkpoint": settings.checkpoint,
+    }
+    compute = _precision(precision, backend)
+    if compute is not None:
+        options["precision"] = str(compute)
+    _check_names(model, options, strict)
+    both = set(trainable) & {*data, *constants}
+    if both:
+        raise ConflictingOptionError(
+            f"{', '.join(sorted(both))} is named by trainable_keys and as data or a constant", hint="choose one"
+        )
+    if options["donate"] and options["training"]:
+        raise ConflictingOptionError(
+            "donate needs inference=True: gradients read what the data was", hint="add inference=True, or leave it out"
+        )
+    return PhysicalModel(
+        model, backend, options, settings, static_shapes=static_shapes, file_path=file_path, verbose=verbose
+    )
+
+
+def _check_switches(**switches: Any) -> None:
+    for name, value in switches.items():
+        if not isinstance(value, (bool, np.bool_)):
+            raise InvalidValueError(f"{name} is {value!r}", hint="give True or False")
+
+
+def _aliases(given: dict[str, Any], canonical: dict[str, Any]) -> dict[str, Any]:
+    for name, value in given.items():
+        if name not in ALIASES:
+            known = [n for n in compile.__kwdefaults__ or {}] + list(ALIASES)
+            near = difflib.get_close_matches(name, known, n=1)
+            guess = f"; did you mean `{near[0]}`?" if near else "."
+            raise TypeError(f"compile has no option `{name}`{guess} It takes: {', '.join(sorted(known))}")
+        target = ALIASES[name]
+        if canonical[target] is not None and canonical[target] != value:
+            raise ConflictingOptionError(
+                f"`{name}` and `{target}` are the same option and differ: {value!r} and {canonical[target]!r}",
+                hint=f"give `{target}` alone",
+            )
+        canonical[target] = value
+    return canonical
+
+
+def _check(model: Any, backend: Any, autodiff: Any) -> None:
+    if not isinstance(model, Model):
+        raise InvalidValueError(f"the model is a {type(model).__name__}", hint="pass an ml.Model")
+    if isinstance(backend, type) and issubclass(backend, Backend):
+        raise InvalidValueError(
+            f"the backend is the class {backend.__name__}", hint=f"pass an instance: {backend.__name__}()"
+        )
+    if not isinstance(backend, Backend):
+        raise InvalidValueError(f"the backend is a {type(backend).__name__}", hint="pass e.g. ml.NumpyBackend()")
+    if autodiff is not None and autodiff not in backend._autodiff:
+        known = " or ".join(repr(choice) for choice in backend._autodiff)
+        raise InvalidValueError(f"autodiff is {autodiff!r}", hint=f"{type(backend).__name__} takes {known}")
+
+
+def _precision(given: Any, backend: Backend) -> dtypes.DType | None:
+    """Return the dtype to compute in: what is given here, else that of the backend."""
+    found = given if given is not None else backend.precision
+    if found is None:
+        return None
+    compute = _dtype(found)
+    if not compute.is_floating:
+        raise InvalidValueError(f"precision is {compute}", hint="use float16, bfloat16, float32 or float64")
+    return compute
+
+
+def _dtype(dtype: Any) -> dtypes.DType:
+    return dtypes.normalize(dtype)
+
+
+def _by_name(option: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InvalidValueError(f"{option} is a {type(given).__name__}", hint=f"pass {option}={{'input': ...}}")
+    return {str(name): value for name, value in given.items()}
+
+
+def _names(option: str, given: Iterable[str] | None) -> list[str]:
+    if given is None:
+        return []
+    if isinstance(given, str):
+        raise InvalidValueError(f"{option} is a string", hint=f"pass a set: {option}={{{given!r}}}")
+    if not isinstance(given, Iterable):
+        raise InvalidValueError(f"{option} is a {type(given).__name__}", hint=f"pass a set of names: {option}={{...}}")
+    return sorted(str(name) for name in given)
+
+
+def _sizes(shape: Any) -> Any:
+    """Shape as a list; what is none stays, for the error that the core raises."""
+    return shape if isinstance(shape, (str, Mapping)) or not isinstance(shape, Iterable) else list(shape)
+
+
+def _constant(name: str, value: Any) -> Any:
+    if hasattr(value, "detach"):
+        return value
+    try:
+        found = np.asarray(value)
+    except ValueError as error:
+        raise InvalidValueError(
+            f"the constant {name!r} is no array: {error}", hint="give rows of equal length"
+        ) from error
+    if found.dtype.kind not in "biuf" and found.dtype.name != "bfloat16":
+        raise InvalidValueError(f"the constant {name!r} is of {found.dtype}", hint="give numbers")
+    return value
+
+
+def _check_names(model: Model, options: dict[str, Any], strict: bool) -> None:
+    """Refuse or warn about keys that name nothing; they are then left out."""
+    inputs, outputs = set(model.input_keys), set(model.output_keys)
+    for option in ("shapes", "dtypes", "data_keys", "constants", "trainable_keys", "discard_keys", "donate"):
+        known = outputs if option == "discard_keys" else inputs
+        for name in [n for n in options[option] if n not in known]:
+            if option in ("shapes", "dtypes") and model.has_connection(name):
+                continue
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known)[:20])}"
+            label = "constant_keys" if option == "constants" else option
+            text = f"{label} names {name!r}, which is not in the model"
+            if strict or option in ("trainable_keys", "constants", "shapes", "dtypes", "donate"):
+                raise KeyNotFoundError(text, hint=hint)
+            warnings.warn(f"{text}; {hint}", UnusedKeyWarning, stacklevel=3)
+            options[option] = [n for n in options[option] if n != name]
+            options.setdefault("tolerated", []).append(name)

@@ -1,0 +1,109 @@
+"""Parameters chosen by patterns of their names: which are frozen, and how they start."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+from ..errors import ConflictingOptionError, InvalidValueError, ParameterError
+
+__all__ = ["fits", "matching", "no_parameter", "read_initializers", "refuse_both"]
+
+#: Initializers that are said by their name, and those that take a number.
+_PLAIN = ("zeros", "ones", "kaiming_uniform", "xavier_uniform", "xavier_normal")
+_SCALED = {"constant": "the value", "uniform": "the bound", "normal": "the standard deviation"}
+
+
+def fits(name: str, pattern: str) -> bool:
+    """Whether a parameter is meant: ``*`` stands for anything, and the name of a layer for all its parameters."""
+    return fnmatchcase(name, pattern) or name.startswith(f"{pattern}.")
+
+
+def matching(option: str, patterns: Any, names: Iterable[str] | None) -> list[str]:
+    """Return the names that one of the patterns fits; refuse a pattern that fits none of them, where they are known."""
+    if patterns is None:
+        return []
+    if isinstance(patterns, str):
+        raise InvalidValueError(f"{option} is a string", hint=f"pass a list: {option}=[{patterns!r}]")
+    if not isinstance(patterns, Iterable):
+        hint = f'pass a list of patterns: {option}=["encoder.*"]'
+        raise InvalidValueError(f"{option} is a {type(patterns).__name__}", hint=hint)
+    is_known = names is not None
+    names, found = list(names or ()), set()
+    for pattern in patterns:
+        if not isinstance(pattern, str):
+            raise InvalidValueError(f"{option} holds {pattern!r}", hint=f'patterns are strings: {option}=["encoder.*"]')
+        meant = [name for name in names if fits(name, pattern)]
+        if not meant and is_known:
+            raise no_parameter(f"{option} holds {pattern!r}, which fits no parameter", pattern, names)
+        found.update(meant)
+    return [name for name in names if name in found]
+
+
+def refuse_both(trainable: Iterable[str], frozen: Iterable[str]) -> None:
+    """Raise if something is to be trained and to be frozen."""
+    both = set(trainable) & set(frozen)
+    if both:
+        raise ConflictingOptionError(
+            f"{', '.join(map(repr, sorted(both)))} is named by trainable_keys and by freeze", hint="choose one"
+        )
+
+
+def no_parameter(message: str, pattern: str, names: Iterable[str]) -> ParameterError:
+    """Make the error that a pattern fits no parameter."""
+    names = list(names)
+    layers = {name.rpartition(".")[0] for name in names} - {""}
+    candidates = [*names, *sorted(layers), *(f"{layer}.*" for layer in sorted(layers))]
+    near = difflib.get_close_matches(pattern, candidates, n=1)
+    known = f"there are: {', '.join(names[:20])}" if names else "the model has none"
+    return ParameterError(message, hint=f"did you mean {near[0]!r}?" if near else known)
+
+
+def read_initializers(given: Any, names: Iterable[str]) -> dict[str, tuple[str, Any]]:
+    """Return how parameters start, by name, where that is chosen; the first pattern that fits a name counts."""
+    if not isinstance(given, Mapping):
+        hint = 'pass a dict of patterns: initializers={"*.bias": "zeros"}'
+        raise InvalidValueError(f"initializers is a {type(given).__name__}", hint=hint)
+    found: dict[str, tuple[str, Any]] = {}
+    for pattern, value in given.items():
+        meant = matching("initializers", [pattern], names)
+        initializer = _initializer(pattern, value)
+        for name in meant:
+            found.setdefault(name, initializer)
+    return found
+
+
+def _initializer(pattern: str, given: Any) -> tuple[str, Any]:
+    hint = f"give one of {', '.join(_PLAIN)}, a pair such as ('normal', 0.02), a number, or an array"
+    if isinstance(given, str) and given in _PLAIN:
+        return given, None
+    if isinstance(given, str) and given in _SCALED:
+        raise InvalidValueError(
+            f"the initializer of {pattern!r} is {given!r}, without {_SCALED[given]}",
+            hint=f"give a pair: ({given!r}, 0.02)",
+        )
+    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
+        kind, value = given
+        if kind in _PLAIN and value is None:
+            return given
+        if kind == "value":
+            return given
+        if kind in _SCALED and _is_number(value) and np.isfinite(value) and (kind == "constant" or value >= 0):
+            return kind, float(value)
+    elif _is_number(given) and np.isfinite(given):
+        return "constant", float(given)
+    elif hasattr(given, "shape") and hasattr(given, "dtype"):
+        return "value", given
+    shown = f"{given!r}" if len(repr(given)) < 80 else f"a {type(given).__name__}"
+    near = difflib.get_close_matches(given, (*_PLAIN, *_SCALED), n=1) if isinstance(given, str) else []
+    raise InvalidValueError(
+        f"the initializer of {pattern!r} is {shown}", hint=f"did you mean {near[0]!r}?" if near else hint
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)

@@ -1,0 +1,178 @@
+"""What a physical model keeps: running statistics, which go with parameters, and counters; and how they start."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import _core
+from ..errors import ParameterError
+from .parameters import Parameters
+
+if TYPE_CHECKING:
+    from ..backends.backend import Backend
+    from .program import Program
+
+__all__ = ["Stateful"]
+
+
+class Stateful:
+    """What a physical model keeps from call to call.
+
+    Statistics belong to the parameters that they were measured with. A call uses those among its parameters; where
+    there are none, it uses those in `state`. A call for training writes the new ones to both. The parameters that
+    belong to the model have no statistics of their own: they show those in `state`, as long as nothing else is trained.
+    """
+
+    backend: Backend
+    state: dict[str, Any]
+    _names: dict[str, tuple[str, ...]]
+    _options: dict[str, Any]
+    _store: Parameters | None
+    _lock: threading.RLock
+    _draws: tuple[Any, int]
+    _current: Program | None
+    #: Statistics as they were drawn: whoever computes with them has lost those that were measured.
+    _drawn: dict[str, Any]
+
+    def _initialize_state(self, program: Program) -> None:
+        missing = [entry for entry in program.state if entry[0] not in self.state]
+        if missing:
+            fresh = program.core.initial([name for name, _, _ in missing], self.backend._seed)
+            state = dict(self.state)
+            for name, dtype, _ in missing:
+                state[name] = self.backend.tensor(fresh[name], dtype)
+            self._drawn |= {name: state[name] for name, _, _ in missing if name in self._names["state"]}
+            self.state = state
+
+    def _share_statistics(self, program: Program, params: Parameters) -> None:
+        """Give initial statistics to another model whose parameters have got their shapes here."""
+        owner = params._model
+        if owner is None or owner is self:
+            return
+        absent = [entry for entry in program.statistics if entry[0] not in owner.state]
+        if absent:
+            fresh = program.core.initial([name for name, _, _ in absent], owner.backend._seed)
+            drawn = {name: owner.backend.tensor(fresh[name], dtype) for name, dtype, _ in absent}
+            owner._drawn |= drawn
+            owner.state = {**owner.state, **drawn}
+
+    def _lacks_statistics(self) -> tuple[str, ...]:
+        """Names of the statistics in `state` that are still as they were drawn."""
+        state, drawn = self.state, self._drawn
+        return tuple(n for n in self._names["state"] if n not in state or (n in drawn and state[n] is drawn[n]))
+
+    def _set_statistics(self, values: Mapping[str, Any]) -> None:
+        """Put statistics into the state, after a look at them."""
+        program = self._current
+        types = {} if program is None else {name: (dtype, shape) for name, dtype, shape in program.state}
+        found = {}
+        for name, value in values.items():
+            dtype, shape = types.get(name, (None, None))
+            found[name] = value if self.backend._is_own(value) and dtype is None else self.backend.array(value, dtype)
+            if shape is not None and tuple(found[name].shape) != tuple(shape):
+                raise ParameterError(
+                    f"the running statistic {name!r} has shape {list(found[name].shape)}, but has to be {list(shape)}",
+                    hint="check which model it comes from",
+                )
+        with self._lock:
+            self.state = {**self.state, **found}
+
+    def _held(self, params: Any) -> bool:
+        """Whether parameters bring statistics along that are not simply those in `state`."""
+        names = self._names["state"]
+        if not names or type(params) is _core.Packed or (type(params) is Parameters and params._model is self):
+            return False
+        given = [name for name in names if name in params]
+        if given and len(given) < len(names):
+            absent = [name for name in names if name not in params]
+            more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
+            raise ParameterError(
+                f"params lacks the running statistics {', '.join(map(repr, absent[:5]))}{more}",
+                hint="copy all entries of get_parameters(), or none of the statistics",
+            )
+        return bool(given)
+
+    def _state_for(self, params: Any) -> dict[str, Any]:
+        """Return the state that goes with parameters.
+
+        Raises
+        ------
+        ParameterError
+            If they have lost their statistics, and the model, which is for inference, has never seen any.
+        """
+        if self._held(params):
+            return {**self.state, **{name: params[name] for name in self._names["state"]}}
+        is_own = type(params) is Parameters and params._model is self
+        if self._names["state"] and not self._options["training"] and not is_own and type(params) is not _core.Packed:
+            drawn = self._lacks_statistics()
+            if drawn:
+                more = f" and {len(drawn) - 5} more" if len(drawn) > 5 else ""
+                raise ParameterError(
+                    f"params lacks the running statistics {', '.join(map(repr, drawn[:5]))}{more}, and this model has "
+                    "only the initial ones",
+                    hint="copy all entries of get_parameters() of the model that was trained, or pass its state: "
+                    "model.state.update(trained.state)",
+                )
+        return self.state
+
+    def _next_state(self, program: Program, params: Any) -> dict[str, Any]:
+        """Return the state of a call, and let the random numbers of the next one be others."""
+        state = self._state_for(params)
+        if "key" in state and "key" not in program.updates:
+            with self._lock:
+                state = {**state, "key": self.state["key"]}
+                self.state = {**self.state, "key": state["key"] + self._key_step}  # type: ignore[attr-defined]
+        return state
+
+    def _keep(self, program: Program, params: Any, result: Any) -> Any:
+        """Keep what a call has left, and return the rest of its result."""
+        if not program.updates:
+            return result
+        *results, updated = result
+        if self._held(params):
+            if not isinstance(params, MutableMapping):
+                raise ParameterError(
+                    f"params holds running statistics, and training cannot change a {type(params).__name__}",
+                    hint="pass a dict",
+                )
+            store = self._store
+            if store is not None and store._model is self:
+                # These are statistics of other parameters.
+                store._unlink()
+            fits = getattr(params, "_fits", None)
+            params.update({name: updated[name] for name in self._names["state"] if name in updated})
+            if type(params) is Parameters:
+                # Of the same shapes and dtypes as before.
+                params._fits = fits
+        with self._lock:
+            self.state = {**self.state, **updated}
+        return results[0] if len(results) == 1 else tuple(results)
+
+    # --- drawing ---------------------------------------------------------------------------------------------
+
+    def _parameters(self, seed: int | None, model: Any = None) -> Parameters:
+        return Parameters(self._names["param"], seed, self._names["state"], self._names["frozen"], model)
+
+    def _fresh_seed(self) -> int:
+        """Return the seed of the backend at first, and then another one at each call."""
+        with self._lock:
+            seeding, count = self._draws
+            count = count + 1 if seeding is self.backend._seeding else 0
+            self._draws = (self.backend._seeding, count)
+        seed = self.backend._seed
+        return int(np.random.SeedSequence([seed % 2**64, count]).generate_state(1)[0]) if count else seed
+
+    def _draw(self, program: Program, params: Parameters) -> dict[str, Any]:
+        """Draw the values of parameters, and of statistics where they have their own."""
+        entries = [*program.params, *(program.statistics if params._model is None else ())]
+        seed = self.backend._seed if params._seed is None else params._seed
+        fresh = program.core.initial([name for name, _, _ in entries], seed)
+        return {name: self.backend.tensor(fresh[name], dtype) for name, dtype, _ in entries}
+
+    def _zeros(self, program: Program, name: str) -> Any:
+        dtype, shape = next((d, s) for n, d, s in (*program.params, *program.state) if n == name)
+        return self.backend.zeros(shape, dtype=dtype)

@@ -1,0 +1,612 @@
+"""Weights of few bits: arrays in blocks, how they are made of parameters, and the report of what that costs."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import _core
+from ..backends.exchange import numpy_dtype, to_host
+from ..errors import InvalidValueError, MithrilError, ParameterError
+from .mixtures import MIXTURES, assigned
+
+if TYPE_CHECKING:
+    from ..compiled.physical_model import PhysicalModel
+
+__all__ = [
+    "FORMATS",
+    "OutputError",
+    "QuantizationReport",
+    "Quantized",
+    "QuantizedArray",
+    "QuantizedParameters",
+    "Skipped",
+    "quantize",
+]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A form of blocks: its name, the values and the bytes of a block, and whether it can be made here."""
+
+    name: str
+    values: int
+    bytes: int
+    is_writable: bool
+
+    @property
+    def bits(self) -> float:
+        """Bits per value."""
+        return 8 * self.bytes / self.values
+
+
+#: Forms that can be made without ggml; and those that ggml makes with less error or alone, with its names of them.
+_OWN = {name for name, _, _, is_writable in _core.block_formats() if is_writable}
+_OF_GGML = {name.lower(): name for name in _core.ggml_types()}
+#: Every form of blocks by name.
+FORMATS: dict[str, Format] = {
+    name: Format(name, values, size, is_writable or name in _OF_GGML)
+    for name, values, size, is_writable in _core.block_formats()
+}
+#: Floats that are a form of their own: each value is rounded.
+_HALVES = ("float16", "bfloat16")
+_HALF_NAMES = {"f16": "float16", "bf16": "bfloat16"} | {name: name for name in _HALVES}
+#: Values that are worked on at once.
+_CHUNK = 1 << 22
+#: The largest float of 16 bits, in which ggml keeps scales.
+_LARGEST = 65504.0
+
+
+class QuantizedArray:
+    """An array whose rows are blocks of few bits. NumPy makes an array of float32 of it.
+
+    Parameters
+    ----------
+    blocks : ndarray
+        Bytes: the sizes of the array, but for the last, which is the number of bytes of a row.
+    format : str
+        The form of the blocks, e.g. ``"q8_0"``.
+
+    Examples
+    --------
+    >>> import mithril as ml, numpy as np
+    >>> array = ml.quantize({"w": np.ones((2, 32), np.float32)}, "q8_0")["w"]
+    >>> array
+    QuantizedArray([2, 32], q8_0, 68 bytes)
+    >>> array.dequantize().shape
+    (2, 32)
+    """
+
+    def __init__(self, blocks: Array, format: str) -> None:
+        self.format = FORMATS[_form(format)]
+        if blocks.dtype != np.uint8 or not blocks.ndim or blocks.shape[-1] % self.format.bytes:
+            found = f"{blocks.dtype}{list(blocks.shape)}"
+            raise InvalidValueError(
+                f"{found} are no rows of blocks of {format}, of {self.format.bytes} bytes each",
+                hint="take those of ml.quantize or of a file",
+            )
+        #: The bytes.
+        self.blocks = blocks
+        self.shape: tuple[int, ...] = (*blocks.shape[:-1], blocks.shape[-1] // self.format.bytes * self.format.values)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What its values are once they are read: float32."""
+        return np.dtype(np.float32)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the blocks."""
+        return self.blocks.nbytes
+
+    def dequantize(self) -> Array:
+        """Return the values as an array of float32."""
+        return self._values(self.blocks).reshape(self.shape)
+
+    def _values(self, blocks: Array) -> Array:
+        return np.frombuffer(_core.dequantize_blocks(self.format.name, blocks.tobytes()), "<f4")
+
+    def chunks(self) -> Iterator[Array]:
+        """Go through the values, some blocks at a time."""
+        flat = self.blocks.reshape(-1)
+        step = _CHUNK // self.format.values * self.format.bytes
+        for start in range(0, flat.size, step):
+            yield self._values(flat[start : start + step])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError("the values of blocks cannot be read without a copy")
+        values = self.dequantize()
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __repr__(self) -> str:
+        return f"QuantizedArray({list(self.shape)}, {self.format.name}, {self.nbytes} bytes)"
+
+
+def in_few_bits(value: Any) -> bool:
+    """Whether an array is in blocks, or a NumPy array of floats of 16 bits."""
+    return isinstance(value, QuantizedArray) or (isinstance(value, np.ndarray) and value.dtype.name in _HALVES)
+
+
+# --- report -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """What became of one array.
+
+    Attributes
+    ----------
+    path : str
+        Its name.
+    type : str
+        Its form.
+    before, after : int
+        Bytes.
+    bits : float
+        Bits per weight, scales included.
+    rmse : float
+        Root of the mean squared error.
+    cosine : float
+        Cosine of the angle between the values and what became of them; 1 is the same direction.
+    """
+
+    path: str
+    type: str
+    before: int
+    after: int
+    bits: float
+    rmse: float
+    cosine: float
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An array that was to be quantised and stays as it is: its name, the form, the reason."""
+
+    path: str
+    type: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path} stays as it is: {self.reason}"
+
+
+@dataclass(frozen=True)
+class OutputError:
+    """How far an output is from that of the same model with its parameters as they were.
+
+    Attributes
+    ----------
+    name : str
+        The output.
+    largest : float
+        The largest difference, in parts of the largest number.
+    rmse : float
+        Root of the mean squared difference.
+    cosine : float
+        Cosine of the angle between the two.
+    """
+
+    name: str
+    largest: float
+    rmse: float
+    cosine: float
+
+    def __str__(self) -> str:
+        error = f"largest error {self.largest:.1e} of the largest number, RMSE {self.rmse:.1e}"
+        return f"output {self.name}: {error}, cosine {self.cosine:.6f}"
+
+
+@dataclass(frozen=True)
+class QuantizationReport:
+    """What quantising did. ``print(report)`` shows it.
+
+    Attributes
+    ----------
+    rows : tuple of Quantized
+        What was quantised.
+    skipped : tuple of Skipped
+        What was to be, and could not.
+    before, after : int
+        Bytes of all parameters, those included that nobody asked to quantise.
+    outputs : tuple of OutputError
+        The outputs, if there was data to compute them of.
+    """
+
+    rows: tuple[Quantized, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    before: int = 0
+    after: int = 0
+    outputs: tuple[OutputError, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [
+            [r.path, r.type, _bytes(r.before), _bytes(r.after), f"{r.bits:.4g}", f"{r.rmse:.3g}", f"{r.cosine:.6f}"]
+            for r in self.rows
+        ]
+        text = _columns([_HEADS, *lines]) if lines else ""
+        return "\n".join([*([text] if text else []), self._total(), *map(str, self.skipped), *map(str, self.outputs)])
+
+    def to_markdown(self) -> str:
+        """Return the report as a table of Markdown."""
+        lines = [
+            f"| {r.path} | {r.type} | {r.before} | {r.after} | {r.bits:.4g} | {r.rmse:.3g} | {r.cosine:.6f} |"
+            for r in self.rows
+        ]
+        head = ["| " + " | ".join(_HEADS) + " |", "|" + "---|" * len(_HEADS)]
+        notes = [f"- {note}" for note in (*self.skipped, *self.outputs)]
+        return "\n".join([*head, *lines, "", self._total(), *([""] if notes else []), *notes])
+
+    def _total(self) -> str:
+        share = f", {self.before / self.after:.2f} times smaller" if 0 < self.after < self.before else ""
+        return f"{len(self.rows)} arrays quantised: {_bytes(self.before)} before, {_bytes(self.after)} after{share}"
+
+
+_HEADS = ["path", "type", "before", "after", "bits", "rmse", "cosine"]
+
+
+def _bytes(count: int) -> str:
+    if count < 1000:
+        return f"{count} B"
+    power = min((len(str(count)) - 1) // 3, 4)
+    return f"{count / 1000**power:.4g} {'KMGT'[power - 1]}B"
+
+
+def _columns(lines: list[list[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    texts = []
+    for line in lines:
+        left = [cell.ljust(width) for cell, width in zip(line[:2], widths[:2], strict=True)]
+        right = [cell.rjust(width) for cell, width in zip(line[2:], widths[2:], strict=True)]
+        texts.append("  ".join([*left, *right]).rstrip())
+    return "\n".join(texts)
+
+
+# --- quantising -------------------------------------------------------------------------------------------------
+
+
+class QuantizedParameters(dict[str, Any]):
+    """Parameters by name, some of them quantised: `QuantizedArray`, the others as they were.
+
+    They go wherever parameters go: `load_weights` and `PhysicalModel.load_params` take their values, `save_gguf` writes
+    their blocks.
+
+    Attributes
+    ----------
+    report : QuantizationReport
+        What quantising did.
+    mixtures : tuple of str
+        The mixtures that were asked for, such as ``"q4_k_m"``.
+    """
+
+    def __init__(self, arrays: Mapping[str, Any], report: QuantizationReport, mixtures: tuple[str, ...] = ()) -> None:
+        super().__init__(arrays)
+        self.report = report
+        self.mixtures = mixtures
+
+
+def quantize(
+    params: Mapping[str, Any],
+    type: str | Mapping[str, str | None],
+    *,
+    include: str | Sequence[str] | None = None,
+    exclude: str | Sequence[str] = (),
+    strict: bool = False,
+    model: PhysicalModel | None = None,
+    data: Mapping[str, Any] | None = None,
+    calibration: Any = None,
+) -> QuantizedParameters:
+    """Quantise parameters: matrices and larger arrays become blocks of few bits.
+
+    Parameters
+    ----------
+    params : mapping
+        Arrays by name, of any backend.
+    type : str or mapping
+        A form: ``"q8_0"``, ``"q4_k"`` … (`mithril.quantization.FORMATS`), ``"f16"`` or ``"bf16"``. Or forms by pattern,
+        of which the first that fits a name holds: ``{"*.ffn_down.weight": "q6_k", "*": "q4_k"}``; what no pattern fits
+        stays as it is, and so does what has None. Or a mixture (`mithril.quantization.MIXTURES`): ``"q4_k_m"``,
+        ``"q4_k_s"``, ``"q5_k_m"``, ``"q3_k_m"`` … give more bits to matrices that matter more, by their names.
+    include : str or sequence of str, optional
+        Patterns of names that are quantised. Default: arrays of floats of two axes or more; a pattern takes vectors,
+        too.
+    exclude : str or sequence of str
+        Patterns of names that stay as they are.
+    strict : bool
+        Whether it is an error if something that is to be quantised cannot be.
+    model : PhysicalModel, optional
+        The model whose parameters these are, on any backend: the report then tells how far its outputs for ``data``
+        are from those with the parameters as they were.
+    data : mapping, optional
+        A sample of the data of the model, by name.
+    calibration : mapping, or iterable of mappings, optional
+        Data of some typical calls of the model: columns of the matrices of its linear layers then count as much as
+        what they are multiplied with is large. Needs ``model``.
+
+    Returns
+    -------
+    QuantizedParameters
+        A dict with the report of sizes and errors.
+
+    Raises
+    ------
+    ParameterError
+        With ``strict``, if something cannot be quantised.
+    InvalidValueError
+        If a pattern fits no name.
+
+    Examples
+    --------
+    >>> import mithril as ml, numpy as np
+    >>> params = {"fc.weight": np.linspace(-1, 1, 64, dtype=np.float32).reshape(2, 32), "fc.bias": np.zeros(2)}
+    >>> print(ml.quantize(params, "q8_0").report)
+    path       type  before  after  bits     rmse    cosine
+    fc.weight  q8_0   256 B   68 B   8.5  0.00225  0.999993
+    1 arrays quantised: 272 B before, 84 B after, 3.24 times smaller
+    """
+    forms = _forms(type)
+    wanted = [include] if isinstance(include, str) else include
+    spared = [exclude] if isinstance(exclude, str) else exclude
+    if not isinstance(params, Mapping):
+        raise ParameterError(f"params is a {params.__class__.__name__}", hint="pass a dict of arrays by name")
+    for pattern in (*(pattern for pattern, _ in forms), *(wanted or ()), *spared):
+        if pattern != "*" and not fnmatch.filter(params, pattern):
+            hint = f"there are {', '.join(list(params)[:5])}{' ...' if len(params) > 5 else ''}"
+            raise InvalidValueError(f"no array has a name like {pattern!r}", hint=hint)
+    mixed = {
+        form: assigned(form, {n: getattr(v, "shape", None) for n, v in params.items()}) for form in _mixtures(forms)
+    }
+    counts = {} if calibration is None else _importance(model, params, calibration)
+    arrays: dict[str, Any] = {}
+    rows: list[Quantized] = []
+    skipped: list[Skipped] = []
+    before = 0
+    for name, value in params.items():
+        form = _chosen(name, forms, wanted, spared)
+        form = mixed[form][name] if form is not None and form in mixed else form
+        if form is not None and isinstance(value, QuantizedArray):
+            skipped.append(Skipped(name, form, f"it is quantised already, as {value.format.name}"))
+            form = None
+        if form is None:
+            arrays[name] = value
+            before += _size(name, value)
+            continue
+        host = _host(name, value)
+        before += host.nbytes
+        arrays[name] = value
+        if wanted is None and (host.ndim < 2 or not _is_float(host)):
+            continue
+        try:
+            arrays[name], row = _quantized(name, host, form, counts.get(name))
+            rows.append(row)
+        except _Unfit as reason:
+            skipped.append(Skipped(name, form, str(reason)))
+    if strict and skipped:
+        notes = tuple(map(str, skipped))
+        raise ParameterError(
+            f"{len(skipped)} arrays cannot be quantised: {'; '.join(notes[:5])}",
+            hint="exclude them, or give them a form of their own: {pattern: form}",
+        )
+    after = sum(_size(name, value) for name, value in arrays.items())
+    outputs: tuple[OutputError, ...] = ()
+    if model is not None and (data is not None or calibration is None):
+        outputs = _outputs(model, params, arrays, data or {})
+    report = QuantizationReport(tuple(rows), tuple(skipped), before, after, outputs)
+    return QuantizedParameters(arrays, report, tuple(mixed))
+
+
+def _outputs(
+    model: PhysicalModel, params: Mapping[str, Any], made: Mapping[str, Any], data: Mapping[str, Any]
+) -> tuple[OutputError, ...]:
+    """Evaluate the model with both kinds of parameters, its states as they are."""
+    backend, before, state = model.backend, dict(model.state), model._state_for(params)
+
+    def evaluated(arrays: Mapping[str, Any]) -> dict[str, Any]:
+        own = {}
+        for name in model.parameter_keys:
+            value = arrays[name] if name in arrays else params[name]
+            own[name] = backend.tensor(_floats(value), backend.dtype(params[name]))
+        model.state = dict(state)
+        found = model.evaluate(own, data)
+        return {name: backend.to_numpy(value) for name, value in found.items()}
+
+    try:
+        return output_errors(evaluated(made), evaluated(params))
+    finally:
+        model.state = before
+
+
+def _floats(value: Any) -> Array:
+    host = value.dequantize() if isinstance(value, QuantizedArray) else to_host(value)
+    return host.astype(np.float32) if host.dtype.itemsize < 4 and _is_float(host) else host
+
+
+def output_errors(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[OutputError, ...]:
+    """How far outputs are from others, those of floats."""
+    errors = []
+    for name, exact in wanted.items():
+        if not exact.size or not _is_float(exact):
+            continue
+        exact, value = exact.astype(np.float64), np.asarray(found[name]).astype(np.float64)
+        size = float(np.abs(exact).max())
+        largest = float(np.abs(value - exact).max()) / size if size else 0.0
+        errors.append(OutputError(name, largest, *distance(value, exact)))
+    return tuple(errors)
+
+
+def distance(found: Array, wanted: Array) -> tuple[float, float]:
+    """Root of the mean squared error, and the cosine of the angle."""
+    a, b = found.astype(np.float64).reshape(-1), wanted.astype(np.float64).reshape(-1)
+    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+    cosine = float(a @ b) / lengths if lengths else float(np.array_equal(a, b))
+    return float(np.sqrt(np.mean((a - b) ** 2))), cosine
+
+
+_TOO_LARGE = "its values are too large for the scales"
+
+
+class _Unfit(Exception):
+    """Why an array cannot be quantised."""
+
+
+def _forms(given: Any) -> list[tuple[str, str | None]]:
+    """Return patterns, and forms of those names; None for as they are."""
+    if not isinstance(given, Mapping):
+        return [("*", _form(given))]
+    wrong = next((pattern for pattern in given if not isinstance(pattern, str)), None)
+    if wrong is not None:
+        raise InvalidValueError(f"the pattern {wrong!r} is no text", hint='e.g. {"*": "q8_0"}')
+    return [(pattern, None if form is None else _form(form)) for pattern, form in given.items()]
+
+
+def _form(name: object) -> str:
+    """Return the form of that name: one of `FORMATS`, or a dtype of two bytes."""
+    if not isinstance(name, str):
+        raise InvalidValueError(f"the form {name!r} is no text", hint='give a name such as "q8_0"')
+    found = name.lower()
+    if found not in (*FORMATS, *MIXTURES, *_HALF_NAMES):
+        near = difflib.get_close_matches(found, [*FORMATS, *MIXTURES, *_HALF_NAMES], n=1)
+        known = ", ".join(form for form, known in FORMATS.items() if known.is_writable)
+        guess = f"did you mean {near[0]!r}? " if near else ""
+        raise InvalidValueError(
+            f"no form of weights is called {name!r}",
+            hint=f"{guess}There are {known}, f16, bf16, and the mixtures {', '.join(MIXTURES)}",
+        )
+    return _HALF_NAMES.get(found, found)
+
+
+def _mixtures(forms: list[tuple[str, str | None]]) -> list[str]:
+    return list(dict.fromkeys(form for _, form in forms if form is not None and form in MIXTURES))
+
+
+def _chosen(name: str, forms: list[tuple[str, str | None]], include: Any, exclude: Any) -> str | None:
+    def fits(patterns: Any) -> bool:
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+    if fits(exclude) or (include is not None and not fits(include)):
+        return None
+    return next((form for pattern, form in forms if fnmatch.fnmatchcase(name, pattern)), None)
+
+
+def _host(name: str, value: Any) -> Array:
+    try:
+        return to_host(value)
+    except (TypeError, ValueError) as error:
+        reason = error.message if isinstance(error, MithrilError) else error
+        raise ParameterError(f"{name!r} is no array: {reason}", hint="pass a dict of arrays by name") from error
+
+
+def _is_float(host: Array) -> bool:
+    return bool(host.dtype.kind == "f" or host.dtype.name == "bfloat16")
+
+
+def _size(name: str, value: Any) -> int:
+    found = getattr(value, "nbytes", None)
+    return int(found) if isinstance(found, int) else _host(name, value).nbytes
+
+
+def _importance(model: PhysicalModel | None, params: Mapping[str, Any], samples: Any) -> dict[str, Array]:
+    from ..tools.importance import column_importance
+
+    if model is None:
+        raise InvalidValueError("calibration runs a model", hint="pass model=..., compiled for any backend")
+    return column_importance(model, params, samples)
+
+
+def _quantized(name: str, host: Array, form: str, importance: Array | None) -> tuple[Any, Quantized]:
+    if not _is_float(host):
+        raise _Unfit(f"its dtype is {host.dtype.name}")
+    if host.size == 0:
+        raise _Unfit("it is empty")
+    made: Array | QuantizedArray
+    if form in _HALVES:
+        made = _halved(host, form)
+        parts = iter([np.asarray(made, np.float32).reshape(-1)])
+    else:
+        made = _blocks(host, form, importance)
+        parts = made.chunks()
+    rmse, cosine = _errors(host.reshape(-1), parts)
+    bits = 8 * made.nbytes / host.size
+    return made, Quantized(name, form, host.nbytes, made.nbytes, bits, rmse, cosine)
+
+
+def _halved(host: Array, form: str) -> Array:
+    with np.errstate(over="ignore"):
+        made: Array = host.astype(numpy_dtype(form))
+    return made
+
+
+def _blocks(host: Array, form: str, importance: Array | None) -> QuantizedArray:
+    known = FORMATS[form]
+    if not known.is_writable:
+        # The core says what there is.
+        _core.quantize_blocks(form, b"")
+    row = host.shape[-1] if host.ndim else 1
+    if not host.ndim or row % known.values:
+        raise _Unfit(f"rows of {row} cannot be cut into blocks of {known.values}")
+    blocks = np.empty((*host.shape[:-1], row // known.values * known.bytes), np.uint8)
+    flat, target, at = np.ascontiguousarray(host).reshape(-1), blocks.reshape(-1), 0
+    step = max(_CHUNK // row, 1) * row
+    for start in range(0, flat.size, step):
+        values = flat[start : start + step].astype("<f4", copy=False)
+        if not np.isfinite(values).all():
+            raise _Unfit("it holds values that are not finite")
+        given = values.tobytes()
+        is_large = float(np.abs(values).max()) > _LARGEST
+        if is_large and form not in _OWN:
+            raise _Unfit(_TOO_LARGE)
+        # ggml refuses what is large, and needs a processor that has what it was compiled for.
+        is_plain = form not in _OF_GGML or (form in _OWN and (is_large or not _has_ggml()))
+        counts = None if importance is None else importance.tobytes()
+        made = _core.quantize_blocks(form, given) if is_plain else _core.ggml_blocks(_OF_GGML[form], given, row, counts)
+        target[at : at + len(made)] = np.frombuffer(made, np.uint8)
+        at += len(made)
+    return QuantizedArray(blocks, form)
+
+
+@functools.cache
+def _has_ggml() -> bool:
+    """Whether the processor has what ggml was compiled for."""
+    try:
+        _core.ggml_devices()
+    except MithrilError:
+        return False
+    return True
+
+
+def _errors(wanted: Array, parts: Iterator[Array]) -> tuple[float, float]:
+    """Root of the mean squared error, and cosine."""
+    squares = products = ours = theirs = 0.0
+    at = 0
+    for part in parts:
+        if not np.isfinite(part).all():
+            raise _Unfit(_TOO_LARGE)
+        found, exact = part.astype(np.float64), wanted[at : at + part.size].astype(np.float64)
+        at += part.size
+        squares += float(((found - exact) ** 2).sum())
+        products += float(found @ exact)
+        ours += float(found @ found)
+        theirs += float(exact @ exact)
+    lengths = math.sqrt(ours) * math.sqrt(theirs)
+    cosine = products / lengths if lengths else float(ours == theirs)
+    return math.sqrt(squares / at), cosine
