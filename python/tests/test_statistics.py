@@ -339,3 +339,70 @@ def test_mistakes_in_losses(loss, message):
     inputs = examples()[0]
     with pytest.raises((ml.errors.MithrilError, TypeError), match=message):
         ml.train.fit(compiled, (inputs, inputs[:, :3]), loss=loss, progress=False)
+
+
+def set_whole(compiled, values):
+    compiled.state = {**compiled.state, **values}
+
+
+def set_in_place(compiled, values):
+    compiled.state.update(values)
+
+
+@pytest.mark.parametrize("assign", [set_whole, set_in_place])
+@pytest.mark.parametrize("name", KINDS)
+def test_a_state_that_was_set_is_used_or_refused(name, assign):
+    source = trained(backend_of(name))
+    backend = source.backend
+    compiled = frozen(backend)
+    measured = {key: source.state[key] for key in STATISTICS}
+    wanted = outputs(frozen(backend), dict(source.parameters))
+    weights = {key: source.parameters[key] for key in source.parameter_keys}
+
+    initial = compiled.randomize_params(seed=1)
+    assign(compiled, measured)
+    for params in ({**initial, **weights}, {**initial, **weights, **measured}, weights):
+        for _ in range(2):
+            np.testing.assert_allclose(outputs(compiled, params), wanted, atol=2e-5)
+
+    others = {key: value + 1 for key, value in measured.items()}
+    with pytest.raises(ml.errors.ParameterError, match="the state of the model was set to others"):
+        outputs(compiled, {**weights, **others})
+    compiled.load_params({**weights, **others})
+    shifted = outputs(compiled, {**weights, **others})
+    assert not np.allclose(shifted, wanted, atol=1e-3)
+
+
+def test_training_goes_on_from_a_state_that_was_set():
+    data, cotangents = {"input": examples()[0]}, {"output": np.ones((32, 3), "f4")}
+    compiled = ml.compile(network(), ml.NumpyBackend(), shapes=SHAPES)
+    params = compiled.randomize_params(seed=0)
+    compiled.state = {**compiled.state, "norm.running_mean": np.full(4, 5, "f4")}
+    compiled.evaluate(params, data, cotangents)
+    first = compiled.state["norm.running_mean"]
+    assert (first > 3).all(), "it started at 5"
+    np.testing.assert_array_equal(params["norm.running_mean"], first)
+    compiled.evaluate(params, data, cotangents)
+    assert (compiled.state["norm.running_mean"] < first).all()
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c))])
+def test_copies_know_which_state_was_set(duplicate):
+    compiled = frozen(ml.NumpyBackend())
+    params = compiled.randomize_params(seed=0)
+    compiled.state = {**compiled.state, "norm.running_mean": np.full(4, 5, "f4")}
+    np.testing.assert_array_equal(outputs(duplicate(compiled), params), outputs(compiled, params))
+    plain = {key: params[key] for key in compiled.parameter_keys}
+    with pytest.raises(ml.errors.ParameterError, match="lacks the running statistics"):
+        outputs(duplicate(frozen(ml.NumpyBackend())), plain)
+
+
+@pytest.mark.parametrize("backend", [ml.NumpyBackend, ml.CBackend])
+def test_a_training_step_uses_a_state_set_between_steps(backend):
+    compiled = ml.compile(network(), backend(), shapes=SHAPES)
+    inputs, labels = examples()
+    step = ml.train.TrainingStep(compiled, ml.optim.SGD(0.0), loss=ml.CrossEntropy())
+    step({"input": inputs, "target": labels})
+    compiled.state = {**compiled.state, "norm.running_mean": np.full(4, 50, "f4")}
+    step({"input": inputs, "target": labels})
+    assert (compiled.state["norm.running_mean"] > 30).all()

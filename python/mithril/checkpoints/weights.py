@@ -607,7 +607,7 @@ def store(model: PhysicalModel, params: Mapping[str, Any], state: Mapping[str, A
             types = {name: dtype for name, dtype, _ in program.params}
             found._resolve({name: model.backend.tensor(fresh[name], types[name]) for name in absent})
         model._store = found
-        model.state = {**model.state, **state}
+        model._update_state(state)
         return found
 
 

@@ -87,8 +87,7 @@ class PhysicalModel(Stateful, Tools):
         self._edges: tuple[str, ...] = ()
         self._store: Parameters | None = None
         self._lock = threading.RLock()
-        self.state: dict[str, Any] = {}
-        self._drawn: dict[str, Any] = {}
+        self._state, self._written, self._drawn = {}, {}, {}
         #: What the seed was when parameters were drawn last, and how often since.
         self._draws: tuple[Any, int] = (None, 0)
         patterns = {name: options.pop(name, None) for name in ("freeze", "initializers")}
@@ -122,7 +121,7 @@ class PhysicalModel(Stateful, Tools):
         options = {**self._options, "tolerated": tuple(self._tolerated)}
         settings = {"static_shapes": self._static_shapes, "file_path": self._file_path, "verbose": self._verbose}
         store = self._store if self._store is not None and self._store._resolved else None
-        return _restore, (self._model, self.backend, options, self._settings, settings, self.state, store)
+        return _restore, (self._model, self.backend, options, self._settings, settings, self._saved_state(), store)
 
     @cached_property
     def _key_step(self) -> Any:
@@ -690,7 +689,7 @@ def _restore(
     model: Any, backend: Any, options: Any, settings: Settings, further: Any, state: Any, store: Any
 ) -> PhysicalModel:
     made = PhysicalModel(model, backend, options, settings, **further)
-    made.state = state
+    made._restore_state(state)
     if store is not None:
         store._link(made)
         made._store = store

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _core
+from ..backends.exchange import to_host
 from ..errors import ParameterError
 from .parameters import Parameters
 
@@ -25,10 +26,16 @@ class Stateful:
     Statistics belong to the parameters that they were measured with. A call uses those among its parameters; where
     there are none, it uses those in `state`. A call for training writes the new ones to both. The parameters that
     belong to the model have no statistics of their own: they show those in `state`, as long as nothing else is trained.
+
+    A state that the user has set is used instead of initial statistics among the parameters; beside statistics that
+    were trained it is an error. What Mithril itself writes to `state` goes through `_update_state`, so that the two are
+    known apart.
     """
 
     backend: Backend
-    state: dict[str, Any]
+    _state: dict[str, Any]
+    #: What Mithril has written to the state: an entry that is another object was set by the user.
+    _written: dict[str, Any]
     _names: dict[str, tuple[str, ...]]
     _options: dict[str, Any]
     _store: Parameters | None
@@ -38,15 +45,38 @@ class Stateful:
     #: Statistics as they were drawn: whoever computes with them has lost those that were measured.
     _drawn: dict[str, Any]
 
+    @property
+    def state(self) -> dict[str, Any]:
+        """What is kept from call to call: running statistics, the counter of the random numbers."""
+        return self._state
+
+    @state.setter
+    def state(self, values: dict[str, Any]) -> None:
+        self._state, self._written = values, {}
+
+    def _update_state(self, values: Mapping[str, Any]) -> None:
+        """Write entries of the state, as Mithril does."""
+        self._state, self._written = {**self._state, **values}, {**self._written, **values}
+
+    def _saved_state(self) -> tuple[dict[str, Any], ...]:
+        """Return the state, and what is known about it, for `_restore_state`."""
+        return dict(self._state), dict(self._written), dict(self._drawn)
+
+    def _restore_state(self, saved: tuple[dict[str, Any], ...]) -> None:
+        self._state, self._written, self._drawn = map(dict, saved)
+
+    def _set_by_user(self) -> tuple[str, ...]:
+        """Names of the statistics in `state` that the user has set."""
+        state, written = self._state, self._written
+        return tuple(n for n in self._names["state"] if n in state and (n not in written or state[n] is not written[n]))
+
     def _initialize_state(self, program: Program) -> None:
         missing = [entry for entry in program.state if entry[0] not in self.state]
         if missing:
             fresh = program.core.initial([name for name, _, _ in missing], self.backend._seed)
-            state = dict(self.state)
-            for name, dtype, _ in missing:
-                state[name] = self.backend.tensor(fresh[name], dtype)
-            self._drawn |= {name: state[name] for name, _, _ in missing if name in self._names["state"]}
-            self.state = state
+            state = {name: self.backend.tensor(fresh[name], dtype) for name, dtype, _ in missing}
+            self._drawn |= {name: value for name, value in state.items() if name in self._names["state"]}
+            self._update_state(state)
 
     def _share_statistics(self, program: Program, params: Parameters) -> None:
         """Give initial statistics to another model whose parameters have got their shapes here."""
@@ -58,12 +88,13 @@ class Stateful:
             fresh = program.core.initial([name for name, _, _ in absent], owner.backend._seed)
             drawn = {name: owner.backend.tensor(fresh[name], dtype) for name, dtype, _ in absent}
             owner._drawn |= drawn
-            owner.state = {**owner.state, **drawn}
+            owner._update_state(drawn)
 
     def _lacks_statistics(self) -> tuple[str, ...]:
         """Names of the statistics in `state` that are still as they were drawn."""
         state, drawn = self.state, self._drawn
-        return tuple(n for n in self._names["state"] if n not in state or (n in drawn and state[n] is drawn[n]))
+        lost = [n for n in self._names["state"] if n not in state or (n in drawn and state[n] is drawn[n])]
+        return tuple(lost) if not lost else tuple(n for n in lost if n not in self._set_by_user())
 
     def _set_statistics(self, values: Mapping[str, Any]) -> None:
         """Put statistics into the state, after a look at them."""
@@ -79,7 +110,7 @@ class Stateful:
                     hint="check which model it comes from",
                 )
         with self._lock:
-            self.state = {**self.state, **found}
+            self._update_state(found)
 
     def _held(self, params: Any) -> bool:
         """Whether parameters bring statistics along that are not simply those in `state`."""
@@ -102,10 +133,12 @@ class Stateful:
         Raises
         ------
         ParameterError
-            If they have lost their statistics, and the model, which is for inference, has never seen any.
+            If they have lost their statistics, and the model, which is for inference, has never seen any; or if they
+            have trained ones, and the user has set others.
         """
         if self._held(params):
-            return {**self.state, **{name: params[name] for name in self._names["state"]}}
+            kept = self._overriding(params)
+            return {**self.state, **{name: params[name] for name in self._names["state"] if name not in kept}}
         is_own = type(params) is Parameters and params._model is self
         if self._names["state"] and not self._options["training"] and not is_own and type(params) is not _core.Packed:
             drawn = self._lacks_statistics()
@@ -119,13 +152,38 @@ class Stateful:
                 )
         return self.state
 
+    def _overriding(self, params: Mapping[str, Any]) -> tuple[str, ...]:
+        """Names of the statistics set by the user, which are used instead of initial ones among the parameters."""
+        names = tuple(n for n in self._set_by_user() if params[n] is not self.state[n])
+        if not names:
+            return ()
+        program = self._current
+        initial = {} if program is None else program.core.initial(list(names), self.backend._seed)
+        wrong = [n for n in names if not self._is_one_of(params[n], (initial.get(n), self.state[n]))]
+        if wrong:
+            more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+            raise ParameterError(
+                f"params holds the running statistics {', '.join(map(repr, wrong[:5]))}{more}, and the state of the "
+                "model was set to others",
+                hint="to use those of the state: params.update(model.state); to use those of params: "
+                "model.load_params(params)",
+            )
+        return names
+
+    def _is_one_of(self, array: Any, others: tuple[Any, ...]) -> bool:
+        try:
+            host, *values = (np.asarray(to_host(value)) for value in (array, *others) if value is not None)
+        except (TypeError, ValueError, RuntimeError):
+            return False  # A framework is tracing: there are no values yet.
+        return any(np.array_equal(host, value.astype(host.dtype), equal_nan=True) for value in values)
+
     def _next_state(self, program: Program, params: Any) -> dict[str, Any]:
         """Return the state of a call, and let the random numbers of the next one be others."""
         state = self._state_for(params)
         if "key" in state and "key" not in program.updates:
             with self._lock:
                 state = {**state, "key": self.state["key"]}
-                self.state = {**self.state, "key": state["key"] + self._key_step}  # type: ignore[attr-defined]
+                self._update_state({"key": state["key"] + self._key_step})  # type: ignore[attr-defined]
         return state
 
     def _keep(self, program: Program, params: Any, result: Any) -> Any:
@@ -149,7 +207,7 @@ class Stateful:
                 # Of the same shapes and dtypes as before.
                 params._fits = fits
         with self._lock:
-            self.state = {**self.state, **updated}
+            self._update_state(updated)
         return results[0] if len(results) == 1 else tuple(results)
 
     # --- drawing ---------------------------------------------------------------------------------------------

@@ -419,21 +419,21 @@ def _outputs(
     model: PhysicalModel, params: Mapping[str, Any], made: Mapping[str, Any], data: Mapping[str, Any]
 ) -> tuple[OutputError, ...]:
     """Evaluate the model with both kinds of parameters, its states as they are."""
-    backend, before, state = model.backend, dict(model.state), model._state_for(params)
+    backend, before, state = model.backend, model._saved_state(), model._state_for(params)
 
     def evaluated(arrays: Mapping[str, Any]) -> dict[str, Any]:
         own = {}
         for name in model.parameter_keys:
             value = arrays[name] if name in arrays else params[name]
             own[name] = backend.tensor(_floats(value), backend.dtype(params[name]))
-        model.state = dict(state)
+        model._update_state(state)
         found = model.evaluate(own, data)
         return {name: backend.to_numpy(value) for name, value in found.items()}
 
     try:
         return output_errors(evaluated(made), evaluated(params))
     finally:
-        model.state = before
+        model._restore_state(before)
 
 
 def _floats(value: Any) -> Array:

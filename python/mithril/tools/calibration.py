@@ -58,15 +58,16 @@ def calibrate(model: PhysicalModel, params: Mapping[str, Any] | None = None, sam
         raise InvalidValueError("the model is not quantised", hint='compile it for ml.CBackend(quantize="int8")')
     params = model.get_parameters() if params is None else params
     given = _samples(samples)
-    before = dict(model.state)
+    before = model._saved_state()
     # Also tells what does not fit in a sample, and which convolutions are quantised.
     model.evaluate(params, given[0])
-    model.state = before
+    model._restore_state(before)
     ranges = _ranges(model, params, given)
     new = copy.copy(backend)
     new.quantize_ranges = ranges
     calibrated = type(model)(model._model, new, model._options, model._settings)
-    calibrated._store, calibrated.state = model._store, dict(model.state)
+    calibrated._store = model._store
+    calibrated._restore_state(before)
     return calibrated
 
 

@@ -372,11 +372,11 @@ class _Comparison:
         params = self._arrays(given.params, self.core.inputs("param"))
         data = self._arrays(given.data, self.core.inputs("data"))
         state = self._arrays(given.state, self.core.inputs("state"))
-        physical.state = {**physical.state, **state}
+        physical._update_state(state)
         outputs = physical.evaluate(params, data)
         self.report.outputs = {name: np.asarray(backend.to_numpy(value)) for name, value in outputs.items()}
         if given.has_gradients:
-            physical.state = {**physical.state, **state}
+            physical._update_state(state)
             try:
                 _, found = physical.evaluate(params, data, given.cotangents)
             except MithrilError as error:

@@ -92,7 +92,7 @@ def pack(
         )
     if state is not None:
         with model._lock:
-            model.state = {**model.state, **state}
+            model._update_state(state)
     if isinstance(params, (str, os.PathLike)):
         given: Mapping[str, Any] = _planned(model, params, layout, names)
     else:
@@ -100,7 +100,7 @@ def pack(
         model._arguments.check_params(program, given)
         if model._held(given):
             with model._lock:
-                model.state = {**model._state_for(given), **(state or {})}
+                model._update_state({**model._state_for(given), **(state or {})})
         else:
             model._state_for(given)
     packed: _core.Packed = source.pack(given, model.state, {name: tuple(shape) for name, shape in sizes.items()})
@@ -114,5 +114,5 @@ def _planned(
     planned, _ = weights.plan(model, path, layout=layout, names=names, shared=True)
     found = {name: planned[name] for name in planned if name in model._names["state"]}
     with model._lock:
-        model.state = {**model.state, **found}
+        model._update_state(found)
     return planned

@@ -154,9 +154,9 @@ def _outputs(model: PhysicalModel, backend: NativeBackend, params: Any, data: An
     given: dict[str, Any] = {"dtype": backend.default_dtype, "num_threads": backend.num_threads or None}
     plain = CBackend(**given, cc=backend.cc) if isinstance(backend, CBackend) else GGMLBackend(**given)
     exact = type(model)(model._model, plain, model._options, model._settings)
-    exact.state = dict(model._state_for(params))
-    before = dict(model.state)
+    exact._update_state(model._state_for(params))
+    before = model._saved_state()
     floats = {name: np.asarray(value, "f4") if in_few_bits(value) else value for name, value in params.items()}
     found, wanted = model.evaluate(params, data), exact.evaluate(floats, data)
-    model.state = before
+    model._restore_state(before)
     return output_errors(found, wanted)

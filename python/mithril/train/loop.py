@@ -134,7 +134,7 @@ class Training:
             self._settings["frozen"] = list(self._trained.frozen_keys)
         self._progress = Progress(bool(options.progress), options.epochs, self._data.per_epoch)
         self._store = None if options.checkpoint is None else Store(options.checkpoint, options.keep)
-        self._trained.state = model.state
+        self._trained._restore_state(model._saved_state())
         #: Parameters without statistics, which the state holds; those of the model until the first batch.
         self._params: Mapping[str, Any] = model.get_parameters()
         self.history = History()
@@ -146,7 +146,7 @@ class Training:
         #: Whether the arrays are others than those of the model.
         self._is_apart = False
         #: The state of the model before the first step.
-        self._before: dict[str, Any] | None = None
+        self._before: tuple[dict[str, Any], ...] | None = None
         self._expected: int | None = None
 
     def _watched(self) -> tuple[str, int]:
@@ -174,7 +174,7 @@ class Training:
         except Exception:
             # Statistics that were measured since belong to parameters that are lost.
             if self._before is not None:
-                self._model.state = self._before
+                self._model._restore_state(self._before)
             raise
         finally:
             self._progress.end()
@@ -184,7 +184,7 @@ class Training:
     def _hand_over(self) -> None:
         if self._params is not self._model.get_parameters():
             self._model.load_params(self._params, strict=False)
-            self._model.state = self._trained.state
+            self._model._update_state(self._trained.state)
 
     def _is_patience_over(self) -> bool:
         if self._options.patience is None:
@@ -255,7 +255,7 @@ class Training:
         params = self._model.get_parameters()
         # Their shapes may follow from the first batch.
         self._trained._prepare(params, batch)
-        self._before = self._model.state
+        self._before = self._model._saved_state()
         check_number(self._trained, self._loss)
         self._params = Parameters.of(
             {name: params[name] for name in self._trained.parameter_keys}, (), self._trained.frozen_keys
@@ -267,7 +267,7 @@ class Training:
             self._is_apart = True
             own = {name: np.array(p, order="C") for name, p in self._params.items()}
             self._params = self._whole.params = Parameters.of(own, (), self._trained.frozen_keys)
-            self._trained.state = {name: np.array(s, order="C") for name, s in self._trained.state.items()}
+            self._trained._update_state({name: np.array(s, order="C") for name, s in self._trained.state.items()})
 
     def _with_statistics(self) -> Parameters:
         """Return the parameters with the statistics that were measured with them."""
@@ -279,7 +279,7 @@ class Training:
         if self._validation is None:
             return {}
         names = self._validator._names["state"]
-        self._validator.state = {name: value for name, value in self._trained.state.items() if name in names}
+        self._validator._update_state({name: value for name, value in self._trained.state.items() if name in names})
         params = self._params if self._options.ema is None else self._options.ema.params
         meter = Meter(self._metrics, self._loss, self._backend)
         for batch in self._validation.epoch(self._epoch):
@@ -348,8 +348,9 @@ class Training:
             self._options.ema.load_state_dict(groups["ema"])
         self._params = Parameters.of(groups["parameters"], (), self._trained.frozen_keys)
         if self._model._current is not None:
-            self._before = self._model.state
-        self._trained.state, self._is_apart = groups["state"], True
+            self._before = self._model._saved_state()
+        self._trained._update_state(groups["state"])
+        self._is_apart = True
         self._epoch, self._batch = checkpoint.epoch, checkpoint.batch
         self._fingerprint = self._expected = about["fingerprint"]
         columns = {name: groups["history"][name].tolist() for name in COLUMNS}

@@ -74,7 +74,7 @@ class TrainingStep:
         self.optimizer = SGD(0.01, momentum=0.9) if optimizer is None else optimizer
         self.params: Any = model.get_parameters()
         if self.model is not model:
-            self.model.state = model.state
+            self.model._restore_state(model._saved_state())
         self._given = model
         self._programs: dict[Any, _Fused] = {}
 
@@ -86,10 +86,12 @@ class TrainingStep:
         data : mapping
             Input name to array.
         """
+        if self.model is not self._given and self._given._set_by_user():
+            self.model._restore_state(self._given._saved_state())
         fused = self._fused(data)
         if fused is not None:
             outputs = fused.run(self, data)
-            self._given.state = self.model.state
+            self._given._update_state(self.model.state)
             return outputs
         self.model._prepare(self.params, data)
         check_number(self.model, self.loss)
@@ -97,7 +99,7 @@ class TrainingStep:
         new = self.optimizer.update(self.params, gradients)
         for name in gradients:
             self.params[name] = new[name]
-        self._given.state = self.model.state
+        self._given._update_state(self.model.state)
         return dict(outputs)
 
     def is_fused(self, data: Mapping[str, Any]) -> bool:
@@ -164,7 +166,7 @@ class _Fused:
         kept = model._next_state(program, step.params) if program.state else {}
         outputs: dict[str, Any] = program.run(program.module, self._call, others, given, self._find(step, kept))
         if any(model.state[name] is not self._states[name] for name in self._updated):
-            model.state = {**model.state, **{name: self._states[name] for name in self._updated}}
+            model._update_state({name: self._states[name] for name in self._updated})
         optimizer.steps += 1
         optimizer._own_steps.update(dict.fromkeys(self._names, number))
         return outputs
