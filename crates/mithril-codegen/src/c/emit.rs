@@ -260,8 +260,9 @@ impl<'a> File<'a> {
         let mut phases = self.work(step, parallel);
         for b in step.writes() {
             if let (Some(function), Some(first)) = (self.program.margins.get(&b), phases.first_mut()) {
-                let who = if first.everyone && parallel { "thread, threads" } else { "0, 1" };
-                let effect = Effect { writes: vec![b], ..Effect::default() };
+                let divided = first.everyone && parallel;
+                let who = if divided { "thread, threads" } else { "0, 1" };
+                let effect = Effect { writes: vec![b], divided, ..Effect::default() };
                 let text = format!("{function}({who}, {});", self.names[b]);
                 first.calls.insert(0, Statement::call(text, effect));
                 self.used.insert(b);
@@ -316,11 +317,8 @@ impl<'a> File<'a> {
     fn rows(&mut self, step: &Step, rows: &Rows, parallel: bool) -> Phase {
         let buffers = &self.program.buffers;
         let mut writer = Writer::new(buffers);
-        let may_split = parallel && rows.given == 0;
-        let (split, is_part) = nest::write_rows(&mut writer, buffers, rows, self.program.next_var, may_split);
-        let mut phase = self.loops(step, &writer, if is_part { &["part"] } else { threads_of(split) });
-        phase.everyone |= rows.given > 0;
-        phase
+        let (split, is_part) = nest::write_rows(&mut writer, buffers, rows, self.program.next_var, parallel);
+        self.loops(step, &writer, if is_part { &["part"] } else { threads_of(split) })
     }
     /// What all parts need is packed first; then every thread does some of the parts.
     fn parts(&mut self, step: &Step, parts: &Parts, parallel: bool) -> Vec<Phase> {
@@ -340,7 +338,8 @@ impl<'a> File<'a> {
                     pack.extend(first.into_iter().take(phases.len()).flat_map(|phase| phase.calls));
                     last.into_iter().collect()
                 }
-                _ => self.work(inner, parallel),
+                // The threads divide the parts: what a part consists of is the work of one thread.
+                _ => self.work(inner, false),
             };
             let inside = phases.drain(..).flat_map(|phase| phase.calls);
             calls.extend(inside.map(|call| Statement { text: format!("    {}", call.text), ..call }));
@@ -403,11 +402,12 @@ impl<'a> File<'a> {
             used.iter().copied().filter(is_read).collect(),
             used.iter().copied().filter(|b| writes.contains(b)),
         );
-        let effect = Effect { reads, writes: written.collect(), ..Effect::default() };
+        let divided = numbers.contains(&"threads");
+        let effect = Effect { reads, writes: written.collect(), divided, ..Effect::default() };
         let calls = vec![Statement::call(call, effect)];
         let origin = comment(&step.origin);
         let title = if origin.is_empty() { origin } else { format!("/* {origin} */") };
-        Phase { title, calls, everyone: numbers.contains(&"threads") }
+        Phase { title, calls, everyone: divided }
     }
     /// The number of a call that can fail: its codes say where in the model it is.
     fn place(&mut self, op: &str, blocks: &[&str], origin: &str) -> i32 {
@@ -499,7 +499,7 @@ impl<'a> File<'a> {
                 _ => {}
             }
         }
-        let effect = Effect { reads, writes, ..Effect::default() };
+        let effect = Effect { reads, writes, divided: everyone && parallel, ..Effect::default() };
         Phase { title: String::new(), calls: vec![Statement::call(text, effect)], everyone }
     }
 }

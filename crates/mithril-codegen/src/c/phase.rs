@@ -48,6 +48,8 @@ pub struct Effect {
     pub weights: Option<usize>,
     /// Where the weights start that are packed.
     pub packs: Option<usize>,
+    /// Whether each thread does a share of the work, by its number.
+    pub divided: bool,
 }
 
 impl Phase {

@@ -71,7 +71,9 @@ pub fn look_ahead(program: &mut Program) {
 pub fn kernel(k: &KernelCall, names: &Names<'_>, who: [&str; 2]) -> Vec<Phase> {
     let write = |argument: &Argument| argument_text(k, names, who, argument);
     let phases = k.kernel.phases.iter().enumerate().map(|(i, calls)| {
-        let calls = calls.iter().map(|call| Statement::call(call.text(write), Effect::of(k, i, call)));
+        let divided = who[0] == "thread";
+        let effect = |call| Effect { divided, ..Effect::of(k, i, call) };
+        let calls = calls.iter().map(|call| Statement::call(call.text(write), effect(call)));
         Phase { title: String::new(), calls: calls.collect(), everyone: true }
     });
     phases.collect()

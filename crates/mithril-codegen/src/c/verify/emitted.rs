@@ -145,6 +145,11 @@ impl<'a> Running<'a> {
         self.memory.forget(|place| matches!(place, Place::Own(_)));
     }
     fn call(&mut self, effect: &Effect) -> Result<(), String> {
+        if self.part.is_some() && effect.divided {
+            return Err(
+                "divides between threads what a part consists of, which one thread computes".to_owned()
+            );
+        }
         for &b in &effect.reads {
             self.memory.read(b)?;
             let is_own = matches!(self.program.buffers[b].place, Place::Own(_));

@@ -421,6 +421,11 @@ fn parts_are_looped_over_with_what_is_packed() {
     run(&given, &[pack(0), None, Some(looped.clone())]).expect("is right");
     fails(run(&given, &[pack(2), None, Some(looped.clone())]), &["`pack();`, reads x2 `second`"]);
     fails(run(&given, &[Some(looped.clone())]), &["`mix();`, reads x5 `workspace`"]);
+    let mut divided = looped.clone();
+    if let Does::Call(effect) = &mut divided.calls[1].does {
+        effect.divided = true;
+    }
+    fails(run(&given, &[pack(0), None, Some(divided)]), &["`soft();`", "divides between threads"]);
     let mut shared = given;
     shared.buffers[2].place = Place::Arena(None);
     fails(run(&shared, &[pack(0), None, Some(looped)]), &["of which other parts fill some"]);
