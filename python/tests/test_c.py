@@ -311,7 +311,7 @@ def test_source_stages_and_file(tmp_path):
     compiled = ml.compile(classifier(), ml.CBackend(), shapes={"input": ["n", 5]}, file_path=str(path), inference=True)
     compiled.evaluate(compiled.get_parameters(), {"input": normal(2, 5)})
     assert "int model_run(" in path.read_text() == compiled.source
-    assert {"infer", "legalize", "finish", "emit"} <= set(compiled.stages)
+    assert {"infer", "legalize", "cleanup", "emit"} <= set(compiled.stages)
 
 
 @pytest.mark.parametrize("inside", [True, False])

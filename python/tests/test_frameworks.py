@@ -413,6 +413,6 @@ def test_oldest_versions_are_those_of_the_package():
 def test_verbose_tells_phases_ops_and_memory(own, capsys):
     ml.compile(classifier(), own, shapes={"input": [4, 5]}, verbose=True)
     printed = capsys.readouterr().out
-    assert "phases: infer and optimise" in printed
+    assert "phases: infer and optimize" in printed
     assert "2 linear" in printed
     assert "parameters: 0.00 MB in 4 arrays" in printed

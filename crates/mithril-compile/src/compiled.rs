@@ -9,8 +9,8 @@ use mithril_ir::interp::Symbols;
 use mithril_ir::{DType, Tensor};
 use mithril_model::{FlattenOptions, Input, Model, flatten, init_parameters};
 
-use crate::passes::concrete::concrete;
 use crate::passes::differentiate::{GRADIENT, Request};
+use crate::passes::specialize::specialize;
 use crate::pipeline::{Observer, Target, differentiated, lower, mixed, optimize};
 use crate::segments::segments;
 
@@ -48,8 +48,8 @@ impl Compiled {
         Ok(Self { graph, inputs: flat.inputs, float, checkpoint, donated })
     }
     /// The same model for these values of its symbols.
-    pub fn concrete(&self, symbols: &Symbols) -> Result<Self> {
-        Ok(Self { graph: concrete(&self.graph, symbols, self.float)?, ..self.clone() })
+    pub fn specialize(&self, symbols: &Symbols) -> Result<Self> {
+        Ok(Self { graph: specialize(&self.graph, symbols, self.float)?, ..self.clone() })
     }
     /// The graph that evaluates the model on a target.
     pub fn forward(&self, target: &dyn Target, observe: &mut Observer<'_>) -> Result<Graph> {

@@ -1,18 +1,19 @@
-//! The pipeline: the passes in their order, from the typed graph of a model to what a target can write.
+//! The pipeline: the passes in order, from the typed graph of a model to a graph that the target supports.
 //!
 //! | stage | what it does |
 //! |---|---|
-//! | `infer` | the flattened, typed graph of the model |
-//! | `fold` | what depends on no input is evaluated |
-//! | `simplify` | algebra that holds bit for bit |
-//! | `merge` | equal nodes become one |
-//! | `prune` | what nobody reads is left out |
+//! | `infer` | flattens the model into one typed graph |
+//! | `fold_constants` | evaluates nodes that depend on no input |
+//! | `simplify` | applies algebraic identities that hold bit for bit |
+//! | `cse` | common subexpression elimination: equal nodes become one |
+//! | `dce` | dead code elimination: removes nodes whose results are not used |
 //! | `precision` | (mixed precision) casts to the compute dtype and back |
-//! | `differentiate` | (programs with gradients) the cotangent graph is added |
-//! | `legalize` | what the target cannot spell is expanded |
-//! | `finish` | fold, simplify, merge and prune once more, on the expansions |
+//! | `differentiate` | (programs with gradients) adds the cotangent graph |
+//! | `legalize` | expands ops that the target does not support |
+//! | `cleanup` | constant folding, simplification, CSE and DCE once more, on the expansions |
 //!
-//! The passes are values in lists; the verifier runs after each in debug and test builds.
+//! Passes are values in lists; the verifier runs after each of them in debug and test builds. A stage that is renamed
+//! keeps its old name as an alias for a release: the table is `RENAMED` in `python/mithril/compiled/stages.py`.
 
 use mithril_ir::error::Result;
 use mithril_ir::graph::{Graph, NodeId};
@@ -20,59 +21,59 @@ use mithril_ir::op::OpDef;
 use mithril_ir::{DType, Lit, ValueId, text, verify};
 
 use crate::passes::differentiate::{Request, differentiate_for};
-use crate::passes::{fold, legalize, merge, precision, prune, simplify};
+use crate::passes::{cse, dce, fold_constants, legalize, precision, simplify};
 
 /// A pass: a new graph from an old one.
 pub type Pass = fn(&Graph) -> Result<Graph>;
 
-/// What is done to every graph before it meets a target.
+/// The target-independent passes.
 pub static OPTIMIZE: &[(&str, Pass)] = &[
-    ("fold", fold::fold),
+    ("fold_constants", fold_constants::fold_constants),
     ("simplify", simplify::simplify),
-    ("merge", merge::merge),
-    ("prune", prune::prune),
+    ("cse", cse::cse),
+    ("dce", dce::dce),
 ];
 
-/// Where a graph is going: what it can spell decides what is expanded.
+/// A compilation target: which nodes it can spell decides which ops are expanded.
 pub trait Target {
     /// Name, for messages.
     fn name(&self) -> &str;
-    /// Whether the target can write a node as it is.
+    /// Whether the target supports a node without expanding it.
     fn can_spell(&self, graph: &Graph, node: NodeId) -> bool;
-    /// Whether a method of a user's backend may run an op: it then runs it when differentiating too, and the
+    /// Whether a user-defined backend may have a method for an op. The method then runs in gradients too, and the
     /// gradient is that of the expansion.
     fn has_method(&self, _op: &OpDef) -> bool {
         false
     }
-    /// Whether a method of a user's backend runs a node.
+    /// Whether a method of a user-defined backend runs a node.
     fn is_method(&self, _graph: &Graph, _node: NodeId) -> bool {
         false
     }
-    /// Whether a function of the host program may give the gradient of an op.
+    /// Whether a function of the host program may compute the gradient of an op.
     fn has_gradient_call(&self, _op: &OpDef) -> bool {
         false
     }
-    /// Whether such a function gives the gradient of an op inside the expansion of this one, which then is what is
-    /// differentiated.
+    /// Whether such a function computes the gradient of an op inside the expansion of this one, so that the expansion
+    /// has to be differentiated.
     fn has_gradient_call_inside(&self, _graph: &Graph, _op: &'static OpDef, _inputs: &[ValueId]) -> bool {
         false
     }
-    /// The function of the host program that gives the gradient of a node; none: the gradient is that of its row.
+    /// The function of the host program that computes the gradient of a node; `None`: the gradient formula of the op.
     fn gradient_call(&self, _graph: &Graph, _node: NodeId) -> Option<HostGradient> {
         None
     }
 }
 
-/// A function of the host program that gives the gradient of a use of an op.
+/// A function of the host program that computes the gradient of one use of an op.
 #[derive(Clone, Debug)]
 pub struct HostGradient {
     /// Its name in the table of host functions.
     pub function: String,
-    /// Literal arguments of the op that it is given by name.
+    /// Literal arguments of the op, which are passed by name.
     pub options: Vec<(&'static str, Lit)>,
 }
 
-/// The reference interpreter: runs every row.
+/// The reference interpreter, which supports every op.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Interpreter;
 
@@ -88,7 +89,7 @@ impl Target for Interpreter {
 /// Called with the name of each stage and its graph.
 pub type Observer<'a> = dyn FnMut(&str, &Graph) + 'a;
 
-/// Optimises the graph of a model; it is then the start of [`lower`] and [`differentiated`].
+/// Optimizes the graph of a model, which [`lower`] and [`differentiated`] start from.
 pub fn optimize(graph: Graph, float: DType, observe: &mut Observer<'_>) -> Result<Graph> {
     observe("infer", &graph);
     check("infer", &graph, float)?;
@@ -101,7 +102,7 @@ pub fn optimize(graph: Graph, float: DType, observe: &mut Observer<'_>) -> Resul
     Ok(graph)
 }
 
-/// Mixed precision: what is stored in `float` is computed in `compute`, where that is safe.
+/// Mixed precision: computes values stored as `float` in the dtype `compute`, where that is safe.
 pub fn mixed(graph: &Graph, float: DType, compute: DType, observe: &mut Observer<'_>) -> Result<Graph> {
     let graph = precision::precision(graph, float, compute)?;
     check("precision", &graph, float)?;
@@ -109,7 +110,7 @@ pub fn mixed(graph: &Graph, float: DType, compute: DType, observe: &mut Observer
     Ok(graph)
 }
 
-/// Adds gradients to an optimised graph.
+/// Adds gradients to an optimized graph.
 pub fn differentiated(
     graph: &Graph,
     request: &Request,
@@ -123,7 +124,7 @@ pub fn differentiated(
     Ok(graph)
 }
 
-/// Brings a graph to what the target can write.
+/// Lowers a graph to ops that the target supports.
 pub fn lower(graph: &Graph, target: &dyn Target, float: DType, observe: &mut Observer<'_>) -> Result<Graph> {
     let mut graph = legalize::legalize_for(target, graph, float)?;
     check("legalize", &graph, float)?;
@@ -132,7 +133,7 @@ pub fn lower(graph: &Graph, target: &dyn Target, float: DType, observe: &mut Obs
         graph = pass(&graph)?;
         check(name, &graph, float)?;
     }
-    observe("finish", &graph);
+    observe("cleanup", &graph);
     Ok(graph)
 }
 

@@ -13,9 +13,9 @@ use mithril_ir::graph::{Def, Graph, Role, TensorType, ValueId};
 use mithril_ir::interp::{self, Symbols, resolve};
 use mithril_ir::{DType, Dim, Place, Tensor};
 
-use crate::passes::concrete::concrete;
+use crate::passes::dce::dce;
 use crate::passes::legalize::legalize;
-use crate::passes::prune::prune;
+use crate::passes::specialize::specialize;
 
 /// Which positions are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Positions {
             return Self::found(graph, graph, float, which);
         }
         // A loss looks its classes up by an op inside.
-        let plain = prune(&legalize(graph, float, &|graph, n| graph.node(n).op.indexed.is_some())?)?;
+        let plain = dce(&legalize(graph, float, &|graph, n| graph.node(n).op.indexed.is_some())?)?;
         Self::found(&plain, graph, float, which)
     }
     /// The positions in a graph; `user` is the graph with the ops as the user knows them.
@@ -95,11 +95,11 @@ impl Positions {
         let mut part = graph.clone();
         part.updates.clear();
         part.outputs = tables.iter().enumerate().map(|(i, t)| (i.to_string().into(), t.positions)).collect();
-        Ok(Some(Self { graph: prune(&part)?, tables, others, float }))
+        Ok(Some(Self { graph: dce(&part)?, tables, others, float }))
     }
     /// The same for one specialisation.
-    pub fn concrete(&self, symbols: &Symbols) -> Result<Self> {
-        let mut graph = concrete(&self.graph, symbols, self.float)?;
+    pub fn specialize(&self, symbols: &Symbols) -> Result<Self> {
+        let mut graph = specialize(&self.graph, symbols, self.float)?;
         let mut is_read = vec![false; graph.values().len()];
         for v in graph.nodes().flat_map(|(_, node)| &node.inputs).chain(graph.outputs.values()) {
             is_read[v.index()] = true;

@@ -259,7 +259,7 @@ impl PyCompiled {
             _ => Which::OfData,
         };
         match Positions::of(&self.compiled.graph, self.compiled.float, which)? {
-            Some(positions) => Ok(Some(PyPositions(positions.concrete(&self.bind(shapes)?)?))),
+            Some(positions) => Ok(Some(PyPositions(positions.specialize(&self.bind(shapes)?)?))),
             None => Ok(None),
         }
     }

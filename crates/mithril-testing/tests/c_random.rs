@@ -6,8 +6,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use mithril::compile::c::{C, COptions, CSource, compile_c};
-use mithril::compile::passes::concrete::concrete;
 use mithril::compile::passes::differentiate::Request;
+use mithril::compile::passes::specialize::specialize;
 use mithril::compile::pipeline::lower;
 use mithril::ir::interp::Symbols;
 use mithril::ir::tensor::{Scalar, Tensor};
@@ -35,7 +35,7 @@ fn with_sizes(program: &Program) -> Result<Program, String> {
             Some((rows, tensor.shape()[0] as i64))
         })
         .collect();
-    let graph = concrete(&program.graph, &symbols, F64).map_err(|e| format!("concrete: {e}"))?;
+    let graph = specialize(&program.graph, &symbols, F64).map_err(|e| format!("specialize: {e}"))?;
     Ok(Program { graph, inputs: program.inputs.clone() })
 }
 

@@ -10,7 +10,7 @@
 //! the text that comes out
 //! ```
 //!
-//! with the stages `fold`, `simplify`, `merge`, `prune`, `precision DTYPE`, `differentiate OUTPUTS by INPUTS`, `recompute` (the same
+//! with the stages `fold_constants`, `simplify`, `cse`, `dce`, `precision DTYPE`, `differentiate OUTPUTS by INPUTS`, `recompute` (the same
 //! with checkpoints), `legalize primitives`,
 //! `legalize TARGET` and `emit TARGET` or
 //! `checkpointed TARGET` (the last one), where targets are `numpy` and `torch`. With `UPDATE=1` in the environment the texts are rewritten:
@@ -82,7 +82,7 @@ fn apply(words: &[&str], graph: &Graph) -> Result<Graph> {
         }
         ["precision", dtype] => precision(graph, FLOAT, DType::parse(dtype)?),
         [name] => OPTIMIZE.iter().find(|(known, _)| *known == name).expect("a stage").1(graph),
-        _ => panic!("{words:?} is no stage"),
+        _ => panic!("there is no stage {words:?}"),
     }
 }
 

@@ -149,7 +149,7 @@ class PhysicalModel(Stateful, Tools):
         if self._file_path is not None:
             write(self._file_path, program.module.source.text)
         if wanted := os.environ.get("MITHRIL_DUMP"):
-            texts = self.backend._stages(core, program.module)
+            texts = Stages(self.backend._stages(core, program.module))
             for stage in texts if wanted == "all" else wanted.split(","):
                 print(f"--- {stage}\n{texts.get(stage.strip(), 'there is no such stage')}", file=sys.stderr)
         end = time.perf_counter()
@@ -157,7 +157,7 @@ class PhysicalModel(Stateful, Tools):
             "generate", end - start, {"data": {n: SimpleNamespace(dtype=d, shape=s) for n, d, s in program.data}}
         )
         if self._verbose:
-            phases = {"infer and optimise": typed - start, "generate and load": end - typed}
+            phases = {"infer and optimize": typed - start, "generate and load": end - typed}
             print(describe(self._model, program, phases))
         return program
 
@@ -591,7 +591,7 @@ class PhysicalModel(Stateful, Tools):
 
     @property
     def stages(self) -> Stages:
-        """Text of the graph after each stage of compiling: ``infer``, ``fold`` … ``finish``, and ``emit``."""
+        """Text of the graph after each stage of compiling: ``infer``, ``fold_constants`` … ``cleanup``, and ``emit``."""
         program = self._known()
         return Stages(self.backend._stages(program.core, program.module))
 

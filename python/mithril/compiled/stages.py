@@ -1,4 +1,4 @@
-"""What the stages of compiling made of a model, as text."""
+"""The text of a model after each stage of compiling."""
 
 from __future__ import annotations
 
@@ -6,19 +6,33 @@ from collections.abc import Iterator, Mapping
 
 from ..errors import KeyNotFoundError
 
-__all__ = ["Stages"]
+__all__ = ["RENAMED", "Stages"]
+
+#: Former names of stages, and the current ones. They stay valid for one release after the renaming, as keys of
+#: ``compiled.stages`` and in ``MITHRIL_DUMP``.
+RENAMED: dict[str, str] = {
+    "fold": "fold_constants",
+    "merge": "cse",
+    "prune": "dce",
+    "finish": "cleanup",
+}
 
 
 class Stages(Mapping[str, str]):
-    """Text of the graph after each stage of compiling, in order."""
+    """Text of the graph after each stage of compiling, in order.
 
-    def __init__(self, texts: dict[str, str]) -> None:
-        self._texts = texts
+    A stage that was renamed is found under its former name too (``RENAMED``).
+    """
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = dict(texts)
 
     def __getitem__(self, stage: str) -> str:
-        if stage not in self._texts:
-            raise KeyNotFoundError(f"there is no stage {stage!r}", hint=f"there are: {', '.join(self._texts)}")
-        return self._texts[stage]
+        # The targets name their stages separately: the former name of one may be the current name of another.
+        name = stage if stage in self._texts else RENAMED.get(stage, stage)
+        if name not in self._texts:
+            raise KeyNotFoundError(f"there is no stage {stage!r}", hint=f"stages: {', '.join(self._texts)}")
+        return self._texts[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._texts)

@@ -244,7 +244,7 @@ impl Place<'_> {
         let has_shadow = is_expanded && self.target.has_method(op);
         let shadow = if has_shadow { Some(self.expansion(b, op, inputs)?) } else { None };
         let outputs = b.push_typed(op, inputs.clone(), types);
-        // The target is asked about the node in the graph; if it refuses, the node stays unused and is pruned.
+        // The target is asked about the node in the graph; if it refuses, the node stays unused, and DCE removes it.
         let node = outputs.first().and_then(|&v| b.graph.producer(v));
         let calls = node.is_some_and(|n| self.target.gradient_call(&b.graph, n).is_some());
         match shadow {

@@ -1,7 +1,8 @@
-//! Legalize: composites that the target cannot spell are expanded; what is left over is reported, all at once.
+//! Legalization: expands composites that the target does not support; the ops that remain unsupported are reported
+//! together.
 //!
-//! A method of a user's backend may lack a word for an explicit padding (`padding="SAME"` alone). Its op is then given a
-//! padded input, so that the method runs and not the expansion.
+//! A method of a user-defined backend may not support explicit padding (only `padding="SAME"`, say). Its op then gets a
+//! padded input, so that the method runs rather than the expansion.
 
 use mithril_ir::build::Builder;
 use mithril_ir::error::Result;
@@ -12,91 +13,93 @@ use mithril_ir::{DType, Dim, Lit, ops};
 use crate::pipeline::Target;
 use crate::rewrite::{Rewrite, inline};
 
-/// Says something of a node of a graph.
+/// A predicate on a node of a graph.
 pub type OfNode<'a> = dyn Fn(&Graph, NodeId) -> bool + 'a;
 
-/// What a target can do.
+/// What a target supports.
 #[derive(Clone, Copy)]
-struct Able<'a> {
-    /// Whether a user's backend has a method for an op.
+struct Support<'a> {
+    /// Whether a user-defined backend has a method for an op.
     has_method: &'a dyn Fn(&OpDef) -> bool,
     /// Whether it writes a node.
     can_spell: &'a OfNode<'a>,
-    /// Whether a method of a user's backend runs a node.
+    /// Whether a method of a user-defined backend runs a node.
     is_method: &'a OfNode<'a>,
 }
 
-/// Brings a graph to what a target can write.
+/// Lowers a graph to ops that a target supports.
 pub fn legalize_for(target: &dyn Target, graph: &Graph, float: DType) -> Result<Graph> {
-    let able = Able {
+    let support = Support {
         has_method: &|op| target.has_method(op),
         can_spell: &|g, n| target.can_spell(g, n),
         is_method: &|g, n| target.is_method(g, n),
     };
-    legalized(graph, float, able)
+    legalized(graph, float, support)
 }
 
-/// Expands what `can_spell` refuses, as far as it has an expansion. Nodes without one stay, and the writer lists
-/// them all in its error.
+/// Expands the nodes that `can_spell` rejects. Nodes without an expansion stay, and the code generator lists all of
+/// them in its error.
 pub fn legalize(graph: &Graph, float: DType, can_spell: &OfNode<'_>) -> Result<Graph> {
-    legalized(graph, float, Able { has_method: &|_| false, can_spell, is_method: &|_, _| false })
+    legalized(graph, float, Support { has_method: &|_| false, can_spell, is_method: &|_, _| false })
 }
 
-fn legalized(graph: &Graph, float: DType, able: Able<'_>) -> Result<Graph> {
+fn legalized(graph: &Graph, float: DType, support: Support<'_>) -> Result<Graph> {
     let mut rewrite = Rewrite::new(graph, float);
     for (n, node) in graph.nodes() {
-        let is_final = node.op.expand.is_none() || (able.can_spell)(graph, n);
-        if is_final && ((able.is_method)(graph, n) || !(able.has_method)(node.op)) {
+        let is_final = node.op.expand.is_none() || (support.can_spell)(graph, n);
+        if is_final && ((support.is_method)(graph, n) || !(support.has_method)(node.op)) {
             rewrite.copy(n)?;
             continue;
         }
         rewrite.at(n);
         let inputs = rewrite.inputs(node)?;
-        let outputs = match with_padded_input(&mut rewrite.builder, node.op, &inputs, able)? {
+        let outputs = match with_padded_input(&mut rewrite.builder, node.op, &inputs, support)? {
             Some(outputs) => outputs,
             None if is_final => {
                 rewrite.copy(n)?;
                 continue;
             }
-            None => expand(&mut rewrite.builder, node.op, &inputs, able).map_err(|e| e.at(graph.place(n)))?,
+            None => {
+                expand(&mut rewrite.builder, node.op, &inputs, support).map_err(|e| e.at(graph.place(n)))?
+            }
         };
         rewrite.set_outputs(node, &outputs);
     }
     rewrite.finish()
 }
 
-fn expand(b: &mut Builder, op: &'static OpDef, inputs: &[ValueId], able: Able<'_>) -> Result<Values> {
+fn expand(b: &mut Builder, op: &'static OpDef, inputs: &[ValueId], support: Support<'_>) -> Result<Values> {
     inline(b, op, inputs, &mut |b, op, inputs, types: Vec<TensorType>| {
         if op.expand.is_none() {
             return Ok(b.push_typed(op, inputs, types));
         }
-        // The target is asked about the node in the graph; if it refuses, the node stays unused and is pruned.
+        // The target is asked about the node in the graph; if it refuses, the node stays unused, and DCE removes it.
         let outputs = b.push_typed(op, inputs.clone(), types);
         let Some(n) = outputs.first().and_then(|&v| b.graph.producer(v)) else { return Ok(outputs) };
-        if (able.is_method)(&b.graph, n) {
+        if (support.is_method)(&b.graph, n) {
             return Ok(outputs);
         }
-        if let Some(padded) = with_padded_input(b, op, &inputs, able)? {
+        if let Some(padded) = with_padded_input(b, op, &inputs, support)? {
             return Ok(padded);
         }
-        if (able.can_spell)(&b.graph, n) { Ok(outputs) } else { expand(b, op, &inputs, able) }
+        if (support.can_spell)(&b.graph, n) { Ok(outputs) } else { expand(b, op, &inputs, support) }
     })
 }
 
-/// The same use of an op without padding, of an input that is padded before, if a method then runs it.
+/// The op applied without padding to an input padded beforehand, if a method then runs it.
 fn with_padded_input(
     b: &mut Builder,
     op: &'static OpDef,
     inputs: &[ValueId],
-    able: Able<'_>,
+    support: Support<'_>,
 ) -> Result<Option<Values>> {
-    if !(able.has_method)(op) {
+    if !(support.has_method)(op) {
         return Ok(None);
     }
     let (Some(value), Some(at), Some(pad)) = (op.padded_with, op.port("padding"), ops::find("pad")) else {
         return Ok(None);
     };
-    // What a pooling does with windows that begin in the padding, it does no more when that is input.
+    // With `ceil_mode`, windows that start in the padding are treated differently from those in an input.
     let ceil = op.port("ceil_mode").and_then(|i| b.graph.lit(*inputs.get(i)?));
     if ceil.is_some_and(|lit| *lit != Lit::Bool(false)) {
         return Ok(None);
@@ -115,8 +118,8 @@ fn with_padded_input(
     args[at] = b.lit(Lit::int(0));
     let outputs = b.push(op, &args)?;
     let runs =
-        outputs.first().and_then(|&v| b.graph.producer(v)).is_some_and(|n| (able.is_method)(&b.graph, n));
-    // If not, both stay unused and are pruned.
+        outputs.first().and_then(|&v| b.graph.producer(v)).is_some_and(|n| (support.is_method)(&b.graph, n));
+    // If not, both stay unused, and DCE removes them.
     Ok(runs.then_some(outputs))
 }
 

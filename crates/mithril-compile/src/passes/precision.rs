@@ -1,14 +1,14 @@
 //! Mixed precision: products in a compute dtype, sums and what grows fast in float32 or wider.
 //!
 //! Parameters, inputs, states and outputs keep the dtype they are stored in, and so do gradients, since this runs
-//! before the graph is differentiated. Each row says where it belongs ([`mithril_ir::OpDef::precision`]):
+//! before the graph is differentiated. The definition of each op states its class ([`mithril_ir::OpDef::precision`]):
 //! - [`Precision::Low`] ops read their operands in the compute dtype;
 //! - [`Precision::Wide`] ops in float32, or wider if values are stored wider;
-//! - [`Precision::Follow`] ops in the dtype in which their operands come, and the widest if they differ. Beside a
-//!   number that the compute dtype cannot hold (`1e-12`, `-1e9` in float16) they are wide.
+//! - [`Precision::Follow`] ops in the dtype of their operands, or the widest if those differ. With a number that the
+//!   compute dtype cannot represent (`1e-12`, `-1e9` in float16), they are computed wide.
 //!
-//! Only values of the stored dtype are converted: integers, truth values and floats that the model itself keeps in
-//! another dtype stay as they are. Every value is converted at most once to a dtype, and never there and back.
+//! Only values of the storage dtype are converted: integers, booleans and floats that the model itself keeps in
+//! another dtype stay as they are. Each value is converted at most once per dtype, and never back and forth.
 
 use mithril_ir::dtype::DType;
 use mithril_ir::error::{Code, Error, Result};
@@ -20,7 +20,7 @@ use rustc_hash::FxHashMap;
 
 use crate::rewrite::{Rewrite, types};
 
-/// Computes in `compute` what is stored in `storage`.
+/// Computes values stored as `storage` in the dtype `compute`.
 pub fn precision(graph: &Graph, storage: DType, compute: DType) -> Result<Graph> {
     if !compute.is_float() {
         let message = format!("the precision is {}", compute.name());
@@ -55,17 +55,17 @@ struct Mixed<'g> {
 
 impl Mixed<'_> {
     fn node(&mut self, node: &Node) -> Result<()> {
-        let free: Vec<bool> = (0..node.inputs.len()).map(|i| self.is_free(node, i)).collect();
-        if !free.contains(&true) {
+        let convertible: Vec<bool> = (0..node.inputs.len()).map(|i| self.is_convertible(node, i)).collect();
+        if !convertible.contains(&true) {
             let inputs = node.inputs.iter().map(|&v| self.restored(v)).collect::<Result<Values>>()?;
             let outputs = self.rewrite.builder.push_typed(node.op, inputs, types(self.graph, node));
             self.rewrite.set_outputs(node, &outputs);
             return Ok(());
         }
-        let dtype = self.dtype(node, &free)?;
+        let dtype = self.dtype(node, &convertible)?;
         let mut inputs = Values::new();
-        for (&v, is_free) in node.inputs.iter().zip(free) {
-            inputs.push(if is_free {
+        for (&v, is_convertible) in node.inputs.iter().zip(convertible) {
+            inputs.push(if is_convertible {
                 let new = self.rewrite.get(v)?;
                 self.cast(new, dtype)?
             } else {
@@ -77,39 +77,39 @@ impl Mixed<'_> {
         Ok(())
     }
 
-    /// Whether an operand is a value of the stored dtype, which may be read in another one.
-    fn is_free(&self, node: &Node, i: usize) -> bool {
+    /// Whether an operand has the storage dtype, so that it may be converted.
+    fn is_convertible(&self, node: &Node, i: usize) -> bool {
         node.op.takes_tensor(i) && self.graph.ty(node.inputs[i]).is_some_and(|ty| ty.dtype == self.storage)
     }
 
     /// The dtype in which a node is computed.
-    fn dtype(&mut self, node: &Node, free: &[bool]) -> Result<DType> {
+    fn dtype(&mut self, node: &Node, convertible: &[bool]) -> Result<DType> {
         let widens = self.compute.size() > self.storage.size();
         match node.op.precision() {
             Precision::Low => return Ok(self.compute),
             Precision::Wide => return Ok(self.wide),
-            Precision::Follow if widens || self.has_misfit(node) => return Ok(self.wide),
+            Precision::Follow if widens || self.has_unrepresentable_number(node) => return Ok(self.wide),
             Precision::Follow => {}
         }
-        let mut met: Option<DType> = None;
-        for (&v, &is_free) in node.inputs.iter().zip(free) {
-            if !is_free || number(self.graph, v).is_some() {
+        let mut widest: Option<DType> = None;
+        for (&v, &is_convertible) in node.inputs.iter().zip(convertible) {
+            if !is_convertible || number(self.graph, v).is_some() {
                 continue;
             }
             let new = self.rewrite.get(v)?;
             let dtype = self.rewrite.builder.graph.ty(new).map_or(self.storage, |ty| ty.dtype);
-            met = Some(met.map_or(dtype, |met| met.promote(dtype)));
+            widest = Some(widest.map_or(dtype, |widest| widest.promote(dtype)));
         }
-        Ok(met.unwrap_or(self.storage))
+        Ok(widest.unwrap_or(self.storage))
     }
 
-    /// Whether a number among the operands is beyond the compute dtype, or would lose digits in it.
-    fn has_misfit(&self, node: &Node) -> bool {
+    /// Whether a scalar operand overflows or underflows in the compute dtype.
+    fn has_unrepresentable_number(&self, node: &Node) -> bool {
         let operands = node.inputs.iter().enumerate().filter(|(i, _)| node.op.takes_tensor(*i));
-        operands.filter_map(|(_, &v)| number(self.graph, v)).any(|x| !fits(x, self.compute))
+        operands.filter_map(|(_, &v)| number(self.graph, v)).any(|x| !is_representable(x, self.compute))
     }
 
-    /// The value in the dtype that it has in the old graph.
+    /// The value, cast back to the dtype that it has in the original graph.
     fn restored(&mut self, v: ValueId) -> Result<ValueId> {
         let new = self.rewrite.get(v)?;
         match self.graph.ty(v) {
@@ -125,22 +125,22 @@ impl Mixed<'_> {
             let cast = t.cast(to);
             return Ok(graph.add_literal(cast.into()));
         }
-        if let Some(&found) = self.casts.get(&(v, to)) {
-            return Ok(found);
+        if let Some(&cast) = self.casts.get(&(v, to)) {
+            return Ok(cast);
         }
-        let found = match widened_from(graph, v, from) {
+        let cast = match widened_from(graph, v, from) {
             Some(source) if graph.ty(source).is_some_and(|ty| ty.dtype == to) => source,
             _ => {
                 let dtype = graph.add_literal(Lit::DType(to));
                 self.rewrite.builder.push(&CAST, &[v, dtype])?[0]
             }
         };
-        self.casts.insert((v, to), found);
-        Ok(found)
+        self.casts.insert((v, to), cast);
+        Ok(cast)
     }
 }
 
-/// What a value was before it was converted to the wider dtype `to`.
+/// The operand of the cast that made a value of the wider dtype `to`.
 fn widened_from(graph: &Graph, v: ValueId, to: DType) -> Option<ValueId> {
     let node = graph.node(graph.producer(v)?);
     let is_cast = std::ptr::eq(node.op, std::ptr::from_ref(&CAST));
@@ -149,7 +149,7 @@ fn widened_from(graph: &Graph, v: ValueId, to: DType) -> Option<ValueId> {
     (from.is_float() && from.promote(to) == to).then_some(source)
 }
 
-/// A number in the place of a tensor, or a constant without dimensions.
+/// The value of a scalar literal or a 0-d constant.
 fn number(graph: &Graph, v: ValueId) -> Option<f64> {
     match graph.lit(v)? {
         Lit::Float(x) => Some(*x),
@@ -159,8 +159,8 @@ fn number(graph: &Graph, v: ValueId) -> Option<f64> {
     }
 }
 
-/// Whether the dtype holds the number with all its digits, or it is infinite or NaN everywhere.
-fn fits(x: f64, dtype: DType) -> bool {
+/// Whether the dtype represents the number in its normal range; 0, infinities and NaN always are.
+fn is_representable(x: f64, dtype: DType) -> bool {
     let smallest = match dtype {
         DType::F16 => 6.103_515_625e-5,
         _ => f64::from(f32::MIN_POSITIVE),

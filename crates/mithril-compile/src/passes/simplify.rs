@@ -1,4 +1,4 @@
-//! Simplify: algebra that holds bit for bit, for NaN, infinities and signed zeros too.
+//! Algebraic simplification: identities that hold bit for bit, including NaN, infinities and signed zeros.
 
 use mithril_ir::error::Result;
 use mithril_ir::graph::{Graph, Node, ValueId};
@@ -8,8 +8,8 @@ use mithril_ir::ops::{elementwise as e, movement, slicing};
 
 use crate::rewrite::Rewrite;
 
-/// Removes nodes that give back one of their inputs: `x * 1`, `x / 1`, `x - 0`, a cast to the same dtype, a
-/// reshape or broadcast to the same shape, a transposition that changes nothing, a slice of everything, `-(-x)`, a
+/// Removes nodes that return one of their inputs unchanged: `x * 1`, `x / 1`, `x - 0`, a cast to the same dtype, a
+/// reshape or broadcast to the same shape, a transposition that keeps the order, a slice of everything, `-(-x)`, a
 /// cast to a wider float and back.
 ///
 /// `x + 0` and `x * 0` stay: the first changes `-0.0`, the second NaN and infinity.
@@ -33,19 +33,19 @@ fn is(op: &'static OpDef, other: &'static OpDef) -> bool {
     std::ptr::eq(op, other)
 }
 
-/// The value that a node is equal to.
+/// The operand that a node is equal to, if there is one.
 fn same_as(graph: &Graph, node: &Node) -> Option<ValueId> {
     let [output] = node.outputs.as_slice() else { return None };
     let x = *node.inputs.first()?;
     let number = |i: usize| node.inputs.get(i).and_then(|&v| graph.lit(v)).and_then(scalar);
     let op = node.op;
-    let found = if is(op, &e::MULTIPLY) && number(0) == Some(1.0) {
+    let source = if is(op, &e::MULTIPLY) && number(0) == Some(1.0) {
         *node.inputs.get(1)?
     } else if (is(op, &e::MULTIPLY) || is(op, &e::DIVIDE)) && number(1) == Some(1.0)
         || is(op, &e::SUBTRACT) && number(1).is_some_and(|n| n == 0.0 && n.is_sign_positive())
         || [&e::CAST, &movement::RESHAPE, &movement::BROADCAST_TO].iter().any(|same| is(op, same))
         || is(op, &movement::TRANSPOSE) && keeps_order(graph, node)
-        || is(op, &slicing::SLICE) && goes_forward(graph, node)
+        || is(op, &slicing::SLICE) && has_unit_steps(graph, node)
     {
         x
     } else if is(op, &e::NEGATIVE) {
@@ -57,12 +57,12 @@ fn same_as(graph: &Graph, node: &Node) -> Option<ValueId> {
     } else {
         return None;
     };
-    let found = if is(op, &e::CAST) { before_widening(graph, found).unwrap_or(found) } else { found };
+    let source = if is(op, &e::CAST) { before_widening(graph, source).unwrap_or(source) } else { source };
     // A scalar operand may broadcast or promote: only the same type is the same value.
-    (graph.ty(found).is_some() && graph.ty(found) == graph.ty(*output)).then_some(found)
+    (graph.ty(source).is_some() && graph.ty(source) == graph.ty(*output)).then_some(source)
 }
 
-/// What a float was before it was cast to a wider float.
+/// The operand of a cast to a wider float.
 fn before_widening(graph: &Graph, v: ValueId) -> Option<ValueId> {
     let node = graph.node(graph.producer(v)?);
     let source = *node.inputs.first().filter(|_| is(node.op, &e::CAST))?;
@@ -90,8 +90,8 @@ fn keeps_order(graph: &Graph, node: &Node) -> bool {
     }
 }
 
-/// Whether a slice takes neighbours in their order: then it is everything if the shape stays.
-fn goes_forward(graph: &Graph, node: &Node) -> bool {
+/// Whether every step of a slice is 1: if the shape stays too, it selects everything.
+fn has_unit_steps(graph: &Graph, node: &Node) -> bool {
     match node.inputs.get(3).and_then(|&v| graph.lit(v)) {
         Some(Lit::Tuple(steps)) => steps.iter().all(|step| step.is_none() || *step == Lit::int(1)),
         steps => steps.is_none_or(Lit::is_none),

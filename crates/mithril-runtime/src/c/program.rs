@@ -257,7 +257,7 @@ impl Program {
     }
     /// What is written as C.
     fn graph(&self, symbols: &Symbols, observe: &mut Observer<'_>) -> Result<Graph> {
-        let model = self.compiled.concrete(symbols)?;
+        let model = self.compiled.specialize(symbols)?;
         match &self.wanted {
             Wanted::Outputs => model.forward(&C, observe),
             Wanted::Gradients { outputs, inputs } => model.gradient(&C, outputs, inputs, observe),

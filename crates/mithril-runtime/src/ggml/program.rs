@@ -153,7 +153,7 @@ impl Program {
     }
     /// What becomes a plan.
     fn graph(&self, symbols: &Symbols, observe: &mut Observer<'_>) -> Result<Graph> {
-        let model = self.compiled.concrete(symbols)?;
+        let model = self.compiled.specialize(symbols)?;
         match &self.wanted {
             Wanted::Outputs => model.forward(&Ggml, observe),
             Wanted::Gradients { outputs, inputs } => model.gradient(&Ggml, outputs, inputs, observe),

@@ -66,7 +66,7 @@ class NativeBackend(NumpyArrays):
 
     def _stages(self, core: _core.Compiled, module: Any) -> dict[str, str]:
         # The passes before a target is chosen are those of every backend.
-        common = {name: text for name, text in core.stages(self.target) if name not in ("legalize", "finish")}
+        common = {name: text for name, text in core.stages(self.target) if name not in ("legalize", "cleanup")}
         return {**common, **dict(module.source.stages), "emit": module.source.text}
 
 

@@ -1,4 +1,4 @@
-//! Fold: what depends on no input is evaluated now, by the interpreter (static inference).
+//! Constant folding: evaluates, in the interpreter, every node that depends on no input.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use mithril_ir::tensor::Tensor;
 
 use crate::rewrite::Rewrite;
 
-/// A result larger than this is folded only if it is no larger than the constants that it is made of.
+/// A result with more elements than this is folded only if it is no larger than the constants it is computed from.
 const MAX_ELEMENTS: usize = 4096;
 
-/// Evaluates constant nodes. A creation (`zeros`, `arange`) that feeds a node which stays is itself kept: it is
-/// shorter than its elements.
-pub fn fold(graph: &Graph) -> Result<Graph> {
+/// Evaluates nodes whose operands are all constants. A creation op (`zeros`, `arange`) with a remaining user is kept:
+/// the call is shorter than its elements.
+pub fn fold_constants(graph: &Graph) -> Result<Graph> {
     let mut known: Vec<Option<Arc<Tensor>>> = vec![None; graph.values().len()];
     let mut rewrite = Rewrite::new(graph, mithril_ir::DType::F32);
     for (n, node) in graph.nodes() {
@@ -50,20 +50,20 @@ fn evaluate(graph: &Graph, node: &Node, known: &[Option<Arc<Tensor>>]) -> Option
         let ty = graph.ty(v)?;
         out.push((ty.dtype, ty.shape.known()?));
     }
-    let mut given = 0;
+    let mut operand_elements = 0;
     let mut args = Vec::with_capacity(node.inputs.len());
     for (i, &v) in node.inputs.iter().enumerate() {
         let arg = argument(graph, node, i, v, known)?;
         if let HostArg::Tensor(t) = &arg {
-            given += t.len();
+            operand_elements += t.len();
         }
         args.push(arg);
     }
     let size: usize = out.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
-    if size > MAX_ELEMENTS.max(given) {
+    if size > MAX_ELEMENTS.max(operand_elements) {
         return None;
     }
-    // What fails here fails when running, with the same message; folding never turns it into a compile error.
+    // An evaluation that fails here fails with the same message at run time; folding never raises it at compile time.
     interp::eval(node.op, &args, &out).ok()
 }
 

@@ -1,4 +1,4 @@
-//! Symbols become numbers: the program of one specialisation, for targets whose code has fixed sizes.
+//! Shape specialization: replaces symbolic sizes by numbers, for targets whose code has static shapes.
 
 use mithril_ir::DType;
 use mithril_ir::build::Builder;
@@ -7,10 +7,10 @@ use mithril_ir::graph::{Def, Graph, TensorType, ValueId};
 use mithril_ir::interp::{Symbols, resolve, resolve_lit};
 use mithril_ir::shape::Shape;
 
-/// The same graph with every size a number. A size that does not follow from the symbols is an error.
+/// The same graph with static shapes. A size that the symbols do not determine is an error.
 ///
 /// ```
-/// use mithril_compile::passes::concrete::concrete;
+/// use mithril_compile::passes::specialize::specialize;
 /// use mithril_ir::graph::{Graph, Role, TensorType};
 /// use mithril_ir::interp::Symbols;
 /// use mithril_ir::{DType, Dim, Shape};
@@ -20,11 +20,11 @@ use mithril_ir::shape::Shape;
 /// let x = graph.add_input("x", Role::Data, ty);
 /// graph.outputs.insert("y".into(), x);
 /// let symbols = Symbols::from_iter([(Dim::symbol("batch").as_symbol().unwrap().clone(), 5)]);
-/// let found = concrete(&graph, &symbols, DType::F32)?;
-/// assert_eq!(found.ty(found.outputs["y"]).unwrap().shape.known(), Some(vec![5, 3]));
+/// let specialized = specialize(&graph, &symbols, DType::F32)?;
+/// assert_eq!(specialized.ty(specialized.outputs["y"]).unwrap().shape.known(), Some(vec![5, 3]));
 /// # Ok::<(), mithril_ir::Error>(())
 /// ```
-pub fn concrete(old: &Graph, symbols: &Symbols, float: DType) -> Result<Graph> {
+pub fn specialize(old: &Graph, symbols: &Symbols, float: DType) -> Result<Graph> {
     let sized = |ty: &TensorType| -> Result<TensorType> {
         let sizes = ty.shape.iter().map(|d| resolve(d, symbols)).collect::<Result<Vec<_>>>()?;
         let shape = Shape::of(sizes);
@@ -45,7 +45,7 @@ pub fn concrete(old: &Graph, symbols: &Symbols, float: DType) -> Result<Graph> {
     }
     let get = |map: &[Option<ValueId>], v: ValueId| {
         map[v.index()]
-            .ok_or_else(|| Error::internal(format!("value {} is used before it is made", v.index())))
+            .ok_or_else(|| Error::internal(format!("value {} is used before it is defined", v.index())))
     };
     for (n, node) in old.nodes() {
         builder.set_origin(old.place(n).clone());

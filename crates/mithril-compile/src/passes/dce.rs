@@ -1,12 +1,12 @@
-//! Prune: nodes whose results nobody reads are left out (dead code).
+//! Dead code elimination (DCE): removes nodes whose results are not used.
 
 use mithril_ir::error::Result;
 use mithril_ir::graph::Graph;
 
 use crate::rewrite::Rewrite;
 
-/// Leaves out dead nodes. Inputs stay, so that the calling convention does not depend on what is used.
-pub fn prune(graph: &Graph) -> Result<Graph> {
+/// Removes dead nodes. Inputs stay, so that the calling convention does not depend on which of them are used.
+pub fn dce(graph: &Graph) -> Result<Graph> {
     let mut live = vec![false; graph.values().len()];
     for &v in graph.outputs.values().chain(graph.updates.iter().map(|(_, value)| value)) {
         live[v.index()] = true;

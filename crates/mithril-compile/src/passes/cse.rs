@@ -1,4 +1,4 @@
-//! Merge: nodes that apply the same op to the same values become one (common subexpressions).
+//! Common subexpression elimination (CSE): nodes that apply the same op to the same values become one.
 
 use rustc_hash::FxHashMap;
 
@@ -7,8 +7,8 @@ use mithril_ir::graph::{Graph, Values};
 
 use crate::rewrite::Rewrite;
 
-/// Merges equal nodes. Random ops merge too: equal keys give equal numbers.
-pub fn merge(graph: &Graph) -> Result<Graph> {
+/// Merges equal nodes, including random ops: equal keys give equal numbers.
+pub fn cse(graph: &Graph) -> Result<Graph> {
     let mut rewrite = Rewrite::new(graph, mithril_ir::DType::F32);
     let mut seen: FxHashMap<(*const mithril_ir::OpDef, Values), Values> = FxHashMap::default();
     for (n, node) in graph.nodes() {

@@ -1,0 +1,44 @@
+"""Names of the stages of compiling, and the former names that remain valid."""
+
+import pytest
+
+import mithril as ml
+from mithril.compiled.stages import RENAMED
+
+
+def compiled(backend=None):
+    model = ml.Model()
+    model |= ml.Linear(2)(input="input", output="hidden")
+    model += ml.Relu()(output="output")
+    return ml.compile(model, backend or ml.NumpyBackend(), shapes={"input": [3, 4]}, inference=True)
+
+
+def test_stages_are_listed_in_order_under_their_current_names():
+    common = ["infer", "fold_constants", "simplify", "cse", "dce"]
+    assert list(compiled().stages) == [*common, "legalize", "cleanup", "emit"]
+    of_c = list(compiled(ml.CBackend()).stages)
+    assert of_c[: len(common)] == common
+    assert of_c[-1] == "emit"
+    assert not set(RENAMED) & set(compiled().stages)
+
+
+@pytest.mark.parametrize("former", ["fold", "merge", "prune", "finish"])
+def test_former_names_are_aliases(former):
+    stages = compiled().stages
+    assert former in stages
+    assert stages[former] == stages[RENAMED[former]]
+    assert former not in list(stages)
+
+
+def test_an_unknown_stage_is_reported_with_the_names_that_exist():
+    with pytest.raises(KeyError, match=r"there is no stage 'folding'(.|\n)*infer, fold_constants"):
+        compiled().stages["folding"]
+
+
+def test_dump_takes_current_and_former_names(monkeypatch, capsys):
+    monkeypatch.setenv("MITHRIL_DUMP", "cse,prune,nonsense")
+    stages = compiled().stages
+    printed = capsys.readouterr().err
+    assert f"--- cse\n{stages['cse']}" in printed
+    assert f"--- prune\n{stages['dce']}" in printed
+    assert "--- nonsense\nthere is no such stage" in printed
