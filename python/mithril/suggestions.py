@@ -1,11 +1,38 @@
-"""The error for what a module does not define, with the nearest name."""
+"""Did you mean …? The nearest known name to one that is not known."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["absent"]
+__all__ = ["absent", "did_you_mean", "nearest"]
+
+
+def nearest(word: object, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """Return the known word that is most like another one; None if none is like it.
+
+    Examples
+    --------
+    >>> from mithril.suggestions import nearest
+    >>> nearest("weigth", ["weight", "bias"])
+    'weight'
+    """
+    return next(iter(difflib.get_close_matches(str(word), list(known), n=1, cutoff=cutoff)), None)
+
+
+def did_you_mean(word: object, known: Iterable[str], otherwise: str = "") -> str:
+    """Return a hint that names the nearest known word, or another hint where none is near.
+
+    Examples
+    --------
+    >>> from mithril.suggestions import did_you_mean
+    >>> did_you_mean("weigth", ["weight", "bias"])
+    "did you mean 'weight'?"
+    >>> did_you_mean("gamma", ["weight", "bias"], "leave it out")
+    'leave it out'
+    """
+    found = nearest(word, known)
+    return otherwise if found is None else f"did you mean {found!r}?"
 
 
 def absent(module: str, known: Iterable[str], name: str) -> AttributeError:
@@ -17,6 +44,6 @@ def absent(module: str, known: Iterable[str], name: str) -> AttributeError:
     >>> absent("mithril", ["NumpyBackend", "compile"], "compil")
     AttributeError("module 'mithril' has no attribute 'compil'; did you mean 'compile'?")
     """
-    near = difflib.get_close_matches(name, [n for n in known if not n.startswith("_")], n=1)
-    guess = f"; did you mean {near[0]!r}?" if near and not name.startswith("_") else ""
-    return AttributeError(f"module {module!r} has no attribute {name!r}{guess}", name=name)
+    public = [] if name.startswith("_") else [n for n in known if not n.startswith("_")]
+    guess = did_you_mean(name, public)
+    return AttributeError(f"module {module!r} has no attribute {name!r}" + (f"; {guess}" if guess else ""), name=name)

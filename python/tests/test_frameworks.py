@@ -68,7 +68,7 @@ def assert_close(own, found, wanted):
 def test_outputs_and_gradients(own, truth, autodiff, jit):
     compiled = ml.compile(classifier(), own, shapes={"input": ["batch", 5]}, jit=jit, autodiff=autodiff)
     params = compiled.randomize_params(seed=1)
-    assert all(own._is_own(value) for value in params.values())
+    assert all(own.engine.is_own(value) for value in params.values())
     found = compiled.evaluate(params, {"input": DATA}, {"output": np.eye(4, 3)})
     assert_close(own, found, truth)
     plain = compiled.evaluate(params, {"input": DATA})["output"]
@@ -156,7 +156,7 @@ def test_arrays_are_copies(own):
 
 
 def test_dtypes_of_the_framework_are_understood(framework, own):
-    native = own._native("float16")
+    native = own.engine.native_dtype("float16")
     assert FRAMEWORKS[framework](dtype=native).default_dtype == "float16"
     assert own.dtype(own.zeros((2,), native)) == "float16"
 

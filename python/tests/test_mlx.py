@@ -63,7 +63,7 @@ def test_conversions_between_frameworks_keep_the_dtype():
     for other in (ml.TorchBackend(), ml.JaxBackend(), ml.NumpyBackend()):
         given = other.from_mlx(own)
         assert other.dtype(given) == "float16"
-        assert other._is_own(given)
+        assert other.engine.is_own(given)
         assert other.to_mlx(given).dtype == mx.float16
 
 

@@ -1,6 +1,8 @@
 """The packages of `mithril`: what is imported from where, and what one of them may read of another."""
 
+import ast
 import pickle
+from pathlib import Path
 
 import mithril as ml
 import numpy as np
@@ -23,3 +25,70 @@ def test_pickles_of_the_former_modules_load():
         np.testing.assert_array_equal(
             compiled.evaluate(found, {"input": x})["output"], compiled.evaluate(params, {"input": x})["output"]
         )
+
+
+ROOT = Path(ml.__file__).parent
+#: Packages whose classes share underscore attributes across their files: a backend and its engine, a compiled model and
+#: its parts, an optimizer and its rule.
+SHARED = {"backends", "compiled", "optim"}
+#: Underscore attributes of Python and PyTorch, and marks that a backend leaves on functions of users.
+FOREIGN = {"_getframe", "_is_zerotensor", "_mithril_name", "_mithril_raw"}
+
+
+def package(path):
+    parts = path.relative_to(ROOT).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def is_private(name):
+    return name.startswith("_") and not name.startswith("__") and name not in ("_core", "_generated")
+
+
+def is_self(node):
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
+
+
+def defined(tree):
+    """Names of attributes that a file defines: methods, and what it stores in `self` or in a class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_self(node.value):
+            yield node.attr
+
+
+def read(tree):
+    """Underscore names of other objects and modules that a file reads, with their lines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            owner = node.value
+            is_parent = isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == "super"
+            if not is_self(owner) and not is_parent:
+                yield node.attr, node.lineno
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            yield from ((name.name, node.lineno) for name in node.names if is_private(name.name))
+
+
+def trespasses(root):
+    trees = {path: ast.parse(path.read_text()) for path in root.rglob("*.py") if "_generated" not in path.parts}
+    own = {path: set(defined(tree)) for path, tree in trees.items()}
+    shared = {name: {n for path in own if package(path) == name for n in own[path]} for name in SHARED}
+    for path, tree in trees.items():
+        known = own[path] | shared.get(package(path), set()) | FOREIGN
+        yield from (f"{path.relative_to(root)}:{line}: {name}" for name, line in read(tree) if name not in known)
+
+
+def test_no_package_reads_what_is_private_to_another():
+    assert list(trespasses(ROOT)) == []
+
+
+def test_what_is_read_privately_is_found():
+    tree = ast.parse("from .x import _helper\n\nmodel._names\nself._own\nsuper()._own()\n")
+    assert list(read(tree)) == [("_helper", 1), ("_names", 3)]
+
+
+def test_one_module_guesses_names():
+    guessing = [path for path in ROOT.rglob("*.py") if "get_close_matches" in path.read_text()]
+    assert [path.name for path in guessing] == ["suggestions.py"]

@@ -1,8 +1,7 @@
 """Names of the stages of compiling, and the former names that remain valid."""
 
-import pytest
-
 import mithril as ml
+import pytest
 from mithril.compiled.stages import RENAMED
 
 

@@ -8,7 +8,7 @@ import types
 import mithril as ml
 import numpy as np
 import pytest
-from mithril.backends.registry import _BUILT_IN
+from mithril.backends.registry import BUILT_IN
 
 
 def mlp():
@@ -74,10 +74,11 @@ class Replaced(types.ModuleType):
 class WrongForward(ml.NumpyBackend):
     """NumPy with a hyperbolic tangent that is off in the sixth digit."""
 
-    def _load(self, core):
-        module = super()._load(core)
-        module.namespace["np"] = Replaced(np, tanh=lambda x: np.tanh(x) * x.dtype.type(1 + 2e-6))
-        return module
+    class _engine_type(ml.NumpyBackend._engine_type):
+        def load(self, core):
+            module = super().load(core)
+            module.namespace["np"] = Replaced(np, tanh=lambda x: np.tanh(x) * x.dtype.type(1 + 2e-6))
+            return module
 
 
 def squashed():
@@ -115,11 +116,12 @@ def test_compare_finds_a_program_that_differs_from_its_ops():
     class WrongWhole(ml.NumpyBackend):
         """Right in every op, wrong in the program that users run."""
 
-        def _evaluator(self, program):
-            inner = super()._evaluator(program)
-            if program.core.output_names != ["output"]:
-                return inner
-            return lambda *args: {name: value * value.dtype.type(1.01) for name, value in inner(*args).items()}
+        class _engine_type(ml.NumpyBackend._engine_type):
+            def evaluator(self, program):
+                inner = super().evaluator(program)
+                if program.core.output_names != ["output"]:
+                    return inner
+                return lambda *args: {name: value * value.dtype.type(1.01) for name, value in inner(*args).items()}
 
     result = ml.compare(squashed(), ["numpy", WrongWhole()], SHAPES, gradients=False)
     assert result.first_difference.kind == "output"
@@ -141,10 +143,11 @@ def test_compare_finds_a_wrong_gradient_of_a_framework():
             return g * (1 - ctx.saved_tensors[0])  # the square is forgotten
 
     class WrongBackward(ml.TorchBackend):
-        def _load(self, core):
-            module = super()._load(core)
-            module.namespace["torch"] = Replaced(torch, tanh=Tanh.apply)
-            return module
+        class _engine_type(ml.TorchBackend._engine_type):
+            def load(self, core):
+                module = super().load(core)
+                module.namespace["torch"] = Replaced(torch, tanh=Tanh.apply)
+                return module
 
     result = ml.compare(squashed(), WrongBackward(), SHAPES)
     found = result.first_difference
@@ -192,10 +195,11 @@ def test_compare_of_integers_and_nan():
     assert np.isnan(result.reports["numpy"].outputs["logarithm"]).any()
 
     class Shifted(ml.NumpyBackend):
-        def _load(self, core):
-            module = super()._load(core)
-            module.namespace["np"] = Replaced(np, argmax=lambda *a, **k: np.argmax(*a, **k) * 0)
-            return module
+        class _engine_type(ml.NumpyBackend._engine_type):
+            def load(self, core):
+                module = super().load(core)
+                module.namespace["np"] = Replaced(np, argmax=lambda *a, **k: np.argmax(*a, **k) * 0)
+                return module
 
     result = ml.compare(model, ["numpy", Shifted()], data={"input": np.array([[1.0, 2.0], [2.0, 1.0]])})
     assert result.first_difference.op == "argmax"
@@ -245,8 +249,9 @@ def test_benchmark_says_what_is_not_measured_and_why():
             raise ml.errors.BackendUnavailableError("there is no such chip", hint="buy one")
 
     class Small(ml.NumpyBackend):
-        def _load(self, core):
-            raise ml.errors.UnsupportedOpError("no tanh here")
+        class _engine_type(ml.NumpyBackend._engine_type):
+            def load(self, core):
+                raise ml.errors.UnsupportedOpError("no tanh here")
 
     result = ml.benchmark(squashed(), [4, 5], {"absent": Absent, "small": Small, "numpy": "numpy"}, num_runs=2)
     assert list(result) == ["numpy"]
@@ -350,7 +355,7 @@ def test_find_nans_in_half_precision_and_in_what_is_given():
 def test_the_overview_names_every_backend_and_imports_none():
     program = "import sys, mithril as ml; print(ml.backends.table()); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    for name in _BUILT_IN:
+    for name in BUILT_IN:
         assert any(line.split()[0] == name for line in done.stdout.splitlines()), name
     assert not {"torch", "jax", "mlx.core"} & set(done.stderr.split())
     found = ml.backends.table()
@@ -368,7 +373,7 @@ def test_dtypes_and_gradients_of_the_overview_are_true():
         backend = ml.get_backend(name, dtype=dtype, device="cpu")
         assert backend.dtype(backend.ones(2)) == dtype
         native = "graph" not in ml.backends.table()[name]["gradients"].split(",")[0]
-        assert (backend._autodiff[0] == "native") == native
+        assert (backend.engine.autodiff[0] == "native") == native
 
 
 def test_suggestions():

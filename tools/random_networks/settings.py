@@ -7,6 +7,7 @@ from typing import Any
 
 import mithril as ml
 import numpy as np
+from mithril.backends.with_manualgrad.c_backend.engine import CEngine
 
 from . import attention, images, sequences
 from .common import step
@@ -42,15 +43,21 @@ class Setting:
         return f"{self.backend} {self.mode} {self.dtype} {self.options | more}"
 
 
+class LanesEngine(CEngine):
+    """Generates C for vectors of a given length."""
+
+    def c_options(self, prefix: str) -> dict[str, Any]:
+        return {**super().c_options(prefix), "lanes": self.backend.lanes}
+
+
 class Lanes(ml.CBackend):
     """C with vectors of a given length, and the memory of no compiled object on disk is kept."""
+
+    _engine_type = LanesEngine
 
     def __init__(self, lanes: int | None, **options: Any) -> None:
         super().__init__(**options)
         self.lanes = lanes
-
-    def _tool(self, prefix: str) -> dict[str, Any]:
-        return {**super()._tool(prefix), "lanes": self.lanes}
 
 
 def generate(seed: int, backend: str = "c", mode: str | None = None) -> tuple[Network, Setting]:

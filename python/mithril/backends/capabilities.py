@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _core, dtypes
 from ..errors import MithrilError
 from .custom import is_plain
+from .engine import Engine
 
 if TYPE_CHECKING:
     from .backend import Backend
@@ -17,9 +18,7 @@ __all__ = ["capabilities"]
 
 def capabilities(backend: Backend) -> dict[str, Any]:
     """Find what a backend can do; see `Backend.capabilities`."""
-    from .backend import Backend as Base
-
-    support = dict(_core.op_support(backend._table))
+    support = dict(_core.op_support(backend.engine.table))
     if backend.name == "interpreter":
         # It runs the definitions.
         support = dict.fromkeys(support, "native")
@@ -32,8 +31,8 @@ def capabilities(backend: Backend) -> dict[str, Any]:
         "devices": list(backend.devices),
         "dtypes": [str(dtype) for dtype in dtypes.ALL if _has(backend, dtype)],
         "default_dtype": str(backend.default_dtype),
-        "autodiff": list(backend._autodiff),
-        "jit": type(backend)._evaluator is not Base._evaluator,
+        "autodiff": list(backend.engine.autodiff),
+        "jit": type(backend.engine).evaluator is not Engine.evaluator,
         "native": counts["native"],
         "expanded": counts["expanded"],
         "reference": counts["reference"],
@@ -48,7 +47,7 @@ def capabilities(backend: Backend) -> dict[str, Any]:
 
 def _has(backend: Backend, dtype: dtypes.DType) -> bool:
     try:
-        found = backend._native(dtype)
+        found = backend.engine.native_dtype(dtype)
         return found is not None and str(backend.dtype(backend.zeros((1,), dtype=dtype))) == dtype
     except (MithrilError, TypeError, ValueError, NotImplementedError, RuntimeError):
         return False

@@ -76,7 +76,7 @@ class Conversions:
 
 
 def _adopted(backend: Any, array: Any) -> Any:
-    if backend._is_own(array) and backend._is_here(array):
+    if backend.engine.is_own(array) and backend.engine.is_here(array):
         return array
     return backend.tensor(array, _dtype(array))
 

@@ -7,7 +7,6 @@ see ``docs/custom-backends.md``. Generated code reads three globals: ``backend``
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import re
@@ -24,6 +23,7 @@ import numpy as np
 
 from .. import _core, dtypes
 from ..errors import BackendWarning, InvalidValueError, ShapeError, TypeInferenceError, UnsupportedOpError
+from ..suggestions import nearest
 from ..tracing import host_functions
 from . import signatures
 
@@ -102,7 +102,6 @@ def adopt(cls: Any) -> None:
             )
     cls._backwards = _find_backwards(cls)
     base = str(getattr(cls.target, "base", cls.target))
-    cls._named = base != "custom"
     if cls._overrides or cls._backwards or base == "custom":
         cls.target = _target(cls, base, cls._overrides)
 
@@ -116,9 +115,9 @@ def _warn_of_misspelled(cls: Any) -> None:
         stem = name.removeprefix("backward_")
         if signatures.canonical(stem) is not None:
             continue
-        near = difflib.get_close_matches(stem, signatures.spellings(), n=1, cutoff=0.82)
+        near = nearest(stem, signatures.spellings(), cutoff=0.82)
         if near:
-            meant = name.replace(stem, near[0])
+            meant = name.replace(stem, near)
             warnings.warn(
                 f"{cls.__name__}.{name} is not an op, so models never call it; did you mean `{meant}`?",
                 BackendWarning,
@@ -129,6 +128,11 @@ def _warn_of_misspelled(cls: Any) -> None:
 def is_plain(backend: Backend) -> bool:
     """Whether the backend derives from none of ours but the base class."""
     return bool(getattr(backend.target, "base", backend.target) == "custom")
+
+
+def is_overridden(backend: Backend, name: str) -> bool:
+    """Whether a class of a user's own defines a method that creates arrays."""
+    return hasattr(getattr(type(backend), name), "_mithril_raw")
 
 
 def _adopt_method(cls: Any, name: str, value: Any) -> None:
@@ -287,9 +291,9 @@ def _creator(name: str, value: Any) -> Any:
 
     @functools.wraps(raw)
     def filled(self: Any, *shape: Any, dtype: Any = None) -> Any:
-        from .numpy_arrays import _shape_and_dtype
+        from .shapes import read_shape_and_dtype
 
-        sizes, dtype = _shape_and_dtype(shape, dtype)
+        sizes, dtype = read_shape_and_dtype(shape, dtype)
         if takes_sizes:
             return raw(self, *sizes, dtype=_dtype_name(dtype))
         return raw(self, sizes, _dtype_name(dtype))
@@ -339,7 +343,7 @@ def _check(backend: Backend, op: str, found: Any, dtype: str, shape: tuple[int, 
             f"{owner}.{op} returns shape {list(backend.shape(found))}, but has to return {list(shape)}",
             hint=f"see `help(ml.NumpyBackend.{op})` for what the op is",
         )
-    native = backend._native(dtype)
+    native = backend.engine.native_dtype(dtype)
     if found.dtype is not native and found.dtype != native:
         raise TypeInferenceError(
             f"{owner}.{op} returns {found.dtype}, but has to return {dtype}",
@@ -445,7 +449,7 @@ class Reference:
                     args.append(dtypes.normalize(attrs[name]))
                 else:
                     args.append(attrs.get(name, ports.default(i)))
-            result = interpreter._op(op, args)
+            result = interpreter.engine.apply_op(op, args)
             if isinstance(result, tuple):
                 return tuple(make(backend, one, one.dtype.name) for one in result)
             return make(backend, result, result.dtype.name)

@@ -24,7 +24,7 @@ _FRAMEWORKS = ("numpy", "torch", "jax", "jaxlib", "mlx")
 
 def remember(backend: Backend) -> None:
     """Let arrays of a backend of somebody's own be converted as it does, wherever they come up."""
-    kind = backend._array_type
+    kind = backend.engine.array_type
     if isinstance(kind, type) and kind.__module__.partition(".")[0] not in _FRAMEWORKS:
         _OWNERS[kind] = backend
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import Any
 
 from ..errors import InvalidValueError
+from ..suggestions import did_you_mean
 
 __all__ = ["RegisteredFunctions"]
 
@@ -42,8 +42,7 @@ class RegisteredFunctions:
         """Call a function that was registered under a name."""
         known = self._functions()
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "register it with register_function(name, function)"
+            hint = did_you_mean(name, known, "register it with register_function(name, function)")
             raise InvalidValueError(f"Custom function '{name}' not registered", hint=hint)
         return known[name](*args, **kwargs)
 

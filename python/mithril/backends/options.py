@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import warnings
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BackendUnavailableError, ConflictingOptionError, IgnoredOptionWarning, InvalidValueError
+from ..suggestions import nearest
 
 #: Accepted spelling -> canonical option.
 ALIASES: dict[str, str] = {
@@ -94,14 +94,14 @@ def warn_ignored(owner: str, name: str, reason: str) -> None:
 
 def _unknown(owner: str, name: str, allowed: tuple[str, ...]) -> str:
     spellings = [*allowed, *(a for a, c in ALIASES.items() if c in allowed)]
-    near = difflib.get_close_matches(name, spellings, n=1)
+    near = nearest(name, spellings)
     if name.startswith("quantize"):
         return (
             f"{owner} has no option `{name}`: it does not compute with weights in few bits. "
             'CBackend(quantize="int8") and GGMLBackend(quantize="q8_0") do; `precision="bfloat16"` computes in 16 bits '
             "where a backend has it"
         )
-    guess = f"; did you mean `{near[0]}`?" if near else "."
+    guess = f"; did you mean `{near}`?" if near else "."
     return f"{owner} has no option `{name}`{guess} It takes: {', '.join(allowed)}"
 
 
@@ -154,8 +154,8 @@ def one_device(owner: str, found: Mapping[str, Any], devices: tuple[str, ...]) -
     strategy = found.get("parallel_strategy")
     if strategy is not None:
         if strategy not in _STRATEGIES:
-            near = difflib.get_close_matches(str(strategy), _STRATEGIES, n=1)
-            guess = f"did you mean {near[0]!r}? " if near else ""
+            near = nearest(strategy, _STRATEGIES)
+            guess = f"did you mean {near!r}? " if near else ""
             known = ", ".join(map(repr, _STRATEGIES))
             hint = f"{guess}there are {known}, for several devices; leave the option out on one"
             raise InvalidValueError(f"parallel_strategy is {strategy!r}", hint=hint)

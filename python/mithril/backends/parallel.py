@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from .._core import Model
 from ..errors import BackendUnavailableError, InvalidValueError, KeyNotFoundError
+from ..suggestions import did_you_mean
 from . import options
 from .backend import Backend
 
@@ -59,8 +59,7 @@ def place_model(backend: Backend, model: Model, placement: Mapping[str, int]) ->
     layers = model.layer_keys
     for name, device in placement.items():
         if name not in layers:
-            near = difflib.get_close_matches(str(name), layers, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(layers)}"
+            hint = did_you_mean(name, layers, f"there are: {', '.join(layers)}")
             raise KeyNotFoundError(f"the placement names {name!r}, which is no layer of the model", hint=hint)
         if isinstance(device, bool) or not isinstance(device, int) or device < 0:
             raise InvalidValueError(f"layer {name!r} is placed on {device!r}", hint="give the number of a device")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from importlib import import_module, metadata
 from typing import Any
 
 from ..errors import BackendUnavailableError, InvalidValueError, KeyNotFoundError
+from ..suggestions import did_you_mean
 from .backend import Backend
 
 __all__ = ["get_backend", "list_backends", "register_backend"]
 
 _FACTORIES: dict[str, Callable[..., Any]] = {}
-_BUILT_IN: dict[str, tuple[str, str]] = {
+BUILT_IN: dict[str, tuple[str, str]] = {
     "interpreter": ("mithril.backends.with_manualgrad.interpreter_backend", "InterpreterBackend"),
     "numpy": ("mithril.backends.with_manualgrad.numpy_backend", "NumpyBackend"),
     "c": ("mithril.backends.with_manualgrad.c_backend", "CBackend"),
@@ -58,7 +58,7 @@ def register_backend(name: str, factory: Callable[..., Any], *, override: bool =
 def list_backends() -> list[str]:
     """Names of all backends, those that other packages offer included."""
     found = {entry.name for entry in metadata.entry_points(group="mithril.backends")}
-    return sorted({*_FACTORIES, *_BUILT_IN, *found})
+    return sorted({*_FACTORIES, *BUILT_IN, *found})
 
 
 def get_backend(name: str, **options: Any) -> Backend:
@@ -71,14 +71,13 @@ def get_backend(name: str, **options: Any) -> Backend:
     NumpyBackend(device='cpu', dtype=float64)
     """
     factory = _FACTORIES.get(name)
-    if factory is None and name in _BUILT_IN:
-        module, class_name = _BUILT_IN[name]
+    if factory is None and name in BUILT_IN:
+        module, class_name = BUILT_IN[name]
         factory = getattr(import_module(module), class_name)
     factory = factory or _from_entry_point(name)
     if factory is None:
         names = list_backends()
-        near = difflib.get_close_matches(str(name), names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names)}"
+        hint = did_you_mean(name, names, f"there are: {', '.join(names)}")
         raise KeyNotFoundError(f"there is no backend called {name!r}", hint=hint)
     backend = factory(**options)
     if not isinstance(backend, Backend):

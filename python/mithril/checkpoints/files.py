@@ -57,7 +57,7 @@ def save(
     >>> ml.load(path)
     Linear(inputs=[input], outputs=[output])
     """
-    target = _path(path)
+    target = file_path(path)
     if isinstance(what, Mapping):
         if target.suffix != _SUFFIX:
             raise InvalidValueError(
@@ -84,7 +84,7 @@ def save(
     try:
         _replace(target, content)
     except OSError as error:
-        raise _unusable("written", target, error, len(content)) from error
+        raise unusable_file("written", target, error, len(content)) from error
 
 
 def write(path: str | os.PathLike[str], text: str) -> None:
@@ -95,7 +95,7 @@ def write(path: str | os.PathLike[str], text: str) -> None:
     ModelFileError
         If that is not possible.
     """
-    target = _path(path)
+    target = file_path(path)
     content = text.encode()
     try:
         if target.exists() and not target.is_file():
@@ -104,10 +104,10 @@ def write(path: str | os.PathLike[str], text: str) -> None:
         else:
             _replace(target, content)
     except OSError as error:
-        raise _unusable("written", target, error, len(content)) from error
+        raise unusable_file("written", target, error, len(content)) from error
 
 
-def _path(path: object) -> Path:
+def file_path(path: object) -> Path:
     if not isinstance(path, (str, os.PathLike)):
         hint = 'pass a path, e.g. "model.json"'
         if isinstance(path, (Model, Mapping)):
@@ -122,7 +122,7 @@ def _path(path: object) -> Path:
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def _unusable(done: str, path: Path, error: OSError, size: int | None = None) -> ModelFileError:
+def unusable_file(done: str, path: Path, error: OSError, size: int | None = None) -> ModelFileError:
     message = f"{os.fspath(path)!r} cannot be {done}: {error.strerror or error}"
     hint = "check the folder and its permissions"
     if error.errno in _FULL:
@@ -172,13 +172,13 @@ def load(path: str | os.PathLike[str]) -> Any:
     ModelFileError
         If the file is malformed.
     """
-    source = _path(path)
+    source = file_path(path)
     if source.suffix in _TENSORS:
         return dict(sorted(weights.open(source).items()))
     try:
         content = source.read_bytes()
     except OSError as error:
-        raise _unusable("read", source, error) from error
+        raise unusable_file("read", source, error) from error
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -212,7 +212,7 @@ def _save_arrays(params: Mapping[str, Any], path: Path, layout: str | None, meta
     for name in params:
         if not isinstance(name, str):
             raise ParameterError(f"the name {name!r} is a {type(name).__name__}", hint="names are strings")
-    types = {name: _type(name, value) for name, value in params.items()}
+    types = {name: array_type(name, value) for name, value in params.items()}
     if layout is None:
         sources = [(name, name, 0, 1, False, False) for name in params]
     else:
@@ -233,22 +233,22 @@ def _save_arrays(params: Mapping[str, Any], path: Path, layout: str | None, meta
 
     def chunks(place: int) -> Iterator[bytes]:
         _, ours, part, parts, transposed, _ = sources[place]
-        host = _bits(to_host(params[ours]), types[ours][0])
+        host = little_endian(to_host(params[ours]), types[ours][0])
         if parts > 1:
             rows = len(host) // parts
             host = host[part * rows : (part + 1) * rows]
-        return _pieces(host.T if transposed else host)
+        return byte_chunks(host.T if transposed else host)
 
     _core.save_tensors(path, entries, dict(metadata), chunks)
 
 
-def _pieces(host: np.ndarray[Any, Any]) -> Iterator[bytes]:
+def byte_chunks(host: np.ndarray[Any, Any]) -> Iterator[bytes]:
     """Go through the bytes of an array, some at a time."""
     flat = np.ascontiguousarray(host).reshape(-1).view(np.uint8)
     return (flat[start : start + _CHUNK].tobytes() for start in range(0, len(flat), _CHUNK))
 
 
-def _type(name: str, value: Any) -> tuple[str, tuple[int, ...]]:
+def array_type(name: str, value: Any) -> tuple[str, tuple[int, ...]]:
     """Dtype and shape of an array, without a copy of those that frameworks hold."""
     dtype = str(getattr(value, "dtype", "")).rpartition(".")[2]
     try:
@@ -261,7 +261,7 @@ def _type(name: str, value: Any) -> tuple[str, tuple[int, ...]]:
     return host.dtype.name, host.shape
 
 
-def _bits(host: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+def little_endian(host: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     """Little-endian elements; those of bfloat16 as their bits, also where NumPy has to hold them as float32."""
     if dtype == "bfloat16":
         if host.dtype == np.float32:

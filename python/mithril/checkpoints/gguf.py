@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import _core
 from ..backends.exchange import to_host
+from ..compiled import internals
 from ..compiled.parameters import Parameters
 from ..compiled.physical_model import PhysicalModel
 from ..errors import InvalidValueError, ParameterError
@@ -88,8 +89,9 @@ def save_gguf(
     )
     arrays: Mapping[str, Any] = made
     values: dict[str, Any] = {"general.architecture": "mithril"}
-    if isinstance(model, PhysicalModel) and layout is not None and model._model.kind in llama_cpp.ARCHITECTURES:
-        arrays, values = llama_cpp.published(model._model, made)
+    logical = internals.logical_model(model) if isinstance(model, PhysicalModel) and layout is not None else None
+    if logical is not None and logical.kind in llama_cpp.ARCHITECTURES:
+        arrays, values = llama_cpp.published(logical, made)
     if tokenizer is not None:
         values |= llama_tokenizer.metadata(tokenizer, _vocabulary(values))
     if any(isinstance(value, QuantizedArray) for value in arrays.values()):
@@ -108,7 +110,7 @@ def _counts(arrays: Mapping[str, Any]) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, value in arrays.items():
         if len(np.shape(value)) > 1:
-            form = value.format.name if isinstance(value, QuantizedArray) else files._type(name, value)[0]
+            form = value.format.name if isinstance(value, QuantizedArray) else files.array_type(name, value)[0]
             found[form] = found.get(form, 0) + value.size
     return found
 
@@ -126,9 +128,9 @@ def _parameters(model: Any, params: Mapping[str, Any] | None) -> Mapping[str, An
     if isinstance(model, PhysicalModel):
         # Integers are the state of random numbers, which no file of weights holds.
         held = model.get_parameters() if params is None else params
-        if isinstance(held, Parameters) and not held._resolved:
+        if isinstance(held, Parameters) and not held.is_resolved:
             raise ParameterError("the sizes of the parameters are not known yet", hint="compile with shapes=…")
-        state = {name: value for name, value in model._state_for(held).items() if "float" in str(value.dtype)}
+        state = {name: value for name, value in internals.state_for(model, held).items() if "float" in str(value.dtype)}
         found = {**state, **held}
     elif not isinstance(model, Mapping):
         raise InvalidValueError(
@@ -150,15 +152,17 @@ def write(arrays: Mapping[str, Any], path: Any, metadata: Mapping[str, Any]) -> 
 
     def stored(name: str) -> tuple[str, tuple[int, ...]]:
         value = arrays[name]
-        return (value.format.name, value.shape) if isinstance(value, QuantizedArray) else files._type(name, value)
+        return (value.format.name, value.shape) if isinstance(value, QuantizedArray) else files.array_type(name, value)
 
     types = {name: stored(name) for name in names}
 
     def chunks(place: int) -> Iterator[bytes]:
         name = names[place]
         value = arrays[name]
-        host = value.blocks if isinstance(value, QuantizedArray) else files._bits(to_host(value), types[name][0])
-        return files._pieces(host)
+        host = (
+            value.blocks if isinstance(value, QuantizedArray) else files.little_endian(to_host(value), types[name][0])
+        )
+        return files.byte_chunks(host)
 
     entries = [(name, *types[name]) for name in names]
-    _core.save_gguf(files._path(path), entries, named_to_core(metadata), chunks)
+    _core.save_gguf(files.file_path(path), entries, named_to_core(metadata), chunks)

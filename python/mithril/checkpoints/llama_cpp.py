@@ -125,7 +125,7 @@ def _as_expected(name: str, value: Any, head: int | None) -> Any:
         if value.ndim < 2:
             raise ParameterError(f"{name!r} is a vector, which llama.cpp wants as float32", hint="exclude it")
         return value if head is None else QuantizedArray(weights.pairs(value.blocks, head), value.format.name)
-    is_narrow = files._type(name, value)[0] in ("float32", "float16", "bfloat16")
+    is_narrow = files.array_type(name, value)[0] in ("float32", "float16", "bfloat16")
     if not is_narrow or len(value.shape) < 2:
         value = to_host(value).astype(np.float32)
     return value if head is None else weights.pairs(to_host(value), head)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import bisect
-import difflib
 import functools
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +13,9 @@ import numpy as np
 from .. import _core
 from ..backends.backend import Backend
 from ..backends.exchange import narrow, numpy_dtype, to_host
-from ..compiled.parameters import Parameters
-from ..errors import BackendUnavailableError, InvalidValueError, MithrilError, ParameterError, UnusedKeyWarning
+from ..compiled import internals
+from ..compiled.parameter_loading import converted, store
+from ..errors import BackendUnavailableError, InvalidValueError, MithrilError, ParameterError
 from ..quantization.parameters import FORMATS, QuantizedArray
 from . import metadata
 from .report import MisShaped, Report, misfit, report_of
@@ -24,7 +23,7 @@ from .report import MisShaped, Report, misfit, report_of
 if TYPE_CHECKING:
     from ..compiled.physical_model import PhysicalModel
 
-__all__ = ["Checkpoint", "MisShaped", "Report", "load_weights", "open", "read", "store", "transfer"]
+__all__ = ["Checkpoint", "MisShaped", "Report", "load_weights", "open", "transfer"]
 
 Array = np.ndarray[Any, Any]
 #: Arrays of fewer bytes are copied where others are views of a file.
@@ -207,7 +206,7 @@ def load_weights(
     """
     found, report = plan(model, source, layout=layout, strict=strict, key=key, prefix=prefix, names=names)
     values = dict(found)
-    known = model._names["state"]
+    known = internals.names_by_role(model)["state"]
     params = {name: value for name, value in values.items() if name not in known}
     store(model, params, {name: value for name, value in values.items() if name in known})
     return report
@@ -233,9 +232,9 @@ class Planned(Mapping[str, Any]):
         self._types = _types(model)
         self._memory = _Memory(shared) if isinstance(arrays, Checkpoint) else None
         # What trains has to go on from its own files with the same rounding, which the order of elements decides.
-        trains = model._options["training"]
-        self._as_stored = not trains and model.backend._has_strides
-        self._keeps_blocks = not trains and model.backend._reads_blocks
+        trains = internals.compile_options(model)["training"]
+        self._as_stored = not trains and model.backend.engine.has_strides
+        self._keeps_blocks = not trains and model.backend.engine.reads_blocks
 
     def __getitem__(self, name: str) -> Any:
         theirs, transposed, paired = self._steps[name]
@@ -294,7 +293,7 @@ def plan(
     shared = shared and isinstance(arrays, Checkpoint)
     types = _types(model)
     ours = [(n, shape, is_optional) for n, (_, shape, is_optional) in types.items()]
-    ours += [(name, None, True) for name in model._names["unneeded"]]
+    ours += [(name, None, True) for name in internals.names_by_role(model)["unneeded"]]
     found = _core.plan_weights(ours, [(name, _shape(name, arrays)) for name in arrays], layout, prefix, pairs)
     _set_unneeded_aside(found, types)
     _set_copies_aside(found, arrays)
@@ -358,9 +357,10 @@ def _pairs(file: Checkpoint | None) -> int | None:
 
 def _types(model: PhysicalModel) -> dict[str, tuple[Any, list[int] | None, bool]]:
     """Per name of a parameter or statistic its dtype and shape, if known, and whether it may stay as it is."""
-    program = model._current
+    program = internals.current_program(model)
     if program is None:
-        return {n: (None, None, role == "state") for role in ("param", "state") for n in model._names[role]}
+        names = internals.names_by_role(model)
+        return {n: (None, None, role == "state") for role in ("param", "state") for n in names[role]}
     # Integers are the state of random numbers, which no checkpoint holds.
     found = {n: (dtype, list(shape), False) for n, dtype, shape in program.params}
     return found | {n: (dtype, list(shape), "float" not in dtype) for n, dtype, shape in program.state}
@@ -445,16 +445,16 @@ def _value(
 ) -> Any:
     """Make an array of ours of one or several; ``as_stored`` lets a transposed one be a view of what it was."""
     if head is not None:
-        return backend._take(halves(to_host(arrays[theirs[0]]), head), dtype)
+        return backend.engine.wrap_host(halves(to_host(arrays[theirs[0]]), head), dtype)
     if len(theirs) == 1 and (as_stored or not transposed):
         if memory is None and not transposed:
             return backend.array(arrays[theirs[0]], dtype)
         found = to_host(arrays[theirs[0]])
         found = np.array(found) if memory is None else memory.take(found)
-        return backend._take(found.T if transposed else found, dtype)
+        return backend.engine.wrap_host(found.T if transposed else found, dtype)
     parts = [to_host(arrays[name]).T if transposed else to_host(arrays[name]) for name in theirs]
     joined = np.concatenate(parts) if len(parts) > 1 else np.array(parts[0], order="C")
-    return backend._take(joined, dtype)
+    return backend.engine.wrap_host(joined, dtype)
 
 
 def _few_bits(
@@ -530,93 +530,8 @@ def transfer(params: Any, to: Backend) -> Any:
     if not isinstance(to, Backend):
         raise InvalidValueError(f"parameters go to a backend, not a {_kind(to)}", hint="pass e.g. to=ml.NumpyBackend()")
     if isinstance(params, Mapping):
-        return {name: _copy(f"parameter {name!r}", value, to, None) for name, value in params.items()}
-    return _copy("the array", params, to, None)
-
-
-def read(model: PhysicalModel, given: Mapping[str, Any], strict: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Check a dict of weights against a compiled model and copy them to its backend.
-
-    Parameters
-    ----------
-    model : PhysicalModel
-        Says which names, shapes and dtypes are wanted.
-    given : mapping
-        Name to array of any kind: every parameter, and the running statistics.
-    strict : bool, optional
-        Whether everything has to be there, and nothing else.
-
-    Returns
-    -------
-    (dict, dict)
-        Parameters and state.
-    """
-    if not isinstance(given, Mapping):
-        raise ParameterError(f"params is a {_kind(given)}", hint="pass a dict of arrays by name")
-    groups = {role: model._names[role] for role in ("param", "state")}
-    known = {name for names in groups.values() for name in names}
-    unknown = [name for name in given if name not in known and name not in model._names["unneeded"]]
-    if unknown and (strict or not known & given.keys()):
-        near = difflib.get_close_matches(str(unknown[0]), known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "leave it out"
-        raise ParameterError(f"params holds {unknown[0]!r}, which is not in the model", hint=hint)
-    if unknown:
-        shown = ", ".join(map(repr, unknown[:5])) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")
-        warnings.warn(f"params holds {shown}, which the model does not have", UnusedKeyWarning, stacklevel=4)
-    # Statistics that were measured or loaded before may stay.
-    lacking = model._lacks_statistics()
-    absent = [name for name in (*groups["param"], *lacking) if name not in given]
-    if absent and strict:
-        more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
-        raise ParameterError(
-            f"params lacks {', '.join(map(repr, absent[:5]))}{more}",
-            hint="add it to params; with strict=False, what is not given stays as it is",
-        )
-    program = model._current
-    types = {} if program is None else {n: (d, s) for n, d, s in (*program.params, *program.state)}
-
-    keeps_blocks = not model._options["training"] and model.backend._reads_blocks
-
-    def take(name: str) -> Any:
-        dtype, shape = types.get(name, (None, None))
-        is_kept = keeps_blocks and isinstance(given[name], QuantizedArray)
-        found = given[name] if is_kept else _copy(f"parameter {name!r}", given[name], model.backend, dtype)
-        if shape is not None and tuple(found.shape) != tuple(shape):
-            raise ParameterError(
-                f"parameter {name!r} has shape {list(found.shape)}, but has to be {list(shape)}",
-                hint="check which model it comes from",
-            )
-        return found
-
-    params, state = ({name: take(name) for name in names if name in given} for names in groups.values())
-    return params, state
-
-
-def store(model: PhysicalModel, params: Mapping[str, Any], state: Mapping[str, Any]) -> Parameters:
-    """Make arrays of its backend the parameters and the state of a model; what is not given stays, or is drawn."""
-    with model._lock:
-        found = model._store if model._store is not None else model._parameters(None, model)
-        found._link(model)
-        found.update(params)
-        program = model._current
-        absent = [name for name in model._names["param"] if not dict.__contains__(found, name)]
-        if not absent:
-            found._resolve({})
-        elif program is not None and not found._resolved:
-            fresh = program.core.initial(absent, model.backend._seed)
-            types = {name: dtype for name, dtype, _ in program.params}
-            found._resolve({name: model.backend.tensor(fresh[name], types[name]) for name in absent})
-        model._store = found
-        model._update_state(state)
-        return found
-
-
-def _copy(label: str, value: Any, to: Backend, dtype: str | None) -> Any:
-    try:
-        return to.array(value, dtype)
-    except (TypeError, ValueError) as error:
-        reason = error.message if isinstance(error, MithrilError) else error
-        raise ParameterError(f"{label} is no array: {reason}", hint="pass an array of numbers") from error
+        return {name: converted(f"parameter {name!r}", value, to, None) for name, value in params.items()}
+    return converted("the array", params, to, None)
 
 
 def _kind(value: object) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
 from .. import __version__
 from ..generation import command as generation
+from ..suggestions import nearest
 from ..vision import command as vision
 
 __all__ = ["parse"]
@@ -65,8 +65,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace | None:
 
 
 def _guess(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}"
+    near = nearest(word, list(known))
+    return f"did you mean {near}?" if near else f"there are: {', '.join(known)}"
 
 
 def _parser() -> tuple[_Parser, Mapping[str, _Parser]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from ..checkpoints import weights
 from ..checkpoints.files import load
 from ..compiled.compile import compile
 from ..errors import ConflictingOptionError, InvalidValueError, KeyNotFoundError, ParameterError
+from ..suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from ..compiled.physical_model import PhysicalModel
@@ -129,8 +129,7 @@ def model_of(name: str) -> Model:
             raise InvalidValueError(f"{name!r} holds parameters", hint="give the file of a model")
         return found
     if name not in zoo.__all__:
-        near = difflib.get_close_matches(name, zoo.__all__, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"give a file of ml.save, or one of {', '.join(zoo.__all__)}"
+        hint = did_you_mean(name, zoo.__all__, f"give a file of ml.save, or one of {', '.join(zoo.__all__)}")
         raise KeyNotFoundError(f"{name!r} is neither a file nor the name of a model", hint=hint)
     made: Model = getattr(zoo, name)()
     return made

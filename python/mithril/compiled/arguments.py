@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from .. import _core
 from ..errors import MithrilError, ParameterError
 from ..quantization.parameters import in_few_bits
+from ..suggestions import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from ..backends.backend import Backend
@@ -26,7 +26,7 @@ class Arguments:
 
     def __init__(self, backend: Backend, names: Mapping[str, tuple[str, ...]], tolerated: frozenset[str]) -> None:
         self._backend = backend
-        self._array_type = backend._array_type
+        self._array_type = backend.engine.array_type
         self._names = names
         self._tolerated = tolerated
 
@@ -53,8 +53,8 @@ class Arguments:
         backend = self._backend
         if (
             not fits
-            or not all(map(backend._is_own, values))
-            or not (backend._is_alone or all(map(backend._is_here, values)))
+            or not all(map(backend.engine.is_own, values))
+            or not (backend.engine.is_single_device or all(map(backend.engine.is_here, values)))
         ):
             for value, (name, native, shape) in zip(values, program.param_types, strict=True):
                 self._check_parameter(name, value, native, shape)
@@ -64,8 +64,7 @@ class Arguments:
             known = {*self._names["param"], *self._names["state"]}
             for name in params:
                 if name not in known:
-                    near = difflib.get_close_matches(str(name), known, n=1)
-                    hint = f"did you mean {near[0]!r}?" if near else "leave it out"
+                    hint = did_you_mean(name, known, "leave it out")
                     raise ParameterError(f"params holds {name!r}, which is not in the model", hint=hint)
 
     def _check_statistics(self, program: Program, params: Mapping[str, Any]) -> None:
@@ -79,13 +78,13 @@ class Arguments:
             raise ParameterError(
                 f"parameter {name!r} is a {type(value).__name__}", hint="convert it with backend.array(...)"
             )
-        in_blocks = self._backend._reads_blocks and in_few_bits(value) and native == np.float32
-        if not in_blocks and not self._backend._is_own(value):
+        in_blocks = self._backend.engine.reads_blocks and in_few_bits(value) and native == np.float32
+        if not in_blocks and not self._backend.engine.is_own(value):
             raise ParameterError(
                 f"parameter {name!r} is a {_kind(value)}, but the model runs on {type(self._backend).__name__}",
                 hint="convert it with backend.array(...)",
             )
-        if not in_blocks and not self._backend._is_here(value):
+        if not in_blocks and not self._backend.engine.is_here(value):
             raise ParameterError(
                 f"parameter {name!r} is on {getattr(value, 'device', 'another device')}, but the model runs on "
                 f"{self._backend.device}",
@@ -106,11 +105,11 @@ class Arguments:
         known = {*self._names["data"], *self._tolerated}
         for name in data:
             if name not in known:
-                near = difflib.get_close_matches(str(name), known, n=1)
+                near = nearest(name, known)
                 lacking = [n for n in self._names["data"] if n not in data and n not in self._tolerated]
                 hint = "leave it out"
                 if near:
-                    hint = f"did you mean {near[0]!r}?"
+                    hint = f"did you mean {near!r}?"
                 elif name in self._names["param"]:
                     hint = "it is a parameter: pass it in params"
                 elif len(lacking) == 1:
@@ -124,12 +123,12 @@ class Arguments:
         backend = self._backend
         try:
             plain = type(value) is np.ndarray and value.dtype.kind in "biuf"
-            found = value if plain or backend._is_own(value) else backend.array(value)
+            found = value if plain or backend.engine.is_own(value) else backend.array(value)
         except (TypeError, ValueError) as error:
             reason = error.message if isinstance(error, MithrilError) else error
             raise ParameterError(f"data {name!r} is no array: {reason}", hint="pass an array of numbers") from error
         if dtype is None:
-            return found if backend._is_own(found) else backend.array(found)
+            return found if backend.engine.is_own(found) else backend.array(found)
         source, wanted = str(found.dtype), dtype
         if "float" in source and "int" in wanted:
             host = backend.to_numpy(found)
@@ -139,7 +138,7 @@ class Arguments:
                 )
         elif wanted == "bool" and "bool" not in source:
             raise ParameterError(f"data {name!r} is {source}, but has to be bool", hint="compare it: x != 0")
-        return backend._as_array(found, wanted)
+        return backend.engine.as_array(found, wanted)
 
     def convert_all(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Make arrays of data before the dtypes of the model are known."""
@@ -171,8 +170,8 @@ def missing(group: str, name: str, wanted: Any, given: Mapping[str, Any]) -> Par
     absent = [n for n, _, _ in wanted if n not in given]
     known = {n for n, _, _ in wanted}
     unknown = [n for n in given if n not in known]
-    near = difflib.get_close_matches(name, unknown, n=1) or (unknown if len(unknown) == len(absent) == 1 else [])
-    hint = f"you gave {near[0]!r}; is that it?" if near else f"add it to {group}"
+    near = nearest(name, unknown) or (unknown[0] if len(unknown) == len(absent) == 1 else None)
+    hint = f"you gave {near!r}; is that it?" if near else f"add it to {group}"
     return ParameterError(f"{group} lacks {', '.join(repr(n) for n in absent)}", hint=hint)
 
 

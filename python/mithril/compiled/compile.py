@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from .. import dtypes
 from .._core import Model
 from ..backends.backend import Backend
 from ..errors import ConflictingOptionError, InvalidValueError, KeyNotFoundError, UnusedKeyWarning
+from ..suggestions import did_you_mean, nearest
 from .physical_model import PhysicalModel
 from .program import Settings
 
@@ -159,7 +159,7 @@ def compile(
     settings = Settings(
         jit=bool(backend.jit if jit is None else jit),
         jit_options=_by_name("jit_options", jit_options),
-        autodiff=autodiff or backend._autodiff[0],
+        autodiff=autodiff or backend.engine.autodiff[0],
         strict=bool(strict),
         checkpoint=bool(gradient_checkpointing),
     )
@@ -207,8 +207,8 @@ def _aliases(given: dict[str, Any], canonical: dict[str, Any]) -> dict[str, Any]
     for name, value in given.items():
         if name not in ALIASES:
             known = [n for n in compile.__kwdefaults__ or {}] + list(ALIASES)
-            near = difflib.get_close_matches(name, known, n=1)
-            guess = f"; did you mean `{near[0]}`?" if near else "."
+            near = nearest(name, known)
+            guess = f"; did you mean `{near}`?" if near else "."
             raise TypeError(f"compile has no option `{name}`{guess} It takes: {', '.join(sorted(known))}")
         target = ALIASES[name]
         if canonical[target] is not None and canonical[target] != value:
@@ -229,8 +229,8 @@ def _check(model: Any, backend: Any, autodiff: Any) -> None:
         )
     if not isinstance(backend, Backend):
         raise InvalidValueError(f"the backend is a {type(backend).__name__}", hint="pass e.g. ml.NumpyBackend()")
-    if autodiff is not None and autodiff not in backend._autodiff:
-        known = " or ".join(repr(choice) for choice in backend._autodiff)
+    if autodiff is not None and autodiff not in backend.engine.autodiff:
+        known = " or ".join(repr(choice) for choice in backend.engine.autodiff)
         raise InvalidValueError(f"autodiff is {autodiff!r}", hint=f"{type(backend).__name__} takes {known}")
 
 
@@ -294,8 +294,7 @@ def _check_names(model: Model, options: dict[str, Any], strict: bool) -> None:
         for name in [n for n in options[option] if n not in known]:
             if option in ("shapes", "dtypes") and model.has_connection(name):
                 continue
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known)[:20])}"
+            hint = did_you_mean(name, known, f"there are: {', '.join(sorted(known)[:20])}")
             label = "constant_keys" if option == "constants" else option
             text = f"{label} names {name!r}, which is not in the model"
             if strict or option in ("trainable_keys", "constants", "shapes", "dtypes", "donate"):

@@ -40,7 +40,7 @@ def given_away(names: Iterable[str], data: Sequence[str], backend: Backend) -> t
     for name in names:
         if name not in data:
             raise InvalidValueError(f"donate names {name!r}, which is no data", hint=f"data are: {', '.join(data)}")
-    return tuple(names) if backend._writes_in_place else ()
+    return tuple(names) if backend.engine.writes_in_place else ()
 
 
 class Known:
@@ -62,11 +62,11 @@ class Known:
             return False
         for known, name in zip(arrays, donated, strict=True):
             array = data[name]
-            if known() is not array or not backend._is_writable(array):
+            if known() is not array or not backend.engine.is_writable(array):
                 return False
         for name, array in data.items():
             if name not in donated:
-                start, end = backend._span(array)
+                start, end = backend.engine.memory_span(array)
                 at = bisect_right(borders, start)
                 if at % 2 or (at < len(borders) and borders[at] < end):
                     return False
@@ -94,7 +94,7 @@ def alone(backend: Backend, data: Mapping[str, Any], donated: tuple[str, ...], k
     """
     if known.holds(backend, data, donated):
         return data
-    spans = sorted((*backend._span(array), name) for name, array in data.items())
+    spans = sorted((*backend.engine.memory_span(array), name) for name, array in data.items())
     shared: set[str] = set()
     reach, holder = 0, ""
     for start, end, name in spans:
@@ -102,9 +102,9 @@ def alone(backend: Backend, data: Mapping[str, Any], donated: tuple[str, ...], k
             shared |= {name, holder}
         if end > reach:
             reach, holder = end, name
-    copied = [name for name in donated if name in shared or not backend._is_writable(data[name])]
+    copied = [name for name in donated if name in shared or not backend.engine.is_writable(data[name])]
     if copied:
-        return {**data, **{name: backend._copied(data[name]) for name in copied}}
+        return {**data, **{name: backend.engine.copy(data[name]) for name in copied}}
     known.remember([data[name] for name in donated], [(start, end) for start, end, name in spans if name in donated])
     return data
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConflictingOptionError, InvalidValueError, ParameterError
+from ..suggestions import nearest
 
 __all__ = ["fits", "matching", "no_parameter", "read_initializers", "refuse_both"]
 
@@ -58,9 +58,9 @@ def no_parameter(message: str, pattern: str, names: Iterable[str]) -> ParameterE
     names = list(names)
     layers = {name.rpartition(".")[0] for name in names} - {""}
     candidates = [*names, *sorted(layers), *(f"{layer}.*" for layer in sorted(layers))]
-    near = difflib.get_close_matches(pattern, candidates, n=1)
+    near = nearest(pattern, candidates)
     known = f"there are: {', '.join(names[:20])}" if names else "the model has none"
-    return ParameterError(message, hint=f"did you mean {near[0]!r}?" if near else known)
+    return ParameterError(message, hint=f"did you mean {near!r}?" if near else known)
 
 
 def read_initializers(given: Any, names: Iterable[str]) -> dict[str, tuple[str, Any]]:
@@ -99,9 +99,9 @@ def _initializer(pattern: str, given: Any) -> tuple[str, Any]:
     elif hasattr(given, "shape") and hasattr(given, "dtype"):
         return "value", given
     shown = f"{given!r}" if len(repr(given)) < 80 else f"a {type(given).__name__}"
-    near = difflib.get_close_matches(given, (*_PLAIN, *_SCALED), n=1) if isinstance(given, str) else []
+    near = nearest(given, (*_PLAIN, *_SCALED)) if isinstance(given, str) else None
     raise InvalidValueError(
-        f"the initializer of {pattern!r} is {shown}", hint=f"did you mean {near[0]!r}?" if near else hint
+        f"the initializer of {pattern!r} is {shown}", hint=f"did you mean {near!r}?" if near else hint
     )
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import KeyNotFoundError, UnresolvedShapeError
+from ..suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from .physical_model import PhysicalModel
 
-__all__ = ["Parameters", "gradients_like", "like", "untrained"]
+__all__ = ["Parameters", "gradient_order", "gradients_like", "like", "untrained"]
 
 
 class Parameters(dict[str, Any]):
@@ -127,8 +127,7 @@ class Parameters(dict[str, Any]):
         if self._zeros is not None and self._order is not None and name in self._order:
             return self._zeros(name)
         known = (*self._names, *self._statistics)
-        near = difflib.get_close_matches(str(name), known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known[:20])}"
+        hint = did_you_mean(name, known, f"there are: {', '.join(known[:20])}")
         raise KeyNotFoundError(f"there is no parameter called {name!r}", hint=hint)
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -278,6 +277,11 @@ def gradients_like(
     if others or type(params) is Parameters:
         made._order, made._zeros = order, zeros
     return made
+
+
+def gradient_order(params: Parameters) -> tuple[str, ...] | None:
+    """Return the names of what was differentiated, of gradients; None of parameters."""
+    return params._order
 
 
 def _marked(zeros: Any) -> Any:

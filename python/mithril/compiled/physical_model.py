@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import threading
@@ -17,7 +16,6 @@ import numpy as np
 from .. import _core, dtypes
 from ..backends.exchange import remember
 from ..backends.options import seed as read_seed
-from ..checkpoints import weights
 from ..checkpoints.files import write
 from ..errors import (
     InvalidValueError,
@@ -27,6 +25,8 @@ from ..errors import (
     UnresolvedShapeError,
     UnsupportedOpError,
 )
+from ..suggestions import did_you_mean
+from . import parameter_loading
 from .arguments import Arguments, check_declared, missing
 from .compile_stats import CompileStats
 from .donation import alone, check_pure, given_away
@@ -96,7 +96,7 @@ class PhysicalModel(Stateful, Tools):
         self._choose_parameters(**patterns)
         self._tolerated |= frozenset(self._names["unneeded"])
         self._arguments = Arguments(backend, self._names, self._tolerated)
-        self._array_type = backend._array_type
+        self._array_type = backend.engine.array_type
         self._donated = given_away(options["donate"], self._names["data"], backend)
         try:
             program = self._compile({})
@@ -149,7 +149,7 @@ class PhysicalModel(Stateful, Tools):
         if self._file_path is not None:
             write(self._file_path, program.module.source.text)
         if wanted := os.environ.get("MITHRIL_DUMP"):
-            texts = Stages(self.backend._stages(core, program.module))
+            texts = Stages(self.backend.engine.stages(core, program.module))
             for stage in texts if wanted == "all" else wanted.split(","):
                 print(f"--- {stage}\n{texts.get(stage.strip(), 'there is no such stage')}", file=sys.stderr)
         end = time.perf_counter()
@@ -279,8 +279,8 @@ class PhysicalModel(Stateful, Tools):
                 self._store = self._parameters(None, self)
                 if self._current is not None:
                     self._store._resolve(self._draw(self._current, self._store))
-                if self._draws[0] is not self.backend._seeding:
-                    self._draws = (self.backend._seeding, 0)
+                if self._draws[0] is not self.backend.engine.seeding:
+                    self._draws = (self.backend.engine.seeding, 0)
             return self._store
 
     def load_params(self, params: Mapping[str, Any], *, strict: bool = True) -> Parameters:
@@ -304,7 +304,7 @@ class PhysicalModel(Stateful, Tools):
         ParameterError
             If something is missing, superfluous, or of the wrong shape.
         """
-        return weights.store(self, *weights.read(self, params, strict))
+        return parameter_loading.store(self, *parameter_loading.read(self, params, strict))
 
     @property
     def parameters(self) -> Parameters:
@@ -461,7 +461,7 @@ class PhysicalModel(Stateful, Tools):
             if (
                 type(value) is not array_type
                 or (value.dtype is not native and value.dtype != native)
-                or not (backend._is_alone or backend._is_here(value))
+                or not (backend.engine.is_single_device or backend.engine.is_here(value))
             ):
                 converted = dict(data) if converted is None else converted
                 value = converted[name] = self._arguments.convert(name, value, dtype)
@@ -491,7 +491,7 @@ class PhysicalModel(Stateful, Tools):
             program = other
         if self._file_path is not None:
             arrays = {**params, **data}
-            self.backend._prepare(program, {name: tuple(np.shape(value)) for name, value in arrays.items()})
+            self.backend.engine.prepare(program, {name: tuple(np.shape(value)) for name, value in arrays.items()})
             write(self._file_path, program.module.source.text)
         if len(program.seen) > 10_000:
             program.seen.clear()
@@ -546,8 +546,7 @@ class PhysicalModel(Stateful, Tools):
         for name in names:
             if not isinstance(name, str) or not self._model.has_connection(name):
                 known = self._model.connection_names
-                near = difflib.get_close_matches(str(name), known, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"outputs are {', '.join(self._names['output'])}"
+                hint = did_you_mean(name, known, f"outputs are {', '.join(self._names['output'])}")
                 raise KeyNotFoundError(f"output_gradients names {name!r}, which is not in the model", hint=hint)
         with self._lock:
             self._edges = tuple(sorted({*self._edges, *names}))
@@ -567,7 +566,7 @@ class PhysicalModel(Stateful, Tools):
             wanted = tuple(program.core.output_shape(name, {n: tuple(data[n].shape) for n, _, _ in program.data}))
         if value is None:
             return self.backend.ones(wanted, dtype=dtype)
-        value = self.backend._as_array(value, dtypes.normalize(dtype))
+        value = self.backend.engine.as_array(value, dtypes.normalize(dtype))
         if tuple(value.shape) != wanted:
             raise ParameterError(
                 f"the gradient of output {name!r} has shape {list(value.shape)}, but has to be {list(wanted)}",
@@ -593,7 +592,7 @@ class PhysicalModel(Stateful, Tools):
     def stages(self) -> Stages:
         """Text of the graph after each stage of compiling: ``infer``, ``fold_constants`` … ``cleanup``, and ``emit``."""
         program = self._known()
-        return Stages(self.backend._stages(program.core, program.module))
+        return Stages(self.backend.engine.stages(program.core, program.module))
 
     @property
     def function(self) -> Callable[..., Any]:

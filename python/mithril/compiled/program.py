@@ -57,23 +57,27 @@ class Program:
         self.params: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("param"))
         self.data: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("data"))
         # Dtypes as objects of the framework: comparing those is fast.
-        self.param_types = tuple((name, backend._native(dtype), shape) for name, dtype, shape in self.params)
+        self.param_types = tuple(
+            (name, backend.engine.native_dtype(dtype), shape) for name, dtype, shape in self.params
+        )
         self.shapes = [shape for _, _, shape in self.params]
         self.natives = [native for _, native, _ in self.param_types]
         self.read_params = _reader(tuple(name for name, _, _ in self.params))
-        self.data_types = tuple((name, backend._native(dtype), dtype) for name, dtype, _ in self.data)
+        self.data_types = tuple((name, backend.engine.native_dtype(dtype), dtype) for name, dtype, _ in self.data)
         self.state: tuple[tuple[str, str, tuple[Any, ...]], ...] = tuple(core.inputs("state"))
         #: Of these, what is measured in training; the others count random numbers.
         self.statistics = tuple(entry for entry in self.state if entry[0] != "key")
-        self.statistic_types = tuple((name, backend._native(dtype), shape) for name, dtype, shape in self.statistics)
+        self.statistic_types = tuple(
+            (name, backend.engine.native_dtype(dtype), shape) for name, dtype, shape in self.statistics
+        )
         self.updates: tuple[str, ...] = tuple(core.updates)
-        self.module: Any = backend._load(core)
-        backend._report(self.module, stats.referred, settings.strict)
-        if backend._overrides:
+        self.module: Any = backend.engine.load(core)
+        backend.engine.report_fallbacks(self.module, stats.referred, settings.strict)
+        if backend.engine.overrides:
             from ..backends import custom
 
             custom.explain_passed_over(backend, core, stats.referred, settings.strict)
-        self.evaluate: Callable[..., Any] = self._checked(self.module, backend._evaluator(self))
+        self.evaluate: Callable[..., Any] = self._checked(self.module, backend.engine.evaluator(self))
         self.gradients: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Module | Runner, Callable[..., Any]]] = {}
         self.seen: set[Any] = set()
         #: Donated data that was found to lie apart.
@@ -84,13 +88,13 @@ class Program:
         #: Whether positions that follow from the data are looked at before a call.
         self.looks_first = (
             any("int" in dtype or len(shape) < 2 for _, dtype, shape in self.data)
-            if backend._takes_any_position
-            else self.has_numbers and not backend._finds_positions
+            if backend.engine.accepts_any_position
+            else self.has_numbers and not backend.engine.checks_positions
         )
 
     def _checked(self, module: Any, function: Callable[..., Any], name: str = "evaluate") -> Callable[..., Any]:
         """Run methods that users wrote once as they are, where a compiler would leave out that they are checked."""
-        if not (self.settings.jit and self.backend._overrides and self.backend.name == "torch"):
+        if not (self.settings.jit and self.backend.engine.overrides and self.backend.name == "torch"):
             return function
         return check_first(module.function(name), function)
 
@@ -141,7 +145,7 @@ class Program:
         key = tuple(data[name].shape for name, _, _ in self.data)
         if key not in self._positions:
             shapes = {name: tuple(data[name].shape) for name, _, _ in self.data}
-            which = "little" if self.backend._takes_any_position else "numbers"
+            which = "little" if self.backend.engine.accepts_any_position else "numbers"
             self._positions[key] = self.core.positions(shapes, which)
         positions = self._positions[key]
         values = None if positions is None else self._values(data, positions.inputs)
@@ -151,7 +155,7 @@ class Program:
     @cached_property
     def differentiable(self) -> Any:
         """Module with the function ``evaluate`` that the framework differentiates."""
-        return self.backend._load_checkpointed(self.core) if self.settings.checkpoint else self.module
+        return self.backend.engine.load_checkpointed(self.core) if self.settings.checkpoint else self.module
 
     @cached_property
     def output_types(self) -> dict[str, tuple[str, tuple[Any, ...]]]:
@@ -173,14 +177,14 @@ class Program:
         found = self.gradients.get((outputs, names))
         if found is None:
             if self.settings.autodiff == "native":
-                function = self.backend._differentiator(self, outputs, names)
+                function = self.backend.engine.differentiator(self, outputs, names)
                 calls_host = "host_call(" in self.module.source.text
                 function = self._checked(self.module, function)
                 found = (self.differentiable, differentiated(function) if calls_host else function)
             else:
-                module = self.backend._load_gradients(self.core, list(outputs), list(names))
-                self.backend._report(module, self.stats.referred, self.settings.strict)
-                compiled = self.backend._compile_graph_gradients(self, module)
+                module = self.backend.engine.load_gradients(self.core, list(outputs), list(names))
+                self.backend.engine.report_fallbacks(module, self.stats.referred, self.settings.strict)
+                compiled = self.backend.engine.compile_graph_gradients(self, module)
                 found = (module, self._checked(module, compiled, "evaluate_gradients"))
             self.gradients[(outputs, names)] = found
         return found

@@ -73,7 +73,7 @@ class Stateful:
     def _initialize_state(self, program: Program) -> None:
         missing = [entry for entry in program.state if entry[0] not in self.state]
         if missing:
-            fresh = program.core.initial([name for name, _, _ in missing], self.backend._seed)
+            fresh = program.core.initial([name for name, _, _ in missing], self.backend.engine.seed)
             state = {name: self.backend.tensor(fresh[name], dtype) for name, dtype, _ in missing}
             self._drawn |= {name: value for name, value in state.items() if name in self._names["state"]}
             self._update_state(state)
@@ -85,7 +85,7 @@ class Stateful:
             return
         absent = [entry for entry in program.statistics if entry[0] not in owner.state]
         if absent:
-            fresh = program.core.initial([name for name, _, _ in absent], owner.backend._seed)
+            fresh = program.core.initial([name for name, _, _ in absent], owner.backend.engine.seed)
             drawn = {name: owner.backend.tensor(fresh[name], dtype) for name, dtype, _ in absent}
             owner._drawn |= drawn
             owner._update_state(drawn)
@@ -103,7 +103,8 @@ class Stateful:
         found = {}
         for name, value in values.items():
             dtype, shape = types.get(name, (None, None))
-            found[name] = value if self.backend._is_own(value) and dtype is None else self.backend.array(value, dtype)
+            is_kept = dtype is None and self.backend.engine.is_own(value)
+            found[name] = value if is_kept else self.backend.array(value, dtype)
             if shape is not None and tuple(found[name].shape) != tuple(shape):
                 raise ParameterError(
                     f"the running statistic {name!r} has shape {list(found[name].shape)}, but has to be {list(shape)}",
@@ -158,7 +159,7 @@ class Stateful:
         if not names:
             return ()
         program = self._current
-        initial = {} if program is None else program.core.initial(list(names), self.backend._seed)
+        initial = {} if program is None else program.core.initial(list(names), self.backend.engine.seed)
         wrong = [n for n in names if not self._is_one_of(params[n], (initial.get(n), self.state[n]))]
         if wrong:
             more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
@@ -219,15 +220,15 @@ class Stateful:
         """Return the seed of the backend at first, and then another one at each call."""
         with self._lock:
             seeding, count = self._draws
-            count = count + 1 if seeding is self.backend._seeding else 0
-            self._draws = (self.backend._seeding, count)
-        seed = self.backend._seed
+            count = count + 1 if seeding is self.backend.engine.seeding else 0
+            self._draws = (self.backend.engine.seeding, count)
+        seed = self.backend.engine.seed
         return int(np.random.SeedSequence([seed % 2**64, count]).generate_state(1)[0]) if count else seed
 
     def _draw(self, program: Program, params: Parameters) -> dict[str, Any]:
         """Draw the values of parameters, and of statistics where they have their own."""
         entries = [*program.params, *(program.statistics if params._model is None else ())]
-        seed = self.backend._seed if params._seed is None else params._seed
+        seed = self.backend.engine.seed if params._seed is None else params._seed
         fresh = program.core.initial([name for name, _, _ in entries], seed)
         return {name: self.backend.tensor(fresh[name], dtype) for name, dtype, _ in entries}
 

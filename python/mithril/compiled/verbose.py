@@ -32,7 +32,7 @@ def describe(model: _core.Model, program: Program, phases: dict[str, float]) -> 
     times = ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in phases.items())
     lines = [f"compiled {model} for {program.backend}", f"phases: {times}"]
     counts: dict[tuple[str, str], int] = {}
-    for use in _core.uses(program.core, program.backend._table):
+    for use in _core.uses(program.core, program.backend.engine.table):
         key = (use["support"], use["op"])
         counts[key] = counts.get(key, 0) + 1
     for support in dict.fromkeys(support for support, _ in counts):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ..compiled import internals
 from ..compiled.compile import compile
 from ..errors import InvalidValueError, NumericsError, ParameterError
 
@@ -277,14 +278,14 @@ def check_tokens(prompts: Iterable[Sequence[int]], vocabulary: int | None, conte
 
 def vocabulary_of(model: PhysicalModel) -> int | None:
     """Return the number of tokens that a decoder knows, if it says so before it runs."""
-    program = model._current
+    program = internals.current_program(model)
     shape = program.output_types["output"][1] if program is not None and "output" in model.output_keys else ()
     return shape[-1] if shape and isinstance(shape[-1], int) else None
 
 
 def padded_length(model: PhysicalModel, length: int) -> int:
     """Return the length that texts are padded to: few different ones, if a compiler makes a program for each."""
-    return _power_of_two(length) if model._settings.jit else length
+    return _power_of_two(length) if internals.program_settings(model).jit else length
 
 
 def _power_of_two(least: int) -> int:

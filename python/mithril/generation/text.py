@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -15,6 +14,7 @@ from ..checkpoints import weights
 from ..checkpoints.folders import Folder, backend_of, load
 from ..errors import InvalidValueError
 from ..models import from_config
+from ..suggestions import nearest
 from ..tokenizers.gguf import tokenizer_of
 from ..tokenizers.tokenizer import Tokenizer
 from .decoders import check_tokens, compile_decoder, compile_encoder, evaluate, padded_length
@@ -488,7 +488,7 @@ def _sampling(given: dict[str, Any]) -> Sampling:
     known = [entry.name for entry in fields(Sampling)]
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            guess = f"; did you mean `{near[0]}`?" if near else ""
+            near = nearest(name, known)
+            guess = f"; did you mean `{near}`?" if near else ""
             raise TypeError(f"there is no option `{name}`{guess} It takes: {', '.join(known)}")
     return Sampling(**given)

@@ -49,7 +49,7 @@ class Accumulator:
             wide = "float64" if floating(name, gradient) == "float64" else "float32"
             old = self._sums.get(name)
             sums[name] = (
-                backend.zeros(tuple(gradient.shape), dtype=wide) if old is None else backend._as_array(old, wide)
+                backend.zeros(tuple(gradient.shape), dtype=wide) if old is None else backend.engine.as_array(old, wide)
             )
         program = self._rule.program(sums, gradients, dict.fromkeys(gradients, Member()))
         return program(sums, gradients, {name: {} for name in gradients}, [-1.0 / self.calls], [1])[0]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ..errors import InvalidValueError, ParameterError
+from ..suggestions import did_you_mean
 
 __all__ = ["between", "check_arrays", "check_mapping", "check_switch", "positive", "whole"]
 
@@ -53,8 +53,7 @@ def check_arrays(params: Mapping[str, Any], gradients: Mapping[str, Any]) -> Non
     check_mapping("gradients", gradients)
     for name, gradient in gradients.items():
         if name not in params:
-            near = difflib.get_close_matches(str(name), params, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "the order is update(params, gradients)"
+            hint = did_you_mean(name, params, "the order is update(params, gradients)")
             raise ParameterError(f"there is a gradient of {name!r}, which is no parameter", hint=hint)
         param = params[name]
         for label, array in (("", param), ("the gradient of ", gradient)):

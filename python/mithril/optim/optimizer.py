@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..compiled.parameter_patterns import fits, matching
 from ..compiled.parameters import like, untrained
+from ..suggestions import nearest
 from .accumulation import Accumulator
 from .checks import between, check_arrays, check_mapping, check_switch, positive, whole
 from .groups import Groups
@@ -121,8 +121,8 @@ class Optimizer:
 
     def _unknown(self, name: str) -> TypeError:
         known = [n for n in (*inspect.signature(type(self)).parameters, *Common.__annotations__) if n != "common"]
-        near = {"lr": ["learning_rate"]}.get(name) or difflib.get_close_matches(name, known, n=1)
-        guess = f"; did you mean `{near[0]}`?" if near else "."
+        near = {"lr": "learning_rate"}.get(name) or nearest(name, known)
+        guess = f"; did you mean `{near}`?" if near else "."
         return TypeError(f"{type(self).__name__} has no option `{name}`{guess} It takes: {', '.join(known)}")
 
     def __repr__(self) -> str:

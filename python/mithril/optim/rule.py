@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import _core, dtypes
 from ..backends.backend import Backend
+from ..compiled import internals
 from ..compiled.compile import compile
 from ..errors import ParameterError
 from .placement import backend_of
@@ -134,7 +135,7 @@ class Program:
         self.slots = {name: [Slot(*slot) for slot in kept] for name, kept in zip(members, slots, strict=True)}
         jit = backend.name in ("jax", "mlx") if rule.jit is None else rule.jit
         physical = compile(model, backend, jit=jit, static_shapes=True, inference=True)
-        program = physical._current
+        program = internals.current_program(physical)
         assert program is not None
         self._program = program
         self._inputs = frozenset(physical.input_keys)
@@ -144,7 +145,7 @@ class Program:
     def start(self, name: str, param: Any) -> dict[str, Any]:
         """Return the slots of a parameter before its first step."""
         return {
-            slot.name: self.backend._as_array(param, slot.dtype)
+            slot.name: self.backend.engine.as_array(param, slot.dtype)
             if slot.is_copy
             else self.backend.zeros(tuple(slot.shape), dtype=slot.dtype)
             for slot in self.slots[name]
@@ -152,7 +153,7 @@ class Program:
 
     def like(self, array: Any, param: Any) -> Any:
         """Return an array as one of this backend, of the dtype of a parameter."""
-        return self.backend._as_array(array, self.backend.dtype(param))
+        return self.backend.engine.as_array(array, self.backend.dtype(param))
 
     def fit(self, name: str, slots: Mapping[str, Any]) -> dict[str, Any]:
         """Return the slots of a parameter as arrays of this backend; refuse those of another parameter or rule."""
@@ -172,7 +173,7 @@ class Program:
                     f"the state {slot.name!r} of {name!r} has shape {shape}, but has to be {slot.shape}",
                     hint="load the state that belongs to these parameters; or start anew with init(params)",
                 )
-            found[slot.name] = self.backend._as_array(value, slot.dtype)
+            found[slot.name] = self.backend.engine.as_array(value, slot.dtype)
         return found
 
     def __call__(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import functools
 import math
@@ -14,7 +13,9 @@ import numpy as np
 
 from .. import _core
 from ..backends.exchange import numpy_dtype, to_host
+from ..compiled import internals
 from ..errors import InvalidValueError, MithrilError, ParameterError
+from ..suggestions import nearest
 from .mixtures import MIXTURES, assigned
 
 if TYPE_CHECKING:
@@ -419,21 +420,21 @@ def _outputs(
     model: PhysicalModel, params: Mapping[str, Any], made: Mapping[str, Any], data: Mapping[str, Any]
 ) -> tuple[OutputError, ...]:
     """Evaluate the model with both kinds of parameters, its states as they are."""
-    backend, before, state = model.backend, model._saved_state(), model._state_for(params)
+    backend, before, state = model.backend, internals.saved_state(model), internals.state_for(model, params)
 
     def evaluated(arrays: Mapping[str, Any]) -> dict[str, Any]:
         own = {}
         for name in model.parameter_keys:
             value = arrays[name] if name in arrays else params[name]
             own[name] = backend.tensor(_floats(value), backend.dtype(params[name]))
-        model._update_state(state)
+        internals.update_state(model, state)
         found = model.evaluate(own, data)
         return {name: backend.to_numpy(value) for name, value in found.items()}
 
     try:
         return output_errors(evaluated(made), evaluated(params))
     finally:
-        model._restore_state(before)
+        internals.restore_state(model, before)
 
 
 def _floats(value: Any) -> Array:
@@ -485,9 +486,9 @@ def _form(name: object) -> str:
         raise InvalidValueError(f"the form {name!r} is no text", hint='give a name such as "q8_0"')
     found = name.lower()
     if found not in (*FORMATS, *MIXTURES, *_HALF_NAMES):
-        near = difflib.get_close_matches(found, [*FORMATS, *MIXTURES, *_HALF_NAMES], n=1)
+        near = nearest(found, [*FORMATS, *MIXTURES, *_HALF_NAMES])
         known = ", ".join(form for form, known in FORMATS.items() if known.is_writable)
-        guess = f"did you mean {near[0]!r}? " if near else ""
+        guess = f"did you mean {near!r}? " if near else ""
         raise InvalidValueError(
             f"no form of weights is called {name!r}",
             hint=f"{guess}There are {known}, f16, bf16, and the mixtures {', '.join(MIXTURES)}",

@@ -127,9 +127,9 @@ class _strictly:
         self._filter = warnings.catch_warnings()
 
     def __enter__(self) -> None:
-        self._before = self._backend._strict
-        self._backend._strict = True
-        self._backend._eager.clear()
+        self._before = self._backend.engine.strict
+        self._backend.engine.strict = True
+        self._backend.engine.forget_ops()
         self._quiet.__enter__()
         self._filter.__enter__()
         warnings.simplefilter("ignore", BackendWarning)
@@ -137,8 +137,8 @@ class _strictly:
     def __exit__(self, *error: Any) -> None:
         self._filter.__exit__(*error)
         self._quiet.__exit__(*error)
-        self._backend._strict = self._before
-        self._backend._eager.clear()
+        self._backend.engine.strict = self._before
+        self._backend.engine.forget_ops()
 
 
 class _Tests:
@@ -175,7 +175,7 @@ class _Tests:
     def _absence(self, dtype: str) -> str | None:
         """Reason why the backend has no arrays of a dtype."""
         try:
-            self.backend._native(dtype)
+            self.backend.engine.native_dtype(dtype)
         except MithrilError as error:
             return error.message
         except Exception as error:  # a failing backend may raise anything
@@ -207,7 +207,7 @@ class _Tests:
         """Run a case; None if it is not one that the row gives, and makes no sense: a singular matrix, say."""
         label = str(case) if dtype == self.backend.default_dtype else f"{case} of {dtype}"
         try:
-            wanted = self.reference._op(case.op, _native(case, self.reference))
+            wanted = self.reference.engine.apply_op(case.op, _native(case, self.reference))
         except MithrilError as refusal:
             is_type = isinstance(refusal, TypeInferenceError)
             return self._refusal(case, label, dtype, refusal) if is_given or is_type else None
@@ -219,7 +219,7 @@ class _Tests:
         if not isinstance(refusal, TypeInferenceError):
             return Outcome(case.op, dtype, label, "failed", f"the reference: {refusal.message}")
         try:
-            self.backend._op(case.op, _native(case, self.backend))
+            self.backend.engine.apply_op(case.op, _native(case, self.backend))
         except MithrilError as error:
             same = error.code == refusal.code
             text = refusal.message if same else f"refused with {error.code}, not {refusal.code}"
@@ -230,8 +230,8 @@ class _Tests:
 
     def gradients(self, row: dict[str, Any]) -> Iterator[Outcome]:
         default = str(self.backend.default_dtype)
-        for autodiff in self.backend._autodiff:
-            column = f"{default} gradient" + ("" if autodiff == self.backend._autodiff[0] else f" ({autodiff})")
+        for autodiff in self.backend.engine.autodiff:
+            column = f"{default} gradient" + ("" if autodiff == self.backend.engine.autodiff[0] else f" ({autodiff})")
             outcomes = []
             for case in cases(row):
                 made = convert(case, row, default)
@@ -323,7 +323,11 @@ def _native(case: Case, backend: Backend) -> list[Any]:
 
 
 def _run(backend: Backend, case: Case, wanted: Any, units: float) -> str | None:
-    found = run_compiled(backend, case) if backend._is_compiled else backend._op(case.op, _native(case, backend))
+    found = (
+        run_compiled(backend, case)
+        if backend.engine.tests_compiled_ops
+        else backend.engine.apply_op(case.op, _native(case, backend))
+    )
     pairs = zip(found, wanted, strict=True) if isinstance(wanted, tuple) else [(found, wanted)]
     problems = (agree(np.asarray(backend.to_numpy(a)), np.asarray(b), units) for a, b in pairs)
     return next((p for p in problems if p), None)

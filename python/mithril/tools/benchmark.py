@@ -15,6 +15,7 @@ from typing_extensions import Unpack
 from .. import _core
 from ..backends.backend import Backend
 from ..backends.keywords import CompileOptions
+from ..compiled import internals
 from ..compiled.compile import compile
 from ..errors import InvalidValueError, KeyNotFoundError, MithrilError
 from . import table
@@ -236,7 +237,7 @@ def _measure(
     physical = compile(model, backend, shapes=sizes, **options)
     compiling = perf_counter() - start
     params = physical.randomize_params(seed) if params is None else physical.load_params(params)
-    core = physical._known().core
+    core = internals.known_program(physical).core
     arrays = {name: backend.tensor(given[name], dtype) for name, dtype, _ in core.inputs("data")}
     cotangents = _cotangents(core, backend, arrays) if training else None
     backend.synchronize([dict(params), arrays])

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import _core
 from ..backends.with_manualgrad.c_backend import CBackend
+from ..compiled import internals
 from ..errors import InvalidValueError
 from .inspection import Node, make_program, nodes
 
@@ -57,21 +58,21 @@ def calibrate(model: PhysicalModel, params: Mapping[str, Any] | None = None, sam
     if not isinstance(backend, CBackend) or backend.quantize is None:
         raise InvalidValueError("the model is not quantised", hint='compile it for ml.CBackend(quantize="int8")')
     params = model.get_parameters() if params is None else params
-    given = _samples(samples)
-    before = model._saved_state()
+    given = read_samples(samples)
+    before = internals.saved_state(model)
     # Also tells what does not fit in a sample, and which convolutions are quantised.
     model.evaluate(params, given[0])
-    model._restore_state(before)
+    internals.restore_state(model, before)
     ranges = _ranges(model, params, given)
     new = copy.copy(backend)
     new.quantize_ranges = ranges
-    calibrated = type(model)(model._model, new, model._options, model._settings)
-    calibrated._store = model._store
-    calibrated._restore_state(before)
+    calibrated = internals.recompiled(model, new)
+    internals.share_parameters(model, calibrated)
     return calibrated
 
 
-def _samples(samples: Any) -> list[Mapping[str, Any]]:
+def read_samples(samples: Any) -> list[Mapping[str, Any]]:
+    """Return the data of typical calls as a list."""
     found = [samples] if isinstance(samples, Mapping) else list(samples) if isinstance(samples, Iterable) else []
     wrong = next((type(sample).__name__ for sample in found if not isinstance(sample, Mapping)), None)
     if not found or wrong is not None:
@@ -89,10 +90,10 @@ def _ranges(
     found: dict[str, tuple[float, float]] = {}
     programs: dict[int, Program] = {}
     for number, sample in enumerate(samples):
-        program, data = model._prepare(params, sample)
+        program, data = internals.prepare_call(model, params, sample)
         core = program.core
         exposed = programs.get(id(core)) or programs.setdefault(id(core), make_program(_core.exposed(core), plain))
-        result = exposed.evaluate(params, data, model._state_for(params))
+        result = exposed.evaluate(params, data, internals.state_for(model, params))
         values: dict[str, Any] = result[0] if exposed.updates else result
         for weight, position, name in _images(program, nodes(core)):
             image = np.asarray(values[str(position)] if name is None else data[name])

@@ -12,7 +12,7 @@ from .. import _core
 from ..backends.backend import Backend
 from ..backends.custom import is_plain
 from ..backends.keywords import CheckOptions
-from ..backends.registry import _BUILT_IN
+from ..backends.registry import BUILT_IN
 from ..backends.with_manualgrad.interpreter_backend import InterpreterBackend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
 from ..errors import BackendUnavailableError, MithrilError, UnsupportedOpError
@@ -201,7 +201,7 @@ def check(
             core = _core.with_gradients(core, outputs, names)
         except MithrilError as error:
             result.problems.append(_sentence(error))
-    result.rows = _rows(_core.uses(core, found._table))
+    result.rows = _rows(_core.uses(core, found.engine.table))
     if isinstance(found, InterpreterBackend):
         # It is the reference: every row has a definition there, or is expanded.
         result.rows = [replace(row, support="native", into=(), lacking=()) for row in result.rows]
@@ -223,7 +223,7 @@ def _backend(backend: Any) -> tuple[Backend, str | None]:
         return make(backend), None
     except BackendUnavailableError as error:
         name = backend if isinstance(backend, str) else getattr(backend, "name", "")
-        if name not in _BUILT_IN:
+        if name not in BUILT_IN:
             raise
         stand_in = NumpyBackend()
         stand_in.target = name

@@ -14,6 +14,7 @@ from ..backends.backend import Backend
 from ..backends.exchange import to_host
 from ..backends.keywords import CompileOptions
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
+from ..compiled import internals
 from ..compiled.compile import compile
 from ..errors import InvalidValueError, MithrilError
 from ..testing.backend_tests import EPSILON
@@ -310,7 +311,7 @@ class _Given:
         self.data = complete(model, reference, shapes, data, self.seed, narrow, options)
         self.shapes = {**(shapes or {}), **{name: list(array.shape) for name, array in self.data.items()}}
         physical = self.compile(reference)
-        core = physical._known().core
+        core = internals.known_program(physical).core
         drawn = core.initial([name for name, _, _ in core.inputs("param")], self.seed)
         self.state = {name: reference.to_numpy(value) for name, value in physical.state.items()}
         refuse_unknown("params", params or (), [*drawn, *self.state])
@@ -319,7 +320,7 @@ class _Given:
             group[name] = to_host(value)
         self.params = {name: narrow(np.asarray(value)) for name, value in drawn.items()}
         outputs, names = gradient_names(core)
-        self.has_gradients = gradients and bool(outputs and names) and physical._options["training"]
+        self.has_gradients = gradients and bool(outputs and names) and internals.compile_options(physical)["training"]
         random = np.random.default_rng(self.seed + 1)
         self.cotangents: dict[str, Any] = {}
         for name in outputs if self.has_gradients else ():
@@ -343,7 +344,7 @@ class _Comparison:
         self.report = BackendReport(name, backend)
         self.backend, self.given, self.cache = backend, given, cache
         self.physical = given.compile(backend)
-        self.core = self.physical._known().core
+        self.core = internals.known_program(self.physical).core
         self.forward = _Values(self.core, self._run(self.core, {}), cache)
         self.backward: _Values | None = None
         if given.has_gradients:
@@ -372,11 +373,11 @@ class _Comparison:
         params = self._arrays(given.params, self.core.inputs("param"))
         data = self._arrays(given.data, self.core.inputs("data"))
         state = self._arrays(given.state, self.core.inputs("state"))
-        physical._update_state(state)
+        internals.update_state(physical, state)
         outputs = physical.evaluate(params, data)
         self.report.outputs = {name: np.asarray(backend.to_numpy(value)) for name, value in outputs.items()}
         if given.has_gradients:
-            physical._update_state(state)
+            internals.update_state(physical, state)
             try:
                 _, found = physical.evaluate(params, data, given.cotangents)
             except MithrilError as error:
@@ -407,7 +408,7 @@ class _Comparison:
             position = positions.get(f"gradient:{name}")
             other = reference.backward or mine
             found += self._whole("parameter gradient", name, array, mine, other, position)
-        if any(d.is_defect for d in found) and self.backend._autodiff[0] == "native":
+        if any(d.is_defect for d in found) and self.backend.engine.autodiff[0] == "native":
             self.report.differences += self._gradients_of_ops()
         self.report.differences += found
 

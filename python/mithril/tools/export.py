@@ -14,8 +14,10 @@ from .. import _core
 from ..backends.exchange import to_host
 from ..backends.with_manualgrad.c_backend import CBackend
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
+from ..compiled import internals
 from ..compiled.arguments import check_declared, missing
 from ..errors import InvalidValueError, KeyNotFoundError, ParameterError, UnresolvedShapeError
+from ..optim import internals as optimizers
 from ..optim.optimizer import Optimizer
 from .inputs import complete, others, refuse_unknown
 from .inspection import gradient_names
@@ -155,7 +157,8 @@ def export(
         raise InvalidValueError(f"threads is {threads!r}", hint="give a positive number")
     if loss is not None and optimizer is None:
         raise InvalidValueError("a loss is minimised by an optimizer", hint="give one: optimizer=ml.optim.Adam(0.001)")
-    options = {**model._options, "training": bool(gradients) or optimizer is not None}
+    options = {**internals.compile_options(model), "training": bool(gradients) or optimizer is not None}
+    logical, names_by_role = internals.logical_model(model), internals.names_by_role(model)
     dtype = str(model.backend.default_dtype)
     rules = getattr(model.backend, "quantize", None) if not options["training"] else None
     own = model.backend if isinstance(model.backend, CBackend) else None
@@ -171,34 +174,35 @@ def export(
     backend = CBackend(dtype=dtype, autotune=autotune, batch=batch, block=block, **settings)
     reference = NumpyBackend(dtype=dtype)
     shapes = dict(options["shapes"])
-    if model._current is not None:
-        known = {name: list(shape) for name, _, shape in model._current.data}
+    current = internals.current_program(model)
+    if current is not None:
+        known = {name: list(shape) for name, _, shape in current.data}
         shapes |= {name: shape for name, shape in known.items() if all(isinstance(n, int) for n in shape)}
     check_declared(shapes, {name: np.shape(value) for name, value in (data or {}).items()})
     sizes = dict(options["shapes"])
     if backend.batch is not None:
         shapes = _recorded(shapes, backend, gradients or optimizer is not None)
     try:
-        given = complete(model._model, reference, shapes, data, 0, lambda array: array, others(options))
+        given = complete(logical, reference, shapes, data, 0, lambda array: array, others(options))
     except UnresolvedShapeError as error:
         text = "compile it with numbers, give data={...} of the size that is wanted, or name a size: batch='batch'"
         raise UnresolvedShapeError(error.message, hint=text) from None
-    is_random = params is None and model._store is None and bool(model._names["param"])
+    is_random = params is None and internals.stored_parameters(model) is None and bool(names_by_role["param"])
     chosen = model.get_parameters() if params is None else params
     host = {name: to_host(value) for name, value in chosen.items()}
     shapes |= {name: list(array.shape) for name, array in given.items()}
-    core = _core.compile(model._model, dtype, {**options, "shapes": shapes})
-    kept = {**{name: to_host(value) for name, value in model._state_for(chosen).items()}, **host}
+    core = _core.compile(logical, dtype, {**options, "shapes": shapes})
+    kept = {**{name: to_host(value) for name, value in internals.state_for(model, chosen).items()}, **host}
     names = {name: found for role in ("param", "data", "state") for name, found, _ in core.inputs(role)}
     absent = [name for name, _, _ in (*core.inputs("param"), *core.inputs("state")) if name not in kept]
     if params is not None:
         wanted = core.inputs("param")
-        refuse_unknown("params", params, [*(name for name, _, _ in wanted), *model._names["state"]])
+        refuse_unknown("params", params, [*(name for name, _, _ in wanted), *names_by_role["state"]])
         for name, _, _ in wanted:
             if name in absent:
                 raise missing("params", name, wanted, params)
     if absent:
-        kept.update(core.initial(absent, model.backend._seed))
+        kept.update(core.initial(absent, model.backend.engine.seed))
     kept |= given
     # Evaluating changes no array: only those of another dtype are copied.
     is_shared = not options["training"] and not options.get("donate")
@@ -211,7 +215,7 @@ def export(
             given_shape = list(values[name].shape)
             message = f"parameter {name!r} has shape {given_shape}, but has to be {list(shape)}"
             raise ParameterError(message, hint="check where it comes from")
-    tool = {**backend._tool(prefix), "lanes": lanes}
+    tool = {**backend.engine.c_options(prefix), "lanes": lanes}
     calls = 1
     if optimizer is not None:
         program, expected, calls = _training(core, optimizer, loss, values, tool, reference)
@@ -223,23 +227,23 @@ def export(
         if rules:
             # With the same vectors: what is done in whole numbers depends on the processor.
             quantised = {
-                **CBackend(dtype=dtype, **settings)._tool("model"),
+                **CBackend(dtype=dtype, **settings).engine.c_options("model"),
                 "lanes": lanes,
                 "block": None if batch else block,
             }
             found = _core.c_program(core, quantised, is_lazy=True).call(*_groups(core, called))
         else:
-            found = reference._load(core).function("evaluate")(*_groups(core, called))
+            found = reference.engine.load(core).function("evaluate")(*_groups(core, called))
         expected = found[0] if core.updates else found
         if backend.batch is not None:
-            core = _core.compile(model._model, dtype, {**options, "shapes": sizes})
+            core = _core.compile(logical, dtype, {**options, "shapes": sizes})
         program = _core.c_program(core, tool, is_lazy=True)
     expected = {name: np.array(value, order="C") for name, value in expected.items()}
     undefined = [name for name, value in expected.items() if value.dtype.kind not in "biu" and np.isnan(value).any()]
     if undefined:
         text = f"{', '.join(undefined)} of the recorded data holds NaN, which would hide what is wrong"
         raise InvalidValueError(text, hint=_undefined(values, given))
-    title = f"A model in C, made by Mithril: {model._model}" + (f". Its {_RANDOM}." if is_random else "")
+    title = f"A model in C, made by Mithril: {logical}" + (f". Its {_RANDOM}." if is_random else "")
     report = program.export(Path(folder), title, values, expected, weights_inside, calls)
     return Exported(Path(folder), tuple(Path(file) for file in report.pop("files")), **report, is_random=is_random)
 
@@ -283,7 +287,7 @@ def _gradients(core: _core.Compiled, values: Values, tool: Any, reference: Numpy
     for name in outputs:
         kind, shape = core.output_type(name)
         cotangents[name] = reference.tensor(random.standard_normal(shape), kind)
-    function = reference._load_gradients(core, outputs, names).function("evaluate_gradients")
+    function = reference.engine.load_gradients(core, outputs, names).function("evaluate_gradients")
     found, by_name = function(*_groups(core, values), cotangents)[:2]
     values |= cotangents
     expected = {**found, **{f"gradient:{name}": gradient for name, gradient in by_name.items()}}
@@ -305,20 +309,20 @@ def _training(
     if name not in outputs:
         raise KeyNotFoundError(f"there is no output {name!r}", hint=f"there are: {', '.join(outputs)}")
     params, data, state = _groups(core, values)
-    names = list(optimizer._trained(names))
+    names = list(optimizers.trained_names(optimizer, names))
     trained = {n: params[n] for n in names}
-    step, _ = optimizer._program(trained, trained, dict.fromkeys(names, 1))
+    step = optimizers.step_program(optimizer, trained, dict.fromkeys(names, 1))
     slots = {n: step.start(n, trained[n]) for n in names}
-    given = optimizer.learning_rate
-    rates = optimizer._groups.rates(float(given(1) if callable(given) else given))
+    rates = optimizers.learning_rates(optimizer, first=True)
+    scalar = optimizers.step_scalar(step)
     for k, rate in enumerate(rates):
-        values[f"learning_rate_{k}" if k else "learning_rate"] = np.asarray(rate, step._scalar)
-    values["step"] = np.ones((), step._scalar)
+        values[f"learning_rate_{k}" if k else "learning_rate"] = np.asarray(rate, scalar)
+    values["step"] = np.ones((), scalar)
     values |= {f"{n}.{slot}": np.array(value) for n, kept in slots.items() for slot, value in kept.items()}
-    program = _core.c_program(core.training_step(name, names, step._program.core), tool, is_lazy=True)
+    program = _core.c_program(core.training_step(name, names, optimizers.step_core(step)), tool, is_lazy=True)
     kind, shape = core.output_type(name)
     cotangents = {name: reference.ones(shape, dtype=kind)}
-    function = reference._load_gradients(core, [name], names).function("evaluate_gradients")
+    function = reference.engine.load_gradients(core, [name], names).function("evaluate_gradients")
     found: Values = {}
     for number in range(1, _STEPS + 1):
         results = function({**params, **trained}, data, state, cotangents)

@@ -9,9 +9,10 @@ import numpy as np
 
 from .. import _core
 from ..backends import NumpyBackend
+from ..compiled import internals
 from ..errors import InvalidValueError
 from ..quantization.parameters import QuantizedArray
-from .calibration import _samples
+from .calibration import read_samples
 from .inspection import make_program, nodes
 
 if TYPE_CHECKING:
@@ -51,9 +52,9 @@ def column_importance(model: PhysicalModel, params: Mapping[str, Any], samples: 
     values = {name: np.asarray(v) if isinstance(v, QuantizedArray) else v for name, v in params.items()}
     sums: dict[str, np.ndarray[Any, Any]] = {}
     programs: dict[int, Program] = {}
-    before = dict(model._state_for(values))
-    for number, sample in enumerate(_samples(samples)):
-        program, data = model._prepare(values, sample)
+    before = dict(internals.state_for(model, values))
+    for number, sample in enumerate(read_samples(samples)):
+        program, data = internals.prepare_call(model, values, sample)
         core = program.core
         exposed = programs.get(id(core)) or programs.setdefault(
             id(core), make_program(_core.exposed(core), NumpyBackend())

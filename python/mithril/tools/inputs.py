@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from ..backends.backend import Backend
 from ..backends.exchange import to_host
 from ..dtypes import DType
 from ..errors import InvalidValueError, KeyNotFoundError, UnresolvedShapeError
+from ..suggestions import did_you_mean
 from .inspection import compiled, data_names
 
 __all__ = ["complete", "narrowed", "others", "refuse_unknown"]
@@ -64,8 +64,7 @@ def refuse_unknown(what: str, given: Iterable[str], known: Sequence[str]) -> Non
     """Raise an error for a name that is not known."""
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known) or 'none'}"
+            hint = did_you_mean(name, known, f"there are: {', '.join(known) or 'none'}")
             raise KeyNotFoundError(f"{what} names {name!r}, which is not there", hint=hint)
 
 

@@ -10,7 +10,9 @@ import numpy as np
 
 from .. import _core
 from ..backends.backend import Backend
+from ..backends.numpy_engine import NumpyEngine
 from ..backends.with_manualgrad.numpy_backend import NumpyBackend
+from ..compiled import internals
 from ..compiled.compile import compile
 from ..compiled.compile_stats import CompileStats
 from ..compiled.program import Program, Settings
@@ -106,7 +108,7 @@ def nodes(core: _core.Compiled) -> list[Node]:
 
 def make_program(core: _core.Compiled, backend: Backend) -> Program:
     """Load a program on a backend, not compiled further, with the backend's own gradients."""
-    return Program(core, backend, Settings(autodiff=backend._autodiff[0]), CompileStats())
+    return Program(core, backend, Settings(autodiff=backend.engine.autodiff[0]), CompileStats())
 
 
 def run(
@@ -125,31 +127,42 @@ def run(
     return found
 
 
+class _UnwrittenEngine(NumpyEngine):
+    """The engine of such a backend."""
+
+    autodiff: Any = ()
+
+    def __init__(self, backend: Backend, autodiff: tuple[str, ...]) -> None:
+        super().__init__(backend)
+        self.autodiff = autodiff
+
+    def load(self, core: _core.Compiled) -> Any:
+        return None
+
+    def evaluator(self, program: Program) -> Any:
+        return None
+
+    def report_fallbacks(self, module: Any, told: set[str], strict: bool) -> None:
+        """Report nothing: there is no module."""
+
+
 class _Unwritten(NumpyBackend):
     """A backend for which a model is compiled up to where source would be written."""
 
     def __init__(self, like: Backend) -> None:
-        self.__dict__.update(like.__dict__)
-        self._autodiff = like._autodiff
+        self.__dict__.update(like.__getstate__())
         vars(self)["target"] = like.target
-
-    def _load(self, core: _core.Compiled) -> Any:
-        return None
-
-    def _evaluator(self, program: Program) -> Any:
-        return None
-
-    def _report(self, module: Any, told: set[str], strict: bool) -> None:
-        """Say nothing: there is no module."""
+        vars(self)["engine"] = _UnwrittenEngine(self, like.engine.autodiff)
 
 
 def compiled(model: _core.Model, backend: Backend, **options: Any) -> _core.Compiled:
     """Compile a model for a backend as far as no source is needed."""
     physical = compile(model, _Unwritten(backend), **options)
-    if physical._current is None:
+    program = internals.current_program(physical)
+    if program is None:
         names = ", ".join(f"{name!r}: [...]" for name in physical.input_keys)
         raise UnresolvedShapeError("the shapes of the inputs are not known", hint=f"pass shapes={{{names}}}")
-    return physical._current.core
+    return program.core
 
 
 def data_names(model: _core.Model, backend: Backend, **options: Any) -> tuple[str, ...]:

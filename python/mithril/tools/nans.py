@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _core
+from ..compiled import internals
 from . import table
 from .inspection import Node, Value, gradient_names, nodes, run
 
@@ -175,8 +176,8 @@ def find_nans(
     'log'
     """
     params = physical.get_parameters() if params is None else params
-    program, prepared = physical._prepare(params, {} if data is None else data)
-    backend, state = physical.backend, physical._state_for(params)
+    program, prepared = internals.prepare_call(physical, params, {} if data is None else data)
+    backend, state = physical.backend, internals.state_for(physical, params)
     report = NanReport()
     values = run(program.core, backend, params, prepared, state)
     report.origins += _given(nodes(program.core), values)
@@ -184,10 +185,8 @@ def find_nans(
     if output_gradients is None:
         return report
     if output_gradients is True:
-        cotangents = dict.fromkeys(gradient_names(program.core)[0])
-    else:
-        cotangents = physical._cotangents(program, params, prepared, output_gradients)
-    seeds = {name: physical._cotangent(program, name, value, prepared) for name, value in cotangents.items()}
+        output_gradients = dict.fromkeys(gradient_names(program.core)[0])
+    seeds = internals.cotangents_of(physical, program, params, prepared, output_gradients)
     names = gradient_names(program.core)[1]
     core = _core.with_gradients(program.core, list(seeds), names)
     further = {f"cotangent:{name}": value for name, value in seeds.items()}
@@ -195,7 +194,7 @@ def find_nans(
     forward = {(origin.op, origin.path) for origin in report.origins}
     found = _walk(nodes(core), values, "gradient")
     report.origins += [origin for origin in found if (origin.op, origin.path) not in forward]
-    if not report.origins and physical._settings.autodiff == "native":
+    if not report.origins and internals.program_settings(physical).autodiff == "native":
         _, gradients = program.gradient(tuple(sorted(seeds)))[1](params, prepared, state, seeds)[:2]
         ranges = [Range.of(name, np.asarray(backend.to_numpy(array))) for name, array in gradients.items()]
         hint = "the framework's own gradient alone is not finite: compile with autodiff='graph'"

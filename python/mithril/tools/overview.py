@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import _core
 from ..backends.frameworks import FRAMEWORKS
-from ..backends.registry import _BUILT_IN, list_backends
+from ..backends.registry import BUILT_IN, list_backends
 from ..errors import BackendUnavailableError, InvalidValueError
 from . import table
 from .chosen import available
@@ -262,7 +262,7 @@ def doctor() -> Doctor:
     found.facts += [("mithril", _core.__version__), ("Python", python), ("system", platform.platform())]
     hardware = found_hardware()
     found.facts.append(("accelerator", hardware if hardware != "cpu" else "none found"))
-    for name in _BUILT_IN:
+    for name in BUILT_IN:
         _examine(found, name, hardware)
     found.facts.append(("ml_dtypes", _version("ml_dtypes") or "not installed"))
     if not _version("ml_dtypes"):

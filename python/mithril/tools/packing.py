@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from ..checkpoints import weights
+from ..compiled import internals
 from ..errors import InvalidValueError, UnsupportedOpError
 
 if TYPE_CHECKING:
@@ -74,9 +75,9 @@ def pack(
     >>> compiled.evaluate(packed, {"input": np.ones((2, 8), np.float32)})["output"].shape
     (2, 16)
     """
-    program = model._known()
+    program = internals.known_program(model)
     source = getattr(program.module, "source", None)
-    if not isinstance(source, (_core.CProgram, _core.GgmlProgram)) or model._options["training"]:
+    if not isinstance(source, (_core.CProgram, _core.GgmlProgram)) or internals.compile_options(model)["training"]:
         raise UnsupportedOpError(
             "only models for inference in C or on ggml pack their parameters",
             hint="compile with CBackend or GGMLBackend, and inference=True",
@@ -91,18 +92,18 @@ def pack(
             f"the shape of {', '.join(unknown)} is not known", hint="give it: pack(params, shapes={...})"
         )
     if state is not None:
-        with model._lock:
-            model._update_state(state)
+        with internals.state_lock(model):
+            internals.update_state(model, state)
     if isinstance(params, (str, os.PathLike)):
         given: Mapping[str, Any] = _planned(model, params, layout, names)
     else:
         given = model.get_parameters() if params is None else params
-        model._arguments.check_params(program, given)
-        if model._held(given):
-            with model._lock:
-                model._update_state({**model._state_for(given), **(state or {})})
+        internals.check_params(model, program, given)
+        if internals.has_own_statistics(model, given):
+            with internals.state_lock(model):
+                internals.update_state(model, {**internals.state_for(model, given), **(state or {})})
         else:
-            model._state_for(given)
+            internals.state_for(model, given)
     packed: _core.Packed = source.pack(given, model.state, {name: tuple(shape) for name, shape in sizes.items()})
     return packed
 
@@ -112,7 +113,7 @@ def _planned(
 ) -> Mapping[str, Any]:
     """Return the parameters in a file, each made when it is asked for; its statistics become those of the model."""
     planned, _ = weights.plan(model, path, layout=layout, names=names, shared=True)
-    found = {name: planned[name] for name in planned if name in model._names["state"]}
-    with model._lock:
-        model._update_state(found)
+    found = {name: planned[name] for name in planned if name in internals.names_by_role(model)["state"]}
+    with internals.state_lock(model):
+        internals.update_state(model, found)
     return planned

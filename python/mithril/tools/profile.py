@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import _core
 from ..backends.with_manualgrad.c_backend import CBackend
+from ..compiled import internals
 from ..compiled.parameters import Parameters
 from ..errors import InvalidValueError, UnsupportedOpError
 from . import table
@@ -192,9 +193,15 @@ def profile(
     if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
         raise InvalidValueError(f"runs is {runs!r}", hint="give a positive number")
     if data is None:
-        options = model._options
+        options = internals.compile_options(model)
         data = complete(
-            model._model, backend, options["shapes"], None, 0, narrowed([backend.default_dtype]), others(options)
+            internals.logical_model(model),
+            backend,
+            options["shapes"],
+            None,
+            0,
+            narrowed([backend.default_dtype]),
+            others(options),
         )
     # As `evaluate` does; parameters that are drawn when they are needed are not asked for their number.
     params = params if type(params) is Parameters else params or model.get_parameters()
@@ -206,22 +213,21 @@ def profile(
         ProfileRow(path, name, what, float(seconds), operations, size)
         for (name, path, what, operations, size), seconds in rows
     )
-    operations, bandwidth, threads = _core.c_peak(backend._tool("peak"))
+    operations, bandwidth, threads = _core.c_peak(backend.engine.c_options("peak"))
     total = float(np.median(measured.sum(axis=1)))
     return Profile(found, total, runs, threads, (operations, bandwidth))
 
 
 def _call(model: PhysicalModel, params: Any, data: Mapping[str, Any], output_gradients: Any) -> tuple[Any, Any]:
     """Return the program in C and what it is called with."""
-    program, data = model._prepare(params, data)
+    program, data = internals.prepare_call(model, params, data)
     if output_gradients is None:
-        return program.module.source, (params, data, model._state_for(params))
-    if not model._options["training"]:
+        return program.module.source, (params, data, internals.state_for(model, params))
+    if not internals.compile_options(model)["training"]:
         raise UnsupportedOpError(
             "the model was compiled for inference and has no gradients", hint="compile it without inference=True"
         )
-    given = model._cotangents(program, params, data, output_gradients)
-    cotangents = {name: model._cotangent(program, name, value, data) for name, value in given.items()}
+    cotangents = internals.cotangents_of(model, program, params, data, output_gradients)
     module, _ = program.gradient(tuple(sorted(cotangents)))
     source: Any = module.source
-    return source, (params, data, model._state_for(params), cotangents)
+    return source, (params, data, internals.state_for(model, params), cotangents)

@@ -15,6 +15,7 @@ from ..backends.with_manualgrad.c_backend.quantization import rounded
 from ..backends.with_manualgrad.ggml_backend import GGMLBackend
 from ..backends.with_manualgrad.ggml_backend.quantization import ALIASES
 from ..backends.with_manualgrad.native import NativeBackend
+from ..compiled import internals
 from ..errors import InvalidValueError, ParameterError
 from ..quantization.parameters import (
     OutputError,
@@ -76,12 +77,13 @@ def quantization_report(
             "the model is not quantised", hint='compile it for ml.CBackend(quantize="int8") or ml.GGMLBackend(...)'
         )
     outputs = () if data is None else _outputs(model, backend, params, data)
-    if model._current is None:
+    program = internals.current_program(model)
+    if program is None:
         raise InvalidValueError("the model has no sizes yet", hint="give data, or shapes when compiling")
-    _check(model._current, params)
+    _check(program, params)
     if isinstance(backend, GGMLBackend):
-        _prepare(model._current, params)
-    decisions = {found["weight"]: found for found in model._current.module.source.decisions}
+        _prepare(program, params)
+    decisions = {found["weight"]: found for found in program.module.source.decisions}
     rows, skipped, before, after = [], [], 0, 0
     for name, value in params.items():
         host, decision = to_host(value), decisions.get(name)
@@ -153,10 +155,10 @@ def _row(path: str, given: np.ndarray[Any, Any], decision: Mapping[str, Any]) ->
 def _outputs(model: PhysicalModel, backend: NativeBackend, params: Any, data: Any) -> tuple[OutputError, ...]:
     given: dict[str, Any] = {"dtype": backend.default_dtype, "num_threads": backend.num_threads or None}
     plain = CBackend(**given, cc=backend.cc) if isinstance(backend, CBackend) else GGMLBackend(**given)
-    exact = type(model)(model._model, plain, model._options, model._settings)
-    exact._update_state(model._state_for(params))
-    before = model._saved_state()
+    exact = internals.recompiled(model, plain)
+    internals.update_state(exact, internals.state_for(model, params))
+    before = internals.saved_state(model)
     floats = {name: np.asarray(value, "f4") if in_few_bits(value) else value for name, value in params.items()}
     found, wanted = model.evaluate(params, data), exact.evaluate(floats, data)
-    model._restore_state(before)
+    internals.restore_state(model, before)
     return output_errors(found, wanted)

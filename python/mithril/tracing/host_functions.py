@@ -135,13 +135,15 @@ def host_call(
             f"the function {name} returns {len(results)} arrays, but is declared to return {len(outputs)}",
             hint="pass outputs= to Lambda",
         )
-    if _state.depth and not all(map(backend._is_own, results)):
-        kind = next(type(r).__name__ for r in results if not backend._is_own(r))
+    if _state.depth and not all(map(backend.engine.is_own, results)):
+        kind = next(type(r).__name__ for r in results if not backend.engine.is_own(r))
         raise UnsupportedOpError(
             f"the function {name} returns a {kind}, through which {type(backend).__name__} cannot differentiate",
             hint='write it with functions of the framework, or pass backward= and compile with autodiff="graph"',
         )
-    found = tuple(r if backend._is_own(r) or not hasattr(r, "dtype") else backend._adopt(r) for r in results)
+    found = tuple(
+        r if backend.engine.is_own(r) or not hasattr(r, "dtype") else backend.engine.adopt(r) for r in results
+    )
     for one, (shape, dtype) in zip(found, outputs, strict=True):
         check_declared(backend, f"the function {name}", one, shape, dtype, "declare it: Lambda(..., shape=, dtype=)")
     return found
@@ -176,8 +178,8 @@ def _call_backward(
         gradient = gradients[i]
         if gradient is None:
             gradient = backend.zeros(tuple(shape), dtype=dtype)
-        elif not backend._is_own(gradient) and hasattr(gradient, "dtype"):
-            gradient = backend._adopt(gradient)
+        elif not backend.engine.is_own(gradient) and hasattr(gradient, "dtype"):
+            gradient = backend.engine.adopt(gradient)
         hint = f"a gradient has the shape and dtype of its input (number {i})"
         check_declared(backend, name, gradient, shape, dtype, hint)
         made.append(gradient)

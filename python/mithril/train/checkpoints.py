@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checkpoints import files
+from ..compiled import internals
 from ..errors import InvalidValueError, MithrilError, ModelFileError, ParameterError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Store:
     """A folder of checkpoints."""
 
     def __init__(self, folder: str | os.PathLike[str], keep: int) -> None:
-        self.folder = files._path(folder)
+        self.folder = files.file_path(folder)
         self._keep = keep
 
     def positions(self) -> dict[tuple[int, int], Path]:
@@ -74,7 +75,7 @@ class Store:
         try:
             entries = list(self.folder.iterdir()) if self.folder.exists() else []
         except OSError as error:
-            raise files._unusable("read", self.folder, error) from error
+            raise files.unusable_file("read", self.folder, error) from error
         found = {(int(m[1]), int(m[2])): entry for entry in entries if (m := _NAME.fullmatch(entry.name))}
         return dict(sorted(found.items()))
 
@@ -100,7 +101,7 @@ class Store:
             os.replace(temporary, target)
             _sync(self.folder)
         except OSError as error:
-            raise files._unusable("written", target, error) from error
+            raise files.unusable_file("written", target, error) from error
         finally:
             if temporary is not None:
                 shutil.rmtree(temporary, ignore_errors=True)
@@ -149,7 +150,7 @@ def _fill(folder: Path, checkpoint: Checkpoint, backend: Backend) -> None:
             if value is None or (isinstance(value, (bool, int, float, str)) and not isinstance(value, np.generic)):
                 entries[group][name] = {"value": value}
             elif hasattr(value, "shape") and hasattr(value, "dtype"):
-                own = backend._is_own(value)
+                own = backend.engine.is_own(value)
                 dtype = str(backend.dtype(value)) if own else np.asarray(value).dtype.name
                 entries[group][name] = {"array": key, "dtype": dtype, "own": bool(own)}
                 arrays[key] = backend.to_numpy(value) if own else np.asarray(value)
@@ -253,7 +254,7 @@ def find(path: str | os.PathLike[str]) -> Path:
     ModelFileError
         If there is none.
     """
-    folder = files._path(path)
+    folder = files.file_path(path)
     found = folder if _NAME.fullmatch(folder.name) and folder.is_dir() else Store(folder, 1).latest()
     if found is None:
         raise ModelFileError(f"{os.fspath(path)!r} holds no checkpoint", hint="give a folder that fit has written")
@@ -295,7 +296,7 @@ def load_checkpoint(model: Any, path: str | os.PathLike[str], *, best: bool = Fa
         parameters = groups["parameters"]
     except KeyError as error:
         raise _damaged(chosen, "it holds no parameters") from error
-    known = model._names["state"]
+    known = internals.names_by_role(model)["state"]
     state = {name: value for name, value in groups.get("state", {}).items() if name in known}
     try:
         return model.load_params({**state, **parameters})

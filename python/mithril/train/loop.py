@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..compiled import internals
 from ..compiled.parameters import Parameters
 from ..compiled.physical_model import PhysicalModel
 from ..errors import InvalidValueError, NumericsError, ParameterError
@@ -104,7 +105,7 @@ class Training:
         self._optimizer = SGD(0.01, momentum=0.9) if options.optimizer is None else options.optimizer
         self._whole = TrainingStep(self._trained, self._optimizer, loss=self._loss)
         names, size = self._trained.input_keys, options.batch_size
-        convert = self._backend._to_host
+        convert = self._backend.engine.to_host
         self._data = open_data(
             data,
             names,
@@ -134,7 +135,7 @@ class Training:
             self._settings["frozen"] = list(self._trained.frozen_keys)
         self._progress = Progress(bool(options.progress), options.epochs, self._data.per_epoch)
         self._store = None if options.checkpoint is None else Store(options.checkpoint, options.keep)
-        self._trained._restore_state(model._saved_state())
+        internals.restore_state(self._trained, internals.saved_state(model))
         #: Parameters without statistics, which the state holds; those of the model until the first batch.
         self._params: Mapping[str, Any] = model.get_parameters()
         self.history = History()
@@ -174,7 +175,7 @@ class Training:
         except Exception:
             # Statistics that were measured since belong to parameters that are lost.
             if self._before is not None:
-                self._model._restore_state(self._before)
+                internals.restore_state(self._model, self._before)
             raise
         finally:
             self._progress.end()
@@ -184,7 +185,7 @@ class Training:
     def _hand_over(self) -> None:
         if self._params is not self._model.get_parameters():
             self._model.load_params(self._params, strict=False)
-            self._model._update_state(self._trained.state)
+            internals.update_state(self._model, self._trained.state)
 
     def _is_patience_over(self) -> bool:
         if self._options.patience is None:
@@ -243,7 +244,7 @@ class Training:
         row = self.history.add_batch(self._epoch, self._batch, loss, None if rate is None else float(rate))
         self._progress.step(loss)
         if self._store is not None:
-            self._fingerprint = fingerprint(batch, self._backend._to_host)
+            self._fingerprint = fingerprint(batch, self._backend.engine.to_host)
             every = self._options.checkpoint_every
             if every is not None and len(self.history.batches["loss"]) % every == 0:
                 self._save(self._store)
@@ -254,8 +255,8 @@ class Training:
         """Part from the parameters of the model, which keeps them if the training fails."""
         params = self._model.get_parameters()
         # Their shapes may follow from the first batch.
-        self._trained._prepare(params, batch)
-        self._before = self._model._saved_state()
+        internals.prepare_call(self._trained, params, batch)
+        self._before = internals.saved_state(self._model)
         check_number(self._trained, self._loss)
         self._params = Parameters.of(
             {name: params[name] for name in self._trained.parameter_keys}, (), self._trained.frozen_keys
@@ -267,19 +268,23 @@ class Training:
             self._is_apart = True
             own = {name: np.array(p, order="C") for name, p in self._params.items()}
             self._params = self._whole.params = Parameters.of(own, (), self._trained.frozen_keys)
-            self._trained._update_state({name: np.array(s, order="C") for name, s in self._trained.state.items()})
+            internals.update_state(
+                self._trained, {name: np.array(s, order="C") for name, s in self._trained.state.items()}
+            )
 
     def _with_statistics(self) -> Parameters:
         """Return the parameters with the statistics that were measured with them."""
-        names = self._trained._names["state"]
+        names = internals.names_by_role(self._trained)["state"]
         values = {**self._params, **{name: self._trained.state[name] for name in names}}
         return Parameters.of(values, names, self._trained.frozen_keys)
 
     def _validate(self) -> dict[str, float]:
         if self._validation is None:
             return {}
-        names = self._validator._names["state"]
-        self._validator._update_state({name: value for name, value in self._trained.state.items() if name in names})
+        names = internals.names_by_role(self._validator)["state"]
+        internals.update_state(
+            self._validator, {name: value for name, value in self._trained.state.items() if name in names}
+        )
         params = self._params if self._options.ema is None else self._options.ema.params
         meter = Meter(self._metrics, self._loss, self._backend)
         for batch in self._validation.epoch(self._epoch):
@@ -347,9 +352,9 @@ class Training:
         if self._options.ema is not None:
             self._options.ema.load_state_dict(groups["ema"])
         self._params = Parameters.of(groups["parameters"], (), self._trained.frozen_keys)
-        if self._model._current is not None:
-            self._before = self._model._saved_state()
-        self._trained._update_state(groups["state"])
+        if internals.current_program(self._model) is not None:
+            self._before = internals.saved_state(self._model)
+        internals.update_state(self._trained, groups["state"])
         self._is_apart = True
         self._epoch, self._batch = checkpoint.epoch, checkpoint.batch
         self._fingerprint = self._expected = about["fingerprint"]
@@ -361,7 +366,7 @@ class Training:
 
     def _check_model(self, saved: Mapping[str, Any], state: Mapping[str, Any], path: str) -> None:
         # With its loss, the model may not know its shapes before the first batch.
-        program = self._model._current or self._trained._current
+        program = internals.current_program(self._model) or internals.current_program(self._trained)
         known = {name: (dtype, list(shape)) for name, dtype, shape in program.params} if program is not None else {}
         ours = set(self._trained.parameter_keys)
         problems = [f"it lacks {name!r}" for name in sorted(ours - saved.keys())]
@@ -372,7 +377,7 @@ class Training:
             if name in known and (dtype != known[name][0] or shape != known[name][1])
         ]
         # The counter of the random numbers is no input of the model.
-        expected = set(self._trained._names["state"])
+        expected = set(internals.names_by_role(self._trained)["state"])
         problems += [f"it lacks the state {name!r}" for name in sorted(expected - state.keys())]
         problems += [f"it holds the state {name!r}" for name in sorted(state.keys() - expected - {"key"})]
         if problems:
@@ -386,7 +391,7 @@ class Training:
         """Return what is left of the epoch of the checkpoint, after a look at the batch before."""
         self._expected = None
         last, batches = self._data.resume(self._epoch, self._batch)
-        if fingerprint(last, self._backend._to_host) != expected if last is not None else self._batch:
+        if fingerprint(last, self._backend.engine.to_host) != expected if last is not None else self._batch:
             raise ParameterError(
                 f"the data are not those of the checkpoint: the batch before batch {self._batch + 1} of epoch "
                 f"{self._epoch} differs",

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .._core import Connection, IOKey, Model
 from .._generated import layers
+from ..compiled import internals
 from ..compiled.physical_model import PhysicalModel
 from ..errors import InvalidValueError
+from ..suggestions import did_you_mean
 
 __all__ = ["LOSSES", "LOSS_OUTPUT", "add_loss", "check_number", "for_validation", "title_of"]
 
@@ -62,7 +63,7 @@ def add_loss(
     """
     outputs = model.output_keys
     wanted = loss if loss is not None else "loss" if "loss" in outputs else "cross_entropy"
-    logical, name = model._model, wanted
+    logical, name = internals.logical_model(model), wanted
     added: dict[str, Any] = dict(metrics or {})
     if not isinstance(wanted, str) or wanted not in outputs:
         added = {LOSS_OUTPUT: wanted, **added}
@@ -75,7 +76,7 @@ def add_loss(
         logical |= layer(**connected, **{layer.output_keys[0]: IOKey(output, expose=True)})
     if not added and freeze is None:
         return model, name, title_of(wanted)
-    trained = _like(model, logical, training=model._options["training"], freeze=freeze)
+    trained = internals.recompiled(model, logical=logical, freeze=freeze)
     return trained, name, title_of(wanted)
 
 
@@ -102,10 +103,8 @@ def _layer(model: PhysicalModel, loss: Any) -> tuple[Model, list[str]]:
         return layer, ports
     if isinstance(loss, str):
         known = (*LOSSES, *model.output_keys)
-        near = difflib.get_close_matches(loss, known, n=1)
         all_known = f"give one of {', '.join(map(repr, known))}, a layer or a function"
-        hint = f"did you mean {near[0]!r}?" if near else all_known
-        raise InvalidValueError(f"loss is {loss!r}", hint=hint)
+        raise InvalidValueError(f"loss is {loss!r}", hint=did_you_mean(loss, known, all_known))
     if isinstance(loss, PhysicalModel):
         raise InvalidValueError("the loss is a compiled model", hint="pass the model that it was compiled from")
     if isinstance(loss, type) and issubclass(loss, Model):
@@ -175,7 +174,7 @@ def _connected(model: PhysicalModel, ports: list[str], what: str, is_named: bool
 
 def check_number(trained: PhysicalModel, loss: str) -> None:
     """Raise if what is to be minimised is not one number."""
-    shape = trained._known().output_types[loss][1]
+    shape = internals.known_program(trained).output_types[loss][1]
     if shape != ():
         what = "the loss" if loss == LOSS_OUTPUT else f"the loss {loss!r}"
         raise InvalidValueError(
@@ -186,11 +185,4 @@ def check_number(trained: PhysicalModel, loss: str) -> None:
 
 def for_validation(trained: PhysicalModel) -> PhysicalModel:
     """Return the same model compiled for inference: nothing is dropped, running statistics are used."""
-    return _like(trained, trained._model, training=False)
-
-
-def _like(
-    model: PhysicalModel, logical: Model, *, training: bool, freeze: Iterable[str] | None = None
-) -> PhysicalModel:
-    options = {**model._options, "tolerated": tuple(model._tolerated), "training": training, "freeze": freeze}
-    return PhysicalModel(logical, model.backend, options, model._settings)
+    return internals.recompiled(trained, training=False, freeze=None)

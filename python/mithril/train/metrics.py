@@ -232,7 +232,7 @@ def _metric(entry: Any, axis: int | None) -> Metric:
 
 def number_of(backend: Backend, name: str, value: Any) -> float:
     """Return the number that an output of a model is."""
-    found = backend._to_host(value)
+    found = backend.engine.to_host(value)
     if found.size != 1:
         raise InvalidValueError(
             f"{name} of a batch has shape {list(found.shape)}",
@@ -269,7 +269,7 @@ class Meter:
                 self.values[metric.name].append(number_of(self._backend, metric.name, outputs[metric.output]))
         if not functions:
             return
-        to_host = self._backend._to_host
+        to_host = self._backend.engine.to_host
         found: Any = {name: to_host(value) for name, value in outputs.items() if name not in self._added}
         found = next(iter(found.values())) if len(found) == 1 else found
         given = {name: to_host(value) for name, value in batch.items()}

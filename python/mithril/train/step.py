@@ -10,11 +10,12 @@ import numpy as np
 
 from .. import _core
 from ..backends.with_manualgrad.c_backend import CBackend
+from ..compiled import internals
 from ..compiled.physical_model import PhysicalModel
 from ..compiled.program import Program
 from ..errors import InvalidValueError
 from ..optim import SGD, Optimizer
-from ..optim.rule import Program as Rule
+from ..optim import internals as optimizers
 from .losses import add_loss, check_number
 
 __all__ = ["TrainingStep"]
@@ -74,7 +75,7 @@ class TrainingStep:
         self.optimizer = SGD(0.01, momentum=0.9) if optimizer is None else optimizer
         self.params: Any = model.get_parameters()
         if self.model is not model:
-            self.model._restore_state(model._saved_state())
+            internals.restore_state(self.model, internals.saved_state(model))
         self._given = model
         self._programs: dict[Any, _Fused] = {}
 
@@ -86,20 +87,20 @@ class TrainingStep:
         data : mapping
             Input name to array.
         """
-        if self.model is not self._given and self._given._set_by_user():
-            self.model._restore_state(self._given._saved_state())
+        if self.model is not self._given and internals.has_user_state(self._given):
+            internals.restore_state(self.model, internals.saved_state(self._given))
         fused = self._fused(data)
         if fused is not None:
             outputs = fused.run(self, data)
-            self._given._update_state(self.model.state)
+            internals.update_state(self._given, self.model.state)
             return outputs
-        self.model._prepare(self.params, data)
+        internals.prepare_call(self.model, self.params, data)
         check_number(self.model, self.loss)
         outputs, gradients = self.model.evaluate(self.params, data, {self.loss: 1.0})
         new = self.optimizer.update(self.params, gradients)
         for name in gradients:
             self.params[name] = new[name]
-        self._given._update_state(self.model.state)
+        internals.update_state(self._given, self.model.state)
         return dict(outputs)
 
     def is_fused(self, data: Mapping[str, Any]) -> bool:
@@ -111,13 +112,13 @@ class TrainingStep:
         model, optimizer = self.model, self.optimizer
         if not isinstance(model.backend, CBackend) or not isinstance(optimizer, Optimizer):
             return None
-        if optimizer._accumulator.calls != 1 or optimizer._rule.backend is not None:
+        if not optimizers.is_plain(optimizer):
             return None
-        program, _ = model._prepare(self.params, data)
+        program, _ = internals.prepare_call(model, self.params, data)
         found = self._programs.get(program)
         if found is None:
-            names = optimizer._trained(program.float_params)
-            own = {optimizer._own_steps.get(name, 0) for name in names}
+            names = optimizers.trained_names(optimizer, program.float_params)
+            own = {optimizers.own_steps(optimizer, name) for name in names}
             if len(own) != 1 or program.output_types[self.loss][1] != ():
                 return None
             found = self._programs[program] = _Fused(program, self.loss, optimizer, self.params, model.backend)
@@ -130,13 +131,13 @@ class _Fused:
     def __init__(
         self, program: Program, loss: str, optimizer: Optimizer, params: Mapping[str, Any], backend: CBackend
     ) -> None:
-        names = optimizer._trained(program.float_params)
-        optimizer._groups.check(params)
+        names = optimizers.trained_names(optimizer, program.float_params)
+        optimizers.check_groups(optimizer, params)
         own = dict.fromkeys(names, 1)
         trained = {name: params[name] for name in names}
-        self._rule: Rule = optimizer._program(trained, trained, own)[0]
-        core = program.core.training_step(loss, list(names), self._rule._program.core)
-        made = _core.c_program(core, {**backend._tool("step"), "in_place": True}, is_lazy=True)
+        self._rule = optimizers.step_program(optimizer, trained, own)
+        core = program.core.training_step(loss, list(names), optimizers.step_core(self._rule))
+        made = _core.c_program(core, {**backend.engine.c_options("step"), "in_place": True}, is_lazy=True)
         self._call = made.call
         #: The program in C.
         self.source = made
@@ -144,7 +145,8 @@ class _Fused:
         self._others = tuple(name for name, _, _ in core.inputs("param"))
         self._kept = tuple(name for name, _, _ in program.state)
         self._updated = tuple(name for name in self._kept if name in program.updates)
-        self._counter = np.ones((), self._rule._scalar)
+        self._scalar = optimizers.step_scalar(self._rule)
+        self._counter = np.ones((), self._scalar)
         known = {name for name, _, _ in program.data}
         rates = [name for name, _, _ in core.inputs("data") if name not in known]
         self._rates = [(name, int(name.rpartition("_")[2]) if name != "learning_rate" else 0) for name in rates]
@@ -155,28 +157,25 @@ class _Fused:
     def run(self, step: TrainingStep, data: Mapping[str, Any]) -> dict[str, Any]:
         """Take a step; the outputs."""
         model, optimizer = step.model, step.optimizer
-        program, data = model._prepare(step.params, data)
+        program, data = internals.prepare_call(model, step.params, data)
         if program.has_numbers:
             program.check_positions(data)
-        rates = optimizer._groups.rates(optimizer._rate())
-        given = {**data, **{name: np.asarray(rates[k], self._rule._scalar) for name, k in self._rates}}
+        rates = optimizers.learning_rates(optimizer)
+        given = {**data, **{name: np.asarray(rates[k], self._scalar) for name, k in self._rates}}
         others = {name: step.params[name] for name in self._others}
-        number = optimizer._own_steps.get(self._names[0], 0) + 1
+        number = optimizers.own_steps(optimizer, self._names[0]) + 1
         self._counter.fill(number)
-        kept = model._next_state(program, step.params) if program.state else {}
+        kept = internals.next_state(model, program, step.params) if program.state else {}
         outputs: dict[str, Any] = program.run(program.module, self._call, others, given, self._find(step, kept))
         if any(model.state[name] is not self._states[name] for name in self._updated):
-            model._update_state({name: self._states[name] for name in self._updated})
-        optimizer.steps += 1
-        optimizer._own_steps.update(dict.fromkeys(self._names, number))
+            internals.update_state(model, {name: self._states[name] for name in self._updated})
+        optimizers.count_step(optimizer, self._names, number)
         return outputs
 
     def _find(self, step: TrainingStep, kept: dict[str, Any]) -> dict[str, Any]:
         """Return what is changed: parameters, slots and the state of the model, as arrays whose memory may change."""
         optimizer, params = step.optimizer, step.params
-        if optimizer._fits is not self._rule:
-            optimizer.state.update(optimizer._adopt(self._rule, params))
-            optimizer._fits = self._rule
+        optimizers.adopt_slots(optimizer, self._rule, params)
         dicts: list[tuple[str, dict[str, Any], Any]] = [
             *((name, params, name) for name in self._names),
             *((name, kept, name) for name in self._kept),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checkpoints.folders import Folder, backend_of
+from ..compiled import internals
 from ..compiled.compile import compile
 from ..errors import InvalidValueError
 from ..tokenizers.tokenizer import Tokenizer
@@ -82,7 +83,7 @@ class Similarity:
             return compile(model, where, shapes=shapes, inference=True, **options)
 
         model = found.model(compiled, progress=progress)
-        size = model._model.shape_of("image")[-1]
+        size = internals.logical_model(model).shape_of("image")[-1]
         preprocess = Preprocess.from_folder(folder) if found.has(CONFIG) else Preprocess.clip(size)
         context = found.integer("max_position_embeddings") or 77
         return cls(model, preprocess, tokenizer, context)

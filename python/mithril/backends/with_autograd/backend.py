@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ... import _core
-from ...errors import InvalidValueError, UnsupportedOpError
 from .. import custom
 from ..backend import Backend
+from .engine import AutogradEngine
 
 if TYPE_CHECKING:
-    from ...compiled.program import Program
+    pass
 
 __all__ = ["AutogradBackend"]
 
@@ -33,6 +32,7 @@ class AutogradBackend(Backend):
     """
 
     is_manualgrad = False
+    _engine_type = AutogradEngine
     #: Whether `value_and_grad` differentiates functions of a dict of arrays.
     takes_trees = False
     _autodiff: tuple[str, ...] = ("native", "graph")
@@ -46,9 +46,7 @@ class AutogradBackend(Backend):
         users = [parent for parent in cls.__mro__ if issubclass(parent, Backend) and not custom.is_own(parent)]
         names = ("grad", "value_and_grad")
         cls._own_gradients = frozenset(name for name in names for parent in users if name in vars(parent))
-        if cls._own_gradients:
-            cls._differentiator = AutogradBackend._differentiator  # type: ignore[method-assign]
-        elif cls._differentiator is AutogradBackend._differentiator:
+        if not cls._own_gradients and cls._engine_type is AutogradEngine:
             cls._autodiff = ("graph",)
 
     def value_and_grad(self, function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
@@ -73,78 +71,3 @@ class AutogradBackend(Backend):
             return None
         gradient = self.grad(function) if argnums == 0 else self.grad(function, argnums)
         return lambda *args: (function(*args), gradient(*args))
-
-    # --- gradients of compiled models -------------------------------------------------------------------------
-
-    def _differentiator(self, program: Program, outputs: tuple[str, ...], names: tuple[str, ...]) -> Callable[..., Any]:
-        """Return ``evaluate_gradients(params, data, state, cotangents)`` by the user's `value_and_grad`."""
-        self._demand_ops(program)
-        evaluate = program.module.function("evaluate")
-
-        def evaluate_gradients(params: Any, data: Any, state: Any, cotangents: Any) -> Any:
-            def total(leaves: Any) -> Any:
-                result = evaluate({**params, **leaves}, data, state)
-                found = result[0] if program.updates else result
-                parts = [self._product(found[name], cotangents[name]) for name in outputs]
-                number = parts[0]
-                for part in parts[1:]:
-                    number = self.add(number, part)
-                return number
-
-            result = evaluate(params, data, state)
-            gradients = self._differentiate(total, {name: params[name] for name in names})
-            for name in names:
-                custom.check_gradient(self, name, gradients[name], params[name])
-            return (result[0], gradients, result[1]) if program.updates else (result, gradients)
-
-        return evaluate_gradients
-
-    def _differentiate(self, total: Callable[..., Any], leaves: dict[str, Any]) -> dict[str, Any]:
-        """Gradients of a number by arrays, by the user's method as its parameters ask for."""
-        names, values = list(leaves), list(leaves.values())
-        if not names:
-            return {}
-        if self.takes_trees:
-            return dict(self._gradient(total, leaves))
-        method = self.value_and_grad if "value_and_grad" in self._own_gradients else self.grad
-        taken = inspect.signature(method).parameters
-        if "argnums" in taken or any(p.kind is p.VAR_KEYWORD for p in taken.values()):
-            places = tuple(range(len(names)))
-            found = self._gradient(lambda *given: total(dict(zip(names, given, strict=True))), *values, argnums=places)
-            if not isinstance(found, (tuple, list)) or len(found) != len(names):
-                raise InvalidValueError(
-                    f"{type(self).__name__} returns no gradient for each of {len(names)} places in argnums",
-                    hint="return a tuple with one gradient per place",
-                )
-            return dict(zip(names, found, strict=True))
-        return {
-            name: self._gradient(lambda value, name=name: total({**leaves, name: value}), leaves[name])
-            for name in names
-        }
-
-    def _gradient(self, function: Callable[..., Any], *values: Any, **options: Any) -> Any:
-        if "value_and_grad" not in self._own_gradients:
-            return self.grad(function, **options)(*values)
-        found = self.value_and_grad(function, **options)(*values)
-        if not isinstance(found, (tuple, list)) or len(found) != 2:
-            raise InvalidValueError(
-                f"{type(self).__name__}.value_and_grad returns no pair", hint="return (value, gradient)"
-            )
-        return found[1]
-
-    def _product(self, output: Any, cotangent: Any) -> Any:
-        """Sum of the products of two arrays, by ops that the framework differentiates."""
-        if not custom.is_plain(self) or {"sum", "multiply"} <= self._overrides.keys():
-            return self.sum(self.multiply(output, cotangent))
-        return (output * cotangent).sum()
-
-    def _demand_ops(self, program: Program) -> None:
-        """Refuse programs with parts on the host: the framework would take those for constants."""
-        referred = getattr(program.module.source, "referred", [])
-        absent = [op for op in referred if custom.reads_tensors(op)]
-        if absent:
-            raise UnsupportedOpError(
-                f"{type(self).__name__} cannot differentiate a model with {', '.join(absent)}, "
-                "which it lacks and which run on the host",
-                hint=f'define these methods in {type(self).__name__}, or compile with autodiff="graph"',
-            )

@@ -9,11 +9,11 @@ import numpy as np
 
 from ... import dtypes
 from ...errors import InvalidValueError, TypeInferenceError
-from ..backend import _integer, _shape, _size
 from ..exchange import to_host
 from ..keywords import FrameworkOptions, names
-from ..numpy_arrays import _check_range, _shape_and_dtype
+from ..shapes import check_range, read_integer, read_shape, read_shape_and_dtype, read_size
 from .backend import AutogradBackend
+from .framework_engine import FrameworkEngine
 
 __all__ = ["Framework"]
 
@@ -22,77 +22,40 @@ class Framework(AutogradBackend):
     """A backend over a framework with arrays, devices, gradients and a compiler of its own."""
 
     _options: tuple[str, ...] = names(FrameworkOptions)
-
-    # --- what each of them defines ----------------------------------------------------------------------------
-
-    def _from_host(self, host: np.ndarray[Any, Any], dtype: dtypes.DType) -> Any:
-        """Copy a NumPy array to the device; floats may have to be rounded to ``dtype``."""
-        raise NotImplementedError
-
-    def _shared(self, host: np.ndarray[Any, Any]) -> Any:
-        """Array of ours, of the same dtype, that may share memory with a contiguous NumPy array."""
-        raise NotImplementedError
-
-    def _to(self, array: Any, dtype: dtypes.DType) -> Any:
-        """Copy an array of the framework to our device as ``dtype``."""
-        raise NotImplementedError
-
-    def _full(self, shape: tuple[int, ...], value: float, dtype: dtypes.DType) -> Any:
-        raise NotImplementedError
+    _engine_type = FrameworkEngine
 
     # --- arrays -----------------------------------------------------------------------------------------------
 
     def tensor(self, data: Any, dtype: Any = None) -> Any:
         """Create an array on the device of the backend; see `array`."""
         wanted = None if dtype is None else dtypes.normalize(dtype)
-        if self._is_own(data):
+        if self.engine.is_own(data):
             own = self.dtype(data)
             target = wanted or (self.default_dtype if own.is_floating else own)
-            return self.cast(data, target) if _needs_care(own, target) else self._to(data, target)
+            return self.cast(data, target) if _needs_care(own, target) else self.engine.convert(data, target)
         host = to_host(data)
         own = dtypes.normalize(host.dtype.name)
         target = wanted or (self.default_dtype if own.is_floating else own)
         if own.is_floating and not target.is_floating and target != "bool":
-            return self.cast(self._from_host(host, own), target)
+            return self.cast(self.engine.from_host(host, own), target)
         if not own.is_floating and not target.is_floating and own != target and target != "bool":
-            _check_range(host, np.dtype(str(target)))
-        return self._from_host(host, target)
-
-    def _take(self, host: np.ndarray[Any, Any], dtype: dtypes.DType | None) -> Any:
-        own = dtypes.normalize(host.dtype.name)
-        target = dtype or (self.default_dtype if own.is_floating else own)
-        is_ours = type(self).tensor is Framework.tensor
-        return self._shared(host) if is_ours and own == target else self.array(host, dtype)
-
-    def _constant(self, host: np.ndarray[Any, Any]) -> Any:
-        return self._from_host(host, dtypes.normalize(host.dtype.name))
-
-    def _as_array(self, data: Any, dtype: dtypes.DType) -> Any:
-        if self._is_own(data) and self.dtype(data) == dtype and self._is_here(data):
-            return data
-        return self.tensor(data, dtype)
-
-    def _adopt(self, arg: Any) -> Any:
-        if self._is_own(arg):
-            return self._to(arg, self.dtype(arg))
-        # Floats of NumPy keep their dtype, as those of ours do.
-        name = arg.dtype.name if isinstance(arg, np.ndarray) and arg.dtype.name in dtypes.ALL else None
-        return self.tensor(arg, name)
+            check_range(host, np.dtype(str(target)))
+        return self.engine.from_host(host, target)
 
     def zeros(self, *shape: Any, dtype: Any = None) -> Any:
         """Create an array of zeros: ``zeros(3, 4)`` or ``zeros((3, 4), dtype="int64")``."""
-        shape, dtype = _shape_and_dtype(shape, dtype)
-        return self._full(_shape((shape,)), 0, self._float(dtype))
+        shape, dtype = read_shape_and_dtype(shape, dtype)
+        return self.engine.full(read_shape((shape,)), 0, self._float(dtype))
 
     def ones(self, *shape: Any, dtype: Any = None) -> Any:
         """Create an array of ones; see `zeros`."""
-        shape, dtype = _shape_and_dtype(shape, dtype)
-        return self._full(_shape((shape,)), 1, self._float(dtype))
+        shape, dtype = read_shape_and_dtype(shape, dtype)
+        return self.engine.full(read_shape((shape,)), 1, self._float(dtype))
 
     def eye(self, n: int, m: int | None = None, k: int = 0, dtype: Any = None) -> Any:
         """Create a matrix with ones on a diagonal."""
-        rows, columns, diagonal = _size(n), _size(n if m is None else m), _integer(k)
-        return self._from_host(np.eye(rows, columns, diagonal), self._float(dtype))
+        rows, columns, diagonal = read_size(n), read_size(n if m is None else m), read_integer(k)
+        return self.engine.from_host(np.eye(rows, columns, diagonal), self._float(dtype))
 
     # --- gradients of functions -------------------------------------------------------------------------------
 
@@ -115,7 +78,7 @@ class Framework(AutogradBackend):
         return places
 
     def _check_number(self, value: Any) -> Any:
-        if not self._is_own(value):
+        if not self.engine.is_own(value):
             raise InvalidValueError(
                 f"the function returns a {type(value).__name__}", hint="return one number, made by ops of the backend"
             )

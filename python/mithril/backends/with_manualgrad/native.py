@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from ... import _core
-from ...errors import InvalidValueError, MithrilError
+from ...errors import InvalidValueError
+from ...suggestions import nearest
 from .. import options
 from ..keywords import NativeOptions, names
 from ..numpy_arrays import NumpyArrays
+from .engine import NativeEngine
 
-__all__ = ["NativeBackend", "NativeModule", "unknown_quantization"]
-
-
-class NativeModule:
-    """A function of the core in the place of a module of Python."""
-
-    def __init__(self, program: Any) -> None:
-        self.source = program
-
-    def function(self, name: str) -> Callable[..., Any]:
-        """Return the one function there is."""
-        call: Callable[..., Any] = self.source.call
-        return call
-
-    def explain(self, error: BaseException) -> MithrilError | None:
-        """Errors of the core say by themselves what is wrong."""
-        return None
+__all__ = ["NativeBackend", "unknown_quantization"]
 
 
 class NativeBackend(NumpyArrays):
@@ -38,6 +22,7 @@ class NativeBackend(NumpyArrays):
 
     # Of ops that are applied at once.
     target = "numpy"
+    _engine_type = NativeEngine
     _options = names(NativeOptions)
     #: The size that is an argument of the function; None: there is none.
     batch: str | None = None
@@ -51,24 +36,6 @@ class NativeBackend(NumpyArrays):
         #: Bytes that a call may need; None: any number.
         self.memory_limit: int | None = None if limit is None else options.memory(found.spelling("memory_limit"), limit)
 
-    def _program(self, core: _core.Compiled, *wanted: list[str]) -> Any:
-        """Make the program of the outputs, or that of gradients of the outputs and inputs that are named."""
-        raise NotImplementedError
-
-    def _load(self, core: _core.Compiled) -> Any:
-        return NativeModule(self._program(core))
-
-    def _load_gradients(self, core: _core.Compiled, outputs: list[str], inputs: list[str]) -> Any:
-        return NativeModule(self._program(core, outputs, inputs))
-
-    def _prepare(self, program: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        program.module.source.prepare(dict(shapes))
-
-    def _stages(self, core: _core.Compiled, module: Any) -> dict[str, str]:
-        # The passes before a target is chosen are those of every backend.
-        common = {name: text for name, text in core.stages(self.target) if name not in ("legalize", "cleanup")}
-        return {**common, **dict(module.source.stages), "emit": module.source.text}
-
 
 def unknown_quantization(given: Any, pattern: object, wanted: object, known: Iterable[str]) -> InvalidValueError:
     """Make the error for a way to keep weights in few bits that there is not.
@@ -80,8 +47,8 @@ def unknown_quantization(given: Any, pattern: object, wanted: object, known: Ite
     did you mean 'q8_0'? Give one of q8_0, q4_0, or a mapping from patterns of names to one of them or None
     """
     names = list(known)
-    near = difflib.get_close_matches(wanted.lower(), names, n=1) if isinstance(wanted, str) else []
-    guess = f"did you mean {near[0]!r}? Give" if near else "give"
+    near = nearest(wanted.lower(), names) if isinstance(wanted, str) else None
+    guess = f"did you mean {near!r}? Give" if near else "give"
     place = f" of {pattern!r}" if isinstance(given, Mapping) else ""
     return InvalidValueError(
         f"quantize{place} is {wanted!r}",

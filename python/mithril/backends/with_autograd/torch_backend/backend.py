@@ -5,21 +5,18 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from typing_extensions import Unpack
 
 from .... import dtypes
-from ....compiled.compile_stats import observed
-from ....errors import BackendUnavailableError, ConflictingOptionError
+from ....errors import BackendUnavailableError
 from ... import options
 from ...frameworks import require
 from ...keywords import TorchOptions, accepts, names
 from ..framework import Framework
-
-if TYPE_CHECKING:
-    from ....compiled.program import Program
+from .engine import TorchEngine, materialized
 
 __all__ = ["TorchBackend"]
 
@@ -60,6 +57,7 @@ class TorchBackend(Framework):
 
     name = "torch"
     target = "torch"
+    _engine_type = TorchEngine
     _options: tuple[str, ...] = names(TorchOptions)
     limitations: Mapping[tuple[str, str], str] = {
         ("binary_cross_entropy", "*int*"): "PyTorch refuses what is no probability, where others give NaN",
@@ -104,7 +102,7 @@ class TorchBackend(Framework):
                 f"TorchBackend has no device {str(device)!r} here: {str(error).splitlines()[0]}",
                 hint=f"there are: {', '.join(self.devices)}",
             ) from error
-        self._is_alone = self.devices == (str(self._device),)
+        self.engine.is_single_device = self.devices == (str(self._device),)
         return str(self._device)
 
     @property
@@ -143,55 +141,8 @@ class TorchBackend(Framework):
 
     # --- arrays -----------------------------------------------------------------------------------------------
 
-    @property
-    def _array_type(self) -> Any:
-        return self._torch.Tensor
-
-    def _native(self, dtype: str) -> Any:
-        return getattr(self._torch, str(dtypes.normalize(dtype)))
-
     def _convert_dtype(self, dtype: Any) -> Any:
-        return None if dtype is None else self._native(dtype)
-
-    def _is_own(self, arg: Any) -> bool:
-        return isinstance(arg, self._torch.Tensor)
-
-    def _is_here(self, array: Any) -> bool:
-        return bool(array.device == self._device)
-
-    _has_strides = True
-    _writes_in_place = True
-
-    def _span(self, array: Any) -> tuple[int, int]:
-        if array.is_contiguous():
-            start = array.data_ptr()
-            return start, start + array.nbytes
-        memory = array.untyped_storage()
-        return memory.data_ptr(), memory.data_ptr() + memory.nbytes()
-
-    def _is_writable(self, array: Any) -> bool:
-        return bool(array.is_contiguous())
-
-    def _copied(self, array: Any) -> Any:
-        return array.clone(memory_format=self._torch.contiguous_format)
-
-    def _from_host(self, host: np.ndarray[Any, Any], dtype: dtypes.DType) -> Any:
-        if host.dtype.name == "bfloat16":
-            host = host.astype(np.float32)
-        # PyTorch takes neither negative strides nor the other byte order, and warns about read-only memory.
-        copied = self._torch.from_numpy(np.array(host, dtype=host.dtype.newbyteorder("="), order="C"))
-        return copied.to(self._device, self._native(dtype))
-
-    def _shared(self, host: np.ndarray[Any, Any]) -> Any:
-        if host.dtype.name == "bfloat16":
-            return self._torch.from_numpy(host.view(np.int16)).view(self._torch.bfloat16).to(self._device)
-        return self._torch.from_numpy(host).to(self._device)
-
-    def _to(self, array: Any, dtype: dtypes.DType) -> Any:
-        return array.detach().to(self._device, self._native(dtype), copy=True)
-
-    def _full(self, shape: tuple[int, ...], value: float, dtype: dtypes.DType) -> Any:
-        return self._torch.full(shape, value, dtype=self._native(dtype), device=self._device)
+        return None if dtype is None else self.engine.native_dtype(dtype)
 
     def to_numpy(self, tensor: Any) -> np.ndarray[Any, Any]:
         """Convert an array of this backend to NumPy."""
@@ -204,73 +155,6 @@ class TorchBackend(Framework):
         found = tensor if hasattr(tensor, "dtype") else self.array(tensor)
         return dtypes.normalize(str(found.dtype).removeprefix("torch."))
 
-    # --- programs ---------------------------------------------------------------------------------------------
-
-    def _evaluator(self, program: Program) -> Callable[..., Any]:
-        settings = program.settings
-        is_inductor = settings.jit and settings.jit_options.get("backend", "inductor") == "inductor"
-        if settings.checkpoint and settings.autodiff == "graph" and is_inductor:
-            raise ConflictingOptionError(
-                'gradient_checkpointing has no effect with jit=True and autodiff="graph": torch.compile merges what is '
-                "computed again with what was computed first",
-                hint='leave out autodiff="graph": PyTorch\'s own gradients keep the checkpoints',
-            )
-        function = program.module.function("evaluate")
-        if program.settings.jit:
-            function = self._compile(program, "evaluate", function)
-        return self._with_cudnn(function) if self.cudnn_benchmark else function
-
-    def _with_cudnn(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        flags = self._torch.backends.cudnn.flags
-
-        def call(*args: Any) -> Any:
-            with flags(benchmark=True):
-                return function(*args)
-
-        return call
-
-    def _differentiator(self, program: Program, outputs: tuple[str, ...], names: tuple[str, ...]) -> Callable[..., Any]:
-        torch, evaluate, updates = self._torch, self._differentiable(program), bool(program.updates)
-
-        def evaluate_gradients(params: Any, data: Any, state: Any, cotangents: Any) -> Any:
-            leaves = {name: params[name].detach().requires_grad_() for name in names}
-            with torch.enable_grad():
-                result = evaluate({**params, **leaves}, data, state)
-            found = result[0] if updates else result
-            kept = [name for name in outputs if found[name].requires_grad]
-            gradients = torch.autograd.grad(
-                [found[name] for name in kept],
-                list(leaves.values()),
-                [cotangents[name] for name in kept],
-                allow_unused=True,
-                materialize_grads=True,
-            )
-            values = {name: value.detach() for name, value in found.items()}
-            by_name = {name: _solid(g) for name, g in zip(names, gradients, strict=True)}
-            if not updates:
-                return values, by_name
-            return values, by_name, {name: value.detach() for name, value in result[1].items()}
-
-        return evaluate_gradients
-
-    def _differentiable(self, program: Program) -> Callable[..., Any]:
-        if not program.settings.checkpoint:
-            return program.evaluate
-        function: Callable[..., Any] = program.differentiable.function("evaluate")
-        if program.settings.jit:
-            function = self._compile(program, "gradients", function)
-        return self._with_cudnn(function) if self.cudnn_benchmark else function
-
-    def _compile(self, program: Program, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        from torch._dynamo.utils import counters
-
-        compiled = self._torch.compile(function, fullgraph=True, **program.settings.jit_options)
-        return observed(program.stats, what, compiled, lambda: counters["stats"]["unique_graphs"])
-
-    def _compile_graph_gradients(self, program: Program, module: Any) -> Callable[..., Any]:
-        function = module.function("evaluate_gradients")
-        return self._compile(program, "gradients", function) if program.settings.jit else function
-
     # --- gradients of functions -------------------------------------------------------------------------------
 
     def _native_value_and_grad(self, function: Callable[..., Any], argnums: int | Sequence[int]) -> Callable[..., Any]:
@@ -278,7 +162,7 @@ class TorchBackend(Framework):
 
         def with_gradient(*args: Any) -> Any:
             places = self._places(argnums, args)
-            arrays = [a if self._is_own(a) else self.array(a) for a in args]
+            arrays = [a if self.engine.is_own(a) else self.array(a) for a in args]
             # Gradients of gradients: what is being differentiated outside stays so.
             outer = any(a.requires_grad for a in arrays)
             for place in places:
@@ -293,15 +177,10 @@ class TorchBackend(Framework):
                 )
             else:
                 gradients = tuple(torch.zeros_like(a) for a in inputs)
-            value, gradients = (value if outer else value.detach()), tuple(map(_solid, gradients))
+            value, gradients = (value if outer else value.detach()), tuple(map(materialized, gradients))
             return value, gradients[0] if isinstance(argnums, int) else gradients
 
         return with_gradient
-
-
-def _solid(gradient: Any) -> Any:
-    """Return a gradient with memory: zeros that autograd knows of have none, and not all functions take them."""
-    return gradient.clone() if gradient._is_zerotensor() else gradient
 
 
 def _restore(kind: type[TorchBackend], options: dict[str, Any]) -> TorchBackend:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -15,6 +14,7 @@ from ....errors import BackendWarning, InvalidValueError
 from ... import options
 from ...keywords import COptions, accepts, names
 from ..native import NativeBackend
+from .engine import CEngine
 from .quantization import Ranges, Rules, ranges, rules
 
 __all__ = ["CBackend", "RawCBackend"]
@@ -92,7 +92,7 @@ class CBackend(NativeBackend):
     """
 
     name = "c"
-    _table = "c"
+    _engine_type = CEngine
     _options = names(COptions)
 
     @accepts(COptions)
@@ -119,29 +119,6 @@ class CBackend(NativeBackend):
         self.block: int | None = _block(found.get("block"), 1 << 30 if self.batch is None else 4096)
         if (refusal := _core.c_cache_refusal()) is not None:
             warnings.warn(refusal, BackendWarning, stacklevel=2)
-
-    def _tool(self, prefix: str) -> dict[str, Any]:
-        """Tell the core how C is made."""
-        return {
-            "prefix": prefix,
-            "threads": self.num_threads,
-            "cc": self.cc,
-            "flags": list(self.flags),
-            "python": sys.executable or None,
-            "memory_limit": self.memory_limit,
-            "lanes": None,
-            "in_place": False,
-            "autotune": self.autotune,
-            "quantize": None if self.quantize is None else self._few_bits(),
-            "batch": self.batch,
-            "block": self.block,
-        }
-
-    def _few_bits(self) -> dict[str, Any]:
-        return {"rules": self.quantize, "ranges": self.quantize_ranges, "strict": self.quantize_strict}
-
-    def _program(self, core: _core.Compiled, *wanted: list[str]) -> Any:
-        return _core.c_program(core, self._tool("model_gradients" if wanted else "model"), *wanted)
 
 
 RawCBackend = CBackend

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from typing_extensions import Unpack
 
 from .... import _core
@@ -11,7 +9,8 @@ from ....errors import InvalidValueError
 from ... import options
 from ...keywords import GgmlOptions, accepts, names
 from ..native import NativeBackend
-from .quantization import Rules, expanded, rules
+from .engine import GgmlEngine
+from .quantization import Rules, rules
 
 __all__ = ["GGMLBackend", "GgmlBackend"]
 
@@ -66,10 +65,7 @@ class GGMLBackend(NativeBackend):
     """
 
     name = "ggml"
-    _table = "ggml"
-    _is_compiled = True
-    _reads_blocks = True
-    _finds_positions = True
+    _engine_type = GgmlEngine
     _options = names(GgmlOptions)
 
     @accepts(GgmlOptions)
@@ -92,16 +88,6 @@ class GGMLBackend(NativeBackend):
     def ggml_devices(self) -> list[tuple[str, str]]:
         """Names and descriptions of the devices that ggml finds."""
         return list(_core.ggml_devices())
-
-    def _program(self, core: _core.Compiled, *wanted: list[str]) -> Any:
-        shapes = {name: shape for name, _, shape in core.inputs("param")}
-        given = {
-            "threads": self.num_threads,
-            "memory_limit": self.memory_limit,
-            "quantize": None if self.quantize is None else expanded(self.quantize, shapes),
-            "strict": self.quantize_strict,
-        }
-        return _core.ggml_program(core, given, *wanted)
 
 
 GgmlBackend = GGMLBackend

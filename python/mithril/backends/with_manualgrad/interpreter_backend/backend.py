@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from .... import _core
-from ....compiled.loading import Runner
 from ...numpy_arrays import NumpyArrays
+from .engine import InterpreterEngine
 
 __all__ = ["InterpreterBackend"]
 
@@ -33,12 +30,4 @@ class InterpreterBackend(NumpyArrays):
 
     name = "interpreter"
     target = "numpy"
-
-    def _load(self, core: _core.Compiled) -> Runner:
-        return Runner(core.runner())
-
-    def _load_gradients(self, core: _core.Compiled, outputs: list[str], inputs: list[str]) -> Runner:
-        return Runner(core.gradient_runner(outputs, inputs))
-
-    def _load_op(self, name: str, signature: list[Any]) -> Runner:
-        return Runner(_core.eager_runner(name, signature, str(self.default_dtype)))
+    _engine_type = InterpreterEngine

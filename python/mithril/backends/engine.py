@@ -1,0 +1,214 @@
+"""What compiled models and the compiler ask of a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import _core, dtypes
+from ..compiled.loading import load
+from ..dtypes import DType
+from ..errors import UnsupportedOpError
+from . import custom
+from .exchange import numpy_dtype, to_host
+
+if TYPE_CHECKING:
+    from ..compiled.program import Program
+
+__all__ = ["Engine"]
+
+
+class Engine:
+    """What compiled models and the compiler ask of a backend; `Backend.engine` holds it.
+
+    A backend of a user's own defines methods of `Backend` alone: this class makes everything else of them. Each
+    built-in backend has an engine of its own beside it.
+
+    Attributes
+    ----------
+    backend : Backend
+        Whose engine it is.
+    strict : bool
+        Whether ops that would run on the host are refused where they are applied at once.
+    """
+
+    #: Whether there is one device only, so that nobody needs to ask where an array is.
+    is_single_device: bool = True
+    #: Whether the elements of an array may lie in memory in any order, as those of a transposed view do.
+    has_strides: bool = False
+    #: Whether its programs refuse positions in tables and caches that are not there, so that nobody has to look before.
+    checks_positions: bool = False
+    #: Whether it computes something for any position, so that those in the data are looked at before a call.
+    accepts_any_position: bool = False
+    #: Whether generated code may write into the memory of donated data; `memory_span`, `is_writable` and `copy` are
+    #: asked only then.
+    writes_in_place: bool = False
+    #: Whether the standard tests run ops as compiled models, since ops at once are those of another framework.
+    tests_compiled_ops: bool = False
+    #: Whether programs read parameters in blocks of few bits (`QuantizedArray`) as they are.
+    reads_blocks: bool = False
+
+    def __init__(self, backend: Any) -> None:
+        self.backend = backend
+        self.strict = False
+        #: Whether the text of an array's dtype is a name of the dtype.
+        self.names_dtypes = not custom.is_plain(backend)
+        self._natives: dict[str, Any] = {}
+
+    # --- what the backend is ----------------------------------------------------------------------------------
+
+    @property
+    def autodiff(self) -> tuple[str, ...]:
+        """Where gradients can come from; the first is the default."""
+        found: tuple[str, ...] = self.backend._autodiff
+        return found
+
+    @property
+    def overrides(self) -> Mapping[str, custom.Override]:
+        """Ops that a class of a user's own defines, by canonical name."""
+        found: Mapping[str, custom.Override] = self.backend._overrides
+        return found
+
+    @property
+    def seed(self) -> int:
+        """Seed of the random numbers."""
+        found: int = self.backend._seed
+        return found
+
+    @property
+    def seeding(self) -> object:
+        """Another object whenever the random numbers are started again."""
+        return self.backend._seeding
+
+    @property
+    def table(self) -> Any:
+        """Target whose ops compiled models are made of."""
+        return self.backend.target
+
+    @property
+    def array_type(self) -> Any:
+        """The exact type of most arrays: those are taken without a further look."""
+        if "array type" not in self._natives:
+            self._natives["array type"] = type(self.backend.zeros((1,), dtype=self.backend.default_dtype))
+        return self._natives["array type"]
+
+    # --- arrays -----------------------------------------------------------------------------------------------
+
+    def is_here(self, array: Any) -> bool:
+        """Whether an array of ours is on the device of the backend."""
+        return True
+
+    def memory_span(self, array: Any) -> tuple[int, int]:
+        """First address of the memory that an array is in, and the one behind it."""
+        raise NotImplementedError
+
+    def is_writable(self, array: Any) -> bool:
+        """Whether each element of an array has memory of its own that may be written."""
+        raise NotImplementedError
+
+    def copy(self, array: Any) -> Any:
+        """Copy an array into memory of its own."""
+        raise NotImplementedError
+
+    def native_dtype(self, dtype: str) -> Any:
+        """Dtype of the framework's arrays for a dtype of ours."""
+        if dtype not in self._natives:
+            found = self.backend.zeros((), dtype=dtype).dtype
+            if dtypes.normalize(found) != dtype:
+                raise UnsupportedOpError(
+                    f"{type(self.backend).__name__} has no {dtype}: zeros((), {str(dtype)!r}) returns {found}",
+                    hint="add it to what `zeros`, `ones` and `tensor` know, or use another dtype",
+                )
+            self._natives[dtype] = found
+        return self._natives[dtype]
+
+    def as_array(self, data: Any, dtype: Any) -> Any:
+        """As `tensor`, without a copy of what is an array of that dtype already."""
+        if self.is_own(data) and self.backend.dtype(data) == dtype:
+            return data
+        host = self.to_host(data)
+        return custom.make(self.backend, host.astype(numpy_dtype(dtype)), dtype)
+
+    def to_host(self, data: Any) -> np.ndarray[Any, Any]:
+        """Convert data to NumPy: arrays of this backend by its own conversion, which others may not have."""
+        return to_host(self.backend.to_numpy(data) if self.is_own(data) else data)
+
+    def wrap_host(self, host: np.ndarray[Any, Any], dtype: DType | None) -> Any:
+        """As `array`, for a NumPy array that nobody else will change: its memory is shared where that is possible."""
+        return self.backend.array(host, dtype)
+
+    def is_own(self, arg: Any) -> bool:
+        """Whether something is an array of the backend, on any of its devices."""
+        kind = self.array_type
+        return isinstance(arg, kind) and (kind is not np.ndarray or arg.dtype.name in dtypes.ALL)
+
+    def adopt(self, arg: Any) -> Any:
+        """Array of ours of what has a shape and a dtype."""
+        return self.backend.array(arg)
+
+    # --- programs ---------------------------------------------------------------------------------------------
+
+    def apply_op(self, name: str, args: Sequence[Any]) -> Any:
+        """Apply an op by name; see `Backend`."""
+        return self.backend._op(name, args)
+
+    def forget_ops(self) -> None:
+        """Forget the code of ops that were applied at once."""
+        self.backend._eager.clear()
+
+    def load(self, core: _core.Compiled) -> Any:
+        """Load the functions of a program."""
+        return self.load_source(core.source(self.backend.target, self.backend.device), "model")
+
+    def load_checkpointed(self, core: _core.Compiled) -> Any:
+        """Load ``evaluate`` in segments that the framework computes again when it differentiates."""
+        return self.load_source(core.checkpointed_source(self.backend.target, self.backend.device), "checkpointed")
+
+    def load_gradients(self, core: _core.Compiled, outputs: list[str], inputs: list[str]) -> Any:
+        """Load the gradient graph of a program, for these outputs and inputs."""
+        return self.load_source(
+            core.gradient_source(self.backend.target, outputs, inputs, self.backend.device), "gradients"
+        )
+
+    def load_source(self, source: _core.Source, name: str) -> Any:
+        """Load generated source; the name is shown in tracebacks."""
+        return load(source, name, self.constant, custom.given(self.backend))
+
+    def report_fallbacks(self, module: Any, told: set[str], strict: bool) -> None:
+        """Warn about ops that run on the host since the backend lacks them, once each; refuse them if strict."""
+        if referred := getattr(module.source, "referred", None):
+            custom.explain_referred(self.backend, referred, told, strict)
+
+    def prepare(self, program: Program, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Make what a program needs for arrays of these shapes, where its code depends on them."""
+
+    def stages(self, core: _core.Compiled, module: Any) -> dict[str, str]:
+        """Text after each stage of compiling, by name."""
+        return {**dict(core.stages(self.backend.target)), "emit": str(module.source.text)}
+
+    def evaluator(self, program: Program) -> Callable[..., Any]:
+        """Return ``evaluate(params, data, state)`` of a program, compiled further if it asks for that."""
+        function: Callable[..., Any] = program.module.function("evaluate")
+        return function
+
+    def differentiator(self, program: Program, outputs: tuple[str, ...], names: tuple[str, ...]) -> Callable[..., Any]:
+        """Return ``evaluate_gradients(params, data, state, cotangents)`` by the framework's own gradients."""
+        raise self.backend._missing("value_and_grad")
+
+    def compile_graph_gradients(self, program: Program, module: Any) -> Callable[..., Any]:
+        """Return the function of a module of our gradient graph, compiled further if the program asks for that."""
+        function: Callable[..., Any] = module.function("evaluate_gradients")
+        return function
+
+    def load_op(self, name: str, signature: list[Any]) -> Any:
+        """Load an op for arguments with this signature."""
+        source = _core.eager_source(
+            name, signature, self.backend.target, str(self.backend.default_dtype), self.backend.device
+        )
+        return self.load_source(source, f"op.{name}")
+
+    def constant(self, host: np.ndarray[Any, Any]) -> Any:
+        """Array of the backend for a constant of a generated module."""
+        return custom.make(self.backend, host, host.dtype.name) if custom.is_plain(self.backend) else host

@@ -1,0 +1,145 @@
+"""How PyTorch runs and differentiates generated code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .... import dtypes
+from ....compiled.compile_stats import observed
+from ....errors import ConflictingOptionError
+from ..framework_engine import FrameworkEngine
+
+if TYPE_CHECKING:
+    from ....compiled.program import Program
+
+__all__ = ["TorchEngine", "materialized"]
+
+
+class TorchEngine(FrameworkEngine):
+    """The engine of the PyTorch backend."""
+
+    has_strides = True
+    writes_in_place = True
+
+    def __init__(self, backend: Any) -> None:
+        super().__init__(backend)
+        self.torch = backend._torch
+
+    @property
+    def array_type(self) -> Any:
+        return self.torch.Tensor
+
+    def native_dtype(self, dtype: str) -> Any:
+        return getattr(self.torch, str(dtypes.normalize(dtype)))
+
+    def is_own(self, arg: Any) -> bool:
+        return isinstance(arg, self.torch.Tensor)
+
+    def is_here(self, array: Any) -> bool:
+        return bool(array.device == self.backend._device)
+
+    def memory_span(self, array: Any) -> tuple[int, int]:
+        if array.is_contiguous():
+            start = array.data_ptr()
+            return start, start + array.nbytes
+        memory = array.untyped_storage()
+        return memory.data_ptr(), memory.data_ptr() + memory.nbytes()
+
+    def is_writable(self, array: Any) -> bool:
+        return bool(array.is_contiguous())
+
+    def copy(self, array: Any) -> Any:
+        return array.clone(memory_format=self.torch.contiguous_format)
+
+    def from_host(self, host: np.ndarray[Any, Any], dtype: dtypes.DType) -> Any:
+        if host.dtype.name == "bfloat16":
+            host = host.astype(np.float32)
+        # PyTorch takes neither negative strides nor the other byte order, and warns about read-only memory.
+        copied = self.torch.from_numpy(np.array(host, dtype=host.dtype.newbyteorder("="), order="C"))
+        return copied.to(self.backend._device, self.native_dtype(dtype))
+
+    def share(self, host: np.ndarray[Any, Any]) -> Any:
+        if host.dtype.name == "bfloat16":
+            return self.torch.from_numpy(host.view(np.int16)).view(self.torch.bfloat16).to(self.backend._device)
+        return self.torch.from_numpy(host).to(self.backend._device)
+
+    def convert(self, array: Any, dtype: dtypes.DType) -> Any:
+        return array.detach().to(self.backend._device, self.native_dtype(dtype), copy=True)
+
+    def full(self, shape: tuple[int, ...], value: float, dtype: dtypes.DType) -> Any:
+        return self.torch.full(shape, value, dtype=self.native_dtype(dtype), device=self.backend._device)
+
+    def evaluator(self, program: Program) -> Callable[..., Any]:
+        settings = program.settings
+        is_inductor = settings.jit and settings.jit_options.get("backend", "inductor") == "inductor"
+        if settings.checkpoint and settings.autodiff == "graph" and is_inductor:
+            raise ConflictingOptionError(
+                'gradient_checkpointing has no effect with jit=True and autodiff="graph": torch.compile merges what is '
+                "computed again with what was computed first",
+                hint='leave out autodiff="graph": PyTorch\'s own gradients keep the checkpoints',
+            )
+        function = program.module.function("evaluate")
+        if program.settings.jit:
+            function = self._compile(program, "evaluate", function)
+        return self._with_cudnn(function) if self.backend.cudnn_benchmark else function
+
+    def _with_cudnn(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        flags = self.torch.backends.cudnn.flags
+
+        def call(*args: Any) -> Any:
+            with flags(benchmark=True):
+                return function(*args)
+
+        return call
+
+    def framework_differentiator(
+        self, program: Program, outputs: tuple[str, ...], names: tuple[str, ...]
+    ) -> Callable[..., Any]:
+        torch, evaluate, updates = self.torch, self._differentiable(program), bool(program.updates)
+
+        def evaluate_gradients(params: Any, data: Any, state: Any, cotangents: Any) -> Any:
+            leaves = {name: params[name].detach().requires_grad_() for name in names}
+            with torch.enable_grad():
+                result = evaluate({**params, **leaves}, data, state)
+            found = result[0] if updates else result
+            kept = [name for name in outputs if found[name].requires_grad]
+            gradients = torch.autograd.grad(
+                [found[name] for name in kept],
+                list(leaves.values()),
+                [cotangents[name] for name in kept],
+                allow_unused=True,
+                materialize_grads=True,
+            )
+            values = {name: value.detach() for name, value in found.items()}
+            by_name = {name: materialized(g) for name, g in zip(names, gradients, strict=True)}
+            if not updates:
+                return values, by_name
+            return values, by_name, {name: value.detach() for name, value in result[1].items()}
+
+        return evaluate_gradients
+
+    def _differentiable(self, program: Program) -> Callable[..., Any]:
+        if not program.settings.checkpoint:
+            return program.evaluate
+        function: Callable[..., Any] = program.differentiable.function("evaluate")
+        if program.settings.jit:
+            function = self._compile(program, "gradients", function)
+        return self._with_cudnn(function) if self.backend.cudnn_benchmark else function
+
+    def _compile(self, program: Program, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        from torch._dynamo.utils import counters
+
+        compiled = self.torch.compile(function, fullgraph=True, **program.settings.jit_options)
+        return observed(program.stats, what, compiled, lambda: counters["stats"]["unique_graphs"])
+
+    def compile_graph_gradients(self, program: Program, module: Any) -> Callable[..., Any]:
+        function = module.function("evaluate_gradients")
+        return self._compile(program, "gradients", function) if program.settings.jit else function
+
+
+def materialized(gradient: Any) -> Any:
+    """Return a gradient with memory: zeros that autograd knows of have none, and not all functions take them."""
+    return gradient.clone() if gradient._is_zerotensor() else gradient

@@ -1,0 +1,82 @@
+"""What a training step that is one program asks of an optimizer beyond its public methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .. import _core
+
+if TYPE_CHECKING:
+    from .optimizer import Optimizer
+    from .rule import Program, Slots
+
+__all__ = [
+    "adopt_slots",
+    "check_groups",
+    "count_step",
+    "is_plain",
+    "learning_rates",
+    "own_steps",
+    "step_core",
+    "step_program",
+    "step_scalar",
+    "trained_names",
+]
+
+
+def is_plain(optimizer: Optimizer) -> bool:
+    """Whether each call takes a step, on the backend of the parameters."""
+    return optimizer._accumulator.calls == 1 and optimizer._rule.backend is None
+
+
+def trained_names(optimizer: Optimizer, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names that an optimizer does not freeze."""
+    return optimizer._trained(names)
+
+
+def own_steps(optimizer: Optimizer, name: str) -> int:
+    """Return how many steps a parameter itself has taken."""
+    return optimizer._own_steps.get(name, 0)
+
+
+def count_step(optimizer: Optimizer, names: Sequence[str], number: int) -> None:
+    """Note that these parameters have taken so many steps, of which one was taken just now."""
+    optimizer.steps += 1
+    optimizer._own_steps.update(dict.fromkeys(names, number))
+
+
+def check_groups(optimizer: Optimizer, params: Mapping[str, Any]) -> None:
+    """Refuse patterns of groups that fit no parameter."""
+    optimizer._groups.check(params)
+
+
+def learning_rates(optimizer: Optimizer, *, first: bool = False) -> list[float]:
+    """Return the learning rates of the groups at the next step, or at the first one."""
+    rate = optimizer.learning_rate
+    if not first:
+        return optimizer._groups.rates(optimizer._rate())
+    return optimizer._groups.rates(float(rate(1) if callable(rate) else rate))
+
+
+def step_program(optimizer: Optimizer, params: Mapping[str, Any], steps: Mapping[str, int]) -> Program:
+    """Return the compiled step of these parameters."""
+    return optimizer._program(params, params, steps)[0]
+
+
+def step_core(program: Program) -> _core.Compiled:
+    """Return the graph of a compiled step."""
+    return program._program.core
+
+
+def step_scalar(program: Program) -> str:
+    """Return the dtype of rates and counters of a compiled step."""
+    return str(program._scalar)
+
+
+def adopt_slots(optimizer: Optimizer, program: Program, params: Mapping[str, Any]) -> Slots:
+    """Make the slots of an optimizer those that a program wants, and return them."""
+    if optimizer._fits is not program:
+        optimizer.state.update(optimizer._adopt(program, params))
+        optimizer._fits = program
+    return optimizer.state
