@@ -1,95 +1,50 @@
-"""What a physical model can be asked besides computing: the functions of `mithril.tools` as its methods."""
+"""What a physical model can be asked besides computing: functions of `mithril.tools` as its methods."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from .memory_plan import plan_memory
 
 if TYPE_CHECKING:
-    from .._core import Packed
-    from ..optim.optimizer import Optimizer
-    from ..tools.export import Exported
-    from ..tools.nans import NanReport
-    from ..tools.profile import Profile
-    from .physical_model import PhysicalModel
+    from ..tools import export as _export
+    from ..tools import nans as _nans
+    from ..tools import packing as _packing
+    from ..tools import profile as _profile
 
 __all__ = ["Tools"]
 
 
+class _Late:
+    """A method that is a function of another module, imported when it is first used: that module imports this one."""
+
+    def __init__(self, module: str, function: str) -> None:
+        self._module, self._function = module, function
+        self.__doc__ = f"See `mithril.{module}.{function}`."
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner, self._name = owner, name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        function: Callable[..., Any] = getattr(import_module(f"mithril.{self._module}"), self._function)
+        setattr(self._owner, self._name, function)
+        return getattr(owner if instance is None else instance, self._name)
+
+
 class Tools:
-    """Methods of `PhysicalModel`. They import what they need when they are called."""
+    """Methods of `PhysicalModel`, with the signatures and the documentation of the functions that they are."""
 
-    def find_nans(self, params: Any = None, data: Any = None, output_gradients: Any = None) -> NanReport:
-        """Find the ops where NaN and infinities come up; see `mithril.tools.nans.find_nans`."""
-        from ..tools.nans import find_nans
-
-        return find_nans(cast("PhysicalModel", self), params, data, output_gradients)
-
-    def profile(self, params: Any = None, data: Any = None, output_gradients: Any = None, *, runs: int = 20) -> Profile:
-        """Measure the steps of a model in C; see `mithril.tools.profile.profile`."""
-        from ..tools.profile import profile
-
-        return profile(cast("PhysicalModel", self), params, data, output_gradients, runs=runs)
-
-    def pack(
-        self,
-        params: Mapping[str, Any] | str | os.PathLike[str] | None = None,
-        *,
-        layout: str | None = None,
-        names: Mapping[str, str] | None = None,
-        state: Mapping[str, Any] | None = None,
-        shapes: Mapping[str, tuple[int, ...]] | None = None,
-    ) -> Packed:
-        """Bring parameters into the order in which generated C reads them; see `mithril.tools.packing.pack`."""
-        from ..tools.packing import pack
-
-        model = cast("PhysicalModel", self)
-        return pack(model, params, layout=layout, names=names, state=state, shapes=shapes)
+    if TYPE_CHECKING:
+        find_nans = _nans.find_nans
+        profile = _profile.profile
+        pack = _packing.pack
+        export = _export.export
+    else:
+        find_nans = _Late("tools.nans", "find_nans")
+        profile = _Late("tools.profile", "profile")
+        pack = _Late("tools.packing", "pack")
+        export = _Late("tools.export", "export")
 
     memory = property(plan_memory)
-
-    def export(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        data: Mapping[str, Any] | None = None,
-        params: Mapping[str, Any] | None = None,
-        prefix: str = "model",
-        weights_inside: bool | None = None,
-        gradients: bool = False,
-        optimizer: Optimizer | None = None,
-        loss: str | None = None,
-        lanes: int | None = None,
-        autotune: bool = False,
-        batch: str | None = None,
-        block: int | None = None,
-        threads: int = 1,
-        memory_limit: int | str | None = None,
-        cc: str | None = None,
-        flags: Any = (),
-    ) -> Exported:
-        """Write the model as C that needs nothing of Mithril; see `mithril.tools.export.export`."""
-        from ..tools.export import export
-
-        return export(
-            cast("PhysicalModel", self),
-            folder,
-            data=data,
-            params=params,
-            prefix=prefix,
-            weights_inside=weights_inside,
-            gradients=gradients,
-            optimizer=optimizer,
-            loss=loss,
-            lanes=lanes,
-            autotune=autotune,
-            batch=batch,
-            block=block,
-            threads=threads,
-            memory_limit=memory_limit,
-            cc=cc,
-            flags=flags,
-        )
