@@ -590,7 +590,7 @@ class PhysicalModel(Stateful, Tools):
 
     @property
     def stages(self) -> Stages:
-        """Text of the graph after each stage of compiling: ``infer``, ``fold_constants`` … ``cleanup``, and ``emit``."""
+        """Text of the graph after each stage of compiling: ``infer``, ``fold_constants`` … ``cleanup``, ``emit``."""
         program = self._known()
         return Stages(self.backend.engine.stages(program.core, program.module))
 
