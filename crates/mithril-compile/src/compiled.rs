@@ -10,8 +10,9 @@ use mithril_ir::{DType, Tensor};
 use mithril_model::{FlattenOptions, Input, Model, flatten, init_parameters};
 
 use crate::passes::differentiate::{GRADIENT, Request};
+use crate::passes::quantize::{Decision, Schemes};
 use crate::passes::specialize::specialize;
-use crate::pipeline::{Observer, Target, differentiated, lower, mixed, optimize};
+use crate::pipeline::{Observer, Target, differentiated, lower, mixed, optimize, quantize};
 use crate::segments::segments;
 
 /// A compiled model.
@@ -27,6 +28,8 @@ pub struct Compiled {
     pub checkpoint: bool,
     /// Data whose memory a target may write results into.
     pub donated: Vec<Arc<str>>,
+    /// Weights that are kept in 8 bits, for targets that have no kernels of their own for them.
+    pub schemes: Schemes,
 }
 
 impl Compiled {
@@ -45,7 +48,7 @@ impl Compiled {
             graph = mixed(&graph, options.float, compute, observe)?;
         }
         let (float, checkpoint, donated) = (options.float, options.checkpoint, options.donated.clone());
-        Ok(Self { graph, inputs: flat.inputs, float, checkpoint, donated })
+        Ok(Self { graph, inputs: flat.inputs, float, checkpoint, donated, schemes: Schemes::new() })
     }
     /// The same model for these values of its symbols.
     pub fn specialize(&self, symbols: &Symbols) -> Result<Self> {
@@ -53,7 +56,19 @@ impl Compiled {
     }
     /// The graph that evaluates the model on a target.
     pub fn forward(&self, target: &dyn Target, observe: &mut Observer<'_>) -> Result<Graph> {
-        lower(&self.graph, target, self.float, observe)
+        let quantized = self.quantized(observe)?;
+        lower(quantized.as_ref().map_or(&self.graph, |(graph, _)| graph), target, self.float, observe)
+    }
+    /// The graph with weights in 8 bits, and what became of each, if some are to be.
+    fn quantized(&self, observe: &mut Observer<'_>) -> Result<Option<(Graph, Vec<Decision>)>> {
+        if self.schemes.is_empty() {
+            return Ok(None);
+        }
+        quantize(&self.graph, self.float, &self.schemes, observe).map(Some)
+    }
+    /// What became of the weights that are to be kept in 8 bits.
+    pub fn decisions(&self) -> Result<Vec<Decision>> {
+        Ok(self.quantized(&mut |_, _| {})?.map_or_else(Vec::new, |(_, decisions)| decisions))
     }
     /// The graph that evaluates the model on a target, and the segments that checkpoints divide it into.
     pub fn segmented(

@@ -16,6 +16,7 @@ use mithril_model::{Init, Input};
 
 use crate::compiled::Compiled;
 use crate::passes::differentiate::{COTANGENT, Request};
+use crate::passes::quantize::Schemes;
 use crate::pipeline::{Interpreter, Target, differentiated, lower};
 use crate::python::Python;
 
@@ -71,7 +72,14 @@ impl Compiled {
                 graph.change_input(v, name, Role::Data);
             }
         }
-        Ok(Self { graph, inputs: all, float: self.float, checkpoint: false, donated: Vec::new() })
+        Ok(Self {
+            graph,
+            inputs: all,
+            float: self.float,
+            checkpoint: false,
+            donated: Vec::new(),
+            schemes: Schemes::new(),
+        })
     }
     /// A program of one node: its tensors are the inputs `x0`, `x1`, …, floats as parameters and the others as
     /// data. With `is_wide`, floats are float64, and what the literals say is rounded as in the node. Places are left
@@ -104,7 +112,7 @@ impl Compiled {
             })
         };
         let inputs = graph.inputs.iter().filter_map(input).collect();
-        Ok(Self { graph, inputs, float, checkpoint: false, donated: Vec::new() })
+        Ok(Self { graph, inputs, float, checkpoint: false, donated: Vec::new(), schemes: Schemes::new() })
     }
     fn argument(&self, builder: &mut Builder, node: &Node, i: usize, is_wide: bool) -> Result<ValueId> {
         let v = node.inputs[i];

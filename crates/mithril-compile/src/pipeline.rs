@@ -8,6 +8,7 @@
 //! | `cse` | common subexpression elimination: equal nodes become one |
 //! | `dce` | dead code elimination: removes nodes whose results are not used |
 //! | `precision` | (mixed precision) casts to the compute dtype and back |
+//! | `quantize` | (weights in 8 bits) computes products with parameters from quantized weights |
 //! | `differentiate` | (programs with gradients) adds the cotangent graph |
 //! | `legalize` | expands ops that the target does not support |
 //! | `cleanup` | constant folding, simplification, CSE and DCE once more, on the expansions |
@@ -21,7 +22,8 @@ use mithril_ir::op::OpDef;
 use mithril_ir::{DType, Lit, ValueId, text, verify};
 
 use crate::passes::differentiate::{Request, differentiate_for};
-use crate::passes::{cse, dce, fold_constants, legalize, precision, simplify};
+use crate::passes::quantize::{Decision, Schemes};
+use crate::passes::{cse, dce, fold_constants, legalize, precision, quantize as quantize_pass, simplify};
 
 /// A pass: a new graph from an old one.
 pub type Pass = fn(&Graph) -> Result<Graph>;
@@ -108,6 +110,19 @@ pub fn mixed(graph: &Graph, float: DType, compute: DType, observe: &mut Observer
     check("precision", &graph, float)?;
     observe("precision", &graph);
     Ok(graph)
+}
+
+/// Keeps weights of products in 8 bits.
+pub fn quantize(
+    graph: &Graph,
+    float: DType,
+    schemes: &Schemes,
+    observe: &mut Observer<'_>,
+) -> Result<(Graph, Vec<Decision>)> {
+    let (graph, decisions) = quantize_pass::quantize(graph, float, schemes)?;
+    check("quantize", &graph, float)?;
+    observe("quantize", &graph);
+    Ok((graph, decisions))
 }
 
 /// Adds gradients to an optimized graph.

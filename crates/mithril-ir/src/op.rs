@@ -56,6 +56,8 @@ pub struct OpDef {
     pub tolerance: Tolerance,
     /// Where it is computed in mixed precision; `None`: as its tolerance suggests ([`OpDef::precision`]).
     pub precision: Option<Precision>,
+    /// Of a product: the weight that may be kept in 8 bits.
+    pub low_bit: Option<LowBit>,
     /// Range from which tests draw float inputs, away from poles and kinks of the op.
     pub domain: (f64, f64),
     /// Test cases as text, e.g. `"[2,3] axis=1 keepdim=true"` or `"[5,3] i64[4]<5 axis=0"`: tensors by shape in
@@ -95,6 +97,18 @@ impl Indexed {
         };
         shape.get(axis).cloned()
     }
+}
+
+/// The weight of a product that may be kept in 8 bits, with a scale for each output.
+#[derive(Clone, Copy, Debug)]
+pub struct LowBit {
+    /// The port of the weight.
+    pub weight: usize,
+    /// The axis of the weight that counts outputs.
+    pub outputs: usize,
+    /// Whether the last axis of the first port is multiplied by the other axis of a weight of two axes, and the third
+    /// port, if there is one, is added: such a product can be done in integers.
+    pub is_product: bool,
 }
 
 /// An input of an op.
@@ -441,6 +455,7 @@ pub const BLANK: OpDef = OpDef {
     padded_with: None,
     tolerance: Tolerance::Elementwise,
     precision: None,
+    low_bit: None,
     domain: (-2.0, 2.0),
     cases: &[],
     layer: "",

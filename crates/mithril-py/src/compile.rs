@@ -6,6 +6,7 @@ use mithril::codegen::python::{self as codegen, Argument, EVALUATE, Function, GR
 use mithril::compile::compiled::{Compiled, gradient_of};
 use mithril::compile::fit;
 use mithril::compile::lift::lift;
+use mithril::compile::passes::quantize::{Decision, Scheme, Schemes};
 use mithril::compile::pipeline::Interpreter;
 use mithril::compile::positions::{Positions, Which};
 use mithril::compile::python::Python as PythonBackend;
@@ -21,53 +22,8 @@ use crate::connection::PyConnection;
 use crate::convert::{argument, array, dtype, literal, pairs, shape_to_python, sizes, tensor};
 use crate::errors::{Failure, Outcome, exception};
 use crate::model::PyModel;
+use crate::source::PySource;
 use crate::target::TargetArgument;
-
-/// Generated source.
-#[pyclass(name = "Source", module = "mithril", frozen)]
-#[derive(Debug)]
-pub struct PySource {
-    source: codegen::Source,
-    many: bool,
-}
-
-#[pymethods]
-impl PySource {
-    /// The text.
-    #[getter]
-    fn text(&self) -> &str {
-        &self.source.text
-    }
-    /// Whether an op has several outputs.
-    #[getter]
-    fn many(&self) -> bool {
-        self.many
-    }
-    /// Whether values of 64 bits occur, which some frameworks compute with on request only.
-    #[getter]
-    fn is_wide(&self) -> bool {
-        self.source.is_wide
-    }
-    /// Ops that the global `reference` runs on the host, since the backend has nothing for them.
-    #[getter]
-    fn referred(&self) -> Vec<&'static str> {
-        self.source.referred.clone()
-    }
-    /// What the global `_CONSTANTS` has to hold.
-    fn constants<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let dict = PyDict::new(py);
-        for (name, t) in &self.source.constants {
-            dict.set_item(name, array(py, t)?)?;
-        }
-        Ok(dict)
-    }
-    /// Op, path and user's line that a line comes from.
-    fn origin(&self, line: u32) -> Option<(&str, Option<String>, Option<String>)> {
-        let origin = self.source.origin(line)?;
-        let path = origin.place.path.as_deref().filter(|p| !p.is_empty()).map(Into::into);
-        Some((origin.op, path, origin.place.line.as_ref().map(ToString::to_string)))
-    }
-}
 
 /// An error of a shape, with the input that it is of and the shape as it was given.
 fn about_shape(failure: Failure, name: &str, shape: &Bound<'_, PyAny>) -> Failure {
@@ -120,6 +76,7 @@ fn options(given: &Bound<'_, PyDict>, float: DType) -> Outcome<FlattenOptions> {
             "donate" => options.donated = names()?,
             "discard_keys" => options.discard = names()?,
             "edges" => options.keep_edges = names()?,
+            "quantize" => {}
             other => return Err(Error::internal(format!("compile is given {other:?}")).into()),
         }
     }
@@ -185,8 +142,20 @@ pub fn roles<'py>(
 #[pyfunction]
 pub fn compile(model: &PyModel, float: &str, given: &Bound<'_, PyDict>) -> Outcome<PyCompiled> {
     let options = options(given, DType::parse(float)?)?;
-    let compiled = Compiled::new(&model.inner, &options)?;
+    let mut compiled = Compiled::new(&model.inner, &options)?;
+    if let Some(wanted) = given.get_item("quantize")? {
+        compiled.schemes = schemes(&wanted)?;
+    }
     Ok(PyCompiled { model: model.inner.clone(), options, compiled })
+}
+
+/// Names of weights, and how they are kept.
+fn schemes(given: &Bound<'_, PyAny>) -> Outcome<Schemes> {
+    let given: Vec<(String, String)> = given.extract()?;
+    let scheme = |name: String| {
+        Scheme::parse(&name).ok_or_else(|| Error::internal(format!("a weight is to be kept as {name:?}")))
+    };
+    given.into_iter().map(|(weight, name)| Ok((weight.into(), scheme(name)?))).collect()
 }
 
 /// A model compiled as far as no target is needed.
@@ -199,6 +168,9 @@ pub struct PyCompiled {
     pub compiled: Compiled,
 }
 
+/// A weight; how it is kept, the axis of its scales, and the names of the inputs that stand for it; or why it stays.
+type DecisionRow =
+    (String, Option<(&'static str, usize, (String, String, Option<String>))>, Option<&'static str>);
 type Entry<'py> = (String, &'static str, Bound<'py, PyTuple>);
 
 #[pymethods]
@@ -262,6 +234,19 @@ impl PyCompiled {
             Some(positions) => Ok(Some(PyPositions(positions.specialize(&self.bind(shapes)?)?))),
             None => Ok(None),
         }
+    }
+    /// What became of each weight that is to be kept in 8 bits: name; scheme, axis and the names of the inputs with
+    /// numbers, scales and totals; or the reason why it stays as it is.
+    fn decisions(&self) -> Outcome<Vec<DecisionRow>> {
+        let text = |name: &Arc<str>| name.to_string();
+        let row = |decision: Decision| match decision.outcome {
+            Ok(kept) => {
+                let names = (text(&kept.numbers), text(&kept.scale), kept.total.as_ref().map(text));
+                (text(&decision.weight), Some((kept.scheme.name(), kept.axis, names)), None)
+            }
+            Err(reason) => (text(&decision.weight), None, Some(reason)),
+        };
+        Ok(self.compiled.decisions()?.into_iter().map(row).collect())
     }
     /// Names of the parameters that have gradients.
     #[getter]
@@ -396,8 +381,9 @@ impl PyCompiled {
         let target = &target.0;
         let mut found = Vec::new();
         let mut observe = |name: &str, graph: &Graph| found.push((name.to_owned(), text::print(graph)));
-        Compiled::observed(&self.model, &self.options, &mut observe)?
-            .forward(&PythonBackend(target), &mut observe)?;
+        let mut compiled = Compiled::observed(&self.model, &self.options, &mut observe)?;
+        compiled.schemes = self.compiled.schemes.clone();
+        compiled.forward(&PythonBackend(target), &mut observe)?;
         Ok(found)
     }
     /// Table of the layers.

@@ -22,6 +22,7 @@ mod inspect;
 mod model;
 mod optimizers;
 mod rows;
+mod source;
 mod target;
 mod weights;
 
@@ -90,7 +91,7 @@ fn classes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<connection::PyMethod>()?;
     module.add_class::<compile::PyCompiled>()?;
     module.add_class::<compile::PyPositions>()?;
-    module.add_class::<compile::PySource>()?;
+    module.add_class::<source::PySource>()?;
     module.add_class::<compile::PyRunner>()?;
     module.add_class::<c::PyCProgram>()?;
     module.add_class::<calls::PyPacked>()?;

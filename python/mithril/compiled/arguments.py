@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _core
+from ..backends.quantized import ByteParameters
 from ..errors import MithrilError, ParameterError
 from ..quantization.parameters import in_few_bits
 from ..suggestions import did_you_mean, nearest
@@ -40,6 +41,13 @@ class Arguments:
                 raise ParameterError(
                     "params are packed for a model in C or on ggml", hint="pass them as they were before"
                 )
+            return
+        if isinstance(params, ByteParameters):
+            if program.weights is None:
+                raise ParameterError(
+                    "params are packed for a model with weights in 8 bits", hint="pass them as they were before"
+                )
+            program.weights.check(params)
             return
         try:
             values = program.read_params(params)

@@ -16,6 +16,7 @@ import numpy as np
 from .. import _core, dtypes
 from ..backends.exchange import remember
 from ..backends.options import seed as read_seed
+from ..backends.quantized import choose_weights
 from ..checkpoints.files import write
 from ..errors import (
     InvalidValueError,
@@ -95,6 +96,7 @@ class PhysicalModel(Stateful, Tools):
         self._names: dict[str, tuple[str, ...]] = {role: tuple(names) for role, names in roles.items()}
         self._choose_parameters(**patterns)
         self._tolerated |= frozenset(self._names["unneeded"])
+        choose_weights(backend, options, self._names["param"])
         self._arguments = Arguments(backend, self._names, self._tolerated)
         self._array_type = backend.engine.array_type
         self._donated = given_away(options["donate"], self._names["data"], backend)
@@ -615,9 +617,7 @@ class PhysicalModel(Stateful, Tools):
 
         def function(params: Mapping[str, Any], data: Mapping[str, Any], state: Any = None) -> Any:
             program, data = self._prepare(params, data)
-            result = program.module.function("evaluate")(
-                params, data, self._state_for(params) if state is None else state
-            )
+            result = program.call(params, data, self._state_for(params) if state is None else state)
             outputs, updated = result if program.updates else (result, {})
             return outputs if state is None else (outputs, {**state, **updated})
 

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
+from ..backends.quantized import ByteWeights, QuantizedWeights
 from ..errors import MithrilError
 from ..tracing.host_functions import check_first, differentiated
 from .compile_stats import CompileStats
@@ -78,6 +79,11 @@ class Program:
 
             custom.explain_passed_over(backend, core, stats.referred, settings.strict)
         self.evaluate: Callable[..., Any] = self._checked(self.module, backend.engine.evaluator(self))
+        #: Weights in 8 bits, where the backend makes them of parameters before a call.
+        self.weights: ByteWeights | None = None
+        if isinstance(backend, QuantizedWeights) and backend.quantize is not None:
+            self.weights = ByteWeights(core, backend, self.module.source, backend.quantize_strict)
+            self.evaluate = _packed(self.weights, self.evaluate)
         self.gradients: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Module | Runner, Callable[..., Any]]] = {}
         self.seen: set[Any] = set()
         #: Donated data that was found to lie apart.
@@ -97,6 +103,11 @@ class Program:
         if not (self.settings.jit and self.backend.engine.overrides and self.backend.name == "torch"):
             return function
         return check_first(module.function(name), function)
+
+    def call(self, params: Any, data: Mapping[str, Any], state: Any) -> Any:
+        """Evaluate by the generated function as it is, for transformations of a framework."""
+        arrays = params if self.weights is None else self.weights.of(params)
+        return self.module.function("evaluate")(arrays, data, state)
 
     def run(self, module: Any, function: Callable[..., Any], params: Any, data: Mapping[str, Any], *rest: Any) -> Any:
         """Call a function of a module; what goes wrong is explained."""
@@ -188,6 +199,11 @@ class Program:
                 found = (module, self._checked(module, compiled, "evaluate_gradients"))
             self.gradients[(outputs, names)] = found
         return found
+
+
+def _packed(weights: ByteWeights, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that quantizes parameters before a call."""
+    return lambda params, data, state: function(weights.of(params), data, state)
 
 
 def _reader(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import _core
 from ..backends.exchange import to_host
+from ..backends.quantized import ByteParameters
 from ..errors import ParameterError
 from .parameters import Parameters
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from .program import Program
 
 __all__ = ["Stateful"]
+
+#: Parameters that were packed with the state that the model had then.
+_PACKED = (_core.Packed, ByteParameters)
 
 
 class Stateful:
@@ -116,7 +120,7 @@ class Stateful:
     def _held(self, params: Any) -> bool:
         """Whether parameters bring statistics along that are not simply those in `state`."""
         names = self._names["state"]
-        if not names or type(params) is _core.Packed or (type(params) is Parameters and params._model is self):
+        if not names or isinstance(params, _PACKED) or (type(params) is Parameters and params._model is self):
             return False
         given = [name for name in names if name in params]
         if given and len(given) < len(names):
@@ -141,7 +145,7 @@ class Stateful:
             kept = self._overriding(params)
             return {**self.state, **{name: params[name] for name in self._names["state"] if name not in kept}}
         is_own = type(params) is Parameters and params._model is self
-        if self._names["state"] and not self._options["training"] and not is_own and type(params) is not _core.Packed:
+        if self._names["state"] and not self._options["training"] and not is_own and not isinstance(params, _PACKED):
             drawn = self._lacks_statistics()
             if drawn:
                 more = f" and {len(drawn) - 5} more" if len(drawn) > 5 else ""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .. import _core
+from ..backends.quantized import ByteParameters
 from ..checkpoints import weights
 from ..compiled import internals
 from ..errors import InvalidValueError, UnsupportedOpError
 
 if TYPE_CHECKING:
     from ..compiled.physical_model import PhysicalModel
+    from ..compiled.program import Program
 
 __all__ = ["pack"]
 
@@ -25,7 +27,7 @@ def pack(
     names: Mapping[str, str] | None = None,
     state: Mapping[str, Any] | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
-) -> _core.Packed:
+) -> _core.Packed | ByteParameters:
     """Bring parameters into the order in which generated C reads them, so that the arrays may go.
 
     What is returned stands for the parameters in calls of this model, and holds what the code reads and nothing
@@ -39,7 +41,8 @@ def pack(
     Parameters
     ----------
     model : PhysicalModel
-        A model compiled with `CBackend` or `GGMLBackend`, and ``inference=True``.
+        A model compiled with `CBackend` or `GGMLBackend`, or with ``quantize`` of another backend, and
+        ``inference=True``.
     params : mapping or path-like, optional
         Name to array; those of `get_parameters` by default. Or a file or folder of weights as `weights.open` takes it.
         Running statistics among them become the state of the model.
@@ -54,7 +57,7 @@ def pack(
 
     Returns
     -------
-    Packed
+    Packed or ByteParameters
         The parameters, packed; ``bytes`` says how much memory they take.
 
     Raises
@@ -75,13 +78,16 @@ def pack(
     >>> compiled.evaluate(packed, {"input": np.ones((2, 8), np.float32)})["output"].shape
     (2, 16)
     """
-    program = internals.known_program(model)
+    program: Program = internals.known_program(model)
     source = getattr(program.module, "source", None)
-    if not isinstance(source, (_core.CProgram, _core.GgmlProgram)) or internals.compile_options(model)["training"]:
+    is_native = isinstance(source, (_core.CProgram, _core.GgmlProgram))
+    if not (is_native or program.weights is not None) or internals.compile_options(model)["training"]:
         raise UnsupportedOpError(
-            "only models for inference in C or on ggml pack their parameters",
-            hint="compile with CBackend or GGMLBackend, and inference=True",
+            "only models for inference in C or on ggml, or with weights in 8 bits, pack their parameters",
+            hint='compile with CBackend or GGMLBackend, or with quantize="int8", and inference=True',
         )
+    if program.weights is not None:
+        return program.weights.pack(_with_state(model, program, params, layout, names, state))
     sizes = {**{name: shape for name, _, shape in program.data}, **(shapes or {})}
     # A size that is an argument may be any.
     counted = model.backend.batch
@@ -91,6 +97,17 @@ def pack(
         raise InvalidValueError(
             f"the shape of {', '.join(unknown)} is not known", hint="give it: pack(params, shapes={...})"
         )
+    given = _with_state(model, program, params, layout, names, state)
+    packed: _core.Packed = cast("Any", source).pack(
+        given, model.state, {name: tuple(shape) for name, shape in sizes.items()}
+    )
+    return packed
+
+
+def _with_state(
+    model: PhysicalModel, program: Program, params: Any, layout: Any, names: Any, state: Mapping[str, Any] | None
+) -> Mapping[str, Any]:
+    """Return the parameters to pack, whose statistics become those of the model."""
     if state is not None:
         with internals.state_lock(model):
             internals.update_state(model, state)
@@ -104,8 +121,7 @@ def pack(
                 internals.update_state(model, {**internals.state_for(model, given), **(state or {})})
         else:
             internals.state_for(model, given)
-    packed: _core.Packed = source.pack(given, model.state, {name: tuple(shape) for name, shape in sizes.items()})
-    return packed
+    return given
 
 
 def _planned(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,11 @@ import numpy as np
 
 from .. import _core
 from ..backends.exchange import to_host
+from ..backends.quantized import QuantizedWeights, bytes_of
 from ..backends.with_manualgrad.c_backend import CBackend
 from ..backends.with_manualgrad.c_backend.quantization import rounded
 from ..backends.with_manualgrad.ggml_backend import GGMLBackend
 from ..backends.with_manualgrad.ggml_backend.quantization import ALIASES
-from ..backends.with_manualgrad.native import NativeBackend
 from ..compiled import internals
 from ..errors import InvalidValueError, ParameterError
 from ..quantization.parameters import (
@@ -40,7 +41,7 @@ def quantization_report(
 ) -> QuantizationReport:
     """Report what became of each weight of a model that was compiled for few bits.
 
-    That is, with ``CBackend(quantize=...)`` or ``GGMLBackend(quantize=...)``; or on GGML with weights that are given in
+    That is, with ``quantize`` of its backend; or on GGML with weights that are given in
     few bits, such as those of a file of GGUF, which have no further error if they are kept as they are.
 
     Parameters
@@ -72,15 +73,19 @@ def quantization_report(
     backend = model.backend
     params = model.get_parameters() if params is None else params
     is_given_so = isinstance(backend, GGMLBackend) and any(map(in_few_bits, params.values()))
-    if not isinstance(backend, (CBackend, GGMLBackend)) or (backend.quantize is None and not is_given_so):
+    kinds = (CBackend, GGMLBackend, QuantizedWeights)
+    if not isinstance(backend, kinds) or (backend.quantize is None and not is_given_so):
         raise InvalidValueError(
-            "the model is not quantised", hint='compile it for ml.CBackend(quantize="int8") or ml.GGMLBackend(...)'
+            "the model is not quantized",
+            hint='compile it for a backend with quantize="int8", or on ml.GGMLBackend(...)',
         )
     outputs = () if data is None else _outputs(model, backend, params, data)
     program = internals.current_program(model)
     if program is None:
         raise InvalidValueError("the model has no sizes yet", hint="give data, or shapes when compiling")
     _check(program, params)
+    if isinstance(backend, QuantizedWeights):
+        return _of_bytes(program, params, outputs)
     if isinstance(backend, GGMLBackend):
         _prepare(program, params)
     decisions = {found["weight"]: found for found in program.module.source.decisions}
@@ -101,6 +106,28 @@ def quantization_report(
             row = _row if isinstance(backend, CBackend) else _row_of_ggml
             rows.append(row(name, host, decision))
             after += decision["bytes"]
+    return QuantizationReport(tuple(rows), tuple(skipped), before, after, outputs)
+
+
+def _of_bytes(program: Program, params: Mapping[str, Any], outputs: tuple[OutputError, ...]) -> QuantizationReport:
+    """Report on weights in 8 bits of a backend of generated Python."""
+    decisions = {name: (kept, reason) for name, kept, reason in program.weights.decisions} if program.weights else {}
+    rows, skipped, before, after = [], [], 0, 0
+    for name, value in params.items():
+        host = to_host(value)
+        kept, reason = decisions.get(name, (None, "no product or convolution has it as a factor, or it was left out"))
+        before += host.nbytes
+        if kept is None:
+            skipped.append(Skipped(name, str(host.dtype), str(reason)))
+            after += host.nbytes
+            continue
+        scheme, axis, names = kept
+        numbers, scale = bytes_of(host, axis)
+        spread = scale.reshape([-1 if i == axis else 1 for i in range(host.ndim)])
+        size = numbers.nbytes + scale.nbytes * sum(name is not None for name in names[1:])
+        rmse, cosine = distance(numbers * spread, host)
+        rows.append(Quantized(name, scheme, host.nbytes, size, 8 * size / max(host.size, 1), rmse, cosine))
+        after += size
     return QuantizationReport(tuple(rows), tuple(skipped), before, after, outputs)
 
 
@@ -152,13 +179,18 @@ def _row(path: str, given: np.ndarray[Any, Any], decision: Mapping[str, Any]) ->
     return Quantized(path, scheme, given.nbytes, kept, 8 * kept / matrix.size, rmse, cosine)
 
 
-def _outputs(model: PhysicalModel, backend: NativeBackend, params: Any, data: Any) -> tuple[OutputError, ...]:
-    given: dict[str, Any] = {"dtype": backend.default_dtype, "num_threads": backend.num_threads or None}
-    plain = CBackend(**given, cc=backend.cc) if isinstance(backend, CBackend) else GGMLBackend(**given)
+def _outputs(model: PhysicalModel, backend: Any, params: Any, data: Any) -> tuple[OutputError, ...]:
+    if isinstance(backend, QuantizedWeights):
+        plain: Any = copy.copy(backend)
+        plain.quantize = None
+    else:
+        given: dict[str, Any] = {"dtype": backend.default_dtype, "num_threads": backend.num_threads or None}
+        plain = CBackend(**given, cc=backend.cc) if isinstance(backend, CBackend) else GGMLBackend(**given)
     exact = internals.recompiled(model, plain)
     internals.update_state(exact, internals.state_for(model, params))
     before = internals.saved_state(model)
     floats = {name: np.asarray(value, "f4") if in_few_bits(value) else value for name, value in params.items()}
     found, wanted = model.evaluate(params, data), exact.evaluate(floats, data)
     internals.restore_state(model, before)
-    return output_errors(found, wanted)
+    to_numpy = backend.to_numpy
+    return output_errors(*({name: to_numpy(value) for name, value in group.items()} for group in (found, wanted)))

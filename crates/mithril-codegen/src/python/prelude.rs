@@ -12,6 +12,7 @@ pub const NUMPY_FILES: &[&str] = &[
     include_str!("prelude/numpy_movement.py"),
     include_str!("prelude/numpy_norm.py"),
     include_str!("prelude/numpy_pool.py"),
+    include_str!("prelude/numpy_quantized.py"),
     include_str!("prelude/numpy_random.py"),
     include_str!("prelude/numpy_reduce.py"),
     include_str!("prelude/numpy_signal.py"),
@@ -23,6 +24,7 @@ pub const TORCH_FILES: &[&str] = &[
     include_str!("prelude/torch_loss.py"),
     include_str!("prelude/torch_movement.py"),
     include_str!("prelude/torch_norm.py"),
+    include_str!("prelude/torch_quantized.py"),
     include_str!("prelude/torch_random.py"),
     include_str!("prelude/torch_reduce.py"),
 ];
@@ -33,6 +35,7 @@ pub const JAX_FILES: &[&str] = &[
     include_str!("prelude/jax_loss.py"),
     include_str!("prelude/jax_movement.py"),
     include_str!("prelude/jax_pool.py"),
+    include_str!("prelude/jax_quantized.py"),
     include_str!("prelude/jax_reduce.py"),
     include_str!("prelude/jax_signal.py"),
 ];

@@ -6,6 +6,7 @@ pub mod differentiate;
 pub mod fold_constants;
 pub mod legalize;
 pub mod precision;
+pub mod quantize;
 pub mod recompute;
 pub mod simplify;
 pub mod specialize;

@@ -14,7 +14,7 @@ use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, elements, from_f64s};
 use crate::literal::Lit;
 use crate::op::{
-    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, OpDef, Port, Precision, ShapeRule, Spell, Text,
+    Attr, BLANK, DTypeRule, DefaultLit, Eval, Grad, LowBit, OpDef, Port, Precision, ShapeRule, Spell, Text,
     Tolerance, attr, tensor_of,
 };
 use crate::rules::{Attrs, ShapeCx};
@@ -334,6 +334,7 @@ const fn conv(name: &'static str, doc: &'static str) -> OpDef {
         spell: Spell { torch: Text::F(conv_torch), ..Spell::NONE },
         tolerance: Tolerance::Contraction,
         precision: Some(Precision::Low),
+        low_bit: Some(LowBit { weight: 1, outputs: 0, is_product: false }),
         ..BLANK
     }
 }

@@ -11,7 +11,8 @@ use crate::interp::{HostCall, broadcast_index, elements, from_f64s};
 use crate::literal::Lit;
 use crate::loops::{Expr, Fold, Index, LoopCx};
 use crate::op::{
-    BLANK, DTypeRule, Eval, Grad, OpDef, Port, Precision, ShapeRule, Spell, Text, Tolerance, optional, tensor,
+    BLANK, DTypeRule, Eval, Grad, LowBit, OpDef, Port, Precision, ShapeRule, Spell, Text, Tolerance,
+    optional, tensor,
 };
 use crate::rules::{Attrs, ShapeCx};
 use crate::shape::Shape;
@@ -69,6 +70,7 @@ pub static MATMUL: OpDef = OpDef {
     layer: "MatrixMultiply",
     aliases: &["mm", "bmm", "matrix_multiply"],
     precision: Some(Precision::Low),
+    low_bit: Some(LowBit { weight: 1, outputs: 1, is_product: true }),
     ..BLANK
 };
 
@@ -141,6 +143,7 @@ pub static LINEAR: OpDef = OpDef {
         "[1,3] [1,3] [1]",
     ],
     precision: Some(Precision::Low),
+    low_bit: Some(LowBit { weight: 1, outputs: 0, is_product: true }),
     ..BLANK
 };
 

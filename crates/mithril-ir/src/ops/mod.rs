@@ -29,6 +29,7 @@ pub mod norm;
 pub mod order;
 pub mod pool;
 pub mod products;
+pub mod quantized;
 pub mod random;
 pub mod reduce;
 pub mod sampling;
@@ -96,7 +97,7 @@ pub static FAMILIES: &[(&str, &[&OpDef])] = &[
 
 static BY_NAME: LazyLock<FxHashMap<&'static str, &'static OpDef>> = LazyLock::new(|| {
     let mut map = FxHashMap::default();
-    for op in all().chain(std::iter::once(&host::HOST_CALL)) {
+    for op in all().chain([&host::HOST_CALL]).chain(quantized::OPS.iter().copied()) {
         for name in std::iter::once(&op.name).chain(op.aliases) {
             map.insert(*name, op);
         }

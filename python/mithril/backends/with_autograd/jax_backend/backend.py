@@ -15,6 +15,7 @@ from ....errors import IgnoredOptionWarning
 from ... import options
 from ...frameworks import require
 from ...keywords import JaxOptions, accepts, names
+from ...quantized import QuantizedWeights
 from ..framework import Framework
 from .devices import device_names, find_device, preallocate
 from .engine import JaxEngine
@@ -22,7 +23,7 @@ from .engine import JaxEngine
 __all__ = ["JaxBackend"]
 
 
-class JaxBackend(Framework):
+class JaxBackend(QuantizedWeights, Framework):
     """Runs models with JAX.
 
     JAX computes with 64-bit numbers only where it is told to. Models that contain them (``dtype=ml.float64``,
@@ -48,6 +49,13 @@ class JaxBackend(Framework):
     pre_allocate : bool, optional
         Whether JAX takes most of the memory of a GPU when it starts. It has to be said before anything else uses
         JAX; where that is too late, a warning says so.
+    quantize : str or mapping, optional
+        Keep the weights of products and convolutions in 8 bits. ``"int8"`` computes products in integers;
+        ``"int8_weights"`` converts the weights to float where they are used, and so does ``"int8"`` for convolutions.
+        Or a mapping from patterns of names to one of them or None, such as ``{"lm_head.*": None, "*": "int8"}``: the
+        first pattern that fits counts. Needs models compiled with ``inference=True``.
+    quantize_strict : bool, optional
+        Whether a weight that cannot be kept as asked is an error (default False).
     device_mesh : tuple of int, optional
         ``(1,)``: this version runs a model on one device.
 
@@ -74,6 +82,7 @@ class JaxBackend(Framework):
         # JAX multiplies float32 in fewer bits on some devices; who asks for float32 by name gets it.
         self._exact = found.get("precision") is not None and dtypes.normalize(found["precision"]) == dtypes.float32
         super().__init__(**given)
+        self._read_quantize(given)
         if wanted is not None and self._device.platform == "cpu":
             warnings.warn("pre_allocate means nothing on the CPU", IgnoredOptionWarning, stacklevel=2)
         elif not in_time:
@@ -88,7 +97,7 @@ class JaxBackend(Framework):
         found = {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed, "jit": self.jit}
         if self._exact or self.precision is not None:
             found["precision"] = "float32" if self._exact else str(self.precision)
-        return _restore, (type(self), found)
+        return _restore, (type(self), {**found, **self._quantize_options()})
 
     # --- devices ----------------------------------------------------------------------------------------------
 

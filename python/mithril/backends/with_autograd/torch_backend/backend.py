@@ -15,6 +15,7 @@ from ....errors import BackendUnavailableError
 from ... import options
 from ...frameworks import require
 from ...keywords import TorchOptions, accepts, names
+from ...quantized import QuantizedWeights
 from ..framework import Framework
 from .engine import TorchEngine, materialized
 
@@ -24,7 +25,7 @@ __all__ = ["TorchBackend"]
 _GELU = (("special:gelu", "float32"), ("special:gelu", "bfloat16"))
 
 
-class TorchBackend(Framework):
+class TorchBackend(QuantizedWeights, Framework):
     """Runs models with PyTorch.
 
     Parameters
@@ -44,6 +45,13 @@ class TorchBackend(Framework):
         Dtype to multiply matrices and convolve in, see `Backend`.
     cudnn_benchmark : bool, optional
         Let cuDNN try its algorithms and keep the fastest, in calls of this backend only.
+    quantize : str or mapping, optional
+        Keep the weights of products and convolutions in 8 bits. ``"int8"`` computes products in integers;
+        ``"int8_weights"`` converts the weights to float where they are used, and so does ``"int8"`` for convolutions.
+        Or a mapping from patterns of names to one of them or None, such as ``{"lm_head.*": None, "*": "int8"}``: the
+        first pattern that fits counts. Needs models compiled with ``inference=True``.
+    quantize_strict : bool, optional
+        Whether a weight that cannot be kept as asked is an error (default False).
     device_mesh : int or tuple of int, optional
         ``(1,)``; meshes of more devices are not part of this version.
 
@@ -67,6 +75,7 @@ class TorchBackend(Framework):
     def __init__(self, **given: Unpack[TorchOptions]) -> None:
         self._torch = require(type(self).__name__, "torch")
         super().__init__(**given)
+        self._read_quantize(given)
         #: Whether cuDNN tries its algorithms and keeps the fastest, in our calls only.
         self.cudnn_benchmark: bool = options.switch("cudnn_benchmark", given.get("cudnn_benchmark") or False)
         if self.cudnn_benchmark and self._device.type != "cuda":
@@ -81,7 +90,8 @@ class TorchBackend(Framework):
             self.limitations = {**self.limitations, **dict.fromkeys(_GELU, reason)}
 
     def __reduce__(self) -> Any:
-        return _restore, (type(self), {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed})
+        found = {"dtype": str(self.default_dtype), "device": self.device, "seed": self._seed}
+        return _restore, (type(self), {**found, **self._quantize_options()})
 
     # --- devices ----------------------------------------------------------------------------------------------
 

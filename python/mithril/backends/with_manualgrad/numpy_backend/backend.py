@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing_extensions import Unpack
+
+from ...keywords import NumpyOptions, accepts, names
 from ...numpy_arrays import NumpyArrays
+from ...quantized import QuantizedWeights
 
 __all__ = ["NumpyBackend"]
 
 
-class NumpyBackend(NumpyArrays):
+class NumpyBackend(QuantizedWeights, NumpyArrays):
     """Runs models with NumPy on the CPU.
 
     Parameters
@@ -19,6 +23,13 @@ class NumpyBackend(NumpyArrays):
         Only ``"cpu"``.
     seed : int, optional
         Seed of the random numbers (default 0). Also spelled ``random_seed``.
+    quantize : str or mapping, optional
+        Keep the weights of products and convolutions in 8 bits. ``"int8"`` computes products in integers;
+        ``"int8_weights"`` converts the weights to float where they are used, and so does ``"int8"`` for convolutions.
+        Or a mapping from patterns of names to one of them or None, such as ``{"lm_head.*": None, "*": "int8"}``: the
+        first pattern that fits counts. Needs models compiled with ``inference=True``.
+    quantize_strict : bool, optional
+        Whether a weight that cannot be kept as asked is an error (default False).
 
     Examples
     --------
@@ -30,3 +41,9 @@ class NumpyBackend(NumpyArrays):
 
     name = "numpy"
     target = "numpy"
+    _options: tuple[str, ...] = names(NumpyOptions)
+
+    @accepts(NumpyOptions)
+    def __init__(self, **given: Unpack[NumpyOptions]) -> None:
+        super().__init__(**given)
+        self._read_quantize(given)

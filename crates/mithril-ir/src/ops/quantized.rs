@@ -1,0 +1,95 @@
+//! Products in integers of 8 bits: what the `quantize` pass makes of products with parameters.
+//!
+//! The rows are not listed in [`super::FAMILIES`]: no model names them. Both are defined by their expansion, and
+//! frameworks that have products of integers spell them by helpers that do the same.
+
+use crate::dtype::{DType, Kinds};
+use crate::op::{BLANK, DTypeRule, Grad, OpDef, Port, ShapeRule, Spell, Text, Tolerance, tensor_of};
+use crate::ops::elementwise::{FLOOR, GREATER, LESS, LOGICAL_AND, MAXIMUM, MINIMUM, WHERE};
+use crate::ops::linalg::MATMUL;
+use crate::ops::reduce::{MAX, MIN};
+use crate::rules::DTypes;
+use crate::shape::Shape;
+use crate::spell::SpellCx;
+
+/// Rows of this file.
+pub static OPS: &[&OpDef] = &[&DYNAMIC_QUANTIZE, &MATMUL_INTEGER];
+
+static INPUT: &[Port] = &[tensor_of("input", Kinds::FLOAT)];
+
+/// Rows in 8 bits, each with a scale and a zero of its own
+pub static DYNAMIC_QUANTIZE: OpDef = OpDef {
+    name: "dynamic_quantize",
+    doc: "Quantizes each row (the last axis) to int8: `quantized` with `input ≈ (quantized - zero) · scale`. The range \
+          of a row includes 0. A row that is not finite gets the scale NaN.",
+    ports: INPUT,
+    outputs: &["quantized", "scale", "zero"],
+    shape: ShapeRule::Fn(|cx| {
+        let all = cx.shape(0).clone();
+        let mut one = all.clone();
+        let last = one.rank().saturating_sub(1);
+        one.0[last] = 1.into();
+        Ok(vec![all, one.clone(), one])
+    }),
+    dtype: DTypeRule::Fn(|cx| Ok(DTypes::keep([DType::I8, cx.dtype(0).unwrap_or(cx.float), DType::I32]))),
+    expand: Some(|c| {
+        let (x, zero) = (c.x[0], c.cx.lit(0.0));
+        let along = [c.cx.lit(-1), c.cx.lit(true)];
+        let low = x.op(&MIN, &along).op(&MINIMUM, &[zero]);
+        let range = x.op(&MAX, &along).op(&MAXIMUM, &[zero]) - low;
+        let is_finite = range.op(&LESS, &[c.cx.lit(f64::INFINITY)]);
+        let is_range = is_finite.op(&LOGICAL_AND, &[range.op(&GREATER, &[c.cx.lit(1e-30)])]);
+        let scale = is_finite.op(&WHERE, &[range / 255.0, c.cx.lit(f64::NAN)]);
+        let divisor = is_range.op(&WHERE, &[range, c.cx.lit(255.0)]);
+        let inverse = is_range.op(&WHERE, &[255.0 / divisor, zero]);
+        let origin = (0.5 - is_finite.op(&WHERE, &[low, zero]) * inverse).op(&FLOOR, &[]);
+        let number = x * inverse + (origin + 0.5);
+        // NaN is not greater than 0, either.
+        let bounded =
+            number.op(&GREATER, &[zero]).op(&WHERE, &[number.op(&MINIMUM, &[c.cx.lit(255.0)]), zero]);
+        let quantized = (bounded.op(&FLOOR, &[]) - 128.0).cast(DType::I8);
+        vec![quantized, scale, (origin - 128.0).cast(DType::I32)]
+    }),
+    grad: Grad::Refuse("quantized models are for inference"),
+    spell: Spell { numpy: Text::F(rows), torch: Text::F(rows), jax: Text::F(rows), ..Spell::NONE },
+    tolerance: Tolerance::Contraction,
+    ..BLANK
+};
+
+fn rows(s: &SpellCx<'_>) -> Option<String> {
+    (s.ty(0)?.dtype == DType::F32).then(|| format!("_dynamic_quantize({})", s.arg(0)))
+}
+
+static FACTORS: &[Port] = &[tensor_of("left", Kinds::INT), tensor_of("right", Kinds::INT)];
+
+/// `left @ right` of int8, summed in int32
+pub static MATMUL_INTEGER: OpDef = OpDef {
+    name: "matmul_integer",
+    doc: "`left @ right`, with sums in int32: `left` is `[..., k]`, `right` is the matrix `[k, n]`.",
+    ports: FACTORS,
+    shape: ShapeRule::Fn(|cx| {
+        let (left, right) = (cx.shape(0), cx.shape(1));
+        let mut out: Shape = left.clone();
+        if let (Some(last), [inner, columns]) = (out.0.last_mut(), &right[..]) {
+            cx.same(last, inner, "inner sizes")?;
+            *last = columns.clone();
+        }
+        Ok(vec![out])
+    }),
+    dtype: DTypeRule::Fn(|_| Ok(DTypes::keep([DType::I32]))),
+    expand: Some(|c| vec![c.x[0].cast(DType::I32).op(&MATMUL, &[c.x[1].cast(DType::I32)])]),
+    grad: Grad::Refuse("quantized models are for inference"),
+    spell: Spell {
+        numpy: Text::F(|s| of_bytes(s, "_matmul_integer({left}, {right})")),
+        torch: Text::F(|s| of_bytes(s, "_matmul_integer({left}, {right})")),
+        jax: Text::F(|s| of_bytes(s, "_matmul_integer({left}, {right})")),
+        ..Spell::NONE
+    },
+    tolerance: Tolerance::Exact,
+    ..BLANK
+};
+
+fn of_bytes(s: &SpellCx<'_>, text: &str) -> Option<String> {
+    let is_small = [0, 1].iter().all(|&i| s.ty(i).is_some_and(|ty| ty.dtype == DType::I8));
+    is_small.then(|| text.replace("{left}", s.arg(0)).replace("{right}", s.arg(1)))
+}
