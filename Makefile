@@ -5,7 +5,11 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 RUST_SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.py' | grep -v /target/) Cargo.toml pyproject.toml
 
-.PHONY: demo dev test test-all test-rust test-python test-portability test-llama lint bench bench-c bench-ggml docs generate agreement clean
+# Tests start hundreds of processes that import PyTorch and JAX: Python keeps what it compiles of them, whatever the
+# environment says.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: demo dev check test test-all test-rust test-python test-portability test-llama lint bench bench-c bench-ggml docs generate agreement clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -35,6 +39,10 @@ demo: $(VENV)/.demo
 # The extension module without optimization, built incrementally: a change is in Python within seconds.
 dev: $(VENV)/.test-packages
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --quiet --skip-install
+
+# The tests that matter for a change, in a few minutes.
+check: dev
+	PYTHONPATH=python:. $(BIN)/python tools/check.py
 
 test: lint test-rust test-python test-portability
 

@@ -14,7 +14,8 @@ import pytest
 from mithril.backends import registry
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GUIDE = ROOT / "CONTRIBUTING.md"
+PAGES = [ROOT / "README.md", GUIDE, *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if list(pages.blocks(p))], ids=lambda p: p.stem)
@@ -44,6 +45,23 @@ def test_the_runner_finds_what_is_wrong(page, problem, tmp_path):
     path.write_text(page)
     with pytest.raises(problem):
         pages.run_page(path)
+
+
+def test_what_contributors_are_told_exists():
+    """Files, targets of make and variables of the environment that CONTRIBUTING.md names."""
+    text = GUIDE.read_text()
+    commands = "\n".join(re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+    for word in re.findall(r"`([\w.*/-]*/[\w.*/-]*)`", text) + re.findall(r"python/tests/\S+|crates/\S+", commands):
+        assert list(ROOT.glob(word)), word
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"\bmake ([a-z-]+)", commands) + re.findall(r"`make ([a-z-]+)`", text):
+        assert f"\n{target}:" in makefile, target
+    sources = [*ROOT.glob("crates/**/*.rs"), *ROOT.glob("python/**/*.py")]
+    code = "".join(path.read_text() for path in sources)
+    for variable in re.findall(r"\bMITHRIL_[A-Z_]+|\bUPDATE\b", text):
+        assert f'"{variable}"' in code, variable
+    for crate, test in re.findall(r"-p ([\w-]+) --test (\w+)", commands):
+        assert (ROOT / "crates" / crate / "tests" / f"{test}.rs").exists(), (crate, test)
 
 
 def links():
