@@ -20,6 +20,28 @@ UNITS = {"Decomposition": 256}
 REFERENCE = functools.cache(lambda: ml.NumpyBackend(dtype="float64"))
 
 
+#: Each program runs once, on a few numbers: the shorter way from XLA's own passes to machine code is enough.
+QUICKLY = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+}
+
+
+@functools.cache
+def jit_options():
+    """Options for what JAX compiles here, as far as its version knows them."""
+    if "MITHRIL_TEST_ALL" in os.environ:
+        return {}
+    import jax
+
+    try:
+        jax.jit(lambda x: x, compiler_options=QUICKLY).lower(0.0).compile()
+    except jax.errors.JaxRuntimeError:
+        return {}
+    return {"compiler_options": QUICKLY}
+
+
 def quick(name, dtype):
     """A backend; JAX compiles every function anyway, and a model as a whole much faster than one by one."""
     return backend(name, dtype, jit=name == "jax")
@@ -32,7 +54,8 @@ def random_cotangents(outputs):
 
 def gradients_of(case, chosen, cotangents, autodiff):
     """Gradients of a case as NumPy arrays."""
-    _, found = Single(case, chosen, autodiff=autodiff).run(cotangents)
+    options = {"jit_options": jit_options()} if isinstance(chosen, ml.JaxBackend) else {}
+    _, found = Single(case, chosen, autodiff=autodiff, **options).run(cotangents)
     return {key: np.asarray(chosen.to_numpy(value)) for key, value in found.items()}
 
 
@@ -50,16 +73,24 @@ def assert_same(found, wanted, dtype, units, label):
         assert error <= units, f"{where}: {error:.1f} epsilon off, {units} are allowed"
 
 
+# What the tests of an op on all frameworks compare with; they follow each other.
+@functools.lru_cache(8)
+def references(op):
+    """The cases of an op that have gradients, with cotangents and the gradients on NumPy."""
+    found = []
+    for case in every_case(ROWS[op]):
+        outputs, _ = Single(case, REFERENCE()).run(None)
+        cotangents = random_cotangents(outputs)
+        if cotangents and any(isinstance(a, np.ndarray) and a.dtype == np.float64 for a in case.args):
+            found.append((case, cotangents, gradients_of(case, REFERENCE(), cotangents, "graph")))
+    return found
+
+
 @pytest.mark.parametrize(("name", "dtype"), CHOSEN)
 @pytest.mark.parametrize("op", ROWS)
 def test_native_gradients_are_those_of_the_graph(name, op, dtype):
     row, chosen = ROWS[op], quick(name, dtype)
-    for case in every_case(row):
-        outputs, _ = Single(case, REFERENCE()).run(None)
-        cotangents = random_cotangents(outputs)
-        if not cotangents or not any(isinstance(a, np.ndarray) and a.dtype == np.float64 for a in case.args):
-            continue
-        wanted = gradients_of(case, REFERENCE(), cotangents, "graph")
+    for case, cotangents, wanted in references(op):
         units = UNITS.get(row["tolerance"], 64)
         assert_same(gradients_of(case, chosen, cotangents, "native"), wanted, dtype, units, f"{case}, native")
         if dtype == "float64":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -107,8 +108,14 @@ def _dtypes(given: Iterable[Any]) -> list[str]:
     return [str(normalize(dtype)) for dtype in ([given] if isinstance(given, str) else given)]
 
 
-def _rows(ops: Iterable[str] | None) -> list[dict[str, Any]]:
+@functools.cache
+def _all_rows() -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = _core.op_rows()
+    return rows
+
+
+def _rows(ops: Iterable[str] | None) -> list[dict[str, Any]]:
+    rows = _all_rows()
     if ops is None:
         return rows
     wanted = [ops] if isinstance(ops, str) else list(ops)
