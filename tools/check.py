@@ -2,7 +2,8 @@
 
 What changed is what differs from the branch that this one follows (`origin/main` where it follows none), committed or
 not. Formatting and types are checked everywhere. Clippy and the tests run for the Rust crates that changed, without the
-tests that compile hours' worth of C; Python tests run whole where their file changed, and otherwise as a fixed sample.
+tests that compile much C; Python tests run whole where their file changed (of thousands, more), and otherwise as a
+fixed sample.
 `make test` runs everything.
 """
 
@@ -81,14 +82,14 @@ def rust(crates: Sequence[str]) -> list[list[str]]:
 def python(files: Iterable[str]) -> list[list[str]]:
     """Commands that run tests of Python."""
     pytest = [sys.executable, "-m", "pytest", "-n", "2", "--no-header"]
-    whole = [file for file in files if file.startswith("python/tests/test_") and file.endswith(".py")]
-    commands = []
+    changed = [file for file in files if file.startswith("python/tests/test_") and file.endswith(".py")]
+    # Of files with thousands of tests, a larger sample where they changed.
+    counts = {path: 1 for path in changed}
     for count, names in SAMPLES.items():
-        paths = (f"python/tests/test_{name}.py" for name in names)
-        chosen = [path for path in paths if path not in whole and (ROOT / path).exists()]
-        if chosen:
-            commands.append([*pytest, "--sample", str(count), *chosen])
-    return [*commands, *([[*pytest, *whole]] if whole else [])]
+        for path in (f"python/tests/test_{name}.py" for name in names):
+            counts[path] = (10 if count == 60 else 1) if path in changed else count
+    chosen = sorted(set(counts.values()))
+    return [[*pytest, "--sample", str(count), *(path for path in counts if counts[path] == count)] for count in chosen]
 
 
 def main() -> int:
