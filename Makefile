@@ -25,12 +25,17 @@ $(VENV)/.test-packages: $(VENV)/.packages pyproject.toml
 	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --extra test
 	touch $@
 
-# The extension module.
+# The extension module lies in one place, however it was built: the stamps of the other builds go.
+MODULE = rm -f $(VENV)/.demo $(VENV)/.test; VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --quiet --skip-install
+
+# Optimized.
 $(VENV)/.demo: $(VENV)/.packages $(RUST_SOURCES)
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --quiet --skip-install
+	$(MODULE) --release
 	touch $@
 
-$(VENV)/.test: $(VENV)/.demo $(VENV)/.test-packages
+# Of the crates that the tests of Rust have built already, with the checks of debug builds.
+$(VENV)/.test: $(VENV)/.test-packages $(RUST_SOURCES)
+	$(MODULE) --profile tests
 	touch $@
 
 demo: $(VENV)/.demo
@@ -38,7 +43,7 @@ demo: $(VENV)/.demo
 
 # The extension module without optimization, built incrementally: a change is in Python within seconds.
 dev: $(VENV)/.test-packages
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --quiet --skip-install
+	$(MODULE)
 
 # The tests that matter for a change, in a few minutes.
 check: dev
@@ -47,14 +52,14 @@ check: dev
 test: lint test-rust test-python test-portability
 
 test-rust:
-	cargo test --quiet
+	cargo test --quiet --profile tests --workspace
 
 test-python: $(VENV)/.test
 	PYTHONPATH=python:. $(BIN)/python -m pytest -n 2 --durations=25
 
 # Exported C with every compiler and on every machine that it is made for. As root it installs what that needs; what
 # cannot be installed is skipped, with the reason.
-test-portability: $(VENV)/.demo
+test-portability: $(VENV)/.test
 	PYTHONPATH=python:. $(BIN)/python -m portability
 
 # Files of GGUF in llama.cpp itself, which is built once: a minute and a half.
@@ -65,26 +70,26 @@ test-llama: $(VENV)/.test
 test-all: lint test-rust $(VENV)/.test
 	MITHRIL_TEST_ALL=1 PYTHONPATH=python:. $(BIN)/python -m pytest -n 2
 
-lint: $(VENV)/.test
+lint: $(VENV)/.test-packages
 	cargo fmt --all --check
-	cargo clippy --quiet --workspace --all-targets -- -D warnings
+	cargo clippy --quiet --profile tests --workspace --all-targets -- -D warnings
 	$(BIN)/ruff check python examples bench tools portability crates/mithril-codegen/src/python/prelude
 	$(BIN)/ruff format --check python examples bench tools portability
 	PYTHONPATH=python $(BIN)/mypy
 
-bench: $(VENV)/.test
+bench: $(VENV)/.demo $(VENV)/.test-packages
 	PYTHONPATH=python:. $(BIN)/python -m bench
 	PYTHONPATH=python:. $(BIN)/python -m bench.frameworks
 	PYTHONPATH=python:. $(BIN)/python -m bench.weights
 	PYTHONPATH=python:. $(BIN)/python -m bench.optimizers
 
 # Models in C against ONNX Runtime, OpenVINO, PyTorch and JAX, in pairs; the extension module is optimised for it.
-bench-c: $(VENV)/.test
+bench-c: $(VENV)/.demo $(VENV)/.test-packages
 	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --extra bench
 	PYTHONPATH=python:. $(BIN)/python -m bench.c
 
 # Models on the GGML backend against the same written by hand with ggml; the extension module is optimised for it.
-bench-ggml: $(VENV)/.test
+bench-ggml: $(VENV)/.demo $(VENV)/.test-packages
 	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --extra bench
 	PYTHONPATH=python:. $(BIN)/python -m bench.ggml
 
