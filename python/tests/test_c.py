@@ -16,6 +16,7 @@ import mithril as ml
 import numpy as np
 import pytest
 from mithril.__main__ import main
+from mithril.compiled.stages import RENAMED
 from mithril.errors import MithrilError
 from networks import classifier
 
@@ -78,7 +79,7 @@ def test_what_follows_from_parameters_and_states_is_computed_anew_when_they_are_
     shapes, data = {"input": [2, 8, 12, 12]}, {"input": normal(2, 8, 12, 12)}
     backends = ml.NumpyBackend(), ml.CBackend(num_threads=1)
     reference, compiled = (ml.compile(model, b, shapes=shapes, inference=True) for b in backends)
-    calls = compiled.stages["memory"].split("at every call:")[1]
+    calls = compiled.stages["memory_planning"].split("at every call:")[1]
     assert "sqrt" not in calls
     assert calls.count("convolution of") == 2
     drawn = compiled.randomize_params(seed=0)
@@ -312,6 +313,17 @@ def test_source_stages_and_file(tmp_path):
     compiled.evaluate(compiled.get_parameters(), {"input": normal(2, 5)})
     assert "int model_run(" in path.read_text() == compiled.source
     assert {"infer", "legalize", "cleanup", "emit"} <= set(compiled.stages)
+
+
+def test_former_names_of_stages_are_aliases():
+    compiled = ml.compile(classifier(), ml.CBackend(), shapes={"input": [2, 5]}, inference=True)
+    compiled.evaluate(compiled.randomize_params(), {"input": normal(2, 5)})
+    stages = compiled.stages
+    assert {"fusion", "in_place", "attention_fusion", "kernel_selection", "memory_planning"} <= set(stages)
+    for former, name in RENAMED.items():
+        assert name in stages and stages[former] == stages[name] and former not in set(stages), former
+    with pytest.raises(KeyError, match="there is no stage 'fusing'"):
+        stages["fusing"]
 
 
 @pytest.mark.parametrize("inside", [True, False])

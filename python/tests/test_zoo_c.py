@@ -106,7 +106,7 @@ def test_attention_goes_part_by_part():
     }
     c = ml.compile(model, ml.CBackend(num_threads=3, flags="-O1"), **options)
     wanted = ml.compile(model, ml.NumpyBackend(), **options).evaluate({}, data)
-    assert str(c.stages["kernels"]).count("for each of") == len(ATTENTION)
+    assert str(c.stages["kernel_selection"]).count("for each of") == len(ATTENTION)
     assert worst(c.evaluate({}, data), wanted) < 1e-5
 
 

@@ -1,5 +1,6 @@
 //! What the stages of the C target make of small graphs, against what was written by hand.
 
+use mithril_codegen::c::pipeline::{LOWERING, PASSES};
 use mithril_codegen::c::{Options, Source, emit};
 use mithril_ir::error::Code;
 use mithril_ir::graph::OriginId;
@@ -37,15 +38,27 @@ fn elementwise_values_go_into_their_reader() {
     let axis = b.lit(0_i64);
     let total = b.push(op("sum"), &[product, axis]).unwrap()[0];
     let source = output(&mut b, total);
-    assert_eq!(steps(&source, "loops").len(), 4);
+    assert_eq!(steps(&source, "lowering").len(), 4);
     // The transpose of the sum is read twice, so that it is computed once; the rest is one nest.
     assert_eq!(
-        steps(&source, "fuse"),
+        steps(&source, "fusion"),
         [
             "x2[i2 < 8, i3 < 4] = (x0[i3, i2] + x0[i3, i2])",
             "x4[i6 < 4] = sum[i7 < 8]((x2[i7, i6] * x2[i7, i6]))"
         ]
     );
+}
+
+#[test]
+fn every_pass_is_a_stage_in_order() {
+    let mut b = Builder::default();
+    let x = b.graph.add_input("x", Role::Data, ty(&[4, 8]));
+    let sum = b.push(op("add"), &[x, x]).unwrap()[0];
+    let source = output(&mut b, sum);
+    let stages: Vec<&str> = source.stages.iter().map(|(name, _)| name.as_str()).collect();
+    let passes = PASSES.iter().map(|pass| pass.name);
+    assert_eq!(stages, [LOWERING].into_iter().chain(passes).collect::<Vec<_>>());
+    assert!(PASSES.iter().all(|pass| pass.description.len() > 20));
 }
 
 #[test]
@@ -59,8 +72,8 @@ fn a_product_takes_what_follows_along() {
     let y = b.push(op("add"), &[y, bias]).unwrap()[0];
     let y = b.push(op("relu"), &[y]).unwrap()[0];
     let source = output(&mut b, y);
-    assert_eq!(steps(&source, "kernels"), ["x6 = 32x40x48 product(x0, x1, x2)"]);
-    let arena = source.stages.iter().find(|(name, _)| name == "memory").expect("a plan");
+    assert_eq!(steps(&source, "kernel_selection"), ["x6 = 32x40x48 product(x0, x1, x2)"]);
+    let arena = source.stages.iter().find(|(name, _)| name == "memory_planning").expect("a plan");
     assert!(arena.1.starts_with("arena: "), "{}", arena.1);
     assert!(source.h.contains("inputs[1]: float[40][48] weight"), "{}", source.h);
 }
@@ -82,12 +95,12 @@ fn what_is_made_of_a_row_stays_with_the_thread() {
         let x = b.graph.add_input("x", Role::Data, ty(&[12, 16, 24]));
         let y = softmax(&mut b, x, axis);
         let source = output(&mut b, y);
-        let text = &source.stages.iter().find(|(name, _)| name == "rows").expect("a stage").1;
+        let text = &source.stages.iter().find(|(name, _)| name == "row_fusion").expect("a stage").1;
         assert!(text.contains("for ["), "{text}");
         // Lanes beside each other are never a row each: they are what a loop goes through.
         let rows = text.lines().find(|line| line.starts_with("for [")).unwrap();
         assert_eq!(rows.matches('<').count(), variables, "{rows}");
-        let memory = &source.stages.iter().find(|(name, _)| name == "memory").expect("a stage").1;
+        let memory = &source.stages.iter().find(|(name, _)| name == "memory_planning").expect("a stage").1;
         assert!(memory.starts_with("arena: 0 bytes"), "{memory}");
     }
 }
@@ -106,7 +119,7 @@ fn what_depends_on_parameters_is_computed_once() {
     let y = b.push(op("relu"), &[y]).unwrap()[0];
     b.graph.outputs.insert("y".into(), y);
     let options = Options { prefix: "small".into(), pack: true, ..Options::default() };
-    let found = steps(&emit(&b.graph, &options).unwrap(), "memory");
+    let found = steps(&emit(&b.graph, &options).unwrap(), "memory_planning");
     assert_eq!(
         found,
         [
@@ -119,7 +132,7 @@ fn what_depends_on_parameters_is_computed_once() {
     );
     // A state that is replaced changes from call to call.
     b.graph.updates.push((scale, scale));
-    let found = steps(&emit(&b.graph, &options).unwrap(), "memory");
+    let found = steps(&emit(&b.graph, &options).unwrap(), "memory_planning");
     assert!(found.len() == 4 && found[0].starts_with("packed 0 ="), "{found:#?}");
 }
 

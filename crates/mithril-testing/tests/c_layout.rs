@@ -102,9 +102,9 @@ fn check(lanes: usize, float: DType, blocks: usize) {
     let options =
         COptions { prefix: "net".to_owned(), pack: true, lanes: Some(lanes), ..COptions::default() };
     let source = compile_c(&lowered, &options).expect("C");
-    let layout = source.stages.iter().find(|(stage, _)| stage == "layout").expect("the stage");
+    let layout = source.stages.iter().find(|(stage, _)| stage == "blocked_layout").expect("the stage");
     assert_eq!(layout.1.matches("in blocks").count(), blocks, "lanes {lanes} of {float}\n{}", layout.1);
-    let kernels = source.stages.iter().find(|(stage, _)| stage == "kernels").expect("the stage");
+    let kernels = source.stages.iter().find(|(stage, _)| stage == "kernel_selection").expect("the stage");
     assert_eq!(kernels.1.matches("= convolution of").count(), 11, "{}", kernels.1);
     let flags = ["-Wall", "-Wextra", "-Werror", "-O1"].map(str::to_owned).to_vec();
     let tool = Tool { flags, ..Tool::default() };

@@ -183,7 +183,7 @@ fn check(lines: &str, float: DType, pack: bool, lanes: usize) -> usize {
             }
         }
     }
-    let kernels = source.stages.iter().find(|(stage, _)| stage == "kernels").expect("the stage");
+    let kernels = source.stages.iter().find(|(stage, _)| stage == "kernel_selection").expect("the stage");
     kernels.1.matches("for each of").count()
 }
 

@@ -120,7 +120,7 @@ fn programs_of_products_agree_with_the_interpreter() {
         for_programs(cases, (Style::Products, 6..20), float, |program, choices| {
             let source = check_in(program, choices, None)?;
             let stages = source.iter().flat_map(|source| &source.stages);
-            let text = stages.filter(|(name, _)| name == "kernels").map(|(_, text)| text.as_str());
+            let text = stages.filter(|(name, _)| name == "kernel_selection").map(|(_, text)| text.as_str());
             let text = text.collect::<String>();
             kernels.set(kernels.get() + text.matches(" product(").count());
             parts.set(parts.get() + text.matches("for each of").count());

@@ -15,6 +15,19 @@ RENAMED: dict[str, str] = {
     "merge": "cse",
     "prune": "dce",
     "finish": "cleanup",
+    # Those of C.
+    "loops": "lowering",
+    "fuse": "fusion",
+    "apart": "batch_tiling",
+    "spread": "split_reduction",
+    "phases": "phase_decomposition",
+    "widen": "promotion",
+    "prepare": "prepacking",
+    "layout": "blocked_layout",
+    "kernels": "kernel_selection",
+    "rows": "row_fusion",
+    "updates": "update_fusion",
+    "memory": "memory_planning",
 }
 
 

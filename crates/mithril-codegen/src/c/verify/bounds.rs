@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use mithril_ir::loops::{Argument, Atom, Expr, Index, Var, arithmetic, flat};
 
-use super::super::program::{Buffer, KernelCall, Nest, Place, Program, Rows, Step, Work};
-use super::index::Scope;
-use super::{in_step, named};
+use crate::c::ir::program::{Buffer, KernelCall, Nest, Place, Program, Rows, Step, Work};
+use crate::c::verify::index::Scope;
+use crate::c::verify::messages::{in_step, named};
 
 /// Looks at all steps.
 pub fn check(program: &Program) -> Result<(), String> {

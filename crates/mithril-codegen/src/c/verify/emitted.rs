@@ -4,28 +4,10 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::super::phase::{Does, Effect, Phase, Statement};
-use super::super::program::{Place, Program, Work};
-use super::memory::Memory;
-use super::named;
-
-/// A line of the function that runs a program.
-#[derive(Debug)]
-pub enum Line<'a> {
-    /// All threads wait for each other.
-    Wait,
-    /// Text that touches no buffer.
-    Text(String),
-    /// A statement, whether every thread makes it or the first alone, and of which step and phase.
-    Statement {
-        /// The statement.
-        statement: &'a Statement,
-        /// Whether every thread makes it.
-        everyone: bool,
-        /// Numbers of the step and of the phase.
-        at: [usize; 2],
-    },
-}
+use crate::c::ir::driver::{Does, Effect, Line, Phase, Statement};
+use crate::c::ir::program::{Place, Program, Work};
+use crate::c::verify::memory::Memory;
+use crate::c::verify::messages::named;
 
 /// What is there after packing.
 #[derive(Clone, Debug, Default)]

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::program::{Buffer, Place, Program};
-use super::named;
+use crate::c::ir::program::{Buffer, Place, Program};
+use crate::c::verify::messages::named;
 
 /// What a buffer holds.
 #[derive(Clone, Copy, Debug)]

@@ -11,22 +11,22 @@
 //! Nothing is refused because it could not be proved: an index that intervals do not settle is computed at some places, and
 //! one of these has to lie outside.
 
+use mithril_ir::error::{Error, Result};
+use values::Values;
+
+use crate::c::ir::driver::{Line, Phase};
+use crate::c::ir::program::Program;
+
 mod bounds;
 mod emitted;
 mod index;
 mod memory;
+mod messages;
 mod order;
 mod rows;
 #[cfg(test)]
 mod tests;
 mod values;
-
-use mithril_ir::error::{Error, Result};
-
-use super::phase::Phase;
-use super::program::{Program, Step, Work};
-pub use emitted::Line;
-pub use values::Values;
 
 /// Whether programs are looked at between the stages, too.
 const BETWEEN: bool = cfg!(debug_assertions);
@@ -60,26 +60,4 @@ pub fn written(program: &Program, packing: &[Vec<Phase>], lines: &[Line<'_>], th
 /// The error for what a stage got wrong.
 fn wrong(stage: &str, text: &str) -> Error {
     Error::internal(format!("stage `{stage}` of C: {text}"))
-}
-
-/// A buffer, for messages.
-fn named(program: &Program, buffer: usize) -> String {
-    match program.buffers.get(buffer) {
-        Some(b) => format!("x{buffer} `{}` {:?}", b.name, b.shape),
-        None => format!("x{buffer}, which there is not"),
-    }
-}
-
-/// What is wrong with a step, with its number and what it does.
-fn in_step(number: usize, step: &Step, text: &str) -> String {
-    let kind = match &step.work {
-        Work::Nest(_) => "loops".to_owned(),
-        Work::Call(call) => call.function.clone(),
-        Work::Kernel(k) => k.what.clone(),
-        Work::Rows(_) => "rows".to_owned(),
-        Work::Pack(p) => p.call.function.clone(),
-        Work::Parts(parts) => format!("{} parts", parts.count),
-    };
-    let place = if step.origin.is_empty() { String::new() } else { format!(" in {}", step.origin) };
-    format!("step {number}, `{}`{place} ({kind}), {text}\n{step}", step.name)
 }

@@ -2,12 +2,11 @@
 
 use mithril_ir::loops::{Argument, Expr, Index};
 
-use super::super::memory::ALIGNMENT;
-use super::super::program::{KernelCall, Nest, Parts, Place, Program, Rows, Step, Work};
-use super::index::{Scope, each_load};
-use super::memory::Memory;
-use super::rows::{Written, same_row};
-use super::{in_step, named};
+use crate::c::ir::program::{ALIGNMENT, KernelCall, Nest, Parts, Place, Program, Rows, Step, Work};
+use crate::c::verify::index::{Scope, each_load};
+use crate::c::verify::memory::Memory;
+use crate::c::verify::messages::{in_step, named};
+use crate::c::verify::rows::{Written, same_row};
 
 /// Looks at what is done once, and then at what is done at every call.
 pub fn check(program: &Program) -> Result<(), String> {

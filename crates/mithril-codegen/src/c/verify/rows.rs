@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use mithril_ir::loops::{Index, Var};
 
-use super::super::program::{Nest, Rows};
-use super::index::{Point, Scope, points};
+use crate::c::ir::program::{Nest, Rows};
+use crate::c::verify::index::{Point, Scope, points};
 
 /// Elements of a row up to which all of them are looked at.
 const LARGEST: i64 = 1 << 12;

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use mithril_ir::DType;
 use mithril_ir::loops::{Argument as Given, Call as Function, Expr, Fold, Index, Var, Within};
 
-use super::super::kernels::{Argument, Call, Kernel};
-use super::super::layout::Blocks;
-use super::super::phase::{Does, Effect, Phase, Statement};
-use super::super::program::{Buffer, KernelCall, Nest, PackCall, Parts, Place, Program, Rows, Step, Work};
-use super::{Line, Values, bounds, emitted, order};
+use crate::c::ir::driver::{Does, Effect, Line, Phase, Statement};
+use crate::c::ir::kernel::{Argument, Call, Kernel};
+use crate::c::ir::layout::Blocks;
+use crate::c::ir::program::{Buffer, KernelCall, Nest, PackCall, Parts, Place, Program, Rows, Step, Work};
+use crate::c::verify::values::Values;
+use crate::c::verify::{bounds, emitted, order};
 
 const F32: DType = DType::F32;
 

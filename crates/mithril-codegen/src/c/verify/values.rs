@@ -7,8 +7,8 @@ use std::hash::{Hash, Hasher};
 
 use mithril_ir::loops::{Argument, Expr};
 
-use super::super::program::{Nest, Place, Program, Step, Work};
-use super::named;
+use crate::c::ir::program::{Nest, Place, Program, Step, Work};
+use crate::c::verify::messages::named;
 
 /// A value: what it was computed from.
 type Value = u64;

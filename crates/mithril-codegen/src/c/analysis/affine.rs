@@ -1,0 +1,22 @@
+//! Affine accesses: positions that are sums of multiples of loop variables.
+
+use mithril_ir::loops::{Atom, Expr, Index, Var};
+
+use crate::c::ir::program::Buffer;
+
+/// The factors of variables in a position that is a sum of multiples of them, none negative; and what is added.
+pub fn affine(index: &Index, vars: &[Var]) -> Option<(Vec<usize>, usize)> {
+    if index.terms.iter().any(|(atom, f)| *f < 0 || !matches!(atom, Atom::Var(v) if vars.contains(v))) {
+        return None;
+    }
+    let factors = vars.iter().map(|&v| index.factor(v).unwrap_or(0) as usize).collect();
+    Some((factors, usize::try_from(index.constant).ok()?))
+}
+
+/// The same expression, elements by flat positions.
+pub fn flat_loads(value: &Expr, buffers: &[Buffer]) -> Expr {
+    value.map_loads(&|from, at, stored| {
+        let position = buffers[from].position(&at);
+        Expr::Load { from, at: vec![position], stored }
+    })
+}

@@ -1,0 +1,16 @@
+//! Dependences between steps.
+
+use crate::c::ir::program::{Place, Program, Step};
+
+/// Whether a step changes a state.
+pub fn writes_state(program: &Program, step: &Step) -> bool {
+    step.writes().iter().any(|&b| matches!(program.buffers[b].place, Place::State { .. }))
+}
+
+/// Whether a step has to stay behind another.
+pub fn depends(step: &Step, other: &Step) -> bool {
+    let meets = |a: &[usize], b: &[usize]| a.iter().any(|x| b.contains(x));
+    let (reads, writes) = (step.reads(), step.writes());
+    let (theirs, written) = (other.reads(), other.writes());
+    meets(&reads, &written) || meets(&writes, &theirs) || meets(&writes, &written)
+}

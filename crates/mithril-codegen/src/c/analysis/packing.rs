@@ -1,0 +1,32 @@
+//! What of a program runs when parameters are packed: which of its steps belong together, and which inputs they read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::c::ir::program::{Buffer, Place, Program, Step};
+
+/// The steps of packing that belong together: some read what others make.
+pub fn parts(program: &Program) -> Vec<Vec<usize>> {
+    let steps = &program.prepared;
+    let mut part: Vec<usize> = (0..steps.len()).collect();
+    let mut first: BTreeMap<usize, usize> = BTreeMap::new();
+    let made: BTreeSet<usize> = steps.iter().flat_map(Step::writes).collect();
+    for (i, step) in steps.iter().enumerate() {
+        for b in step.writes().into_iter().chain(step.reads()).filter(|b| made.contains(b)) {
+            let (from, to) = (part[i], part[*first.entry(b).or_insert(i)]);
+            part.iter_mut().filter(|other| **other == from).for_each(|other| *other = to);
+        }
+    }
+    let mut found: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    part.into_iter().enumerate().for_each(|(i, part)| found.entry(part).or_default().push(i));
+    found.into_values().collect()
+}
+
+/// Numbers of the inputs that some steps read.
+pub fn inputs<'a>(program: &Program, steps: impl Iterator<Item = &'a Step>) -> Vec<usize> {
+    let read: BTreeSet<usize> = steps.flat_map(Step::reads).collect();
+    let number = |(i, buffer): (usize, &Buffer)| match buffer.place {
+        Place::Input(n) | Place::State { input: n, .. } if read.contains(&i) => Some(n),
+        _ => None,
+    };
+    program.buffers.iter().enumerate().filter_map(number).collect()
+}

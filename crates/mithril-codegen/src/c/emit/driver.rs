@@ -1,0 +1,537 @@
+//! The function that runs a program: pointers to all buffers, then a call per step. With threads, all of them walk
+//! through the same calls, each does its part, and they wait for each other only where one needs what others made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use mithril_ir::loops::ERROR_PLACES;
+
+use crate::c::analysis::dependence::writes_state;
+use crate::c::ir::driver::{Effect, Line, Phase, Statement};
+use crate::c::ir::kernel::Argument;
+use crate::c::ir::program::{Buffer, KernelCall, PackCall, Place, Program, Step};
+use crate::c::syntax::comment::quoted;
+use crate::c::syntax::template::c_type;
+
+/// Where threads wait for each other.
+const WAIT: &str = "    mithril_wait(&call->barrier, threads);\n";
+
+/// What the pointers of the functions that run or pack are called.
+#[derive(Clone, Copy, Debug)]
+pub struct Names<'a> {
+    /// Those to buffers.
+    pub buffers: &'a [String],
+    /// Those to weights in the order of a kernel, by where they start among what is packed.
+    pub packed: &'a BTreeMap<usize, String>,
+}
+
+impl Names<'_> {
+    fn packed(&self, at: usize) -> String {
+        self.packed.get(&at).cloned().unwrap_or_else(|| format!("(void *)((char *)packed + {at})"))
+    }
+}
+
+/// What is known of the program when its steps have been written.
+pub struct Run<'a> {
+    /// The program.
+    pub program: &'a Program,
+    /// Prefix of all names.
+    pub prefix: &'a str,
+    /// Names of the buffers.
+    pub names: &'a [String],
+    /// Buffers that the calls name.
+    pub used: &'a BTreeSet<usize>,
+    /// Weights in the order of the kernels that the calls name, by where they start among what is packed.
+    pub packed: Vec<(usize, &'a str)>,
+    /// Whether a step may fail.
+    pub fails: bool,
+    /// Whether threads are worth it.
+    pub parallel: bool,
+    /// Bytes of the arena that all threads see.
+    pub arena: usize,
+    /// Bytes of each thread.
+    pub own: usize,
+    /// Whether the steps are measured.
+    pub profile: bool,
+}
+
+/// The calls of a kernel by one of so many threads: `who` is its number and theirs.
+pub fn kernel(k: &KernelCall, names: &Names<'_>, who: [&str; 2]) -> Vec<Phase> {
+    let write = |argument: &Argument| argument_text(k, names, who, argument);
+    let phases = k.kernel.phases.iter().enumerate().map(|(i, calls)| {
+        let divided = who[0] == "thread";
+        let effect = |call| Effect { divided, ..Effect::of(k, i, call) };
+        let calls = calls.iter().map(|call| Statement::call(call.text(write), effect(call)));
+        Phase { title: String::new(), calls: calls.collect(), everyone: true }
+    });
+    phases.collect()
+}
+
+/// The call that packs the weights of a kernel.
+pub fn packing(p: &PackCall, names: &Names<'_>) -> Phase {
+    let call = p.call.text(|argument| match argument {
+        Argument::Thread => "0".to_owned(),
+        Argument::Threads => "1".to_owned(),
+        Argument::A => start(p.inputs[0], names),
+        Argument::B => start(p.inputs[1], names),
+        Argument::Packed => names.packed(p.packed),
+        // Packing has no memory of other kinds.
+        _ => "NULL".to_owned(),
+    });
+    let effect = Effect { reads: p.reads().collect(), packs: Some(p.packed), ..Effect::default() };
+    Phase { title: String::new(), calls: vec![Statement::call(call, effect)], everyone: false }
+}
+
+/// A tensor from a position on.
+fn start((buffer, offset): (usize, usize), names: &Names<'_>) -> String {
+    match offset {
+        0 => names.buffers[buffer].clone(),
+        n => format!("{} + {n}", names.buffers[buffer]),
+    }
+}
+
+fn argument_text(k: &KernelCall, names: &Names<'_>, who: [&str; 2], argument: &Argument) -> String {
+    let shared = k.shared.map_or("NULL", |b| names.buffers[b].as_str());
+    match argument {
+        Argument::Thread => who[0].to_owned(),
+        Argument::Threads => who[1].to_owned(),
+        Argument::A => start(k.inputs[0], names),
+        Argument::B => start(k.inputs[1], names),
+        Argument::Out => names.buffers[k.to].clone(),
+        Argument::Operand(i) => start(k.operands[*i], names),
+        Argument::Packed => names.packed(k.packed),
+        Argument::Ahead => {
+            let ahead = k.ahead.as_ref().map(|ahead| (ahead.0, ahead.1.text(who)));
+            let (at, first) = ahead.unwrap_or((k.packed, String::new()));
+            let name = names.packed(at);
+            if first.is_empty() { name } else { format!("(const char *){name}{first}") }
+        }
+        Argument::Shared | Argument::SharedAt(0) => format!("(void *){shared}"),
+        Argument::SharedAt(n) => format!("(void *)({shared} + {n})"),
+        Argument::Own => "own".to_owned(),
+    }
+}
+
+/// The first lines of a call with states.
+const COPIES: &str = "    for (size_t i = 0; i < sizeof @p@_states / sizeof *@p@_states; i++) {
+        const void *const old = inputs[@p@_states[i].input];
+        void *const new = outputs[@p@_states[i].output];
+        if (old != new) memcpy(new, old, @p@_states[i].bytes);
+    }
+";
+
+impl Run<'_> {
+    /// The functions, of which these are the lines.
+    pub fn text(&self, lines: &[Line<'_>]) -> String {
+        if self.parallel { self.together(lines) } else { self.alone(lines) }
+    }
+    /// What is done in one time through the steps.
+    pub fn lines<'p>(&self, steps: &'p [Vec<Phase>]) -> Vec<Line<'p>> {
+        if !self.parallel {
+            return self.in_turn(steps);
+        }
+        let mut lines = self.walk(steps);
+        if self.program.times() > 1 {
+            lines.push(Line::Wait);
+        }
+        lines
+    }
+    fn head(&self) -> String {
+        let p = self.prefix;
+        let (states, copies) = self.states();
+        let mut out = self.checks() + &states;
+        let copies = copies.replace("@p@", p);
+        let _ = write!(
+            out,
+            "\nint {p}_run(const void *const inputs[], void *const outputs[], const void *packed, void *arena,\n\
+             \x20   const mithril_pool *pool) {{\n#ifndef NDEBUG\n    \
+             const int misfit = {p}_misfit(inputs, outputs, packed, arena);\n    \
+             if (misfit) return MITHRIL_ERROR_ARGUMENT + {ERROR_PLACES} * misfit;\n#endif\n{copies}"
+        );
+        out
+    }
+    /// The table of states that are changed where they lie, and what is done first for callers who pass two places.
+    fn states(&self) -> (String, &'static str) {
+        let row = |b: &Buffer| match b.place {
+            Place::State { input, output } => Some(format!("    {{{input}, {output}, {}}},\n", b.bytes())),
+            _ => None,
+        };
+        let rows: Vec<String> = self.program.buffers.iter().filter_map(row).collect();
+        if rows.is_empty() {
+            return (String::new(), "");
+        }
+        let table = format!(
+            "\n/* States: they are changed where they lie. */\nstatic const struct {{\n    int input, output;\n    \
+             size_t bytes;\n}} {}_states[] = {{\n{}}};\n",
+            self.prefix,
+            rows.concat()
+        );
+        (table, COPIES)
+    }
+    /// The function that looks at what a caller passes; left out with `-DNDEBUG`.
+    fn checks(&self) -> String {
+        let p = self.prefix;
+        let (inputs, outputs) = (self.extents("inputs"), self.extents("outputs"));
+        let (n, m) = (inputs.len(), outputs.len());
+        let list = |which: &str, cast: &str, extents: &[String], before: usize| {
+            let count = extents.len();
+            format!(
+                "    static const struct mithril_extent {which}_are[{}] = {{{}}};\n    \
+                 at = mithril_misfit({cast}{which}, {which}_are, {count});\n    \
+                 if (at >= 0) return {} + at;\n",
+                count.max(1),
+                if count == 0 { "{0, 1}".to_owned() } else { extents.join(", ") },
+                1 + before
+            )
+        };
+        let mut out = format!(
+            "\n#ifndef NDEBUG\n/* The number, from 1 on, of the first pointer that is missing or not aligned, or of an output \
+             that lies where something else\n   does: inputs, outputs, packed, arena. 0: all fit. */\n\
+             static int {p}_misfit(const void *const inputs[], void *const outputs[], const void *packed,\n    \
+             const void *arena) {{\n    (void)packed, (void)arena;\n    int at;\n"
+        );
+        out.push_str(&list("inputs", "", &inputs, 0));
+        out.push_str(&list("outputs", "(const void *const *)", &outputs, n));
+        for (i, (name, bytes)) in self.blocks().into_iter().enumerate() {
+            if bytes > 0 {
+                let number = 1 + n + m + i;
+                let _ = writeln!(out, "    if (!{name} || (uintptr_t){name} % 64) return {number};");
+            }
+        }
+        let _ = write!(
+            out,
+            "    at = mithril_overlapping(inputs, inputs_are, {n}, outputs, outputs_are, {m});\n    \
+             return at >= 0 ? {} + at : 0;\n}}\n#endif\n",
+            1 + n
+        );
+        out
+    }
+    /// What callers pass beside tensors, and how many bytes of it are needed.
+    fn blocks(&self) -> [(&'static str, usize); 2] {
+        [("packed", self.program.packed_bytes), ("arena", self.arena + self.own)]
+    }
+    /// Of which pointers a call may complain: the number of each as `..._misfit` returns it, and what it is called.
+    pub fn pointers_looked_at(&self) -> Vec<(usize, String)> {
+        let (inputs, outputs) = (self.extents("inputs"), self.extents("outputs"));
+        let (n, m) = (inputs.len(), outputs.len());
+        let mut found = Vec::new();
+        for buffer in &self.program.buffers {
+            let (number, list, i, extents) = match buffer.place {
+                Place::Input(i) => (1 + i, "inputs", i, &inputs),
+                Place::Output(i) | Place::State { output: i, .. } => (1 + n + i, "outputs", i, &outputs),
+                _ => continue,
+            };
+            if !extents.get(i).is_some_and(|extent| extent.starts_with("{0,")) {
+                found.push((number, format!("{list}[{i}], `{}`,", quoted(&buffer.name))));
+            }
+        }
+        let blocks = self.blocks().into_iter().enumerate().filter(|(_, (_, bytes))| *bytes > 0);
+        found.extend(blocks.map(|(i, (name, _))| (1 + n + m + i, name.to_owned())));
+        found.sort();
+        found
+    }
+    /// Bytes of the inputs or outputs, and of an element of each, in order.
+    fn extents(&self, which: &str) -> Vec<String> {
+        let mut found: Vec<(usize, String)> = Vec::new();
+        for (i, buffer) in self.program.buffers.iter().enumerate() {
+            let n = match &buffer.place {
+                // May lie where the output does.
+                Place::State { input, .. } if which == "inputs" => {
+                    found.push((*input, "{0, 1}".to_owned()));
+                    continue;
+                }
+                Place::Input(n) if which == "inputs" => *n,
+                Place::Output(n) | Place::State { output: n, .. } if which == "outputs" => *n,
+                _ => continue,
+            };
+            // What was packed need not be there any longer.
+            let is_read = which == "outputs" || self.used.contains(&i);
+            let bytes = if is_read { buffer.bytes() * self.program.parts(&buffer.place) } else { 0 };
+            found.push((n, format!("{{{bytes}, sizeof({})}}", c_type(buffer.dtype))));
+        }
+        found.sort();
+        found.into_iter().map(|(_, text)| text).collect()
+    }
+    /// By the calling thread: waking others would take longer than the work.
+    fn alone(&self, lines: &[Line<'_>]) -> String {
+        let mut out = self.head();
+        out.push_str("    (void)inputs, (void)outputs, (void)packed, (void)arena, (void)pool;\n");
+        if self.own > 0 {
+            let _ = writeln!(out, "    void *const own = (char *)arena + {};", self.arena);
+        }
+        if self.fails {
+            out.push_str("    int error = 0;\n");
+        }
+        self.start_clock(&mut out, false);
+        let mut body = self.pointers();
+        body.push_str(&written(lines, false));
+        out.push_str(&self.turns(body));
+        out.push_str(if self.fails { "    return error;\n}\n" } else { "    return 0;\n}\n" });
+        out
+    }
+    /// All calls by one thread.
+    fn in_turn<'p>(&self, steps: &'p [Vec<Phase>]) -> Vec<Line<'p>> {
+        let mut lines = Vec::new();
+        let first = self.first_change();
+        for (step, phases) in steps.iter().enumerate() {
+            if first == Some(step) {
+                lines.push(Line::Text("    if (error) return error;\n".to_owned()));
+            }
+            for (phase, calls) in phases.iter().enumerate() {
+                lines.extend(said(calls, [step, phase]));
+            }
+            self.mark(&mut lines, step, false);
+        }
+        lines
+    }
+    fn together(&self, lines: &[Line<'_>]) -> String {
+        let p = self.prefix;
+        let mut out = format!(
+            "\n/* What the threads of a call share. */\ntypedef struct {{\n    const void *const *inputs;\n    \
+             void *const *outputs;\n    const void *packed;\n    void *arena;\n    int threads;\n    \
+             struct mithril_barrier barrier;\n    atomic_int error;\n}} {p}_shared;\n\
+             \n/* The part of one thread. */\nstatic void {p}_part(void *context, int thread) {{\n    \
+             {p}_shared *const call = context;\n    const void *const *const inputs = call->inputs;\n    \
+             void *const *const outputs = call->outputs;\n    const void *const packed = call->packed;\n    \
+             void *const arena = call->arena;\n    const int threads = call->threads;\n    \
+             (void)inputs, (void)outputs, (void)packed, (void)arena, (void)thread, (void)threads;\n"
+        );
+        if self.own > 0 {
+            let _ = writeln!(
+                out,
+                "    void *const own = (char *)arena + {} + (size_t)thread * {};",
+                self.arena, self.own
+            );
+        }
+        if self.fails {
+            out.push_str("    int error = 0;\n");
+        }
+        self.start_clock(&mut out, true);
+        let mut body = self.pointers();
+        body.push_str(&written(lines, true));
+        out.push_str(&self.turns(body));
+        if self.fails {
+            out.push_str("    if (error) mithril_note_error(&call->error, error);\n");
+        }
+        out.push_str("}\n");
+        out.push_str(&self.head());
+        let _ = write!(
+            out,
+            "    {p}_shared call = {{.inputs = inputs, .outputs = outputs, .packed = packed, .arena = arena}};\n    \
+             call.threads = pool ? pool->threads : 1;\n    if (call.threads > 1) {{\n        \
+             pool->run((mithril_pool *)pool, {p}_part, &call);\n    }} else {{\n        {p}_part(&call, 0);\n    }}\n    \
+             return atomic_load(&call.error);\n}}\n"
+        );
+        out
+    }
+    /// All calls, with waiting where a step needs what was made since the last waiting, or writes where others may
+    /// still read.
+    fn walk<'p>(&self, steps: &'p [Vec<Phase>]) -> Vec<Line<'p>> {
+        let mut lines = Vec::new();
+        let (mut read, mut written): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+        let first = self.first_change();
+        for (number, (step, phases)) in self.program.steps.iter().zip(steps).enumerate() {
+            if first == Some(number) {
+                let note = "    if (error) mithril_note_error(&call->error, error);\n";
+                lines.push(Line::Text(note.to_owned()));
+                lines.push(Line::Wait);
+                lines.push(Line::Text("    if (atomic_load(&call->error)) return;\n".to_owned()));
+                read.clear();
+                written.clear();
+            }
+            let (reads, writes) = (step.reads(), step.writes());
+            let meets = |a: &[usize], b: &[usize]| a.iter().any(|&a| b.iter().any(|&b| self.overlap(a, b)));
+            if meets(&reads, &written) || meets(&writes, &written) || meets(&writes, &read) {
+                lines.push(Line::Wait);
+                read.clear();
+                written.clear();
+            }
+            for (i, phase) in phases.iter().enumerate() {
+                if i > 0 {
+                    lines.push(Line::Wait);
+                    read.clear();
+                    written.clear();
+                }
+                lines.extend(said(phase, [number, i]));
+            }
+            read.extend(reads);
+            written.extend(writes);
+            if self.profile {
+                self.mark(&mut lines, number, true);
+                read.clear();
+                written.clear();
+            }
+        }
+        lines
+    }
+    /// What is done as often as the program says, [`Apart`](super::apart::Apart).
+    fn turns(&self, body: String) -> String {
+        let times = self.program.times();
+        if times == 1 {
+            return body;
+        }
+        let mut out = format!(
+            "    /* The data are {times} parts, none of which needs another: a part of this size stays in the caches. */\n    \
+             for (int turn = 0; turn < {times}; turn++) {{\n"
+        );
+        for line in body.lines() {
+            let _ = writeln!(out, "    {line}");
+        }
+        out + "    }\n"
+    }
+    /// Where the steps are measured: the time at which the first one starts.
+    fn start_clock(&self, out: &mut String, together: bool) {
+        if !self.profile {
+            return;
+        }
+        let is_output = |place: &Place| matches!(place, Place::Output(_) | Place::State { .. });
+        let outputs = self.program.buffers.iter().filter(|b| is_output(&b.place)).count();
+        let _ = writeln!(out, "    double *const seconds = outputs[{outputs}]; /* of each step */");
+        let (first, steps) = (if together { "if (thread == 0) " } else { "" }, self.program.steps.len());
+        let _ = writeln!(out, "    {first}memset(seconds, 0, {steps} * sizeof *seconds);");
+        if together {
+            out.push_str(WAIT);
+        }
+        out.push_str("    int64_t mark = mithril_clock();\n");
+    }
+    /// Takes the time of a step, when all threads are done with it.
+    fn mark(&self, lines: &mut Vec<Line<'_>>, step: usize, together: bool) {
+        if !self.profile {
+            return;
+        }
+        if together {
+            lines.push(Line::Wait);
+        }
+        let first = if together { "if (thread == 0) " } else { "" };
+        lines.push(Line::Text(format!("    {first}mithril_mark(seconds + {step}, &mark);\n")));
+    }
+    /// The step before which errors are looked for, since it is the first that changes a state.
+    fn first_change(&self) -> Option<usize> {
+        let is_first = |step: &Step| writes_state(self.program, step);
+        self.program.steps.iter().position(is_first).filter(|_| self.fails)
+    }
+    /// Whether two buffers share memory. Own memory of threads is between no two steps.
+    fn overlap(&self, a: usize, b: usize) -> bool {
+        let (first, second) = (&self.program.buffers[a], &self.program.buffers[b]);
+        match (&first.place, &second.place) {
+            _ if a == b => true,
+            (Place::Arena(Some(x)), Place::Arena(Some(y))) => {
+                *x < y + second.bytes() && *y < x + first.bytes()
+            }
+            _ => false,
+        }
+    }
+    fn pointers(&self) -> String {
+        let mut out = String::new();
+        for &b in self.used {
+            let buffer = &self.program.buffers[b];
+            let (name, t) = (&self.names[b], c_type(buffer.dtype));
+            match &buffer.place {
+                Place::Packed(at) => {
+                    let at = at.unwrap_or(0);
+                    let value = format!("(const void *)((const char *)packed + {at})");
+                    let _ = writeln!(out, "    const {t} *const {name} = {value};");
+                }
+                Place::Input(n) if self.program.parts(&buffer.place) > 1 => {
+                    let count = buffer.count();
+                    let _ = writeln!(
+                        out,
+                        "    const {t} *const {name} = (const {t} *)inputs[{n}] + turn * (int64_t){count};"
+                    );
+                }
+                Place::Output(n) if self.program.parts(&buffer.place) > 1 => {
+                    let count = buffer.count();
+                    let _ = writeln!(
+                        out,
+                        "    {t} *const {name} = ({t} *)outputs[{n}] + turn * (int64_t){count};"
+                    );
+                }
+                place => out.push_str(&pointer(place, t, name)),
+            }
+        }
+        for (at, name) in &self.packed {
+            let _ = writeln!(out, "    const void *const {name} = (const char *)packed + {at};");
+        }
+        out
+    }
+}
+
+/// The lines of a phase, which is part of a step.
+fn said(phase: &Phase, at: [usize; 2]) -> impl Iterator<Item = Line<'_>> {
+    let mut head = String::new();
+    phase.head(&mut head);
+    let everyone = phase.everyone;
+    let calls = phase.calls.iter().map(move |statement| Line::Statement { statement, everyone, at });
+    std::iter::once(Line::Text(head)).chain(calls)
+}
+
+/// The text of lines.
+fn written(lines: &[Line<'_>], together: bool) -> String {
+    let text = |line: &Line<'_>| match line {
+        Line::Wait => WAIT.to_owned(),
+        Line::Text(text) => text.clone(),
+        Line::Statement { statement, everyone, .. } => {
+            let alone = if together && !everyone { "if (thread == 0) " } else { "" };
+            format!("    {alone}{}\n", statement.text)
+        }
+    };
+    lines.iter().map(text).collect()
+}
+
+/// A pointer to what is neither packed nor constant.
+fn pointer(place: &Place, t: &str, name: &str) -> String {
+    let inside =
+        |block: &str, at: usize| format!("    {t} *const {name} = (void *)((char *){block} + {at});\n");
+    match place {
+        Place::Input(n) => format!("    const {t} *const {name} = inputs[{n}];\n"),
+        Place::Output(n) | Place::State { output: n, .. } => {
+            format!("    {t} *const {name} = outputs[{n}];\n")
+        }
+        Place::Arena(at) => inside("arena", at.unwrap_or(0)),
+        Place::Packed(at) => inside("packed", at.unwrap_or(0)),
+        Place::Packing(at) => inside("scratch", *at),
+        Place::Own(at) => inside("own", *at),
+        Place::Constant(_) => String::new(),
+    }
+}
+
+/// The functions that pack parameters: part by part, and all parts.
+pub fn pack(run: &Run<'_>, parts: &[Vec<Phase>]) -> String {
+    let p = run.prefix;
+    let mut out = format!(
+        "\nint {p}_pack_parts(void) {{\n    return {};\n}}\n\
+         \nint {p}_pack_part(int part, const void *const inputs[], void *packed, void *scratch) {{\n    \
+         (void)inputs, (void)packed, (void)scratch;\n",
+        parts.len()
+    );
+    for &b in run.used {
+        let buffer = &run.program.buffers[b];
+        out.push_str(&pointer(&buffer.place, c_type(buffer.dtype), &run.names[b]));
+    }
+    for (at, name) in &run.packed {
+        let _ = writeln!(out, "    void *const {name} = (char *)packed + {at};");
+    }
+    if run.own > 0 {
+        let _ = writeln!(out, "    void *const own = (char *)scratch + {};", run.arena);
+    }
+    let result = if run.fails { "error" } else { "0" };
+    if run.fails {
+        out.push_str("    int error = 0;\n");
+    }
+    out.push_str("    switch (part) {\n");
+    for (part, phases) in parts.iter().enumerate() {
+        let _ = writeln!(out, "    case {part}:");
+        for call in phases.iter().flat_map(|phase| &phase.calls) {
+            let _ = writeln!(out, "        {}", call.text);
+        }
+        out.push_str("        break;\n");
+    }
+    let _ = write!(
+        out,
+        "    default:\n        break;\n    }}\n    return {result};\n}}\n\
+         \nint {p}_pack(const void *const inputs[], void *packed, void *scratch) {{\n    int error = 0;\n    \
+         for (int part = 0; part < {p}_pack_parts() && !error; part++)\n        \
+         error = {p}_pack_part(part, inputs, packed, scratch);\n    return error;\n}}\n"
+    );
+    out
+}

@@ -1,0 +1,330 @@
+//! A program of loops: buffers, and steps that fill them one after the other. What the stages from `loops` to `memory`
+//! change and print.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use mithril_ir::loops::{Argument, Call, Expr, Index, Var, flat};
+use mithril_ir::{DType, Tensor};
+
+use crate::c::ir::kernel::{self, First, Kernel};
+use crate::c::ir::layout::Blocks;
+
+/// A program.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// Tensors. Expressions name them by position.
+    pub buffers: Vec<Buffer>,
+    /// What is done once, when parameters are packed, in order.
+    pub prepared: Vec<Step>,
+    /// What is done at every call, in order.
+    pub steps: Vec<Step>,
+    /// The next number of a loop variable.
+    pub next_var: u32,
+    /// Bytes of the arena; `None`: memory is not planned yet.
+    pub arena_bytes: Option<usize>,
+    /// Bytes of the packed parameters.
+    pub packed_bytes: usize,
+    /// Bytes of scratch memory while they are packed.
+    pub pack_bytes: usize,
+    /// The functions that set the margins of tensors in blocks to zero.
+    pub margins: BTreeMap<usize, String>,
+    /// Old states and the new ones, where they share their memory.
+    pub updates: Vec<(usize, usize)>,
+    /// If a call goes through the steps several times: how, see the stage `apart`. Sizes are those of one time.
+    pub apart: Option<Apart>,
+}
+
+/// A tensor in memory: contiguous in row-major order, or in blocks.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    /// Its path in the model, or the op that makes it.
+    pub name: String,
+    /// Dtype as stored.
+    pub dtype: DType,
+    /// Sizes.
+    pub shape: Vec<i64>,
+    /// Where it lies.
+    pub place: Place,
+    /// Whether it is a parameter, or a state that the model never replaces: the same at every call of a model that is
+    /// not trained.
+    pub is_param: bool,
+    /// How it lies in blocks; `None`: in row-major order.
+    pub blocks: Option<Blocks>,
+}
+
+/// Where a buffer lies.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// The caller's input of that number.
+    Input(usize),
+    /// The caller's output of that number.
+    Output(usize),
+    /// The caller's input of that number, which is changed: the output of that number is the same memory.
+    State {
+        /// Number of the input.
+        input: usize,
+        /// Number of the output.
+        output: usize,
+    },
+    /// Written into the program.
+    Constant(Arc<Tensor>),
+    /// In the arena; the stage `memory` says where. `None`: not decided, or not needed.
+    Arena(Option<usize>),
+    /// In the memory of each thread, from this byte on: scratch memory of one step.
+    Own(usize),
+    /// Among the packed parameters, where it is computed once; the stage `memory` says where.
+    Packed(Option<usize>),
+    /// In the scratch memory of packing, which alone reads it.
+    Packing(usize),
+}
+
+/// What fills buffers.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What it is called after: the op, or the path of the value.
+    pub name: String,
+    /// Which part of the model it belongs to.
+    pub origin: String,
+    /// What is done.
+    pub work: Work,
+}
+
+/// What a step does.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// Every element of a buffer is computed by itself.
+    Nest(Nest),
+    /// A function of the prelude is called; tensors are buffers.
+    Call(Call),
+    /// A kernel is run.
+    Kernel(KernelCall),
+    /// Nests are computed row by row.
+    Rows(Rows),
+    /// The weights of a kernel are packed.
+    Pack(PackCall),
+    /// Several steps are done for one part after another.
+    Parts(Parts),
+}
+
+/// Steps that are done for one part of what they make before the next part, by one thread: products and what lies between
+/// them. They go through that which only they need in scratch memory.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// How many parts there are. A kernel is called as if each were the part of a thread.
+    pub count: i64,
+    /// Kernels, none of which packs anything once for many calls, and [`Rows`].
+    pub steps: Vec<Step>,
+    /// Bytes of scratch memory, that of the kernels too, which comes first.
+    pub own_bytes: usize,
+}
+
+/// Nests with common outermost variables: for each value of these, all of them are computed before the next one.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    /// The common variables.
+    pub vars: Vec<Var>,
+    /// How many of them, the first, count through the parts of a step ([`Parts`]), of which this is one.
+    pub given: usize,
+    /// The nests, and at which coordinates each stores: of what is scratch memory of a row these hold no common ones.
+    pub nests: Vec<(Nest, Vec<Index>)>,
+    /// Bytes of scratch memory.
+    pub own_bytes: usize,
+}
+
+/// Weights that are brought into the order of a kernel.
+#[derive(Clone, Debug)]
+pub struct PackCall {
+    /// The call.
+    pub call: kernel::Call,
+    /// The two factors of the kernel.
+    pub inputs: [Start; 2],
+    /// Where they go among the packed parameters, in bytes.
+    pub packed: usize,
+}
+
+/// A use of a kernel.
+#[derive(Clone, Debug)]
+pub struct KernelCall {
+    /// Its calls.
+    pub kernel: Kernel,
+    /// The buffer that is filled.
+    pub to: usize,
+    /// The two factors.
+    pub inputs: [Start; 2],
+    /// What the epilogue reads.
+    pub operands: Vec<Start>,
+    /// Where its packed weights start, in bytes.
+    pub packed: usize,
+    /// Where those of the next step start, and with which of them each thread.
+    pub ahead: Option<Box<(usize, First)>>,
+    /// The buffer of the memory that all threads see.
+    pub shared: Option<usize>,
+    /// What it computes, for readers.
+    pub what: String,
+    /// Number of products.
+    pub work: usize,
+    /// Specifications for which there were candidates.
+    pub asked: Vec<String>,
+}
+
+/// A loop nest.
+#[derive(Clone, Debug)]
+pub struct Nest {
+    /// The buffer that is filled.
+    pub to: usize,
+    /// Its coordinates.
+    pub vars: Vec<Var>,
+    /// The value of an element.
+    pub value: Expr,
+}
+
+impl Program {
+    /// How often a call goes through the steps.
+    pub fn times(&self) -> usize {
+        self.apart.as_ref().map_or(1, |apart| apart.times)
+    }
+    /// How many times as much a call reads or writes of a tensor as one time through the steps.
+    pub fn parts(&self, place: &Place) -> usize {
+        let Some(Apart { times, inputs }) = &self.apart else { return 1 };
+        match place {
+            Place::Input(n) if inputs.contains(n) => *times,
+            Place::Output(_) | Place::Arena(_) => *times,
+            _ => 1,
+        }
+    }
+}
+
+impl Buffer {
+    /// Memory that all threads use while a kernel runs.
+    pub fn scratch(bytes: usize) -> Self {
+        Self {
+            name: "workspace".to_owned(),
+            dtype: DType::U8,
+            shape: vec![bytes as i64],
+            place: Place::Arena(None),
+            is_param: false,
+            blocks: None,
+        }
+    }
+    /// Number of elements.
+    pub fn count(&self) -> i64 {
+        self.shape.iter().product()
+    }
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        let elements = self.blocks.map_or_else(|| self.count(), |blocks| blocks.elements(&self.shape));
+        elements as usize * self.dtype.size()
+    }
+    /// Where the element at these coordinates lies.
+    pub fn position(&self, at: &[Index]) -> Index {
+        self.blocks.map_or_else(|| flat(at, &self.shape), |blocks| blocks.position(at, &self.shape))
+    }
+    /// Whether it is one number of a row, which needs no memory.
+    pub fn is_constant(&self) -> bool {
+        let is_half = matches!(self.dtype, DType::F16 | DType::BF16);
+        matches!(self.place, Place::Own(_)) && self.count() == 1 && !is_half
+    }
+    /// Whether it lies in the arena.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self.place, Place::Arena(_))
+    }
+}
+
+impl KernelCall {
+    /// The buffers that one of its calls is given to read.
+    pub fn reads(&self, call: &kernel::Call) -> impl Iterator<Item = usize> {
+        call.arguments.iter().filter_map(|argument| given(argument, &self.inputs, &self.operands))
+    }
+    /// The buffers that it reads before its last phase.
+    pub fn reads_before(&self) -> impl Iterator<Item = usize> {
+        let before = self.kernel.phases.split_last().map_or(&[][..], |(_, before)| before);
+        before.iter().flatten().flat_map(|call| self.reads(call))
+    }
+}
+
+impl PackCall {
+    /// The buffers that it is given to read.
+    pub fn reads(&self) -> impl Iterator<Item = usize> {
+        self.call.arguments.iter().filter_map(|argument| given(argument, &self.inputs, &[]))
+    }
+}
+
+impl Step {
+    /// Buffers that are read.
+    pub fn reads(&self) -> Vec<usize> {
+        let mut found = Vec::new();
+        match &self.work {
+            Work::Nest(nest) => each_load(&nest.value, &mut |from| found.push(from)),
+            Work::Parts(parts) => {
+                found.extend(parts.steps.iter().flat_map(Step::reads));
+                let written: Vec<usize> = parts.steps.iter().flat_map(Step::writes).collect();
+                found.retain(|b| !written.contains(b));
+            }
+            Work::Rows(rows) => {
+                rows.nests.iter().for_each(|(nest, _)| each_load(&nest.value, &mut |from| found.push(from)));
+                found.retain(|b| !rows.nests.iter().any(|(nest, _)| nest.to == *b));
+            }
+            Work::Call(call) => found.extend(call.args.iter().filter_map(|a| match a {
+                Argument::In(b) => Some(*b),
+                _ => None,
+            })),
+            Work::Kernel(k) => {
+                found.extend(k.kernel.phases.iter().flatten().flat_map(|call| k.reads(call)));
+            }
+            Work::Pack(p) => found.extend(p.reads()),
+        }
+        found
+    }
+    /// Buffers that are written, shared scratch memory too.
+    pub fn writes(&self) -> Vec<usize> {
+        match &self.work {
+            Work::Nest(nest) => vec![nest.to],
+            Work::Rows(rows) => rows.nests.iter().map(|(nest, _)| nest.to).collect(),
+            Work::Parts(parts) => parts.steps.iter().flat_map(Step::writes).collect(),
+            Work::Call(call) => {
+                let outs = call.args.iter().filter_map(|a| match a {
+                    Argument::Out(b) => Some(*b),
+                    _ => None,
+                });
+                outs.collect()
+            }
+            Work::Kernel(k) => std::iter::once(k.to).chain(k.shared).collect(),
+            Work::Pack(_) => Vec::new(),
+        }
+    }
+}
+
+/// Calls `f` with every buffer that is read.
+fn each_load(value: &Expr, f: &mut dyn FnMut(usize)) {
+    value.walk(&mut |e| {
+        if let Expr::Load { from, .. } = e {
+            f(*from);
+        }
+    });
+}
+
+/// The buffer that a kernel reads by this argument.
+fn given(argument: &kernel::Argument, inputs: &[Start; 2], operands: &[Start]) -> Option<usize> {
+    match argument {
+        kernel::Argument::A => Some(inputs[0].0),
+        kernel::Argument::B => Some(inputs[1].0),
+        kernel::Argument::Operand(i) => Some(operands[*i].0),
+        _ => None,
+    }
+}
+
+/// A tensor from a position on.
+pub type Start = (usize, usize);
+
+/// How often a call goes through the steps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Apart {
+    /// How often.
+    pub times: usize,
+    /// Numbers of the inputs that hold the rows of all times, one after the other, as all outputs do.
+    pub inputs: BTreeSet<usize>,
+}
+
+/// Places start at multiples of this: a cache line, and the widest vector.
+pub const ALIGNMENT: usize = 64;

@@ -1,0 +1,82 @@
+//! The text form of programs.
+
+use std::fmt;
+
+use mithril_ir::loops::Var;
+
+use crate::c::ir::program::{Apart, Place, Program, Step, Work};
+
+/// Variables with their sizes.
+fn listed(vars: &[Var]) -> String {
+    vars.iter().map(|v| format!("i{} < {}", v.id, v.size)).collect::<Vec<_>>().join(", ")
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(bytes) = self.arena_bytes {
+            writeln!(f, "arena: {bytes} bytes")?;
+        }
+        for (i, buffer) in self.buffers.iter().enumerate() {
+            let place = match &buffer.place {
+                Place::Input(n) => format!("input {n}"),
+                Place::Output(n) => format!("output {n}"),
+                Place::State { input, output } => format!("input {input}, output {output}"),
+                Place::Constant(_) => "constant".to_owned(),
+                Place::Arena(Some(at)) => format!("arena {at}"),
+                Place::Own(at) => format!("scratch {at}"),
+                Place::Packed(Some(at)) => format!("packed {at}"),
+                Place::Packed(None) => "packed".to_owned(),
+                Place::Packing(at) => format!("packing {at}"),
+                Place::Arena(None) if buffer.blocks.is_none() => continue,
+                Place::Arena(None) => "temporary".to_owned(),
+            };
+            let blocks = buffer.blocks.map(|blocks| blocks.to_string()).unwrap_or_default();
+            writeln!(f, "x{i}: {}{:?} {place}{blocks} \"{}\"", buffer.dtype, buffer.shape, buffer.name)?;
+        }
+        if let Some(Apart { times, inputs }) = &self.apart {
+            let inputs: Vec<String> = inputs.iter().map(|n| format!("input {n}")).collect();
+            writeln!(f, "{times} times, with parts of {}:", inputs.join(", "))?;
+        }
+        if !self.prepared.is_empty() {
+            writeln!(f, "once:")?;
+            self.prepared.iter().try_for_each(|step| write!(f, "{step}"))?;
+            writeln!(f, "at every call:")?;
+        }
+        self.steps.iter().try_for_each(|step| write!(f, "{step}"))
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = if self.origin.is_empty() { String::new() } else { format!(" \"{}\"", self.origin) };
+        match &self.work {
+            Work::Nest(nest) => writeln!(f, "x{}[{}] = {}{place}", nest.to, listed(&nest.vars), nest.value)?,
+            Work::Parts(parts) => {
+                writeln!(f, "for each of {} parts{place}", parts.count)?;
+                for step in &parts.steps {
+                    for line in step.to_string().lines() {
+                        writeln!(f, "    {line}")?;
+                    }
+                }
+            }
+            Work::Rows(rows) => {
+                writeln!(f, "for [{}]{place}", listed(&rows.vars))?;
+                for (nest, _) in &rows.nests {
+                    let inner = &nest.vars[rows.vars.len()..];
+                    writeln!(f, "    x{}[{}] = {}", nest.to, listed(inner), nest.value)?;
+                }
+            }
+            Work::Call(call) => writeln!(f, "{}{:?}{place}", call.function, call.args)?,
+            Work::Kernel(k) => {
+                let [(a, _), (b, _)] = k.inputs;
+                let operands: Vec<String> = k.operands.iter().map(|(b, _)| format!(", x{b}")).collect();
+                writeln!(f, "x{} = {}(x{a}, x{b}{}){place}", k.to, k.what, operands.concat())?;
+            }
+            Work::Pack(p) => {
+                let read: Vec<String> = self.reads().iter().map(|b| format!("x{b}")).collect();
+                writeln!(f, "packed {} = {}({})", p.packed, p.call.function, read.join(", "))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,474 @@
+//! Convolutions between tensors whose channels lie in blocks of a vector's lanes, with margins of zeros that are
+//! there already: nothing is copied, and a vector of filters is one of the result.
+
+use std::fmt::Write as _;
+
+use crate::c::ir::kernel::{Argument, Call, First, Kernel};
+use crate::c::kernels::common::library::{Library, substitute, unroll};
+use crate::c::kernels::common::pad::pad;
+use crate::c::kernels::common::tiling::Tiling;
+use crate::c::kernels::quantized::gemm::{Columns, Panels};
+use crate::c::kernels::spec::blocked_conv::{Blocked, Image, Places};
+use crate::c::kernels::winograd::build;
+use crate::c::options::Scheme;
+use crate::c::target::{Element, Target};
+
+/// Weights that are so many times as large as the cache are not read by every thread.
+const WEIGHTS_FOR_ALL: usize = 4;
+
+/// Sums of at most so many terms are finished in the registers that hold them: for longer ones the way by memory costs
+/// little, and it is quicker to compile.
+const FEW_TERMS: usize = 64;
+
+/// How the image is walked through, in elements.
+pub(crate) struct Walk {
+    pub batch: usize,
+    pub plane: usize,
+    /// From a row of weights to the next, from a weight to the next.
+    pub row: usize,
+    pub column: usize,
+    /// From a pixel of the result to the next, from a row of them to the next.
+    pub step: usize,
+    pub line: usize,
+}
+
+impl Blocked {
+    /// Puts the kernel's functions into the library.
+    pub fn build(&self, library: &mut Library) -> Kernel {
+        if self.groups > 1 {
+            return self.build_depth(library);
+        }
+        if self.few_bits.is_some() {
+            return self.build_direct(library);
+        }
+        build::ask_blocked(self, library);
+        match build::blocked_tile(self, library) {
+            Some(tile) => build::build_blocked(self, tile, library),
+            None => self.build_direct(library),
+        }
+    }
+
+    /// Rows above and below, pixels to the left and to the right of an image of this size that are read.
+    pub fn margins(&self, image: [usize; 2], padding: [[usize; 2]; 2], library: &Library) -> [[usize; 2]; 2] {
+        let is_free = self.groups == 1 && self.few_bits.is_none();
+        let tile = if is_free { build::blocked_tile(self, library) } else { None };
+        [0, 1].map(|axis| {
+            let [before, after] = padding[axis];
+            let reach = tile.map_or(0, |tile| build::reach(tile[axis], self.stride[axis], self.result[axis]));
+            [before, after.max(reach.saturating_sub(image[axis] + before))]
+        })
+    }
+
+    fn build_direct(&self, library: &mut Library) -> Kernel {
+        let lanes = library.target().lanes_of(self.element);
+        let walk = self.walk(lanes);
+        let tiling = Tiling::new(self.result, library.target().rows());
+        let [kernel_height, kernel_width] = self.kernel;
+        // Elements that lie together under a pixel: channels of a block, or weights of a row.
+        let (block, outer, run, width) = match self.image {
+            Image::Blocks(_) => (lanes, self.channels / lanes, lanes, kernel_width),
+            Image::Plain(..) if self.dilation[1] == 1 => (1, self.channels, kernel_width, 1),
+            Image::Plain(..) => (1, self.channels, 1, kernel_width),
+        };
+        let k = self.channels * kernel_height * kernel_width;
+        let panels = self.filters.div_ceil(2 * lanes);
+        let bytes = self.strip_bytes(&tiling);
+        let sections =
+            self.sections(library.target(), &tiling, panels, [bytes, k * 2 * lanes * self.element.bytes()]);
+        let stays = k <= FEW_TERMS && self.filters.is_multiple_of(lanes);
+        let mut tile = |down: usize, across: usize| {
+            let Walk { step, line, plane, row, column, .. } = walk;
+            let micro = if stays {
+                let micro = tile_inside(library, self.element);
+                format!(
+                    "{micro}({down}, {across}, {step}, {run}, line + x * {step}, {line}, {outer}, {plane}, \
+                     {kernel_height}, {row}, {width}, {column}, right, sums, 0, next, stride);"
+                )
+            } else {
+                let micro = tile_of(library, self.element, [down, across, step, run], [kernel_height, width]);
+                format!(
+                    "{micro}(line + x * {step}, {line}, {outer}, {plane}, {row}, {column}, right, sums, next, stride);"
+                )
+            };
+            format!(
+                "{micro}\n@name@_finish(sums, batch, y, x, {down}, {across}, panel, out@arguments@);\nx += {across};"
+            )
+        };
+        let tiles = tiling.text(&mut tile);
+        let few = self.few_bits.map(|scheme| self.in_few_bits(scheme, block, library));
+        let weights = few.as_ref().map_or(WEIGHTS, |few| &few.direct);
+        let text = include_str!("direct.c")
+            .replace("@weights@", weights)
+            .replace("@finish@", &finish(&tiling, stays));
+        let mut numbers = vec![("k", k), ("panels", panels), ("sections", sections), ("panel_blocks", 2)];
+        let step_bytes = few.as_ref().map_or(2 * lanes * self.element.bytes(), |few| few.step_bytes);
+        numbers.push(("step_bytes", step_bytes));
+        let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &numbers);
+        let name = library.add(&self.wish("conv"), &text);
+        let first = First { units: sections * panels, panels, bytes: k * step_bytes };
+        self.kernel(library, name, few, Some(Box::new(first)), |library| {
+            let elements = panels * 2 * lanes * k;
+            (self.pack(library, include_str!("pack.c"), lanes, block), elements)
+        })
+    }
+
+    fn build_depth(&self, library: &mut Library) -> Kernel {
+        let lanes = library.target().lanes_of(self.element);
+        let walk = self.walk(lanes);
+        let mut tiling = Tiling::new(self.result, library.target().rows());
+        tiling.down = 1;
+        let mut tile = |_: usize, across: usize| {
+            format!(
+                "@name@_line({across}, line + x * {}, right, sums);\n\
+                 @name@_finish(sums, batch, y, x, 1, {across}, panel, out@arguments@);\nx += {across};",
+                walk.step
+            )
+        };
+        let tiles = tiling.text(&mut tile);
+        let few = self.few_bits.map(|scheme| self.in_few_bits(scheme, 1, library));
+        let weights = few.as_ref().map_or(DEPTH_WEIGHTS, |few| &few.depth);
+        let text =
+            include_str!("depth.c").replace("@weights@", weights).replace("@finish@", &finish(&tiling, true));
+        let pitch = if few.is_some() { 2 * lanes } else { lanes };
+        let numbers = [("panel_blocks", 1), ("pitch", pitch)];
+        let text = self.fill(&text, &tiles, &tiling, &walk, lanes, &numbers);
+        let name = library.add(&self.wish("depth"), &text);
+        self.kernel(library, name, few, None, |library| {
+            let elements = self.filters * self.kernel[0] * self.kernel[1];
+            (self.pack(library, include_str!("depth_pack.c"), lanes, 1), elements)
+        })
+    }
+
+    /// The order of the terms of a filter, as the kernel meets them: sizes and steps of the axes that count them, whose
+    /// channels come in blocks of so many.
+    pub(crate) fn terms(&self, block: usize) -> Vec<(usize, usize)> {
+        let (channels, places) = (self.channels / self.groups, self.kernel[0] * self.kernel[1]);
+        if block == 1 {
+            return vec![(channels * places, 1)];
+        }
+        vec![(channels / block, block * places), (places, 1), (block, places)]
+    }
+
+    /// How many channels come together under a place of the kernel.
+    pub(crate) fn together(&self, lanes: usize) -> usize {
+        if self.groups == 1 && matches!(self.image, Image::Blocks(_)) { lanes } else { 1 }
+    }
+
+    fn in_few_bits(&self, scheme: Scheme, block: usize, library: &mut Library) -> FewBits {
+        let lanes = library.target().lanes;
+        let k = self.channels / self.groups * self.kernel[0] * self.kernel[1];
+        let panels = Panels { scheme, lanes, n: self.filters, k, matrices: 1 };
+        let term = match self.terms(block)[..] {
+            [(_, blocks), (places, _), _] => {
+                format!("k / {blocks} * {blocks} + k % {block} * {places} + k / {block} % {places}")
+            }
+            _ => "k".to_owned(),
+        };
+        let pack = panels.pack(library, &Columns { batch: "0".to_owned(), column: k, term });
+        let unpack = |library: &mut Library, panel: &str, each: &str| {
+            let statement = panels.unpack(library, panel, "own");
+            format!("if ({each} != known)\n            {statement}\n        known = {each};\n        ")
+        };
+        let words = panels.words();
+        let direct = format!(
+            "{}const float *const right = own;\n        const char *next = unit + 1 < end ? (const char *)((const uint32_t *)packed + (panel + 1) % PANELS * {words}) : ahead;",
+            unpack(library, "panel", "panel")
+        );
+        let depth = format!(
+            "{}const float *const right = own + panel % 2 * LANES;",
+            unpack(library, "panel / 2", "panel / 2")
+        );
+        let own_bytes = (panels.k_padded() * 2 * lanes * 4).next_multiple_of(64);
+        FewBits { pack, packed_bytes: panels.bytes(), own_bytes, direct, depth, step_bytes: words * 4 / k }
+    }
+
+    /// The kernel of one function, behind a copy with margins where the image is plain; and what packs so many elements,
+    /// unless they are kept in few bits.
+    fn kernel(
+        &self,
+        library: &mut Library,
+        function: String,
+        few: Option<FewBits>,
+        first: Option<Box<First>>,
+        floats: impl FnOnce(&mut Library) -> (String, usize),
+    ) -> Kernel {
+        let work = |function: String, arguments: Vec<Argument>| Call {
+            function,
+            arguments: [vec![Argument::Thread, Argument::Threads], arguments].concat(),
+        };
+        let operands = (0..self.operands.len()).map(Argument::Operand);
+        let (mut image, mut phases, mut shared_bytes) = (Argument::A, Vec::new(), 0);
+        if let Image::Plain(size, padding) = self.image
+            && padding != [[0, 0], [0, 0]]
+        {
+            let pad = pad(library, self.element, self.batch * self.channels, size, padding, 1);
+            phases.push(vec![work(pad, vec![Argument::A, Argument::Shared])]);
+            image = Argument::Shared;
+            let elements = self.batch * self.channels * padded(size, padding).iter().product::<usize>();
+            shared_bytes = (elements * self.element.bytes()).next_multiple_of(64);
+        }
+        let own = few.iter().map(|_| Argument::Own);
+        let ahead = first.iter().map(|_| Argument::Ahead);
+        let arguments = [image, Argument::Packed, Argument::Out].into_iter().chain(operands);
+        let arguments = arguments.chain(own).chain(ahead).collect();
+        phases.push(vec![work(function, arguments)]);
+        let (pack, packed_bytes, own_bytes) = if let Some(few) = few {
+            (few.pack, few.packed_bytes, few.own_bytes)
+        } else {
+            let (pack, elements) = floats(library);
+            (pack, (elements * self.element.bytes()).next_multiple_of(64), 0)
+        };
+        let pack = Some(work(pack, vec![Argument::B, Argument::Packed]));
+        Kernel { pack, packed_bytes, first, phases, shared_bytes, own_bytes }
+    }
+
+    /// Bytes of the image that a strip of `down` rows reads anew.
+    pub(crate) fn strip_bytes(&self, tiling: &Tiling) -> usize {
+        // Pixels between those under the weights are not read.
+        let steps = [0, 1].map(|axis| self.stride[axis].min(self.kernel[axis]));
+        self.channels * self.result[1] * tiling.down * steps[0] * steps[1] * self.element.bytes()
+    }
+
+    /// Strips are taken in so many sections: the image of one stays in the cache, unless all weights once more were more
+    /// to read than the image for every panel.
+    pub(crate) fn sections(
+        &self,
+        target: &Target,
+        tiling: &Tiling,
+        panels: usize,
+        [strip_bytes, panel_bytes]: [usize; 2],
+    ) -> usize {
+        let strips = self.batch * self.result[0].div_ceil(tiling.down);
+        let (image, weights) = (strips * strip_bytes, panels * panel_bytes);
+        let room = (target.cache * 3 / 4).saturating_sub(panel_bytes).max(target.cache / 4);
+        let fitting = strips.div_ceil((room / strip_bytes.max(1)).clamp(1, strips));
+        let once = weights + panels * image;
+        let sections = if fitting * weights + image < once { fitting } else { 1 };
+        let sections = sections.max((8 * target.threads).div_ceil(panels));
+        // A thread that takes whole sections reads few pixels that another one wrote; instead it reads all weights.
+        let are_even = self.result[0].is_multiple_of(tiling.down) && strips.is_multiple_of(target.threads);
+        let whole = are_even && self.few_bits.is_none() && weights <= WEIGHTS_FOR_ALL * target.cache;
+        let sections = if whole { sections.next_multiple_of(target.threads) } else { sections };
+        sections.min(strips)
+    }
+
+    pub(crate) fn walk(&self, lanes: usize) -> Walk {
+        let (batch, plane, y, x) = match self.image {
+            Image::Blocks(places) => (places.batch, places.block, places.y, lanes),
+            Image::Plain(size, padding) => {
+                let [height, width] = padded(size, padding);
+                (self.channels * height * width, height * width, width, 1)
+            }
+        };
+        Walk {
+            batch,
+            plane,
+            row: self.dilation[0] * y,
+            column: self.dilation[1] * x,
+            step: self.stride[1] * x,
+            line: self.stride[0] * y,
+        }
+    }
+
+    fn pack(&self, library: &mut Library, template: &str, lanes: usize, block: usize) -> String {
+        let text = substitute(
+            template,
+            &[
+                ("type", self.element.c()),
+                ("filters", &self.filters.to_string()),
+                ("channels", &self.channels.to_string()),
+                ("kh", &self.kernel[0].to_string()),
+                ("kw", &self.kernel[1].to_string()),
+                ("block", &block.to_string()),
+                ("lanes", &lanes.to_string()),
+            ],
+        );
+        library.add(&self.wish("pack_conv"), &text)
+    }
+
+    fn wish(&self, what: &str) -> String {
+        let ([kernel_height, kernel_width], [height, width]) = (self.kernel, self.result);
+        let shape = format!("{}_{}_{kernel_height}x{kernel_width}", self.channels, self.filters);
+        if what.starts_with("pack") {
+            return format!("mithril_{what}_{shape}");
+        }
+        format!("mithril_{what}_{shape}_{height}x{width}")
+    }
+
+    fn fill(
+        &self,
+        template: &str,
+        tiles: &str,
+        tiling: &Tiling,
+        walk: &Walk,
+        lanes: usize,
+        more: &[(&'static str, usize)],
+    ) -> String {
+        let [height, width] = self.result;
+        let numbers = [
+            ("n", self.batch),
+            ("channels", self.channels),
+            ("filters", self.filters),
+            ("kh", self.kernel[0]),
+            ("kw", self.kernel[1]),
+            ("oh", height),
+            ("ow", width),
+            ("lanes", lanes),
+            ("down", tiling.down),
+            ("groups", tiling.across.groups),
+            ("across", tiling.across.rows),
+            ("longer", tiling.across.longer),
+            ("most", tiling.down * tiling.across.most()),
+            ("image_batch", walk.batch),
+            ("image_line", walk.line),
+            ("plane", walk.plane),
+            ("row", walk.row),
+            ("column", walk.column),
+            ("step", walk.step),
+        ];
+        let is_few = self.few_bits.is_some();
+        let [stored, own, known] = if is_few {
+            ["void", ", float *restrict own", "\nlong known = -1;"]
+        } else {
+            [self.element.c(), "", ""]
+        };
+        let strings = [
+            ("tiles", tiles.to_owned()),
+            ("type", self.element.c().to_owned()),
+            ("stored", stored.to_owned()),
+            ("own", own.to_owned()),
+            ("known", known.to_owned()),
+        ];
+        let numbers = numbers.iter().chain(more).map(|(key, number)| (*key, number.to_string()));
+        let strings: Vec<(&str, String)> =
+            strings.into_iter().chain(self.epilogue_strings(lanes)).chain(numbers).collect();
+        let pairs: Vec<(&str, &str)> = strings.iter().map(|(key, value)| (*key, value.as_str())).collect();
+        substitute(template, &pairs)
+    }
+
+    /// What the templates say of the epilogue and the result.
+    pub(crate) fn epilogue_strings(&self, lanes: usize) -> Vec<(&'static str, String)> {
+        let whole = self.filters.is_multiple_of(lanes);
+        let mut expression = self.epilogue.expression.replace("{acc}", "accumulator");
+        for (i, places) in self.operands.iter().enumerate() {
+            expression = expression.replace(&format!("{{{i}}}"), &format!("operand{i}[{}]", places.text()));
+        }
+        let mut finish_lanes = String::new();
+        for (place, factor) in [("y", self.out.y), ("x", self.out.x)] {
+            if factor == 0 {
+                let _ = writeln!(finish_lanes, "(void){place};");
+            }
+        }
+        finish_lanes.push_str(
+            &self
+                .vectors(lanes)
+                .unwrap_or_else(|| include_str!("lanes.c").trim_end().replace("@type@", self.element.c())),
+        );
+        let names = |name: &str| self.epilogue.expression.contains(name);
+        let mut coordinates = String::new();
+        if names("row") {
+            coordinates.push_str("\nconst long row = block * LANES + lane;");
+        }
+        if names("column") {
+            let _ = write!(coordinates, "\nconst long column = y * {} + x;", self.result[1]);
+        }
+        vec![
+            ("finish_lanes", finish_lanes),
+            ("coordinates", coordinates),
+            ("expression", expression),
+            ("t", self.element.suffix().to_owned()),
+            ("out", self.out_element.clone()),
+            ("out_place", self.out.text()),
+            ("lanes_end", if whole { "LANES" } else { "LANES && block * LANES + lane < FILTERS" }.to_owned()),
+            ("parameters", self.epilogue.parameters()),
+            ("arguments", self.epilogue.arguments()),
+        ]
+    }
+
+    /// What finishes and stores a vector of sums at once, if that can be said with vectors.
+    fn vectors(&self, lanes: usize) -> Option<String> {
+        let is_whole = self.filters.is_multiple_of(lanes) && self.out.lane == 1 && lanes > 1;
+        if self.element != Element::F32 || self.out_element != "float" || !is_whole {
+            return None;
+        }
+        let mut value = self.epilogue.vectors.as_ref()?.replace("{acc}", "accumulator");
+        for (i, places) in self.operands.iter().enumerate() {
+            let first = Places { lane: 0, ..*places }.text();
+            let vector = match places.lane {
+                0 => format!("MITHRIL_BROADCAST_f32(operand{i}[{first}])"),
+                1 => format!("MITHRIL_LOAD(f32, operand{i} + {first})"),
+                _ => return None,
+            };
+            value = value.replace(&format!("{{{i}}}"), &vector);
+        }
+        let place = Places { lane: 0, ..self.out }.text();
+        Some(format!(
+            "const mithril_f32 accumulator = MITHRIL_LOAD(f32, from);\nMITHRIL_STORE(f32, out + {place}, {value});"
+        ))
+    }
+}
+
+/// What finishes a tile: rows and pixels side by side where the sums stay in registers, whose numbers are constants.
+fn finish(tiling: &Tiling, stays: bool) -> String {
+    include_str!("finish.c")
+        .replace("@unroll_rows@", &unroll(tiling.down, stays))
+        .replace("@unroll_pixels@", &unroll(tiling.across.most(), stays))
+}
+
+/// What there is to weights that are kept in few bits.
+struct FewBits {
+    pack: String,
+    packed_bytes: usize,
+    own_bytes: usize,
+    /// What makes floats of a panel, for all channels together and for each by itself.
+    direct: String,
+    depth: String,
+    /// Bytes of a term of a panel.
+    step_bytes: usize,
+}
+
+/// The weights of a panel, and those that come next.
+const WEIGHTS: &str = "const @type@ *const right = packed + panel * K * WIDTH;
+        const char *next = unit + 1 < end ? (const char *)(packed + (panel + 1) % PANELS * K * WIDTH) : ahead;";
+
+/// The weights of a block of channels.
+const DEPTH_WEIGHTS: &str = "const @type@ *const right = packed + panel * @kh@ * @kw@ * LANES;";
+
+/// Height and width with margins.
+fn padded([height, width]: [usize; 2], padding: [[usize; 2]; 2]) -> [usize; 2] {
+    [height + padding[0][0] + padding[0][1], width + padding[1][0] + padding[1][1]]
+}
+
+/// The micro-kernel of a tile as a function of its own: rows, pixels of a row, how far they lie apart, and what lies
+/// together under one; rows and columns of weights.
+fn tile_of(
+    library: &mut Library,
+    element: Element,
+    [down, across, step, run]: [usize; 4],
+    [height, width]: [usize; 2],
+) -> String {
+    tile_inside(library, element);
+    let numbers = [
+        ("down", down),
+        ("across", across),
+        ("step", step),
+        ("run", run),
+        ("height", height),
+        ("width", width),
+    ];
+    let numbers = numbers.map(|(key, number)| (key, number.to_string()));
+    let lanes = library.target().lanes_of(element).to_string();
+    let mut pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
+    pairs.extend([("lanes", lanes.as_str()), ("type", element.c()), ("t", element.suffix())]);
+    let wish = format!("mithril_tile_{}_{down}x{across}_{step}_{run}_of_{height}x{width}", element.suffix());
+    library.add(&wish, &substitute(include_str!("tile_of.c"), &pairs))
+}
+
+/// The micro-kernel of any tile, which becomes a part of who calls it.
+fn tile_inside(library: &mut Library, element: Element) -> String {
+    let target = *library.target();
+    let [lanes, most] = [target.lanes_of(element), target.rows()].map(|number| number.to_string());
+    let pairs =
+        [("lanes", lanes.as_str()), ("most_rows", &most), ("type", element.c()), ("t", element.suffix())];
+    library.add(&format!("mithril_tile_{}", element.suffix()), &substitute(include_str!("tile.c"), &pairs))
+}

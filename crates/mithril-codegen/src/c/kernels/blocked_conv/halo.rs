@@ -1,0 +1,54 @@
+//! Margins of zeros, or of the bytes that stand for them, around tensors in blocks of channels.
+
+use crate::c::kernels::common::library::{Library, substitute};
+use crate::c::kernels::quantized::gemm::words;
+use crate::c::kernels::spec::bytes::AsBytes;
+use crate::c::target::Element;
+
+/// Planes of vectors with margins.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Margins {
+    /// What they hold.
+    pub element: Element,
+    /// Bytes that stand for it, where these are kept instead.
+    pub bytes: Option<AsBytes>,
+    /// How many planes there are.
+    pub planes: usize,
+    /// Elements from one plane to the next.
+    pub plane: usize,
+    /// Rows of pixels, and pixels of a row.
+    pub size: [usize; 2],
+    /// Pixels above and below, to the left and to the right.
+    pub margins: [[usize; 2]; 2],
+    /// Lanes of a vector.
+    pub lanes: usize,
+}
+
+impl Margins {
+    /// Puts the function that sets them to zero into the library; its name. It takes the thread, the number of threads
+    /// and the tensor.
+    pub fn build(&self, library: &mut Library) -> String {
+        let numbers = [
+            ("planes", self.planes),
+            ("plane", self.plane),
+            ("height", self.size[0]),
+            ("width", self.size[1]),
+            ("top", self.margins[0][0]),
+            ("bottom", self.margins[0][1]),
+            ("left", self.margins[1][0]),
+            ("right", self.margins[1][1]),
+            ("lanes", self.lanes),
+        ];
+        let numbers = numbers.map(|(key, number)| (key, number.to_string()));
+        let mut pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
+        let value = self.bytes.map_or("0".to_owned(), |bytes| bytes.zero());
+        if self.bytes.is_some() {
+            words(library);
+            library.add("mithril_dot", include_str!("../quantized/dot.c"));
+        }
+        pairs.push(("type", if self.bytes.is_some() { "uint8_t" } else { self.element.c() }));
+        pairs.push(("value", &value));
+        let wish = format!("mithril_margins_{}_{}x{}", self.planes * self.lanes, self.size[0], self.size[1]);
+        library.add(&wish, &substitute(include_str!("halo.c"), &pairs))
+    }
+}

@@ -1,0 +1,4 @@
+//! Convolutions between tensors in blocks of channels.
+
+pub mod direct;
+pub mod halo;

@@ -1,0 +1,238 @@
+//! The kernels of one C file: every function once, helpers before their users.
+
+use rustc_hash::FxHashMap;
+
+use crate::c::kernels::common::tuning::{Asked, Question};
+use crate::c::options::Choices;
+use crate::c::target::{Element, Target};
+
+/// So few rows do not fill the processor's pipelines with one sum each.
+const FEW_ROWS: usize = 2;
+
+/// Bytes of weights that stay in the second-level cache.
+pub(crate) const NEAR: usize = 1 << 20;
+
+/// How a micro-kernel meets the panels of weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PanelUse {
+    /// All of them are in the second-level cache: asking for them ahead only costs time.
+    Cached,
+    /// Each once, one after the other. Processors see that by themselves and need help at both ends: with one or two
+    /// rows, where reading is all that a step does, and with six and more, where a step has so much else to do that
+    /// reading falls behind (on Zen 5). With three to five, asking takes longer than not to ask (on Zen 4).
+    Once,
+    /// Each for several groups of rows, during which the next can be asked for.
+    Shared,
+}
+
+impl PanelUse {
+    /// Those of weights of so many bytes, for so many groups of rows.
+    pub fn of(bytes: usize, groups: usize) -> Self {
+        match groups {
+            _ if bytes <= NEAR => Self::Cached,
+            0 | 1 => Self::Once,
+            _ => Self::Shared,
+        }
+    }
+
+    /// The end of the name of a kernel for them.
+    fn mark(self) -> &'static str {
+        match self {
+            Self::Cached => "_cached",
+            Self::Once => "_once",
+            Self::Shared => "",
+        }
+    }
+
+    /// What a step asks for.
+    fn fetch(self, few_rows: bool) -> &'static str {
+        match (self, few_rows) {
+            (Self::Cached, _) => "(void)next;",
+            (Self::Once, true) => "MITHRIL_FETCH((const char *)panel + 3072);\n(void)next;",
+            (Self::Once, false) => {
+                "if (rows > 5) {\n    MITHRIL_FETCH((const char *)panel + 8192);\n    \
+                 MITHRIL_FETCH((const char *)(panel + LANES) + 8192);\n}\n(void)next;"
+            }
+            // Few groups meet a panel then: a step may have to ask for all of what comes.
+            (Self::Shared, true) => "MITHRIL_FETCH(next);\nMITHRIL_FETCH(next + stride / 2);",
+            (Self::Shared, false) => "MITHRIL_FETCH(next);",
+        }
+    }
+}
+
+/// What stands for the name in a function's text until the library has found one.
+const NAME: &str = "@name@";
+
+/// Collects the functions of one C file.
+#[derive(Debug, Clone)]
+pub struct Library {
+    target: Target,
+    functions: Vec<String>,
+    /// Text with its name left open, to the name it got.
+    known: FxHashMap<String, String>,
+    names: FxHashMap<String, usize>,
+    asked: Asked,
+}
+
+impl Library {
+    /// An empty library for this target.
+    pub fn new(target: Target) -> Self {
+        Self {
+            target,
+            functions: Vec::new(),
+            known: FxHashMap::default(),
+            names: FxHashMap::default(),
+            asked: Asked::default(),
+        }
+    }
+
+    /// The same with answers for kernels that have candidates.
+    #[must_use]
+    pub fn answering(mut self, choices: Choices) -> Self {
+        self.asked.choices = choices;
+        self
+    }
+
+    /// The place of the candidate that a kernel takes: the one that was measured to be the fastest, else the one that is
+    /// estimated to be.
+    pub(crate) fn chosen(&self, question: &Question) -> usize {
+        question.chosen(&self.asked.choices)
+    }
+
+    /// Has the candidates measured, if somebody measures: said by whoever builds a kernel that has some.
+    pub(crate) fn ask(&mut self, question: Question) {
+        self.asked.ask(question);
+    }
+
+    /// Specifications for which there were candidates.
+    pub(crate) fn questions(&self) -> &[Question] {
+        &self.asked.questions
+    }
+
+    /// Specifications that were asked about since the last time.
+    pub(crate) fn take_asked(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.asked.recent)
+    }
+
+    /// What it is made for.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The vectors' definitions and all functions, in an order in which each comes after what it calls.
+    pub fn source(&self) -> String {
+        let mut text = include_str!("vector.c").replace("@lanes@", &self.target.lanes.to_string());
+        let mut words =
+            self.functions.iter().flat_map(|f| f.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
+        if words.any(is_vector_function) {
+            text.push_str(VECTOR_FUNCTIONS);
+        }
+        for function in &self.functions {
+            text.push('\n');
+            text.push_str(function);
+        }
+        text
+    }
+
+    /// Adds a function unless its like is there, and says its name: `wish`, numbered where another has that name.
+    pub(crate) fn add(&mut self, wish: &str, text: &str) -> String {
+        if let Some(name) = self.known.get(text) {
+            return name.clone();
+        }
+        let count = self.names.entry(wish.to_owned()).or_insert(0);
+        *count += 1;
+        let name = if *count == 1 { wish.to_owned() } else { format!("{wish}_{count}") };
+        self.functions.push(text.replace(NAME, &name));
+        self.known.insert(text.to_owned(), name.clone());
+        name
+    }
+
+    /// The micro-kernel for this many rows, and such panels of what they are multiplied with.
+    pub(crate) fn micro(&mut self, element: Element, rows: usize, panels: PanelUse) -> String {
+        let lanes = self.target.lanes_of(element);
+        let is_few = rows <= FEW_ROWS;
+        let fill = |template: &str| {
+            substitute(
+                template,
+                &[
+                    ("type", element.c()),
+                    ("t", element.suffix()),
+                    ("lanes", &lanes.to_string()),
+                    ("fetch", panels.fetch(is_few)),
+                    ("panels", panels.mark()),
+                    ("rows", &rows.to_string()),
+                    ("chains", &(4 / rows.max(1)).clamp(1, lanes).to_string()),
+                    ("most_rows", &self.target.rows().to_string()),
+                ],
+            )
+        };
+        let (all, body) = (fill(include_str!("micro.c")), fill(include_str!("micro_rows.c")));
+        let name = format!("mithril_micro_{}{}", element.suffix(), panels.mark());
+        if is_few {
+            return self.add(&format!("{name}_{rows}"), &fill(include_str!("micro_few.c")));
+        }
+        self.add(&name, &all);
+        self.add(&format!("{name}_{rows}"), &body)
+    }
+
+    /// The transposition of a square of vectors.
+    pub(crate) fn transpose(&mut self, element: Element) -> String {
+        let lanes = self.target.lanes_of(element);
+        let interleaved = |first: usize| {
+            let pairs: Vec<String> =
+                (first..first + lanes / 2).map(|i| format!("{i}, {}", lanes + i)).collect();
+            pairs.join(", ")
+        };
+        let names = ["even", "odd"];
+        let rounds = lanes.ilog2() as usize;
+        let round = |round: usize| {
+            let (from, to) = (names[round % 2], names[(round + 1) % 2]);
+            format!(
+                "MITHRIL_UNROLL({lanes})\nfor (long i = 0; i < LANES / 2; i++) {{\n    \
+                 {to}[2 * i] = MITHRIL_SHUFFLE({from}[i], {from}[i + LANES / 2], {});\n    \
+                 {to}[2 * i + 1] = MITHRIL_SHUFFLE({from}[i], {from}[i + LANES / 2], {});\n}}\n",
+                interleaved(0),
+                interleaved(lanes / 2)
+            )
+        };
+        let text = substitute(
+            include_str!("transpose.c"),
+            &[
+                ("rounds", (0..rounds).map(round).collect::<String>().trim_end()),
+                ("last", names[rounds % 2]),
+                ("type", element.c()),
+                ("t", element.suffix()),
+                ("lanes", &lanes.to_string()),
+            ],
+        );
+        self.add(&format!("mithril_transpose_{}", element.suffix()), &text)
+    }
+}
+
+/// What stands before a loop of at most `turns` turns: all side by side, or a loop as it is.
+pub(crate) fn unroll(turns: usize, side_by_side: bool) -> String {
+    if side_by_side { format!("MITHRIL_UNROLL({turns})") } else { "MITHRIL_UNROLL_BY(1)".to_owned() }
+}
+
+/// Replaces `@key@` by its value, for each pair; further lines of a value are indented as its place is.
+pub(crate) fn substitute(template: &str, pairs: &[(&str, &str)]) -> String {
+    let mut text = template.to_owned();
+    for (key, value) in pairs {
+        let key = format!("@{key}@");
+        while let Some(place) = text.find(&key) {
+            let line = &text[text[..place].rfind('\n').map_or(0, |end| end + 1)..place];
+            let indent = " ".repeat(line.len() - line.trim_start().len());
+            let value = value.replace('\n', &format!("\n{indent}"));
+            text.replace_range(place..place + key.len(), &value);
+        }
+    }
+    text
+}
+
+/// The functions that there are for vectors of float: those whose names end in `_vector`.
+pub(crate) const VECTOR_FUNCTIONS: &str = include_str!("vector_functions.c");
+
+/// Whether there is a function of that name for vectors of float.
+pub fn is_vector_function(name: &str) -> bool {
+    name.ends_with("_vector") && VECTOR_FUNCTIONS.contains(&format!(" {name}("))
+}

@@ -1,0 +1,77 @@
+//! The rows of a left matrix in groups that a micro-kernel holds in registers.
+
+use crate::c::kernels::common::library::{Library, PanelUse, substitute};
+use crate::c::target::{Element, Target};
+
+/// Groups of rows, as even as they can be: the first `longer` have one row more than `rows`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RowGroups {
+    pub groups: usize,
+    pub rows: usize,
+    pub longer: usize,
+}
+
+impl RowGroups {
+    pub fn new(rows: usize, target: &Target) -> Self {
+        Self::of(rows, target.rows())
+    }
+
+    /// Groups of at most so many.
+    pub fn of(rows: usize, most: usize) -> Self {
+        let groups = rows.div_ceil(most).max(1);
+        Self { groups, rows: rows / groups, longer: rows % groups }
+    }
+
+    /// The rows of the longest group.
+    pub fn most(&self) -> usize {
+        self.rows + usize::from(self.longer > 0)
+    }
+
+    /// A statement for each number of rows that occurs; `{rows}` and `{micro}` stand for the number and its kernel.
+    /// `panels` are those of the other factor.
+    pub fn calls(
+        &self,
+        statement: &str,
+        library: &mut Library,
+        element: Element,
+        panels: PanelUse,
+    ) -> String {
+        self.each(|rows| {
+            let micro = library.micro(element, rows, panels);
+            statement.replace("{rows}", &rows.to_string()).replace("{micro}", &micro)
+        })
+    }
+
+    /// What `write` makes of each number of rows that occurs, chosen when running.
+    pub fn each(&self, mut write: impl FnMut(usize) -> String) -> String {
+        match (self.longer, self.rows) {
+            (0, rows) => write(rows),
+            (_, 0) => write(1),
+            (_, rows) => format!("if (longer)\n    {}\nelse\n    {}", write(rows + 1), write(rows)),
+        }
+    }
+
+    /// The function that packs row-major weights into these groups, for a number of matrices of rows by columns.
+    pub fn pack(
+        &self,
+        library: &mut Library,
+        element: Element,
+        [matrices, rows, columns]: [usize; 3],
+    ) -> String {
+        let lanes = library.target().lanes_of(element);
+        let text = substitute(
+            include_str!("pack_rows.c"),
+            &[
+                ("type", element.c()),
+                ("lanes", &lanes.to_string()),
+                ("matrices", &matrices.to_string()),
+                ("m", &(matrices * rows).to_string()),
+                ("k", &columns.to_string()),
+                ("row_groups", &self.groups.to_string()),
+                ("rows", &self.rows.to_string()),
+                ("longer", &self.longer.to_string()),
+            ],
+        );
+        library.add(&format!("mithril_pack_rows_{}x{columns}", matrices * rows), &text)
+    }
+}

@@ -1,0 +1,3 @@
+//! Convolutions of row-major tensors.
+
+pub mod direct;

@@ -1,0 +1,4 @@
+//! Matrix products.
+
+pub mod packed;
+pub mod vector;

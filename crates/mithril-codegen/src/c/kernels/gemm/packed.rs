@@ -1,0 +1,383 @@
+//! Matrix products: batched, with any strides, an epilogue, and the right matrix packed ahead or when it runs.
+
+use crate::c::ir::kernel::{Argument, Call, Kernel};
+use crate::c::kernels::common::library::{Library, PanelUse, substitute};
+use crate::c::kernels::common::row_groups::RowGroups;
+use crate::c::kernels::common::tuning::Question;
+use crate::c::kernels::spec::epilogue::{Epilogue, place};
+use crate::c::kernels::spec::gemm::{Gemm, Packing};
+use crate::c::kernels::spec::strides::{Stored, Strides, batch_offset};
+use crate::c::target::{Element, Target};
+
+impl Gemm {
+    /// Puts the kernel's functions into the library.
+    pub fn build(&self, library: &mut Library) -> Kernel {
+        let folded = self.fold_rows();
+        if let Some(kernel) = folded.of_one_row(library) {
+            return kernel;
+        }
+        let blocking = folded.blocking(library);
+        let pack = folded.pack(library, blocking.lanes, 2);
+        let function = folded.multiply(library, &blocking);
+        let width = 2 * blocking.lanes;
+        let panels = folded.packed_batches() * folded.n.div_ceil(width) * folded.k * width;
+        let packed_bytes = (panels * self.element.bytes()).next_multiple_of(64);
+        let ahead = self.packing == Packing::Ahead;
+        let packed = if ahead { Argument::Packed } else { Argument::Shared };
+        let mut arguments = vec![Argument::Thread, Argument::Threads, Argument::A, packed, Argument::Out];
+        arguments.extend((0..self.epilogue.operands.len()).map(Argument::Operand));
+        arguments.push(Argument::Own);
+        let multiply = Call { function, arguments };
+        Kernel {
+            packed_bytes: if ahead { packed_bytes } else { 0 },
+            first: None,
+            shared_bytes: if ahead { 0 } else { packed_bytes },
+            own_bytes: blocking.own_elements * self.element.bytes(),
+            phases: if ahead { vec![vec![multiply]] } else { vec![vec![pack.clone()], vec![multiply]] },
+            pack: ahead.then_some(pack),
+        }
+    }
+
+    /// How the product is cut up: for the cache as it is said to be, or for half or twice as much of it.
+    fn blocking(&self, library: &mut Library) -> Blocking {
+        let target = *library.target();
+        let of = |cache: usize| Blocking::new(self, &Target { cache, ..target });
+        let mut found = vec![(target.cache, of(target.cache))];
+        if self.m * self.n * self.k < WORTH_MEASURING {
+            return found.remove(0).1;
+        }
+        for cache in [target.cache / 2, target.cache * 2] {
+            let other = of(cache);
+            if found.iter().all(|(_, known)| *known != other) {
+                found.push((cache, other));
+            }
+        }
+        let plain = Self { epilogue: Epilogue::none(), ..self.clone() };
+        let question = Question {
+            specification: format!("{plain:?} for {target:?}"),
+            candidates: found.iter().map(|(cache, _)| format!("cache of {cache}")).collect(),
+            estimate: 0,
+        };
+        let chosen = library.chosen(&question);
+        library.ask(question);
+        found.swap_remove(chosen).1
+    }
+
+    /// Batch axes that all share `b` and whose matrices lie row after row are more rows of one matrix.
+    pub(crate) fn fold_rows(&self) -> Self {
+        let mut folded = self.clone();
+        while let Some(&size) = folded.batch.last() {
+            let rows = folded.m;
+            let last = |strides: &Strides| strides.batch.last().copied().unwrap_or(0);
+            let continues = |strides: &Strides| last(strides) == rows * strides.row;
+            let operands = folded.epilogue.operands.iter().all(|operand| continues(&operand.strides));
+            let shared = last(&folded.b) == 0;
+            let names = ["batch", "row"].iter().any(|name| self.epilogue.expression.contains(name));
+            if !(shared && operands && continues(&folded.a) && continues(&folded.out)) || names {
+                break;
+            }
+            folded.batch.pop();
+            folded.m *= size;
+            let operands = folded.epilogue.operands.iter_mut().map(|operand| &mut operand.strides);
+            for strides in [&mut folded.a, &mut folded.b, &mut folded.out].into_iter().chain(operands) {
+                strides.batch.pop();
+            }
+        }
+        folded
+    }
+
+    /// How many different right matrices there are.
+    pub(crate) fn packed_batches(&self) -> usize {
+        self.batch
+            .iter()
+            .zip(&self.b.batch)
+            .filter(|(_, stride)| **stride != 0)
+            .map(|(size, _)| size)
+            .product()
+    }
+
+    /// The batch axes along which `b` changes: their sizes, their strides in `b`, and, over all axes, their strides
+    /// in the packed panels (counted in matrices).
+    pub(crate) fn packed_axes(&self) -> (Vec<usize>, Vec<usize>, Vec<usize>) {
+        let mut packed = vec![0; self.batch.len()];
+        let mut count = 1;
+        for axis in (0..self.b.batch.len()).rev() {
+            if self.b.batch[axis] != 0 {
+                packed[axis] = count;
+                count *= self.batch[axis];
+            }
+        }
+        let changing = self.batch.iter().zip(&self.b.batch).filter(|(_, stride)| **stride != 0);
+        let (sizes, strides) = changing.map(|(&size, &stride)| (size, stride)).unzip();
+        (sizes, strides, packed)
+    }
+
+    /// How many matrices after another have the same `a` and may be mixed.
+    fn same_a(&self) -> usize {
+        if self.one_by_one {
+            return 1;
+        }
+        let inner = self.batch.iter().zip(&self.a.batch).rev().take_while(|(_, stride)| **stride == 0);
+        inner.map(|(&size, _)| size).product()
+    }
+
+    pub(crate) fn shape(&self) -> String {
+        let batch = self.batch.iter().fold(String::new(), |text, size| format!("{text}{size}x"));
+        let element = if self.element == Element::F64 { "f64_" } else { "" };
+        format!("{element}{batch}{}x{}x{}", self.m, self.n, self.k)
+    }
+
+    /// The call that brings `b` into panels of so many vectors of columns.
+    pub(crate) fn pack(&self, library: &mut Library, lanes: usize, vectors: usize) -> Call {
+        let (sizes, strides, _) = self.packed_axes();
+        let across = self.b.row == 1 && self.b.column > 1 && lanes > 1;
+        let stored = self.stored[1];
+        if across {
+            library.transpose(self.element);
+        }
+        let text = substitute(
+            include_str!("pack.c"),
+            &[
+                (
+                    "fill",
+                    if !across {
+                        FILL
+                    } else if stored == Stored::Same {
+                        FILL_ACROSS
+                    } else {
+                        FILL_CONVERTED
+                    },
+                ),
+                ("stored", stored.c(self.element)),
+                ("open", stored.open()),
+                ("close", stored.close()),
+                ("t", self.element.suffix()),
+                ("type", self.element.c()),
+                ("lanes", &lanes.to_string()),
+                ("vectors", &vectors.to_string()),
+                ("n", &self.n.to_string()),
+                ("k", &self.k.to_string()),
+                ("batches", &self.packed_batches().to_string()),
+                ("batched", &batched(self.packed_batches())),
+                ("b_batch", &batch_offset(&sizes, &strides)),
+                ("b_row", &self.b.row.to_string()),
+                ("b_column", &self.b.column.to_string()),
+            ],
+        );
+        let element = if self.element == Element::F64 { "f64_" } else { "" };
+        let wish = format!("mithril_gemm_pack_{element}{}{}x{}", stored.mark(), self.k, self.n);
+        let to = if self.packing == Packing::Ahead { Argument::Packed } else { Argument::Shared };
+        Call {
+            function: library.add(&wish, &text),
+            arguments: vec![Argument::Thread, Argument::Threads, Argument::B, to],
+        }
+    }
+
+    /// What asks for the lines that a tile's end needs before its sums are computed, where these are not in the cache:
+    /// those of the result, and of the operands that have an element for each of its own. And the call.
+    fn claim(&self, cache: usize) -> [String; 2] {
+        let is_far = |strides: &Strides| {
+            let sizes = self.batch.iter().chain([&self.m, &self.n]);
+            let own = strides.batch.iter().chain([&strides.row, &strides.column]);
+            let count: usize =
+                sizes.zip(own).filter(|(_, stride)| **stride != 0).map(|(size, _)| size).product();
+            strides.column == 1 && strides.row != 0 && count * self.element.bytes() >= cache
+        };
+        let mut lines = String::new();
+        let (mut parameters, mut arguments) = (String::new(), String::new());
+        let mut ask = |how: &str, name: &str, element: &str, strides: &Strides| {
+            let place = place(strides, &self.batch);
+            lines += &substitute(LINES, &[("how", how), ("array", name), ("place", &place)]);
+            parameters.extend([", const ", element, " *restrict ", name]);
+            arguments.extend([", ", name]);
+        };
+        if is_far(&self.out) {
+            ask("MITHRIL_CLAIM", "out", &self.out_element, &self.out);
+        }
+        for (i, operand) in self.epilogue.operands.iter().enumerate() {
+            if is_far(&operand.strides) {
+                ask("MITHRIL_FETCH", &format!("operand{i}"), &operand.element, &operand.strides);
+            }
+        }
+        if lines.is_empty() {
+            return [String::new(), String::new()];
+        }
+        let text = substitute(include_str!("claim.c"), &[("lines", &lines), ("given", &parameters)]);
+        [text, format!("@name@_claim(batch, row, rows, panel * WIDTH{arguments});\n")]
+    }
+
+    fn multiply(&self, library: &mut Library, blocking: &Blocking) -> String {
+        let batches: usize = self.batch.iter().product();
+        let (_, _, packed) = self.packed_axes();
+        let stored = self.stored[0];
+        let across = self.a.row == 1
+            && self.a.column > 1
+            && blocking.lanes > 1
+            && self.m >= blocking.lanes
+            && stored == Stored::Same;
+        if across {
+            library.transpose(self.element);
+        }
+        let copy = if across { include_str!("copy_across.c") } else { include_str!("copy.c") };
+        let panels = PanelUse::of(self.k * self.n * self.element.bytes(), blocking.rows.groups);
+        let [claim, claim_call] = self.claim(library.target().cache);
+        let mut calls = |statement: &str| blocking.rows.calls(statement, library, self.element, panels);
+        let copy_calls = calls("@name@_copy(a + @a_batch@, row, {rows}, k, steps, copy);");
+        let micro_calls = calls("{micro}(steps, left, right, tile, k > 0, fetch, stride);");
+        let by_column = self.out.row < self.out.column;
+        let text = substitute(
+            include_str!("packed.c"),
+            &[
+                // Elements are written in the order in which they lie.
+                ("outer", if by_column { COLUMNS } else { ROWS }),
+                ("inner", if by_column { ROWS } else { COLUMNS }),
+                // Written out for constants, columns of short rows take compilers long and win nothing.
+                ("once", if by_column { "static MITHRIL_ONCE" } else { "MITHRIL_INLINE" }),
+                ("copy", &(copy.to_owned() + &claim)),
+                ("stored", stored.c(self.element)),
+                ("open", stored.open()),
+                ("close", stored.close()),
+                ("t", self.element.suffix()),
+                ("copy_calls", &copy_calls),
+                ("micro_calls", &(claim_call + &micro_calls)),
+                ("type", self.element.c()),
+                ("out", &self.out_element),
+                ("lanes", &blocking.lanes.to_string()),
+                ("m", &self.m.to_string()),
+                ("n", &self.n.to_string()),
+                ("k", &self.k.to_string()),
+                ("batches", &batches.to_string()),
+                ("batched", &batched(batches)),
+                ("same_a", &self.same_a().to_string()),
+                ("groups", &blocking.rows.groups.to_string()),
+                ("rows", &blocking.rows.rows.to_string()),
+                ("longer", &blocking.rows.longer.to_string()),
+                ("block", &blocking.block.to_string()),
+                ("k_block", &blocking.k_block.to_string()),
+                ("stretch", &blocking.stretch.to_string()),
+                ("a_batch", &batch_offset(&self.batch, &self.a.batch)),
+                ("a_place", &format!("row * {} + k * {}", self.a.row, self.a.column)),
+                ("a_column", &self.a.column.to_string()),
+                ("b_batch", &batch_offset(&self.batch, &packed)),
+                ("out_place", &place(&self.out, &self.batch)),
+                ("expression", &self.epilogue.text(&self.batch)),
+                ("parameters", &self.epilogue.parameters()),
+                ("arguments", &self.epilogue.arguments()),
+            ],
+        );
+        library.add(&format!("mithril_gemm_{}{}", stored.mark(), self.shape()), &text)
+    }
+}
+
+/// The heads of the loops that write a tile.
+pub(crate) const ROWS: &str = "long row = first_row; row < first_row + rows; row++";
+
+pub(crate) const COLUMNS: &str = "long column = first_column; column < first_column + columns; column++";
+
+/// A panel from rows of `b` that lie anyhow.
+const FILL: &str = "for (long k = 0; k < K; k++, from += @b_row@, to += WIDTH)
+    for (long column = 0; column < WIDTH; column++)
+        to[column] = column < columns ? @open@from[column * @b_column@]@close@ : 0;";
+
+/// A panel from columns of `b` whose elements lie side by side, in squares; the last columns and steps one by one.
+const FILL_ACROSS: &str = "for (long column = 0; column < WIDTH; column += LANES)
+    for (long k = 0; k < K; k += LANES) {
+        if (column + LANES <= columns && k + LANES <= K) {
+            mithril_transpose_@t@(from + column * @b_column@ + k, @b_column@, to + k * WIDTH + column, WIDTH);
+            continue;
+        }
+        for (long step = k; step < k + LANES && step < K; step++) {
+            MITHRIL_UNROLL_BY(1)
+            for (long lane = column; lane < column + LANES; lane++)
+                to[step * WIDTH + lane] = lane < columns ? from[lane * @b_column@ + step] : 0;
+        }
+    }";
+
+/// As [`FILL_ACROSS`], of elements that are converted first.
+const FILL_CONVERTED: &str = "for (long column = 0; column < WIDTH; column += LANES)
+    for (long k = 0; k < K; k += LANES) {
+        if (column + LANES <= columns && k + LANES <= K) {
+            @type@ square[LANES * LANES] __attribute__((aligned(64)));
+            for (long lane = 0; lane < LANES; lane++)
+                for (long step = 0; step < LANES; step++)
+                    square[lane * LANES + step] = @open@from[(column + lane) * @b_column@ + k + step]@close@;
+            mithril_transpose_@t@(square, LANES, to + k * WIDTH + column, WIDTH);
+            continue;
+        }
+        for (long step = k; step < k + LANES && step < K; step++)
+            for (long lane = column; lane < column + LANES; lane++)
+                to[step * WIDTH + lane] = lane < columns ? @open@from[lane * @b_column@ + step]@close@ : 0;
+    }";
+
+pub(crate) fn batched(batches: usize) -> String {
+    if batches == 1 { String::new() } else { format!(", {batches} times") }
+}
+
+/// Asks for the lines of a row of a tile; the tile need not begin with a line.
+const LINES: &str = "
+        for (long column = first_column; column < end; column += 64 / (long)sizeof *@array@)
+            @how@(&@array@[@place@]);
+        {
+            const long column = end - 1;
+            @how@(&@array@[@place@]);
+        }";
+
+/// Products below this many are not worth measuring.
+pub(crate) const WORTH_MEASURING: usize = 1 << 20;
+
+/// How a product is cut up.
+#[derive(PartialEq)]
+struct Blocking {
+    lanes: usize,
+    rows: RowGroups,
+    /// Groups whose copies one thread keeps in its cache.
+    block: usize,
+    /// Steps of k between two visits of the next group.
+    k_block: usize,
+    /// Panels to which a block's rows go before more of k is copied.
+    stretch: usize,
+    /// Scratch memory of a thread: the copies and the unfinished sums.
+    own_elements: usize,
+}
+
+/// Steps of k for which a panel surely stays in the second-level cache.
+const LONGEST_K: usize = 2048;
+
+/// Panels for which rows are worth copying.
+const FEWEST_PANELS: usize = 16;
+
+impl Blocking {
+    fn new(gemm: &Gemm, target: &Target) -> Self {
+        let lanes = target.lanes_of(gemm.element);
+        let rows = RowGroups::new(gemm.m, target);
+        // One group reads a panel once: there is nothing to keep in the cache.
+        let k_block = if gemm.k <= LONGEST_K || rows.groups == 1 {
+            gemm.k.max(1)
+        } else {
+            gemm.k.div_ceil(gemm.k.div_ceil(LONGEST_K / 2)).next_multiple_of(lanes)
+        };
+        let bytes = gemm.element.bytes();
+        let copy = rows.most() * k_block.next_multiple_of(lanes);
+        let fitting = |cache: usize| (cache / (copy * bytes).max(1)).clamp(1, rows.groups);
+        // Where not all rows stay in the cache, half of it is left to the panels and to what is written.
+        let fitting = match fitting(target.cache) {
+            all if all == rows.groups => all,
+            _ => fitting(target.cache / 2),
+        };
+        // Enough units for every thread to have about as much as any other.
+        let panels = gemm.n.div_ceil(2 * lanes).max(1);
+        let others = gemm.batch.iter().product::<usize>() * panels;
+        let wanted_blocks = (8 * target.threads).div_ceil(others.max(1)).clamp(1, rows.groups);
+        // All as long as can be: threads share them by number.
+        let blocks = rows.groups.div_ceil(fitting).max(wanted_blocks);
+        let block = rows.groups.div_ceil(blocks);
+        let tile = (rows.rows + 1) * 2 * lanes;
+        let unfinished = k_block < gemm.k;
+        // The copies have to be worth making anew for every stretch.
+        let fitting = (target.cache / (block * tile * bytes)).max(FEWEST_PANELS);
+        let stretch = if unfinished { fitting.min(panels) } else { panels };
+        let tiles = if unfinished { stretch * block } else { 1 };
+        let own_elements = (block * copy + tiles * tile).next_multiple_of(64);
+        Self { lanes, rows, block, k_block, stretch, own_elements }
+    }
+}

@@ -1,0 +1,114 @@
+//! Tensors of bytes between convolutions in whole numbers: who makes one stores bytes at once, and who reads it finds them
+//! as it wants them: four channels of a pixel in a word.
+
+use crate::c::ir::kernel::{Argument, Call};
+use crate::c::kernels::spec::blocked_conv::Blocked;
+use crate::c::kernels::spec::bytes::Numbers;
+
+/// A call that every thread makes.
+pub(crate) fn call(function: String, arguments: Vec<Argument>) -> Call {
+    Call { function, arguments: [vec![Argument::Thread, Argument::Threads], arguments].concat() }
+}
+
+/// Pairs as templates take them.
+pub(crate) fn borrowed<'a>(pairs: &'a [(&'static str, String)]) -> Vec<(&'a str, &'a str)> {
+    pairs.iter().map(|(key, text)| (*key, text.as_str())).collect()
+}
+
+impl Blocked {
+    /// What the functions that multiply are called with.
+    pub(crate) fn arguments(&self, image: Argument) -> Vec<Argument> {
+        let operands = (0..self.operands.len()).map(Argument::Operand);
+        [image, Argument::Packed, Argument::Out].into_iter().chain(operands).collect()
+    }
+
+    /// The template of what stores finished sums: numbers one by one, bytes a vector at a time.
+    pub(crate) fn finish(&self) -> String {
+        let holes = match self.bytes.out {
+            None => [
+                ("@note@", ""),
+                ("@place@", "@out@"),
+                ("@numbers@", ""),
+                ("@end@", "@lanes_end@"),
+                ("@number@", "out[@out_place@]"),
+                ("@store@", ""),
+            ],
+            Some(_) => [
+                ("@note@", " Where a number\n   is none, the highest bits of `none` are set."),
+                ("@place@", "mithril_u32 *restrict none, uint8_t"),
+                ("@numbers@", "\n                float numbers[LANES] __attribute__((aligned(64)));"),
+                ("@end@", "LANES"),
+                ("@number@", "numbers[lane]"),
+                (
+                    "@store@",
+                    concat!(
+                        "\n                const mithril_f32 found = MITHRIL_LOAD(f32, numbers);",
+                        "\n                const long lane = 0;",
+                        "\n                *none |= ((mithril_u32)found & INT32_MAX) + 0x7fffff; /* beyond the infinity lies NaN */",
+                        "\n                mithril_store_words(out + @out_place@, found * @inverse@ + @offset@);",
+                    ),
+                ),
+            ],
+        };
+        let text = include_str!("conv_finish.c").to_owned();
+        holes.iter().fold(text, |text, (hole, filling)| text.replace(hole, filling))
+    }
+
+    /// The statement that stores a tile.
+    pub(crate) fn finish_call(&self, down: usize, across: usize) -> String {
+        let none = if self.bytes.out.is_some() { "&none, " } else { "" };
+        format!(
+            "@name@_finish(sums, scale, @zero@, filter_scales, batch, y, x, {down}, {across}, panel, {none}out@arguments@);\n"
+        )
+    }
+
+    /// What the templates say of scales and zeros, where the image has them and where the result is stored.
+    pub(crate) fn whole_strings(&self, lanes: usize) -> Vec<(&'static str, String)> {
+        let panel_blocks = 2;
+        let [given, scale, zero] = match self.bytes.image {
+            None => self.scales_of_floats(),
+            Some(image) => [
+                format!("const uint8_t *const notes = (const uint8_t *)image + {}L;", image.notes),
+                format!(
+                    "scale = {:e}f;\nfor (long i = 0; i < {of}; i++)\n    scale = notes[batch * {of} + i] ? NAN : scale;",
+                    Numbers::of(image.range).scale,
+                    of = image.notes_of
+                ),
+                image.zero(),
+            ],
+        };
+        let mut pairs = vec![("given", given), ("scale", scale), ("zero", zero)];
+        let [none, note] = match self.bytes.out {
+            None => [String::new(), String::new()],
+            Some(out) => [
+                "\nmithril_u32 none = {0};".to_owned(),
+                format!(
+                    "\nuint32_t is_none = 0;\n\
+                     for (long lane = 0; lane < {lanes}; lane++)\n    is_none |= none[lane];\n\
+                     for (long row = y; row < y + DOWN && row < OUT_HEIGHT; row++)\n    \
+                     for (long block = panel * {panel_blocks}; block < (panel + 1) * {panel_blocks} && block < {blocks}; block++)\n        \
+                     (out + {}L)[(batch * OUT_HEIGHT + row) * {blocks} + block] = (uint8_t)(is_none >> 31);",
+                    out.notes,
+                    blocks = self.filters / lanes
+                ),
+            ],
+        };
+        pairs.extend([("none", none), ("note", note)]);
+        if let Some(out) = self.bytes.out {
+            let Numbers { inverse, zero, .. } = Numbers::of(out.range);
+            pairs.extend([("inverse", format!("{inverse:e}f")), ("offset", format!("{:e}f", zero + 0.5))]);
+        }
+        let are_whole = self.filters.is_multiple_of(panel_blocks * lanes);
+        let skip = if are_whole { "" } else { "\nif (block * LANES >= FILTERS)\n    break;" };
+        pairs.push(("skip", skip.to_owned()));
+        let filled = self.filters.next_multiple_of(panel_blocks * lanes);
+        let numbers = [
+            ("filters", self.filters),
+            ("ow", self.result[1]),
+            ("panel_blocks", panel_blocks),
+            ("filled", filled),
+        ];
+        pairs.extend(numbers.map(|(key, number)| (key, number.to_string())));
+        pairs
+    }
+}

@@ -1,0 +1,364 @@
+//! Convolutions in whole numbers of 8 bits: the image becomes bytes first, four channels of a pixel in a word, between the
+//! margins that the kernel wants; then a step multiplies a word of each pixel by two vectors of filters.
+
+use crate::c::ir::kernel::{Argument, Call, Kernel};
+use crate::c::kernels::common::library::{Library, substitute};
+use crate::c::kernels::common::tiling::Tiling;
+use crate::c::kernels::quantized::bytes::{borrowed, call};
+use crate::c::kernels::quantized::gemm::words;
+use crate::c::kernels::spec::blocked_conv::{Blocked, Image, Places};
+use crate::c::kernels::spec::bytes::Numbers;
+use crate::c::target::Target;
+
+/// The image as bytes.
+struct Bytes {
+    /// Rows and pixels of it, margins too.
+    size: [usize; 2],
+    /// Words of a pixel.
+    words: usize,
+    /// From one of its rows and pixels to the next, in rows and pixels of the given image: a kernel of one weight leaves
+    /// out what it steps over.
+    take: [usize; 2],
+    /// Steps between two pixels of the result.
+    stride: [usize; 2],
+}
+
+impl Bytes {
+    fn new(conv: &Blocked) -> Self {
+        let is_one = [0, 1].map(|axis| conv.kernel[axis] == 1);
+        let reach = |axis: usize| {
+            (conv.result[axis] - 1) * conv.stride[axis] + (conv.kernel[axis] - 1) * conv.dilation[axis] + 1
+        };
+        Self {
+            size: [0, 1].map(|axis| if is_one[axis] { conv.result[axis] } else { reach(axis) }),
+            words: conv.channels.div_ceil(4),
+            take: [0, 1].map(|axis| if is_one[axis] { conv.stride[axis] } else { 1 }),
+            stride: [0, 1].map(|axis| if is_one[axis] { 1 } else { conv.stride[axis] }),
+        }
+    }
+
+    /// Words of a row.
+    fn line(&self) -> usize {
+        self.size[1] * self.words
+    }
+}
+
+/// How words are walked through.
+struct Reading {
+    /// From a pixel, a row and an image to the next.
+    pixel: usize,
+    row: usize,
+    batch: usize,
+    /// Steps between two pixels of the result.
+    stride: [usize; 2],
+}
+
+/// Where the given image lies, in elements.
+struct Given {
+    batch: usize,
+    /// Channels, or blocks of them, and how far they lie apart.
+    parts: usize,
+    plane: usize,
+    /// From a row to the next.
+    row: usize,
+    /// What of a part is looked at for its range: lines, and elements of one.
+    lines: usize,
+    elements: usize,
+}
+
+impl Blocked {
+    /// Whether groups of so many channels and filters fill the words and the vectors of a convolution in whole numbers.
+    pub fn fill_words(channels: usize, filters: usize, target: &Target) -> bool {
+        channels.is_multiple_of(4) && filters.is_multiple_of(2 * target.lanes)
+    }
+
+    /// Puts the functions of the convolution in whole numbers into the library. Numbers of the image are
+    /// taken to lie in the range; without one it is found at every call.
+    pub fn quantized(&self, range: Option<[f32; 2]>, library: &mut Library) -> Kernel {
+        let lanes = library.target().lanes;
+        words(library);
+        library.add("mithril_order", include_str!("order.c"));
+        library.add("mithril_dot", include_str!("dot.c"));
+        library.add("mithril_filter", include_str!("filter.c"));
+        if matches!(self.image, Image::Blocks(_)) || self.bytes.out.is_some() {
+            library.add("mithril_store_bytes", include_str!("store.c"));
+        }
+        match (self.bytes.image, self.image) {
+            (Some(_), Image::Blocks(places)) => self.of_bytes(&places, lanes, library),
+            _ => self.of_floats(range, lanes, library),
+        }
+    }
+
+    /// The kernel for an image of floats, which becomes bytes first.
+    fn of_floats(&self, range: Option<[f32; 2]>, lanes: usize, library: &mut Library) -> Kernel {
+        let (bytes, given) = (Bytes::new(self), self.given(lanes));
+        let (bytes_words, rows) = (self.batch * bytes.size[0] * bytes.line(), self.batch * bytes.size[0]);
+        let ranges = Argument::SharedAt((bytes_words + rows + self.batch) * 4);
+        let mut phases = Vec::new();
+        let mut make = vec![Argument::A, Argument::Shared];
+        if range.is_none() {
+            let find = self.find_range(&given, library);
+            phases.push(vec![call(find, vec![Argument::A, ranges.clone()])]);
+            make.push(ranges);
+        }
+        if matches!(self.image, Image::Plain(..)) {
+            make.push(Argument::Own);
+        }
+        phases.push(vec![call(self.make_bytes(&bytes, &given, range, lanes, library), make)]);
+        let read = Reading {
+            pixel: bytes.words,
+            row: bytes.line(),
+            batch: bytes.size[0] * bytes.line(),
+            stride: bytes.stride,
+        };
+        let shared_bytes = (bytes_words + rows + self.batch * (1 + 2 * given.parts)) * 4;
+        Kernel {
+            shared_bytes: shared_bytes.next_multiple_of(64),
+            own_bytes: (bytes.size[1] * 4).next_multiple_of(64),
+            ..self.of_words(Argument::Shared, &read, phases, lanes, library)
+        }
+    }
+
+    /// The kernel for an image of bytes, which lies at these places.
+    fn of_bytes(&self, places: &Places, lanes: usize, library: &mut Library) -> Kernel {
+        let [pixel, row, batch] = [places.x, places.y, places.batch].map(|bytes| bytes / 4);
+        let read = Reading { pixel, row, batch, stride: self.stride };
+        self.of_words(Argument::A, &read, Vec::new(), lanes, library)
+    }
+
+    /// The kernel that reads words of bytes behind these phases.
+    fn of_words(
+        &self,
+        image: Argument,
+        read: &Reading,
+        mut phases: Vec<Vec<Call>>,
+        lanes: usize,
+        library: &mut Library,
+    ) -> Kernel {
+        let pack = call(self.pack_words(lanes, library), vec![Argument::B, Argument::Packed]);
+        phases.push(vec![call(self.multiply_words(read, lanes, library), self.arguments(image))]);
+        let filled = self.filters.next_multiple_of(2 * lanes);
+        let k = self.kernel[0] * self.kernel[1] * read.pixel.div_ceil(self.groups);
+        Kernel {
+            pack: Some(pack),
+            packed_bytes: (filled * (k + 2) * 4).next_multiple_of(64),
+            first: None,
+            phases,
+            shared_bytes: 0,
+            own_bytes: 0,
+        }
+    }
+
+    /// Statements that find what [`Self::make_bytes`] wrote behind the bytes: first, and for an image; and its zero.
+    pub(crate) fn scales_of_floats(&self) -> [String; 3] {
+        let bytes = Bytes::new(self);
+        let (rows, words) = (bytes.size[0], self.batch * bytes.size[0] * bytes.line());
+        [
+            format!(
+                "const float *const row_scales = (const float *)image + {words}L;\n\
+                 const int32_t *const zeros = (const int32_t *)row_scales + {};",
+                self.batch * rows
+            ),
+            format!(
+                "scale = row_scales[batch * {rows}]; /* an image with a number that is none has NaN among its scales */\n\
+                 for (long row = 1; row < {rows}; row++)\n    \
+                 scale = row_scales[batch * {rows} + row] == scale ? scale : NAN;"
+            ),
+            "zeros[batch]".to_owned(),
+        ]
+    }
+
+    fn given(&self, lanes: usize) -> Given {
+        match self.image {
+            Image::Blocks(places) => {
+                let Bytes { size, take, .. } = Bytes::new(self);
+                let [lines, pixels] = [0, 1].map(|axis| (size[axis] - 1) * take[axis] + 1);
+                Given {
+                    batch: places.batch,
+                    parts: self.channels / lanes,
+                    plane: places.block,
+                    row: places.y,
+                    lines,
+                    elements: pixels * lanes,
+                }
+            }
+            Image::Plain([height, width], _) => {
+                let (plane, row) = (height * width, width);
+                let batch = self.channels * plane;
+                Given { batch, parts: self.channels, plane, row, lines: 1, elements: plane }
+            }
+        }
+    }
+
+    fn find_range(&self, given: &Given, library: &mut Library) -> String {
+        let text = substitute(
+            include_str!("conv_range.c"),
+            &[
+                ("n", &self.batch.to_string()),
+                ("parts", &given.parts.to_string()),
+                ("channels", &(self.channels / given.parts).to_string()),
+                ("image_batch", &given.batch.to_string()),
+                ("plane", &given.plane.to_string()),
+                ("image_row", &given.row.to_string()),
+                ("lines", &given.lines.to_string()),
+                ("line_elements", &given.elements.to_string()),
+            ],
+        );
+        library.add(&format!("mithril_range_{}x{}", given.parts, given.lines * given.elements), &text)
+    }
+
+    fn make_bytes(
+        &self,
+        bytes: &Bytes,
+        given: &Given,
+        range: Option<[f32; 2]>,
+        lanes: usize,
+        library: &mut Library,
+    ) -> String {
+        let [height, width] = bytes.size;
+        let [take_y, take_x] = bytes.take;
+        let (line, margins, [h, w], [top, left]) = match self.image {
+            Image::Blocks(_) => (include_str!("conv_blocks.c"), "Margins are there", [0, 0], [0, 0]),
+            Image::Plain(size, padding) => {
+                let before = [padding[0][0], padding[1][0]];
+                (include_str!("conv_plain.c"), "Margins are added", size, before)
+            }
+        };
+        let (ranges, own) = (", const int32_t *restrict ranges", ", uint32_t *restrict own");
+        let is_plain = matches!(self.image, Image::Plain(..));
+        let parameters =
+            [if range.is_none() { ranges } else { "" }, if is_plain { own } else { "" }].concat();
+        let numbers = [
+            ("channels", self.channels),
+            ("n", self.batch),
+            ("height", height),
+            ("width", width),
+            ("words", bytes.words),
+            ("lanes", lanes),
+            ("image_batch", given.batch),
+            ("plane", given.plane),
+            ("image_row", if is_plain { given.row } else { take_y * given.row }),
+            ("image_step", take_x * lanes),
+            ("take_y", take_y),
+            ("take_x", take_x),
+            ("top", top),
+            ("left", left),
+            ("h", h),
+            ("first", left.div_ceil(take_x).min(width)),
+            ("last", (w + left).div_ceil(take_x).min(width)),
+            ("parts", given.parts),
+        ];
+        let range = range.map_or_else(|| FIND_RANGE.to_owned(), |range| Numbers::of(range).text());
+        let mut pairs = vec![("margins", margins.to_owned()), ("parameters", parameters)];
+        pairs.extend(numbers.map(|(key, number)| (key, number.to_string())));
+        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(key, text)| (*key, text.as_str())).collect();
+        let indented =
+            |text: &str, by: usize| text.trim_end().replace('\n', &format!("\n{}", " ".repeat(by)));
+        let text = include_str!("conv_bytes.c")
+            .replace("@range@", &indented(&range, 12))
+            .replace("@line@", &indented(line, 8));
+        library.add(&format!("mithril_bytes_{}_{height}x{width}", self.channels), &substitute(&text, &pairs))
+    }
+
+    fn pack_words(&self, lanes: usize, library: &mut Library) -> String {
+        let numbers = [
+            ("filters", self.filters),
+            ("channels", self.channels / self.groups),
+            ("kh", self.kernel[0]),
+            ("kw", self.kernel[1]),
+            ("lanes", lanes),
+        ];
+        let numbers = numbers.map(|(key, number)| (key, number.to_string()));
+        let pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
+        let [height, width] = self.kernel;
+        let wish = format!("mithril_pack_int8_conv_{}_{}_{height}x{width}", self.channels, self.filters);
+        library.add(&wish, &substitute(include_str!("conv_pack.c"), &pairs))
+    }
+
+    fn multiply_words(&self, read: &Reading, lanes: usize, library: &mut Library) -> String {
+        let tiling = Tiling::new(self.result, library.target().rows());
+        let ([kernel_height, kernel_width], words) = (self.kernel, read.pixel);
+        let words_of = words.div_ceil(self.groups);
+        // Words that lie together under a pixel: all of a row of weights.
+        let is_row = self.dilation[1] == 1 && self.groups == 1;
+        let (run, places) = if is_row { (kernel_width * words, 1) } else { (words_of, kernel_width) };
+        let step = read.stride[1] * words;
+        let (line, row, column) =
+            (read.stride[0] * read.row, self.dilation[0] * read.row, self.dilation[1] * words);
+        let mut tile = |down: usize, across: usize| {
+            let micro = tile_of(library, [down, across, step, run]);
+            format!(
+                "{micro}(line + x * {step}, {line}, {kernel_height}, {row}, {places}, {column}, right, sums, next, stride);\n\
+                 {}x += {across};",
+                self.finish_call(down, across)
+            )
+        };
+        let tiles = tiling.text(&mut tile);
+        let panels = self.filters.div_ceil(2 * lanes);
+        let k = kernel_height * kernel_width * words_of;
+        let target = *library.target();
+        let strip_bytes = line * tiling.down * 4;
+        let sections = self.sections(&target, &tiling, panels, [strip_bytes, k * 2 * lanes * 4]);
+        let numbers = [
+            ("n", self.batch),
+            ("channels", self.channels / self.groups),
+            ("kh", kernel_height),
+            ("kw", kernel_width),
+            ("oh", self.result[0]),
+            ("lanes", lanes),
+            ("k", k),
+            ("panels", panels),
+            ("image_batch", read.batch),
+            ("image_line", line),
+            ("down", tiling.down),
+            ("groups", tiling.across.groups),
+            ("across", tiling.across.rows),
+            ("longer", tiling.across.longer),
+            ("most", tiling.down * tiling.across.most()),
+            ("sections", sections),
+        ];
+        // Groups of filters are whole panels.
+        let group = match self.groups {
+            1 => String::new(),
+            groups => format!(" + panel / {} * {words_of}", panels / groups),
+        };
+        let mut pairs = vec![("tiles", tiles), ("group_words", group)];
+        pairs.extend(self.whole_strings(lanes));
+        pairs.extend(self.epilogue_strings(lanes));
+        pairs.extend(numbers.map(|(key, number)| (key, number.to_string())));
+        let [height, width] = self.result;
+        let wish = format!(
+            "mithril_int8_conv_{}_{}_{kernel_height}x{kernel_width}_{height}x{width}",
+            self.channels, self.filters
+        );
+        let text = include_str!("conv.c").replace("@finish@", &self.finish());
+        library.add(&wish, &substitute(&text, &borrowed(&pairs)))
+    }
+}
+
+/// The range of an image from those of its parts.
+const FIND_RANGE: &str = "int32_t low = 0, high = 0;
+for (long part = 0; part < @parts@; part++) {
+    const int32_t *const range = ranges + 2 * (batch * @parts@ + part);
+    low = range[0] < low ? range[0] : low;
+    high = range[1] > high ? range[1] : high;
+}
+mithril_bytes(low, high, &scale, &inverse, &zero);";
+
+/// The micro-kernel of a tile: rows, pixels of a row, how far they lie apart, and what lies together under one.
+fn tile_of(library: &mut Library, [down, across, step, run]: [usize; 4]) -> String {
+    let target = *library.target();
+    let numbers = [
+        ("down", down),
+        ("across", across),
+        ("step", step),
+        ("run", run),
+        ("lanes", target.lanes),
+        ("most_rows", target.rows()),
+    ];
+    let numbers = numbers.map(|(key, number)| (key, number.to_string()));
+    let pairs: Vec<(&str, &str)> = numbers.iter().map(|(key, text)| (*key, text.as_str())).collect();
+    library.add("mithril_tile_words", &substitute(include_str!("tile.c"), &pairs[4..]));
+    let wish = format!("mithril_tile_words_{down}x{across}_{step}_{run}");
+    library.add(&wish, &substitute(include_str!("tile_of.c"), &pairs))
+}

@@ -1,0 +1,5 @@
+//! Products and convolutions with weights in few bits, and in integers.
+
+pub mod bytes;
+pub mod conv;
+pub mod gemm;

@@ -1,0 +1,92 @@
+//! Convolutions between tensors in blocks of channels.
+
+use crate::c::kernels::spec::bytes::InBytes;
+use crate::c::kernels::spec::conv::Algorithm;
+use crate::c::kernels::spec::epilogue::Epilogue;
+use crate::c::options::Scheme;
+use crate::c::target::Element;
+
+/// Where the elements of an image-like tensor lie, in elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Places {
+    /// From one image to the next.
+    pub batch: usize,
+    /// From one block of channels to the next.
+    pub block: usize,
+    /// From one channel of a block to the next.
+    pub lane: usize,
+    /// From one row of pixels to the next.
+    pub y: usize,
+    /// From one pixel to the next.
+    pub x: usize,
+    /// Where the first is.
+    pub base: usize,
+}
+
+impl Places {
+    /// The C expression of the place at `batch`, `block`, `lane`, `y`, `x`.
+    pub(crate) fn text(&self) -> String {
+        let factors =
+            [("batch", self.batch), ("block", self.block), ("y", self.y), ("x", self.x), ("lane", self.lane)];
+        let mut terms: Vec<String> = Vec::new();
+        for (name, factor) in factors {
+            match factor {
+                0 => {}
+                1 => terms.push(name.to_owned()),
+                n => terms.push(format!("{name} * {n}")),
+            }
+        }
+        if self.base > 0 || terms.is_empty() {
+            terms.push(self.base.to_string());
+        }
+        terms.join(" + ")
+    }
+}
+
+/// What is read under the weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Image {
+    /// Blocks of channels with margins that suffice; the pointer is to what lies under the first weight.
+    Blocks(Places),
+    /// Row-major, of this height and width, with zeros before and after.
+    Plain([usize; 2], [[usize; 2]; 2]),
+}
+
+/// `out = epilogue(convolution of image by weights[filters, channels / groups, kh, kw])`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Blocked {
+    /// What image, weights and sums hold.
+    pub element: Element,
+    /// Images.
+    pub batch: usize,
+    /// Channels of an image, a multiple of the lanes if it lies in blocks.
+    pub channels: usize,
+    /// Channels of the result, a multiple of the lanes.
+    pub filters: usize,
+    /// 1, or as many as there are channels and filters.
+    pub groups: usize,
+    /// Height and width of the kernel.
+    pub kernel: [usize; 2],
+    /// Steps between two pixels of the result.
+    pub stride: [usize; 2],
+    /// Steps between two weights.
+    pub dilation: [usize; 2],
+    /// Height and width of the result.
+    pub result: [usize; 2],
+    /// What is read.
+    pub image: Image,
+    /// Where the result lies.
+    pub out: Places,
+    /// The C type of the result.
+    pub out_element: String,
+    /// What becomes of the sums; the strides of its operands are in `operands`.
+    pub epilogue: Epilogue,
+    /// Where the operands of the epilogue lie.
+    pub operands: Vec<Places>,
+    /// How it is done.
+    pub algorithm: Algorithm,
+    /// How the weights are kept, if in few bits: they become float a panel at a time.
+    pub few_bits: Option<Scheme>,
+    /// What lies in bytes, for convolutions in whole numbers.
+    pub bytes: InBytes,
+}

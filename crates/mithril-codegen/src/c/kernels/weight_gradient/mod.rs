@@ -1,0 +1,3 @@
+//! Gradients of the weights of convolutions.
+
+pub mod correlation;

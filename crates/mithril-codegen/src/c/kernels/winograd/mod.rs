@@ -1,0 +1,4 @@
+//! Winograd's algorithm for convolutions.
+
+pub mod build;
+pub mod transforms;

@@ -1,0 +1,262 @@
+//! Stage `loops`: a graph of known sizes becomes a program in which every node is a loop nest or a call.
+
+use mithril_ir::error::{Code, Error, Result};
+use mithril_ir::graph::{Def, Node, Role};
+use mithril_ir::loops::{Argument, Call, Expr, Index, LoopArg, LoopCx, Step as RowStep, Var, arithmetic};
+use mithril_ir::op::Text;
+use mithril_ir::{DType, Dim, Graph, Lit, NodeId, Place as Origin, TensorType, ValueId};
+
+use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
+use crate::c::syntax::template::template;
+
+/// Whether the target can write a node as it is.
+pub fn can_spell(graph: &Graph, node: NodeId) -> bool {
+    let op = graph.node(node).op;
+    match (arguments(graph, graph.node(node)), op.loops) {
+        (Ok((args, outputs)), Some(loops)) => loops(&LoopCx::new(op, &args, &outputs, 0)).is_ok(),
+        // Sizes are not known yet.
+        (Err(_), Some(_)) => true,
+        (Ok((_, outputs)), None) => outputs.len() == 1 && template(graph, node).is_some(),
+        (Err(_), None) => !matches!(op.spell.c, Text::No),
+    }
+}
+
+/// Whether a value is the same at every call of a model that is not trained: a parameter, or a state of floats that the
+/// model never replaces. (The state of random numbers is an integer; the caller counts it up.)
+pub fn is_fixed(graph: &Graph, v: ValueId) -> bool {
+    match graph.value(v).def {
+        Def::Input(Role::Param) => true,
+        Def::Input(Role::State) => {
+            graph.ty(v).is_some_and(|ty| ty.dtype.is_float())
+                && graph.updates.iter().all(|(old, _)| *old != v)
+        }
+        _ => false,
+    }
+}
+
+/// Makes a program of a graph; `in_place` if new states may take the place of the old ones. Ops that cannot be written
+/// are listed in one error.
+pub fn lower(graph: &Graph, in_place: bool) -> Result<Program> {
+    let missing: Vec<NodeId> = graph.nodes().map(|(n, _)| n).filter(|&n| !can_spell(graph, n)).collect();
+    if !missing.is_empty() {
+        return Err(cannot_write(graph, &missing));
+    }
+    let mut lowering = Lowering { graph, program: Program::default(), at: vec![None; graph.values().len()] };
+    for (i, &v) in graph.inputs.iter().enumerate() {
+        let name = graph.value(v).name.as_deref().unwrap_or("input");
+        lowering.buffer_of(v, name, Place::Input(i))?;
+    }
+    for (n, node) in graph.nodes() {
+        lowering.node(n, node).map_err(|e| e.at(graph.place(n)))?;
+    }
+    let results: Vec<ValueId> =
+        graph.outputs.values().chain(graph.updates.iter().map(|(_, new)| new)).copied().collect();
+    for (i, v) in results.into_iter().enumerate() {
+        lowering.result(i, v)?;
+    }
+    if in_place {
+        lowering.updates();
+    }
+    Ok(lowering.program)
+}
+
+fn cannot_write(graph: &Graph, nodes: &[NodeId]) -> Error {
+    let mut names: Vec<&str> = nodes.iter().map(|&n| graph.node(n).op.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    let ops = names.join(", ");
+    let error = Error::new(Code::Unsupported, format!("C cannot run {ops} of this model"))
+        .help("run the model on another backend, or write the op by other ops");
+    nodes.iter().fold(error, |e, &n| e.note(format!("{} in {}", graph.node(n).op.name, path(graph.place(n)))))
+}
+
+fn path(origin: &Origin) -> String {
+    origin.path.as_deref().filter(|p| !p.is_empty()).unwrap_or("the model").to_owned()
+}
+
+type Types = Vec<(DType, Vec<i64>)>;
+
+/// Arguments and outputs of a node, as rows see them.
+pub fn arguments(graph: &Graph, node: &Node) -> Result<(Vec<LoopArg>, Types)> {
+    let args = node.inputs.iter().enumerate().map(|(i, &v)| {
+        Ok(match (&graph.value(v).def, graph.ty(v)) {
+            (Def::Const(lit), _) if !node.op.takes_tensor(i) => LoopArg::Lit(lit.clone()),
+            (_, Some(ty)) => LoopArg::Tensor(ty.dtype, sizes(ty)?),
+            (Def::Const(lit), None) => LoopArg::Lit(lit.clone()),
+            _ => return Err(Error::internal("a value without a type is lowered")),
+        })
+    });
+    let args = args.collect::<Result<Vec<_>>>()?;
+    let outputs = node.outputs.iter().map(|&v| {
+        let ty = graph.ty(v).ok_or_else(|| Error::internal("an output without a type is lowered"))?;
+        Ok((ty.dtype, sizes(ty)?))
+    });
+    Ok((args, outputs.collect::<Result<_>>()?))
+}
+
+/// The sizes of a type, which have to be numbers.
+pub fn sizes(ty: &TensorType) -> Result<Vec<i64>> {
+    let known = |d: &Dim| {
+        d.known().ok_or_else(|| {
+            Error::new(Code::UnknownShape, format!("the size {d} is not a number"))
+                .help("C is written for known sizes: give the shapes of the inputs when compiling")
+        })
+    };
+    ty.shape.iter().map(known).collect()
+}
+
+struct Lowering<'a> {
+    graph: &'a Graph,
+    program: Program,
+    /// The buffer of each value.
+    at: Vec<Option<usize>>,
+}
+
+impl Lowering<'_> {
+    fn buffer_of(&mut self, v: ValueId, name: &str, place: Place) -> Result<usize> {
+        if let Some(buffer) = self.at[v.index()] {
+            return Ok(buffer);
+        }
+        let ty = self.graph.ty(v).ok_or_else(|| Error::internal("a value without a type is lowered"))?;
+        let name = self.graph.value(v).name.as_deref().unwrap_or(name);
+        let is_param = is_fixed(self.graph, v);
+        let buffer = Buffer {
+            name: name.to_owned(),
+            dtype: ty.dtype,
+            shape: sizes(ty)?,
+            place,
+            is_param,
+            blocks: None,
+        };
+        let buffer = self.add(buffer);
+        self.at[v.index()] = Some(buffer);
+        Ok(buffer)
+    }
+    fn add(&mut self, buffer: Buffer) -> usize {
+        self.program.buffers.push(buffer);
+        self.program.buffers.len() - 1
+    }
+    fn step(&mut self, name: &str, origin: &str, work: Work) {
+        self.program.steps.push(Step { name: name.to_owned(), origin: origin.to_owned(), work });
+    }
+    /// The buffers of the tensors among the inputs; those of literals are never asked for.
+    fn inputs(&mut self, node: &Node) -> Result<Vec<usize>> {
+        let mut inputs = Vec::new();
+        for &v in &node.inputs {
+            inputs.push(match &self.graph.value(v).def {
+                Def::Const(Lit::Tensor(t)) => self.buffer_of(v, "constant", Place::Constant(t.clone()))?,
+                Def::Const(_) => usize::MAX,
+                _ => self.buffer_of(v, node.op.name, Place::Arena(None))?,
+            });
+        }
+        Ok(inputs)
+    }
+    fn node(&mut self, n: NodeId, node: &Node) -> Result<()> {
+        let (args, types) = arguments(self.graph, node)?;
+        let mut tensors = self.inputs(node)?;
+        let cx = LoopCx::new(node.op, &args, &types, self.program.next_var);
+        let values = match node.op.loops {
+            Some(loops) => loops(&cx)?,
+            None => vec![cx.elementwise(&template(self.graph, n).unwrap_or_default())],
+        };
+        let (vars, temporaries, steps, next) = cx.finish();
+        self.program.next_var = next;
+        let origin = path(self.graph.place(n));
+        let name = node.outputs.first().and_then(|&v| self.graph.value(v).name.as_deref());
+        let name = name.unwrap_or(node.op.name);
+        for t in temporaries {
+            let place = Place::Arena(None);
+            let shape = t.shape;
+            tensors.push(self.add(Buffer {
+                name: node.op.name.to_owned(),
+                dtype: t.dtype,
+                shape,
+                place,
+                is_param: false,
+                blocks: None,
+            }));
+        }
+        for step in steps {
+            let work = match step {
+                RowStep::Compute { to, vars, value } => self.nest(tensors[to], vars, &value, &tensors),
+                RowStep::Call(call) => call_of(call, &tensors),
+            };
+            self.step(name, &origin, work);
+        }
+        for ((&v, vars), value) in node.outputs.iter().zip(vars).zip(&values) {
+            let to = self.buffer_of(v, node.op.name, Place::Arena(None))?;
+            let work = self.nest(to, vars, value, &tensors);
+            self.step(name, &origin, work);
+        }
+        Ok(())
+    }
+    /// A nest whose tensors are buffers, and whose single numbers that are constants are numbers.
+    fn nest(&self, to: usize, vars: Vec<Var>, value: &Expr, tensors: &[usize]) -> Work {
+        let value = value.map_loads(&|from, at, stored| {
+            let from = tensors[from];
+            match &self.program.buffers[from].place {
+                Place::Constant(t) if t.len() == 1 => Expr::Number(t.get(0), arithmetic(stored)),
+                _ => Expr::Load { from, at, stored },
+            }
+        });
+        let dtype = arithmetic(self.program.buffers[to].dtype);
+        Work::Nest(Nest { to, vars, value: value.cast(dtype) })
+    }
+    /// Puts a value into the output of number `i`: it is computed there, or copied if it already has a place.
+    fn result(&mut self, i: usize, v: ValueId) -> Result<()> {
+        let from = match &self.graph.value(v).def {
+            Def::Const(lit) => self.constant(v, lit)?,
+            _ => self.at[v.index()].ok_or_else(|| Error::internal("an output is computed by no node"))?,
+        };
+        let buffer = self.program.buffers[from].clone();
+        if buffer.is_temporary() {
+            self.program.buffers[from].place = Place::Output(i);
+            return Ok(());
+        }
+        let first = self.program.next_var;
+        let vars: Vec<Var> = buffer.shape.iter().zip(first..).map(|(&size, id)| Var { id, size }).collect();
+        self.program.next_var += vars.len() as u32;
+        let at = vars.iter().map(|&v| Index::var(v)).collect();
+        let value = Expr::Load { from, at, stored: buffer.dtype };
+        let to = self.add(Buffer { place: Place::Output(i), is_param: false, ..buffer.clone() });
+        self.step(&buffer.name, "", Work::Nest(Nest { to, vars, value }));
+        Ok(())
+    }
+    /// Finds the buffers of old and new states.
+    fn updates(&mut self) {
+        let results = self.graph.outputs.len();
+        for (i, (old, _)) in self.graph.updates.iter().enumerate() {
+            let is_new = |b: &Buffer| matches!(b.place, Place::Output(n) if n == results + i);
+            let new = self.program.buffers.iter().position(is_new);
+            self.program.updates.extend(self.at[old.index()].zip(new));
+        }
+    }
+    fn constant(&mut self, v: ValueId, lit: &Lit) -> Result<usize> {
+        let tensor = match lit {
+            Lit::Tensor(t) => t.clone(),
+            other => std::sync::Arc::new(mithril_ir::interp::number(other, None)?),
+        };
+        if matches!(lit, Lit::Tensor(_)) {
+            return self.buffer_of(v, "constant", Place::Constant(tensor));
+        }
+        let (dtype, place) = (tensor.dtype(), Place::Constant(tensor));
+        Ok(self.add(Buffer {
+            name: "constant".to_owned(),
+            dtype,
+            shape: Vec::new(),
+            place,
+            is_param: false,
+            blocks: None,
+        }))
+    }
+}
+
+/// A call, whose tensors are buffers.
+fn call_of(call: Call, tensors: &[usize]) -> Work {
+    let args = call.args.into_iter().map(|arg| match arg {
+        Argument::In(t) => Argument::In(tensors[t]),
+        Argument::Out(t) => Argument::Out(tensors[t]),
+        other => other,
+    });
+    Work::Call(Call { args: args.collect(), ..call })
+}

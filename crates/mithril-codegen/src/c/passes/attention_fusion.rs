@@ -1,0 +1,249 @@
+//! Attention without all scores in memory: two sums of products and what lies between them (scaling, masks, a softmax) are
+//! done for one block of rows after another, whose scores stay in the cache. Recognised by structure: the second product
+//! reads what the nests between make of the first, row by row.
+
+use std::collections::{BTreeMap, HashMap};
+
+use mithril_ir::DType;
+use mithril_ir::loops::{Binary, Expr, Index, Var};
+
+use crate::c::analysis::contraction::{contraction, the_sum};
+use crate::c::ir::program::{ALIGNMENT, Buffer, KernelCall, Nest, Parts, Place, Program, Rows, Step, Work};
+use crate::c::kernels::common::library::Library;
+use crate::c::options::Options;
+use crate::c::passes::row_fusion::{Group, Member, fresh, readers};
+use crate::c::select::context::Making;
+use crate::c::select::epilogue::Tails;
+use crate::c::select::product::product;
+
+/// Rows of a block, at least.
+const LEAST_ROWS: i64 = 16;
+
+/// Parts that keep the threads busy.
+const MANY_PARTS: i64 = 8;
+
+/// Replaces two products and what is between them.
+pub fn fuse(program: &mut Program, options: &Options, library: &mut Library, tails: &mut Tails) {
+    let readers = readers(program);
+    let mut start = 0;
+    while start < program.steps.len() {
+        let found = find(program, start, &readers);
+        for (group, row) in found.iter().flat_map(|(group, rows)| rows.iter().map(move |row| (group, *row))) {
+            // What is not to be has to leave no trace.
+            let before = (library.clone(), tails.clone());
+            let mut trial = program.clone();
+            // Neither factor is a weight, which could be kept in few bits.
+            let decisions = &mut Vec::new();
+            let mut making = Making { options, library: &mut *library, tails: &mut *tails, decisions };
+            if let Some(parts) = divide(&mut trial, group, row, &mut making) {
+                group.replace(&mut trial, start, Work::Parts(parts));
+                *program = trial;
+                start += group.passed.len();
+                break;
+            }
+            (*library, *tails) = before;
+        }
+        start += 1;
+    }
+}
+
+/// Products with what is between them, the first at `start`; and the numbers of the row variables that may be no batch, the
+/// best first.
+fn find(program: &Program, start: usize, readers: &HashMap<usize, usize>) -> Option<(Group, Vec<usize>)> {
+    let is_product = |step: usize| match &program.steps[step].work {
+        Work::Nest(nest) => contraction(nest).is_some(),
+        _ => false,
+    };
+    if !is_product(start) {
+        return None;
+    }
+    let mut group = Group::of(program, start)?;
+    for step in start + 1..program.steps.len() {
+        if let Some(joined) = group.join(program, step) {
+            group.members = joined;
+            if is_product(step) {
+                break;
+            }
+        } else if !group.pass(program, step) {
+            return None;
+        }
+    }
+    group.close(program, readers);
+    let (last, others) = group.members.split_last()?;
+    let is_checked = |m: &Member| {
+        let mut found = false;
+        m.value.walk(&mut |e| found |= e.indices().iter().any(|index| index.reads()));
+        found
+    };
+    let fits = is_product(last.step)
+        && others.len() > 1
+        && others.iter().all(|m| group.locals.contains(&m.to) && program.buffers[m.to].dtype == DType::F32)
+        && !group.members.iter().any(is_checked);
+    let rows = own_rows(&group.members[0])?;
+    fits.then_some((group, rows))
+}
+
+/// The row variables that move one factor only, as those of the queries do, the longest first.
+fn own_rows(member: &Member) -> Option<Vec<usize>> {
+    let Expr::Reduce { body, .. } = the_sum(&member.value)? else { return None };
+    let Expr::Binary(Binary::Multiply, a, b) = &**body else { return None };
+    let moves = |e: &Expr, v: Var| {
+        let mut found = false;
+        e.each_free_var(&mut |w| found |= w == v);
+        found
+    };
+    let is_of_one = |&i: &usize| moves(a, member.rows[i]) != moves(b, member.rows[i]);
+    let mut rows: Vec<usize> = (0..member.rows.len()).rev().filter(is_of_one).collect();
+    rows.sort_by_key(|&i| std::cmp::Reverse(member.rows[i].size));
+    Some(rows)
+}
+
+/// The variables of the parts, and what stands for the rows of the members.
+struct Division {
+    /// Those that count the parts.
+    outer: Vec<Var>,
+    /// The rows of a part.
+    row: Var,
+    /// Of each common row variable.
+    indices: Vec<Index>,
+}
+
+impl Division {
+    fn new(program: &mut Program, group: &Group, row: usize, cache: usize) -> Self {
+        let first = &group.members[0];
+        let (mut outer, mut indices) = (Vec::new(), vec![Index::default(); first.rows.len()]);
+        for (i, v) in first.rows.iter().enumerate().filter(|(i, _)| *i != row) {
+            let var = fresh(program, v.size);
+            outer.push(var);
+            indices[i] = Index::var(var);
+        }
+        let (size, count) = (first.rows[row].size, outer.iter().map(|v| v.size).product::<i64>());
+        let fits = |rows: &i64| {
+            let bytes = rows * first.inner() * 4;
+            bytes as usize <= cache / 4 && count * (size / rows) >= MANY_PARTS
+        };
+        let divisors = || (LEAST_ROWS..=size).rev().filter(|rows| size % rows == 0);
+        // Rows that nothing divides stay together.
+        let rows = divisors().find(fits).or_else(|| divisors().next_back()).unwrap_or(size);
+        let (block, own) = (fresh(program, size / rows), fresh(program, rows));
+        if block.size > 1 {
+            outer.push(block);
+        }
+        indices[row] = Index::var(block) * rows + Index::var(own);
+        Self { outer, row: own, indices }
+    }
+    fn count(&self) -> i64 {
+        self.outer.iter().map(|v| v.size).product()
+    }
+}
+
+/// The steps of the parts, if both products are kernels that work part by part.
+fn divide(program: &mut Program, group: &Group, row: usize, making: &mut Making<'_>) -> Option<Parts> {
+    program.next_var = group.next.get();
+    let division = Division::new(program, group, row, making.library.target().cache);
+    let [first, between @ .., last] = &group.members[..] else { return None };
+    // Of what the products hand over, the rows of a part are kept; of the rest one row.
+    let is_read = |member: &Member, buffer: usize| program.steps[member.step].reads().contains(&buffer);
+    let stays = |m: &Member| m.to == first.to || is_read(last, m.to);
+    let axes: BTreeMap<usize, Vec<Axis>> =
+        group.members.iter().filter(|m| m.to != last.to).map(|m| (m.to, axes(m, row, stays(m)))).collect();
+    for (buffer, axes) in &axes {
+        let shape = std::mem::take(&mut program.buffers[*buffer].shape);
+        let size = |(n, axis): (i64, &Axis)| match axis {
+            Axis::Kept => Some(n),
+            Axis::Row => Some(division.row.size),
+            Axis::Gone => None,
+        };
+        program.buffers[*buffer].shape = shape.into_iter().zip(axes).filter_map(size).collect();
+        program.buffers[*buffer].place = Place::Own(0);
+    }
+    let common: Vec<Var> = division.outer.iter().copied().chain([division.row]).collect();
+    let nests: Vec<(Nest, Vec<Index>)> =
+        group.members.iter().map(|m| shared_nest(m, &division, &common, &axes)).collect();
+    let [a, b] = [(first, &nests[0]), (last, nests.last()?)]
+        .map(|(member, (nest, at))| kernel(program, member, nest, at, &division.outer, making));
+    let (a, b) = (a?, b?);
+    // What a kernel packs in front of the parts has to be there by then.
+    let is_made = |buffer: usize| group.members.iter().any(|m| m.to == buffer);
+    if [&a, &b].into_iter().any(|k| k.reads_before().any(is_made)) {
+        return None;
+    }
+    let mut own_bytes = a.kernel.own_bytes.max(b.kernel.own_bytes).next_multiple_of(ALIGNMENT);
+    for member in &group.members[..group.members.len() - 1] {
+        let buffer = &mut program.buffers[member.to];
+        buffer.place = Place::Own(own_bytes);
+        if !buffer.is_constant() {
+            own_bytes += buffer.bytes().next_multiple_of(ALIGNMENT);
+        }
+    }
+    let inner = nests[1..nests.len() - 1].to_vec();
+    let rows = Rows { given: division.outer.len(), vars: common, nests: inner, own_bytes: 0 };
+    let named = |member: &Member, work: Work| Step { work, ..program.steps[member.step].clone() };
+    let middle = named(between.last()?, Work::Rows(rows));
+    let steps = vec![named(first, Work::Kernel(a)), middle, named(last, Work::Kernel(b))];
+    Some(Parts { count: division.count(), steps, own_bytes })
+}
+
+/// What becomes of an axis of a tensor that is kept for a part only.
+enum Axis {
+    Kept,
+    /// The rows of the part.
+    Row,
+    Gone,
+}
+
+/// The axes of what a member fills, of which the rows of a part are kept or only one row.
+fn axes(member: &Member, row: usize, rows_stay: bool) -> Vec<Axis> {
+    let own: Vec<Option<usize>> = member.rows.iter().map(|&v| member.axis(v)).collect();
+    let axis = |axis: usize| match own.iter().position(|own| *own == Some(axis)) {
+        None => Axis::Kept,
+        Some(i) if i == row && rows_stay => Axis::Row,
+        Some(_) => Axis::Gone,
+    };
+    (0..member.at.len()).map(axis).collect()
+}
+
+fn shared_nest(
+    member: &Member,
+    division: &Division,
+    common: &[Var],
+    axes: &BTreeMap<usize, Vec<Axis>>,
+) -> (Nest, Vec<Index>) {
+    let index = |v: Var| {
+        let row = member.rows.iter().position(|&w| w == v);
+        row.map_or(Index::var(v), |i| division.indices[i].clone())
+    };
+    let local = |buffer: usize, at: Vec<Index>| {
+        let Some(axes) = axes.get(&buffer) else { return at };
+        let coordinate = |(at, axis): (Index, &Axis)| match axis {
+            Axis::Kept => Some(at),
+            Axis::Row => Some(Index::var(division.row)),
+            Axis::Gone => None,
+        };
+        at.into_iter().zip(axes).filter_map(coordinate).collect()
+    };
+    member.nest(common, &index, &local)
+}
+
+/// A product as a kernel whose matrices are those of the parts, which `outer` counts.
+fn kernel(
+    program: &mut Program,
+    member: &Member,
+    nest: &Nest,
+    at: &[Index],
+    outer: &[Var],
+    making: &mut Making<'_>,
+) -> Option<KernelCall> {
+    let Work::Nest(given) = &program.steps[member.step].work else { return None };
+    let element = contraction(given)?.element;
+    let mut call = product(program, nest, at, Some(outer), element, making)?;
+    // One phase packs, in front of the parts; the other is the work of a part.
+    if call.kernel.pack.is_some() || call.kernel.phases.len() > 2 {
+        return None;
+    }
+    if call.kernel.shared_bytes > 0 {
+        call.shared = Some(program.buffers.len());
+        program.buffers.push(Buffer::scratch(call.kernel.shared_bytes));
+    }
+    Some(call)
+}

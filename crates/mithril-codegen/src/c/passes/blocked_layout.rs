@@ -1,0 +1,149 @@
+//! Stage `layout`: temporaries that convolutions read and write lie in blocks of as many channels as a vector has lanes,
+//! with margins of zeros around each image as large as their readers want. So a convolution copies nothing, and what
+//! stands between two of them goes through the same vectors.
+//!
+//! Only where elements lie changes: nests still speak of images, channels, rows and pixels. What convolutions in whole
+//! numbers alone hand to each other lies as bytes (`bytes`).
+
+use mithril_ir::loops::Expr;
+
+use crate::c::analysis::contraction::contraction;
+use crate::c::ir::layout::Blocks;
+use crate::c::ir::program::{Buffer, Nest, Program, Work};
+use crate::c::kernels::blocked_conv::halo::Margins;
+use crate::c::kernels::common::library::Library;
+use crate::c::kernels::spec::bytes::AsBytes;
+use crate::c::options::Options;
+use crate::c::passes::byte_layout;
+use crate::c::select::convolution::found;
+use crate::c::target::Element;
+
+/// Decides which temporaries lie in blocks; the functions that set their margins to zero go into the library.
+pub fn lay_out(program: &mut Program, options: &Options, library: &mut Library) {
+    drop_unit_axes(program);
+    for buffer in &mut program.buffers {
+        buffer.blocks = could_be(buffer, library);
+    }
+    while let Some(buffers) = hinders(program, options, library) {
+        for b in buffers {
+            program.buffers[b].blocks = None;
+        }
+    }
+    byte_layout::lay_out(program, options, library);
+    for step in 0..program.steps.len() {
+        let Work::Nest(nest) = &program.steps[step].work else { continue };
+        let Some(found) = found(program, nest, options, library) else { continue };
+        let (buffer, wanted) = (found.image, found.margins(library));
+        if let Some(blocks) = &mut program.buffers[buffer].blocks {
+            for (have, want) in blocks.margins.iter_mut().flatten().zip(wanted.as_flattened()) {
+                *have = (*have).max(*want as i64);
+            }
+        }
+    }
+    for b in 0..program.buffers.len() {
+        if let Some(margins) = margins(&program.buffers[b]) {
+            program.margins.insert(b, margins.build(library));
+        }
+    }
+}
+
+/// Leaves out axes of size 1 behind the channels that make a temporary more than images with channels, rows and pixels:
+/// a convolution may have been put into what enlarges its result.
+fn drop_unit_axes(program: &mut Program) {
+    let in_calls: Vec<usize> = program
+        .steps
+        .iter()
+        .filter(|step| !matches!(step.work, Work::Nest(_)))
+        .flat_map(|step| step.reads().into_iter().chain(step.writes()))
+        .collect();
+    for b in 0..program.buffers.len() {
+        let buffer = &program.buffers[b];
+        let units = (2..buffer.shape.len()).filter(|&i| buffer.shape[i] == 1);
+        let gone: Vec<usize> = units.take(buffer.shape.len().saturating_sub(4)).collect();
+        if !buffer.is_temporary()
+            || gone.is_empty()
+            || buffer.shape.len() - gone.len() != 4
+            || in_calls.contains(&b)
+        {
+            continue;
+        }
+        drop_axes(&mut program.buffers[b].shape, &gone);
+        for step in &mut program.steps {
+            let Work::Nest(nest) = &mut step.work else { continue };
+            if nest.to == b {
+                drop_axes(&mut nest.vars, &gone);
+            }
+            nest.value = nest.value.map_loads(&|from, mut at, stored| {
+                if from == b {
+                    drop_axes(&mut at, &gone);
+                }
+                Expr::Load { from, at, stored }
+            });
+        }
+    }
+}
+
+fn drop_axes<T>(of: &mut Vec<T>, gone: &[usize]) {
+    for &i in gone.iter().rev() {
+        of.remove(i);
+    }
+}
+
+fn margins(buffer: &Buffer) -> Option<Margins> {
+    let blocks = buffer.blocks.filter(Blocks::has_margins)?;
+    let size = |n: i64| n as usize;
+    Some(Margins {
+        element: if blocks.bytes.is_some() { Element::F32 } else { Element::of(buffer.dtype)? },
+        bytes: AsBytes::of(&blocks, &buffer.shape, 0),
+        planes: size(buffer.shape[0] * (buffer.shape[1] / blocks.lanes)),
+        plane: size(blocks.plane(&buffer.shape)),
+        size: [buffer.shape[2], buffer.shape[3]].map(size),
+        margins: blocks.margins.map(|side| side.map(size)),
+        lanes: size(blocks.lanes),
+    })
+}
+
+/// Blocks without margins, if the tensor can lie in blocks at all.
+fn could_be(buffer: &Buffer, library: &Library) -> Option<Blocks> {
+    let lanes = library.target().lanes_of(Element::of(buffer.dtype)?) as i64;
+    let fits = buffer.is_temporary() && buffer.shape.len() == 4 && buffer.count() > 0;
+    let blocks = Blocks { lanes, margins: [[0; 2]; 2], bytes: None };
+    (fits && lanes > 1 && buffer.shape[1] % lanes == 0).then_some(blocks)
+}
+
+/// Tensors in blocks that have to be row-major after all, since a step could not work on them.
+fn hinders(program: &Program, options: &Options, library: &Library) -> Option<Vec<usize>> {
+    let is_blocked = |b: &usize| program.buffers[*b].blocks.is_some();
+    let mut of_convolutions = vec![false; program.buffers.len()];
+    for step in &program.steps {
+        let touched: Vec<usize> = step.reads().into_iter().chain(step.writes()).filter(is_blocked).collect();
+        if touched.is_empty() {
+            continue;
+        }
+        let suits = match &step.work {
+            Work::Nest(nest) if contraction(nest).is_none() => !reads_indices(nest),
+            Work::Nest(nest) => match found(program, nest, options, library) {
+                Some(found) => {
+                    of_convolutions[found.image] = true;
+                    of_convolutions[nest.to] = true;
+                    true
+                }
+                None => false,
+            },
+            Work::Call(_) | Work::Kernel(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => false,
+        };
+        if !suits {
+            return Some(touched);
+        }
+    }
+    let idle: Vec<usize> =
+        (0..program.buffers.len()).filter(|b| is_blocked(b) && !of_convolutions[*b]).collect();
+    (!idle.is_empty()).then_some(idle)
+}
+
+/// Whether positions are read from tensors.
+fn reads_indices(nest: &Nest) -> bool {
+    let mut found = false;
+    nest.value.walk(&mut |e| found |= e.indices().iter().any(|index| index.reads()));
+    found
+}

@@ -1,0 +1,20 @@
+//! Dead code elimination: removes nests whose results nothing reads.
+
+use crate::c::ir::program::{Program, Work};
+
+/// Leaves out what is computed element by element and read by nobody.
+pub fn remove_unread(program: &mut Program) {
+    let mut is_read = vec![false; program.buffers.len()];
+    for step in program.steps.iter().chain(&program.prepared) {
+        // What a call writes, and a nest filled before, is changed in place.
+        let changed = if matches!(step.work, Work::Nest(_)) { Vec::new() } else { step.writes() };
+        step.reads().into_iter().chain(changed).for_each(|b| is_read[b] = true);
+    }
+    let buffers = &program.buffers;
+    program.steps.retain(|step| {
+        let Work::Nest(nest) = &step.work else { return true };
+        let mut is_kept = is_read[nest.to] || !buffers[nest.to].is_temporary() || nest.value.reduces();
+        nest.value.walk(&mut |e| is_kept |= e.indices().iter().any(|index| index.reads()));
+        is_kept
+    });
+}

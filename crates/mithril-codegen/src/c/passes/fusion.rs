@@ -1,0 +1,320 @@
+//! Stage `fuse`: what is computed element by element goes into the loops of who reads it, so that it never goes through
+//! memory; what follows a reduction element by element is computed where its sum ends.
+//!
+//! - *Movement* (an element read from elsewhere, a conversion, padding) is computed again wherever it is read.
+//! - Other elementwise values go into their one reader, if it does not read them more often than they have elements.
+//! - A reduction goes into its one reader if that is elementwise: its epilogue.
+//!
+//! A float is never computed at two places from the same values: a compiler may round them differently (`a·b + c` in
+//! one step or two), and a comparison of the two would fail.
+
+use std::collections::HashMap;
+
+use mithril_ir::DType;
+use mithril_ir::loops::{Argument, Binary, Expr, Index, Var};
+
+use crate::c::analysis::affine::flat_loads;
+use crate::c::analysis::split::divisions;
+use crate::c::ir::program::{Nest, Place, Program, Work};
+
+/// Largest number of expressions in one nest; more would only make registers short.
+const LARGEST: usize = 160;
+
+/// A reading of a buffer by a nest.
+struct Site {
+    /// Step that reads, and at which coordinates.
+    step: usize,
+    at: Vec<Index>,
+    /// How often an element is read while it runs.
+    times: i64,
+    /// Whether it is read inside a reduction.
+    in_reduction: bool,
+}
+
+impl Site {
+    /// Whether axes are read in another way than they lie: flattened, say.
+    fn divides(&self) -> bool {
+        self.at.iter().any(|index| divisions(&Expr::Index(Box::new(index.clone()))) > 0)
+    }
+}
+
+/// Fuses the nests of a program.
+pub fn fuse(program: &mut Program) {
+    rename_copies(program);
+    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); program.buffers.len()];
+    for (i, step) in program.steps.iter().enumerate() {
+        let is_call = !matches!(step.work, Work::Nest(_));
+        // What a call writes, and a nest filled before, is changed in place.
+        let written = if is_call { step.writes() } else { Vec::new() };
+        step.reads().into_iter().chain(written).for_each(|b| readers[b].push(i));
+    }
+    for step in 0..program.steps.len() {
+        let Work::Nest(nest) = &program.steps[step].work else { continue };
+        if !program.buffers[nest.to].is_temporary() {
+            continue;
+        }
+        let mut mine = std::mem::take(&mut readers[nest.to]);
+        mine.sort_unstable();
+        mine.dedup();
+        let Some(sites) = sites(program, nest.to, &mine) else { continue };
+        let nest = nest.clone();
+        if sites.is_empty() || allowed(program, &nest, &sites) {
+            let reads = program.steps[step].reads();
+            inline(program, step, &nest, &sites);
+            for b in reads {
+                readers[b].extend(&mine);
+            }
+        }
+    }
+    program.steps.retain(|step| match &step.work {
+        Work::Nest(nest) => program.buffers[nest.to].count() > 0 && !nest.vars.contains(&GONE),
+        Work::Call(_) | Work::Kernel(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => true,
+    });
+}
+
+/// Marks a nest that was put into others.
+const GONE: Var = Var { id: u32::MAX, size: -1 };
+
+fn inline(program: &mut Program, step: usize, nest: &Nest, sites: &[Site]) {
+    let buffer = program.buffers[nest.to].clone();
+    let is_half = matches!(buffer.dtype, DType::F16 | DType::BF16);
+    // What goes through half precision is rounded to it, unless it was.
+    let is_exact = matches!(&nest.value, Expr::Load { stored, .. } if *stored == buffer.dtype)
+        || matches!(&nest.value, Expr::Cast(_, to) if *to == buffer.dtype);
+    let put = |from: usize, at: Vec<Index>, stored: DType| {
+        if from != nest.to {
+            return Expr::Load { from, at, stored };
+        }
+        let index = |v: Var| nest.vars.iter().position(|&w| w == v).map_or(Index::var(v), |i| at[i].clone());
+        let value = nest.value.substitute(&index);
+        if is_half && !is_exact { Expr::Cast(Box::new(value), buffer.dtype) } else { value }
+    };
+    for site in sites {
+        if let Work::Nest(reader) = &mut program.steps[site.step].work {
+            reader.value = reader.value.map_loads(&put);
+        }
+    }
+    if let Work::Nest(gone) = &mut program.steps[step].work {
+        gone.vars = vec![GONE];
+        gone.value = Expr::Index(Box::default());
+    }
+}
+
+/// All readings of a buffer, by steps that are known to read it; `None` if somebody needs it in memory.
+fn sites(program: &Program, buffer: usize, readers: &[usize]) -> Option<Vec<Site>> {
+    let mut found = Vec::new();
+    for &step in readers {
+        let Work::Nest(nest) = &program.steps[step].work else { return None };
+        let times = nest.vars.iter().map(|v| v.size).product();
+        find(&nest.value, buffer, step, times, false, &mut found);
+    }
+    Some(found)
+}
+
+fn find(e: &Expr, buffer: usize, step: usize, times: i64, in_reduction: bool, found: &mut Vec<Site>) {
+    if let Expr::Load { from, at, .. } = e
+        && *from == buffer
+    {
+        found.push(Site { step, at: at.clone(), times, in_reduction });
+    }
+    for index in e.indices().into_iter().filter(|index| index.reads()) {
+        // Values read inside of indices; `times` is that of the reading.
+        let holder = Expr::Index(Box::new(index.clone()));
+        holder.walk(&mut |e| {
+            if let Expr::Load { from, at, .. } = e
+                && *from == buffer
+            {
+                found.push(Site { step, at: at.clone(), times, in_reduction: true });
+            }
+        });
+    }
+    let (times, in_reduction) = match e {
+        Expr::Reduce { vars, .. } => (vars.iter().fold(times, |n, v| n.saturating_mul(v.size)), true),
+        _ => (times, in_reduction),
+    };
+    for child in e.children() {
+        find(child, buffer, step, times, in_reduction, found);
+    }
+}
+
+fn allowed(program: &Program, nest: &Nest, sites: &[Site]) -> bool {
+    let size = |e: &Expr| {
+        let mut n = 0;
+        e.walk(&mut |_| n += 1);
+        n
+    };
+    let reader = |site: &Site| match &program.steps[site.step].work {
+        Work::Nest(nest) => Some(&nest.value),
+        Work::Call(_) | Work::Kernel(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => None,
+    };
+    let cost = size(&nest.value);
+    if sites.iter().any(|s| reader(s).is_none_or(|value| size(value) + cost > LARGEST)) {
+        return false;
+    }
+    if cost <= 8 && is_movement(&nest.value) {
+        let hides = |site: &Site| {
+            site.in_reduction && reader(site).is_some_and(|value| hides_structure(program, nest, value, site))
+        };
+        return !sites.iter().any(hides);
+    }
+    if cost <= 8 && is_choice(&nest.value) {
+        let count = program.buffers[nest.to].count();
+        // What is read twice at one place of a nest is computed once there.
+        let is_first = |(i, site): &(usize, &Site)| {
+            sites[..*i].iter().all(|other| other.step != site.step || other.at != site.at)
+        };
+        let times = sites
+            .iter()
+            .enumerate()
+            .filter(is_first)
+            .fold(0_i64, |n, (_, site)| n.saturating_add(site.times));
+        let is_factor = |site: &Site| site.in_reduction && reader(site).is_some_and(multiplies);
+        if times <= count.saturating_mul(2) && !sites.iter().any(is_factor) {
+            return true;
+        }
+    }
+    let [site] = sites else { return false };
+    if site.times > program.buffers[nest.to].count() {
+        return false;
+    }
+    // A kernel does not write what it reads.
+    let is_update = |site: &Site| {
+        let to = program.steps[site.step].writes();
+        program.updates.iter().any(|(_, new)| to.contains(new))
+    };
+    // Nobody wants a reduction inside of another, or two in one nest, nor to look for a convolution's axes in divisions.
+    let hides = site.in_reduction || (slides(&nest.value) && site.divides());
+    !nest.value.reduces()
+        || (!hides && !is_update(site) && reader(site).is_some_and(|value| !value.reduces()))
+}
+
+/// Whether an expression moves elements and computes nothing.
+fn is_movement(e: &Expr) -> bool {
+    match e {
+        Expr::Load { at, .. } => !at.iter().any(Index::reads),
+        Expr::Number(..) | Expr::Index(_) => true,
+        Expr::Cast(x, _) => is_movement(x),
+        Expr::Select { when, yes, no } => {
+            when.iter().all(|w| !w.index.reads()) && is_movement(yes) && is_movement(no)
+        }
+        _ => false,
+    }
+}
+
+/// Whether an expression only chooses among elements, so that it is the same wherever it is computed, and takes less
+/// time than reading it.
+fn is_choice(e: &Expr) -> bool {
+    match e {
+        Expr::Load { .. } | Expr::Number(..) | Expr::Index(_) => is_movement(e),
+        Expr::Cast(x, _) => is_choice(x),
+        Expr::Select { when, yes, no } => {
+            when.iter().all(|w| !w.index.reads()) && is_choice(yes) && is_choice(no)
+        }
+        Expr::Apply { text, args, dtype } => {
+            let chooses = **text == *"{0} ? {1} : {2}" || calls_choices(text);
+            (*dtype == DType::Bool || chooses) && args.iter().all(is_choice)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a text is calls of functions that return one of what they are given.
+fn calls_choices(text: &str) -> bool {
+    const PREFIX: &str = "mithril_";
+    let is_choice = |rest: &str| ["minimum_", "maximum_", "relu_"].iter().any(|name| rest.starts_with(name));
+    text.starts_with(PREFIX) && text.split(PREFIX).skip(1).all(is_choice)
+}
+
+/// Whether there is a sum of products, which may become a kernel.
+fn multiplies(e: &Expr) -> bool {
+    let mut found = false;
+    e.walk(&mut |e| {
+        if let Expr::Reduce { body, .. } = e {
+            found |= matches!(**body, Expr::Binary(Binary::Multiply, ..));
+        }
+    });
+    found
+}
+
+/// Whether movement in the place of an operand would keep a kernel from seeing what a reduction is, or leave divisions
+/// in its innermost loop. It is worth a copy where elements are read several times.
+fn hides_structure(program: &Program, nest: &Nest, reader: &Expr, site: &Site) -> bool {
+    if site.times <= program.buffers[nest.to].count() {
+        return false;
+    }
+    let divides = divisions(&flat_loads(&nest.value, &program.buffers)) > 0;
+    divides || (slides(reader) && !keeps_axes(nest))
+}
+
+/// Whether something is read at sums of loop variables, as a convolution does.
+fn slides(e: &Expr) -> bool {
+    let mut found = false;
+    e.walk(&mut |e| {
+        if let Expr::Load { at, .. } = e {
+            found |= at.iter().any(|index| index.terms.len() > 1);
+        }
+    });
+    found
+}
+
+/// Whether every axis stays what it is, but for padding or a part that is cut out.
+fn keeps_axes(nest: &Nest) -> bool {
+    let value = match &nest.value {
+        Expr::Select { yes, .. } => yes,
+        value => value,
+    };
+    let Expr::Load { at, .. } = value else { return false };
+    let is_own =
+        |(index, var): (&Index, &Var)| index.clone() - Index::var(*var) == Index::number(index.constant);
+    at.len() == nest.vars.len() && at.iter().zip(&nest.vars).all(is_own)
+}
+
+/// An output that is a temporary of a call as it is: the call writes the output.
+fn rename_copies(program: &mut Program) {
+    let written: HashMap<usize, usize> = program
+        .steps
+        .iter()
+        .enumerate()
+        .filter(|(_, s)| matches!(s.work, Work::Call(_)))
+        .flat_map(|(i, s)| s.writes().into_iter().map(move |b| (b, i)))
+        .collect();
+    for step in 0..program.steps.len() {
+        let Work::Nest(nest) = &program.steps[step].work else { continue };
+        let Expr::Load { from, at, .. } = &nest.value else { continue };
+        let is_whole = *at == nest.vars.iter().map(|&v| Index::var(v)).collect::<Vec<_>>();
+        let (from, to) = (*from, nest.to);
+        let (a, b) = (&program.buffers[from], &program.buffers[to]);
+        let is_output = matches!(b.place, Place::Output(_));
+        if !is_whole || !is_output || !a.is_temporary() || a.dtype != b.dtype || a.shape != b.shape {
+            continue;
+        }
+        if !written.contains_key(&from) {
+            continue;
+        }
+        program.steps.remove(step);
+        for other in &mut program.steps {
+            match &mut other.work {
+                Work::Nest(nest) => {
+                    if nest.to == from {
+                        nest.to = to;
+                    }
+                    nest.value = nest.value.map_loads(&|f, at, stored| Expr::Load {
+                        from: if f == from { to } else { f },
+                        at,
+                        stored,
+                    });
+                }
+                Work::Call(call) => {
+                    for arg in &mut call.args {
+                        match arg {
+                            Argument::In(b) | Argument::Out(b) if *b == from => *b = to,
+                            _ => {}
+                        }
+                    }
+                }
+                Work::Kernel(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => {}
+            }
+        }
+        return rename_copies(program);
+    }
+}

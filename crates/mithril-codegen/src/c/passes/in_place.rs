@@ -1,0 +1,130 @@
+//! Stage `state`: new states are written where the old ones lie, if their places may be one (an option); and so are
+//! outputs that are a donated input with some changes, such as a cache with a new entry.
+//!
+//! A new state that is computed element by element from its old value, after everybody else has read that, takes its
+//! place at once. Any other is computed beside, and copied when all is done.
+
+use mithril_ir::loops::{Argument, Expr, Index, Var};
+
+use crate::c::ir::program::{Nest, Place, Program, Step, Work};
+
+/// Makes updates of donated inputs, by number: of each, the first output of its kind that starts as a copy of it, and
+/// is written when nobody needs the input any more.
+pub fn donate(program: &mut Program, inputs: &[usize]) {
+    for &input in inputs {
+        let is_given = |place: &Place| matches!(place, Place::Input(n) if *n == input);
+        let Some(old) = program.buffers.iter().position(|b| is_given(&b.place)) else { continue };
+        let starts_as = |new: usize| {
+            let written = program.steps.iter().find(|step| step.writes().contains(&new));
+            written.is_some_and(|step| matches!(step.work, Work::Nest(_)) && step.reads().contains(&old))
+        };
+        let fits = |&new: &usize| {
+            let (a, b) = (&program.buffers[old], &program.buffers[new]);
+            matches!(b.place, Place::Output(_))
+                && (a.dtype, &a.shape) == (b.dtype, &b.shape)
+                && !program.updates.iter().any(|(_, other)| *other == new)
+                && starts_as(new)
+                && can_replace(program, old, new)
+        };
+        if let Some(new) = (0..program.buffers.len()).find(fits) {
+            program.updates.push((old, new));
+        }
+    }
+}
+
+/// Gives each new state the place of the old one.
+pub fn in_place(program: &mut Program) {
+    for (old, new) in program.updates.clone() {
+        let (Place::Input(input), Place::Output(output)) =
+            (&program.buffers[old].place, &program.buffers[new].place)
+        else {
+            continue;
+        };
+        let place = Place::State { input: *input, output: *output };
+        program.buffers[new].place = Place::Arena(None);
+        if can_replace(program, old, new) {
+            rename(program, new, old);
+        } else {
+            copy(program, new, old);
+        }
+        program.buffers[old].place = place;
+        program.steps.retain(|step| !is_itself(step, old));
+    }
+}
+
+/// Whether a step copies a buffer to itself.
+fn is_itself(step: &Step, buffer: usize) -> bool {
+    let Work::Nest(nest) = &step.work else { return false };
+    let own: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
+    nest.to == buffer && matches!(&nest.value, Expr::Load { from, at, .. } if *from == buffer && *at == own)
+}
+
+/// Whether nobody needs an old value when its new one is written.
+fn can_replace(program: &Program, old: usize, new: usize) -> bool {
+    let Some(written) = program.steps.iter().position(|step| step.writes().contains(&new)) else {
+        return false;
+    };
+    let is_read_later = program.steps[written + 1..].iter().any(|step| step.reads().contains(&old));
+    !is_read_later
+        && match &program.steps[written].work {
+            Work::Nest(nest) => is_elementwise(nest, old),
+            _ => !program.steps[written].reads().contains(&old),
+        }
+}
+
+/// Whether a nest reads a buffer only at the element that it computes.
+fn is_elementwise(nest: &Nest, buffer: usize) -> bool {
+    let own: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
+    let mut found = true;
+    nest.value.walk(&mut |e| {
+        if let Expr::Load { from, at, .. } = e {
+            found &= *from != buffer || *at == own;
+        }
+        // A sum over other elements reads them after some have changed.
+        if let Expr::Reduce { body, .. } = e {
+            body.walk(&mut |e| found &= !matches!(e, Expr::Load { from, .. } if *from == buffer));
+        }
+    });
+    found
+}
+
+fn copy(program: &mut Program, from: usize, to: usize) {
+    let buffer = program.buffers[from].clone();
+    let vars: Vec<Var> =
+        buffer.shape.iter().zip(program.next_var..).map(|(&size, id)| Var { id, size }).collect();
+    program.next_var += vars.len() as u32;
+    let at = vars.iter().map(|&v| Index::var(v)).collect();
+    let value = Expr::Load { from, at, stored: buffer.dtype };
+    let work = Work::Nest(Nest { to, vars, value });
+    program.steps.push(Step { name: buffer.name, origin: String::new(), work });
+}
+
+/// Puts one buffer into the place of another in all steps, none of which is a kernel yet.
+fn rename(program: &mut Program, from: usize, to: usize) {
+    let other = |b: usize| if b == from { to } else { b };
+    for step in &mut program.steps {
+        match &mut step.work {
+            Work::Nest(nest) => {
+                nest.to = other(nest.to);
+                nest.value = nest.value.map_loads(&|f, at, stored| Expr::Load { from: other(f), at, stored });
+            }
+            Work::Call(call) => {
+                for arg in &mut call.args {
+                    if let Argument::In(b) | Argument::Out(b) = arg {
+                        *b = other(*b);
+                    }
+                }
+            }
+            Work::Kernel(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => {}
+        }
+    }
+}
+
+/// Inputs with the outputs that may lie in the same memory.
+pub fn shared(program: &Program) -> Vec<(usize, usize)> {
+    let pair = |place: &Place| match place {
+        Place::State { input, output } => Some((*input, *output)),
+        _ => None,
+    };
+    program.buffers.iter().filter_map(|buffer| pair(&buffer.place)).collect()
+}

@@ -1,0 +1,115 @@
+//! Stage `memory`: temporaries get places in one arena. Two that are needed at the same time do not overlap.
+
+use crate::c::ir::program::{ALIGNMENT, Buffer, Place, Program, Step};
+
+/// Plans the memory: that of the packed parameters behind the weights of kernels, the scratch memory of packing, and the
+/// arena.
+pub fn plan(program: &mut Program) {
+    for step in &program.steps {
+        for b in step.reads() {
+            let buffer = &mut program.buffers[b];
+            if matches!(buffer.place, Place::Packed(None)) {
+                buffer.place = Place::Packed(Some(program.packed_bytes));
+                program.packed_bytes += buffer.bytes().next_multiple_of(ALIGNMENT);
+            }
+        }
+    }
+    let is_scratch = |buffer: &Buffer| matches!(buffer.place, Place::Packed(None));
+    program.pack_bytes = arrange(&mut program.buffers, &program.prepared, is_scratch, Place::Packing);
+    let arena_bytes =
+        arrange(&mut program.buffers, &program.steps, Buffer::is_temporary, |at| Place::Arena(Some(at)));
+    program.arena_bytes = Some(arena_bytes);
+}
+
+/// Gives a place to every buffer of the steps that `is_mine`; bytes of the memory.
+fn arrange(
+    buffers: &mut [Buffer],
+    steps: &[Step],
+    is_mine: impl Fn(&Buffer) -> bool,
+    place: impl Fn(usize) -> Place,
+) -> usize {
+    let lives = lives(buffers, steps, is_mine);
+    // The largest first: what comes later fills the gaps.
+    let mut order: Vec<usize> = (0..buffers.len()).filter(|&b| lives[b].is_some()).collect();
+    order.sort_by_key(|&b| (std::cmp::Reverse(buffers[b].bytes()), b));
+    let mut placed: Vec<(usize, usize, usize)> = Vec::new();
+    let mut end = 0;
+    for buffer in order {
+        let size = buffers[buffer].bytes().next_multiple_of(ALIGNMENT).max(ALIGNMENT);
+        let Some((born, dead)) = lives[buffer] else { continue };
+        let overlaps = |other: usize| lives[other].is_some_and(|(b, d)| b <= dead && born <= d);
+        let mut at = 0;
+        // Sorted by place, so that the first gap is the lowest.
+        for &(start, stop, other) in &placed {
+            if overlaps(other) && start < at + size && at < stop {
+                at = stop;
+            }
+        }
+        placed.push((at, at + size, buffer));
+        placed.sort_unstable();
+        buffers[buffer].place = place(at);
+        end = end.max(at + size);
+    }
+    end
+}
+
+/// The steps between which each of the buffers is needed.
+fn lives(
+    buffers: &[Buffer],
+    steps: &[Step],
+    is_mine: impl Fn(&Buffer) -> bool,
+) -> Vec<Option<(usize, usize)>> {
+    let mut lives: Vec<Option<(usize, usize)>> = vec![None; buffers.len()];
+    for (i, step) in steps.iter().enumerate() {
+        for buffer in step.writes().into_iter().chain(step.reads()) {
+            if is_mine(&buffers[buffer]) {
+                let life = lives[buffer].get_or_insert((i, i));
+                life.1 = i;
+            }
+        }
+    }
+    lives
+}
+
+#[cfg(test)]
+mod tests {
+    use mithril_ir::DType;
+    use mithril_ir::loops::{Argument, Call};
+
+    use super::*;
+    use crate::c::ir::program::Work;
+
+    #[test]
+    fn a_place_is_used_again_when_nobody_needs_it() {
+        let buffer = |n: i64| Buffer {
+            name: String::new(),
+            dtype: DType::F32,
+            shape: vec![n],
+            place: Place::Arena(None),
+            is_param: false,
+            blocks: None,
+        };
+        let step = |read: usize, write: usize| Step {
+            name: String::new(),
+            origin: String::new(),
+            work: Work::Call(Call {
+                function: String::new(),
+                args: vec![Argument::In(read), Argument::Out(write)],
+                scratch: 0,
+            }),
+        };
+        let mut program = Program {
+            buffers: vec![buffer(100), buffer(100), buffer(100), buffer(3)],
+            steps: vec![step(0, 1), step(1, 2), step(2, 3)],
+            ..Program::default()
+        };
+        plan(&mut program);
+        assert_eq!(program.arena_bytes, Some(2 * 448));
+        let at = |b: usize| match program.buffers[b].place {
+            Place::Arena(Some(at)) => at,
+            _ => panic!("not placed"),
+        };
+        assert!(at(0) == at(2) && at(0) != at(1));
+        assert!(at(3) != at(2));
+    }
+}

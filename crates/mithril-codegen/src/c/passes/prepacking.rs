@@ -1,0 +1,216 @@
+//! Stage `prepare`: what depends on parameters alone is computed once, when they are packed.
+//!
+//! - Steps that read nothing but parameters move from the calls to the packing; what they make lies among the packed
+//!   parameters, or in the scratch memory of packing if nothing else reads it.
+//! - A sum of products that is first of all multiplied by a prepared number per filter (a batch norm) is computed of
+//!   weights that are multiplied by it before they are packed; what is then added becomes one number per filter.
+
+use std::collections::BTreeSet;
+
+use mithril_ir::Scalar;
+use mithril_ir::loops::{Atom, Binary, Expr, Index, Var};
+
+use crate::affine::Affine;
+use crate::c::analysis::contraction::{contraction, loaded, the_sum};
+use crate::c::analysis::packing::parts;
+use crate::c::ir::program::{Buffer, Nest, PackCall, Place, Program, Step, Work};
+
+/// Moves to the packing what can be done there.
+pub fn prepack(program: &mut Program) {
+    move_steps(program);
+    for step in 0..program.steps.len() {
+        let given = program.steps[step].clone();
+        if let Work::Nest(nest) = &given.work
+            && let Some(nest) = fold(program, &given, nest)
+        {
+            program.steps[step].work = Work::Nest(nest);
+        }
+    }
+}
+
+/// Packs the weights of every kernel as soon as they are there.
+pub fn pack_weights(program: &mut Program) {
+    for step in &program.steps {
+        let Work::Kernel(k) = &step.work else { continue };
+        let Some(call) = k.kernel.pack.clone() else { continue };
+        let work = Work::Pack(PackCall { call, inputs: k.inputs, packed: k.packed });
+        let pack = Step { work, ..step.clone() };
+        let reads = pack.reads();
+        let last = program.prepared.iter().rposition(|s| s.writes().iter().any(|b| reads.contains(b)));
+        program.prepared.insert(last.map_or(program.prepared.len(), |i| i + 1), pack);
+    }
+    // Memory is taken when it is written: with the largest parameters first, the others need little beside what is packed.
+    let largest = |part: &Vec<usize>| {
+        let read = part.iter().flat_map(|&i| program.prepared[i].reads());
+        read.map(|b| program.buffers[b].bytes()).max()
+    };
+    let mut order = parts(program);
+    order.sort_by_key(|part| std::cmp::Reverse(largest(part)));
+    program.prepared = order.iter().flatten().map(|&i| program.prepared[i].clone()).collect();
+}
+
+/// Whether a buffer is the same at every call.
+fn is_fixed(buffer: &Buffer) -> bool {
+    buffer.is_param || matches!(buffer.place, Place::Constant(_) | Place::Packed(_))
+}
+
+fn move_steps(program: &mut Program) {
+    let buffers = &program.buffers;
+    // What reads nothing is cheaper to fill than to keep.
+    let mut moves: Vec<bool> = program
+        .steps
+        .iter()
+        .map(|s| !s.reads().is_empty() && s.writes().iter().all(|&b| buffers[b].is_temporary()))
+        .collect();
+    // A temporary that nobody fills has no elements; it lies in the arena, which packing does not have.
+    let filled: BTreeSet<usize> = program.steps.iter().flat_map(Step::writes).collect();
+    loop {
+        let is_made = |(i, b): (usize, &Buffer)| b.is_temporary() && filled.contains(&i);
+        let mut changes: Vec<bool> =
+            buffers.iter().enumerate().map(|(i, b)| !is_fixed(b) && !is_made((i, b))).collect();
+        for (step, _) in program.steps.iter().zip(&moves).filter(|(_, moves)| !**moves) {
+            step.writes().into_iter().for_each(|b| changes[b] = true);
+        }
+        let before = moves.clone();
+        for (step, moves) in program.steps.iter().zip(&mut moves) {
+            // A buffer may be filled by several steps.
+            *moves = *moves && !step.reads().into_iter().chain(step.writes()).any(|b| changes[b]);
+            if !*moves {
+                step.writes().into_iter().for_each(|b| changes[b] = true);
+            }
+        }
+        if moves == before {
+            break;
+        }
+    }
+    let mut moves = moves.into_iter();
+    let (prepared, steps) =
+        std::mem::take(&mut program.steps).into_iter().partition(|_| moves.next() == Some(true));
+    (program.prepared, program.steps) = (prepared, steps);
+    for step in &program.prepared {
+        step.writes().into_iter().for_each(|b| program.buffers[b].place = Place::Packed(None));
+    }
+}
+
+/// The nest with weights that are multiplied ahead; `None` if nothing is gained.
+fn fold(program: &mut Program, step: &Step, nest: &Nest) -> Option<Nest> {
+    let c = contraction(nest)?;
+    let (weight, at) = c.factors.iter().find_map(|factor| {
+        let (weight, at) = loaded(factor, c.element)?;
+        let buffer = &program.buffers[weight];
+        (is_fixed(buffer) && is_whole(at, &buffer.shape)).then(|| (weight, at.to_vec()))
+    })?;
+    let is_filter = |v: &Var| v.size > 1 && at.contains(&Index::var(*v));
+    let filters: Vec<Var> = nest.vars.iter().copied().filter(is_filter).collect();
+    let sum = the_sum(&nest.value)?;
+    let (end, Affine { scale, shift }) = largest(&nest.value, sum, &|e| is_ready(program, e, &filters))?;
+    let gains = match &scale {
+        Some(scale) => loads(scale) > 0,
+        None => shift.as_ref().is_some_and(|shift| loads(shift) > 1),
+    };
+    if !gains {
+        return None;
+    }
+    let (end, mut new) = (end.clone(), sum.clone());
+    let Buffer { name, dtype, shape, .. } = program.buffers[weight].clone();
+    if let Some(scale) = scale {
+        let given = Expr::Load { from: weight, at: at.clone(), stored: dtype };
+        let scaled = keep(program, step, (&name, "scaled"), &(given.clone() * scale), &at, shape);
+        new = replaced(&new, &given, &scaled);
+    }
+    if let Some(mut shift) = shift {
+        if loads(&shift) > 1 {
+            let at: Vec<Index> = filters.iter().map(|&v| Index::var(v)).collect();
+            let shape = filters.iter().map(|v| v.size).collect();
+            shift = keep(program, step, (&name, "shift"), &shift, &at, shape);
+        }
+        new = new + shift;
+    }
+    Some(Nest { value: replaced(&nest.value, &end, &new), ..nest.clone() })
+}
+
+/// Whether a tensor is read along whole axes, each by a variable of its own.
+fn is_whole(at: &[Index], shape: &[i64]) -> bool {
+    at.iter().zip(shape).enumerate().all(|(i, (index, &size))| match index.terms[..] {
+        [] => size == 1 && index.constant == 0,
+        [(Atom::Var(v), 1)] => v.size == size && index.constant == 0 && !at[..i].contains(index),
+        _ => false,
+    })
+}
+
+/// Whether a value is known when parameters are packed, once the variables are chosen.
+fn is_ready(program: &Program, e: &Expr, vars: &[Var]) -> bool {
+    let mut is_ready = !e.reduces();
+    e.walk(&mut |e| {
+        is_ready &= e.indices().iter().all(|index| !index.reads());
+        is_ready &= !matches!(e, Expr::Load { from, .. } if !is_fixed(&program.buffers[*from]));
+    });
+    e.each_free_var(&mut |v| is_ready &= vars.contains(&v));
+    is_ready
+}
+
+/// The largest part of a value that is such arithmetic on its sum.
+fn largest<'e>(
+    e: &'e Expr,
+    sum: &Expr,
+    is_ready: &dyn Fn(&Expr) -> bool,
+) -> Option<(&'e Expr, Affine<Expr>)> {
+    match affine(e, sum, is_ready) {
+        Some(affine) => Some((e, affine)),
+        None => e.children().into_iter().find_map(|child| largest(child, sum, is_ready)),
+    }
+}
+
+fn affine(e: &Expr, sum: &Expr, is_ready: &dyn Fn(&Expr) -> bool) -> Option<Affine<Expr>> {
+    if e == sum {
+        return Some(Affine::default());
+    }
+    let Expr::Binary(op, a, b) = e else { return None };
+    let (before, other) = match affine(a, sum, is_ready) {
+        Some(before) if is_ready(b) => (before, &**b),
+        None if matches!(op, Binary::Add | Binary::Multiply) && is_ready(a) => {
+            (affine(b, sum, is_ready)?, &**a)
+        }
+        _ => return None,
+    };
+    let combine = |op: Binary, x: Option<Expr>, y: Expr| {
+        let neutral = if matches!(op, Binary::Add | Binary::Subtract) { 0.0 } else { 1.0 };
+        Some(x.unwrap_or_else(|| Expr::Number(Scalar::Float(neutral), e.dtype())).binary(op, y))
+    };
+    before.then(*op, other.clone(), combine)
+}
+
+/// Number of elements that are read.
+fn loads(e: &Expr) -> usize {
+    let mut n = 0;
+    e.walk(&mut |e| n += usize::from(matches!(e, Expr::Load { .. })));
+    n
+}
+
+/// An expression with a part of it replaced.
+fn replaced(e: &Expr, part: &Expr, by: &Expr) -> Expr {
+    if e == part { by.clone() } else { e.map(&Index::clone, &|child| replaced(child, part, by)) }
+}
+
+/// Computes a value when parameters are packed, into a new tensor, which is what of a weight; its element at `at`.
+fn keep(
+    program: &mut Program,
+    like: &Step,
+    (weight, what): (&str, &str),
+    value: &Expr,
+    at: &[Index],
+    shape: Vec<i64>,
+) -> Expr {
+    let (stored, to) = (value.dtype(), program.buffers.len());
+    let first = program.next_var;
+    let vars: Vec<Var> = shape.iter().zip(first..).map(|(&size, id)| Var { id, size }).collect();
+    program.next_var += vars.len() as u32;
+    let own = |v: Var| at.iter().position(|index| *index == Index::var(v)).map_or(v, |axis| vars[axis]);
+    let value = value.substitute(&|v| Index::var(own(v)));
+    let place = Place::Packed(None);
+    let name = format!("{weight}_{what}");
+    program.buffers.push(Buffer { name, dtype: stored, shape, place, is_param: false, blocks: None });
+    let work = Work::Nest(Nest { to, vars, value });
+    program.prepared.push(Step { name: what.to_owned(), work, ..like.clone() });
+    Expr::Load { from: to, at: at.to_vec(), stored }
+}

@@ -1,0 +1,103 @@
+//! Stage `widen`: halves that a convolution reads become float32 first, each tensor once, since every element is read many
+//! times; so does a vector that is multiplied with a matrix. Larger matrix products convert halves where they pack them, all
+//! else where it reads them.
+
+use std::collections::HashMap;
+
+use mithril_ir::DType;
+use mithril_ir::loops::{Expr, Index, Var};
+
+use crate::c::analysis::contraction::contraction;
+use crate::c::analysis::convolution::is_convolution;
+use crate::c::ir::program::{Buffer, Nest, Place, Program, Step, Work};
+
+/// Products of an element from which on a small tensor is converted first.
+const OFTEN: i64 = 1024;
+
+/// Elements of a small tensor, at most.
+const SMALL: i64 = 1 << 16;
+
+/// Lets convolutions read float32, and other sums of products what is small.
+pub fn promote(program: &mut Program) {
+    let mut wide: HashMap<usize, usize> = HashMap::new();
+    let mut at = 0;
+    while let Some(step) = program.steps.get(at).cloned() {
+        at += 1;
+        let Work::Nest(nest) = &step.work else { continue };
+        let Some(factors) = contraction(nest).map(|c| c.factors) else { continue };
+        let mut halves = Vec::new();
+        for factor in factors {
+            factor.walk(&mut |e| {
+                if let Expr::Load { from, stored: DType::F16 | DType::BF16, .. } = e {
+                    halves.push(*from);
+                }
+            });
+        }
+        if halves.is_empty() {
+            continue;
+        }
+        let known = program.buffers.len();
+        let mut made = copies(program, &wide, &halves);
+        let mut wider = reading(nest, &wide, &made);
+        if !contraction(&wider).is_some_and(|c| is_convolution(program, &wider, &c)) {
+            program.buffers.truncate(known);
+            let work = contraction(nest)
+                .map_or(0, |c| nest.vars.iter().chain(c.vars).fold(1_i64, |n, v| n.saturating_mul(v.size)));
+            halves.retain(|&half| {
+                let count = program.buffers[half].count();
+                (1..=SMALL).contains(&count) && work / count >= OFTEN
+            });
+            made = copies(program, &wide, &halves);
+            wider = reading(nest, &wide, &made);
+        }
+        program.steps[at - 1].work = Work::Nest(wider);
+        for &(half, to) in &made {
+            let work = Work::Nest(copy(program, half, to));
+            program.steps.insert(at - 1, Step { work, ..step.clone() });
+            at += 1;
+        }
+        wide.extend(made);
+    }
+}
+
+/// New tensors for the halves that have no wide copy yet, in pairs.
+fn copies(program: &mut Program, wide: &HashMap<usize, usize>, halves: &[usize]) -> Vec<(usize, usize)> {
+    let mut made: Vec<(usize, usize)> = Vec::new();
+    for &half in halves {
+        if !wide.contains_key(&half) && made.iter().all(|(known, _)| *known != half) {
+            let place = Place::Arena(None);
+            let buffer =
+                Buffer { dtype: DType::F32, place, is_param: false, ..program.buffers[half].clone() };
+            program.buffers.push(buffer);
+            made.push((half, program.buffers.len() - 1));
+        }
+    }
+    made
+}
+
+/// The nest that reads wide copies inside of its sum.
+fn reading(nest: &Nest, wide: &HashMap<usize, usize>, made: &[(usize, usize)]) -> Nest {
+    let new = |half: usize| made.iter().find(|(known, _)| *known == half).map(|(_, to)| *to);
+    let of = |half: usize| wide.get(&half).copied().or_else(|| new(half));
+    Nest { value: widened(&nest.value, false, &of), ..nest.clone() }
+}
+
+/// The nest that fills a tensor with the elements of another one.
+fn copy(program: &mut Program, from: usize, to: usize) -> Nest {
+    let Buffer { shape, dtype, .. } = &program.buffers[from];
+    let vars: Vec<Var> = shape.iter().zip(program.next_var..).map(|(&size, id)| Var { id, size }).collect();
+    program.next_var += vars.len() as u32;
+    let at = vars.iter().map(|&v| Index::var(v)).collect();
+    Nest { to, value: Expr::Load { from, at, stored: *dtype }, vars }
+}
+
+/// The expression that reads the wide copies inside of its sum.
+fn widened(e: &Expr, inside: bool, of: &dyn Fn(usize) -> Option<usize>) -> Expr {
+    let inside = inside || matches!(e, Expr::Reduce { .. });
+    match e {
+        Expr::Load { from, at, stored: DType::F16 | DType::BF16 } if inside && of(*from).is_some() => {
+            Expr::Load { from: of(*from).unwrap_or(*from), at: at.clone(), stored: DType::F32 }
+        }
+        e => e.map(&Index::clone, &|child| widened(child, inside, of)),
+    }
+}

@@ -1,0 +1,77 @@
+//! Scheduling of state updates: as early as their operands allow, and after everything that can fail.
+
+use mithril_ir::loops::Expr;
+
+use crate::c::analysis::dependence::{depends, writes_state};
+use crate::c::ir::program::{Program, Step, Work};
+
+/// Moves what makes new states to where all is there that it needs: gradients are used as soon as they are known, and
+/// their memory is free for the next. Before anything is changed that can fail has been done: a call that fails leaves
+/// the states as they were.
+pub fn schedule(program: &mut Program) {
+    let mut safe = last_check(program);
+    for i in (0..safe).rev() {
+        if writes_state(program, &program.steps[i])
+            && !program.steps[i + 1..safe].iter().any(|later| depends(later, &program.steps[i]))
+        {
+            let step = program.steps.remove(i);
+            safe -= 1;
+            program.steps.insert(safe, step);
+        }
+    }
+    // Numbers that follow from what is given, such as the corrections of an optimizer, are there before any state is
+    // made, so that what uses them stands beside what does not.
+    let (mut known, mut numbers) = (Vec::new(), 0);
+    for i in safe + 1..program.steps.len() {
+        let step = &program.steps[i];
+        let is_given = step.reads().iter().all(|b| known.contains(b) || !program.buffers[*b].is_temporary());
+        if is_given {
+            known.extend(step.writes().into_iter().filter(|&b| program.buffers[b].count() == 1));
+        }
+        if !matches!(step.work, Work::Nest(_)) || !(is_given || writes_state(program, step)) {
+            continue;
+        }
+        let last = program.steps[safe..i].iter().rposition(|other| depends(step, other));
+        let after = last.map_or(0, |at| at + 1);
+        let place = safe + if is_given { after } else { after.max(numbers) };
+        numbers += usize::from(is_given && after <= numbers);
+        let step = program.steps.remove(i);
+        program.steps.insert(place, step);
+    }
+}
+
+/// How many steps there are up to the last that reads positions nobody has looked at before.
+fn last_check(program: &Program) -> usize {
+    let mut known = Vec::new();
+    let mut last = 0;
+    for (i, step) in program.steps.iter().enumerate() {
+        for buffer in positions(program, step) {
+            if !known.contains(&buffer) {
+                known.push(buffer);
+                last = i + 1;
+            }
+        }
+    }
+    last
+}
+
+/// Buffers whose elements say where something is read or written.
+fn positions(program: &Program, step: &Step) -> Vec<usize> {
+    let mut found = Vec::new();
+    match &step.work {
+        Work::Nest(nest) => nest.value.walk(&mut |e| {
+            for index in e.indices().into_iter().filter(|index| index.reads()) {
+                Expr::Index(Box::new(index.clone())).walk(&mut |e| {
+                    if let Expr::Load { from, .. } = e {
+                        found.push(*from);
+                    }
+                });
+            }
+        }),
+        Work::Call(_) => {
+            found.extend(step.reads().into_iter().filter(|&b| !program.buffers[b].dtype.is_float()));
+        }
+        Work::Kernel(_) | Work::Rows(_) | Work::Parts(_) | Work::Pack(_) => {}
+    }
+    found
+}

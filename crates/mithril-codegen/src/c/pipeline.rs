@@ -1,0 +1,235 @@
+//! The pipeline of the C target: its passes in their order, from the loops of a graph to what can be written as a file.
+//!
+//! The passes are values in a list. What each makes of the program is a stage, whose text [`Source`](super::Source) holds
+//! under the name of the pass; in debug builds and tests the verifier looks at it.
+
+use mithril_ir::Graph;
+use mithril_ir::error::Result;
+
+use crate::c::ir::program::Program;
+use crate::c::kernels::Library;
+use crate::c::lower::lower;
+use crate::c::options::Options;
+use crate::c::passes::{
+    attention_fusion, batch_tiling, blocked_layout, dead_code, fusion, in_place, isolation, memory_planning,
+    phase_decomposition, prefetch, prepacking, promotion, row_fusion, split_reduction, update_fusion,
+    update_schedule,
+};
+use crate::c::select::decision::Decision;
+use crate::c::select::epilogue::Tails;
+use crate::c::select::{contractions, quantize};
+use crate::c::verify;
+
+/// A program on its way through the passes, with what they add to the file.
+#[derive(Debug)]
+pub struct Compilation<'a> {
+    /// The program.
+    pub program: Program,
+    /// What is asked for.
+    pub options: &'a Options,
+    /// The functions of kernels.
+    pub library: Library,
+    /// The functions of epilogues.
+    pub tails: Tails,
+    /// Which weights are kept in few bits.
+    pub decisions: Vec<Decision>,
+}
+
+/// A pass over the program.
+#[derive(Clone, Copy, Debug)]
+pub struct Pass {
+    /// What its stage is called.
+    pub name: &'static str,
+    /// What it does.
+    pub description: &'static str,
+    /// Does it.
+    pub run: fn(&mut Compilation<'_>) -> Result<()>,
+    /// Whether it only moves, joins or stores elsewhere what steps compute, so that the verifier may compare which values
+    /// the results are made of before and after.
+    pub keeps_values: bool,
+}
+
+/// The name of the stage in front of all passes: the loops of every node.
+pub const LOWERING: &str = "lowering";
+
+/// The passes, in order.
+pub static PASSES: &[Pass] = &[
+    Pass {
+        name: "fusion",
+        description: "elementwise producers move into the loops of their consumers, elementwise consumers into the epilogue of \
+                      a reduction",
+        run: |c| {
+            fusion::fuse(&mut c.program);
+            Ok(())
+        },
+        keeps_values: false,
+    },
+    Pass {
+        name: "in_place",
+        description: "new states take the memory of old ones, outputs that of donated inputs, where that is asked for",
+        run: |c| {
+            in_place::donate(&mut c.program, &c.options.donated);
+            in_place::in_place(&mut c.program);
+            Ok(())
+        },
+        keeps_values: true,
+    },
+    Pass {
+        name: "batch_tiling",
+        description: "independent batch elements are computed a block at a time, so that tensors between steps stay in the \
+                      caches",
+        run: |c| batch_tiling::tile(&mut c.program, c.options),
+        keeps_values: false,
+    },
+    Pass {
+        name: "split_reduction",
+        description: "reductions of very many elements to few results become two stages, which threads share",
+        run: |c| {
+            split_reduction::split_reductions(&mut c.program);
+            Ok(())
+        },
+        keeps_values: false,
+    },
+    Pass {
+        name: "phase_decomposition",
+        description: "strided gradients and transposed convolutions become one convolution for each phase of the result, \
+                      without the zeros between pixels",
+        run: |c| {
+            phase_decomposition::decompose(&mut c.program);
+            Ok(())
+        },
+        keeps_values: false,
+    },
+    Pass {
+        name: "promotion",
+        description: "16-bit floats that convolutions and products with vectors read become float32, each tensor once",
+        run: |c| {
+            promotion::promote(&mut c.program);
+            Ok(())
+        },
+        keeps_values: false,
+    },
+    Pass {
+        name: "prepacking",
+        description: "what depends on parameters alone is computed once, when they are packed; scales of batch norms are \
+                      folded into weights",
+        run: |c| {
+            if c.options.pack {
+                prepacking::prepack(&mut c.program);
+            }
+            Ok(())
+        },
+        keeps_values: false,
+    },
+    Pass {
+        name: "blocked_layout",
+        description: "temporaries between convolutions lie in blocks of channels (NCHWc) with halos of zeros, and as bytes \
+                      between quantized ones",
+        run: |c| {
+            blocked_layout::lay_out(&mut c.program, c.options, &mut c.library);
+            Ok(())
+        },
+        keeps_values: false,
+    },
+    Pass {
+        name: "attention_fusion",
+        description: "two products and the nests between them run one block of rows after another, in scratch memory of the \
+                      thread",
+        run: |c| {
+            attention_fusion::fuse(&mut c.program, c.options, &mut c.library, &mut c.tails);
+            Ok(())
+        },
+        keeps_values: true,
+    },
+    Pass {
+        name: "kernel_selection",
+        description: "contractions become kernels: matrix products, convolutions, weight gradients",
+        run: |c| {
+            c.decisions = contractions::select(&mut c.program, c.options, &mut c.library, &mut c.tails);
+            dead_code::remove_unread(&mut c.program);
+            quantize::others(&c.program, c.options, &mut c.decisions);
+            quantize::check(&c.program, c.options.quantize.as_ref(), &c.decisions)
+        },
+        keeps_values: false,
+    },
+    Pass {
+        name: "update_scheduling",
+        description: "states are updated as soon as nothing needs the old ones, and after all that can fail",
+        run: |c| {
+            update_schedule::schedule(&mut c.program);
+            Ok(())
+        },
+        keeps_values: true,
+    },
+    Pass {
+        name: "row_fusion",
+        description: "nests over the same rows (softmax, norms, losses) become one step, which reads every row once",
+        run: |c| {
+            row_fusion::fuse(&mut c.program);
+            Ok(())
+        },
+        keeps_values: true,
+    },
+    Pass {
+        name: "update_fusion",
+        description: "new states that are made of the same tensors are written in one pass over these",
+        run: |c| {
+            update_fusion::fuse(&mut c.program);
+            Ok(())
+        },
+        keeps_values: true,
+    },
+    Pass {
+        name: "isolation",
+        description: "only steps whose kernels are to be measured stay, where that is asked for",
+        run: |c| {
+            isolation::isolate(&mut c.program, &c.options.only);
+            Ok(())
+        },
+        keeps_values: false,
+    },
+    Pass {
+        name: "weight_packing",
+        description: "weights of kernels are packed as soon as they are there; kernels prefetch those of the next step",
+        run: |c| {
+            prepacking::pack_weights(&mut c.program);
+            prefetch::look_ahead(&mut c.program);
+            Ok(())
+        },
+        keeps_values: false,
+    },
+    Pass {
+        name: "memory_planning",
+        description: "temporaries get offsets in one arena by their live ranges, prepacked tensors in the packed block",
+        run: |c| {
+            memory_planning::plan(&mut c.program);
+            Ok(())
+        },
+        keeps_values: false,
+    },
+];
+
+/// Lowers a graph and runs all passes; the names of the stages and the text of the program after each.
+pub fn compile<'a>(graph: &Graph, options: &'a Options) -> Result<(Compilation<'a>, Vec<(String, String)>)> {
+    let mut compilation = Compilation {
+        program: lower(graph, options.in_place)?,
+        options,
+        library: Library::new(options.target).answering(options.choices.clone()),
+        tails: Tails::default(),
+        decisions: Vec::new(),
+    };
+    verify::after(LOWERING, &compilation.program)?;
+    let mut stages = vec![(LOWERING.to_owned(), compilation.program.to_string())];
+    for pass in PASSES {
+        let before = if pass.keeps_values { verify::values(&compilation.program) } else { None };
+        (pass.run)(&mut compilation)?;
+        let program = &compilation.program;
+        // What is isolated for measuring reads what no step has made.
+        if options.only.is_empty() {
+            verify::still(before, pass.name, program)?;
+            verify::after(pass.name, program)?;
+        }
+        stages.push((pass.name.to_owned(), program.to_string()));
+    }
+    Ok((compilation, stages))
+}

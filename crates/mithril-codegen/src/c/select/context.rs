@@ -1,0 +1,67 @@
+//! What kernel selection works with.
+
+use mithril_ir::loops::{Expr, Index};
+
+use crate::c::ir::kernel::Kernel;
+use crate::c::ir::program::{KernelCall, Place, Program, Start};
+use crate::c::kernels::common::library::Library;
+use crate::c::kernels::spec::epilogue::Operand;
+use crate::c::kernels::spec::strides::Strides;
+use crate::c::options::Options;
+use crate::c::select::decision::Decision;
+use crate::c::select::epilogue::{Tail, Tails};
+use crate::c::syntax::template::c_type;
+
+/// Whether a tensor is the same at every call, so that it may be packed once.
+pub fn is_fixed(program: &Program, buffer: usize, options: &Options) -> bool {
+    let buffer = &program.buffers[buffer];
+    options.pack && (buffer.is_param || matches!(buffer.place, Place::Constant(_) | Place::Packed(_)))
+}
+
+/// What a stage puts together.
+pub struct Making<'a> {
+    /// What is asked for.
+    pub options: &'a Options,
+    /// The kernels' functions.
+    pub library: &'a mut Library,
+    /// The epilogues.
+    pub tails: &'a mut Tails,
+    /// Which weights are kept in few bits.
+    pub decisions: &'a mut Vec<Decision>,
+}
+
+/// What an epilogue reads, with strides as `strides` says; `None` if something is no multiple of the variables.
+pub fn operands(
+    tail: &Tail,
+    strides: impl Fn(&Index) -> Option<Strides>,
+) -> Option<(Vec<Operand>, Vec<Start>)> {
+    let operand = |load: &Expr| {
+        let Expr::Load { from, at, stored } = load else { return None };
+        let start = (*from, usize::try_from(at[0].constant).ok()?);
+        Some((Operand { element: c_type(*stored).to_owned(), strides: strides(&at[0])? }, start))
+    };
+    Some(tail.loads.iter().map(operand).collect::<Option<Vec<_>>>()?.into_iter().unzip())
+}
+
+/// A kernel as a step.
+pub fn call(
+    kernel: Kernel,
+    to: usize,
+    inputs: [Start; 2],
+    operands: Vec<Start>,
+    what: String,
+    work: usize,
+) -> KernelCall {
+    KernelCall {
+        kernel,
+        to,
+        inputs,
+        operands,
+        packed: 0,
+        ahead: None,
+        shared: None,
+        what,
+        work,
+        asked: Vec::new(),
+    }
+}

@@ -1,0 +1,57 @@
+//! Kernel selection: contractions become kernels. The first of weight gradient, convolution, matrix product, and matrix
+//! product over im2col copies that a nest is wins; other nests stay loops.
+
+use crate::c::analysis::contraction::contraction;
+use crate::c::ir::program::{Buffer, Program, Work};
+use crate::c::kernels::common::library::Library;
+use crate::c::options::Options;
+use crate::c::select::context::Making;
+use crate::c::select::decision::Decision;
+use crate::c::select::epilogue::Tails;
+use crate::c::select::product::alone;
+use crate::c::select::{convolution, im2col, weight_gradient};
+
+/// Replaces nests by kernels; the functions are added to the library, the epilogues to the tails.
+/// Says which weights are kept in few bits.
+pub fn select(
+    program: &mut Program,
+    options: &Options,
+    library: &mut Library,
+    tails: &mut Tails,
+) -> Vec<Decision> {
+    let mut decisions = Vec::new();
+    let mut packed = 0;
+    let mut step = 0;
+    while let Some(given) = program.steps.get(step).cloned() {
+        step += 1;
+        let Work::Nest(nest) = &given.work else { continue };
+        let Some(contraction) = contraction(nest) else { continue };
+        library.take_asked();
+        let mut making =
+            Making { options, library: &mut *library, tails: &mut *tails, decisions: &mut decisions };
+        let found = weight_gradient::correlation(program, nest, &contraction, &mut making)
+            .or_else(|| convolution::convolution(program, nest, &contraction, &mut making))
+            .or_else(|| alone(program, nest, contraction.element, &mut making))
+            .or_else(|| {
+                let (nest, copies) = im2col::lay_out(program, &given, nest, &contraction)?;
+                let call = alone(program, &nest, contraction.element, &mut making)?;
+                let at = step - 1;
+                step += copies.len();
+                program.steps.splice(at..at, copies);
+                Some(call)
+            });
+        let Some(mut call) = found else { continue };
+        call.asked = library.take_asked();
+        if call.kernel.pack.is_some() {
+            call.packed = packed;
+            packed += call.kernel.packed_bytes.next_multiple_of(64);
+        }
+        if call.kernel.shared_bytes > 0 {
+            program.buffers.push(Buffer::scratch(call.kernel.shared_bytes));
+            call.shared = Some(program.buffers.len() - 1);
+        }
+        program.steps[step - 1].work = Work::Kernel(call);
+    }
+    program.packed_bytes = packed;
+    decisions
+}

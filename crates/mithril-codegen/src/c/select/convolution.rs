@@ -1,0 +1,236 @@
+//! Convolutions among the sums of products: an image that is read at multiples of a pixel's place plus multiples of a
+//! weight's place, zero outside.
+
+use mithril_ir::loops::{Expr, Index, Var};
+
+use crate::c::analysis::affine::{affine, flat_loads};
+use crate::c::analysis::contraction::{Contraction, contraction, the_sum};
+use crate::c::analysis::convolution::{Shape, names, pixels, shape};
+use crate::c::ir::program::{Buffer, KernelCall, Nest, Program, Start};
+use crate::c::kernels::common::library::Library;
+use crate::c::kernels::spec::blocked_conv::{Blocked, Image, Places};
+use crate::c::kernels::spec::bytes::{AsBytes, InBytes};
+use crate::c::kernels::spec::conv::{Algorithm, Conv};
+use crate::c::kernels::spec::epilogue::{Epilogue, Operand};
+use crate::c::kernels::spec::gemm::Packing;
+use crate::c::kernels::spec::strides::Strides;
+use crate::c::options::Options;
+use crate::c::select::context::{Making, call, is_fixed, operands};
+use crate::c::select::epilogue::Tails;
+use crate::c::select::quantize::{self, InFewBits};
+use crate::c::syntax::template::c_type;
+use crate::c::target::Target;
+
+/// The convolution of a nest, as far as it reads or writes blocks.
+pub fn found(program: &Program, nest: &Nest, options: &Options, library: &Library) -> Option<InBlocks> {
+    let contraction = contraction(nest)?;
+    in_blocks(program, nest, &contraction, options, library.target())
+}
+
+/// Results of fewer pixels do not fill the tiles of the kernels for blocks.
+const LEAST_PIXELS: usize = 4;
+
+/// The convolution that a nest is, if it is one.
+pub fn convolution(
+    program: &Program,
+    nest: &Nest,
+    c: &Contraction<'_>,
+    making: &mut Making<'_>,
+) -> Option<KernelCall> {
+    let (mut conv, [x, w], vars) = shape(program, nest, c)?;
+    let [height, width] = conv.result();
+    let what = format!(
+        "convolution of {} channels to {}, {}x{} weights, {height}x{width} pixels",
+        conv.channels, conv.filters, conv.kernel[0], conv.kernel[1]
+    );
+    let work = nest.vars.iter().chain(c.vars).map(|v| v.size as usize).product();
+    let few = quantize::convolution(program, w, &conv, making.options);
+    let in_blocks = [nest.to, x].iter().any(|&b| program.buffers[b].blocks.is_some());
+    let is_whole = matches!(few, Some(Ok(InFewBits::Whole(_))));
+    if in_blocks || is_whole || (conv.groups == 1 && matches!(few, Some(Ok(_)))) {
+        let target = *making.library.target();
+        let shape = (conv.clone(), [x, w], vars.clone());
+        let found = in_blocks_of(program, nest, &shape, making.options, &target, making.tails);
+        if let Some(found) = found {
+            let inputs = [(x, found.start()?), (w, 0)];
+            let kernel = match few {
+                Some(Ok(InFewBits::Whole(range))) => found.conv.quantized(range, making.library),
+                _ => found.conv.build(making.library),
+            };
+            if let Some(outcome) = few {
+                let together = if is_whole { 1 } else { found.conv.together(target.lanes) };
+                let kept = (found.conv.terms(together), kernel.packed_bytes);
+                quantize::decided(program, w, &conv, outcome, kept, making.decisions);
+            }
+            return Some(call(kernel, nest.to, inputs, found.operands, what, work));
+        }
+        if in_blocks {
+            return None;
+        }
+    }
+    let few = few.map(|found| found.map(InFewBits::weights));
+    let flat_nest = Nest { value: flat_loads(&nest.value, &program.buffers), ..nest.clone() };
+    let names = names(&vars, height, width);
+    let tail = making.tails.add(&program.buffers, &flat_nest, the_sum(&flat_nest.value)?, &names)?;
+    let (operands, starts) = operands(&tail, |at| pixels(at, &vars, width))?;
+    let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
+    conv.out = pixels(&program.buffers[nest.to].position(&coordinates), &vars, width)?;
+    c_type(program.buffers[nest.to].dtype).clone_into(&mut conv.out_element);
+    let is_ahead = is_fixed(program, w, making.options);
+    conv.packing = if is_ahead { Packing::Ahead } else { Packing::Running };
+    conv.epilogue = Epilogue { operands, expression: tail.expression, vectors: tail.vectors };
+    conv.few_bits = few.as_ref().and_then(|found| found.as_ref().ok()).copied();
+    let kernel = conv.build(making.library);
+    if let Some(outcome) = few {
+        let terms = vec![(conv.channels / conv.groups * conv.kernel[0] * conv.kernel[1], 1)];
+        let kept = (terms, kernel.packed_bytes);
+        quantize::decided(program, w, &conv, outcome.map(InFewBits::Weights), kept, making.decisions);
+    }
+    Some(call(kernel, nest.to, [(x, 0), (w, 0)], starts, what, work))
+}
+
+/// The buffer of the image and its range, if it is known, of a convolution that is done in whole numbers.
+pub fn in_whole_numbers(
+    program: &Program,
+    nest: &Nest,
+    c: &Contraction<'_>,
+    options: &Options,
+) -> Option<(usize, Option<[f32; 2]>)> {
+    let (conv, [x, w], _) = shape(program, nest, c)?;
+    match quantize::convolution(program, w, &conv, options)?.ok()? {
+        InFewBits::Whole(range) => Some((x, range)),
+        InFewBits::Weights(_) => None,
+    }
+}
+
+/// A convolution that reads or writes blocks of channels.
+pub struct InBlocks {
+    /// The buffer of the image.
+    pub image: usize,
+    conv: Blocked,
+    size: [usize; 2],
+    padding: [[usize; 2]; 2],
+    /// Where in the image's buffer its first element lies, behind the margins.
+    first: usize,
+    operands: Vec<Start>,
+}
+
+impl InBlocks {
+    /// Rows and pixels of zeros that it wants around its image.
+    pub fn margins(&self, library: &Library) -> [[usize; 2]; 2] {
+        self.conv.margins(self.size, self.padding, library)
+    }
+    /// Where the element under the first weight at the first pixel lies.
+    fn start(&self) -> Option<usize> {
+        match self.conv.image {
+            Image::Plain(..) => Some(0),
+            Image::Blocks(places) => {
+                self.first.checked_sub(self.padding[0][0] * places.y + self.padding[1][0] * places.x)
+            }
+        }
+    }
+}
+
+/// The convolution that a nest is, if image or result lie in blocks and it can work so.
+pub fn in_blocks(
+    program: &Program,
+    nest: &Nest,
+    c: &Contraction<'_>,
+    options: &Options,
+    target: &Target,
+) -> Option<InBlocks> {
+    let shape = shape(program, nest, c)?;
+    in_blocks_of(program, nest, &shape, options, target, &mut Tails::default())
+}
+
+fn in_blocks_of(
+    program: &Program,
+    nest: &Nest,
+    (conv, [x, w], vars): &Shape,
+    options: &Options,
+    target: &Target,
+    tails: &mut Tails,
+) -> Option<InBlocks> {
+    let [image, to] = [*x, nest.to].map(|b| &program.buffers[b]);
+    let lanes = target.lanes_of(conv.element);
+    let few = quantize::convolution(program, *w, conv, options).and_then(Result::ok);
+    let is_whole = matches!(few, Some(InFewBits::Whole(_)));
+    let is_depth = conv.groups > 1 && !is_whole;
+    let suits = match (image.blocks.is_some(), to.blocks.is_some()) {
+        (true, true) => !is_depth || (conv.groups == conv.channels && conv.groups == conv.filters),
+        (true, false) | (false, true) => !is_depth,
+        (false, false) => false,
+    };
+    let [height, width] = conv.result();
+    let is_filled = suits && height * width >= LEAST_PIXELS && is_fixed(program, *w, options);
+    if !is_filled && (few.is_none() || is_depth) {
+        return None;
+    }
+    let places = |at: &Index| places(at, program.next_var, vars, conv.filters, lanes);
+    let flat_nest = Nest { value: flat_loads(&nest.value, &program.buffers), ..nest.clone() };
+    let names = names(vars, height, width);
+    let tail = tails.add(&program.buffers, &flat_nest, the_sum(&flat_nest.value)?, &names)?;
+    let (mut operands, mut strides, mut starts) = (Vec::new(), Vec::new(), Vec::new());
+    for load in &tail.loads {
+        let Expr::Load { from, at, stored } = load else { return None };
+        let place = places(&at[0])?;
+        operands.push(Operand { element: c_type(*stored).to_owned(), strides: Strides::default() });
+        starts.push((*from, place.base));
+        strides.push(Places { base: 0, ..place });
+    }
+    let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
+    let (source, first) = image_of(conv, image);
+    let made = Blocked {
+        element: conv.element,
+        batch: conv.batch,
+        channels: conv.channels,
+        filters: conv.filters,
+        groups: conv.groups,
+        kernel: conv.kernel,
+        stride: conv.stride,
+        dilation: conv.dilation,
+        result: [height, width],
+        image: source,
+        out: places(&to.position(&coordinates))?,
+        out_element: c_type(to.dtype).to_owned(),
+        epilogue: Epilogue { operands, expression: tail.expression, vectors: tail.vectors },
+        operands: strides,
+        algorithm: if few.is_some() { Algorithm::Direct } else { conv.algorithm },
+        few_bits: few.map(InFewBits::weights),
+        bytes: InBytes { image: None, out: to.blocks.and_then(|blocks| AsBytes::of(&blocks, &to.shape, 0)) },
+    };
+    let (size, padding) = (conv.image, conv.padding);
+    let mut found = InBlocks { image: *x, conv: made, size, padding, first, operands: starts };
+    if let (Some(blocks), Some(start)) = (image.blocks, found.start()) {
+        found.conv.bytes.image = AsBytes::of(&blocks, &image.shape, start);
+    }
+    Some(found)
+}
+
+/// How an image lies, and where its first element is, behind the margins.
+fn image_of(conv: &Conv, image: &Buffer) -> (Image, usize) {
+    let Some(blocks) = image.blocks else { return (Image::Plain(conv.image, conv.padding), 0) };
+    let (row, plane) = (blocks.row(&image.shape) as usize, blocks.plane(&image.shape) as usize);
+    let lanes = blocks.lanes as usize;
+    let first = blocks.margins[0][0] as usize * row + blocks.margins[1][0] as usize * lanes;
+    let batch = plane * conv.channels / lanes;
+    (Image::Blocks(Places { batch, block: plane, lane: 1, y: row, x: lanes, base: 0 }), first)
+}
+
+/// A position in images, blocks of filters, lanes, rows and pixels; `next` is the next number of a variable.
+fn places(at: &Index, next: u32, vars: &[Var], filters: usize, lanes: usize) -> Option<Places> {
+    let (batch, filter, y, x) = match *vars {
+        [batch, filter, y, x] => (batch, filter, y, x),
+        [batch, filter, x] => (batch, filter, Var { id: next + 2, size: 1 }, x),
+        _ => return None,
+    };
+    let block = Var { id: next, size: filters.div_ceil(lanes) as i64 };
+    let lane = Var { id: next + 1, size: lanes as i64 };
+    let digits = |v: Var| match v {
+        v if v == filter => Index::var(block) * lane.size + Index::var(lane),
+        v => Index::var(v),
+    };
+    let (factors, base) = affine(&at.substitute(&digits), &[batch, block, lane, y, x])?;
+    let &[batch, block, lane, y, x] = factors.as_slice() else { return None };
+    Some(Places { batch, block, lane, y, x, base })
+}

@@ -1,0 +1,318 @@
+//! Which products are computed in few bits, and why others are not: a product with a factor that is fixed may be, if
+//! the user's patterns of names take it.
+
+use mithril_ir::error::{Code, Error, Result};
+use mithril_ir::loops::{Binary, Expr, Fold};
+
+use crate::c::analysis::contraction::LEAST_WORK;
+use crate::c::ir::kernel::Kernel;
+use crate::c::ir::program::{Nest, Place, Program, Start, Step, Work};
+use crate::c::kernels::quantized::gemm::MOST_TERMS;
+use crate::c::kernels::spec::blocked_conv::Blocked;
+use crate::c::kernels::spec::conv::Conv;
+use crate::c::kernels::spec::gemm::{Gemm, Packing};
+use crate::c::kernels::spec::strides::Strides;
+use crate::c::options::{Options, Quantize, Scheme};
+use crate::c::select::context::{Making, is_fixed};
+use crate::c::select::decision::{Decision, Matrix, Reason};
+use crate::c::target::{Element, Target};
+
+/// The kernel of a product, in few bits if that is asked for and can be; and whether the factors are exchanged.
+pub fn product(
+    program: &Program,
+    factors: [Start; 2],
+    gemm: &Gemm,
+    making: &mut Making<'_>,
+) -> (Kernel, bool) {
+    let Some(wanted) = &making.options.quantize else { return (gemm.build(making.library), false) };
+    let is_fixed = |side: usize| is_fixed(program, factors[side].0, making.options);
+    let exchanged = if is_fixed(1) { None } else { exchanged(gemm).filter(|_| is_fixed(0)) };
+    if exchanged.is_none() && (gemm.packing == Packing::Running || !is_fixed(1)) {
+        return (gemm.build(making.library), false);
+    }
+    let weight = factors[usize::from(exchanged.is_none())];
+    let one = exchanged.as_ref().unwrap_or(gemm);
+    let name = name_of(program, weight.0).to_owned();
+    let made = wanted.scheme(&name).and_then(|scheme| {
+        if one.k > MOST_TERMS {
+            return Err(Reason::cannot("its sums have too many terms"));
+        }
+        Ok((scheme, one.quantized(scheme, making.library).map_err(Reason::cannot)?))
+    });
+    let batch = one.batch.iter().copied().zip(one.b.batch.iter().copied());
+    let matrix = Matrix {
+        start: weight.1,
+        n: one.n,
+        column: one.b.column,
+        terms: vec![(one.k, one.b.row)],
+        batch: batch.filter(|(_, stride)| *stride > 0).collect(),
+    };
+    let is_quantised = made.is_ok();
+    let (outcome, kernel) = match made {
+        Ok((scheme, kernel)) => (Ok(scheme), kernel),
+        Err(reason) => (Err(reason), gemm.build(making.library)),
+    };
+    let (bytes, is_convolution, range) = (kernel.packed_bytes, false, None);
+    making.decisions.push(Decision { weight: name, outcome, matrix, bytes, is_convolution, range });
+    (kernel, is_quantised && exchanged.is_some())
+}
+
+/// The same product with rows and columns exchanged, if its epilogue does not count them.
+fn exchanged(gemm: &Gemm) -> Option<Gemm> {
+    if ["row", "column"].iter().any(|name| gemm.epilogue.expression.contains(name)) {
+        return None;
+    }
+    let turned = |s: &Strides| Strides { batch: s.batch.clone(), row: s.column, column: s.row };
+    let mut one = Gemm { m: gemm.n, n: gemm.m, packing: Packing::Ahead, ..gemm.clone() };
+    (one.a, one.b, one.out) = (turned(&gemm.b), turned(&gemm.a), turned(&gemm.out));
+    for operand in &mut one.epilogue.operands {
+        operand.strides = turned(&operand.strides);
+    }
+    Some(one)
+}
+
+/// How a convolution has its weights in few bits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum InFewBits {
+    /// It is done in whole numbers of 8 bits, with this range of its image if that is known ahead.
+    Whole(Option<[f32; 2]>),
+    /// They become float when it is done.
+    Weights(Scheme),
+}
+
+impl InFewBits {
+    /// How weights are kept that become float.
+    pub fn weights(self) -> Scheme {
+        match self {
+            Self::Whole(_) => Scheme::Int8Weights,
+            Self::Weights(scheme) => scheme,
+        }
+    }
+}
+
+/// How a convolution is to keep this weight in few bits; why it cannot; `None` if nothing is asked of it.
+pub fn convolution(
+    program: &Program,
+    weight: usize,
+    conv: &Conv,
+    options: &Options,
+) -> Option<std::result::Result<InFewBits, Reason>> {
+    let wanted = options.quantize.as_ref().filter(|_| is_fixed(program, weight, options))?;
+    let name = of_convolution(program, weight);
+    Some(wanted.scheme(name).and_then(|scheme| {
+        if name != name_of(program, weight) {
+            return Err(Reason::cannot(
+                "parts of it are brought into another order, as for a transposed convolution",
+            ));
+        }
+        if conv.element != Element::F32 {
+            return Err(Reason::cannot("it is not of float32"));
+        }
+        Ok(match scheme {
+            Scheme::Int8 if is_quick(conv, &options.target) => {
+                InFewBits::Whole(wanted.ranges.get(name).copied())
+            }
+            Scheme::Int8 => InFewBits::Weights(Scheme::Int8Weights),
+            scheme => InFewBits::Weights(scheme),
+        })
+    }))
+}
+
+/// Whether whole numbers are quicker than floats: sums of many terms, by instructions that multiply four bytes at once,
+/// for whole vectors of filters. A convolution by channels would take as long to make bytes of its image as it takes.
+fn is_quick(conv: &Conv, target: &Target) -> bool {
+    let (channels, filters) = (conv.channels / conv.groups, conv.filters / conv.groups);
+    let fills = conv.groups == 1 || Blocked::fill_words(channels, filters, target);
+    target.has_bytes && fills && channels * conv.kernel[0] * conv.kernel[1] <= MOST_TERMS
+}
+
+/// Notes what became of the weight of a convolution, whose kernel reads its terms in this order.
+pub fn decided(
+    program: &Program,
+    weight: usize,
+    conv: &Conv,
+    outcome: std::result::Result<InFewBits, Reason>,
+    (terms, bytes): (Vec<(usize, usize)>, usize),
+    decisions: &mut Vec<Decision>,
+) {
+    let k = conv.channels / conv.groups * conv.kernel[0] * conv.kernel[1];
+    let matrix = Matrix { n: conv.filters, column: k, terms, ..Matrix::default() };
+    let (weight, is_convolution) = (of_convolution(program, weight).to_owned(), true);
+    let (outcome, range) = match outcome {
+        Ok(InFewBits::Whole(range)) => (Ok(Scheme::Int8), range),
+        Ok(InFewBits::Weights(scheme)) => (Ok(scheme), None),
+        Err(reason) => (Err(reason), None),
+    };
+    decisions.push(Decision { weight, outcome, matrix, bytes, is_convolution, range });
+}
+
+/// The name of a weight as users know it: what is made of one parameter when parameters are packed has its name.
+fn name_of(program: &Program, buffer: usize) -> &str {
+    let of = &program.buffers[buffer];
+    let made = program.prepared.iter().filter(|_| matches!(of.place, Place::Packed(_)));
+    let reads: Vec<usize> =
+        made.filter(|step| step.writes().contains(&buffer)).flat_map(Step::reads).collect();
+    let alike = |b: &&usize| **b != buffer && program.buffers[**b].shape == of.shape;
+    match reads.iter().filter(alike).collect::<Vec<_>>()[..] {
+        [one] => name_of(program, *one),
+        _ => &of.name,
+    }
+}
+
+/// The name of a convolution's weight; that of the parameter, too, of which some elements are copied in another order.
+fn of_convolution(program: &Program, buffer: usize) -> &str {
+    let of = &program.buffers[buffer];
+    let made = program.prepared.iter().filter(|_| matches!(of.place, Place::Packed(_)));
+    let made = made.filter(|step| step.writes().contains(&buffer));
+    let reads: Vec<usize> = made.flat_map(Step::reads).filter(|read| *read != buffer).collect();
+    let alike: Vec<usize> =
+        reads.iter().copied().filter(|&read| program.buffers[read].shape == of.shape).collect();
+    match (&alike[..], &reads[..]) {
+        (&[one], _) | (_, &[one]) => of_convolution(program, one),
+        _ => &of.name,
+    }
+}
+
+/// Adds weights of products that no kernel in few bits is made for: those of other kernels, and of loops.
+pub fn others(program: &Program, options: &Options, decisions: &mut Vec<Decision>) {
+    let Some(wanted) = &options.quantize else { return };
+    for (start, text, bytes) in program.steps.iter().flat_map(|step| left(program, step)) {
+        let weight = name_of(program, start.0).to_owned();
+        if !is_fixed(program, start.0, options) || decisions.iter().any(|d| d.weight == weight) {
+            continue;
+        }
+        let outcome = wanted.scheme(&weight).and_then(|_| Err(Reason::cannot(text)));
+        let matrix = Matrix { start: start.1, ..Matrix::default() };
+        decisions.push(Decision { weight, outcome, matrix, bytes, is_convolution: false, range: None });
+    }
+}
+
+/// What the products of a step have as factors, why those stay float, and bytes in which they are kept.
+fn left(program: &Program, step: &Step) -> Vec<(Start, String, usize)> {
+    match &step.work {
+        Work::Kernel(k) => {
+            let text = format!("it is used in a {}", k.what);
+            let is_matrix = |start: &&Start| is_matrix(program, start.0);
+            let inputs = k.inputs[..1].iter().filter(is_matrix).chain(&k.inputs[1..]);
+            inputs.map(|&start| (start, text.clone(), k.kernel.packed_bytes)).collect()
+        }
+        Work::Nest(nest) => in_loops(program, nest),
+        Work::Parts(parts) => parts.steps.iter().flat_map(|step| left(program, step)).collect(),
+        Work::Call(_) | Work::Rows(_) | Work::Pack(_) => Vec::new(),
+    }
+}
+
+/// Matrices in sums of products that stay loops.
+fn in_loops(program: &Program, nest: &Nest) -> Vec<(Start, String, usize)> {
+    let mut found = Vec::new();
+    nest.value.walk(&mut |e| {
+        let Expr::Reduce { fold: Fold::Sum, vars, body } = e else { return };
+        if !matches!(&**body, Expr::Binary(Binary::Multiply, ..)) {
+            return;
+        }
+        let work = nest.vars.iter().chain(vars).fold(1_i64, |n, v| n.saturating_mul(v.size));
+        let text = if work < LEAST_WORK {
+            format!(
+                "its product has {work} multiplications, and below {LEAST_WORK} it is done by plain loops"
+            )
+        } else {
+            "its product is done by plain loops".to_owned()
+        };
+        body.walk(&mut |factor| {
+            let Expr::Load { from, .. } = factor else { return };
+            let mut is_summed = false;
+            factor.each_free_var(&mut |v| is_summed |= vars.contains(&v));
+            if is_summed && is_matrix(program, *from) {
+                found.push(((*from, 0), text.clone(), program.buffers[*from].bytes()));
+            }
+        });
+    });
+    found
+}
+
+/// Whether it is a parameter with rows and columns, and not a bias or a norm's.
+fn is_matrix(program: &Program, buffer: usize) -> bool {
+    let buffer = &program.buffers[buffer];
+    let is_fixed = buffer.is_param || matches!(buffer.place, Place::Packed(_));
+    is_fixed && buffer.shape.iter().filter(|size| **size > 1).count() > 1
+}
+
+impl Quantize {
+    /// How a weight is to be kept.
+    fn scheme(&self, name: &str) -> std::result::Result<Scheme, Reason> {
+        let found = self.rules.iter().find(|(pattern, _)| matches(pattern, name));
+        let text = if found.is_some() { "kept in float32 by its name" } else { "no pattern takes its name" };
+        found.and_then(|(_, scheme)| *scheme).ok_or_else(|| Reason { text: text.to_owned(), is_wanted: true })
+    }
+}
+
+/// Whether a pattern is a name: `*` stands for anything, `?` for one character.
+pub fn matches(pattern: &str, name: &str) -> bool {
+    let mut rest = pattern.chars();
+    match rest.next() {
+        None => name.is_empty(),
+        Some('*') => {
+            let ends = name.char_indices().map(|(at, _)| at).chain([name.len()]);
+            ends.into_iter().any(|at| matches(rest.as_str(), &name[at..]))
+        }
+        Some(wanted) => {
+            let mut left = name.chars();
+            left.next().is_some_and(|c| wanted == '?' || c == wanted) && matches(rest.as_str(), left.as_str())
+        }
+    }
+}
+
+/// Refuses patterns that are none of these names of parameters.
+pub fn find_all<'a>(mut patterns: impl Iterator<Item = &'a str>, names: &[&str]) -> Result<()> {
+    let known = |pattern: &str| pattern == "*" || names.iter().any(|name| matches(pattern, name));
+    let Some(pattern) = patterns.find(|pattern| !known(pattern)) else { return Ok(()) };
+    let text = format!("quantize: no parameter of the model has a name like {pattern:?}");
+    Err(Error::new(Code::BadArgument, text).help(some(names)))
+}
+
+/// Refuses patterns and ranges for weights that are not there; and weights that could not be quantised, if that is asked
+/// for.
+pub fn check(program: &Program, wanted: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    let names: Vec<&str> = program.buffers.iter().filter(|b| b.is_param).map(|b| &*b.name).collect();
+    find_all(wanted.rules.iter().map(|(pattern, _)| &**pattern), &names)?;
+    if let Some(weight) = wanted.ranges.keys().find(|weight| !names.contains(&weight.as_str())) {
+        let text = format!("quantize_ranges: the model has no parameter {weight:?}");
+        return Err(Error::new(Code::BadArgument, text).help(some(&names)));
+    }
+    if !wanted.strict {
+        return Ok(());
+    }
+    let left = decisions.iter().filter_map(|d| {
+        let reason = d.outcome.as_ref().err().filter(|reason| !reason.is_wanted)?;
+        Some(format!("{}: {}", d.weight, reason.text))
+    });
+    let mut left: Vec<String> = left.collect();
+    left.dedup();
+    if left.is_empty() {
+        return Ok(());
+    }
+    let text = format!("{} of the weights cannot be quantised", left.len());
+    let error = Error::new(Code::Unsupported, text).help(
+        "exclude them by name, or leave quantize_strict out: they then stay in float32 and are reported",
+    );
+    Err(left.into_iter().fold(error, Error::note))
+}
+
+/// A few of these names.
+fn some(names: &[&str]) -> String {
+    let (first, more) = (names[..names.len().min(5)].join(", "), if names.len() > 5 { ", …" } else { "" });
+    format!("its parameters are {first}{more}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn patterns_of_names() {
+        assert!(matches("*", "") && matches("h.*.weight", "h.0.attention.weight") && matches("f?", "fc"));
+        assert!(!matches("h.*.weight", "h.0.bias") && !matches("f?", "f") && !matches("", "f"));
+        assert!(matches("**é*", "aéb") && !matches("fc", "fc.weight"));
+    }
+}

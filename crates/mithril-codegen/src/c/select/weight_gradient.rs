@@ -1,0 +1,93 @@
+//! Gradients of the weights of convolutions among the sums of products: they slide the result of a convolution over its
+//! image, and sum over images and pixels.
+
+use mithril_ir::loops::{Expr, Index};
+
+use crate::c::analysis::affine::flat_loads;
+use crate::c::analysis::contraction::{Contraction, the_sum};
+use crate::c::analysis::convolution::{names, pixels, sliding};
+use crate::c::ir::program::{KernelCall, Nest, Place, Program, Work};
+use crate::c::kernels::spec::epilogue::Epilogue;
+use crate::c::kernels::weight_gradient::correlation::Correlation;
+use crate::c::select::context::{Making, call, is_fixed, operands};
+use crate::c::syntax::template::c_type;
+
+/// The gradient of weights that a nest is, if it is one: more pixels are summed over than there are weights.
+pub fn correlation(
+    program: &Program,
+    nest: &Nest,
+    c: &Contraction<'_>,
+    making: &mut Making<'_>,
+) -> Option<KernelCall> {
+    let (conv, [x, w], vars) = sliding(program, nest, c)?;
+    let [height, width] = match vars[2..] {
+        [y, x] => [y.size as usize, x.size as usize],
+        [x] => [1, x.size as usize],
+        _ => return None,
+    };
+    let target = *making.library.target();
+    let sums_pixels = conv.kernel.iter().product::<usize>() > height * width;
+    let suits = sums_pixels && conv.groups == 1 && Correlation::suits(conv.filters, conv.element, &target);
+    if !suits || is_fixed(program, w, making.options) {
+        return None;
+    }
+    let ([image, result], [image_strides, result_strides]) = {
+        let [(image, a), (result, b)] = [planes(program, x)?, planes(program, w)?];
+        ([image, result], [a, b])
+    };
+    let flat_nest = Nest { value: flat_loads(&nest.value, &program.buffers), ..nest.clone() };
+    let names = names(&vars, height, width);
+    let tail = making.tails.add(&program.buffers, &flat_nest, the_sum(&flat_nest.value)?, &names)?;
+    let (operands, starts) = operands(&tail, |at| pixels(at, &vars, width))?;
+    let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
+    let made = Correlation {
+        element: conv.element,
+        batch: conv.channels,
+        channels: conv.batch,
+        filters: conv.filters,
+        image: conv.image,
+        kernel: [height, width],
+        result: conv.kernel,
+        stride: conv.dilation,
+        dilation: conv.stride,
+        padding: conv.padding,
+        image_strides,
+        result_strides,
+        out: pixels(&program.buffers[nest.to].position(&coordinates), &vars, width)?,
+        out_element: c_type(program.buffers[nest.to].dtype).to_owned(),
+        epilogue: Epilogue { operands, expression: tail.expression, vectors: tail.vectors },
+    };
+    let kernel = made.build(making.library)?;
+    let what = format!(
+        "gradient of {height}x{width} weights of {} channels to {}, {}x{} pixels",
+        made.channels, made.filters, made.result[0], made.result[1]
+    );
+    let work = nest.vars.iter().chain(c.vars).map(|v| v.size as usize).product();
+    Some(call(kernel, nest.to, [(image, 0), (result, 0)], starts, what, work))
+}
+
+/// Where the planes of a tensor that is indexed [channel, image, …] lie: the buffer, and the elements from one image to the
+/// next and from one channel to the next. Of a copy that only changes their order, those of what was copied.
+fn planes(program: &Program, buffer: usize) -> Option<(usize, [usize; 2])> {
+    let (from, order) = copied(program, buffer).unwrap_or((buffer, [0, 1]));
+    let of = &program.buffers[from];
+    let plane = of.shape[2..].iter().product::<i64>();
+    let strides = [plane * of.shape[1], plane];
+    let [channel, image] = order.map(|axis| strides[axis] as usize);
+    (of.blocks.is_none()).then_some((from, [image, channel]))
+}
+
+/// The buffer whose planes a buffer holds in another order, and which of its axes the first two axes are; unless it may be
+/// changed before the copy is read.
+fn copied(program: &Program, buffer: usize) -> Option<(usize, [usize; 2])> {
+    let mut makers = program.steps.iter().filter(|step| step.writes().contains(&buffer));
+    let (maker, None) = (makers.next()?, makers.next()) else { return None };
+    let Work::Nest(nest) = &maker.work else { return None };
+    let Expr::Load { from, at, stored } = &nest.value else { return None };
+    let [of, to] = [*from, buffer].map(|b| &program.buffers[b]);
+    let own: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
+    let order = [0, 1].map(|i| at.iter().take(2).position(|index| *index == own[i]));
+    let stays = at.len() == own.len() && at[2..] == own[2..] && *stored == to.dtype && of.dtype == to.dtype;
+    let is_kept = matches!(of.place, Place::Arena(_) | Place::Input(_) | Place::Constant(_));
+    (stays && is_kept).then_some((*from, [order[0]?, order[1]?]))
+}

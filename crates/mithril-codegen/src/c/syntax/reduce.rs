@@ -1,0 +1,262 @@
+//! Reductions: the loops that fold many values into one, and the text of a step.
+
+use mithril_ir::loops::{Expr, Fold, Index, Var, flat};
+use mithril_ir::{DType, Kind, Scalar};
+
+use crate::c::syntax::expr::{Value, Writer, computed_type, number};
+use crate::c::syntax::template::c_type;
+
+/// From so many elements on, the largest is found by ranks.
+const MANY: i64 = 16;
+
+/// Terms from which on a sum is made of parts.
+const LONG: i64 = 1024;
+
+/// Terms of a part, at most.
+const PART: i64 = 64;
+
+impl Writer<'_> {
+    /// Writes loops over these variables, and inside of them what `f` writes.
+    fn each(&mut self, vars: &[Var], f: impl FnOnce(&mut Self)) {
+        let since = self.known();
+        let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
+        for &var in &open {
+            self.enter(var);
+        }
+        f(self);
+        for _ in &open {
+            self.exit();
+        }
+        self.forget(since);
+    }
+
+    /// Writes the declaration of `next`: an integer that grows with the value, made by this function.
+    fn next_rank(&mut self, integer: &str, function: &str, sign: &str, body: &Expr) {
+        let value = self.value(body);
+        let value = if sign.is_empty() { value.text } else { format!("{sign}{}", value.operand()) };
+        self.line(format!("const {integer} next = {function}({value});"));
+    }
+
+    /// The largest or smallest of many floats, found among their ranks; its name.
+    fn extreme(&mut self, fold: Fold, vars: &[Var], body: &Expr) -> String {
+        let (name, rank) = (self.fresh(fold_name(fold)), self.fresh("rank"));
+        let (t, suffix) = (computed_type(body.dtype()), body.dtype().short());
+        let (integer, sign) = (rank_type(body.dtype()), sign_of(fold));
+        let function = format!("mithril_rank_{suffix}");
+        self.line(format!("{integer} {rank} = {function}(-INFINITY);"));
+        self.each(vars, |w| {
+            w.next_rank(integer, &function, sign, body);
+            w.line(format!("{rank} = next > {rank} ? next : {rank};"));
+        });
+        self.line(format!("const {t} {name} = {sign}mithril_ranked_{suffix}({rank});"));
+        name
+    }
+
+    /// Where the first of the largest or smallest of many floats is: found in two turns, one for its rank and one for the
+    /// least position of that rank, since both of these are vector instructions. Its name.
+    fn place_of_extreme(&mut self, fold: Fold, vars: &[Var], body: &Expr) -> String {
+        let (name, rank, first) = (self.fresh(fold_name(fold)), self.fresh("rank"), self.fresh("first"));
+        let (integer, sign) = (rank_type(body.dtype()), sign_of(fold));
+        let function = format!("mithril_level_{}", body.dtype().short());
+        let sizes: Vec<i64> = vars.iter().map(|v| v.size).collect();
+        let count: i64 = sizes.iter().product();
+        let at: Vec<Index> = vars.iter().map(|&v| Index::var(v)).collect();
+        self.line(format!("{integer} {rank} = {function}(-INFINITY), {first} = {count};"));
+        self.each(vars, |w| {
+            w.next_rank(integer, &function, sign, body);
+            w.line(format!("{rank} = next > {rank} ? next : {rank};"));
+        });
+        self.each(vars, |w| {
+            w.next_rank(integer, &function, sign, body);
+            let at = w.index(&flat(&at, &sizes));
+            w.line(format!("const {integer} here = next == {rank} ? ({integer})({at}) : {count};"));
+            w.line(format!("{first} = here < {first} ? here : {first};"));
+        });
+        self.line(format!("const int64_t {name} = {first};"));
+        name
+    }
+
+    /// Computes a reduction into a variable; its name.
+    pub(crate) fn reduce(&mut self, e: &Expr) -> String {
+        let Expr::Reduce { fold, vars, body } = e else { return String::new() };
+        let inner = vars.last().map_or(0, |v| v.size);
+        if matches!(fold, Fold::Max | Fold::Min)
+            && body.dtype().is_float()
+            && inner >= MANY
+            && vars.iter().all(|v| v.size > 0)
+        {
+            return self.extreme(*fold, vars, body);
+        }
+        if matches!(fold, Fold::ArgMax | Fold::ArgMin) && may_be_read_twice(body) && is_long(vars, inner) {
+            return self.place_of_extreme(*fold, vars, body);
+        }
+        if is_long_sum(e) {
+            return self.long_sum(vars, body);
+        }
+        let name = self.fresh(fold_name(*fold));
+        let t = computed_type(e.dtype());
+        self.line(format!("{t} {name} = {};", identity(*fold, body.dtype()).text));
+        if vars.iter().any(|v| v.size == 0) {
+            return name;
+        }
+        let best = matches!(fold, Fold::ArgMax | Fold::ArgMin).then(|| {
+            let best = self.fresh("best");
+            let extreme = if *fold == Fold::ArgMax { Fold::Max } else { Fold::Min };
+            let start = identity(extreme, body.dtype()).text;
+            self.line(format!("{} {best} = {start};", computed_type(body.dtype())));
+            best
+        });
+        self.each(vars, |w| {
+            let value = w.value(body);
+            if let Some(best) = best {
+                w.argument(*fold, &name, &best, vars, body, value);
+            } else {
+                let text = w.folded(*fold, &name, body, value);
+                w.line(text);
+            }
+        });
+        name
+    }
+
+    /// A sum of many floats: parts of it are summed up, and the parts in double, so that its error does not grow with
+    /// the number of terms.
+    fn long_sum(&mut self, vars: &[Var], body: &Expr) -> String {
+        let t = computed_type(body.dtype());
+        let total = self.fresh("total");
+        self.line(format!("double {total} = 0;"));
+        let since = self.known();
+        let open: Vec<Var> = vars.iter().copied().filter(|v| v.size != 1).collect();
+        let Some((&last, outer)) = open.split_last() else { return total };
+        for &var in outer {
+            self.enter(var);
+        }
+        let part = self.fresh("part");
+        self.enter_parts(last, |w| w.line(format!("{t} {part} = 0;")));
+        let value = self.value(body).text;
+        self.line(format!("{part} += {value};"));
+        self.exit();
+        self.line(format!("{total} += {part};"));
+        self.close();
+        for _ in outer {
+            self.exit();
+        }
+        self.forget(since);
+        if body.dtype() == DType::F64 { total } else { format!("({t}){total}") }
+    }
+    /// A loop over parts of a variable, `start` at the beginning of each, and the loop over a part inside of it.
+    pub fn enter_parts(&mut self, var: Var, start: impl FnOnce(&mut Self)) {
+        if var.size <= PART {
+            self.open("{");
+            start(self);
+            self.enter(var);
+            return;
+        }
+        let from = self.fresh("from");
+        self.open(format!("for (int64_t {from} = 0; {from} < {}; {from} += {PART}) {{", var.size));
+        start(self);
+        let to = if var.size % PART == 0 {
+            format!("{from} + {PART}")
+        } else {
+            let to = self.fresh("to");
+            let size = var.size;
+            self.line(format!("const int64_t {to} = {from} + {PART} < {size} ? {from} + {PART} : {size};"));
+            to
+        };
+        self.enter_from(var, &from, &to);
+    }
+    /// The statement that brings a value into what has been folded so far.
+    pub fn folded(&mut self, fold: Fold, name: &str, body: &Expr, value: Value) -> String {
+        let dtype = body.dtype();
+        match fold {
+            Fold::Sum | Fold::Prod if dtype.kind() == Kind::Int => {
+                let sign = if fold == Fold::Sum { '+' } else { '*' };
+                let wide = if dtype == DType::I64 { "uint64_t" } else { "uint32_t" };
+                format!("{name} = ({})(({wide}){name} {sign} ({wide}){});", c_type(dtype), value.operand())
+            }
+            Fold::Sum => format!("{name} += {};", value.text),
+            Fold::Prod => format!("{name} *= {};", value.text),
+            Fold::Max | Fold::Min => {
+                let value = self.bound(body, value).text;
+                let sign = if fold == Fold::Max { '>' } else { '<' };
+                let is_nan = if dtype.is_float() { format!(" || {value} != {value}") } else { String::new() };
+                format!("{name} = {value} {sign} {name}{is_nan} ? {value} : {name};")
+            }
+            Fold::Any => format!("{name} |= {} != 0;", value.operand()),
+            Fold::All => format!("{name} &= {} != 0;", value.operand()),
+            Fold::ArgMax | Fold::ArgMin => String::new(),
+        }
+    }
+    /// The first extreme, or the first NaN: nothing is larger than a NaN that was found.
+    fn argument(&mut self, fold: Fold, name: &str, best: &str, vars: &[Var], body: &Expr, value: Value) {
+        let value = self.bound(body, value).text;
+        let sign = if fold == Fold::ArgMax { '>' } else { '<' };
+        let at: Vec<Index> = vars.iter().map(|&v| Index::var(v)).collect();
+        let sizes: Vec<i64> = vars.iter().map(|v| v.size).collect();
+        let position = self.index(&flat(&at, &sizes));
+        let is_nan = if body.dtype().is_float() {
+            format!(" || ({value} != {value} && {best} == {best})")
+        } else {
+            String::new()
+        };
+        self.open(format!("if ({value} {sign} {best}{is_nan}) {{"));
+        self.line(format!("{best} = {value};"));
+        self.line(format!("{name} = {position};"));
+        self.close();
+    }
+}
+
+/// Whether a float is computed so quickly that it may be computed twice.
+fn may_be_read_twice(body: &Expr) -> bool {
+    let mut is_quick = body.dtype().is_float() && !body.reduces();
+    body.walk(&mut |e| is_quick &= !matches!(e, Expr::Apply { .. } | Expr::Select { .. }));
+    is_quick
+}
+
+/// Whether there are many elements, but not more than an `int32_t` counts.
+fn is_long(vars: &[Var], inner: i64) -> bool {
+    let count = vars.iter().fold(1_i64, |n, v| n.saturating_mul(v.size));
+    inner >= MANY && count > 0 && i32::try_from(count).is_ok()
+}
+
+/// Whether a reduction is a sum of so many floats that it is summed up in parts.
+pub fn is_long_sum(e: &Expr) -> bool {
+    let Expr::Reduce { fold: Fold::Sum, vars, body } = e else { return false };
+    body.dtype().is_float() && vars.iter().fold(1_i64, |n, v| n.saturating_mul(v.size)) >= LONG
+}
+
+fn fold_name(fold: Fold) -> &'static str {
+    match fold {
+        Fold::Sum => "sum",
+        Fold::Prod => "product",
+        Fold::Max => "largest",
+        Fold::Min => "smallest",
+        Fold::Any => "any",
+        Fold::All => "all",
+        Fold::ArgMax | Fold::ArgMin => "position",
+    }
+}
+
+/// What a fold of nothing is.
+pub fn identity(fold: Fold, dtype: DType) -> Value {
+    let (low, high) = dtype.int_range().unwrap_or((0, 1));
+    let value = match (fold, dtype.is_float()) {
+        (Fold::Sum | Fold::Any | Fold::ArgMax | Fold::ArgMin, _) => Scalar::Int(0),
+        (Fold::Prod | Fold::All, _) => Scalar::Int(1),
+        (Fold::Max, true) => Scalar::Float(f64::NEG_INFINITY),
+        (Fold::Min, true) => Scalar::Float(f64::INFINITY),
+        (Fold::Max, false) => Scalar::Int(low),
+        (Fold::Min, false) => Scalar::Int(high),
+    };
+    let dtype = if matches!(fold, Fold::ArgMax | Fold::ArgMin) { DType::I64 } else { dtype };
+    number(value, dtype)
+}
+
+/// What the ranks of floats are kept in.
+fn rank_type(dtype: DType) -> &'static str {
+    if dtype == DType::F64 { "int64_t" } else { "int32_t" }
+}
+
+/// The sign before the numbers of which the largest is looked for: the smallest is the largest of the negated ones.
+fn sign_of(fold: Fold) -> &'static str {
+    if matches!(fold, Fold::Min | Fold::ArgMin) { "-" } else { "" }
+}
