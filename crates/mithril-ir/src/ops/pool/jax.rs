@@ -17,7 +17,9 @@ pub(super) fn max(s: &SpellCx<'_>) -> Option<String> {
         let [window, stride, dilation] = [&pool.kernel, &pool.stride, &pool.dilation].map(|v| python(s, v));
         return Some(format!("_dilated_max_pool({}, {window}, {stride}, {pads}, {dilation})", s.arg(0)));
     }
-    let least = ty.dtype.int_range().map_or("-jnp.inf".to_owned(), |(least, _)| least.to_string());
+    // Of an integer as it is written JAX makes an int32, or an int64.
+    let typed = |(least, _): (i64, i64)| format!("{}({least})", s.dtype(ty.dtype));
+    let least = ty.dtype.int_range().map_or("-jnp.inf".to_owned(), typed);
     Some(reduce_window(s, s.arg(0), &least, "max", &pool, &pads))
 }
 
