@@ -1,0 +1,5 @@
+"""Models that were defined elsewhere: a frontend makes a Mithril model of the graph of another framework."""
+
+from .torch import from_torch
+
+__all__ = ["from_torch"]

@@ -1,0 +1,342 @@
+"""From the graph of ``torch.export`` to nested models: a module becomes a model, its parameters keep their names."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..._core import IOKey, Model
+from ...errors import UnsupportedOpError
+from .export import dim_names, exported
+from .modules import Module, module_tree
+from .ops import OPS, Use
+from .ops.registry import dtype_name, is_connection
+from .ops.sizes import SIZES
+from .tensors import array, tied
+
+__all__ = ["from_torch"]
+
+
+def from_torch(
+    module: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *, dynamic_shapes: Any = None
+) -> tuple[Model, dict[str, Any]]:
+    """Make a model of a PyTorch module, and take its parameters along.
+
+    The module is traced by ``torch.export`` with example inputs, which say shapes and dtypes but nothing of values.
+    Modules become nested models, and parameters keep the names that they have in the state dict.
+
+    Parameters
+    ----------
+    module : torch.nn.Module, torch.export.ExportedProgram or path
+        What to convert: a module, a program that was exported, or the path of one (``.pt2``).
+    args : sequence of torch.Tensor
+        Example inputs; not needed for a program that was exported.
+    kwargs : mapping
+        Example inputs that are given by keyword.
+    dynamic_shapes : optional
+        Sizes that stay open, as ``torch.export.export`` takes them. Each becomes a symbol of the model.
+
+    Returns
+    -------
+    model : Model
+        Its inputs are those of ``forward``, in their order; its outputs are ``output``, or ``output_0``, ``output_1``
+        … if there are several.
+    params : dict
+        NumPy arrays of all parameters and buffers by name, without a copy of PyTorch's memory.
+
+    Raises
+    ------
+    UnsupportedOpError
+        If ops have no counterpart. The error lists all of them.
+    BackendUnavailableError
+        If PyTorch is not installed.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> import torch
+    >>> module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)).eval()
+    >>> model, params = ml.from_torch(module, (torch.ones(3, 4),))
+    >>> list(params)
+    ['0.weight', '0.bias', '2.weight', '2.bias']
+    >>> compiled = ml.compile(model, ml.NumpyBackend())
+    >>> compiled.evaluate(params, {"input": torch.ones(3, 4).numpy()})["output"].shape
+    (3, 2)
+    """
+    torch = _torch()
+    program = exported(module, args, kwargs, dynamic_shapes, torch)
+    return Conversion(program, dim_names(program, dynamic_shapes)).result()
+
+
+def _torch() -> Any:
+    from ...backends.frameworks import require
+
+    return require("from_torch", "torch")
+
+
+class Scope:
+    """A module that is being converted: what the nodes of PyTorch's graph are in its model."""
+
+    def __init__(self, module: Module, parent: Scope | None) -> None:
+        self.module = module
+        self.parent = parent
+        #: Connections, or what is known when converting, by node.
+        self.values: dict[Any, Any] = {}
+        #: For each input of the model the connection outside, and the one that stands for it inside.
+        self.inputs: dict[str, Any] = {}
+        self.inside: dict[str, Any] = {}
+
+    def read(self, outside: Any) -> Any:
+        """Read a connection of the parent: it becomes an input of this model, once."""
+        if isinstance(outside, list):
+            return [self.read(item) for item in outside]
+        if not is_connection(outside):
+            return outside
+        for name, known in self.inputs.items():
+            if known is outside:
+                return self.inside[name]
+        name = f"input_{len(self.inputs)}" if self.inputs else "input"
+        self.inputs[name] = outside
+        self.inside[name] = IOKey(name)
+        return self.inside[name]
+
+
+class Conversion:
+    """The conversion of one program.
+
+    Parameters
+    ----------
+    program : torch.export.ExportedProgram
+        In ops that are in `OPS`; all others are an error.
+    names : mapping
+        Names of symbolic sizes.
+    """
+
+    def __init__(self, program: Any, names: Mapping[str, str]) -> None:
+        self.program = program
+        self.names = names
+        self.nodes = list(program.graph.nodes)
+        self.root = module_tree([node for node in self.nodes if node.op == "call_function"])
+        stored = {**dict(program.state_dict), **program.constants}
+        specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs if hasattr(spec.arg, "name")}
+        first = tied(stored)
+        self.tensors: dict[Any, tuple[str, Any]] = {}
+        #: Of placeholders for one tensor, the one that stands for all.
+        self.same: dict[Any, Any] = {}
+        users: dict[Any, tuple[str, list[Any]]] = {}
+        by_target: dict[str, Any] = {}
+        for node in self.nodes:
+            target = specs[node.name].target if node.op == "placeholder" and node.name in specs else None
+            if target is not None and node.users:
+                target = first[target]
+                known = self.same[node] = by_target.setdefault(target, node)
+                self.tensors[known] = (target, stored[target])
+                users.setdefault(known, (target, []))[1].extend(node.users)
+        self.owners = self.root.owners(users)
+        self.params: dict[str, Any] = {}
+        self.frozen: list[str] = []
+
+    def result(self) -> tuple[Model, dict[str, Any]]:
+        """Model and parameters."""
+        self._refuse_what_is_missing()
+        root = Scope(self.root, None)
+        for node in self.nodes:
+            if node.op == "placeholder" and node not in self.same:
+                root.values[node] = self._input(node)
+        self._convert(root)
+        model = Model.create(**dict(self._outputs(root)))
+        if self.frozen:
+            model.set_differentiability(dict.fromkeys(self.frozen, False))
+        return model, self.params
+
+    # --- errors -----------------------------------------------------------------------------------------------------
+
+    def _refuse_what_is_missing(self) -> None:
+        missing: dict[str, list[Any]] = defaultdict(list)
+        for node in self.nodes:
+            if node.op == "call_function" and op_name(node) not in OPS and op_name(node) != "operator.getitem":
+                missing[op_name(node)].append(node)
+            elif node.op in ("get_attr", "call_module", "call_method"):
+                missing[f"{node.op} of {node.target}"].append(node)
+        notes = [f"`{name}`, {len(nodes)} times, first{place(nodes[0])}" for name, nodes in sorted(missing.items())]
+        changed = [spec for spec in self.program.graph_signature.output_specs if spec.kind.name != "USER_OUTPUT"]
+        notes += [f"`{spec.target}` is changed ({spec.kind.name.lower()})" for spec in changed]
+        if missing:
+            raise self._error(
+                "the module has ops that Mithril cannot convert", notes, "replace these parts of the module"
+            )
+        if changed:
+            hint = "call module.eval() before, or return the new values as outputs"
+            raise self._error("the module changes its buffers, which cannot be converted", notes, hint)
+
+    @staticmethod
+    def _error(text: str, notes: Sequence[str], hint: str) -> UnsupportedOpError:
+        lines = "".join(f"\n  note: {note}" for note in notes)
+        return UnsupportedOpError(
+            f"error[{UnsupportedOpError.code}]: {text}{lines}\n  help: {hint}",
+            message=text,
+            notes=tuple(notes),
+            hint=hint,
+        )
+
+    # --- inputs, parameters, outputs ----------------------------------------------------------------------------------
+
+    def _input(self, node: Any) -> Any:
+        value = node.meta.get("val")
+        if not hasattr(value, "dtype"):
+            # A number or nothing: it holds as it was when exporting.
+            return value
+        return IOKey(node.name, shape=[self._size(n) for n in value.shape], dtype=dtype_name(value.dtype))
+
+    def _size(self, n: Any) -> Any:
+        if isinstance(n, int):
+            return n
+        text = str(n.node.expr)
+        return self.names.get(text, text) if text.isidentifier() else None
+
+    def _parameter(self, node: Any, module: Module) -> Any:
+        target, tensor = self.tensors[node]
+        values = array(tensor)
+        name = module.relative(target)
+        is_float = tensor.dtype.is_floating_point
+        is_frozen = not (is_float and tensor.requires_grad)
+        if not is_float or (is_frozen and not module.path):
+            return IOKey(value=values)
+        self.params[target] = values
+        if is_frozen:
+            self.frozen.append(target)
+        return IOKey(name, shape=list(values.shape), dtype=dtype_name(tensor.dtype), trainable=True)
+
+    def _outputs(self, root: Scope) -> Iterator[tuple[str, Any]]:
+        import torch.utils._pytree as pytree
+
+        specs = [s for s in self.program.graph_signature.output_specs if s.kind.name == "USER_OUTPUT"]
+        by_name = {node.name: node for node in self.nodes}
+        tree = pytree.tree_unflatten(list(range(len(specs))), self.program.call_spec.out_spec)
+        for name, number in _leaves(tree, ""):
+            node = by_name.get(getattr(specs[number].arg, "name", None))
+            value = None if node is None else self._value(root, node)
+            if is_connection(value):
+                yield name or "output", value
+
+    # --- modules ------------------------------------------------------------------------------------------------------
+
+    def _convert(self, scope: Scope) -> None:
+        """Convert a module: its own nodes, and its children as models."""
+        for item in scope.module.items:
+            if isinstance(item, Module):
+                self._child(scope, item)
+            elif op_name(item) not in SIZES:
+                scope.values[item] = self._node(scope, item)
+
+    def _child(self, scope: Scope, module: Module) -> None:
+        inner = Scope(module, scope)
+        self._convert(inner)
+        inside = set(module.nodes())
+        # What others read: a connection, or one of those in a list.
+        places: list[tuple[Any, int | None]] = []
+        for node in module.nodes():
+            if op_name(node) in SIZES or all(user in inside for user in node.users):
+                continue
+            value = inner.values.get(node)
+            if isinstance(value, list):
+                scope.values[node] = list(value)
+                places += [(node, i) for i, item in enumerate(value) if is_connection(item)]
+            elif is_connection(value):
+                places.append((node, None))
+            else:
+                scope.values[node] = value
+        if not places:
+            return
+        inner_values = [inner.values[node] if i is None else inner.values[node][i] for node, i in places]
+        distinct: list[Any] = []
+        for value in inner_values:
+            if not any(value is known for known in distinct):
+                distinct.append(value)
+        passed = {id(value): inner.inputs[name] for name, value in inner.inside.items()}
+        computed = [value for value in distinct if id(value) not in passed]
+        results: dict[int, Any] = dict(passed)
+        if computed:
+            names = ["output"] if len(computed) == 1 else [f"output_{i}" for i in range(len(computed))]
+            model = Model.create(**dict(zip(names, computed, strict=True)))
+            model.name = module.label
+            given = model(*(inner.inputs[name] for name in model.input_keys if name in inner.inputs))
+            given = given if isinstance(given, tuple) else (given,)
+            results |= {id(value): result for value, result in zip(computed, given, strict=True)}
+        for (node, i), value in zip(places, inner_values, strict=True):
+            if i is None:
+                scope.values[node] = results[id(value)]
+            else:
+                scope.values[node][i] = results[id(value)]
+
+    def _value(self, scope: Scope, node: Any) -> Any:
+        """Find what a node is in a scope; what is computed elsewhere is an input of its model."""
+        node = self.same.get(node, node)
+        if node in scope.values:
+            return scope.values[node]
+        if op_name(node) in SIZES:
+            # Sizes are read again from the tensor, rather than handed on as numbers.
+            value = self._node(scope, node)
+        elif self.owners.get(node) is scope.module:
+            value = self._parameter(node, scope.module)
+        elif scope.parent is None:
+            raise KeyError(node.name)
+        else:
+            value = scope.read(self._value(scope.parent, node))
+        scope.values[node] = value
+        return value
+
+    def _node(self, scope: Scope, node: Any) -> Any:
+        def value(argument: Any) -> Any:
+            if hasattr(argument, "op") and hasattr(argument, "users"):
+                return self._value(scope, argument)
+            if isinstance(argument, (list, tuple)):
+                return [value(item) for item in argument]
+            return argument
+
+        args = [value(a) for a in node.args]
+        if op_name(node) == "operator.getitem":
+            return args[0][args[1]]
+        kwargs = {k: value(v) for k, v in node.kwargs.items() if k not in IGNORED}
+        try:
+            return OPS[op_name(node)](Use(node), *args, **kwargs)
+        except UnsupportedOpError as error:
+            raise self._error(
+                f"{op_name(node)} cannot be converted: {error.message}",
+                [f"it stands{place(node)}"],
+                "rewrite this part",
+            ) from None
+
+
+#: Arguments that say where and how PyTorch keeps a tensor.
+IGNORED = frozenset(("device", "layout", "pin_memory", "memory_format", "generator"))
+
+
+def op_name(node: Any) -> str:
+    """Name of what a node calls: ``aten.add.Tensor``, ``operator.mul``; empty for other nodes."""
+    if node.op != "call_function":
+        return ""
+    target = node.target
+    return str(target) if hasattr(target, "overloadpacket") else f"{target.__module__.lstrip('_')}.{target.__name__}"
+
+
+def place(node: Any) -> str:
+    """Where a node stands: the module, and the line of PyTorch's code that made it."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path = f" in `{stack[-1][0]}`" if stack and stack[-1][0] else ""
+    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines() if "File " in line]
+    line = lines[-1].removeprefix("File ").partition(", in ")[0] if lines else ""
+    return path + (f" at {line}" if line else "")
+
+
+def _leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Numbers in a tree of containers, with names made of keys and positions."""
+    if isinstance(tree, int):
+        yield name, tree
+    elif isinstance(tree, Mapping):
+        for key, item in tree.items():
+            yield from _leaves(item, f"{name}_{key}" if name else str(key))
+    elif isinstance(tree, (list, tuple)):
+        for i, item in enumerate(tree):
+            yield from _leaves(item, f"{name}_{i}" if name or len(tree) == 1 else f"output_{i}")

@@ -1,0 +1,20 @@
+"""What the ops of ATen become: one function for each, in files by family.
+
+A function takes a `Use` (the node, its dtype and shape) and the node's arguments, tensors as connections. It returns a
+connection, a list of them for an op with several results, or anything that is known when converting. An op without one
+goes through PyTorch's own decomposition; what is left then is an error that lists all of it.
+"""
+
+from . import convolution as convolution
+from . import create as create
+from . import elementwise as elementwise
+from . import indexing as indexing
+from . import linear as linear
+from . import movement as movement
+from . import normalization as normalization
+from . import pooling as pooling
+from . import reduction as reduction
+from . import sizes as sizes
+from .registry import OPS, Use
+
+__all__ = ["OPS", "Use"]

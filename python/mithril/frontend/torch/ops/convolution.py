@@ -1,0 +1,71 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .registry import Use, apply, convert
+
+
+def _sizes(value: Any, rank: int) -> Any:
+    """One number for each spatial axis; one for all of them if they are the same."""
+    if isinstance(value, (list, tuple)):
+        value = tuple(value) * (rank if len(value) == 1 else 1)
+        return value[0] if len(set(value)) == 1 else value
+    return value
+
+
+@convert("conv1d.default", "conv2d.default", "conv3d.default", "conv1d.padding", "conv2d.padding", "conv3d.padding")
+def _convolution(
+    use: Use,
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    rank = use.operand(1).dim() - 2
+    if use.rank_of(0) != rank + 2:
+        raise use.refuse("a convolution of one image without a batch axis")
+    op = f"conv{rank}d"
+    padding = padding if isinstance(padding, str) else _sizes(padding, rank)
+    return apply(op, x, weight, bias, _sizes(stride, rank), padding, _sizes(dilation, rank), groups)
+
+
+@convert("convolution.default")
+def _general(
+    use: Use,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> Any:
+    if transposed:
+        return _transposed(use, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _convolution(use, x, weight, bias, stride, padding, dilation, groups)
+
+
+@convert("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input")
+def _transposed(
+    use: Use,
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
+    rank = use.operand(1).dim() - 2
+    if use.rank_of(0) != rank + 2:
+        raise use.refuse("a convolution of one image without a batch axis")
+    sizes = [_sizes(value, rank) for value in (stride, padding, output_padding)]
+    return apply(f"conv_transpose{rank}d", x, weight, bias, *sizes, groups, _sizes(dilation, rank))

@@ -1,0 +1,45 @@
+"""Tensors that are made of nothing but numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .movement import size_of
+from .registry import Use, apply, convert
+
+
+@convert("full.default", "scalar_tensor.default")
+def _full(use: Use, *args: Any, **named: Any) -> Any:
+    shape, value = args if len(args) == 2 else ((), args[0])
+    return apply("full", tuple(shape), value, use.dtype)
+
+
+@convert("zeros.default", "ones.default", "empty.memory_format", "empty_permuted.default")
+def _constant(use: Use, shape: Any, *args: Any, **named: Any) -> Any:
+    return apply("full", tuple(shape), int("ones" in str(use.node.target)), use.dtype)
+
+
+@convert("zeros_like.default", "ones_like.default", "empty_like.default", "full_like.default")
+def _like(use: Use, x: Any, value: Any = None, **named: Any) -> Any:
+    if value is None:
+        value = int("ones" in str(use.node.target))
+    shape = tuple(size_of(use, x, 0, i) for i in range(use.rank))
+    return apply("full", shape, value, use.dtype)
+
+
+@convert("new_zeros.default", "new_ones.default", "new_full.default", "new_empty.default")
+def _new(use: Use, x: Any, shape: Any, value: Any = None, **named: Any) -> Any:
+    if value is None:
+        value = int("ones" in str(use.node.target))
+    return apply("full", tuple(shape), value, use.dtype)
+
+
+@convert("arange.default", "arange.start", "arange.start_step")
+def _arange(use: Use, *args: Any, **named: Any) -> Any:
+    start, stop, step = [0, args[0], 1] if len(args) == 1 else [*args, 1][:3]
+    return apply("arange", start, stop, step, use.dtype)
+
+
+@convert("eye.default", "eye.m")
+def _eye(use: Use, n: int, m: Any = None, **named: Any) -> Any:
+    return apply("eye", n, m, 0, use.dtype)

@@ -1,0 +1,243 @@
+"""Shapes, order and parts of tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .registry import Use, apply, cast, convert, dtype_name, is_connection, promoted
+
+
+@convert("view.default", "reshape.default", "_unsafe_view.default", "_reshape_copy.default", "view_copy.default")
+def _reshape(use: Use, x: Any, shape: Any) -> Any:
+    return apply("reshape", x, tuple(shape))
+
+
+@convert("flatten.using_ints")
+def _flatten(use: Use, x: Any, start: int = 0, end: int = -1) -> Any:
+    rank = use.rank_of(0)
+    if rank == 0:
+        return apply("reshape", x, (1,))
+    before, after = start % rank, rank - 1 - end % rank
+    sizes = [size_of(use, x, 0, i) for i in range(rank)]
+    return apply("reshape", x, (*sizes[:before], -1, *sizes[rank - after :]))
+
+
+@convert("unflatten.int")
+def _unflatten(use: Use, x: Any, dim: int, sizes: Any) -> Any:
+    rank = use.rank_of(0)
+    own = [size_of(use, x, 0, i) for i in range(rank)]
+    return apply("reshape", x, (*own[: dim % rank], *sizes, *own[dim % rank + 1 :]))
+
+
+def size_of(use: Use, x: Any, argument: int, axis: int) -> Any:
+    """Give the size of a tensor along an axis: a number if it is known, else the size when running."""
+    size = use.operand(argument).shape[axis]
+    return size if isinstance(size, int) else x.shape[axis]
+
+
+def along(x: Any, axis: int, key: Any) -> Any:
+    """Index one axis."""
+    if isinstance(key, slice) and (is_connection(key.start) or is_connection(key.stop)):
+        whole = (None,) * axis
+        starts, stops = (*whole, 0 if key.start is None else key.start), (*whole, key.stop)
+        return apply("slice", x, starts, stops, None if key.step is None else (*(1,) * axis, key.step))
+    return x[(slice(None),) * axis + (key,)]
+
+
+@convert("permute.default")
+def _permute(use: Use, x: Any, dims: Any) -> Any:
+    return apply("transpose", x, tuple(d % len(dims) for d in dims))
+
+
+@convert("transpose.int", "swapaxes.default")
+def _transpose(use: Use, x: Any, a: int, b: int) -> Any:
+    return x if use.rank == 0 else apply("swapaxes", x, a, b)
+
+
+@convert("t.default", "numpy_T.default", "mT.default")
+def _transposed(use: Use, x: Any) -> Any:
+    return x if use.rank < 2 else apply("swapaxes", x, -1, -2)
+
+
+@convert("movedim.int", "movedim.intlist")
+def _move(use: Use, x: Any, source: Any, destination: Any) -> Any:
+    rank = use.rank
+    sources, places = ([v] if isinstance(v, int) else list(v) for v in (source, destination))
+    sources, places = [s % rank for s in sources], [p % rank for p in places]
+    rest = iter([i for i in range(rank) if i not in sources])
+    order = [sources[places.index(i)] if i in places else next(rest) for i in range(rank)]
+    return apply("transpose", x, tuple(order))
+
+
+@convert("unsqueeze.default")
+def _unsqueeze(use: Use, x: Any, dim: int) -> Any:
+    return apply("expand_dims", x, dim % use.rank)
+
+
+@convert("squeeze.dim", "squeeze.dims", "squeeze.default")
+def _squeeze(use: Use, x: Any, dims: Any = None) -> Any:
+    operand = use.operand(0)
+    rank = operand.dim()
+    chosen = range(rank) if dims is None else [dims] if isinstance(dims, int) else dims
+    # An axis of another size stays.
+    axes = tuple(d % rank for d in chosen if rank and operand.shape[d] == 1)
+    return apply("squeeze", x, axes) if axes else x
+
+
+@convert("expand.default", "broadcast_to.default", "expand_copy.default")
+def _expand(use: Use, x: Any, sizes: Any, *, implicit: bool = False) -> Any:
+    new = len(sizes) - use.rank_of(0)
+    shape = [size_of(use, x, 0, i - new) if isinstance(n, int) and n == -1 else n for i, n in enumerate(sizes)]
+    return apply("broadcast_to", x, tuple(shape))
+
+
+@convert("expand_as.default")
+def _expand_as(use: Use, x: Any, other: Any) -> Any:
+    return apply("broadcast_to", x, tuple(size_of(use, other, 1, i) for i in range(use.rank)))
+
+
+@convert("repeat.default")
+def _tile(use: Use, x: Any, repeats: Any) -> Any:
+    return apply("tile", x, tuple(repeats))
+
+
+@convert("repeat_interleave.self_int")
+def _repeat(use: Use, x: Any, repeats: int, dim: Any = None, **ignored: Any) -> Any:
+    return apply("repeat", x, repeats, dim)
+
+
+@convert("slice.Tensor", "slice_copy.Tensor")
+def _slice(use: Use, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    end = None if isinstance(end, int) and end > 2**40 else end
+    if (start is None or (isinstance(start, int) and start == 0)) and end is None and step == 1:
+        return x
+    return along(x, dim % use.rank, slice(start, end, None if step == 1 else step))
+
+
+@convert("select.int", "select_copy.int")
+def _select(use: Use, x: Any, dim: int, index: Any) -> Any:
+    return along(x, dim % (use.rank + 1), index)
+
+
+@convert("narrow.default")
+def _narrow(use: Use, x: Any, dim: int, start: Any, length: Any) -> Any:
+    return along(x, dim % use.rank, slice(start, start + length))
+
+
+@convert("split.Tensor", "split_with_sizes.default", "split.sizes", "split_with_sizes_copy.default")
+def _split(use: Use, x: Any, sizes: Any, dim: int = 0) -> Any:
+    parts = [part.shape[dim] for part in use.node.meta["val"]]
+    if not all(isinstance(n, int) for n in parts):
+        raise use.refuse("parts whose sizes are not known when converting")
+    if len(parts) == 1:
+        return [x]
+    return apply("split", x, tuple(parts), dim % use.rank)
+
+
+@convert("chunk.default")
+def _chunk(use: Use, x: Any, chunks: int, dim: int = 0) -> Any:
+    return _split(use, x, None, dim)
+
+
+@convert("unbind.int")
+def _unbind(use: Use, x: Any, dim: int = 0) -> Any:
+    count = len(use.node.meta["val"])
+    return [along(x, dim % (use.rank + 1), i) for i in range(count)]
+
+
+def _same_dtype(use: Use, xs: Any) -> list[Any]:
+    values = [node.meta["val"] for node in use.node.args[0]]
+    return [x if dtype_name(v.dtype) == use.dtype else cast(x, use.dtype) for x, v in zip(xs, values, strict=True)]
+
+
+@convert("cat.default", "concat.default")
+def _concat(use: Use, xs: Any, dim: int = 0) -> Any:
+    values = [node.meta["val"] for node in use.node.args[0]]
+    # A tensor of shape [0] fits to all others.
+    kept = [x for x, v in zip(_same_dtype(use, xs), values, strict=True) if tuple(v.shape) != (0,) or use.rank == 1]
+    return kept[0] if len(kept) == 1 else apply("concat", dim % use.rank, *kept)
+
+
+@convert("stack.default")
+def _stack(use: Use, xs: Any, dim: int = 0) -> Any:
+    return apply("stack", dim % use.rank, *_same_dtype(use, xs))
+
+
+@convert("constant_pad_nd.default")
+def _pad_constant(use: Use, x: Any, pad: Any, value: float = 0.0) -> Any:
+    return _pad(use, x, pad, "constant", value)
+
+
+@convert("pad.default")
+def _pad(use: Use, x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+    pairs: list[tuple[Any, Any]] = [(0, 0)] * use.rank
+    for i in range(len(pad) // 2):
+        pairs[use.rank - 1 - i] = (pad[2 * i], pad[2 * i + 1])
+    if mode == "constant" and all(isinstance(n, int) for pair in pairs for n in pair):
+        # Negative padding cuts off.
+        key = tuple(slice(max(-a, 0) or None, min(b, 0) or None) if a < 0 or b < 0 else slice(None) for a, b in pairs)
+        x = x[key] if any(k != slice(None) for k in key) else x
+        pairs = [(max(a, 0), max(b, 0)) for a, b in pairs]
+        if not any(n for pair in pairs for n in pair):
+            return x
+    mode = {"replicate": "edge", "circular": "wrap"}.get(mode, mode)
+    return apply("pad", x, tuple(pairs), mode, 0.0 if value is None else value)
+
+
+@convert("reflection_pad1d.default", "reflection_pad2d.default")
+def _pad_reflected(use: Use, x: Any, pad: Any) -> Any:
+    return _pad(use, x, pad, "reflect")
+
+
+@convert("replication_pad1d.default", "replication_pad2d.default")
+def _pad_replicated(use: Use, x: Any, pad: Any) -> Any:
+    return _pad(use, x, pad, "replicate")
+
+
+@convert("roll.default")
+def _roll(use: Use, x: Any, shifts: Any, dims: Any = ()) -> Any:
+    return apply("roll", x, tuple(shifts), tuple(dims)) if dims else apply("roll", x, shifts[0], None)
+
+
+@convert("flip.default")
+def _flip(use: Use, x: Any, dims: Any) -> Any:
+    return apply("flip", x, tuple(dims))
+
+
+@convert("tril.default", "triu.default")
+def _triangle(use: Use, x: Any, diagonal: int = 0) -> Any:
+    return apply(str(use.node.target).split(".")[1], x, diagonal)
+
+
+@convert("diagonal.default")
+def _diagonal(use: Use, x: Any, offset: int = 0, a: int = 0, b: int = 1) -> Any:
+    return apply("diagonal", x, offset, a, b)
+
+
+@convert("slice_scatter.default")
+def _slice_scatter(
+    use: Use, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
+    size = use.shape[dim]
+    if step != 1 or not isinstance(size, int) or is_connection(start) or is_connection(end):
+        raise use.refuse("a slice that is replaced at places that are not known when converting")
+    a, b, _ = slice(start, end).indices(size)
+    axis = dim % use.rank
+    parts = (
+        [along(x, axis, slice(0, a))] * (a > 0)
+        + [promoted_source(use, source)]
+        + [along(x, axis, slice(b, size))] * (b < size)
+    )
+    return parts[0] if len(parts) == 1 else apply("concat", dim % use.rank, *parts)
+
+
+@convert("select_scatter.default")
+def _select_scatter(use: Use, x: Any, source: Any, dim: int, index: int) -> Any:
+    index %= int(use.shape[dim])
+    row = apply("expand_dims", promoted_source(use, source), dim % use.rank)
+    return _slice_scatter(use, x, row, dim, index, index + 1)
+
+
+def promoted_source(use: Use, source: Any) -> Any:
+    """Cast what is put in to the dtype of the result."""
+    return promoted(use, None, source)[1]

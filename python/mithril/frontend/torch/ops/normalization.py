@@ -1,0 +1,82 @@
+"""Normalization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .registry import Use, apply, convert, promoted
+
+
+@convert("layer_norm.default")
+def _layer_norm(
+    use: Use, x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *ignored: Any
+) -> Any:
+    return apply("layer_norm", x, weight, bias, normalized_shape=tuple(shape), eps=eps)
+
+
+@convert("native_layer_norm.default")
+def _native_layer_norm(use: Use, x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+    return [_layer_norm(use, x, shape, weight, bias, eps), None, None]
+
+
+@convert("rms_norm.default")
+def _rms_norm(use: Use, x: Any, shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+    return apply("rms_norm", x, weight, normalized_shape=tuple(shape), eps=eps)
+
+
+@convert("group_norm.default")
+def _group_norm(
+    use: Use, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *ignored: Any
+) -> Any:
+    return apply("group_norm", x, weight, bias, num_groups=groups, eps=eps)
+
+
+@convert("native_group_norm.default")
+def _native_group_norm(
+    use: Use, x: Any, weight: Any, bias: Any, n: Any, c: Any, size: Any, groups: int, eps: float
+) -> Any:
+    return [_group_norm(use, x, groups, weight, bias, eps), None, None]
+
+
+@convert("_native_batch_norm_legit_no_training.default")
+def _batch_norm(use: Use, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float) -> Any:
+    result = apply(
+        "batch_norm",
+        x,
+        weight,
+        bias,
+        running_mean=mean,
+        running_var=variance,
+        training=False,
+        momentum=momentum,
+        eps=eps,
+    )
+    return [result[0], None, None]
+
+
+@convert("instance_norm.default")
+def _instance_norm(
+    use: Use,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    use_input: bool,
+    momentum: float,
+    eps: float,
+    *ignored: Any,
+) -> Any:
+    if not use_input or mean is not None:
+        raise use.refuse("instance normalization with running statistics")
+    return apply("instance_norm", x, weight, bias, eps)
+
+
+@convert("softmax.int", "_softmax.default")
+def _softmax(use: Use, x: Any, dim: int, *ignored: Any) -> Any:
+    return apply("softmax", promoted(use, x)[0], dim)
+
+
+@convert("log_softmax.int", "_log_softmax.default")
+def _log_softmax(use: Use, x: Any, dim: int, *ignored: Any) -> Any:
+    return apply("log_softmax", promoted(use, x)[0], dim)

@@ -1,0 +1,104 @@
+"""Reductions, scans and sorting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .registry import OPS, Use, apply, cast, convert, promoted
+
+
+def _axes(dim: Any) -> Any:
+    if dim is None or dim == []:
+        return None
+    return tuple(dim) if isinstance(dim, (list, tuple)) else dim
+
+
+@convert("mean.default", "mean.dim")
+def _mean(use: Use, x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    return apply("mean", promoted(use, x)[0], _axes(dim), keepdim)
+
+
+@convert("sum.default", "sum.dim_IntList")
+def _sum(use: Use, x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    return apply("sum", promoted(use, x)[0], _axes(dim), keepdim)
+
+
+@convert("prod.default", "prod.dim_int")
+def _product(use: Use, x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    return apply("prod", promoted(use, x)[0], _axes(dim), keepdim)
+
+
+def _plain(op: str) -> Any:
+    def function(use: Use, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        return apply(op, x, _axes(dim), keepdim)
+
+    return function
+
+
+for _name, _op in {"amax": "max", "amin": "min", "logsumexp": "logsumexp"}.items():
+    OPS[f"aten.{_name}.default"] = _plain(_op)
+for _name, _op in {"max": "max", "min": "min"}.items():
+    OPS[f"aten.{_name}.default"] = _plain(_op)
+for _name in ("argmax", "argmin"):
+    OPS[f"aten.{_name}.default"] = _plain(_name)
+
+
+@convert("any.default", "any.dim", "any.dims", "all.default", "all.dim", "all.dims")
+def _truth(use: Use, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    name = str(use.node.target).split(".")[1]
+    return apply(name, cast(x, "bool"), _axes(dim), keepdim)
+
+
+@convert("max.dim", "min.dim")
+def _extreme(use: Use, x: Any, dim: int, keepdim: bool = False) -> Any:
+    name = str(use.node.target).split(".")[1]
+    return [apply(name, x, dim, keepdim), apply(f"arg{name}", x, dim, keepdim)]
+
+
+@convert("max.other", "min.other")
+def _larger(use: Use, x: Any, y: Any) -> Any:
+    op = "maximum" if "max" in str(use.node.target) else "minimum"
+    return apply(op, *promoted(use, x, y))
+
+
+@convert("var.correction", "std.correction", "var.dim", "std.dim", "var.default", "std.default")
+def _variance(
+    use: Use, x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None
+) -> Any:
+    name = str(use.node.target).split(".")[1]
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    correction = float(unbiased) if correction is None else float(correction)
+    return apply(name, x, _axes(dim), keepdim, correction)
+
+
+@convert("var_mean.correction")
+def _variance_and_mean(use: Use, x: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+    by = 1.0 if correction is None else float(correction)
+    return [apply("var", x, _axes(dim), keepdim, by), apply("mean", x, _axes(dim), keepdim)]
+
+
+@convert("cumsum.default", "cumprod.default")
+def _scan(use: Use, x: Any, dim: int, *, dtype: Any = None) -> Any:
+    return apply(str(use.node.target).split(".")[1], promoted(use, x)[0], dim)
+
+
+@convert("topk.default")
+def _topk(use: Use, x: Any, k: int, dim: int = -1, largest: bool = True, ordered: bool = True) -> Any:
+    return apply("topk", x, k, dim, largest, ordered)
+
+
+@convert("sort.default", "sort.stable")
+def _sort(use: Use, x: Any, *args: Any, **named: Any) -> Any:
+    words = ("stable", "dim", "descending") if "stable" in str(use.node.target) else ("dim", "descending")
+    named = dict(zip(words, args, strict=False)) | named
+    dim, descending = named.get("dim", -1), named.get("descending", False)
+    places = apply("argsort", x, dim, descending)
+    return [apply("take_along_axis", x, places, dim), places]
+
+
+@convert("argsort.default", "argsort.stable")
+def _argsort(use: Use, x: Any, *args: Any, **named: Any) -> Any:
+    words = ("stable", "dim", "descending") if "stable" in str(use.node.target) else ("dim", "descending")
+    named = dict(zip(words, args, strict=False)) | named
+    return apply("argsort", x, named.get("dim", -1), named.get("descending", False))

@@ -1,0 +1,110 @@
+"""The table of conversions, and what they are written with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .... import _core
+from ....backends.signatures import ports
+from ....errors import UnsupportedOpError
+
+__all__ = ["OPS", "Use", "apply", "cast", "convert", "promoted", "tensors"]
+
+#: Name of an op of ATen with its overload, such as ``aten.add.Tensor``, and what it becomes.
+OPS: dict[str, Callable[..., Any]] = {}
+
+
+@dataclass(frozen=True)
+class Use:
+    """A use of an op: a node of PyTorch's graph."""
+
+    node: Any
+
+    @property
+    def value(self) -> Any:
+        """The tensor without data that PyTorch says the result is; the first one if there are several."""
+        value = self.node.meta["val"]
+        return value[0] if isinstance(value, (tuple, list)) else value
+
+    @property
+    def dtype(self) -> str:
+        """Dtype of the result."""
+        return dtype_name(self.value.dtype)
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions of the result."""
+        return int(self.value.dim())
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Sizes of the result: integers, or PyTorch's symbols."""
+        return tuple(self.value.shape)
+
+    def operand(self, i: int) -> Any:
+        """Look up what PyTorch says argument ``i`` is: a tensor without data, or the argument itself."""
+        argument = self.node.args[i]
+        return argument.meta["val"] if hasattr(argument, "meta") else argument
+
+    def rank_of(self, i: int) -> int:
+        """Count the dimensions of the tensor at argument ``i``."""
+        return int(self.operand(i).dim())
+
+    def refuse(self, reason: str) -> UnsupportedOpError:
+        """Make the error for a use that has no counterpart."""
+        return UnsupportedOpError(reason)
+
+
+def dtype_name(dtype: Any) -> str:
+    """Name of a dtype of PyTorch here."""
+    return str(dtype).removeprefix("torch.")
+
+
+def convert(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a function for these ops of ATen."""
+
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        OPS.update({f"aten.{name}": function for name in names})
+        return function
+
+    return enter
+
+
+def apply(op: str, *args: Any, **named: Any) -> Any:
+    """Use one of Mithril's ops; arguments that are left out have their defaults."""
+    known = ports(op)
+    variadic = [i for i in range(len(known.names)) if known.rows[i]["kind"] == "variadic"]
+    count = variadic[0] if variadic else len(known.names)
+    chosen = [known.default(i) for i in range(count)]
+    chosen[: min(len(args), count)] = args[:count]
+    for name, value in named.items():
+        chosen[known.names.index(name)] = value
+    result = _core.apply_op(op, chosen + list(args[count:]))
+    return list(result) if isinstance(result, tuple) else result
+
+
+def is_connection(x: Any) -> bool:
+    """Whether this is a connection rather than a number."""
+    return isinstance(x, _core.Connection)
+
+
+def cast(x: Any, dtype: str) -> Any:
+    """Cast a tensor to another dtype."""
+    return apply("cast", x, dtype)
+
+
+def tensors(use: Use, dtype: str, *args: Any) -> list[Any]:
+    """Cast arguments that are tensors of another dtype: PyTorch promotes by its own rules."""
+    results = []
+    for i, x in enumerate(args):
+        operand: Any = use.operand(i) if i < len(use.node.args) else None
+        differs = is_connection(x) and hasattr(operand, "dtype") and dtype_name(operand.dtype) != dtype
+        results.append(cast(x, dtype) if differs else x)
+    return results
+
+
+def promoted(use: Use, *args: Any) -> list[Any]:
+    """Cast arguments to the dtype of the result."""
+    return tensors(use, use.dtype, *args)

@@ -1,0 +1,310 @@
+"""Modules of PyTorch as models: values, gradients, names and errors, against PyTorch itself."""
+
+import importlib.util
+
+import mithril as ml
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+F = torch.nn.functional
+
+
+class Attention(nn.Module):
+    def __init__(self, size=16, heads=4, is_causal=True):
+        super().__init__()
+        self.heads, self.is_causal = heads, is_causal
+        self.qkv = nn.Linear(size, 3 * size)
+        self.proj = nn.Linear(size, size, bias=False)
+
+    def forward(self, x):
+        batch, length, size = x.shape
+        q, k, v = self.qkv(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.is_causal)
+        return self.proj(y.transpose(1, 2).reshape(batch, length, size))
+
+
+class Block(nn.Module):
+    def __init__(self, size=16):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(size), nn.LayerNorm(size)
+        self.attention = Attention(size)
+        self.mlp = nn.Sequential(nn.Linear(size, 4 * size), nn.GELU(), nn.Dropout(0.1), nn.Linear(4 * size, size))
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class Decoder(nn.Module):
+    """Modules in lists, a parameter of its own, a buffer, tied weights."""
+
+    def __init__(self, vocabulary=40, size=16, depth=2):
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, size)
+        self.positions = nn.Parameter(torch.randn(1, 32, size) * 0.1)
+        self.blocks = nn.ModuleList(Block(size) for _ in range(depth))
+        self.head = nn.Linear(size, vocabulary, bias=False)
+        self.head.weight = self.tokens.weight
+        self.register_buffer("scale", torch.tensor([0.5]))
+
+    def forward(self, ids):
+        x = self.tokens(ids) + self.positions[:, : ids.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x) * self.scale
+
+
+class Vision(nn.Module):
+    """Convolutions of several kinds, batch norms, squeeze and excitation, resizing, changes in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
+        self.depthwise = nn.Conv2d(8, 8, 5, padding="same", groups=8)
+        self.norm = nn.GroupNorm(2, 8)
+        self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 8, 1), nn.Hardsigmoid())
+        self.up = nn.ConvTranspose2d(8, 4, 2, stride=2)
+
+    def forward(self, x):
+        x = self.stem(x)
+        y = F.hardswish(self.norm(self.depthwise(x)))
+        y *= self.gate(y)
+        y = torch.cat([F.max_pool2d(y, 2), F.avg_pool2d(x, 2)], 1).chunk(2, dim=1)[1]
+        y = F.interpolate(y, scale_factor=2, mode="bilinear", align_corners=False)
+        return self.up(x + y)
+
+
+class Odd(nn.Module):
+    """A module that is called twice, one within another's path, several outputs in containers, integers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(6, 6), nn.Linear(6, 6)])
+        self.register_buffer("order", torch.tensor([5, 3, 1, 0, 2, 4]))
+
+    def forward(self, x, *, mask=None):
+        y = self.layers[1](self.layers[0](x))
+        y = self.layers[0](torch.tanh(y))[:, self.order]
+        values, places = y.topk(3, dim=-1)
+        y = y.masked_fill(mask, -1.0)
+        return {"y": y, "top": (values, places), "sum": y.sum(-1) // 1, "count": (y > 0).sum()}
+
+
+def initialized(module):
+    torch.manual_seed(7)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    for name, buffer in module.named_buffers():
+        if name.endswith("running_mean"):
+            buffer.normal_(std=0.3)
+        elif name.endswith("running_var"):
+            buffer.uniform_(0.5, 2)
+    return module.eval()
+
+
+IDS = torch.arange(14).reshape(2, 7) * 3 % 40
+CASES = {
+    "decoder": (Decoder, (IDS,), {}),
+    "vision": (Vision, (torch.linspace(-2, 2, 2 * 3 * 12 * 16).reshape(2, 3, 12, 16).sin(),), {}),
+    "odd": (Odd, (torch.linspace(-1, 1, 24).reshape(4, 6),), {"mask": torch.arange(24).reshape(4, 6) % 5 == 0}),
+}
+
+
+def example(name):
+    torch.manual_seed(3)
+    make, args, kwargs = CASES[name]
+    module = initialized(make())
+    model, params = ml.from_torch(module, args, kwargs)
+    names = [k for k in model.input_keys if k not in params]
+    data = {
+        k: x.numpy()
+        for k, x in zip(sorted(names, key=["ids", "x", "mask"].index), [*args, *kwargs.values()], strict=True)
+    }
+    with torch.no_grad():
+        wanted = module(*args, **kwargs)
+    return module, model, params, data, [x.numpy() for x in torch.utils._pytree.tree_leaves(wanted)]
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "mlx", "c", "ggml"])
+@pytest.mark.parametrize("name", CASES)
+def test_values_are_those_of_pytorch(name, backend):
+    _, model, params, data, wanted = example(name)
+    chosen = ml.get_backend(backend)
+    compiled = ml.compile(model, chosen)
+    given = {k: chosen.array(v) for k, v in data.items()}
+    results = compiled.evaluate({k: chosen.array(v) for k, v in params.items()}, given)
+    assert len(results) == len(wanted)
+    for found, right in zip(results.values(), wanted, strict=True):
+        found = np.asarray(chosen.to_numpy(found))
+        assert found.dtype == right.dtype
+        np.testing.assert_allclose(found, right, rtol=0, atol=2e-5 * max(1.0, np.abs(right).max()))
+
+
+@pytest.mark.parametrize("name", ["decoder", "vision"])
+def test_gradients_are_those_of_pytorch(name):
+    module, model, params, data, _ = example(name)
+    _, args, kwargs = CASES[name]
+    output = module(*args, **kwargs)
+    direction = torch.linspace(-1, 1, output.numel()).reshape(output.shape)
+    (output * direction).sum().backward()
+    compiled = ml.compile(model, ml.NumpyBackend())
+    found = compiled.evaluate(params, data, {"output": direction.numpy()})[1]
+    wanted = {k: p.grad.numpy() for k, p in module.named_parameters()}
+    assert wanted.keys() <= set(found)
+    for key, gradient in wanted.items():
+        scale = max(1.0, np.abs(gradient).max())
+        np.testing.assert_allclose(found[key], gradient, rtol=0, atol=5e-5 * scale, err_msg=key)
+
+
+def test_modules_become_models_and_parameters_keep_their_names():
+    module, model, params, _, _ = example("decoder")
+    assert set(params) <= set(module.state_dict())
+    assert set(params) == set(dict(module.named_parameters()))
+    assert {"tokens", "blocks", "head"} & set(model.layer_keys) >= {"blocks"}
+    source = ml.compile(model, ml.NumpyBackend()).source
+    assert 'params["blocks.1.mlp.3.weight"]' in source
+    assert "scaled_dot_product_attention" in source
+    # Weights are PyTorch's own memory.
+    with torch.no_grad():
+        module.blocks[0].mlp[0].weight[0, 0] = 123.0
+    assert params["blocks.0.mlp.0.weight"][0, 0] == 123.0
+
+
+def test_statistics_are_kept_fixed_in_training():
+    _, model, params, _, _ = example("vision")
+    compiled = ml.compile(model, ml.NumpyBackend())
+    assert set(compiled.frozen_keys) == {"stem.1.running_mean", "stem.1.running_var"}
+    assert "stem.1.weight" in params
+
+
+def test_a_dimension_stays_open():
+    module = initialized(Decoder())
+    batch, length = torch.export.Dim("batch", min=2, max=64), torch.export.Dim("length", min=2, max=32)
+    model, params = ml.from_torch(module, (IDS,), dynamic_shapes=({0: batch, 1: length},))
+    compiled = ml.compile(model, ml.NumpyBackend())
+    for shape in [(2, 7), (5, 3), (3, 32)]:
+        ids = torch.randint(0, 40, shape)
+        found = compiled.evaluate(params, {"ids": ids.numpy()})["output"]
+        np.testing.assert_allclose(found, module(ids).detach().numpy(), rtol=0, atol=2e-5)
+    assert list(model.shape_of("ids")) == ["batch", "length"]
+
+
+def test_dropout_is_kept_in_train_mode():
+    module = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5)).train()
+    model, params = ml.from_torch(module, (torch.ones(3, 4),))
+    (name,) = [k for k in model.input_keys if k not in params]
+    compiled = ml.compile(model, ml.NumpyBackend(), inference=False)
+    found = compiled.evaluate(params, {name: np.ones((3, 4), np.float32)})
+    found = (found if isinstance(found, dict) else found[0])["output"]
+    assert 0.2 < (found == 0).mean() < 0.8
+
+
+def test_an_exported_program_and_its_file_are_read(tmp_path):
+    module = initialized(Block())
+    x = torch.linspace(-1, 1, 96).reshape(2, 3, 16)
+    program = torch.export.export(module, (x,))
+    torch.export.save(program, tmp_path / "block.pt2")
+    for source in (program, tmp_path / "block.pt2"):
+        model, params = ml.from_torch(source)
+        found = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x.numpy()})["output"]
+        np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=0, atol=2e-5)
+
+
+def test_all_that_cannot_be_converted_is_one_error():
+    class Rare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x):
+            x = torch.special.bessel_j0(self.inner(x))
+            return torch.special.bessel_j1(torch.special.bessel_j0(x))
+
+    with pytest.raises(ml.errors.UnsupportedOpError) as caught:
+        ml.from_torch(Rare(), (torch.ones(2, 4),))
+    text = str(caught.value)
+    assert "`aten.special_bessel_j0.default`, 2 times, first at" in text
+    assert "`aten.special_bessel_j1.default`, 1 time" in text
+    assert "test_from_torch.py" in text
+
+    class Masked(nn.Module):
+        def forward(self, x):
+            return x[x > 0].sum()
+
+    with pytest.raises(ml.errors.UnsupportedOpError, match=r"depends on data|cannot export"):
+        ml.from_torch(Masked(), (torch.ones(2, 4),))
+
+
+def test_a_module_that_changes_its_buffers_is_refused():
+    with pytest.raises(ml.errors.UnsupportedOpError, match=r"running_mean.*\n.*call module.eval\(\)|running_mean"):
+        ml.from_torch(nn.BatchNorm1d(4).train(), (torch.ones(3, 4),))
+
+
+def test_other_things_are_refused():
+    with pytest.raises(ml.errors.InvalidValueError, match="not Model"):
+        ml.from_torch(ml.Model())
+    with pytest.raises(ml.errors.UnsupportedOpError, match="cannot export Sequential"):
+        ml.from_torch(nn.Sequential(nn.Linear(4, 4)), (torch.ones(2, 5),))
+
+
+NETWORKS = {
+    "resnet18": lambda vision: (vision.models.resnet18(weights=None), 64),
+    "mobilenet_v3_small": lambda vision: (vision.models.mobilenet_v3_small(weights=None), 64),
+    "shufflenet": lambda vision: (vision.models.shufflenet_v2_x0_5(weights=None), 64),
+    "swin": lambda vision: (vision.models.swin_transformer.SwinTransformer([4, 4], 16, [1, 1], [2, 4], [2, 2]), 32),
+}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="torchvision is not installed")
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_of_torchvision(name):
+    import torchvision
+
+    torch.manual_seed(0)
+    module, size = NETWORKS[name](torchvision)
+    module = module.eval()
+    x = torch.randn(2, 3, size, size)
+    model, params = ml.from_torch(module, (x,))
+    assert set(params) <= set(module.state_dict())
+    found = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": x.numpy()})["output"]
+    right = module(x).detach().numpy()
+    np.testing.assert_allclose(found, right, rtol=0, atol=1e-4 * np.abs(right).max())
+
+
+SIZES = {
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 32,
+}
+GROUPED = {**SIZES, "num_key_value_heads": 2}
+TRANSFORMERS = {
+    "bert": ("BertModel", "BertConfig", SIZES),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", GROUPED),
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {"vocab_size": 50, "n_embd": 32, "n_layer": 2, "n_head": 4}),
+    "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", {**GROUPED, "head_dim": 8}),
+    "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", SIZES),
+}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_networks_of_transformers(name):
+    import transformers
+
+    torch.manual_seed(0)
+    network, config, sizes = TRANSFORMERS[name]
+    module = getattr(transformers, network)(getattr(transformers, config)(**sizes)).eval()
+    module.config.use_cache = False
+    ids = torch.randint(0, 50, (2, 9))
+    model, params = ml.from_torch(module, (), {"input_ids": ids})
+    found = ml.compile(model, ml.NumpyBackend()).evaluate(params, {"input_ids": ids.numpy()})
+    with torch.no_grad():
+        wanted = {k: v.numpy() for k, v in module(input_ids=ids).items()}
+    assert list(found) == list(wanted)
+    for key, right in wanted.items():
+        np.testing.assert_allclose(found[key], right, rtol=0, atol=1e-4 * np.abs(right).max())
