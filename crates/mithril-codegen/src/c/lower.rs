@@ -1,4 +1,4 @@
-//! Stage `loops`: a graph of known sizes becomes a program in which every node is a loop nest or a call.
+//! Lowering: a graph of known sizes becomes a program in which every node is a loop nest or a call.
 
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Def, Node, Role};

@@ -364,7 +364,7 @@ impl Run<'_> {
         }
         lines
     }
-    /// What is done as often as the program says, [`Apart`](super::apart::Apart).
+    /// What is done as often as the program says, [`Apart`](crate::c::ir::program::Apart).
     fn turns(&self, body: String) -> String {
         let times = self.program.times();
         if times == 1 {

@@ -1,4 +1,4 @@
-//! Stage `emit`: a program as one C file.
+//! A program as one C file.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;

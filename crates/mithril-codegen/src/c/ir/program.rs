@@ -1,5 +1,4 @@
-//! A program of loops: buffers, and steps that fill them one after the other. What the stages from `loops` to `memory`
-//! change and print.
+//! A program of loops: buffers, and steps that fill them one after the other. What the passes change and print.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +30,7 @@ pub struct Program {
     pub margins: BTreeMap<usize, String>,
     /// Old states and the new ones, where they share their memory.
     pub updates: Vec<(usize, usize)>,
-    /// If a call goes through the steps several times: how, see the stage `apart`. Sizes are those of one time.
+    /// If a call goes through the steps several times: how, see `passes/batch_tiling.rs`. Sizes are those of one time.
     pub apart: Option<Apart>,
 }
 
@@ -69,11 +68,11 @@ pub enum Place {
     },
     /// Written into the program.
     Constant(Arc<Tensor>),
-    /// In the arena; the stage `memory` says where. `None`: not decided, or not needed.
+    /// In the arena; memory planning says where. `None`: not decided, or not needed.
     Arena(Option<usize>),
     /// In the memory of each thread, from this byte on: scratch memory of one step.
     Own(usize),
-    /// Among the packed parameters, where it is computed once; the stage `memory` says where.
+    /// Among the packed parameters, where it is computed once; memory planning says where.
     Packed(Option<usize>),
     /// In the scratch memory of packing, which alone reads it.
     Packing(usize),

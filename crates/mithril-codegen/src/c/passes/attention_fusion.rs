@@ -1,6 +1,6 @@
-//! Attention without all scores in memory: two sums of products and what lies between them (scaling, masks, a softmax) are
-//! done for one block of rows after another, whose scores stay in the cache. Recognised by structure: the second product
-//! reads what the nests between make of the first, row by row.
+//! Attention fusion: two contractions and the nests between them (scaling, masks, a softmax) run for one block of rows after
+//! another, whose scores stay in the cache instead of going through memory. Recognized by structure: the second product
+//! reads, row by row, what the nests between make of the first.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,13 +1,12 @@
-//! Stage `apart`: rows of the data that never meet (the images of a batch) are computed some at a time.
+//! Batch tiling: independent batch elements (the images of a batch) are computed a block at a time.
 //!
-//! A program of 8 images does every step for all of them, and what one step makes for the next is 8 times as large as
-//! that of one image: more than the caches of a processor hold. Where no image needs anything of another, the program
-//! becomes one of fewer images, and a call goes several times through its steps.
+//! A program of 8 images runs every step for all of them, and a tensor between two steps is 8 times as large as that of one
+//! image: more than the caches of a processor hold. Where no image needs another, the program becomes one of fewer images,
+//! and a call goes several times through its steps.
 //!
-//! Whether rows meet is read from the loops. The first size of the data that is common to some of them and for which
-//! that holds is taken for the number of rows. The digit of a position that counts them is followed from step to step, as
-//! [`batch`](super::batch) does it; where nothing depends on that digit but which row is read, it is taken out of the
-//! loops, or counts fewer rows.
+//! Independence is read from the loops. The first size of the data that some inputs have in common, and for which it holds,
+//! is the batch. The part of an index expression that counts batch elements is followed from step to step, as
+//! `analysis/batch.rs` does it; where nothing else depends on it, it is removed from the loops, or counts fewer elements.
 
 use std::collections::BTreeSet;
 use std::result;

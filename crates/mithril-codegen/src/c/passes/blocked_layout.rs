@@ -1,9 +1,9 @@
-//! Stage `layout`: temporaries that convolutions read and write lie in blocks of as many channels as a vector has lanes,
-//! with margins of zeros around each image as large as their readers want. So a convolution copies nothing, and what
-//! stands between two of them goes through the same vectors.
+//! Blocked layout (NCHWc): temporaries that convolutions read and write lie in blocks of as many channels as a vector has
+//! lanes, with halos of zeros around each image as large as their consumers need. A convolution then copies nothing, and
+//! elementwise steps between two of them work on the same vectors.
 //!
-//! Only where elements lie changes: nests still speak of images, channels, rows and pixels. What convolutions in whole
-//! numbers alone hand to each other lies as bytes (`bytes`).
+//! Only where elements lie changes: nests still index images, channels, rows and pixels. Tensors between quantized
+//! convolutions lie as bytes (`byte_layout.rs`).
 
 use mithril_ir::loops::Expr;
 

@@ -1,7 +1,8 @@
-//! Part of stage `layout`: temporaries that only convolutions in whole numbers read, and such a one writes, lie as bytes if the
-//! range of their numbers is known. So nobody makes bytes of an image first, and a quarter as much is written and read.
+//! Byte layout, a part of the blocked layout: temporaries that a quantized convolution writes and only quantized convolutions
+//! read lie as bytes if the range of their values is known. Images then need not be quantized first, and a quarter of the
+//! bytes is written and read.
 //!
-//! It reads words of four channels: all channels of a pixel lie together.
+//! Consumers read words of four channels: all channels of a pixel are adjacent.
 
 use mithril_ir::DType;
 use mithril_ir::loops::Expr;

@@ -1,12 +1,12 @@
-//! Stage `fuse`: what is computed element by element goes into the loops of who reads it, so that it never goes through
-//! memory; what follows a reduction element by element is computed where its sum ends.
+//! Fusion: elementwise producers move into the loops of their consumers, so that they never go through memory; elementwise
+//! consumers of a reduction are computed where it ends.
 //!
-//! - *Movement* (an element read from elsewhere, a conversion, padding) is computed again wherever it is read.
-//! - Other elementwise values go into their one reader, if it does not read them more often than they have elements.
-//! - A reduction goes into its one reader if that is elementwise: its epilogue.
+//! - *Movement* (an element read from elsewhere, a conversion, padding) is recomputed wherever it is read.
+//! - Other elementwise values move into their only consumer, if it does not read them more often than they have elements.
+//! - A reduction moves into its only consumer if that is elementwise: its epilogue.
 //!
-//! A float is never computed at two places from the same values: a compiler may round them differently (`a·b + c` in
-//! one step or two), and a comparison of the two would fail.
+//! A float is never computed in two places from the same values: a compiler may round them differently (`a·b + c` in one
+//! step or two), and a comparison of the two would fail.
 
 use std::collections::HashMap;
 

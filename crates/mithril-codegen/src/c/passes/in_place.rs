@@ -1,8 +1,8 @@
-//! Stage `state`: new states are written where the old ones lie, if their places may be one (an option); and so are
-//! outputs that are a donated input with some changes, such as a cache with a new entry.
+//! In-place updates: new states take the memory of the old ones, where that is asked for; so do outputs that are a donated
+//! input with some changes, such as a cache with a new entry.
 //!
-//! A new state that is computed element by element from its old value, after everybody else has read that, takes its
-//! place at once. Any other is computed beside, and copied when all is done.
+//! A new state that is computed element by element from its old value, after every other read of that, is written in its
+//! place. Any other is computed in a buffer of its own, and copied at the end.
 
 use mithril_ir::loops::{Argument, Expr, Index, Var};
 

@@ -1,4 +1,4 @@
-//! Stage `memory`: temporaries get places in one arena. Two that are needed at the same time do not overlap.
+//! Memory planning: temporaries get offsets in one arena. Two whose live ranges intersect do not overlap.
 
 use crate::c::ir::program::{ALIGNMENT, Buffer, Place, Program, Step};
 

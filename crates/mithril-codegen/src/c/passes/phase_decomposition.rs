@@ -1,6 +1,6 @@
-//! Stage `phases`: the gradient of a convolution that takes several pixels at a step slides over an image between whose
-//! pixels there are zeros, and so does a transposed convolution. Results that lie a step apart, a *phase*, meet every so
-//! many-th weight and no zeros: each phase becomes a convolution of its own, and what reads the sums puts them side by side.
+//! Phase decomposition: the gradient of a strided convolution slides over an image with zeros between its pixels, and so does
+//! a transposed convolution. Results a stride apart, a *phase*, meet every stride-th weight and no zeros: each phase becomes a
+//! convolution of its own, and what reads the sums interleaves them.
 
 use mithril_ir::loops::{Atom, Binary, Expr, Fold, Index, Var, Within};
 use mithril_ir::{DType, Scalar};

@@ -1,8 +1,8 @@
-//! Stage `prepare`: what depends on parameters alone is computed once, when they are packed.
+//! Weight prepacking: what depends on parameters alone is computed once, when they are packed.
 //!
-//! - Steps that read nothing but parameters move from the calls to the packing; what they make lies among the packed
-//!   parameters, or in the scratch memory of packing if nothing else reads it.
-//! - A sum of products that is first of all multiplied by a prepared number per filter (a batch norm) is computed of
+//! - Steps that read nothing but parameters move from the calls to the packing; their results lie among the packed
+//!   parameters, or in the scratch memory of packing if nothing else reads them.
+//! - Batch-norm folding: a contraction that is first of all multiplied by a prepacked number per filter is computed from
 //!   weights that are multiplied by it before they are packed; what is then added becomes one number per filter.
 
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
-//! Stage `widen`: halves that a convolution reads become float32 first, each tensor once, since every element is read many
-//! times; so does a vector that is multiplied with a matrix. Larger matrix products convert halves where they pack them, all
-//! else where it reads them.
+//! Promotion: 16-bit floats that a convolution reads become float32 first, each tensor once, since every element is read many
+//! times; so does a vector that is multiplied with a matrix. Larger matrix products convert 16-bit floats where they pack them,
+//! everything else where it reads them.
 
 use std::collections::HashMap;
 

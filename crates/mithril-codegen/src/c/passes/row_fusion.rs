@@ -1,9 +1,9 @@
-//! Stage `rows`: nests that go through the same rows one after the other become one step, which does all of them for a
-//! row before the next. A softmax, a norm, a loss, and their gradients then read every row once, and what only they need
-//! of it is scratch memory of the thread.
+//! Row-wise fusion: nests over the same rows become one step, which computes all of them for a row before the next. A softmax,
+//! a norm, a loss, and their gradients then read every row once, and intermediate values of a row stay in scratch memory of
+//! the thread.
 //!
-//! They are recognised by their variables: a *row variable* of a nest is one by which every reader in the step reads
-//! what the nest fills, at its own row variable and nothing else.
+//! Recognized by their variables: a *row variable* of a nest is one by which every consumer in the step reads what the nest
+//! fills, at its own row variable and nothing else.
 
 use std::cell::Cell;
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
-//! Stage `spread`: what is brought together from very many elements into very few, a sum of a whole tensor say, is done
-//! in two steps, so that threads can share the work: parts first, then what the parts have left. How many parts there are
-//! depends on sizes alone, so that the result is the same for any number of threads.
+//! Split reduction: a reduction of very many elements to very few, the sum of a whole tensor for example, is done in two
+//! stages, so that threads can share the work: first parts, then the results of the parts. The number of parts depends on
+//! sizes alone, so that the result is the same for any number of threads.
 
 use mithril_ir::DType;
 use mithril_ir::loops::{Expr, Fold, Index, Var, arithmetic};

@@ -1,5 +1,5 @@
-//! Stage `updates`: new states that are computed element by element from the same tensors, such as what an optimizer
-//! remembers of a parameter and the parameter itself, are written in one pass that reads each of these once.
+//! Update fusion: new states that are computed element by element from the same tensors, such as the slots of an optimizer and
+//! the parameter itself, are written in one pass that reads each of these once.
 
 use mithril_ir::loops::{Expr, Index, Var};
 

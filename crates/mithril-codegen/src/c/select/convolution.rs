@@ -1,5 +1,4 @@
-//! Convolutions among the sums of products: an image that is read at multiples of a pixel's place plus multiples of a
-//! weight's place, zero outside.
+//! Convolutions among the contractions as kernels: between row-major tensors, between blocked ones, and quantized ones.
 
 use mithril_ir::loops::{Expr, Index, Var};
 

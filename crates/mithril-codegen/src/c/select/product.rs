@@ -1,5 +1,4 @@
-//! Stage `kernels`: sums of products become kernels. They are recognised by their structure: which variables move
-//! which operand, never by the op they come from.
+//! Matrix products among the contractions, recognized by which variables move which operand.
 
 use std::cell::Cell;
 

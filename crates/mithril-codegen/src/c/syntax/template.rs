@@ -5,7 +5,7 @@ use mithril_ir::op::{OpDef, Text};
 use mithril_ir::spell::SpellCx;
 use mithril_ir::{DType, Graph, NodeId};
 
-/// What says that an argument of a quick function is beyond what it can do (see `near.rs`), and its placeholder.
+/// What says that an argument of a quick function is beyond what it can do (see `emit/fast_path.rs`), and its placeholder.
 pub const FAR: &str = "far";
 
 /// How functions are called.
@@ -14,9 +14,9 @@ pub enum Form {
     /// By their names, with numbers.
     #[default]
     Plain,
-    /// Functions of floats that have a quick form by that; see `near.rs`.
+    /// Functions of floats that have a quick form by that; see `emit/fast_path.rs`.
     Quick,
-    /// With vectors of floats; see `tail.rs`.
+    /// With vectors of floats; see `select/epilogue.rs`.
     Vectors,
 }
 

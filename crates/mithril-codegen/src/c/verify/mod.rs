@@ -59,5 +59,5 @@ pub fn written(program: &Program, packing: &[Vec<Phase>], lines: &[Line<'_>], th
 
 /// The error for what a stage got wrong.
 fn wrong(stage: &str, text: &str) -> Error {
-    Error::internal(format!("stage `{stage}` of C: {text}"))
+    Error::internal(format!("pass `{stage}` of C: {text}"))
 }
