@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mithril_codegen::c;
 use mithril_codegen::c::kernels::Target as Shape;
 pub use mithril_codegen::c::kernels::{Choices, Question, Scheme};
-pub use mithril_codegen::c::{Cost, Decision, Matrix, Quantize, Reason, c_type};
+pub use mithril_codegen::c::{Cost, Decision, Matrix, Options as COptions, Quantize, Reason, c_type};
 pub use mithril_codegen::c::{batch, block};
 use mithril_ir::error::{Code, Error, Result};
 use mithril_ir::graph::{Def, Graph, NodeId, Role};
@@ -26,45 +26,22 @@ impl Target for C {
     }
 }
 
-/// What is asked of the generated C.
-#[derive(Clone, Debug, Default)]
-pub struct COptions {
-    /// What the names of all symbols start with; an identifier of C.
-    pub prefix: String,
-    /// Whether parameters may be packed, once for many calls: they do not change between calls.
-    pub pack: bool,
-    /// Whether new states are written into the memory of the old ones.
-    pub in_place: bool,
-    /// Names of the inputs whose memory outputs may take over.
-    pub donated: Vec<Arc<str>>,
-    /// Floats in a vector of the processor that the code is for: 16, 8, 4, or 1 for plain C; by default those of this
-    /// processor.
-    pub lanes: Option<usize>,
-    /// Whether the code measures its steps; see `mithril_codegen::c::Options`.
-    pub profile: bool,
-    /// Which candidates kernels take; others as estimated.
-    pub choices: Choices,
-    /// If there are any: only the first step of each of these specifications.
-    pub only: Vec<String>,
-    /// Weights that are kept in few bits; needs `pack`.
-    pub quantize: Option<Quantize>,
-    /// How many rows of the data are computed at a time; see `mithril_codegen::c::Options`.
-    pub block: Option<usize>,
-}
-
-/// An input or output of generated C.
-#[derive(Clone, Debug)]
+/// An input or output of compiled code: contiguous, row-major.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
     /// Name: the path in the model.
     pub name: Arc<str>,
-    /// What an input is for; outputs are data, new states states.
-    pub role: Role,
-    /// Whether it is an input that is the same at every call of a model that is not trained.
-    pub is_fixed: bool,
     /// Dtype as stored.
     pub dtype: DType,
     /// Sizes.
     pub shape: Vec<usize>,
+}
+
+impl Buffer {
+    /// Number of bytes.
+    pub fn bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.size()
+    }
 }
 
 /// Generated C.
@@ -80,8 +57,14 @@ pub struct CSource {
     pub declared: String,
     /// What it reads, in order.
     pub inputs: Vec<Buffer>,
+    /// What each input is for.
+    pub roles: Vec<Role>,
+    /// Whether each input is the same at every call of a model that is not trained.
+    pub fixed: Vec<bool>,
     /// What it writes, in order: the outputs, then the updated states.
     pub outputs: Vec<Buffer>,
+    /// How many of the outputs are updated states.
+    pub updates: usize,
     /// Names of stages and what they made of the program, as text.
     pub stages: Vec<(String, String)>,
     /// Numbers of the inputs that a call reads; of others only packing knows.
@@ -102,39 +85,18 @@ pub struct CSource {
 
 /// Writes a graph that was lowered for [`C`] and whose sizes are numbers.
 pub fn compile_c(graph: &Graph, options: &COptions) -> Result<CSource> {
-    let target = match options.lanes {
-        None => native(),
-        Some(lanes) => shape(lanes)?,
-    };
-    let COptions { pack, in_place, profile, .. } = *options;
-    let is_donated =
-        |v: ValueId| graph.value(v).name.as_ref().is_some_and(|name| options.donated.contains(name));
-    let donated = graph.inputs.iter().enumerate().filter(|(_, v)| is_donated(**v)).map(|(i, _)| i).collect();
-    let given = c::Options {
-        prefix: options.prefix.clone(),
-        pack,
-        in_place,
-        donated,
-        target,
-        profile,
-        choices: options.choices.clone(),
-        only: options.only.clone(),
-        quantize: options.quantize.clone(),
-        block: options.block,
-    };
-    let source = c::emit(graph, &given)?;
-    let inputs = graph.inputs.iter().map(|&v| {
-        let value = graph.value(v);
-        let role = if let Def::Input(role) = value.def { role } else { Role::Data };
-        buffer(graph, v, value.name.clone().unwrap_or_default(), role)
-    });
-    let outputs = graph.outputs.iter().map(|(name, &v)| buffer(graph, v, name.clone(), Role::Data));
-    let updates = graph.updates.iter().map(|&(old, new)| {
-        buffer(graph, new, graph.value(old).name.clone().unwrap_or_default(), Role::State)
-    });
+    let source = c::emit(graph, options)?;
+    let name = |v: ValueId| graph.value(v).name.clone().unwrap_or_default();
+    let role = |&v: &ValueId| if let Def::Input(role) = graph.value(v).def { role } else { Role::Data };
+    let inputs = graph.inputs.iter().map(|&v| buffer(graph, v, name(v)));
+    let outputs = graph.outputs.iter().map(|(name, &v)| buffer(graph, v, name.clone()));
+    let updates = graph.updates.iter().map(|&(old, new)| buffer(graph, new, name(old)));
     Ok(CSource {
         inputs: inputs.collect::<Result<_>>()?,
+        roles: graph.inputs.iter().map(role).collect(),
+        fixed: graph.inputs.iter().map(|&v| c::is_fixed(graph, v)).collect(),
         outputs: outputs.chain(updates).collect::<Result<_>>()?,
+        updates: graph.updates.len(),
         c: source.c,
         h: source.h,
         declared: source.declared,
@@ -157,9 +119,15 @@ fn place_of(graph: &Graph, path: &str) -> Place {
     found.cloned().unwrap_or_default()
 }
 
-/// Floats in a vector of the processor that code is for; `None`: of this one.
-pub fn lanes(given: Option<usize>) -> Result<usize> {
-    Ok(given.map_or_else(|| Ok(native()), shape)?.lanes)
+/// The processor that code is for, by the number of floats in its vectors: 16, 8, 4, or 1 for plain C; `None`: this one.
+pub fn target(lanes: Option<usize>) -> Result<Shape> {
+    lanes.map_or_else(|| Ok(native()), shape)
+}
+
+/// Numbers of the inputs of a graph that have these names, as [`COptions`] takes those that are donated.
+pub fn donated(graph: &Graph, names: &[Arc<str>]) -> Vec<usize> {
+    let is_donated = |v: ValueId| graph.value(v).name.as_ref().is_some_and(|name| names.contains(name));
+    graph.inputs.iter().enumerate().filter(|(_, v)| is_donated(**v)).map(|(i, _)| i).collect()
 }
 
 /// The vectors of the processor that this runs on. Other processors run the same C, if not as fast.
@@ -198,7 +166,7 @@ fn shape(lanes: usize) -> Result<Shape> {
     }
 }
 
-fn buffer(graph: &Graph, v: ValueId, name: Arc<str>, role: Role) -> Result<Buffer> {
+fn buffer(graph: &Graph, v: ValueId, name: Arc<str>) -> Result<Buffer> {
     let (dtype, shape) = match (graph.ty(v), graph.lit(v)) {
         (Some(ty), _) => (ty.dtype, ty.shape.known()),
         // A number that is an output.
@@ -206,5 +174,5 @@ fn buffer(graph: &Graph, v: ValueId, name: Arc<str>, role: Role) -> Result<Buffe
         (None, None) => return Err(Error::internal("a result without a type is compiled")),
     };
     let shape = shape.ok_or_else(|| Error::internal("a size that is not a number reaches the C target"))?;
-    Ok(Buffer { name, role, is_fixed: c::is_fixed(graph, v), dtype, shape })
+    Ok(Buffer { name, dtype, shape })
 }

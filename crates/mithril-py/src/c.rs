@@ -252,22 +252,37 @@ impl PyCProgram {
     }
 }
 
-/// How C is made, as Python says it.
-#[derive(Debug, FromPyObject)]
-#[pyo3(from_item_all)]
-pub struct COptions {
-    prefix: String,
-    threads: usize,
-    cc: Option<String>,
-    flags: Vec<String>,
-    python: Option<String>,
-    memory_limit: Option<usize>,
-    lanes: Option<usize>,
-    in_place: bool,
-    autotune: bool,
-    quantize: Option<Quantization>,
-    batch: Option<String>,
-    block: Option<usize>,
+/// How C is made: [`Options`] of what Python says by name.
+#[derive(Debug)]
+pub struct COptions(Options);
+
+impl<'py> FromPyObject<'_, 'py> for COptions {
+    type Error = Failure;
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> Outcome<Self> {
+        fn read<'py, T: FromPyObjectOwned<'py>>(given: &Bound<'py, PyAny>, name: &str) -> Outcome<T> {
+            let value = given.get_item(name)?;
+            value.extract::<T>().map_err(|error| Failure::Python(error.into()))
+        }
+        let quantize: Option<Quantization> = read(&given, "quantize")?;
+        let batch: Option<String> = read(&given, "batch")?;
+        Ok(Self(Options {
+            prefix: read(&given, "prefix")?,
+            pack: false,
+            in_place: read(&given, "in_place")?,
+            lanes: read(&given, "lanes")?,
+            tool: Tool {
+                command: read(&given, "cc")?,
+                flags: read(&given, "flags")?,
+                python: read(&given, "python")?,
+            },
+            threads: read(&given, "threads")?,
+            memory_limit: read(&given, "memory_limit")?,
+            autotune: read(&given, "autotune")?,
+            quantize: quantize.map(Quantization::read).transpose()?,
+            batch: batch.map(Into::into),
+            block: read(&given, "block")?,
+        }))
+    }
 }
 
 /// Weights in few bits: patterns of names with schemes, ranges of what they are multiplied by, and whether what cannot be
@@ -293,29 +308,6 @@ impl Quantization {
     }
 }
 
-impl COptions {
-    fn options(self, pack: bool) -> Result<Options, Error> {
-        let Self { prefix, threads, cc, flags, python, memory_limit, .. } = self;
-        let Self { lanes, in_place, autotune, quantize, batch, block, .. } = self;
-        let quantize = quantize.map(Quantization::read).transpose()?;
-        let batch = batch.map(Into::into);
-        let tool = Tool { command: cc, flags, python };
-        Ok(Options {
-            prefix,
-            pack,
-            in_place,
-            lanes,
-            threads,
-            tool,
-            memory_limit,
-            autotune,
-            quantize,
-            batch,
-            block,
-        })
-    }
-}
-
 /// The program of a compiled model in C: outputs, or with `outputs` and `inputs` gradients. Where all sizes are known,
 /// it is compiled now unless `is_lazy`.
 #[pyfunction]
@@ -331,7 +323,7 @@ pub fn c_program(
     let many = outputs.is_some();
     let wanted = wanted(outputs, inputs);
     // Parameters of a model in training change from call to call.
-    let options = options.options(!many && !compiled.is_training())?;
+    let options = Options { pack: !many && !compiled.is_training(), ..options.0 };
     if options.quantize.is_some() && !options.pack {
         return Err(quantized_training().into());
     }
@@ -343,9 +335,9 @@ pub fn c_program(
 /// a second, and their number.
 #[pyfunction]
 pub fn c_peak(py: Python<'_>, options: COptions) -> Result<(f64, f64, usize), Failure> {
-    let options = options.options(false)?;
+    let options = options.0;
     py.detach(|| {
-        let lanes = mithril::compile::c::lanes(options.lanes)?;
+        let lanes = mithril::compile::c::target(options.lanes)?.lanes;
         let found = peak(&options.tool, &Cache::default(), lanes, options.threads())?;
         Ok((found.operations, found.bandwidth, options.threads()))
     })

@@ -12,6 +12,7 @@ use mithril::ir::graph::Role;
 use mithril::ir::interp::Symbols;
 use mithril::runtime::c::{Address, AddressMut, Array, Buffer, Interface, Wanted};
 use mithril::runtime::ggml::{Element, Given as Blocks};
+use mithril::runtime::recycled::{Recycled, is_large};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -24,7 +25,7 @@ mod packed;
 mod recycled;
 
 pub use packed::PyPacked;
-use recycled::Recycled;
+use recycled::Memory;
 
 /// A compiled model that becomes a function for each choice of sizes.
 pub trait Source: Send + Sync {
@@ -111,7 +112,7 @@ struct Output {
     dict: usize,
     name: Py<PyString>,
     arguments: Py<PyTuple>,
-    recycled: Recycled,
+    recycled: Recycled<Memory>,
 }
 
 impl Output {
@@ -123,8 +124,8 @@ impl Output {
         bytes: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
         static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        if Recycled::is_for(bytes) {
-            return self.recycled.array(py, arguments, bytes);
+        if is_large(bytes) {
+            return recycled::array(&self.recycled, py, arguments, bytes);
         }
         let empty = EMPTY.get_or_try_init(py, || numpy(py)?.getattr("empty").map(Bound::unbind))?;
         empty.bind(py).call1(arguments)

@@ -3,7 +3,7 @@
 //! It holds [`interpreter`], which runs compiled models on the reference evaluations without any tool chain, [`c`],
 //! which compiles, loads and calls generated C, `ggml` (with the feature of that name), which runs
 //! models on ggml, [`training`], which trains them, [`backend`], which runs models on a backend that a user wrote, and
-//! [`weights`], which reads and writes checkpoints.
+//! [`weights`], which reads and writes checkpoints; [`recycled`] keeps the memory of outputs for later calls.
 
 pub mod backend;
 pub mod c;
@@ -11,6 +11,7 @@ pub mod c;
 pub mod ggml;
 pub mod interpreter;
 mod pages;
+pub mod recycled;
 mod specialised;
 pub mod training;
 pub mod weights;

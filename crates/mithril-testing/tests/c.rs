@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::process::Command;
 use std::sync::Arc;
 
-use mithril::compile::c::{C, COptions, compile_c};
+use mithril::compile::c::{C, COptions, compile_c, target};
 use mithril::compile::passes::differentiate::{Request, differentiate};
 use mithril::compile::pipeline::{Target, lower};
 use mithril::ir::build::Builder;
@@ -89,7 +89,12 @@ fn compile_for(
     let lowered = lower(graph, &C, float, &mut |_, _| {}).expect("lowering");
     let source = compile_c(
         &lowered,
-        &COptions { prefix: "cases".to_owned(), pack: threads > 1, lanes, ..COptions::default() },
+        &COptions {
+            prefix: "cases".to_owned(),
+            pack: threads > 1,
+            target: target(lanes).expect("a target"),
+            ..COptions::default()
+        },
     )
     .expect("C");
     if let Ok(path) = std::env::var("MITHRIL_TEST_KEEP") {

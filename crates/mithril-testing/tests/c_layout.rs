@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mithril::compile::c::{C, COptions, compile_c};
+use mithril::compile::c::{C, COptions, compile_c, target};
 use mithril::compile::pipeline::lower;
 use mithril::ir::build::Builder;
 use mithril::ir::dtype::DType;
@@ -99,8 +99,12 @@ fn check(lanes: usize, float: DType, blocks: usize) {
     let graph = net.b.graph;
     let wanted = interp::run(&graph, &net.inputs).expect("the interpreter");
     let lowered = lower(&graph, &C, float, &mut |_, _| {}).expect("lowering");
-    let options =
-        COptions { prefix: "net".to_owned(), pack: true, lanes: Some(lanes), ..COptions::default() };
+    let options = COptions {
+        prefix: "net".to_owned(),
+        pack: true,
+        target: target(Some(lanes)).expect("a target"),
+        ..COptions::default()
+    };
     let source = compile_c(&lowered, &options).expect("C");
     let layout = source.stages.iter().find(|(stage, _)| stage == "blocked_layout").expect("the stage");
     assert_eq!(layout.1.matches("in blocks").count(), blocks, "lanes {lanes} of {float}\n{}", layout.1);

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use mithril::compile::c::{C, COptions, CSource, compile_c};
+use mithril::compile::c::{C, COptions, CSource, compile_c, target};
 use mithril::compile::passes::differentiate::Request;
 use mithril::compile::passes::specialize::specialize;
 use mithril::compile::pipeline::lower;
@@ -55,7 +55,7 @@ fn check_in(program: &Program, choices: &[u8], block: Option<usize>) -> Result<O
     let options = COptions {
         prefix: "random".to_owned(),
         pack: choice(0) % 2 == 1,
-        lanes: Some([16, 8, 4, 1][choice(1) % 4]),
+        target: target(Some([16, 8, 4, 1][choice(1) % 4])).expect("a target"),
         block,
         ..COptions::default()
     };

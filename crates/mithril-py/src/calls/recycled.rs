@@ -1,23 +1,18 @@
-//! Memory of large outputs, which is used again: the system clears and maps pages that are new to a process, which may take
-//! as long as a tenth of a call.
+//! Arrays of NumPy for large outputs, in memory that is used again.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-
+use mithril::runtime::recycled::{Loan, Recycled};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PySlice, PyTuple};
 
 use super::numpy;
 
-/// From this size on, memory is used again.
-const LARGE: usize = 1 << 20;
-
 /// At what memory starts: a line of the cache.
 const LINE: usize = 64;
 
 /// Bytes that are an array of NumPy.
 #[derive(Debug)]
-struct Memory {
+pub(super) struct Memory {
     array: Py<PyAny>,
     bytes: usize,
 }
@@ -33,61 +28,30 @@ impl Memory {
     }
 }
 
-/// What the last array of an output that is gone has left for the next one: at most one.
-type Left = Mutex<Option<Memory>>;
-
-/// The memory of one output from call to call.
-#[derive(Debug, Default)]
-pub(super) struct Recycled(Arc<Left>);
-
 /// Has memory as long as the array of an output lives, or a view of it: NumPy keeps it for that.
 #[pyclass(module = "mithril", frozen)]
 #[derive(Debug)]
-struct Owner {
-    memory: Option<Memory>,
-    left: Weak<Left>,
-}
+struct Owner(Loan<Memory>);
 
 #[pymethods]
 impl Owner {
     #[getter]
-    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let interface = |memory: &Memory| memory.array.bind(py).getattr(intern!(py, "__array_interface__"));
-        self.memory.as_ref().map(interface).transpose()
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.0.array.bind(py).getattr(intern!(py, "__array_interface__"))
     }
 }
 
-impl Drop for Owner {
-    fn drop(&mut self) {
-        // Without the program there is no next call.
-        let Some(left) = self.left.upgrade() else { return };
-        let before =
-            std::mem::replace(&mut *left.lock().unwrap_or_else(PoisonError::into_inner), self.memory.take());
-        drop(before);
-    }
-}
-
-impl Recycled {
-    /// Whether an array of so many bytes is worth it.
-    pub(super) fn is_for(bytes: usize) -> bool {
-        bytes >= LARGE
-    }
-    /// An array of this shape and dtype, which has so many bytes; what is in it is left open.
-    pub(super) fn array<'py>(
-        &self,
-        py: Python<'py>,
-        arguments: &Bound<'py, PyTuple>,
-        bytes: usize,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let left = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let memory = match left.filter(|memory| memory.bytes == bytes) {
-            Some(memory) => memory,
-            None => Memory::new(py, bytes)?,
-        };
-        let owner = Bound::new(py, Owner { memory: Some(memory), left: Arc::downgrade(&self.0) })?;
-        let numpy = numpy(py)?;
-        let lines = numpy.call_method1(intern!(py, "asarray"), (owner,))?;
-        let (shape, dtype) = (arguments.get_item(0)?, arguments.get_item(1)?);
-        numpy.call_method1(intern!(py, "ndarray"), (shape, dtype, lines))
-    }
+/// An array of this shape and dtype, which has so many bytes; what is in it is left open.
+pub(super) fn array<'py>(
+    recycled: &Recycled<Memory>,
+    py: Python<'py>,
+    arguments: &Bound<'py, PyTuple>,
+    bytes: usize,
+) -> PyResult<Bound<'py, PyAny>> {
+    let loan = recycled.lend(|memory| memory.bytes == bytes, || Memory::new(py, bytes))?;
+    let owner = Bound::new(py, Owner(loan))?;
+    let numpy = numpy(py)?;
+    let lines = numpy.call_method1(intern!(py, "asarray"), (owner,))?;
+    let (shape, dtype) = (arguments.get_item(0)?, arguments.get_item(1)?);
+    numpy.call_method1(intern!(py, "ndarray"), (shape, dtype, lines))
 }

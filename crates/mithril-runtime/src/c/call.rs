@@ -3,10 +3,11 @@
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+pub use mithril_compile::c::Buffer;
+use mithril_compile::c::CSource;
 use mithril_compile::c::batch::Rows;
-use mithril_compile::c::{self, CSource};
 use mithril_ir::graph::Role;
-use mithril_ir::{Code, DType, Error, Place, Result, Tensor, loops};
+use mithril_ir::{Code, Error, Place, Result, Tensor, loops};
 use smallvec::SmallVec;
 
 use super::array::{Address, AddressMut, Misfit};
@@ -15,24 +16,6 @@ use super::compiler::{Compiler, Tool};
 use super::library::Library;
 use super::memory::{Arenas, Memory, give_back};
 use super::pool::{Lease, Pool};
-
-/// An input or output: contiguous, row-major.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Buffer {
-    /// Name in the graph.
-    pub name: Arc<str>,
-    /// Dtype.
-    pub dtype: DType,
-    /// Sizes.
-    pub shape: Vec<usize>,
-}
-
-impl Buffer {
-    /// Number of bytes.
-    pub fn bytes(&self) -> usize {
-        self.shape.iter().product::<usize>() * self.dtype.size()
-    }
-}
 
 /// What generated code reads and writes.
 #[derive(Clone, Debug, Default)]
@@ -65,17 +48,16 @@ pub struct Interface {
 impl Interface {
     /// The interface of generated C.
     pub fn of(source: &CSource, prefix: &str) -> Self {
-        let buffer = |b: &c::Buffer| Buffer { name: b.name.clone(), dtype: b.dtype, shape: b.shape.clone() };
         Self {
             prefix: prefix.into(),
-            inputs: source.inputs.iter().map(buffer).collect(),
-            outputs: source.outputs.iter().map(buffer).collect(),
-            roles: source.inputs.iter().map(|b| b.role).collect(),
+            inputs: source.inputs.clone(),
+            outputs: source.outputs.clone(),
+            roles: source.roles.clone(),
             shared: source.shared.clone(),
-            fixed: source.inputs.iter().map(|b| b.is_fixed).collect(),
+            fixed: source.fixed.clone(),
             read: (0..source.inputs.len()).map(|i| source.reads.contains(&i)).collect(),
             packing: source.packing.clone(),
-            updates: source.outputs.iter().filter(|b| b.role == Role::State).count(),
+            updates: source.updates,
             batch: None,
             failing: source.failing.clone(),
         }

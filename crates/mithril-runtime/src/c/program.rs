@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mithril_compile::c;
 use mithril_compile::c::batch::{self, Rows};
 use mithril_compile::c::{C, COptions, CSource, Quantize, block, compile_c};
 use mithril_compile::compiled::Compiled;
@@ -237,16 +238,18 @@ impl Program {
         let graph =
             self.graph(symbols, &mut |name, graph| stages.push((name.to_owned(), text::print(graph))))?;
         let Options { pack, in_place, lanes, autotune, ref tool, .. } = self.options;
-        let mut given = COptions { prefix: prefix.into(), pack, lanes, ..COptions::default() };
-        given.quantize.clone_from(&self.options.quantize);
-        given.block = self.options.block.filter(|_| self.options.batch.is_none());
+        let block = self.options.block.filter(|_| self.options.batch.is_none());
+        let quantize = self.options.quantize.clone();
+        let target = c::target(lanes)?;
+        let mut given =
+            COptions { prefix: prefix.into(), pack, target, quantize, block, ..COptions::default() };
         let threads = self.options.threads();
         if autotune {
             given.choices = tune(&graph, &given, tool, &Cache::default(), threads)?;
         }
         // What is measured changes no memory of the caller; blocks of rows may be copies.
         if self.options.batch.is_none() {
-            given.donated.clone_from(&self.compiled.donated);
+            given.donated = c::donated(&graph, &self.compiled.donated);
         }
         let given = COptions { in_place, profile, ..given };
         let mut source = compile_c(&graph, &given)?;
