@@ -12,15 +12,13 @@ use mithril::ir::interp::Symbols;
 use mithril::runtime::c::export::{Export, Values, export};
 use mithril::runtime::c::peak::peak;
 use mithril::runtime::c::program::SECONDS;
-use mithril::runtime::c::{
-    Address, AddressMut, Cache, Interface, Options, Packed, Packing, Program, Specialised, Tool,
-};
+use mithril::runtime::c::{Cache, Options, Program, Specialised, Tool};
 use mithril::runtime::ggml::Given;
 use mithril::runtime::interpreter::Tensors;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::calls::{Callable, Calls, Groups, PyPacked, Ready, Source, quantized_training, wanted};
+use crate::calls::{Calls, Groups, PyPacked, ReadsBlocks, Ready, Source, quantized_training, wanted};
 use crate::compile::PyCompiled;
 use crate::convert::{pairs, tensor};
 use crate::errors::{Failure, Outcome};
@@ -66,43 +64,7 @@ impl Source for Program {
     }
 }
 
-impl Callable for Specialised {
-    type Packed = Packed;
-    type Packing = Option<Packing>;
-    fn interface(&self) -> &Interface {
-        self.function.interface()
-    }
-    fn keeps(&self) -> bool {
-        self.function.packed_bytes() > 0
-    }
-    fn is_quick(&self) -> bool {
-        self.is_quick()
-    }
-    fn parts(&self) -> Vec<Vec<usize>> {
-        self.function.interface().packing.clone()
-    }
-    fn start_packing(&self) -> Result<Option<Packing>, Error> {
-        self.function.start_packing()
-    }
-    fn pack_part(&self, packing: &mut Option<Packing>, inputs: &[Address<'_>]) -> Result<(), Error> {
-        packing.as_mut().map_or(Ok(()), |packing| self.function.pack_part(packing, inputs))
-    }
-    fn finish_packing(&self, packing: Option<Packing>) -> Result<Option<Packed>, Error> {
-        packing.map(|packing| self.function.finish_packing(packing)).transpose()
-    }
-    fn bytes(packed: &Packed) -> usize {
-        packed.bytes().len()
-    }
-    fn call(
-        &self,
-        inputs: &[Address<'_>],
-        outputs: &mut [AddressMut<'_>],
-        packed: Option<&Packed>,
-        rows: Option<usize>,
-    ) -> Result<(), Error> {
-        self.function.call_rows(inputs, outputs, packed, rows)
-    }
-}
+impl ReadsBlocks for Specialised {}
 
 #[pymethods]
 impl PyCProgram {
@@ -110,14 +72,14 @@ impl PyCProgram {
     #[getter]
     fn text(&self) -> String {
         match self.0.latest() {
-            Some(ready) => ready.made.source.c.clone(),
+            Some(ready) => ready.function().source.c.clone(),
             None => "/* C is generated at the first call: some sizes are not known yet. */\n".into(),
         }
     }
     /// Text of the stages from the legalised graph to C.
     #[getter]
     fn stages(&self) -> Vec<(String, String)> {
-        self.0.latest().map(|ready| ready.made.source.stages.clone()).unwrap_or_default()
+        self.0.latest().map(|ready| ready.function().source.stages.clone()).unwrap_or_default()
     }
     /// Whether the call returns several dicts.
     #[getter]
@@ -132,12 +94,12 @@ impl PyCProgram {
     /// Bytes of scratch memory of a call.
     #[getter]
     fn arena_bytes(&self) -> Option<usize> {
-        self.0.latest().map(|ready| ready.made.function.arena_bytes())
+        self.0.latest().map(|ready| ready.function().function.arena_bytes())
     }
     /// Bytes of the packed parameters.
     #[getter]
     fn packed_bytes(&self) -> Option<usize> {
-        self.0.latest().map(|ready| ready.made.function.packed_bytes())
+        self.0.latest().map(|ready| ready.function().function.packed_bytes())
     }
     /// What became of the weights that were to be quantised: dicts with the path, the scheme or None, the reason, the
     /// matrix in elements of the weight (`start`, columns and how far they lie apart, pairs of such for the axes of its
@@ -158,7 +120,7 @@ impl PyCProgram {
             found.set_item("range", d.range)?;
             Ok(found)
         };
-        ready.made.source.decisions.iter().map(one).collect()
+        ready.function().source.decisions.iter().map(one).collect()
     }
     /// Compiles for these sizes of inputs; nothing is run.
     fn prepare(&self, py: Python<'_>, shapes: &Bound<'_, PyDict>) -> Outcome<()> {

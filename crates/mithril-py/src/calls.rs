@@ -3,15 +3,17 @@
 
 use std::ffi::CStr;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use mithril::compile::compiled::{Compiled, gradient_of};
 use mithril::ir::DType;
 use mithril::ir::error::{Code, Error, Result};
 use mithril::ir::graph::Role;
 use mithril::ir::interp::Symbols;
-use mithril::runtime::c::{Address, AddressMut, Array, Buffer, Interface, Wanted};
+use mithril::runtime::c::{Address, AddressMut, Array, Buffer, Wanted};
 use mithril::runtime::ggml::{Element, Given as Blocks};
+pub use mithril::runtime::host_calls::Callable;
+use mithril::runtime::host_calls::{self, HostArrays, HostFunction, Passed, Recent};
 use mithril::runtime::recycled::{Recycled, is_large};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -19,7 +21,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
 
 use crate::convert::pairs;
-use crate::errors::Outcome;
+use crate::errors::{Failure, Outcome};
 
 mod packed;
 mod recycled;
@@ -30,7 +32,7 @@ use recycled::Memory;
 /// A compiled model that becomes a function for each choice of sizes.
 pub trait Source: Send + Sync {
     /// The function, with what is known of it.
-    type Function: Callable + 'static;
+    type Function: ReadsBlocks + 'static;
     /// The model.
     fn compiled(&self) -> &Compiled;
     /// Whether new states are written into the memory of the old ones.
@@ -41,52 +43,24 @@ pub trait Source: Send + Sync {
     fn specialise(&self, symbols: &Symbols, blocks: &Blocks) -> Result<Arc<Self::Function>>;
 }
 
-/// A function of buffers.
-pub trait Callable: Send + Sync + Debug {
-    /// Parameters as it reads them.
-    type Packed: Send + Sync + Debug + 'static;
-    /// What it reads and writes.
-    fn interface(&self) -> &Interface;
+/// A function whose parameters may be given in blocks.
+pub trait ReadsBlocks: Callable {
     /// Whether parameters that are given in blocks are read so, rather than as the floats that they stand for.
     const READS_BLOCKS: bool = false;
     /// The elements of the blocks in which an input is given, if it is.
     fn blocks(&self, _input: usize) -> Option<Element> {
         None
     }
-    /// Whether parameters are kept between calls: packed, and copied once if they lie in another way.
-    fn keeps(&self) -> bool;
-    /// Whether a call is over before other threads of Python could do anything.
-    fn is_quick(&self) -> bool {
-        false
-    }
-    /// What is being packed.
-    type Packing: Send;
-    /// The inputs that each part of packing reads, in the order of the parts.
-    fn parts(&self) -> Vec<Vec<usize>>;
-    /// Starts to pack what is the same at every call.
-    fn start_packing(&self) -> Result<Self::Packing>;
-    /// Packs the next part, for which the inputs are there that it reads.
-    fn pack_part(&self, packing: &mut Self::Packing, inputs: &[Address<'_>]) -> Result<()>;
-    /// What was packed, when all parts are; `None` if there is nothing to pack.
-    fn finish_packing(&self, packing: Self::Packing) -> Result<Option<Self::Packed>>;
-    /// Bytes of packed parameters.
-    fn bytes(packed: &Self::Packed) -> usize;
-    /// Runs it, for so many rows where that is an argument.
-    fn call(
-        &self,
-        inputs: &[Address<'_>],
-        outputs: &mut [AddressMut<'_>],
-        packed: Option<&Self::Packed>,
-        rows: Option<usize>,
-    ) -> Result<()>;
 }
 
 /// An array that stays alive with the description of its memory.
 type Held = Array<Py<PyAny>>;
 /// Per input what is passed; `None`: what is kept, if anything.
-type Given = Vec<Option<Held>>;
+type Given = Passed<Py<PyAny>>;
+/// Parameters as they were packed.
+pub type Kept<F> = host_calls::Kept<F, Py<PyAny>, Py<PyAny>>;
 /// The inputs, the packed parameters if there are any, and the number of rows where that is an argument.
-type Gathered<F> = (Given, Option<Arc<Kept<F>>>, Option<usize>);
+type Gathered<F> = host_calls::Gathered<F, Py<PyAny>, Py<PyAny>>;
 
 /// A program with the choices of sizes that it was called with; the latest is the last.
 #[derive(Debug)]
@@ -94,16 +68,15 @@ pub struct Calls<S: Source> {
     pub program: S,
     /// Whether a call returns several dicts: outputs and gradients.
     pub many: bool,
-    ready: Mutex<Vec<Arc<Ready<S::Function>>>>,
+    ready: Recent<Ready<S::Function>>,
 }
 
 /// One choice of sizes with what calls need of it, made once.
 #[derive(Debug)]
 pub struct Ready<F: Callable> {
-    pub made: Arc<F>,
+    call: HostFunction<F, Py<PyAny>, Py<PyAny>>,
     inputs: Vec<(Role, Py<PyString>)>,
     outputs: Vec<Output>,
-    kept: Mutex<Option<Arc<Kept<F>>>>,
 }
 
 /// Where an output goes: the number of the dict, its name there, and the arguments of `numpy.empty` for it.
@@ -132,37 +105,24 @@ impl Output {
     }
 }
 
-/// Parameters as they were packed.
-#[derive(Debug)]
-pub struct Kept<F: Callable> {
-    /// Per input, if it is the same at every call.
-    arrays: Vec<Option<Py<PyAny>>>,
-    /// Their memory, or that of copies that were made of arrays that lie in another way.
-    held: Given,
-    packed: Option<F::Packed>,
-}
-
 impl<S: Source> Calls<S> {
     /// Calls of a program. Where all sizes are known, it is made now unless `is_lazy`.
     pub fn new(py: Python<'_>, program: S, many: bool, is_lazy: bool) -> Outcome<Self> {
         let mut dims = program.compiled().inputs.iter().flat_map(|i| i.ty.shape.iter());
         let is_open = dims.any(|d| d.known().is_none());
-        let calls = Self { program, many, ready: Mutex::default() };
+        let calls = Self { program, many, ready: Recent::default() };
         if !is_open && !is_lazy {
             calls.specialise(py, &Symbols::default(), &Blocks::new())?;
         }
         Ok(calls)
     }
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Ready<S::Function>>>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
-    }
     /// Number of choices of sizes.
     pub fn count(&self) -> usize {
-        self.lock().len()
+        self.ready.count()
     }
     /// What was called or made last.
     pub fn latest(&self) -> Option<Arc<Ready<S::Function>>> {
-        self.lock().last().cloned()
+        self.ready.latest()
     }
     /// The mappings, if the states in them are changed.
     fn states<'a, 'py>(&self, groups: &'a Groups<'py>) -> Option<&'a Groups<'py>> {
@@ -201,21 +161,8 @@ impl<S: Source> Calls<S> {
         blocks: &Blocks,
     ) -> Outcome<Arc<Ready<S::Function>>> {
         let made = py.detach(|| self.program.specialise(symbols, blocks))?;
-        let position = |all: &[Arc<Ready<S::Function>>]| all.iter().position(|r| Arc::ptr_eq(&r.made, &made));
-        let known = position(&self.lock());
-        let fresh = match known {
-            None => Some(Arc::new(Ready::new(py, made.clone(), self.many)?)),
-            Some(_) => None,
-        };
-        let mut all = self.lock();
-        // Another thread may have added it meanwhile.
-        let ready = match (position(&all), fresh) {
-            (Some(at), _) => all.remove(at),
-            (None, Some(fresh)) => fresh,
-            (None, None) => return Err(Error::internal("a specialisation is lost").into()),
-        };
-        all.push(ready.clone());
-        Ok(ready)
+        let is_made = |ready: &Ready<S::Function>| Arc::ptr_eq(ready.function(), &made);
+        self.ready.find(is_made, || Ready::new(py, made.clone(), self.many))
     }
     /// Makes the function for these sizes of inputs, and for these parameters; nothing is run.
     pub fn prepare(
@@ -242,15 +189,15 @@ impl<S: Source> Calls<S> {
     ) -> Outcome<PyPacked> {
         let ready = self.prepare(py, shapes, Some(&params))?;
         // What calls with arrays have packed would be there twice.
-        *ready.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        ready.call.forget();
         let groups = Groups { params, data: shapes.clone().into_any(), state, cotangents: None };
-        let kept = ready.keep(py, &groups, false)?.ok_or_else(misfit)?;
+        let kept = ready.call.pack(&ready.arrays(py, &groups), false)?.ok_or_else(misfit)?;
         Ok(PyPacked::new(ready, Arc::new(kept)))
     }
     /// What packed parameters are made of, if they were packed by this program.
     fn own<'a>(&self, packed: &'a PyPacked) -> Outcome<&'a packed::For<S::Function>> {
         let found = packed.parts::<S::Function>();
-        let found = found.filter(|f| self.lock().iter().any(|mine| Arc::ptr_eq(mine, &f.ready)));
+        let found = found.filter(|f| self.ready.contains(&f.ready));
         Ok(found.ok_or_else(|| {
             Error::new(Code::BadParameter, "the parameters are packed for another model")
                 .help("pack them with this one: compiled.pack(params)")
@@ -265,25 +212,25 @@ impl<S: Source> Calls<S> {
     ) -> Outcome<Gathered<S::Function>> {
         if let Ok(packed) = groups.params.cast::<PyPacked>() {
             let kept = &self.own(packed.get())?.kept;
-            let (inputs, rows) = ready.beside(py, kept, groups)?;
+            let (inputs, rows) = ready.call.beside(&ready.arrays(py, groups), kept)?;
             return Ok((inputs, Some(kept.clone()), rows));
         }
-        Ok(ready.gather(py, groups)?.ok_or_else(misfit)?)
+        Ok(ready.call.gather(&ready.arrays(py, groups))?.ok_or_else(misfit)?)
     }
     /// Outputs by name, further dicts (gradients, new states) beside them.
     pub fn call<'py>(&self, py: Python<'py>, groups: &Groups<'py>) -> Outcome<Bound<'py, PyAny>> {
         if let Ok(packed) = groups.params.cast::<PyPacked>() {
             let packed::For { ready, kept } = self.own(packed.get())?;
-            let (inputs, rows) = ready.beside(py, kept, groups)?;
+            let (inputs, rows) = ready.call.beside(&ready.arrays(py, groups), kept)?;
             return ready.run(py, &inputs, Some(kept), rows, self.states(groups), Some(groups));
         }
         if let Some(ready) = self.latest()
-            && let Some((inputs, kept, rows)) = ready.gather(py, groups)?
+            && let Some((inputs, kept, rows)) = ready.call.gather(&ready.arrays(py, groups))?
         {
             return ready.run(py, &inputs, kept.as_deref(), rows, self.states(groups), Some(groups));
         }
         let ready = self.specialise(py, &self.bind(groups)?, &self.blocks(&groups.params)?)?;
-        let (inputs, kept, rows) = ready.gather(py, groups)?.ok_or_else(misfit)?;
+        let (inputs, kept, rows) = ready.call.gather(&ready.arrays(py, groups))?.ok_or_else(misfit)?;
         ready.run(py, &inputs, kept.as_deref(), rows, self.states(groups), Some(groups))
     }
 }
@@ -335,6 +282,13 @@ impl<'py> Groups<'py> {
 }
 
 impl<F: Callable> Ready<F> {
+    /// The function.
+    pub fn function(&self) -> &Arc<F> {
+        &self.call.function
+    }
+}
+
+impl<F: ReadsBlocks> Ready<F> {
     pub fn new(py: Python<'_>, made: Arc<F>, many: bool) -> Outcome<Self> {
         let interface = made.interface();
         let names = interface.inputs.iter().map(|b| PyString::intern(py, &b.name).unbind());
@@ -350,73 +304,11 @@ impl<F: Callable> Ready<F> {
             let recycled = Recycled::default();
             outputs.push(Output { dict, name: PyString::intern(py, name).unbind(), arguments, recycled });
         }
-        Ok(Self { made, inputs, outputs, kept: Mutex::default() })
+        Ok(Self { call: HostFunction::new(made), inputs, outputs })
     }
-    /// An input; a copy is made of what does not lie as the function reads it. `None`: it is of another choice.
-    fn find<'py>(
-        &self,
-        py: Python<'py>,
-        i: usize,
-        array: Bound<'py, PyAny>,
-        buffer: &Buffer,
-    ) -> Outcome<Option<Held>> {
-        let known = self.made.blocks(i);
-        let is_plain = known.is_none() && buffer.dtype != DType::F32;
-        if !F::READS_BLOCKS || !self.made.keeps() || self.inputs[i].0 != Role::Param || is_plain {
-            return find(py, array, buffer);
-        }
-        match (blocks(&array)?, known) {
-            (None, None) => find(py, array, buffer),
-            (Some((found, memory)), Some(wanted)) if found == wanted => find(py, aligned(memory)?, buffer),
-            _ => Ok(None),
-        }
-    }
-    /// How many rows are given, where that is an argument.
-    fn rows(&self, py: Python<'_>, groups: &Groups<'_>) -> Outcome<Option<usize>> {
-        self.made.interface().count_rows(|i| {
-            let (role, name) = &self.inputs[i];
-            Ok(groups.get(*role, name.bind(py))?.getattr(intern!(py, "shape"))?.extract()?)
-        })
-    }
-    /// The inputs, and the packed parameters; `None` if a shape is that of another choice of sizes.
-    pub fn gather(&self, py: Python<'_>, groups: &Groups<'_>) -> Outcome<Option<Gathered<F>>> {
-        let keeps = self.made.keeps();
-        let own = self.made.interface();
-        let rows = self.rows(py, groups)?;
-        let scaled = rows.map(|count| own.of_rows(count));
-        let Interface { inputs: buffers, fixed, .. } = scaled.as_ref().unwrap_or(own);
-        let kept = if keeps { self.unchanged(py, groups)? } else { None };
-        let mut given = Given::with_capacity(buffers.len());
-        for (i, ((role, name), buffer)) in self.inputs.iter().zip(buffers).enumerate() {
-            if keeps && fixed[i] {
-                given.push(None);
-                continue;
-            }
-            let array = groups.get(*role, name.bind(py))?;
-            let Some(found) = self.find(py, i, array, buffer)? else { return Ok(None) };
-            given.push(Some(found));
-        }
-        if !keeps || kept.is_some() {
-            return Ok(Some((given, kept, rows)));
-        }
-        // The old ones go first: their memory is needed.
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let Some(kept) = self.keep(py, groups, true)?.map(Arc::new) else { return Ok(None) };
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept.clone());
-        Ok(Some((given, Some(kept), rows)))
-    }
-    /// What was packed, if all of it came from these arrays.
-    fn unchanged(&self, py: Python<'_>, groups: &Groups<'_>) -> Outcome<Option<Arc<Kept<F>>>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(kept) = kept else { return Ok(None) };
-        for ((role, name), known) in self.inputs.iter().zip(&kept.arrays) {
-            if let Some(known) = known
-                && !known.is(&groups.get(*role, name.bind(py))?)
-            {
-                return Ok(None);
-            }
-        }
-        Ok(Some(kept))
+    /// The arrays of a call.
+    fn arrays<'a, 'py>(&'a self, py: Python<'py>, groups: &'a Groups<'py>) -> CallArrays<'a, 'py, F> {
+        CallArrays { py, function: self.function(), inputs: &self.inputs, groups }
     }
     /// The array that was donated for output `i`, if the output may be written into it.
     fn donated<'py>(
@@ -426,7 +318,7 @@ impl<F: Callable> Ready<F> {
         inputs: &[Address<'_>],
         groups: &Groups<'py>,
     ) -> Option<Bound<'py, PyAny>> {
-        let interface = self.made.interface();
+        let interface = self.function().interface();
         let (input, _) = interface.shared.iter().find(|(_, output)| *output == i)?;
         let (role, name) = &self.inputs[*input];
         let array = groups.get(*role, name.bind(py)).ok()?;
@@ -442,11 +334,11 @@ impl<F: Callable> Ready<F> {
         states: Option<&Groups<'py>>,
         given: Option<&Groups<'py>>,
     ) -> Outcome<Bound<'py, PyAny>> {
-        let own = self.made.interface();
+        let own = self.function().interface();
         let scaled = rows.map(|count| own.of_rows(count));
         let interface = scaled.as_ref().unwrap_or(own);
         let addresses = inputs.iter().enumerate().zip(&interface.inputs).map(|((i, found), buffer)| {
-            let found = found.as_ref().or_else(|| kept?.held[i].as_ref());
+            let found = found.as_ref().or_else(|| kept?.memory[i].as_ref());
             found.and_then(|found| found.fits(buffer)).unwrap_or(Address::none())
         });
         let inputs: Vec<Address<'_>> = addresses.collect();
@@ -481,12 +373,62 @@ impl<F: Callable> Ready<F> {
             .collect::<Option<Vec<AddressMut<'_>>>>()
             .ok_or_else(|| Error::internal("numpy.empty makes arrays of another kind"))?;
         let packed = kept.and_then(|k| k.packed.as_ref());
-        let mut call = || self.made.call(&inputs, &mut places, packed, rows);
-        if self.made.is_quick() { call() } else { py.detach(call) }?;
+        let mut call = || self.function().call(&inputs, &mut places, packed, rows);
+        if self.function().is_quick() { call() } else { py.detach(call) }?;
         match <[_; 1]>::try_from(dicts) {
             Ok([one]) => Ok(one.into_any()),
             Err(several) => Ok(PyTuple::new(py, several)?.into_any()),
         }
+    }
+}
+
+/// The arrays of one call, in the mappings that Python passes.
+struct CallArrays<'a, 'py, F> {
+    py: Python<'py>,
+    function: &'a F,
+    inputs: &'a [(Role, Py<PyString>)],
+    groups: &'a Groups<'py>,
+}
+
+impl<'py, F: ReadsBlocks> HostArrays for CallArrays<'_, 'py, F> {
+    type Array = Bound<'py, PyAny>;
+    type Kept = Py<PyAny>;
+    type Owner = Py<PyAny>;
+    type Error = Failure;
+    fn get(&self, input: usize) -> Outcome<Bound<'py, PyAny>> {
+        let (role, name) = &self.inputs[input];
+        self.groups.get(*role, name.bind(self.py))
+    }
+    fn shape(&self, input: usize) -> Outcome<Vec<usize>> {
+        Ok(self.get(input)?.getattr(intern!(self.py, "shape"))?.extract()?)
+    }
+    fn describe(&self, input: usize, array: Bound<'py, PyAny>, buffer: &Buffer) -> Outcome<Option<Held>> {
+        let known = self.function.blocks(input);
+        let is_plain = known.is_none() && buffer.dtype != DType::F32;
+        if !F::READS_BLOCKS || !self.function.keeps() || self.inputs[input].0 != Role::Param || is_plain {
+            return find(self.py, array, buffer);
+        }
+        match (blocks(&array)?, known) {
+            (None, None) => find(self.py, array, buffer),
+            (Some((found, memory)), Some(wanted)) if found == wanted => {
+                find(self.py, aligned(memory)?, buffer)
+            }
+            _ => Ok(None),
+        }
+    }
+    fn keep(&self, array: Bound<'py, PyAny>) -> Outcome<Py<PyAny>> {
+        lock(&array)?;
+        Ok(array.unbind())
+    }
+    fn is_kept(&self, kept: &Py<PyAny>, array: &Bound<'py, PyAny>) -> bool {
+        kept.is(array)
+    }
+    fn release(&self, input: usize) -> Outcome<()> {
+        let release = self.groups.params.getattr_opt(intern!(self.py, "_release"))?;
+        release.map_or(Ok(()), |release| Ok(release.call1((&self.inputs[input].1,)).map(drop)?))
+    }
+    fn detached<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.py.detach(work)
     }
 }
 

@@ -6,14 +6,11 @@ use mithril::codegen::ggml::plan::{self, Plan};
 use mithril::compile::compiled::Compiled;
 use mithril::ir::error::{Code, Error};
 use mithril::ir::interp::Symbols;
-use mithril::runtime::c::{Address, AddressMut, Interface};
-use mithril::runtime::ggml::{
-    self, Decision, Element, Given, Options, Packed, Program, Quantize, Specialised,
-};
+use mithril::runtime::ggml::{self, Decision, Element, Given, Options, Program, Quantize, Specialised};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::calls::{Callable, Calls, Groups, PyPacked, Source, quantized_training, wanted};
+use crate::calls::{Calls, Groups, PyPacked, ReadsBlocks, Source, quantized_training, wanted};
 use crate::compile::PyCompiled;
 use crate::errors::{Failure, Outcome};
 
@@ -38,44 +35,10 @@ impl Source for Program {
     }
 }
 
-impl Callable for Specialised {
-    type Packed = Packed;
-    type Packing = Option<Packed>;
+impl ReadsBlocks for Specialised {
     const READS_BLOCKS: bool = true;
     fn blocks(&self, input: usize) -> Option<Element> {
         self.function.blocks().of(input)
-    }
-    fn interface(&self) -> &Interface {
-        self.function.interface()
-    }
-    fn keeps(&self) -> bool {
-        self.function.keeps()
-    }
-    fn parts(&self) -> Vec<Vec<usize>> {
-        let fixed = &self.function.interface().fixed;
-        vec![(0..fixed.len()).filter(|&i| fixed[i]).collect()]
-    }
-    fn start_packing(&self) -> Result<Option<Packed>, Error> {
-        Ok(None)
-    }
-    fn pack_part(&self, packing: &mut Option<Packed>, inputs: &[Address<'_>]) -> Result<(), Error> {
-        *packing = self.function.pack(inputs)?;
-        Ok(())
-    }
-    fn finish_packing(&self, packing: Option<Packed>) -> Result<Option<Packed>, Error> {
-        Ok(packing)
-    }
-    fn bytes(packed: &Packed) -> usize {
-        packed.bytes()
-    }
-    fn call(
-        &self,
-        inputs: &[Address<'_>],
-        outputs: &mut [AddressMut<'_>],
-        packed: Option<&Packed>,
-        _rows: Option<usize>,
-    ) -> Result<(), Error> {
-        self.function.call(inputs, outputs, packed)
     }
 }
 
@@ -85,14 +48,14 @@ impl PyGgmlProgram {
     #[getter]
     fn text(&self) -> String {
         match self.0.latest() {
-            Some(ready) => ready.made.function.plan().to_string(),
+            Some(ready) => ready.function().function.plan().to_string(),
             None => "the plan is made at the first call: some sizes are not known yet\n".into(),
         }
     }
     /// Text of the stages from the legalised graph to the plan.
     #[getter]
     fn stages(&self) -> Vec<(String, String)> {
-        self.0.latest().map(|ready| ready.made.stages.clone()).unwrap_or_default()
+        self.0.latest().map(|ready| ready.function().stages.clone()).unwrap_or_default()
     }
     /// Whether the call returns several dicts.
     #[getter]
@@ -107,22 +70,24 @@ impl PyGgmlProgram {
     /// Names of the ops that the reference interpreter runs between two graphs of ggml.
     #[getter]
     fn hosted(&self) -> Vec<&'static str> {
-        self.0.latest().map(|ready| ready.made.function.plan().hosted()).unwrap_or_default()
+        self.0.latest().map(|ready| ready.function().function.plan().hosted()).unwrap_or_default()
     }
     /// Bytes of the weights as they are kept.
     #[getter]
     fn weight_bytes(&self) -> Option<usize> {
-        self.0.latest().map(|ready| ready.made.function.needs().weights())
+        self.0.latest().map(|ready| ready.function().function.needs().weights())
     }
     /// Bytes of what is computed: graphs, and what threads work in.
     #[getter]
     fn work_bytes(&self) -> Option<usize> {
-        self.0.latest().map(|ready| ready.made.function.needs()).map(|needs| needs.graphs + needs.work)
+        self.0.latest().map(|ready| ready.function().function.needs()).map(|needs| needs.graphs + needs.work)
     }
     /// Bytes by what they are for; `all_sizes` is what all choices of sizes have together.
     #[getter]
     fn memory<'py>(&self, py: Python<'py>) -> Outcome<Option<Bound<'py, PyDict>>> {
-        let Some(needs) = self.0.latest().map(|ready| ready.made.function.needs()) else { return Ok(None) };
+        let Some(needs) = self.0.latest().map(|ready| ready.function().function.needs()) else {
+            return Ok(None);
+        };
         let found = PyDict::new(py);
         found.set_item("weights", needs.given)?;
         found.set_item("prepared", needs.prepared)?;
@@ -144,10 +109,10 @@ impl PyGgmlProgram {
             found.set_item("scheme", d.outcome.as_ref().ok().map(|element| element.name()))?;
             found.set_item("reason", d.outcome.as_ref().err())?;
             found.set_item("bytes", d.bytes)?;
-            found.set_item("axes", axes(ready.made.function.plan(), d))?;
+            found.set_item("axes", axes(ready.function().function.plan(), d))?;
             Ok(found)
         };
-        ready.made.decisions.iter().map(one).collect()
+        ready.function().decisions.iter().map(one).collect()
     }
     /// Plans for these sizes of inputs, and for parameters that may be given in blocks; nothing is run.
     #[pyo3(signature = (shapes, params=None))]

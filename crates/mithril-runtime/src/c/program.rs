@@ -11,10 +11,12 @@ use mithril_ir::dim::Symbol;
 use mithril_ir::interp::Symbols;
 use mithril_ir::{Code, DType, Dim, Error, Graph, Result, text};
 
+use super::array::{Address, AddressMut};
 use super::cache::Cache;
-use super::call::{Buffer, Function, Interface};
+use super::call::{Buffer, Function, Interface, Packed, Packing};
 use super::compiler::Tool;
 use super::tune::tune;
+use crate::host_calls::Callable;
 use crate::interpreter::{Evaluation, Tensors};
 use crate::specialised::{Made, Named};
 
@@ -112,6 +114,44 @@ impl Specialised {
     pub fn is_quick(&self) -> bool {
         let has_rows = self.function.interface().batch.is_some();
         !has_rows && self.source.nanoseconds.is_some_and(|time| time < QUICK)
+    }
+}
+
+impl Callable for Specialised {
+    type Packed = Packed;
+    type Packing = Option<Packing>;
+    fn interface(&self) -> &Interface {
+        self.function.interface()
+    }
+    fn keeps(&self) -> bool {
+        self.function.packed_bytes() > 0
+    }
+    fn is_quick(&self) -> bool {
+        self.is_quick()
+    }
+    fn parts(&self) -> Vec<Vec<usize>> {
+        self.function.interface().packing.clone()
+    }
+    fn start_packing(&self) -> Result<Option<Packing>> {
+        self.function.start_packing()
+    }
+    fn pack_part(&self, packing: &mut Option<Packing>, inputs: &[Address<'_>]) -> Result<()> {
+        packing.as_mut().map_or(Ok(()), |packing| self.function.pack_part(packing, inputs))
+    }
+    fn finish_packing(&self, packing: Option<Packing>) -> Result<Option<Packed>> {
+        packing.map(|packing| self.function.finish_packing(packing)).transpose()
+    }
+    fn bytes(packed: &Packed) -> usize {
+        packed.bytes().len()
+    }
+    fn call(
+        &self,
+        inputs: &[Address<'_>],
+        outputs: &mut [AddressMut<'_>],
+        packed: Option<&Packed>,
+        rows: Option<usize>,
+    ) -> Result<()> {
+        self.function.call_rows(inputs, outputs, packed, rows)
     }
 }
 

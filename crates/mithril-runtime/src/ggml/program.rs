@@ -15,9 +15,10 @@ use mithril_ir::{Code, DType, Error, Graph, Result, Role, ValueId, text};
 use super::budget::Budget;
 use super::function::{Function, read};
 use super::given::{Blocks, Given};
-use super::pack::Decision;
+use super::pack::{Decision, Packed};
 use crate::c::program::symbols_of;
-use crate::c::{Buffer, Interface, Wanted};
+use crate::c::{Address, AddressMut, Buffer, Interface, Wanted};
+use crate::host_calls::Callable;
 use crate::interpreter::{Evaluation, Tensors};
 use crate::specialised::{Made, Named};
 
@@ -319,4 +320,41 @@ pub fn interface(graph: &Graph, plan: &Plan) -> Result<Interface> {
         inputs,
         ..Interface::default()
     })
+}
+
+impl Callable for Specialised {
+    type Packed = Packed;
+    type Packing = Option<Packed>;
+    fn interface(&self) -> &Interface {
+        self.function.interface()
+    }
+    fn keeps(&self) -> bool {
+        self.function.keeps()
+    }
+    fn parts(&self) -> Vec<Vec<usize>> {
+        let fixed = &self.function.interface().fixed;
+        vec![(0..fixed.len()).filter(|&i| fixed[i]).collect()]
+    }
+    fn start_packing(&self) -> Result<Option<Packed>> {
+        Ok(None)
+    }
+    fn pack_part(&self, packing: &mut Option<Packed>, inputs: &[Address<'_>]) -> Result<()> {
+        *packing = self.function.pack(inputs)?;
+        Ok(())
+    }
+    fn finish_packing(&self, packing: Option<Packed>) -> Result<Option<Packed>> {
+        Ok(packing)
+    }
+    fn bytes(packed: &Packed) -> usize {
+        packed.bytes()
+    }
+    fn call(
+        &self,
+        inputs: &[Address<'_>],
+        outputs: &mut [AddressMut<'_>],
+        packed: Option<&Packed>,
+        _rows: Option<usize>,
+    ) -> Result<()> {
+        self.function.call(inputs, outputs, packed)
+    }
 }
