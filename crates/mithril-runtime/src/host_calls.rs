@@ -79,7 +79,7 @@ pub trait HostArrays {
 pub type Passed<O> = Vec<Option<Array<O>>>;
 
 /// The inputs, the packed parameters if there are any, and the number of rows where that is an argument.
-pub type Gathered<F, K, O> = (Passed<O>, Option<Arc<Kept<F, K, O>>>, Option<usize>);
+pub type Gathered<F, K, O> = (Passed<O>, LastKept<F, K, O>, Option<usize>);
 
 /// Parameters, and states that are not replaced, as they were packed.
 #[derive(Debug)]
@@ -92,12 +92,15 @@ pub struct Kept<F: Callable, K, O> {
     pub packed: Option<F::Packed>,
 }
 
+/// What was packed, if anything was.
+type LastKept<F, K, O> = Option<Arc<Kept<F, K, O>>>;
+
 /// A function, with the parameters that were packed for it at the last call.
 #[derive(Debug)]
 pub struct HostFunction<F: Callable, K, O> {
     /// The function.
     pub function: Arc<F>,
-    kept: Mutex<Option<Arc<Kept<F, K, O>>>>,
+    kept: Mutex<LastKept<F, K, O>>,
 }
 
 impl<F: Callable, K, O> HostFunction<F, K, O> {
@@ -105,7 +108,7 @@ impl<F: Callable, K, O> HostFunction<F, K, O> {
     pub fn new(function: Arc<F>) -> Self {
         Self { function, kept: Mutex::default() }
     }
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Kept<F, K, O>>>> {
+    fn lock(&self) -> MutexGuard<'_, LastKept<F, K, O>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// Forgets what calls have packed.
@@ -149,7 +152,7 @@ impl<F: Callable, K, O> HostFunction<F, K, O> {
         Ok(Some((passed, Some(kept), rows)))
     }
     /// What was packed, if all of it came from these arrays.
-    fn unchanged<H>(&self, host: &H) -> Result<Option<Arc<Kept<F, K, O>>>, H::Error>
+    fn unchanged<H>(&self, host: &H) -> Result<LastKept<F, K, O>, H::Error>
     where
         H: HostArrays<Kept = K, Owner = O>,
     {

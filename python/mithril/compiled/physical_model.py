@@ -98,7 +98,8 @@ class PhysicalModel(Stateful, Tools):
         self._tolerated |= frozenset(self._names["unneeded"])
         choose_weights(backend, options, self._names["param"])
         self._arguments = Arguments(backend, self._names, self._tolerated)
-        self._array_type = backend.engine.array_type
+        self._engine = backend.engine
+        self._array_type = self._engine.array_type
         self._donated = given_away(options["donate"], self._names["data"], backend)
         try:
             program = self._compile({})
@@ -453,7 +454,7 @@ class PhysicalModel(Stateful, Tools):
                 self._share_statistics(program, params)
         shapes = []
         converted: dict[str, Any] | None = None
-        array_type, backend = self._array_type, self.backend
+        array_type, engine = self._array_type, self._engine
         for name, native, dtype in program.data_types:
             value = data.get(name)
             if value is None:
@@ -463,7 +464,7 @@ class PhysicalModel(Stateful, Tools):
             if (
                 type(value) is not array_type
                 or (value.dtype is not native and value.dtype != native)
-                or not (backend.engine.is_single_device or backend.engine.is_here(value))
+                or not (engine.is_single_device or engine.is_here(value))
             ):
                 converted = dict(data) if converted is None else converted
                 value = converted[name] = self._arguments.convert(name, value, dtype)
@@ -479,7 +480,7 @@ class PhysicalModel(Stateful, Tools):
         elif params._fits is not program:
             self._arguments.check_params(program, params)
             params._fits = program
-        return program, alone(backend, data, self._donated, program.known_alone) if self._donated else data
+        return program, alone(self.backend, data, self._donated, program.known_alone) if self._donated else data
 
     def _fit(self, program: Program, params: Any, data: Mapping[str, Any], key: Any) -> Program:
         """Check the shapes of data not seen before; other shapes may need another program."""
