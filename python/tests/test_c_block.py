@@ -52,7 +52,9 @@ CASES = {
 
 def turns(compiled):
     """Return how often a call goes through the steps."""
-    line = next((line for line in compiled.stages["batch_tiling"].splitlines() if " times, with parts of " in line), "1")
+    line = next(
+        (line for line in compiled.stages["batch_tiling"].splitlines() if " times, with parts of " in line), "1"
+    )
     return int(line.split()[0])
 
 

@@ -60,24 +60,29 @@ def defined(tree):
 
 
 def read(tree):
-    """Underscore names of other objects and modules that a file reads, with their lines."""
+    """Underscore names of other objects and modules that a file reads, with their lines, and whether it imports them."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and is_private(node.attr):
             owner = node.value
             is_parent = isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == "super"
             if not is_self(owner) and not is_parent:
-                yield node.attr, node.lineno
+                yield node.attr, node.lineno, False
         elif isinstance(node, ast.ImportFrom) and node.level:
-            yield from ((name.name, node.lineno) for name in node.names if is_private(name.name))
+            yield from ((name.name, node.lineno, True) for name in node.names if is_private(name.name))
 
 
 def trespasses(root):
     trees = {path: ast.parse(path.read_text()) for path in root.rglob("*.py") if "_generated" not in path.parts}
     own = {path: set(defined(tree)) for path, tree in trees.items()}
-    shared = {name: {n for path in own if package(path) == name for n in own[path]} for name in SHARED}
+    inside = {}
+    for path, names in own.items():
+        inside.setdefault(package(path), set()).update(names)
     for path, tree in trees.items():
-        known = own[path] | shared.get(package(path), set()) | FOREIGN
-        yield from (f"{path.relative_to(root)}:{line}: {name}" for name, line in read(tree) if name not in known)
+        siblings = inside[package(path)]
+        known = own[path] | FOREIGN | (siblings if package(path) in SHARED else set())
+        for name, line, is_import in read(tree):
+            if name not in (known | siblings if is_import else known):
+                yield f"{path.relative_to(root)}:{line}: {name}"
 
 
 def test_no_package_reads_what_is_private_to_another():
@@ -86,7 +91,7 @@ def test_no_package_reads_what_is_private_to_another():
 
 def test_what_is_read_privately_is_found():
     tree = ast.parse("from .x import _helper\n\nmodel._names\nself._own\nsuper()._own()\n")
-    assert list(read(tree)) == [("_helper", 1), ("_names", 3)]
+    assert list(read(tree)) == [("_helper", 1, True), ("_names", 3, False)]
 
 
 def test_one_module_guesses_names():
