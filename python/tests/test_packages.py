@@ -60,7 +60,7 @@ def defined(tree):
 
 
 def read(tree):
-    """Underscore names of other objects and modules that a file reads, with their lines, and whether it imports them."""
+    """Underscore names of others that a file reads, with their lines, and whether it imports them."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and is_private(node.attr):
             owner = node.value
