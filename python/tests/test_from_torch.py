@@ -287,6 +287,7 @@ TRANSFORMERS = {
     "llama": ("LlamaForCausalLM", "LlamaConfig", GROUPED),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", {"vocab_size": 50, "n_embd": 32, "n_layer": 2, "n_head": 4}),
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", {**GROUPED, "head_dim": 8}),
+    "mixtral": ("MixtralForCausalLM", "MixtralConfig", {**GROUPED, "num_local_experts": 4}),
     "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", SIZES),
 }
 

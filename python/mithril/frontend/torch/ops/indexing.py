@@ -89,5 +89,5 @@ def _one_hot(use: Use, x: Any, classes: int = -1) -> Any:
 
 @convert("bucketize.Tensor")
 def _bucketize(use: Use, x: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
-    places = apply("searchsorted", boundaries, x, "right" if right else "left")
+    places = apply("searchsorted", boundaries, x, right)
     return apply("cast", places, "int32") if out_int32 else places

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .movement import size_of
 from .registry import Use, apply, convert, promoted
 
 
@@ -65,3 +66,17 @@ def _embedding(use: Use, weight: Any, indices: Any, padding: int = -1, *ignored:
 def _norm(use: Use, x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     axes = None if dim is None or dim == [] else tuple(dim) if isinstance(dim, (list, tuple)) else dim
     return apply("norm", promoted(use, x)[0], float(2 if ord is None else ord), axes, keepdim)
+
+
+@convert("_grouped_mm.default")
+@convert("grouped_mm_fallback.default", prefix="transformers")
+def _grouped_matmul(use: Use, x: Any, weight: Any, ends: Any = None, *ignored: Any) -> Any:
+    # Row i belongs to the first group that ends behind it.
+    if use.rank_of(0) != 2 or use.rank_of(1) != 3 or ends is None:
+        raise use.refuse("a grouped product of other than rows and matrices")
+    rows = apply("arange", 0, size_of(use, x, 0, 0), 1, "int64")
+    groups = apply("searchsorted", apply("cast", ends, "int64"), rows, True)
+    # Rows behind the last group are not used by anyone.
+    groups = apply("minimum", groups, int(use.operand(1).shape[0]) - 1)
+    own = apply("take", weight, groups, 0)
+    return apply("squeeze", apply("matmul", apply("expand_dims", x, 1), own), (1,))

@@ -102,3 +102,13 @@ def _argsort(use: Use, x: Any, *args: Any, **named: Any) -> Any:
     words = ("stable", "dim", "descending") if "stable" in str(use.node.target) else ("dim", "descending")
     named = dict(zip(words, args, strict=False)) | named
     return apply("argsort", x, named.get("dim", -1), named.get("descending", False))
+
+
+@convert("histc.default")
+def _histc(use: Use, x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:
+    return apply("histc", x, bins, float(min), float(max))
+
+
+@convert("bincount.default")
+def _bincount(use: Use, x: Any, weights: Any = None, length: int = 0) -> Any:
+    raise use.refuse("bincount: the shape of the result depends on data")

@@ -62,11 +62,11 @@ def dtype_name(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def convert(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a function for these ops of ATen."""
+def convert(*names: str, prefix: str = "aten") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a function for these ops of ATen, or of another library."""
 
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
-        OPS.update({f"aten.{name}": function for name in names})
+        OPS.update({f"{prefix}.{name}": function for name in names})
         return function
 
     return enter
