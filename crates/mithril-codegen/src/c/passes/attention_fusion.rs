@@ -12,7 +12,7 @@ use crate::c::ir::program::{ALIGNMENT, Buffer, KernelCall, Nest, Parts, Place, P
 use crate::c::kernels::common::library::Library;
 use crate::c::options::Options;
 use crate::c::passes::row_fusion::{Group, Member, fresh, readers};
-use crate::c::select::context::Making;
+use crate::c::select::context::SelectionContext;
 use crate::c::select::epilogue::Tails;
 use crate::c::select::product::product;
 
@@ -34,7 +34,8 @@ pub fn fuse(program: &mut Program, options: &Options, library: &mut Library, tai
             let mut trial = program.clone();
             // Neither factor is a weight, which could be kept in few bits.
             let decisions = &mut Vec::new();
-            let mut making = Making { options, library: &mut *library, tails: &mut *tails, decisions };
+            let mut making =
+                SelectionContext { options, library: &mut *library, tails: &mut *tails, decisions };
             if let Some(parts) = divide(&mut trial, group, row, &mut making) {
                 group.replace(&mut trial, start, Work::Parts(parts));
                 *program = trial;
@@ -138,7 +139,12 @@ impl Division {
 }
 
 /// The steps of the parts, if both products are kernels that work part by part.
-fn divide(program: &mut Program, group: &Group, row: usize, making: &mut Making<'_>) -> Option<Parts> {
+fn divide(
+    program: &mut Program,
+    group: &Group,
+    row: usize,
+    making: &mut SelectionContext<'_>,
+) -> Option<Parts> {
     program.next_var = group.next.get();
     let division = Division::new(program, group, row, making.library.target().cache);
     let [first, between @ .., last] = &group.members[..] else { return None };
@@ -232,7 +238,7 @@ fn kernel(
     nest: &Nest,
     at: &[Index],
     outer: &[Var],
-    making: &mut Making<'_>,
+    making: &mut SelectionContext<'_>,
 ) -> Option<KernelCall> {
     let Work::Nest(given) = &program.steps[member.step].work else { return None };
     let element = contraction(given)?.element;

@@ -15,7 +15,7 @@ use crate::c::kernels::common::library::Library;
 use crate::c::kernels::spec::bytes::AsBytes;
 use crate::c::options::Options;
 use crate::c::passes::byte_layout;
-use crate::c::select::convolution::found;
+use crate::c::select::convolution::blocked_convolution;
 use crate::c::target::Element;
 
 /// Decides which temporaries lie in blocks; the functions that set their margins to zero go into the library.
@@ -32,7 +32,7 @@ pub fn lay_out(program: &mut Program, options: &Options, library: &mut Library) 
     byte_layout::lay_out(program, options, library);
     for step in 0..program.steps.len() {
         let Work::Nest(nest) = &program.steps[step].work else { continue };
-        let Some(found) = found(program, nest, options, library) else { continue };
+        let Some(found) = blocked_convolution(program, nest, options, library) else { continue };
         let (buffer, wanted) = (found.image, found.margins(library));
         if let Some(blocks) = &mut program.buffers[buffer].blocks {
             for (have, want) in blocks.margins.iter_mut().flatten().zip(wanted.as_flattened()) {
@@ -122,7 +122,7 @@ fn hinders(program: &Program, options: &Options, library: &Library) -> Option<Ve
         }
         let suits = match &step.work {
             Work::Nest(nest) if contraction(nest).is_none() => !reads_indices(nest),
-            Work::Nest(nest) => match found(program, nest, options, library) {
+            Work::Nest(nest) => match blocked_convolution(program, nest, options, library) {
                 Some(found) => {
                     of_convolutions[found.image] = true;
                     of_convolutions[nest.to] = true;

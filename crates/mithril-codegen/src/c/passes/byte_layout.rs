@@ -12,7 +12,7 @@ use crate::c::ir::layout::{Blocks, Bytes};
 use crate::c::ir::program::{Nest, Program, Work};
 use crate::c::kernels::common::library::Library;
 use crate::c::options::Options;
-use crate::c::select::convolution::{self, found};
+use crate::c::select::convolution::{self, blocked_convolution};
 
 /// Decides which temporaries that lie in blocks lie as bytes.
 pub fn lay_out(program: &mut Program, options: &Options, library: &Library) {
@@ -72,5 +72,5 @@ fn suits(program: &Program, buffer: usize, options: &Options, library: &Library)
         program.steps.iter().filter(|step| step.reads().contains(&buffer) || step.writes().contains(&buffer));
     touch
         .map(|step| &step.work)
-        .all(|work| matches!(work, Work::Nest(nest) if found(program, nest, options, library).is_some()))
+        .all(|work| matches!(work, Work::Nest(nest) if blocked_convolution(program, nest, options, library).is_some()))
 }

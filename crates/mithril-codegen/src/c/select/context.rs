@@ -19,7 +19,7 @@ pub fn is_fixed(program: &Program, buffer: usize, options: &Options) -> bool {
 }
 
 /// What a stage puts together.
-pub struct Making<'a> {
+pub struct SelectionContext<'a> {
     /// What is asked for.
     pub options: &'a Options,
     /// The kernels' functions.

@@ -5,7 +5,7 @@ use crate::c::analysis::contraction::contraction;
 use crate::c::ir::program::{Buffer, Program, Work};
 use crate::c::kernels::common::library::Library;
 use crate::c::options::Options;
-use crate::c::select::context::Making;
+use crate::c::select::context::SelectionContext;
 use crate::c::select::decision::Decision;
 use crate::c::select::epilogue::Tails;
 use crate::c::select::product::alone;
@@ -27,8 +27,12 @@ pub fn select(
         let Work::Nest(nest) = &given.work else { continue };
         let Some(contraction) = contraction(nest) else { continue };
         library.take_asked();
-        let mut making =
-            Making { options, library: &mut *library, tails: &mut *tails, decisions: &mut decisions };
+        let mut making = SelectionContext {
+            options,
+            library: &mut *library,
+            tails: &mut *tails,
+            decisions: &mut decisions,
+        };
         let found = weight_gradient::correlation(program, nest, &contraction, &mut making)
             .or_else(|| convolution::convolution(program, nest, &contraction, &mut making))
             .or_else(|| alone(program, nest, contraction.element, &mut making))

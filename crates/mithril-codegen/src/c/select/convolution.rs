@@ -14,14 +14,19 @@ use crate::c::kernels::spec::epilogue::{Epilogue, Operand};
 use crate::c::kernels::spec::gemm::Packing;
 use crate::c::kernels::spec::strides::Strides;
 use crate::c::options::Options;
-use crate::c::select::context::{Making, call, is_fixed, operands};
+use crate::c::select::context::{SelectionContext, call, is_fixed, operands};
 use crate::c::select::epilogue::Tails;
 use crate::c::select::quantize::{self, InFewBits};
 use crate::c::syntax::template::c_type;
 use crate::c::target::Target;
 
 /// The convolution of a nest, as far as it reads or writes blocks.
-pub fn found(program: &Program, nest: &Nest, options: &Options, library: &Library) -> Option<InBlocks> {
+pub fn blocked_convolution(
+    program: &Program,
+    nest: &Nest,
+    options: &Options,
+    library: &Library,
+) -> Option<InBlocks> {
     let contraction = contraction(nest)?;
     in_blocks(program, nest, &contraction, options, library.target())
 }
@@ -34,7 +39,7 @@ pub fn convolution(
     program: &Program,
     nest: &Nest,
     c: &Contraction<'_>,
-    making: &mut Making<'_>,
+    making: &mut SelectionContext<'_>,
 ) -> Option<KernelCall> {
     let (mut conv, [x, w], vars) = shape(program, nest, c)?;
     let [height, width] = conv.result();

@@ -12,7 +12,7 @@ use crate::c::ir::program::{KernelCall, Nest, Program, Start};
 use crate::c::kernels::spec::epilogue::Epilogue;
 use crate::c::kernels::spec::gemm::{Gemm, Packing};
 use crate::c::kernels::spec::strides::{Stored, Strides};
-use crate::c::select::context::{Making, call, is_fixed, operands};
+use crate::c::select::context::{SelectionContext, call, is_fixed, operands};
 use crate::c::select::quantize;
 use crate::c::syntax::template::c_type;
 use crate::c::target::Element;
@@ -108,7 +108,7 @@ pub fn alone(
     program: &mut Program,
     nest: &Nest,
     element: Element,
-    making: &mut Making<'_>,
+    making: &mut SelectionContext<'_>,
 ) -> Option<KernelCall> {
     let coordinates: Vec<Index> = nest.vars.iter().map(|&v| Index::var(v)).collect();
     product(program, nest, &coordinates, None, element, making)
@@ -122,7 +122,7 @@ pub fn product(
     at: &[Index],
     parts: Option<&[Var]>,
     element: Element,
-    making: &mut Making<'_>,
+    making: &mut SelectionContext<'_>,
 ) -> Option<KernelCall> {
     let mut p = Product::read(program, nest, at, element)?;
     let given = p.sides.clone();

@@ -13,7 +13,7 @@ use crate::c::kernels::spec::conv::Conv;
 use crate::c::kernels::spec::gemm::{Gemm, Packing};
 use crate::c::kernels::spec::strides::Strides;
 use crate::c::options::{Options, Quantize, Scheme};
-use crate::c::select::context::{Making, is_fixed};
+use crate::c::select::context::{SelectionContext, is_fixed};
 use crate::c::select::decision::{Decision, Matrix, Reason};
 use crate::c::target::{Element, Target};
 
@@ -22,7 +22,7 @@ pub fn product(
     program: &Program,
     factors: [Start; 2],
     gemm: &Gemm,
-    making: &mut Making<'_>,
+    making: &mut SelectionContext<'_>,
 ) -> (Kernel, bool) {
     let Some(wanted) = &making.options.quantize else { return (gemm.build(making.library), false) };
     let is_fixed = |side: usize| is_fixed(program, factors[side].0, making.options);

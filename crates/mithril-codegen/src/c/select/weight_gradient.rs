@@ -9,7 +9,7 @@ use crate::c::analysis::convolution::{names, pixels, sliding};
 use crate::c::ir::program::{KernelCall, Nest, Place, Program, Work};
 use crate::c::kernels::spec::epilogue::Epilogue;
 use crate::c::kernels::weight_gradient::correlation::Correlation;
-use crate::c::select::context::{Making, call, is_fixed, operands};
+use crate::c::select::context::{SelectionContext, call, is_fixed, operands};
 use crate::c::syntax::template::c_type;
 
 /// The gradient of weights that a nest is, if it is one: more pixels are summed over than there are weights.
@@ -17,7 +17,7 @@ pub fn correlation(
     program: &Program,
     nest: &Nest,
     c: &Contraction<'_>,
-    making: &mut Making<'_>,
+    making: &mut SelectionContext<'_>,
 ) -> Option<KernelCall> {
     let (conv, [x, w], vars) = sliding(program, nest, c)?;
     let [height, width] = match vars[2..] {
