@@ -37,7 +37,7 @@ PEERS = {
 #: Ours again, which does every step for all rows: what it gains to compute some at a time.
 WHOLE = "whole batch"
 
-#: Ours has to be this close, in parts of the largest output.
+#: Ours must be this close, in parts of the largest output.
 CLOSE = 1e-4
 
 

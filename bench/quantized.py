@@ -1,6 +1,6 @@
-"""Models in C in few bits against float32 and ONNX Runtime in int8: `python -m bench.quantized --onnx`.
+"""Models in C in low precision against float32 and ONNX Runtime in int8: `python -m bench.quantized --onnx`.
 
-Networks of images are calibrated with the data that is measured, on both sides; others are quantised by
+Networks of images are calibrated with the data that is measured, on both sides; others are quantized by
 `quantize_dynamic`, after `quant_pre_process`.
 """
 
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--onnx", action="store_true", help="also measure ONNX Runtime in int8")
     given = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.threads])
-    print("| workload | threads | scheme | float32, ms | in few bits, ms | faster by | cosine |")
+    print("| workload | threads | scheme | float32, ms | in low precision, ms | faster by | cosine |")
     print("|---|---|---|---|---|---|---|")
     for name in given.workload or ["MLP 784-128-64-10", "ResNet-18", "GPT-2, one token", "BERT-base"]:
         workload = WORKLOADS[name]()

@@ -16,7 +16,7 @@ from mithril.models import create_gpt, resnet18
 
 from . import by_hand
 
-#: Losses have to be this close, as ratios, in the first `STEPS` steps.
+#: Losses must be this close, as ratios, in the first `STEPS` steps.
 CLOSE, STEPS = 1e-3, 3
 
 Step = Callable[[], float]

@@ -101,7 +101,7 @@ def halves() -> Any:
 
 
 def integers() -> Any:
-    """Integers and truth values: wrapping products, shifts, comparisons, a look-up, sorting."""
+    """Integers and booleans: wrapping products, shifts, comparisons, a look-up, sorting."""
     numbers = ml.IOKey("input", shape=[5, 6], dtype="int32")
     index = ml.IOKey("index", shape=[4], dtype="int32")
     model = ml.Model()

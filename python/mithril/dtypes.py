@@ -68,7 +68,7 @@ def normalize(dtype: Any) -> DType:
     Raises
     ------
     TypeInferenceError
-        If no dtype is called so; the hint names the nearest.
+        If there is no dtype called so; the hint names the nearest.
 
     Examples
     --------

@@ -68,7 +68,7 @@ def _rebuild(kind: type[MithrilError], args: tuple[Any, ...], state: dict[str, A
 
 
 class ShapeError(MithrilError, ValueError):
-    """Shapes do not fit together, or a size is impossible."""
+    """Shapes are inconsistent, or a size is impossible."""
 
     code = "M0301"
 

@@ -166,5 +166,5 @@ def _check_kernel(name: str, weight: Any, sizes: Any) -> None:
     if own and own != wanted:
         raise InvalidValueError(
             f"`kernel_size` of {name} is {sizes}, but the filters have kernels of {own}",
-            hint="leave `kernel_size` out: the filters say it",
+            hint="leave `kernel_size` out: the filters determine it",
         )

@@ -6,7 +6,7 @@ import importlib.util
 import mithril as ml
 import pytest
 
-#: Name of a backend -> its class, and the module that has to be installed.
+#: Name of a backend -> its class, and the module that must be installed.
 BACKENDS = {
     "numpy": ("NumpyBackend", "numpy"),
     "torch": ("TorchBackend", "torch"),

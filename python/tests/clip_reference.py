@@ -15,7 +15,7 @@ class QuickGelu(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and two linear layers, each behind a normalisation and beside a shortcut."""
+    """Attention and two linear layers, each behind a normalization and beside a shortcut."""
 
     def __init__(self, width, heads, mask):
         super().__init__()

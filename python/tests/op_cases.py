@@ -7,7 +7,7 @@ from mithril.testing import cases
 
 #: Where terms cancel: the size of the terms instead of that of the gradient.
 TERMS = {
-    # Two elements normalise to -1 and 1 whatever they are; what is left of the gradient is a matter of eps.
+    # Two elements normalize to -1 and 1 whatever they are; what is left of the gradient is a matter of eps.
     "group_norm [2,4] [4] num_groups=2: gradient of x0": 1.0,
     # The derivative is exp(x - y), and both of them are about 1000.
     "logsumexp [[1000.0, 1000.0, -1000.0], None, False]: gradient of x0": 1000.0,

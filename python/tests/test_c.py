@@ -451,7 +451,7 @@ def test_what_does_not_fit_is_not_exported(tmp_path):
     (tmp_path / "file").touch()
     for folder, options, message in (
         ("file", {}, "name a folder"),
-        ("out", {"data": {"input": normal(3, 3)}}, r"data 'input' has shape \[3, 3\], but has to be \[2, 5\]"),
+        ("out", {"data": {"input": normal(3, 3)}}, r"data 'input' has shape \[3, 3\], but must be \[2, 5\]"),
         ("out", {"params": {**compiled.parameters, name: normal(1, 1)}}, rf"parameter {name!r} has shape \[1, 1\]"),
         ("out", {"params": {name: normal(1, 1)}}, "params lacks"),
         ("out", {"optimizer": "adam"}, "optimizer is 'adam'"),

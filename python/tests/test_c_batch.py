@@ -117,7 +117,7 @@ def test_rows_that_mix_are_refused_by_name(layer, message):
 
 def test_a_size_that_is_not_there_is_named():
     compiled = ml.compile(classifier(), ml.CBackend(batch="n"), shapes={"input": ["batch", 5]}, inference=True)
-    with pytest.raises(MithrilError, match="no size of the model is called"):
+    with pytest.raises(MithrilError, match="the model has no size called"):
         compiled.evaluate(compiled.randomize_params(seed=0), {"input": normal(2, 5)})
 
 

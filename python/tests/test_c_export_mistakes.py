@@ -22,7 +22,7 @@ def network(backend=None, hidden=16, rows=1, **options):
 
 def test_files_of_somebody_else_are_not_replaced(tmp_path):
     (tmp_path / "README.md").write_text("# My project\n")
-    with pytest.raises(ml.errors.ModelFileError, match=r"README.md is there already, and not of an export"):
+    with pytest.raises(ml.errors.ModelFileError, match=r"README.md already exists and is not part of an export"):
         network().export(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["README.md"]
     (tmp_path / "README.md").unlink()
@@ -35,9 +35,9 @@ def test_options_that_say_nothing_are_errors(tmp_path):
     params = network().get_parameters()
     infinite = {**params, "linear_1.weight": np.full((3, 16), np.inf, np.float32)}
     for options, kind, problem in [
-        ({"loss": "output"}, wrong, "minimised by an optimizer"),
+        ({"loss": "output"}, wrong, "minimized by an optimizer"),
         ({"weights_inside": "no"}, wrong, "weights_inside is 'no'"),
-        ({"batch": "n"}, ml.errors.KeyNotFoundError, "there are: batch"),
+        ({"batch": "n"}, ml.errors.KeyNotFoundError, "available: batch"),
         ({"params": infinite}, wrong, r"'linear_1.weight' holds NaN or an infinity"),
         ({"data": {"input": np.full((1, 5), np.nan, np.float32)}}, wrong, "data 'input' holds NaN"),
     ]:
@@ -47,7 +47,7 @@ def test_options_that_say_nothing_are_errors(tmp_path):
         network().export("")
     with pytest.raises(ml.errors.ParameterError, match=r"help: give data of the shape") as problem:
         network().export(tmp_path / "out", data={"input": np.ones((2, 5), np.float32)})
-    assert "[2, 5], but has to be [1, 5]" in str(problem.value)
+    assert "[2, 5], but must be [1, 5]" in str(problem.value)
 
 
 def test_wrong_weights_are_named_by_the_program(tmp_path):

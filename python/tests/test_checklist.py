@@ -1,4 +1,4 @@
-"""Every name, parameter and behaviour that the documentation promises, item by item, and what proves it.
+"""Every name, parameter and behavior that the documentation promises, item by item, and what proves it.
 
 The numbers are those of the checklist of five parts: deployment (A), comparison (B), the interface of backends (C),
 custom backends (D), MLX (E). An item is a program that runs here, a page, a test elsewhere, or something that a later

@@ -221,7 +221,7 @@ def test_no_arguments_print_the_help(capsys):
     [
         (["exprot", "x"], "did you mean export?"),
         (["benchmark"], "did you mean bench?"),
-        (["zzz"], "there are: generate"),
+        (["zzz"], "available: generate"),
         (["doctor", "--markdwon"], "did you mean --markdown?"),
         (["summary", "model.json", "--shpae=input=2"], "did you mean --shape?"),
         (["summary", "model.json", "more"], "more"),

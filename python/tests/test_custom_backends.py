@@ -125,8 +125,8 @@ def test_an_override_takes_part_in_tracing():
 @pytest.mark.parametrize(
     ("result", "error", "text"),
     [
-        (lambda x: np.exp(x)[..., None], ShapeError, r"Wrong.exp returns shape \[3, 1\], but has to return \[3\]"),
-        (lambda x: np.exp(x).astype(np.float64), TypeInferenceError, "Wrong.exp returns float64, but has to return f"),
+        (lambda x: np.exp(x)[..., None], ShapeError, r"Wrong.exp returns shape \[3, 1\], but must return \[3\]"),
+        (lambda x: np.exp(x).astype(np.float64), TypeInferenceError, "Wrong.exp returns float64, but must return f"),
         (lambda x: [1.0, 2.0, 3.0], TypeInferenceError, "Wrong.exp returns a list, not an array"),
         (lambda x: None, TypeInferenceError, "Wrong.exp returns a NoneType"),
     ],

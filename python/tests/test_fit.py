@@ -260,7 +260,7 @@ def test_another_training_is_refused(folder):
     refused("optimizer is 'SGD', there 'Adam'", optimizer=ml.optim.SGD(0.1))
     refused(r"metrics is \['accuracy'\]", metrics=["accuracy"])
     refused("the batch before batch 6 of epoch 2 differs", ml.errors.ParameterError, data=examples(seed=5))
-    refused("holds the checkpoints of another training", resume=False)
+    refused("holds the checkpoints of another training run", resume=False)
     refused("holds later ones", resume=folder / "epoch-0002-batch-000000")
     wide = ml.Model()
     wide |= ml.Linear(17, name="first")(input="input")

@@ -359,7 +359,7 @@ def test_missing_device(framework, device):
         ({"seed": 1, "random_seed": 2}, errors.ConflictingOptionError, "random_seed"),
         ({"dtype": "int32"}, errors.InvalidValueError, "int32"),
         ({"jit": "yes"}, errors.InvalidValueError, "True or False"),
-        ({"precision": "int8"}, errors.InvalidValueError, "no float"),
+        ({"precision": "int8"}, errors.InvalidValueError, "not a float"),
         ({"amp": True, "precision": "float32"}, errors.ConflictingOptionError, "amp"),
         ({"device_mesh": (2, 2)}, errors.BackendUnavailableError, "4 devices"),
         ({"device_mesh": (0,)}, errors.InvalidValueError, "positive"),

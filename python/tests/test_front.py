@@ -127,7 +127,7 @@ def test_settings_come_from_the_folder(kind, folders):
 
 def test_errors_of_folders(folders, tmp_path):
     folder, _, _ = folders("gpt2")
-    with pytest.raises(ModelFileError, match="no folder"):
+    with pytest.raises(ModelFileError, match="is not a folder"):
         TextGenerator.from_folder(tmp_path / "absent", "numpy")
     with pytest.raises(ModelFileError, match=r"no config\.json"):
         TextGenerator.from_folder(tmp_path, "numpy")
@@ -248,7 +248,7 @@ def test_program_of_generation(folders, capsys, monkeypatch):
     assert generation_program("", ["--weights", str(folder), "--prompt", "-", *options, "--no-cache"]) == 0
     assert capsys.readouterr().out.removesuffix("\n") == wanted
     assert generation_program("", ["--weights", str(folder / "absent"), "--prompt", "a"]) == 1
-    assert "no folder" in capsys.readouterr().err
+    assert "is not a folder" in capsys.readouterr().err
 
 
 def test_program_of_classification(vit, tmp_path, capsys):
@@ -273,7 +273,7 @@ def test_program_of_classification(vit, tmp_path, capsys):
     assert [line.split()[1] for line in lines] == [("ant", "bee", "cat")[i] for i in order[:2]]
     assert abs(float(lines[0].split()[0].rstrip("%")) / 100 - float(values[0])) < 1e-4
     assert vision_program("", classify, ["resnet18"], arguments) == 1
-    assert "no folder" in capsys.readouterr().err
+    assert "is not a folder" in capsys.readouterr().err
 
 
 def test_program_of_similarity(clip, tmp_path, capsys):

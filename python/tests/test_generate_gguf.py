@@ -87,7 +87,7 @@ def test_the_text_is_that_of_the_folder(folder, file, capsys):
     assert len(expected.strip()) > 4
     assert generate(file, "--backend", "numpy") == 0
     assert capsys.readouterr().out == expected
-    # Without a name it runs where weights in few bits stay so.
+    # Without a name it runs where low-bit weights stay so.
     assert generate(file) == 0
     printed = capsys.readouterr()
     assert printed.out == expected
@@ -137,7 +137,7 @@ def test_files_without_a_tokenizer_or_with_another_kind(file, tmp_path, folder, 
     for changes, kind, text in [
         ({"tokenizer.ggml.model": "bert"}, InvalidValueError, "'bert'"),
         ({"tokenizer.ggml.pre": "unheard-of"}, InvalidValueError, "'unheard-of'"),
-        ({"tokenizer.ggml.tokens": ["a", "a"]}, ModelFileError, "different texts"),
+        ({"tokenizer.ggml.tokens": ["a", "a"]}, ModelFileError, "distinct strings"),
         ({"tokenizer.ggml.token_type": [1]}, ModelFileError, "1 kinds"),
         ({"tokenizer.ggml.merges": ["no merge of these"]}, ModelFileError, "damaged"),
     ]:

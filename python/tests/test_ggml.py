@@ -1,4 +1,4 @@
-"""The GGML backend: models against NumPy and torch, weights in few bits, memory, and what is refused."""
+"""The GGML backend: models against NumPy and torch, low-bit weights, memory, and what is refused."""
 
 import os
 
@@ -103,7 +103,7 @@ def test_sizes_are_taken_as_they_come():
         np.testing.assert_allclose(compiled.evaluate(params, {"input": x})["output"], wanted, rtol=1e-4, atol=1e-6)
 
 
-# --- weights in few bits ------------------------------------------------------------------------------------------
+# --- low-bit weights ------------------------------------------------------------------------------------------
 
 #: Least cosine of the logits with those in f32, of random weights; ternary types are for weights that were trained so.
 COSINES = {"f16": 0.99999, "bf16": 0.9999, "q8_0": 0.999, "q6_k": 0.995, "q5_k": 0.99, "q5_0": 0.99, "q5_1": 0.99}

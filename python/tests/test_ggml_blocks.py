@@ -1,4 +1,4 @@
-"""GGML: weights that are given in blocks of few bits, of files and of `mithril.quantize`, stay as they are."""
+"""GGML: weights that are given in low-bit blocks, of files and of `mithril.quantize`, stay as they are."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def test_blocks_are_read_as_they_are(form):
     # ggml rounds what is multiplied with them to 8 bits.
     assert cosine(found, wanted) > 0.999
     if form in GGML:
-        # What quantises the same values has the same blocks.
+        # What quantizes the same values has the same blocks.
         same = linear(ml.GGMLBackend(quantize={"up.weight": form}, num_threads=2))
         values = {**params, "up.weight": normal(64, 256) / 16}
         np.testing.assert_array_equal(same.evaluate(values, {"input": x})["output"], found)

@@ -1,4 +1,4 @@
-"""Files of GGUF and blocks of few bits, against the package gguf, which is the reference of the format in Python."""
+"""Files of GGUF and low-bit blocks, against the package gguf, which is the reference of the format in Python."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_blocks_are_those_of_the_package(form):
     with np.errstate(all="ignore"):
         wanted = dequantize(blocks, known)
     found = QuantizedArray(blocks, form).dequantize()
-    # Random blocks hold scales that are no numbers, which propagate in ways of their own.
+    # Random blocks hold scales that are not numbers, which propagate in ways of their own.
     finite = np.isfinite(wanted)
     assert finite.mean() > 0.5
     # Those forms multiply in another order there.
@@ -194,10 +194,10 @@ def test_every_form_goes_through_files(tmp_path):
         np.testing.assert_array_equal(found.blocks, value.blocks, err_msg=name)
 
 
-# --- quantising -------------------------------------------------------------------------------------------------
+# --- quantizing -------------------------------------------------------------------------------------------------
 
 
-def test_report_of_quantising():
+def test_report_of_quantizing():
     params = {
         "a.weight": random(8, 256),
         "b.weight": random(4, 96, seed=1).astype(np.float64),
@@ -232,20 +232,20 @@ def test_report_of_quantising():
     ml.quantize(params, "q8_0", exclude="conv", strict=True)
     kept = ml.quantize(params, {"conv": None, "*": "q8_0"}, strict=True)
     assert kept["conv"] is params["conv"]
-    with pytest.raises(ml.errors.InvalidValueError, match="pattern 3 is no text"):
+    with pytest.raises(ml.errors.InvalidValueError, match="pattern 3 is not a string"):
         ml.quantize(params, {3: "q8_0"})
     only = ml.quantize(params, "q8_0", include=["bias"])
     assert [row.path for row in only.report.rows] == ["bias"]
 
 
-def test_what_cannot_be_quantised_says_why():
+def test_what_cannot_be_quantized_says_why():
     params = {"nan": np.full((1, 32), np.nan, np.float32), "large": np.full((1, 32), 1e30, np.float32)}
     params |= {"empty": np.zeros((0, 32), np.float32)}
     params["done"] = ml.quantize({"w": random(1, 32)}, "q8_0")["w"]
     reasons = [skip.reason for skip in ml.quantize(params, "q4_0").report.skipped]
     assert ["not finite" in reasons[0], "too large" in reasons[1]] == [True, True]
-    assert reasons[2:] == ["it is empty", "it is quantised already, as q8_0"]
-    for wrong, message in [("q4_9", "did you mean"), ("q8_1", "not made here"), (4, "no text")]:
+    assert reasons[2:] == ["it is empty", "it is quantized already, as q8_0"]
+    for wrong, message in [("q4_9", "did you mean"), ("q8_1", "not made here"), (4, "is not a string")]:
         with pytest.raises(ml.errors.InvalidValueError, match=message):
             ml.quantize({"w": random(1, 256)}, wrong)
     for options in (
@@ -323,7 +323,7 @@ def test_models_go_to_llama_cpp_and_back(name, tmp_path):
         ("qwen2", "q4_k_m", 0.98),
     ],
 )
-def test_quantised_models_stay_close(name, form, least, tmp_path):
+def test_quantized_models_stay_close(name, form, least, tmp_path):
     model, path = compiled(name, 0), tmp_path / "model.gguf"
     wanted = model(TOKENS).ravel()
     made = ml.quantize(model.get_parameters(), form, strict=True)
@@ -357,7 +357,7 @@ def test_mixtures_are_those_of_llama_cpp(tmp_path):
         for i in range(32):
             for name, end in ends.items():
                 assert of_ours[f"model.layers.{i}.{end}.weight"] == theirs[f"blk.{i}.{name}.weight"]
-    # Rows that are no whole blocks of 256 get blocks of 32, and positions stay floats.
+    # Rows that are not whole blocks of 256 get blocks of 32, and positions stay floats.
     short = assigned("q4_k_m", {"transformer.wte.weight": (96, 96), "transformer.wpe.weight": (8, 96)})
     assert short == {"transformer.wte.weight": "q8_0", "transformer.wpe.weight": None}
 
@@ -406,7 +406,7 @@ def test_what_the_zoo_does_not_have_is_no_model(tmp_path):
     path = tmp_path / "x.gguf"
     model = compiled("llama", 0)
     for key, value, message in [
-        ("general.architecture", "mamba", "'mamba', which the zoo does not have"),
+        ("general.architecture", "mamba", "'mamba', which the zoo does not support"),
         ("llama.expert_count", 8, "expert_count is 8"),
         ("llama.rope.scaling.type", "yarn", "scaling.type is 'yarn'"),
         ("llama.rope.dimension_count", 16, "dimension_count is 16, and keys have 32"),
@@ -455,7 +455,7 @@ def test_command_line(tmp_path, capsys):
     ml.save(params, source, metadata={"license": "MIT"})
     assert main(["quantize", str(source), str(target), "--type", "q8_0", "--type", "a.*=q4_k"]) == 0
     told = capsys.readouterr().out
-    assert "2 arrays quantised" in told
+    assert "2 arrays quantized" in told
     found = ml.weights.open(target)
     assert {name: str(found.quantized(name)) for name in found if found.quantized(name)} == {
         "a.weight": "QuantizedArray([2, 256], q4_k, 288 bytes)",
@@ -463,7 +463,7 @@ def test_command_line(tmp_path, capsys):
     }
     assert found.metadata["license"] == "MIT"
     assert main(["quantize", str(target), str(again), "--type", "q8_0"]) == 0
-    assert "a.weight stays as it is: it is quantised already, as q4_k" in capsys.readouterr().out
+    assert "a.weight stays as it is: it is quantized already, as q4_k" in capsys.readouterr().out
     assert again.read_bytes() == target.read_bytes()
     assert main(["quantize", str(source), str(target), "--type", "q4_k", "--strict"]) == 1
     assert "rows of 64 cannot be cut into blocks of 256" in capsys.readouterr().err

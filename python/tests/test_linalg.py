@@ -218,7 +218,7 @@ def test_what_completes_a_basis_has_no_gradient():
         assert hint in str(error.value)
     with pytest.raises(MithrilError, match="float16 is not possible"):
         backend("numpy").svd(np.ones((2, 2), np.float16))
-    with pytest.raises(MithrilError, match='has to be "fro"'):
+    with pytest.raises(MithrilError, match='must be "fro"'):
         backend("numpy").matrix_norm(np.ones((2, 2), np.float32), 3)
 
 

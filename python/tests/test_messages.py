@@ -41,7 +41,7 @@ def test_too_large_is_not_called_negative():
         assert "too large" in text
         assert "10000000" in text
         assert "positive" not in text
-    assert "it has to be a positive number" in message(lambda: ml.Linear(-3))
+    assert "it must be a positive number" in message(lambda: ml.Linear(-3))
 
 
 def test_sizes_that_differ_say_what_to_change_where():
@@ -125,7 +125,7 @@ def test_lists_of_numbers_are_data(compiled):
     x, y = np.random.default_rng(0).normal(size=(8, 2)), np.ones((8, 1))
     of_lists = ml.train.fit(compiled, (x.tolist(), y.tolist()), loss="loss", batch_size=4)
     assert of_lists.epochs
-    assert "no arrays" in message(lambda: ml.train.fit(compiled, ([[1.0], [1.0, 2.0]], [[1.0], [1.0]]), loss="loss"))
+    assert "not arrays" in message(lambda: ml.train.fit(compiled, ([[1.0], [1.0, 2.0]], [[1.0], [1.0]]), loss="loss"))
     text = message(lambda: ml.train.fit(compiled, [[1.0, 2.0, 3.0]], loss="loss"))
     assert "[1.0, 2.0, 3.0]" in text
     assert "'input': array" in text
@@ -221,7 +221,7 @@ def test_a_full_disk_is_our_error_and_loses_nothing(tmp_path):
     assert [line.split()[0] for line in lines] == ["p.safetensors", "m.json", "g.gguf", "s.py"]
     for line in lines:
         assert "M0802" in line, line
-        assert "make room" in line, line
+        assert "free some space" in line, line
         assert " bytes" in line, line
     assert "800" in lines[0]
 

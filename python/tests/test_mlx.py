@@ -221,7 +221,7 @@ def test_compiled_models_give_the_numbers_of_eager_ones(name, autodiff):
         assert list(eager) == list(fused)
         for key, value in eager.items():
             assert fused[key].dtype == value.dtype
-            # What MLX fuses it rounds less often; a bias before a normalisation has no gradient but rounding.
+            # What MLX fuses it rounds less often; a bias before a normalization has no gradient but rounding.
             if "conv" not in key or "bias" not in key:
                 assert_near(fused[key], value)
 

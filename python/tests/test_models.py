@@ -177,7 +177,7 @@ def test_sizes_of_parameters_may_come_with_the_first_call():
     model += ml.Linear(2)(output="output")
     for width in ("width", None):
         compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": ["batch", 3, width]})
-        with pytest.raises(ml.errors.ParameterError, match=r"\[2, 4, 5\], but has to be \['batch', 3"):
+        with pytest.raises(ml.errors.ParameterError, match=r"\[2, 4, 5\], but must be \['batch', 3"):
             compiled.evaluate({}, {"input": np.ones((2, 4, 5))})
         assert compiled.evaluate({}, {"input": np.ones((2, 3, 5))})["output"].shape == (2, 2)
         assert compiled.get_parameters()["linear.weight"].shape == (2, 15)

@@ -31,9 +31,9 @@ COUNTS = {"interpreter": 30, "numpy": 60, "torch": 60, "mlx": 40, "ggml": 20, "j
 def test_ops_compute_what_pytorch_computes():
     print(f"MITHRIL_RANDOM_SEED={SEED}")
     known = set(op_database.entries()) | {info.name for info in op_database.entries().values()}
-    assert {*ADAPTED, *OTHERWISE} <= known, "these are no entries of the database"
+    assert {*ADAPTED, *OTHERWISE} <= known, "these are not entries of the database"
     for entry, *_ in (*DIFFERENT, *REFUSED):
-        assert fnmatch.filter(known, entry.removeprefix("gradient:")), f"{entry} is no entry of the database"
+        assert fnmatch.filter(known, entry.removeprefix("gradient:")), f"{entry} is not an entry of the database"
     # Of other dtypes only all is run: frameworks are slow there.
     pairs, problems = op_database.plan(dtypes=DTYPES if EVERYTHING else ("float32",)), []
     assert len({label for label, _ in pairs}) > 150

@@ -266,11 +266,11 @@ def test_learning_rates_of_adapters():
 
 
 def test_adapters_say_what_is_wrong():
-    with pytest.raises(ml.errors.InvalidValueError, match="no class of optimizers"):
+    with pytest.raises(ml.errors.InvalidValueError, match="not a class of optimizers"):
         optim.from_torch(torch.optim.SGD([torch.zeros(1)], 0.1))
     with pytest.raises(ml.errors.ParameterError, match="no tensor of PyTorch"):
         torch_pair()[0].update({"w": np.ones(2)}, {"w": np.ones(2)})
-    with pytest.raises(ml.errors.InvalidValueError, match="no gradient transformation"):
+    with pytest.raises(ml.errors.InvalidValueError, match="not a gradient transformation"):
         optim.from_optax(optax.adam)
     jnp = pytest.importorskip("jax.numpy")
     with pytest.raises(ml.errors.ParameterError, match="no gradient of 'v'"):

@@ -423,7 +423,7 @@ def test_states_of_other_optimizers_are_refused():
         momentum.update(params, params)
     other = optim.Adam()
     other.load_state_dict(state)
-    with pytest.raises(ml.errors.ParameterError, match=r"shape \[2\], but has to be \[3\]"):
+    with pytest.raises(ml.errors.ParameterError, match=r"shape \[2\], but must be \[3\]"):
         other.update({"w": np.ones(3)}, {"w": np.ones(3)})
 
 

@@ -47,7 +47,7 @@ def test_a_table_of_words(backend, inference):
     params = run.get_parameters()
     for index in (5, 7, -6, 2**40):
         data = {"input": np.array([0, index, 1])}
-        found = refused(lambda data=data: run.evaluate(params, data), f"given index {index}", "has 5 places")
+        found = refused(lambda data=data: run.evaluate(params, data), f"given index {index}", "the axis has size 5")
         assert found.path == "words"
         assert "test_positions.py" in found.where
         assert found.hint.startswith("give numbers from 0 to 4")
@@ -88,7 +88,9 @@ def test_a_token_that_a_model_of_the_zoo_does_not_know(backend):
     run = ml.compile(create_gpt(**SIZES), backend, shapes={"input": ["batch", "length"]}, inference=True)
     for batch in (1, 3):
         data = {"input": np.full((batch, 4), 10)}
-        found = refused(lambda data=data: run.evaluate({}, data), "index 10, but has 10 places", "[0, 0] of `input`")
+        found = refused(
+            lambda data=data: run.evaluate({}, data), "index 10, but the axis has size 10", "[0, 0] of `input`"
+        )
         assert (found.path, found.hint[:26]) == ("transformer.wte", "give numbers from 0 to 9; ")
 
 
@@ -103,7 +105,8 @@ def test_classes_in_a_training_step(name):
     step(good)
     before = {key: np.array(value) for key, value in step.params.items()}
     found = refused(
-        lambda: step({"input": x, "target": np.array([0, -100, 4])}), "cross_entropy is given index 4, but has 4 places"
+        lambda: step({"input": x, "target": np.array([0, -100, 4])}),
+        "cross_entropy is given index 4, but the axis has size 4",
     )
     assert found.notes == ("it is element [2] of `target`",)
     assert "test_positions.py" in found.where
@@ -140,7 +143,9 @@ def test_every_op_that_looks_something_up(backend, case):
         last = [n - 1 for n in indices.shape]
         op = case.split(",")[0].split(" ")[0]
         call = lambda: run.evaluate({}, {**data, "indices": indices})  # noqa: E731
-        refused(call, f"{op} is given index {wrong}, but has {size} places", f"it is element {last} of `indices`")
+        refused(
+            call, f"{op} is given index {wrong}, but the axis has size {size}", f"it is element {last} of `indices`"
+        )
 
 
 @pytest.mark.parametrize("make", list(BACKENDS.values()))
@@ -151,7 +156,7 @@ def test_indices_that_follow_from_data(make):
     model |= ml.Embedding(3, 2, name="words")(input="best", output="output")
     run = ml.compile(model, backend, shapes={"input": [2, 5]}, inference=True)
     data = {"input": np.eye(5, dtype=np.float32)[2:4]}
-    found = refused(lambda: run.evaluate({}, data), "embedding is given index 3, but has 3 places")
+    found = refused(lambda: run.evaluate({}, data), "embedding is given index 3, but the axis has size 3")
     assert (found.path, found.notes) == ("words", ("it follows from `input`",))
 
 
@@ -170,7 +175,7 @@ def test_indices_that_the_model_computes(name, tables):
     run.evaluate(params, {"input": np.eye(5, dtype=np.float32)[2:3]})
     found = refused(lambda: run.evaluate(params, {"input": np.eye(5, dtype=np.float32)[4:]}), "InterpreterBackend")
     if tables == 1:
-        assert (found.path, found.notes) == ("words0", ("it has 3 places",))
+        assert (found.path, found.notes) == ("words0", ("the axis has size 3",))
     else:
         assert found.path is None
         assert found.notes == ("it is of one of these: embedding in `words0`, embedding in `words1`",)
@@ -186,7 +191,8 @@ def test_classes_of_a_loss_on_frameworks_that_take_any(make, jit):
     x = np.ones((3, 3), np.float32)
     step({"input": x, "target": np.array([0, 3, -100])})
     found = refused(
-        lambda: step({"input": x, "target": np.array([0, -100, 4])}), "cross_entropy is given index 4, but has 4 places"
+        lambda: step({"input": x, "target": np.array([0, -100, 4])}),
+        "cross_entropy is given index 4, but the axis has size 4",
     )
     assert found.notes == ("it is element [2] of `target`",)
 

@@ -1,4 +1,4 @@
-"""Weights in few bits: the arithmetic against NumPy's, whole models against float32, and what is refused."""
+"""Low-bit weights: the arithmetic against NumPy's, whole models against float32, and what is refused."""
 
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def test_products_are_those_of_the_rounded_numbers(scheme, rows):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_matrices_of_a_batch_are_quantised_one_by_one(scheme):
+def test_matrices_of_a_batch_are_quantized_one_by_one(scheme):
     model = ml.Model()
     weight = ml.IOKey("weight", shape=[3, 96, 40], differentiable=True)
     model |= ml.MatrixMultiply()(left="input", right=weight, output="output")
@@ -105,18 +105,18 @@ def test_the_report_tells_sizes_and_errors(scheme, least):
     compiled = ml.compile(model, ml.CBackend(quantize=rules), shapes={"input": [1, 12]}, inference=True)
     params = compiled.randomize_params(seed=0)
     report = ml.quantization_report(compiled, params, {"input": np.arange(12, dtype=np.int64)[None] * 7})
-    quantised = [w for w in report.rows if w.type == scheme]
-    assert len(quantised) >= 8
+    quantized = [w for w in report.rows if w.type == scheme]
+    assert len(quantized) >= 8
     assert report.after < report.before
-    assert all(0.99 < w.cosine < 1 and w.rmse > 0 for w in quantised)
+    assert all(0.99 < w.cosine < 1 and w.rmse > 0 for w in quantized)
     assert all(skip.reason and skip.type == "float32" for skip in report.skipped)
     assert report.outputs
     assert all(least < o.cosine < 1 for o in report.outputs)
-    assert "arrays quantised" in str(report)
+    assert "arrays quantized" in str(report)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_every_weight_is_quantised_or_has_a_reason(scheme):
+def test_every_weight_is_quantized_or_has_a_reason(scheme):
     model = ml.Model()
     model |= ml.Linear(64)(input="input", output="hidden")
     model += ml.Relu()
@@ -131,12 +131,12 @@ def test_every_weight_is_quantised_or_has_a_reason(scheme):
         report = ml.quantization_report(compiled, compiled.randomize_params(seed=0))
         return {row.path for row in report.rows}, {skip.path: skip.reason for skip in report.skipped}
 
-    quantised, skipped = outcome(1)
-    assert quantised == {"linear.weight"}
+    quantized, skipped = outcome(1)
+    assert quantized == {"linear.weight"}
     assert "its product has 2048 multiplications" in skipped["linear_1.weight"]
     assert "no product" in skipped["linear_1.bias"]
-    quantised, skipped = outcome(2)
-    assert quantised == {"linear.weight", "linear_1.weight"}
+    quantized, skipped = outcome(2)
+    assert quantized == {"linear.weight", "linear_1.weight"}
     with pytest.raises(MithrilError, match=r"linear_1\.weight: its product has 2048"):
         compile(1, quantize_strict=True)
 
@@ -266,7 +266,7 @@ def test_a_network_of_images_in_whole_numbers(tmp_path):
     assert "mithril_int8_conv_" in code
     assert "mithril_range_" not in code
     if "avx512" in Path("/proc/cpuinfo").read_text():
-        # For AVX2, most of which has no dot products of bytes: the weights alone are in few bits.
+        # For AVX2, most of which has no dot products of bytes: the weights alone are in low precision.
         other = calibrated.export(tmp_path / "avx2", data={"input": x}, params=params, lanes=8)
         assert "output" in other.check
         assert other.packed_bytes < params_bytes(params) / 3.5
@@ -298,7 +298,7 @@ def test_convolutions_in_blocks_keep_their_weights_in_few_bits(tmp_path, scheme,
     report = ml.quantization_report(compiled, params, {"input": x})
     assert len(report.rows) == 3
     assert report.outputs[0].cosine > least
-    # Of 9 terms, 3 more to fill a word; each filter with a scale, and for whole numbers its sum.
+    # Of 9 terms, 3 more to fill a word; each filter with a scale, and for integers its sum.
     assert all(row.bits < (14.5 if row.before < 6000 else 10.1) for row in report.rows)
     for lanes in (1, 4, 8):
         exported = compiled.export(tmp_path / str(lanes), data={"input": x}, params=params, lanes=lanes)
@@ -385,12 +385,12 @@ def test_samples_that_do_not_calibrate():
     with pytest.raises(InvalidValueError, match=r"sample 1: .* holds NaN"):
         ml.calibrate(compiled, params, [{"input": x}, {"input": broken}])
     products, params, rows = linear("int8", 4, 96, 64)
-    with pytest.raises(InvalidValueError, match="no convolution of the model is done in whole numbers"):
+    with pytest.raises(InvalidValueError, match="no convolution of the model is done in integers"):
         ml.calibrate(products, params, {"input": rows})
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_what_is_exported_is_quantised(tmp_path, scheme):
+def test_what_is_exported_is_quantized(tmp_path, scheme):
     compiled, params, x = linear(scheme, 3, 96, 40)
     exported = compiled.export(tmp_path, data={"input": x}, params=params, lanes=4)
     assert "output" in exported.check

@@ -330,8 +330,8 @@ def test_losses_and_metrics_of_every_kind(style):
         (lambda o, t: 3.0, "returns a float"),
         (lambda o, t: o.mean(), "does not use 't'"),
         (lambda *all: all[0], "does not say by name"),
-        (lambda o, t: (o - t) ** 2, "has to be one number"),
-        (ml.MSELoss(reduction="none"), "has to be one number"),
+        (lambda o, t: (o - t) ** 2, "must be one number"),
+        (ml.MSELoss(reduction="none"), "must be one number"),
     ],
 )
 def test_mistakes_in_losses(loss, message):

@@ -269,7 +269,7 @@ def test_benchmark_takes_what_the_documentation_shows():
         ml.benchmark("resnet17", [1, 3, 32, 32], "numpy")
     with pytest.raises(ml.errors.InvalidValueError, match="num_runs"):
         ml.benchmark(squashed(), [4, 5], "numpy", num_runs=0)
-    # An error of the user's is no property of a backend.
+    # An error of the user's is not a property of a backend.
     with pytest.raises(ml.errors.MithrilError):
         ml.benchmark(squashed(), [4, 5], "numpy", data={"input": np.ones((4, 5, 6, 7)), "other": 1})
 
@@ -302,7 +302,7 @@ def test_find_nans_names_the_first_op_its_inputs_and_what_helps():
     assert "test_tools.py" in first.where
     assert first.inputs[0].low < 0
     assert "above zero" in first.hint
-    # What follows from it is no origin.
+    # What follows from it is not an origin.
     assert [origin.op for origin in report] == ["log"]
     assert "log" in str(report)
     assert "| value | log | logarithm" in report.to_markdown()

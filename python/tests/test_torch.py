@@ -65,7 +65,7 @@ def assert_close(found, wanted, dtype, units, label, scale=None):
 def test_every_op_has_an_oracle():
     known = set(torch_ops.OPS) | set(torch_ops.EXCEPTIONS)
     assert set(ROWS) - known == set(), "add these to torch_ops.OPS, or to EXCEPTIONS with the reason"
-    assert known - set(ROWS) == set(), "these are no ops"
+    assert known - set(ROWS) == set(), "these are not ops"
 
 
 def test_philox_gives_the_published_numbers():
@@ -92,7 +92,7 @@ def test_forward(name, dtype):
             assert_close(np.asarray(a), b, given_dtype(row, case) or dtype, UNITS[row["tolerance"]], str(case))
 
 
-#: Ops that are no functions of elements alone, or that torch refuses integers for.
+#: Ops that are not functions of elements alone, or that torch refuses integers for.
 FLOATS_ONLY = {"prelu": "torch wants floats", "cast": "its own cases do", "clip": "its own cases do"}
 ELEMENTWISE = [
     name

@@ -89,7 +89,7 @@ def test_mlx_optimizers_return_the_parameters():
     assert params["w"].tolist() == [1.0, 2.0]
     assert found["fixed"].tolist() == [3.0]
     np.testing.assert_allclose(np.array(found["w"]), np.array(wanted["w"]), rtol=1e-5)
-    with pytest.raises(ml.errors.InvalidValueError, match="no optimizer of MLX"):
+    with pytest.raises(ml.errors.InvalidValueError, match="is not an optimizer of MLX"):
         ml.optim.from_mlx(optimizers.Adam)
 
 
@@ -220,7 +220,7 @@ def test_transfer_to_every_backend(backend):
 def test_transfer_says_what_is_wrong():
     with pytest.raises(ml.errors.InvalidValueError, match="not a NumpyBackend"):
         ml.transfer({}, to=ml.NumpyBackend)
-    with pytest.raises(ml.errors.ParameterError, match="'w' is no array"):
+    with pytest.raises(ml.errors.ParameterError, match="'w' is not an array"):
         ml.transfer({"w": "text"}, to=ml.NumpyBackend())
 
 
@@ -236,12 +236,12 @@ def test_load_params(backend, shapes):
         compiled.load_params({**weights, "linear.bia": [1, 2]})
     with pytest.raises(ml.errors.ParameterError, match=r"lacks 'linear\.weight'"):
         compiled.load_params({"linear.bias": [3, 4]})
-    with pytest.raises(ml.errors.ParameterError, match=r"'linear\.weight' is no array"):
+    with pytest.raises(ml.errors.ParameterError, match=r"'linear\.weight' is not an array"):
         compiled.load_params({**weights, "linear.weight": None})
     with pytest.raises(ml.errors.ParameterError, match="params is a list"):
         compiled.load_params([1, 2])
     if shapes:
-        with pytest.raises(ml.errors.ParameterError, match=r"shape \[3, 2\], but has to be \[2, 3\]"):
+        with pytest.raises(ml.errors.ParameterError, match=r"shape \[3, 2\], but must be \[2, 3\]"):
             compiled.load_params({**weights, "linear.weight": weights["linear.weight"].T})
     np.testing.assert_array_equal(backend.to_numpy(params["linear.bias"]), [1, 2])
 

@@ -122,14 +122,14 @@ def test_a_file_an_image_and_an_array_are_the_same(tmp_path):
 
 
 def test_grey_palette_two_colours_and_cmyk():
-    grey = PIL.Image.fromarray(pixels(9, 7, 1)[..., 0])
-    colour = PIL.Image.fromarray(pixels(9, 7))
-    for image in (grey, colour.quantize(16), grey.convert("1"), colour.convert("CMYK"), colour.convert("YCbCr")):
+    gray = PIL.Image.fromarray(pixels(9, 7, 1)[..., 0])
+    color = PIL.Image.fromarray(pixels(9, 7))
+    for image in (gray, color.quantize(16), gray.convert("1"), color.convert("CMYK"), color.convert("YCbCr")):
         wanted = np.asarray(image.convert("RGB"))
         assert np.array_equal(np.asarray(read_image(image)), wanted)
-    assert np.array_equal(np.asarray(read_image(pixels(9, 7, 1))), np.asarray(grey.convert("RGB")))
+    assert np.array_equal(np.asarray(read_image(pixels(9, 7, 1))), np.asarray(gray.convert("RGB")))
     assert np.asarray(read_image(np.array([[True, False]]))).tolist() == [[[255] * 3, [0] * 3]]
-    assert np.array_equal(read_image(encoded(colour.convert("CMYK"), "TIFF")), colour.convert("CMYK").convert("RGB"))
+    assert np.array_equal(read_image(encoded(color.convert("CMYK"), "TIFF")), color.convert("CMYK").convert("RGB"))
 
 
 def test_transparency_shows_the_background():
@@ -239,8 +239,8 @@ def test_errors_of_images(tmp_path):
         "floats from nan": np.array([[0.0, np.nan]]),
         "32 bits": PIL.Image.fromarray(np.array([[70_000]], np.int32)),
         "whose range": PIL.Image.fromarray(np.array([[0.5]], np.float32)),
-        "no array": object(),
-        "no array of numbers": np.array([["a"]]),
+        "cannot be converted to an array": object(),
+        "cannot be converted to an array of numbers": np.array([["a"]]),
     }
     for message, source in wrong.items():
         with pytest.raises(InvalidValueError, match=message):

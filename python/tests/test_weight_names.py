@@ -70,7 +70,7 @@ def behind(prefix, names):
 def test_the_names_to_give_are_said_where_order_and_sizes_agree(tmp_path):
     for label, source in files(of_torch(), tmp_path):
         model = of_mithril(ml.NumpyBackend())
-        with pytest.raises(ml.errors.ParameterError, match="sizes agree one after the other") as problem:
+        with pytest.raises(ml.errors.ParameterError, match="the sizes agree in order") as problem:
             ml.load_weights(model, source)
         text = re.search(r"names=(\{.*?\})", str(problem.value))
         assert text, label

@@ -176,7 +176,7 @@ def test_programs_modules_and_strangers_are_refused(tmp_path):
     with pytest.raises(ml.errors.ModelFileError, match=r"torch\.nn\.modules\.linear\.Linear"):
         ml.weights.open(path)
     torch.save(torch.ones(2), path)
-    with pytest.raises(ml.errors.ModelFileError, match="one tensor and no dict"):
+    with pytest.raises(ml.errors.ModelFileError, match="a single tensor, not a dict"):
         ml.weights.open(path)
     torch.save({"a": {"w": torch.ones(1)}, "ema": {"w": torch.zeros(1)}}, path)
     with pytest.raises(ml.errors.ModelFileError, match='"a", "ema"'):
@@ -190,14 +190,14 @@ def test_programs_modules_and_strangers_are_refused(tmp_path):
     with pytest.raises(ml.errors.ModelFileError, match="no file of PyTorch"):
         ml.weights.open(path)
     os.mkfifo(tmp_path / "pipe.pt")
-    with pytest.raises(ml.errors.ModelFileError, match="it is no file"):
+    with pytest.raises(ml.errors.ModelFileError, match="it is not a file"):
         ml.weights.open(tmp_path / "pipe.pt")
     with pytest.raises(ml.errors.InvalidValueError, match="the path is a int"):
         ml.weights.open(3)
     cyclic: dict = {"w": 1}
     cyclic["model"] = cyclic
     torch.save(cyclic, path)
-    with pytest.raises(ml.errors.ModelFileError, match="no dict of tensors"):
+    with pytest.raises(ml.errors.ModelFileError, match="hold a dict of tensors"):
         ml.weights.open(path)
 
 
@@ -283,7 +283,7 @@ def test_a_file_is_replaced_as_a_whole(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
     with pytest.raises(ml.errors.ModelFileError, match="cannot be written"):
         ml.save({"w": np.zeros(2)}, tmp_path / "absent" / "x.safetensors")
-    with pytest.raises(ml.errors.InvalidValueError, match="no text"):
+    with pytest.raises(ml.errors.InvalidValueError, match="is not a string"):
         ml.save({"w": np.zeros(2)}, path, metadata={"step": 3})
     with pytest.raises(ml.errors.InvalidValueError, match="torchvision"):
         ml.save({"w": np.zeros(2)}, path, layout="nobody")
@@ -396,7 +396,7 @@ def test_misfits_are_reported(tmp_path):
         ({"weight": good["weight"], "biass": good["bias"]}, r"bias \(is it biass\?\)"),
         ({"a": np.ones(1)}, "nothing in a mapping fits"),
         ({}, "nothing in a mapping fits"),
-        ({**good, "bias": ["x", "y"]}, "no array"),
+        ({**good, "bias": ["x", "y"]}, "not an array"),
         ({1: np.ones(2)}, "name 1 is a int"),
     ]:
         with pytest.raises(ml.errors.ParameterError, match=problem):
@@ -452,7 +452,7 @@ def test_weights_of_a_model_of_other_sizes(tmp_path, form):
     model = of_sizes()
     before = {name: np.array(value) for name, value in model.parameters.items()}
     for strict in (True, False):
-        with pytest.raises(ml.errors.ParameterError, match="are of a model of other sizes") as problem:
+        with pytest.raises(ml.errors.ParameterError, match="belong to a model of other sizes") as problem:
             ml.load_weights(model, path, strict=strict)
         text = str(problem.value)
         assert "transformer.wte.weight ([64, 32] in the model, [65, 48] in the weights" in text
@@ -511,7 +511,7 @@ def test_what_is_no_file_of_weights_or_of_a_model(tmp_path):
         (lambda: ml.load(tmp_path / "no" / "x.json"), "there is no folder"),
         (lambda: ml.load_weights(compiled, page), "page of the web"),
         (lambda: ml.load_weights(compiled, pointer), "git lfs pull"),
-        (lambda: ml.save(params, tmp_path / "no" / "x.safetensors"), "has to be there"),
+        (lambda: ml.save(params, tmp_path / "no" / "x.safetensors"), "must be there"),
         (lambda: ml.save(params, tmp_path / "x.pt"), "x.pt.safetensors"),
         (lambda: ml.save(compiled, tmp_path / "x.safetensors"), "compiled.get_parameters()"),
         (lambda: ml.save([1, 2], tmp_path / "x.safetensors"), "a dict of arrays"),
@@ -567,7 +567,7 @@ def test_layouts_are_found_and_written(tmp_path, head):
     wanted = original(torch.from_numpy(tokens)).logits.detach().numpy()
     np.testing.assert_allclose(compiled(tokens), wanted, rtol=1e-4, atol=1e-5)
 
-    # Matrices that the file has the other way round stay so in memory, but where training has to be repeatable.
+    # Matrices that the file has the other way round stay so in memory, but where training must be repeatable.
     name = "transformer.h.0.attn.c_attn.weight"
     assert compiled.parameters[name].T.flags.c_contiguous
     trained = ml.compile(gpt(), ml.TorchBackend(), shapes={"input": [1, 8]})

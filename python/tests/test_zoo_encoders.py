@@ -60,7 +60,7 @@ def randomized(network, seed=0):
 
 
 def texts(vocabulary, batch=3, length=11):
-    """Tokens, and which of them are no padding: some of it at the right, some at the left."""
+    """Tokens, and which of them are not padding: some of it at the right, some at the left."""
     tokens = torch.randint(0, vocabulary, (batch, length), generator=torch.Generator().manual_seed(1))
     mask = torch.ones_like(tokens)
     mask[:1, length - 4 :] = 0
@@ -166,7 +166,7 @@ def test_bert_says_what_is_wrong():
 
 # --- T5 ---------------------------------------------------------------------------------------------------------
 
-#: Sizes that are no multiples of each other; both versions; few buckets and many.
+#: Sizes that are not multiples of each other; both versions; few buckets and many.
 T5 = {
     "first": {"vocab_size": 50, "d_model": 20, "d_kv": 7, "d_ff": 33, "num_layers": 2, "num_heads": 3},
     "1.1": {
@@ -197,7 +197,7 @@ def t5(version):
 
 @pytest.fixture
 def exact(monkeypatch):
-    """Let the normalisation of the reference, which rounds to float32, compute in float64."""
+    """Let the normalization of the reference, which rounds to float32, compute in float64."""
 
     def forward(self, x):
         return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)

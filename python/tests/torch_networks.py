@@ -1,4 +1,4 @@
-"""Convolution, pooling, normalisation, attention and losses from torch; see torch_ops."""
+"""Convolution, pooling, normalization, attention and losses from torch; see torch_ops."""
 
 import math
 
@@ -121,7 +121,7 @@ def avg_pool(x, kernel_size, stride, padding, ceil_mode, count_include_pad):
     return AVG_POOL[n](x, kernel, stride, padding, ceil_mode, count_include_pad)
 
 
-# --- normalisation and attention ----------------------------------------------------------------------------
+# --- normalization and attention ----------------------------------------------------------------------------
 
 
 def batch_norm(x, weight, bias, mean, variance, training, momentum, eps):

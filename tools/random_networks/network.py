@@ -15,7 +15,7 @@ EXACT = ml.NumpyBackend(dtype="float64")
 LARGEST = 1 << 16
 #: Largest estimated number of multiplications of an op.
 LONGEST = 2 << 23
-#: Dtypes of inputs that are no floats.
+#: Dtypes of inputs that are not floats.
 DTYPES = {"integers": "int64", "bool": "bool", "keep": "bool"}
 
 
@@ -64,7 +64,7 @@ class Input:
 
     shape: tuple[int, ...]
     kind: str = "normal"
-    #: Scale and mean; for integers the bounds, for truth values the probability.
+    #: Scale and mean; for integers the bounds, for booleans the probability.
     numbers: tuple[float, ...] = (1.0, 0.0)
     is_weight: bool = False
 

@@ -1,7 +1,7 @@
 //! Every elementwise row in C, on numbers from everywhere: NaN, infinities, subnormal numbers, the ends of integers.
 //!
 //! One program holds all rows for all dtypes. It is compiled with the flags of the target, and once more with the
-//! sanitizer for undefined behaviour; the interpreter says what has to come out.
+//! sanitizer for undefined behavior; the interpreter says what has to come out.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

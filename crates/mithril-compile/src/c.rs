@@ -79,7 +79,7 @@ pub struct CSource {
     pub nanoseconds: Option<u64>,
     /// Specifications of kernels for which there are candidates.
     pub questions: Vec<Question>,
-    /// What became of the weights where they are to be kept in few bits.
+    /// What became of the weights where they are to be quantized.
     pub decisions: Vec<Decision>,
 }
 

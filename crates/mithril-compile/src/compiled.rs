@@ -1,4 +1,4 @@
-//! A model compiled as far as no target is needed: typed, optimised, ready to be differentiated and lowered.
+//! A model compiled as far as no target is needed: typed, optimized, ready to be differentiated and lowered.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::segments::segments;
 /// A compiled model.
 #[derive(Clone, Debug)]
 pub struct Compiled {
-    /// The optimised graph.
+    /// The optimized graph.
     pub graph: Graph,
     /// Its inputs: names, roles, types, initial values.
     pub inputs: Vec<Input>,
@@ -33,7 +33,7 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// Flattens and optimises a model.
+    /// Flattens and optimizes a model.
     pub fn new(model: &Model, options: &FlattenOptions) -> Result<Self> {
         Self::observed(model, options, &mut |_, _| {})
     }

@@ -36,7 +36,7 @@ fn infer_again(graph: &Graph, symbols: &Symbols, float: DType) -> Result<()> {
     for (n, node) in graph.nodes() {
         builder.set_origin(graph.place(n).clone());
         let inputs: Option<Vec<ValueId>> = node.inputs.iter().map(|v| map[v.index()]).collect();
-        let inputs = inputs.ok_or_else(|| Error::internal("a value is used before it is made"))?;
+        let inputs = inputs.ok_or_else(|| Error::internal("a value is used before it is defined"))?;
         let wanted: Vec<_> = node.outputs.iter().filter_map(|&v| graph.ty(v)).collect();
         let outputs = if wanted.iter().all(|ty| ty.shape.known().is_some()) && !has_symbols(graph, node) {
             let types: Vec<_> = wanted.iter().map(|&ty| ty.clone()).collect();
@@ -77,7 +77,8 @@ fn holds_symbol(lit: &Lit) -> bool {
 fn differs(node: &Node, shape: &Shape, needed: &[i64], found: &[i64], symbols: &Symbols) -> Error {
     let (found_shape, needed_shape) = (Shape::of(found.to_vec()), Shape::of(needed.to_vec()));
     let message = format!("{} gives {found_shape}, and {needed_shape} is needed", node.op.name);
-    let mut error = Error::new(Code::ShapeMismatch, format!("the sizes of this call do not fit: {message}"));
+    let mut error =
+        Error::new(Code::ShapeMismatch, format!("the sizes of this call do not match the model: {message}"));
     let mut help = "give data of other sizes".to_owned();
     for (axis, dim) in shape.iter().enumerate() {
         let Some((symbol, n)) = dim.as_symbol().and_then(|s| Some((s, symbols.get(s)?))) else { continue };

@@ -56,7 +56,7 @@ pub trait Target {
         false
     }
     /// Whether such a function computes the gradient of an op inside the expansion of this one, so that the expansion
-    /// has to be differentiated.
+    /// must be differentiated.
     fn has_gradient_call_inside(&self, _graph: &Graph, _op: &'static OpDef, _inputs: &[ValueId]) -> bool {
         false
     }

@@ -97,7 +97,7 @@ impl Positions {
         part.outputs = tables.iter().enumerate().map(|(i, t)| (i.to_string().into(), t.positions)).collect();
         Ok(Some(Self { graph: dce(&part)?, tables, others, float }))
     }
-    /// The same for one specialisation.
+    /// The same for one specialization.
     pub fn specialize(&self, symbols: &Symbols) -> Result<Self> {
         let mut graph = specialize(&self.graph, symbols, self.float)?;
         let mut is_read = vec![false; graph.values().len()];
@@ -109,7 +109,7 @@ impl Positions {
         let all = |tables: &[Table]| tables.iter().map(sized).collect::<Result<_>>();
         Ok(Self { graph, tables: all(&self.tables)?, others: all(&self.others)?, float: self.float })
     }
-    /// Names of the data that positions depend on; of a specialisation.
+    /// Names of the data that positions depend on; of a specialization.
     pub fn inputs(&self) -> impl Iterator<Item = &str> {
         self.graph.inputs.iter().filter_map(|&v| self.graph.value(v).name.as_deref())
     }
@@ -138,15 +138,15 @@ impl Positions {
     /// than data.
     pub fn guess(&self) -> Option<Error> {
         let error = |table: &Table| {
-            let message = format!("{} is given a position that is not there", table.op);
+            let message = format!("{} was given an index that is out of range", table.op);
             Error::new(Code::IndexOutOfRange, message).at(&table.place)
         };
         let help = "the model computes it: the interpreter (InterpreterBackend) says which one it is";
         match &self.others[..] {
             [] => None,
-            [one] => Some(error(one).note(format!("it has {} places", one.size)).help(help)),
+            [one] => Some(error(one).note(format!("the axis has size {}", one.size)).help(help)),
             several => {
-                let error = Error::new(Code::IndexOutOfRange, "a position in a table is not there");
+                let error = Error::new(Code::IndexOutOfRange, "an index into a table is out of range");
                 let uses = several.iter().take(3).map(|table| match table.place.path.as_deref() {
                     Some(path) if !path.is_empty() => format!("{} in `{path}`", table.op),
                     _ => table.op.to_owned(),
@@ -168,17 +168,17 @@ impl Table {
     fn outside(&self, position: i64, at: usize, many: usize, size: i64, given: &[(&str, &Tensor)]) -> Error {
         let numbers: Vec<_> = given.iter().filter(|(_, value)| value.rank() == 0).collect();
         if !numbers.is_empty() {
-            let message = format!("{} needs place {position} of something that has {size}", self.op);
+            let message = format!("{} needs index {position} of an axis of size {size}", self.op);
             let mut error = Error::new(Code::IndexOutOfRange, message).at(&self.place);
             for (name, value) in numbers {
                 error = error.note(format!("{name} is {} in this call", value.to_i64s()[0]));
             }
             return error.help(
-                "the data begins too far behind or is too long: a text may be no longer than the model reads, and \
+                "the data starts too late or is too long: a text must not be longer than the context of the model, and \
                  needs a cache with a place for each of its tokens",
             );
         }
-        let message = format!("{} is given index {position}, but has {size} places", self.op);
+        let message = format!("{} is given index {position}, but the axis has size {size}", self.op);
         let mut error = Error::new(Code::IndexOutOfRange, message).at(&self.place);
         if let [(name, value)] = given {
             let is_data = value.len() == many && value.get(at).f64() == position as f64;

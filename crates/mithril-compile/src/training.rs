@@ -17,7 +17,7 @@ use crate::pipeline::{Interpreter, differentiated};
 type Map = Vec<Option<ValueId>>;
 
 impl Compiled {
-    /// The program that takes a step of `params`, which minimises the sum of the output `loss`. `step` is the model of
+    /// The program that takes a step of `params`, which minimizes the sum of the output `loss`. `step` is the model of
     /// the optimizer's step of these parameters (`mithril_model::optimizers::join`), whose learning rates become
     /// data (`learning_rate`; those of further groups `learning_rate_1`…). Parameters, what the optimizer remembers (`<param>.<slot>`) and the number of the step (`step`,
     /// from 1 on) become states.
@@ -83,7 +83,7 @@ impl Joined {
         let param = |i: usize| -> Result<ValueId> {
             let name = params.get(i).ok_or_else(|| Error::internal("a step of other parameters"))?;
             let found = forward.inputs.iter().find(|&&v| forward.value(v).name.as_ref() == Some(name));
-            get(map, *found.ok_or_else(|| Error::internal(format!("`{name}` is no parameter")))?)
+            get(map, *found.ok_or_else(|| Error::internal(format!("`{name}` is not a parameter")))?)
         };
         let gradient = |i: usize| -> Result<ValueId> {
             let found =
@@ -168,5 +168,5 @@ fn copy(builder: &mut Builder, old: &Graph, given: &HashMap<ValueId, ValueId>) -
 }
 
 fn get(map: &Map, v: ValueId) -> Result<ValueId> {
-    map[v.index()].ok_or_else(|| Error::internal(format!("value {} is used before it is made", v.index())))
+    map[v.index()].ok_or_else(|| Error::internal(format!("value {} is used before it is defined", v.index())))
 }

@@ -30,7 +30,7 @@ pub enum Argument {
     Tensor(TensorId),
     /// No tensor.
     Null,
-    /// A number; a truth value is 0 or 1.
+    /// A number; a boolean is 0 or 1.
     Number(f64),
     /// A type of elements.
     Element(Element),
@@ -288,7 +288,7 @@ fn is_sound(ty: &Type) -> Result<()> {
     if holds {
         return Ok(());
     }
-    Err(Error::new(Code::Unsupported, format!("{ty} is no tensor of ggml"))
+    Err(Error::new(Code::Unsupported, format!("{ty} is not a tensor of ggml"))
         .help("sizes are from 1 to 2³¹ − 1, and rows hold whole blocks"))
 }
 

@@ -120,7 +120,7 @@ impl Graph {
         }
         let given = self.leaves.iter().zip(leaves).chain(self.outputs.iter().zip(outputs));
         // SAFETY: tensors live in the pools, and nobody else has them, since `self` is borrowed for writing. A view shows
-        // a tensor that is no view, whose address was set before.
+        // a tensor that is not a view, whose address was set before.
         let status = unsafe {
             for (&tensor, &address) in given {
                 (*tensor).data = address;

@@ -57,7 +57,7 @@ unsafe fn root(tensor: *mut ggml_tensor) -> *mut ggml_tensor {
     if source.is_null() { tensor } else { source }
 }
 
-/// Places for the nodes that are no views and do not lie elsewhere, and how many bytes they take together.
+/// Places for the nodes that are not views and do not lie elsewhere, and how many bytes they take together.
 ///
 /// # Safety
 /// The nodes are tensors that live, in the order in which they are computed.
@@ -109,7 +109,7 @@ pub(crate) unsafe fn layout(
 /// # Safety
 /// The node lives.
 unsafe fn written_over(node: *mut ggml_tensor) -> Vec<*mut ggml_tensor> {
-    // SAFETY: as said; ggml's names are texts of C that live as long as the program.
+    // SAFETY: as said; ggml's names are strings of C that live as long as the program.
     let (operands, op) = unsafe { ((*node).src, CStr::from_ptr(ffi::ggml_op_name((*node).op))) };
     let op = op.to_str().unwrap_or_default();
     // SAFETY: as said.

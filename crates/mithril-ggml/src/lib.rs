@@ -1,7 +1,7 @@
 //! ggml behind an interface that cannot abort the process.
 //!
 //! [`Context`] puts operations together to a [`Graph`], after everything was checked that ggml would assert;
-//! [`Workers`] compute it; [`quantise`] and [`dequantise`] turn rows of floats into the types of ggml and back.
+//! [`Workers`] compute it; [`quantize`] and [`dequantize`] turn rows of floats into the types of ggml and back.
 
 mod context;
 mod custom;
@@ -11,14 +11,14 @@ mod layout;
 mod loops;
 mod operations;
 mod processor;
-mod quantise;
+mod quantize;
 mod workers;
 
 pub use context::{Argument, Context, TensorId};
 pub use custom::{Custom, Elements, ElementsMut};
 pub use graph::Graph;
 pub use processor::{Device, devices, ready, version};
-pub use quantise::{bytes, dequantise, quantise};
+pub use quantize::{bytes, dequantize, quantize};
 pub use workers::{Lease, Workers};
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub(crate) enum Passed {
     Tensor(*mut ggml_tensor),
     /// An optional tensor that is absent.
     Null,
-    /// A number, a truth value, or the number of a type of elements.
+    /// A number, a boolean, or the number of a type of elements.
     Number(f64),
 }
 

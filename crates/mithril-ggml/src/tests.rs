@@ -8,7 +8,7 @@ use mithril_ir::Code;
 
 use crate::operations::{Parameter, find};
 use crate::{Argument, Context, Custom, Elements, ElementsMut, Graph};
-use crate::{TensorId, Workers, bytes, dequantise, ffi, quantise};
+use crate::{TensorId, Workers, bytes, dequantize, ffi, quantize};
 
 fn f32s(sizes: [i64; 4]) -> Type {
     Type::contiguous(Element::F32, sizes)
@@ -30,7 +30,7 @@ fn structures_have_the_sizes_of_c() {
             (element.block(), element.bytes()),
             "{element}"
         );
-        assert_eq!(traits.is_quantized, element.is_quantised(), "{element}");
+        assert_eq!(traits.is_quantized, element.is_quantized(), "{element}");
     }
     // SAFETY: ggml fills the structure.
     let params = unsafe { ffi::ggml_threadpool_params_default(3) };
@@ -226,9 +226,9 @@ fn rows_survive_every_type() {
         let size = bytes(element, 4, 256).expect("whole blocks");
         assert_eq!(size as i64, Type::contiguous(element, [256, 4, 1, 1]).bytes());
         let mut packed = vec![0; size];
-        quantise(element, &values, 256, None, &mut packed).expect("quantised");
+        quantize(element, &values, 256, None, &mut packed).expect("quantized");
         let mut back = vec![0.0; 1024];
-        dequantise(element, &packed, &mut back).expect("read");
+        dequantize(element, &packed, &mut back).expect("read");
         let error = values.iter().zip(&back).map(|(x, y)| (x - y) * (x - y)).sum::<f32>().sqrt() / length;
         // Floats are rounded to their precision; steps of b bits leave an error of about 2^-b.
         let bits = match element {
@@ -239,14 +239,14 @@ fn rows_survive_every_type() {
         assert!(error <= 0.5_f32.powf(bits), "{element}: {error}");
         for scale in [0.0, 1e-40, 1e-20, 6e4] {
             let scaled: Vec<f32> = values.iter().map(|x| x * scale).collect();
-            quantise(element, &scaled, 256, None, &mut packed).expect("quantised");
-            dequantise(element, &packed, &mut back).expect("read");
+            quantize(element, &scaled, 256, None, &mut packed).expect("quantized");
+            dequantize(element, &packed, &mut back).expect("read");
             assert!(back.iter().all(|x| x.is_finite()), "{element} of {scale}");
         }
         for bad in [f32::NAN, f32::INFINITY, 1e30] {
             let mut values = values.clone();
             values[100] = bad;
-            let result = quantise(element, &values, 256, None, &mut packed);
+            let result = quantize(element, &values, 256, None, &mut packed);
             let is_wide = matches!(element, Element::F32 | Element::BF16);
             assert_eq!(result.is_ok(), is_wide, "{element} of {bad}");
         }

@@ -229,6 +229,6 @@ fn what_is_let_through_does_not_end_the_process() {
             never.push(function.name);
         }
     }
-    // Functions whose arguments have to fit each other in many ways are rarely met by chance; they must be few.
+    // Functions whose arguments must fit each other in many ways are rarely met by chance; they must be few.
     assert!(never.len() * 5 < FUNCTIONS.len(), "never called: {never:?}");
 }

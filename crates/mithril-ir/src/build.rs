@@ -311,7 +311,7 @@ fn misfit(op: &OpDef, port: &Port, lit: Option<&Lit>) -> Error {
     let Some(lit) = lit else {
         let message = format!("`{}` of {} is computed by the model", port.name, op.name);
         return Error::new(Code::UnknownArgument, message)
-            .help("it has to be known when compiling: a literal or a shape, not the value of a tensor");
+            .help("it must be known when compiling: a literal or a shape, not the value of a tensor");
     };
     let wanted = match port.kind {
         PortKind::Attr(Attr::Choice(all)) => format!("one of {}", all.join(", ")),
@@ -319,7 +319,7 @@ fn misfit(op: &OpDef, port: &Port, lit: Option<&Lit>) -> Error {
         _ => "a tensor or a number".into(),
     };
     Error::new(Code::BadArgument, format!("`{}` of {} is {lit}", port.name, op.name))
-        .help(format!("it has to be {wanted}"))
+        .help(format!("it must be {wanted}"))
 }
 
 /// Whether a literal may stand at an argument of that kind.

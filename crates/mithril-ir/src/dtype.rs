@@ -233,7 +233,7 @@ impl DType {
                         Self::ALL.iter().map(|d| d.name()).collect::<Vec<_>>().join(", ")
                     ),
                 };
-                Error::new(Code::BadDType, format!("no dtype is called {text:?}")).help(help)
+                Error::new(Code::BadDType, format!("there is no dtype called {text:?}")).help(help)
             })
     }
 }

@@ -105,7 +105,7 @@ codes! {
     EmptyModel = "M0106", Wiring;
     /// A connection of another model, or a part where a whole is needed.
     BadConnection = "M0107", Wiring;
-    /// Shapes do not fit together.
+    /// Shapes are inconsistent.
     ShapeMismatch = "M0301", Shape;
     /// The number of dimensions is wrong.
     RankMismatch = "M0302", Shape;
@@ -177,7 +177,7 @@ impl Error {
     /// A defect of ours.
     #[cold]
     pub fn internal(message: impl Into<String>) -> Self {
-        Self::new(Code::Internal, message).help("this is a defect of Mithril; please report it")
+        Self::new(Code::Internal, message).help("this is a bug in Mithril; please report it")
     }
     /// Adds a reason, one line.
     #[must_use]

@@ -56,7 +56,7 @@ impl HostCall<'_> {
     /// # Panics
     /// When it is a literal: the builder makes tensors of numbers before.
     pub fn tensor(&self, i: usize) -> &Tensor {
-        self.get(i).unwrap_or_else(|| panic!("argument {i} of {} is no tensor", self.op.name))
+        self.get(i).unwrap_or_else(|| panic!("argument {i} of {} is not a tensor", self.op.name))
     }
     /// The tensor at argument `i`, `None` if absent.
     pub fn get(&self, i: usize) -> Option<&Tensor> {
@@ -153,7 +153,7 @@ pub fn bind_types(graph: &Graph, inputs: &[(DType, &[usize])]) -> Result<Symbols
             let name = value.name.as_deref().unwrap_or("?");
             let given = TensorType { dtype: *dtype, shape: Shape::of(shape.iter().copied()) };
             return Err(Error::new(Code::BadParameter, format!("`{name}` is {given}"))
-                .help(format!("it has to be {ty}")));
+                .help(format!("it must be {ty}")));
         }
     }
     Ok(symbols)
@@ -301,7 +301,7 @@ fn check_tensors(op: &'static OpDef, args: &[HostArg]) -> Result<()> {
         if matches!(port.kind, PortKind::Tensor(_)) && !is_tensor {
             return Err(Error::new(
                 Code::BadArgument,
-                format!("`{}` of {} is no tensor", port.name, op.name),
+                format!("`{}` of {} is not a tensor", port.name, op.name),
             )
             .help("verify a graph that is read from text before it is run"));
         }

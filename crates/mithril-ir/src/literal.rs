@@ -55,11 +55,11 @@ impl Lit {
     pub fn is_none(&self) -> bool {
         matches!(self, Self::None)
     }
-    /// Whether this can stand where a tensor is expected: a number, truth value or constant tensor.
+    /// Whether this can stand where a tensor is expected: a number, boolean or constant tensor.
     pub fn is_numeric(&self) -> bool {
         matches!(self, Self::Bool(_) | Self::Int(_) | Self::Float(_) | Self::Tensor(_))
     }
-    /// The dtype a scalar suggests when nothing else decides, `None` for what is no number.
+    /// The dtype a scalar suggests when nothing else decides, `None` for what is not a number.
     pub fn weak_dtype(&self, default_float: DType) -> Option<DType> {
         match self {
             Self::Bool(_) => Some(DType::Bool),

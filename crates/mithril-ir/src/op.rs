@@ -52,7 +52,7 @@ pub struct OpDef {
     pub indexed: Option<Indexed>,
     /// What elements in the padding of the port `padding` are: a pad of the input by it says the same.
     pub padded_with: Option<f64>,
-    /// How exact a target has to be.
+    /// How exact a target must be.
     pub tolerance: Tolerance,
     /// Where it is computed in mixed precision; `None`: as its tolerance suggests ([`OpDef::precision`]).
     pub precision: Option<Precision>,
@@ -205,7 +205,7 @@ pub enum DefaultLit {
     Required,
     /// `none`
     None,
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// An integer.
     Int(i64),
@@ -237,7 +237,7 @@ pub enum ShapeRule {
 /// How dtypes follow.
 #[derive(Debug, Clone, Copy)]
 pub enum DTypeRule {
-    /// Inputs promote to a common dtype, truth values to `i64`; so is the output.
+    /// Inputs promote to a common dtype, booleans to `i64`; so is the output.
     Arith,
     /// Inputs promote to a common dtype of any kind; so is the output.
     Promote,
@@ -512,7 +512,7 @@ pub const fn composite(name: &'static str, doc: &'static str, expand: ExpandFn) 
 
 /// Converts a default into the literal.
 impl DefaultLit {
-    /// The literal, `None` when the port has to be given.
+    /// The literal, `None` when the port must be given.
     pub fn lit(self) -> Option<Lit> {
         use crate::literal::Lit;
         Some(match self {

@@ -84,7 +84,7 @@ fn bind<'p>(
     if shape.rank() < fixed || (at.is_none() && shape.rank() > fixed) {
         let port = cx.op().port_of(i).map_or("?", |p| p.name);
         let message = format!("`{port}` of {} has shape {shape}", cx.op().name);
-        return Err(Error::new(Code::RankMismatch, message).help(format!("it has to look like [{pattern}]")));
+        return Err(Error::new(Code::RankMismatch, message).help(format!("it must look like [{pattern}]")));
     }
     let mut dims = shape.iter();
     for token in all {

@@ -72,7 +72,7 @@ pub trait Attrs {
             other => Err(self.bad(i, &other, "a number")),
         }
     }
-    /// A truth value.
+    /// A boolean.
     fn bool(&self, i: usize) -> Result<bool> {
         match self.lit(i) {
             Lit::Bool(b) => Ok(b),
@@ -118,12 +118,12 @@ pub trait Attrs {
     fn bad(&self, i: usize, lit: &Lit, wanted: &str) -> Error {
         let port = self.op().port_of(i).map_or("?", |p| p.name);
         Error::new(Code::BadArgument, format!("`{port}` of {} is {lit}", self.op().name))
-            .help(format!("`{port}` has to be {wanted}"))
+            .help(format!("`{port}` must be {wanted}"))
     }
-    /// The error that port `i` has to be a number and is symbolic.
+    /// The error that port `i` must be a number and is symbolic.
     fn symbolic(&self, i: usize, dim: &Dim) -> Error {
         let port = self.op().port_of(i).map_or("?", |p| p.name);
-        let message = format!("`{port}` of {} has to be a number, but is {dim}", self.op().name);
+        let message = format!("`{port}` of {} must be a number, but is {dim}", self.op().name);
         Error::new(Code::UnknownArgument, message)
             .help("give the shapes of the inputs when compiling, so that it becomes a number")
     }
@@ -214,7 +214,7 @@ impl<'a> ShapeCx<'a> {
         let port = self.op.port_of(i).map_or("?", |p| p.name);
         let wanted = allowed.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
         let message = format!("`{port}` of {} has {} dimensions: {shape}", self.op.name, shape.rank());
-        Err(Error::new(Code::RankMismatch, message).help(format!("it has to have {wanted}")))
+        Err(Error::new(Code::RankMismatch, message).help(format!("it must have {wanted}")))
     }
     /// Demands that two dimensions are equal. `what` says what they are, e.g. "inner sizes".
     pub fn same(&self, a: &Dim, b: &Dim, what: &str) -> Result<()> {
@@ -372,7 +372,7 @@ impl<'a> DTypeCx<'a> {
             _ => None,
         }
     }
-    /// An error if argument `i` is an integer that is no number of `dtype`, which it is to have.
+    /// An error if argument `i` is an integer that is not a number of `dtype`, which it is to have.
     pub fn check_int(&self, i: usize, dtype: DType) -> Result<()> {
         let Some(n) = self.known_int(i).filter(|&n| !dtype.holds(n)) else { return Ok(()) };
         let port = self.op.port_of(i).map_or("", |port| port.name);
@@ -429,7 +429,7 @@ impl<'a> DTypeCx<'a> {
             if let Some(d) = self.dtype(i).filter(|d| !kinds.has(d.kind())) {
                 let message = format!("`{}` of {} is {}", port.name, self.op.name, d.name());
                 return Err(Error::new(Code::DTypeMismatch, message)
-                    .help(format!("it has to be {kinds}; convert it with cast")));
+                    .help(format!("it must be {kinds}; convert it with cast")));
             }
         }
         Ok(())

@@ -43,13 +43,13 @@ impl Shape {
     pub fn check(&self) -> Result<()> {
         if self.rank() > MAX_RANK {
             return Err(Error::new(Code::BadSize, format!("a tensor has {} dimensions", self.rank()))
-                .help(format!("at most {MAX_RANK} are possible")));
+                .help(format!("the maximum is {MAX_RANK}")));
         }
         let mut elements: i64 = 1;
         for n in self.iter().filter_map(Dim::known) {
             if n < 0 {
                 let error = Error::new(Code::BadSize, format!("shape {self} has a negative size"));
-                return Err(error.help("give sizes from 0 on, or a name for a size that is left open"));
+                return Err(error.help("give sizes of 0 or more, or a name for a size that is left open"));
             }
             elements = elements.saturating_mul(n.max(1));
         }

@@ -38,7 +38,7 @@ pub enum Given {
     Ints(usize),
     /// A number with a fraction.
     Float,
-    /// A truth value.
+    /// A boolean.
     Bool,
     /// A text.
     Text,
@@ -55,7 +55,7 @@ pub enum Given {
 pub enum Slot {
     /// A parameter of ours.
     Ours(usize),
-    /// The sizes of the kernel, which the weight has to have.
+    /// The sizes of the kernel, which the weight must have.
     Kernel,
     /// Nothing: it is `none`.
     Nothing,
@@ -84,7 +84,7 @@ pub struct Ours {
     pub name: &'static str,
     /// What it takes.
     pub kind: PortKind,
-    /// Whether it has to be given.
+    /// Whether it must be given.
     pub required: bool,
 }
 
@@ -172,7 +172,7 @@ pub fn read(
             None => fits_kind(t.kind, *g) || (!t.required && *g == Given::None),
         })
         && theirs.iter().enumerate().all(|(i, t)| !t.required || i < given.len() || is_named(t))
-        // What is named has to be a parameter of theirs that stands behind.
+        // What is named must be a parameter of theirs that stands behind.
         && named.iter().all(|n| theirs.iter().skip(given.len()).any(|t| t.ours.is_some_and(|i| ours[i].name == *n)));
     // `none` says the same at any place.
     let differs =

@@ -20,7 +20,7 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// As a float; truth values are 0 and 1.
+    /// As a float; booleans are 0 and 1.
     pub fn f64(self) -> f64 {
         match self {
             Self::Bool(b) => f64::from(u8::from(b)),
@@ -36,7 +36,7 @@ impl Scalar {
             Self::Float(x) => x as i64,
         }
     }
-    /// As a truth value: everything but zero is true, NaN too.
+    /// As a boolean: everything but zero is true, NaN too.
     pub fn bool(self) -> bool {
         match self {
             Self::Bool(b) => b,

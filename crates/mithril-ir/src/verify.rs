@@ -18,7 +18,7 @@ pub fn verify(graph: &Graph, float: DType) -> Result<()> {
     for &v in &graph.inputs {
         let value = graph.value(v);
         let (Def::Input(role), Some(ty)) = (&value.def, &value.ty) else {
-            return Err(Error::internal(format!("input {} is no typed input", v.index())));
+            return Err(Error::internal(format!("input {} is not a typed input", v.index())));
         };
         no_variables(ty)?;
         again.map[v.index()] = Some(again.builder.graph.add_input("x", *role, ty.clone()));

@@ -93,8 +93,9 @@ fn with_kernel(op: &OpDef, weight: &Arg, kernel: &Arg) -> Result<Arg> {
     };
     let Some(sizes) = sizes else {
         let message = format!("`kernel_size` of {} is {}", op.name, written(kernel));
-        return Err(Error::new(Code::BadArgument, message)
-            .help(format!("it has to be an integer or {axes} of them, or be left out: the weight says it")));
+        return Err(Error::new(Code::BadArgument, message).help(format!(
+            "it must be an integer or {axes} of them, or be left out: the weight determines it"
+        )));
     };
     let shape = [Size::Unknown, Size::Unknown].into_iter().chain(sizes.into_iter().map(Size::from)).collect();
     let Arg::Connection(connection) = weight else { return Ok(weight.clone()) };

@@ -405,7 +405,7 @@ impl Model {
             let port = self.find_port(name).ok_or_else(|| self.not_an_input(name))?;
             if args.iter().any(|(p, _)| *p == port) {
                 let message = format!("`{name}` of {} is given twice", self.title());
-                return Err(Error::new(Code::BadArgument, message).help("give it by place or by name"));
+                return Err(Error::new(Code::BadArgument, message).help("give it by position or by name"));
             }
             args.push((port, arg));
         }

@@ -207,7 +207,7 @@ impl<'a> Edit<'a> {
         }
         let Some(value) = key.value.take() else { return Ok(key) };
         let init = Init::of(&value).ok_or_else(|| {
-            Error::new(Code::BadArgument, format!("`{name}` cannot be learned from {value}"))
+            Error::new(Code::BadArgument, format!("`{name}` cannot be initialized with {value}"))
                 .help("give a number, or an array of numbers")
         })?;
         let declared = &mut key.declared;
@@ -433,7 +433,7 @@ impl<'a> Edit<'a> {
                 _ => None,
             })
             .collect();
-        // In a model that grows forwards nobody reads the new outputs yet.
+        // In a model that grows forwards nothing uses the new outputs yet.
         if wanted.is_empty() || outputs.iter().all(|e| self.c.edge(*e).users.is_empty()) {
             return Ok(());
         }

@@ -172,7 +172,7 @@ impl Edit<'_> {
                     check_literal(child, port, kind, &lit)?;
                     Ok(Bound::Lit(lit))
                 }
-                other => Err(Error::internal(format!("{other:?} is no literal"))),
+                other => Err(Error::internal(format!("{other:?} is not a literal"))),
             },
         }
     }
@@ -270,7 +270,7 @@ impl Edit<'_> {
             Some(Bound::Edge(e)) => Ok(*e),
             Some(_) => Err(Error::new(
                 Code::BadConnection,
-                format!("`{port}` of `{}` has a constant value, so that it is no connection", child.name),
+                format!("`{port}` of `{}` has a constant value, so that it is not a connection", child.name),
             )),
             None => {
                 let output = model.find_output(port).ok_or_else(|| model.no_port(port))?;
@@ -308,18 +308,18 @@ pub(crate) fn check_literal(child: &Model, port: usize, kind: PortKind, lit: &Li
     }
     let message = format!("`{}` of {} is {lit}", child.port_name(port), child.title());
     Err(Error::new(Code::BadArgument, message).help(match kind {
-        PortKind::Attr(Attr::Choice(all)) => format!("it has to be one of {}", all.join(", ")),
-        PortKind::Attr(kind) => format!("it has to be {}", kind.text()),
-        _ => "it has to be a connection, a number or a tensor".into(),
+        PortKind::Attr(Attr::Choice(all)) => format!("it must be one of {}", all.join(", ")),
+        PortKind::Attr(kind) => format!("it must be {}", kind.text()),
+        _ => "it must be a connection, a number or a tensor".into(),
     }))
 }
 
 fn given_twice(child: &Model, port: &str) -> Error {
     Error::new(Code::BadArgument, format!("`{port}` of {} is given twice", child.title()))
-        .help("say once what stands there")
+        .help("give it once")
 }
 
 fn not_a_target(child: &Model, port: &str) -> Error {
-    Error::new(Code::BadConnection, format!("output `{port}` of {} cannot go there", child.title()))
+    Error::new(Code::BadConnection, format!("output `{port}` of {} cannot be connected there", child.title()))
         .help("give an output the name of a connection, or an input of the model that has no source")
 }

@@ -360,7 +360,7 @@ fn symbol(name: &str) -> Result<Dim> {
     // What the text form of graphs reads back as one symbol.
     match text::parse_dim(name) {
         Ok(dim) if name.len() <= 1000 && dim == Dim::symbol(name) => Ok(dim),
-        _ => Err(bad(format!("{name:?} is no symbol of a size"))),
+        _ => Err(bad(format!("{name:?} is not a symbol of a size"))),
     }
 }
 

@@ -114,7 +114,7 @@ pub struct Flat {
 /// Makes one typed graph of a model.
 pub fn flatten(model: &Model, options: &FlattenOptions) -> Result<Flat> {
     let model = model.wrapped()?;
-    let c = model.composite().ok_or_else(|| Error::internal("a model is no composite"))?;
+    let c = model.composite().ok_or_else(|| Error::internal("a model is not a composite"))?;
     let (walk, frame) = walk(&model, c, options, None)?;
     walk.finish(c, &frame)
 }
@@ -122,7 +122,7 @@ pub fn flatten(model: &Model, options: &FlattenOptions) -> Result<Flat> {
 /// The parts of a model with what is known of them when compiling.
 pub(crate) fn rows(model: &Model, options: &FlattenOptions) -> Result<Vec<Row>> {
     let model = model.wrapped()?;
-    let c = model.composite().ok_or_else(|| Error::internal("a model is no composite"))?;
+    let c = model.composite().ok_or_else(|| Error::internal("a model is not a composite"))?;
     let (walk, _) = walk(&model, c, options, Some(Vec::new()))?;
     Ok(walk.rows.unwrap_or_default())
 }
@@ -442,7 +442,7 @@ impl Walk {
         let ty = TensorType { dtype: DType::I64, shape: Shape::of([2]) };
         let key = self.b.graph.add_input(name, Role::State, ty);
         self.inits.insert(key, Init::Key);
-        // Neighbouring seeds meet only after a million calls.
+        // Neighboring seeds meet only after a million calls.
         let step = self.b.lit(Tensor::from_parts(&[2], vec![1_000_003_i64, 0]));
         let next = self.b.push(add()?, &[key, step])?[0];
         self.b.graph.updates.push((key, next));
@@ -485,7 +485,7 @@ impl Walk {
                         format!("argument {i} of {} is computed by the model", f.name()),
                     )
                     .help(
-                        "it has to be known when compiling: a literal or a shape, not the value of a tensor",
+                        "it must be known when compiling: a literal or a shape, not the value of a tensor",
                     ));
                 }
             });
@@ -594,7 +594,7 @@ fn add() -> Result<&'static OpDef> {
 
 #[cold]
 fn symbolic_output(name: &str, lit: &Lit) -> Error {
-    Error::new(Code::UnknownShape, format!("output `{name}` is {lit}, which is no tensor"))
+    Error::new(Code::UnknownShape, format!("output `{name}` is {lit}, which is not a tensor"))
         .help("pass the shapes of the inputs, so that it becomes numbers")
 }
 

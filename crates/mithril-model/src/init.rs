@@ -66,7 +66,7 @@ impl Init {
         if x.is_finite() {
             return Ok(());
         }
-        Err(Error::new(Code::BadArgument, format!("the initial value {x} is no finite number")))
+        Err(Error::new(Code::BadArgument, format!("the initial value {x} is not a finite number")))
     }
 }
 

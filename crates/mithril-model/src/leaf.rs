@@ -85,7 +85,7 @@ impl Model {
         let i = self.find_port(name).ok_or_else(|| self.no_port(name))?;
         match &mut self.inner_mut().body {
             Body::Leaf(leaf) => Ok(&mut leaf.ports[i]),
-            Body::Composite(_) => Err(mithril_ir::Error::internal("a port of a composite is no setting")),
+            Body::Composite(_) => Err(mithril_ir::Error::internal("a port of a composite is not a setting")),
         }
     }
     /// The leaf with a fixed value at a port (a setting such as `axis`).
@@ -131,7 +131,7 @@ impl Model {
         self.leaf_port(port)?.declared = declared;
         Ok(self)
     }
-    /// The leaf with an input that is kept from call to call; output number `output` of the op, which is no output
+    /// The leaf with an input that is kept from call to call; output number `output` of the op, which is not an output
     /// of the layer, replaces it when training.
     pub fn state(mut self, port: &str, shape: Vec<Size>, init: Init, output: usize) -> Result<Self> {
         let i = self.find_port(port).ok_or_else(|| self.no_port(port))?;

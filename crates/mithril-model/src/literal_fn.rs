@@ -1,6 +1,6 @@
 //! Arithmetic on literals: what is computed from shapes while compiling (`x.shape[0] // 2`).
 //!
-//! These are the only parts of a model that are no ops: they take and give literals, never tensors, except
+//! These are the only parts of a model that are not ops: they take and give literals, never tensors, except
 //! [`LiteralFn::Shape`], which reads the shape of one. Sizes may be symbolic and stay exact.
 
 use mithril_ir::{Code, Dim, Error, Lit, Result};

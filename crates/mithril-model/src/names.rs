@@ -15,7 +15,7 @@ pub fn check(name: &str, what: &str) -> Result<()> {
     if name.chars().count() > MAX_NAME {
         let start: String = name.chars().take(20).collect();
         return Err(Error::new(Code::BadName, format!("the name {start:?}… of {what} is too long"))
-            .help(format!("at most {MAX_NAME} characters are possible")));
+            .help(format!("the maximum is {MAX_NAME} characters")));
     }
     if let Some(c) = name.chars().find(|&c| is_hidden(c)) {
         let point = c as u32;

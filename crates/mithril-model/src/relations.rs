@@ -248,7 +248,7 @@ fn kinds(solver: &mut Solver, op: &'static OpDef, i: usize, slot: Slot, place: &
     if kinds == Kinds::ANY {
         return Ok(());
     }
-    let text = format!("`{}` of {} has to be {kinds}", port.name, op.name);
+    let text = format!("`{}` of {} must be {kinds}", port.name, op.name);
     solver.set_kinds(slot, kinds, why(text).at(place.clone()))
 }
 

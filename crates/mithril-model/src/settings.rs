@@ -39,7 +39,7 @@ impl Model {
                     let message =
                         format!("`{}` is computed by the model, so that it cannot be learned", name.as_ref());
                     return Err(Error::new(Code::BadArgument, message)
-                        .help("say of inputs whether they are learned")
+                        .help("state for each input whether it is trained")
                         .at(place));
                 }
             }

@@ -188,7 +188,7 @@ fn arguments_have_to_be_known() {
     m.set_values([("reshape.shape", [3, 4].into())], &line(2)).unwrap();
     let flat = flatten(&m, &o).unwrap();
     assert_eq!(flat.graph.ty(flat.graph.outputs[0]).unwrap().to_string(), "f32[3, 4]");
-    // A tensor is no shape.
+    // A tensor is not a shape.
     let mut m = Model::new();
     m.extend(&layer("Relu", &[]), [("input", "input"), ("output", "sizes")], line(1)).unwrap();
     let e = m

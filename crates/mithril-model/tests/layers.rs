@@ -125,7 +125,7 @@ fn every_layer_is_documented_and_builds_or_says_what_is_missing() {
 }
 
 #[test]
-fn normalisations() {
+fn normalizations() {
     assert_eq!(
         types(&build("BatchNorm2d", &[], &[]), &[4, 3, 5, 5]),
         ["weight f32[3]", "bias f32[3]", "running_mean f32[3]", "running_var f32[3]", "f32[4, 3, 5, 5]"]

@@ -10,7 +10,7 @@ fn options(shapes: &[(&str, &[i64])], training: bool) -> FlattenOptions {
     FlattenOptions { shapes, training, float: DType::F64, ..FlattenOptions::default() }
 }
 
-/// Inputs that are no parameters, in order; the others start from seed 3.
+/// Inputs that are not parameters, in order; the others start from seed 3.
 fn run(flat: &Flat, data: &[Tensor]) -> (Vec<Tensor>, Vec<Tensor>) {
     let mut data = data.iter();
     let inputs: Vec<Arc<Tensor>> = flat

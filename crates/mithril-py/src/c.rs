@@ -76,7 +76,7 @@ impl PyCProgram {
             None => "/* C is generated at the first call: some sizes are not known yet. */\n".into(),
         }
     }
-    /// Text of the stages from the legalised graph to C.
+    /// Text of the stages from the legalized graph to C.
     #[getter]
     fn stages(&self) -> Vec<(String, String)> {
         self.0.latest().map(|ready| ready.function().source.stages.clone()).unwrap_or_default()
@@ -101,7 +101,7 @@ impl PyCProgram {
     fn packed_bytes(&self) -> Option<usize> {
         self.0.latest().map(|ready| ready.function().function.packed_bytes())
     }
-    /// What became of the weights that were to be quantised: dicts with the path, the scheme or None, the reason, the
+    /// What became of the weights that were to be quantized: dicts with the path, the scheme or None, the reason, the
     /// matrix in elements of the weight (`start`, columns and how far they lie apart, pairs of such for the axes of its
     /// terms and of several matrices), bytes, and the range that is known ahead.
     #[getter]
@@ -247,7 +247,7 @@ impl<'py> FromPyObject<'_, 'py> for COptions {
     }
 }
 
-/// Weights in few bits: patterns of names with schemes, ranges of what they are multiplied by, and whether what cannot be
+/// Low-bit weights: patterns of names with schemes, ranges of what they are multiplied by, and whether what cannot be
 /// is an error.
 #[derive(Debug, FromPyObject)]
 #[pyo3(from_item_all)]

@@ -244,7 +244,7 @@ pub fn wanted(outputs: Option<Vec<String>>, inputs: Option<Vec<String>>) -> Want
     }
 }
 
-/// The error for weights that are to be kept in few bits and to be trained.
+/// The error for weights that are to be quantized and to be trained.
 pub fn quantized_training() -> Error {
     Error::new(Code::ConflictingOptions, "quantize needs inference=True: training changes weights")
         .help("add inference=True to ml.compile, or train on a backend without quantize")
@@ -252,7 +252,7 @@ pub fn quantized_training() -> Error {
 
 /// The error for arrays that fit no choice of sizes.
 pub fn misfit() -> Error {
-    Error::new(Code::BadParameter, "the shapes of the arrays do not fit together")
+    Error::new(Code::BadParameter, "the shapes of the arrays are inconsistent")
 }
 
 /// The mappings of a call.
@@ -342,7 +342,7 @@ impl<F: ReadsBlocks> Ready<F> {
             found.and_then(|found| found.fits(buffer)).unwrap_or(Address::none())
         });
         let inputs: Vec<Address<'_>> = addresses.collect();
-        // States that are changed where they lie are no results.
+        // States that are changed where they lie are not results.
         let count = if states.is_some() { interface.results().len() } else { self.outputs.len() };
         let dicts = self.outputs[..count].iter().map(|o| o.dict).max().unwrap_or(0) + 1;
         let dicts: Vec<Bound<'py, PyDict>> = (0..dicts).map(|_| PyDict::new(py)).collect();
@@ -365,7 +365,7 @@ impl<F: ReadsBlocks> Ready<F> {
             outputs.push(found.filter(is_given).ok_or_else(|| {
                 let text = format!("the state `{}` cannot be changed where it lies", buffer.name);
                 Error::new(Code::BadParameter, text)
-                    .help("it has to be contiguous, writeable, and of the dtype of the program")
+                    .help("it must be contiguous, writeable, and of the dtype of the program")
             })?);
         }
         let places = outputs.iter().zip(&interface.outputs).map(|(array, buffer)| array.fits_writing(buffer));
@@ -466,7 +466,7 @@ fn blocks<'py>(array: &Bound<'py, PyAny>) -> Outcome<Option<(Element, Bound<'py,
         };
         return Ok(element.map(|element| (element, array.clone())));
     };
-    let element = Element::parse(&name("format")?).filter(|element| element.is_quantised());
+    let element = Element::parse(&name("format")?).filter(|element| element.is_quantized());
     Ok(element.map(|element| (element, memory)))
 }
 

@@ -138,7 +138,7 @@ pub fn roles<'py>(
     Ok(dict)
 }
 
-/// Flattens, types and optimises a model.
+/// Flattens, types and optimizes a model.
 #[pyfunction]
 pub fn compile(model: &PyModel, float: &str, given: &Bound<'_, PyDict>) -> Outcome<PyCompiled> {
     let options = options(given, DType::parse(float)?)?;
@@ -515,7 +515,7 @@ impl PyCompiled {
                 let given = Shape::of(given);
                 let mut error = Error::new(
                     Code::BadParameter,
-                    format!("data `{name}` has shape {given}, but has to be {wanted}"),
+                    format!("data `{name}` has shape {given}, but must be {wanted}"),
                 );
                 for (symbol, n) in
                     wanted.iter().filter_map(|d| d.as_symbol()).filter_map(|s| Some((s, symbols.get(s)?)))

@@ -52,7 +52,9 @@ fn wrong(object: &Bound<'_, PyAny>, wanted: &str) -> Failure {
     } else {
         format!("{text} ({article} {kind})")
     };
-    Error::new(Code::BadArgument, format!("{shown} cannot stand here")).help(format!("give {wanted}")).into()
+    Error::new(Code::BadArgument, format!("{shown} is not allowed here"))
+        .help(format!("give {wanted}"))
+        .into()
 }
 
 /// A literal: numbers, texts, tuples, slices, dtypes, arrays.
@@ -62,7 +64,7 @@ pub fn literal(object: &Bound<'_, PyAny>) -> Outcome<Lit> {
 
 fn literal_at(object: &Bound<'_, PyAny>, depth: usize) -> Outcome<Lit> {
     if depth > MAX_DEPTH {
-        return Err(Error::new(Code::BadArgument, "tuples nest too deep").into());
+        return Err(Error::new(Code::BadArgument, "tuples are nested too deeply").into());
     }
     if object.is_none() {
         return Ok(Lit::None);
@@ -112,14 +114,14 @@ fn integer(object: &Bound<'_, PyAny>) -> Outcome<Lit> {
     let index = object.call_method0("__index__")?;
     index.extract::<i64>().map(Lit::int).map_err(|_| {
         Error::new(Code::BadArgument, format!("the integer {index} is too large"))
-            .help("integers have to fit into 64 bits")
+            .help("integers must fit into 64 bits")
             .into()
     })
 }
 
 fn not_numbers(array: &Bound<'_, PyAny>) -> Failure {
     let name = array.getattr("dtype").map_or_else(|_| "objects".to_owned(), |d| d.to_string());
-    Error::new(Code::BadDType, format!("an array of {name} is no tensor"))
+    Error::new(Code::BadDType, format!("an array of {name} is not a tensor"))
         .help("convert it to one of our dtypes, e.g. array.astype(\"float32\")")
         .into()
 }
@@ -237,7 +239,7 @@ fn size(object: &Bound<'_, PyAny>) -> Outcome<Size> {
     if let Ok(name) = object.cast::<PyString>() {
         let name = name.to_string_lossy();
         let dim = text::parse_dim(&name).map_err(|_| {
-            Error::new(Code::BadSize, format!("{name:?} is no size"))
+            Error::new(Code::BadSize, format!("{name:?} is not a size"))
                 .help("a symbol is a word of letters, digits and underscores, e.g. \"batch\"")
         })?;
         return Ok(Size::Is(dim));

@@ -52,7 +52,7 @@ impl PyGgmlProgram {
             None => "the plan is made at the first call: some sizes are not known yet\n".into(),
         }
     }
-    /// Text of the stages from the legalised graph to the plan.
+    /// Text of the stages from the legalized graph to the plan.
     #[getter]
     fn stages(&self) -> Vec<(String, String)> {
         self.0.latest().map(|ready| ready.function().stages.clone()).unwrap_or_default()
@@ -188,7 +188,7 @@ pub fn ggml_rounded<'py>(
     let element = element(name)?;
     let found = py.detach(|| {
         let mut floats = floats(values);
-        ggml::dequantise(element, &blocks(element, &floats, columns, None)?, &mut floats)?;
+        ggml::dequantize(element, &blocks(element, &floats, columns, None)?, &mut floats)?;
         Ok::<_, Error>(floats.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>())
     })?;
     Ok(PyBytes::new(py, &found))
@@ -212,9 +212,9 @@ fn blocks(
     let parts = values.chunks(each * columns).zip(made.chunks_mut((each * size).max(1)));
     std::thread::scope(|scope| {
         let make =
-            |(values, out): (&[f32], &mut [u8])| ggml::quantise(element, values, columns, importance, out);
+            |(values, out): (&[f32], &mut [u8])| ggml::quantize(element, values, columns, importance, out);
         let started: Vec<_> = parts.map(|part| scope.spawn(move || make(part))).collect();
-        let failed = || Err(Error::internal("quantising failed"));
+        let failed = || Err(Error::internal("quantizing failed"));
         started.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| failed()))
     })?;
     Ok(made)

@@ -1,4 +1,4 @@
-//! Files of GGUF: what they say about themselves, blocks of few bits, and writing.
+//! Files of GGUF: what they say about themselves, low-bit blocks, and writing.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ macro_rules! numbers {
     };
 }
 
-/// A value: texts and truth values as they are; numbers as NumPy's dtype, their bytes, and whether it is a list.
+/// A value: texts and booleans as they are; numbers as NumPy's dtype, their bytes, and whether it is a list.
 pub fn to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
     macro_rules! convert {
         ($($code:literal, $kind:ident, $type:ty;)*) => {
@@ -89,7 +89,7 @@ fn list_from_python(object: &Bound<'_, PyAny>, depth: usize) -> Outcome<List> {
         return numbers_from_python(&code, &bytes);
     }
     if depth > MAX_DEPTH {
-        return Err(Error::new(Code::BadArgument, "lists nest too deep").into());
+        return Err(Error::new(Code::BadArgument, "lists are nested too deeply").into());
     }
     if let Ok(items) = object.extract::<Vec<bool>>()
         && !items.is_empty()
@@ -123,7 +123,7 @@ fn single(list: List) -> Outcome<Value> {
         ($($code:literal, $kind:ident, $type:ty;)*) => {
             match list {
                 $(List::$kind(items) if items.len() == 1 => Ok(Value::$kind(items[0])),)*
-                _ => Err(Error::internal("a number is not one number").into()),
+                _ => Err(Error::internal("a number has several values").into()),
             }
         };
     }
@@ -171,7 +171,7 @@ pub fn dequantize_blocks<'py>(
 
 fn known(format: &str) -> Result<&'static BlockFormat> {
     BlockFormat::find(format)
-        .ok_or_else(|| Error::new(Code::BadArgument, format!("no form of blocks is called {format:?}")))
+        .ok_or_else(|| Error::new(Code::BadArgument, format!("there is no block format called {format:?}")))
 }
 
 /// Writes tensors, given as (name, form of blocks or dtype, shape), and values; `chunks` as for `save_tensors`.

@@ -436,7 +436,7 @@ fn connection(value: &Bound<'_, PyAny>) -> Outcome<Connection> {
         return Ok(c.get().0.clone());
     }
     let kind = value.get_type().name()?.to_string();
-    Err(Error::new(Code::BadConnection, format!("a {kind} is no connection"))
+    Err(Error::new(Code::BadConnection, format!("a {kind} is not a connection"))
         .help("give what a layer returns when it is called with connections")
         .into())
 }

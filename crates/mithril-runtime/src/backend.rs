@@ -93,7 +93,7 @@ impl Use<'_> {
 pub struct Call<'a, A> {
     op: &'static OpDef,
     args: &'a [Argument<A>],
-    /// Dtypes and sizes that the outputs have to have.
+    /// Dtypes and sizes that the outputs must have.
     pub outputs: &'a [(DType, Vec<usize>)],
 }
 
@@ -133,7 +133,7 @@ impl<A> Call<'_, A> {
     /// # Errors
     /// If there is none.
     pub fn array(&self, i: usize) -> Result<&A> {
-        self.get(i).ok_or_else(|| Error::internal(format!("input {i} of {} is no array", self.op.name)))
+        self.get(i).ok_or_else(|| Error::internal(format!("input {i} of {} is not an array", self.op.name)))
     }
 }
 
@@ -377,10 +377,8 @@ impl<B: Backend> Program<B> {
             let (found, sizes) = self.backend.describe(array);
             if found != *dtype || sizes != *shape {
                 let code = if found == *dtype { Code::ShapeMismatch } else { Code::DTypeMismatch };
-                let message = format!(
-                    "{name}: {} returns {found}{sizes:?}, but has to return {dtype}{shape:?}",
-                    op.name
-                );
+                let message =
+                    format!("{name}: {} returns {found}{sizes:?}, but must return {dtype}{shape:?}", op.name);
                 return Err(Error::new(code, message));
             }
         }
@@ -390,9 +388,9 @@ impl<B: Backend> Program<B> {
 
 fn missing<A>(name: &str, inputs: &[&Arrays<A>]) -> Error {
     let given = || inputs.iter().flat_map(|map| map.keys()).map(|k| &**k);
-    let error = Error::new(Code::BadParameter, format!("input `{name}` is not given"));
+    let error = Error::new(Code::BadParameter, format!("input `{name}` is missing"));
     match nearest(name, given()) {
-        Some(near) => error.help(format!("you gave `{near}`; is that it?")),
+        Some(near) => error.help(format!("did you mean `{near}`, which you gave?")),
         None => error.help("add it to one of the maps"),
     }
 }

@@ -116,9 +116,9 @@ pub(crate) fn run(graph: &Graph, inputs: &[&Tensors], cotangents: &Tensors) -> R
 
 pub(crate) fn missing(name: &str, inputs: &[&Tensors]) -> Error {
     let given = || inputs.iter().flat_map(|map| map.keys()).map(|k| &**k);
-    let error = Error::new(Code::BadParameter, format!("input `{name}` is not given"));
+    let error = Error::new(Code::BadParameter, format!("input `{name}` is missing"));
     match nearest(name, given()) {
-        Some(near) => error.help(format!("you gave `{near}`; is that it?")),
+        Some(near) => error.help(format!("did you mean `{near}`, which you gave?")),
         None => error.help("add it to one of the maps"),
     }
 }

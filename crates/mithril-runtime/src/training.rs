@@ -209,7 +209,7 @@ impl TrainingStep {
             };
             if own.shape() != value.shape() || own.dtype() != value.dtype() {
                 let (given, wanted) = (described(value), described(own));
-                let message = format!("`{name}` is {given}, but has to be {wanted}");
+                let message = format!("`{name}` is {given}, but must be {wanted}");
                 return Err(Error::new(Code::BadParameter, message).help("check which model it comes from"));
             }
         }
@@ -237,7 +237,7 @@ fn check_rate(rate: f64) -> Result<()> {
         return Ok(());
     }
     let message = format!("the learning rate is {rate}");
-    Err(Error::new(Code::BadArgument, message).help("it has to be a number from 0 on"))
+    Err(Error::new(Code::BadArgument, message).help("it must be 0 or more"))
 }
 
 fn described(tensor: &Tensor) -> String {
@@ -248,6 +248,6 @@ fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str> + Cl
     let error = Error::new(Code::UnknownName, format!("there is no {kind} called `{name}`"));
     match nearest(name, known.clone()) {
         Some(near) => error.help(format!("did you mean `{near}`?")),
-        None => error.help(format!("there are: {}", known.collect::<Vec<_>>().join(", "))),
+        None => error.help(format!("available: {}", known.collect::<Vec<_>>().join(", "))),
     }
 }

@@ -100,7 +100,7 @@ impl Store {
             if term.rank().is_some_and(|rank| !side.fits(rank)) {
                 let message = format!("{} does not take {}", relation.label, term.to_shape());
                 let error = Error::new(Code::RankMismatch, message)
-                    .help(format!("it has to look like [{}]", pattern.texts[k].replace(' ', ", ")));
+                    .help(format!("it must look like [{}]", pattern.texts[k].replace(' ', ", ")));
                 return Err(Box::new(Clash::Input(i, error)));
             }
             self.match_side(side, &term, &mut found)?;

@@ -40,7 +40,7 @@ impl fmt::Debug for Rule {
 /// A function from what is known of the inputs to what follows.
 ///
 /// It must be monotone: what it answers for less knowledge must stay true for more. Sizes that are variables are
-/// only symbols to it; sizes that have to be equal go into [`Facts::equations`].
+/// only symbols to it; sizes that must be equal go into [`Facts::equations`].
 pub type WhenFn = Arc<dyn Fn(&[Fact]) -> Result<Answer> + Send + Sync>;
 
 /// One use of an op, or any other relation between slots.
@@ -132,7 +132,7 @@ pub enum Answer {
 pub struct Facts {
     /// For the outputs in order; missing ones follow nothing.
     pub outputs: Vec<Fact>,
-    /// Sizes that have to be equal.
+    /// Sizes that must be equal.
     pub equations: Vec<(Dim, Dim)>,
     /// For the inputs in order, where something follows for them too.
     pub inputs: Vec<Fact>,

@@ -28,7 +28,7 @@ pub(crate) enum Context {
 /// A contradiction, before it is put in words.
 #[derive(Debug)]
 pub(crate) enum Clash {
-    /// Sizes that have to be equal and are not.
+    /// Sizes that must be equal and are not.
     Sizes(Size, Size),
     /// Sizes that do not broadcast, so far from the right end.
     Axis(Size, Size, usize),

@@ -427,7 +427,7 @@ impl Store {
     pub fn bind_seq(&mut self, seq: Seq, term: Term) -> Step {
         if term.min_rank() > MAX_RANK {
             let message = format!("a tensor has {} dimensions", term.min_rank());
-            let error = Error::new(Code::BadSize, message).help(format!("at most {MAX_RANK} are possible"));
+            let error = Error::new(Code::BadSize, message).help(format!("the maximum is {MAX_RANK}"));
             return Err(Box::new(Clash::Error(error)));
         }
         if let (Some(root), 0) = (term.rest, term.min_rank()) {

@@ -106,7 +106,7 @@ fn ranks() {
 error[M0302]: pool does not take [batch, 28] in `net.pool`
   at model.py:4
   input  [batch, 28]   because `image` was declared [batch, 28]   model.py:1
-  help: it has to look like [n, c, h, w]",
+  help: it must look like [n, c, h, w]",
     );
     let z = declare(&mut s, "target", mixed(["batch"]), 7);
     check(

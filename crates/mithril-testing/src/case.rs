@@ -126,7 +126,8 @@ fn words(line: &str) -> Vec<&str> {
 }
 
 fn tensor(op: &OpDef, word: &str, float: DType, random: &mut Random) -> Result<Arg> {
-    let malformed = || Error::new(Code::BadFile, format!("{word:?} in a case of {} is no tensor", op.name));
+    let malformed =
+        || Error::new(Code::BadFile, format!("{word:?} in a case of {} is not a tensor", op.name));
     let Some(open) = word.find('[') else { return Ok(Arg::Lit(text::parse_literal(word)?)) };
     let close = word.find(']').ok_or_else(malformed)?;
     let (prefix, rest) = (&word[..open], &word[close + 1..]);

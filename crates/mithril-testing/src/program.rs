@@ -316,7 +316,7 @@ fn binary(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
 }
 
 fn number(m: &mut Maker, [a, b, c]: [u8; 3]) -> Option<Values> {
-    // Mostly those that an optimiser looks for.
+    // Mostly those that an optimizer looks for.
     let numbers = [
         Lit::Float(1.0),
         Lit::int(0),

@@ -19,7 +19,7 @@ use mithril_testing::case::{Case, cases, read};
 use mithril_testing::matrix::Matrix;
 use mithril_testing::{run, tolerance};
 
-/// Ops that C cannot write yet: what is still to be done. An op that became writable has to be taken off.
+/// Ops that C cannot write yet: what is still to be done. An op that became writable must be taken off.
 const NOT_YET: &[&str] = &[];
 
 /// Cases of sizes at which functions of the prelude take ways that the cases of the rows do not reach.
@@ -78,7 +78,7 @@ fn compile(graph: &Graph, float: DType, threads: usize) -> Function {
     compile_for(graph, float, threads, None, None)
 }
 
-/// With vectors of so many floats (none: what this machine has), at a level of optimisation.
+/// With vectors of so many floats (none: what this machine has), at a level of optimization.
 fn compile_for(
     graph: &Graph,
     float: DType,
@@ -101,8 +101,8 @@ fn compile_for(
         std::fs::write(format!("{path}.{float}.{threads}.c"), &source.c).expect("the C file");
     }
     let interface = Interface::of(&source, "cases");
-    // Optimising this much C takes most of the time of the test; in one dtype it is enough. That one, and kernels, are
-    // tested as they are used: what optimises most may be wrong, too. MITHRIL_TEST_LEVEL is for all of them.
+    // Optimizing this much C takes most of the time of the test; in one dtype it is enough. That one, and kernels, are
+    // tested as they are used: what optimizes most may be wrong, too. MITHRIL_TEST_LEVEL is for all of them.
     let given = std::env::var("MITHRIL_TEST_LEVEL");
     let level = match float {
         _ if given.is_ok() => given.as_deref().unwrap_or_default(),
@@ -166,7 +166,7 @@ const LARGE: &[(&str, &str)] = &[
     ("conv2d", "[4,32,8,8] [64,32,1,1] stride=2"),
     ("conv2d", "[1,24,12,12] [24,1,3,3] padding=1 groups=24"),
     ("conv2d", "[2,16,9,9] [24,16,3,3] [24] padding=1 stride=2"),
-    // Their gradients in phases: some without weights, results that are no multiple of the steps.
+    // Their gradients in phases: some without weights, results that are not multiples of the steps.
     ("conv2d", "[2,16,11,13] [32,16,5,4] padding=2 stride=(3,2)"),
     ("conv2d", "[2,16,12,11] [32,16,2,1] stride=(3,4)"),
     ("conv3d", "[1,2,6,6,6] [16,2,3,3,3]"),
@@ -294,7 +294,7 @@ fn gradients_agree_with_the_interpreter() {
     assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
 }
 
-/// The error of a sum does not grow with the number of its terms: 0.1 is no float, and its errors are all alike.
+/// The error of a sum does not grow with the number of its terms: 0.1 is not a float, and its errors are all alike.
 #[test]
 fn long_sums_stay_exact() {
     let mut b = Builder::new(DType::F32);
@@ -347,7 +347,7 @@ fn positions_of_extremes_are_the_first() {
     }
 }
 
-/// Memory that is no multiple of the element away from the start, and memory that is too small.
+/// Memory that is not a multiple of the element away from the start, and memory that is too small.
 #[test]
 fn memory_that_does_not_fit_is_refused() {
     let mut b = Builder::new(DType::F32);

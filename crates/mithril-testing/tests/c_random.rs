@@ -1,6 +1,6 @@
 //! Random programs in C against the interpreter: what is fused, split and put into one piece of memory has to stay what it
 //! was. What is random besides the program: how many elements its vectors have, whether parameters are packed, the
-//! number of threads, how much the C compiler optimises.
+//! number of threads, how much the C compiler optimizes.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ fn check_in(program: &Program, choices: &[u8], block: Option<usize>) -> Result<O
     Ok(Some(source))
 }
 
-/// Rows that never meet are computed one or several at a time: what is said to be independent has to be.
+/// Rows that never meet are computed one or several at a time: what is said to be independent must be.
 #[test]
 fn programs_in_blocks_of_rows_agree_with_the_interpreter() {
     let (divided, tried) = (Cell::new(0), Cell::new(0));

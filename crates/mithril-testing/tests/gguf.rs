@@ -1,4 +1,4 @@
-//! Files of GGUF and blocks of few bits. `gguf/blocks.bin` was written with the reference of ggml 0.26, compiled
+//! Files of GGUF and low-bit blocks. `gguf/blocks.bin` was written with the reference of ggml 0.26, compiled
 //! without fused operations: values; then per form its blocks of them, and random blocks with their values.
 
 use std::fs;

@@ -234,7 +234,7 @@ fn gradients_agree_with_differences() {
 }
 
 #[test]
-fn optimised_gradients_keep_every_bit() {
+fn optimized_gradients_keep_every_bit() {
     for_programs(200, Style::Any, F32, |program, _| {
         if interp::run(&program.graph, &program.inputs).is_err() {
             return Ok(());
@@ -266,7 +266,7 @@ fn results_computed_again_keep_every_bit() {
 }
 
 #[test]
-fn gradients_of_optimised_graphs_agree() {
+fn gradients_of_optimized_graphs_agree() {
     for_programs(150, Style::Smooth, F64, |program, _| {
         let wanted = with_gradients(program, F64)?;
         let graph = said(optimize(program.graph.clone(), F64, &mut |_, _| {}), "optimize")?;

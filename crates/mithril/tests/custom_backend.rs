@@ -76,8 +76,8 @@ impl Backend for Wrong {
 #[test]
 fn wrong_results_are_errors_where_they_are_made() {
     for (mistake, code, text) in [
-        ("shape", Code::ShapeMismatch, "returns f32[1], but has to return f32[48, 16]"),
-        ("dtype", Code::DTypeMismatch, "returns f64[48, 16], but has to return f32[48, 16]"),
+        ("shape", Code::ShapeMismatch, "returns f32[1], but must return f32[48, 16]"),
+        ("dtype", Code::DTypeMismatch, "returns f64[48, 16], but must return f32[48, 16]"),
         ("none", Code::BadArgument, "returns 0 arrays, not 1"),
     ] {
         let program = Program::new(&model().unwrap(), &options(), Wrong(Toy::default(), mistake)).unwrap();

@@ -479,7 +479,7 @@ class Conv1d(Model):
     padding : object, optional
         Zeros around the input: a number, one per axis, pairs, "same" or "valid".
     dilation : int | tuple[int, ...], optional
-        Distance of neighbouring kernel elements.
+        Distance of neighboring kernel elements.
     groups : int, optional
         Groups of channels that do not mix.
     bias : bool, optional
@@ -519,7 +519,7 @@ class Conv2d(Model):
     padding : object, optional
         Zeros around the input: a number, one per axis, pairs, "same" or "valid".
     dilation : int | tuple[int, ...], optional
-        Distance of neighbouring kernel elements.
+        Distance of neighboring kernel elements.
     groups : int, optional
         Groups of channels that do not mix.
     bias : bool, optional
@@ -559,7 +559,7 @@ class Conv3d(Model):
     padding : object, optional
         Zeros around the input: a number, one per axis, pairs, "same" or "valid".
     dilation : int | tuple[int, ...], optional
-        Distance of neighbouring kernel elements.
+        Distance of neighboring kernel elements.
     groups : int, optional
         Groups of channels that do not mix.
     bias : bool, optional
@@ -603,7 +603,7 @@ class ConvTranspose1d(Model):
     bias : bool, optional
         Whether a bias is added.
     dilation : int | tuple[int, ...], optional
-        Distance of neighbouring kernel elements.
+        Distance of neighboring kernel elements.
     in_channels : int | None, optional
         Number of input channels; inferred if not given.
     name : str, optional
@@ -643,7 +643,7 @@ class ConvTranspose2d(Model):
     bias : bool, optional
         Whether a bias is added.
     dilation : int | tuple[int, ...], optional
-        Distance of neighbouring kernel elements.
+        Distance of neighboring kernel elements.
     in_channels : int | None, optional
         Number of input channels; inferred if not given.
     name : str, optional
@@ -683,7 +683,7 @@ class ConvTranspose3d(Model):
     bias : bool, optional
         Whether a bias is added.
     dilation : int | tuple[int, ...], optional
-        Distance of neighbouring kernel elements.
+        Distance of neighboring kernel elements.
     in_channels : int | None, optional
         Number of input channels; inferred if not given.
     name : str, optional
@@ -703,7 +703,7 @@ ConvTranspose3D = ConvTranspose3d
 Convolution3DTranspose = ConvTranspose3d
 
 class BatchNorm1d(Model):
-    r"""Normalises each channel over the batch, for features `[n, c]` or sequences `[n, c, length]`.
+    r"""Normalizes each channel over the batch, for features `[n, c]` or sequences `[n, c, length]`.
     Parameters: `weight` (starts as 1) and `bias` (0), both `[c]`; state: `running_mean` and `running_var`,
     which are updated when training and used otherwise.
 
@@ -729,7 +729,7 @@ class BatchNorm1d(Model):
 BatchNorm1D = BatchNorm1d
 
 class BatchNorm2d(Model):
-    r"""Normalises each channel over the batch, for images `[n, c, height, width]`.  Parameters: `weight`
+    r"""Normalizes each channel over the batch, for images `[n, c, height, width]`.  Parameters: `weight`
     (starts as 1) and `bias` (0), both `[c]`; state: `running_mean` and `running_var`, which are updated
     when training and used otherwise.
 
@@ -755,7 +755,7 @@ class BatchNorm2d(Model):
 BatchNorm2D = BatchNorm2d
 
 class BatchNorm3d(Model):
-    r"""Normalises each channel over the batch, for volumes `[n, c, depth, height, width]`.  Parameters:
+    r"""Normalizes each channel over the batch, for volumes `[n, c, depth, height, width]`.  Parameters:
     `weight` (starts as 1) and `bias` (0), both `[c]`; state: `running_mean` and `running_var`, which are
     updated when training and used otherwise.
 
@@ -781,7 +781,7 @@ class BatchNorm3d(Model):
 BatchNorm3D = BatchNorm3d
 
 class LayerNorm(Model):
-    r"""Normalises over the last axes.  Parameters: `weight` (starts as 1) and `bias` (0) of the shape
+    r"""Normalizes over the last axes.  Parameters: `weight` (starts as 1) and `bias` (0) of the shape
     `normalized_shape`; by default the last axis, whose size is inferred.
 
     Parameters
@@ -827,7 +827,7 @@ class RMSNorm(Model):
 
 
 class GroupNorm(Model):
-    r"""Normalises groups of neighbouring channels of each example.  Parameters: `weight` (starts as 1) and
+    r"""Normalizes groups of neighboring channels of each example.  Parameters: `weight` (starts as 1) and
     `bias` (0), both `[c]`.
 
     Parameters
@@ -853,7 +853,7 @@ class GroupNorm(Model):
 
 
 class InstanceNorm1d(Model):
-    r"""Normalises each channel of each example, for sequences `[n, c, length]`.
+    r"""Normalizes each channel of each example, for sequences `[n, c, length]`.
 
     Parameters
     ----------
@@ -875,7 +875,7 @@ class InstanceNorm1d(Model):
 InstanceNorm1D = InstanceNorm1d
 
 class InstanceNorm2d(Model):
-    r"""Normalises each channel of each example, for images `[n, c, height, width]`.
+    r"""Normalizes each channel of each example, for images `[n, c, height, width]`.
 
     Parameters
     ----------
@@ -897,7 +897,7 @@ class InstanceNorm2d(Model):
 InstanceNorm2D = InstanceNorm2d
 
 class InstanceNorm3d(Model):
-    r"""Normalises each channel of each example, for volumes `[n, c, depth, height, width]`.
+    r"""Normalizes each channel of each example, for volumes `[n, c, depth, height, width]`.
 
     Parameters
     ----------
@@ -1164,7 +1164,7 @@ class SelfAttention(Model):
 MultiHeadSelfAttention = SelfAttention
 
 class TransformerEncoderLayer(Model):
-    r"""Self-attention and two linear layers, each with a residual and a normalisation.  Inputs `input` `[n,
+    r"""Self-attention and two linear layers, each with a residual and a normalization.  Inputs `input` `[n,
     length, embed_dim]` and an optional `mask`.
 
     Parameters
@@ -1180,9 +1180,9 @@ class TransformerEncoderLayer(Model):
     activation : object, optional
         Layer between the two linear layers, by name.
     eps : float, optional
-        Added to the variance in the normalisations.
+        Added to the variance in the normalizations.
     norm_first : bool, optional
-        Whether normalisation comes before, not after.
+        Whether normalization comes before, not after.
     causal : bool, optional
         Whether a position sees only those up to it.
     name : str, optional
@@ -1201,7 +1201,7 @@ class TransformerEncoderLayer(Model):
 
 class TransformerDecoderLayer(Model):
     r"""Causal self-attention, attention to `memory`, and two linear layers, each with a residual and a
-    normalisation.  Inputs `input` `[n, l, embed_dim]`, `memory` `[n, s, embed_dim]`, optional `mask` and
+    normalization.  Inputs `input` `[n, l, embed_dim]`, `memory` `[n, s, embed_dim]`, optional `mask` and
     `memory_mask`.
 
     Parameters
@@ -1217,9 +1217,9 @@ class TransformerDecoderLayer(Model):
     activation : object, optional
         Layer between the two linear layers, by name.
     eps : float, optional
-        Added to the variance in the normalisations.
+        Added to the variance in the normalizations.
     norm_first : bool, optional
-        Whether normalisation comes before, not after.
+        Whether normalization comes before, not after.
     causal : bool, optional
         Whether a position sees only those up to it.
     name : str, optional
@@ -1254,13 +1254,13 @@ class TransformerEncoder(Model):
     activation : object, optional
         Layer between the two linear layers, by name.
     eps : float, optional
-        Added to the variance in the normalisations.
+        Added to the variance in the normalizations.
     norm_first : bool, optional
-        Whether normalisation comes before, not after.
+        Whether normalization comes before, not after.
     causal : bool, optional
         Whether a position sees only those up to it.
     norm : bool, optional
-        Whether a normalisation comes last.
+        Whether a normalization comes last.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
@@ -1295,13 +1295,13 @@ class TransformerDecoder(Model):
     activation : object, optional
         Layer between the two linear layers, by name.
     eps : float, optional
-        Added to the variance in the normalisations.
+        Added to the variance in the normalizations.
     norm_first : bool, optional
-        Whether normalisation comes before, not after.
+        Whether normalization comes before, not after.
     causal : bool, optional
         Whether a position sees only those up to it.
     norm : bool, optional
-        Whether a normalisation comes last.
+        Whether a normalization comes last.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
@@ -1321,7 +1321,7 @@ class TransformerDecoder(Model):
 class Add(Model):
     r"""Sum of two tensors, elementwise.
 
-    They broadcast and promote; truth values count as integers, integers wrap around.
+    They broadcast and promote; booleans count as integers, integers wrap around.
 
     Parameters
     ----------
@@ -1337,7 +1337,7 @@ class Add(Model):
 class Subtract(Model):
     r"""Difference of two tensors, elementwise.
 
-    They broadcast and promote; truth values count as integers, integers wrap around.
+    They broadcast and promote; booleans count as integers, integers wrap around.
 
     Parameters
     ----------
@@ -1353,7 +1353,7 @@ class Subtract(Model):
 class Multiply(Model):
     r"""Product of two tensors, elementwise.
 
-    They broadcast and promote; truth values count as integers, integers wrap around.
+    They broadcast and promote; booleans count as integers, integers wrap around.
 
     Parameters
     ----------
@@ -1920,7 +1920,7 @@ class Erfinv(Model):
 
 
 class Floor(Model):
-    r"""Largest whole number not above each element.
+    r"""Largest integer not above each element.
 
     Parameters
     ----------
@@ -1934,7 +1934,7 @@ class Floor(Model):
 
 
 class Ceil(Model):
-    r"""Smallest whole number not below each element.
+    r"""Smallest integer not below each element.
 
     Parameters
     ----------
@@ -1948,7 +1948,7 @@ class Ceil(Model):
 
 
 class Round(Model):
-    r"""Nearest whole number; halves go to the even one.
+    r"""Nearest integer; halves go to the even one.
 
     Parameters
     ----------
@@ -2140,7 +2140,7 @@ class LogicalNot(Model):
 
 
 class BitwiseAnd(Model):
-    r"""Bits set in both integers; of truth values, whether both hold.
+    r"""Bits set in both integers; of booleans, whether both hold.
 
     Parameters
     ----------
@@ -2154,7 +2154,7 @@ class BitwiseAnd(Model):
 
 
 class BitwiseOr(Model):
-    r"""Bits set in either integer; of truth values, whether one holds.
+    r"""Bits set in either integer; of booleans, whether one holds.
 
     Parameters
     ----------
@@ -2168,7 +2168,7 @@ class BitwiseOr(Model):
 
 
 class BitwiseXor(Model):
-    r"""Bits set in exactly one of two integers; of truth values, whether exactly one holds.
+    r"""Bits set in exactly one of two integers; of booleans, whether exactly one holds.
 
     Parameters
     ----------
@@ -2182,7 +2182,7 @@ class BitwiseXor(Model):
 
 
 class BitwiseNot(Model):
-    r"""Each bit of an integer flipped; the opposite of a truth value.
+    r"""Each bit of an integer flipped; the opposite of a boolean.
 
     Parameters
     ----------
@@ -2448,7 +2448,7 @@ class Elu(Model):
 ELU = Elu
 
 class Selu(Model):
-    r"""Self-normalising exponential linear unit: `scale * x` above 0, `scale * alpha * (exp(x) - 1)` below,
+    r"""Self-normalizing exponential linear unit: `scale * x` above 0, `scale * alpha * (exp(x) - 1)` below,
     with `scale` 1.0507009873554805 and `alpha` 1.6732632423543772.
 
     G. Klambauer et al., Self-normalizing neural networks (2017).
@@ -2793,7 +2793,7 @@ class ExpandDims(Model):
 
 
 class Squeeze(Model):
-    r"""Removes axes of size 1: those of `axis`, which have to have size 1, or all that have.
+    r"""Removes axes of size 1: those of `axis`, which must have size 1, or all that have.
 
     Parameters
     ----------
@@ -3123,10 +3123,10 @@ class Unflatten(Model):
 
 
 class Diff(Model):
-    r"""Differences of neighbours along `axis`, `n` times: `input[1:] - input[:-1]`.
+    r"""Differences of neighbors along `axis`, `n` times: `input[1:] - input[:-1]`.
 
-    `prepend` and `append` are put before and behind the input first, unless `n` is 0. Of truth values:
-    whether neighbours differ.
+    `prepend` and `append` are put before and behind the input first, unless `n` is 0. Of booleans: whether
+    neighbors differ.
 
     Parameters
     ----------
@@ -3782,8 +3782,8 @@ class MatrixMultiply(Model):
     left[..., i, k] · right[..., k, j]`.
 
     A vector on the left is a row, one on the right a column, and its axis of size 1 is left out of the
-    result: the product of two vectors is 0-d. Inner sizes have to be equal (1 does not broadcast there); a
-    sum over no element is 0.
+    result: the product of two vectors is 0-d. Inner sizes must be equal (1 does not broadcast there); a sum
+    over no element is 0.
 
     Parameters
     ----------
@@ -4004,7 +4004,7 @@ class TriangularSolve(Model):
 
 
 class SolveTriangular(Model):
-    r"""As `triangular_solve`, with the triangle named as PyTorch does: `upper` has to be said.
+    r"""As `triangular_solve`, with the triangle named as PyTorch does: `upper` must be said.
 
     Parameters
     ----------
@@ -4586,7 +4586,7 @@ class Conj(Model):
 class Sum(Model):
     r"""Sum over `axis` (all axes if none is given).
 
-    Integers and truth values add up in int64; the sum of nothing is 0. `keepdim` leaves the reduced axes in
+    Integers and booleans add up in int64; the sum of nothing is 0. `keepdim` leaves the reduced axes in
     place with size 1.
 
     Parameters
@@ -4630,7 +4630,7 @@ class Mean(Model):
 class Prod(Model):
     r"""Product over `axis` (all axes if none is given).
 
-    Integers and truth values multiply in int64, half precision in float32; the product of nothing is 1. The
+    Integers and booleans multiply in int64, half precision in float32; the product of nothing is 1. The
     gradient of an element is the product of the others, also where some are 0.
 
     Parameters
@@ -4893,8 +4893,8 @@ class LogSumExp(Model):
 class CumSum(Model):
     r"""Running sum along `axis`: each element with all before it.
 
-    `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and truth values add up
-    in int64, halves in float32.
+    `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and booleans add up in
+    int64, halves in float32.
 
     Parameters
     ----------
@@ -4919,8 +4919,8 @@ class CumSum(Model):
 class CumProd(Model):
     r"""Running product along `axis`: each element with all before it.
 
-    `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and truth values
-    multiply in int64, halves in float32. The gradient is right also where elements are 0.
+    `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and booleans multiply
+    in int64, halves in float32. The gradient is right also where elements are 0.
 
     Parameters
     ----------
@@ -5217,7 +5217,7 @@ class NanStd(Model):
 
 
 class NanMax(Model):
-    r"""Largest element over `axis` that is no NaN; NaN where there is nothing else.
+    r"""Largest element over `axis` that is not a NaN; NaN where there is nothing else.
 
     See `max`.
 
@@ -5238,7 +5238,7 @@ class NanMax(Model):
 
 
 class NanMin(Model):
-    r"""Smallest element over `axis` that is no NaN; NaN where there is nothing else.
+    r"""Smallest element over `axis` that is not a NaN; NaN where there is nothing else.
 
     See `min`.
 
@@ -5259,7 +5259,7 @@ class NanMin(Model):
 
 
 class NanArgMax(Model):
-    r"""Position, in int64, of the first largest element over `axis` that is no NaN; 0 where there is nothing
+    r"""Position, in int64, of the first largest element over `axis` that is not a NaN; 0 where there is nothing
     else.
 
     See `argmax`.
@@ -5281,8 +5281,8 @@ class NanArgMax(Model):
 
 
 class NanArgMin(Model):
-    r"""Position, in int64, of the first smallest element over `axis` that is no NaN; 0 where there is nothing
-    else.
+    r"""Position, in int64, of the first smallest element over `axis` that is not a NaN; 0 where there is
+    nothing else.
 
     See `argmin`.
 
@@ -5607,7 +5607,7 @@ class GridSample(Model):
     3]`: `[n, c, *out]`.
 
     The last axis of the grid holds x, y (and z), where -1 and 1 are the borders of the image, or with
-    `align_corners` the centers of its outermost elements. `bilinear` mixes the neighbours of a position,
+    `align_corners` the centers of its outermost elements. `bilinear` mixes the neighbors of a position,
     `bicubic` (images of two axes only) the four along each axis, by the kernel of Keys (1981) with a =
     -0.75; `nearest` takes the element at the rounded position, halves to even. What lies outside is 0
     (`zeros`), the element at the border (`border`), or mirrored there (`reflection`). NaN in the grid gives
@@ -5872,7 +5872,7 @@ class NLLLoss(Model):
 
 class CrossEntropy(Model):
     r"""Cross-entropy of logits `[n, classes, ...]` (or `[classes]`) and targets: class indices `[n, ...]`, or
-    probabilities of the shape of the logits (indices may be floats; one that is no whole number gives NaN).
+    probabilities of the shape of the logits (indices may be floats; one that is not an integer gives NaN).
 
     `-Σ weight·target·log_softmax(input)` over the classes. With `label_smoothing` a part of each target is
     spread evenly over the classes. Class indices equal to `ignore_index` count as 0, and the mean is
@@ -6243,7 +6243,7 @@ class Upsample(Model):
     element `i` lies at `(i + 0.5)·s/size - 0.5` of the input (`s/size` is `1/scale_factor` if that is
     given), or at `i·(s - 1)/(size - 1)` with `align_corners`.
 
-    `linear` (`bilinear`, `trilinear`) mixes its two neighbours along each axis, `bicubic` four, by the
+    `linear` (`bilinear`, `trilinear`) mixes its two neighbors along each axis, `bicubic` four, by the
     convolution kernel of Keys (1981) with a = -0.75; beyond the border the last element is repeated.
     `nearest` takes element `⌊i·s/size⌋`, `nearest-exact` `⌊(i + 0.5)·s/size⌋`; both keep the dtype, the
     others give floats. There is no antialiasing. As in torch.
@@ -6335,7 +6335,7 @@ class ScaledDotProductAttention(Model):
     a query may attend, or numbers that are added. With `is_causal` query `i` sees keys up to `i`, counted
     from the first of both; a mask may be given beside it. A query that may attend to nothing gives zeros.
     With `enable_gqa` the heads (axis -3) of key and value divide those of the query, and each serves as
-    many neighbouring heads of the query. Halves are computed in float32. (Vaswani et al. 2017)
+    many neighboring heads of the query. Halves are computed in float32. (Vaswani et al. 2017)
 
     Parameters
     ----------

@@ -315,7 +315,7 @@ class Ops:
     def add(self, left: Any, right: Any) -> Any:
         r"""Sum of two tensors, elementwise.
 
-        They broadcast and promote; truth values count as integers, integers wrap around.
+        They broadcast and promote; booleans count as integers, integers wrap around.
 
         Parameters
         ----------
@@ -342,7 +342,7 @@ class Ops:
     def subtract(self, left: Any, right: Any) -> Any:
         r"""Difference of two tensors, elementwise.
 
-        They broadcast and promote; truth values count as integers, integers wrap around.
+        They broadcast and promote; booleans count as integers, integers wrap around.
 
         Parameters
         ----------
@@ -370,7 +370,7 @@ class Ops:
     def multiply(self, left: Any, right: Any) -> Any:
         r"""Product of two tensors, elementwise.
 
-        They broadcast and promote; truth values count as integers, integers wrap around.
+        They broadcast and promote; booleans count as integers, integers wrap around.
 
         Parameters
         ----------
@@ -1314,7 +1314,7 @@ class Ops:
 
     @spellings.op("floor", ("input",))
     def floor(self, input: Any) -> Any:
-        r"""Largest whole number not above each element.
+        r"""Largest integer not above each element.
 
         Parameters
         ----------
@@ -1336,7 +1336,7 @@ class Ops:
 
     @spellings.op("ceil", ("input",))
     def ceil(self, input: Any) -> Any:
-        r"""Smallest whole number not below each element.
+        r"""Smallest integer not below each element.
 
         Parameters
         ----------
@@ -1358,7 +1358,7 @@ class Ops:
 
     @spellings.op("round", ("input",))
     def round(self, input: Any) -> Any:
-        r"""Nearest whole number; halves go to the even one.
+        r"""Nearest integer; halves go to the even one.
 
         Parameters
         ----------
@@ -1690,7 +1690,7 @@ class Ops:
 
     @spellings.op("bitwise_and", ("left", "right"))
     def bitwise_and(self, left: Any, right: Any) -> Any:
-        r"""Bits set in both integers; of truth values, whether both hold.
+        r"""Bits set in both integers; of booleans, whether both hold.
 
         Parameters
         ----------
@@ -1715,7 +1715,7 @@ class Ops:
 
     @spellings.op("bitwise_or", ("left", "right"))
     def bitwise_or(self, left: Any, right: Any) -> Any:
-        r"""Bits set in either integer; of truth values, whether one holds.
+        r"""Bits set in either integer; of booleans, whether one holds.
 
         Parameters
         ----------
@@ -1740,7 +1740,7 @@ class Ops:
 
     @spellings.op("bitwise_xor", ("left", "right"))
     def bitwise_xor(self, left: Any, right: Any) -> Any:
-        r"""Bits set in exactly one of two integers; of truth values, whether exactly one holds.
+        r"""Bits set in exactly one of two integers; of booleans, whether exactly one holds.
 
         Parameters
         ----------
@@ -1765,7 +1765,7 @@ class Ops:
 
     @spellings.op("bitwise_not", ("input",))
     def bitwise_not(self, input: Any) -> Any:
-        r"""Each bit of an integer flipped; the opposite of a truth value.
+        r"""Each bit of an integer flipped; the opposite of a boolean.
 
         Parameters
         ----------
@@ -2215,7 +2215,7 @@ class Ops:
 
     @spellings.op("selu", ("input",))
     def selu(self, input: Any) -> Any:
-        r"""Self-normalising exponential linear unit: `scale * x` above 0, `scale * alpha * (exp(x) - 1)` below,
+        r"""Self-normalizing exponential linear unit: `scale * x` above 0, `scale * alpha * (exp(x) - 1)` below,
         with `scale` 1.0507009873554805 and `alpha` 1.6732632423543772.
 
         G. Klambauer et al., Self-normalizing neural networks (2017).
@@ -2716,7 +2716,7 @@ class Ops:
 
     @spellings.op("squeeze", ("input", "axis"))
     def squeeze(self, input: Any, axis: int | tuple[int, ...] | None = None) -> Any:
-        r"""Removes axes of size 1: those of `axis`, which have to have size 1, or all that have.
+        r"""Removes axes of size 1: those of `axis`, which must have size 1, or all that have.
 
         Parameters
         ----------
@@ -3208,10 +3208,10 @@ class Ops:
 
     @spellings.op("diff", ("input", "n", "axis", "prepend", "append"))
     def diff(self, input: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
-        r"""Differences of neighbours along `axis`, `n` times: `input[1:] - input[:-1]`.
+        r"""Differences of neighbors along `axis`, `n` times: `input[1:] - input[:-1]`.
 
-        `prepend` and `append` are put before and behind the input first, unless `n` is 0. Of truth values:
-        whether neighbours differ.
+        `prepend` and `append` are put before and behind the input first, unless `n` is 0. Of booleans:
+        whether neighbors differ.
 
         Parameters
         ----------
@@ -3355,7 +3355,7 @@ class Ops:
         integers or an integer tensor that is a literal, or a text that stands for the next of the tensors
         `indices`. Several index tensors broadcast; their axes stand where the first of them stood, or in
         front when a slice, `...` or a new axis comes between two of them (an integer counts as an index
-        tensor then). A mask of truth values is refused: the shape of the result would depend on data.
+        tensor then). A mask of booleans is refused: the shape of the result would depend on data.
 
         Parameters
         ----------
@@ -3925,7 +3925,7 @@ class Ops:
     ) -> Any:
         r"""The numbers `start + i * step` that lie before `stop`, `ceil((stop - start) / step)` of them.
 
-        `arange(n)` counts from 0 to `n - 1`. The dtype is int64 if all three are whole numbers, else the
+        `arange(n)` counts from 0 to `n - 1`. The dtype is int64 if all three are integers, else the
         default float. Bounds may be symbolic.
 
         Parameters
@@ -4235,8 +4235,8 @@ class Ops:
         left[..., i, k] · right[..., k, j]`.
 
         A vector on the left is a row, one on the right a column, and its axis of size 1 is left out of the
-        result: the product of two vectors is 0-d. Inner sizes have to be equal (1 does not broadcast
-        there); a sum over no element is 0.
+        result: the product of two vectors is 0-d. Inner sizes must be equal (1 does not broadcast there); a
+        sum over no element is 0.
 
         Parameters
         ----------
@@ -4599,7 +4599,7 @@ class Ops:
         transpose: bool = False,
         unit_diagonal: bool = False,
     ) -> Any:
-        r"""As `triangular_solve`, with the triangle named as PyTorch does: `upper` has to be said.
+        r"""As `triangular_solve`, with the triangle named as PyTorch does: `upper` must be said.
 
         Parameters
         ----------
@@ -5446,8 +5446,8 @@ class Ops:
     def sum(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
         r"""Sum over `axis` (all axes if none is given).
 
-        Integers and truth values add up in int64; the sum of nothing is 0. `keepdim` leaves the reduced
-        axes in place with size 1.
+        Integers and booleans add up in int64; the sum of nothing is 0. `keepdim` leaves the reduced axes in
+        place with size 1.
 
         Parameters
         ----------
@@ -5509,8 +5509,8 @@ class Ops:
     def prod(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
         r"""Product over `axis` (all axes if none is given).
 
-        Integers and truth values multiply in int64, half precision in float32; the product of nothing is 1.
-        The gradient of an element is the product of the others, also where some are 0.
+        Integers and booleans multiply in int64, half precision in float32; the product of nothing is 1. The
+        gradient of an element is the product of the others, also where some are 0.
 
         Parameters
         ----------
@@ -5902,8 +5902,8 @@ class Ops:
     def cumsum(self, input: Any, axis: int, exclusive: bool = False, reverse: bool = False) -> Any:
         r"""Running sum along `axis`: each element with all before it.
 
-        `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and truth values
-        add up in int64, halves in float32.
+        `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and booleans add up
+        in int64, halves in float32.
 
         Parameters
         ----------
@@ -5934,7 +5934,7 @@ class Ops:
     def cumprod(self, input: Any, axis: int, exclusive: bool = False, reverse: bool = False) -> Any:
         r"""Running product along `axis`: each element with all before it.
 
-        `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and truth values
+        `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and booleans
         multiply in int64, halves in float32. The gradient is right also where elements are 0.
 
         Parameters
@@ -6328,7 +6328,7 @@ class Ops:
 
     @spellings.op("nanmax", ("input", "axis", "keepdim"))
     def nanmax(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
-        r"""Largest element over `axis` that is no NaN; NaN where there is nothing else.
+        r"""Largest element over `axis` that is not a NaN; NaN where there is nothing else.
 
         See `max`.
 
@@ -6356,7 +6356,7 @@ class Ops:
 
     @spellings.op("nanmin", ("input", "axis", "keepdim"))
     def nanmin(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
-        r"""Smallest element over `axis` that is no NaN; NaN where there is nothing else.
+        r"""Smallest element over `axis` that is not a NaN; NaN where there is nothing else.
 
         See `min`.
 
@@ -6384,7 +6384,7 @@ class Ops:
 
     @spellings.op("nanargmax", ("input", "axis", "keepdim"))
     def nanargmax(self, input: Any, axis: int | None = None, keepdim: bool = False) -> Any:
-        r"""Position, in int64, of the first largest element over `axis` that is no NaN; 0 where there is
+        r"""Position, in int64, of the first largest element over `axis` that is not a NaN; 0 where there is
         nothing else.
 
         See `argmax`.
@@ -6413,7 +6413,7 @@ class Ops:
 
     @spellings.op("nanargmin", ("input", "axis", "keepdim"))
     def nanargmin(self, input: Any, axis: int | None = None, keepdim: bool = False) -> Any:
-        r"""Position, in int64, of the first smallest element over `axis` that is no NaN; 0 where there is
+        r"""Position, in int64, of the first smallest element over `axis` that is not a NaN; 0 where there is
         nothing else.
 
         See `argmin`.
@@ -6845,8 +6845,8 @@ class Ops:
     ) -> Any:
         r"""General convolution (cross-correlation) over 1 to 3 spatial axes, of which all others are special
         cases.  `output[n, o, p] = Σ_c Σ_k input'[n, c, p·stride + k·dilation] · weight[o, c, k]`, where
-        `input'` is the input with `input_dilation - 1` zeros between neighbours and then `pads` zeros
-        before and after each axis (negative pads cut off).
+        `input'` is the input with `input_dilation - 1` zeros between neighbors and then `pads` zeros before
+        and after each axis (negative pads cut off).
 
         Shapes: input `[n, c, *s]`, weight `[o, c/groups, *k]`, output `[n, o, *p]`; channels are split into
         `groups` that do not mix. Integers become floats.
@@ -7770,7 +7770,7 @@ class Ops:
         momentum: float = 0.1,
         eps: float = 1e-05,
     ) -> Any:
-        r"""Normalises each channel (axis 1) over the batch and all other axes; input `[n, c, ...]`, the others
+        r"""Normalizes each channel (axis 1) over the batch and all other axes; input `[n, c, ...]`, the others
         `[c]`.  `output = (input - mean) / √(variance + eps) · weight + bias`.
 
         When training, mean and (biased) variance are those of this batch, and the outputs `running_mean`
@@ -7826,10 +7826,10 @@ class Ops:
         normalized_shape: int | tuple[int, ...] | None = None,
         eps: float = 1e-05,
     ) -> Any:
-        r"""Normalises over the last axes, those of `normalized_shape`.  `output = (input - mean) / √(variance +
+        r"""Normalizes over the last axes, those of `normalized_shape`.  `output = (input - mean) / √(variance +
         eps) · weight + bias` with the biased variance; weight and bias have the shape `normalized_shape`.
 
-        If that is not given, it is the shape of the weight or bias, or else the last size. (Ba, Kiros and
+        If that is missing, it is the shape of the weight or bias, or else the last size. (Ba, Kiros and
         Hinton 2016)
 
         Parameters
@@ -7907,7 +7907,7 @@ class Ops:
         num_groups: Any = ...,
         eps: float = 1e-05,
     ) -> Any:
-        r"""Normalises groups of neighbouring channels of each example; input `[n, c, ...]`, weight and bias
+        r"""Normalizes groups of neighboring channels of each example; input `[n, c, ...]`, weight and bias
         `[c]`.  Mean and biased variance are taken over `c / num_groups` channels and all axes after them.
 
         (Wu and He 2018)
@@ -7940,7 +7940,7 @@ class Ops:
 
     @spellings.op("instance_norm", ("input", "weight", "bias", "eps"))
     def instance_norm(self, input: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05) -> Any:
-        r"""Normalises each channel of each example over the axes after it; input `[n, c, ...]`, weight and bias
+        r"""Normalizes each channel of each example over the axes after it; input `[n, c, ...]`, weight and bias
         `[c]`.
 
         (Ulyanov, Vedaldi and Lempitsky 2016)
@@ -8081,7 +8081,7 @@ class Ops:
         where a query may attend, or numbers that are added. With `is_causal` query `i` sees keys up to `i`,
         counted from the first of both; a mask may be given beside it. A query that may attend to nothing
         gives zeros. With `enable_gqa` the heads (axis -3) of key and value divide those of the query, and
-        each serves as many neighbouring heads of the query. Halves are computed in float32. (Vaswani et al.
+        each serves as many neighboring heads of the query. Halves are computed in float32. (Vaswani et al.
         2017)
 
         Parameters
@@ -8217,7 +8217,7 @@ class Ops:
         Output element `i` lies at `(i + 0.5)·s/size - 0.5` of the input (`s/size` is `1/scale_factor` if
         that is given), or at `i·(s - 1)/(size - 1)` with `align_corners`.
 
-        `linear` (`bilinear`, `trilinear`) mixes its two neighbours along each axis, `bicubic` four, by the
+        `linear` (`bilinear`, `trilinear`) mixes its two neighbors along each axis, `bicubic` four, by the
         convolution kernel of Keys (1981) with a = -0.75; beyond the border the last element is repeated.
         `nearest` takes element `⌊i·s/size⌋`, `nearest-exact` `⌊(i + 0.5)·s/size⌋`; both keep the dtype, the
         others give floats. There is no antialiasing. As in torch.
@@ -8326,11 +8326,11 @@ class Ops:
         *out, 3]`: `[n, c, *out]`.
 
         The last axis of the grid holds x, y (and z), where -1 and 1 are the borders of the image, or with
-        `align_corners` the centers of its outermost elements. `bilinear` mixes the neighbours of a
-        position, `bicubic` (images of two axes only) the four along each axis, by the kernel of Keys (1981)
-        with a = -0.75; `nearest` takes the element at the rounded position, halves to even. What lies
-        outside is 0 (`zeros`), the element at the border (`border`), or mirrored there (`reflection`). NaN
-        in the grid gives NaN, or with `nearest` an element of the image. As in torch.
+        `align_corners` the centers of its outermost elements. `bilinear` mixes the neighbors of a position,
+        `bicubic` (images of two axes only) the four along each axis, by the kernel of Keys (1981) with a =
+        -0.75; `nearest` takes the element at the rounded position, halves to even. What lies outside is 0
+        (`zeros`), the element at the border (`border`), or mirrored there (`reflection`). NaN in the grid
+        gives NaN, or with `nearest` an element of the image. As in torch.
 
         Parameters
         ----------
@@ -8795,8 +8795,8 @@ class Ops:
         label_smoothing: float = 0.0,
     ) -> Any:
         r"""Cross-entropy of logits `[n, classes, ...]` (or `[classes]`) and targets: class indices `[n, ...]`,
-        or probabilities of the shape of the logits (indices may be floats; one that is no whole number
-        gives NaN).
+        or probabilities of the shape of the logits (indices may be floats; one that is not an integer gives
+        NaN).
 
         `-Σ weight·target·log_softmax(input)` over the classes. With `label_smoothing` a part of each target
         is spread evenly over the classes. Class indices equal to `ignore_index` count as 0, and the mean is

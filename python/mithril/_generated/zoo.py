@@ -261,7 +261,7 @@ def vit(
     num_classes : int, optional
         Number of outputs of the last layer.
     eps : float, optional
-        Added to the variance in the normalisations.
+        Added to the variance in the normalizations.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
 
@@ -512,7 +512,7 @@ def clip(
     activation : Literal['quick_gelu', 'gelu'], optional
         "quick_gelu", which is `x * sigmoid(1.702 * x)`, or "gelu".
     eps : float, optional
-        Added to the variance in the normalisations.
+        Added to the variance in the normalizations.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
 
@@ -552,7 +552,7 @@ def create_gpt(
     Parameters
     ----------
     bias : bool, optional
-        Whether linear layers and normalisations have biases.
+        Whether linear layers and normalizations have biases.
     block_size : int, optional
         Largest number of tokens of a text.
     dims : int, optional
@@ -607,7 +607,7 @@ def create_llama(
     name: str | None = None,
     **aliases: typing.Any,
 ) -> Model:
-    r"""Llama, and decoders like it: normalisation by the root mean square, rotary embedding, grouped-query
+    r"""Llama, and decoders like it: normalization by the root mean square, rotary embedding, grouped-query
     attention, gated linear layers.
 
     From `input`, integers `[batch, length]`, to `output`, logits `[batch, length, vocab_size]`. Parameters
@@ -631,7 +631,7 @@ def create_llama(
     rope_base : float, optional
         Base of the speeds of the rotary embedding.
     eps : float, optional
-        Added to the mean square in the normalisations.
+        Added to the mean square in the normalizations.
     tied : bool, optional
         Whether the table of token embeddings is also the matrix of the output layer.
     head_dim : int | None, optional
@@ -710,7 +710,7 @@ def create_bert(
     type_vocab : int, optional
         Number of types of tokens.
     eps : float, optional
-        Added to the variance in the normalisations.
+        Added to the variance in the normalizations.
     activation : Literal['gelu', 'gelu_new', 'relu'], optional
         Between the linear layers; `gelu_new` is its approximation by tanh.
     head : Literal['none', 'pooler', 'masked_lm', 'classification'], optional

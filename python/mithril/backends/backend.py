@@ -196,7 +196,7 @@ class Backend(RegisteredFunctions, Conversions, EagerOps, Ops, ABC):
         given = found.get("precision")
         precision = None if given is None else dtypes.normalize(given)
         if precision is not None and not precision.is_floating:
-            raise InvalidValueError(f"precision is {precision}, which is no float", hint='for example "bfloat16"')
+            raise InvalidValueError(f"precision is {precision}, which is not a float", hint='for example "bfloat16"')
         if options.switch("amp", found.get("amp", False)):
             if precision is not None and precision.itemsize > 2:
                 raise ConflictingOptionError(
@@ -259,7 +259,7 @@ class Backend(RegisteredFunctions, Conversions, EagerOps, Ops, ABC):
         data : array_like
             A list, a number, a NumPy array or anything that converts to one.
         dtype : dtype, optional
-            Default: floats become the dtype of the backend, integers and truth values stay.
+            Default: floats become the dtype of the backend, integers and booleans stay.
 
         Returns
         -------

@@ -340,13 +340,13 @@ def _check(backend: Backend, op: str, found: Any, dtype: str, shape: tuple[int, 
         )
     if backend.shape(found) != shape:
         raise ShapeError(
-            f"{owner}.{op} returns shape {list(backend.shape(found))}, but has to return {list(shape)}",
+            f"{owner}.{op} returns shape {list(backend.shape(found))}, but must return {list(shape)}",
             hint=f"see `help(ml.NumpyBackend.{op})` for what the op is",
         )
     native = backend.engine.native_dtype(dtype)
     if found.dtype is not native and found.dtype != native:
         raise TypeInferenceError(
-            f"{owner}.{op} returns {found.dtype}, but has to return {dtype}",
+            f"{owner}.{op} returns {found.dtype}, but must return {dtype}",
             hint=f'convert the result, e.g. result.astype(self._convert_dtype("{dtype}"))',
         )
 
@@ -399,7 +399,7 @@ def _checked(backend: Backend, override: Override) -> Callable[..., Any]:
             result = (result.real, result.imag)
         if not isinstance(result, (tuple, list)) or len(result) != len(wanted):
             raise InvalidValueError(
-                f"{type(backend).__name__}.{override.method} has to return {len(wanted)} arrays",
+                f"{type(backend).__name__}.{override.method} must return {len(wanted)} arrays",
                 hint=f"they are {', '.join(signature.ports.outputs)}",
             )
         for one, (dtype, shape) in zip(result, wanted, strict=True):

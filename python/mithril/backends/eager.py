@@ -110,11 +110,11 @@ class EagerOps:
 
 
 def _plain(arg: Any) -> Any:
-    """Value of an argument that is no tensor, with Python's numbers in the place of NumPy's."""
+    """Value of an argument that is not a tensor, with Python's numbers in the place of NumPy's."""
     if isinstance(arg, np.generic) or (isinstance(arg, np.ndarray) and arg.dtype.kind in "biu"):
         arg = arg.tolist()
     if isinstance(arg, (list, tuple, range)):
         return tuple(_plain(item) for item in arg)
     if isinstance(arg, Iterator):
-        raise InvalidValueError(f"a {type(arg).__name__} cannot stand here", hint="give a tuple or a list")
+        raise InvalidValueError(f"a {type(arg).__name__} is not allowed here", hint="give a tuple or a list")
     return arg

@@ -34,11 +34,11 @@ class Engine:
         Whether ops that would run on the host are refused where they are applied at once.
     """
 
-    #: Whether there is one device only, so that nobody needs to ask where an array is.
+    #: Whether there is one device only, so that nothing needs to ask where an array is.
     is_single_device: bool = True
     #: Whether the elements of an array may lie in memory in any order, as those of a transposed view do.
     has_strides: bool = False
-    #: Whether its programs refuse positions in tables and caches that are not there, so that nobody has to look before.
+    #: Whether its programs check indices into tables and caches themselves, so that no check is needed before a call.
     checks_positions: bool = False
     #: Whether it computes something for any position, so that those in the data are looked at before a call.
     accepts_any_position: bool = False
@@ -47,7 +47,7 @@ class Engine:
     writes_in_place: bool = False
     #: Whether the standard tests run ops as compiled models, since ops at once are those of another framework.
     tests_compiled_ops: bool = False
-    #: Whether programs read parameters in blocks of few bits (`QuantizedArray`) as they are.
+    #: Whether programs read parameters in low-bit blocks (`QuantizedArray`) as they are.
     reads_blocks: bool = False
 
     def __init__(self, backend: Any) -> None:

@@ -34,7 +34,7 @@ def owner_of(array: Any) -> Backend | None:
     return _OWNERS.get(type(array))
 
 
-#: Unsigned integers of NumPy that are no dtypes of ours, and what holds them.
+#: Unsigned integers of NumPy that are not dtypes of ours, and what holds them.
 _WIDER = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
 
 
@@ -54,21 +54,23 @@ def to_host(data: Any) -> np.ndarray[Any, Any]:
     Raises
     ------
     InvalidValueError
-        If the data makes no array of numbers.
+        If the data cannot be converted to an array of numbers.
     """
     # Who has such an array has imported its module, which takes 8 MB and some 50 ms: not for everybody else.
     masked = sys.modules.get("numpy.ma")
     if masked is not None and isinstance(data, masked.MaskedArray):
         raise InvalidValueError("the data is a masked array", hint="fill it first: data.filled(0)")
     if isinstance(data, type) or data is None:
-        raise InvalidValueError(f"the data makes no array: it is {data!r}", hint="give numbers")
+        raise InvalidValueError(f"the data cannot be converted to an array: it is {data!r}", hint="give numbers")
     try:
         found = _convert(data)
     except ValueError as error:
-        raise InvalidValueError(f"the data makes no array: {error}", hint="give rows of equal length") from error
+        raise InvalidValueError(
+            f"the data cannot be converted to an array: {error}", hint="give rows of equal length"
+        ) from error
     if found.dtype.kind not in "biuf" and found.dtype.name != "bfloat16":
         reason = "complex numbers are not supported" if found.dtype.kind == "c" else "give numbers"
-        raise InvalidValueError(f"the data makes no array of numbers: {found.dtype}", hint=reason)
+        raise InvalidValueError(f"the data cannot be converted to an array of numbers: {found.dtype}", hint=reason)
     wider = _WIDER.get(found.dtype.name)
     if wider is None:
         return found

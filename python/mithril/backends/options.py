@@ -97,7 +97,7 @@ def _unknown(owner: str, name: str, allowed: tuple[str, ...]) -> str:
     near = nearest(name, spellings)
     if name.startswith("quantize"):
         return (
-            f"{owner} has no option `{name}`: it does not compute with weights in few bits. TorchBackend, JaxBackend, "
+            f"{owner} has no option `{name}`: it does not compute with low-bit weights. TorchBackend, JaxBackend, "
             'NumpyBackend and CBackend do with quantize="int8", GGMLBackend with quantize="q8_0"; '
             '`precision="bfloat16"` computes in 16 bits where a backend has it'
         )
@@ -133,7 +133,7 @@ def memory(name: str, given: Any) -> int:
         found = None if match is None or unit is None else float(match.group(1)) * unit
     if isinstance(found, bool) or not isinstance(found, (int, float, np.integer)) or not 0 < found < 2**63:
         raise InvalidValueError(
-            f"{name} is {given!r}", hint='give a number of bytes, or a text such as "4GB" or "512MiB"'
+            f"{name} is {given!r}", hint='give a number of bytes, or a string such as "4GB" or "512MiB"'
         )
     return int(found)
 

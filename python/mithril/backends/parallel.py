@@ -47,7 +47,7 @@ def data_parallel(
     array([1., 1.], dtype=float32)
     """
     if not callable(function) or isinstance(function, type):
-        raise InvalidValueError(f"{function!r} is no function", hint="pass a function of arrays")
+        raise InvalidValueError(f"{function!r} is not a function", hint="pass a function of arrays")
     # A graphics card beside a processor does not make two devices.
     wanted = len(options.peers(backend.device, backend.devices)) if num_devices is None else num_devices
     options.one_device("data_parallel", {"device_mesh": wanted}, backend.devices)
@@ -59,8 +59,8 @@ def place_model(backend: Backend, model: Model, placement: Mapping[str, int]) ->
     layers = model.layer_keys
     for name, device in placement.items():
         if name not in layers:
-            hint = did_you_mean(name, layers, f"there are: {', '.join(layers)}")
-            raise KeyNotFoundError(f"the placement names {name!r}, which is no layer of the model", hint=hint)
+            hint = did_you_mean(name, layers, f"available: {', '.join(layers)}")
+            raise KeyNotFoundError(f"the placement names {name!r}, which is not a layer of the model", hint=hint)
         if isinstance(device, bool) or not isinstance(device, int) or device < 0:
             raise InvalidValueError(f"layer {name!r} is placed on {device!r}", hint="give the number of a device")
     options.one_device("place_model", {"device_mesh": max(1, len(set(placement.values())))}, backend.devices)

@@ -77,7 +77,7 @@ def get_backend(name: str, **options: Any) -> Backend:
     factory = factory or _from_entry_point(name)
     if factory is None:
         names = list_backends()
-        hint = did_you_mean(name, names, f"there are: {', '.join(names)}")
+        hint = did_you_mean(name, names, f"available: {', '.join(names)}")
         raise KeyNotFoundError(f"there is no backend called {name!r}", hint=hint)
     backend = factory(**options)
     if not isinstance(backend, Backend):

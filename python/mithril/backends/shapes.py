@@ -23,9 +23,7 @@ def read_shape(shape: Sequence[Any]) -> tuple[int, ...]:
         shape = list(shape[0])
     sizes = tuple(read_size(n) for n in shape)
     if len(sizes) > _MAX_RANK:
-        raise ShapeError(
-            f"an array has {len(sizes)} dimensions", code="M0303", hint=f"at most {_MAX_RANK} are possible"
-        )
+        raise ShapeError(f"an array has {len(sizes)} dimensions", code="M0303", hint=f"the maximum is {_MAX_RANK}")
     if math.prod(n for n in sizes if n) >= 2**60:
         raise ShapeError(f"an array of shape {list(sizes)} is too large", code="M0303", hint="check the sizes")
     return sizes

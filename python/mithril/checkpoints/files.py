@@ -66,7 +66,7 @@ def save(
             )
         texts = metadata or {}
         if not all(isinstance(text, str) for pair in texts.items() for text in pair):
-            raise InvalidValueError("metadata holds what is no text", hint="convert it: json.dumps(value)")
+            raise InvalidValueError("metadata holds what is not a string", hint="convert it: json.dumps(value)")
         return _save_arrays(what, target, layout, texts)
     if not isinstance(what, Model):
         hint = "give a dict of arrays by name, or a model"
@@ -114,7 +114,7 @@ def file_path(path: object) -> Path:
             hint = "it comes second: ml.save(model, path)"
         raise InvalidValueError(f"the path is a {type(path).__name__}", hint=hint)
     if "\0" in str(path):
-        raise InvalidValueError(f"{os.fspath(path)!r} is no path", hint="it holds a character of value zero")
+        raise InvalidValueError(f"{os.fspath(path)!r} is not a path", hint="it holds a character of value zero")
     return Path(path)
 
 
@@ -128,7 +128,7 @@ def unusable_file(done: str, path: Path, error: OSError, size: int | None = None
     if error.errno in _FULL:
         if size is not None:
             message += f"; it has {size} bytes"
-        hint = "make room, or name a folder elsewhere; what was there before is as it was"
+        hint = "free some space, or choose another folder; the previous file is unchanged"
     elif path.is_dir():
         hint = "of a folder, ml.models.from_config builds the model, and ml.load_weights reads the weights"
     elif not path.parent.is_dir():
@@ -182,7 +182,9 @@ def load(path: str | os.PathLike[str]) -> Any:
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
-        raise ModelFileError(f"{os.fspath(path)!r} is no text file", hint="give a file written by ml.save") from error
+        raise ModelFileError(
+            f"{os.fspath(path)!r} is not a text file", hint="give a file written by ml.save"
+        ) from error
     try:
         return Model.from_json(text)
     except ModelFileError as error:

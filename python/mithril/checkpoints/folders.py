@@ -48,7 +48,7 @@ class Folder:
                 if self.path.is_file()
                 else "give that of a checkpoint"
             )
-            raise ModelFileError(f"{str(path)!r} is no folder", code="M0802", hint=hint)
+            raise ModelFileError(f"{str(path)!r} is not a folder", code="M0802", hint=hint)
         self.config = read_json(self.path / "config.json")
         if not self.config:
             raise ModelFileError(f"{str(path)!r} has no config.json", code="M0802", hint="fetch it with the weights")
@@ -66,7 +66,7 @@ class Folder:
         found: Any = next((s[name] for s in self._settings if s.get(name) is not None), [])
         several = found if isinstance(found, list) else [found]
         if not all(isinstance(value, int) and not isinstance(value, bool) for value in several):
-            raise InvalidValueError(f"{name} is {found!r} in {str(self.path)!r}", hint="it has to be an integer")
+            raise InvalidValueError(f"{name} is {found!r} in {str(self.path)!r}", hint="it must be an integer")
         return several
 
     def integer(self, *names: str) -> int | None:
@@ -138,7 +138,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ModelFileError(f"{str(path)!r} cannot be read: {error.strerror or error}", code="M0802") from error
     except ValueError as error:
-        raise ModelFileError(f"{str(path)!r} is no JSON: {error}", hint="fetch the file again") from error
+        raise ModelFileError(f"{str(path)!r} is not valid JSON: {error}", hint="fetch the file again") from error
     if not isinstance(found, dict):
         raise ModelFileError(f"{str(path)!r} holds no object", hint="fetch the file again")
     return found

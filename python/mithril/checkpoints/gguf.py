@@ -1,4 +1,4 @@
-"""Writing files of GGUF: parameters as they are, or quantised; models of llama.cpp with its names and metadata."""
+"""Writing files of GGUF: parameters as they are, or quantized; models of llama.cpp with its names and metadata."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def save_gguf(
     params : mapping, optional
         The parameters of a model. Default: those that it holds.
     quantize, include, exclude, strict
-        As for `mithril.quantize`; patterns are of our names. Default: nothing is quantised.
+        As for `mithril.quantize`; patterns are of our names. Default: nothing is quantized.
     metadata : mapping, optional
-        Values by name: texts, numbers, truth values, arrays, lists. They go before what is known of the model, as
+        Values by name: texts, numbers, booleans, arrays, lists. They go before what is known of the model, as
         ``{"llama.context_length": 8192}`` does; a tokenizer that ``tokenizer`` does not read is given here, as
         ``tokenizer.ggml.tokens`` and so on.
     layout : str or None
@@ -64,7 +64,7 @@ def save_gguf(
     Returns
     -------
     QuantizationReport
-        Sizes, and errors of what was quantised.
+        Sizes, and errors of what was quantized.
 
     Examples
     --------

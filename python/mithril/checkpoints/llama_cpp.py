@@ -39,7 +39,7 @@ def configuration(file: weights.Checkpoint) -> tuple[dict[str, Any], dict[str, A
     kind = file.metadata.get("general.architecture")
     if kind not in ("gpt2", "llama", "qwen2"):
         raise InvalidValueError(
-            f"{file.path!r} is of the architecture {kind!r}, which the zoo does not have",
+            f"{file.path!r} is of the architecture {kind!r}, which the zoo does not support",
             hint="it has gpt2, llama and qwen2; build others with Model()",
         )
 
@@ -62,7 +62,7 @@ def configuration(file: weights.Checkpoint) -> tuple[dict[str, Any], dict[str, A
         if value(key, accepted[0]) not in accepted:
             raise InvalidValueError(f"{kind}.{key} is {value(key)!r}", hint="the model of the zoo does not have that")
     if "token_embd.weight" not in file:
-        raise ModelFileError(f"{file.path!r} holds no token_embd.weight", hint="it is no whole model")
+        raise ModelFileError(f"{file.path!r} holds no token_embd.weight", hint="it is not a complete model")
     found = {"vocab_size": file.shape("token_embd.weight")[0], "tie_word_embeddings": "output.weight" not in file}
     if kind == "gpt2":
         names = {"n_positions": "context_length", "n_embd": "embedding_length", "n_inner": "feed_forward_length"}
@@ -112,7 +112,7 @@ def published(model: Model, arrays: Mapping[str, Any]) -> tuple[dict[str, Any], 
     for theirs, ours, _, _, _, paired in _core.publish_weights(list(arrays), "llama.cpp"):
         if theirs == ours:
             raise ParameterError(
-                f"{ours!r} has no place in a file of llama.cpp", hint="layout=None writes the model with our names"
+                f"{ours!r} has no counterpart in a llama.cpp file", hint="layout=None writes the model with our names"
             )
         found[theirs] = _as_expected(ours, arrays[ours], head if paired else None)
     # Without a tokenizer its tools still load the model.
@@ -123,7 +123,7 @@ def _as_expected(name: str, value: Any, head: int | None) -> Any:
     """Give the rows of an array in pairs, if heads are given; and vectors as float32, as its kernels want them."""
     if isinstance(value, QuantizedArray):
         if value.ndim < 2:
-            raise ParameterError(f"{name!r} is a vector, which llama.cpp wants as float32", hint="exclude it")
+            raise ParameterError(f"{name!r} is a vector, which llama.cpp requires in float32", hint="exclude it")
         return value if head is None else QuantizedArray(weights.pairs(value.blocks, head), value.format.name)
     is_narrow = files.array_type(name, value)[0] in ("float32", "float16", "bfloat16")
     if not is_narrow or len(value.shape) < 2:

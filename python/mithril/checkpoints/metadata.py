@@ -13,7 +13,7 @@ __all__ = ["from_core", "named_to_core", "to_core"]
 
 
 def from_core(value: Any) -> Any:
-    """Make what the core read: texts, truth values, numbers and arrays with NumPy's types, lists."""
+    """Make what the core read: texts, booleans, numbers and arrays with NumPy's types, lists."""
     if isinstance(value, tuple):
         code, data, many = value
         numbers = np.frombuffer(data, code)
@@ -22,7 +22,7 @@ def from_core(value: Any) -> Any:
 
 
 def to_core(key: str, value: Any) -> Any:
-    """Make what the core writes of a text, a truth value, a number, an array, or a list of one of these.
+    """Make what the core writes of a text, a boolean, a number, an array, or a list of one of these.
 
     Numbers of NumPy keep their type; an int becomes one of 32 bits if it fits, without a sign if it is not negative; a
     float has 32 bits. Integers in lists have a sign.
@@ -43,7 +43,7 @@ def to_core(key: str, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return _items(key, list(value))
     raise InvalidValueError(
-        f"metadata {key!r} is a {type(value).__name__}", hint="give texts, numbers, truth values, or lists of these"
+        f"metadata {key!r} is a {type(value).__name__}", hint="give strings, numbers, booleans, or lists of these"
     )
 
 
@@ -60,7 +60,7 @@ def _numbers(key: str, value: Any) -> Any:
         return found.tolist()
     if found.dtype.kind not in "iuf" or (found.dtype.itemsize == 2 and found.dtype.kind == "f"):
         raise InvalidValueError(
-            f"metadata {key!r} is of dtype {found.dtype}", hint="give integers, float32 or float64, or texts"
+            f"metadata {key!r} is of dtype {found.dtype}", hint="give integers, float32 or float64, or strings"
         )
     code = found.dtype.newbyteorder("<")
     return code.str, found.astype(code).tobytes(), found.ndim == 1
@@ -85,5 +85,5 @@ def named_to_core(metadata: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Make what the core writes of values by name."""
     for key in metadata:
         if not isinstance(key, str):
-            raise InvalidValueError(f"the name {key!r} of metadata is no text", hint="names are texts")
+            raise InvalidValueError(f"the name {key!r} of metadata is not a string", hint="names are strings")
     return [(key, to_core(key, value)) for key, value in metadata.items()]

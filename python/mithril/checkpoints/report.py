@@ -150,9 +150,9 @@ def misfit(report: Report, steps: Sequence[Any], ours: list[str], theirs: list[s
     notes = report._problems()
     blocks = _blocks(report, steps)
     if report.mis_shaped and not report.missing and not report.unexpected:
-        message = f"the weights of {report.source} are of a model of other sizes"
+        message = f"the weights of {report.source} belong to a model of other sizes"
     else:
-        message = f"the weights of {report.source} do not fit the model: {report._summary()}"
+        message = f"the weights of {report.source} do not match the model: {report._summary()}"
     if sizes := _sizes(report.mis_shaped):
         notes.append(f"so {', '.join(f'{ours} in the model is {theirs} in the weights' for ours, theirs in sizes)}")
     notes += [f"{name!r} has {ours} parts in the model, {theirs} in the weights" for name, ours, theirs in blocks]
@@ -173,7 +173,7 @@ def _renamed(report: Report) -> str | None:
         return None
     pairs = [f"{ours!r}: {theirs!r}" for ours, theirs in {**report.names, **report.renamed}.items()]
     names = ", ".join([*pairs[:_NAMED], *(["…"] if len(pairs) > _NAMED else [])])
-    return f"sizes agree one after the other; if the layers stand in the same order, give names={{{names}}}"
+    return f"the sizes agree in order; if the layers are in the same order, give names={{{names}}}"
 
 
 def _example(report: Report) -> str:

@@ -70,7 +70,7 @@ class Checkpoint(Mapping[str, Array]):
         # NumPy holds the object, and with it the map, as long as there is an array of it.
         found: Array = np.asarray(weight)
         if weight.stored == "bool":
-            # Bytes may be anything, and truth values of NumPy are 0 or 1.
+            # Bytes may be anything, and booleans of NumPy are 0 or 1.
             return _converted(found, lambda array: array != 0)
         if not found.flags.aligned:
             found = _converted(found, lambda array: array.copy())
@@ -103,7 +103,7 @@ def open(path: str | os.PathLike[str], *, key: str | None = None) -> Checkpoint:
     Returns
     -------
     Checkpoint
-        A mapping of names to NumPy arrays. They are views of the file in memory, but for quantised ones, which become
+        A mapping of names to NumPy arrays. They are views of the file in memory, but for quantized ones, which become
         arrays of float32; what is written to them stays in this process. A file must not be cut while it is open;
         `save` replaces files as a whole.
 
@@ -160,23 +160,23 @@ def load_weights(
     Parameters
     ----------
     model : PhysicalModel
-        Gets parameters and running statistics.
+        The model that receives parameters and running statistics.
     source : path-like or mapping
         What `open` takes; or arrays by name, of any framework.
     layout : str, optional
-        Whose names the source has: ``"torchvision"``, ``"transformers"``, ``"openai"`` … Default: the layout that fits
-        best; the report says which.
+        Whose names the source uses: ``"torchvision"``, ``"transformers"``, ``"openai"`` … Default: the layout that
+        matches best; the report says which.
     strict : bool
-        Whether everything has to fit. Otherwise what fits is loaded, and what is not stays as it is.
+        Whether everything must match. Otherwise the matching arrays are loaded, and the others keep their values.
     key : str, optional
         As for `open`.
     prefix : str, optional
-        The part of the model that the weights are of, by its name, e.g. ``"backbone"``: only that is loaded, and the
-        rest stays as it is. Default: the whole model, or the part that the names of the source fit, if they fit one.
+        Name of the part of the model that the weights belong to, e.g. ``"backbone"``: only that is loaded. Default: the
+        whole model, or the part that the names of the source match, if there is one.
     names : mapping, optional
-        What parameters of the model, or parts of it, are called in the source, where no layout says it:
-        ``{"linear": "0", "linear_1.weight": "2.weight"}``. A part stands for all names behind it; the longest one
-        that fits counts, and what no name speaks of keeps its own. Arrays of other names are never matched by guess.
+        Names of parameters, or parts of the model, in the source, where no layout defines them: ``{"linear": "0",
+        "linear_1.weight": "2.weight"}``. A part stands for all names below it; the longest match counts, and names
+        without an entry are unchanged. Arrays with other names are never matched by guessing.
 
     Returns
     -------
@@ -375,7 +375,7 @@ def _shape(name: str, arrays: Mapping[str, Any]) -> tuple[int, ...]:
     except (TypeError, ValueError) as error:
         reason = error.message if isinstance(error, MithrilError) else error
         hint = f"pass that alone: source[{name!r}]" if isinstance(value, Mapping) else "pass a dict of arrays by name"
-        raise ParameterError(f"{name!r} is no array: {reason}", hint=hint) from error
+        raise ParameterError(f"{name!r} is not an array: {reason}", hint=hint) from error
 
 
 def _set_unneeded_aside(plan: dict[str, Any], types: Mapping[str, Any]) -> None:
@@ -420,14 +420,14 @@ class _Memory:
 
     def take(self, array: Array) -> Array:
         if self._shared:
-            # Small ones would keep pages of their neighbours.
+            # Small ones would keep pages of their neighbors.
             return array.copy() if array.nbytes < _SMALL else array
         start = array.__array_interface__["data"][0]
         part = (start, start + array.nbytes)
         place = bisect.bisect(self._ends, part)
-        neighbours = self._ends[max(place - 1, 0) : place + 1]
+        neighbors = self._ends[max(place - 1, 0) : place + 1]
         is_free = array.flags.c_contiguous and array.flags.writeable and array.flags.aligned
-        if not is_free or any(start < end and begin < part[1] for begin, end in neighbours):
+        if not is_free or any(start < end and begin < part[1] for begin, end in neighbors):
             return np.array(array, order="C")
         self._ends.insert(place, part)
         return array
@@ -489,7 +489,7 @@ def _dtype(value: Any) -> str:
 def halves(rows: Array, head: int) -> Array:
     """Reorder the rows of each head: pairs become the first halves of all pairs, then the second."""
     if rows.shape[0] % head:
-        raise ValueError(f"{rows.shape[0]} rows are no heads of {head}")
+        raise ValueError(f"{rows.shape[0]} rows cannot be split into heads of {head}")
     paired = rows.reshape(-1, head // 2, 2, *rows.shape[1:])
     found: Array = np.ascontiguousarray(paired.swapaxes(1, 2)).reshape(rows.shape)
     return found

@@ -66,7 +66,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace | None:
 
 def _guess(word: str, known: Iterable[str]) -> str:
     near = nearest(word, list(known))
-    return f"did you mean {near}?" if near else f"there are: {', '.join(known)}"
+    return f"did you mean {near}?" if near else f"available: {', '.join(known)}"
 
 
 def _parser() -> tuple[_Parser, Mapping[str, _Parser]]:
@@ -147,6 +147,6 @@ def _quantize_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="OUT", help="the file, usually *.gguf")
     text = "q8_0, q4_k, q4_k_m …, or PATTERN=TYPE for some names; may be given several times"
     parser.add_argument("--type", action="append", required=True, metavar="TYPE", help=text)
-    parser.add_argument("--include", action="append", metavar="PATTERN", help="names that are quantised")
+    parser.add_argument("--include", action="append", metavar="PATTERN", help="names that are quantized")
     parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="names that stay as they are")
-    parser.add_argument("--strict", action="store_true", help="fail if something cannot be quantised")
+    parser.add_argument("--strict", action="store_true", help="fail if something cannot be quantized")

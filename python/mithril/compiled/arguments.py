@@ -102,7 +102,7 @@ class Arguments:
             return
         wanted = f"{native} {list(shape)}"
         raise ParameterError(
-            f"parameter {name!r} is {value.dtype} {list(value.shape)}, but has to be {wanted}",
+            f"parameter {name!r} is {value.dtype} {list(value.shape)}, but must be {wanted}",
             hint="convert it with backend.array(...)" if tuple(value.shape) == shape else "check where it comes from",
         )
 
@@ -121,10 +121,10 @@ class Arguments:
                 elif name in self._names["param"]:
                     hint = "it is a parameter: pass it in params"
                 elif len(lacking) == 1:
-                    hint = f"did you mean {lacking[0]!r}, which is not given?"
+                    hint = f"did you mean {lacking[0]!r}, which is missing?"
                 elif lacking:
-                    hint = f"leave it out; not given are {', '.join(map(repr, lacking))}"
-                raise ParameterError(f"data holds {name!r}, which is no data input of the model", hint=hint)
+                    hint = f"leave it out; missing: {', '.join(map(repr, lacking))}"
+                raise ParameterError(f"data holds {name!r}, which is not a data input of the model", hint=hint)
 
     def convert(self, name: str, value: Any, dtype: str | None) -> Any:
         """Make an array of the backend of data that is none, or of another dtype."""
@@ -134,7 +134,7 @@ class Arguments:
             found = value if plain or backend.engine.is_own(value) else backend.array(value)
         except (TypeError, ValueError) as error:
             reason = error.message if isinstance(error, MithrilError) else error
-            raise ParameterError(f"data {name!r} is no array: {reason}", hint="pass an array of numbers") from error
+            raise ParameterError(f"data {name!r} is not an array: {reason}", hint="pass an array of numbers") from error
         if dtype is None:
             return found if backend.engine.is_own(found) else backend.array(found)
         source, wanted = str(found.dtype), dtype
@@ -142,10 +142,10 @@ class Arguments:
             host = backend.to_numpy(found)
             if not np.all(host == np.trunc(host)):
                 raise ParameterError(
-                    f"data {name!r} is {source}, but has to be {wanted}", hint="pass integers, e.g. class indices"
+                    f"data {name!r} is {source}, but must be {wanted}", hint="pass integers, e.g. class indices"
                 )
         elif wanted == "bool" and "bool" not in source:
-            raise ParameterError(f"data {name!r} is {source}, but has to be bool", hint="compare it: x != 0")
+            raise ParameterError(f"data {name!r} is {source}, but must be bool", hint="compare it: x != 0")
         return backend.engine.as_array(found, wanted)
 
     def convert_all(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def check_declared(declared: Mapping[str, Any], shapes: Mapping[str, tuple[int, 
             fits = fits and (expected is None or expected == n)
         if not fits:
             bound = tuple(f"{symbol} is {n} in this call" for symbol, n in sizes.items() if symbol in wanted)
-            message = f"data {name!r} has shape {list(shape)}, but has to be {list(wanted)}"
+            message = f"data {name!r} has shape {list(shape)}, but must be {list(wanted)}"
             hint = "give data of the shape that was declared when compiling"
             text = "\n  ".join([f"error[M0701]: {message}", *bound, f"help: {hint}"])
             raise ParameterError(text, message=message, notes=bound, hint=hint)

@@ -61,62 +61,61 @@ def compile(
     Parameters
     ----------
     model : Model
-        What is computed.
+        The model to compile.
     backend : Backend
-        Where it runs.
+        The backend that runs it.
     shapes : mapping, optional
         Input name to shape. A size is a number, a symbol (``"batch"``: any size, the same wherever it occurs)
-        or None (any size). Without shapes the model is specialised at the first `PhysicalModel.evaluate`.
+        or None (any size). Without shapes the model is specialized at the first `PhysicalModel.evaluate`.
     dtypes : mapping, optional
         Input name to dtype. Default: the dtype of the backend for floats.
     data_keys : iterable of str, optional
-        Inputs that are given at each call and have no gradient. Inputs are data unless a layer or
-        ``trainable_keys`` makes them parameters.
+        Inputs that are passed at each call and have no gradient. Inputs are data unless a layer or ``trainable_keys``
+        makes them parameters.
     constant_keys : mapping, optional
-        Input name to a value that is fixed now and folded into the program.
+        Input name to a value that is fixed now and constant-folded into the program.
     trainable_keys : iterable of str, optional
         Inputs that become parameters.
     freeze : iterable of str, optional
-        Patterns of names of parameters that training leaves as they are: ``["encoder.*"]``, or ``["encoder"]`` for all
-        parameters of that layer. They are saved and loaded as others, and have no gradients.
+        Name patterns of parameters that training does not change: ``["encoder.*"]``, or ``["encoder"]`` for all
+        parameters of that layer. They are saved and loaded like others, but have no gradients.
     initializers : mapping, optional
-        Pattern of names of parameters to how they start: ``"zeros"``, ``"ones"``, ``"kaiming_uniform"``,
-        ``"xavier_uniform"``, ``"xavier_normal"``, ``("uniform", bound)``, ``("normal", deviation)``, a number, or an
-        array. The first pattern that fits a name counts. Default: as the layers say.
+        Name pattern to initial value: ``"zeros"``, ``"ones"``, ``"kaiming_uniform"``, ``"xavier_uniform"``,
+        ``"xavier_normal"``, ``("uniform", bound)``, ``("normal", deviation)``, a number, or an array. The first
+        matching pattern counts. Default: the initial values of the layers.
     discard_keys : iterable of str, optional
         Outputs that are not computed.
     donate : iterable of str, optional
-        Data that the caller gives away, such as the caches of a decoder: NumPy and PyTorch may write results into its
-        memory where nothing else reads it, instead of copying it. After a call its values are undefined, and outputs
-        may share its memory. Data that shares memory with other data of the call is copied first. Needs
-        ``inference``.
+        Data whose memory may be reused, such as the caches of a decoder: NumPy and PyTorch may write results into it
+        where nothing else reads it, instead of copying it. Its contents are undefined after a call, and outputs may
+        share its memory. Data that shares memory with other data of the call is copied first. Requires ``inference``.
     inference : bool, optional
-        Freeze dropout and batch statistics; gradients are refused. Also spelled ``static_inference``.
+        Disable dropout and use running statistics; the model has no gradients. Also spelled ``static_inference``.
     static_shapes : bool, optional
-        Demand that every size is known now.
+        Require that every size is known now.
     jit : bool, optional
-        Compile the generated code further: `torch.compile`, `jax.jit`, `mlx.core.compile`. NumPy has no such
-        compiler: no effect. Default: what the backend was constructed with.
+        Also compile the generated code with `torch.compile`, `jax.jit` or `mlx.core.compile`. NumPy has no such
+        compiler: no effect. Default: the setting of the backend.
     jit_options : mapping, optional
         Options of that compiler.
     auto_scalar_promotion : bool, optional
-        Let plain numbers stand where ops take tensors (default True); otherwise they are errors.
+        Accept Python numbers where ops take tensors (default True); otherwise they are errors.
     gradient_checkpointing : bool, optional
-        Compute intermediate results again for the gradients instead of keeping them: about a third more time, and
-        memory for the square root of the number of layers. Also spelled ``checkpoint``.
+        Recompute intermediate results for the gradients instead of storing them: about a third more time, and memory
+        for the square root of the number of layers. Also spelled ``checkpoint``.
     autodiff : {"native", "graph"}, optional
-        Where gradients come from: the framework (the default where it differentiates by itself) or Mithril's
-        gradient graph (the only choice on NumPy).
+        Where gradients come from: the framework (the default if it has autodiff) or Mithril's gradient graph (the only
+        choice on NumPy).
     precision : dtype, optional
         Mixed precision: matrix products, convolutions and attention are computed in this dtype (``"bfloat16"``,
         ``"float16"``), softmax, norms, losses and sums in float32. Parameters, data, outputs and gradients keep
         the dtype of the backend. Default: the ``precision`` of the backend.
     file_path : str, optional
-        Also write the generated source there.
+        A file to write the generated source to.
     strict : bool, optional
-        Make errors of warnings: keys that name nothing in the model, ops that the backend lacks.
+        Turn warnings into errors: keys that match nothing in the model, ops that the backend lacks.
     verbose : bool, optional
-        Print what is compiled, and how long each part takes.
+        Print what is compiled, and how long each phase takes.
     **aliases
         Other accepted spellings: ``types``, ``static_inference``, ``checkpoint``, ``compute_precision``,
         ``compute_dtype``. Two spellings of one option with different values are a `ConflictingOptionError`.
@@ -137,7 +136,7 @@ def compile(
     >>> compiled.evaluate(params, {"input": np.ones((2, 3))})["output"].shape
     (2, 4)
     """
-    # None is what is not given: False and another spelling with True contradict each other.
+    # None is what is missing: False and another spelling with True contradict each other.
     given = {
         "dtypes": dtypes,
         "inference": inference,
@@ -279,7 +278,7 @@ def _constant(name: str, value: Any) -> Any:
         found = np.asarray(value)
     except ValueError as error:
         raise InvalidValueError(
-            f"the constant {name!r} is no array: {error}", hint="give rows of equal length"
+            f"the constant {name!r} is not an array: {error}", hint="give rows of equal length"
         ) from error
     if found.dtype.kind not in "biuf" and found.dtype.name != "bfloat16":
         raise InvalidValueError(f"the constant {name!r} is of {found.dtype}", hint="give numbers")
@@ -294,7 +293,7 @@ def _check_names(model: Model, options: dict[str, Any], strict: bool) -> None:
         for name in [n for n in options[option] if n not in known]:
             if option in ("shapes", "dtypes") and model.has_connection(name):
                 continue
-            hint = did_you_mean(name, known, f"there are: {', '.join(sorted(known)[:20])}")
+            hint = did_you_mean(name, known, f"available: {', '.join(sorted(known)[:20])}")
             label = "constant_keys" if option == "constants" else option
             text = f"{label} names {name!r}, which is not in the model"
             if strict or option in ("trainable_keys", "constants", "shapes", "dtypes", "donate"):

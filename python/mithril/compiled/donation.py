@@ -39,7 +39,9 @@ def given_away(names: Iterable[str], data: Sequence[str], backend: Backend) -> t
     """
     for name in names:
         if name not in data:
-            raise InvalidValueError(f"donate names {name!r}, which is no data", hint=f"data are: {', '.join(data)}")
+            raise InvalidValueError(
+                f"donate names {name!r}, which is not a data input", hint=f"data are: {', '.join(data)}"
+            )
     return tuple(names) if backend.engine.writes_in_place else ()
 
 

@@ -28,7 +28,7 @@ def read(model: PhysicalModel, given: Mapping[str, Any], strict: bool = True) ->
     given : mapping
         Name to array of any kind: every parameter, and the running statistics.
     strict : bool, optional
-        Whether everything has to be there, and nothing else.
+        Whether everything must be there, and nothing else.
 
     Returns
     -------
@@ -53,7 +53,7 @@ def read(model: PhysicalModel, given: Mapping[str, Any], strict: bool = True) ->
         more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
         raise ParameterError(
             f"params lacks {', '.join(map(repr, absent[:5]))}{more}",
-            hint="add it to params; with strict=False, what is not given stays as it is",
+            hint="add it to params; with strict=False, what is missing stays as it is",
         )
     program = model._current
     types = {} if program is None else {n: (d, s) for n, d, s in (*program.params, *program.state)}
@@ -66,7 +66,7 @@ def read(model: PhysicalModel, given: Mapping[str, Any], strict: bool = True) ->
         found = given[name] if is_kept else converted(f"parameter {name!r}", given[name], model.backend, dtype)
         if shape is not None and tuple(found.shape) != tuple(shape):
             raise ParameterError(
-                f"parameter {name!r} has shape {list(found.shape)}, but has to be {list(shape)}",
+                f"parameter {name!r} has shape {list(found.shape)}, but must be {list(shape)}",
                 hint="check which model it comes from",
             )
         return found
@@ -76,7 +76,7 @@ def read(model: PhysicalModel, given: Mapping[str, Any], strict: bool = True) ->
 
 
 def store(model: PhysicalModel, params: Mapping[str, Any], state: Mapping[str, Any]) -> Parameters:
-    """Make arrays of its backend the parameters and the state of a model; what is not given stays, or is drawn."""
+    """Make arrays of its backend the parameters and the state of a model; what is missing stays, or is drawn."""
     with model._lock:
         found = model._store if model._store is not None else model._parameters(None, model)
         found._link(model)
@@ -99,4 +99,4 @@ def converted(label: str, value: Any, to: Backend, dtype: str | None) -> Any:
         return to.array(value, dtype)
     except (TypeError, ValueError) as error:
         reason = error.message if isinstance(error, MithrilError) else error
-        raise ParameterError(f"{label} is no array: {reason}", hint="pass an array of numbers") from error
+        raise ParameterError(f"{label} is not an array: {reason}", hint="pass an array of numbers") from error

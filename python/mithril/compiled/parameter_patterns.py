@@ -59,7 +59,7 @@ def no_parameter(message: str, pattern: str, names: Iterable[str]) -> ParameterE
     layers = {name.rpartition(".")[0] for name in names} - {""}
     candidates = [*names, *sorted(layers), *(f"{layer}.*" for layer in sorted(layers))]
     near = nearest(pattern, candidates)
-    known = f"there are: {', '.join(names[:20])}" if names else "the model has none"
+    known = f"available: {', '.join(names[:20])}" if names else "the model has none"
     return ParameterError(message, hint=f"did you mean {near!r}?" if near else known)
 
 

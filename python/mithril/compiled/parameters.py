@@ -127,7 +127,7 @@ class Parameters(dict[str, Any]):
         if self._zeros is not None and self._order is not None and name in self._order:
             return self._zeros(name)
         known = (*self._names, *self._statistics)
-        hint = did_you_mean(name, known, f"there are: {', '.join(known[:20])}")
+        hint = did_you_mean(name, known, f"available: {', '.join(known[:20])}")
         raise KeyNotFoundError(f"there is no parameter called {name!r}", hint=hint)
 
     def __setitem__(self, name: str, value: Any) -> None:

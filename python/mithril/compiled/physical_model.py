@@ -294,8 +294,8 @@ class PhysicalModel(Stateful, Tools):
         params : mapping
             Name to array, of any backend or of NumPy, such as what `get_parameters` of another model returns.
         strict : bool, optional
-            Whether every parameter has to be there, and the running statistics unless this model has its own, and
-            nothing else. Otherwise what is not given stays as it is.
+            Whether every parameter must be there, and the running statistics unless this model has its own, and
+            nothing else. Otherwise what is missing stays as it is.
 
         Returns
         -------
@@ -361,7 +361,7 @@ class PhysicalModel(Stateful, Tools):
         data : mapping, optional
             Input name to array; converted to the dtype of the input where needed.
         output_gradients : mapping, callable, array or True, optional
-            Gradients of what is minimised with respect to outputs or other named connections: a mapping by
+            Gradients of what is minimized with respect to outputs or other named connections: a mapping by
             name; a callable that makes one of the outputs; an array if there is one output; True for ones.
 
         Returns
@@ -435,7 +435,7 @@ class PhysicalModel(Stateful, Tools):
         data = dict(zip(names, arrays, strict=False))
         twice = data.keys() & named.keys()
         if twice:
-            raise ParameterError(f"{', '.join(sorted(twice))} is given by place and by name", hint="give it once")
+            raise ParameterError(f"{', '.join(sorted(twice))} is given by position and by name", hint="give it once")
         data.update(named)
         outputs = self.evaluate(params if params is not None else self.get_parameters(), data)
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
@@ -572,7 +572,7 @@ class PhysicalModel(Stateful, Tools):
         value = self.backend.engine.as_array(value, dtypes.normalize(dtype))
         if tuple(value.shape) != wanted:
             raise ParameterError(
-                f"the gradient of output {name!r} has shape {list(value.shape)}, but has to be {list(wanted)}",
+                f"the gradient of output {name!r} has shape {list(value.shape)}, but must be {list(wanted)}",
                 hint="an output gradient has the shape of its output",
             )
         return value
@@ -631,7 +631,7 @@ class PhysicalModel(Stateful, Tools):
         ----------
         loss : callable, optional
             Called as ``loss(outputs, *further)`` with the outputs by name. Default: the model's only output,
-            which has to be one number.
+            which must be one number.
 
         Examples
         --------

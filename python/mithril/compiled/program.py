@@ -1,4 +1,4 @@
-"""One specialisation of a physical model: generated functions for shapes that are known, up to symbols."""
+"""One specialization of a physical model: generated functions for shapes that are known, up to symbols."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class Program:
 
     @cached_property
     def output_types(self) -> dict[str, tuple[str, tuple[Any, ...]]]:
-        """Dtype and shape of each output; sizes that depend on the data are no numbers."""
+        """Dtype and shape of each output; sizes that depend on the data are not numbers."""
         return {
             name: (dtype, tuple(shape))
             for name in self.core.output_names

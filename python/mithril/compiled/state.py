@@ -111,7 +111,7 @@ class Stateful:
             found[name] = value if is_kept else self.backend.array(value, dtype)
             if shape is not None and tuple(found[name].shape) != tuple(shape):
                 raise ParameterError(
-                    f"the running statistic {name!r} has shape {list(found[name].shape)}, but has to be {list(shape)}",
+                    f"the running statistic {name!r} has shape {list(found[name].shape)}, but must be {list(shape)}",
                     hint="check which model it comes from",
                 )
         with self._lock:

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--backend", metavar="NAME", help=text)
     parser.add_argument("--dtype", default="float32", help="dtype of the model (default: float32)")
-    few = "keep the weights in few bits, as ggml and c offer it: q8_0, q4_k_m …, int8_weights …; or PATTERN=TYPE for "
+    few = "keep the low-bit weights, as ggml and c offer it: q8_0, q4_k_m …, int8_weights …; or PATTERN=TYPE for "
     parser.add_argument("--quantize", action="append", metavar="TYPE", help=f"{few}some names; may repeat")
     parser.add_argument("--threads", type=int, metavar="N", help="of ggml and c (default: all)")
     parser.add_argument("--memory-limit", metavar="SIZE", help="of ggml and c: an error if more is needed, e.g. 4GB")
@@ -91,7 +91,7 @@ def generate(given: argparse.Namespace) -> str:
     own = {"quantize": forms, "num_threads": given.threads, "memory_limit": given.memory_limit}
     own = {name: value for name, value in own.items() if value is not None}
     is_gguf = Path(given.weights).suffix == ".gguf"
-    # Weights in few bits stay so on ggml.
+    # Low-bit weights stay so on ggml.
     preferred = ("ggml",) if own or (is_gguf and given.dtype == "float32") else PREFERRED
     try:
         backend = chosen(given.backend, preferred, dtype=given.dtype, **own)

@@ -83,7 +83,7 @@ def compile_encoder(model: Model, backend: Backend, **options: Any) -> PhysicalM
     Parameters
     ----------
     model : Model
-        From ``input``, tokens ``[batch, length]``, and ``mask``, true where these are no padding, to features; or from
+        From ``input``, tokens ``[batch, length]``, and ``mask``, true where these are not padding, to features; or from
         ``memory``, the features.
     backend : Backend
         Where it runs.
@@ -253,7 +253,7 @@ def to_host(model: PhysicalModel, logits: Any) -> _Numbers:
 
 
 def check_tokens(prompts: Iterable[Sequence[int]], vocabulary: int | None, context: int | None) -> None:
-    """Raise if there are no prompts, or one is empty, too long, or holds what is no token."""
+    """Raise if there are no prompts, or one is empty, too long, or holds what is not a token."""
     several = list(prompts)
     if not several:
         raise InvalidValueError("there are no prompts", hint="give at least one")
@@ -263,7 +263,7 @@ def check_tokens(prompts: Iterable[Sequence[int]], vocabulary: int | None, conte
             raise InvalidValueError(f"{label} is empty", hint="begin it with a token, e.g. that of the begin of a text")
         for token in prompt:
             if isinstance(token, bool) or not hasattr(token, "__index__"):
-                raise InvalidValueError(f"{label} holds {token!r}, which is no token", hint="give integers")
+                raise InvalidValueError(f"{label} holds {token!r}, which is not a token", hint="give integers")
             if token < 0 or (vocabulary is not None and token >= vocabulary):
                 known = "" if vocabulary is None else f"; the model knows 0 to {vocabulary - 1}"
                 raise InvalidValueError(

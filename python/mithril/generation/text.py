@@ -92,7 +92,7 @@ class _Generator:
         Raises
         ------
         InvalidValueError
-            If there are no prompts, or one is longer than the model reads, or holds what is no token.
+            If there are no prompts, or one is longer than the model reads, or holds what is not a token.
         """
         several, is_one = _several(prompts)
         streams = _Streams(self, several, max_new_tokens, stop_tokens, stop_strings, sampling)
@@ -277,8 +277,8 @@ class EncoderDecoder(_Generator):
     Parameters
     ----------
     encoder : PhysicalModel
-        From ``input``, tokens ``[batch, length]``, and ``mask``, true where these are no padding, to features. Without
-        that input, prompts of one batch have to be of one length.
+        From ``input``, tokens ``[batch, length]``, and ``mask``, true where these are not padding, to features. Without
+        that input, prompts of one batch must be of one length.
     decoder : PhysicalModel
         A decoder that also takes ``memory``, the features, or what the model of that name makes of them; see
         `compile_decoder`.
@@ -423,7 +423,7 @@ class _Streams(Iterator[list[str]]):
         if token is None:
             return ""
         held, stream = self._held[row], self._streams[row]
-        # A stop token is no part of the text, whether the tokenizer calls it special or not.
+        # A stop token is not a part of the text, whether the tokenizer calls it special or not.
         text = "" if token in self._stops else stream.push(token)
         piece = held.push(text)
         if not held.found and self.run.finish_reasons[row] is not None:
@@ -443,7 +443,7 @@ class Held:
         self.found = False
 
     def push(self, text: str) -> str:
-        """Add text; return what is no part of a stop string."""
+        """Add text; return what is not a part of a stop string."""
         if self.found:
             return ""
         self._text += text

@@ -122,7 +122,7 @@ def generate_tokens(
     Raises
     ------
     InvalidValueError
-        If there are no prompts, or one is empty, longer than ``context``, or holds what is no token.
+        If there are no prompts, or one is empty, longer than ``context``, or holds what is not a token.
 
     Examples
     --------

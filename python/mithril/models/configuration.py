@@ -52,7 +52,9 @@ def from_config(
         try:
             text = json.dumps(dict(source))
         except (TypeError, ValueError) as error:
-            raise InvalidValueError(f"the configuration is no JSON: {error}", hint="give plain values") from error
+            raise InvalidValueError(
+                f"the configuration is not valid JSON: {error}", hint="give plain values"
+            ) from error
         return _core.zoo_from_config(text, part, arguments, name)
     if not isinstance(source, (str, os.PathLike)):
         raise InvalidValueError(f"the configuration is a {type(source).__name__}", hint="pass a folder or a dict")
@@ -77,7 +79,7 @@ def _from_gguf(path: Path, arguments: dict[str, Any], name: str | None) -> Model
     found, further = llama_cpp.configuration(weights.open(path))
     if "rope_factor" in further and "rope_factor" not in arguments:
         raise InvalidValueError(
-            f"the rotary embedding of {os.fspath(path)!r} is slowed down, and the file does not say by what",
+            f"the rotary embedding of {os.fspath(path)!r} is scaled, but the file does not say by what factor",
             hint="give rope_factor, rope_low_frequency, rope_high_frequency and rope_length as it was published",
         )
     return _core.zoo_from_config(json.dumps(found), None, {**further, **arguments}, name)

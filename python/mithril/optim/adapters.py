@@ -139,7 +139,9 @@ class _FromTorch(AdaptedOptimizer):
 
     def _step(self, params: Mapping[str, Any], gradients: dict[str, Any]) -> Mapping[str, Any]:
         if params.keys() != self._leaves.keys():
-            raise ParameterError("the parameters are others than before", hint="start anew with init(params)")
+            raise ParameterError(
+                "the parameters differ from those of the previous step", hint="start again with init(params)"
+            )
         for name, leaf in self._leaves.items():
             if params[name] is not self._returned.get(name):
                 leaf.data.copy_(params[name].detach())
@@ -198,7 +200,7 @@ def from_torch(kind: Callable[..., Any], **options: Any) -> AdaptedOptimizer:
     """
     if not callable(kind):
         raise InvalidValueError(
-            f"{type(kind).__name__} is no class of optimizers: one that exists belongs to other tensors",
+            f"{type(kind).__name__} is not a class of optimizers: one that exists belongs to other tensors",
             hint="pass the class and its options: from_torch(torch.optim.Adam, lr=0.001)",
         )
     return _FromTorch(kind, options)
@@ -274,7 +276,7 @@ def from_optax(transformation: Any) -> AdaptedOptimizer:
     """
     if not callable(getattr(transformation, "init", None)) or not callable(getattr(transformation, "update", None)):
         raise InvalidValueError(
-            f"{transformation!r} is no gradient transformation of optax", hint="pass e.g. optax.adam(0.001)"
+            f"{transformation!r} is not a gradient transformation of optax", hint="pass e.g. optax.adam(0.001)"
         )
     try:
         import optax  # noqa: F401 - the steps need it
@@ -361,7 +363,7 @@ def from_mlx(optimizer: Any) -> AdaptedOptimizer:
     """
     if not callable(getattr(optimizer, "apply_gradients", None)) or isinstance(optimizer, type):
         raise InvalidValueError(
-            f"{optimizer!r} is no optimizer of MLX", hint="pass e.g. mlx.optimizers.Adam(learning_rate=0.001)"
+            f"{optimizer!r} is not an optimizer of MLX", hint="pass e.g. mlx.optimizers.Adam(learning_rate=0.001)"
         )
     return _FromMlx(optimizer)
 
@@ -374,5 +376,5 @@ def _split(key: str, names: Any) -> tuple[str, str, str]:
     kind, _, rest = key.partition("/")
     slot, _, name = rest.partition("/")
     if kind != "slot" or name not in names:
-        raise ParameterError(f"the state holds {key!r}, which has no place", hint=_SAME)
+        raise ParameterError(f"the state holds {key!r}, which is unknown", hint=_SAME)
     return kind, slot, name

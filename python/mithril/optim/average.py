@@ -93,7 +93,7 @@ class EMA:
         if before and before.keys() != params.keys():
             changed = sorted(map(str, before.keys() ^ params.keys()))
             raise ParameterError(
-                f"the average and the parameters differ in {', '.join(changed[:5])}", hint="make an EMA for each model"
+                f"the average and the parameters differ in {', '.join(changed[:5])}", hint="create one EMA per model"
             )
         old: Mapping[str, Any] = before or params
         check_arrays(params, params)

@@ -14,35 +14,35 @@ __all__ = ["between", "check_arrays", "check_mapping", "check_switch", "positive
 
 
 def between(name: str, value: Any, low: float, high: float | None = None) -> None:
-    """Refuse what is no finite number from ``low`` on, and below ``high``."""
+    """Refuse what is not a finite number from ``low`` on, and below ``high``."""
     number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
     if not number or not np.isfinite(value) or value < low or (high is not None and value >= high):
-        span = f"from {low:g} on" if high is None else f"from {low:g} to below {high:g}"
+        span = f"of at least {low:g}" if high is None else f"of at least {low:g} and less than {high:g}"
         raise InvalidValueError(f"{name} is {value!r}", hint=f"give a number {span}")
 
 
 def positive(name: str, value: Any) -> None:
-    """Refuse what is no finite number above 0."""
+    """Refuse what is not a finite number above 0."""
     between(name, value, 0.0)
     if value == 0:
         raise InvalidValueError(f"{name} is {value!r}", hint="give a number above 0")
 
 
 def whole(name: str, value: Any, low: int) -> int:
-    """Return a whole number; refuse what is none, or less than ``low``."""
+    """Return an integer; refuse what is none, or less than ``low``."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < low:
-        raise InvalidValueError(f"{name} is {value!r}", hint=f"give a whole number from {low} on")
+        raise InvalidValueError(f"{name} is {value!r}", hint=f"give an integer of at least {low}")
     return int(value)
 
 
 def check_switch(name: str, value: Any) -> None:
-    """Refuse what is neither a truth value nor None."""
+    """Refuse what is neither a boolean nor None."""
     if value is not None and not isinstance(value, (bool, np.bool_)):
         raise InvalidValueError(f"{name} is {value!r}", hint="give True or False")
 
 
 def check_mapping(label: str, given: Any) -> None:
-    """Refuse what is no dict of arrays."""
+    """Refuse what is not a dict of arrays."""
     if not isinstance(given, Mapping):
         raise ParameterError(f"{label} is a {type(given).__name__}", hint="pass a dict of arrays by name")
 
@@ -54,7 +54,7 @@ def check_arrays(params: Mapping[str, Any], gradients: Mapping[str, Any]) -> Non
     for name, gradient in gradients.items():
         if name not in params:
             hint = did_you_mean(name, params, "the order is update(params, gradients)")
-            raise ParameterError(f"there is a gradient of {name!r}, which is no parameter", hint=hint)
+            raise ParameterError(f"there is a gradient of {name!r}, which is not a parameter", hint=hint)
         param = params[name]
         for label, array in (("", param), ("the gradient of ", gradient)):
             if not hasattr(array, "shape") or not hasattr(array, "dtype"):

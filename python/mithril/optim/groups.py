@@ -13,7 +13,7 @@ from .rule import Member
 
 __all__ = ["Groups"]
 
-#: What of a group is no argument of the rule: the factor of its learning rate.
+#: What of a group is not an argument of the rule: the factor of its learning rate.
 FACTOR = "learning_rate_factor"
 
 

@@ -159,7 +159,7 @@ class Optimizer:
         params : mapping
             Parameter name to array; not changed.
         gradients : mapping
-            Parameter name to the gradient of what is minimised; parameters without one stay as they are.
+            Parameter name to the gradient of what is minimized; parameters without one stay as they are.
 
         Returns
         -------

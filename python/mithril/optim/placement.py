@@ -46,6 +46,6 @@ def _device(package: str, array: Any) -> Any:
 
 
 def check_backend(backend: Any) -> None:
-    """Refuse what is no backend; None stands for that of the arrays."""
+    """Refuse what is not a backend; None stands for that of the arrays."""
     if backend is not None and not isinstance(backend, Backend):
         raise InvalidValueError(f"the backend is a {type(backend).__name__}", hint="pass e.g. ml.NumpyBackend()")

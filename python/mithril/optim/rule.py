@@ -162,7 +162,7 @@ class Program:
             given, names = ", ".join(sorted(slots)) or "nothing", ", ".join(slot.name for slot in wanted) or "nothing"
             raise ParameterError(
                 f"the state of {name!r} holds {given}, but the optimizer keeps {names}",
-                hint="load the state of an optimizer of the same kind and options; or start anew with init(params)",
+                hint="load the state of an optimizer of the same kind and options; or start again with init(params)",
             )
         found = {}
         for slot in wanted:
@@ -170,8 +170,8 @@ class Program:
             shape = list(np.shape(value))
             if shape != slot.shape:
                 raise ParameterError(
-                    f"the state {slot.name!r} of {name!r} has shape {shape}, but has to be {slot.shape}",
-                    hint="load the state that belongs to these parameters; or start anew with init(params)",
+                    f"the state {slot.name!r} of {name!r} has shape {shape}, but must be {slot.shape}",
+                    hint="load the state that belongs to these parameters; or start again with init(params)",
                 )
             found[slot.name] = self.backend.engine.as_array(value, slot.dtype)
         return found

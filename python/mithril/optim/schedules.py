@@ -327,7 +327,7 @@ class Plateau:
     patience : int, optional
         So many measures in a row may be no better.
     threshold : float, optional
-        The share by which a measure has to be better to count.
+        The share by which a measure must be better to count.
     cooldown : int, optional
         After a change so many measures are not counted.
     least : float, optional
@@ -377,7 +377,7 @@ class Plateau:
         measure = float(measure)
         sign = 1.0 if self.largest else -1.0
         bound = self._best * (1.0 + sign * self.threshold)
-        # A measure that is no number is never better.
+        # A measure that is not a number is never better.
         if (measure > bound) if self.largest else (measure < bound):
             self._best, self._bad = measure, 0
         else:
@@ -400,7 +400,7 @@ class Plateau:
             return
         if set(state) != {"rate", "best", "bad", "cooling"}:
             raise ParameterError(
-                f"the state of the schedule holds {', '.join(sorted(state))}", hint="it is not its own"
+                f"the state of the schedule holds {', '.join(sorted(state))}", hint="it belongs to another schedule"
             )
         self._current, self._best = float(state["rate"]), float(state["best"])
         self._bad, self._cooling = int(state["bad"]), int(state["cooling"])

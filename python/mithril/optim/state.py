@@ -29,7 +29,7 @@ class State:
     def refuse(self, what: str, reason: str) -> None:
         """Raise the error that a part has no place."""
         raise ParameterError(
-            f"the state holds {what!r}, but {reason}", hint="make the optimizer with the options that it had"
+            f"the state holds {what!r}, but {reason}", hint="create the optimizer with the options that it had"
         )
 
 
@@ -65,7 +65,7 @@ def unflat(state: Mapping[str, Any]) -> State:
 
 
 def number(key: str, value: Any) -> int:
-    """Read a whole number, which may have become an array in a file."""
+    """Read an integer, which may have become an array in a file."""
     found = np.asarray(value)
     if found.shape != () or found.dtype.kind not in "iu" or found < 0:
         raise ParameterError(f"the state holds {value!r} as {key!r}", hint="it is a number of steps")

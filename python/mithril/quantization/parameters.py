@@ -68,7 +68,7 @@ _LARGEST = 65504.0
 
 
 class QuantizedArray:
-    """An array whose rows are blocks of few bits. NumPy makes an array of float32 of it.
+    """An array whose rows are low-bit blocks. NumPy makes an array of float32 of it.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class QuantizedArray:
         if blocks.dtype != np.uint8 or not blocks.ndim or blocks.shape[-1] % self.format.bytes:
             found = f"{blocks.dtype}{list(blocks.shape)}"
             raise InvalidValueError(
-                f"{found} are no rows of blocks of {format}, of {self.format.bytes} bytes each",
+                f"{found} are not rows of blocks of {format}, of {self.format.bytes} bytes each",
                 hint="take those of ml.quantize or of a file",
             )
         #: The bytes.
@@ -182,7 +182,7 @@ class Quantized:
 
 @dataclass(frozen=True)
 class Skipped:
-    """An array that was to be quantised and stays as it is: its name, the form, the reason."""
+    """An array that was to be quantized and stays as it is: its name, the form, the reason."""
 
     path: str
     type: str
@@ -220,16 +220,16 @@ class OutputError:
 
 @dataclass(frozen=True)
 class QuantizationReport:
-    """What quantising did. ``print(report)`` shows it.
+    """What quantizing did. ``print(report)`` shows it.
 
     Attributes
     ----------
     rows : tuple of Quantized
-        What was quantised.
+        What was quantized.
     skipped : tuple of Skipped
         What was to be, and could not.
     before, after : int
-        Bytes of all parameters, those included that nobody asked to quantise.
+        Bytes of all parameters, those included that nobody asked to quantize.
     outputs : tuple of OutputError
         The outputs, if there was data to compute them of.
     """
@@ -260,7 +260,7 @@ class QuantizationReport:
 
     def _total(self) -> str:
         share = f", {self.before / self.after:.2f} times smaller" if 0 < self.after < self.before else ""
-        return f"{len(self.rows)} arrays quantised: {_bytes(self.before)} before, {_bytes(self.after)} after{share}"
+        return f"{len(self.rows)} arrays quantized: {_bytes(self.before)} before, {_bytes(self.after)} after{share}"
 
 
 _HEADS = ["path", "type", "before", "after", "bits", "rmse", "cosine"]
@@ -283,19 +283,19 @@ def _columns(lines: list[list[str]]) -> str:
     return "\n".join(texts)
 
 
-# --- quantising -------------------------------------------------------------------------------------------------
+# --- quantizing -------------------------------------------------------------------------------------------------
 
 
 class QuantizedParameters(dict[str, Any]):
-    """Parameters by name, some of them quantised: `QuantizedArray`, the others as they were.
+    """Parameters by name, some of them quantized: `QuantizedArray`, the others as they were.
 
-    They go wherever parameters go: `load_weights` and `PhysicalModel.load_params` take their values, `save_gguf` writes
-    their blocks.
+    They are accepted wherever parameters are: `load_weights` and `PhysicalModel.load_params` take their values,
+    `save_gguf` writes their blocks.
 
     Attributes
     ----------
     report : QuantizationReport
-        What quantising did.
+        What quantizing did.
     mixtures : tuple of str
         The mixtures that were asked for, such as ``"q4_k_m"``.
     """
@@ -317,32 +317,31 @@ def quantize(
     data: Mapping[str, Any] | None = None,
     calibration: Any = None,
 ) -> QuantizedParameters:
-    """Quantise parameters: matrices and larger arrays become blocks of few bits.
+    """Quantize parameters: matrices and larger arrays become low-bit blocks.
 
     Parameters
     ----------
     params : mapping
         Arrays by name, of any backend.
     type : str or mapping
-        A form: ``"q8_0"``, ``"q4_k"`` … (`mithril.quantization.FORMATS`), ``"f16"`` or ``"bf16"``. Or forms by pattern,
-        of which the first that fits a name holds: ``{"*.ffn_down.weight": "q6_k", "*": "q4_k"}``; what no pattern fits
-        stays as it is, and so does what has None. Or a mixture (`mithril.quantization.MIXTURES`): ``"q4_k_m"``,
+        A format: ``"q8_0"``, ``"q4_k"`` … (`mithril.quantization.FORMATS`), ``"f16"`` or ``"bf16"``. Or formats by name
+        pattern, of which the first match counts: ``{"*.ffn_down.weight": "q6_k", "*": "q4_k"}``; arrays without a
+        match, or with None, are not quantized. Or a mixture (`mithril.quantization.MIXTURES`): ``"q4_k_m"``,
         ``"q4_k_s"``, ``"q5_k_m"``, ``"q3_k_m"`` … give more bits to matrices that matter more, by their names.
     include : str or sequence of str, optional
-        Patterns of names that are quantised. Default: arrays of floats of two axes or more; a pattern takes vectors,
-        too.
+        Name patterns of arrays to quantize. Default: float arrays of two axes or more; a pattern selects vectors too.
     exclude : str or sequence of str
-        Patterns of names that stay as they are.
+        Name patterns of arrays that are not quantized.
     strict : bool
-        Whether it is an error if something that is to be quantised cannot be.
+        Whether an array that cannot be quantized as requested is an error.
     model : PhysicalModel, optional
-        The model whose parameters these are, on any backend: the report then tells how far its outputs for ``data``
-        are from those with the parameters as they were.
+        The model that the parameters belong to, on any backend: the report then compares its outputs for ``data`` with
+        those of the original parameters.
     data : mapping, optional
         A sample of the data of the model, by name.
     calibration : mapping, or iterable of mappings, optional
-        Data of some typical calls of the model: columns of the matrices of its linear layers then count as much as
-        what they are multiplied with is large. Needs ``model``.
+        Data of typical calls of the model: columns of the matrices of its linear layers are then weighted by the
+        magnitude of their activations. Requires ``model``.
 
     Returns
     -------
@@ -352,7 +351,7 @@ def quantize(
     Raises
     ------
     ParameterError
-        With ``strict``, if something cannot be quantised.
+        With ``strict``, if something cannot be quantized.
     InvalidValueError
         If a pattern fits no name.
 
@@ -363,7 +362,7 @@ def quantize(
     >>> print(ml.quantize(params, "q8_0").report)
     path       type  before  after  bits     rmse    cosine
     fc.weight  q8_0   256 B   68 B   8.5  0.00225  0.999993
-    1 arrays quantised: 272 B before, 84 B after, 3.24 times smaller
+    1 arrays quantized: 272 B before, 84 B after, 3.24 times smaller
     """
     forms = _forms(type)
     wanted = [include] if isinstance(include, str) else include
@@ -386,7 +385,7 @@ def quantize(
         form = _chosen(name, forms, wanted, spared)
         form = mixed[form][name] if form is not None and form in mixed else form
         if form is not None and isinstance(value, QuantizedArray):
-            skipped.append(Skipped(name, form, f"it is quantised already, as {value.format.name}"))
+            skipped.append(Skipped(name, form, f"it is quantized already, as {value.format.name}"))
             form = None
         if form is None:
             arrays[name] = value
@@ -405,8 +404,8 @@ def quantize(
     if strict and skipped:
         notes = tuple(map(str, skipped))
         raise ParameterError(
-            f"{len(skipped)} arrays cannot be quantised: {'; '.join(notes[:5])}",
-            hint="exclude them, or give them a form of their own: {pattern: form}",
+            f"{len(skipped)} arrays cannot be quantized: {'; '.join(notes[:5])}",
+            hint="exclude them, or give them a format of their own: {pattern: format}",
         )
     after = sum(_size(name, value) for name, value in arrays.items())
     outputs: tuple[OutputError, ...] = ()
@@ -467,7 +466,7 @@ _TOO_LARGE = "its values are too large for the scales"
 
 
 class _Unfit(Exception):
-    """Why an array cannot be quantised."""
+    """Why an array cannot be quantized."""
 
 
 def _forms(given: Any) -> list[tuple[str, str | None]]:
@@ -476,21 +475,21 @@ def _forms(given: Any) -> list[tuple[str, str | None]]:
         return [("*", _form(given))]
     wrong = next((pattern for pattern in given if not isinstance(pattern, str)), None)
     if wrong is not None:
-        raise InvalidValueError(f"the pattern {wrong!r} is no text", hint='e.g. {"*": "q8_0"}')
+        raise InvalidValueError(f"the pattern {wrong!r} is not a string", hint='e.g. {"*": "q8_0"}')
     return [(pattern, None if form is None else _form(form)) for pattern, form in given.items()]
 
 
 def _form(name: object) -> str:
     """Return the form of that name: one of `FORMATS`, or a dtype of two bytes."""
     if not isinstance(name, str):
-        raise InvalidValueError(f"the form {name!r} is no text", hint='give a name such as "q8_0"')
+        raise InvalidValueError(f"the format {name!r} is not a string", hint='give a name such as "q8_0"')
     found = name.lower()
     if found not in (*FORMATS, *MIXTURES, *_HALF_NAMES):
         near = nearest(found, [*FORMATS, *MIXTURES, *_HALF_NAMES])
         known = ", ".join(form for form, known in FORMATS.items() if known.is_writable)
         guess = f"did you mean {near!r}? " if near else ""
         raise InvalidValueError(
-            f"no form of weights is called {name!r}",
+            f"there is no weight format called {name!r}",
             hint=f"{guess}There are {known}, f16, bf16, and the mixtures {', '.join(MIXTURES)}",
         )
     return _HALF_NAMES.get(found, found)
@@ -514,7 +513,7 @@ def _host(name: str, value: Any) -> Array:
         return to_host(value)
     except (TypeError, ValueError) as error:
         reason = error.message if isinstance(error, MithrilError) else error
-        raise ParameterError(f"{name!r} is no array: {reason}", hint="pass a dict of arrays by name") from error
+        raise ParameterError(f"{name!r} is not an array: {reason}", hint="pass a dict of arrays by name") from error
 
 
 def _is_float(host: Array) -> bool:

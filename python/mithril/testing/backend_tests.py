@@ -190,7 +190,7 @@ class _Tests:
         return None
 
     def op(self, row: dict[str, Any], dtype: str, is_first: bool) -> Iterator[Outcome]:
-        """Cases with floats in this dtype, or with integers or truth values in their place."""
+        """Cases with floats in this dtype, or with integers or booleans in their place."""
         by_dtype: dict[str, list[Outcome]] = {}
         for case in cases(row):
             made = convert(case, row, dtype)

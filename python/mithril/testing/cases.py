@@ -1,7 +1,7 @@
 """Test cases of ops, read from their rows.
 
 A case is a line of words: ``[2,3]`` is a float tensor drawn from the op's domain, ``i64[4]<5`` integers from 0 to 4,
-``bool[2]`` truth values, ``spd[3,3]`` a symmetric positive definite matrix, ``none`` an absent input and
+``bool[2]`` booleans, ``spd[3,3]`` a symmetric positive definite matrix, ``none`` an absent input and
 ``axis=(0, 2)`` an argument.
 """
 

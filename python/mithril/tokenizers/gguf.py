@@ -46,7 +46,7 @@ def tokenizer_of(metadata: Mapping[str, Any], path: str) -> Any:
         raise InvalidValueError(f"the tokenizer of {path!r} is of the kind {kind!r}, which is not read", hint=_OTHER)
     texts = metadata.get("tokenizer.ggml.tokens")
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts) or len(set(texts)) < len(texts):
-        raise ModelFileError(f"the tokens of {path!r} are no list of different texts", hint="fetch the file again")
+        raise ModelFileError(f"the tokens of {path!r} are not a list of distinct strings", hint="fetch the file again")
     kinds = [int(number) for number in metadata.get("tokenizer.ggml.token_type", [USUAL] * len(texts))]
     if len(kinds) != len(texts):
         raise ModelFileError(f"{path!r} has {len(texts)} tokens and {len(kinds)} kinds", hint="fetch the file again")
@@ -69,7 +69,7 @@ def _byte_pairs(
     if cut not in ("gpt-2", "default", *patterns):
         known = ", ".join(["gpt-2", *patterns])
         raise InvalidValueError(
-            f"the tokenizer of {path!r} cuts texts into words as {cut!r}; known are {known}", hint=_OTHER
+            f"the tokenizer of {path!r} splits text into words as {cut!r}; known are {known}", hint=_OTHER
         )
     pairs = [tuple(merge.split(" ", 1)) for merge in metadata.get("tokenizer.ggml.merges", [])]
     vocabulary = {text: number for number, text in enumerate(texts)}

@@ -60,7 +60,7 @@ def metadata(folder: str | os.PathLike[str], size: int) -> dict[str, Any]:
         entries = _entries(path, found, size)
     except Unwritten as reason:
         raise UnwrittenTokenizerError(
-            f"the tokenizer of {str(path)!r} is none that is written to GGUF: {reason}",
+            f"the tokenizer of {str(path)!r} cannot be written to GGUF: {reason}",
             hint="BPE of GPT-2, Llama 3 and Qwen2 and SentencePiece are; give the entries tokenizer.ggml.* as metadata",
         ) from None
     except (KeyError, TypeError, AttributeError, ValueError) as error:

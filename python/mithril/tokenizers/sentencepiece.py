@@ -66,7 +66,7 @@ class Pieces:
             if self.table or self.merges_spaces:
                 raise Unwritten("it changes characters or spaces before it joins pieces")
         elif has_bytes:
-            raise Unwritten("it looks for the likeliest pieces, and falls back to bytes")
+            raise Unwritten("it searches for the most likely pieces and falls back to bytes")
         return self
 
 
@@ -87,12 +87,12 @@ def of_file(path: Path) -> Pieces:
             elif number in (2, 3):
                 (trainer if number == 2 else normalizer).update(_fields(value))
     except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
-        raise ModelFileError(f"{str(path)!r} is no file of SentencePiece", hint="fetch it again") from error
+        raise ModelFileError(f"{str(path)!r} is not a SentencePiece model", hint="fetch it again") from error
     if not entries:
         raise ModelFileError(f"{str(path)!r} holds no pieces", hint="fetch it again")
     kind = _KINDS.get(trainer.get(3, 1))
     if kind is None or trainer.get(24):
-        raise Unwritten("it cuts texts into words or characters" if kind is None else "it puts spaces behind words")
+        raise Unwritten("it splits text into words or characters" if kind is None else "it appends spaces to words")
     names = {"unknown": (40, 0), "bos": (41, 1), "eos": (42, 2), "padding": (43, -1)}
     found = {name: trainer.get(number, usual) for name, (number, usual) in names.items()}
     ends = {name: number for name, number in found.items() if 0 <= number < len(entries)}
@@ -162,7 +162,7 @@ def _with_steps(pieces: Pieces, steps: Sequence[Mapping[str, Any]]) -> Pieces:
             scheme = step.get("prepend_scheme", "always" if step.get("add_prefix_space", True) else "never")
             pieces = replace(pieces, begins_with_space=scheme != "never")
             if pieces.kind == "llama" and step.get("split", True):
-                raise Unwritten("it joins pieces within words alone")
+                raise Unwritten("it merges pieces only within words")
         elif kind == "Precompiled":
             try:
                 table = base64.b64decode(step["precompiled_charsmap"])
@@ -193,10 +193,10 @@ def _joined(model: Mapping[str, Any]) -> Pieces:
     for text in first:
         halves = ((text[:i], text[i:]) for i in range(1, len(text)))
         if any(pair not in pairs and pair[0] in vocabulary and pair[1] in vocabulary for pair in halves):
-            raise Unwritten(f"it makes {text!r} of some pairs of pieces and not of all")
+            raise Unwritten(f"it merges some pairs of pieces into {text!r} but not all of them")
     order = sorted(first, key=lambda text: first[text])
     if any(last[text] > first[after] for text, after in itertools.pairwise(order)):
-        raise Unwritten("its pairs of pieces are in no order of what they make")
+        raise Unwritten("its merges have no order consistent with the vocabulary")
     entries: dict[int, tuple[str, float, int]] = {}
     for text, number in vocabulary.items():
         kind = UNKNOWN if text == unknown else BYTE if _BYTE.fullmatch(text) else USUAL

@@ -70,7 +70,7 @@ class Tokenizer:
         """
         path = Path(folder)
         if not path.is_dir():
-            raise ModelFileError(f"{str(path)!r} is no folder", code="M0802", hint="give the folder of a checkpoint")
+            raise ModelFileError(f"{str(path)!r} is not a folder", code="M0802", hint="give the folder of a checkpoint")
         library = require("tokenizers", _TASK)
         whole, words, merges = (path / name for name in ("tokenizer.json", "vocab.json", "merges.txt"))
         # The library raises Exception itself.
@@ -81,7 +81,7 @@ class Tokenizer:
                 return cls(_byte_pairs(library, words, merges))
         except Exception as error:
             file = whole if whole.is_file() else words
-            raise ModelFileError(f"{str(file)!r} is no tokenizer: {error}", hint="fetch the file again") from error
+            raise ModelFileError(f"{str(file)!r} is not a tokenizer: {error}", hint="fetch the file again") from error
         hint = "copy the files of the tokenizer there"
         found = [name for name in _SENTENCEPIECE if (path / name).is_file()]
         if found:
@@ -120,7 +120,9 @@ class Tokenizer:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise InvalidValueError(f"the text is no Unicode: {error}", hint="replace lone surrogates") from error
+            raise InvalidValueError(
+                f"the text is not valid Unicode: {error}", hint="replace lone surrogates"
+            ) from error
         return list(self.tokenizer.encode(text).ids)
 
     def decode(self, tokens: Iterable[int]) -> str:

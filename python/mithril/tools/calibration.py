@@ -22,7 +22,7 @@ __all__ = ["calibrate"]
 
 
 def calibrate(model: PhysicalModel, params: Mapping[str, Any] | None = None, samples: Any = None) -> PhysicalModel:
-    """Return a quantised model that takes the ranges of its images from samples.
+    """Return a quantized model that takes the ranges of its images from samples.
 
     With ``CBackend(quantize="int8")`` a convolution looks for the smallest and the largest number of each image before
     it is brought into 8 bits. Calibrated, it knows them: that is quicker, and numbers beyond are cut off.
@@ -40,7 +40,7 @@ def calibrate(model: PhysicalModel, params: Mapping[str, Any] | None = None, sam
     -------
     PhysicalModel
         The same model; ``backend.quantize_ranges`` holds the ranges by the names of the weights. Convolutions of
-        which the weights alone are in few bits need none.
+        which the weights alone are in low precision need none.
 
     Examples
     --------
@@ -56,11 +56,11 @@ def calibrate(model: PhysicalModel, params: Mapping[str, Any] | None = None, sam
     """
     backend = getattr(model, "backend", None)
     if not isinstance(backend, CBackend) or backend.quantize is None:
-        raise InvalidValueError("the model is not quantised", hint='compile it for ml.CBackend(quantize="int8")')
+        raise InvalidValueError("the model is not quantized", hint='compile it for ml.CBackend(quantize="int8")')
     params = model.get_parameters() if params is None else params
     given = read_samples(samples)
     before = internals.saved_state(model)
-    # Also tells what does not fit in a sample, and which convolutions are quantised.
+    # Also tells what does not fit in a sample, and which convolutions are quantized.
     model.evaluate(params, given[0])
     internals.restore_state(model, before)
     ranges = _ranges(model, params, given)
@@ -100,21 +100,21 @@ def _ranges(
             low, high = float(image.min(initial=0)), float(image.max(initial=0))
             if not np.isfinite([low, high]).all():
                 raise InvalidValueError(
-                    f"sample {number}: what is convolved with {weight!r} holds NaN or infinities",
-                    hint="leave such samples out, or see where they come from with model.find_nans",
+                    f"sample {number}: the input convolved with {weight!r} holds NaN or infinities",
+                    hint="remove such samples, or find their origin with model.find_nans",
                 )
             before = found.get(weight, (0.0, 0.0))
             found[weight] = (min(low, before[0]), max(high, before[1]))
     if not found:
         raise InvalidValueError(
-            "no convolution of the model is done in whole numbers, and products find their ranges at every call",
+            "no convolution of the model runs in integers, and matrix products determine their ranges at every call",
             hint="ml.quantization_report tells what is kept as int8, and what as int8_weights",
         )
     return found
 
 
 def _images(program: Program, all_nodes: list[Node]) -> Iterable[tuple[str, int, str | None]]:
-    """Quantised convolutions: the weight, and the image by its position or, if it was given as data, its name."""
+    """Quantized convolutions: the weight, and the image by its position or, if it was given as data, its name."""
     decisions = program.module.source.decisions
     weights = {d["weight"] for d in decisions if d["is_convolution"] and d["scheme"] == "int8"}
     for node in all_nodes:

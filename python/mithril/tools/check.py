@@ -227,7 +227,7 @@ def _backend(backend: Any) -> tuple[Backend, str | None]:
             raise
         stand_in = NumpyBackend()
         stand_in.target = name
-        return stand_in, f"{error.message}; its table of ops is checked all the same"
+        return stand_in, f"{error.message}; its table of ops is still checked"
 
 
 def _rows(uses: list[dict[str, Any]]) -> list[CheckRow]:
@@ -249,8 +249,8 @@ def _warnings(rows: list[CheckRow]) -> list[str]:
     for row in rows:
         if row.op in OPAQUE:
             found.append(
-                f"a function of Python that Mithril cannot look into runs at {row.place}: the model is bound to "
-                "backends whose arrays it takes; write it with ops of a backend to run it everywhere"
+                f"a Python function that Mithril cannot trace runs at {row.place}: the model only runs on "
+                "backends whose arrays it takes; write it with backend ops to run it on every backend"
             )
         elif row.support == "reference":
             found.append(f"`{row.op}` at {row.place} runs on the host, with copies there and back")

@@ -46,7 +46,7 @@ def make(backend: Any, **options: Any) -> Backend:
         return backend(**options)
     if isinstance(backend, Backend):
         return backend
-    raise InvalidValueError(f"{backend!r} is no backend", hint='give a name, e.g. "torch", a class or an instance')
+    raise InvalidValueError(f"{backend!r} is not a backend", hint='give a name, e.g. "torch", a class or an instance')
 
 
 def available(backend: Any, **options: Any) -> Backend | str:

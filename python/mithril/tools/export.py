@@ -85,40 +85,40 @@ def export(
     cc: str | None = None,
     flags: Any = (),
 ) -> Exported:
-    """Write a model as C that needs nothing but libc and libm, build it, run it, and compare what it computes.
+    """Write a model as C that needs only libc and libm, build it, run it, and compare its outputs.
 
-    The outputs that it is compared with are NumPy's, whatever backend the model was compiled for. Where that is
-    ``CBackend(quantize=...)``, the code keeps its weights so too, and the outputs are those of the model itself.
+    The reference outputs are NumPy's, whatever backend the model was compiled for. If that is
+    ``CBackend(quantize=...)``, the code quantizes its weights too, and the reference is the model itself.
 
     Parameters
     ----------
     model : PhysicalModel
-        The model; it is exported at the sizes that it was compiled for, and for evaluation unless
-        ``gradients`` or an optimizer are asked for.
+        The model; it is exported with the sizes that it was compiled for, and for inference unless ``gradients`` or an
+        optimizer are requested.
     folder : path
-        Where the files go; made if it is not there.
+        Folder for the files; it is created if it does not exist.
     data : mapping, optional
         Data to record, by name. Default: random numbers.
     params : mapping, optional
         Parameters. Default: those that belong to the model.
     prefix : str, optional
-        What all C symbols and files start with, so that two models link together (default ``"model"``).
+        Prefix of all C symbols and files, so that several models link together (default ``"model"``).
     weights_inside : bool, optional
-        Write the weights into the C file, rather than into a file of their own. Default: where they are small.
+        Write the weights into the C file, rather than into a separate file. Default: if they are small.
     gradients : bool, optional
-        Also compute the gradients of all float parameters that are not frozen; the gradients of the outputs are further
-        data. Parameters are then not packed, so that a training loop in C may change them (default False).
+        Also compute the gradients of all float parameters that are not frozen; the gradients of the outputs are
+        additional data. Parameters are then not packed, so that a training loop in C may change them (default False).
     optimizer : Optimizer, optional
-        Export a training step: a call computes the outputs, takes a step of all float parameters, and keeps them, what
-        the optimizer remembers, and the number of the step as states. ``learning_rate`` is further data; groups with a
-        rate of their own take ``learning_rate_1`` and so on.
+        Export a training step: a call computes the outputs, updates all float parameters, and keeps them, the optimizer
+        state and the step count as states. ``learning_rate`` is an additional data input; groups with their own rate
+        take ``learning_rate_1`` and so on.
     loss : str, optional
-        The output whose sum the optimizer minimises. Default: the only one.
+        The output whose sum the optimizer minimizes. Default: the only one.
     lanes : {16, 8, 4, 1}, optional
         Floats in a vector of the processor that the code is for: 16 for AVX-512, 8 for AVX2, 4 for SSE2, NEON and
         WebAssembly, 1 for plain C. It runs on others too, slower. Default: those of this processor.
     batch : str, optional
-        A size that the model was compiled with, such as ``"batch"``, which becomes an argument of ``..._run_batch`` and
+        A symbolic size of the model, such as ``"batch"``, which becomes an argument of ``..._run_batch`` and
         ``..._call_batch``: any number of rows, computed ``block`` at a time.
     threads : int, optional
         Threads of the check, and of the figures for memory (default 1). The code takes any number.
@@ -126,8 +126,7 @@ def export(
         Bytes that packed parameters and the scratch memory of a call may need together, e.g. ``"256KB"``; more is an
         error. Default: that of the model where it is compiled for C.
     autotune, block, cc, flags : optional
-        As options of `CBackend`. By default block, compiler and flags are those of the model where that is compiled for
-        C.
+        As for `CBackend`. By default block, compiler and flags are those of the model if it is compiled for C.
 
     Returns
     -------
@@ -150,13 +149,13 @@ def export(
     if weights_inside not in (None, True, False):
         raise InvalidValueError(f"weights_inside is {weights_inside!r}", hint="pass True, False, or None for by size")
     if not isinstance(prefix, str):
-        raise InvalidValueError(f"prefix is {prefix!r}", hint='pass a text, e.g. "classifier"')
+        raise InvalidValueError(f"prefix is {prefix!r}", hint='pass a string, e.g. "classifier"')
     if optimizer is not None and not isinstance(optimizer, Optimizer):
         raise InvalidValueError(f"optimizer is {optimizer!r}", hint="give one, e.g. ml.optim.Adam(0.001)")
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise InvalidValueError(f"threads is {threads!r}", hint="give a positive number")
     if loss is not None and optimizer is None:
-        raise InvalidValueError("a loss is minimised by an optimizer", hint="give one: optimizer=ml.optim.Adam(0.001)")
+        raise InvalidValueError("a loss is minimized by an optimizer", hint="give one: optimizer=ml.optim.Adam(0.001)")
     options = {**internals.compile_options(model), "training": bool(gradients) or optimizer is not None}
     logical, names_by_role = internals.logical_model(model), internals.names_by_role(model)
     dtype = str(model.backend.default_dtype)
@@ -213,7 +212,7 @@ def export(
     for name, _, shape in core.inputs("param"):
         if list(values[name].shape) != list(shape):
             given_shape = list(values[name].shape)
-            message = f"parameter {name!r} has shape {given_shape}, but has to be {list(shape)}"
+            message = f"parameter {name!r} has shape {given_shape}, but must be {list(shape)}"
             raise ParameterError(message, hint="check where it comes from")
     tool = {**backend.engine.c_options(prefix), "lanes": lanes}
     calls = 1
@@ -222,16 +221,16 @@ def export(
     elif gradients:
         program, expected = _gradients(core, values, tool, reference)
     else:
-        # What is donated is written over, and has to be recorded as it was.
+        # What is donated is written over, and must be recorded as it was.
         called = {**values, **{name: values[name].copy() for name in options.get("donate") or () if name in values}}
         if rules:
-            # With the same vectors: what is done in whole numbers depends on the processor.
-            quantised = {
+            # With the same vectors: what is done in integers depends on the processor.
+            quantized = {
                 **CBackend(dtype=dtype, **settings).engine.c_options("model"),
                 "lanes": lanes,
                 "block": None if batch else block,
             }
-            found = _core.c_program(core, quantised, is_lazy=True).call(*_groups(core, called))
+            found = _core.c_program(core, quantized, is_lazy=True).call(*_groups(core, called))
         else:
             found = reference.engine.load(core).function("evaluate")(*_groups(core, called))
         expected = found[0] if core.updates else found
@@ -258,13 +257,13 @@ def _undefined(values: Mapping[str, Any], data: Mapping[str, Any]) -> str:
 
 
 def _recorded(shapes: Mapping[str, Any], backend: CBackend, trains: bool) -> dict[str, Any]:
-    """Put a number of rows that is no multiple of what is computed at a time in the place of the size."""
+    """Put a number of rows that is not a multiple of what is computed at a time in the place of the size."""
     # Where it is estimated it divides 8.
     name, block = backend.batch, backend.block or 8
     symbols = {size for shape in shapes.values() for size in shape if isinstance(size, str)}
     if name not in symbols:
-        known = f"there are: {', '.join(sorted(symbols))}" if symbols else "compile the model with names in its shapes"
-        raise KeyNotFoundError(f"no size of the inputs is called {name!r}", hint=known)
+        known = f"available: {', '.join(sorted(symbols))}" if symbols else "compile the model with names in its shapes"
+        raise KeyNotFoundError(f"the inputs have no size called {name!r}", hint=known)
     if trains:
         raise InvalidValueError("gradients add up all rows", hint="leave out batch: a training step has a fixed size")
     rows = block + block // 2 + 1
@@ -304,10 +303,10 @@ def _training(
     """Return the program of a training step, and the outputs of the last of some steps; its states join the values."""
     outputs, names = gradient_names(core)
     if loss is None and len(outputs) != 1:
-        raise InvalidValueError(f"the model has {len(outputs)} outputs", hint="say which is minimised: loss='...'")
+        raise InvalidValueError(f"the model has {len(outputs)} outputs", hint="say which is minimized: loss='...'")
     name = outputs[0] if loss is None else loss
     if name not in outputs:
-        raise KeyNotFoundError(f"there is no output {name!r}", hint=f"there are: {', '.join(outputs)}")
+        raise KeyNotFoundError(f"there is no output {name!r}", hint=f"available: {', '.join(outputs)}")
     params, data, state = _groups(core, values)
     names = list(optimizers.trained_names(optimizer, names))
     trained = {n: params[n] for n in names}

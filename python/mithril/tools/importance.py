@@ -70,7 +70,7 @@ def column_importance(model: PhysicalModel, params: Mapping[str, Any], samples: 
             squares = np.square(np.asarray(rows, np.float64).reshape(-1, rows.shape[-1])).sum(0)
             if not np.isfinite(squares).all():
                 raise InvalidValueError(
-                    f"sample {number}: what {node.inputs[1].name!r} is multiplied with is not finite",
+                    f"sample {number}: the operand multiplied by {node.inputs[1].name!r} is not finite",
                     hint="leave such samples out, or see where it comes from with model.find_nans",
                 )
             sums[node.inputs[1].name] = sums.get(node.inputs[1].name, 0.0) + squares

@@ -1,4 +1,4 @@
-"""Data for tools that run models: what is given, converted; what is not given, drawn."""
+"""Data for tools that run models: what is given, converted; what is missing, drawn."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def complete(
 ) -> dict[str, Array]:
     """All data inputs of a model as NumPy arrays.
 
-    Floats that are drawn are normal, integers 0 or 1, truth values even.
+    Floats that are drawn are normal, integers 0 or 1, booleans even.
     """
     given = {name: to_host(value) for name, value in (data or {}).items()}
     # What is not known of other inputs may follow from these.
@@ -39,7 +39,7 @@ def complete(
     try:
         core = compiled(model, backend, shapes=known, **options)
     except KeyNotFoundError:
-        # A name that only the data has is no name among the shapes.
+        # A name that only the data has is not a name among the shapes.
         refuse_unknown("data", given, data_names(model, backend, shapes=shapes, **options))
         raise
     refuse_unknown("data", given, [name for name, _, _ in core.inputs("data")])
@@ -64,7 +64,7 @@ def refuse_unknown(what: str, given: Iterable[str], known: Sequence[str]) -> Non
     """Raise an error for a name that is not known."""
     for name in given:
         if name not in known:
-            hint = did_you_mean(name, known, f"there are: {', '.join(known) or 'none'}")
+            hint = did_you_mean(name, known, f"available: {', '.join(known) or 'none'}")
             raise KeyNotFoundError(f"{what} names {name!r}, which is not there", hint=hint)
 
 

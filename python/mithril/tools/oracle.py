@@ -48,7 +48,7 @@ class Error:
 
     @property
     def is_rounding(self) -> bool:
-        """Whether it is no further than it may be."""
+        """Whether it is within its bound."""
         return self.units <= self.allowed
 
 

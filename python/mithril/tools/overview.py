@@ -142,7 +142,7 @@ _HARDWARE: dict[str, tuple[tuple[str, ...], str]] = {
     "nvidia": (("torch", "jax"), "PyTorch and JAX run on NVIDIA GPUs"),
     "amd": (("torch", "jax"), "PyTorch has wheels for ROCm"),
     "intel": (("torch",), "PyTorch runs on Intel GPUs (xpu)"),
-    "tpu": (("jax",), "JAX is at home on TPUs"),
+    "tpu": (("jax",), "JAX targets TPUs"),
     "apple": (("mlx", "torch", "jax"), "MLX uses the GPU and the shared memory of Apple silicon"),
     "cpu": (("torch", "jax", "mlx", "c", "ggml", "numpy"), "every backend runs on a CPU"),
 }
@@ -153,7 +153,7 @@ _TASKS: dict[str, tuple[tuple[str, ...], str]] = {
     "large models": (("jax",), "XLA fuses and plans memory for the whole program"),
     "static graphs": (("jax",), "XLA compiles the whole program once"),
     "dynamic shapes": (("torch",), "PyTorch runs new shapes without compiling again"),
-    "verification": (("numpy", "interpreter"), "readable code that needs nothing else, in float64 if asked for"),
+    "verification": (("numpy", "interpreter"), "readable code without dependencies, in float64 if requested"),
     "deployment": (("c", "ggml"), "one file of C that needs nothing but a compiler"),
 }
 

@@ -28,15 +28,15 @@ def pack(
     state: Mapping[str, Any] | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> _core.Packed | ByteParameters:
-    """Bring parameters into the order in which generated C reads them, so that the arrays may go.
+    """Pack parameters in the order in which generated C reads them, so that the arrays may be released.
 
-    What is returned stands for the parameters in calls of this model, and holds what the code reads and nothing
-    besides. It belongs to this model, to these sizes, and to the states that the model has now.
+    The result replaces the parameters in calls of this model, and holds only what the code reads. It is valid for this
+    model, these sizes, and the current states of the model.
 
-    Given a file, its arrays are read one after the other, and go when they are packed: besides what is returned there
-    is only the largest of them in memory. Large tables of which calls read some rows (embeddings) stay in the file, and
-    the rows that are used are read when they are. Arrays that you pass stay as long as you keep them:
-    ``packed = model.pack(params); del params``.
+    From a file, arrays are read one at a time and released once they are packed: besides the result, only the largest
+    of them is in memory. Large embedding tables, of which calls read a few rows, stay in the file, and rows are read
+    when they are used. Arrays that you pass stay alive as long as you hold them: ``packed = model.pack(params); del
+    params``.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""`quantization_report`: what it costs and saves to keep the weights of a model in few bits."""
+"""`quantization_report`: what it costs and saves to keep the weights of a model in low precision."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def quantization_report(
     Returns
     -------
     QuantizationReport
-        What is not quantised is in ``skipped``, with the reason.
+        What is not quantized is in ``skipped``, with the reason.
 
     Examples
     --------
@@ -151,7 +151,7 @@ def _prepare(program: Program, params: Mapping[str, Any]) -> None:
 
 
 def _is_kept(value: Any, decision: Mapping[str, Any]) -> bool:
-    """Whether ggml reads what is given in few bits as it is."""
+    """Whether ggml reads what is given in low precision as it is."""
     if sorted(decision["axes"]) != decision["axes"]:
         return False
     form: str = value.format.name if isinstance(value, QuantizedArray) else value.dtype.name

@@ -229,7 +229,7 @@ def new_backend(name: str, folder: str | Path = ".", autograd: bool = False) -> 
     Raises
     ------
     InvalidValueError
-        If the name is no name of a package, is taken, or the folder exists.
+        If the name is not a name of a package, is taken, or the folder exists.
 
     Examples
     --------
@@ -241,7 +241,7 @@ def new_backend(name: str, folder: str | Path = ".", autograd: bool = False) -> 
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise InvalidValueError(
-            f"{name!r} is no name of a package", hint="use small letters, digits and underscores, e.g. my_backend"
+            f"{name!r} is not a name of a package", hint="use small letters, digits and underscores, e.g. my_backend"
         )
     if name in list_backends():
         raise InvalidValueError(f"there is a backend called {name!r} already", hint="choose another name")

@@ -104,7 +104,7 @@ def host_call(
     name : str
         Of the function.
     outputs : list of (shape, dtype)
-        What it has to return.
+        What it must return.
     *args : array
         Its arguments.
     options : dict, optional

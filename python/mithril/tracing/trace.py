@@ -191,7 +191,7 @@ def _traced(function: Callable[..., Any], inputs: list[Any], names: list[str]) -
         raise InvalidValueError(
             f"the function returns a {type(result).__name__}", hint="return one number, made by ops of the backend"
         )
-    # An argument alone is no model: there has to be an op.
+    # An argument alone is not a model: there must be an op.
     return _core.Model.create(output=result * 1.0 if any(result is i for i in inputs) else result)
 
 

@@ -214,7 +214,7 @@ def open_data(
         data = {**data[0], "target": data[1]} if isinstance(data[0], Mapping) else named(data, names)
     if isinstance(data, Mapping):
         return Arrays(data, size, shuffle=shuffle, drop_last=drop_last, seed=seed, convert=convert)
-    # A model is callable, too; so are arrays of examples without targets, which are no batches.
+    # A model is callable, too; so are arrays of examples without targets, which are not batches.
     if hasattr(data, "shape") or not (isinstance(data, Iterable) or callable(data)):
         raise ParameterError(
             f"data is a {type(data).__name__}", hint="pass a dict of arrays, inputs and targets, or a list of batches"
@@ -230,7 +230,7 @@ def _as_pair(data: tuple[Any, Any]) -> tuple[Any, Any]:
         inputs, targets = (np.asarray(part) for part in data)
     except ValueError as error:
         raise ParameterError(
-            f"data is a pair of lists that are no arrays: {error}", hint="give rows of equal length"
+            f"data is a pair of lists that are not arrays: {error}", hint="give rows of equal length"
         ) from error
     if any(array.dtype.kind not in "biuf" for array in (inputs, targets)):
         return data

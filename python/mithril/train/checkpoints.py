@@ -283,7 +283,7 @@ def load_checkpoint(model: Any, path: str | os.PathLike[str], *, best: bool = Fa
     ModelFileError
         If there is no checkpoint, or a damaged one.
     ParameterError
-        If it is of another model.
+        If it belongs to another model.
     """
     chosen = Store(path, 1).best() if best else find(path)
     if chosen is None:
@@ -302,5 +302,5 @@ def load_checkpoint(model: Any, path: str | os.PathLike[str], *, best: bool = Fa
         return model.load_params({**state, **parameters})
     except ParameterError as error:
         raise ParameterError(
-            f"the checkpoint {os.fspath(chosen)!r} is of another model: {error.message}", hint=error.hint
+            f"the checkpoint {os.fspath(chosen)!r} belongs to another model: {error.message}", hint=error.hint
         ) from error

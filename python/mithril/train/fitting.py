@@ -44,49 +44,49 @@ def fit(
 ) -> History:
     """Train a compiled model: its own parameters (`PhysicalModel.get_parameters`) and state.
 
-    With ``checkpoint`` a training that was interrupted goes on when it is started again, and gives the same numbers as
-    if it had not been interrupted.
+    With ``checkpoint``, an interrupted training resumes when it is started again, and gives the same numbers as without
+    the interruption.
 
     Parameters
     ----------
     compiled : PhysicalModel
         Compiled for training.
     data : mapping, pair, iterable or callable
-        Name to array, or a pair of input and target, with all examples along the first axis: they are shuffled and cut
-        into batches. Or batches, as mappings or pairs: a list, a ``DataLoader`` of PyTorch, or a function that is given
-        the number of the epoch and returns an iterator. Targets are called ``target``.
+        Name to array, or a pair of input and target, with all examples along the first axis: they are shuffled and
+        split into batches. Or batches, as mappings or pairs: a list, a ``DataLoader`` of PyTorch, or a function that
+        takes the epoch number and returns an iterator. Targets are called ``target``.
     loss : str, Model or callable, optional
-        What is minimised: the name of an output that is one number; or, of the one output and the target,
-        ``"cross_entropy"`` (classes along axis 1), ``"token_cross_entropy"`` (along the last axis), ``"mse"``,
-        ``"l1"`` or ``"bce"`` (of logits); or a layer, such as ``ml.CrossEntropy(label_smoothing=0.1)``; or a function
-        of connections, such as ``lambda output, target: (output - target).abs().mean()``. Inputs of layers and
-        functions that are called as outputs of the model read these, and what is left is data. Default: the output
-        ``loss`` if there is one, else the cross entropy.
+        The loss to minimize: the name of a scalar output; or, computed from the only output and the target,
+        ``"cross_entropy"`` (classes along axis 1), ``"token_cross_entropy"`` (along the last axis), ``"mse"``, ``"l1"``
+        or ``"bce"`` (of logits); or a layer, such as ``ml.CrossEntropy(label_smoothing=0.1)``; or a function of
+        connections, such as ``lambda output, target: (output - target).abs().mean()``. Inputs of layers and functions
+        that are named like outputs of the model are connected to these; the others are data. Default: the output
+        ``loss`` if there is one, otherwise the cross entropy.
     freeze : iterable of str, optional
-        Patterns of names of parameters that stay as they are: ``["encoder.*"]``.
+        Name patterns of parameters that are not trained: ``["encoder.*"]``.
     optimizer : Optimizer, optional
         Takes the steps; default `mithril.optim.SGD` with learning rate 0.01 and momentum 0.9. A learning rate with a
         method ``observe`` is told ``monitor`` after each epoch.
     epochs : int, optional
         How many times all data are used, those before a checkpoint included.
     batch_size : int, optional
-        Examples of a batch, where ``data`` are arrays.
+        Examples per batch, if ``data`` are arrays.
     shuffle : bool, optional
-        Draw a new order of the examples for each epoch, where ``data`` are arrays.
+        Shuffle the examples before each epoch, if ``data`` are arrays.
     drop_last : bool, optional
-        Leave out what is left over in the end, instead of making a smaller batch of it, where ``data`` are arrays.
+        Drop an incomplete last batch, if ``data`` are arrays.
     seed : int, optional
         Seed of the order of the examples.
     validation : mapping, pair, iterable or callable, optional
-        Data that the model is measured on after each epoch, compiled for inference.
+        Data to evaluate the model on after each epoch, compiled for inference.
     metrics : sequence or mapping, optional
-        What is measured besides the loss: ``"accuracy"``, ``"top_5"`` and the like, ``"perplexity"``, ``"mse"``,
-        ``"mae"``; layers, such as ``ml.L1Loss()``; functions of output and target (NumPy arrays) that return a number;
-        `Metric`. All of them also as a dict by name.
+        Metrics besides the loss: ``"accuracy"``, ``"top_5"`` and the like, ``"perplexity"``, ``"mse"``, ``"mae"``;
+        layers, such as ``ml.L1Loss()``; functions of output and target (NumPy arrays) that return a number; `Metric`.
+        All of them also as a dict by name.
     patience : int, optional
-        Stop when ``monitor`` was not better for so many epochs.
+        Stop when ``monitor`` has not improved for this many epochs.
     monitor : str, optional
-        What tells which epoch is the best: a column of the history; default ``"val_loss"``, without validation
+        The criterion for the best epoch: a column of the history; default ``"val_loss"``, without validation
         ``"loss"``.
     ema : EMA, optional
         Averages the parameters, e.g. ``mithril.optim.EMA(0.999)``: after each batch, and the validation measures the
@@ -98,12 +98,12 @@ def fit(
     checkpoint : path-like, optional
         A folder for checkpoints, one after each epoch.
     checkpoint_every : int, optional
-        Write one after every so many batches, too.
+        Also write one after every so many batches.
     keep : int, optional
-        How many of the last checkpoints are kept, beside the best.
+        How many of the latest checkpoints are kept, in addition to the best one.
     resume : bool or path-like, optional
-        A path: go on from this checkpoint. False: start anew, in a folder without checkpoints. Default, and with
-        ``checkpoint`` also True: go on from the latest checkpoint in that folder, if there is one.
+        A path: resume from this checkpoint. False: start from scratch, in a folder without checkpoints. Default, and
+        with ``checkpoint`` also True: resume from the latest checkpoint in that folder, if there is one.
 
     Returns
     -------
@@ -117,7 +117,7 @@ def fit(
     ModelFileError
         If a checkpoint is damaged or cannot be written.
     ParameterError
-        If the data do not fit the model, or a checkpoint is of another model or other data.
+        If the data do not match the model, or a checkpoint belongs to another model or other data.
 
     Examples
     --------
@@ -181,7 +181,7 @@ def train_model(
         Name to array with all examples along the first axis, which are shuffled and cut into batches; or batches:
         mappings, or pairs of input and target. Targets are called ``target``.
     loss : str, Model or callable, optional
-        What is minimised: the name of an output that is one number; or ``"cross_entropy"``, ``"mse"``, ``"l1"`` or
+        What is minimized: the name of an output that is one number; or ``"cross_entropy"``, ``"mse"``, ``"l1"`` or
         ``"bce"`` of the one output and the target; or a layer or a function, as for `fit`. Default: the output ``loss``
         if there is one, else the cross entropy.
     optimizer : Optimizer, optional

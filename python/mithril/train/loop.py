@@ -320,8 +320,8 @@ class Training:
         wanted, there = self._options.resume, self._store.positions() if self._store is not None else {}
         if wanted is False and there:
             raise InvalidValueError(
-                f"{str(next(iter(there.values())).parent)!r} holds the checkpoints of another training",
-                hint="resume=True goes on from them; otherwise give another folder, or remove them",
+                f"{str(next(iter(there.values())).parent)!r} holds the checkpoints of another training run",
+                hint="resume=True continues from them; otherwise give another folder, or remove them",
             )
         path = next(reversed(there.values()), None) if wanted is None or isinstance(wanted, bool) else find(wanted)
         if path is None:
@@ -345,7 +345,7 @@ class Training:
         ]
         if differing:
             raise InvalidValueError(
-                f"the checkpoint {path!r} is of another training: {'; '.join(differing)}",
+                f"the checkpoint {path!r} belongs to another training run: {'; '.join(differing)}",
                 hint="ml.train.load_checkpoint takes only the parameters, for a new training",
             )
         self._optimizer.load_state_dict(groups["optimizer"])
@@ -376,14 +376,14 @@ class Training:
             for name, (dtype, shape) in saved.items()
             if name in known and (dtype != known[name][0] or shape != known[name][1])
         ]
-        # The counter of the random numbers is no input of the model.
+        # The counter of the random numbers is not an input of the model.
         expected = set(internals.names_by_role(self._trained)["state"])
         problems += [f"it lacks the state {name!r}" for name in sorted(expected - state.keys())]
         problems += [f"it holds the state {name!r}" for name in sorted(state.keys() - expected - {"key"})]
         if problems:
             more = f" and {len(problems) - 5} more" if len(problems) > 5 else ""
             raise ParameterError(
-                f"the checkpoint {path!r} is of another model: {'; '.join(problems[:5])}{more}",
+                f"the checkpoint {path!r} belongs to another model: {'; '.join(problems[:5])}{more}",
                 hint="give another folder, or remove it",
             )
 

@@ -1,4 +1,4 @@
-"""What is minimised: an output of the model, or a loss that is added to it: by name, as a layer, or as a function."""
+"""What is minimized: an output of the model, or a loss that is added to it: by name, as a layer, or as a function."""
 
 from __future__ import annotations
 
@@ -173,12 +173,12 @@ def _connected(model: PhysicalModel, ports: list[str], what: str, is_named: bool
 
 
 def check_number(trained: PhysicalModel, loss: str) -> None:
-    """Raise if what is to be minimised is not one number."""
+    """Raise if what is to be minimized is not one number."""
     shape = internals.known_program(trained).output_types[loss][1]
     if shape != ():
         what = "the loss" if loss == LOSS_OUTPUT else f"the loss {loss!r}"
         raise InvalidValueError(
-            f"{what} has shape {list(shape)}, but has to be one number",
+            f"{what} has shape {list(shape)}, but must be one number",
             hint='take the mean: .mean() of a connection, or reduction="mean" of a layer',
         )
 

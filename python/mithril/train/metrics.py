@@ -89,7 +89,7 @@ def accuracy(output: Array, target: Array, axis: int | None = -1, top: int = 1) 
     output : ndarray
         Logits or probabilities of classes; without an axis of classes, logits of something being true.
     target : ndarray
-        Numbers of the right classes, or probabilities of the shape of the output; or truth values.
+        Numbers of the right classes, or probabilities of the shape of the output; or booleans.
     axis : int or None, optional
         Axis of the classes; None if there are none.
     top : int, optional
@@ -168,7 +168,7 @@ def read_metrics(given: Any, loss: str) -> tuple[Metric, ...]:
     given : sequence or mapping
         Names, functions and `Metric`; or names with functions.
     loss : str
-        What is minimised: says where the classes are.
+        What is minimized: says where the classes are.
     """
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise InvalidValueError(f"metrics is {given!r}", hint='give a list of them, e.g. ["accuracy"]')
@@ -236,7 +236,7 @@ def number_of(backend: Backend, name: str, value: Any) -> float:
     if found.size != 1:
         raise InvalidValueError(
             f"{name} of a batch has shape {list(found.shape)}",
-            hint='it has to be one number: a mean over the examples, such as reduction="mean"',
+            hint='it must be one number: a mean over the examples, such as reduction="mean"',
         )
     return float(found.reshape(()))
 
@@ -252,7 +252,7 @@ class Meter:
 
     def __init__(self, metrics: tuple[Metric, ...], loss: str, backend: Backend) -> None:
         self._metrics, self._loss, self._backend = metrics, loss, backend
-        #: Outputs that are no results of the model.
+        #: Outputs that are not results of the model.
         self._added = {loss, *(metric.output for metric in metrics if metric.layer is not None)}
         self.values: dict[str, list[float]] = {name: [] for name in ("examples", "loss", *(m.name for m in metrics))}
 

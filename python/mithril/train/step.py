@@ -35,7 +35,7 @@ class TrainingStep:
     optimizer : Optimizer, optional
         Takes the steps; default `mithril.optim.SGD` with learning rate 0.01 and momentum 0.9.
     loss : str, Model or callable, optional
-        What is minimised, as for `mithril.train.fit`: an output, a loss by name, a layer, or a function.
+        What is minimized, as for `mithril.train.fit`: an output, a loss by name, a layer, or a function.
     freeze : iterable of str, optional
         Patterns of names of parameters that stay as they are, as for `mithril.compile`.
 
@@ -46,7 +46,7 @@ class TrainingStep:
     optimizer : Optimizer
         Takes the steps.
     loss : str
-        The output that is minimised.
+        The output that is minimized.
     params : dict
         The parameters.
 

@@ -32,11 +32,11 @@ def read_image(source: Any, background: tuple[int, int, int] = WHITE) -> Image:
     ----------
     source : path-like, bytes, binary file, PIL.Image.Image or array_like
         A file, or its content, in any format that Pillow reads (of an animation, the first picture); an image of
-        Pillow; or an array ``[height, width]`` or ``[height, width, channels]`` with 1 (grey), 2 (grey and alpha),
+        Pillow; or an array ``[height, width]`` or ``[height, width, channels]`` with 1 (gray), 2 (gray and alpha),
         3 (RGB) or 4 (RGB and alpha) channels: integers from 0 to 255, NumPy's uint16 from 0 to 65535, floats from 0
         to 1, or booleans.
     background : (int, int, int), optional
-        Colour that shows where the image is transparent; default: white.
+        Color that shows where the image is transparent; default: white.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def read_image(source: Any, background: tuple[int, int, int] = WHITE) -> Image:
     Raises
     ------
     ModelFileError
-        If a file cannot be read, is no image, or is damaged.
+        If a file cannot be read, is not an image, or is damaged.
     InvalidValueError
         If an image or array is empty or its numbers have no known range.
 

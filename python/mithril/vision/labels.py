@@ -53,7 +53,7 @@ def read_labels(source: str | os.PathLike[str]) -> list[str]:
             f"{str(path)!r} cannot be read: {error.strerror or error}", code="M0802", hint="check the path"
         ) from error
     except UnicodeDecodeError as error:
-        raise ModelFileError(f"{str(path)!r} is no text in UTF-8: {error}", hint="give names, one per line") from error
+        raise ModelFileError(f"{str(path)!r} is not UTF-8 text: {error}", hint="give names, one per line") from error
     names = [line.strip() for line in text.splitlines()]
     while names and not names[-1]:
         names.pop()

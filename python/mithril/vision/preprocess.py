@@ -1,4 +1,4 @@
-"""From images to the numbers that a model was trained on: resize, crop, scale, normalise.
+"""From images to the numbers that a model was trained on: resize, crop, scale, normalize.
 
 The steps and their rounding are those of torchvision's transforms on images of Pillow, which is what the published
 weights were trained and measured with.
@@ -39,7 +39,7 @@ class Preprocess:
     resize : int or (int, int), optional
         Length of the shorter side, the longer one in proportion; or height and width. None: as it is.
     crop : int or (int, int), optional
-        Side, or height and width, of what is cut out of the centre; black where the image is smaller. None: all.
+        Side, or height and width, of what is cut out of the center; black where the image is smaller. None: all.
     mean, std : float or sequence of three floats, optional
         Subtracted, and divided by, per channel, after scaling.
     interpolation : str, optional
@@ -48,7 +48,7 @@ class Preprocess:
     scale : float, optional
         What the numbers from 0 to 255 are multiplied by; default: 1/255.
     background : (int, int, int), optional
-        Colour behind transparent images; default: white.
+        Color behind transparent images; default: white.
     crop_rounding : {"even", "down"}, optional
         Where a crop begins if it cannot be in the middle: ``"even"``, as torchvision, or ``"down"``, as
         transformers.

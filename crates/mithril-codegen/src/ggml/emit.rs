@@ -1,4 +1,4 @@
-//! Calls of ggml on views: which tensor a function is handed, and when a view has to be copied for it.
+//! Calls of ggml on views: which tensor a function is handed, and when a view must be copied for it.
 
 use std::sync::Arc;
 
@@ -221,7 +221,7 @@ impl Emitter {
             view.value
         } else if is_whole {
             self.movement("ggml_reshape_4d", view.value, &wanted.sizes)?
-        } else if base.element.is_quantised() {
+        } else if base.element.is_quantized() {
             return Err(format!("a part of {base} cannot be seen"));
         } else if view.once().shape != view.shape {
             let once = self.tensor(&view.once())?;
@@ -386,7 +386,7 @@ impl Emitter {
         let Some(element) = wanted else { return view.clone() };
         let row = view.shape.last().copied().unwrap_or(1);
         if row % element.block() != 0 {
-            let reason = format!("rows of {row} elements are no blocks of {}", element.block());
+            let reason = format!("rows of {row} elements are not blocks of {}", element.block());
             self.weights.refused.push((view.value, reason));
             return view.clone();
         }
@@ -537,7 +537,7 @@ impl Emitter {
             Fold::Writes | Fold::Never => Ok(None),
         }
     }
-    /// Puts neighbouring dimensions, apart from the last `own`, together until there are at most `limit`.
+    /// Puts neighboring dimensions, apart from the last `own`, together until there are at most `limit`.
     fn join(&mut self, views: &mut [View], limit: usize, own: usize) -> Made<()> {
         let rank = views[0].shape.len();
         if rank - own <= limit {

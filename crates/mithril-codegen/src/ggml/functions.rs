@@ -31,7 +31,7 @@ pub enum Operand<'a> {
     Tensor(&'a Type),
     /// `NULL`
     Null,
-    /// A number; a truth value is 0 or 1.
+    /// A number; a boolean is 0 or 1.
     Number(f64),
     /// A type of elements.
     Element(Element),
@@ -128,14 +128,14 @@ impl<'a> Given<'a> {
                 (Kind::Bool, Operand::Number(n)) if n == 0.0 || n == 1.0 => given.numbers.push(n),
                 (Kind::Float, Operand::Number(x)) => given.numbers.push(x),
                 (Kind::Element, Operand::Element(element)) => given.element = Some(element),
-                _ => return Err(format!("argument {i} of {name} has to be {kind:?}, {operand:?} is given")),
+                _ => return Err(format!("argument {i} of {name} must be {kind:?}, {operand:?} is given")),
             }
         }
         Ok(given)
     }
-    /// Tensor `i`, which is no optional one.
+    /// Tensor `i`, which is not an optional one.
     pub fn tensor(&self, i: usize) -> &'a Type {
-        self.tensors[i].expect("a tensor that has to be given was checked")
+        self.tensors[i].expect("a tensor that must be given was checked")
     }
     /// Tensor `i`, if given.
     pub fn optional(&self, i: usize) -> Option<&'a Type> {
@@ -326,20 +326,20 @@ mod tests {
     fn what_would_end_the_process_is_refused() {
         let turned = Type { sizes: [4, 3, 1, 1], strides: [12, 4, 48, 48], ..f32(&[3, 4]) };
         let positions = Type::of_shape(Element::I32, &[2]).expect("a vector");
-        let quantised = Type::of_shape(Element::Q8_0, &[4, 64]).expect("a matrix");
+        let quantized = Type::of_shape(Element::Q8_0, &[4, 64]).expect("a matrix");
         for (name, tensors, numbers) in [
             ("ggml_tanh", vec![positions], vec![]),
             ("ggml_tanh", vec![turned], vec![]),
             ("ggml_tanh", vec![f32(&[0, 3])], vec![]),
             ("ggml_scale", vec![turned], vec![2.0]),
             ("ggml_add", vec![f32(&[3]), f32(&[2, 3])], vec![]),
-            ("ggml_add", vec![f32(&[2, 64]), quantised], vec![]),
+            ("ggml_add", vec![f32(&[2, 64]), quantized], vec![]),
             ("ggml_mul_mat", vec![f32(&[5, 8]), f32(&[4, 9])], vec![]),
             ("ggml_mul_mat", vec![f32(&[2, 5, 8]), f32(&[3, 4, 8])], vec![]),
             ("ggml_out_prod", vec![f32(&[5, 8]), f32(&[4, 8])], vec![]),
             ("ggml_out_prod", vec![turned, f32(&[4, 1])], vec![]),
             ("ggml_mul_mat", vec![turned, f32(&[2, 4])], vec![]),
-            ("ggml_mul_mat", vec![f32(&[2, 64]), quantised], vec![]),
+            ("ggml_mul_mat", vec![f32(&[2, 64]), quantized], vec![]),
             ("ggml_norm", vec![f32(&[2, 3])], vec![-1.0]),
             ("ggml_get_rows", vec![f32(&[4, 8]), f32(&[2])], vec![]),
             ("ggml_concat", vec![f32(&[2, 3]), f32(&[2, 4])], vec![1.0]),
@@ -356,7 +356,7 @@ mod tests {
             ("ggml_view_4d", vec![f32(&[2, 3])], vec![3.0, 2.0, 1.0, 1.0, 12.0, 24.0, 24.0, 4.0]),
             ("ggml_permute", vec![f32(&[2, 3])], vec![0.0, 0.0, 2.0, 3.0]),
             ("ggml_permute", vec![f32(&[2, 3])], vec![0.5, 1.0, 2.0, 3.0]),
-            ("ggml_cont", vec![quantised], vec![]),
+            ("ggml_cont", vec![quantized], vec![]),
             ("ggml_tanh", vec![], vec![]),
             ("mithril_less", vec![f32(&[2, 3]), f32(&[4, 3])], vec![]),
             ("mithril_max_pool", vec![f32(&[1, 4, 4])], vec![2.0, 2.0, 1.0, 1.0, 2.0, 0.0]),

@@ -350,7 +350,7 @@ impl<'a> Lowering<'a> {
                 (None, Some(At::Ggml(view))) => {
                     HostInput::Value(self.emitter.contiguous(&view).map_err(refused)?.value, self.ty(v)?)
                 }
-                (None, None) => return Err(Error::internal("a value is used before it is made")),
+                (None, None) => return Err(Error::internal("a value is used before it is defined")),
             });
         }
         let types: Vec<TensorType> = node.outputs.iter().filter_map(|&v| self.graph.ty(v)).cloned().collect();
@@ -407,7 +407,7 @@ impl<'a> Lowering<'a> {
         let mut updates = Vec::new();
         for &(old, new) in &graph.updates {
             let at = graph.inputs.iter().position(|&v| v == old);
-            let old = at.ok_or_else(|| Error::internal("a state is no input"))?;
+            let old = at.ok_or_else(|| Error::internal("a state is not an input"))?;
             updates.push((self.inputs[old], self.output(new)?));
         }
         let fixed = graph.inputs.iter().map(|&v| is_fixed(graph, v)).collect();
@@ -444,5 +444,5 @@ fn seen_at(view: &View, at: &[Index], vars: &[Var], shape: &[i64]) -> Option<Vie
 
 fn number(lit: &Lit) -> Made<f64> {
     let tensor = mithril_ir::interp::number(lit, None).map_err(|e| e.to_string())?;
-    if tensor.len() == 1 { Ok(tensor.get(0).f64()) } else { Err(format!("{lit} is no number")) }
+    if tensor.len() == 1 { Ok(tensor.get(0).f64()) } else { Err(format!("{lit} is not a number")) }
 }

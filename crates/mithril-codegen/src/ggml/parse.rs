@@ -15,7 +15,7 @@ pub enum Tree {
     Call(String, Vec<Tree>),
     /// An input of the node.
     Input(usize),
-    /// A number; a truth value is 0 or 1.
+    /// A number; a boolean is 0 or 1.
     Number(f64),
     /// No tensor.
     Null,

@@ -86,7 +86,7 @@ pub enum Source {
 pub enum Step {
     /// Calls of ggml, which run as one graph.
     Segment(Vec<Call>),
-    /// A node that is no part of a graph of ggml either, since it has several results, no elements, or more operands than
+    /// A node that is not a part of a graph of ggml either, since it has several results, no elements, or more operands than
     /// a custom op may have.
     Host(Host),
 }
@@ -131,7 +131,7 @@ pub enum Argument {
     Value(usize),
     /// No tensor.
     Null,
-    /// A number; integers and truth values too.
+    /// A number; integers and booleans too.
     Number(f64),
     /// A type of elements.
     Element(Element),

@@ -1,5 +1,5 @@
 //! The order of the steps of a plan: what the host can do without ggml comes first, so that ggml has few segments; what
-//! nobody needs is left out.
+//! nothing needs is left out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -136,7 +136,7 @@ impl Work {
             Self::Host(host) => &host.outputs,
         }
     }
-    /// What has to be there before, through what is made of it outside.
+    /// What must be there before, through what is made of it outside.
     pub fn reads(&self, values: &[Value]) -> Vec<usize> {
         let direct: Vec<usize> = match self {
             Self::Call(call) => call.arguments.iter().filter_map(Argument::value).collect(),
@@ -178,7 +178,7 @@ impl Host {
     }
 }
 
-/// Leaves out values that nobody needs, apart from inputs and from results of steps that are done anyway.
+/// Leaves out values that nothing needs, apart from inputs and from results of steps that are done anyway.
 fn renumber(plan: &mut Plan, needed: &[bool]) {
     let mut keep = needed.to_vec();
     plan.inputs.iter().for_each(|&v| keep[v] = true);

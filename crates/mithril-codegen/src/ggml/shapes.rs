@@ -17,7 +17,7 @@ pub fn is_sound(ty: &Type) -> Result<(), String> {
     refuse(ty.sizes.iter().all(|&n| n >= 1), || format!("{ty} has no elements"))?;
     refuse(ty.strides.iter().all(|&n| n >= 0), || format!("{ty} goes backwards"))?;
     refuse(ty.sizes[0] % ty.element.block() == 0, || {
-        format!("{ty}: rows of {} elements are no blocks of {}", ty.sizes[0], ty.element.block())
+        format!("{ty}: rows of {} elements are not blocks of {}", ty.sizes[0], ty.element.block())
     })
 }
 
@@ -26,7 +26,7 @@ fn float(ty: &Type) -> Result<(), String> {
 }
 
 fn rows_of(ty: &Type) -> Result<(), String> {
-    refuse(ty.strides[0] == ty.element.bytes(), || format!("{ty}: elements of a row are no neighbours"))
+    refuse(ty.strides[0] == ty.element.bytes(), || format!("{ty}: elements of a row are not neighbors"))
 }
 
 /// Also where rows have one element: kernels look at its stride.
@@ -126,7 +126,7 @@ pub fn soft_max(given: &Given<'_>) -> Checked {
     contiguous(a)?;
     if let Some(mask) = given.optional(1) {
         refuse(matches!(mask.element, Element::F32 | Element::F16), || {
-            format!("the mask {mask} is no float")
+            format!("the mask {mask} is not a float")
         })?;
         contiguous(mask)?;
         refuse(
@@ -176,7 +176,7 @@ pub fn rotate_pairs(given: &Given<'_>) -> Checked {
         float(angles)?;
         rows_of(angles)?;
         let others = (1..DIMENSIONS).all(|d| angles.sizes[d] == x.sizes[d] || angles.sizes[d] == 1);
-        refuse(others && angles.sizes[0] * 2 == x.sizes[0], || format!("{angles} do not turn {x}"))?;
+        refuse(others && angles.sizes[0] * 2 == x.sizes[0], || format!("{angles} do not rotate {x}"))?;
     }
     unary(given)
 }
@@ -199,10 +199,10 @@ pub fn cumsum(given: &Given<'_>) -> Checked {
 pub fn get_rows(given: &Given<'_>) -> Checked {
     let (a, b) = (given.tensor(0), given.tensor(1));
     refuse(b.element == Element::I32, || format!("{b} holds no positions"))?;
-    refuse(a.element.is_computed() || a.element == Element::I32, || format!("{a} is no table"))?;
+    refuse(a.element.is_computed() || a.element == Element::I32, || format!("{a} is not a table"))?;
     rows_of(a)?;
     refuse(a.sizes[2] == b.sizes[1] && a.sizes[3] == b.sizes[2] && b.sizes[3] == 1, || {
-        format!("{b} are no rows of {a}")
+        format!("{b} are not rows of {a}")
     })?;
     let element = if a.element == Element::I32 { a.element } else { Element::F32 };
     Ok(Type::contiguous(element, [a.sizes[0], b.sizes[0], b.sizes[1], b.sizes[2]]))
@@ -217,7 +217,7 @@ pub fn set_rows(given: &Given<'_>) -> Checked {
     rows_of(a)?;
     rows_of(b)?;
     let same = a.sizes[0] == b.sizes[0] && a.sizes[2..] == b.sizes[2..];
-    refuse(same && b.sizes[1] == c.sizes[0], || format!("{b} are no rows of {a} at {c}"))?;
+    refuse(same && b.sizes[1] == c.sizes[0], || format!("{b} are not rows of {a} at {c}"))?;
     refuse(b.sizes[2] % c.sizes[1] == 0 && b.sizes[3] % c.sizes[2] == 0 && c.sizes[3] == 1, || {
         format!("{c} does not repeat to {b}")
     })?;
@@ -229,7 +229,7 @@ pub fn concat(given: &Given<'_>) -> Checked {
     let (a, b) = (given.tensor(0), given.tensor(1));
     let [axis] = given.ints(0)?;
     refuse((0..DIMENSIONS as i64).contains(&axis), || format!("there is no dimension {axis}"))?;
-    refuse(a.element == b.element && !a.element.is_quantised(), || format!("{a} and {b} are not alike"))?;
+    refuse(a.element == b.element && !a.element.is_quantized(), || format!("{a} and {b} are not alike"))?;
     let mut sizes = a.sizes;
     sizes[axis as usize] += b.sizes[axis as usize];
     for i in (0..DIMENSIONS).filter(|&i| i != axis as usize) {
@@ -314,7 +314,7 @@ pub fn pool_2d(given: &Given<'_>) -> Checked {
     refuse(op == 0 || op == 1, || format!("there is no pooling {op}"))?;
     let padding = [given.float(5), given.float(6)];
     refuse(padding.iter().all(|p| p.fract() == 0.0 && *p >= 0.0), || {
-        "padding is no number of elements".into()
+        "padding is not a number of elements".into()
     })?;
     refuse(k0 > 0 && k1 > 0, || format!("a window of {k0}×{k1}"))?;
     refuse(padding[0] < k0 as f64 && padding[1] < k1 as f64, || "a window lies in the padding".into())?;
@@ -339,7 +339,7 @@ pub fn max_pool(given: &Given<'_>) -> Checked {
 
 /// Backwards along the dimensions whose bits are set.
 pub fn reverse(given: &Given<'_>) -> Checked {
-    refuse((0..1 << DIMENSIONS).contains(&given.int(0)), || format!("{} are no dimensions", given.int(0)))?;
+    refuse((0..1 << DIMENSIONS).contains(&given.int(0)), || format!("{} are not dimensions", given.int(0)))?;
     unary(given)
 }
 
@@ -356,7 +356,7 @@ pub fn repeat(given: &Given<'_>) -> Checked {
 /// A copy without gaps.
 pub fn cont(given: &Given<'_>) -> Checked {
     let a = given.tensor(0);
-    refuse(!a.element.is_quantised(), || format!("{a} cannot be copied"))?;
+    refuse(!a.element.is_quantized(), || format!("{a} cannot be copied"))?;
     Ok(like(a, a.element))
 }
 
@@ -367,7 +367,7 @@ pub fn cast(given: &Given<'_>) -> Checked {
     let is_float = |e: Element| matches!(e, Element::F32 | Element::F16 | Element::BF16);
     refuse(is_float(to), || format!("{to} is not written by a cast"))?;
     refuse(a.element.is_computed(), || format!("{a} is not read by a cast to {to}"))?;
-    refuse(!a.element.is_quantised() || (a.is_contiguous() && to == Element::F32), || {
+    refuse(!a.element.is_quantized() || (a.is_contiguous() && to == Element::F32), || {
         format!("{a} is not read by a cast to {to}")
     })?;
     Ok(like(a, to))
@@ -409,7 +409,7 @@ pub fn permute(given: &Given<'_>) -> Checked {
     let mut seen = [false; DIMENSIONS];
     for (from, &axis) in axes.iter().enumerate() {
         let at = usize::try_from(axis).ok().filter(|&at| at < DIMENSIONS && !seen[at]);
-        let at = at.ok_or_else(|| format!("{axes:?} is no order of dimensions"))?;
+        let at = at.ok_or_else(|| format!("{axes:?} is not an order of dimensions"))?;
         seen[at] = true;
         (to.sizes[at], to.strides[at]) = (a.sizes[from], a.strides[from]);
     }

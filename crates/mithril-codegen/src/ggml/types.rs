@@ -106,7 +106,7 @@ impl Element {
         self.row().4
     }
     /// Whether elements share scales.
-    pub fn is_quantised(self) -> bool {
+    pub fn is_quantized(self) -> bool {
         self.block() > 1
     }
     /// Whether its blocks hold their least value as a float of 16 bits.
@@ -117,7 +117,7 @@ impl Element {
     pub fn is_computed(self) -> bool {
         !matches!(self, Self::F64 | Self::I8 | Self::I16 | Self::I32 | Self::I64)
     }
-    /// As what values of a dtype lie in a graph of ggml: floats and truth values as f32, everything else as it is.
+    /// As what values of a dtype lie in a graph of ggml: floats and booleans as f32, everything else as it is.
     pub fn of(dtype: DType) -> Self {
         match dtype {
             DType::F32 | DType::F16 | DType::BF16 | DType::Bool => Self::F32,
@@ -147,7 +147,7 @@ pub struct Type {
     pub element: Element,
     /// `ne`: sizes, the one that moves fastest first.
     pub sizes: [i64; DIMENSIONS],
-    /// `nb`: how many bytes lie between neighbours along each dimension.
+    /// `nb`: how many bytes lie between neighbors along each dimension.
     pub strides: [i64; DIMENSIONS],
 }
 
@@ -184,14 +184,14 @@ impl Type {
         }
         let beyond = |i: usize| (self.sizes[i] - 1).saturating_mul(self.strides[i]);
         let later = (1..DIMENSIONS).fold(0_i64, |sum, i| sum.saturating_add(beyond(i)));
-        let first = if self.element.is_quantised() {
+        let first = if self.element.is_quantized() {
             self.sizes[0] * self.strides[0] / self.element.block()
         } else {
             self.element.bytes() + beyond(0)
         };
         first.saturating_add(later)
     }
-    /// Whether the elements of a row are neighbours.
+    /// Whether the elements of a row are neighbors.
     pub fn has_contiguous_rows(&self) -> bool {
         self.sizes[0] == self.element.block() || self.strides[0] == self.element.bytes()
     }

@@ -7,7 +7,7 @@ pub struct View {
     pub value: usize,
     /// Sizes, the last moves fastest.
     pub shape: Vec<i64>,
-    /// Elements between neighbours along each dimension; 0 where one element is seen again and again.
+    /// Elements between neighbors along each dimension; 0 where one element is seen again and again.
     pub strides: Vec<i64>,
     /// The first element.
     pub offset: i64,
@@ -71,7 +71,7 @@ impl View {
         }
         out
     }
-    /// With neighbouring dimensions that lie behind each other in memory as one, and without those of one element.
+    /// With neighboring dimensions that lie behind each other in memory as one, and without those of one element.
     pub fn coalesced(&self) -> Self {
         let dims = self.shape.iter().zip(&self.strides).filter(|(n, _)| **n != 1);
         let mut groups: Vec<(i64, i64)> = Vec::new();
@@ -154,7 +154,7 @@ pub fn common(shapes: &[&[i64]]) -> Option<Vec<i64>> {
     Some(out)
 }
 
-/// Shapes of one rank that broadcast, with neighbouring dimensions put together until there are at most `limit`;
+/// Shapes of one rank that broadcast, with neighboring dimensions put together until there are at most `limit`;
 /// none if that does not go.
 pub fn joined(shapes: &[&[i64]], limit: usize) -> Option<Vec<Vec<i64>>> {
     let rank = shapes.first()?.len();

@@ -480,7 +480,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
     }
 }
 
-/// Whether all places where the value stands are for truth values alone.
+/// Whether all places where the value stands are for booleans alone.
 fn takes_truth_values(node: &Node, v: ValueId) -> bool {
     let mut places = node.inputs.iter().enumerate().filter(|(_, input)| **input == v);
     places.all(|(i, _)| match node.op.port_of(i).map(|port| port.kind) {

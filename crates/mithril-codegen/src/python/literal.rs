@@ -62,7 +62,7 @@ fn integers(t: &Tensor) -> String {
     }
 }
 
-/// A truth value.
+/// A boolean.
 pub fn boolean(b: bool) -> &'static str {
     if b { "True" } else { "False" }
 }
@@ -101,7 +101,7 @@ pub fn number(target: &PythonTarget, lit: &Lit, dtype: DType, symbol: SymbolText
             element(Tensor::scalar(dtype, *n).get(0), dtype, target.xp)
         }
         Lit::Int(dim) => dim_text(dim, symbol),
-        // Not every framework subtracts truth values from numbers.
+        // Not every framework subtracts booleans from numbers.
         Lit::Bool(b) if dtype != DType::Bool => i64::from(*b).to_string(),
         Lit::Bool(b) => boolean(*b).into(),
         Lit::Float(x) => float(*x, target.xp),

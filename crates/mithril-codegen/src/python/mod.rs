@@ -19,7 +19,7 @@
 //!   once; further keys do not matter. Nothing is checked: that is the caller's part.
 //! - Results are what [`Results`] says; new states follow as one more dict (or as further items of a tuple), but
 //!   only when the graph has updates. Results are arrays of the framework, also those without dimensions.
-//! - Arrays too large to be written are read from the global `_CONSTANTS`, a dict that has to be there when a
+//! - Arrays too large to be written are read from the global `_CONSTANTS`, a dict that must be there when a
 //!   function is called: [`Source::constants`] lists what belongs into it.
 //! - Functions change none of their arguments, but for the memory of [`Function::donated`] inputs.
 //! - With an [`Overlay`], the globals `backend` and `reference` are read too; with host functions, `host_call`.
@@ -173,7 +173,7 @@ pub fn is_referred(target: &PythonTarget, graph: &Graph, node: NodeId) -> bool {
 pub enum Support {
     /// By its own spelling.
     Native,
-    /// By its expansion into other ops, which have to be supported in turn.
+    /// By its expansion into other ops, which must be supported in turn.
     Expanded,
     /// Not at all.
     Missing,

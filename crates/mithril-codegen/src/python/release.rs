@@ -1,7 +1,7 @@
 //! Releases intermediate results: `del` lines after their last use, so that memory holds what is still needed and
 //! not every result up to the return.
 //!
-//! Results that nobody reads any more wait for each other, so that few lines are needed, but never so long that more
+//! Results that nothing uses any more wait for each other, so that few lines are needed, but never so long that more
 //! memory is taken at once than if each were released at its last use, and never many bytes of them.
 
 use mithril_ir::{Dim, Graph, NodeId};
@@ -11,7 +11,7 @@ use super::prelude::words;
 
 /// Shorter functions stay as they are where memory does not matter: they read better.
 const LONG: usize = 40;
-/// So many results that nobody reads any more are released by one `del` line.
+/// So many results that nothing uses any more are released by one `del` line.
 const DEAD: usize = 4;
 /// Functions that never hold more bytes than this take no notice of memory.
 const SMALL: f64 = (1 << 20) as f64;
@@ -109,7 +109,7 @@ pub fn bytes(graph: &Graph, node: NodeId) -> f64 {
         .sum()
 }
 
-/// The text without what stands in quotes or behind a dot, where a word is no variable.
+/// The text without what stands in quotes or behind a dot, where a word is not a variable.
 fn variables(text: &str) -> String {
     let (mut out, mut quote, mut is_escaped) = (String::with_capacity(text.len()), None, false);
     let mut is_attribute = false;

@@ -1,6 +1,6 @@
 //! Convolutions that read or write blocks of channels: margins that are there already, odd numbers of blocks, strides,
 //! dilation, one group for each channel, long sums, threads. What lies around image and result is poisoned: NaN before, and
-//! a number that has to be there afterwards.
+//! a number that must be there afterwards.
 
 use std::fmt::Write as _;
 
@@ -326,7 +326,7 @@ fn comparison(case: &Case, out: &Places, lanes: usize) -> String {
         ("0".to_owned(), c.to_string())
     };
     let per_filter = if case.is_depth { 1 } else { c };
-    // Sixths are not exact, but results are whole numbers: a wrong place is off by far more.
+    // Sixths are not exact, but results are integers: a wrong place is off by far more.
     let tolerance = if matches!(case.algorithm, Algorithm::Winograd([4, _] | [_, 4])) { 1e-2 } else { 0.0 };
     let at = place(out, ["n", "row", "oy", "ox"], lanes);
     let [[top, _], [left, _]] = case.padding;

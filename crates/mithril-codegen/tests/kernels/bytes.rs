@@ -1,4 +1,4 @@
-//! Convolutions in whole numbers whose images or results lie as bytes. The range of both is -100 to 155 and the largest weight
+//! Convolutions in integers whose images or results lie as bytes. The range of both is -100 to 155 and the largest weight
 //! of each filter 127, so that every scale is 1, a byte stands for its number and 100 less, and results are exact.
 
 use std::fmt::Write as _;

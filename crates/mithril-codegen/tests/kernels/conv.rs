@@ -23,7 +23,7 @@ fn written(specifications: &[Conv], target: Target) -> Cases {
     let mut bodies = Vec::new();
     for (index, conv) in specifications.iter().enumerate() {
         let kernel = conv.build(&mut library);
-        // Sixths are not exact, but results are whole numbers: a wrong place is off by far more.
+        // Sixths are not exact, but results are integers: a wrong place is off by far more.
         let tolerance = if matches!(conv.algorithm, Algorithm::Winograd([4, _])) { 1e-2 } else { 0.0 };
         bodies.push(body(conv, &calls(&kernel, 1 + index % 3), tolerance));
     }
@@ -86,7 +86,7 @@ fn specifications() -> Vec<Conv> {
     all
 }
 
-/// Few tiles (in phases) and many (fused), sizes that are no multiple of the tile or of a vector, margins of all kinds.
+/// Few tiles (in phases) and many (fused), sizes that are not multiples of the tile or of a vector, margins of all kinds.
 fn winograd() -> Vec<Conv> {
     let mut all = Vec::new();
     let (one, two) = ([1, 1], [2, 2]);

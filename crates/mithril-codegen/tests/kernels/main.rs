@@ -1,5 +1,5 @@
 //! Kernels against naive loops: all specifications of one vector width go into one C program, which is compiled and
-//! run once. Inputs are small whole numbers, so that sums are exact and the comparison is for equality; arrays have
+//! run once. Inputs are small integers, so that sums are exact and the comparison is for equality; arrays have
 //! exactly the size they need, so that the sanitizers see every access beyond them.
 
 mod blocked;

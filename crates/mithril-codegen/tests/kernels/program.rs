@@ -63,7 +63,7 @@ pub fn calls(kernel: &Kernel, threads: usize) -> String {
 const ONCE: &str = include_str!("../../src/c/prelude/once.c");
 
 /// The program is compiled with all warnings and sanitizers; `CC` and `MITHRIL_TEST_LEVEL` (such as `-O3`) choose
-/// another compiler and how much it optimises.
+/// another compiler and how much it optimizes.
 const SANITIZED: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover"];
 
 /// Compiles the program and demands that it finds no difference.

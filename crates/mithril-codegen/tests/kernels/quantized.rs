@@ -1,4 +1,4 @@
-//! Products with weights in few bits. Numbers are such that quantising changes none of them: every scale is 1, so that
+//! Products with low-bit weights. Numbers are such that quantizing changes none of them: every scale is 1, so that
 //! the result is exactly that of the naive loop.
 
 use mithril_codegen::c::kernels::{Element, GROUP, Gemm, Library, Scheme, Strides, Target};
@@ -11,7 +11,7 @@ pub fn cases(target: Target) -> Cases {
     let mut bodies = Vec::new();
     for scheme in [Scheme::Int8, Scheme::Int8Weights, Scheme::Int4Weights] {
         for (index, gemm) in specifications().iter().enumerate() {
-            let kernel = gemm.quantized(scheme, &mut library).expect("it can be quantised");
+            let kernel = gemm.quantized(scheme, &mut library).expect("it can be quantized");
             bodies.push(body(gemm, &fill(gemm, scheme), &calls(&kernel, 1 + index % 3)));
         }
     }

@@ -1,4 +1,4 @@
-//! Convolutions in whole numbers, of images in rows and in blocks with margins. The range of each image is 255 and the
+//! Convolutions in integers, of images in rows and in blocks with margins. The range of each image is 255 and the
 //! largest weight of each filter 127, so that every scale is 1 and the result exactly that of the naive loops.
 
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use mithril_codegen::c::kernels::{
 use crate::program::{Cases, calls};
 
 /// Statements that make weights `b`, whose filters' terms are counted by axes of these sizes and steps, such that keeping
-/// them in few bits changes none: every scale is 1.
+/// them in low precision changes none: every scale is 1.
 pub fn exact(scheme: Scheme, filters: usize, terms: [(usize, usize); 3]) -> String {
     let [(_, blocks), (places, place), (block, channel)] = terms;
     let all: usize = terms.iter().map(|(size, _)| size).product();

@@ -148,7 +148,7 @@ fn unknown<'a>(what: &str, name: &str, all: impl Iterator<Item = &'a str> + Clon
     let error = Error::new(Code::UnknownName, format!("there is no {what} called `{name}`"));
     match nearest(name, all.clone()) {
         Some(n) => error.help(format!("did you mean `{n}`?")),
-        None => error.help(format!("there are: {}", all.collect::<Vec<_>>().join(", "))),
+        None => error.help(format!("available: {}", all.collect::<Vec<_>>().join(", "))),
     }
 }
 

@@ -29,7 +29,7 @@ pub enum Fold {
     ArgMin,
 }
 
-/// Arithmetic that the compiler has to understand (to recognise a contraction, say). Everything else is a template.
+/// Arithmetic that the compiler has to understand (to recognize a contraction, say). Everything else is a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Binary {
     /// Sum; integers wrap.
@@ -50,9 +50,9 @@ pub enum Binary {
     LessEqual,
     /// `left == right`
     Equal,
-    /// Both of two truth values.
+    /// Both of two booleans.
     And,
-    /// Either of two truth values.
+    /// Either of two booleans.
     Or,
 }
 
@@ -95,7 +95,7 @@ pub enum Expr {
         /// Dtype of the result.
         dtype: DType,
     },
-    /// Conversion of a number that changes nothing but its dtype: to a wider one, to a float, of a truth value; to a
+    /// Conversion of a number that changes nothing but its dtype: to a wider one, to a float, of a boolean; to a
     /// narrower float it rounds (also to float16 and bfloat16, which go on as float32). Integers wrap. A float becomes
     /// true if it is not 0. From floats to integers use the `cast` of its row.
     Cast(Box<Expr>, DType),

@@ -112,7 +112,7 @@ pub static RELU6: OpDef = OpDef {
     layer: "Relu6",
     ..composite(
         "relu6",
-        "Rectified linear unit held below 6: `min(max(x, 0), 6)`. The gradient at 0 and at 6 is 0; integers stay \
+        "Rectified linear unit with a maximum of 6: `min(max(x, 0), 6)`. The gradient at 0 and at 6 is 0; integers stay \
          integers.",
         |c| vec![c.x[0].op(&CLIP, &[c.cx.lit(0), c.cx.lit(6)])],
     )
@@ -247,7 +247,7 @@ pub static SELU: OpDef = OpDef {
     layer: "Selu",
     ..composite(
         "selu",
-        "Self-normalising exponential linear unit: `scale * x` above 0, `scale * alpha * (exp(x) - 1)` below, with \
+        "Self-normalizing exponential linear unit: `scale * x` above 0, `scale * alpha * (exp(x) - 1)` below, with \
          `scale` 1.0507009873554805 and `alpha` 1.6732632423543772. G. Klambauer et al., Self-normalizing neural \
          networks (2017).",
         |c| {
@@ -554,7 +554,7 @@ pub static HARD_SIGMOID: OpDef = OpDef {
     aliases: &["hardsigmoid"],
     ..composite(
         "hard_sigmoid",
-        "Logistic function of three straight pieces: `min(max(x + 3, 0), 6) / 6`. The gradient at -3 and at 3 is 0.",
+        "Piecewise linear logistic function: `min(max(x + 3, 0), 6) / 6`. The gradient at -3 and at 3 is 0.",
         |c| vec![(c.x[0] + 3.0).op(&CLIP, &[c.cx.lit(0.0), c.cx.lit(6.0)]) / 6.0],
     )
 };
@@ -578,7 +578,7 @@ pub static HARD_SWISH: OpDef = OpDef {
     aliases: &["hardswish", "hard_silu"],
     ..composite(
         "hard_swish",
-        "Swish of straight pieces: `x * min(max(x + 3, 0), 6) / 6`. The gradient at -3 is 0, at 3 it is 1. A. Howard \
+        "Piecewise linear swish: `x * min(max(x + 3, 0), 6) / 6`. The gradient at -3 is 0, at 3 it is 1. A. Howard \
          et al., Searching for MobileNetV3 (2019).",
         |c| vec![c.x[0] * c.x[0].op(&HARD_SIGMOID, &[])],
     )
@@ -641,7 +641,7 @@ pub static HARD_TANH: OpDef = OpDef {
     aliases: &["hardtanh"],
     ..composite(
         "hard_tanh",
-        "Hyperbolic tangent of three straight pieces: `min(max(x, min), max)`. The gradient on the bounds is 0. \
+        "Piecewise linear hyperbolic tangent: `min(max(x, min), max)`. The gradient on the bounds is 0. \
          Integers stay integers if both bounds are whole.",
         |c| {
             let x = c.x[0];

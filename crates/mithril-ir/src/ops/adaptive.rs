@@ -155,7 +155,7 @@ fn plan(cx: &(impl Attrs + ?Sized), n: &Dim, o: Option<i64>) -> Result<Plan> {
         Some(n) if n.max(o) > window::MAX_TABLE => {
             let message = format!("{} takes {o} windows of uneven size from {n} elements", cx.op().name);
             return Err(Error::new(Code::BadSize, message).help(format!(
-                "with more than {} of either, the output size has to divide the input",
+                "with more than {} of either, the output size must divide the input",
                 window::MAX_TABLE
             )));
         }

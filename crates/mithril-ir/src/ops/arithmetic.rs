@@ -58,7 +58,7 @@ pub static FMOD: OpDef = OpDef {
     layer: "Fmod",
     ..binary(
         "fmod",
-        "Remainder of the division rounded towards 0, with the sign of the dividend, as `fmod` of C. Floats: a divisor \
+        "Remainder of the division rounded towards 0, with the sign of the dividend, like `fmod` in C. Floats: a divisor \
          of 0 gives NaN. Integers: a divisor of 0 gives 0. See `remainder` for the one with the sign of the divisor.",
         libm::fmod,
         |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) },
@@ -148,8 +148,8 @@ pub static HYPOT: OpDef = OpDef {
     layer: "Hypot",
     ..binary(
         "hypot",
-        "`√(left² + right²)` without overflow, the absolute value of a complex number. Infinite if either is, even \
-         beside NaN. The gradient at 0 is 0.",
+        "`√(left² + right²)` without overflow, the absolute value of a complex number. Infinite if either is, \
+         even if the other is NaN. The gradient at 0 is 0.",
         libm::hypot,
         |_, _| 0,
     )
@@ -186,7 +186,7 @@ pub static LOGADDEXP: OpDef = OpDef {
     layer: "LogAddExp",
     ..binary(
         "logaddexp",
-        "`log(exp(left) + exp(right))` without overflow. Where both are minus infinity it is too.",
+        "`log(exp(left) + exp(right))` without overflow. The result is minus infinity where both are.",
         |_, _| 0.0,
         |_, _| 0,
     )
@@ -210,7 +210,7 @@ pub static LOGADDEXP2: OpDef = OpDef {
     layer: "LogAddExp2",
     ..binary(
         "logaddexp2",
-        "`log2(2^left + 2^right)` without overflow. Where both are minus infinity it is too.",
+        "`log2(2^left + 2^right)` without overflow. The result is minus infinity where both are.",
         |_, _| 0.0,
         |_, _| 0,
     )

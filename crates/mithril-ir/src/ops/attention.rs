@@ -129,10 +129,10 @@ pub static SCALED_DOT_PRODUCT_ATTENTION: OpDef = OpDef {
     doc: "Attention: `softmax(query · keyᵀ · scale + mask) · value`.\n\nShapes: query `[*b, l, d]`, key `[*b, s, d]`, \
           value `[*b, s, e]`, output `[*b, l, e]`; with heads `*b` ends in them. The axes `*b` broadcast. `scale` is `1 / √d` if not given. \
           `mask` broadcasts to `[*b, l, s]`: true where a query may attend, or numbers that are added. With \
-          `is_causal` query `i` sees keys up to `i`, counted from the first of both; a mask may be given beside it. \
-          A query that may attend to nothing gives zeros. With `enable_gqa` the heads (axis -3) of key and value \
-          divide those of the query, and each serves as many neighbouring heads of the query. Halves are computed \
-          in float32. (Vaswani et al. 2017)",
+          `is_causal` query `i` attends to keys up to `i`, both counted from the start; it may be combined \
+          with a mask. A query that may attend to nothing gives zeros. With `enable_gqa` the heads (axis -3) of key and value \
+          divide those of the query, and each is shared by a group of neighboring query heads. 16-bit floats \
+          are computed in float32. (Vaswani et al. 2017)",
     ports: ATTENTION_PORTS,
     shape: ShapeRule::Fn(attention_shape),
     dtype: DTypeRule::Fn(attention_dtype),
@@ -375,7 +375,7 @@ const INTERLEAVED: Port = attr("interleaved", Attr::Bool, DefaultLit::Bool(false
 /// pairs of features turned by given angles
 pub static ROTATE_PAIRS: OpDef = OpDef {
     name: "rotate_pairs",
-    doc: "Turns pairs of features by angles given as cosine and sine: `(a, b)` becomes `(a·cos - b·sin, b·cos + \
+    doc: "Rotates pairs of features by angles given as cosine and sine: `(a, b)` becomes `(a·cos - b·sin, b·cos + \
           a·sin)`.\n\n`input` is `[..., d]` with even `d`; `cos` and `sin` broadcast to `[..., d/2]`, or to `[..., d]` \
           with each value twice, as some libraries keep them. Pairs are feature `i` with `i + d/2` (as in Llama), or \
           `2i` with `2i + 1` when `interleaved`.",
@@ -433,9 +433,8 @@ fn check_even(cx: &ShapeCx<'_>) -> Result<()> {
     };
     if d.known().is_some_and(|d| d % 2 != 0) {
         let message = format!("`input` of {} has {d} features: {}", cx.op().name, cx.shape(0));
-        return Err(
-            Error::new(Code::ShapeMismatch, message).help("features are turned in pairs; use an even number")
-        );
+        return Err(Error::new(Code::ShapeMismatch, message)
+            .help("features are rotated in pairs; use an even number"));
     }
     Ok(())
 }
@@ -468,7 +467,7 @@ fn turned<'a>(x: V<'a>, cos: V<'a>, sin: V<'a>, interleaved: bool) -> V<'a> {
 /// rotary position embedding
 pub static ROPE: OpDef = OpDef {
     name: "rope",
-    doc: "Rotary position embedding: turns pair `i` of the features of `input` `[*b, l, d]` by `position · \
+    doc: "Rotary position embedding: rotates pair `i` of the features of `input` `[*b, l, d]` by `position · \
           base^(-2i/d)`.\n\n`positions` are `[l]` or `[*b, l]` (axes between, such as heads, may be missing); without \
           them they are 0 to l-1. Pairs as in `rotate_pairs`. Angles and sums are computed in float32 at least. (Su et \
           al. 2021)",
@@ -545,10 +544,8 @@ fn rope<'a>(c: &Call<'a>) -> Vec<V<'a>> {
         return vec![x];
     };
     if pairs > window::MAX_TABLE {
-        let message = format!("rope turns {d} features");
-        c.cx.fail(
-            Error::new(Code::BadSize, message).help(format!("at most {} are possible", window::MAX_TABLE)),
-        );
+        let message = format!("rope rotates {d} features");
+        c.cx.fail(Error::new(Code::BadSize, message).help(format!("the maximum is {}", window::MAX_TABLE)));
         return vec![x];
     }
     let base = c.get(|c| c.f64(2));

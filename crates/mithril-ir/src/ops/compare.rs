@@ -198,7 +198,7 @@ pub static LOGICAL_AND: OpDef = OpDef {
         "Whether both elements are true. Anything but zero is true, NaN too.",
         "{0} && {1}",
         "{xp}.logical_and({0}, {1})",
-        // The functions of PyTorch refuse a plain truth value.
+        // The functions of PyTorch refuse a plain boolean.
         "{0} & {1}",
         "ggml_mul({0}, {1})",
         |x| Scalar::Bool(x[0].bool() && x[1].bool()),
@@ -226,7 +226,7 @@ pub static LOGICAL_XOR: OpDef = OpDef {
         "logical_xor",
         "Whether exactly one element is true. Anything but zero is true, NaN too.",
         "{0} != {1}",
-        // Both are truth values here, and MLX has no `logical_xor`.
+        // Both are booleans here, and MLX has no `logical_xor`.
         "{0} != {1}",
         "{0} != {1}",
         "ggml_abs(ggml_sub({0}, {1}))",
@@ -278,7 +278,7 @@ pub static BITWISE_AND: OpDef = OpDef {
     layer: "BitwiseAnd",
     ..bits(
         "bitwise_and",
-        "Bits set in both integers; of truth values, whether both hold.",
+        "Bits set in both integers; of booleans, whether both hold.",
         "{0} & {1}",
         |a, b| a & b,
     )
@@ -289,7 +289,7 @@ pub static BITWISE_OR: OpDef = OpDef {
     layer: "BitwiseOr",
     ..bits(
         "bitwise_or",
-        "Bits set in either integer; of truth values, whether one holds.",
+        "Bits set in either integer; of booleans, whether one holds.",
         "{0} | {1}",
         |a, b| a | b,
     )
@@ -300,7 +300,7 @@ pub static BITWISE_XOR: OpDef = OpDef {
     layer: "BitwiseXor",
     ..bits(
         "bitwise_xor",
-        "Bits set in exactly one of two integers; of truth values, whether exactly one holds.",
+        "Bits set in exactly one of two integers; of booleans, whether exactly one holds.",
         "{0} ^ {1}",
         |a, b| a ^ b,
     )
@@ -324,7 +324,7 @@ pub static BITWISE_NOT: OpDef = OpDef {
     cases: &["i64[2,3]<9", "bool[4]", "i64[0]<9"],
     layer: "BitwiseNot",
     aliases: &["bitwise_invert", "invert"],
-    ..unary("bitwise_not", "Each bit of an integer flipped; the opposite of a truth value.", |x| x)
+    ..unary("bitwise_not", "Flips every bit of an integer; negates a boolean.", |x| x)
 };
 
 /// `left << right`
@@ -342,7 +342,7 @@ pub static LEFT_SHIFT: OpDef = OpDef {
     aliases: &["bitwise_left_shift"],
     ..bits(
         "left_shift",
-        "Bits moved up by a number of places; what leaves the dtype is lost. A shift by its width or more, or by a \
+        "Shifts bits left by a number of positions; bits shifted out are lost. A shift by its width or more, or by a \
          negative number, gives 0.",
         "",
         |a, b| if (0..64).contains(&b) { a << b } else { 0 },
@@ -375,7 +375,7 @@ pub static RIGHT_SHIFT: OpDef = OpDef {
     aliases: &["bitwise_right_shift"],
     ..bits(
         "right_shift",
-        "Bits moved down by a number of places; the sign is kept. A shift by the width of the dtype or more, or by a \
+        "Arithmetic shift right by a number of positions, which keeps the sign. A shift by the width of the dtype or more, or by a \
          negative number, gives 0, or -1 for a negative integer.",
         "",
         |a, b| a >> if (0..64).contains(&b) { b } else { 63 },

@@ -41,7 +41,7 @@ pub static CONV_GENERAL: OpDef = OpDef {
     name: "conv_general",
     doc: "General convolution (cross-correlation) over 1 to 3 spatial axes, of which all others are special cases.\n\n\
           `output[n, o, p] = Σ_c Σ_k input'[n, c, p·stride + k·dilation] · weight[o, c, k]`, where `input'` is the \
-          input with `input_dilation - 1` zeros between neighbours and then `pads` zeros before and after each \
+          input with `input_dilation - 1` zeros between neighbors and then `pads` zeros before and after each \
           axis (negative pads cut off). Shapes: input `[n, c, *s]`, weight `[o, c/groups, *k]`, output \
           `[n, o, *p]`; channels are split into `groups` that do not mix. Integers become floats.",
     ports: GENERAL_PORTS,
@@ -125,7 +125,7 @@ fn check_channels(cx: &ShapeCx<'_>, expected: &Dim, groups: i64) -> Result<()> {
         );
         return Err(Error::new(Code::ShapeMismatch, message)
             .note(format!("input {}, weight {}", cx.shape(0), cx.shape(1)))
-            .help("channels are axis 1 of the input; a channels-last input has to be transposed first"));
+            .help("channels are axis 1 of the input; a channels-last input must be transposed first"));
     }
     cx.same(channels, expected, "input channels")
 }
@@ -553,10 +553,10 @@ const fn transposed(name: &'static str, doc: &'static str) -> OpDef {
 macro_rules! transposed_doc {
     ($base:literal, $input:literal, $kernel:literal) => {
         concat!(
-            "Transposed ", $base, ": its gradient with respect to the input, used to enlarge.\n\nShapes: input \
+            "Transposed ", $base, ": its gradient with respect to the input, used for upsampling.\n\nShapes: input \
              `[n, c, ", $input, "]`, weight `[c, o/groups, ", $kernel, "]`, bias `[o]`, output `[n, o, ...]` with \
              `(size - 1)·stride - before - after + dilation·(k - 1) + output_padding + 1` elements per axis. \
-             `padding` is what the convolution was padded with (`\"same\"`: the output has `size·stride` elements); \
+             `padding` is the padding of the convolution (`\"same\"`: the output has `size·stride` elements); \
              `output_padding`, smaller than stride or dilation, adds elements at the end. Order of arguments as \
              in torch."
         )

@@ -206,7 +206,7 @@ fn chosen_size(c: &Call<'_>, i: usize, least: i64) -> Dim {
 pub static BINCOUNT: OpDef = OpDef {
     name: "bincount",
     doc: "How often each of the integers from 0 to `length - 1` occurs in the input, in int64; with `weights`, one for \
-          each element, the sum of theirs. What is negative or not below `length` is not counted: the length does not \
+          each element, the sum of theirs. Numbers that are negative or not below `length` are not counted: the length does not \
           depend on data, unlike in NumPy and torch.",
     ports: &[
         tensor_of("input", Kinds::INT),
@@ -282,8 +282,8 @@ fn bounds(cx: &impl Attrs, low: usize, high: usize) -> Result<(f64, f64)> {
 pub static HISTC: OpDef = OpDef {
     name: "histc",
     doc: "How many elements lie in each of `bins` equal parts of the range from `min` to `max`, in the dtype of the input; \
-          the last part has both its ends. With `min` and `max` equal, the range is that of the elements. What lies \
-          outside, and NaN, is not counted. As in torch.",
+          the last bin includes both ends. With `min` and `max` equal, the range is that of the elements.  \
+          Elements outside, and NaN, are not counted. As in torch.",
     ports: &[
         tensor_of("input", Kinds::NUMBER),
         attr("bins", Attr::Int, DefaultLit::Int(100)),
@@ -328,8 +328,8 @@ fn wide(x: V<'_>) -> V<'_> {
 pub static HISTOGRAM: OpDef = OpDef {
     name: "histogram",
     doc: "How many elements lie in each of `bins` equal parts of the range from `min` to `max` (the range of the elements \
-          if not given), or the sum of their `weights`, and the `bins + 1` bounds of the parts. The last part has both its \
-          ends; what lies outside, and NaN, is not counted. With `density` the counts are divided by their sum and by \
+          if not given), or the sum of their `weights`, and the `bins + 1` bounds of the parts. The last bin \
+          includes both ends; elements outside, and NaN, are not counted. With `density` the counts are divided by their sum and by \
           the width of a part. Counts are int64, or of the dtype of what they are made of.",
     ports: &[
         tensor_of("input", Kinds::NUMBER),

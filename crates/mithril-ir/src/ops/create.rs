@@ -52,8 +52,8 @@ fn given_scalar(cx: &impl Attrs, i: usize) -> Result<Scalar> {
 /// one number everywhere
 pub static FULL: OpDef = OpDef {
     name: "full",
-    doc: "A tensor filled with one number. Without `dtype` it is the default float, int64 or bool as the number \
-          suggests.",
+    doc: "A tensor filled with one number. Without `dtype` it is the default float, int64 or bool, depending \
+          on the number.",
     ports: &[SHAPE, attr("value", Attr::Float, DefaultLit::Required), DTYPE],
     shape: ShapeRule::Fn(|cx| Ok(vec![given_shape(cx, 0)?])),
     dtype: DTypeRule::Fn(|cx| {
@@ -66,7 +66,7 @@ pub static FULL: OpDef = OpDef {
     spell: Spell {
         torch: Text::T("torch.full({shape}, {1}, dtype={dtype}, device=device)"),
         mlx: Text::F(|s| {
-            // Of a number that is no integer, MLX makes floats.
+            // Of a number that is not an integer, MLX makes floats.
             let out = s.out(0)?;
             let (shape, value, dtype) = (s.dims(&out.shape), s.arg(1), s.dtype(out.dtype));
             let typed = || format!("mx.full({shape}, mx.array({value}, {dtype}))");
@@ -182,7 +182,7 @@ pub static ONES_LIKE: OpDef = OpDef {
 
 // --- sequences ---------------------------------------------------------------------------------------------
 
-/// What `arange` counts: whole numbers, which may be symbolic, or floats.
+/// What `arange` counts: integers, which may be symbolic, or floats.
 enum Count {
     Whole { start: Dim, stop: Dim, step: i64 },
     Float { start: f64, stop: f64, step: f64 },
@@ -224,7 +224,7 @@ impl Count {
 /// `start, start + step, ...` below `stop`
 pub static ARANGE: OpDef = OpDef {
     name: "arange",
-    doc: "The numbers `start + i * step` that lie before `stop`, `ceil((stop - start) / step)` of them.           `arange(n)` counts from 0 to `n - 1`. The dtype is int64 if all three are whole numbers, else the           default float. Bounds may be symbolic.",
+    doc: "The numbers `start + i * step` that lie before `stop`, `ceil((stop - start) / step)` of them.           `arange(n)` counts from 0 to `n - 1`. The dtype is int64 if all three are integers, else the           default float. Bounds may be symbolic.",
     ports: &[
         attr("start", Attr::Float, DefaultLit::Required),
         attr("stop", Attr::OptFloat, DefaultLit::None),
@@ -306,7 +306,7 @@ fn arange_text(s: &SpellCx<'_>, more: &str) -> Option<String> {
 /// numbers evenly apart
 pub static LINSPACE: OpDef = OpDef {
     name: "linspace",
-    doc: "`num` numbers evenly apart from `start` to `stop`, both included. A single one is `start`.",
+    doc: "`num` evenly spaced numbers from `start` to `stop`, both included. A single number is `start`.",
     ports: &[
         attr("start", Attr::Float, DefaultLit::Required),
         attr("stop", Attr::Float, DefaultLit::Required),

@@ -54,8 +54,8 @@ pub(super) const MATRIX: OpDef = OpDef {
 pub static SOLVE: OpDef = OpDef {
     name: "solve",
     doc: "The solution `x` of the linear systems `left @ x = right`.\n\n\
-          `left` is `[..., n, n]`. `right` is `[..., n, k]`, one system a column, or a vector `[n]`; the leading \
-          axes broadcast. A singular matrix is an error. Lower precision than float32 is refused.",
+          `left` is `[..., n, n]`. `right` is `[..., n, k]`, one system per column, or a vector `[n]`; the leading \
+          axes broadcast. A singular matrix is an error. Lower precision than float32 is an error.",
     ports: &[tensor("left"), tensor("right")],
     shape: ShapeRule::Fn(solve_shape),
     eval: Some(Eval::Host(|c| solve_eval(c, |a, n| Lu::new(a, n).map(Factor::Lu)))),
@@ -138,7 +138,7 @@ pub static TRIANGULAR_SOLVE: OpDef = OpDef {
 /// `triangular_solve` as PyTorch spells it
 pub static SOLVE_TRIANGULAR: OpDef = OpDef {
     name: "solve_triangular",
-    doc: "As `triangular_solve`, with the triangle named as PyTorch does: `upper` has to be said.",
+    doc: "As `triangular_solve`, with PyTorch's convention for the triangle: `upper` is required.",
     ports: &[
         tensor("left"),
         tensor("right"),
@@ -181,7 +181,7 @@ fn identity(x: V<'_>) -> V<'_> {
 pub static INV: OpDef = OpDef {
     name: "inv",
     doc: "The inverses of square matrices `[..., n, n]`; a singular matrix is an error. To solve a linear system, \
-          `solve` is faster and more exact.",
+          `solve` is faster and more accurate.",
     shape: ShapeRule::Fn(|cx| {
         square(cx, 0)?;
         Ok(vec![cx.shape(0).clone()])
@@ -211,7 +211,7 @@ pub static INV: OpDef = OpDef {
 pub static DET: OpDef = OpDef {
     name: "det",
     doc: "The determinants of square matrices `[..., n, n]`; that of an empty matrix is 1. The gradient needs a \
-          matrix that is not singular.",
+          matrix that is nonsingular.",
     shape: ShapeRule::Fn(|cx| square(cx, 0).map(|batch| vec![batch])),
     eval: Some(Eval::Host(|c| {
         let n = size(c.tensor(0));
@@ -260,7 +260,7 @@ pub static CHOLESKY: OpDef = OpDef {
     name: "cholesky",
     doc: "The lower triangular `L` with a positive diagonal and `L @ Lᵀ = input`, for symmetric positive definite \
           matrices `[..., n, n]`.\n\n\
-          What is decomposed is the symmetric part `(input + inputᵀ) / 2`, so that rounding in `input` does not \
+          Decomposes the symmetric part `(input + inputᵀ) / 2`, so that rounding in `input` does not \
           matter and the gradient is symmetric. A matrix that is not positive definite is an error. Gradient: \
           Murray, Differentiation of the Cholesky decomposition (2016).",
     shape: ShapeRule::Fn(|cx| {
@@ -380,7 +380,7 @@ pub(super) fn precise(cx: &DTypeCx<'_>) -> Result<DTypes> {
     if dtype.size() < DType::F32.size() {
         let message = format!("{} of {} is not possible", cx.op().name, dtype.name());
         return Err(Error::new(Code::DTypeMismatch, message)
-            .note("a decomposition in lower precision than float32 has no correct digit to speak of")
+            .note("a decomposition in lower precision than float32 has hardly any correct digits")
             .help("convert the input with cast to float32 and the result back"));
     }
     Ok(DTypes::all(cx, dtype, std::iter::repeat_n(dtype, cx.op().outputs.len())))
@@ -392,7 +392,7 @@ pub(super) fn square(cx: &ShapeCx<'_>, i: usize) -> Result<Shape> {
     let [batch @ .., rows, columns] = &shape[..] else {
         let port = cx.op().ports[i].name;
         let message = format!("`{port}` of {} has shape {shape}", cx.op().name);
-        return Err(Error::new(Code::RankMismatch, message).help("it has to be square matrices [..., n, n]"));
+        return Err(Error::new(Code::RankMismatch, message).help("it must be square matrices [..., n, n]"));
     };
     cx.same(rows, columns, "rows and columns of the matrix")?;
     Ok(batch.iter().cloned().collect())
@@ -410,7 +410,7 @@ fn system_shape(cx: &ShapeCx<'_>, matrix: usize, side: usize) -> Result<Vec<Shap
         [] => {
             let message = format!("`{}` of {} is 0-d", cx.op().ports[side].name, cx.op().name);
             Err(Error::new(Code::RankMismatch, message)
-                .help("it has to be a vector [n] or matrices [..., n, k]"))
+                .help("it must be a vector [n] or matrices [..., n, k]"))
         }
         [rows] => {
             cx.same(n, rows, "sizes of the systems")?;
@@ -497,20 +497,20 @@ fn triangular_text(s: &SpellCx<'_>) -> Option<String> {
 
 // --- calls of the C prelude ----------------------------------------------------------------------------------
 
-/// Bytes in which a factorised matrix and the order of its rows find room.
+/// Bytes in which a factorized matrix and the order of its rows find room.
 fn factor_bytes(n: i64) -> usize {
     (n * n + n).max(1) as usize * 8
 }
 
 /// A function of each matrix, computed in float64.
-fn matrix_loops(c: &LoopCx<'_>, function: &str, factorises: bool) -> Vec<Expr> {
+fn matrix_loops(c: &LoopCx<'_>, function: &str, factorizes: bool) -> Vec<Expr> {
     let shape = c.shape(0);
     let (n, count) = (shape[shape.len() - 1], shape[..shape.len() - 2].iter().product());
     let outputs: Vec<usize> = (0..c.out_len()).map(|i| c.reserve(DType::F64, c.out_shape(i))).collect();
     let mut args = vec![Argument::In(c.stored(0, DType::F64))];
     args.extend(outputs.iter().map(|&output| Argument::Out(output)));
     args.extend([count, n].map(Argument::Int));
-    c.call(function, args, if factorises { factor_bytes(n) } else { 0 });
+    c.call(function, args, if factorizes { factor_bytes(n) } else { 0 });
     let rounded = |(i, output): (usize, usize)| c.output(i, |at| c.load(output, at).cast(c.out_dtype(i)));
     outputs.into_iter().enumerate().map(rounded).collect()
 }

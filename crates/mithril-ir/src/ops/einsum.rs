@@ -31,9 +31,9 @@ pub static OPS: &[&OpDef] = &[&EINSUM];
 /// Sums of products named by an equation
 pub static EINSUM: OpDef = OpDef {
     name: "einsum",
-    doc: "Sums of products after Einstein's convention, e.g. `\"bij,bjk->bik\"` for a batch of matrix products.\n\n\
-          The equation names each axis of each operand by a letter. Axes of the same letter run together and have \
-          equal sizes (a size 1 broadcasts); a letter that is repeated within an operand takes its diagonal; \
+    doc: "Sums of products in Einstein notation, e.g. `\"bij,bjk->bik\"` for a batch of matrix products.\n\n\
+          The equation names each axis of each operand by a letter. Axes with the same letter are iterated \
+          together and have equal sizes (a size 1 broadcasts); a letter that is repeated within an operand takes its diagonal; \
           letters that are not in the output are summed. `...` stands for the axes without a letter, which \
           broadcast. Without `->` the output is `...` and then, in alphabetical order, the letters that occur \
           once. Where the output leaves out the `...` of the operands, those axes are summed. Operands are \
@@ -203,7 +203,7 @@ fn implicit_output(inputs: &[Vec<Label>], widest: usize) -> Vec<Label> {
 
 type Sizes = BTreeMap<Label, Dim>;
 
-/// Size of every label, 1 giving way to any other. `same` is told which sizes have to be equal.
+/// Size of every label, 1 giving way to any other. `same` is told which sizes must be equal.
 fn sizes<'s>(
     equation: &Equation,
     shapes: impl IntoIterator<Item = &'s Shape>,

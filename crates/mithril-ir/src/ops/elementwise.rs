@@ -44,7 +44,7 @@ pub static ADD: OpDef = OpDef {
     aliases: &["plus"],
     ..binary(
         "add",
-        "Sum of two tensors, elementwise. They broadcast and promote; truth values count as integers, \
+        "Sum of two tensors, elementwise. They broadcast and promote; booleans count as integers, \
          integers wrap around.",
         |a, b| a + b,
         i64::wrapping_add,
@@ -60,7 +60,7 @@ pub static SUBTRACT: OpDef = OpDef {
     aliases: &["sub", "minus"],
     ..binary(
         "subtract",
-        "Difference of two tensors, elementwise. They broadcast and promote; truth values count as integers, \
+        "Difference of two tensors, elementwise. They broadcast and promote; booleans count as integers, \
          integers wrap around.",
         |a, b| a - b,
         i64::wrapping_sub,
@@ -76,7 +76,7 @@ pub static MULTIPLY: OpDef = OpDef {
     aliases: &["mul", "times"],
     ..binary(
         "multiply",
-        "Product of two tensors, elementwise. They broadcast and promote; truth values count as integers, \
+        "Product of two tensors, elementwise. They broadcast and promote; booleans count as integers, \
          integers wrap around.",
         |a, b| a * b,
         i64::wrapping_mul,
@@ -120,8 +120,8 @@ pub static FLOOR_DIVIDE: OpDef = OpDef {
     aliases: &["floordiv", "integer_divide"],
     ..binary(
         "floor_divide",
-        "Quotient rounded towards minus infinity, as `//` of Python. `floor_divide(a, b) * b + remainder(a, b)` is \
-         `a`. Floats: the floor of the exact quotient; a divisor of 0 gives what `divide` gives. Integers: a \
+        "Quotient rounded towards minus infinity, like `//` in Python. `floor_divide(a, b) * b + remainder(a, b)` is \
+         `a`. Floats: the floor of the exact quotient; a divisor of 0 behaves as in `divide`. Integers: a \
          divisor of 0 gives 0, and the smallest integer divided by -1 wraps around to itself.",
         float_floor_divide,
         |a, b| if b == 0 { 0 } else { a.wrapping_div(b) - i64::from(is_split(a, b)) },
@@ -154,7 +154,7 @@ pub static REMAINDER: OpDef = OpDef {
     aliases: &["mod", "modulo"],
     ..binary(
         "remainder",
-        "Remainder of the floor division, with the sign of the divisor, as `%` of Python. Floats: a divisor of 0 \
+        "Remainder of the floor division, with the sign of the divisor, like `%` in Python. Floats: a divisor of 0 \
          gives NaN. Integers: a divisor of 0 gives 0.",
         float_remainder,
         |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) + if is_split(a, b) { b } else { 0 } },
@@ -306,7 +306,7 @@ pub(super) fn float_only(cx: &SpellCx<'_>, template: &str) -> Option<String> {
     cx.out(0)?.dtype.is_float().then(|| template.replace("{0}", cx.arg(0)).replace("{1}", cx.arg(1)))
 }
 
-/// Elementwise, integers stay integers; truth values become integers.
+/// Elementwise, integers stay integers; booleans become integers.
 pub(super) const fn number_map(name: &'static str, doc: &'static str, f: fn(&[Scalar]) -> Scalar) -> OpDef {
     OpDef {
         dtype: DTypeRule::Arith,
@@ -346,7 +346,7 @@ pub static ABS: OpDef = OpDef {
     aliases: &["absolute", "fabs"],
     ..number_map(
         "abs",
-        "Absolute value. The smallest integer of a dtype, which has none, stays as it is. The gradient at 0 is 0.",
+        "Absolute value. The smallest integer of a dtype, which has none, is returned unchanged. The gradient at 0 is 0.",
         |x| match x[0] {
             Scalar::Float(x) => Scalar::Float(x.abs()),
             other => Scalar::Int(other.i64().wrapping_abs()),
@@ -462,9 +462,9 @@ static CLIP_PORTS: &[Port] = &[tensor("input"), optional("min"), optional("max")
 /// `min(max(input, min), max)`
 pub static CLIP: OpDef = OpDef {
     name: "clip",
-    doc: "Elements held between `min` and `max`, each of which is a number or a tensor that broadcasts, or absent. \
-          `minimum(maximum(input, min), max)`: NaN passes, and where `min > max` the result is `max`. The gradient \
-          flows to `input` where it lies inside or on the bounds, else to the bound that counts.",
+    doc: "Clamps elements to the range from `min` to `max`, each of which is a number, a tensor that broadcasts, or absent. \
+          `minimum(maximum(input, min), max)`: NaN propagates, and where `min > max` the result is `max`. The gradient \
+          flows to `input` where it lies inside or on the bounds, otherwise to the active bound.",
     ports: CLIP_PORTS,
     shape: ShapeRule::Broadcast,
     dtype: DTypeRule::Arith,
@@ -521,7 +521,7 @@ static ADDCMUL_PORTS: &[Port] =
 /// `input + value * left * right`
 pub static ADDCMUL: OpDef = OpDef {
     name: "addcmul",
-    doc: "`input + value * left * right`, elementwise; what the steps of optimizers consist of. They broadcast.",
+    doc: "`input + value * left * right`, elementwise, as used in optimizer steps. The operands broadcast.",
     ports: ADDCMUL_PORTS,
     shape: ShapeRule::Broadcast,
     dtype: DTypeRule::Float,
@@ -555,8 +555,8 @@ static CAST_PORTS: &[Port] = &[tensor("input"), attr("dtype", Attr::DType, Defau
 /// conversion
 pub static CAST: OpDef = OpDef {
     name: "cast",
-    doc: "Converts to another dtype. Floats to integers are cut towards zero and held inside the range, NaN \
-          becomes 0; integers to narrower integers wrap; floats round to nearest even; anything but zero is true.",
+    doc: "Converts to another dtype. Floats become integers by truncation towards zero, clamped to the range \
+          of the dtype, and NaN becomes 0; integers wrap around when converted to narrower integers; floats round to nearest even; anything but zero is true.",
     ports: CAST_PORTS,
     shape: ShapeRule::Same,
     dtype: DTypeRule::Fn(|cx| Ok(DTypes::keep([dtype_or(&cx.lit(1), cx.float)]))),

@@ -43,7 +43,7 @@ pub static QR: OpDef = OpDef {
           factors of a matrix of full rank unique; the columns that complete `q` are those of Householder's \
           reflections. A matrix with an element that is not finite gives NaN. The gradient (Walter and Lehmann, \
           2018) needs linearly independent columns (of the first `m`, where there are more columns than rows); the \
-          columns that complete `q` have none. Lower precision than float32 is refused.",
+          columns that complete `q` have none. Lower precision than float32 is an error.",
     ports: &[MATRICES, attr("mode", Attr::Choice(&["reduced", "complete"]), DefaultLit::Str("reduced"))],
     outputs: &["q", "r"],
     shape: ShapeRule::Fn(qr_shape),
@@ -79,7 +79,7 @@ pub static EIGH: OpDef = OpDef {
     name: "eigh",
     doc: "Eigenvalues, in ascending order, and orthonormal eigenvectors, as columns, of symmetric matrices \
           `[..., n, n]`.\n\n\
-          What is decomposed is the symmetric part `(input + inputᵀ) / 2`, so that rounding in `input` does not \
+          Decomposes the symmetric part `(input + inputᵀ) / 2`, so that rounding in `input` does not \
           matter and the gradient is symmetric. Of each vector the first element that is not small (more than 0.63 / \
           √n in magnitude) is positive. Of an eigenvalue that occurs several times only the space of its vectors is \
           determined: which ones are found differs from backend to backend, and the gradient of the vectors is NaN, \
@@ -206,7 +206,7 @@ pub(super) fn matrices(cx: &ShapeCx<'_>, i: usize) -> Result<(Shape, Dim, Dim)> 
     let [batch @ .., rows, columns] = &shape[..] else {
         let port = cx.op().ports[i].name;
         let message = format!("`{port}` of {} has shape {shape}", cx.op().name);
-        return Err(Error::new(Code::RankMismatch, message).help("it has to be matrices [..., m, n]"));
+        return Err(Error::new(Code::RankMismatch, message).help("it must be matrices [..., m, n]"));
     };
     Ok((batch.iter().cloned().collect(), rows.clone(), columns.clone()))
 }

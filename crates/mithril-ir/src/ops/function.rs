@@ -147,7 +147,7 @@ pub static EXPM1: OpDef = OpDef {
     spell: call("{xp}.expm1({0})", "mithril_expm1_{t}({0})"),
     layer: "Expm1",
     precision: Some(Precision::Wide),
-    ..unary("expm1", "Exponential function minus one, exact near 0.", libm::expm1)
+    ..unary("expm1", "Exponential function minus one, accurate near 0.", libm::expm1)
 };
 
 /// `ln x`
@@ -171,7 +171,7 @@ pub static LOG1P: OpDef = OpDef {
     domain: (-0.5, 4.0),
     layer: "Log1p",
     precision: Some(Precision::Wide),
-    ..unary("log1p", "Natural logarithm of one plus x, exact near 0.", libm::log1p)
+    ..unary("log1p", "Natural logarithm of one plus x, accurate near 0.", libm::log1p)
 };
 
 /// `log₂ x`
@@ -395,7 +395,7 @@ pub static ERFC: OpDef = OpDef {
         ..Spell::NONE
     },
     layer: "Erfc",
-    ..unary("erfc", "Complementary error function `1 - erf(x)`, exact where that is small.", libm::erfc)
+    ..unary("erfc", "Complementary error function `1 - erf(x)`, accurate where that is small.", libm::erfc)
 };
 
 /// inverse of `erf`
@@ -475,26 +475,22 @@ macro_rules! round_scalar {
 pub static FLOOR: OpDef = OpDef {
     spell: round_spell!("floor", "floor{f}({0})", Text::T("ggml_floor({0})")),
     layer: "Floor",
-    ..rounding("floor", "Largest whole number not above each element.", round_scalar!(libm::floor))
+    ..rounding("floor", "Largest integer not above each element.", round_scalar!(libm::floor))
 };
 
 /// `⌈x⌉`
 pub static CEIL: OpDef = OpDef {
     spell: round_spell!("ceil", "ceil{f}({0})", Text::T("ggml_ceil({0})")),
     layer: "Ceil",
-    ..rounding("ceil", "Smallest whole number not below each element.", round_scalar!(libm::ceil))
+    ..rounding("ceil", "Smallest integer not below each element.", round_scalar!(libm::ceil))
 };
 
-/// nearest whole number
+/// nearest integer
 pub static ROUND: OpDef = OpDef {
     spell: round_spell!("round", "rint{f}({0})", Text::No),
     layer: "Round",
     aliases: &["rint"],
-    ..rounding(
-        "round",
-        "Nearest whole number; halves go to the even one.",
-        round_scalar!(f64::round_ties_even),
-    )
+    ..rounding("round", "Rounds to the nearest integer, ties to even.", round_scalar!(f64::round_ties_even))
 };
 
 /// whole part
@@ -502,7 +498,7 @@ pub static TRUNC: OpDef = OpDef {
     spell: round_spell!("trunc", "trunc{f}({0})", Text::T("ggml_trunc({0})")),
     layer: "Trunc",
     aliases: &["fix"],
-    ..rounding("trunc", "Whole part of each element, cut towards zero.", round_scalar!(libm::trunc))
+    ..rounding("trunc", "Integer part of each element: rounds towards zero.", round_scalar!(libm::trunc))
 };
 
 #[cfg(test)]

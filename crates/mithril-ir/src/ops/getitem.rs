@@ -21,9 +21,9 @@ pub static GETITEM: OpDef = OpDef {
     name: "getitem",
     doc: "The part `input[key]` with the rules of Python and NumPy. `key` is one item or a tuple of items: an \
           integer, a slice, `...`, `none` (a new axis), a tuple of integers or an integer tensor that is a literal, \
-          or a text that stands for the next of the tensors `indices`. Several index tensors broadcast; their axes \
-          stand where the first of them stood, or in front when a slice, `...` or a new axis comes between two of \
-          them (an integer counts as an index tensor then). A mask of truth values is refused: the shape of the \
+          or a string that stands for the next of the tensors `indices`. Several index tensors broadcast;  \
+          their axes take the position of the first of them, or come first when a slice, `...` or a new axis comes between two of \
+          them (an integer counts as an index tensor then). A boolean mask is an error: the shape of the \
           result would depend on data.",
     ports: &[INPUT, attr("key", Attr::Any, DefaultLit::Required), INDICES],
     shape: ShapeRule::Expansion,
@@ -145,7 +145,7 @@ fn item(cx: &impl Attrs, lit: &Lit) -> Result<Item> {
 }
 
 fn mask(lit: &Lit) -> Error {
-    Error::new(Code::BadArgument, format!("an index is {lit}, a mask of truth values"))
+    Error::new(Code::BadArgument, format!("an index is {lit}, a mask of booleans"))
         .note("the shape of the result would depend on data")
         .help("use where(mask, input, other), or take with positions")
 }

@@ -86,7 +86,7 @@ pub(super) fn clip(s: &SpellCx<'_>) -> Option<String> {
     (low <= high).then(|| format!("mithril_clamp({{0}}, {low:?}, {high:?})"))
 }
 
-/// Half precision is a float32 that was rounded; a truth value is 0 or 1.
+/// Half precision is a float32 that was rounded; a boolean is 0 or 1.
 pub(super) fn cast(s: &SpellCx<'_>) -> Option<String> {
     let (from, to) = (s.ty(0)?.dtype, s.out(0)?.dtype);
     Some(match to {
@@ -268,7 +268,7 @@ pub(super) fn linear(s: &SpellCx<'_>) -> Option<String> {
     Some(if s.ty(2).is_some() { format!("ggml_add({product}, {{2}})") } else { product })
 }
 
-/// Pairs turned by angles; those that come twice are read once, where their first halves are neighbours.
+/// Pairs turned by angles; those that come twice are read once, where their first halves are neighbors.
 pub(super) fn rotate_pairs(s: &SpellCx<'_>) -> Option<String> {
     let shape = known(s.ty(0).filter(|ty| ty.dtype == DType::F32))?;
     let (&width, interleaved) = (shape.last()?, s.bool(3).ok()?);
@@ -507,7 +507,7 @@ pub(super) fn backwards(s: &SpellCx<'_>, lines: &[[i64; 3]]) -> Option<String> {
         return None;
     }
     let mut text = "{0}".to_owned();
-    // Neighbours that run the same way are one.
+    // Neighbors that run the same way are one.
     let mut groups: Vec<(i64, bool)> = Vec::new();
     for (axis, &[start, step, count]) in lines.iter().enumerate() {
         let first = if step > 0 { start } else { start - (count - 1) };

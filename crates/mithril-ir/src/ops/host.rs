@@ -1,6 +1,6 @@
 //! Functions of the host program: a call of something that the compiler cannot look into.
 //!
-//! The row is not listed in [`super::FAMILIES`]: it is no op that users name, and has no definition that a test
+//! The row is not listed in [`super::FAMILIES`]: it is not an op that users name, and has no definition that a test
 //! could run. Models get it from functions that cannot be traced, gradients from methods of a user's backend.
 
 use crate::build::{GradCall, V};
@@ -39,7 +39,7 @@ pub static HOST_CALL: OpDef = OpDef {
           result; `dtype` is none (that of the first input), one, or one per result. `sections` is the number of \
           results, `backward` the name of the function for the gradient: it is given the cotangents of the \
           results, the inputs and the results, and returns a gradient per float input. `options` are pairs of \
-          names and values that are passed on. The function has to be pure: equal calls may become one.",
+          names and values that are passed on. The function must be pure: equal calls may become one.",
     ports: PORTS,
     shape: ShapeRule::Fn(shape),
     dtype: DTypeRule::Fn(dtype),

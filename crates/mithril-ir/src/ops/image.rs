@@ -31,7 +31,7 @@ pub static INTERPOLATE: OpDef = OpDef {
     doc: "Resizes the spatial axes of `[n, c, *s]` (1 to 3 of them) to `size`, or to `⌊scale_factor · s⌋`.\n\n\
           Output element `i` lies at `(i + 0.5)·s/size - 0.5` of the input (`s/size` is `1/scale_factor` if that is \
           given), or at `i·(s - 1)/(size - 1)` with `align_corners`. `linear` (`bilinear`, `trilinear`) mixes its two \
-          neighbours along each axis, `bicubic` four, by the convolution kernel of Keys (1981) with a = -0.75; \
+          neighbors along each axis, `bicubic` four, by the convolution kernel of Keys (1981) with a = -0.75; \
           beyond the border the last element is repeated. `nearest` takes element `⌊i·s/size⌋`, `nearest-exact` \
           `⌊(i + 0.5)·s/size⌋`; both keep the dtype, the others give floats. There is no antialiasing. As in torch.",
     ports: &[
@@ -147,8 +147,9 @@ impl Resize {
         };
         if s.max(o) > window::MAX_TABLE {
             let message = format!("interpolate resizes an axis from {s} to {o} elements");
-            return Err(Error::new(Code::BadSize, message)
-                .help(format!("at most {} are possible", window::MAX_TABLE)));
+            return Err(
+                Error::new(Code::BadSize, message).help(format!("the maximum is {}", window::MAX_TABLE))
+            );
         }
         let taps = taps(&mode, corners, s, o, self.factor);
         let own: Vec<i64> = (0..s).collect();
@@ -229,7 +230,7 @@ fn taps(mode: &str, corners: bool, s: i64, o: i64, factor: Option<f64>) -> Vec<(
         None => s as f64 / o as f64,
     };
     if mode.starts_with("nearest") {
-        // Rounding decides between neighbours here, so this is single precision as in torch.
+        // Rounding decides between neighbors here, so this is single precision as in torch.
         let (ratio, shift) = (ratio as f32, if mode == "nearest" { 0.0 } else { 0.5 });
         let at = (0..o).map(|i| (((i as f32 + shift) * ratio).floor() as i64).min(s - 1)).collect();
         return vec![(at, vec![1.0; o as usize])];

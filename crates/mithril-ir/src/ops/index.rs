@@ -52,8 +52,8 @@ pub(super) fn positions(c: &HostCall<'_>, i: usize, size: usize) -> Result<Vec<u
 /// elements at positions along an axis
 pub static TAKE: OpDef = OpDef {
     name: "take",
-    doc: "The slices at `indices` along `axis`; the axes of `indices` (any number) stand in place of `axis`. \
-          Without an axis the elements are numbered in row-major order.",
+    doc: "The slices at `indices` along `axis`; the axes of `indices` (any number) replace `axis`. Without an \
+          axis the elements are indexed in row-major order.",
     ports: &[INPUT, INDICES, attr("axis", Attr::OptInt, DefaultLit::None)],
     indexed: Some(Indexed { table: 0, indices: 1, axis: Some(2) }),
     shape: ShapeRule::Fn(|cx| {
@@ -181,14 +181,13 @@ fn equal_ranks(cx: &ShapeCx<'_>) -> Result<()> {
     }
     let name = cx.op().name;
     let message = format!("`indices` of {name} has shape {indices}, `input` {input}");
-    Err(Error::new(Code::RankMismatch, message)
-        .help("both have to have the same number of axes; see also take"))
+    Err(Error::new(Code::RankMismatch, message).help("both must have the same number of axes; see also take"))
 }
 
 /// for each place its own position
 pub static TAKE_ALONG_AXIS: OpDef = OpDef {
     name: "take_along_axis",
-    doc: "At each place the element of `input` at the position along `axis` that `indices` gives there: \
+    doc: "Gathers elements along `axis`: \
           `output[i, j] = input[indices[i, j], j]` for axis 0. The other sizes broadcast.",
     ports: &[INPUT, INDICES, attr("axis", Attr::Int, DefaultLit::Int(-1))],
     indexed: Some(Indexed { table: 0, indices: 1, axis: Some(2) }),
@@ -303,8 +302,8 @@ pub(super) const ADDITION: OpDef = OpDef {
 /// adjoint of take_along_axis
 pub static SCATTER_ADD: OpDef = OpDef {
     name: "scatter_add",
-    doc: "The input with each element of `source` added at the position along `axis` that `indices` gives: \
-          `output[indices[i, j], j] += source[i, j]` for axis 0. Positions that occur several times add up. \
+    doc: "Adds each element of `source` to the input at the index along `axis` given by `indices`: \
+          `output[indices[i, j], j] += source[i, j]` for axis 0. Repeated indices accumulate. \
           `indices` and `source` have the shape of the input apart from the axis.",
     shape: ShapeRule::Fn(|cx| {
         equal_ranks(cx)?;
@@ -349,8 +348,8 @@ pub static SCATTER_ADD: OpDef = OpDef {
 /// adjoint of take
 pub static INDEX_ADD: OpDef = OpDef {
     name: "index_add",
-    doc: "The input with the slices of `source` added at the positions `indices` (1-d) along `axis`. Positions \
-          that occur several times add up.",
+    doc: "The input with the slices of `source` added at the positions `indices` (1-d) along `axis`. Repeated \
+          indices accumulate.",
     shape: ShapeRule::Fn(slices_shape),
     eval: Some(Eval::Host(|c| {
         let at = slice_places(c)?;
@@ -438,8 +437,8 @@ fn added(x: &Tensor, source: &Tensor, place: impl Fn(usize) -> usize) -> Tensor 
 /// slices of a tensor replaced
 pub static INDEX_COPY: OpDef = OpDef {
     name: "index_copy",
-    doc: "The input with the slices at the positions `indices` (1-d) along `axis` replaced by those of `source`. The \
-          positions differ: of several slices for one, any may be the one that is kept.",
+    doc: "The input with the slices at the positions `indices` (1-d) along `axis` replaced by those of `source`.  \
+          The indices must be unique: with repeated ones, any of the slices may be kept.",
     ports: &[INPUT, INDICES, tensor("source"), attr("axis", Attr::Int, DefaultLit::Int(0))],
     indexed: Some(Indexed { table: 0, indices: 1, axis: Some(3) }),
     shape: ShapeRule::Fn(slices_shape),

@@ -363,8 +363,8 @@ const REPS: Port = attr("reps", Attr::Ints, DefaultLit::Required);
 /// the whole several times
 pub static TILE: OpDef = OpDef {
     name: "tile",
-    doc: "The whole tensor `reps[i]` times along axis `i`. The shorter of shape and `reps` is filled up with 1 in \
-          front.",
+    doc: "The whole tensor `reps[i]` times along axis `i`. The shorter of shape and `reps` is padded with \
+          leading 1s.",
     ports: &[INPUT, REPS],
     shape: ShapeRule::Expansion,
     expand: Some(tiled),

@@ -27,11 +27,11 @@ const MATRICES: Port = tensor_of("input", Kinds::FLOAT);
 pub static LSTSQ: OpDef = OpDef {
     name: "lstsq",
     doc: "The `x` for which `left @ x - right` is shortest, and of several such the shortest `x`.\n\n\
-          `left` is `[..., m, n]`; `right` is `[..., m, k]`, one system a column, or a vector `[m]`; the leading axes \
+          `left` is `[..., m, n]`; `right` is `[..., m, k]`, one system per column, or a vector `[m]`; the leading axes \
           broadcast. Singular values of `left` up to `rcond` times the largest count as 0; `rcond` is `max(m, n)` \
           times the dtype's epsilon unless given. A matrix with an element that is not finite gives NaN. Rank and \
           singular values are what `matrix_rank` and `svdvals` give. The gradient (Golub and Pereyra, 1973) holds \
-          where small changes do not change the rank. Lower precision than float32 is refused.",
+          where small changes do not change the rank. Lower precision than float32 is an error.",
     ports: &[
         tensor_of("left", Kinds::FLOAT),
         tensor_of("right", Kinds::FLOAT),

@@ -31,8 +31,8 @@ pub static MATMUL: OpDef = OpDef {
     name: "matmul",
     doc: "Matrix product over the last two axes; the axes before them broadcast.\n\n\
           `output[..., i, j] = Σ_k left[..., i, k] · right[..., k, j]`. A vector on the left is a row, one on the \
-          right a column, and its axis of size 1 is left out of the result: the product of two vectors is 0-d. \
-          Inner sizes have to be equal (1 does not broadcast there); a sum over no element is 0.",
+          right a column, and its axis of size 1 is removed from the result: the product of two vectors is 0-d. \
+          Inner sizes must be equal (1 does not broadcast there); an empty sum is 0.",
     ports: LEFT_RIGHT,
     shape: ShapeRule::Fn(matmul_shape),
     dtype: DTypeRule::Arith,

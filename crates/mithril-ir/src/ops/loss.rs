@@ -90,7 +90,7 @@ fn loss_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
         if cx.has(at) && cx.broadcast(&[&shape, cx.shape(at)])? != shape {
             let message = format!("`{name}` of {} has shape {}", cx.op().name, cx.shape(at));
             return Err(
-                Error::new(Code::ShapeMismatch, message).help(format!("it has to broadcast to {shape}"))
+                Error::new(Code::ShapeMismatch, message).help(format!("it must broadcast to {shape}"))
             );
         }
     }
@@ -254,7 +254,7 @@ pub static BINARY_CROSS_ENTROPY: OpDef = OpDef {
     ..loss(
         "binary_cross_entropy",
         "`-(target·log(input) + (1 - target)·log(1 - input))` of probabilities, times `weight` if given. \
-         Logarithms are held at -100 or more, so that the loss is finite. Prefer \
+         Logarithms are clamped to at least -100, so that the loss is finite. Prefer \
          `binary_cross_entropy_with_logits` where the probabilities come from a sigmoid.",
     )
 };
@@ -548,7 +548,7 @@ pub static CROSS_ENTROPY: OpDef = OpDef {
     ..loss(
         "cross_entropy",
         "Cross-entropy of logits `[n, classes, ...]` (or `[classes]`) and targets: class indices `[n, ...]`, or \
-         probabilities of the shape of the logits (indices may be floats; one that is no whole number gives NaN). `-Σ weight·target·log_softmax(input)` over the classes. With \
+         probabilities of the shape of the logits (indices may be floats; one that is not an integer gives NaN). `-Σ weight·target·log_softmax(input)` over the classes. With \
          `label_smoothing` a part of each target is spread evenly over the classes. Class indices equal to \
          `ignore_index` count as 0, and the mean is divided by the sum of the weights of those that count; with \
          probabilities it is over all places.",

@@ -59,7 +59,7 @@ pub static NANSUM: OpDef = OpDef {
     layer: "NanSum",
     ..left_out(
         "nansum",
-        "Sum over `axis` of all elements but NaN; the sum of nothing else is 0. See `sum`. The gradient of NaN is 0.",
+        "Sum over `axis` of all elements except NaN; the sum of nothing else is 0. See `sum`. The gradient of NaN is 0.",
     )
 };
 
@@ -70,12 +70,12 @@ pub static NANPROD: OpDef = OpDef {
     layer: "NanProd",
     ..left_out(
         "nanprod",
-        "Product over `axis` of all elements but NaN; the product of nothing else is 1. See `prod`. The gradient of NaN \
+        "Product over `axis` of all elements except NaN; the product of nothing else is 1. See `prod`. The gradient of NaN \
          is 0.",
     )
 };
 
-/// How many elements are no NaN, in the dtype of `x`.
+/// How many elements are not NaN, in the dtype of `x`.
 fn counted<'a>(x: V<'a>, axis: V<'a>, keep: V<'a>) -> V<'a> {
     let ones = match is_nan(x) {
         Some(nan) => nan.op(&e::WHERE, &[x.lit(0.0), x.lit(1.0)]).cast(x.dtype()),
@@ -95,7 +95,7 @@ pub static NANMEAN: OpDef = OpDef {
     layer: "NanMean",
     ..left_out(
         "nanmean",
-        "Mean over `axis` of all elements but NaN; NaN where there is nothing else. See `mean`. The gradient of NaN is 0.",
+        "Mean over `axis` of all elements except NaN; NaN if all elements are NaN. See `mean`. The gradient of NaN is 0.",
     )
 };
 
@@ -120,7 +120,7 @@ const fn variance(name: &'static str, doc: &'static str) -> OpDef {
     }
 }
 
-/// The variance of what is no NaN, in float32 at least.
+/// The variance of what is not a NaN, in float32 at least.
 fn spread<'a>(c: &Call<'a>) -> V<'a> {
     let (x, axis, yes) = (floating(c.x[0]), c.x[1], c.cx.lit(true));
     let correction = c.get(|c| c.f64(3));
@@ -158,14 +158,14 @@ pub static NANSTD: OpDef = OpDef {
     layer: "NanStd",
     ..variance(
         "nanstd",
-        "Standard deviation over `axis` of all elements but NaN, the square root of `nanvar`. The gradient at identical \
+        "Standard deviation over `axis` of all elements except NaN, the square root of `nanvar`. The gradient at identical \
          values and of NaN is 0.",
     )
 };
 
 // --- extremes ----------------------------------------------------------------------------------------------
 
-/// An extreme of what is no NaN; NaN where there is nothing else.
+/// An extreme of what is not a NaN; NaN if all elements are NaN.
 fn extreme<'a>(c: &Call<'a>, op: &'static OpDef, least: f64) -> Vec<V<'a>> {
     let x = c.x[0];
     let found = without_nan(x, least).op(op, &c.x[1..]);
@@ -182,7 +182,7 @@ pub static NANMAX: OpDef = OpDef {
     layer: "NanMax",
     ..left_out(
         "nanmax",
-        "Largest element over `axis` that is no NaN; NaN where there is nothing else. See `max`.",
+        "Largest element over `axis` that is not a NaN; NaN if all elements are NaN. See `max`.",
     )
 };
 
@@ -193,7 +193,7 @@ pub static NANMIN: OpDef = OpDef {
     layer: "NanMin",
     ..left_out(
         "nanmin",
-        "Smallest element over `axis` that is no NaN; NaN where there is nothing else. See `min`.",
+        "Smallest element over `axis` that is not a NaN; NaN if all elements are NaN. See `min`.",
     )
 };
 
@@ -213,7 +213,7 @@ pub static NANARGMAX: OpDef = OpDef {
     layer: "NanArgMax",
     ..left_out(
         "nanargmax",
-        "Position, in int64, of the first largest element over `axis` that is no NaN; 0 where there is nothing else. See \
+        "Position, in int64, of the first largest element over `axis` that is not a NaN; 0 where there is nothing else. See \
          `argmax`.",
     )
 };
@@ -227,7 +227,7 @@ pub static NANARGMIN: OpDef = OpDef {
     layer: "NanArgMin",
     ..left_out(
         "nanargmin",
-        "Position, in int64, of the first smallest element over `axis` that is no NaN; 0 where there is nothing else. \
+        "Position, in int64, of the first smallest element over `axis` that is not a NaN; 0 where there is nothing else. \
          See `argmin`.",
     )
 };
@@ -403,7 +403,7 @@ pub static QUANTILE: OpDef = OpDef {
 /// The element at a part of the way of what is a number
 pub static NANQUANTILE: OpDef = OpDef {
     name: "nanquantile",
-    doc: "As `quantile`, of all elements but NaN; NaN where there is nothing else.",
+    doc: "As `quantile`, of all elements except NaN; NaN if all elements are NaN.",
     expand: Some(|c| quantile(c, true)),
     layer: "NanQuantile",
     ..QUANTILES
@@ -433,5 +433,5 @@ pub static NANMEDIAN: OpDef = OpDef {
     dtype: DTypeRule::Fn(float_result),
     expand: Some(|c| median(c, &NANQUANTILE)),
     layer: "NanMedian",
-    ..reduction("nanmedian", "As `median`, of all elements but NaN; NaN where there is nothing else.")
+    ..reduction("nanmedian", "As `median`, of all elements except NaN; NaN if all elements are NaN.")
 };

@@ -44,8 +44,8 @@ pub(super) fn undecided<'a>(dims: impl IntoIterator<Item = &'a Dim>) -> bool {
 /// another shape, same order of elements
 pub static RESHAPE: OpDef = OpDef {
     name: "reshape",
-    doc: "The same elements in the same (row-major) order in another shape. At most one size may be -1: it \
-          becomes what is left over. Sizes may be symbolic; `[n, 4, 4]` to `(n, -1)` is `[n, 16]`, and to \
+    doc: "The same elements in the same (row-major) order in another shape. At most one size may be -1: it is \
+          inferred from the others. Sizes may be symbolic; `[n, 4, 4]` to `(n, -1)` is `[n, 16]`, and to \
           `(-1, 16)` too.",
     ports: &[INPUT, attr("shape", Attr::Shape, DefaultLit::Required)],
     shape: ShapeRule::Fn(reshape_shape),
@@ -84,7 +84,7 @@ fn unequal(from: &Shape, to: &Lit) -> Error {
     let message = format!("a tensor of shape {from} cannot be reshaped to {to}");
     Error::new(Code::ShapeMismatch, message)
         .note(format!("it has {} elements", from.numel()))
-        .help("the sizes have to multiply to the same number of elements; one of them may be -1")
+        .help("the sizes must multiply to the same number of elements; one of them may be -1")
 }
 
 fn reshape_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
@@ -230,7 +230,7 @@ pub static SWAPAXES: OpDef = OpDef {
 /// axes moved to other places
 pub static MOVEAXIS: OpDef = OpDef {
     name: "moveaxis",
-    doc: "Moves the axes `source` to the places `destination`; the others keep their order.",
+    doc: "Moves the axes `source` to the positions `destination`; the others keep their order.",
     ports: &[
         INPUT,
         attr("source", Attr::Ints, DefaultLit::Required),
@@ -260,7 +260,7 @@ fn moved_order(cx: &impl Attrs, rank: usize) -> Result<Vec<usize>> {
 /// axes of size 1 inserted
 pub static EXPAND_DIMS: OpDef = OpDef {
     name: "expand_dims",
-    doc: "Inserts axes of size 1. `axis` is where they stand in the output.",
+    doc: "Inserts axes of size 1 at the positions `axis` of the output.",
     ports: &[INPUT, attr("axis", Attr::Ints, DefaultLit::Required)],
     shape: ShapeRule::Fn(|cx| Ok(vec![expanded_shape(cx, cx.shape(0))?])),
     expand: Some(|c| {
@@ -298,7 +298,7 @@ fn expanded_shape(cx: &impl Attrs, from: &Shape) -> Result<Shape> {
 /// axes of size 1 removed
 pub static SQUEEZE: OpDef = OpDef {
     name: "squeeze",
-    doc: "Removes axes of size 1: those of `axis`, which have to have size 1, or all that have.",
+    doc: "Removes axes of size 1: those of `axis`, which must have size 1, or all that have.",
     ports: &[INPUT, attr("axis", Attr::OptInts, DefaultLit::None)],
     shape: ShapeRule::Fn(|cx| {
         let from = cx.shape(0);
@@ -348,7 +348,7 @@ fn without(shape: &Shape, gone: &[usize]) -> Shape {
 /// broadcast to a shape
 pub static BROADCAST_TO: OpDef = OpDef {
     name: "broadcast_to",
-    doc: "Repeats axes of size 1 up to `shape`, and adds axes in front. A size of -1 keeps the input's.",
+    doc: "Repeats axes of size 1 to match `shape`, and adds leading axes. A size of -1 keeps the input's.",
     ports: &[INPUT, attr("shape", Attr::Shape, DefaultLit::Required)],
     shape: ShapeRule::Fn(broadcast_shape),
     eval: Some(Eval::Host(eval_broadcast)),
@@ -365,7 +365,7 @@ fn broadcast_shape(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     let (from, mut to) = (cx.shape(0), Shape::of(cx.dims(1)?));
     let message = || format!("a tensor of shape {from} does not broadcast to {}", cx.lit(1));
     let Some(front) = to.rank().checked_sub(from.rank()) else {
-        return Err(Error::new(Code::RankMismatch, message()).help("the new shape has to keep every axis"));
+        return Err(Error::new(Code::RankMismatch, message()).help("the new shape must keep every axis"));
     };
     for (i, size) in to.0.iter_mut().enumerate() {
         let old = i.checked_sub(front).map(|i| &from[i]);

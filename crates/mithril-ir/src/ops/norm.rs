@@ -1,4 +1,4 @@
-//! Normalisation: over the batch, over features, over groups of channels, to unit length.
+//! Normalization: over the batch, over features, over groups of channels, to unit length.
 //!
 //! The dtype of the result is that of the input, whatever the weights are; halves are computed in float32.
 
@@ -63,17 +63,17 @@ fn wide<'a>(c: &Call<'a>) -> V<'a> {
 }
 
 /// `x - mean` over `axes`, with mean and biased variance.
-fn centre<'a>(x: V<'a>, axes: &Lit) -> [V<'a>; 3] {
+fn center<'a>(x: V<'a>, axes: &Lit) -> [V<'a>; 3] {
     let over = [x.lit(axes.clone()), x.lit(true)];
     let mean = x.op(&MEAN, &over);
-    let centred = x - mean;
-    [centred, mean, centred.op(&SQUARE, &[]).op(&MEAN, &over)]
+    let centered = x - mean;
+    [centered, mean, centered.op(&SQUARE, &[]).op(&MEAN, &over)]
 }
 
 /// `(x - mean) / √(variance + eps)` over `axes`.
 fn standardize<'a>(x: V<'a>, axes: &Lit, eps: V<'a>) -> V<'a> {
-    let [centred, _, variance] = centre(x, axes);
-    centred * (variance + eps).op(&RSQRT, &[])
+    let [centered, _, variance] = center(x, axes);
+    centered * (variance + eps).op(&RSQRT, &[])
 }
 
 /// `x · weight + bias`, both in the shape of `like`.
@@ -132,10 +132,10 @@ static BATCH_PORTS: &[Port] = &[
     EPS,
 ];
 
-/// batch normalisation
+/// batch normalization
 pub static BATCH_NORM: OpDef = OpDef {
     name: "batch_norm",
-    doc: "Normalises each channel (axis 1) over the batch and all other axes; input `[n, c, ...]`, the others \
+    doc: "Normalizes each channel (axis 1) over the batch and all other axes; input `[n, c, ...]`, the others \
           `[c]`.\n\n`output = (input - mean) / √(variance + eps) · weight + bias`. When training, mean and (biased) \
           variance are those of this batch, and the outputs `running_mean` and `running_var` are the new running \
           statistics `(1 - momentum)·running + momentum·statistic`, with the unbiased variance. Otherwise the \
@@ -183,8 +183,8 @@ fn batch_expand<'a>(c: &Call<'a>) -> Vec<V<'a>> {
         let y = (x - fit(running_mean)) * scale(fit(running_var), eps, c.x[1], &like);
         return vec![affine(y, c.cx.none(), c.x[2], &like).cast(result(c)), running_mean, running_var];
     }
-    let [centred, mean, variance] = centre(x, &but_channels(x.rank()));
-    let y = centred * scale(variance, eps, c.x[1], &like);
+    let [centered, mean, variance] = center(x, &but_channels(x.rank()));
+    let y = centered * scale(variance, eps, c.x[1], &like);
     let momentum = c.get(|c| c.f64(6));
     let update = |old: V<'a>, new: V<'a>| {
         let new = new.op(&RESHAPE, &[x.lit([x.dim(1)])]).cast(old.dtype());
@@ -237,12 +237,12 @@ fn unbias<'a>(variance: V<'a>, n: &Dim) -> V<'a> {
 
 const SHAPE: Port = attr("normalized_shape", Attr::OptInts, DefaultLit::None);
 
-/// layer normalisation
+/// layer normalization
 pub static LAYER_NORM: OpDef = OpDef {
     name: "layer_norm",
-    doc: "Normalises over the last axes, those of `normalized_shape`.\n\n`output = (input - mean) / √(variance + \
+    doc: "Normalizes over the last axes, those of `normalized_shape`.\n\n`output = (input - mean) / √(variance + \
           eps) · weight + bias` with the biased variance; weight and bias have the shape `normalized_shape`. If \
-          that is not given, it is the shape of the weight or bias, or else the last size. (Ba, Kiros and Hinton \
+          that is missing, it is the shape of the weight or bias, or else the last size. (Ba, Kiros and Hinton \
           2016)",
     ports: &[INPUT, WEIGHT, BIAS, SHAPE, EPS],
     shape: ShapeRule::Fn(feature_shape),
@@ -280,7 +280,7 @@ pub static LAYER_NORM: OpDef = OpDef {
     ..NORM
 };
 
-/// normalisation by the root mean square
+/// normalization by the root mean square
 pub static RMS_NORM: OpDef = OpDef {
     name: "rms_norm",
     doc: "Divides by the root mean square over the last axes, those of `normalized_shape`.\n\n`output = input / \
@@ -336,10 +336,9 @@ fn features<C: Attrs>(
     };
     if dims.is_empty() || dims.len() > rank {
         let message =
-            format!("{} normalises over {} of the input's {rank} dimensions", c.op().name, dims.len());
-        return Err(Error::new(Code::RankMismatch, message).help(
-            "`normalized_shape`, or the weight, has to have the last sizes of the input, at least one",
-        ));
+            format!("{} normalizes over {} of the input's {rank} dimensions", c.op().name, dims.len());
+        return Err(Error::new(Code::RankMismatch, message)
+            .help("`normalized_shape`, or the weight, must have the last sizes of the input, at least one"));
     }
     Ok((Some(Lit::tuple((rank - dims.len())..rank)), dims))
 }
@@ -371,7 +370,7 @@ fn one_dtype(s: &SpellCx<'_>) -> bool {
     (0..3).filter_map(|i| s.ty(i)).all(|ty| ty.dtype == out.dtype)
 }
 
-/// MLX normalises over the last axis, and computes doubles in float32.
+/// MLX normalizes over the last axis, and computes doubles in float32.
 fn last_axis_of_mlx(s: &SpellCx<'_>) -> Option<()> {
     let fits = one_dtype(s) && s.out(0)?.dtype != DType::F64 && feature_dims(s)?.len() == 1;
     fits.then_some(())
@@ -379,10 +378,10 @@ fn last_axis_of_mlx(s: &SpellCx<'_>) -> Option<()> {
 
 // --- over groups of channels -------------------------------------------------------------------------------
 
-/// group normalisation
+/// group normalization
 pub static GROUP_NORM: OpDef = OpDef {
     name: "group_norm",
-    doc: "Normalises groups of neighbouring channels of each example; input `[n, c, ...]`, weight and bias `[c]`.\n\n\
+    doc: "Normalizes groups of neighboring channels of each example; input `[n, c, ...]`, weight and bias `[c]`.\n\n\
           Mean and biased variance are taken over `c / num_groups` channels and all axes after them. (Wu and He \
           2018)",
     ports: &[INPUT, WEIGHT, BIAS, attr("num_groups", Attr::Int, DefaultLit::Required), EPS],
@@ -414,10 +413,10 @@ pub static GROUP_NORM: OpDef = OpDef {
     ..NORM
 };
 
-/// instance normalisation
+/// instance normalization
 pub static INSTANCE_NORM: OpDef = OpDef {
     name: "instance_norm",
-    doc: "Normalises each channel of each example over the axes after it; input `[n, c, ...]`, weight and bias \
+    doc: "Normalizes each channel of each example over the axes after it; input `[n, c, ...]`, weight and bias \
           `[c]`. (Ulyanov, Vedaldi and Lempitsky 2016)",
     ports: &[INPUT, WEIGHT, BIAS, EPS],
     shape: ShapeRule::Fn(|cx| {
@@ -434,7 +433,7 @@ pub static INSTANCE_NORM: OpDef = OpDef {
         ggml: Text::F(|s| super::ggml::grouped_norm(s, s.ty(0)?.shape[1].known()?, s.f64(3).ok()?)),
         torch: Text::F(|s| {
             let places = s.ty(0)?.shape.iter().skip(2).fold(Dim::ONE, |n, d| &n * d);
-            // torch refuses to normalise a single value.
+            // torch refuses to normalize a single value.
             let fits = one_dtype(s) && places.known().is_some_and(|n| n > 1);
             let [x, weight, bias, eps] = [0, 1, 2, 3].map(|i| s.arg(i));
             fits.then(|| format!("F.instance_norm({x}, weight={weight}, bias={bias}, eps={eps})"))

@@ -8,9 +8,9 @@ pub static OPS: &[&OpDef] = &[&BARRIER];
 /// `input`, after another value
 pub static BARRIER: OpDef = OpDef {
     name: "barrier",
-    doc: "The input as it is, to be used after `after` is known. What is computed from it is not taken for equal to \
-          what is computed from the input itself: so gradients compute intermediate results again instead of keeping \
-          them.",
+    doc: "Returns the input, but only after `after` has been computed. Values computed from it are not merged \
+          with those computed from the input itself, so that gradient checkpointing recomputes intermediate \
+          results instead of storing them.",
     ports: &[tensor("input"), tensor("after")],
     shape: ShapeRule::Same,
     dtype: DTypeRule::Same(0),

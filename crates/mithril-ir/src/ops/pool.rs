@@ -77,8 +77,8 @@ static FOLD_PORTS: &[Port] = &[
 /// adjoint of [`WINDOWS`]
 pub static FOLD_WINDOWS: OpDef = OpDef {
     name: "fold_windows",
-    doc: "Adds windows up where they were taken from, the adjoint of `windows`: `[n, c, *positions, *window]` \
-          becomes `[n, c, *sizes]`. What falls on the padding is dropped.",
+    doc: "Sums windows at the positions they were extracted from, the adjoint of `windows`: `[n, c, *positions, *window]` \
+          becomes `[n, c, *sizes]`. Elements in the padding are dropped.",
     ports: FOLD_PORTS,
     shape: ShapeRule::Fn(fold_shape),
     dtype: DTypeRule::Arith,
@@ -346,7 +346,7 @@ pub(super) fn nothing_to_pool(cx: &ShapeCx<'_>, i: usize) -> Error {
     let message = format!("spatial axis {i} of the input of {} has no elements", cx.op().name);
     Error::new(Code::BadSize, message)
         .note(format!("the input has shape {}", cx.shape(0)))
-        .help("there has to be something to pool")
+        .help("pooling needs at least one element")
 }
 
 /// The arguments of a pooling and the pads of all axes.
@@ -388,11 +388,11 @@ macro_rules! max_doc {
     ($shape:literal) => {
         concat!(
             "Largest element of each window; input `", $shape, "`.\n\n`stride` is `kernel_size` if not given. \
-             Padding, less than the kernel, never wins: it is -∞, for integers their least value. Each axis \
+             Padding must be smaller than the kernel and is never the maximum: it is -∞, for integers their smallest value. Each axis \
              gets `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` \
              rounded up, so that the last window may reach beyond the end, but starts inside. `padding` is an \
-             integer, one per axis, pairs, `\"valid\"` or `\"same\"`. NaN wins. The gradient goes to the first of \
-             equal elements."
+             integer, one per axis, pairs, `\"valid\"` or `\"same\"`. NaN propagates. Among equal elements \
+             the first gets the gradient."
         )
     };
 }
@@ -499,7 +499,7 @@ fn windows_torch(s: &SpellCx<'_>) -> Option<String> {
     let window = python(s, &window::positive(s, 1, n).ok()?);
     let [stride, pads, dilation] = geometry(s, n, 2)?;
     let value = match filling(ty.dtype, s.f64(5).ok()?) {
-        // What PyTorch fills with has to be a number of the dtype.
+        // What PyTorch fills with must be a number of the dtype.
         Scalar::Int(n) => Tensor::build(ty.dtype, &[], |_| Scalar::Int(n)).get(0).i64().to_string(),
         _ => s.arg(5).to_owned(),
     };
@@ -578,9 +578,10 @@ const fn avg_pool(name: &'static str, doc: &'static str) -> OpDef {
 macro_rules! avg_doc {
     ($shape:literal) => {
         concat!(
-            "Mean of each window; input `", $shape, "`.\n\n`stride` is `kernel_size` if not given. Padding, \
-             less than the kernel, counts as zeros, or not at all with `count_include_pad=False`; what the \
-             last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in \
+            "Mean of each window; input `", $shape, "`.\n\n`stride` is `kernel_size` if not given. Padding \
+             must be smaller than the kernel and counts as zeros, or not at all with \
+             `count_include_pad=False`; elements that the last window of `ceil_mode` covers beyond the padding \
+             never count. Sizes and `padding` as in \
              max pooling."
         )
     };

@@ -71,8 +71,8 @@ fn check_key(cx: &ShapeCx<'_>, i: usize) -> Result<()> {
 /// words of the generator
 pub static RANDOM_BITS: OpDef = OpDef {
     name: "random_bits",
-    doc: "Integers from 0 to 2³² - 1, each as likely as another: element `i` (row-major) is word `i % 4` of \
-          Philox4x32-10 for the counter `i / 4` in the stream that `key`, an int64 pair `(seed, stream)`, names.",
+    doc: "Integers from 0 to 2³² - 1, uniformly distributed: element `i` (row-major) is word `i % 4` of \
+          Philox4x32-10 for the counter `i / 4` in the stream given by `key`, an int64 pair `(seed, stream)`.",
     ports: &[KEY, SHAPE],
     dtype: DTypeRule::Fn(|_| Ok(DTypes { cast: smallvec![Some(DType::I64)], out: smallvec![DType::I64] })),
     eval: Some(Eval::Host(|c| {
@@ -250,7 +250,7 @@ fn normal<'a>(c: &Call<'a>) -> Vec<V<'a>> {
 pub static RANDOM_RANDINT: OpDef = OpDef {
     name: "random_randint",
     doc: "Integers from `low` to `high - 1`: `low + floor(word * (high - low) / 2³²)`. The range is at most 2³¹ \
-          wide; narrow ranges are as good as even.",
+          wide; for narrow ranges the deviation from uniformity is negligible.",
     ports: &[
         KEY,
         SHAPE,
@@ -300,7 +300,7 @@ pub static RANDOM_BERNOULLI: OpDef = OpDef {
         let shape = given_shape(cx, 2)?;
         if cx.broadcast(&[&shape, p])? != shape {
             let message = format!("`p` of random_bernoulli has shape {p}, the result {shape}");
-            return Err(Error::new(Code::ShapeMismatch, message).help("`p` has to broadcast to `shape`"));
+            return Err(Error::new(Code::ShapeMismatch, message).help("`p` must broadcast to `shape`"));
         }
         Ok(vec![shape])
     }),

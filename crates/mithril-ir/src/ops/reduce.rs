@@ -1,4 +1,4 @@
-//! Reductions over axes: sums, products, extremes, truth values.
+//! Reductions over axes: sums, products, extremes, booleans.
 
 use std::cmp::Ordering;
 
@@ -76,7 +76,7 @@ fn reduced(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     Ok(vec![Shape(dims.collect())])
 }
 
-/// Integers and truth values add up in `i64`.
+/// Integers and booleans add up in `i64`.
 pub(super) fn accumulated(cx: &DTypeCx<'_>) -> Result<DTypes> {
     let dtype = cx.dtype(0).unwrap_or(cx.float);
     Ok(DTypes::keep([if dtype.is_float() { dtype } else { DType::I64 }]))
@@ -203,7 +203,7 @@ fn plain(c: &SpellCx<'_>, name: &str) -> Option<String> {
     Some(call_text(c, &format!("{}.{name}(", c.xp), ARRAY, ""))
 }
 
-/// As [`plain`], for truth values; of nothing, MLX has to be told.
+/// As [`plain`], for booleans; of nothing, MLX must be told.
 fn truth(c: &SpellCx<'_>, name: &str, nothing: &str) -> Option<String> {
     if c.xp == "mx" { Some(call_text(c, &mlx_head(c, name, nothing), ARRAY, "")) } else { plain(c, name) }
 }
@@ -263,7 +263,7 @@ fn is_empty(axis: &Lit) -> bool {
     matches!(axis, Lit::Tuple(items) if items.is_empty())
 }
 
-/// As [`torch`], for truth values: those of uint8 are uint8 there.
+/// As [`torch`], for booleans: those of uint8 are uint8 there.
 fn torch_truth(c: &SpellCx<'_>, head: &str) -> Option<String> {
     let text = torch(c, head, "")?;
     Some(if input_dtype(c)? == DType::U8 { text + ".to(torch.bool)" } else { text })
@@ -296,7 +296,7 @@ pub static SUM: OpDef = OpDef {
     aliases: &["reduce_sum"],
     ..reduction(
         "sum",
-        "Sum over `axis` (all axes if none is given). Integers and truth values add up in int64; the sum of \
+        "Sum over `axis` (all axes if none is given). Integers and booleans add up in int64; the sum of \
          nothing is 0. `keepdim` leaves the reduced axes in place with size 1.",
     )
 };
@@ -373,8 +373,8 @@ pub static PROD: OpDef = OpDef {
     aliases: &["reduce_prod", "product"],
     ..reduction(
         "prod",
-        "Product over `axis` (all axes if none is given). Integers and truth values multiply in int64, half \
-         precision in float32; the product of nothing is 1. The gradient of an element is the product of the others, also where some are 0.",
+        "Product over `axis` (all axes if none is given). Integers and booleans multiply in int64, 16-bit \
+         floats in float32; the product of nothing is 1. The gradient of an element is the product of the others, also where some are 0.",
     )
 };
 
@@ -436,7 +436,7 @@ fn extreme(values: &[Scalar], wanted: Ordering) -> usize {
     })
 }
 
-/// As [`reduced`]; there has to be something to choose from.
+/// As [`reduced`]; there must be something to choose from.
 fn chosen(cx: &ShapeCx<'_>) -> Result<Vec<Shape>> {
     let input = cx.shape(0);
     for axis in axes(cx, input.rank())? {
@@ -523,7 +523,7 @@ static INDEX_PORTS: &[Port] = &[
     attr("keepdim", Attr::Bool, DefaultLit::Bool(false)),
 ];
 
-/// PyTorch does not compare truth values here.
+/// PyTorch does not compare booleans here.
 fn torch_index(c: &SpellCx<'_>, name: &str) -> Option<String> {
     let as_numbers = if input_dtype(c)? == DType::Bool { ".to(torch.uint8)" } else { "" };
     let axis = if c.absent(1) { String::new() } else { format!(", dim={}", c.arg(1)) };
@@ -619,7 +619,7 @@ pub static ANY: OpDef = OpDef {
     aliases: &["reduce_any"],
     ..logical(
         "any",
-        "Whether any element over `axis` (all axes if none is given) is true, that is not zero; NaN is true. \
+        "Whether any element over `axis` (all axes if none is given) is true, that is, nonzero; NaN is true. \
          False for no elements.",
     )
 };
@@ -639,8 +639,8 @@ pub static ALL: OpDef = OpDef {
     aliases: &["reduce_all"],
     ..logical(
         "all",
-        "Whether all elements over `axis` (all axes if none is given) are true, that is not zero; NaN is true. \
-         True for no elements.",
+        "Whether all elements over `axis` (all axes if none is given) are true, that is, nonzero; NaN is \
+         true. True for no elements.",
     )
 };
 

@@ -31,7 +31,7 @@ pub static GRID_SAMPLE: OpDef = OpDef {
     name: "grid_sample",
     doc: "The image `[n, c, h, w]` read at the positions `grid` `[n, *out, 2]`, or `[n, c, d, h, w]` at `[n, *out, 3]`: \
           `[n, c, *out]`. The last axis of the grid holds x, y (and z), where -1 and 1 are the borders of the image, or \
-          with `align_corners` the centers of its outermost elements. `bilinear` mixes the neighbours of a position, \
+          with `align_corners` the centers of its outermost elements. `bilinear` mixes the neighbors of a position, \
           `bicubic` (images of two axes only) the four along each axis, by the kernel of Keys (1981) with a = -0.75; \
           `nearest` takes the element at the rounded position, halves to even. What lies outside is 0 (`zeros`), the \
           element at the border (`border`), or mirrored there (`reflection`). NaN in the grid gives NaN, or with \

@@ -131,7 +131,7 @@ fn spelled(c: &SpellCx<'_>, name: &str) -> Option<String> {
     Some(format!("{head}{x}, {axis}={}{exclusive}{reverse}{dtype}){narrow}", c.arg(1)))
 }
 
-/// The operand, halves in float32, and what makes halves of the result: JAX and MLX would round after each step.
+/// The operand, 16-bit floats in float32, and what makes halves of the result: JAX and MLX would round after each step.
 fn widened(c: &SpellCx<'_>) -> Option<(String, String)> {
     let (x, dtype) = (c.arg(0), c.ty(0)?.dtype);
     Some(if is_half(dtype) {
@@ -167,7 +167,7 @@ pub static CUMSUM: OpDef = OpDef {
     ..scan(
         "cumsum",
         "Running sum along `axis`: each element with all before it. `exclusive` leaves the element itself out, \
-         `reverse` runs from the end. Integers and truth values add up in int64, halves in float32.",
+         `reverse` runs from the end. Integers and booleans add up in int64, 16-bit floats in float32.",
     )
 };
 
@@ -187,7 +187,7 @@ pub static CUMPROD: OpDef = OpDef {
     ..scan(
         "cumprod",
         "Running product along `axis`: each element with all before it. `exclusive` leaves the element itself \
-         out, `reverse` runs from the end. Integers and truth values multiply in int64, halves in float32. The gradient is right \
+         out, `reverse` runs from the end. Integers and booleans multiply in int64, 16-bit floats in float32. The gradient is right \
          also where elements are 0.",
     )
 };
@@ -322,7 +322,7 @@ pub static CUMULATIVE_MAX: OpDef = OpDef {
     layer: "CumulativeMax",
     ..running_extreme(
         "cumulative_max",
-        "Largest element so far along `axis`; NaN from the first one on. `reverse` runs from the end. Where several are          equal, the gradient goes to the last of them. See `cummax` for their positions.",
+        "Cumulative maximum along `axis`; NaN from the first one on. `reverse` runs from the end. Where several are          equal, the gradient goes to the last of them. See `cummax` for their positions.",
     )
 };
 

@@ -102,7 +102,7 @@ fn merging_loops(c: &LoopCx<'_>, function: &str) -> Result<Vec<Expr>> {
     Ok(vec![c.output(0, |at| c.load(found, at).cast(c.out_dtype(0)))])
 }
 
-/// A call of `torch.scatter_reduce`, which multiplies halves in float32 here.
+/// A call of `torch.scatter_reduce`, which multiplies 16-bit floats in float32 here.
 fn torch_merging(s: &SpellCx<'_>, reduce: &str) -> Option<String> {
     let axis = s.axis(3, s.ty(0)?.shape.rank()).ok()?;
     let at = counted_from_front(s, axis, DType::I64)?;
@@ -178,8 +178,8 @@ pub static SCATTER_MAX: OpDef = OpDef {
     ..merging(
         "scatter_max",
         "The largest of the element of the input and those of `source` whose `indices` give its position along `axis`; \
-         NaN if one is. `indices` and `source` have the shape of the input apart from the axis. Equal ones share the \
-         gradient.",
+         NaN if one is. `indices` and `source` have the shape of the input apart from the axis. Ties share \
+         the gradient.",
     )
 };
 
@@ -200,8 +200,8 @@ pub static SCATTER_MIN: OpDef = OpDef {
     ..merging(
         "scatter_min",
         "The smallest of the element of the input and those of `source` whose `indices` give its position along `axis`; \
-         NaN if one is. `indices` and `source` have the shape of the input apart from the axis. Equal ones share the \
-         gradient.",
+         NaN if one is. `indices` and `source` have the shape of the input apart from the axis. Ties share \
+         the gradient.",
     )
 };
 
@@ -264,9 +264,9 @@ fn last_as_input(cx: &DTypeCx<'_>) -> Result<DTypes> {
 /// Elements replaced at positions
 pub static SCATTER: OpDef = OpDef {
     name: "scatter",
-    doc: "The input with each element of `source` in place of the one at the position along `axis` that `indices` gives: \
-          `output[indices[i, j], j] = source[i, j]` for axis 0. Of several elements for one place the last one along \
-          `axis` stays, and alone gets a gradient. `indices` has at most as many places as the input along the other \
+    doc: "Replaces the element at the index along `axis` given by `indices` by each element of `source`: \
+          `output[indices[i, j], j] = source[i, j]` for axis 0. If several elements have the same index, the \
+          last one along `axis` is kept, and only it gets a gradient. `indices` has at most as many places as the input along the other \
           axes, and as the source along all. `source` may be a number.",
     ports: &[INPUT, AXIS, INDICES, tensor("source")],
     indexed: None,
@@ -345,10 +345,9 @@ fn along<'a>(x: V<'a>, indices: V<'a>, source: V<'a>, axis: usize) -> V<'a> {
 /// Elements brought together at positions
 pub static SCATTER_REDUCE: OpDef = OpDef {
     name: "scatter_reduce",
-    doc: "The input with each element of `source` brought together with the one at the position along `axis` that \
-          `indices` gives: their `sum`, `prod`, `mean`, `amax` or `amin`. Without `include_self` the element of the input \
-          does not count where there are others. `indices` has at most as many places as the input along the other axes, \
-          and as the source along all. The mean of integers is rounded down. Equal extremes share the gradient.",
+    doc: "Reduces each element of `source` into the input at the index along `axis` given by `indices`: their `sum`, `prod`, `mean`, `amax` or `amin`.  \
+          Without `include_self` the element of the input is excluded where there are others. `indices` has at most as many places as the input along the other axes, \
+          and as the source along all. The mean of integers is rounded down. Ties share the gradient.",
     ports: &[
         tensor_of("input", Kinds::NUMBER),
         AXIS,
@@ -455,8 +454,8 @@ pub static INDEX_FILL: OpDef = OpDef {
 pub static INDEX_PUT: OpDef = OpDef {
     name: "index_put",
     doc: "The input with `values` in place of, or with `accumulate` added to, the elements `input[key]`. The key is that \
-          of `getitem`: integers, slices, `...`, `none` (a new axis), tuples of integers and integer tensors, or texts \
-          that stand for the next of the tensors `indices`. `values` broadcast to the shape of `input[key]`. Elements \
+          of `getitem`: integers, slices, `...`, `none` (a new axis), tuples of integers and integer tensors,  \
+          or strings that stand for the next of the tensors `indices`. `values` broadcast to the shape of `input[key]`. Elements \
           that occur several times add up, or the last value in row-major order stays.",
     ports: &[
         INPUT,
@@ -541,8 +540,8 @@ pub static MASKED_FILL: OpDef = OpDef {
 /// Elements in order where a mask holds
 pub static MASKED_SCATTER: OpDef = OpDef {
     name: "masked_scatter",
-    doc: "The input with the elements of `source`, one after the other in row-major order, where `mask` holds. The mask \
-          broadcasts to the shape of the input. Fewer elements than places are an error.",
+    doc: "The input with the elements of `source`, in row-major order, where `mask` holds. The mask \
+          broadcasts to the shape of the input. Fewer elements than true mask entries are an error.",
     ports: &[INPUT, MASK, tensor("source")],
     shape: ShapeRule::Fn(|cx| {
         let (input, mask) = (cx.shape(0), cx.shape(1));
@@ -550,7 +549,7 @@ pub static MASKED_SCATTER: OpDef = OpDef {
         if common.iter().chain(input.iter()).all(|d| d.known().is_some()) && common != *input {
             let message = format!("`mask` of masked_scatter has shape {mask}, `input` {input}");
             return Err(Error::new(Code::ShapeMismatch, message)
-                .help("the mask has to broadcast to the shape of the input; broadcast the input first"));
+                .help("the mask must broadcast to the shape of the input; broadcast the input first"));
         }
         Ok(vec![input.clone()])
     }),

@@ -335,7 +335,7 @@ fn scaled(mut values: Vec<Complex>, by: f64) -> Vec<Complex> {
     values
 }
 
-/// Size along an axis, which has to be positive.
+/// Size along an axis, which must be positive.
 fn size(call: &HostCall<'_>, shape: &[usize], axis: usize) -> Result<usize> {
     if shape[axis] == 0 { Err(empty(call.op())) } else { Ok(shape[axis]) }
 }

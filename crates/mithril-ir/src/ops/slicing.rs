@@ -189,8 +189,8 @@ const STEPS: Port = attr("steps", Attr::OptInts, DefaultLit::None);
 pub static SLICE: OpDef = OpDef {
     name: "slice",
     doc: "The part `input[start:stop:step, ...]`, with Python's rules: bounds may be negative (from the end), \
-          `none` (as far as possible) or outside (held inside), steps may be negative. One entry for each axis; \
-          axes at the end that are not mentioned are whole. Bounds beside symbolic sizes are taken to lie inside.",
+          `none` (as far as possible) or out of range (clamped), steps may be negative. One entry for each axis; \
+          trailing axes without an entry are kept whole. Bounds of symbolic axes are assumed to be in range.",
     ports: &[INPUT, STARTS, STOPS, STEPS],
     shape: ShapeRule::Fn(|cx| Ok(vec![part_shape(cx, 1)?])),
     eval: Some(Eval::Host(|c| {
@@ -296,7 +296,7 @@ fn torch_update(s: &SpellCx<'_>) -> Option<String> {
 pub static SLICE_UPDATE: OpDef = OpDef {
     name: "slice_update",
     doc: "The input with the part `input[start:stop:step, ...]` replaced by `update`, which broadcasts to it. \
-          The bounds are read as by `slice`.",
+          The bounds are interpreted as in `slice`.",
     ports: &[INPUT, tensor_of("update", Kinds::ANY), STARTS, STOPS, STEPS],
     shape: ShapeRule::Fn(|cx| {
         let part = part_shape(cx, 2)?;
@@ -306,9 +306,7 @@ pub static SLICE_UPDATE: OpDef = OpDef {
             |front: usize| update.iter().zip(&part[front..]).all(|(u, p)| u.is(1) || u == p || !known(u, p));
         if !front.is_some_and(fits) {
             let message = format!("`update` of slice_update is {update}, the part to replace is {part}");
-            return Err(
-                Error::new(Code::ShapeMismatch, message).help("`update` has to broadcast to the part")
-            );
+            return Err(Error::new(Code::ShapeMismatch, message).help("`update` must broadcast to the part"));
         }
         for (u, p) in update.iter().zip(&part[front.unwrap_or(0)..]) {
             if !u.is(1) {
@@ -437,7 +435,7 @@ pub static FLIP: OpDef = OpDef {
 /// elements moved around the end
 pub static ROLL: OpDef = OpDef {
     name: "roll",
-    doc: "Elements moved by `shift` positions along `axis`; what leaves at the end comes in at the start. Without \
+    doc: "Elements moved by `shift` positions along `axis`; elements shifted off the end wrap around to the start. Without \
           an axis the elements are rolled in row-major order.",
     ports: &[
         INPUT,

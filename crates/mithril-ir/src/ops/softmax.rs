@@ -89,8 +89,8 @@ pub static SOFTMAX: OpDef = OpDef {
     layer: "Softmax",
     ..along_axis(
         "softmax",
-        "Exponentials along an axis, divided by their sum: `exp(x - max(x)) / sum(exp(x - max(x)))`. A line that holds \
-         NaN, plus infinity or nothing but minus infinity becomes NaN.",
+        "Exponentials along an axis, divided by their sum: `exp(x - max(x)) / sum(exp(x - max(x)))`. A slice \
+         that contains NaN or plus infinity, or only minus infinity, becomes NaN.",
         |c| shifted(c, |rest, sum| rest.op(&EXP, &[]) / sum),
     )
 };
@@ -117,8 +117,8 @@ pub static LOG_SOFTMAX: OpDef = OpDef {
     layer: "LogSoftmax",
     ..along_axis(
         "log_softmax",
-        "Logarithm of the softmax along an axis: `x - max(x) - log(sum(exp(x - max(x))))`, exact where the softmax \
-         rounds to 0.",
+        "Logarithm of the softmax along an axis: `x - max(x) - log(sum(exp(x - max(x))))`, accurate where the \
+         softmax rounds to 0.",
         |c| shifted(c, |rest, sum| rest - sum.op(&LOG, &[])),
     )
 };

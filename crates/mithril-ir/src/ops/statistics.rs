@@ -54,7 +54,7 @@ fn correction_text(c: &SpellCx<'_>) -> Option<String> {
     c.f64(3).ok().map(|x| x.to_string())
 }
 
-/// The correction for libraries that call it `ddof`; MLX takes whole numbers.
+/// The correction for libraries that call it `ddof`; MLX takes integers.
 fn degrees(c: &SpellCx<'_>) -> Option<String> {
     let is_whole = c.f64(3).ok()?.fract() == 0.0;
     correction_text(c).filter(|_| is_whole || c.xp != "mx")

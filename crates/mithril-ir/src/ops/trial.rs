@@ -30,7 +30,7 @@ pub fn first(op: &'static OpDef, args: &[Lit]) -> Tensor {
     }
 }
 
-/// The message of the error that the op ends in; it has to have a help.
+/// The message of the error that the op ends in; it must have a help.
 pub fn refusal(op: &'static OpDef, args: &[Lit]) -> String {
     let error = run(op, args).expect_err("an error");
     assert!(error.hint().is_some(), "no help in {error}");
@@ -47,7 +47,7 @@ pub fn infer(op: &'static OpDef, shapes: &[Shape], more: &[Lit]) -> Result<Tenso
     }
     ids.extend(more.iter().map(|lit| builder.lit(lit.clone())));
     let out = builder.push(op, &ids)?[0];
-    // Expansions have to be able to do it too.
+    // Expansions must be able to do it too.
     if op.expand.is_some() {
         let expanded = builder.expand(op, &ids)?[0];
         assert_eq!(builder.graph.ty(out), builder.graph.ty(expanded), "the expansion of {}", op.name);
@@ -96,7 +96,7 @@ pub fn gradients(op: &'static OpDef, args: &[Lit], g: &Tensor, wrt: &[usize]) ->
 pub fn check_gradient(op: &'static OpDef, args: &[Lit], wrt: &[usize]) {
     let g = noise(first(op, args).shape(), 99);
     for (&i, found) in wrt.iter().zip(gradients(op, args, &g, wrt)) {
-        let Lit::Tensor(x) = &args[i] else { panic!("input {i} is no tensor") };
+        let Lit::Tensor(x) = &args[i] else { panic!("input {i} is not a tensor") };
         assert_eq!(found.shape(), x.shape(), "gradient {i} of {}", op.name);
         let wanted: Vec<f64> = (0..x.len()).map(|at| difference(op, args, i, at, &g)).collect();
         for (at, (a, b)) in found.to_f64s().iter().zip(&wanted).enumerate() {

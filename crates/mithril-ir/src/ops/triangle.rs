@@ -115,7 +115,7 @@ fn two_axes(cx: &impl Attrs, rank: usize) -> Result<(usize, usize)> {
     if a == b { Err(cx.bad(3, &cx.lit(3), "another axis than `axis1`")) } else { Ok((a, b)) }
 }
 
-/// In a matrix laid out as one row, neighbours on a diagonal are `m + 1` apart.
+/// In a matrix laid out as one row, neighbors on a diagonal are `m + 1` apart.
 fn diagonal<'a>(c: &Call<'a>) -> Vec<V<'a>> {
     let x = c.x[0];
     let (a, b) = match two_axes(c, x.rank()) {

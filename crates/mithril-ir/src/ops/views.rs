@@ -63,7 +63,7 @@ pub static ATLEAST_1D: OpDef = at_least!(
     1,
     "atleast_1d",
     "AtLeast1d",
-    "The input, of which a single number becomes a vector of one element."
+    "The input with at least one axis: a 0-d tensor becomes a vector of one element."
 );
 /// Two axes or more
 pub static ATLEAST_2D: OpDef = at_least!(
@@ -105,7 +105,7 @@ fn unflattened(cx: &(impl Attrs + ?Sized), from: &Shape) -> Result<Shape> {
 /// One axis becomes several
 pub static UNFLATTEN: OpDef = OpDef {
     name: "unflatten",
-    doc: "The axis in several parts of these sizes, one of which may be -1; the inverse of `flatten`.",
+    doc: "Splits an axis into several of these sizes, one of which may be -1; the inverse of `flatten`.",
     ports: &[
         INPUT,
         attr("axis", Attr::Int, DefaultLit::Required),
@@ -196,8 +196,8 @@ pub static MESHGRID: OpDef = OpDef {
 /// `input[1:] - input[:-1]`, n times
 pub static DIFF: OpDef = OpDef {
     name: "diff",
-    doc: "Differences of neighbours along `axis`, `n` times: `input[1:] - input[:-1]`. `prepend` and `append` are put \
-          before and behind the input first, unless `n` is 0. Of truth values: whether neighbours differ.",
+    doc: "Differences of neighbors along `axis`, `n` times: `input[1:] - input[:-1]`. `prepend` and `append`  \
+          are first added before and after the input, unless `n` is 0. Of booleans: whether neighbors differ.",
     ports: &[
         tensor("input"),
         attr("n", Attr::Int, DefaultLit::Int(1)),
@@ -357,7 +357,7 @@ impl Patches {
 pub static UNFOLD: OpDef = OpDef {
     name: "unfold",
     doc: "All patches of images as columns (im2col): `[n, c, h, w]` becomes `[n, c·kh·kw, positions]`, `[c, h, w]` \
-          likewise without `n`. Around the image lie `padding` zeros. As `torch.nn.functional.unfold`; for windows along \
+          likewise without `n`. The image is padded with `padding` zeros. As `torch.nn.functional.unfold`; for windows along \
           one axis see `unfold_axis`, for windows of any number of axes `windows`.",
     ports: UNFOLD_PORTS,
     shape: ShapeRule::Fn(|cx| {
@@ -419,8 +419,8 @@ static FOLD_PORTS: &[Port] = &[
 /// Patches back into images
 pub static FOLD: OpDef = OpDef {
     name: "fold",
-    doc: "Adds patches up where they were taken from, the adjoint of `unfold`: `[n, c·kh·kw, positions]` becomes \
-          `[n, c, *output_size]`, `[c·kh·kw, positions]` likewise without `n`. What falls on the padding is dropped. As \
+    doc: "Sums patches at the positions they were extracted from, the adjoint of `unfold` (col2im): `[n, c·kh·kw, positions]` becomes \
+          `[n, c, *output_size]`, `[c·kh·kw, positions]` likewise without `n`. Elements in the padding are dropped. As \
           `torch.nn.functional.fold`.",
     ports: FOLD_PORTS,
     shape: ShapeRule::Fn(|cx| {

@@ -58,7 +58,7 @@ pub fn padding<A: Attrs + ?Sized>(cx: &A, i: usize, n: usize) -> Result<Padding>
         }
         Lit::Int(_) | Lit::Bool(_) | Lit::Tuple(_) | Lit::Tensor(_) => cx
             .ints_n(i, n)
-            .map_err(|e| e.help(format!("it has to be {}", padding_forms(n))))?
+            .map_err(|e| e.help(format!("it must be {}", padding_forms(n))))?
             .iter()
             .map(|&p| [p, p])
             .collect(),
@@ -119,7 +119,7 @@ pub fn jax_pads(s: &SpellCx<'_>, pads: &[[Dim; 2]]) -> String {
     tuple(pads.iter().map(|pair| s.dims(pair)))
 }
 
-/// Size after putting `by - 1` zeros between neighbours: `(n - 1)·by + 1`; nothing stays nothing.
+/// Size after putting `by - 1` zeros between neighbors: `(n - 1)·by + 1`; nothing stays nothing.
 pub fn dilated(n: &Dim, by: i64) -> Dim {
     if by == 1 || n.is(0) {
         return n.clone();

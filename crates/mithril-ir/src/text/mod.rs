@@ -17,7 +17,7 @@ mod print;
 pub use parse::{parse, parse_dim, parse_literal, parse_type};
 pub use print::print;
 
-/// Whether a character cannot be seen, or changes how its neighbours are shown: controls, line separators, marks of
+/// Whether a character cannot be seen, or changes how its neighbors are shown: controls, line separators, marks of
 /// direction (which make a text read as another one), joiners, fillers and tags. None may reach a name or a source.
 pub fn is_hidden(c: char) -> bool {
     let unseen =

@@ -35,7 +35,7 @@ impl LayerArgs<'_> {
     pub fn opt_count(&self, name: &str) -> Result<Option<i64>> {
         if self.lit(name).is_none() { Ok(None) } else { self.count(name).map(Some) }
     }
-    /// A size that is inferred if it is not given.
+    /// A size that is inferred if it is missing.
     pub(crate) fn opt_size(&self, name: &str) -> Result<Size> {
         Ok(self.opt_count(name)?.map_or(Size::Unknown, Size::from))
     }
@@ -70,7 +70,7 @@ impl LayerArgs<'_> {
             })
             .collect()
     }
-    /// A truth value.
+    /// A boolean.
     pub fn bool(&self, name: &str) -> Result<bool> {
         match self.lit(name) {
             Lit::Bool(b) => Ok(b),
@@ -101,7 +101,7 @@ impl LayerArgs<'_> {
     /// The error that an argument has a value that is not allowed.
     pub fn bad(&self, name: &str, wanted: &str) -> Error {
         let message = format!("`{name}` of {} is {}", self.layer.name, self.lit(name));
-        Error::new(Code::BadArgument, message).help(format!("it has to be {wanted}"))
+        Error::new(Code::BadArgument, message).help(format!("it must be {wanted}"))
     }
 }
 

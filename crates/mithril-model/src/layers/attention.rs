@@ -16,16 +16,16 @@ const HEADS: LayerArg =
     arg("num_heads", Attr::Int, DefaultLit::Required, "Heads; a divisor of the features.");
 const BIAS: LayerArg = arg("bias", Attr::Bool, DefaultLit::Bool(true), "Whether biases are added.");
 const CAUSAL: LayerArg =
-    arg("causal", Attr::Bool, DefaultLit::Bool(false), "Whether a position sees only those up to it.");
+    arg("causal", Attr::Bool, DefaultLit::Bool(false), "Whether a position attends only to itself and earlier ones.");
 
 static BLOCK_ARGS: &[LayerArg] = &[
     EMBED,
     HEADS,
     arg("dim_feedforward", Attr::Int, DefaultLit::Int(2048), "Features between the two linear layers."),
-    arg("dropout", Attr::Float, DefaultLit::Float(0.1), "Share of values dropped when training."),
+    arg("dropout", Attr::Float, DefaultLit::Float(0.1), "Fraction of values dropped in training."),
     arg("activation", Attr::Any, DefaultLit::Str("relu"), "Layer between the two linear layers, by name."),
-    arg("eps", Attr::Float, DefaultLit::Float(1e-5), "Added to the variance in the normalisations."),
-    arg("norm_first", Attr::Bool, DefaultLit::Bool(false), "Whether normalisation comes before, not after."),
+    arg("eps", Attr::Float, DefaultLit::Float(1e-5), "Added to the variance in the normalizations."),
+    arg("norm_first", Attr::Bool, DefaultLit::Bool(false), "Whether normalization comes before, not after."),
     CAUSAL,
 ];
 
@@ -34,12 +34,12 @@ static STACK_ARGS: &[LayerArg] = &[
     EMBED,
     HEADS,
     arg("dim_feedforward", Attr::Int, DefaultLit::Int(2048), "Features between the two linear layers."),
-    arg("dropout", Attr::Float, DefaultLit::Float(0.1), "Share of values dropped when training."),
+    arg("dropout", Attr::Float, DefaultLit::Float(0.1), "Fraction of values dropped in training."),
     arg("activation", Attr::Any, DefaultLit::Str("relu"), "Layer between the two linear layers, by name."),
-    arg("eps", Attr::Float, DefaultLit::Float(1e-5), "Added to the variance in the normalisations."),
-    arg("norm_first", Attr::Bool, DefaultLit::Bool(false), "Whether normalisation comes before, not after."),
+    arg("eps", Attr::Float, DefaultLit::Float(1e-5), "Added to the variance in the normalizations."),
+    arg("norm_first", Attr::Bool, DefaultLit::Bool(false), "Whether normalization comes before, not after."),
     CAUSAL,
-    arg("norm", Attr::Bool, DefaultLit::Bool(false), "Whether a normalisation comes last."),
+    arg("norm", Attr::Bool, DefaultLit::Bool(false), "Whether a normalization comes last."),
 ];
 
 static ARG_ALIASES: &[(&str, &str)] = &[
@@ -73,7 +73,7 @@ pub(super) static LAYERS: &[LayerDef] = &[
     },
     LayerDef {
         name: "TransformerEncoderLayer",
-        doc: "Self-attention and two linear layers, each with a residual and a normalisation.\n\nInputs `input` \
+        doc: "Self-attention and two linear layers, each with a residual and a normalization.\n\nInputs `input` \
               `[n, length, embed_dim]` and an optional `mask`.",
         args: BLOCK_ARGS,
         build: encoder_layer,
@@ -83,7 +83,7 @@ pub(super) static LAYERS: &[LayerDef] = &[
     LayerDef {
         name: "TransformerDecoderLayer",
         doc: "Causal self-attention, attention to `memory`, and two linear layers, each with a residual and a \
-              normalisation.\n\nInputs `input` `[n, l, embed_dim]`, `memory` `[n, s, embed_dim]`, optional `mask` and \
+              normalization.\n\nInputs `input` `[n, l, embed_dim]`, `memory` `[n, s, embed_dim]`, optional `mask` and \
               `memory_mask`.",
         args: BLOCK_ARGS,
         build: decoder_layer,
@@ -199,7 +199,7 @@ impl Block<'_> {
         }
         call(&layer("Dropout", name, vec![self.a.lit("dropout")], vec![])?, &x)
     }
-    /// `x` with what `f` makes of it, and the normalisation before or after.
+    /// `x` with what `f` makes of it, and the normalization before or after.
     fn residual(
         &self,
         x: &Connection,

@@ -61,7 +61,7 @@ pub(super) static LAYERS: &[LayerDef] = &[
     },
     LayerDef {
         name: "MLP",
-        doc: "Linear layers, each with an activation behind it.\n\n`dimensions` are their output features; \
+        doc: "Linear layers, each followed by an activation.\n\n`dimensions` are their output features; \
               `activations` one name for all (the last layer then has none), or one per layer (`none` for none).",
         args: &[
             arg("dimensions", Attr::Ints, DefaultLit::Required, "Output features of the layers."),
@@ -82,7 +82,7 @@ pub(super) static LAYERS: &[LayerDef] = &[
     },
 ];
 
-/// A linear layer; `dimension` has to be positive.
+/// A linear layer; `dimension` must be positive.
 pub fn linear(dimension: i64, bias: bool) -> Result<Model> {
     super::build("Linear", vec![dimension.into()], vec![("bias", bias.into())])
 }

@@ -27,8 +27,8 @@ static ARGS: &[LayerArg] = &[
         DefaultLit::Int(0),
         "Zeros around the input: a number, one per axis, pairs, \"same\" or \"valid\".",
     ),
-    arg("dilation", Attr::Ints, DefaultLit::Int(1), "Distance of neighbouring kernel elements."),
-    arg("groups", Attr::Int, DefaultLit::Int(1), "Groups of channels that do not mix."),
+    arg("dilation", Attr::Ints, DefaultLit::Int(1), "Distance between neighboring kernel elements."),
+    arg("groups", Attr::Int, DefaultLit::Int(1), "Groups of channels that are convolved separately."),
     arg("bias", Attr::Bool, DefaultLit::Bool(true), "Whether a bias is added."),
     IN_CHANNELS,
 ];
@@ -42,11 +42,11 @@ static TRANSPOSED_ARGS: &[LayerArg] = &[
         "Size of the kernel, one for all axes or one per axis.",
     ),
     arg("stride", Attr::Ints, DefaultLit::Int(1), "Step of the window."),
-    arg("padding", Attr::Any, DefaultLit::Int(0), "What is cut off around the output."),
-    arg("output_padding", Attr::Ints, DefaultLit::Int(0), "What is added at the end of the output."),
-    arg("groups", Attr::Int, DefaultLit::Int(1), "Groups of channels that do not mix."),
+    arg("padding", Attr::Any, DefaultLit::Int(0), "Elements removed around the output."),
+    arg("output_padding", Attr::Ints, DefaultLit::Int(0), "Elements added at the end of the output."),
+    arg("groups", Attr::Int, DefaultLit::Int(1), "Groups of channels that are convolved separately."),
     arg("bias", Attr::Bool, DefaultLit::Bool(true), "Whether a bias is added."),
-    arg("dilation", Attr::Ints, DefaultLit::Int(1), "Distance of neighbouring kernel elements."),
+    arg("dilation", Attr::Ints, DefaultLit::Int(1), "Distance between neighboring kernel elements."),
     IN_CHANNELS,
 ];
 

@@ -278,14 +278,14 @@ impl Layer {
             if n < 0 {
                 return Err(Error::new(
                     Code::BadArgument,
-                    format!("`n` of {} is no number of inputs", self.name),
+                    format!("`n` of {} is not a number of inputs", self.name),
                 )
-                .help("`n` has to be between 0 and 10000"));
+                .help("`n` must be between 0 and 10000"));
             }
         }
         let mut model = Model::leaf(op, n as usize).of_class(self.name);
         for (value, arg) in values.into_iter().zip(&self.args) {
-            // What is not given stays a port, which may be connected.
+            // What is missing stays a port, which may be connected.
             if let Some(value) = value.filter(|_| op.port(arg.name).is_some()) {
                 model = model.setting(arg.name, value)?;
             }
@@ -343,7 +343,7 @@ impl Layer {
             kind => kind.text().to_owned(),
         };
         Err(Error::new(Code::BadArgument, format!("`{}` of {} is {value}", arg.name, self.name))
-            .help(format!("it has to be {wanted}")))
+            .help(format!("it must be {wanted}")))
     }
     #[cold]
     fn missing(&self, name: &str) -> Error {

@@ -1,4 +1,4 @@
-//! Normalisations with their parameters and running statistics.
+//! Normalizations with their parameters and running statistics.
 
 use mithril_ir::op::{Attr, DefaultLit};
 use mithril_ir::{Lit, Result};
@@ -16,7 +16,7 @@ const AFFINE: LayerArg =
 static BATCH_ARGS: &[LayerArg] = &[
     arg("num_features", Attr::OptInt, DefaultLit::None, "Number of channels; inferred if not given."),
     EPS,
-    arg("momentum", Attr::Float, DefaultLit::Float(0.1), "Share of the new statistics in the running ones."),
+    arg("momentum", Attr::Float, DefaultLit::Float(0.1), "Weight of the new statistics in the running ones."),
     AFFINE,
 ];
 
@@ -38,7 +38,7 @@ macro_rules! batch_norm {
         LayerDef {
             name: $name,
             doc: concat!(
-                "Normalises each channel over the batch, for ", $over, ".\n\nParameters: `weight` (starts as 1) and \
+                "Normalizes each channel over the batch, for ", $over, ".\n\nParameters: `weight` (starts as 1) and \
                  `bias` (0), both `[c]`; state: `running_mean` and `running_var`, which are updated when training and \
                  used otherwise."
             ),
@@ -54,7 +54,7 @@ macro_rules! instance_norm {
     ($name:literal, $rank:expr, $over:literal) => {
         LayerDef {
             name: $name,
-            doc: concat!("Normalises each channel of each example, for ", $over, "."),
+            doc: concat!("Normalizes each channel of each example, for ", $over, "."),
             args: INSTANCE_ARGS,
             build: |a| {
                 let model = rank(Model::leaf(op("instance_norm")?, 0).setting("eps", a.lit("eps"))?, $rank)?;
@@ -72,7 +72,7 @@ pub(super) static LAYERS: &[LayerDef] = &[
     batch_norm!("BatchNorm3d", Some(5), "volumes `[n, c, depth, height, width]`"),
     LayerDef {
         name: "LayerNorm",
-        doc: "Normalises over the last axes.\n\nParameters: `weight` (starts as 1) and `bias` (0) of the shape \
+        doc: "Normalizes over the last axes.\n\nParameters: `weight` (starts as 1) and `bias` (0) of the shape \
               `normalized_shape`; by default the last axis, whose size is inferred.",
         args: &[
             arg(
@@ -126,7 +126,7 @@ pub(super) static LAYERS: &[LayerDef] = &[
     },
     LayerDef {
         name: "GroupNorm",
-        doc: "Normalises groups of neighbouring channels of each example.\n\nParameters: `weight` (starts as 1) and \
+        doc: "Normalizes groups of neighboring channels of each example.\n\nParameters: `weight` (starts as 1) and \
               `bias` (0), both `[c]`.",
         args: &[
             arg("num_groups", Attr::Int, DefaultLit::Required, "Number of groups."),

@@ -39,7 +39,7 @@ const NONLINEARITY: LayerArg = arg(
     "nonlinearity",
     Attr::Choice(&["tanh", "relu"]),
     DefaultLit::Str("tanh"),
-    "What is applied to the new state.",
+    "Activation of the new state.",
 );
 
 static ARG_ALIASES: &[(&str, &str)] = &[

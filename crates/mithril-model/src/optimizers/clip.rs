@@ -36,5 +36,5 @@ fn positive(name: &str, bound: f64) -> Result<()> {
     if bound.is_finite() && bound > 0.0 {
         return Ok(());
     }
-    Err(Error::new(Code::BadArgument, format!("`{name}` is {bound}")).help("it has to be a number above 0"))
+    Err(Error::new(Code::BadArgument, format!("`{name}` is {bound}")).help("it must be a number above 0"))
 }

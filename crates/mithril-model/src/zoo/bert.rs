@@ -25,7 +25,7 @@ static ARGS: &[LayerArg] = &[
     arg("hidden", Attr::Int, DefaultLit::Int(3072), "Features between the two linear layers of a block."),
     arg("max_length", Attr::Int, DefaultLit::Int(512), "Largest number of tokens of a text."),
     arg("type_vocab", Attr::Int, DefaultLit::Int(2), "Number of types of tokens."),
-    arg("eps", Attr::Float, DefaultLit::Float(1e-12), "Added to the variance in the normalisations."),
+    arg("eps", Attr::Float, DefaultLit::Float(1e-12), "Added to the variance in the normalizations."),
     arg(
         "activation",
         Attr::Choice(ACTIVATIONS),
@@ -43,7 +43,7 @@ static ARGS: &[LayerArg] = &[
     ),
 ];
 
-/// What older files call the weight and the bias of a normalisation.
+/// What older files call the weight and the bias of a normalization.
 static LAYOUTS: &[Layout] = &[
     TRANSFORMERS,
     Layout {
@@ -268,7 +268,7 @@ impl Bert<'_> {
         part("attention", self.shortcut(self.dims)?.call([&y, &x])?)
     }
 
-    /// A linear layer, the sum with what it stands beside, and the normalisation of it.
+    /// A linear layer, the sum with what it stands beside, and the normalization of it.
     fn shortcut(&self, inputs: i64) -> Result<Model> {
         let y = call(&linear("dense", [self.dims, inputs], true, START)?, &features(inputs))?;
         part("output", self.norm(&(&y + &data("beside"))?)?)

@@ -66,7 +66,7 @@ static ARGS: &[LayerArg] = &[
         DefaultLit::Str("quick_gelu"),
         "\"quick_gelu\", which is `x * sigmoid(1.702 * x)`, or \"gelu\".",
     ),
-    arg("eps", Attr::Float, DefaultLit::Float(1e-5), "Added to the variance in the normalisations."),
+    arg("eps", Attr::Float, DefaultLit::Float(1e-5), "Added to the variance in the normalizations."),
 ];
 
 static LAYOUTS: &[Layout] = &[

@@ -15,7 +15,7 @@ pub(super) fn parse(json: &str) -> Result<Map<String, Value>> {
     };
     match serde_json::from_str(json) {
         Ok(Value::Object(map)) => Ok(map),
-        Ok(_) => Err(bad("it is no object".into())),
+        Ok(_) => Err(bad("it is not an object".into())),
         Err(error) => Err(bad(error.to_string())),
     }
 }
@@ -60,7 +60,7 @@ impl<'a> Config<'a> {
     pub fn float_or(&self, name: &str, default: f64) -> Result<f64> {
         if self.get(name).is_none() { Ok(default) } else { self.float(name) }
     }
-    /// A truth value, or what holds when there is none.
+    /// A boolean, or what holds when there is none.
     pub fn bool_or(&self, name: &str, default: bool) -> Result<bool> {
         match self.get(name) {
             None => Ok(default),
@@ -86,7 +86,7 @@ impl<'a> Config<'a> {
             _ => self.int_or("num_labels", default),
         }
     }
-    /// The error that an entry is not what it has to be.
+    /// The error that an entry is not what it must be.
     #[cold]
     pub fn bad(&self, name: &str, wanted: &str) -> Error {
         let found = self.get(name).map_or("missing".to_owned(), |value| {
@@ -94,6 +94,6 @@ impl<'a> Config<'a> {
             text
         });
         Error::new(Code::BadArgument, format!("`{name}` of the configuration is {found}"))
-            .help(format!("it has to be {wanted}"))
+            .help(format!("it must be {wanted}"))
     }
 }

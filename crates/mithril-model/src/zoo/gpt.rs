@@ -19,7 +19,7 @@ const SIZES: [LayerArg; 2] = [
     arg("num_heads", Attr::Int, DefaultLit::Int(12), "Heads of the attention; a divisor of `dims`."),
 ];
 const BIAS: LayerArg =
-    arg("bias", Attr::Bool, DefaultLit::Bool(true), "Whether linear layers and normalisations have biases.");
+    arg("bias", Attr::Bool, DefaultLit::Bool(true), "Whether linear layers and normalizations have biases.");
 
 static ARGS: &[LayerArg] = &[
     BIAS,
@@ -160,7 +160,7 @@ impl Gpt {
         gpt.extend(&head, spec, Place::default())?;
         Ok(gpt)
     }
-    /// From tokens to the normalised features.
+    /// From tokens to the normalized features.
     fn transformer(&self) -> Result<Model> {
         let tokens = if self.cache { cache::tokens() } else { tokens() };
         let mut scope = Scope::default();
@@ -193,7 +193,7 @@ impl Gpt {
     fn norm(&self, name: &str) -> Result<Model> {
         layer("LayerNorm", name, vec![], vec![("bias", self.bias.into())])
     }
-    /// Attention and two linear layers, each behind a normalisation and beside a shortcut.
+    /// Attention and two linear layers, each behind a normalization and beside a shortcut.
     fn block(&self) -> Result<Model> {
         let mut scope = Scope::default();
         let x = features(self.dims);

@@ -29,7 +29,7 @@ static ARGS: &[LayerArg] = &[
     arg("num_layers", Attr::Int, DefaultLit::Int(22), "Number of blocks."),
     arg("hidden", Attr::Int, DefaultLit::Int(5632), "Features between the linear layers of a block."),
     arg("rope_base", Attr::Float, DefaultLit::Float(10000.0), "Base of the speeds of the rotary embedding."),
-    arg("eps", Attr::Float, DefaultLit::Float(1e-5), "Added to the mean square in the normalisations."),
+    arg("eps", Attr::Float, DefaultLit::Float(1e-5), "Added to the mean square in the normalizations."),
     arg(
         "tied",
         Attr::Bool,
@@ -87,7 +87,7 @@ static LAYOUTS: &[Layout] = &[
 pub(super) static MODELS: &[ZooModel] = &[ZooModel {
     def: LayerDef {
         name: "create_llama",
-        doc: "Llama, and decoders like it: normalisation by the root mean square, rotary embedding, grouped-query \
+        doc: "Llama, and decoders like it: normalization by the root mean square, rotary embedding, grouped-query \
               attention, gated linear layers. From `input`, integers `[batch, length]`, to `output`, logits `[batch, \
               length, vocab_size]`. Parameters are called and laid out as in transformers \
               (`model.layers.0.self_attn.q_proj.weight`). The defaults have 1.1 billion parameters. (Touvron et al. \
@@ -261,7 +261,7 @@ impl Llama {
         llama.extend(&head, spec, mithril_ir::Place::default())?;
         Ok(llama)
     }
-    /// From tokens to the normalised features.
+    /// From tokens to the normalized features.
     fn stack(&self) -> Result<Model> {
         let tokens = if self.cache { cache::tokens() } else { tokens() };
         let mut scope = Scope::default();
@@ -298,7 +298,7 @@ impl Llama {
         };
         linear(name, sizes, bias, START)
     }
-    /// Attention and gated linear layers, each behind a normalisation and beside a shortcut.
+    /// Attention and gated linear layers, each behind a normalization and beside a shortcut.
     fn block(&self) -> Result<Model> {
         let mut scope = Scope::default();
         let x = features(self.dims);

@@ -53,14 +53,14 @@ fn known<'a>(part: &str, all: impl Iterator<Item = &'a str> + Clone, what: &str)
     if all.clone().any(|name| rest(name, part).is_some()) {
         return Ok(());
     }
-    let error = Error::new(Code::BadParameter, format!("`names` speaks of {part:?}, which is not in {what}"));
+    let error = Error::new(Code::BadParameter, format!("`names` mentions {part:?}, which is not in {what}"));
     let mut candidates: Vec<&str> = all.flat_map(|name| [name, parent(name).0]).collect();
     candidates.dedup();
     if let Some(near) = nearest(part, candidates.iter().copied()) {
         return Err(error.help(format!("did you mean {near:?}?")));
     }
     let shown: Vec<_> = candidates.iter().filter(|name| !name.is_empty()).take(6).copied().collect();
-    Err(error.help(format!("give names, or what stands before a dot in some: {} …", shown.join(", "))))
+    Err(error.help(format!("give names, or the prefix before a dot in some of them: {} …", shown.join(", "))))
 }
 
 /// What stands before the last dot, and what behind it.

@@ -121,7 +121,7 @@ pub fn plan(
     names: &Names<'_>,
 ) -> Result<Plan> {
     if prefix.is_some() && !names.is_empty() {
-        return Err(Error::new(Code::BadArgument, "`names` and `prefix` are given both").help(
+        return Err(Error::new(Code::BadArgument, "`names` and `prefix` are both given").help(
             "leave `prefix` out: `names` are those of the whole model, with \"\" for all of the weights",
         ));
     }
@@ -180,7 +180,7 @@ fn below(ours: &[Wanted], prefix: &str) -> Result<Vec<Wanted>> {
     let found: Vec<Wanted> =
         inside.map(|w| Wanted { name: w.name[prefix.len() + 1..].to_owned(), ..w.clone() }).collect();
     if found.is_empty() {
-        let error = Error::new(Code::BadArgument, format!("no part of the model is called {prefix:?}"));
+        let error = Error::new(Code::BadArgument, format!("there is no part of the model called {prefix:?}"));
         let known = parts(ours);
         return Err(match nearest(prefix, known.iter().map(String::as_str)) {
             Some(near) => error.help(format!("did you mean {near:?}?")),
@@ -255,7 +255,7 @@ pub struct Published {
     pub parts: usize,
     /// Whether it is the other way round, after it is taken out.
     pub transposed: bool,
-    /// Whether the rows of each head may have to be pairs, as in [`Step::paired`].
+    /// Whether the rows of each head may have to be paired, as in [`Step::paired`].
     pub paired: bool,
 }
 
@@ -274,8 +274,8 @@ fn layouts(source: Option<&str>) -> Result<Vec<&'static Layout>> {
     known.dedup();
     found.retain(|layout| layout.source == source);
     if found.is_empty() {
-        let message = format!("no layout is called {source:?}");
-        return Err(Error::new(Code::BadArgument, message).help(format!("there are {}", known.join(", "))));
+        let message = format!("there is no layout called {source:?}");
+        return Err(Error::new(Code::BadArgument, message).help(format!("available: {}", known.join(", "))));
     }
     Ok(found)
 }

@@ -214,7 +214,7 @@ impl Block {
     }
 }
 
-/// A convolution that keeps the size, divided by its stride, and the normalisation behind it.
+/// A convolution that keeps the size, divided by its stride, and the normalization behind it.
 pub(super) fn unit(
     x: &Connection,
     names: [&str; 2],

@@ -416,7 +416,7 @@ impl T5 {
         Model::from_outputs([("output", op("linear", [x.into(), weight.into()])?)])?.named("lm_head")
     }
 
-    /// All blocks and the last normalisation. The first block says what is added to the scores of all.
+    /// All blocks and the last normalization. The first block says what is added to the scores of all.
     fn blocks(&self) -> Result<Model> {
         let blocks = stack_behind(&self.block(true)?, &self.block(false)?, self.layers, "bias")?;
         let blocks = blocks.named("block")?;
@@ -448,7 +448,7 @@ impl T5 {
         Model::from_outputs(Scope::default().call(&layers)?)
     }
 
-    /// Something behind a normalisation and beside a shortcut.
+    /// Something behind a normalization and beside a shortcut.
     fn layer(&self, name: &str, inner: &Model) -> Result<Model> {
         let mut scope = Scope::default();
         let x = features(self.dims);

@@ -1,4 +1,4 @@
-//! What the models for images share: images as sequences of patches, and transformers with the normalisation first.
+//! What the models for images share: images as sequences of patches, and transformers with the normalization first.
 
 use mithril_ir::{Lit, Result};
 
@@ -66,7 +66,7 @@ pub(super) fn first(x: &Connection) -> Result<Connection> {
     x.item(vec![all.into(), 0.into()])
 }
 
-/// A normalisation of the last axis.
+/// A normalization of the last axis.
 pub(super) fn norm(x: &Connection, name: &str, eps: f64) -> Result<Connection> {
     call(&layer("LayerNorm", name, vec![], vec![("eps", eps.into())])?, x)
 }
@@ -81,7 +81,7 @@ pub(super) fn gelu(x: &Connection) -> Result<Connection> {
     op("gelu", [x.into()])
 }
 
-/// A stack of equal blocks: attention and two linear layers, each behind a normalisation and beside a shortcut.
+/// A stack of equal blocks: attention and two linear layers, each behind a normalization and beside a shortcut.
 #[derive(Debug)]
 pub(super) struct Transformer {
     /// Features.
@@ -90,11 +90,11 @@ pub(super) struct Transformer {
     pub heads: i64,
     /// Features between the two linear layers.
     pub mlp: i64,
-    /// Added to the variance in the normalisations.
+    /// Added to the variance in the normalizations.
     pub eps: f64,
     /// Between the two linear layers.
     pub activation: fn(&Connection) -> Result<Connection>,
-    /// Whether a position sees only those up to it.
+    /// Whether a position attends only to itself and earlier ones.
     pub causal: bool,
     /// Names of the attention and of the two linear layers.
     pub names: [&'static str; 3],

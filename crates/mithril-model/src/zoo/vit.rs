@@ -27,7 +27,7 @@ static ANY_ARGS: &[LayerArg] = &[
     arg("hidden_dim", Attr::Int, DefaultLit::Required, "Number of features of a patch."),
     arg("mlp_dim", Attr::Int, DefaultLit::Required, "Features between the two linear layers of a block."),
     CLASSES,
-    arg("eps", Attr::Float, DefaultLit::Float(1e-6), "Added to the variance in the normalisations."),
+    arg("eps", Attr::Float, DefaultLit::Float(1e-6), "Added to the variance in the normalizations."),
 ];
 
 static LAYOUTS: &[Layout] = &[

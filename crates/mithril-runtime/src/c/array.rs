@@ -139,12 +139,12 @@ pub struct Array<Owner> {
 }
 
 impl<Owner> Array<Owner> {
-    /// Reads the contents of a capsule `__array_struct__`. The pointer has to be that of such a capsule, which is
+    /// Reads the contents of a capsule `__array_struct__`. The pointer must be that of such a capsule, which is
     /// still alive; the owner, which is kept, is the array that gave it: the memory described lives as long as that.
     /// This is the one place where the compiler of Rust believes what it is told.
     pub fn read(capsule: NonNull<c_void>, owner: Owner) -> mithril_ir::Result<Self> {
         // SAFETY: the pointer is that of a capsule `__array_struct__`, whose contents have this form by the protocol;
-        // its first field, which has to be 2, is looked at before anything is read through other pointers.
+        // its first field, which must be 2, is looked at before anything is read through other pointers.
         let found = unsafe { capsule.cast::<Interface>().as_ref() };
         let rank = usize::try_from(found.rank).unwrap_or(usize::MAX);
         if found.two != 2 || rank > mithril_ir::shape::MAX_RANK {

@@ -233,14 +233,14 @@ fn is_full(folder: &Path) -> bool {
 fn refusal(folder: &Path, exposure: &private::Exposure) -> Error {
     let private::Exposure { reason, remedy } = exposure;
     Error::new(Code::Io, format!("the cache of compiled code in {} is not used", folder.display()))
-        .note(format!("{reason}, and what is loaded from there runs in this process"))
-        .note("code is compiled in a private temporary folder instead, anew in each process")
+        .note(format!("{reason}, and code loaded from there runs in this process"))
+        .note("code is compiled in a private temporary folder instead, again in each process")
         .help(format!("{remedy}, or let {FOLDER} name a folder that only you can write"))
 }
 
 fn unwritable(reason: &io::Error) -> Error {
     Error::new(Code::Io, format!("generated C cannot be written: {reason}"))
-        .help(format!("make room, or let {FOLDER} or TMPDIR name a folder that can be written"))
+        .help(format!("free some space, or let {FOLDER} or TMPDIR name a folder that can be written"))
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

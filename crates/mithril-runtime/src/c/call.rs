@@ -106,7 +106,7 @@ impl Interface {
             if tensor.dtype() != *dtype || tensor.shape() != *shape {
                 let given = format!("`{name}` is {} of shape {:?}", tensor.dtype(), tensor.shape());
                 return Err(Error::new(Code::BadParameter, given)
-                    .help(format!("it has to be {dtype} of shape {shape:?}")));
+                    .help(format!("it must be {dtype} of shape {shape:?}")));
             }
             addresses.push(Address::of_tensor(tensor));
         }
@@ -129,7 +129,7 @@ impl Interface {
         let text = format!("{given} {what} are given to {}, {wanted} are needed", self.prefix);
         Err(Error::new(Code::BadParameter, text))
     }
-    /// The outputs that are no new states.
+    /// The outputs that are not new states.
     pub fn results(&self) -> &[Buffer] {
         &self.outputs[..self.outputs.len() - self.updates]
     }
@@ -236,7 +236,7 @@ impl Function {
         }
         self.finish_packing(packing).map(Some)
     }
-    /// Packing part by part, so that not all inputs have to be there at once; `None` if there is nothing to pack.
+    /// Packing part by part, so that not all inputs must be there at once; `None` if there is nothing to pack.
     pub fn start_packing(&self) -> Result<Option<Packing>> {
         let bytes = self.library.packed_bytes();
         if bytes == 0 {

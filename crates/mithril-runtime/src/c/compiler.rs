@@ -46,9 +46,9 @@ impl Compiler {
     /// Finds the compiler that is wanted.
     pub fn find(tool: &Tool) -> Result<Self> {
         if let Some(bad) = tool.flags.iter().find(|flag| FORBIDDEN.contains(&flag.as_str())) {
-            return Err(Error::new(Code::BadArgument, format!("the flag {bad} is refused"))
-                .note("with it NaN, infinities and subnormals lose their meaning, in the whole process")
-                .help("leave it out; sums are reordered and vectorised without it"));
+            return Err(Error::new(Code::BadArgument, format!("the flag {bad} is not allowed"))
+                .note("it breaks NaN, infinities and subnormals in the whole process")
+                .help("leave it out; sums are reordered and vectorized without it"));
         }
         let environment = std::env::var("CC").ok().filter(|text| !text.trim().is_empty());
         let (named, from) = match (&tool.command, &environment) {
@@ -64,7 +64,7 @@ impl Compiler {
                         format!("the C compiler {command:?} does not run: {reason}"),
                     )
                     .note(format!("{from} names it"))
-                    .help("name one that is installed, or none to have one searched")
+                    .help("name one that is installed, or leave it out to search for one")
                 })?;
                 Some((words, version))
             }
@@ -153,9 +153,8 @@ impl Compiler {
             error.note(format!("the command was {} {}", self.words.join(" "), self.arguments().join(" ")));
         // The compiler itself, or a program that it started.
         if output.status.code().is_none() || text.contains("Killed") {
-            return error.help(
-                "it was ended from outside, often for want of memory: make room, or try flags=[\"-O1\"]",
-            );
+            return error
+                .help("it was killed, often because memory ran out: make room, or try flags=[\"-O1\"]");
         }
         if !self.flags.is_empty() {
             return error.help(format!("try without the flags that were given: {}", self.flags.join(" ")));
@@ -184,7 +183,7 @@ fn split(command: &str) -> Vec<String> {
 
 fn start(words: &[String]) -> Command {
     let mut command = Command::new(words.first().map_or("", String::as_str));
-    // Messages in English, so that errors are recognised.
+    // Messages in English, so that errors are recognized.
     command.args(words.iter().skip(1)).env("LC_ALL", "C").stdin(Stdio::null());
     command
 }

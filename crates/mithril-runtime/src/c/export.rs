@@ -170,7 +170,7 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
         for path in &paths {
             let _ = fs::remove_file(path);
         }
-        return Err(error.note("nothing is left in the folder"));
+        return Err(error.note("the folder was cleaned up"));
     }
     words.push(("memory_rows", parts.memory_rows(arena_bytes, packed_bytes, pack_bytes, threads)));
     let readme = folder.join("README.md");
@@ -203,7 +203,7 @@ fn write<const N: usize>(
 fn unwritable(path: &Path, error: &io::Error) -> Error {
     let help = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            "make room, or name a folder elsewhere; what was written there is not whole"
+            "free some space, or choose another folder; what was written there is not whole"
         }
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
             "name a folder: a file of this name is there"
@@ -219,8 +219,8 @@ fn refuse_foreign(path: &Path) -> Result<()> {
     if String::from_utf8_lossy(&found).contains("by Mithril") {
         return Ok(());
     }
-    Err(Error::new(Code::Io, format!("{} is there already, and not of an export", path.display()))
-        .help("name a folder of its own, or move that file away"))
+    Err(Error::new(Code::Io, format!("{} already exists and is not part of an export", path.display()))
+        .help("choose an empty folder, or move that file away"))
 }
 
 /// What follows from the parameters, as the weights file holds it; `None` if there is nothing to pack.
@@ -282,12 +282,12 @@ fn build_and_run(
     if output.status.success() {
         return Ok(printed);
     }
-    let mut error = Error::new(Code::Numerics, "the exported model does not compute what was recorded")
+    let mut error = Error::new(Code::Numerics, "the exported model does not reproduce the recorded results")
         .note(format!("the program {} ends with {}", folder.join("main.c").display(), output.status));
     for line in printed.lines().chain(String::from_utf8_lossy(&output.stderr).lines()) {
         error = error.note(line);
     }
-    Err(error.help("the files are left where they are; please report this with the model"))
+    Err(error.help("the files are kept; please report this with the model"))
 }
 
 /// What is written, before it becomes text.
@@ -586,7 +586,7 @@ fn fitting(values: &dyn Values, buffer: &Buffer) -> Result<Arc<Tensor>> {
     if value.dtype() != buffer.dtype || value.shape() != buffer.shape {
         let text = format!("`{name}` is {} of shape {:?}", value.dtype(), value.shape());
         return Err(Error::new(Code::BadParameter, text)
-            .help(format!("it has to be {} of shape {:?}", buffer.dtype, buffer.shape)));
+            .help(format!("it must be {} of shape {:?}", buffer.dtype, buffer.shape)));
     }
     Ok(value)
 }
@@ -644,7 +644,7 @@ fn array(prefix: &str, i: usize, value: &Tensor) -> String {
         }
         DType::F32 => value.to_f64s().iter().map(|&x| float(x, &format!("{:?}", x as f32), suffix)).collect(),
         DType::F64 => value.to_f64s().iter().map(|&x| float(x, &format!("{x:?}"), suffix)).collect(),
-        // The smallest number is no literal of C.
+        // The smallest number is not a literal of C.
         _ => value
             .to_i64s()
             .iter()

@@ -45,11 +45,11 @@ impl Library {
     /// Loads a library that was compiled from generated C.
     /// `is_batched`: the number of rows is an argument.
     pub fn open(path: &Path, prefix: &str, is_batched: bool) -> Result<Self> {
-        // SAFETY: a library of generated C has no initialisers, so that loading it runs no code; that the file is such
+        // SAFETY: a library of generated C has no initializers, so that loading it runs no code; that the file is such
         // a library is what the checksum in its name says.
         let loaded = unsafe { libloading::Library::new(path) }.map_err(|e| {
             Error::new(Code::Io, format!("the compiled object cannot be loaded: {e}"))
-                .help("is it compiled for another machine, or in a folder that forbids executing files?")
+                .help("was it compiled for another machine, or is its folder mounted noexec?")
         })?;
         let name = |function: &str| format!("{prefix}_{function}");
         let missing = |_| Error::internal(format!("the compiled object lacks functions of {prefix}"));

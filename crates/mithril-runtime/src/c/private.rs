@@ -35,7 +35,7 @@ pub(super) fn create_folder(path: &Path) -> io::Result<()> {
 pub(super) fn temporary_folder() -> Result<TempDir> {
     let folder = system::temporary().tempdir().map_err(|e| {
         Error::new(Code::Io, format!("a temporary folder cannot be made: {e}"))
-            .help("make room, or let TMPDIR name a folder that can be written")
+            .help("free some space, or let TMPDIR name a folder that can be written")
     })?;
     match exposure(folder.path()) {
         None => Ok(folder),

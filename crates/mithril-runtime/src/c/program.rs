@@ -53,7 +53,7 @@ pub struct Options {
     pub memory_limit: Option<usize>,
     /// Whether the candidates of kernels are measured, rather than estimated.
     pub autotune: bool,
-    /// Weights that are kept in few bits; needs `pack`.
+    /// Weights that are quantized; needs `pack`.
     pub quantize: Option<Quantize>,
     /// A size that is an argument of a call, rather than a number of each program.
     pub batch: Option<Arc<str>>,
@@ -246,7 +246,7 @@ impl Program {
         let mut symbols = symbols.clone();
         let Some(name) = &self.options.batch else { return Ok(symbols) };
         let Some(size) = symbols.get_mut(&Symbol::Named(name.clone())) else {
-            return Err(Error::new(Code::BadArgument, format!("no size of the model is called {name:?}"))
+            return Err(Error::new(Code::BadArgument, format!("the model has no size called {name:?}"))
                 .help(format!("name it in the shapes: shapes={{\"input\": [{name:?}, ...]}}")));
         };
         *size = self.options.block.unwrap_or(BLOCK) as i64;
@@ -416,6 +416,6 @@ fn check_prefix(prefix: &str) -> Result<()> {
     if is_word && prefix.starts_with(|c: char| c.is_ascii_alphabetic()) && prefix.len() <= 64 {
         return Ok(());
     }
-    Err(Error::new(Code::BadName, format!("{prefix:?} cannot start the names of C functions"))
+    Err(Error::new(Code::BadName, format!("{prefix:?} cannot be a prefix of C function names"))
         .help("use at most 64 letters, digits and underscores, a letter first; neither main, nor mithril, nor a header of C"))
 }

@@ -115,7 +115,7 @@ fn too_much(needs: Needs, there: usize, grows: usize, functions: usize, limit: u
         )),
     };
     error.help(
-        "make the batch smaller, keep weights in fewer bits, raise memory_limit, or call it with fewer sizes",
+        "make the batch smaller, use lower-bit weights, raise memory_limit, or call it with fewer distinct sizes",
     )
 }
 

@@ -176,7 +176,7 @@ impl<'a> Run<'a> {
             Source::Host => {
                 let kept = || self.packed.and_then(|packed| packed.hosted(v));
                 let found = self.hosted[v].as_ref().or_else(kept).cloned();
-                found.ok_or_else(|| Error::internal("a value is read before it is made"))?
+                found.ok_or_else(|| Error::internal("a value is read before it is defined"))?
             }
             Source::Call => {
                 let ty = value.ty.ok_or_else(|| Error::internal("a value has no type in ggml"))?;
@@ -196,7 +196,7 @@ impl<'a> Run<'a> {
         Ok(Arc::new(found.cast(dtype).reshaped(shape)))
     }
     fn host(&mut self, host: &Host) -> Result<()> {
-        let unknown = || Error::internal("a size of a step of the host is no number");
+        let unknown = || Error::internal("a size of a step of the host is not a number");
         let mut arguments = Vec::with_capacity(host.inputs.len());
         for (i, input) in host.inputs.iter().enumerate() {
             arguments.push(match input {

@@ -78,7 +78,7 @@ pub fn permute(
     let piece = (PIECE / columns).max(1);
     let rows = values.len() / columns;
     if rows * columns != values.len() || rows * row != out.len() {
-        return Err(Error::internal("a weight and the memory for it do not fit together"));
+        return Err(Error::internal("a weight and the memory for it are inconsistent"));
     }
     let each = rows.div_ceil(threads.max(1));
     let write = |(part, out): (usize, &mut [u8])| {
@@ -89,7 +89,7 @@ pub fn permute(
             if ty.element == Element::F32 {
                 out.as_chunks_mut().0.iter_mut().zip(floats).for_each(|(to, x)| *to = x.to_ne_bytes());
             } else {
-                mithril_ggml::quantise(ty.element, floats, columns, None, out)?;
+                mithril_ggml::quantize(ty.element, floats, columns, None, out)?;
             }
         }
         Ok(())
@@ -103,7 +103,7 @@ pub fn permute(
         first.map_or(Ok(()), write)?;
         let joined = started
             .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_| Err(Error::internal("quantising failed"))));
+            .map(|thread| thread.join().unwrap_or_else(|_| Err(Error::internal("quantizing failed"))));
         joined.collect()
     })
 }
@@ -134,13 +134,13 @@ pub fn decode(bytes: &[u8], ty: &Type, dtype: DType, shape: &[usize]) -> Result<
         Element::F32 => Ok(Tensor::from_bytes(DType::F32, shape.to_vec(), bytes)?.cast(dtype)),
         element => {
             let mut values = vec![0.0; shape.iter().product()];
-            mithril_ggml::dequantise(element, bytes, &mut values)?;
+            mithril_ggml::dequantize(element, bytes, &mut values)?;
             Ok(Tensor::from_parts(shape, values).cast(dtype))
         }
     }
 }
 
-/// A tensor of floats, or of what stands for truth values or halves.
+/// A tensor of floats, or of what stands for booleans or halves.
 pub fn of_floats(values: &[f32], dtype: DType, shape: &[usize]) -> Tensor {
     let tensor = Tensor::from_parts(shape, values.to_vec());
     if dtype == DType::F32 { tensor } else { tensor.cast(dtype) }
@@ -184,11 +184,11 @@ mod tests {
     fn ggml_makes_the_blocks_of_files_or_nearer_ones() {
         let values: Vec<f32> = (0..1024_u32).map(|i| ((i * 7919 % 1009) as f32 - 504.0) / 300.0).collect();
         let (mut same, mut nearer) = (0, 0);
-        for element in Element::all().filter(|e| e.is_quantised()) {
+        for element in Element::all().filter(|e| e.is_quantized()) {
             let Some(format) = BlockFormat::find(element.name()) else { continue };
             let Ok(plain) = format.quantize(&values) else { continue };
             let mut found = vec![0; plain.len()];
-            mithril_ggml::quantise(element, &values, 256, None, &mut found).expect("quantised");
+            mithril_ggml::quantize(element, &values, 256, None, &mut found).expect("quantized");
             let error = |blocks: &[u8]| {
                 let mut back = vec![0.0; values.len()];
                 format.dequantize(blocks, &mut back).expect("values");

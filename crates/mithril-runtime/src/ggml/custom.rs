@@ -1,6 +1,6 @@
 //! Nodes that ggml cannot say, as custom ops inside of its graphs: the reference evaluations of their rows.
 //!
-//! Threads share what is computed element by element on floats and truth values, and what is computed for each place of the
+//! Threads share what is computed element by element on floats and booleans, and what is computed for each place of the
 //! first axis on its own; everything else is done by one of them. Operands are copied, apart from those of the former.
 
 use mithril_codegen::ggml::plan::{Argument as Given, Call, Custom as Op, Host, HostInput};
@@ -24,7 +24,7 @@ pub fn add(
     op: &Op,
     arguments: &[Argument],
 ) -> Result<TensorId> {
-    let untyped = || Error::internal("a custom op is given what is no tensor");
+    let untyped = || Error::internal("a custom op is given what is not a tensor");
     let ty = plan.values[call.result].ty.ok_or_else(untyped)?;
     let mut tensors = Vec::with_capacity(arguments.len());
     for argument in arguments {
@@ -55,7 +55,7 @@ enum From {
 
 /// The arguments of a node; `values` are those that are operands.
 fn arguments(host: &Host, values: &[usize]) -> Result<Vec<From>> {
-    let unknown = || Error::internal("a size of a custom op is no number");
+    let unknown = || Error::internal("a size of a custom op is not a number");
     let each = |(i, input): (usize, &HostInput)| {
         Ok(match input {
             HostInput::Value(v, ty) => {
@@ -193,7 +193,7 @@ impl Custom for Whole {
     }
 }
 
-/// An op that is computed element by element, on floats of 32 bits and truth values.
+/// An op that is computed element by element, on floats of 32 bits and booleans.
 struct Elementwise {
     eval: Eval,
     name: &'static str,
@@ -203,7 +203,7 @@ struct Elementwise {
 
 /// Where the elements of an argument are, for each place in the result.
 enum Place {
-    /// In an operand, of truth values or not.
+    /// In an operand, of booleans or not.
     Operand(usize, bool, Box<dyn Fn(usize) -> usize + Send + Sync>),
     /// Always this.
     Number(Scalar),
@@ -221,7 +221,7 @@ impl Elementwise {
         let is_float = |dtype: DType| matches!(dtype, DType::F32 | DType::Bool);
         let types = types(host)?;
         let (made, shape) = types.first().filter(|(dtype, _)| is_float(*dtype))?;
-        // Arithmetic of truth values is that of integers.
+        // Arithmetic of booleans is that of integers.
         if *made == DType::Bool && !matches!(eval, Eval::Scalar(_)) {
             return None;
         }
@@ -264,7 +264,9 @@ impl Custom for Elementwise {
                 Eval::F2(f, _) => f(row[0].f64(), row[1].f64()) as f32,
                 Eval::Scalar(f) if self.makes_bool => f32::from(u8::from(f(&row).bool())),
                 Eval::Scalar(f) => f(&row).f64() as f32,
-                Eval::Host(_) => return Err(Error::internal("an op of whole tensors is no elementwise one")),
+                Eval::Host(_) => {
+                    return Err(Error::internal("an op of whole tensors is not an elementwise one"));
+                }
             };
         }
         Ok(())

@@ -52,12 +52,12 @@ impl Blocks {
     /// The values of blocks.
     pub(super) fn read(element: Element, bytes: &[u8], shape: &[usize]) -> Result<Tensor> {
         let mut shape = shape.to_vec();
-        if element.is_quantised() {
+        if element.is_quantized() {
             let row = shape.last_mut().ok_or_else(|| Error::internal("blocks without a row"))?;
             *row = *row / element.bytes() as usize * element.block() as usize;
         }
         let mut values = vec![0.0; shape.iter().product()];
-        mithril_ggml::dequantise(element, bytes, &mut values)?;
+        mithril_ggml::dequantize(element, bytes, &mut values)?;
         Ok(Tensor::from_parts(&shape, values))
     }
 }

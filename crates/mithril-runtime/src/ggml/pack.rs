@@ -17,7 +17,7 @@ pub struct Decision {
     pub weight: Arc<str>,
     /// The elements in which it is kept, or why it is not kept as it was asked for.
     pub outcome: std::result::Result<Element, String>,
-    /// Whether it stays as it is by its name, or since it is no matrix.
+    /// Whether it stays as it is by its name, or since it is not a matrix.
     pub is_wanted: bool,
     /// Its sizes.
     pub shape: Vec<usize>,

@@ -296,7 +296,7 @@ impl Places {
             let leaf = if is_donated(v) { context.leaf_to_change(&ty) } else { context.leaf(&ty) };
             tensors.insert(v, leaf?);
         }
-        let unknown = || Error::internal("a value is read before it is made");
+        let unknown = || Error::internal("a value is read before it is defined");
         for call in calls {
             let arguments = call.arguments.iter().map(|argument| {
                 Ok(match argument {

@@ -42,7 +42,7 @@ pub struct Options {
     pub memory_limit: Option<usize>,
     /// Whether weights may be made ready once: they then must not change between calls.
     pub pack: bool,
-    /// Weights that are kept in few bits; needs `pack`.
+    /// Weights that are quantized; needs `pack`.
     pub quantize: Option<Quantize>,
 }
 
@@ -242,7 +242,7 @@ impl Choice {
             let outcome = match (kept.first(), reason) {
                 (Some(ty), None) => Ok(ty.element),
                 (_, Some(reason)) => Err(reason),
-                (None, None) if is_vector => Err("it is no matrix".to_owned()),
+                (None, None) if is_vector => Err("it is not a matrix".to_owned()),
                 (None, None) if is_plain && self.rules.is_none() => Err("it is given in float32".to_owned()),
                 (None, None) if is_plain => Err("kept as it is by its name".to_owned()),
                 (None, None) => Err("no product of matrices reads it".to_owned()),
@@ -264,7 +264,7 @@ fn check(wanted: Option<&Quantize>, pack: bool) -> Result<()> {
     if wanted.is_none() || pack {
         return Ok(());
     }
-    let text = "weights that may change between calls are not kept in few bits";
+    let text = "weights that may change between calls are not quantized";
     Err(Error::new(Code::ConflictingOptions, text).help("compile the model for inference"))
 }
 
@@ -279,7 +279,7 @@ fn refuse(wanted: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
     if left.is_empty() {
         return Ok(());
     }
-    let text = format!("{} of the weights cannot be quantised", left.len());
+    let text = format!("{} of the weights cannot be quantized", left.len());
     let error = Error::new(Code::Unsupported, text).help(
         "exclude them by name, or leave quantize_strict out: they then stay as they are and are reported",
     );

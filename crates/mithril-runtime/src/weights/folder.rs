@@ -44,7 +44,7 @@ pub(super) fn find(folder: &Path) -> Result<PathBuf> {
         }
     }
     Err(Error::new(Code::BadFile, "no file in this folder holds weights")
-        .help(format!("it is searched for {}", USUAL.join(", "))))
+        .help(format!("looked for {}", USUAL.join(", "))))
 }
 
 #[derive(Deserialize)]
@@ -61,11 +61,11 @@ pub(super) fn is_index(path: &Path) -> bool {
 pub(super) fn read_index(path: &Path, key: Option<&str>) -> Result<Contents> {
     let metadata = fs::metadata(path).map_err(|e| unreadable(&e))?;
     if !metadata.is_file() || metadata.len() > MAX_INDEX {
-        return Err(bad("it is no index of weights"));
+        return Err(bad("it is not an index of weights"));
     }
     let text = fs::read(path).map_err(|e| unreadable(&e))?;
     let Index { weight_map: Unique(map) } =
-        serde_json::from_slice(&text).map_err(|e| bad(format!("it is no index of weights: {e}")))?;
+        serde_json::from_slice(&text).map_err(|e| bad(format!("it is not an index of weights: {e}")))?;
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut files: IndexMap<&str, Contents> = IndexMap::new();
     let mut found = Contents::default();
@@ -84,7 +84,7 @@ pub(super) fn read_index(path: &Path, key: Option<&str>) -> Result<Contents> {
     Ok(found)
 }
 
-/// The path of a file that an index names, which has to be in its folder.
+/// The path of a file that an index names, which must be in its folder.
 fn confined(folder: &Path, name: &str) -> Result<PathBuf> {
     let outside = || {
         Error::new(Code::Refused, format!("it names {name:?}, which is outside of its folder"))

@@ -53,11 +53,11 @@ pub(super) fn read(map: &Arc<Mapping>) -> Result<Contents> {
     let mut reader = Reader { bytes: map.bytes(), at: MAGIC.len() };
     let version = reader.u32()?;
     if version != 0 && version.trailing_zeros() >= 16 {
-        let message = "its numbers are big-endian";
+        let message = "it is big-endian";
         return Err(Error::new(Code::BadFile, message).help("convert it to little-endian, as most files are"));
     }
     if !(2..=VERSION).contains(&version) {
-        let message = format!("it is of version {version} of GGUF, and 2 and 3 are known");
+        let message = format!("it is of version {version} of GGUF, and versions 2 and 3 are supported");
         return Err(Error::new(Code::BadFile, message).help("convert it with the current tools of llama.cpp"));
     }
     let (tensors, values) = (reader.u64()?, reader.u64()?);
@@ -68,7 +68,7 @@ pub(super) fn read(map: &Arc<Mapping>) -> Result<Contents> {
         let kind = reader.u32()?;
         let value = reader.value(kind).map_err(|e| super::about(&e, &format!("value {key:?}")))?;
         if metadata.insert(key.clone(), value).is_some() {
-            return Err(bad(format!("the value {key:?} is there twice")));
+            return Err(bad(format!("the value {key:?} occurs twice")));
         }
     }
     let alignment = alignment(metadata.get(ALIGNMENT_KEY))?;
@@ -84,7 +84,7 @@ pub(super) fn alignment(value: Option<&Value>) -> Result<usize> {
         None => Ok(ALIGNMENT),
         Some(Value::U32(n)) if n.is_power_of_two() => Ok(*n as usize),
         Some(_) => {
-            let message = format!("{ALIGNMENT_KEY} is no power of two, as an unsigned integer of 32 bits");
+            let message = format!("{ALIGNMENT_KEY} is not a power of two, as an unsigned integer of 32 bits");
             Err(Error::new(Code::BadFile, message))
         }
     }
@@ -132,7 +132,7 @@ fn place(
             .and_then(|n| n.checked_next_multiple_of(alignment))
             .ok_or_else(too_large)?;
         if found.contains_key(&name) {
-            return Err(bad(format!("tensor {name:?} is there twice")));
+            return Err(bad(format!("tensor {name:?} occurs twice")));
         }
         found.insert(name, weight);
     }
@@ -173,19 +173,19 @@ impl<'a> Reader<'a> {
         usize::try_from(count)
             .ok()
             .filter(|n| n.checked_mul(least).is_some_and(|n| n <= left))
-            .ok_or_else(|| bad(format!("it says that {count} {what} follow, and holds {left} more bytes")))
+            .ok_or_else(|| bad(format!("it says that {count} {what} follow, but only {left} bytes are left")))
     }
     fn text(&mut self) -> Result<String> {
         let length = self.u64()?;
         let length = self.fits(length, 1, "bytes of a text")?;
-        let text = std::str::from_utf8(self.take(length)?).map_err(|_| bad("a text is not in UTF-8"))?;
+        let text = std::str::from_utf8(self.take(length)?).map_err(|_| bad("a string is not valid UTF-8"))?;
         Ok(text.to_owned())
     }
     fn bool(&mut self) -> Result<bool> {
         match self.take(1)? {
             [0] => Ok(false),
             [1] => Ok(true),
-            _ => Err(bad("a truth value is neither 0 nor 1")),
+            _ => Err(bad("a boolean is neither 0 nor 1")),
         }
     }
     fn value(&mut self, kind: u32) -> Result<Value> {
@@ -218,7 +218,7 @@ impl<'a> Reader<'a> {
             6 => List::F32(self.numbers(f32::from_le_bytes)?),
             7 => List::Bool(self.items(1, Self::bool)?),
             8 => List::Text(self.items(8, Self::text)?),
-            LIST if depth == MAX_DEPTH => return Err(bad("lists nest too deep")),
+            LIST if depth == MAX_DEPTH => return Err(bad("lists are nested too deeply")),
             LIST => List::List(self.items(12, |reader| reader.list(depth + 1))?),
             10 => List::U64(self.numbers(u64::from_le_bytes)?),
             11 => List::I64(self.numbers(i64::from_le_bytes)?),

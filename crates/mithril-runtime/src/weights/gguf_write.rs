@@ -74,7 +74,7 @@ struct Header {
 fn header(metadata: &[(String, Value)], entries: &[GgufEntry]) -> Result<Header> {
     let names = || entries.iter().map(|e| &*e.name);
     if let Some(name) = twice(names()).or_else(|| twice(metadata.iter().map(|(key, _)| &**key))) {
-        return Err(Error::new(Code::BadName, format!("{name:?} is there twice")));
+        return Err(Error::new(Code::BadName, format!("{name:?} occurs twice")));
     }
     let alignment = alignment(metadata.iter().find(|(key, _)| key == ALIGNMENT_KEY).map(|(_, v)| v))?;
     let mut out = MAGIC.to_vec();
@@ -95,7 +95,7 @@ fn header(metadata: &[(String, Value)], entries: &[GgufEntry]) -> Result<Header>
         let (Some(size), Some(end)) = (size, end) else {
             let message =
                 format!("{:?} of shape {:?} cannot be written as {}", entry.name, entry.shape, entry.stored);
-            return Err(Error::new(Code::BadSize, message).help("rows have to be whole blocks"));
+            return Err(Error::new(Code::BadSize, message).help("rows must be whole blocks"));
         };
         sizes.push(size);
         offset = end;
@@ -122,7 +122,7 @@ fn put_info(out: &mut Vec<u8>, entry: &GgufEntry, offset: usize) -> Result<()> {
     };
     let id = id.ok_or_else(|| {
         let known: Vec<_> = PLAIN.iter().map(|(_, dtype)| dtype.name()).collect();
-        Error::new(Code::BadDType, format!("{name:?} is of dtype {stored}, which GGUF does not have"))
+        Error::new(Code::BadDType, format!("{name:?} is of dtype {stored}, which GGUF does not support"))
             .help(format!("convert it to one of {}", known.join(", ")))
     })?;
     put_text(out, name);

@@ -96,6 +96,6 @@ fn torch(module: &str, name: &str) -> Result<Global> {
 
 pub(super) fn refused(module: &str, name: &str) -> Error {
     let shown: String = format!("{module}.{name}").chars().take(100).collect();
-    let message = format!("it wants to call `{}`, which no tensor needs", shown.escape_debug());
+    let message = format!("it tries to call `{}`, which tensors never need", shown.escape_debug());
     Error::new(Code::Refused, message).help(HELP)
 }

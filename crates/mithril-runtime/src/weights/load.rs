@@ -14,7 +14,7 @@ impl Executable {
     ///
     /// `layout` says whose names the checkpoint has (`"torchvision"`, `"transformers"`, `"openai"`); without it the
     /// one that fits best is taken, and the report says which. `names` say what arrays of the model, or parts of it, are called
-    /// there, where no layout does. All has to fit. What no checkpoint holds, the state of
+    /// there, where no layout does. All must fit. What no checkpoint holds, the state of
     /// random numbers, starts as [`Executable::initial`] with seed 0 has it.
     ///
     /// ```
@@ -108,7 +108,7 @@ fn transposed(matrix: &Tensor) -> Tensor {
 fn halves(rows: &Tensor, head: usize) -> Result<Tensor> {
     let count = rows.shape().first().copied().unwrap_or(0);
     if count % head != 0 {
-        let message = format!("{count} rows are no heads of {head}");
+        let message = format!("{count} rows cannot be split into heads of {head}");
         return Err(Error::new(Code::BadFile, message).help("the file contradicts itself: fetch it again"));
     }
     let each = rows.len() / count.max(1);
@@ -138,7 +138,7 @@ fn misfit(report: &Report) -> Error {
         let more = if names.len() > 5 { format!(" and {} more", names.len() - 5) } else { String::new() };
         names[..names.len().min(5)].join(", ") + &more
     };
-    let mut error = Error::new(Code::BadParameter, "the weights do not fit the model");
+    let mut error = Error::new(Code::BadParameter, "the weights do not match the model");
     if !report.missing.is_empty() {
         let names = report.missing.iter().map(|(name, _)| &**name).collect();
         error = error.note(format!("missing: {}", shown(names)));
@@ -160,8 +160,5 @@ fn misfit(report: &Report) -> Error {
         return error.help("compare the arguments of the model; names that differ can be given: OURS=THEIRS");
     }
     let pairs: Vec<_> = report.renamed.iter().map(|(ours, theirs)| format!("{ours}={theirs}")).collect();
-    error.help(format!(
-        "sizes agree one after the other; if the order is the same, give names: {}",
-        pairs.join(" ")
-    ))
+    error.help(format!("sizes agree in order; if the layers match in order, give names: {}", pairs.join(" ")))
 }

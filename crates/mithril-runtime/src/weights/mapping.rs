@@ -24,7 +24,7 @@ impl Mapping {
         let about = path.metadata().map_err(|e| unreadable(&e))?;
         // Opening a pipe would wait for its other end.
         if !about.is_file() {
-            return Err(Error::new(Code::Io, "it is no file"));
+            return Err(Error::new(Code::Io, "it is not a file"));
         }
         let file = File::open(path).map_err(|e| unreadable(&e))?;
         if about.len() == 0 {

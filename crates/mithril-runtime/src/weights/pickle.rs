@@ -133,7 +133,9 @@ impl Machine<'_> {
             0x80 => {
                 let version = self.take(1)?[0];
                 if !(2..=5).contains(&version) {
-                    return Err(bad(format!("its pickle is of protocol {version}, and 2 to 5 are known")));
+                    return Err(bad(format!(
+                        "its pickle is of protocol {version}, and protocols 2 to 5 are supported"
+                    )));
                 }
             }
             0x95 => {
@@ -152,7 +154,7 @@ impl Machine<'_> {
                 return Err(globals::refused(&module, &name));
             }
             _ => {
-                let message = format!("its pickle has the operation {code:#04x}, which no tensor needs");
+                let message = format!("its pickle has the operation {code:#04x}, which tensors never need");
                 return Err(Error::new(Code::Refused, message).help(globals::HELP));
             }
         }
@@ -239,8 +241,9 @@ impl Machine<'_> {
 
     fn text(&mut self, code: u8) -> Result<()> {
         let bytes = self.counted(code)?;
-        let text =
-            std::str::from_utf8(bytes).map_err(|_| bad("its pickle holds a text that is no UTF-8"))?.into();
+        let text = std::str::from_utf8(bytes)
+            .map_err(|_| bad("its pickle holds a string that is not valid UTF-8"))?
+            .into();
         self.push(Object::Text(text));
         Ok(())
     }

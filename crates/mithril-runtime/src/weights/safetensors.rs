@@ -36,7 +36,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Unique<T> {
                 let (mut pairs, mut seen) = (Vec::new(), HashSet::new());
                 while let Some((key, value)) = map.next_entry::<String, T>()? {
                     if !seen.insert(key.clone()) {
-                        return Err(M::Error::custom(format!("{key:?} is there twice")));
+                        return Err(M::Error::custom(format!("{key:?} occurs twice")));
                     }
                     pairs.push((key, value));
                 }
@@ -55,7 +55,7 @@ pub(super) fn is_one(bytes: &[u8]) -> bool {
 /// The tensors of a file, in the order of their bytes.
 pub(super) fn read(map: &Arc<Mapping>) -> Result<Contents> {
     let bytes = map.bytes();
-    let Json::Object(raw) = header(bytes)? else { return Err(bad("its header is no JSON object")) };
+    let Json::Object(raw) = header(bytes)? else { return Err(bad("its header is not a JSON object")) };
     let (length, official) = SafeTensors::read_metadata(bytes).map_err(|e| bad(e.to_string()))?;
     let data = LENGTH + length;
     let mut tensors = IndexMap::with_capacity(raw.len());
@@ -78,7 +78,8 @@ fn header(bytes: &[u8]) -> Result<Json> {
     };
     let length = u64::from_le_bytes(*length);
     if length > MAX_HEADER.min(rest.len() as u64) {
-        let message = format!("it says that its header has {length} bytes, and holds {} more", rest.len());
+        let message =
+            format!("it says that its header has {length} bytes, but holds only {} more", rest.len());
         return Err(bad(message));
     }
     let (text, data) = rest.split_at(length as usize);

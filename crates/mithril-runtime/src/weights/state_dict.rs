@@ -21,8 +21,8 @@ pub(super) fn find<'a>(
     key: Option<&str>,
 ) -> Result<Vec<(&'a str, &'a Described)>> {
     let mut dict = dict(objects, root).ok_or_else(|| match objects.get(root) {
-        Some(Object::Tensor(_)) => bad("it holds one tensor and no dict"),
-        _ => bad("it holds no dict of tensors"),
+        Some(Object::Tensor(_)) => bad("it holds a single tensor, not a dict"),
+        _ => bad("it does not hold a dict of tensors"),
     })?;
     if let Some(key) = key {
         dict = descend(objects, dict, key)?;
@@ -35,7 +35,7 @@ pub(super) fn find<'a>(
             None => dict = only(objects, dict)?,
         }
     }
-    Err(bad("its dicts nest too deep"))
+    Err(bad("its dicts are nested too deeply"))
 }
 
 type Pairs = Vec<(Value, Value)>;
@@ -55,7 +55,7 @@ fn inner<'a>(objects: &'a Objects, pairs: &Pairs, key: &str) -> Option<&'a Pairs
 fn descend<'a>(objects: &'a Objects, mut dict: &'a Pairs, key: &str) -> Result<&'a Pairs> {
     for part in key.split('.') {
         dict = inner(objects, dict, part).ok_or_else(|| {
-            bad(format!("there is no dict {part:?}")).help(format!("there are {}", keys(objects, dict)))
+            bad(format!("there is no dict {part:?}")).help(format!("available: {}", keys(objects, dict)))
         })?;
     }
     Ok(dict)
@@ -84,12 +84,10 @@ fn only<'a>(objects: &'a Objects, pairs: &Pairs) -> Result<&'a Pairs> {
         pairs.iter().filter_map(|(_, v)| dict(objects, *v)).filter(|d| holds(objects, d)).collect();
     match found[..] {
         [one] => Ok(one),
-        [] => {
-            Err(bad("it holds no dict of tensors by name")
-                .help(format!("there are {}", keys(objects, pairs))))
-        }
+        [] => Err(bad("it does not hold a dict of tensors by name")
+            .help(format!("available: {}", keys(objects, pairs)))),
         _ => Err(bad("several of its dicts hold tensors")
-            .help(format!("choose one with key=…; there are {}", keys(objects, pairs)))),
+            .help(format!("choose one with key=…; available: {}", keys(objects, pairs)))),
     }
 }
 
@@ -111,7 +109,7 @@ fn tensors<'a>(objects: &'a Objects, pairs: &Pairs) -> Result<Vec<(&'a str, &'a 
     for (key, value) in pairs {
         let (Some(name), Some(tensor)) = (objects.text(*key), tensor(objects, *value)) else { continue };
         if !seen.insert(name) {
-            return Err(bad(format!("{name:?} is there twice")));
+            return Err(bad(format!("{name:?} occurs twice")));
         }
         found.push((name, tensor));
     }

@@ -65,7 +65,7 @@ type Part = (Arc<Mapping>, Range<usize>);
 pub(super) fn read_zip(map: &Arc<Mapping>, key: Option<&str>) -> Result<Contents> {
     let mut zip = ZipArchive::new(Cursor::new(map.bytes())).map_err(unzipped)?;
     if zip.has_duplicate_names() || zip.has_overlapping_files().map_err(unzipped)? {
-        return Err(bad("entries of its zip have one name, or lie on top of each other"));
+        return Err(bad("entries of its zip archive share a name or overlap"));
     }
     refuse_foreign(&zip)?;
     let prefix = prefix(&zip)?;
@@ -74,7 +74,7 @@ pub(super) fn read_zip(map: &Arc<Mapping>, key: Option<&str>) -> Result<Contents
         return Err(Error::new(Code::Refused, message).help("save the state dict alone"));
     }
     if small(&mut zip, &format!("{prefix}byteorder"))?.is_some_and(|order| order != b"little") {
-        return Err(bad("its numbers are big-endian"));
+        return Err(bad("it is big-endian"));
     }
     let Some(pickle) = small(&mut zip, &format!("{prefix}data.pkl"))? else {
         return Err(bad("it is a zip without a data.pkl, and no file of PyTorch"));
@@ -134,7 +134,7 @@ fn record(map: &Arc<Mapping>, zip: &mut Zip<'_>, name: &str) -> Result<Part> {
     let index = zip.index_for_name(name).ok_or_else(missing)?;
     let mut file = zip.by_index(index).map_err(unzipped)?;
     let (method, packed, size) = (file.compression(), file.compressed_size(), file.size());
-    let wrong = || bad(format!("{name:?} in its zip lies about its size"));
+    let wrong = || bad(format!("{name:?} in its zip has a wrong size"));
     if method == CompressionMethod::Stored {
         let start = file.data_start().and_then(|n| usize::try_from(n).ok()).ok_or_else(wrong)?;
         let end = usize::try_from(size).ok().and_then(|n| start.checked_add(n)).ok_or_else(wrong)?;
@@ -180,7 +180,7 @@ pub(super) fn read_pickles(map: &Arc<Mapping>, key: Option<&str>) -> Result<Cont
     }
     let (machine, _) = next(&mut objects)?;
     if item(&objects, machine, "little_endian") == Some(Value::Bool(false)) {
-        return Err(bad("its numbers are big-endian"));
+        return Err(bad("it is big-endian"));
     }
     let (root, _) = next(&mut objects)?;
     let (keys, end) = next(&mut objects)?;
@@ -219,7 +219,7 @@ fn storages<'a>(
     for &key in keys {
         let storage = *objects.text(key).and_then(|key| sizes.get(key)).ok_or_else(malformed)?;
         let size = storage.stored.as_ref().map_or(Some(1), Stored::size);
-        let size = size.ok_or_else(|| bad("it holds elements of a dtype that Mithril does not have"))?;
+        let size = size.ok_or_else(|| bad("it holds elements of a dtype that Mithril does not support"))?;
         let early = || bad(format!("it ends before storage {:?} does", storage.key));
         let (count, rest) = bytes[at..].split_first_chunk::<8>().ok_or_else(early)?;
         let count = usize::try_from(u64::from_le_bytes(*count)).map_err(|_| early())?;
@@ -227,7 +227,7 @@ fn storages<'a>(
         let start = at + 8;
         at = start + length;
         if found.insert(&*storage.key, start..at).is_some() {
-            return Err(bad(format!("storage {:?} is there twice", storage.key)));
+            return Err(bad(format!("storage {:?} occurs twice", storage.key)));
         }
     }
     Ok(found)

@@ -58,7 +58,7 @@ kinds! {
     I32(i32) = 5;
     /// A float, 32 bits.
     F32(f32) = 6;
-    /// A truth value.
+    /// A boolean.
     Bool(bool) = 7;
     /// A text.
     Text(String) = 8;

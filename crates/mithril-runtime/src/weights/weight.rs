@@ -215,12 +215,12 @@ impl Weight {
     }
     fn unreadable(&self) -> Error {
         let known: Vec<_> = DType::ALL.iter().map(|d| d.name()).collect();
-        Error::new(Code::BadFile, format!("its elements are {}, which Mithril does not have", self.stored))
+        Error::new(Code::BadFile, format!("its elements are {}, which Mithril does not support", self.stored))
             .help(format!("convert it first; known are {}", known.join(", ")))
     }
 }
 
-/// Bytes of a tensor; `None` if its values cannot be read, if its rows are no whole blocks, or if that is no number.
+/// Bytes of a tensor; `None` if its values cannot be read, if its rows are not whole blocks, or if that is not a number.
 pub(super) fn size(stored: &Stored, shape: &[usize]) -> Option<usize> {
     let values = shape.iter().try_fold(1_usize, |n, &d| n.checked_mul(d))?;
     match stored {
@@ -243,7 +243,7 @@ fn contiguous(shape: &[usize]) -> Result<Vec<usize>> {
     Ok(strides)
 }
 
-/// One past the largest element that is read; `None` if that is no number.
+/// One past the largest element that is read; `None` if that is not a number.
 fn last(shape: &[usize], strides: &[usize], offset: usize) -> Option<usize> {
     if shape.contains(&0) {
         return Some(0);

@@ -212,10 +212,10 @@ fn unwritable(error: io::Error, bytes: usize) -> Error {
     use io::ErrorKind::{FileTooLarge, NotFound, QuotaExceeded, StorageFull};
     let error_text = format!("it cannot be written: {error}");
     match error.kind() {
-        NotFound => Error::new(Code::Io, error_text).help("the folder has to be there"),
+        NotFound => Error::new(Code::Io, error_text).help("the folder must exist"),
         FileTooLarge | QuotaExceeded | StorageFull => Error::new(Code::Io, error_text)
-            .note(format!("the file has {bytes} bytes; what was there before is as it was"))
-            .help("make room, or name a folder elsewhere"),
+            .note(format!("the file has {bytes} bytes; the previous file is unchanged"))
+            .help("free some space, or choose another folder"),
         _ => Error::new(Code::Io, error_text).help("check the folder and its permissions"),
     }
 }

@@ -60,7 +60,7 @@ class Framework(AutogradBackend):
     # --- gradients of functions -------------------------------------------------------------------------------
 
     def _places(self, argnums: int | Sequence[int], args: tuple[Any, ...]) -> tuple[int, ...]:
-        """Places of the arguments to differentiate, checked; arrays that are not ours have to be floats."""
+        """Places of the arguments to differentiate, checked; arrays that are not ours must be floats."""
         given = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         for place in given:
             if not isinstance(place, int) or not -len(args) <= place < len(args):

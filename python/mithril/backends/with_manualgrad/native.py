@@ -38,7 +38,7 @@ class NativeBackend(NumpyArrays):
 
 
 def unknown_quantization(given: Any, pattern: object, wanted: object, known: Iterable[str]) -> InvalidValueError:
-    """Make the error for a way to keep weights in few bits that there is not.
+    """Make the error for a way to keep low-bit weights that there is not.
 
     Examples
     --------

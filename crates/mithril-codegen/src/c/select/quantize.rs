@@ -292,7 +292,7 @@ pub fn check(program: &Program, wanted: Option<&Quantize>, decisions: &[Decision
     if left.is_empty() {
         return Ok(());
     }
-    let text = format!("{} of the weights cannot be quantised", left.len());
+    let text = format!("{} of the weights cannot be quantized", left.len());
     let error = Error::new(Code::Unsupported, text).help(
         "exclude them by name, or leave quantize_strict out: they then stay in float32 and are reported",
     );

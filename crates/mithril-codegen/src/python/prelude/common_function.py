@@ -12,7 +12,7 @@ def _polynomial(coefficients, x):
 def _erf_and_erfc(x, exp):
     """Both error functions, by the rational approximations of W. J. Cody, Rational Chebyshev approximations for the
     error function, Mathematics of Computation 23 (1969), with the coefficients of his program CALERF (SPECFUN, 1990);
-    exp has to be as exact as they are to be."""
+    exp must be as exact as they are to be."""
     # erfc is 0 beyond 28, where infinity would turn into NaN.
     size = xp.minimum(xp.abs(x), 28.0)
     square = size * size

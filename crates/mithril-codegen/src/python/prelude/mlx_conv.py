@@ -11,7 +11,7 @@ def _per_axis(value, n):
 
 
 def _spread(x, dilation):
-    """x [n, c, *s] with dilation - 1 zeros between neighbours."""
+    """x [n, c, *s] with dilation - 1 zeros between neighbors."""
     for axis, d in enumerate(dilation, 2):
         size = x.shape[axis]
         if d > 1 and size > 0:

@@ -9,7 +9,7 @@ def _per_axis(value, n):
 
 
 def _pad_spatial(x, pads, value, dilation):
-    """x [n, c, *s] with dilation - 1 fillers between neighbours, then padded; negative pads cut off."""
+    """x [n, c, *s] with dilation - 1 fillers between neighbors, then padded; negative pads cut off."""
     if all(d == 1 for d in dilation) and all(p <= 0 for pair in pads for p in pair):
         keep = tuple(slice(-lo, size + hi) for (lo, hi), size in zip(pads, x.shape[2:]))
         return x[(slice(None), slice(None)) + keep]

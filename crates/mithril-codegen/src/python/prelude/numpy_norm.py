@@ -1,10 +1,10 @@
-"""Normalisation for NumPy."""
+"""Normalization for NumPy."""
 
 import numpy as np
 
 
 def _layer_norm(x, weight, bias, dims, eps):
-    """Normalises over the last `dims` axes with mean and biased variance."""
+    """Normalizes over the last `dims` axes with mean and biased variance."""
     axes = tuple(range(-dims, 0))
     y = x.astype(np.float32) if x.dtype.itemsize < 4 else x
     y = y - y.mean(axes, keepdims=True)
@@ -20,7 +20,7 @@ def _rms_norm(x, weight, dims, eps):
 
 
 def _group_norm(x, weight, bias, groups, eps):
-    """Normalises groups of channels of x [n, c, ...] with mean and biased variance."""
+    """Normalizes groups of channels of x [n, c, ...] with mean and biased variance."""
     y = x.astype(np.float32) if x.dtype.itemsize < 4 else x
     y = y.reshape(x.shape[0], groups, -1) if x.size else y.reshape(x.shape[0], groups, 0)
     y = y - y.mean(-1, keepdims=True)

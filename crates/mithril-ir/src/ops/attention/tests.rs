@@ -103,8 +103,8 @@ fn positions_turn_pairs() {
     // Position 0 stays; at position 1 the pairs turn by 1 and by 100^(-1/2).
     let halves = first(&ROPE, &[x(), Lit::None, 100.0.into()]).to_f64s();
     close(&halves, &[1.0, 2.0, 0.0, 0.0, c0, 2.0 * c1, s0, 2.0 * s1]);
-    let neighbours = first(&ROPE, &[x(), Lit::None, 100.0.into(), true.into()]).to_f64s();
-    close(&neighbours[4..], &[c0 - 2.0 * s0, 2.0 * c0 + s0, 0.0, 0.0]);
+    let neighbors = first(&ROPE, &[x(), Lit::None, 100.0.into(), true.into()]).to_f64s();
+    close(&neighbors[4..], &[c0 - 2.0 * s0, 2.0 * c0 + s0, 0.0, 0.0]);
 }
 
 #[test]

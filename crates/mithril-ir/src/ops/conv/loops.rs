@@ -32,7 +32,7 @@ pub(super) fn general(c: &LoopCx<'_>) -> Result<Vec<Expr>> {
     })])
 }
 
-/// The input with zeros between neighbours, by which it becomes an input like any other.
+/// The input with zeros between neighbors, by which it becomes an input like any other.
 fn with_zeros(c: &LoopCx<'_>, by: &[i64]) -> usize {
     if by.iter().all(|&by| by == 1) {
         return 0;

@@ -7,9 +7,8 @@ use crate::tensor::Tensor;
 
 #[cold]
 pub fn singular(call: &HostCall<'_>) -> Error {
-    Error::new(Code::Numerics, format!("a matrix given to {} is singular", call.op().name)).help(
-        "its rows have to be linearly independent; a small multiple of the identity added to it may help",
-    )
+    Error::new(Code::Numerics, format!("a matrix given to {} is singular", call.op().name))
+        .help("its rows must be linearly independent; a small multiple of the identity added to it may help")
 }
 
 #[cold]

@@ -1,4 +1,4 @@
-//! Normalisation against values worked out by hand.
+//! Normalization against values worked out by hand.
 
 use super::*;
 use crate::ops::trial::{close, first, infer, noise, refusal, run};

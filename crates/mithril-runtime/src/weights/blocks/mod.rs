@@ -1,4 +1,4 @@
-//! Quantised weights: rows cut into blocks of few bits per value, in the forms of ggml.
+//! Quantized weights: rows cut into low-bit blocks per value, in the forms of ggml.
 //!
 //! A form is a row of [`FORMATS`]. Every form can be read, those with `write` can be made; what they make is what
 //! ggml's own reference makes, bit by bit.
@@ -101,7 +101,7 @@ impl BlockFormat {
     pub fn of_id(id: u32) -> Option<&'static Self> {
         FORMATS.iter().find(|f| f.id == id)
     }
-    /// The form of that name, which has to be one that can be made.
+    /// The form of that name, which must be one that can be made.
     pub fn writable(name: &str) -> Result<&'static Self> {
         let makes = || FORMATS.iter().filter(|f| f.write.is_some()).map(|f| f.name);
         match Self::find(name) {
@@ -112,10 +112,11 @@ impl BlockFormat {
                     .help(format!("take one of {}", makes().collect::<Vec<_>>().join(", "))))
             }
             None => {
-                let error = Error::new(Code::BadArgument, format!("no form of blocks is called {name:?}"));
+                let error =
+                    Error::new(Code::BadArgument, format!("there is no block format called {name:?}"));
                 Err(match nearest(name, makes()) {
                     Some(near) => error.help(format!("did you mean {near:?}?")),
-                    None => error.help(format!("there are {}", makes().collect::<Vec<_>>().join(", "))),
+                    None => error.help(format!("available: {}", makes().collect::<Vec<_>>().join(", "))),
                 })
             }
         }
@@ -124,7 +125,7 @@ impl BlockFormat {
     pub fn is_writable(&self) -> bool {
         self.write.is_some()
     }
-    /// Bytes of so many values; `None` unless they are whole blocks, or if that is no number.
+    /// Bytes of so many values; `None` unless they are whole blocks, or if that is not a number.
     pub fn size(&self, values: usize) -> Option<usize> {
         values.is_multiple_of(self.values).then(|| (values / self.values).checked_mul(self.bytes)).flatten()
     }
@@ -178,7 +179,7 @@ impl BlockFormat {
     }
     fn uneven(&self, values: usize) -> Error {
         let message = format!("{values} values cannot be cut into blocks of {}", self.values);
-        Error::new(Code::BadArgument, message).help("take a form with smaller blocks, such as q8_0")
+        Error::new(Code::BadArgument, message).help("use a format with smaller blocks, such as q8_0")
     }
 }
 

@@ -47,7 +47,7 @@ class JaxBackend(QuantizedWeights, Framework):
     amp : bool, optional
         Automatic mixed precision: bfloat16.
     pre_allocate : bool, optional
-        Whether JAX takes most of the memory of a GPU when it starts. It has to be said before anything else uses
+        Whether JAX takes most of the memory of a GPU when it starts. It must be said before anything else uses
         JAX; where that is too late, a warning says so.
     quantize : str or mapping, optional
         Keep the weights of products and convolutions in 8 bits. ``"int8"`` computes products in integers;

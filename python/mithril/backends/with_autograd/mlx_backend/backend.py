@@ -86,7 +86,7 @@ class MlxBackend(Framework):
             kinds = {"cpu": mx.cpu, "gpu": mx.gpu, "metal": mx.gpu, "cuda": mx.gpu}
             if kind not in kinds:
                 raise BackendUnavailableError(
-                    f"MlxBackend has no device {str(device)!r}", hint=f"there are: {', '.join(self.devices)}"
+                    f"MlxBackend has no device {str(device)!r}", hint=f"available: {', '.join(self.devices)}"
                 )
             wanted = mx.Device(kinds[kind], int(number or 0))
         if not mx.is_available(wanted):
@@ -168,7 +168,7 @@ def _explained() -> Iterator[None]:
         if "factorization failed" in text or "inversion failed" in text:
             raise NumericsError(
                 f"a matrix is singular: {text}",
-                hint="its rows have to be linearly independent; a small multiple of the identity added may help",
+                hint="its rows must be linearly independent; a small multiple of the identity added may help",
             ) from error
         if "in current thread" in text:
             raise InvalidValueError(

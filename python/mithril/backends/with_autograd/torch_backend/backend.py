@@ -68,7 +68,7 @@ class TorchBackend(QuantizedWeights, Framework):
     _engine_type = TorchEngine
     _options: tuple[str, ...] = names(TorchOptions)
     limitations: Mapping[tuple[str, str], str] = {
-        ("binary_cross_entropy", "*int*"): "PyTorch refuses what is no probability, where others give NaN",
+        ("binary_cross_entropy", "*int*"): "PyTorch refuses what is not a probability, where others give NaN",
     }
 
     @accepts(TorchOptions)
@@ -110,7 +110,7 @@ class TorchBackend(QuantizedWeights, Framework):
         except (RuntimeError, AssertionError, NotImplementedError) as error:
             raise BackendUnavailableError(
                 f"TorchBackend has no device {str(device)!r} here: {str(error).splitlines()[0]}",
-                hint=f"there are: {', '.join(self.devices)}",
+                hint=f"available: {', '.join(self.devices)}",
             ) from error
         self.engine.is_single_device = self.devices == (str(self._device),)
         return str(self._device)
@@ -205,6 +205,6 @@ def _xla(wanted: str, devices: tuple[str, ...]) -> str:
         raise BackendUnavailableError(
             f"TorchBackend has no device {wanted!r}: it runs on a TPU through torch_xla, which is not installed",
             hint="install it on a machine with a TPU: pip install torch_xla[tpu]; "
-            f"here there are: {', '.join(devices)}",
+            f"here available: {', '.join(devices)}",
         ) from error
     return wanted.replace("tpu", "xla")

@@ -21,14 +21,14 @@ __all__ = ["CBackend", "RawCBackend"]
 
 
 class CBackend(NativeBackend):
-    """Runs models as C, made for their sizes and for this processor.
+    """Runs models as C, generated for their sizes and for this processor.
 
-    Arrays are NumPy arrays, and ops that are applied at once are NumPy's. What is compiled is one file of C: calls
-    read and write the memory of the arrays, other threads of Python run meanwhile, and gradients are C as well.
+    Arrays are NumPy arrays, and ops applied eagerly are NumPy's. A compiled model is one C file: calls read and write
+    the memory of the arrays, other Python threads keep running meanwhile, and gradients are C as well.
 
-    Compiled with ``inference=True``, a model keeps its parameters in the order in which the code reads them. It makes
-    the arrays read-only, so that writing into them is an error and not overlooked; other arrays are taken over at the
-    next call.
+    Compiled with ``inference=True``, a model keeps its parameters packed in the order in which the code reads them. The
+    arrays become read-only, so that writing into them is an error rather than silently ignored; other arrays take
+    effect at the next call.
 
     Parameters
     ----------
@@ -44,41 +44,39 @@ class CBackend(NativeBackend):
     precision : dtype, optional
         Dtype in which models multiply matrices and convolve; see `Backend`.
     num_threads : int, optional
-        Threads of a call (default: as many as the machine has for this process). A call that finds them busy with
-        another call runs on its own thread.
+        Threads per call (default: as many as the process may use). A call that finds them busy with another call runs
+        on its own thread.
     cc : str, optional
-        The C compiler, e.g. ``"gcc-13"`` or ``"ccache clang"``. Default: what the environment variable ``CC`` names,
-        else ``cc``, ``gcc``, ``clang``, else the package ``ziglang``.
+        The C compiler, e.g. ``"gcc-13"`` or ``"ccache clang"``. Default: the environment variable ``CC``, otherwise
+        ``cc``, ``gcc`` or ``clang``, otherwise the package ``ziglang``.
     flags : iterable of str, optional
         Further flags of the compiler.
     memory_limit : int or str, optional
-        Bytes that the packed parameters and the scratch memory of a call may have together, e.g. ``"64MB"``; a model
-        that needs more is an error. Also spelled ``mem_size``.
+        Bytes that packed parameters and the scratch memory of a call may take together, e.g. ``"64MB"``; a model that
+        needs more is an error. Also spelled ``mem_size``.
     autotune : bool, optional
-        Measure the candidates of each kernel (ways of convolving, sizes of blocks) when it is compiled for the first
-        time on this processor, rather than estimate which is the fastest. What was chosen is kept in the cache
-        (default False).
+        Measure the candidates of each kernel (convolution algorithms, block sizes) when it is first compiled on this
+        processor, instead of estimating which is the fastest. Tuning records are kept in the cache (default False).
     quantize : str or mapping, optional
-        How the weights of matrix products are kept: ``"int8_weights"`` or ``"int4_weights"``, which become float when
-        they are read; ``"int8"``, by which the other factor is quantised too and the products are whole numbers; or a
-        mapping from patterns of names of weights to one of these or None (float32), e.g.
-        ``{"lm_head.*": None, "*": "int8"}``: the first pattern that fits counts. Needs models compiled with
-        ``inference=True``. `mithril.quantization_report` tells what became of the weights.
-        Convolutions are done by ``"int8"`` alone.
+        Scheme for the weights of matrix products: ``"int8_weights"`` or ``"int4_weights"``, which are dequantized when
+        they are read; ``"int8"``, which quantizes the activations too and multiplies integers; or a mapping from name
+        patterns of weights to one of these or None (float32), e.g. ``{"lm_head.*": None, "*": "int8"}``: the first
+        matching pattern counts. Requires models compiled with ``inference=True``. `mithril.quantization_report` lists
+        the result for each weight. Convolutions run in integers with ``"int8"`` only.
     quantize_ranges : mapping, optional
-        For weights of convolutions by name, the smallest and the largest number of the images that they are applied to,
-        as `mithril.calibrate` finds them. Without, they are found in the images of each call.
+        For the weights of convolutions, by name, the minimum and maximum of the images that they are applied to, as
+        `mithril.calibrate` determines them. Without it, ranges are computed at each call.
     quantize_strict : bool, optional
-        Refuse a model with a weight that cannot be quantised as asked; else it stays in float32 and is reported
+        Raise an error if a weight cannot be quantized as requested; otherwise it stays in float32 and is reported
         (default False).
     batch : str, optional
-        A size of the model that is an argument of the compiled code: one program serves any number, instead of one for
-        each. Every op has to treat each row by itself, and it has to be the first size of inputs and outputs.
+        A symbolic size that becomes a run-time argument of the compiled code: one program serves any number of rows.
+        Every op must process each row independently, and the size must be the leading axis of inputs and outputs.
     block : int, optional
-        Rows of the data that are computed at a time; of a number that is fixed, a divisor of it. Fewer need less
-        scratch memory. Default: as many as are estimated to be quickest, for example some of the images of a batch,
-        whose tensors then stay in the caches; with ``batch`` at most 8. All of a fixed number where a row needs another
-        one, or weights are quantised.
+        Tile size along the batch: rows that are computed at a time; for a fixed number of rows, a divisor of it.
+        Smaller tiles need less scratch memory. Default: the estimated optimum, for example a few images of a batch,
+        whose tensors then stay in the caches; with ``batch`` at most 8. The whole batch if rows depend on each other or
+        weights are quantized.
 
     Examples
     --------
@@ -107,7 +105,7 @@ class CBackend(NativeBackend):
         self.quantize: Rules | None = rules(found.get("quantize"))
         #: Ranges of images by the names of the weights that are applied to them.
         self.quantize_ranges: Ranges = ranges(found.get("quantize_ranges"), self.quantize)
-        #: Whether a weight that cannot be quantised is an error.
+        #: Whether a weight that cannot be quantized is an error.
         self.quantize_strict: bool = options.switch("quantize_strict", found.get("quantize_strict", False))
 
         #: Whether the candidates of kernels are measured.

@@ -1,4 +1,4 @@
-"""Which weights the C backend keeps in few bits, as users say it."""
+"""Which weights the C backend keeps in low precision, as users say it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..native import unknown_quantization
 
 __all__ = ["SCHEMES", "Ranges", "Rules", "ranges", "rounded", "rules"]
 
-#: Ways to keep weights in few bits.
+#: Ways to keep low-bit weights.
 SCHEMES = ("int8", "int8_weights", "int4_weights")
 
 #: Patterns of names, and how the weights are kept; None: in float32. The first that fits counts.

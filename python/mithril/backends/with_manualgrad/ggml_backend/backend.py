@@ -16,15 +16,15 @@ __all__ = ["GGMLBackend", "GgmlBackend"]
 
 
 class GGMLBackend(NativeBackend):
-    """Runs models on ggml, with weights in as few bits as ggml offers.
+    """Runs models on ggml, with low-bit weights of every type that ggml offers.
 
-    Arrays are NumPy arrays, and ops that are applied at once are NumPy's. A compiled model is a plan of calls of ggml's
-    functions for its sizes; what ggml cannot say is a custom op among them, computed as by the reference interpreter.
-    Gradients are such plans as well.
+    Arrays are NumPy arrays, and ops applied eagerly are NumPy's. A compiled model is a plan of ggml calls for its
+    sizes; ops that ggml lacks are custom ops in it, computed as by the reference interpreter. Gradients are such plans
+    as well.
 
-    Compiled with ``inference=True`` (``static_inference=True``), a model keeps its parameters as ggml wants them. It
-    makes the arrays read-only, so that writing into them is an error and not overlooked; other arrays are taken over at
-    the next call.
+    Compiled with ``inference=True`` (``static_inference=True``), a model keeps its parameters in the form that ggml
+    needs. The arrays become read-only, so that writing into them is an error rather than silently ignored; other arrays
+    take effect at the next call.
 
     Parameters
     ----------
@@ -39,17 +39,17 @@ class GGMLBackend(NativeBackend):
     precision : dtype, optional
         Dtype in which models multiply matrices and convolve; see `Backend`.
     num_threads : int, optional
-        Threads of a call (default: as many as the machine has for this process).
+        Threads per call (default: as many as the process may use).
     memory_limit : int or str, optional
-        Bytes that weights and planned memory may have together, e.g. ``"4GB"``, for all sizes that a program was called
-        with. It is checked before anything is run; the error says how much is needed. Also spelled ``mem_size``.
+        Bytes that weights and planned memory may take together, e.g. ``"4GB"``, for all sizes that a program was called
+        with. It is checked before anything runs; the error says how much is needed. Also spelled ``mem_size``.
     quantize : str or mapping, optional
-        How the weights of matrix products are kept: a type of ggml (``"q8_0"``, also spelled ``"int8"``; ``"q4_k"``,
-        ``"f16"`` …), a mixture of types (``"q4_k_m"`` …), or a mapping from patterns of names of weights to one of them
-        or None (as they are), e.g. ``{"lm_head.*": "q6_k", "*": "q4_k"}``: the first pattern that fits counts. Needs
-        models compiled with ``inference=True``. `mithril.quantization_report` tells what became of the weights.
+        Type of the weights of matrix products: a ggml type (``"q8_0"``, also spelled ``"int8"``; ``"q4_k"``, ``"f16"``
+        …), a mixture of types (``"q4_k_m"`` …), or a mapping from name patterns of weights to one of them or None
+        (unchanged), e.g. ``{"lm_head.*": "q6_k", "*": "q4_k"}``: the first matching pattern counts. Requires models
+        compiled with ``inference=True``. `mithril.quantization_report` lists the result for each weight.
     quantize_strict : bool, optional
-        Refuse a model with a weight that cannot be kept as asked; else it stays in float32 and is reported (default
+        Raise an error if a weight cannot be stored as requested; otherwise it stays in float32 and is reported (default
         False).
 
     Examples
@@ -81,7 +81,7 @@ class GGMLBackend(NativeBackend):
             )
         #: How weights are kept: patterns of names, and the type or None for as they are; None: all as they are.
         self.quantize: Rules | None = rules(found.get("quantize"))
-        #: Whether a weight that cannot be kept as asked is an error.
+        #: Whether a weight that cannot be stored as asked is an error.
         self.quantize_strict: bool = options.switch("quantize_strict", found.get("quantize_strict", False))
 
     @property

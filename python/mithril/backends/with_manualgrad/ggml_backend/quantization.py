@@ -1,4 +1,4 @@
-"""Which weights the GGML backend keeps in few bits, as users say it."""
+"""Which weights the GGML backend keeps in low precision, as users say it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def rules(given: Any) -> Rules | None:
     found: Rules = []
     for pattern, name in given.items() if isinstance(given, Mapping) else [("*", given)]:
         if not isinstance(pattern, str):
-            raise InvalidValueError(f"the pattern {pattern!r} of quantize is no text", hint='e.g. {"*": "q8_0"}')
+            raise InvalidValueError(f"the pattern {pattern!r} of quantize is not a string", hint='e.g. {"*": "q8_0"}')
         if name is None and isinstance(given, Mapping):
             found.append((pattern, None))
             continue

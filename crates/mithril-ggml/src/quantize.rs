@@ -34,13 +34,13 @@ pub fn bytes(element: Element, rows: usize, columns: usize) -> Result<usize> {
 /// use mithril_codegen::ggml::Element;
 /// let values: Vec<f32> = (0..64).map(|i| i as f32 / 64.0).collect();
 /// let mut packed = vec![0; mithril_ggml::bytes(Element::Q8_0, 2, 32)?];
-/// mithril_ggml::quantise(Element::Q8_0, &values, 32, None, &mut packed)?;
+/// mithril_ggml::quantize(Element::Q8_0, &values, 32, None, &mut packed)?;
 /// let mut back = vec![0.0; 64];
-/// mithril_ggml::dequantise(Element::Q8_0, &packed, &mut back)?;
+/// mithril_ggml::dequantize(Element::Q8_0, &packed, &mut back)?;
 /// assert!(values.iter().zip(&back).all(|(x, y)| (x - y).abs() < 0.004));
 /// # Ok::<(), mithril_ir::Error>(())
 /// ```
-pub fn quantise(
+pub fn quantize(
     element: Element,
     values: &[f32],
     columns: usize,
@@ -53,11 +53,11 @@ pub fn quantise(
     }
     let rows = values.len() / columns.max(1);
     if rows * columns != values.len() || bytes(element, rows, columns)? != out.len() {
-        return Err(Error::internal("rows and memory for them do not fit together"));
+        return Err(Error::internal("rows and memory for them are inconsistent"));
     }
     let is_narrow = !matches!(element, Element::F32 | Element::BF16);
     if let Some(x) = values.iter().find(|x| is_narrow && (x.is_nan() || x.abs() > LARGEST)) {
-        return Err(Error::new(Code::Numerics, format!("{x} cannot be kept as {element}"))
+        return Err(Error::new(Code::Numerics, format!("{x} cannot be stored as {element}"))
             .help("leave this matrix in f32 or bf16"));
     }
     let counts = importance.map_or_else(|| vec![1.0; columns], <[f32]>::to_vec);
@@ -85,11 +85,11 @@ pub fn quantise(
     if written == out.len() { Ok(()) } else { Err(Error::internal("ggml wrote another number of bytes")) }
 }
 
-/// Reads what [`quantise`] wrote.
-pub fn dequantise(element: Element, packed: &[u8], out: &mut [f32]) -> Result<()> {
+/// Reads what [`quantize`] wrote.
+pub fn dequantize(element: Element, packed: &[u8], out: &mut [f32]) -> Result<()> {
     processor::ready()?;
     if bytes(element, 1, out.len())? != packed.len() {
-        return Err(Error::internal("blocks and memory for their values do not fit together"));
+        return Err(Error::internal("blocks and memory for their values are inconsistent"));
     }
     if element == Element::F32 {
         for (x, b) in out.iter_mut().zip(packed.chunks_exact(4)) {
