@@ -425,7 +425,7 @@ class Prelu(Model):
 PReLU = Prelu
 
 class MLP(Model):
-    r"""Linear layers, each with an activation behind it.  `dimensions` are their output features; `activations`
+    r"""Linear layers, each followed by an activation.  `dimensions` are their output features; `activations`
     one name for all (the last layer then has none), or one per layer (`none` for none).
 
     Parameters
@@ -479,9 +479,9 @@ class Conv1d(Model):
     padding : object, optional
         Zeros around the input: a number, one per axis, pairs, "same" or "valid".
     dilation : int | tuple[int, ...], optional
-        Distance of neighboring kernel elements.
+        Distance between neighboring kernel elements.
     groups : int, optional
-        Groups of channels that do not mix.
+        Groups of channels that are convolved separately.
     bias : bool, optional
         Whether a bias is added.
     in_channels : int | None, optional
@@ -519,9 +519,9 @@ class Conv2d(Model):
     padding : object, optional
         Zeros around the input: a number, one per axis, pairs, "same" or "valid".
     dilation : int | tuple[int, ...], optional
-        Distance of neighboring kernel elements.
+        Distance between neighboring kernel elements.
     groups : int, optional
-        Groups of channels that do not mix.
+        Groups of channels that are convolved separately.
     bias : bool, optional
         Whether a bias is added.
     in_channels : int | None, optional
@@ -559,9 +559,9 @@ class Conv3d(Model):
     padding : object, optional
         Zeros around the input: a number, one per axis, pairs, "same" or "valid".
     dilation : int | tuple[int, ...], optional
-        Distance of neighboring kernel elements.
+        Distance between neighboring kernel elements.
     groups : int, optional
-        Groups of channels that do not mix.
+        Groups of channels that are convolved separately.
     bias : bool, optional
         Whether a bias is added.
     in_channels : int | None, optional
@@ -595,15 +595,15 @@ class ConvTranspose1d(Model):
     stride : int | tuple[int, ...], optional
         Step of the window.
     padding : object, optional
-        What is cut off around the output.
+        Elements removed around the output.
     output_padding : int | tuple[int, ...], optional
-        What is added at the end of the output.
+        Elements added at the end of the output.
     groups : int, optional
-        Groups of channels that do not mix.
+        Groups of channels that are convolved separately.
     bias : bool, optional
         Whether a bias is added.
     dilation : int | tuple[int, ...], optional
-        Distance of neighboring kernel elements.
+        Distance between neighboring kernel elements.
     in_channels : int | None, optional
         Number of input channels; inferred if not given.
     name : str, optional
@@ -635,15 +635,15 @@ class ConvTranspose2d(Model):
     stride : int | tuple[int, ...], optional
         Step of the window.
     padding : object, optional
-        What is cut off around the output.
+        Elements removed around the output.
     output_padding : int | tuple[int, ...], optional
-        What is added at the end of the output.
+        Elements added at the end of the output.
     groups : int, optional
-        Groups of channels that do not mix.
+        Groups of channels that are convolved separately.
     bias : bool, optional
         Whether a bias is added.
     dilation : int | tuple[int, ...], optional
-        Distance of neighboring kernel elements.
+        Distance between neighboring kernel elements.
     in_channels : int | None, optional
         Number of input channels; inferred if not given.
     name : str, optional
@@ -675,15 +675,15 @@ class ConvTranspose3d(Model):
     stride : int | tuple[int, ...], optional
         Step of the window.
     padding : object, optional
-        What is cut off around the output.
+        Elements removed around the output.
     output_padding : int | tuple[int, ...], optional
-        What is added at the end of the output.
+        Elements added at the end of the output.
     groups : int, optional
-        Groups of channels that do not mix.
+        Groups of channels that are convolved separately.
     bias : bool, optional
         Whether a bias is added.
     dilation : int | tuple[int, ...], optional
-        Distance of neighboring kernel elements.
+        Distance between neighboring kernel elements.
     in_channels : int | None, optional
         Number of input channels; inferred if not given.
     name : str, optional
@@ -714,7 +714,7 @@ class BatchNorm1d(Model):
     eps : float, optional
         Added to the variance.
     momentum : float, optional
-        Share of the new statistics in the running ones.
+        Weight of the new statistics in the running ones.
     affine : bool, optional
         Whether a weight and a bias are learned.
     name : str, optional
@@ -740,7 +740,7 @@ class BatchNorm2d(Model):
     eps : float, optional
         Added to the variance.
     momentum : float, optional
-        Share of the new statistics in the running ones.
+        Weight of the new statistics in the running ones.
     affine : bool, optional
         Whether a weight and a bias are learned.
     name : str, optional
@@ -766,7 +766,7 @@ class BatchNorm3d(Model):
     eps : float, optional
         Added to the variance.
     momentum : float, optional
-        Share of the new statistics in the running ones.
+        Weight of the new statistics in the running ones.
     affine : bool, optional
         Whether a weight and a bias are learned.
     name : str, optional
@@ -929,7 +929,7 @@ class RNNCell(Model):
     bias : bool, optional
         Whether biases are added.
     nonlinearity : Literal['tanh', 'relu'], optional
-        What is applied to the new state.
+        Activation of the new state.
     input_size : int | None, optional
         Number of features of the input; inferred if not given.
     name : str, optional
@@ -1016,7 +1016,7 @@ class RNN(Model):
     bidirectional : bool, optional
         Whether a second pass reads the sequence backwards.
     nonlinearity : Literal['tanh', 'relu'], optional
-        What is applied to the new state.
+        Activation of the new state.
     input_size : int | None, optional
         Number of features of the input; inferred if not given.
     name : str, optional
@@ -1119,7 +1119,7 @@ class MultiHeadAttention(Model):
     bias : bool, optional
         Whether biases are added.
     causal : bool, optional
-        Whether a position sees only those up to it.
+        Whether a position attends only to itself and earlier ones.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
@@ -1147,7 +1147,7 @@ class SelfAttention(Model):
     bias : bool, optional
         Whether biases are added.
     causal : bool, optional
-        Whether a position sees only those up to it.
+        Whether a position attends only to itself and earlier ones.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
@@ -1176,7 +1176,7 @@ class TransformerEncoderLayer(Model):
     dim_feedforward : int, optional
         Features between the two linear layers.
     dropout : float, optional
-        Share of values dropped when training.
+        Fraction of values dropped in training.
     activation : object, optional
         Layer between the two linear layers, by name.
     eps : float, optional
@@ -1184,7 +1184,7 @@ class TransformerEncoderLayer(Model):
     norm_first : bool, optional
         Whether normalization comes before, not after.
     causal : bool, optional
-        Whether a position sees only those up to it.
+        Whether a position attends only to itself and earlier ones.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
@@ -1213,7 +1213,7 @@ class TransformerDecoderLayer(Model):
     dim_feedforward : int, optional
         Features between the two linear layers.
     dropout : float, optional
-        Share of values dropped when training.
+        Fraction of values dropped in training.
     activation : object, optional
         Layer between the two linear layers, by name.
     eps : float, optional
@@ -1221,7 +1221,7 @@ class TransformerDecoderLayer(Model):
     norm_first : bool, optional
         Whether normalization comes before, not after.
     causal : bool, optional
-        Whether a position sees only those up to it.
+        Whether a position attends only to itself and earlier ones.
     name : str, optional
         Name; becomes a part of the paths of the parameters.
     """
@@ -1250,7 +1250,7 @@ class TransformerEncoder(Model):
     dim_feedforward : int, optional
         Features between the two linear layers.
     dropout : float, optional
-        Share of values dropped when training.
+        Fraction of values dropped in training.
     activation : object, optional
         Layer between the two linear layers, by name.
     eps : float, optional
@@ -1258,7 +1258,7 @@ class TransformerEncoder(Model):
     norm_first : bool, optional
         Whether normalization comes before, not after.
     causal : bool, optional
-        Whether a position sees only those up to it.
+        Whether a position attends only to itself and earlier ones.
     norm : bool, optional
         Whether a normalization comes last.
     name : str, optional
@@ -1291,7 +1291,7 @@ class TransformerDecoder(Model):
     dim_feedforward : int, optional
         Features between the two linear layers.
     dropout : float, optional
-        Share of values dropped when training.
+        Fraction of values dropped in training.
     activation : object, optional
         Layer between the two linear layers, by name.
     eps : float, optional
@@ -1299,7 +1299,7 @@ class TransformerDecoder(Model):
     norm_first : bool, optional
         Whether normalization comes before, not after.
     causal : bool, optional
-        Whether a position sees only those up to it.
+        Whether a position attends only to itself and earlier ones.
     norm : bool, optional
         Whether a normalization comes last.
     name : str, optional
@@ -1383,11 +1383,11 @@ class Divide(Model):
 
 
 class FloorDivide(Model):
-    r"""Quotient rounded towards minus infinity, as `//` of Python.
+    r"""Quotient rounded towards minus infinity, like `//` in Python.
 
     `floor_divide(a, b) * b + remainder(a, b)` is `a`. Floats: the floor of the exact quotient; a divisor of
-    0 gives what `divide` gives. Integers: a divisor of 0 gives 0, and the smallest integer divided by -1
-    wraps around to itself.
+    0 behaves as in `divide`. Integers: a divisor of 0 gives 0, and the smallest integer divided by -1 wraps
+    around to itself.
 
     Parameters
     ----------
@@ -1401,7 +1401,7 @@ class FloorDivide(Model):
 
 
 class Remainder(Model):
-    r"""Remainder of the floor division, with the sign of the divisor, as `%` of Python.
+    r"""Remainder of the floor division, with the sign of the divisor, like `%` in Python.
 
     Floats: a divisor of 0 gives NaN. Integers: a divisor of 0 gives 0.
 
@@ -1453,7 +1453,7 @@ class Negative(Model):
 class Abs(Model):
     r"""Absolute value.
 
-    The smallest integer of a dtype, which has none, stays as it is. The gradient at 0 is 0.
+    The smallest integer of a dtype, which has none, is returned unchanged. The gradient at 0 is 0.
 
     Parameters
     ----------
@@ -1513,10 +1513,11 @@ class Minimum(Model):
 
 
 class Clip(Model):
-    r"""Elements held between `min` and `max`, each of which is a number or a tensor that broadcasts, or absent.
+    r"""Clamps elements to the range from `min` to `max`, each of which is a number, a tensor that broadcasts,
+    or absent.
 
-    `minimum(maximum(input, min), max)`: NaN passes, and where `min > max` the result is `max`. The gradient
-    flows to `input` where it lies inside or on the bounds, else to the bound that counts.
+    `minimum(maximum(input, min), max)`: NaN propagates, and where `min > max` the result is `max`. The
+    gradient flows to `input` where it lies inside or on the bounds, otherwise to the active bound.
 
     Parameters
     ----------
@@ -1532,8 +1533,9 @@ class Clip(Model):
 class Cast(Model):
     r"""Converts to another dtype.
 
-    Floats to integers are cut towards zero and held inside the range, NaN becomes 0; integers to narrower
-    integers wrap; floats round to nearest even; anything but zero is true.
+    Floats become integers by truncation towards zero, clamped to the range of the dtype, and NaN becomes 0;
+    integers wrap around when converted to narrower integers; floats round to nearest even; anything but
+    zero is true.
 
     Parameters
     ----------
@@ -1623,7 +1625,7 @@ class Exp(Model):
 
 
 class Expm1(Model):
-    r"""Exponential function minus one, exact near 0.
+    r"""Exponential function minus one, accurate near 0.
 
     Parameters
     ----------
@@ -1651,7 +1653,7 @@ class Log(Model):
 
 
 class Log1p(Model):
-    r"""Natural logarithm of one plus x, exact near 0.
+    r"""Natural logarithm of one plus x, accurate near 0.
 
     Parameters
     ----------
@@ -1889,7 +1891,7 @@ class Erf(Model):
 
 
 class Erfc(Model):
-    r"""Complementary error function `1 - erf(x)`, exact where that is small.
+    r"""Complementary error function `1 - erf(x)`, accurate where that is small.
 
     Parameters
     ----------
@@ -1948,7 +1950,7 @@ class Ceil(Model):
 
 
 class Round(Model):
-    r"""Nearest integer; halves go to the even one.
+    r"""Rounds to the nearest integer, ties to even.
 
     Parameters
     ----------
@@ -1962,7 +1964,7 @@ class Round(Model):
 
 
 class Trunc(Model):
-    r"""Whole part of each element, cut towards zero.
+    r"""Integer part of each element: rounds towards zero.
 
     Parameters
     ----------
@@ -2182,7 +2184,7 @@ class BitwiseXor(Model):
 
 
 class BitwiseNot(Model):
-    r"""Each bit of an integer flipped; the opposite of a boolean.
+    r"""Flips every bit of an integer; negates a boolean.
 
     Parameters
     ----------
@@ -2196,7 +2198,7 @@ class BitwiseNot(Model):
 
 
 class LeftShift(Model):
-    r"""Bits moved up by a number of places; what leaves the dtype is lost.
+    r"""Shifts bits left by a number of positions; bits shifted out are lost.
 
     A shift by its width or more, or by a negative number, gives 0.
 
@@ -2212,7 +2214,7 @@ class LeftShift(Model):
 
 
 class RightShift(Model):
-    r"""Bits moved down by a number of places; the sign is kept.
+    r"""Arithmetic shift right by a number of positions, which keeps the sign.
 
     A shift by the width of the dtype or more, or by a negative number, gives 0, or -1 for a negative
     integer.
@@ -2271,7 +2273,7 @@ class IsFinite(Model):
 
 
 class Fmod(Model):
-    r"""Remainder of the division rounded towards 0, with the sign of the dividend, as `fmod` of C.
+    r"""Remainder of the division rounded towards 0, with the sign of the dividend, like `fmod` in C.
 
     Floats: a divisor of 0 gives NaN. Integers: a divisor of 0 gives 0. See `remainder` for the one with the
     sign of the divisor.
@@ -2308,7 +2310,7 @@ class Lerp(Model):
 class Hypot(Model):
     r"""`√(left² + right²)` without overflow, the absolute value of a complex number.
 
-    Infinite if either is, even beside NaN. The gradient at 0 is 0.
+    Infinite if either is, even if the other is NaN. The gradient at 0 is 0.
 
     Parameters
     ----------
@@ -2324,7 +2326,7 @@ class Hypot(Model):
 class LogAddExp(Model):
     r"""`log(exp(left) + exp(right))` without overflow.
 
-    Where both are minus infinity it is too.
+    The result is minus infinity where both are.
 
     Parameters
     ----------
@@ -2340,7 +2342,7 @@ class LogAddExp(Model):
 class LogAddExp2(Model):
     r"""`log2(2^left + 2^right)` without overflow.
 
-    Where both are minus infinity it is too.
+    The result is minus infinity where both are.
 
     Parameters
     ----------
@@ -2394,7 +2396,7 @@ class Relu(Model):
 ReLU = Relu
 
 class Relu6(Model):
-    r"""Rectified linear unit held below 6: `min(max(x, 0), 6)`.
+    r"""Rectified linear unit with a maximum of 6: `min(max(x, 0), 6)`.
 
     The gradient at 0 and at 6 is 0; integers stay integers.
 
@@ -2600,7 +2602,7 @@ class Softsign(Model):
 
 
 class HardSigmoid(Model):
-    r"""Logistic function of three straight pieces: `min(max(x + 3, 0), 6) / 6`.
+    r"""Piecewise linear logistic function: `min(max(x + 3, 0), 6) / 6`.
 
     The gradient at -3 and at 3 is 0.
 
@@ -2616,7 +2618,7 @@ class HardSigmoid(Model):
 
 
 class HardSwish(Model):
-    r"""Swish of straight pieces: `x * min(max(x + 3, 0), 6) / 6`.
+    r"""Piecewise linear swish: `x * min(max(x + 3, 0), 6) / 6`.
 
     The gradient at -3 is 0, at 3 it is 1. A. Howard et al., Searching for MobileNetV3 (2019).
 
@@ -2632,7 +2634,7 @@ class HardSwish(Model):
 
 
 class HardTanh(Model):
-    r"""Hyperbolic tangent of three straight pieces: `min(max(x, min), max)`.
+    r"""Piecewise linear hyperbolic tangent: `min(max(x, min), max)`.
 
     The gradient on the bounds is 0. Integers stay integers if both bounds are whole.
 
@@ -2654,7 +2656,7 @@ class HardTanh(Model):
 class Softmax(Model):
     r"""Exponentials along an axis, divided by their sum: `exp(x - max(x)) / sum(exp(x - max(x)))`.
 
-    A line that holds NaN, plus infinity or nothing but minus infinity becomes NaN.
+    A slice that contains NaN or plus infinity, or only minus infinity, becomes NaN.
 
     Parameters
     ----------
@@ -2671,7 +2673,7 @@ class Softmax(Model):
 
 
 class LogSoftmax(Model):
-    r"""Logarithm of the softmax along an axis: `x - max(x) - log(sum(exp(x - max(x))))`, exact where the
+    r"""Logarithm of the softmax along an axis: `x - max(x) - log(sum(exp(x - max(x))))`, accurate where the
     softmax rounds to 0.
 
     Parameters
@@ -2691,7 +2693,7 @@ class LogSoftmax(Model):
 class Reshape(Model):
     r"""The same elements in the same (row-major) order in another shape.
 
-    At most one size may be -1: it becomes what is left over. Sizes may be symbolic; `[n, 4, 4]` to `(n,
+    At most one size may be -1: it is inferred from the others. Sizes may be symbolic; `[n, 4, 4]` to `(n,
     -1)` is `[n, 16]`, and to `(-1, 16)` too.
 
     Parameters
@@ -2750,7 +2752,7 @@ class SwapAxes(Model):
 
 
 class MoveAxis(Model):
-    r"""Moves the axes `source` to the places `destination`; the others keep their order.
+    r"""Moves the axes `source` to the positions `destination`; the others keep their order.
 
     Parameters
     ----------
@@ -2772,9 +2774,7 @@ class MoveAxis(Model):
 
 
 class ExpandDims(Model):
-    r"""Inserts axes of size 1.
-
-    `axis` is where they stand in the output.
+    r"""Inserts axes of size 1 at the positions `axis` of the output.
 
     Parameters
     ----------
@@ -2810,7 +2810,7 @@ class Squeeze(Model):
 
 
 class BroadcastTo(Model):
-    r"""Repeats axes of size 1 up to `shape`, and adds axes in front.
+    r"""Repeats axes of size 1 to match `shape`, and adds leading axes.
 
     A size of -1 keeps the input's.
 
@@ -2831,10 +2831,10 @@ class BroadcastTo(Model):
 
 class Slice(Model):
     r"""The part `input[start:stop:step, ...]`, with Python's rules: bounds may be negative (from the end),
-    `none` (as far as possible) or outside (held inside), steps may be negative.
+    `none` (as far as possible) or out of range (clamped), steps may be negative.
 
-    One entry for each axis; axes at the end that are not mentioned are whole. Bounds beside symbolic sizes
-    are taken to lie inside.
+    One entry for each axis; trailing axes without an entry are kept whole. Bounds of symbolic axes are
+    assumed to be in range.
 
     Parameters
     ----------
@@ -2860,7 +2860,7 @@ class Slice(Model):
 class SliceUpdate(Model):
     r"""The input with the part `input[start:stop:step, ...]` replaced by `update`, which broadcasts to it.
 
-    The bounds are read as by `slice`.
+    The bounds are interpreted as in `slice`.
 
     Parameters
     ----------
@@ -2901,7 +2901,7 @@ class Flip(Model):
 
 
 class Roll(Model):
-    r"""Elements moved by `shift` positions along `axis`; what leaves at the end comes in at the start.
+    r"""Elements moved by `shift` positions along `axis`; elements shifted off the end wrap around to the start.
 
     Without an axis the elements are rolled in row-major order.
 
@@ -3015,7 +3015,7 @@ class Pad(Model):
 class Tile(Model):
     r"""The whole tensor `reps[i]` times along axis `i`.
 
-    The shorter of shape and `reps` is filled up with 1 in front.
+    The shorter of shape and `reps` is padded with leading 1s.
 
     Parameters
     ----------
@@ -3054,7 +3054,7 @@ class Repeat(Model):
 
 
 class AtLeast1d(Model):
-    r"""The input, of which a single number becomes a vector of one element.
+    r"""The input with at least one axis: a 0-d tensor becomes a vector of one element.
 
     Parameters
     ----------
@@ -3100,7 +3100,7 @@ class AtLeast3d(Model):
 AtLeast3D = AtLeast3d
 
 class Unflatten(Model):
-    r"""The axis in several parts of these sizes, one of which may be -1; the inverse of `flatten`.
+    r"""Splits an axis into several of these sizes, one of which may be -1; the inverse of `flatten`.
 
     Parameters
     ----------
@@ -3125,8 +3125,8 @@ class Unflatten(Model):
 class Diff(Model):
     r"""Differences of neighbors along `axis`, `n` times: `input[1:] - input[:-1]`.
 
-    `prepend` and `append` are put before and behind the input first, unless `n` is 0. Of booleans: whether
-    neighbors differ.
+    `prepend` and `append`  are first added before and after the input, unless `n` is 0. Of booleans:
+    whether neighbors differ.
 
     Parameters
     ----------
@@ -3176,8 +3176,8 @@ class Unfold(Model):
     r"""All patches of images as columns (im2col): `[n, c, h, w]` becomes `[n, c·kh·kw, positions]`, `[c, h, w]`
     likewise without `n`.
 
-    Around the image lie `padding` zeros. As `torch.nn.functional.unfold`; for windows along one axis see
-    `unfold_axis`, for windows of any number of axes `windows`.
+    The image is padded with `padding` zeros. As `torch.nn.functional.unfold`; for windows along one axis
+    see `unfold_axis`, for windows of any number of axes `windows`.
 
     Parameters
     ----------
@@ -3202,10 +3202,10 @@ class Unfold(Model):
 
 
 class Fold(Model):
-    r"""Adds patches up where they were taken from, the adjoint of `unfold`: `[n, c·kh·kw, positions]` becomes
-    `[n, c, *output_size]`, `[c·kh·kw, positions]` likewise without `n`.
+    r"""Sums patches at the positions they were extracted from, the adjoint of `unfold` (col2im): `[n, c·kh·kw,
+    positions]` becomes `[n, c, *output_size]`, `[c·kh·kw, positions]` likewise without `n`.
 
-    What falls on the padding is dropped. As `torch.nn.functional.fold`.
+    Elements in the padding are dropped. As `torch.nn.functional.fold`.
 
     Parameters
     ----------
@@ -3234,9 +3234,9 @@ class Fold(Model):
 
 
 class Take(Model):
-    r"""The slices at `indices` along `axis`; the axes of `indices` (any number) stand in place of `axis`.
+    r"""The slices at `indices` along `axis`; the axes of `indices` (any number) replace `axis`.
 
-    Without an axis the elements are numbered in row-major order.
+    Without an axis the elements are indexed in row-major order.
 
     Parameters
     ----------
@@ -3253,8 +3253,7 @@ class Take(Model):
 
 
 class TakeAlongAxis(Model):
-    r"""At each place the element of `input` at the position along `axis` that `indices` gives there: `output[i,
-    j] = input[indices[i, j], j]` for axis 0.
+    r"""Gathers elements along `axis`: `output[i, j] = input[indices[i, j], j]` for axis 0.
 
     The other sizes broadcast.
 
@@ -3273,11 +3272,10 @@ class TakeAlongAxis(Model):
 
 
 class ScatterAdd(Model):
-    r"""The input with each element of `source` added at the position along `axis` that `indices` gives:
+    r"""Adds each element of `source` to the input at the index along `axis` given by `indices`:
     `output[indices[i, j], j] += source[i, j]` for axis 0.
 
-    Positions that occur several times add up. `indices` and `source` have the shape of the input apart from
-    the axis.
+    Repeated indices accumulate. `indices` and `source` have the shape of the input apart from the axis.
 
     Parameters
     ----------
@@ -3296,7 +3294,7 @@ class ScatterAdd(Model):
 class IndexAdd(Model):
     r"""The input with the slices of `source` added at the positions `indices` (1-d) along `axis`.
 
-    Positions that occur several times add up.
+    Repeated indices accumulate.
 
     Parameters
     ----------
@@ -3315,7 +3313,7 @@ class IndexAdd(Model):
 class IndexCopy(Model):
     r"""The input with the slices at the positions `indices` (1-d) along `axis` replaced by those of `source`.
 
-    The positions differ: of several slices for one, any may be the one that is kept.
+    The indices must be unique: with repeated ones, any of the slices may be kept.
 
     Parameters
     ----------
@@ -3377,7 +3375,7 @@ class ScatterMax(Model):
     r"""The largest of the element of the input and those of `source` whose `indices` give its position along
     `axis`; NaN if one is.
 
-    `indices` and `source` have the shape of the input apart from the axis. Equal ones share the gradient.
+    `indices` and `source` have the shape of the input apart from the axis. Ties share the gradient.
 
     Parameters
     ----------
@@ -3397,7 +3395,7 @@ class ScatterMin(Model):
     r"""The smallest of the element of the input and those of `source` whose `indices` give its position along
     `axis`; NaN if one is.
 
-    `indices` and `source` have the shape of the input apart from the axis. Equal ones share the gradient.
+    `indices` and `source` have the shape of the input apart from the axis. Ties share the gradient.
 
     Parameters
     ----------
@@ -3414,12 +3412,12 @@ class ScatterMin(Model):
 
 
 class Scatter(Model):
-    r"""The input with each element of `source` in place of the one at the position along `axis` that `indices`
-    gives: `output[indices[i, j], j] = source[i, j]` for axis 0.
+    r"""Replaces the element at the index along `axis` given by `indices` by each element of `source`:
+    `output[indices[i, j], j] = source[i, j]` for axis 0.
 
-    Of several elements for one place the last one along `axis` stays, and alone gets a gradient. `indices`
-    has at most as many places as the input along the other axes, and as the source along all. `source` may
-    be a number.
+    If several elements have the same index, the last one along `axis` is kept, and only it gets a gradient.
+    `indices` has at most as many places as the input along the other axes, and as the source along all.
+    `source` may be a number.
 
     Parameters
     ----------
@@ -3438,12 +3436,12 @@ class Scatter(Model):
 
 
 class ScatterReduce(Model):
-    r"""The input with each element of `source` brought together with the one at the position along `axis` that
-    `indices` gives: their `sum`, `prod`, `mean`, `amax` or `amin`.
+    r"""Reduces each element of `source` into the input at the index along `axis` given by `indices`: their
+    `sum`, `prod`, `mean`, `amax` or `amin`.
 
-    Without `include_self` the element of the input does not count where there are others. `indices` has at
+    Without `include_self` the element of the input is excluded where there are others. `indices` has at
     most as many places as the input along the other axes, and as the source along all. The mean of integers
-    is rounded down. Equal extremes share the gradient.
+    is rounded down. Ties share the gradient.
 
     Parameters
     ----------
@@ -3491,7 +3489,7 @@ class IndexPut(Model):
     r"""The input with `values` in place of, or with `accumulate` added to, the elements `input[key]`.
 
     The key is that of `getitem`: integers, slices, `...`, `none` (a new axis), tuples of integers and
-    integer tensors, or texts that stand for the next of the tensors `indices`. `values` broadcast to the
+    integer tensors,  or strings that stand for the next of the tensors `indices`. `values` broadcast to the
     shape of `input[key]`. Elements that occur several times add up, or the last value in row-major order
     stays.
 
@@ -3531,9 +3529,9 @@ class MaskedFill(Model):
 
 
 class MaskedScatter(Model):
-    r"""The input with the elements of `source`, one after the other in row-major order, where `mask` holds.
+    r"""The input with the elements of `source`, in row-major order, where `mask` holds.
 
-    The mask broadcasts to the shape of the input. Fewer elements than places are an error.
+    The mask broadcasts to the shape of the input. Fewer elements than true mask entries are an error.
 
     Parameters
     ----------
@@ -3693,7 +3691,7 @@ class RandomNormal(Model):
 class RandomRandint(Model):
     r"""Integers from `low` to `high - 1`: `low + floor(word * (high - low) / 2³²)`.
 
-    The range is at most 2³¹ wide; narrow ranges are as good as even.
+    The range is at most 2³¹ wide; for narrow ranges the deviation from uniformity is negligible.
 
     Parameters
     ----------
@@ -3781,9 +3779,9 @@ class MatrixMultiply(Model):
     r"""Matrix product over the last two axes; the axes before them broadcast.  `output[..., i, j] = Σ_k
     left[..., i, k] · right[..., k, j]`.
 
-    A vector on the left is a row, one on the right a column, and its axis of size 1 is left out of the
-    result: the product of two vectors is 0-d. Inner sizes must be equal (1 does not broadcast there); a sum
-    over no element is 0.
+    A vector on the left is a row, one on the right a column, and its axis of size 1 is removed from the
+    result: the product of two vectors is 0-d. Inner sizes must be equal (1 does not broadcast there); an
+    empty sum is 0.
 
     Parameters
     ----------
@@ -3936,14 +3934,15 @@ class Cross(Model):
 
 
 class Einsum(Model):
-    r"""Sums of products after Einstein's convention, e.g.
+    r"""Sums of products in Einstein notation, e.g.
 
     `"bij,bjk->bik"` for a batch of matrix products.  The equation names each axis of each operand by a
-    letter. Axes of the same letter run together and have equal sizes (a size 1 broadcasts); a letter that
-    is repeated within an operand takes its diagonal; letters that are not in the output are summed. `...`
-    stands for the axes without a letter, which broadcast. Without `->` the output is `...` and then, in
-    alphabetical order, the letters that occur once. Where the output leaves out the `...` of the operands,
-    those axes are summed. Operands are multiplied from left to right, so that their order decides the cost.
+    letter. Axes with the same letter are iterated together and have equal sizes (a size 1 broadcasts); a
+    letter that is repeated within an operand takes its diagonal; letters that are not in the output are
+    summed. `...` stands for the axes without a letter, which broadcast. Without `->` the output is `...`
+    and then, in alphabetical order, the letters that occur once. Where the output leaves out the `...` of
+    the operands, those axes are summed. Operands are multiplied from left to right, so that their order
+    decides the cost.
 
     Parameters
     ----------
@@ -3965,8 +3964,8 @@ class Einsum(Model):
 class Solve(Model):
     r"""The solution `x` of the linear systems `left @ x = right`.  `left` is `[..., n, n]`.
 
-    `right` is `[..., n, k]`, one system a column, or a vector `[n]`; the leading axes broadcast. A singular
-    matrix is an error. Lower precision than float32 is refused.
+    `right` is `[..., n, k]`, one system per column, or a vector `[n]`; the leading axes broadcast. A
+    singular matrix is an error. Lower precision than float32 is an error.
 
     Parameters
     ----------
@@ -4004,7 +4003,7 @@ class TriangularSolve(Model):
 
 
 class SolveTriangular(Model):
-    r"""As `triangular_solve`, with the triangle named as PyTorch does: `upper` must be said.
+    r"""As `triangular_solve`, with PyTorch's convention for the triangle: `upper` is required.
 
     Parameters
     ----------
@@ -4028,7 +4027,7 @@ class SolveTriangular(Model):
 class Inverse(Model):
     r"""The inverses of square matrices `[..., n, n]`; a singular matrix is an error.
 
-    To solve a linear system, `solve` is faster and more exact.
+    To solve a linear system, `solve` is faster and more accurate.
 
     Parameters
     ----------
@@ -4044,7 +4043,7 @@ class Inverse(Model):
 class Determinant(Model):
     r"""The determinants of square matrices `[..., n, n]`; that of an empty matrix is 1.
 
-    The gradient needs a matrix that is not singular.
+    The gradient needs a matrix that is nonsingular.
 
     Parameters
     ----------
@@ -4076,8 +4075,8 @@ class SlogDeterminant(Model):
 
 class Cholesky(Model):
     r"""The lower triangular `L` with a positive diagonal and `L @ Lᵀ = input`, for symmetric positive definite
-    matrices `[..., n, n]`.  What is decomposed is the symmetric part `(input + inputᵀ) / 2`, so that
-    rounding in `input` does not matter and the gradient is symmetric.
+    matrices `[..., n, n]`.  Decomposes the symmetric part `(input + inputᵀ) / 2`, so that rounding in
+    `input` does not matter and the gradient is symmetric.
 
     A matrix that is not positive definite is an error. Gradient: Murray, Differentiation of the Cholesky
     decomposition (2016).
@@ -4158,7 +4157,7 @@ class Qr(Model):
     columns that complete `q` are those of Householder's reflections. A matrix with an element that is not
     finite gives NaN. The gradient (Walter and Lehmann, 2018) needs linearly independent columns (of the
     first `m`, where there are more columns than rows); the columns that complete `q` have none. Lower
-    precision than float32 is refused.
+    precision than float32 is an error.
 
     Parameters
     ----------
@@ -4175,8 +4174,8 @@ class Qr(Model):
 
 class Eigh(Model):
     r"""Eigenvalues, in ascending order, and orthonormal eigenvectors, as columns, of symmetric matrices `[...,
-    n, n]`.  What is decomposed is the symmetric part `(input + inputᵀ) / 2`, so that rounding in `input`
-    does not matter and the gradient is symmetric.
+    n, n]`.  Decomposes the symmetric part `(input + inputᵀ) / 2`, so that rounding in `input` does not
+    matter and the gradient is symmetric.
 
     Of each vector the first element that is not small (more than 0.63 / √n in magnitude) is positive. Of an
     eigenvalue that occurs several times only the space of its vectors is determined: which ones are found
@@ -4274,13 +4273,13 @@ class SingularValues(Model):
 
 class LeastSquares(Model):
     r"""The `x` for which `left @ x - right` is shortest, and of several such the shortest `x`.  `left` is
-    `[..., m, n]`; `right` is `[..., m, k]`, one system a column, or a vector `[m]`; the leading axes
+    `[..., m, n]`; `right` is `[..., m, k]`, one system per column, or a vector `[m]`; the leading axes
     broadcast.
 
     Singular values of `left` up to `rcond` times the largest count as 0; `rcond` is `max(m, n)` times the
     dtype's epsilon unless given. A matrix with an element that is not finite gives NaN. Rank and singular
     values are what `matrix_rank` and `svdvals` give. The gradient (Golub and Pereyra, 1973) holds where
-    small changes do not change the rank. Lower precision than float32 is refused.
+    small changes do not change the rank. Lower precision than float32 is an error.
 
     Parameters
     ----------
@@ -4630,7 +4629,7 @@ class Mean(Model):
 class Prod(Model):
     r"""Product over `axis` (all axes if none is given).
 
-    Integers and booleans multiply in int64, half precision in float32; the product of nothing is 1. The
+    Integers and booleans multiply in int64, 16-bit floats in float32; the product of nothing is 1. The
     gradient of an element is the product of the others, also where some are 0.
 
     Parameters
@@ -4736,7 +4735,7 @@ class ArgMin(Model):
 
 
 class Any(Model):
-    r"""Whether any element over `axis` (all axes if none is given) is true, that is not zero; NaN is true.
+    r"""Whether any element over `axis` (all axes if none is given) is true, that is, nonzero; NaN is true.
 
     False for no elements.
 
@@ -4757,7 +4756,7 @@ class Any(Model):
 
 
 class All(Model):
-    r"""Whether all elements over `axis` (all axes if none is given) are true, that is not zero; NaN is true.
+    r"""Whether all elements over `axis` (all axes if none is given) are true, that is, nonzero; NaN is true.
 
     True for no elements.
 
@@ -4894,7 +4893,7 @@ class CumSum(Model):
     r"""Running sum along `axis`: each element with all before it.
 
     `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and booleans add up in
-    int64, halves in float32.
+    int64, 16-bit floats in float32.
 
     Parameters
     ----------
@@ -4920,7 +4919,7 @@ class CumProd(Model):
     r"""Running product along `axis`: each element with all before it.
 
     `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and booleans multiply
-    in int64, halves in float32. The gradient is right also where elements are 0.
+    in int64, 16-bit floats in float32. The gradient is right also where elements are 0.
 
     Parameters
     ----------
@@ -4943,7 +4942,7 @@ class CumProd(Model):
 
 
 class CumulativeMax(Model):
-    r"""Largest element so far along `axis`; NaN from the first one on.
+    r"""Cumulative maximum along `axis`; NaN from the first one on.
 
     `reverse` runs from the end. Where several are          equal, the gradient goes to the last of them.
     See `cummax` for their positions.
@@ -5107,7 +5106,7 @@ class TopK(Model):
 
 
 class NanSum(Model):
-    r"""Sum over `axis` of all elements but NaN; the sum of nothing else is 0.
+    r"""Sum over `axis` of all elements except NaN; the sum of nothing else is 0.
 
     See `sum`. The gradient of NaN is 0.
 
@@ -5128,7 +5127,7 @@ class NanSum(Model):
 
 
 class NanProd(Model):
-    r"""Product over `axis` of all elements but NaN; the product of nothing else is 1.
+    r"""Product over `axis` of all elements except NaN; the product of nothing else is 1.
 
     See `prod`. The gradient of NaN is 0.
 
@@ -5149,7 +5148,7 @@ class NanProd(Model):
 
 
 class NanMean(Model):
-    r"""Mean over `axis` of all elements but NaN; NaN where there is nothing else.
+    r"""Mean over `axis` of all elements except NaN; NaN if all elements are NaN.
 
     See `mean`. The gradient of NaN is 0.
 
@@ -5194,7 +5193,7 @@ class NanVar(Model):
 
 
 class NanStd(Model):
-    r"""Standard deviation over `axis` of all elements but NaN, the square root of `nanvar`.
+    r"""Standard deviation over `axis` of all elements except NaN, the square root of `nanvar`.
 
     The gradient at identical values and of NaN is 0.
 
@@ -5217,7 +5216,7 @@ class NanStd(Model):
 
 
 class NanMax(Model):
-    r"""Largest element over `axis` that is not a NaN; NaN where there is nothing else.
+    r"""Largest element over `axis` that is not a NaN; NaN if all elements are NaN.
 
     See `max`.
 
@@ -5238,7 +5237,7 @@ class NanMax(Model):
 
 
 class NanMin(Model):
-    r"""Smallest element over `axis` that is not a NaN; NaN where there is nothing else.
+    r"""Smallest element over `axis` that is not a NaN; NaN if all elements are NaN.
 
     See `min`.
 
@@ -5380,7 +5379,7 @@ class Quantile(Model):
 
 
 class NanQuantile(Model):
-    r"""As `quantile`, of all elements but NaN; NaN where there is nothing else.
+    r"""As `quantile`, of all elements except NaN; NaN if all elements are NaN.
 
     Parameters
     ----------
@@ -5424,7 +5423,7 @@ class Median(Model):
 
 
 class NanMedian(Model):
-    r"""As `median`, of all elements but NaN; NaN where there is nothing else.
+    r"""As `median`, of all elements except NaN; NaN if all elements are NaN.
 
     Parameters
     ----------
@@ -5485,8 +5484,8 @@ class BinCount(Model):
     r"""How often each of the integers from 0 to `length - 1` occurs in the input, in int64; with `weights`, one
     for each element, the sum of theirs.
 
-    What is negative or not below `length` is not counted: the length does not depend on data, unlike in
-    NumPy and torch.
+    Numbers that are negative or not below `length` are not counted: the length does not depend on data,
+    unlike in NumPy and torch.
 
     Parameters
     ----------
@@ -5505,9 +5504,9 @@ class BinCount(Model):
 
 class Histc(Model):
     r"""How many elements lie in each of `bins` equal parts of the range from `min` to `max`, in the dtype of
-    the input; the last part has both its ends.
+    the input; the last bin includes both ends.
 
-    With `min` and `max` equal, the range is that of the elements. What lies outside, and NaN, is not
+    With `min` and `max` equal, the range is that of the elements.  Elements outside, and NaN, are not
     counted. As in torch.
 
     Parameters
@@ -5531,7 +5530,7 @@ class Histogram(Model):
     r"""How many elements lie in each of `bins` equal parts of the range from `min` to `max` (the range of the
     elements if not given), or the sum of their `weights`, and the `bins + 1` bounds of the parts.
 
-    The last part has both its ends; what lies outside, and NaN, is not counted. With `density` the counts
+    The last bin includes both ends; elements outside, and NaN, are not counted. With `density` the counts
     are divided by their sum and by the width of a part. Counts are int64, or of the dtype of what they are
     made of.
 
@@ -5758,7 +5757,7 @@ class SmoothL1Loss(Model):
 class BinaryCrossEntropy(Model):
     r"""`-(target·log(input) + (1 - target)·log(1 - input))` of probabilities, times `weight` if given.
 
-    Logarithms are held at -100 or more, so that the loss is finite. Prefer
+    Logarithms are clamped to at least -100, so that the loss is finite. Prefer
     `binary_cross_entropy_with_logits` where the probabilities come from a sigmoid.
 
     Parameters
@@ -5919,10 +5918,11 @@ class Flatten(Model):
 class MaxPool1d(Model):
     r"""Largest element of each window; input `[n, c, length]`.  `stride` is `kernel_size` if not given.
 
-    Padding, less than the kernel, never wins: it is -∞, for integers their least value. Each axis gets
-    `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` rounded up,
-    so that the last window may reach beyond the end, but starts inside. `padding` is an integer, one per
-    axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of equal elements.
+    Padding must be smaller than the kernel and is never the maximum: it is -∞, for integers their smallest
+    value. Each axis gets `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with
+    `ceil_mode` rounded up, so that the last window may reach beyond the end, but starts inside. `padding`
+    is an integer, one per axis, pairs, `"valid"` or `"same"`. NaN propagates. Among equal elements the
+    first gets the gradient.
 
     Parameters
     ----------
@@ -5952,10 +5952,11 @@ MaxPool1D = MaxPool1d
 class MaxPool2d(Model):
     r"""Largest element of each window; input `[n, c, height, width]`.  `stride` is `kernel_size` if not given.
 
-    Padding, less than the kernel, never wins: it is -∞, for integers their least value. Each axis gets
-    `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` rounded up,
-    so that the last window may reach beyond the end, but starts inside. `padding` is an integer, one per
-    axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of equal elements.
+    Padding must be smaller than the kernel and is never the maximum: it is -∞, for integers their smallest
+    value. Each axis gets `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with
+    `ceil_mode` rounded up, so that the last window may reach beyond the end, but starts inside. `padding`
+    is an integer, one per axis, pairs, `"valid"` or `"same"`. NaN propagates. Among equal elements the
+    first gets the gradient.
 
     Parameters
     ----------
@@ -5986,10 +5987,11 @@ class MaxPool3d(Model):
     r"""Largest element of each window; input `[n, c, depth, height, width]`.  `stride` is `kernel_size` if not
     given.
 
-    Padding, less than the kernel, never wins: it is -∞, for integers their least value. Each axis gets
-    `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` rounded up,
-    so that the last window may reach beyond the end, but starts inside. `padding` is an integer, one per
-    axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of equal elements.
+    Padding must be smaller than the kernel and is never the maximum: it is -∞, for integers their smallest
+    value. Each axis gets `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with
+    `ceil_mode` rounded up, so that the last window may reach beyond the end, but starts inside. `padding`
+    is an integer, one per axis, pairs, `"valid"` or `"same"`. NaN propagates. Among equal elements the
+    first gets the gradient.
 
     Parameters
     ----------
@@ -6019,9 +6021,9 @@ MaxPool3D = MaxPool3d
 class AvgPool1d(Model):
     r"""Mean of each window; input `[n, c, length]`.  `stride` is `kernel_size` if not given.
 
-    Padding, less than the kernel, counts as zeros, or not at all with `count_include_pad=False`; what the
-    last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in max
-    pooling.
+    Padding must be smaller than the kernel and counts as zeros, or not at all with
+    `count_include_pad=False`; elements that the last window of `ceil_mode` covers beyond the padding never
+    count. Sizes and `padding` as in max pooling.
 
     Parameters
     ----------
@@ -6051,9 +6053,9 @@ AvgPool1D = AvgPool1d
 class AvgPool2d(Model):
     r"""Mean of each window; input `[n, c, height, width]`.  `stride` is `kernel_size` if not given.
 
-    Padding, less than the kernel, counts as zeros, or not at all with `count_include_pad=False`; what the
-    last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in max
-    pooling.
+    Padding must be smaller than the kernel and counts as zeros, or not at all with
+    `count_include_pad=False`; elements that the last window of `ceil_mode` covers beyond the padding never
+    count. Sizes and `padding` as in max pooling.
 
     Parameters
     ----------
@@ -6083,9 +6085,9 @@ AvgPool2D = AvgPool2d
 class AvgPool3d(Model):
     r"""Mean of each window; input `[n, c, depth, height, width]`.  `stride` is `kernel_size` if not given.
 
-    Padding, less than the kernel, counts as zeros, or not at all with `count_include_pad=False`; what the
-    last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in max
-    pooling.
+    Padding must be smaller than the kernel and counts as zeros, or not at all with
+    `count_include_pad=False`; elements that the last window of `ceil_mode` covers beyond the padding never
+    count. Sizes and `padding` as in max pooling.
 
     Parameters
     ----------
@@ -6332,10 +6334,11 @@ class ScaledDotProductAttention(Model):
     d]`, value `[*b, s, e]`, output `[*b, l, e]`; with heads `*b` ends in them.
 
     The axes `*b` broadcast. `scale` is `1 / √d` if not given. `mask` broadcasts to `[*b, l, s]`: true where
-    a query may attend, or numbers that are added. With `is_causal` query `i` sees keys up to `i`, counted
-    from the first of both; a mask may be given beside it. A query that may attend to nothing gives zeros.
-    With `enable_gqa` the heads (axis -3) of key and value divide those of the query, and each serves as
-    many neighboring heads of the query. Halves are computed in float32. (Vaswani et al. 2017)
+    a query may attend, or numbers that are added. With `is_causal` query `i` attends to keys up to `i`,
+    both counted from the start; it may be combined with a mask. A query that may attend to nothing gives
+    zeros. With `enable_gqa` the heads (axis -3) of key and value divide those of the query, and each is
+    shared by a group of neighboring query heads. 16-bit floats are computed in float32. (Vaswani et al.
+    2017)
 
     Parameters
     ----------
@@ -6355,7 +6358,7 @@ class ScaledDotProductAttention(Model):
 
 
 class RotaryEmbedding(Model):
-    r"""Rotary position embedding: turns pair `i` of the features of `input` `[*b, l, d]` by `position ·
+    r"""Rotary position embedding: rotates pair `i` of the features of `input` `[*b, l, d]` by `position ·
     base^(-2i/d)`.  `positions` are `[l]` or `[*b, l]` (axes between, such as heads, may be missing);
     without them they are 0 to l-1.
 

@@ -424,10 +424,10 @@ class Ops:
 
     @spellings.op("floor_divide", ("left", "right"))
     def floor_divide(self, left: Any, right: Any) -> Any:
-        r"""Quotient rounded towards minus infinity, as `//` of Python.
+        r"""Quotient rounded towards minus infinity, like `//` in Python.
 
         `floor_divide(a, b) * b + remainder(a, b)` is `a`. Floats: the floor of the exact quotient; a
-        divisor of 0 gives what `divide` gives. Integers: a divisor of 0 gives 0, and the smallest integer
+        divisor of 0 behaves as in `divide`. Integers: a divisor of 0 gives 0, and the smallest integer
         divided by -1 wraps around to itself.
 
         Parameters
@@ -454,7 +454,7 @@ class Ops:
 
     @spellings.op("remainder", ("left", "right"))
     def remainder(self, left: Any, right: Any) -> Any:
-        r"""Remainder of the floor division, with the sign of the divisor, as `%` of Python.
+        r"""Remainder of the floor division, with the sign of the divisor, like `%` in Python.
 
         Floats: a divisor of 0 gives NaN. Integers: a divisor of 0 gives 0.
 
@@ -538,7 +538,7 @@ class Ops:
     def abs(self, input: Any) -> Any:
         r"""Absolute value.
 
-        The smallest integer of a dtype, which has none, stays as it is. The gradient at 0 is 0.
+        The smallest integer of a dtype, which has none, is returned unchanged. The gradient at 0 is 0.
 
         Parameters
         ----------
@@ -637,11 +637,11 @@ class Ops:
 
     @spellings.op("clip", ("input", "min", "max"))
     def clip(self, input: Any, min: Any = None, max: Any = None) -> Any:
-        r"""Elements held between `min` and `max`, each of which is a number or a tensor that broadcasts, or
-        absent.
+        r"""Clamps elements to the range from `min` to `max`, each of which is a number, a tensor that
+        broadcasts, or absent.
 
-        `minimum(maximum(input, min), max)`: NaN passes, and where `min > max` the result is `max`. The
-        gradient flows to `input` where it lies inside or on the bounds, else to the bound that counts.
+        `minimum(maximum(input, min), max)`: NaN propagates, and where `min > max` the result is `max`. The
+        gradient flows to `input` where it lies inside or on the bounds, otherwise to the active bound.
 
         Parameters
         ----------
@@ -667,9 +667,9 @@ class Ops:
 
     @spellings.op("addcmul", ("input", "left", "right", "value"))
     def addcmul(self, input: Any, left: Any, right: Any, value: float = 1.0) -> Any:
-        r"""`input + value * left * right`, elementwise; what the steps of optimizers consist of.
+        r"""`input + value * left * right`, elementwise, as used in optimizer steps.
 
-        They broadcast.
+        The operands broadcast.
 
         Parameters
         ----------
@@ -697,8 +697,9 @@ class Ops:
     def cast(self, input: Any, dtype: Any | None) -> Any:
         r"""Converts to another dtype.
 
-        Floats to integers are cut towards zero and held inside the range, NaN becomes 0; integers to
-        narrower integers wrap; floats round to nearest even; anything but zero is true.
+        Floats become integers by truncation towards zero, clamped to the range of the dtype, and NaN
+        becomes 0; integers wrap around when converted to narrower integers; floats round to nearest even;
+        anything but zero is true.
 
         Parameters
         ----------
@@ -830,7 +831,7 @@ class Ops:
 
     @spellings.op("expm1", ("input",))
     def expm1(self, input: Any) -> Any:
-        r"""Exponential function minus one, exact near 0.
+        r"""Exponential function minus one, accurate near 0.
 
         Parameters
         ----------
@@ -876,7 +877,7 @@ class Ops:
 
     @spellings.op("log1p", ("input",))
     def log1p(self, input: Any) -> Any:
-        r"""Natural logarithm of one plus x, exact near 0.
+        r"""Natural logarithm of one plus x, accurate near 0.
 
         Parameters
         ----------
@@ -1265,7 +1266,7 @@ class Ops:
 
     @spellings.op("erfc", ("input",))
     def erfc(self, input: Any) -> Any:
-        r"""Complementary error function `1 - erf(x)`, exact where that is small.
+        r"""Complementary error function `1 - erf(x)`, accurate where that is small.
 
         Parameters
         ----------
@@ -1358,7 +1359,7 @@ class Ops:
 
     @spellings.op("round", ("input",))
     def round(self, input: Any) -> Any:
-        r"""Nearest integer; halves go to the even one.
+        r"""Rounds to the nearest integer, ties to even.
 
         Parameters
         ----------
@@ -1382,7 +1383,7 @@ class Ops:
 
     @spellings.op("trunc", ("input",))
     def trunc(self, input: Any) -> Any:
-        r"""Whole part of each element, cut towards zero.
+        r"""Integer part of each element: rounds towards zero.
 
         Parameters
         ----------
@@ -1765,7 +1766,7 @@ class Ops:
 
     @spellings.op("bitwise_not", ("input",))
     def bitwise_not(self, input: Any) -> Any:
-        r"""Each bit of an integer flipped; the opposite of a boolean.
+        r"""Flips every bit of an integer; negates a boolean.
 
         Parameters
         ----------
@@ -1791,7 +1792,7 @@ class Ops:
 
     @spellings.op("left_shift", ("left", "right"))
     def left_shift(self, left: Any, right: Any) -> Any:
-        r"""Bits moved up by a number of places; what leaves the dtype is lost.
+        r"""Shifts bits left by a number of positions; bits shifted out are lost.
 
         A shift by its width or more, or by a negative number, gives 0.
 
@@ -1820,7 +1821,7 @@ class Ops:
 
     @spellings.op("right_shift", ("left", "right"))
     def right_shift(self, left: Any, right: Any) -> Any:
-        r"""Bits moved down by a number of places; the sign is kept.
+        r"""Arithmetic shift right by a number of positions, which keeps the sign.
 
         A shift by the width of the dtype or more, or by a negative number, gives 0, or -1 for a negative
         integer.
@@ -1922,7 +1923,7 @@ class Ops:
 
     @spellings.op("fmod", ("left", "right"))
     def fmod(self, left: Any, right: Any) -> Any:
-        r"""Remainder of the division rounded towards 0, with the sign of the dividend, as `fmod` of C.
+        r"""Remainder of the division rounded towards 0, with the sign of the dividend, like `fmod` in C.
 
         Floats: a divisor of 0 gives NaN. Integers: a divisor of 0 gives 0. See `remainder` for the one with
         the sign of the divisor.
@@ -1978,7 +1979,7 @@ class Ops:
     def hypot(self, left: Any, right: Any) -> Any:
         r"""`√(left² + right²)` without overflow, the absolute value of a complex number.
 
-        Infinite if either is, even beside NaN. The gradient at 0 is 0.
+        Infinite if either is, even if the other is NaN. The gradient at 0 is 0.
 
         Parameters
         ----------
@@ -2003,7 +2004,7 @@ class Ops:
     def logaddexp(self, left: Any, right: Any) -> Any:
         r"""`log(exp(left) + exp(right))` without overflow.
 
-        Where both are minus infinity it is too.
+        The result is minus infinity where both are.
 
         Parameters
         ----------
@@ -2028,7 +2029,7 @@ class Ops:
     def logaddexp2(self, left: Any, right: Any) -> Any:
         r"""`log2(2^left + 2^right)` without overflow.
 
-        Where both are minus infinity it is too.
+        The result is minus infinity where both are.
 
         Parameters
         ----------
@@ -2112,7 +2113,7 @@ class Ops:
 
     @spellings.op("relu6", ("input",))
     def relu6(self, input: Any) -> Any:
-        r"""Rectified linear unit held below 6: `min(max(x, 0), 6)`.
+        r"""Rectified linear unit with a maximum of 6: `min(max(x, 0), 6)`.
 
         The gradient at 0 and at 6 is 0; integers stay integers.
 
@@ -2442,7 +2443,7 @@ class Ops:
 
     @spellings.op("hard_sigmoid", ("input",))
     def hard_sigmoid(self, input: Any) -> Any:
-        r"""Logistic function of three straight pieces: `min(max(x + 3, 0), 6) / 6`.
+        r"""Piecewise linear logistic function: `min(max(x + 3, 0), 6) / 6`.
 
         The gradient at -3 and at 3 is 0.
 
@@ -2468,7 +2469,7 @@ class Ops:
 
     @spellings.op("hard_swish", ("input",))
     def hard_swish(self, input: Any) -> Any:
-        r"""Swish of straight pieces: `x * min(max(x + 3, 0), 6) / 6`.
+        r"""Piecewise linear swish: `x * min(max(x + 3, 0), 6) / 6`.
 
         The gradient at -3 is 0, at 3 it is 1. A. Howard et al., Searching for MobileNetV3 (2019).
 
@@ -2495,7 +2496,7 @@ class Ops:
 
     @spellings.op("hard_tanh", ("input", "min", "max"))
     def hard_tanh(self, input: Any, min: float = -1.0, max: float = 1.0) -> Any:
-        r"""Hyperbolic tangent of three straight pieces: `min(max(x, min), max)`.
+        r"""Piecewise linear hyperbolic tangent: `min(max(x, min), max)`.
 
         The gradient on the bounds is 0. Integers stay integers if both bounds are whole.
 
@@ -2527,7 +2528,7 @@ class Ops:
     def softmax(self, input: Any, axis: int = -1) -> Any:
         r"""Exponentials along an axis, divided by their sum: `exp(x - max(x)) / sum(exp(x - max(x)))`.
 
-        A line that holds NaN, plus infinity or nothing but minus infinity becomes NaN.
+        A slice that contains NaN or plus infinity, or only minus infinity, becomes NaN.
 
         Parameters
         ----------
@@ -2551,7 +2552,7 @@ class Ops:
 
     @spellings.op("log_softmax", ("input", "axis"))
     def log_softmax(self, input: Any, axis: int = -1) -> Any:
-        r"""Logarithm of the softmax along an axis: `x - max(x) - log(sum(exp(x - max(x))))`, exact where the
+        r"""Logarithm of the softmax along an axis: `x - max(x) - log(sum(exp(x - max(x))))`, accurate where the
         softmax rounds to 0.
 
         Parameters
@@ -2578,8 +2579,8 @@ class Ops:
     def reshape(self, input: Any, shape: tuple[int, ...]) -> Any:
         r"""The same elements in the same (row-major) order in another shape.
 
-        At most one size may be -1: it becomes what is left over. Sizes may be symbolic; `[n, 4, 4]` to `(n,
-        -1)` is `[n, 16]`, and to `(-1, 16)` too.
+        At most one size may be -1: it is inferred from the others. Sizes may be symbolic; `[n, 4, 4]` to
+        `(n, -1)` is `[n, 16]`, and to `(-1, 16)` too.
 
         Parameters
         ----------
@@ -2663,7 +2664,7 @@ class Ops:
 
     @spellings.op("moveaxis", ("input", "source", "destination"))
     def moveaxis(self, input: Any, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Any:
-        r"""Moves the axes `source` to the places `destination`; the others keep their order.
+        r"""Moves the axes `source` to the positions `destination`; the others keep their order.
 
         Parameters
         ----------
@@ -2689,9 +2690,7 @@ class Ops:
 
     @spellings.op("expand_dims", ("input", "axis"))
     def expand_dims(self, input: Any, axis: int | tuple[int, ...]) -> Any:
-        r"""Inserts axes of size 1.
-
-        `axis` is where they stand in the output.
+        r"""Inserts axes of size 1 at the positions `axis` of the output.
 
         Parameters
         ----------
@@ -2740,7 +2739,7 @@ class Ops:
 
     @spellings.op("broadcast_to", ("input", "shape"))
     def broadcast_to(self, input: Any, shape: tuple[int, ...]) -> Any:
-        r"""Repeats axes of size 1 up to `shape`, and adds axes in front.
+        r"""Repeats axes of size 1 to match `shape`, and adds leading axes.
 
         A size of -1 keeps the input's.
 
@@ -2798,10 +2797,10 @@ class Ops:
     @spellings.op("slice", ("input", "starts", "stops", "steps"))
     def slice(self, input: Any, starts: Any, stops: Any, steps: int | tuple[int, ...] | None = None) -> Any:
         r"""The part `input[start:stop:step, ...]`, with Python's rules: bounds may be negative (from the end),
-        `none` (as far as possible) or outside (held inside), steps may be negative.
+        `none` (as far as possible) or out of range (clamped), steps may be negative.
 
-        One entry for each axis; axes at the end that are not mentioned are whole. Bounds beside symbolic
-        sizes are taken to lie inside.
+        One entry for each axis; trailing axes without an entry are kept whole. Bounds of symbolic axes are
+        assumed to be in range.
 
         Parameters
         ----------
@@ -2836,7 +2835,7 @@ class Ops:
     ) -> Any:
         r"""The input with the part `input[start:stop:step, ...]` replaced by `update`, which broadcasts to it.
 
-        The bounds are read as by `slice`.
+        The bounds are interpreted as in `slice`.
 
         Parameters
         ----------
@@ -2894,7 +2893,8 @@ class Ops:
         shift: int | tuple[int, ...],
         axis: int | tuple[int, ...] | None = None,
     ) -> Any:
-        r"""Elements moved by `shift` positions along `axis`; what leaves at the end comes in at the start.
+        r"""Elements moved by `shift` positions along `axis`; elements shifted off the end wrap around to the
+        start.
 
         Without an axis the elements are rolled in row-major order.
 
@@ -3040,7 +3040,7 @@ class Ops:
     def tile(self, input: Any, reps: int | tuple[int, ...]) -> Any:
         r"""The whole tensor `reps[i]` times along axis `i`.
 
-        The shorter of shape and `reps` is filled up with 1 in front.
+        The shorter of shape and `reps` is padded with leading 1s.
 
         Parameters
         ----------
@@ -3090,7 +3090,7 @@ class Ops:
 
     @spellings.op("atleast_1d", ("input",))
     def atleast_1d(self, input: Any) -> Any:
-        r"""The input, of which a single number becomes a vector of one element.
+        r"""The input with at least one axis: a 0-d tensor becomes a vector of one element.
 
         Parameters
         ----------
@@ -3157,7 +3157,7 @@ class Ops:
 
     @spellings.op("unflatten", ("input", "axis", "sizes"))
     def unflatten(self, input: Any, axis: int, sizes: tuple[int, ...]) -> Any:
-        r"""The axis in several parts of these sizes, one of which may be -1; the inverse of `flatten`.
+        r"""Splits an axis into several of these sizes, one of which may be -1; the inverse of `flatten`.
 
         Parameters
         ----------
@@ -3210,7 +3210,7 @@ class Ops:
     def diff(self, input: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
         r"""Differences of neighbors along `axis`, `n` times: `input[1:] - input[:-1]`.
 
-        `prepend` and `append` are put before and behind the input first, unless `n` is 0. Of booleans:
+        `prepend` and `append`  are first added before and after the input, unless `n` is 0. Of booleans:
         whether neighbors differ.
 
         Parameters
@@ -3278,8 +3278,8 @@ class Ops:
         r"""All patches of images as columns (im2col): `[n, c, h, w]` becomes `[n, c·kh·kw, positions]`, `[c, h,
         w]` likewise without `n`.
 
-        Around the image lie `padding` zeros. As `torch.nn.functional.unfold`; for windows along one axis
-        see `unfold_axis`, for windows of any number of axes `windows`.
+        The image is padded with `padding` zeros. As `torch.nn.functional.unfold`; for windows along one
+        axis see `unfold_axis`, for windows of any number of axes `windows`.
 
         Parameters
         ----------
@@ -3316,10 +3316,10 @@ class Ops:
         padding: int | tuple[int, ...] = 0,
         stride: int | tuple[int, ...] = 1,
     ) -> Any:
-        r"""Adds patches up where they were taken from, the adjoint of `unfold`: `[n, c·kh·kw, positions]`
-        becomes `[n, c, *output_size]`, `[c·kh·kw, positions]` likewise without `n`.
+        r"""Sums patches at the positions they were extracted from, the adjoint of `unfold` (col2im): `[n,
+        c·kh·kw, positions]` becomes `[n, c, *output_size]`, `[c·kh·kw, positions]` likewise without `n`.
 
-        What falls on the padding is dropped. As `torch.nn.functional.fold`.
+        Elements in the padding are dropped. As `torch.nn.functional.fold`.
 
         Parameters
         ----------
@@ -3352,10 +3352,10 @@ class Ops:
         r"""The part `input[key]` with the rules of Python and NumPy.
 
         `key` is one item or a tuple of items: an integer, a slice, `...`, `none` (a new axis), a tuple of
-        integers or an integer tensor that is a literal, or a text that stands for the next of the tensors
-        `indices`. Several index tensors broadcast; their axes stand where the first of them stood, or in
-        front when a slice, `...` or a new axis comes between two of them (an integer counts as an index
-        tensor then). A mask of booleans is refused: the shape of the result would depend on data.
+        integers or an integer tensor that is a literal, or a string that stands for the next of the tensors
+        `indices`. Several index tensors broadcast;  their axes take the position of the first of them, or
+        come first when a slice, `...` or a new axis comes between two of them (an integer counts as an
+        index tensor then). A boolean mask is an error: the shape of the result would depend on data.
 
         Parameters
         ----------
@@ -3380,9 +3380,9 @@ class Ops:
 
     @spellings.op("take", ("input", "indices", "axis"))
     def take(self, input: Any, indices: Any, axis: int | None = None) -> Any:
-        r"""The slices at `indices` along `axis`; the axes of `indices` (any number) stand in place of `axis`.
+        r"""The slices at `indices` along `axis`; the axes of `indices` (any number) replace `axis`.
 
-        Without an axis the elements are numbered in row-major order.
+        Without an axis the elements are indexed in row-major order.
 
         Parameters
         ----------
@@ -3414,8 +3414,7 @@ class Ops:
 
     @spellings.op("take_along_axis", ("input", "indices", "axis"))
     def take_along_axis(self, input: Any, indices: Any, axis: int = -1) -> Any:
-        r"""At each place the element of `input` at the position along `axis` that `indices` gives there:
-        `output[i, j] = input[indices[i, j], j]` for axis 0.
+        r"""Gathers elements along `axis`: `output[i, j] = input[indices[i, j], j]` for axis 0.
 
         The other sizes broadcast.
 
@@ -3449,11 +3448,10 @@ class Ops:
 
     @spellings.op("scatter_add", ("input", "indices", "source", "axis"))
     def scatter_add(self, input: Any, indices: Any, source: Any, axis: int = 0) -> Any:
-        r"""The input with each element of `source` added at the position along `axis` that `indices` gives:
+        r"""Adds each element of `source` to the input at the index along `axis` given by `indices`:
         `output[indices[i, j], j] += source[i, j]` for axis 0.
 
-        Positions that occur several times add up. `indices` and `source` have the shape of the input apart
-        from the axis.
+        Repeated indices accumulate. `indices` and `source` have the shape of the input apart from the axis.
 
         Parameters
         ----------
@@ -3484,7 +3482,7 @@ class Ops:
     def index_add(self, input: Any, indices: Any, source: Any, axis: int = 0) -> Any:
         r"""The input with the slices of `source` added at the positions `indices` (1-d) along `axis`.
 
-        Positions that occur several times add up.
+        Repeated indices accumulate.
 
         Parameters
         ----------
@@ -3516,7 +3514,7 @@ class Ops:
         r"""The input with the slices at the positions `indices` (1-d) along `axis` replaced by those of
         `source`.
 
-        The positions differ: of several slices for one, any may be the one that is kept.
+        The indices must be unique: with repeated ones, any of the slices may be kept.
 
         Parameters
         ----------
@@ -3598,8 +3596,7 @@ class Ops:
         r"""The largest of the element of the input and those of `source` whose `indices` give its position
         along `axis`; NaN if one is.
 
-        `indices` and `source` have the shape of the input apart from the axis. Equal ones share the
-        gradient.
+        `indices` and `source` have the shape of the input apart from the axis. Ties share the gradient.
 
         Parameters
         ----------
@@ -3631,8 +3628,7 @@ class Ops:
         r"""The smallest of the element of the input and those of `source` whose `indices` give its position
         along `axis`; NaN if one is.
 
-        `indices` and `source` have the shape of the input apart from the axis. Equal ones share the
-        gradient.
+        `indices` and `source` have the shape of the input apart from the axis. Ties share the gradient.
 
         Parameters
         ----------
@@ -3661,12 +3657,12 @@ class Ops:
 
     @spellings.op("scatter", ("input", "axis", "indices", "source"))
     def scatter(self, input: Any, axis: int, indices: Any, source: Any) -> Any:
-        r"""The input with each element of `source` in place of the one at the position along `axis` that
-        `indices` gives: `output[indices[i, j], j] = source[i, j]` for axis 0.
+        r"""Replaces the element at the index along `axis` given by `indices` by each element of `source`:
+        `output[indices[i, j], j] = source[i, j]` for axis 0.
 
-        Of several elements for one place the last one along `axis` stays, and alone gets a gradient.
-        `indices` has at most as many places as the input along the other axes, and as the source along all.
-        `source` may be a number.
+        If several elements have the same index, the last one along `axis` is kept, and only it gets a
+        gradient. `indices` has at most as many places as the input along the other axes, and as the source
+        along all. `source` may be a number.
 
         Parameters
         ----------
@@ -3700,12 +3696,12 @@ class Ops:
         reduce: Literal['sum', 'prod', 'mean', 'amax', 'amin'],
         include_self: bool = True,
     ) -> Any:
-        r"""The input with each element of `source` brought together with the one at the position along `axis`
-        that `indices` gives: their `sum`, `prod`, `mean`, `amax` or `amin`.
+        r"""Reduces each element of `source` into the input at the index along `axis` given by `indices`: their
+        `sum`, `prod`, `mean`, `amax` or `amin`.
 
-        Without `include_self` the element of the input does not count where there are others. `indices` has
-        at most as many places as the input along the other axes, and as the source along all. The mean of
-        integers is rounded down. Equal extremes share the gradient.
+        Without `include_self` the element of the input is excluded where there are others. `indices` has at
+        most as many places as the input along the other axes, and as the source along all. The mean of
+        integers is rounded down. Ties share the gradient.
 
         Parameters
         ----------
@@ -3766,7 +3762,7 @@ class Ops:
         r"""The input with `values` in place of, or with `accumulate` added to, the elements `input[key]`.
 
         The key is that of `getitem`: integers, slices, `...`, `none` (a new axis), tuples of integers and
-        integer tensors, or texts that stand for the next of the tensors `indices`. `values` broadcast to
+        integer tensors,  or strings that stand for the next of the tensors `indices`. `values` broadcast to
         the shape of `input[key]`. Elements that occur several times add up, or the last value in row-major
         order stays.
 
@@ -3823,9 +3819,9 @@ class Ops:
 
     @spellings.op("masked_scatter", ("input", "mask", "source"))
     def masked_scatter(self, input: Any, mask: Any, source: Any) -> Any:
-        r"""The input with the elements of `source`, one after the other in row-major order, where `mask` holds.
+        r"""The input with the elements of `source`, in row-major order, where `mask` holds.
 
-        The mask broadcasts to the shape of the input. Fewer elements than places are an error.
+        The mask broadcasts to the shape of the input. Fewer elements than true mask entries are an error.
 
         Parameters
         ----------
@@ -3852,7 +3848,7 @@ class Ops:
     def full(self, shape: tuple[int, ...], value: float, dtype: Any | None = None) -> Any:
         r"""A tensor filled with one number.
 
-        Without `dtype` it is the default float, int64 or bool as the number suggests.
+        Without `dtype` it is the default float, int64 or bool, depending on the number.
 
         Parameters
         ----------
@@ -3945,9 +3941,9 @@ class Ops:
         return self._op("arange", (start, stop, step, dtype))
 
     def linspace(self, start: float, stop: float, num: int = 50, dtype: Any | None = None) -> Any:
-        r"""`num` numbers evenly apart from `start` to `stop`, both included.
+        r"""`num` evenly spaced numbers from `start` to `stop`, both included.
 
-        A single one is `start`.
+        A single number is `start`.
 
         Parameters
         ----------
@@ -4117,9 +4113,8 @@ class Ops:
 
     @spellings.op("random_bits", ("key", "shape"))
     def random_bits(self, key: Any, shape: tuple[int, ...]) -> Any:
-        r"""Integers from 0 to 2³² - 1, each as likely as another: element `i` (row-major) is word `i % 4` of
-        Philox4x32-10 for the counter `i / 4` in the stream that `key`, an int64 pair `(seed, stream)`,
-        names.
+        r"""Integers from 0 to 2³² - 1, uniformly distributed: element `i` (row-major) is word `i % 4` of
+        Philox4x32-10 for the counter `i / 4` in the stream given by `key`, an int64 pair `(seed, stream)`.
 
         Parameters
         ----------
@@ -4234,9 +4229,9 @@ class Ops:
         r"""Matrix product over the last two axes; the axes before them broadcast.  `output[..., i, j] = Σ_k
         left[..., i, k] · right[..., k, j]`.
 
-        A vector on the left is a row, one on the right a column, and its axis of size 1 is left out of the
-        result: the product of two vectors is 0-d. Inner sizes must be equal (1 does not broadcast there); a
-        sum over no element is 0.
+        A vector on the left is a row, one on the right a column, and its axis of size 1 is removed from the
+        result: the product of two vectors is 0-d. Inner sizes must be equal (1 does not broadcast there);
+        an empty sum is 0.
 
         Parameters
         ----------
@@ -4495,12 +4490,12 @@ class Ops:
         return self._op("cross", (left, right, axis))
 
     def einsum(self, equation: str, *operands: Any) -> Any:
-        r"""Sums of products after Einstein's convention, e.g.
+        r"""Sums of products in Einstein notation, e.g.
 
         `"bij,bjk->bik"` for a batch of matrix products.  The equation names each axis of each operand by a
-        letter. Axes of the same letter run together and have equal sizes (a size 1 broadcasts); a letter
-        that is repeated within an operand takes its diagonal; letters that are not in the output are
-        summed. `...` stands for the axes without a letter, which broadcast. Without `->` the output is
+        letter. Axes with the same letter are iterated together and have equal sizes (a size 1 broadcasts);
+        a letter that is repeated within an operand takes its diagonal; letters that are not in the output
+        are summed. `...` stands for the axes without a letter, which broadcast. Without `->` the output is
         `...` and then, in alphabetical order, the letters that occur once. Where the output leaves out the
         `...` of the operands, those axes are summed. Operands are multiplied from left to right, so that
         their order decides the cost.
@@ -4528,8 +4523,8 @@ class Ops:
     def solve(self, left: Any, right: Any) -> Any:
         r"""The solution `x` of the linear systems `left @ x = right`.  `left` is `[..., n, n]`.
 
-        `right` is `[..., n, k]`, one system a column, or a vector `[n]`; the leading axes broadcast. A
-        singular matrix is an error. Lower precision than float32 is refused.
+        `right` is `[..., n, k]`, one system per column, or a vector `[n]`; the leading axes broadcast. A
+        singular matrix is an error. Lower precision than float32 is an error.
 
         Parameters
         ----------
@@ -4599,7 +4594,7 @@ class Ops:
         transpose: bool = False,
         unit_diagonal: bool = False,
     ) -> Any:
-        r"""As `triangular_solve`, with the triangle named as PyTorch does: `upper` must be said.
+        r"""As `triangular_solve`, with PyTorch's convention for the triangle: `upper` is required.
 
         Parameters
         ----------
@@ -4629,7 +4624,7 @@ class Ops:
     def inv(self, input: Any) -> Any:
         r"""The inverses of square matrices `[..., n, n]`; a singular matrix is an error.
 
-        To solve a linear system, `solve` is faster and more exact.
+        To solve a linear system, `solve` is faster and more accurate.
 
         Parameters
         ----------
@@ -4655,7 +4650,7 @@ class Ops:
     def det(self, input: Any) -> Any:
         r"""The determinants of square matrices `[..., n, n]`; that of an empty matrix is 1.
 
-        The gradient needs a matrix that is not singular.
+        The gradient needs a matrix that is nonsingular.
 
         Parameters
         ----------
@@ -4704,8 +4699,8 @@ class Ops:
     @spellings.op("cholesky", ("input",))
     def cholesky(self, input: Any) -> Any:
         r"""The lower triangular `L` with a positive diagonal and `L @ Lᵀ = input`, for symmetric positive
-        definite matrices `[..., n, n]`.  What is decomposed is the symmetric part `(input + inputᵀ) / 2`,
-        so that rounding in `input` does not matter and the gradient is symmetric.
+        definite matrices `[..., n, n]`.  Decomposes the symmetric part `(input + inputᵀ) / 2`, so that
+        rounding in `input` does not matter and the gradient is symmetric.
 
         A matrix that is not positive definite is an error. Gradient: Murray, Differentiation of the
         Cholesky decomposition (2016).
@@ -4815,7 +4810,7 @@ class Ops:
         columns that complete `q` are those of Householder's reflections. A matrix with an element that is
         not finite gives NaN. The gradient (Walter and Lehmann, 2018) needs linearly independent columns (of
         the first `m`, where there are more columns than rows); the columns that complete `q` have none.
-        Lower precision than float32 is refused.
+        Lower precision than float32 is an error.
 
         Parameters
         ----------
@@ -4842,8 +4837,8 @@ class Ops:
     @spellings.op("eigh", ("input",))
     def eigh(self, input: Any) -> Any:
         r"""Eigenvalues, in ascending order, and orthonormal eigenvectors, as columns, of symmetric matrices
-        `[..., n, n]`.  What is decomposed is the symmetric part `(input + inputᵀ) / 2`, so that rounding in
-        `input` does not matter and the gradient is symmetric.
+        `[..., n, n]`.  Decomposes the symmetric part `(input + inputᵀ) / 2`, so that rounding in `input`
+        does not matter and the gradient is symmetric.
 
         Of each vector the first element that is not small (more than 0.63 / √n in magnitude) is positive.
         Of an eigenvalue that occurs several times only the space of its vectors is determined: which ones
@@ -4992,13 +4987,13 @@ class Ops:
     @spellings.op("lstsq", ("left", "right", "rcond"))
     def lstsq(self, left: Any, right: Any, rcond: float | None = None) -> Any:
         r"""The `x` for which `left @ x - right` is shortest, and of several such the shortest `x`.  `left` is
-        `[..., m, n]`; `right` is `[..., m, k]`, one system a column, or a vector `[m]`; the leading axes
+        `[..., m, n]`; `right` is `[..., m, k]`, one system per column, or a vector `[m]`; the leading axes
         broadcast.
 
         Singular values of `left` up to `rcond` times the largest count as 0; `rcond` is `max(m, n)` times
         the dtype's epsilon unless given. A matrix with an element that is not finite gives NaN. Rank and
         singular values are what `matrix_rank` and `svdvals` give. The gradient (Golub and Pereyra, 1973)
-        holds where small changes do not change the rank. Lower precision than float32 is refused.
+        holds where small changes do not change the rank. Lower precision than float32 is an error.
 
         Parameters
         ----------
@@ -5509,7 +5504,7 @@ class Ops:
     def prod(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
         r"""Product over `axis` (all axes if none is given).
 
-        Integers and booleans multiply in int64, half precision in float32; the product of nothing is 1. The
+        Integers and booleans multiply in int64, 16-bit floats in float32; the product of nothing is 1. The
         gradient of an element is the product of the others, also where some are 0.
 
         Parameters
@@ -5659,7 +5654,7 @@ class Ops:
 
     @spellings.op("any", ("input", "axis", "keepdim"))
     def any(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
-        r"""Whether any element over `axis` (all axes if none is given) is true, that is not zero; NaN is true.
+        r"""Whether any element over `axis` (all axes if none is given) is true, that is, nonzero; NaN is true.
 
         False for no elements.
 
@@ -5689,7 +5684,7 @@ class Ops:
 
     @spellings.op("all", ("input", "axis", "keepdim"))
     def all(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
-        r"""Whether all elements over `axis` (all axes if none is given) are true, that is not zero; NaN is
+        r"""Whether all elements over `axis` (all axes if none is given) are true, that is, nonzero; NaN is
         true.
 
         True for no elements.
@@ -5903,7 +5898,7 @@ class Ops:
         r"""Running sum along `axis`: each element with all before it.
 
         `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and booleans add up
-        in int64, halves in float32.
+        in int64, 16-bit floats in float32.
 
         Parameters
         ----------
@@ -5935,7 +5930,7 @@ class Ops:
         r"""Running product along `axis`: each element with all before it.
 
         `exclusive` leaves the element itself out, `reverse` runs from the end. Integers and booleans
-        multiply in int64, halves in float32. The gradient is right also where elements are 0.
+        multiply in int64, 16-bit floats in float32. The gradient is right also where elements are 0.
 
         Parameters
         ----------
@@ -5964,7 +5959,7 @@ class Ops:
 
     @spellings.op("cumulative_max", ("input", "axis", "reverse"))
     def cumulative_max(self, input: Any, axis: int, reverse: bool = False) -> Any:
-        r"""Largest element so far along `axis`; NaN from the first one on.
+        r"""Cumulative maximum along `axis`; NaN from the first one on.
 
         `reverse` runs from the end. Where several are          equal, the gradient goes to the last of
         them. See `cummax` for their positions.
@@ -6171,7 +6166,7 @@ class Ops:
 
     @spellings.op("nansum", ("input", "axis", "keepdim"))
     def nansum(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
-        r"""Sum over `axis` of all elements but NaN; the sum of nothing else is 0.
+        r"""Sum over `axis` of all elements except NaN; the sum of nothing else is 0.
 
         See `sum`. The gradient of NaN is 0.
 
@@ -6199,7 +6194,7 @@ class Ops:
 
     @spellings.op("nanprod", ("input", "axis", "keepdim"))
     def nanprod(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
-        r"""Product over `axis` of all elements but NaN; the product of nothing else is 1.
+        r"""Product over `axis` of all elements except NaN; the product of nothing else is 1.
 
         See `prod`. The gradient of NaN is 0.
 
@@ -6227,7 +6222,7 @@ class Ops:
 
     @spellings.op("nanmean", ("input", "axis", "keepdim"))
     def nanmean(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
-        r"""Mean over `axis` of all elements but NaN; NaN where there is nothing else.
+        r"""Mean over `axis` of all elements except NaN; NaN if all elements are NaN.
 
         See `mean`. The gradient of NaN is 0.
 
@@ -6298,7 +6293,7 @@ class Ops:
         keepdim: bool = False,
         correction: float = 1.0,
     ) -> Any:
-        r"""Standard deviation over `axis` of all elements but NaN, the square root of `nanvar`.
+        r"""Standard deviation over `axis` of all elements except NaN, the square root of `nanvar`.
 
         The gradient at identical values and of NaN is 0.
 
@@ -6328,7 +6323,7 @@ class Ops:
 
     @spellings.op("nanmax", ("input", "axis", "keepdim"))
     def nanmax(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
-        r"""Largest element over `axis` that is not a NaN; NaN where there is nothing else.
+        r"""Largest element over `axis` that is not a NaN; NaN if all elements are NaN.
 
         See `max`.
 
@@ -6356,7 +6351,7 @@ class Ops:
 
     @spellings.op("nanmin", ("input", "axis", "keepdim"))
     def nanmin(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
-        r"""Smallest element over `axis` that is not a NaN; NaN where there is nothing else.
+        r"""Smallest element over `axis` that is not a NaN; NaN if all elements are NaN.
 
         See `min`.
 
@@ -6549,7 +6544,7 @@ class Ops:
         keepdim: bool = False,
         interpolation: Literal['linear', 'lower', 'higher', 'nearest', 'midpoint'] = 'linear',
     ) -> Any:
-        r"""As `quantile`, of all elements but NaN; NaN where there is nothing else.
+        r"""As `quantile`, of all elements except NaN; NaN if all elements are NaN.
 
         Parameters
         ----------
@@ -6608,7 +6603,7 @@ class Ops:
 
     @spellings.op("nanmedian", ("input", "axis", "keepdim"))
     def nanmedian(self, input: Any, axis: int | tuple[int, ...] | None = None, keepdim: bool = False) -> Any:
-        r"""As `median`, of all elements but NaN; NaN where there is nothing else.
+        r"""As `median`, of all elements except NaN; NaN if all elements are NaN.
 
         Parameters
         ----------
@@ -6694,8 +6689,8 @@ class Ops:
         r"""How often each of the integers from 0 to `length - 1` occurs in the input, in int64; with `weights`,
         one for each element, the sum of theirs.
 
-        What is negative or not below `length` is not counted: the length does not depend on data, unlike in
-        NumPy and torch.
+        Numbers that are negative or not below `length` are not counted: the length does not depend on data,
+        unlike in NumPy and torch.
 
         Parameters
         ----------
@@ -6722,9 +6717,9 @@ class Ops:
     @spellings.op("histc", ("input", "bins", "min", "max"))
     def histc(self, input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
         r"""How many elements lie in each of `bins` equal parts of the range from `min` to `max`, in the dtype
-        of the input; the last part has both its ends.
+        of the input; the last bin includes both ends.
 
-        With `min` and `max` equal, the range is that of the elements. What lies outside, and NaN, is not
+        With `min` and `max` equal, the range is that of the elements.  Elements outside, and NaN, are not
         counted. As in torch.
 
         Parameters
@@ -6765,7 +6760,7 @@ class Ops:
         r"""How many elements lie in each of `bins` equal parts of the range from `min` to `max` (the range of
         the elements if not given), or the sum of their `weights`, and the `bins + 1` bounds of the parts.
 
-        The last part has both its ends; what lies outside, and NaN, is not counted. With `density` the
+        The last bin includes both ends; elements outside, and NaN, are not counted. With `density` the
         counts are divided by their sum and by the width of a part. Counts are int64, or of the dtype of
         what they are made of.
 
@@ -7052,11 +7047,11 @@ class Ops:
         groups: int = 1,
         dilation: int | tuple[int, ...] = 1,
     ) -> Any:
-        r"""Transposed conv1d: its gradient with respect to the input, used to enlarge.  Shapes: input `[n, c,
-        length]`, weight `[c, o/groups, k]`, bias `[o]`, output `[n, o, ...]` with `(size - 1)·stride -
+        r"""Transposed conv1d: its gradient with respect to the input, used for upsampling.  Shapes: input `[n,
+        c, length]`, weight `[c, o/groups, k]`, bias `[o]`, output `[n, o, ...]` with `(size - 1)·stride -
         before - after + dilation·(k - 1) + output_padding + 1` elements per axis.
 
-        `padding` is what the convolution was padded with (`"same"`: the output has `size·stride` elements);
+        `padding` is the padding of the convolution (`"same"`: the output has `size·stride` elements);
         `output_padding`, smaller than stride or dilation, adds elements at the end. Order of arguments as
         in torch.
 
@@ -7116,11 +7111,11 @@ class Ops:
         groups: int = 1,
         dilation: int | tuple[int, ...] = 1,
     ) -> Any:
-        r"""Transposed conv2d: its gradient with respect to the input, used to enlarge.  Shapes: input `[n, c,
-        height, width]`, weight `[c, o/groups, kh, kw]`, bias `[o]`, output `[n, o, ...]` with `(size -
+        r"""Transposed conv2d: its gradient with respect to the input, used for upsampling.  Shapes: input `[n,
+        c, height, width]`, weight `[c, o/groups, kh, kw]`, bias `[o]`, output `[n, o, ...]` with `(size -
         1)·stride - before - after + dilation·(k - 1) + output_padding + 1` elements per axis.
 
-        `padding` is what the convolution was padded with (`"same"`: the output has `size·stride` elements);
+        `padding` is the padding of the convolution (`"same"`: the output has `size·stride` elements);
         `output_padding`, smaller than stride or dilation, adds elements at the end. Order of arguments as
         in torch.
 
@@ -7174,11 +7169,11 @@ class Ops:
         groups: int = 1,
         dilation: int | tuple[int, ...] = 1,
     ) -> Any:
-        r"""Transposed conv3d: its gradient with respect to the input, used to enlarge.  Shapes: input `[n, c,
-        depth, height, width]`, weight `[c, o/groups, kd, kh, kw]`, bias `[o]`, output `[n, o, ...]` with
+        r"""Transposed conv3d: its gradient with respect to the input, used for upsampling.  Shapes: input `[n,
+        c, depth, height, width]`, weight `[c, o/groups, kd, kh, kw]`, bias `[o]`, output `[n, o, ...]` with
         `(size - 1)·stride - before - after + dilation·(k - 1) + output_padding + 1` elements per axis.
 
-        `padding` is what the convolution was padded with (`"same"`: the output has `size·stride` elements);
+        `padding` is the padding of the convolution (`"same"`: the output has `size·stride` elements);
         `output_padding`, smaller than stride or dilation, adds elements at the end. Order of arguments as
         in torch.
 
@@ -7272,10 +7267,10 @@ class Ops:
         pads: Any = 0,
         dilation: int | tuple[int, ...] = 1,
     ) -> Any:
-        r"""Adds windows up where they were taken from, the adjoint of `windows`: `[n, c, *positions, *window]`
-        becomes `[n, c, *sizes]`.
+        r"""Sums windows at the positions they were extracted from, the adjoint of `windows`: `[n, c,
+        *positions, *window]` becomes `[n, c, *sizes]`.
 
-        What falls on the padding is dropped.
+        Elements in the padding are dropped.
 
         Parameters
         ----------
@@ -7314,11 +7309,11 @@ class Ops:
     ) -> Any:
         r"""Largest element of each window; input `[n, c, length]`.  `stride` is `kernel_size` if not given.
 
-        Padding, less than the kernel, never wins: it is -∞, for integers their least value. Each axis gets
-        `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` rounded
-        up, so that the last window may reach beyond the end, but starts inside. `padding` is an integer,
-        one per axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of equal
-        elements.
+        Padding must be smaller than the kernel and is never the maximum: it is -∞, for integers their
+        smallest value. Each axis gets `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1`
+        elements; with `ceil_mode` rounded up, so that the last window may reach beyond the end, but starts
+        inside. `padding` is an integer, one per axis, pairs, `"valid"` or `"same"`. NaN propagates. Among
+        equal elements the first gets the gradient.
 
         Parameters
         ----------
@@ -7361,11 +7356,11 @@ class Ops:
         r"""Largest element of each window; input `[n, c, height, width]`.  `stride` is `kernel_size` if not
         given.
 
-        Padding, less than the kernel, never wins: it is -∞, for integers their least value. Each axis gets
-        `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` rounded
-        up, so that the last window may reach beyond the end, but starts inside. `padding` is an integer,
-        one per axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of equal
-        elements.
+        Padding must be smaller than the kernel and is never the maximum: it is -∞, for integers their
+        smallest value. Each axis gets `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1`
+        elements; with `ceil_mode` rounded up, so that the last window may reach beyond the end, but starts
+        inside. `padding` is an integer, one per axis, pairs, `"valid"` or `"same"`. NaN propagates. Among
+        equal elements the first gets the gradient.
 
         Parameters
         ----------
@@ -7410,11 +7405,11 @@ class Ops:
         r"""Largest element of each window; input `[n, c, depth, height, width]`.  `stride` is `kernel_size` if
         not given.
 
-        Padding, less than the kernel, never wins: it is -∞, for integers their least value. Each axis gets
-        `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1` elements; with `ceil_mode` rounded
-        up, so that the last window may reach beyond the end, but starts inside. `padding` is an integer,
-        one per axis, pairs, `"valid"` or `"same"`. NaN wins. The gradient goes to the first of equal
-        elements.
+        Padding must be smaller than the kernel and is never the maximum: it is -∞, for integers their
+        smallest value. Each axis gets `⌊(size + before + after - dilation·(k - 1) - 1) / stride⌋ + 1`
+        elements; with `ceil_mode` rounded up, so that the last window may reach beyond the end, but starts
+        inside. `padding` is an integer, one per axis, pairs, `"valid"` or `"same"`. NaN propagates. Among
+        equal elements the first gets the gradient.
 
         Parameters
         ----------
@@ -7456,9 +7451,9 @@ class Ops:
     ) -> Any:
         r"""Mean of each window; input `[n, c, length]`.  `stride` is `kernel_size` if not given.
 
-        Padding, less than the kernel, counts as zeros, or not at all with `count_include_pad=False`; what
-        the last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in
-        max pooling.
+        Padding must be smaller than the kernel and counts as zeros, or not at all with
+        `count_include_pad=False`; elements that the last window of `ceil_mode` covers beyond the padding
+        never count. Sizes and `padding` as in max pooling.
 
         Parameters
         ----------
@@ -7500,9 +7495,9 @@ class Ops:
     ) -> Any:
         r"""Mean of each window; input `[n, c, height, width]`.  `stride` is `kernel_size` if not given.
 
-        Padding, less than the kernel, counts as zeros, or not at all with `count_include_pad=False`; what
-        the last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in
-        max pooling.
+        Padding must be smaller than the kernel and counts as zeros, or not at all with
+        `count_include_pad=False`; elements that the last window of `ceil_mode` covers beyond the padding
+        never count. Sizes and `padding` as in max pooling.
 
         Parameters
         ----------
@@ -7548,9 +7543,9 @@ class Ops:
     ) -> Any:
         r"""Mean of each window; input `[n, c, depth, height, width]`.  `stride` is `kernel_size` if not given.
 
-        Padding, less than the kernel, counts as zeros, or not at all with `count_include_pad=False`; what
-        the last window of `ceil_mode` reaches beyond the padding never counts. Sizes and `padding` as in
-        max pooling.
+        Padding must be smaller than the kernel and counts as zeros, or not at all with
+        `count_include_pad=False`; elements that the last window of `ceil_mode` covers beyond the padding
+        never count. Sizes and `padding` as in max pooling.
 
         Parameters
         ----------
@@ -8078,11 +8073,11 @@ class Ops:
         d]`, value `[*b, s, e]`, output `[*b, l, e]`; with heads `*b` ends in them.
 
         The axes `*b` broadcast. `scale` is `1 / √d` if not given. `mask` broadcasts to `[*b, l, s]`: true
-        where a query may attend, or numbers that are added. With `is_causal` query `i` sees keys up to `i`,
-        counted from the first of both; a mask may be given beside it. A query that may attend to nothing
-        gives zeros. With `enable_gqa` the heads (axis -3) of key and value divide those of the query, and
-        each serves as many neighboring heads of the query. Halves are computed in float32. (Vaswani et al.
-        2017)
+        where a query may attend, or numbers that are added. With `is_causal` query `i` attends to keys up
+        to `i`, both counted from the start; it may be combined with a mask. A query that may attend to
+        nothing gives zeros. With `enable_gqa` the heads (axis -3) of key and value divide those of the
+        query, and each is shared by a group of neighboring query heads. 16-bit floats are computed in
+        float32. (Vaswani et al. 2017)
 
         Parameters
         ----------
@@ -8130,9 +8125,9 @@ class Ops:
 
     @spellings.op("rotate_pairs", ("input", "cos", "sin", "interleaved"))
     def rotate_pairs(self, input: Any, cos: Any, sin: Any, interleaved: bool = False) -> Any:
-        r"""Turns pairs of features by angles given as cosine and sine: `(a, b)` becomes `(a·cos - b·sin, b·cos
-        + a·sin)`.  `input` is `[..., d]` with even `d`; `cos` and `sin` broadcast to `[..., d/2]`, or to
-        `[..., d]` with each value twice, as some libraries keep them.
+        r"""Rotates pairs of features by angles given as cosine and sine: `(a, b)` becomes `(a·cos - b·sin,
+        b·cos + a·sin)`.  `input` is `[..., d]` with even `d`; `cos` and `sin` broadcast to `[..., d/2]`, or
+        to `[..., d]` with each value twice, as some libraries keep them.
 
         Pairs are feature `i` with `i + d/2` (as in Llama), or `2i` with `2i + 1` when `interleaved`.
 
@@ -8171,7 +8166,7 @@ class Ops:
         base: float = 10000.0,
         interleaved: bool = False,
     ) -> Any:
-        r"""Rotary position embedding: turns pair `i` of the features of `input` `[*b, l, d]` by `position ·
+        r"""Rotary position embedding: rotates pair `i` of the features of `input` `[*b, l, d]` by `position ·
         base^(-2i/d)`.  `positions` are `[l]` or `[*b, l]` (axes between, such as heads, may be missing);
         without them they are 0 to l-1.
 
@@ -8575,7 +8570,7 @@ class Ops:
     ) -> Any:
         r"""`-(target·log(input) + (1 - target)·log(1 - input))` of probabilities, times `weight` if given.
 
-        Logarithms are held at -100 or more, so that the loss is finite. Prefer
+        Logarithms are clamped to at least -100, so that the loss is finite. Prefer
         `binary_cross_entropy_with_logits` where the probabilities come from a sigmoid.
 
         Parameters
@@ -8832,10 +8827,10 @@ class Ops:
 
     @spellings.op("barrier", ("input", "after"))
     def barrier(self, input: Any, after: Any) -> Any:
-        r"""The input as it is, to be used after `after` is known.
+        r"""Returns the input, but only after `after` has been computed.
 
-        What is computed from it is not taken for equal to what is computed from the input itself: so
-        gradients compute intermediate results again instead of keeping them.
+        Values computed from it are not merged with those computed from the input itself, so that gradient
+        checkpointing recomputes intermediate results instead of storing them.
 
         Parameters
         ----------
