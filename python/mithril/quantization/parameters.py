@@ -1,4 +1,4 @@
-"""Weights of few bits: arrays in blocks, how they are made of parameters, and the report of what that costs."""
+"""Low-bit weights: arrays of blocks, quantization of parameters, and the report of its error."""
 
 from __future__ import annotations
 
