@@ -511,7 +511,7 @@ def test_what_is_no_file_of_weights_or_of_a_model(tmp_path):
         (lambda: ml.load(tmp_path / "no" / "x.json"), "there is no folder"),
         (lambda: ml.load_weights(compiled, page), "page of the web"),
         (lambda: ml.load_weights(compiled, pointer), "git lfs pull"),
-        (lambda: ml.save(params, tmp_path / "no" / "x.safetensors"), "must be there"),
+        (lambda: ml.save(params, tmp_path / "no" / "x.safetensors"), "must exist"),
         (lambda: ml.save(params, tmp_path / "x.pt"), "x.pt.safetensors"),
         (lambda: ml.save(compiled, tmp_path / "x.safetensors"), "compiled.get_parameters()"),
         (lambda: ml.save([1, 2], tmp_path / "x.safetensors"), "a dict of arrays"),
