@@ -15,8 +15,12 @@ const EMBED: LayerArg = arg("embed_dim", Attr::Int, DefaultLit::Required, "Numbe
 const HEADS: LayerArg =
     arg("num_heads", Attr::Int, DefaultLit::Required, "Heads; a divisor of the features.");
 const BIAS: LayerArg = arg("bias", Attr::Bool, DefaultLit::Bool(true), "Whether biases are added.");
-const CAUSAL: LayerArg =
-    arg("causal", Attr::Bool, DefaultLit::Bool(false), "Whether a position attends only to itself and earlier ones.");
+const CAUSAL: LayerArg = arg(
+    "causal",
+    Attr::Bool,
+    DefaultLit::Bool(false),
+    "Whether a position attends only to itself and earlier ones.",
+);
 
 static BLOCK_ARGS: &[LayerArg] = &[
     EMBED,
