@@ -7,7 +7,7 @@ use mithril::ir::interp::Symbols;
 use mithril::ir::{Code, DType, Error, Result, Tensor};
 use mithril::model::{FlattenOptions, Size};
 use mithril::runtime::c::export::{Export, export as write};
-use mithril::runtime::c::{Options, Program, Wanted};
+use mithril::runtime::c::{EntryPoint, Options, Program};
 use mithril::runtime::interpreter::{Executable, tensors};
 use mithril::runtime::weights::Checkpoint;
 
@@ -53,7 +53,7 @@ pub fn export(file: &str, folder: &str, given: &[&str]) -> Result<String> {
     }
     let expected = program.evaluate(&[&values])?.outputs;
     let made = Options { prefix: prefix.into(), pack: true, ..Options::default() };
-    let c = Program::new(program.compiled().clone(), Wanted::Outputs, made);
+    let c = Program::new(program.compiled().clone(), EntryPoint::Outputs, made);
     let drawn =
         if is_random { " Its weights are random numbers: nothing was trained or loaded." } else { "" };
     let title = format!("A model in C, made by Mithril of {file}.{drawn}");

@@ -10,7 +10,7 @@ use mithril::ir::DType;
 use mithril::ir::error::{Code, Error, Result};
 use mithril::ir::graph::Role;
 use mithril::ir::interp::Symbols;
-use mithril::runtime::c::{Address, AddressMut, Array, Buffer, Wanted};
+use mithril::runtime::c::{Address, AddressMut, Array, Buffer, EntryPoint};
 use mithril::runtime::ggml::{Element, Given as Blocks};
 pub use mithril::runtime::host_calls::Callable;
 use mithril::runtime::host_calls::{self, HostArrays, HostFunction, Passed, Recent};
@@ -236,11 +236,13 @@ impl<S: Source> Calls<S> {
 }
 
 /// What is computed: the outputs, or gradients of those that are named by the inputs that are.
-pub fn wanted(outputs: Option<Vec<String>>, inputs: Option<Vec<String>>) -> Wanted {
+pub fn wanted(outputs: Option<Vec<String>>, inputs: Option<Vec<String>>) -> EntryPoint {
     let names = |list: Vec<String>| list.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>();
     match (outputs, inputs) {
-        (Some(outputs), Some(inputs)) => Wanted::Gradients { outputs: names(outputs), inputs: names(inputs) },
-        _ => Wanted::Outputs,
+        (Some(outputs), Some(inputs)) => {
+            EntryPoint::Gradients { outputs: names(outputs), inputs: names(inputs) }
+        }
+        _ => EntryPoint::Outputs,
     }
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use mithril::ir::DType;
-use mithril::model::zoo::plan::{self, Found, Wanted};
+use mithril::model::zoo::plan::{self, FileArray, ModelArray};
 use mithril::runtime::weights::{self, Checkpoint, Entry, Stored, Weight};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -173,8 +173,8 @@ pub fn plan_weights<'py>(
     names: Vec<(String, String)>,
 ) -> Outcome<Bound<'py, PyDict>> {
     let ours: Vec<_> =
-        ours.into_iter().map(|(name, shape, optional)| Wanted { name, shape, optional }).collect();
-    let theirs: Vec<_> = theirs.into_iter().map(|(name, shape)| Found { name, shape }).collect();
+        ours.into_iter().map(|(name, shape, optional)| ModelArray { name, shape, optional }).collect();
+    let theirs: Vec<_> = theirs.into_iter().map(|(name, shape)| FileArray { name, shape }).collect();
     let names: Vec<_> = names.iter().map(|(ours, theirs)| (&**ours, &**theirs)).collect();
     let plan = py.detach(|| plan::plan(&ours, &theirs, layout, prefix, &names))?;
     let told = PyDict::new(py);

@@ -10,7 +10,7 @@ use mithril_ir::{DType, Lit, Tensor};
 use mithril_model::optimizers::{Clipping, Joined, Part, find, join};
 use mithril_model::{FlattenOptions, Model};
 
-use crate::c::{Options, Program, Wanted};
+use crate::c::{EntryPoint, Options, Program};
 use crate::interpreter::{Tensors, run};
 
 /// An optimizer with its options.
@@ -161,7 +161,7 @@ impl TrainingStep {
     pub fn in_c(mut self, options: Options) -> Self {
         // Parameters change from step to step.
         let options = Options { pack: false, ..options };
-        self.runner = Runner::C(Box::new(Program::new(self.compiled.clone(), Wanted::Outputs, options)));
+        self.runner = Runner::C(Box::new(Program::new(self.compiled.clone(), EntryPoint::Outputs, options)));
         self
     }
     /// Takes a step on a batch; the outputs, the loss among them, as they were before it. After an error nothing has

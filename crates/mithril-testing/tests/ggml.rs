@@ -12,7 +12,7 @@ use mithril::ir::graph::{Graph, Role, TensorType};
 use mithril::ir::tensor::Tensor;
 use mithril::ir::{Code, Error, Place, Shape, interp, ops};
 use mithril::model::{FlattenOptions, Model, layers};
-use mithril::runtime::c::Wanted;
+use mithril::runtime::c::EntryPoint;
 use mithril::runtime::ggml::program::interface;
 use mithril::runtime::ggml::{Budget, Function, Options, Program, Quantize};
 use mithril::runtime::interpreter::{Tensors, tensors};
@@ -165,7 +165,7 @@ fn two_layers(options: Options) -> Program {
     let shapes = vec![("input".into(), vec!["batch".into(), 64.into()])];
     let flat = FlattenOptions { shapes, ..Default::default() };
     let compiled = Compiled::new(&model, &flat).expect("compiled");
-    Program::new(compiled, Wanted::Outputs, options)
+    Program::new(compiled, EntryPoint::Outputs, options)
 }
 
 /// Outputs for parameters that are the same every time, of so many rows.

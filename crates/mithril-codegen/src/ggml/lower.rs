@@ -25,9 +25,9 @@ use mithril_ir::op::Text;
 use mithril_ir::spell::SpellCx;
 use mithril_ir::{DType, Graph, Lit, NodeId, Scalar, Tensor, TensorType, ValueId};
 
-use super::apart::apart;
 use super::emit::{Emitter, Item, Weights, flat_type};
 use super::functions::find;
+use super::parallel_axis::parallel_axis;
 use super::parse::{Tree, parse};
 use super::plan::{Custom, Host, HostInput, Plan, Source, UNNAMED, Value};
 use super::schedule::{Ends, schedule};
@@ -355,8 +355,14 @@ impl<'a> Lowering<'a> {
         }
         let types: Vec<TensorType> = node.outputs.iter().filter_map(|&v| self.graph.ty(v)).cloned().collect();
         let place = self.graph.place(n).clone();
-        let mut host =
-            Host { op: node.op, inputs, types, outputs: Vec::new(), apart: apart(self.graph, node), place };
+        let mut host = Host {
+            op: node.op,
+            inputs,
+            types,
+            outputs: Vec::new(),
+            parallel_axis: parallel_axis(self.graph, node),
+            place,
+        };
         let mut reads: Vec<usize> = host.inputs.iter().filter_map(HostInput::value).collect();
         reads.sort_unstable();
         reads.dedup();

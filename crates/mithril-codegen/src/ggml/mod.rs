@@ -3,15 +3,15 @@
 //! A row says its call in ggml (`Spell.ggml`), as text; [`parse`] makes a tree of it, [`functions`] knows what ggml
 //! asserts and returns, and [`plan`] is what the runtime follows. Nothing here calls ggml.
 
-mod apart;
-mod donate;
+mod donation;
 mod emit;
-mod fold;
+mod fold_batch_norm;
 pub mod functions;
 mod lower;
+mod parallel_axis;
 pub mod parse;
 pub mod plan;
-mod prepare;
+mod prepack;
 mod schedule;
 mod shapes;
 mod types;

@@ -149,7 +149,7 @@ pub struct Host {
     /// The values that it makes. They have the dtype of the graph; those with a type in ggml are converted to it.
     pub outputs: Vec<usize>,
     /// Which inputs threads cut along their first axis, as they do the one result; none: one thread does all.
-    pub apart: Vec<bool>,
+    pub parallel_axis: Vec<bool>,
     /// Where it stands in the model.
     pub place: Place,
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use mithril_ir::{Error, Result};
 use rustc_hash::FxHashMap;
 
-use super::donate::donate;
+use super::donation::donate;
 use super::emit::Emitter;
-use super::fold::fold;
+use super::fold_batch_norm::fold_batch_norms;
 use super::plan::{Argument, Call, Custom, Host, HostInput, Plan, Source, Step, Value};
-use super::prepare::{Parts, split, unchanging};
+use super::prepack::{Parts, split, unchanging};
 
 /// What goes into a plan, and what comes out of it.
 pub struct Ends {
@@ -37,7 +37,7 @@ pub fn schedule(mut emitter: Emitter, hosts: &[Host], ends: Ends) -> Result<Plan
     };
     if let Some(inputs) = &fixed {
         let fixed = unchanging(&all(&emitter.calls, hosts), &emitter.values, inputs);
-        fold(&mut emitter, hosts, &results, &fixed);
+        fold_batch_norms(&mut emitter, hosts, &results, &fixed);
     }
     let donated = donate(&mut emitter, hosts, &results, &donated);
     let Emitter { mut values, calls, weights, .. } = emitter;
@@ -54,7 +54,7 @@ pub fn schedule(mut emitter: Emitter, hosts: &[Host], ends: Ends) -> Result<Plan
     for item in &prepared {
         item.results().iter().chain(&item.reads(&values)).for_each(|&v| keep[v] = true);
     }
-    let prepared = order(prepared, &values, &mut done)?.into_iter().flat_map(apart).collect();
+    let prepared = order(prepared, &values, &mut done)?.into_iter().flat_map(connected_components).collect();
     let steps = order(run, &values, &mut done)?;
     let mut plan =
         Plan { values, inputs, outputs, updates, donated, prepared, steps, refused: weights.refused };
@@ -95,29 +95,29 @@ fn order(mut work: Vec<Work>, values: &[Value], done: &mut [bool]) -> Result<Vec
     Ok(steps)
 }
 
-/// A segment as several that have nothing in common: what one reads can go before the next one begins.
-fn apart(step: Step) -> Vec<Step> {
+/// Splits a segment into its connected components: what one reads can be released before the next one runs.
+fn connected_components(step: Step) -> Vec<Step> {
     let Step::Segment(calls) = step else { return vec![step] };
-    // The number of the segment that makes a value; of segments that met, the first goes on.
+    // Union-find: the component that defines a value; of joined components, the first is the root.
     let mut segment: FxHashMap<usize, usize> = FxHashMap::default();
-    let mut met: Vec<usize> = Vec::with_capacity(calls.len());
-    let first = |met: &[usize], mut s: usize| {
-        while met[s] != s {
-            s = met[s];
+    let mut roots: Vec<usize> = Vec::with_capacity(calls.len());
+    let first = |roots: &[usize], mut s: usize| {
+        while roots[s] != s {
+            s = roots[s];
         }
         s
     };
     for (own, call) in calls.iter().enumerate() {
-        met.push(own);
+        roots.push(own);
         for other in call.arguments.iter().filter_map(|a| segment.get(&a.value()?)) {
-            let (a, b) = (first(&met, *other), first(&met, own));
-            met[a.max(b)] = a.min(b);
+            let (a, b) = (first(&roots, *other), first(&roots, own));
+            roots[a.max(b)] = a.min(b);
         }
         segment.insert(call.result, own);
     }
     let mut segments: BTreeMap<usize, Vec<Call>> = BTreeMap::new();
     for (own, call) in calls.into_iter().enumerate() {
-        segments.entry(first(&met, own)).or_default().push(call);
+        segments.entry(first(&roots, own)).or_default().push(call);
     }
     segments.into_values().map(Step::Segment).collect()
 }

@@ -1,9 +1,9 @@
 //! Names of weights that a model does not share: what the user says is called what, and what may be said.
 //!
 //! ```
-//! use mithril_model::zoo::plan::{Found, Wanted, plan};
-//! let ours = [Wanted { name: "fc.weight".into(), shape: Some(vec![10, 512]), optional: false }];
-//! let theirs = [Found { name: "0.weight".into(), shape: vec![10, 512] }];
+//! use mithril_model::zoo::plan::{FileArray, ModelArray, plan};
+//! let ours = [ModelArray { name: "fc.weight".into(), shape: Some(vec![10, 512]), optional: false }];
+//! let theirs = [FileArray { name: "0.weight".into(), shape: vec![10, 512] }];
 //! // Another name alone is never taken for the same array, but it is suggested.
 //! let report = plan(&ours, &theirs, None, None, &[])?.report;
 //! assert_eq!(report.renamed, [("fc".to_owned(), "0".to_owned())]);
@@ -15,7 +15,7 @@
 use mithril_ir::error::nearest;
 use mithril_ir::{Code, Error, Result};
 
-use super::plan::{Found, Wanted};
+use super::plan::{FileArray, ModelArray};
 
 /// What a name of ours, or of a part of ours, is in the weights.
 pub type Names<'a> = [(&'a str, &'a str)];
@@ -41,7 +41,7 @@ pub fn given(names: &Names<'_>, ours: &str) -> Option<String> {
 }
 
 /// Looks whether there is what names speak of.
-pub fn check(names: &Names<'_>, ours: &[Wanted], theirs: &[Found]) -> Result<()> {
+pub fn check(names: &Names<'_>, ours: &[ModelArray], theirs: &[FileArray]) -> Result<()> {
     for (part, their_part) in names {
         known(part, ours.iter().map(|w| &*w.name), "the model")?;
         known(their_part, theirs.iter().map(|f| &*f.name), "the weights")?;
@@ -85,7 +85,7 @@ fn parts<'a>(arrays: impl Iterator<Item = (&'a str, &'a [usize])>) -> Vec<Part<'
 /// Which part of ours is which in the weights, if both have as many, and one after the other they hold arrays of the
 /// same last names and sizes. Files may be sorted by name: if their order and that of the numbers say different
 /// things, it is nothing.
-pub fn suggested(missing: &[&Wanted], spare: &[&Found]) -> Vec<(String, String)> {
+pub fn suggested(missing: &[&ModelArray], spare: &[&FileArray]) -> Vec<(String, String)> {
     let sized: Option<Vec<_>> = missing.iter().map(|w| Some((&*w.name, w.shape.as_deref()?))).collect();
     let Some(sized) = sized else { return Vec::new() };
     let ours = parts(sized.into_iter());
@@ -114,11 +114,11 @@ fn numbered(name: &str) -> Vec<(u64, &str)> {
 mod tests {
     use super::*;
 
-    fn wanted(name: &str, shape: &[usize]) -> Wanted {
-        Wanted { name: name.into(), shape: Some(shape.to_vec()), optional: false }
+    fn wanted(name: &str, shape: &[usize]) -> ModelArray {
+        ModelArray { name: name.into(), shape: Some(shape.to_vec()), optional: false }
     }
-    fn found(name: &str, shape: &[usize]) -> Found {
-        Found { name: name.into(), shape: shape.to_vec() }
+    fn found(name: &str, shape: &[usize]) -> FileArray {
+        FileArray { name: name.into(), shape: shape.to_vec() }
     }
 
     #[test]

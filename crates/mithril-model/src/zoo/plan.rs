@@ -1,9 +1,9 @@
 //! Which tensor of a checkpoint goes where: the plan, made from names and shapes alone, and the report about it.
 //!
 //! ```
-//! use mithril_model::zoo::plan::{Found, Wanted, plan};
-//! let ours = [Wanted { name: "fc.weight".into(), shape: Some(vec![10, 512]), optional: false }];
-//! let theirs = [Found { name: "module.fc.weight".into(), shape: vec![10, 512] }];
+//! use mithril_model::zoo::plan::{FileArray, ModelArray, plan};
+//! let ours = [ModelArray { name: "fc.weight".into(), shape: Some(vec![10, 512]), optional: false }];
+//! let theirs = [FileArray { name: "module.fc.weight".into(), shape: vec![10, 512] }];
 //! let plan = plan(&ours, &theirs, None, None, &[])?;
 //! assert_eq!(plan.steps[0].theirs, ["module.fc.weight"]);
 //! assert!(plan.report.is_complete());
@@ -30,9 +30,9 @@ const NESTED: (usize, usize) = (3, 64);
 /// Longest name in a file that is compared with patterns.
 const MAX_NAME: usize = 1024;
 
-/// Something of the model that wants its values.
+/// An array of the model: a parameter or a running statistic.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct ModelArray {
     /// Our name.
     pub name: String,
     /// Its sizes; `None` as long as they are not known.
@@ -41,9 +41,9 @@ pub struct Wanted {
     pub optional: bool,
 }
 
-/// Something that the checkpoint holds.
+/// An array of a checkpoint.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct FileArray {
     /// Its name in the file.
     pub name: String,
     /// Its sizes in the file.
@@ -101,9 +101,9 @@ impl Report {
     }
 }
 
-/// Where everything goes.
+/// Which array of the checkpoint is loaded into which array of the model.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
+pub struct LoadPlan {
     /// What is loaded.
     pub steps: Vec<Step>,
     /// What is not.
@@ -114,12 +114,12 @@ pub struct Plan {
 /// model has below it is loaded; without one, the part of the model that the file is of is looked for. `names` say what
 /// arrays of ours, or parts of the model, are called in the file.
 pub fn plan(
-    ours: &[Wanted],
-    theirs: &[Found],
+    ours: &[ModelArray],
+    theirs: &[FileArray],
     source: Option<&str>,
     prefix: Option<&str>,
     names: &Names<'_>,
-) -> Result<Plan> {
+) -> Result<LoadPlan> {
     if prefix.is_some() && !names.is_empty() {
         return Err(Error::new(Code::BadArgument, "`names` and `prefix` are both given").help(
             "leave `prefix` out: `names` are those of the whole model, with \"\" for all of the weights",
@@ -132,7 +132,7 @@ pub fn plan(
         candidates.insert(0, &plain);
     }
     let files = Files::new(theirs);
-    let best_of = |ours: &[Wanted]| {
+    let best_of = |ours: &[ModelArray]| {
         let plans = candidates.iter().map(|layout| files.plan(ours, layout, names));
         // Of equal ones the first: names as they are.
         plans.reduce(|best, next| if score(&next) > score(&best) { next } else { best }).unwrap_or_default()
@@ -175,10 +175,10 @@ fn is_below(name: &str, prefix: &str) -> bool {
 }
 
 /// What a part of the model wants, by the names that it has there.
-fn below(ours: &[Wanted], prefix: &str) -> Result<Vec<Wanted>> {
+fn below(ours: &[ModelArray], prefix: &str) -> Result<Vec<ModelArray>> {
     let inside = ours.iter().filter(|w| is_below(&w.name, prefix));
-    let found: Vec<Wanted> =
-        inside.map(|w| Wanted { name: w.name[prefix.len() + 1..].to_owned(), ..w.clone() }).collect();
+    let found: Vec<ModelArray> =
+        inside.map(|w| ModelArray { name: w.name[prefix.len() + 1..].to_owned(), ..w.clone() }).collect();
     if found.is_empty() {
         let error = Error::new(Code::BadArgument, format!("there is no part of the model called {prefix:?}"));
         let known = parts(ours);
@@ -191,7 +191,7 @@ fn below(ours: &[Wanted], prefix: &str) -> Result<Vec<Wanted>> {
 }
 
 /// Names of the parts of a model, outer ones first.
-fn parts(ours: &[Wanted]) -> Vec<String> {
+fn parts(ours: &[ModelArray]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for depth in 1..=NESTED.0 {
         for wanted in ours {
@@ -205,7 +205,7 @@ fn parts(ours: &[Wanted]) -> Vec<String> {
     found
 }
 
-impl Plan {
+impl LoadPlan {
     /// The plan of a part as one of the whole.
     fn behind(mut self, prefix: &str) -> Self {
         let long = |name: &mut String| name.insert_str(0, &format!("{prefix}."));
@@ -281,7 +281,7 @@ fn layouts(source: Option<&str>) -> Result<Vec<&'static Layout>> {
 }
 
 /// More loaded, more found by name, fewer reasons why shapes differ, fewer left over.
-fn score(plan: &Plan) -> (usize, usize, Reverse<(usize, usize)>) {
+fn score(plan: &LoadPlan) -> (usize, usize, Reverse<(usize, usize)>) {
     let report = &plan.report;
     let pairs = report.mis_shaped.iter().flat_map(|m| {
         if m.wanted.len() == m.found.len() {
@@ -314,13 +314,13 @@ fn step(ours: &str, layout: &Layout, names: &Names<'_>) -> Step {
 
 /// The names of a file.
 struct Files<'a> {
-    all: &'a [Found],
+    all: &'a [FileArray],
     by_name: HashMap<&'a str, usize>,
     wrapper: String,
 }
 
 impl<'a> Files<'a> {
-    fn new(all: &'a [Found]) -> Self {
+    fn new(all: &'a [FileArray]) -> Self {
         let mut wrapper = String::new();
         while let Some(next) = WRAPPERS.iter().find(|next| {
             !all.is_empty()
@@ -346,8 +346,8 @@ impl<'a> Files<'a> {
         })
     }
 
-    fn plan(&self, ours: &[Wanted], layout: &Layout, names: &Names<'_>) -> Plan {
-        let mut plan = Plan::default();
+    fn plan(&self, ours: &[ModelArray], layout: &Layout, names: &Names<'_>) -> LoadPlan {
+        let mut plan = LoadPlan::default();
         plan.report.layout = Some(layout.source);
         let mut used = HashSet::new();
         for wanted in ours {
@@ -443,7 +443,7 @@ fn fill(pattern: &str, captures: &[&str]) -> String {
 }
 
 /// Names in the file that may be meant by missing ones: alike, and of the same shape.
-fn suggest(report: &mut Report, ours: &[Wanted], theirs: &[Found]) {
+fn suggest(report: &mut Report, ours: &[ModelArray], theirs: &[FileArray]) {
     let shapes: HashMap<&str, &[usize]> =
         ours.iter().filter_map(|w| Some((&*w.name, w.shape.as_deref()?))).collect();
     let theirs: HashMap<&str, &[usize]> = theirs.iter().map(|f| (&*f.name, &*f.shape)).collect();
@@ -472,11 +472,11 @@ mod tests {
         ],
     };
 
-    fn found(name: &str, shape: &[usize]) -> Found {
-        Found { name: name.into(), shape: shape.to_vec() }
+    fn found(name: &str, shape: &[usize]) -> FileArray {
+        FileArray { name: name.into(), shape: shape.to_vec() }
     }
-    fn wanted(name: &str, shape: &[usize]) -> Wanted {
-        Wanted { name: name.into(), shape: Some(shape.to_vec()), optional: false }
+    fn wanted(name: &str, shape: &[usize]) -> ModelArray {
+        ModelArray { name: name.into(), shape: Some(shape.to_vec()), optional: false }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::cache::Cache;
 use super::call::{Buffer, Function, Interface, Packed};
 use super::compiler::{Compiler, FLAGS};
 use super::private::temporary_folder;
-use super::program::{Options, Program, Wanted};
+use super::program::{EntryPoint, Options, Program};
 use crate::interpreter::{Executable, Tensors};
 
 /// Weights up to so many bytes are written into the C file.
@@ -102,7 +102,7 @@ impl Executable {
         let expected = self.evaluate(inputs)?.outputs;
         let values: Tensors =
             inputs.iter().rev().flat_map(|map| map.iter().map(|(n, t)| (n.clone(), t.clone()))).collect();
-        let program = Program::new(self.compiled().clone(), Wanted::Outputs, options);
+        let program = Program::new(self.compiled().clone(), EntryPoint::Outputs, options);
         let symbols = program.symbols(values.iter().map(|(name, t)| (&**name, t.shape().to_vec())))?;
         let title = "A model in C, made by Mithril.";
         export(

@@ -22,4 +22,4 @@ pub use array::{Address, AddressMut, Array};
 pub use cache::Cache;
 pub use call::{Buffer, Function, Interface, Packed, Packing};
 pub use compiler::{Compiler, Tool};
-pub use program::{Options, Program, Specialised, Wanted};
+pub use program::{EntryPoint, Options, Program, Specialised};

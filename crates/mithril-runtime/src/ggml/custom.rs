@@ -105,13 +105,13 @@ impl Whole {
             host: host.clone(),
             ty,
         };
-        whole.place = whole.apart();
+        whole.place = whole.parallel_places();
         Ok(whole)
     }
     /// The elements at a place of the first axis, if the op can be computed there alone: for one place this is tried, on
     /// zeros, since a literal may name the size of the axis.
-    fn apart(&self) -> Option<usize> {
-        let (dtype, shape) = self.types.first().filter(|_| !self.host.apart.is_empty())?;
+    fn parallel_places(&self) -> Option<usize> {
+        let (dtype, shape) = self.types.first().filter(|_| !self.host.parallel_axis.is_empty())?;
         let zeros = |(argument, cut): (&From, &bool)| match argument {
             From::Known(known) => known.clone(),
             From::Operand(_, dtype, shape) => {
@@ -123,7 +123,7 @@ impl Whole {
                 HostArg::Tensor(Arc::new(Tensor::from_f64s(*dtype, &shape, &zeros)))
             }
         };
-        let arguments: Vec<_> = self.arguments.iter().zip(&self.host.apart).map(zeros).collect();
+        let arguments: Vec<_> = self.arguments.iter().zip(&self.host.parallel_axis).map(zeros).collect();
         let one: Vec<usize> = [1].into_iter().chain(shape[1..].iter().copied()).collect();
         let made = interp::eval(self.host.op, &arguments, &[(*dtype, one.clone())]).ok()?;
         let fits = made.len() == 1 && made[0].shape() == one && made[0].dtype() == *dtype;
@@ -175,7 +175,7 @@ impl Custom for Whole {
         let argument = |(i, argument): (usize, &From)| match argument {
             From::Known(known) => Ok(known.clone()),
             From::Operand(operand, dtype, shape) => {
-                let places = places.as_ref().filter(|_| self.host.apart[i]);
+                let places = places.as_ref().filter(|_| self.host.parallel_axis[i]);
                 let tensor = self.operand(operands, (*operand, *dtype, shape), places)?;
                 Ok(HostArg::Tensor(Arc::new(tensor)))
             }

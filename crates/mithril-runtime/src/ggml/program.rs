@@ -17,7 +17,7 @@ use super::function::{Function, read};
 use super::given::{Blocks, Given};
 use super::pack::{Decision, Packed};
 use crate::c::program::symbols_of;
-use crate::c::{Address, AddressMut, Buffer, Interface, Wanted};
+use crate::c::{Address, AddressMut, Buffer, EntryPoint, Interface};
 use crate::host_calls::Callable;
 use crate::interpreter::{Evaluation, Tensors};
 use crate::specialised::{Made, Named};
@@ -83,7 +83,7 @@ type Key = (Sizes, Given);
 #[derive(Debug)]
 pub struct Program {
     compiled: Compiled,
-    wanted: Wanted,
+    wanted: EntryPoint,
     options: Options,
     budget: Arc<Budget>,
     made: Made<Key, Specialised>,
@@ -91,7 +91,7 @@ pub struct Program {
 
 impl Program {
     /// A program of a compiled model; [`Program::specialise`] makes its functions.
-    pub fn new(compiled: Compiled, wanted: Wanted, options: Options) -> Self {
+    pub fn new(compiled: Compiled, wanted: EntryPoint, options: Options) -> Self {
         let budget = Budget::new(options.memory_limit);
         Self { compiled, wanted, options, budget, made: Made::default() }
     }
@@ -156,8 +156,8 @@ impl Program {
     fn graph(&self, symbols: &Symbols, observe: &mut Observer<'_>) -> Result<Graph> {
         let model = self.compiled.specialize(symbols)?;
         match &self.wanted {
-            Wanted::Outputs => model.forward(&Ggml, observe),
-            Wanted::Gradients { outputs, inputs } => model.gradient(&Ggml, outputs, inputs, observe),
+            EntryPoint::Outputs => model.forward(&Ggml, observe),
+            EntryPoint::Gradients { outputs, inputs } => model.gradient(&Ggml, outputs, inputs, observe),
         }
     }
     /// Computes the outputs. Every input is looked up by its name in `inputs`, from the first map to the last; gradients
@@ -167,7 +167,7 @@ impl Program {
     /// use mithril_compile::compiled::Compiled;
     /// use mithril_ir::{Place, Tensor};
     /// use mithril_model::{FlattenOptions, Model, layers};
-    /// use mithril_runtime::c::Wanted;
+    /// use mithril_runtime::c::EntryPoint;
     /// use mithril_runtime::ggml::{Options, Program};
     /// use mithril_runtime::interpreter::{Tensors, tensors};
     ///
@@ -175,7 +175,7 @@ impl Program {
     /// model.extend(&layers::linear(2, true)?, [("input", "input"), ("output", "output")], Place::default())?;
     /// let shapes = vec![("input".into(), vec!["batch".into(), 3.into()])];
     /// let compiled = Compiled::new(&model, &FlattenOptions { shapes, ..Default::default() })?;
-    /// let program = Program::new(compiled, Wanted::Outputs, Options::default());
+    /// let program = Program::new(compiled, EntryPoint::Outputs, Options::default());
     /// let params = tensors([
     ///     ("linear.weight", Tensor::from_parts(&[2, 3], vec![1.0_f32, 0.0, 0.0, 0.0, 2.0, 0.0])),
     ///     ("linear.bias", Tensor::from_parts(&[2], vec![0.5_f32, 0.0])),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mithril_ir::{Code, Error, Result, Role, Shape, Tensor};
 use mithril_model::zoo::names::Names;
-use mithril_model::zoo::plan::{Found, Report, Step, Wanted, plan};
+use mithril_model::zoo::plan::{FileArray, ModelArray, Report, Step, plan};
 
 use super::Checkpoint;
 use crate::interpreter::{Executable, Tensors};
@@ -46,13 +46,13 @@ impl Executable {
     ) -> Result<(Tensors, Report)> {
         let sizes =
             |shape: &Shape| shape.iter().map(|d| d.known().and_then(|n| usize::try_from(n).ok())).collect();
-        let wanted = self.kept().map(|input| Wanted {
+        let wanted = self.kept().map(|input| ModelArray {
             name: input.name.to_string(),
             shape: sizes(&input.ty.shape),
             optional: input.role == Role::State && !input.ty.dtype.is_float(),
         });
         let found =
-            checkpoint.iter().map(|(name, w)| Found { name: name.to_owned(), shape: w.shape().to_vec() });
+            checkpoint.iter().map(|(name, w)| FileArray { name: name.to_owned(), shape: w.shape().to_vec() });
         let mut plan = plan(&wanted.collect::<Vec<_>>(), &found.collect::<Vec<_>>(), layout, None, names)?;
         set_copies_aside(&mut plan.report, &plan.steps, checkpoint);
         if !plan.report.is_complete() {

@@ -1,8 +1,8 @@
-//! Stage `fold`: a convolution that is first of all multiplied by a number per filter that is known when weights are
-//! packed (a batch norm) is computed of weights that are multiplied by it; what is then added becomes one number per
+//! Batch-norm folding: a convolution whose result is scaled by a number per filter that is known when weights are
+//! packed (a batch norm) uses weights that are multiplied by the scale; what is then added becomes one number per
 //! filter.
 //!
-//! The calls that this needs are put where the arithmetic ended; [`super::prepare`] moves those away that depend on
+//! The calls that this needs are put where the arithmetic ended; [`super::prepack`] moves those away that depend on
 //! weights alone.
 
 use mithril_ir::loops::Binary;
@@ -24,8 +24,8 @@ const FILTER: usize = 2;
 /// A convolution and the steps of arithmetic behind it, by their places among the calls.
 type Chain = Vec<usize>;
 
-/// Puts arithmetic into weights, where `fixed` says which values are known when weights are packed.
-pub(super) fn fold(emitter: &mut Emitter, hosts: &[Host], results: &[usize], fixed: &[bool]) {
+/// Folds per-filter arithmetic into weights; `fixed` marks the values that are known when weights are packed.
+pub(super) fn fold_batch_norms(emitter: &mut Emitter, hosts: &[Host], results: &[usize], fixed: &[bool]) {
     let readers = emitter.readers(hosts, results);
     let calls = std::mem::take(&mut emitter.calls);
     emitter.forget_calls();

@@ -1,4 +1,4 @@
-//! Stage `prepare`: what depends on weights and constants alone is computed once, when weights are packed.
+//! Prepacking: what depends on weights and constants alone is computed once, when weights are packed.
 //!
 //! A view, or a value that is repeated, is made where it is read, since that costs less than to keep it; so is a copy
 //! that is written over.

@@ -1,5 +1,5 @@
-//! Which custom ops threads share: those whose results follow from their operands place by place along the first axis, such
-//! as the images of a batch.
+//! The parallel axis of custom ops: threads share those whose results are independent along the first axis, such as the
+//! images of a batch.
 
 use mithril_ir::Graph;
 use mithril_ir::graph::Node;
@@ -9,7 +9,7 @@ use crate::c::arguments;
 
 /// For each input of a node whether it is cut along its first axis where the result is: what lies at a place of that axis
 /// goes into that place of the result alone, as the loops of the row say. Nothing where the result is not made so.
-pub fn apart(graph: &Graph, node: &Node) -> Vec<bool> {
+pub fn parallel_axis(graph: &Graph, node: &Node) -> Vec<bool> {
     cut(graph, node).unwrap_or_default()
 }
 

@@ -1,5 +1,5 @@
-//! Stage `donate`: an output that is a donated input with some rows changed, such as a cache with a new entry, is made
-//! where that input lies. Nothing else may read the input.
+//! Donation: an output that is a donated input with some rows changed, such as a cache with a new entry, is written
+//! in place of that input. Nothing else may read the input.
 
 use rustc_hash::FxHashMap;
 
