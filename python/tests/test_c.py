@@ -321,7 +321,9 @@ def test_former_names_of_stages_are_aliases():
     stages = compiled.stages
     assert {"fusion", "in_place", "attention_fusion", "kernel_selection", "memory_planning"} <= set(stages)
     for former, name in RENAMED.items():
-        assert name in stages and stages[former] == stages[name] and former not in set(stages), former
+        assert name in stages, former
+        assert stages[former] == stages[name], former
+        assert former not in set(stages)
     with pytest.raises(KeyError, match="there is no stage 'fusing'"):
         stages["fusing"]
 

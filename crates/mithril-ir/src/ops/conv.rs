@@ -9,7 +9,7 @@ use super::slicing::FLIP;
 use super::window::{self, Axis, Padding, triples};
 use crate::build::{Call, GradCall, V};
 use crate::dim::Dim;
-use crate::dtype::{DType, Kinds};
+use crate::dtype::Kinds;
 use crate::error::{Code, Error, Result};
 use crate::interp::{HostCall, elements, from_f64s};
 use crate::literal::Lit;
@@ -54,7 +54,7 @@ pub static CONV_GENERAL: OpDef = OpDef {
         numpy: Text::T("_conv_general({0}, {1}, {stride}, {pads}, {dilation}, {input_dilation}, {groups})"),
         torch: Text::F(general_torch),
         jax: Text::F(jax::general),
-        mlx: Text::F(general_mlx),
+        mlx: Text::F(mlx::general),
         ..Spell::NONE
     },
     loops: Some(loops::general),
@@ -280,35 +280,6 @@ fn turn(weight: V<'_>, groups: i64) -> V<'_> {
 fn python_tuple<T: ToString>(items: &[T]) -> String {
     let items: Vec<String> = items.iter().map(ToString::to_string).collect();
     format!("({}{})", items.join(", "), if items.len() == 1 { "," } else { "" })
-}
-
-fn general_mlx(s: &SpellCx<'_>) -> Option<String> {
-    let n = s.ty(0)?.shape.rank().checked_sub(2)?;
-    let a = general(s, n).ok()?;
-    let (x, w) = (s.arg(0), s.arg(1));
-    let [stride, dilation, input_dilation] =
-        [&a.stride, &a.dilation, &a.input_dilation].map(|v| python_tuple(v));
-    let is_cut = a.pads.iter().flatten().any(|d| d.known().is_none_or(|p| p < 0));
-    let is_empty = [0, 1].iter().any(|&i| s.ty(i).is_some_and(|t| t.shape.iter().any(|d| d.is(0))));
-    let groups = a.groups;
-    // Where the padding reaches further than the kernel, MLX differentiates a dilated input wrongly.
-    let is_far = (0..n).any(|i| {
-        let extent = s.ty(1).and_then(|w| window::dilated(&w.shape[i + 2], a.dilation[i]).known());
-        a.input_dilation[i] > 1 && a.pads[i].iter().any(|d| d.known() >= extent)
-    });
-    if is_cut || is_far || is_empty || (groups > 1 && n == 3) || s.out(0)?.dtype == DType::F64 {
-        let pads = crate::spell::tuple(a.pads.iter().map(|pair| s.dims(pair)));
-        return Some(format!(
-            "_conv_general({x}, {w}, {stride}, {pads}, {dilation}, {input_dilation}, {groups})"
-        ));
-    }
-    // MLX has channels last.
-    let side = |i: usize| a.pads.iter().map(|p| p[i].to_string()).collect::<Vec<_>>().join(", ");
-    let pads = format!("([{}], [{}])", side(0), side(1));
-    Some(format!(
-        "mx.moveaxis(mx.conv_general(mx.moveaxis({x}, 1, -1), mx.moveaxis({w}, 1, -1), {stride}, {pads}, {dilation}, \
-         {input_dilation}, {groups}), -1, 1)"
-    ))
 }
 
 static CONV_PORTS: &[Port] = &[
@@ -697,5 +668,6 @@ fn transposed_torch(s: &SpellCx<'_>) -> Option<String> {
 
 mod jax;
 mod loops;
+mod mlx;
 #[cfg(test)]
 mod tests;
