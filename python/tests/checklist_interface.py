@@ -299,6 +299,6 @@ ITEMS = {
     "C60": ("advice: memory", memory_is_known),
     "C61": ("advice: seeds", random_numbers),
     "C62": ("advice: changing the backend", models_are_not_used_up),
-    "C63": ("advice: speed", _page("- **Speed**: `jit=True`")),
+    "C63": ("advice: speed", _page("- **Speed**: use `jit=True`")),
     "C64": ("examples", examples),
 }

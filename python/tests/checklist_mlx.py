@@ -309,7 +309,7 @@ def requirements():
     from mithril.backends.frameworks import FRAMEWORKS
 
     assert 'requires-python = ">=3.10"' in text
-    assert f"Needs Python 3.10 and MLX {FRAMEWORKS['mlx.core'][2]} or newer" in page
+    assert f"Requires Python 3.10 and MLX {FRAMEWORKS['mlx.core'][2]} or newer" in page
 
 
 _lazy = _page("z = backend.add(x, y) # not computed yet")
