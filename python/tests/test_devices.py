@@ -87,13 +87,13 @@ def test_a_tpu_on_pytorch_names_torch_xla():
     assert "pip install" in str(caught.value)
 
 
-@pytest.mark.parametrize("make", [ml.NumpyBackend, ml.TorchBackend, ml.JaxBackend, ml.MlxBackend])
+@pytest.mark.parametrize("make", [ml.MlxBackend, ml.InterpreterBackend])
 def test_int8_says_where_it_is_possible(make):
-    pytest.importorskip({"TorchBackend": "torch", "JaxBackend": "jax", "MlxBackend": "mlx"}.get(make.__name__, "numpy"))
+    pytest.importorskip({"MlxBackend": "mlx"}.get(make.__name__, "numpy"))
     with pytest.raises(TypeError) as caught:
         make(quantize="int8")
-    assert 'CBackend(quantize="int8")' in str(caught.value)
-    assert 'GGMLBackend(quantize="q8_0")' in str(caught.value)
+    for name in ("TorchBackend", "JaxBackend", "NumpyBackend", "CBackend", "GGMLBackend"):
+        assert name in str(caught.value)
 
 
 #: Two values that differ for each option of `compile` and of backends that has several spellings.

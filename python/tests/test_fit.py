@@ -324,7 +324,7 @@ def test_load_checkpoint(tmp_path):
     assert loss == pytest.approx(history["val_loss"][best], rel=1e-5)
     kept = {f"epoch-{epoch + 2:04d}-batch-000000" for epoch in (best, 5)}
     assert {path.name for path in tmp_path.iterdir()} == kept
-    with pytest.raises(ml.errors.ParameterError, match="of another model"):
+    with pytest.raises(ml.errors.ParameterError, match="belongs to another model"):
         ml.train.load_checkpoint(ml.compile(ml.Linear(2), ml.NumpyBackend()), tmp_path)
     with pytest.raises(ml.errors.ModelFileError, match="no checkpoint"):
         ml.train.load_checkpoint(frozen, tmp_path / "absent")
