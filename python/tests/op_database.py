@@ -278,7 +278,7 @@ def compare_values(backend, use):
     except (RuntimeError, IndexError, ValueError, TypeError):
         return "refused"
     try:
-        found = run_compiled(backend, case) if backend._is_compiled else _at_once(backend, case)
+        found = run_compiled(backend, case) if backend.engine.tests_compiled_ops else _at_once(backend, case)
     except TypeInferenceError:
         return "refused"
     except MithrilError as error:

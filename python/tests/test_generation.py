@@ -530,5 +530,5 @@ def test_what_the_model_has_no_place_for_is_an_error_on_every_backend(name):
     assert "position is 5" in str(problem.value)
     with pytest.raises(InvalidValueError, match=r"index_copy needs index 8 of an axis of size 8"):
         call(4, 5, 3, 8)
-    with pytest.raises(InvalidValueError, match="place 8"):
+    with pytest.raises(InvalidValueError, match="needs index 8"):
         list(generate_tokens(cached, [[1, 2]], 12))

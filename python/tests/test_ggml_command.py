@@ -56,7 +56,7 @@ WRONG = {
     "rows": (["--backend", "ggml", "--quantize", "q4_k_x"], "did you mean 'q4_k_s'"),
     "dtype": (["--backend", "ggml", "--dtype", "float64"], "ggml computes in float32"),
     "backend": (["--backend", "gglm"], "did you mean 'ggml'"),
-    "option": (["--backend", "numpy", "--quantize", "q8_0"], "--quantize, --threads and"),
+    "option": (["--backend", "numpy", "--quantize", "q8_0"], "give one of int8, int8_weights"),
     "threads": (["--backend", "numpy", "--threads", "2"], "--threads and --memory-limit are for ggml and c"),
     "memory": (["--backend", "ggml", "--memory-limit", "10KB"], "the limit is 10000"),
     "pattern": (["--backend", "ggml", "--quantize", "*nope*=q8_0"], "no parameter of the model has a name like"),

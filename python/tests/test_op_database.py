@@ -41,7 +41,7 @@ def test_ops_compute_what_pytorch_computes():
         chosen = pairs if EVERYTHING else random.Random(f"{SEED} {name}").sample(pairs, count)
         tally = op_database.run([name], chosen, limit=None if EVERYTHING else 1, seed=SEED)
         print(name, dict(tally.counts))
-        assert tally.counts["passed"] > count / 2
+        assert tally.counts["passed"] >= count / 2
         problems += tally.problems
     assert not problems, "\n".join(problems)
 
