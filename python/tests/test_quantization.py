@@ -385,7 +385,7 @@ def test_samples_that_do_not_calibrate():
     with pytest.raises(InvalidValueError, match=r"sample 1: .* holds NaN"):
         ml.calibrate(compiled, params, [{"input": x}, {"input": broken}])
     products, params, rows = linear("int8", 4, 96, 64)
-    with pytest.raises(InvalidValueError, match="no convolution of the model is done in integers"):
+    with pytest.raises(InvalidValueError, match="no convolution of the model runs in integers"):
         ml.calibrate(products, params, {"input": rows})
 
 

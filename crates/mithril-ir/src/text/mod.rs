@@ -93,7 +93,7 @@ mod tests {
     fn literals_in_the_place_of_tensors_are_errors_when_run() {
         let graph = parse("graph { %0: f32[2] = exp(none) in \"\" return \"y\" = %0 }").unwrap();
         let error = crate::interp::run(&graph, &[]).unwrap_err();
-        assert!(error.to_string().contains("no tensor"), "{error}");
+        assert!(error.to_string().contains("is not a tensor"), "{error}");
     }
 
     #[test]
