@@ -213,7 +213,7 @@ fn files_that_lie_are_told() {
         ("alignment", 0, "power of two"),
         ("alignment", 24, "power of two"),
         ("alignment", 1 << 31, "begins at byte 64|ends at byte"),
-        ("second kind", 3, "is not known|in the middle|follow|there twice|power of two"),
+        ("second kind", 3, "is not known|in the middle|follow|occurs twice|power of two"),
         ("items", 1 << 31, "items of a list follow"),
         ("inner items", large / 8 + 1, "items of a list follow"),
         ("text length", 1 << 62, "bytes of a text follow"),
@@ -238,7 +238,7 @@ fn files_that_lie_are_told() {
         assert!(wanted.split('|').any(|part| told.contains(part)), "{what} {number}: {told}");
     }
     for (what, bytes, wanted) in [
-        ("second name", &b"a"[..], "there twice"),
+        ("second name", &b"a"[..], "occurs twice"),
         ("text", &[0xff, 0xff], "UTF-8"),
         ("data", &[0; 66], "ends at byte"),
     ] {
