@@ -242,7 +242,12 @@ def test_a_module_that_changes_its_buffers_is_refused():
         ml.from_torch(nn.BatchNorm1d(4).train(), (torch.ones(3, 4),))
 
 
-def test_other_things_are_refused():
+def test_other_things_are_refused(tmp_path):
+    with pytest.raises(ml.errors.ModelFileError, match="does not exist"):
+        ml.from_torch(tmp_path / "absent.pt2")
+    (tmp_path / "text.pt2").write_text("no archive")
+    with pytest.raises(ml.errors.ModelFileError, match=r"is not a file of torch\.export"):
+        ml.from_torch(tmp_path / "text.pt2")
     with pytest.raises(ml.errors.InvalidValueError, match="not Model"):
         ml.from_torch(ml.Model())
     with pytest.raises(ml.errors.UnsupportedOpError, match="cannot export Sequential"):

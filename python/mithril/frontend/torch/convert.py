@@ -48,7 +48,9 @@ def from_torch(
     Raises
     ------
     UnsupportedOpError
-        If ops have no counterpart. The error lists all of them.
+        If PyTorch cannot export the module, or if ops have no counterpart. The error lists all of them.
+    ModelFileError
+        If a file does not exist or is not one of ``torch.export``. PyTorch reads it: give only files that you trust.
     BackendUnavailableError
         If PyTorch is not installed.
 

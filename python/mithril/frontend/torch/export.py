@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+import zipfile
 from collections.abc import Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
-from ...errors import InvalidValueError, UnsupportedOpError
+from ...errors import InvalidValueError, ModelFileError, UnsupportedOpError
 from .ops import OPS
 
 __all__ = ["dim_names", "exported"]
@@ -18,7 +20,7 @@ def exported(
 ) -> Any:
     """Export a module, or load a file; the program is functional, and in ops that can be converted."""
     if isinstance(module, (str, PathLike)):
-        program = torch.export.load(module)
+        program = _load(module, torch)
     elif isinstance(module, torch.export.ExportedProgram):
         program = module
     elif isinstance(module, torch.nn.Module):
@@ -32,6 +34,18 @@ def exported(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return program.run_decompositions(table)
+
+
+def _load(path: str | PathLike[str], torch: Any) -> Any:
+    if not zipfile.is_zipfile(path):
+        if not Path(path).exists():
+            raise ModelFileError(f"{str(path)!r} does not exist")
+        raise ModelFileError(f"{str(path)!r} is not a file of torch.export", hint="write it with torch.export.save")
+    try:
+        return torch.export.load(path)
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelFileError(f"PyTorch cannot read {str(path)!r}: {reason}") from error
 
 
 def _export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic: Any, torch: Any) -> Any:
