@@ -212,6 +212,51 @@ def test_an_exported_program_and_its_file_are_read(tmp_path):
         np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=0, atol=2e-5)
 
 
+class Named(nn.Module):
+    """Names of parameters and modules that inputs and outputs of models have, too."""
+
+    class Inner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.input, self.output = nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4))
+
+        def forward(self, x, y):
+            return self.input - x * self.output.exp() + y
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.y, self.x = self.Inner(), nn.Linear(4, 4), nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        return (self.inner(self.x * x, self.y(x)),)
+
+
+class Rewritten(nn.Module):
+    """Parts that are written over, comparisons and divisions of integers, functions with thresholds."""
+
+    def forward(self, x):
+        y = torch.full((3, 4), float("nan"))
+        y.copy_(x[0])
+        y[1] = 7.0
+        y[:, 1:3] = x[:, 1:3] * 2
+        whole = (x * 10).int()
+        return y, F.softplus(x, 2.0, 1.0), F.softplus(x), whole > 2.5, whole // 3, whole % -3, x.max(1).indices
+
+
+@pytest.mark.parametrize("make", [Named, Rewritten])
+def test_what_is_easily_mistaken(make):
+    module = initialized(make())
+    x = torch.linspace(-2, 2, 12).reshape(3, 4)
+    model, params = ml.from_torch(module, (x,))
+    (name,) = [key for key in model.input_keys if key not in params]
+    found = ml.compile(model, ml.NumpyBackend()).evaluate(params, {name: x.numpy()})
+    wanted = [y.detach().numpy() for y in module(x)]
+    assert list(found) == (["output"] if len(wanted) == 1 else [f"output_{i}" for i in range(len(wanted))])
+    for ours, right in zip(found.values(), wanted, strict=True):
+        assert ours.dtype == right.dtype
+        np.testing.assert_allclose(ours, right, rtol=0, atol=1e-6)
+
+
 def test_all_that_cannot_be_converted_is_one_error():
     class Rare(nn.Module):
         def __init__(self):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..._core import IOKey, Model
@@ -78,11 +78,23 @@ def _torch() -> Any:
 
 
 class Scope:
-    """A module that is being converted: what the nodes of PyTorch's graph are in its model."""
+    """A module that is being converted: what the nodes of PyTorch's graph are in its model.
 
-    def __init__(self, module: Module, parent: Scope | None) -> None:
+    Parameters
+    ----------
+    module : Module
+        The module.
+    parent : Scope or None
+        That of the module around it.
+    parameters : iterable of str
+        Names of the parameters of its model, which nothing else may have.
+    """
+
+    def __init__(self, module: Module, parent: Scope | None, parameters: Iterable[str]) -> None:
         self.module = module
         self.parent = parent
+        self.taken = {name.partition(".")[0] for name in parameters}
+        self.taken.update(item.label for item in module.items if isinstance(item, Module))
         #: Connections, or what is known when converting, by node.
         self.values: dict[Any, Any] = {}
         #: For each input of the model the connection outside, and the one that stands for it inside.
@@ -98,10 +110,19 @@ class Scope:
         for name, known in self.inputs.items():
             if known is outside:
                 return self.inside[name]
-        name = f"input_{len(self.inputs)}" if self.inputs else "input"
+        name = self.fresh("input")
         self.inputs[name] = outside
         self.inside[name] = IOKey(name)
         return self.inside[name]
+
+    def fresh(self, name: str) -> str:
+        """Make a name that nothing in the model has yet."""
+        number, text = 0, name
+        while text in self.taken:
+            number += 1
+            text = f"{name}_{number}"
+        self.taken.add(text)
+        return text
 
 
 class Conversion:
@@ -142,10 +163,10 @@ class Conversion:
     def result(self) -> tuple[Model, dict[str, Any]]:
         """Model and parameters."""
         self._refuse_what_is_missing()
-        root = Scope(self.root, None)
+        root = self._scope(self.root, None)
         for node in self.nodes:
             if node.op == "placeholder" and node not in self.same:
-                root.values[node] = self._input(node)
+                root.values[node] = self._input(node, root)
         self._convert(root)
         model = Model.create(**dict(self._outputs(root)))
         if self.frozen:
@@ -184,12 +205,16 @@ class Conversion:
 
     # --- inputs, parameters, outputs ----------------------------------------------------------------------------------
 
-    def _input(self, node: Any) -> Any:
+    def _scope(self, module: Module, parent: Scope | None) -> Scope:
+        own = (module.relative(self.tensors[node][0]) for node, owner in self.owners.items() if owner is module)
+        return Scope(module, parent, own)
+
+    def _input(self, node: Any, root: Scope) -> Any:
         value = node.meta.get("val")
         if not hasattr(value, "dtype"):
             # A number or nothing: it holds as it was when exporting.
             return value
-        return IOKey(node.name, shape=[self._size(n) for n in value.shape], dtype=dtype_name(value.dtype))
+        return IOKey(root.fresh(node.name), shape=[self._size(n) for n in value.shape], dtype=dtype_name(value.dtype))
 
     def _size(self, n: Any) -> Any:
         if isinstance(n, int):
@@ -220,7 +245,7 @@ class Conversion:
             node = by_name.get(getattr(specs[number].arg, "name", None))
             value = None if node is None else self._value(root, node)
             if is_connection(value):
-                yield name or "output", value
+                yield root.fresh(name or "output"), value
 
     # --- modules ------------------------------------------------------------------------------------------------------
 
@@ -233,7 +258,7 @@ class Conversion:
                 scope.values[item] = self._node(scope, item)
 
     def _child(self, scope: Scope, module: Module) -> None:
-        inner = Scope(module, scope)
+        inner = self._scope(module, scope)
         self._convert(inner)
         inside = set(module.nodes())
         # What others read: a connection, or one of those in a list.
@@ -260,7 +285,7 @@ class Conversion:
         computed = [value for value in distinct if id(value) not in passed]
         results: dict[int, Any] = dict(passed)
         if computed:
-            names = ["output"] if len(computed) == 1 else [f"output_{i}" for i in range(len(computed))]
+            names = [inner.fresh("output" if len(computed) == 1 else f"output_{i}") for i in range(len(computed))]
             model = Model.create(**dict(zip(names, computed, strict=True)))
             model.name = module.label
             given = model(*(inner.inputs[name] for name in model.input_keys if name in inner.inputs))
@@ -341,4 +366,5 @@ def _leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
             yield from _leaves(item, f"{name}_{key}" if name else str(key))
     elif isinstance(tree, (list, tuple)):
         for i, item in enumerate(tree):
-            yield from _leaves(item, f"{name}_{i}" if name or len(tree) == 1 else f"output_{i}")
+            # A tuple of one result is that result.
+            yield from _leaves(item, name if len(tree) == 1 else f"{name or 'output'}_{i}")

@@ -7,12 +7,18 @@ from typing import Any
 from .registry import Use, apply, convert
 
 
-def _sizes(value: Any, rank: int) -> Any:
-    """One number for each spatial axis; one for all of them if they are the same."""
+def sizes(value: Any, rank: int) -> Any:
+    """Give one number for each spatial axis; one for all of them if they are the same."""
     if isinstance(value, (list, tuple)):
         value = tuple(value) * (rank if len(value) == 1 else 1)
         return value[0] if len(set(value)) == 1 else value
     return value
+
+
+def check_batch(use: Use, rank: int) -> None:
+    """Refuse an image without a batch axis, which PyTorch takes and Mithril's ops do not."""
+    if use.rank_of(0) != rank + 2:
+        raise use.refuse("an image without a batch axis")
 
 
 @convert("conv1d.default", "conv2d.default", "conv3d.default", "conv1d.padding", "conv2d.padding", "conv3d.padding")
@@ -26,12 +32,11 @@ def _convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    rank = use.operand(1).dim() - 2
-    if use.rank_of(0) != rank + 2:
-        raise use.refuse("a convolution of one image without a batch axis")
+    rank = use.rank_of(1) - 2
+    check_batch(use, rank)
     op = f"conv{rank}d"
-    padding = padding if isinstance(padding, str) else _sizes(padding, rank)
-    return apply(op, x, weight, bias, _sizes(stride, rank), padding, _sizes(dilation, rank), groups)
+    padding = padding if isinstance(padding, str) else sizes(padding, rank)
+    return apply(op, x, weight, bias, sizes(stride, rank), padding, sizes(dilation, rank), groups)
 
 
 @convert("convolution.default")
@@ -64,8 +69,7 @@ def _transposed(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Any:
-    rank = use.operand(1).dim() - 2
-    if use.rank_of(0) != rank + 2:
-        raise use.refuse("a convolution of one image without a batch axis")
-    sizes = [_sizes(value, rank) for value in (stride, padding, output_padding)]
-    return apply(f"conv_transpose{rank}d", x, weight, bias, *sizes, groups, _sizes(dilation, rank))
+    rank = use.rank_of(1) - 2
+    check_batch(use, rank)
+    given = [sizes(value, rank) for value in (stride, padding, output_padding)]
+    return apply(f"conv_transpose{rank}d", x, weight, bias, *given, groups, sizes(dilation, rank))

@@ -181,9 +181,11 @@ def _prelu(use: Use, x: Any, weight: Any) -> Any:
 
 @convert("softplus.default")
 def _softplus(use: Use, x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
-    if beta == 1:
-        return apply("softplus", x)
-    return apply("divide", apply("softplus", apply("multiply", x, beta)), beta)
+    scaled = x if beta == 1 else apply("multiply", x, beta)
+    y = apply("softplus", scaled)
+    y = y if beta == 1 else apply("divide", y, beta)
+    # From 20 on, where PyTorch changes over by default, both are the same in every dtype but float64.
+    return y if threshold == 20 else apply("where", apply("greater", scaled, threshold), x, y)
 
 
 @convert("clamp.default", "clamp.Tensor", "hardtanh.default", "clamp_min.default", "clamp_max.default")
@@ -269,7 +271,7 @@ def _copy(use: Use, x: Any, source: Any, non_blocking: bool = False) -> Any:
     y = cast(source, use.dtype) if dtype_name(operand.dtype) != use.dtype else source
     if tuple(operand.shape) == use.shape:
         return y
-    return apply("add", apply("multiply", x, 0), y)
+    return apply("broadcast_to", y, tuple(x.shape[i] if not isinstance(n, int) else n for i, n in enumerate(use.shape)))
 
 
 @convert("nan_to_num.default")

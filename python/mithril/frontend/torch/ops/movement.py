@@ -219,7 +219,9 @@ def _slice_scatter(
     use: Use, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Any:
     size = use.shape[dim]
-    if step != 1 or not isinstance(size, int) or is_connection(start) or is_connection(end):
+    if step != 1:
+        raise use.refuse("a slice with steps that is replaced")
+    if not isinstance(size, int) or is_connection(start) or is_connection(end):
         raise use.refuse("a slice that is replaced at places that are not known when converting")
     a, b, _ = slice(start, end).indices(size)
     axis = dim % use.rank

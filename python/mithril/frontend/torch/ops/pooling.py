@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from .convolution import _sizes
+from .convolution import check_batch, sizes
 from .registry import Use, apply, convert
 
 
 def _max_pool(use: Use, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
     rank = len(kernel)
-    if use.rank_of(0) != rank + 2:
-        raise use.refuse("pooling of one image without a batch axis")
-    given = [_sizes(kernel, rank), _sizes(stride, rank) if stride else None, _sizes(padding, rank)]
-    return apply(f"max_pool{rank}d", x, *given, _sizes(dilation, rank), ceil)
+    check_batch(use, rank)
+    given = [sizes(kernel, rank), sizes(stride, rank) if stride else None, sizes(padding, rank)]
+    return apply(f"max_pool{rank}d", x, *given, sizes(dilation, rank), ceil)
 
 
 @convert("max_pool1d.default", "max_pool2d.default", "max_pool3d.default")
@@ -42,11 +41,10 @@ def _means(
     divisor: Any = None,
 ) -> Any:
     rank = len(kernel)
-    if use.rank_of(0) != rank + 2:
-        raise use.refuse("pooling of one image without a batch axis")
+    check_batch(use, rank)
     if divisor is not None:
         raise use.refuse("average pooling with a divisor of its own")
-    given = [_sizes(kernel, rank), _sizes(stride, rank) if stride else None, _sizes(padding, rank)]
+    given = [sizes(kernel, rank), sizes(stride, rank) if stride else None, sizes(padding, rank)]
     return apply(f"avg_pool{rank}d", x, *given, ceil_mode, count_include_pad)
 
 
@@ -61,9 +59,8 @@ def _adaptive_maxima(use: Use, x: Any, size: Any) -> Any:
 
 
 def _output_size(use: Use, size: Any) -> Any:
-    if use.rank_of(0) != len(size) + 2:
-        raise use.refuse("pooling of one image without a batch axis")
-    return _sizes(size, len(size))
+    check_batch(use, len(size))
+    return sizes(size, len(size))
 
 
 @convert("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
@@ -90,10 +87,10 @@ def _resized(use: Use, x: Any, size: Any, factors: Any, mode: str, align_corners
     if factors is not None and not all(float(factor).is_integer() for factor in factors):
         # Positions follow from the factor rather than from the sizes.
         return apply("interpolate", x, None, tuple(factors), mode, align_corners)
-    sizes = tuple(use.shape[2:])
-    if not all(isinstance(n, int) for n in sizes):
+    resized = tuple(use.shape[2:])
+    if not all(isinstance(n, int) for n in resized):
         raise use.refuse("resizing to a size that is not known when converting")
-    return apply("interpolate", x, sizes, None, mode, align_corners)
+    return apply("interpolate", x, resized, None, mode, align_corners)
 
 
 @convert("pixel_shuffle.default")
@@ -109,9 +106,9 @@ def _grid_sample(use: Use, x: Any, grid: Any, mode: int, padding: int, align_cor
 
 @convert("im2col.default")
 def _unfold(use: Use, x: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
-    return apply("unfold", x, *(_sizes(v, 2) for v in (kernel, dilation, padding, stride)))
+    return apply("unfold", x, *(sizes(v, 2) for v in (kernel, dilation, padding, stride)))
 
 
 @convert("col2im.default")
 def _fold(use: Use, x: Any, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
-    return apply("fold", x, tuple(size), *(_sizes(v, 2) for v in (kernel, dilation, padding, stride)))
+    return apply("fold", x, tuple(size), *(sizes(v, 2) for v in (kernel, dilation, padding, stride)))
