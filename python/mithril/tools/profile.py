@@ -113,7 +113,7 @@ class Profile(table.Report):
     def share_of_peak(self, row: ProfileRow) -> float | None:
         """Return the part of the machine's multiply-adds that a step reaches; None where operations are not known.
 
-        It may be above 1: Winograd's way needs fewer multiplications than the definition.
+        It may be above 1: Winograd's algorithm needs fewer multiplications than the definition.
         """
         found = row.operations_per_second
         return None if found is None else found / self.peak_operations

@@ -39,7 +39,7 @@ __all__ = ["quantization_report"]
 def quantization_report(
     model: PhysicalModel, params: Mapping[str, Any] | None = None, data: Mapping[str, Any] | None = None
 ) -> QuantizationReport:
-    """Report what became of each weight of a model that was compiled for few bits.
+    """Report what became of each weight of a model that was compiled with low-bit weights.
 
     That is, with ``quantize`` of its backend; or on GGML with weights that are given in
     few bits, such as those of a file of GGUF, which have no further error if they are kept as they are.

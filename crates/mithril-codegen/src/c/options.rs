@@ -12,17 +12,17 @@ pub struct Quantize {
     pub rules: Vec<(String, Option<Scheme>)>,
     /// Ranges of what weights of convolutions are multiplied by; those of others are found at every call.
     pub ranges: BTreeMap<String, [f32; 2]>,
-    /// Whether a weight that cannot be quantised is an error.
+    /// Whether a weight that cannot be quantized is an error.
     pub strict: bool,
 }
 
 /// Specifications with the candidate that was found to be the fastest.
 pub type Choices = BTreeMap<String, String>;
 
-/// How weights are kept in few bits.
+/// How weights are quantized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// 8 bits with a scale for each column; the other factor is quantised too, and the products are whole numbers.
+    /// 8 bits with a scale for each column; the other factor is quantized too, and the products are integers.
     Int8,
     /// 8 bits with a scale for each column.
     Int8Weights,
@@ -73,7 +73,7 @@ pub struct Options {
     pub choices: Choices,
     /// If there are any: only the first step of each of these specifications, so that candidates can be measured.
     pub only: Vec<String>,
-    /// Weights that are kept in few bits; needs `pack`.
+    /// Weights that are quantized; needs `pack`.
     pub quantize: Option<Quantize>,
     /// How many rows of the data are computed at a time, of which none may need another; by default as many as are
     /// estimated to be quickest.

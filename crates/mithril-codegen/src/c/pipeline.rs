@@ -31,7 +31,7 @@ pub struct Compilation<'a> {
     pub library: Library,
     /// The functions of epilogues.
     pub tails: Tails,
-    /// Which weights are kept in few bits.
+    /// Which weights are quantized.
     pub decisions: Vec<Decision>,
 }
 

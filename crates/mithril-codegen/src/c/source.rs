@@ -36,7 +36,7 @@ pub struct Source {
     pub nanoseconds: Option<u64>,
     /// Specifications of kernels for which there are candidates.
     pub questions: Vec<Question>,
-    /// What became of the weights where they are to be kept in few bits.
+    /// What became of the weights where they are to be quantized.
     pub decisions: Vec<Decision>,
     /// Paths in the model of the calls that can fail, in the order of their numbers.
     pub failing: Vec<String>,

@@ -285,7 +285,7 @@ pub static ARANGE: OpDef = OpDef {
     ..CREATE
 };
 
-/// Whole numbers as int64, floats as float64 where the target has them; `more` follows the arguments.
+/// Integers as int64, floats as float64 where the target has them; `more` follows the arguments.
 fn arange_text(s: &SpellCx<'_>, more: &str) -> Option<String> {
     let count = Count::of(s).ok()?;
     Some(match &count {

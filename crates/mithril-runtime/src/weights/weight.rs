@@ -20,7 +20,7 @@ pub enum Stored {
     U32,
     /// Unsigned 64-bit integers; they become `I64` if they fit.
     U64,
-    /// Blocks of few bits; their values are `F32`.
+    /// Low-bit blocks; their values are `F32`.
     Blocks(&'static BlockFormat),
     /// Something else, by its name in the file: its values cannot be read.
     Other(String),

@@ -30,7 +30,7 @@ impl Blocks {
     pub fn row(&self, shape: &[i64]) -> i64 {
         (self.margins[1][0] + shape[3] + self.margins[1][1]) * self.lanes
     }
-    /// Elements from one block to the next: a vector more, lest blocks lie powers of two apart.
+    /// Elements from one block to the next: a vector more, so that blocks are not powers of two apart.
     pub fn plane(&self, shape: &[i64]) -> i64 {
         (self.margins[0][0] + shape[2] + self.margins[0][1]) * self.row(shape) + self.lanes
     }

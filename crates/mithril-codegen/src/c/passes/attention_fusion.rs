@@ -32,7 +32,7 @@ pub fn fuse(program: &mut Program, options: &Options, library: &mut Library, tai
             // What is not to be has to leave no trace.
             let before = (library.clone(), tails.clone());
             let mut trial = program.clone();
-            // Neither factor is a weight, which could be kept in few bits.
+            // Neither factor is a weight, which could be quantized.
             let decisions = &mut Vec::new();
             let mut making =
                 SelectionContext { options, library: &mut *library, tails: &mut *tails, decisions };

@@ -29,7 +29,7 @@ const LEAST: i64 = 1 << 20;
 /// estimated to be quickest, if that can be.
 pub fn tile(program: &mut Program, options: &Options) -> Result<()> {
     let block = options.block;
-    // What is made of parameters would be made each time. Ranges of whole numbers are found in all data of a call.
+    // What is made of parameters would be made each time. Ranges of integers are found in all data of a call.
     if block.is_none() && (!options.pack || options.quantize.is_some()) {
         return Ok(());
     }

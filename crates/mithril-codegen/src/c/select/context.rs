@@ -26,7 +26,7 @@ pub struct SelectionContext<'a> {
     pub library: &'a mut Library,
     /// The epilogues.
     pub tails: &'a mut Tails,
-    /// Which weights are kept in few bits.
+    /// Which weights are quantized.
     pub decisions: &'a mut Vec<Decision>,
 }
 

@@ -12,7 +12,7 @@ use crate::c::select::product::alone;
 use crate::c::select::{convolution, im2col, weight_gradient};
 
 /// Replaces nests by kernels; the functions are added to the library, the epilogues to the tails.
-/// Says which weights are kept in few bits.
+/// Says which weights are quantized.
 pub fn select(
     program: &mut Program,
     options: &Options,

@@ -93,7 +93,7 @@ pub fn convolution(
     Some(call(kernel, nest.to, [(x, 0), (w, 0)], starts, what, work))
 }
 
-/// The buffer of the image and its range, if it is known, of a convolution that is done in whole numbers.
+/// The buffer of the image and its range, if it is known, of a convolution that is done in integers.
 pub fn in_whole_numbers(
     program: &Program,
     nest: &Nest,

@@ -1,4 +1,4 @@
-//! What became of the weights that were to be kept in few bits.
+//! What became of the weights that were to be quantized.
 
 use crate::c::options::Scheme;
 

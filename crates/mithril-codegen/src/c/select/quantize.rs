@@ -1,4 +1,4 @@
-//! Which products are computed in few bits, and why others are not: a product with a factor that is fixed may be, if
+//! Which products are computed with low-bit weights, and why others are not: a product with a fixed factor may be, if
 //! the user's patterns of names take it.
 
 use mithril_ir::error::{Code, Error, Result};
@@ -17,7 +17,7 @@ use crate::c::select::context::{SelectionContext, is_fixed};
 use crate::c::select::decision::{Decision, Matrix, Reason};
 use crate::c::target::{Element, Target};
 
-/// The kernel of a product, in few bits if that is asked for and can be; and whether the factors are exchanged.
+/// The kernel of a product, quantized if that is requested and possible; and whether the factors are exchanged.
 pub fn product(
     program: &Program,
     factors: [Start; 2],
@@ -71,10 +71,10 @@ fn exchanged(gemm: &Gemm) -> Option<Gemm> {
     Some(one)
 }
 
-/// How a convolution has its weights in few bits.
+/// How a convolution quantizes its weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum InFewBits {
-    /// It is done in whole numbers of 8 bits, with this range of its image if that is known ahead.
+    /// It is done in 8-bit integers, with this range of its image if that is known ahead.
     Whole(Option<[f32; 2]>),
     /// They become float when it is done.
     Weights(Scheme),
@@ -90,7 +90,7 @@ impl InFewBits {
     }
 }
 
-/// How a convolution is to keep this weight in few bits; why it cannot; `None` if nothing is asked of it.
+/// How a convolution is to quantize this weight; why it cannot; `None` if nothing is asked of it.
 pub fn convolution(
     program: &Program,
     weight: usize,
@@ -118,7 +118,7 @@ pub fn convolution(
     }))
 }
 
-/// Whether whole numbers are quicker than floats: sums of many terms, by instructions that multiply four bytes at once,
+/// Whether integers are faster than floats: sums of many terms, by instructions that multiply four bytes at once,
 /// for whole vectors of filters. A convolution by channels would take as long to make bytes of its image as it takes.
 fn is_quick(conv: &Conv, target: &Target) -> bool {
     let (channels, filters) = (conv.channels / conv.groups, conv.filters / conv.groups);
@@ -173,7 +173,7 @@ fn of_convolution(program: &Program, buffer: usize) -> &str {
     }
 }
 
-/// Adds weights of products that no kernel in few bits is made for: those of other kernels, and of loops.
+/// Adds weights of products that no low-bit kernel is made for: those of other kernels, and of loops.
 pub fn others(program: &Program, options: &Options, decisions: &mut Vec<Decision>) {
     let Some(wanted) = &options.quantize else { return };
     for (start, text, bytes) in program.steps.iter().flat_map(|step| left(program, step)) {
@@ -270,7 +270,7 @@ pub fn find_all<'a>(mut patterns: impl Iterator<Item = &'a str>, names: &[&str])
     Err(Error::new(Code::BadArgument, text).help(some(names)))
 }
 
-/// Refuses patterns and ranges for weights that are not there; and weights that could not be quantised, if that is asked
+/// Refuses patterns and ranges for weights that are not there; and weights that could not be quantized, if that is asked
 /// for.
 pub fn check(program: &Program, wanted: Option<&Quantize>, decisions: &[Decision]) -> Result<()> {
     let Some(wanted) = wanted else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Reading the forms of few bits whose groups of 4 or 8 values are points of a fixed grid.
+//! Reading the low-bit formats whose groups of 4 or 8 values are points of a fixed grid.
 
 use super::grids::{IQ1, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, ODD, ONE, THREE, TWO};
 use super::{half, long, word};

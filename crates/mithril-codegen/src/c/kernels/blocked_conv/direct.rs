@@ -183,7 +183,7 @@ impl Blocked {
     }
 
     /// The kernel of one function, behind a copy with margins where the image is plain; and what packs so many elements,
-    /// unless they are kept in few bits.
+    /// unless they are quantized.
     fn kernel(
         &self,
         library: &mut Library,
@@ -415,7 +415,7 @@ fn finish(tiling: &Tiling, stays: bool) -> String {
         .replace("@unroll_pixels@", &unroll(tiling.across.most(), stays))
 }
 
-/// What there is to weights that are kept in few bits.
+/// What there is to weights that are quantized.
 struct FewBits {
     pack: String,
     packed_bytes: usize,

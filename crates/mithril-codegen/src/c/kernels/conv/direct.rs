@@ -51,7 +51,7 @@ impl Conv {
         }
     }
 
-    /// Weights in few bits, of `k` terms each, which become float from this byte of the shared memory on.
+    /// Quantized weights, of `k` terms each, which become float from this byte of the shared memory on.
     fn in_few_bits(&self, scheme: Scheme, k: usize, at: usize, library: &mut Library) -> FewBits {
         let lanes = library.target().lanes;
         let panels = Panels { scheme, lanes, n: self.filters, k, matrices: 1 };
@@ -115,7 +115,7 @@ impl Conv {
         let bytes = |elements: usize| (elements * self.element.bytes()).next_multiple_of(64);
         let weights = bytes(self.filters * plan.k.next_multiple_of(plan.lanes));
         let padded = if self.is_point() { 0 } else { bytes(self.padded_elements(plan.lanes)) };
-        // What is kept in few bits is packed as if it came with every call.
+        // What is quantized is packed as if it came with every call.
         let ahead = self.packing == Packing::Ahead && self.few_bits.is_none();
         let packed = if ahead { Argument::Packed } else { Argument::SharedAt(padded) };
         let image = if self.is_point() { Argument::A } else { Argument::Shared };
@@ -265,7 +265,7 @@ impl Conv {
     }
 }
 
-/// What there is to weights that are kept in few bits.
+/// What there is to weights that are quantized.
 struct FewBits {
     pack: Call,
     packed_bytes: usize,

@@ -1,4 +1,4 @@
-//! Tensors of bytes between convolutions in whole numbers: who makes one stores bytes at once, and who reads it finds them
+//! Tensors of bytes between convolutions in integers: who makes one stores bytes at once, and who reads it finds them
 //! as it wants them: four channels of a pixel in a word.
 
 use crate::c::ir::kernel::{Argument, Call};

@@ -1,4 +1,4 @@
-//! Convolutions in whole numbers of 8 bits: the image becomes bytes first, four channels of a pixel in a word, between the
+//! Convolutions in 8-bit integers: the image becomes bytes first, four channels of a pixel in a word, between the
 //! margins that the kernel wants; then a step multiplies a word of each pixel by two vectors of filters.
 
 use crate::c::ir::kernel::{Argument, Call, Kernel};
@@ -67,12 +67,12 @@ struct Given {
 }
 
 impl Blocked {
-    /// Whether groups of so many channels and filters fill the words and the vectors of a convolution in whole numbers.
+    /// Whether groups of so many channels and filters fill the words and the vectors of a convolution in integers.
     pub fn fill_words(channels: usize, filters: usize, target: &Target) -> bool {
         channels.is_multiple_of(4) && filters.is_multiple_of(2 * target.lanes)
     }
 
-    /// Puts the functions of the convolution in whole numbers into the library. Numbers of the image are
+    /// Puts the functions of the convolution in integers into the library. Numbers of the image are
     /// taken to lie in the range; without one it is found at every call.
     pub fn quantized(&self, range: Option<[f32; 2]>, library: &mut Library) -> Kernel {
         let lanes = library.target().lanes;

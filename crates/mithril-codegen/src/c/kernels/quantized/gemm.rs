@@ -1,4 +1,4 @@
-//! Matrix products whose right matrix is kept in few bits: it is read once from memory and becomes float in registers,
+//! Matrix products whose right matrix is quantized: it is read once from memory and becomes float in registers,
 //! which is what a product with a vector takes its time for.
 
 use crate::c::ir::kernel::{Argument, Call, Kernel};
@@ -18,7 +18,7 @@ pub const GROUP: usize = 32;
 /// More terms than this could overflow a sum of 32 bits.
 pub const MOST_TERMS: usize = 1 << 16;
 
-/// A right matrix in few bits: `k` by `n`, in panels of two vectors of columns.
+/// A quantized right matrix: `k` by `n`, in panels of two vectors of columns.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Panels {
     pub scheme: Scheme,
@@ -61,7 +61,7 @@ impl Panels {
         }
     }
 
-    /// Bytes of all panels and of what belongs to each column: a scale, and for whole numbers its sum.
+    /// Bytes of all panels and of what belongs to each column: a scale, and for integers its sum.
     pub fn bytes(self) -> usize {
         let of_columns = match self.scheme {
             Scheme::Int8 => 2,
@@ -123,7 +123,7 @@ pub(crate) struct Columns {
 }
 
 impl Gemm {
-    /// Puts the kernel's functions into the library, with `b` in few bits; the reason if that cannot be.
+    /// Puts the kernel's functions into the library, with a quantized `b`; the reason if that cannot be.
     pub fn quantized(&self, scheme: Scheme, library: &mut Library) -> Result<Kernel, String> {
         if self.element != Element::F32 {
             return Err("it is not of float32".to_owned());
@@ -371,7 +371,7 @@ impl Gemm {
     }
 }
 
-/// Writes sums to their places, for the kernels that know the weights alone in few bits.
+/// Writes sums to their places, for the kernels that know the weights alone as quantized.
 const FINISH: &str = include_str!("weights_finish.c");
 
 /// Steps of k whose weights become float at once: so many terms the micro-kernels add up in one chain.

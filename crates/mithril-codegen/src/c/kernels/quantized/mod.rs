@@ -1,4 +1,4 @@
-//! Products and convolutions with weights in few bits, and in integers.
+//! Products and convolutions with quantized weights, and in integers.
 
 pub mod bytes;
 pub mod conv;

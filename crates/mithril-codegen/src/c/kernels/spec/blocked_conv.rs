@@ -85,8 +85,8 @@ pub struct Blocked {
     pub operands: Vec<Places>,
     /// How it is done.
     pub algorithm: Algorithm,
-    /// How the weights are kept, if in few bits: they become float a panel at a time.
+    /// How the weights are stored if they are quantized: they become float a panel at a time.
     pub few_bits: Option<Scheme>,
-    /// What lies in bytes, for convolutions in whole numbers.
+    /// What lies in bytes, for convolutions in integers.
     pub bytes: InBytes,
 }

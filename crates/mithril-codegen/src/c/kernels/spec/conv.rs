@@ -13,7 +13,7 @@ pub enum Algorithm {
     Fastest,
     /// Every product of the definition, in the order of the definition.
     Direct,
-    /// Winograd's way with output tiles of so many rows and pixels, 2 or 4, where it can be used, else the direct one.
+    /// Winograd with output tiles of so many rows and pixels, 2 or 4, where it can be used, else the direct one.
     Winograd([usize; 2]),
 }
 
@@ -52,7 +52,7 @@ pub struct Conv {
     pub packing: Packing,
     /// What becomes of the sums.
     pub epilogue: Epilogue,
-    /// How weights that are packed ahead are kept, if in few bits: they become float at the start of a call.
+    /// How weights that are packed ahead are stored if they are quantized: they become float at the start of a call.
     pub few_bits: Option<Scheme>,
 }
 

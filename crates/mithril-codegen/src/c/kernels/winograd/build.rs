@@ -292,7 +292,7 @@ impl Plan {
     fn lines(&self) -> (String, String) {
         let [high, wide] = points_of(self.tile, self.steps);
         let [parts, most] = self.parts();
-        // Lines of plain weights are one case, lest the compiler has as many loops to unroll.
+        // Lines of plain weights are one case, so that the compiler has fewer loops to unroll.
         let weights = (0..high).map(|y| plain(self.tile[0], self.steps[0], y)).collect::<Vec<_>>();
         let (is_plain, is_made): (Vec<usize>, Vec<usize>) = (0..high).partition(|&y| weights[y].is_some());
         let mut lines = vec![("-1".to_owned(), is_plain)];
@@ -340,7 +340,7 @@ impl Plan {
         let reach = |axis: usize| extent(tiles[axis] * self.tile[axis], self.steps[axis]);
         // Steps of 2 may leave a last line unread.
         let [height, width] = [0, 1].map(|axis| reach(axis).max(padded[axis]));
-        // One vector more, lest planes lie powers of two apart.
+        // One vector more, so that planes are not powers of two apart.
         [height, width, (height * width + 1) * self.lanes]
     }
 
@@ -502,7 +502,7 @@ fn make(shape: &Shape, plan: &Plan, ends: &Ends, library: &mut Library) -> Kerne
     Kernel { pack, packed_bytes, first, phases, shared_bytes, own_bytes }
 }
 
-/// Elements between the matrices of two points, lest they lie powers of two apart.
+/// Elements between the matrices of two points, so that they are not powers of two apart.
 const PAD: usize = 48;
 
 /// Tiles of at most so many points are transformed without loops: most of them stay in registers.
