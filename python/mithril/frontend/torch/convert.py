@@ -13,6 +13,7 @@ from .modules import Module, module_tree
 from .ops import OPS, Use
 from .ops.registry import dtype_name, is_connection
 from .ops.sizes import SIZES
+from .state import ordered, with_state
 from .tensors import array, tied
 
 __all__ = ["from_torch"]
@@ -43,7 +44,8 @@ def from_torch(
         Its inputs are those of ``forward``, in their order; its outputs are ``output``, or ``output_0``, ``output_1``
         … if there are several.
     params : dict
-        NumPy arrays of all parameters and buffers by name, without a copy of PyTorch's memory.
+        NumPy arrays of all parameters and buffers by name, without a copy of PyTorch's memory. Buffers that the
+        module changes, such as the running statistics of batch norms in training mode, are state of the model.
 
     Raises
     ------
@@ -156,6 +158,17 @@ class Conversion:
                 known = self.same[node] = by_target.setdefault(target, node)
                 self.tensors[known] = (target, stored[target])
                 users.setdefault(known, (target, []))[1].extend(node.users)
+        by_name = {node.name: node for node in self.nodes}
+        #: Nodes that are new values of buffers, with the placeholders of these.
+        self.changes: list[tuple[Any, Any]] = []
+        for spec in program.graph_signature.output_specs:
+            if spec.kind.name == "BUFFER_MUTATION" and first.get(spec.target) in by_target:
+                placeholder = by_target[first[spec.target]]
+                self.changes.append((placeholder, by_name[spec.arg.name]))
+                users[placeholder][1].append(by_name[spec.arg.name])
+        self.results = {
+            spec.arg.name for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"
+        }
         self.owners = self.root.owners(users)
         self.params: dict[str, Any] = {}
         self.frozen: list[str] = []
@@ -164,11 +177,13 @@ class Conversion:
         """Model and parameters."""
         self._refuse_what_is_missing()
         root = self._scope(self.root, None)
+        inputs = []
         for node in self.nodes:
             if node.op == "placeholder" and node not in self.same:
-                root.values[node] = self._input(node, root)
+                value = root.values[node] = self._input(node, root)
+                inputs += [value.name] if is_connection(value) else []
         self._convert(root)
-        model = Model.create(**dict(self._outputs(root)))
+        model = ordered(self._model(root, dict(self._outputs(root))), inputs)
         if self.frozen:
             model.set_differentiability(dict.fromkeys(self.frozen, False))
         return model, self.params
@@ -183,15 +198,17 @@ class Conversion:
             elif node.op in ("get_attr", "call_module", "call_method"):
                 missing[f"{node.op} of {node.target}"].append(node)
         notes = [f"`{name}`, {len(nodes)} times, first{place(nodes[0])}" for name, nodes in sorted(missing.items())]
-        changed = [spec for spec in self.program.graph_signature.output_specs if spec.kind.name != "USER_OUTPUT"]
+        # A buffer that is written but never read does not matter to the model.
+        kinds = ("USER_OUTPUT", "BUFFER_MUTATION")
+        changed = [spec for spec in self.program.graph_signature.output_specs if spec.kind.name not in kinds]
         notes += [f"`{spec.target}` is changed ({spec.kind.name.lower()})" for spec in changed]
         if missing:
             raise self._error(
                 "the module has ops that Mithril cannot convert", notes, "replace these parts of the module"
             )
         if changed:
-            hint = "call module.eval() before, or return the new values as outputs"
-            raise self._error("the module changes its buffers, which cannot be converted", notes, hint)
+            hint = "let the module return the new values, rather than write them over what it was given"
+            raise self._error("the module changes what is not a buffer of its own", notes, hint)
 
     @staticmethod
     def _error(text: str, notes: Sequence[str], hint: str) -> UnsupportedOpError:
@@ -226,6 +243,9 @@ class Conversion:
         target, tensor = self.tensors[node]
         values = array(tensor)
         name = module.relative(target)
+        if any(changed is node for changed, _ in self.changes):
+            self.params[target] = values
+            return IOKey(name, shape=list(values.shape), dtype=dtype_name(tensor.dtype))
         is_float = tensor.dtype.is_floating_point
         is_frozen = not (is_float and tensor.requires_grad)
         if not is_float or (is_frozen and not module.path):
@@ -264,7 +284,7 @@ class Conversion:
         # What others read: a connection, or one of those in a list.
         places: list[tuple[Any, int | None]] = []
         for node in module.nodes():
-            if op_name(node) in SIZES or all(user in inside for user in node.users):
+            if op_name(node) in SIZES or not self._is_read_outside(node, module, inside):
                 continue
             value = inner.values.get(node)
             if isinstance(value, list):
@@ -286,7 +306,7 @@ class Conversion:
         results: dict[int, Any] = dict(passed)
         if computed:
             names = [inner.fresh("output" if len(computed) == 1 else f"output_{i}") for i in range(len(computed))]
-            model = Model.create(**dict(zip(names, computed, strict=True)))
+            model = self._model(inner, dict(zip(names, computed, strict=True)))
             model.name = module.label
             given = model(*(inner.inputs[name] for name in model.input_keys if name in inner.inputs))
             given = given if isinstance(given, tuple) else (given,)
@@ -296,6 +316,29 @@ class Conversion:
                 scope.values[node] = results[id(value)]
             else:
                 scope.values[node][i] = results[id(value)]
+
+    def _is_read_outside(self, node: Any, module: Module, inside: set[Any]) -> bool:
+        if any(user not in inside and user.op != "output" for user in node.users) or node.name in self.results:
+            return True
+        owners = (self.owners[placeholder] for placeholder, new in self.changes if new is node)
+        return any(owner is not module and module in owner.modules() for owner in owners)
+
+    def _model(self, scope: Scope, outputs: dict[str, Any]) -> Model:
+        """Make the model of a module; buffers that it owns and changes are its state."""
+        updates = []
+        for placeholder, new in self.changes:
+            if self.owners[placeholder] is scope.module:
+                target, tensor = self.tensors[placeholder]
+                buffer, value = self._value(scope, placeholder), self._value(scope, new)
+                if value is buffer:
+                    continue
+                if not is_connection(value):
+                    raise self._error(f"the buffer `{target}` becomes a constant", [], "leave it as it is")
+                name = scope.fresh("next")
+                outputs[name] = value
+                updates.append((scope.module.relative(target), name, array(tensor)))
+        model = Model.create(**outputs)
+        return with_state(model, updates) if updates else model
 
     def _value(self, scope: Scope, node: Any) -> Any:
         """Find what a node is in a scope; what is computed elsewhere is an input of its model."""

@@ -49,8 +49,14 @@ def _load(path: str | PathLike[str], torch: Any) -> Any:
 
 
 def _export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic: Any, torch: Any) -> Any:
-    if isinstance(args, torch.Tensor):
+    if isinstance(args, torch.Tensor) or type(args).__module__ == "numpy":
         args = (args,)
+    for leaf in torch.utils._pytree.tree_leaves((tuple(args), dict(kwargs or {}))):
+        if type(leaf).__module__ == "numpy":
+            raise InvalidValueError(
+                f"the example inputs hold an array of NumPy: {type(module).__name__} takes tensors of PyTorch",
+                hint="convert it: torch.from_numpy(array), or torch.tensor(number)",
+            )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -54,6 +54,38 @@ def _batch_norm(use: Use, x: Any, weight: Any, bias: Any, mean: Any, variance: A
     return [result[0], None, None]
 
 
+@convert("_native_batch_norm_legit_functional.default")
+def _batch_norm_with_updates(
+    use: Use, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float
+) -> Any:
+    result = apply(
+        "batch_norm",
+        x,
+        weight,
+        bias,
+        running_mean=mean,
+        running_var=variance,
+        training=training,
+        momentum=momentum,
+        eps=eps,
+    )
+    return [result[0], None, None, *result[1:]]
+
+
+@convert("_native_batch_norm_legit.no_stats")
+def _batch_norm_of_the_batch(
+    use: Use, x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float
+) -> Any:
+    # Always the statistics of the batch, unlike the row, which takes running ones in inference.
+    axes = tuple(i for i in range(use.rank) if i != 1)
+    like = tuple(-1 if i == 1 else 1 for i in range(use.rank))
+    centered = apply("subtract", x, apply("mean", x, axes, True))
+    scale = apply("rsqrt", apply("add", apply("var", x, axes, True, 0.0), eps))
+    y = apply("multiply", centered, scale)
+    y = y if weight is None else apply("multiply", y, apply("reshape", weight, like))
+    return [y if bias is None else apply("add", y, apply("reshape", bias, like)), None, None]
+
+
 @convert("instance_norm.default")
 def _instance_norm(
     use: Use,
