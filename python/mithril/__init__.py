@@ -38,7 +38,7 @@ from .compiled import physical_model as _physical_model
 from .compiled.compile import compile
 from .compiled.parameters import Parameters
 from .compiled.physical_model import PhysicalModel
-from .dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8
+from .dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32
 from .errors import MithrilError
 from .frontend import from_torch
 from .quantization import quantize
@@ -105,6 +105,8 @@ __all__ = [
     "train",
     "transfer",
     "uint8",
+    "uint16",
+    "uint32",
     "vision",
     "weights",
 ]

@@ -40,6 +40,8 @@ class DType(str):
 
 bool_ = DType("bool")
 uint8 = DType("uint8")
+uint16 = DType("uint16")
+uint32 = DType("uint32")
 int8 = DType("int8")
 int16 = DType("int16")
 int32 = DType("int32")
@@ -49,7 +51,7 @@ bfloat16 = DType("bfloat16")
 float32 = DType("float32")
 float64 = DType("float64")
 
-ALL: tuple[DType, ...] = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64)
+ALL: tuple[DType, ...] = (bool_, uint8, uint16, uint32, int8, int16, int32, int64, float16, bfloat16, float32, float64)
 
 
 def normalize(dtype: Any) -> DType:

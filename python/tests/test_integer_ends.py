@@ -7,7 +7,7 @@ import pytest
 from backends import BACKENDS, backend
 from mithril.backends.with_manualgrad.interpreter_backend import InterpreterBackend
 
-DTYPES = ("int8", "uint8", "int16", "int32", "int64")
+DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64")
 COLUMNS = np.array([1, 1])
 PLACES = np.array([[0, 3, 3, 1, 0, 0], [2, 2, 2, 2, 2, 2]])
 

@@ -42,6 +42,11 @@ pub trait Target {
     fn name(&self) -> &str;
     /// Whether the target supports a node without expanding it.
     fn can_spell(&self, graph: &Graph, node: NodeId) -> bool;
+    /// The dtype in which the target computes values of a dtype that it only stores and converts; the dtype itself
+    /// where it computes with it. The other one is wider and holds all of its numbers.
+    fn computed_as(&self, dtype: DType) -> DType {
+        dtype
+    }
     /// Whether a user-defined backend may have a method for an op. The method then runs in gradients too, and the
     /// gradient is that of the expansion.
     fn has_method(&self, _op: &OpDef) -> bool {

@@ -1,9 +1,9 @@
 //! Targets that run generated Python.
 
 use mithril_codegen::python::{self, PythonTarget};
-use mithril_ir::ValueId;
 use mithril_ir::graph::{Graph, NodeId};
 use mithril_ir::op::OpDef;
+use mithril_ir::{DType, ValueId};
 
 use crate::pipeline::{HostGradient, Target};
 
@@ -17,6 +17,9 @@ impl Target for Python<'_> {
     }
     fn can_spell(&self, graph: &Graph, node: NodeId) -> bool {
         python::can_spell(self.0, graph, node)
+    }
+    fn computed_as(&self, dtype: DType) -> DType {
+        (self.0.computed_as)(dtype)
     }
     fn has_method(&self, op: &OpDef) -> bool {
         self.0.overlay.as_ref().is_some_and(|overlay| overlay.methods.contains_key(op.name))

@@ -15,6 +15,10 @@ pub enum DType {
     Bool,
     /// Unsigned 8-bit integer.
     U8,
+    /// Unsigned 16-bit integer.
+    U16,
+    /// Unsigned 32-bit integer.
+    U32,
     /// Signed 8-bit integer.
     I8,
     /// Signed 16-bit integer.
@@ -96,6 +100,8 @@ impl DType {
     pub const ALL: &'static [Self] = &[
         Self::Bool,
         Self::U8,
+        Self::U16,
+        Self::U32,
         Self::I8,
         Self::I16,
         Self::I32,
@@ -110,7 +116,7 @@ impl DType {
     pub const fn kind(self) -> Kind {
         match self {
             Self::Bool => Kind::Bool,
-            Self::U8 | Self::I8 | Self::I16 | Self::I32 | Self::I64 => Kind::Int,
+            Self::U8 | Self::U16 | Self::U32 | Self::I8 | Self::I16 | Self::I32 | Self::I64 => Kind::Int,
             Self::F16 | Self::BF16 | Self::F32 | Self::F64 => Kind::Float,
         }
     }
@@ -122,8 +128,8 @@ impl DType {
     pub const fn size(self) -> usize {
         match self {
             Self::Bool | Self::U8 | Self::I8 => 1,
-            Self::I16 | Self::F16 | Self::BF16 => 2,
-            Self::I32 | Self::F32 => 4,
+            Self::U16 | Self::I16 | Self::F16 | Self::BF16 => 2,
+            Self::U32 | Self::I32 | Self::F32 => 4,
             Self::I64 | Self::F64 => 8,
         }
     }
@@ -132,6 +138,8 @@ impl DType {
         match self {
             Self::Bool => "bool",
             Self::U8 => "uint8",
+            Self::U16 => "uint16",
+            Self::U32 => "uint32",
             Self::I8 => "int8",
             Self::I16 => "int16",
             Self::I32 => "int32",
@@ -147,6 +155,8 @@ impl DType {
         match self {
             Self::Bool => "bool",
             Self::U8 => "u8",
+            Self::U16 => "u16",
+            Self::U32 => "u32",
             Self::I8 => "i8",
             Self::I16 => "i16",
             Self::I32 => "i32",
@@ -171,6 +181,8 @@ impl DType {
     pub const fn int_range(self) -> Option<(i64, i64)> {
         match self {
             Self::U8 => Some((0, 255)),
+            Self::U16 => Some((0, 65_535)),
+            Self::U32 => Some((0, u32::MAX as i64)),
             Self::I8 => Some((-128, 127)),
             Self::I16 => Some((-32_768, 32_767)),
             Self::I32 => Some((i32::MIN as i64, i32::MAX as i64)),
@@ -198,11 +210,14 @@ impl DType {
     /// The type in which both can be computed.
     #[must_use]
     pub const fn promote(self, other: Self) -> Self {
-        use DType::{BF16, Bool, F16, F32, I8, I16, U8};
+        use DType::{BF16, Bool, F16, F32, I8, I16, I32, I64, U8, U16, U32};
         let (a, b) = if (self as u8) <= (other as u8) { (self, other) } else { (other, self) };
         match (a, b) {
             (Bool, x) => x,
+            // The least signed type that holds both.
             (U8, I8 | I16) => I16,
+            (U16, I8 | I16 | I32) => I32,
+            (U32, I8 | I16 | I32) => I64,
             (F16, BF16) => F32,
             _ => b,
         }
@@ -261,6 +276,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn promoted_integers_hold_both() {
+        for &a in DType::ALL {
+            for &b in DType::ALL {
+                let both = a.promote(b);
+                if let (Some(x), Some(y), Some(z)) = (a.int_range(), b.int_range(), both.int_range()) {
+                    assert!(z.0 <= x.0.min(y.0) && x.1.max(y.1) <= z.1, "{a} {b} {both}");
+                }
+            }
+        }
+        assert_eq!(DType::U32.promote(DType::I32), DType::I64);
+        assert_eq!(DType::U8.promote(DType::U16), DType::U16);
+        assert_eq!(DType::U32.promote(DType::F16), DType::F16);
     }
 
     #[test]

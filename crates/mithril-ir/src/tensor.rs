@@ -128,6 +128,8 @@ macro_rules! saturate {
 elements! {
     Bool, bool, Bool, |x| Scalar::Bool(x), |s| s.bool();
     U8, u8, U8, |x| Scalar::Int(x.into()), |s| saturate!(s, u8);
+    U16, u16, U16, |x| Scalar::Int(x.into()), |s| saturate!(s, u16);
+    U32, u32, U32, |x| Scalar::Int(x.into()), |s| saturate!(s, u32);
     I8, i8, I8, |x| Scalar::Int(x.into()), |s| saturate!(s, i8);
     I16, i16, I16, |x| Scalar::Int(x.into()), |s| saturate!(s, i16);
     I32, i32, I32, |x| Scalar::Int(x.into()), |s| saturate!(s, i32);
@@ -266,6 +268,8 @@ impl Tensor {
         match &self.data {
             Data::Bool(v) => v.iter().map(|&b| u8::from(b)).collect(),
             Data::U8(v) => v.clone(),
+            Data::U16(v) => bytes!(v),
+            Data::U32(v) => bytes!(v),
             Data::I8(v) => bytes!(v),
             Data::I16(v) => bytes!(v),
             Data::I32(v) => bytes!(v),
@@ -293,6 +297,8 @@ impl Tensor {
         let data = match dtype {
             DType::Bool => Data::Bool(bytes.iter().map(|&b| b != 0).collect()),
             DType::U8 => Data::U8(bytes.to_vec()),
+            DType::U16 => read!(U16, u16),
+            DType::U32 => read!(U32, u32),
             DType::I8 => read!(I8, i8),
             DType::I16 => read!(I16, i16),
             DType::I32 => read!(I32, i32),
@@ -379,6 +385,9 @@ mod tests {
     fn casts_are_defined_everywhere() {
         let x = Tensor::from_parts(&[4], vec![f64::NAN, 300.7, -1.5, f64::INFINITY]);
         assert_eq!(x.cast(DType::U8).to_i64s(), [0, 255, 0, 255]);
+        assert_eq!(x.cast(DType::U16).to_i64s(), [0, 300, 0, 65_535]);
+        assert_eq!(x.cast(DType::U32).to_i64s(), [0, 300, 0, i64::from(u32::MAX)]);
+        assert_eq!(Tensor::from_parts(&[1], vec![-1_i64]).cast(DType::U32).to_i64s(), [i64::from(u32::MAX)]);
         assert_eq!(x.cast(DType::I32).to_i64s(), [0, 300, -1, i64::from(i32::MAX)]);
         assert_eq!(Tensor::from_parts(&[1], vec![300_i64]).cast(DType::I8).to_i64s(), [44]);
         assert_eq!(x.cast(DType::Bool).to_i64s(), [1, 1, 1, 1]);

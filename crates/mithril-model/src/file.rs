@@ -463,6 +463,8 @@ fn element_bytes(t: &Tensor, i: usize) -> Vec<u8> {
     let x = t.get(i);
     match t.dtype() {
         DType::Bool | DType::U8 | DType::I8 => vec![x.i64() as u8],
+        DType::U16 => (x.i64() as u16).to_le_bytes().into(),
+        DType::U32 => (x.i64() as u32).to_le_bytes().into(),
         DType::I16 => (x.i64() as i16).to_le_bytes().into(),
         DType::I32 => (x.i64() as i32).to_le_bytes().into(),
         DType::I64 => x.i64().to_le_bytes().into(),
@@ -483,7 +485,7 @@ fn element(dtype: DType, bytes: &[u8]) -> mithril_ir::Scalar {
         DType::I8 => Scalar::Int((bits as i8).into()),
         DType::I16 => Scalar::Int((bits as i16).into()),
         DType::I32 => Scalar::Int((bits as i32).into()),
-        DType::U8 | DType::I64 => Scalar::Int(bits as i64),
+        DType::U8 | DType::U16 | DType::U32 | DType::I64 => Scalar::Int(bits as i64),
         DType::F16 => Scalar::Float(half::f16::from_bits(bits as u16).to_f64()),
         DType::BF16 => Scalar::Float(half::bf16::from_bits(bits as u16).to_f64()),
         DType::F32 => Scalar::Float(f32::from_bits(bits as u32).into()),

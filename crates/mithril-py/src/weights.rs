@@ -108,10 +108,10 @@ fn code(stored: &Stored) -> &'static str {
         Stored::Known(DType::I32) => "<i4",
         Stored::Known(DType::I64) => "<i8",
         Stored::Known(DType::F16) => "<f2",
-        Stored::Known(DType::BF16) | Stored::U16 => "<u2",
+        Stored::Known(DType::BF16 | DType::U16) => "<u2",
         Stored::Known(DType::F32) => "<f4",
         Stored::Known(DType::F64) => "<f8",
-        Stored::U32 => "<u4",
+        Stored::Known(DType::U32) => "<u4",
         Stored::U64 => "<u8",
     }
 }

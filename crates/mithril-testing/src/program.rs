@@ -137,6 +137,8 @@ const DTYPES: &[DType] = &[
     DType::I32,
     DType::F64,
     DType::U8,
+    DType::U32,
+    DType::U16,
     DType::BF16,
     DType::I8,
 ];

@@ -35,7 +35,7 @@ def owner_of(array: Any) -> Backend | None:
 
 
 #: Unsigned integers of NumPy that are not dtypes of ours, and what holds them.
-_WIDER = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
+_WIDER = {"uint64": "int64"}
 
 
 def to_host(data: Any) -> np.ndarray[Any, Any]:

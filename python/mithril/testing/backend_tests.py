@@ -34,7 +34,7 @@ __all__ = ["DTYPES", "Results", "agree", "run_backend_tests"]
 UNITS = {"Exact": 0, "Rounded": 1, "Elementwise": 4, "Contraction": 8, "Decomposition": 256, "Random": 16}
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 #: All dtypes that cases are made in.
-DTYPES = (*EPSILON, "int64", "int32", "int16", "int8", "uint8", "bool")
+DTYPES = (*EPSILON, "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "bool")
 
 
 def run_backend_tests(
@@ -321,7 +321,8 @@ def _values(array: np.ndarray[Any, Any], dtype: str, kind: str) -> Any:
     # No zeros: integers are not divided by them. Small, so that products of several fit.
     steps = np.arange(array.size).reshape(array.shape) % 3
     whole = np.where(array < 0, np.floor(array) - steps, np.floor(array) + 1 + steps)
-    return (np.abs(whole) if dtype == "uint8" else whole).astype(numpy_dtype(dtype))
+    # Of a single element NumPy makes a number that is no array.
+    return np.asarray(np.abs(whole) if dtype.startswith("uint") else whole, numpy_dtype(dtype))
 
 
 def _native(case: Case, backend: Backend) -> list[Any]:

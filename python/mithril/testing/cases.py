@@ -21,6 +21,8 @@ __all__ = ["Case", "cases"]
 _SHORT = {
     "bool": "bool",
     "u8": "uint8",
+    "u16": "uint16",
+    "u32": "uint32",
     "i8": "int8",
     "i16": "int16",
     "i32": "int32",
@@ -140,4 +142,4 @@ def _tensor(row: dict[str, Any], word: str, random: np.random.Generator) -> Any:
         return np.asarray(random.random(shape) < 0.5)
     if tail.startswith("<"):
         return np.asarray(random.integers(0, int(tail[1:]), shape), dtype)
-    return np.asarray(random.integers(0 if dtype == "uint8" else -5, 6, shape), dtype)
+    return np.asarray(random.integers(0 if dtype.startswith("uint") else -5, 6, shape), dtype)

@@ -97,6 +97,8 @@ _UTILS = '''"""What the {name} backend needs besides its ops."""
 DTYPES = {{
     "bool": {xp}.bool_,
     "uint8": {xp}.uint8,
+    "uint16": {xp}.uint16,
+    "uint32": {xp}.uint32,
     "int8": {xp}.int8,
     "int16": {xp}.int16,
     "int32": {xp}.int32,

@@ -123,8 +123,8 @@ impl Element {
             DType::F32 | DType::F16 | DType::BF16 | DType::Bool => Self::F32,
             DType::F64 => Self::F64,
             DType::U8 | DType::I8 => Self::I8,
-            DType::I16 => Self::I16,
-            DType::I32 => Self::I32,
+            DType::U16 | DType::I16 => Self::I16,
+            DType::U32 | DType::I32 => Self::I32,
             DType::I64 => Self::I64,
         }
     }

@@ -42,6 +42,9 @@ pub struct PythonTarget {
     pub decorator: &'static str,
     /// Line that binds the name `device`, which spellings may use, to a device; empty if none does.
     pub device: &'static str,
+    /// In which dtype it computes one that it stores and converts, but has few kernels of; the wider one holds all numbers
+    /// of the other, and its low part is what wraps around.
+    pub computed_as: fn(DType) -> DType,
     /// What a backend of a user's own adds.
     pub overlay: Option<Arc<Overlay>>,
 }
@@ -66,6 +69,8 @@ pub static NUMPY: PythonTarget = PythonTarget {
     dtypes: |dtype| match dtype {
         DType::Bool => "np.bool_",
         DType::U8 => "np.uint8",
+        DType::U16 => "np.uint16",
+        DType::U32 => "np.uint32",
         DType::I8 => "np.int8",
         DType::I16 => "np.int16",
         DType::I32 => "np.int32",
@@ -88,6 +93,7 @@ pub static NUMPY: PythonTarget = PythonTarget {
     // Infinities and NaN are ordinary results here, not a reason to warn.
     decorator: "@np.errstate(all=\"ignore\")",
     device: "",
+    computed_as: |dtype| dtype,
     overlay: None,
 };
 
@@ -100,6 +106,8 @@ pub static TORCH: PythonTarget = PythonTarget {
     dtypes: |dtype| match dtype {
         DType::Bool => "torch.bool",
         DType::U8 => "torch.uint8",
+        DType::U16 => "torch.uint16",
+        DType::U32 => "torch.uint32",
         DType::I8 => "torch.int8",
         DType::I16 => "torch.int16",
         DType::I32 => "torch.int32",
@@ -120,6 +128,7 @@ pub static TORCH: PythonTarget = PythonTarget {
     detached: "",
     decorator: "",
     device: "device = torch.device({device})",
+    computed_as: |dtype| if matches!(dtype, DType::U16 | DType::U32) { DType::I64 } else { dtype },
     overlay: None,
 };
 
@@ -132,6 +141,8 @@ pub static JAX: PythonTarget = PythonTarget {
     dtypes: |dtype| match dtype {
         DType::Bool => "jnp.bool_",
         DType::U8 => "jnp.uint8",
+        DType::U16 => "jnp.uint16",
+        DType::U32 => "jnp.uint32",
         DType::I8 => "jnp.int8",
         DType::I16 => "jnp.int16",
         DType::I32 => "jnp.int32",
@@ -141,7 +152,8 @@ pub static JAX: PythonTarget = PythonTarget {
         DType::F32 => "jnp.float32",
         DType::F64 => "jnp.float64",
     },
-    typed_numbers: &[],
+    // A larger Python number than int32 holds is none that JAX takes.
+    typed_numbers: &[DType::U32],
     spellings: |spell| [spell.jax, spell.py],
     in_place: |_| Text::No,
     prelude: &JAX_PRELUDE,
@@ -151,6 +163,7 @@ pub static JAX: PythonTarget = PythonTarget {
     detached: "",
     decorator: "",
     device: "",
+    computed_as: |dtype| dtype,
     overlay: None,
 };
 
@@ -163,6 +176,8 @@ pub static MLX: PythonTarget = PythonTarget {
     dtypes: |dtype| match dtype {
         DType::Bool => "mx.bool_",
         DType::U8 => "mx.uint8",
+        DType::U16 => "mx.uint16",
+        DType::U32 => "mx.uint32",
         DType::I8 => "mx.int8",
         DType::I16 => "mx.int16",
         DType::I32 => "mx.int32",
@@ -183,6 +198,7 @@ pub static MLX: PythonTarget = PythonTarget {
     detached: "mx.stop_gradient({value})",
     decorator: "",
     device: "",
+    computed_as: |dtype| dtype,
     overlay: None,
 };
 
@@ -203,6 +219,8 @@ pub static CUSTOM: PythonTarget = PythonTarget {
     dtypes: |dtype| match dtype {
         DType::Bool => "\"bool\"",
         DType::U8 => "\"uint8\"",
+        DType::U16 => "\"uint16\"",
+        DType::U32 => "\"uint32\"",
         DType::I8 => "\"int8\"",
         DType::I16 => "\"int16\"",
         DType::I32 => "\"int32\"",
@@ -215,6 +233,8 @@ pub static CUSTOM: PythonTarget = PythonTarget {
     typed_numbers: &[
         DType::Bool,
         DType::U8,
+        DType::U16,
+        DType::U32,
         DType::I8,
         DType::I16,
         DType::I32,
@@ -233,5 +253,6 @@ pub static CUSTOM: PythonTarget = PythonTarget {
     detached: "",
     decorator: "",
     device: "",
+    computed_as: |dtype| dtype,
     overlay: None,
 };

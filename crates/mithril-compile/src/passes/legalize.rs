@@ -34,7 +34,12 @@ pub fn legalize_for(target: &dyn Target, graph: &Graph, float: DType) -> Result<
         can_spell: &|g, n| target.can_spell(g, n),
         is_method: &|g, n| target.is_method(g, n),
     };
-    legalized(graph, float, support)
+    let legal = legalized(graph, float, support)?;
+    match widened(&legal, float, &|dtype| target.computed_as(dtype))? {
+        // What was an op of narrow integers is one of wider ones, which the target may spell in another way.
+        Some(wide) => legalized(&wide, float, support),
+        None => Ok(legal),
+    }
 }
 
 /// Expands the nodes that `can_spell` rejects. Nodes without an expansion stay, and the code generator lists all of
@@ -66,6 +71,61 @@ fn legalized(graph: &Graph, float: DType, support: Support<'_>) -> Result<Graph>
         rewrite.set_outputs(node, &outputs);
     }
     rewrite.finish()
+}
+
+/// Computes values of dtypes that a target only stores in wider ones, between conversions: every op by itself, so that its
+/// results wrap around as they would; `None` if there are none.
+fn widened(graph: &Graph, float: DType, computed_as: &dyn Fn(DType) -> DType) -> Result<Option<Graph>> {
+    let conversion: &'static OpDef = &ops::elementwise::CAST;
+    let is_stored = |dtype: DType| computed_as(dtype) != dtype;
+    let concerns = |n: NodeId| {
+        let node = graph.node(n);
+        let is_literal = |&v: &ValueId| matches!(graph.lit(v), Some(Lit::DType(d)) if is_stored(*d));
+        let is_value = |&v: &ValueId| graph.ty(v).is_some_and(|ty| is_stored(ty.dtype));
+        !std::ptr::eq(node.op, conversion)
+            && (node.inputs.iter().any(|v| is_value(v) || is_literal(v)) || node.outputs.iter().any(is_value))
+    };
+    if !graph.nodes().any(|(n, _)| concerns(n)) {
+        return Ok(None);
+    }
+    let mut rewrite = Rewrite::new(graph, float);
+    for (n, node) in graph.nodes() {
+        if !concerns(n) {
+            rewrite.copy(n)?;
+            continue;
+        }
+        rewrite.at(n);
+        let inputs = rewrite.inputs(node)?;
+        let b = &mut rewrite.builder;
+        let inputs = inputs.iter().map(|&v| wide(b, v, computed_as)).collect::<Result<Values>>()?;
+        let outputs = b.push(node.op, &inputs).map_err(|e| e.at(graph.place(n)))?;
+        let mut narrow = Values::new();
+        for (&old, &new) in node.outputs.iter().zip(&outputs) {
+            narrow.push(match (graph.ty(old), b.graph.ty(new)) {
+                (Some(was), Some(is)) if was.dtype != is.dtype => cast(b, new, was.dtype)?,
+                _ => new,
+            });
+        }
+        rewrite.set_outputs(node, &narrow);
+    }
+    rewrite.finish().map(Some)
+}
+
+/// A value, or a dtype as an argument, in the dtype in which it is computed.
+fn wide(b: &mut Builder, v: ValueId, computed_as: &dyn Fn(DType) -> DType) -> Result<ValueId> {
+    if let Some(Lit::DType(dtype)) = b.graph.lit(v).cloned() {
+        return Ok(b.lit(Lit::DType(computed_as(dtype))));
+    }
+    match b.graph.ty(v).map(|ty| (ty.dtype, computed_as(ty.dtype))) {
+        Some((from, to)) if from != to => cast(b, v, to),
+        _ => Ok(v),
+    }
+}
+
+fn cast(b: &mut Builder, v: ValueId, to: DType) -> Result<ValueId> {
+    let dtype = b.lit(Lit::DType(to));
+    let outputs = b.push(&ops::elementwise::CAST, &[v, dtype])?;
+    outputs.first().copied().ok_or_else(|| mithril_ir::error::Error::internal("a cast has no result"))
 }
 
 fn expand(b: &mut Builder, op: &'static OpDef, inputs: &[ValueId], support: Support<'_>) -> Result<Values> {
@@ -141,4 +201,42 @@ fn explicit(lit: &Lit, axes: usize) -> Option<Vec<[i64; 2]>> {
         _ => return None,
     };
     pads.iter().flatten().any(|&n| n != 0).then_some(pads)
+}
+
+#[cfg(test)]
+mod tests {
+    use mithril_codegen::python::{NUMPY, TORCH};
+    use mithril_ir::graph::Role;
+    use mithril_ir::{Shape, Tensor};
+
+    use super::*;
+    use crate::python::Python;
+
+    #[test]
+    fn dtypes_that_are_only_stored_are_computed_in_wider_ones() {
+        let mut b = Builder::new(DType::F32);
+        let ty = TensorType { dtype: DType::U32, shape: Shape::of([Dim::Const(2)]) };
+        let x = b.graph.add_input("x", Role::Data, ty);
+        let three = b.lit(Tensor::scalar(DType::U32, 3_i64));
+        let product = b.push(&ops::elementwise::MULTIPLY, &[x, three]).unwrap()[0];
+        let byte = b.lit(Lit::DType(DType::U8));
+        let bytes = b.push(&ops::elementwise::CAST, &[product, byte]).unwrap()[0];
+        b.graph.outputs.insert("product".into(), product);
+        b.graph.outputs.insert("bytes".into(), bytes);
+        let computed = |target| {
+            let graph = legalize_for(&Python(target), &b.graph, DType::F32).unwrap();
+            let dtypes = |op: &OpDef| {
+                let nodes = graph.nodes().filter(|(_, node)| std::ptr::eq(node.op, op));
+                nodes.map(|(_, node)| graph.ty(node.outputs[0]).unwrap().dtype).collect::<Vec<_>>()
+            };
+            let outputs: Vec<DType> = graph.outputs.values().map(|&v| graph.ty(v).unwrap().dtype).collect();
+            assert_eq!(outputs.len(), 2);
+            assert!(outputs.contains(&DType::U32) && outputs.contains(&DType::U8));
+            (dtypes(&ops::elementwise::MULTIPLY), dtypes(&ops::elementwise::CAST))
+        };
+        assert_eq!(computed(&NUMPY), (vec![DType::U32], vec![DType::U8]));
+        let (products, casts) = computed(&TORCH);
+        assert_eq!(products, [DType::I64]);
+        assert!(casts.starts_with(&[DType::I64]) && casts.ends_with(&[DType::U32, DType::U8]), "{casts:?}");
+    }
 }

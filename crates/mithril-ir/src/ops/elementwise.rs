@@ -586,14 +586,11 @@ fn conversion(cx: &SpellCx<'_>, method: &str) -> Option<String> {
         _ if from.is_float() && to.int_range().is_some() => format!("_float_to_integer({x}, {dtype})"),
         // The gradient of MLX would go through this conversion.
         DType::Bool if from.is_float() && cx.xp == "mx" => format!("{x} != 0"),
-        DType::BF16 if matches!(from, DType::F64 | DType::I32 | DType::I64) && cx.xp == "mx" => {
+        // The frameworks round to float32 first; only NumPy's own halves are rounded once.
+        DType::BF16 if matches!(from, DType::F64 | DType::U32 | DType::I32 | DType::I64) => {
             format!("_round_once({x}, {dtype})")
         }
-        DType::F16 if from == DType::F64 && cx.xp == "mx" => format!("_round_once({x}, {dtype})"),
-        // JAX rounds once.
-        DType::BF16 if matches!(from, DType::F64 | DType::I32 | DType::I64) && cx.xp != "jnp" => {
-            format!("_round_to_bfloat16({x}, {dtype})")
-        }
+        DType::F16 if from == DType::F64 && cx.xp != "np" => format!("_round_once({x}, {dtype})"),
         _ => format!("{x}.{method}({dtype})"),
     })
 }
@@ -603,7 +600,7 @@ fn c_conversion(cx: &SpellCx<'_>) -> Option<String> {
     let (from, to) = (cx.ty(0)?.dtype, cx.out(0)?.dtype);
     let half = |to: DType| match from {
         DType::F16 | DType::BF16 if from == to => "{0}".to_owned(),
-        DType::F64 | DType::I32 | DType::I64 => {
+        DType::F64 | DType::U32 | DType::I32 | DType::I64 => {
             format!("mithril_round_{}(mithril_to_odd({{0}}))", to.short())
         }
         _ => format!("mithril_round_{}({{0}})", to.short()),
@@ -614,7 +611,7 @@ fn c_conversion(cx: &SpellCx<'_>) -> Option<String> {
         (_, Some(_)) if from.is_float() => {
             let bits = 8 * to.size();
             let (least, most) = match to {
-                DType::U8 => ("0".into(), "255".into()),
+                DType::U8 | DType::U16 | DType::U32 => ("0".into(), format!("UINT{bits}_MAX")),
                 _ => (format!("INT{bits}_MIN"), format!("INT{bits}_MAX")),
             };
             format!("mithril_to_integer({{0}}, {least}, {most})")

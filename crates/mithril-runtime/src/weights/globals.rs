@@ -78,8 +78,8 @@ fn torch(module: &str, name: &str) -> Result<Global> {
         "BFloat16" | "bfloat16" => Stored::Known(DType::BF16),
         "Float" | "float32" => Stored::Known(DType::F32),
         "Double" | "float64" => Stored::Known(DType::F64),
-        "uint16" => Stored::U16,
-        "uint32" => Stored::U32,
+        "uint16" => Stored::Known(DType::U16),
+        "uint32" => Stored::Known(DType::U32),
         "uint64" => Stored::U64,
         other @ ("ComplexFloat" | "ComplexDouble" | "complex32" | "complex64" | "complex128"
         | "float8_e4m3fn" | "float8_e5m2" | "float8_e4m3fnuz" | "float8_e5m2fnuz"

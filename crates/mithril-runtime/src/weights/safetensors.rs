@@ -99,6 +99,8 @@ fn stored(dtype: Dtype) -> Stored {
     Stored::Known(match dtype {
         Dtype::BOOL => DType::Bool,
         Dtype::U8 => DType::U8,
+        Dtype::U16 => DType::U16,
+        Dtype::U32 => DType::U32,
         Dtype::I8 => DType::I8,
         Dtype::I16 => DType::I16,
         Dtype::I32 => DType::I32,
@@ -107,8 +109,6 @@ fn stored(dtype: Dtype) -> Stored {
         Dtype::BF16 => DType::BF16,
         Dtype::F32 => DType::F32,
         Dtype::F64 => DType::F64,
-        Dtype::U16 => return Stored::U16,
-        Dtype::U32 => return Stored::U32,
         Dtype::U64 => return Stored::U64,
         other => return Stored::Other(other.to_string()),
     })
@@ -119,6 +119,8 @@ pub(super) fn official(dtype: DType) -> Dtype {
     match dtype {
         DType::Bool => Dtype::BOOL,
         DType::U8 => Dtype::U8,
+        DType::U16 => Dtype::U16,
+        DType::U32 => Dtype::U32,
         DType::I8 => Dtype::I8,
         DType::I16 => Dtype::I16,
         DType::I32 => Dtype::I32,

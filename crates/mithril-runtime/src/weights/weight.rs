@@ -14,10 +14,6 @@ use super::mapping::Mapping;
 pub enum Stored {
     /// A dtype that Mithril has.
     Known(DType),
-    /// Unsigned 16-bit integers; they become `I32`.
-    U16,
-    /// Unsigned 32-bit integers; they become `I64`.
-    U32,
     /// Unsigned 64-bit integers; they become `I64` if they fit.
     U64,
     /// Low-bit blocks; their values are `F32`.
@@ -31,8 +27,6 @@ impl Stored {
     pub fn size(&self) -> Option<usize> {
         match self {
             Self::Known(dtype) => Some(dtype.size()),
-            Self::U16 => Some(2),
-            Self::U32 => Some(4),
             Self::U64 => Some(8),
             Self::Blocks(_) | Self::Other(_) => None,
         }
@@ -41,8 +35,7 @@ impl Stored {
     pub fn dtype(&self) -> Option<DType> {
         match self {
             Self::Known(dtype) => Some(*dtype),
-            Self::U16 => Some(DType::I32),
-            Self::U32 | Self::U64 => Some(DType::I64),
+            Self::U64 => Some(DType::I64),
             Self::Blocks(_) => Some(DType::F32),
             Self::Other(_) => None,
         }
@@ -53,8 +46,6 @@ impl fmt::Display for Stored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Known(dtype) => dtype.name(),
-            Self::U16 => "uint16",
-            Self::U32 => "uint32",
             Self::U64 => "uint64",
             Self::Blocks(format) => format.name,
             Self::Other(name) => name,
@@ -275,7 +266,7 @@ fn scalar(stored: &Stored, bytes: &[u8]) -> Option<Scalar> {
             DType::I8 => Scalar::Int((bits as i8).into()),
             DType::I16 => Scalar::Int((bits as i16).into()),
             DType::I32 => Scalar::Int((bits as i32).into()),
-            DType::U8 | DType::I64 => Scalar::Int(bits as i64),
+            DType::U8 | DType::U16 | DType::U32 | DType::I64 => Scalar::Int(bits as i64),
             DType::F16 => Scalar::Float(half::f16::from_bits(bits as u16).to_f64()),
             DType::BF16 => Scalar::Float(half::bf16::from_bits(bits as u16).to_f64()),
             DType::F32 => Scalar::Float(f32::from_bits(bits as u32).into()),

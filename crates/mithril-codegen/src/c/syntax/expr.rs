@@ -477,6 +477,7 @@ pub fn number(value: Scalar, dtype: DType) -> Value {
             n if n.unsigned_abs() > 1 << 30 => format!("INT64_C({n})"),
             n => n.to_string(),
         },
+        (DType::U32, _) => format!("{}u", value.i64() as u32),
         (_, Kind::Int) => match value.i64() {
             n if n == i64::from(i32::MIN) => "INT32_MIN".to_owned(),
             n => n.to_string(),

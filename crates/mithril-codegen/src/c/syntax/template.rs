@@ -108,9 +108,10 @@ pub fn c_type(dtype: DType) -> &'static str {
         DType::Bool | DType::U8 => "uint8_t",
         DType::I8 => "int8_t",
         DType::I16 => "int16_t",
+        DType::U32 => "uint32_t",
         DType::I32 => "int32_t",
         DType::I64 => "int64_t",
-        DType::F16 | DType::BF16 => "uint16_t",
+        DType::U16 | DType::F16 | DType::BF16 => "uint16_t",
         DType::F32 => "float",
         DType::F64 => "double",
     }

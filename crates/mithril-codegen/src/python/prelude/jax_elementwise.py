@@ -1,5 +1,6 @@
 """Elementwise helpers: conversions and integer arithmetic as Mithril defines them."""
 
+import jax
 import jax.numpy as jnp
 
 
@@ -12,6 +13,19 @@ def _float_to_integer(x, dtype):
     result = jnp.where((x > low) & (x < high), x, 0).astype(dtype)
     result = jnp.where(x <= low, dtype(limits.min), result)
     return jnp.where(x >= high, dtype(limits.max), result)
+
+
+def _round_once(x, dtype):
+    """To a two-byte float, rounded once, where plain `astype` rounds to float32 first."""
+    single = x.astype(jnp.float32)
+    x, fixed = jax.lax.stop_gradient(x), jax.lax.stop_gradient(single)
+    back = fixed.astype(x.dtype)
+    # An inexact float32 is made odd: a tie of the result can then only come from a tie.
+    bits = jax.lax.bitcast_convert_type(fixed, jnp.int32)
+    odd = bits + jnp.where(jnp.abs(x) > jnp.abs(back), 1, -1).astype(jnp.int32)
+    step = jax.lax.bitcast_convert_type(odd, jnp.float32) - fixed
+    moves = (back != x) & (bits % 2 == 0) & jnp.isfinite(step)
+    return jnp.where(moves, single + step, single).astype(dtype)
 
 
 def _integer_power(base, exponent, dtype):

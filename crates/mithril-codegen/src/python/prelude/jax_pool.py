@@ -28,8 +28,12 @@ def _window_index(sizes, window, stride, dilation):
 def _windows(x, window, stride, pads, dilation, value):
     """Windows [n, c, *positions, *window] of x [n, c, *s]."""
     n = x.ndim - 2
-    if not jnp.issubdtype(x.dtype, jnp.floating) and abs(value) == jnp.inf:
-        value = jnp.iinfo(x.dtype).min if value < 0 else jnp.iinfo(x.dtype).max
+    if jnp.issubdtype(x.dtype, jnp.integer):
+        limits = jnp.iinfo(x.dtype)
+        if abs(value) == jnp.inf:
+            value = limits.min if value < 0 else limits.max
+        # JAX takes no number that the dtype does not hold.
+        value = (int(value) - limits.min) % (limits.max - limits.min + 1) + limits.min
     pads = ((0, 0), (0, 0), *_spatial_pads(pads, n))
     x = jax.lax.pad(x, jnp.array(value, x.dtype), [(low, high, 0) for low, high in pads])
     return x[_window_index(x.shape[2:], _per_axis(window, n), _per_axis(stride, n), _per_axis(dilation, n))]

@@ -14,8 +14,8 @@ def _float_to_integer(x, dtype):
     return np.where(x >= high, dtype(limits.max), result)
 
 
-def _round_to_bfloat16(x, dtype):
-    """Rounded once, where plain `astype` rounds to float32 first."""
+def _round_once(x, dtype):
+    """To bfloat16, rounded once, where plain `astype` rounds to float32 first."""
     x = np.asarray(x, np.float64)
     single = x.astype(np.float32)
     # An inexact float32 is made odd: a tie of bfloat16 can then only come from a tie.

@@ -9,18 +9,23 @@ def _float_to_integer(x, dtype):
     # As a double, the largest int64 is one too large: what reaches a limit is set to it, not converted.
     low, high = float(limits.min), float(limits.max)
     x = x.double()
-    result = torch.where((x > low) & (x < high), x, 0.0).to(dtype)
-    return result.masked_fill(x <= low, limits.min).masked_fill(x >= high, limits.max)
+    # PyTorch stores wider unsigned integers, but has few functions of them.
+    wide = torch.int64 if dtype in (torch.uint16, torch.uint32) else dtype
+    result = torch.where((x > low) & (x < high), x, 0.0).to(wide)
+    return result.masked_fill(x <= low, limits.min).masked_fill(x >= high, limits.max).to(dtype)
 
 
-def _round_to_bfloat16(x, dtype):
-    """Rounded once, where plain `to` rounds to float32 first."""
+def _round_once(x, dtype):
+    """To a two-byte float, rounded once, where plain `to` rounds to float32 first."""
     x = x.double()
     single = x.float()
-    # An inexact float32 is made odd: a tie of bfloat16 can then only come from a tie.
-    is_even = single.view(torch.int32) % 2 == 0
-    towards = torch.where(x > single, torch.inf, -torch.inf).float()
-    return torch.where((single != x) & is_even, torch.nextafter(single, towards), single).to(dtype)
+    with torch.no_grad():
+        # An inexact float32 is made odd: a tie of the result can then only come from a tie.
+        is_even = single.view(torch.int32) % 2 == 0
+        towards = torch.where(x > single, torch.inf, -torch.inf).float()
+        step = torch.where((single != x) & is_even, torch.nextafter(single, towards) - single, 0.0)
+        moves = (step != 0) & torch.isfinite(step)
+    return torch.where(moves, single + step, single).to(dtype)
 
 
 def _clip(x, low, high):
