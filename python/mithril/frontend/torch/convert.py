@@ -8,12 +8,12 @@ from typing import Any
 
 from ..._core import IOKey, Model
 from ...errors import UnsupportedOpError
+from ..state import ordered, with_state
 from .export import dim_names, exported
 from .modules import Module, module_tree
 from .ops import OPS, Use
 from .ops.registry import dtype_name, is_connection
 from .ops.sizes import SIZES
-from .state import ordered, with_state
 from .tensors import array, tied
 
 __all__ = ["from_torch"]

@@ -51,7 +51,9 @@ def _load(path: str | PathLike[str], torch: Any) -> Any:
 def _export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic: Any, torch: Any) -> Any:
     if isinstance(args, torch.Tensor) or type(args).__module__ == "numpy":
         args = (args,)
-    for leaf in torch.utils._pytree.tree_leaves((tuple(args), dict(kwargs or {}))):
+    import torch.utils._pytree as pytree
+
+    for leaf in pytree.tree_leaves((tuple(args), dict(kwargs or {}))):
         if type(leaf).__module__ == "numpy":
             raise InvalidValueError(
                 f"the example inputs hold an array of NumPy: {type(module).__name__} takes tensors of PyTorch",

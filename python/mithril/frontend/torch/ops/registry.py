@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .... import _core
-from ....backends.signatures import ports
 from ....errors import UnsupportedOpError
+from ...rows import apply, cast, is_connection
 
-__all__ = ["OPS", "Use", "apply", "cast", "convert", "promoted", "tensors"]
+__all__ = ["OPS", "Use", "apply", "cast", "convert", "dtype_name", "is_connection", "promoted", "tensors"]
 
 #: Name of an op of ATen with its overload, such as ``aten.add.Tensor``, and what it becomes.
 OPS: dict[str, Callable[..., Any]] = {}
@@ -70,29 +69,6 @@ def convert(*names: str, prefix: str = "aten") -> Callable[[Callable[..., Any]],
         return function
 
     return enter
-
-
-def apply(op: str, *args: Any, **named: Any) -> Any:
-    """Use one of Mithril's ops; arguments that are left out have their defaults."""
-    known = ports(op)
-    variadic = [i for i in range(len(known.names)) if known.rows[i]["kind"] == "variadic"]
-    count = variadic[0] if variadic else len(known.names)
-    chosen = [known.default(i) for i in range(count)]
-    chosen[: min(len(args), count)] = args[:count]
-    for name, value in named.items():
-        chosen[known.names.index(name)] = value
-    result = _core.apply_op(op, chosen + list(args[count:]))
-    return list(result) if isinstance(result, tuple) else result
-
-
-def is_connection(x: Any) -> bool:
-    """Whether this is a connection rather than a number."""
-    return isinstance(x, _core.Connection)
-
-
-def cast(x: Any, dtype: str) -> Any:
-    """Cast a tensor to another dtype."""
-    return apply("cast", x, dtype)
 
 
 def tensors(use: Use, dtype: str, *args: Any) -> list[Any]:

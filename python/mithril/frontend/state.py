@@ -1,4 +1,4 @@
-"""Buffers that a module changes, as state of the model: what is read at a call was written by the one before."""
+"""What models made of expressions cannot say: state that is kept from call to call, and the order of inputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._core import Model
+from .._core import Model
 
 __all__ = ["ordered", "with_state"]
 

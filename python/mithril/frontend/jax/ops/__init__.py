@@ -1,0 +1,15 @@
+"""What the primitives of JAX become: one function for each, in files by family.
+
+A function takes a `Use` (shapes and dtypes), the arguments (connections, or arrays of NumPy that are known when
+converting; at least one is a connection) and the parameters of the primitive. It returns a connection, or a list of
+them for a primitive with several results. What is known altogether is computed by JAX.
+"""
+
+from . import elementwise as elementwise
+from . import indexing as indexing
+from . import linear as linear
+from . import movement as movement
+from . import reduction as reduction
+from .registry import OPS, Use, constant
+
+__all__ = ["OPS", "Use", "constant"]

@@ -1,0 +1,140 @@
+"""Arithmetic, comparisons and functions, element by element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .registry import OPS, Use, apply, cast, convert, is_connection, scalars, tensor
+
+#: Functions of one tensor: the name of JAX and ours.
+UNARY = {
+    **{
+        n: n
+        for n in ("exp", "exp2", "log", "log1p", "expm1", "sqrt", "rsqrt", "abs", "sign", "floor", "ceil", "square")
+    },
+    **{n: n for n in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh")},
+    **{n: n for n in ("erf", "erfc", "lgamma", "digamma")},
+    "neg": "negative",
+    "logistic": "sigmoid",
+    "erf_inv": "erfinv",
+    "is_finite": "isfinite",
+}
+
+#: Functions of two tensors.
+BINARY = {
+    **{"add": "add", "add_any": "add", "sub": "subtract", "mul": "multiply", "max": "maximum", "min": "minimum"},
+    **{"pow": "power", "atan2": "atan2", "rem": "fmod"},
+    **{"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"},
+}
+
+
+def _unary(op: str) -> Any:
+    return lambda use, x, **ignored: apply(op, x)
+
+
+def _binary(op: str) -> Any:
+    def function(use: Use, x: Any, y: Any, **ignored: Any) -> Any:
+        if use.dtype_of(0) == "bool" and op in ("maximum", "multiply", "add"):
+            return apply("logical_and" if op == "multiply" else "logical_or", *map(tensor, (x, y)))
+        if use.dtype_of(0) == "bool" and op == "minimum":
+            return apply("logical_and", *map(tensor, (x, y)))
+        return apply(op, *((tensor(x), tensor(y)) if use.dtype_of(0) == "bool" else scalars([x, y])))
+
+    return function
+
+
+OPS.update({name: _unary(op) for name, op in UNARY.items()})
+OPS.update({name: _binary(op) for name, op in BINARY.items()})
+
+
+@convert("div")
+def _divide(use: Use, x: Any, y: Any, **ignored: Any) -> Any:
+    if "int" not in use.dtype:
+        return apply("divide", *scalars([x, y]))
+    # Integers round toward zero.
+    x, y = scalars([x, y])
+    sign, size = zip(*((_of("sign", v), _of("abs", v)) for v in (x, y)), strict=True)
+    return apply("multiply", apply("multiply", *sign), apply("floor_divide", *size))
+
+
+def _of(op: str, x: Any) -> Any:
+    return apply(op, x) if is_connection(x) else {"sign": int(np.sign(x)), "abs": abs(x)}[op]
+
+
+@convert("and", "or", "xor")
+def _bits(use: Use, x: Any, y: Any, **ignored: Any) -> Any:
+    kind = "logical" if use.dtype == "bool" else "bitwise"
+    return apply(f"{kind}_{use.eqn.primitive.name}", tensor(x), tensor(y))
+
+
+@convert("not")
+def _not(use: Use, x: Any, **ignored: Any) -> Any:
+    return apply("logical_not" if use.dtype == "bool" else "bitwise_not", x)
+
+
+@convert("integer_pow")
+def _integer_power(use: Use, x: Any, *, y: int, **ignored: Any) -> Any:
+    if y == 2:
+        return apply("square", x)
+    return apply("reciprocal", x) if y == -1 else apply("power", x, y if "int" in use.dtype else float(y))
+
+
+@convert("cbrt")
+def _cube_root(use: Use, x: Any, **ignored: Any) -> Any:
+    return apply("multiply", apply("sign", x), apply("power", apply("abs", x), 1 / 3))
+
+
+@convert("round")
+def _round(use: Use, x: Any, *, rounding_method: Any, **ignored: Any) -> Any:
+    if int(rounding_method) == 1:
+        return apply("round", x)
+    # Halves go away from zero.
+    return apply("multiply", apply("sign", x), apply("floor", apply("add", apply("abs", x), 0.5)))
+
+
+@convert("clamp")
+def _clip(use: Use, low: Any, x: Any, high: Any, **ignored: Any) -> Any:
+    low, high = scalars([low, high])
+    return apply("minimum", apply("maximum", tensor(x), low), high)
+
+
+@convert("select_n")
+def _select(use: Use, which: Any, *cases: Any, **ignored: Any) -> Any:
+    if not is_connection(which):
+        chosen = np.broadcast_to(np.asarray(which).astype(int), use.shape)
+        if chosen.size and (chosen == chosen.flat[0]).all():
+            return cases[chosen.flat[0]]
+    which = tensor(which)
+    if use.dtype_of(0) == "bool":
+        other, first = scalars(cases)
+        if not is_connection(other) and not is_connection(first):
+            first = apply("full", use.shape, first, use.dtype)
+        return apply("where", which, first, other)
+    result = tensor(cases[-1])
+    for i in range(len(cases) - 2, -1, -1):
+        result = apply("where", apply("equal", which, i), tensor(cases[i]), result)
+    return result
+
+
+@convert("convert_element_type")
+def _cast(use: Use, x: Any, **ignored: Any) -> Any:
+    return x if use.dtype == use.dtype_of(0) else cast(x, use.dtype)
+
+
+@convert("copy", "copy_p", "sharding_constraint", "pvary")
+def _same(use: Use, x: Any, **ignored: Any) -> Any:
+    return x
+
+
+@convert("optimization_barrier")
+def _same_each(use: Use, *xs: Any, **ignored: Any) -> Any:
+    return list(xs)
+
+
+@convert("stop_gradient")
+def _stop_gradient(use: Use, x: Any, **ignored: Any) -> Any:
+    if not use.is_shift:
+        raise use.refuse("no op keeps gradients from a tensor; only shifts by a maximum, as in softmax, do without")
+    return x

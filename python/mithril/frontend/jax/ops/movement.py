@@ -1,0 +1,84 @@
+"""Shapes, order and parts of tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .registry import Use, apply, convert, is_connection, tensor
+
+
+@convert("reshape")
+def _reshape(use: Use, x: Any, *, dimensions: Any = None, **ignored: Any) -> Any:
+    x = x if dimensions is None else apply("transpose", x, tuple(dimensions))
+    return apply("reshape", x, use.shape)
+
+
+@convert("broadcast_in_dim")
+def _broadcast(use: Use, x: Any, *rest: Any, broadcast_dimensions: Any, **ignored: Any) -> Any:
+    own = use.shape_of(0)
+    spread = [1] * use.rank
+    for size, axis in zip(own, broadcast_dimensions, strict=True):
+        spread[axis] = size
+    y = x if tuple(spread) == own else apply("reshape", x, tuple(spread))
+    return y if tuple(spread) == use.shape else apply("broadcast_to", y, use.shape)
+
+
+@convert("squeeze")
+def _squeeze(use: Use, x: Any, *, dimensions: Any, **ignored: Any) -> Any:
+    return apply("squeeze", x, tuple(dimensions)) if dimensions else x
+
+
+@convert("expand_dims")
+def _expand_dims(use: Use, x: Any, *, dimensions: Any, **ignored: Any) -> Any:
+    return apply("expand_dims", x, tuple(dimensions))
+
+
+@convert("transpose")
+def _transpose(use: Use, x: Any, *, permutation: Any, **ignored: Any) -> Any:
+    return apply("transpose", x, tuple(int(axis) for axis in permutation))
+
+
+@convert("rev")
+def _flip(use: Use, x: Any, *, dimensions: Any, **ignored: Any) -> Any:
+    return apply("flip", x, tuple(dimensions))
+
+
+@convert("slice")
+def _slice(use: Use, x: Any, *, start_indices: Any, limit_indices: Any, strides: Any, **ignored: Any) -> Any:
+    steps = strides or [1] * len(start_indices)
+    return x[tuple(slice(*map(int, key)) for key in zip(start_indices, limit_indices, steps, strict=True))]
+
+
+@convert("concatenate")
+def _concatenate(use: Use, *xs: Any, dimension: int, **ignored: Any) -> Any:
+    return apply("concat", dimension, *map(tensor, xs)) if len(xs) > 1 else xs[0]
+
+
+@convert("stack")
+def _stack(use: Use, *xs: Any, axis: int, **ignored: Any) -> Any:
+    return apply("stack", axis, *map(tensor, xs))
+
+
+@convert("tile")
+def _tile(use: Use, x: Any, *, reps: Any, **ignored: Any) -> Any:
+    return apply("tile", x, tuple(map(int, reps)))
+
+
+@convert("split")
+def _split(use: Use, x: Any, *, sizes: Any, axis: int, **ignored: Any) -> Any:
+    return apply("split", x, tuple(map(int, sizes)), axis) if len(sizes) > 1 else [x]
+
+
+@convert("pad")
+def _pad(use: Use, x: Any, value: Any, *, padding_config: Any, **ignored: Any) -> Any:
+    if is_connection(value):
+        raise use.refuse("padding with a value that is data")
+    if any(inner for _, _, inner in padding_config):
+        raise use.refuse("padding between elements")
+    x = tensor(x)
+    key = tuple(slice(max(-a, 0) or None, min(b, 0) or None) for a, b, _ in padding_config)
+    x = x[key] if any(part != slice(None) for part in key) else x
+    pads = tuple((max(int(a), 0), max(int(b), 0)) for a, b, _ in padding_config)
+    return apply("pad", x, pads, "constant", np.asarray(value).item()) if any(map(any, pads)) else x

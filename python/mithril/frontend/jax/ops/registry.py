@@ -1,0 +1,101 @@
+"""The table of conversions, and what they are written with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...._core import IOKey
+from ....errors import UnsupportedOpError
+from ...rows import apply, cast, is_connection
+
+__all__ = ["OPS", "Use", "apply", "cast", "constant", "convert", "dtype_name", "is_connection", "scalars", "tensor"]
+
+#: Name of a primitive, and what it becomes.
+OPS: dict[str, Callable[..., Any]] = {}
+
+#: Dtypes that models have.
+_DTYPES = frozenset(["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"])
+
+
+@dataclass(frozen=True)
+class Use:
+    """A use of a primitive: an equation of a jaxpr."""
+
+    eqn: Any
+    #: Whether the argument is a maximum, by which numbers are shifted before `exp`: gradients through it cancel out.
+    is_shift: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the first result."""
+        return tuple(self.eqn.outvars[0].aval.shape)
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions of the first result."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> str:
+        """Dtype of the first result."""
+        return dtype_name(self.eqn.outvars[0].aval)
+
+    def shape_of(self, i: int) -> tuple[int, ...]:
+        """Shape of argument ``i``."""
+        return tuple(self.eqn.invars[i].aval.shape)
+
+    def dtype_of(self, i: int) -> str:
+        """Dtype of argument ``i``."""
+        return dtype_name(self.eqn.invars[i].aval)
+
+    def refuse(self, reason: str) -> UnsupportedOpError:
+        """Make the error for a use that has no counterpart."""
+        return UnsupportedOpError(reason)
+
+
+def dtype_name(aval: Any) -> str:
+    """Name of the dtype of an abstract value here."""
+    name = str(aval.dtype)
+    if name not in _DTYPES:
+        raise UnsupportedOpError(f"there are no tensors of dtype {name}", hint="use another dtype, such as int32")
+    return name
+
+
+def convert(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a function for these primitives."""
+
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        OPS.update(dict.fromkeys(names, function))
+        return function
+
+    return enter
+
+
+def constant(value: Any) -> Any:
+    """Make a tensor of an array that is known."""
+    array = np.asarray(value)
+    if array.size > 16 and (array == array.flat[0]).all():
+        return apply("full", tuple(array.shape), array.flat[0].item(), str(array.dtype))
+    return IOKey(value=array)
+
+
+def tensor(x: Any) -> Any:
+    """Make a tensor of what is a connection or known."""
+    return x if is_connection(x) else constant(x)
+
+
+def scalars(args: Sequence[Any]) -> list[Any]:
+    """Write known arguments, of which all elements are one number, as this number: others are tensors."""
+    found = []
+    for x in args:
+        if is_connection(x):
+            found.append(x)
+            continue
+        array = np.asarray(x)
+        is_one = array.size and (array.size == 1 or (array == array.flat[0]).all())
+        found.append(array.flat[0].item() if is_one else constant(array))
+    return found
