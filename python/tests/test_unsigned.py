@@ -262,3 +262,31 @@ def test_beside_what_is_differentiated(name, options):
     for each in found[1:]:
         check(each, found[0])
     assert found[0][8, 0] == 18
+
+
+def test_methods_of_a_torch_subclass_compute_in_what_torch_has():
+    import torch
+
+    seen = []
+
+    class Mine(ml.TorchBackend):
+        def add(self, left, right):
+            seen.append((left.dtype, right.dtype))
+            return left + right
+
+    one = Mine()
+    model = ml.Model()
+    model |= ml.Add()(left=ml.IOKey("x", dtype="uint16"), right=ml.IOKey("z", dtype="uint16"), output=ml.IOKey("y"))
+    compiled = ml.compile(model, one, data_keys=["x", "z"], shapes={"x": [2], "z": [2]})
+    x = np.array([1, 65535], np.uint16)
+    check(np.asarray(one.to_numpy(compiled.evaluate({}, {"x": x, "z": x})["y"])), x + x)
+    assert seen == [(torch.int64, torch.int64)]
+
+
+def test_arrays_of_uint64_become_int64_or_an_error():
+    one = chosen("numpy")
+    check(one.array(np.array([1, 2**63 - 1], np.uint64)), np.array([1, 2**63 - 1]))
+    with pytest.raises(ml.MithrilError, match="int64"):
+        one.array(np.array([2**63], np.uint64))
+    with pytest.raises(ml.MithrilError, match="use int64, which holds integers up to 9223372036854775807"):
+        one.zeros(3, "uint64")

@@ -3,6 +3,8 @@
 //! Promotion follows the array API standard within a kind; between integers and floats the float wins
 //! (`i64 + f16` is `f16`, as in PyTorch), and a Python or Rust scalar never widens a tensor of its kind. An integer
 //! that the tensor's dtype cannot hold is an error, not another number; comparisons answer for the number as it is.
+//! An unsigned and a signed integer meet in the narrowest signed type that holds both (`u16 + i16` is `i32`, `u32 + i8`
+//! is `i64`). There is no `u64`: few frameworks compute in it.
 
 use std::fmt;
 
@@ -242,6 +244,10 @@ impl DType {
             .ok_or_else(|| {
                 let names = Self::ALL.iter().map(|d| d.name());
                 let help = match nearest(t, names) {
+                    _ if matches!(t, "uint64" | "u64") => format!(
+                        "use int64, which holds integers up to {}; few frameworks compute in uint64",
+                        i64::MAX
+                    ),
                     Some(n) => format!("did you mean \"{n}\"?"),
                     None => format!(
                         "one of: {}",
@@ -298,6 +304,7 @@ mod tests {
         assert_eq!(DType::parse("torch.bfloat16").unwrap(), DType::BF16);
         assert_eq!(DType::parse("mlx.core.float16").unwrap(), DType::F16);
         assert_eq!(DType::parse("<class 'numpy.float64'>").unwrap(), DType::F64);
+        assert!(DType::parse("torch.uint64").unwrap_err().hint().unwrap().starts_with("use int64"));
         assert!(DType::parse("flaot32").unwrap_err().hint().unwrap().contains("float32"));
     }
 }
