@@ -12,7 +12,7 @@ use mithril_model::{FlattenOptions, Input, Model, flatten, init_parameters};
 use crate::passes::differentiate::{GRADIENT, Request};
 use crate::passes::quantize::{Decision, Schemes};
 use crate::passes::specialize::specialize;
-use crate::pipeline::{Observer, Target, differentiated, lower, mixed, optimize, quantize};
+use crate::pipeline::{Observer, Target, differentiated, lower, mixed, optimize_for, quantize};
 use crate::segments::segments;
 
 /// A compiled model.
@@ -43,7 +43,9 @@ impl Compiled {
         if !options.scalar_promotion {
             refuse_scalars(&flat.graph)?;
         }
-        let mut graph = optimize(flat.graph, options.float, observe)?;
+        // What is computed in another precision is not what a formula says.
+        let keeps_formulas = options.keep_formulas && options.precision.is_none();
+        let mut graph = optimize_for(flat.graph, options.float, keeps_formulas, observe)?;
         if let Some(compute) = options.precision.filter(|compute| *compute != options.float) {
             graph = mixed(&graph, options.float, compute, observe)?;
         }

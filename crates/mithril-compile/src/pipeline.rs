@@ -36,10 +36,26 @@ pub static OPTIMIZE: &[(&str, Pass)] = &[
     ("dce", dce::dce),
 ];
 
+/// The same, where constants that follow from a formula stay formulas.
+static KEEP_FORMULAS: &[(&str, Pass)] = &[
+    ("fold_constants", fold_constants::fold_small),
+    ("simplify", simplify::simplify),
+    ("cse", cse::cse),
+    ("dce", dce::dce),
+];
+
+fn passes(keeps_formulas: bool) -> &'static [(&'static str, Pass)] {
+    if keeps_formulas { KEEP_FORMULAS } else { OPTIMIZE }
+}
+
 /// A compilation target: which nodes it can spell decides which ops are expanded.
 pub trait Target {
     /// Name, for messages.
     fn name(&self) -> &str;
+    /// Whether constants that follow from a formula are written as that.
+    fn keeps_formulas(&self) -> bool {
+        false
+    }
     /// Whether the target supports a node without expanding it.
     fn can_spell(&self, graph: &Graph, node: NodeId) -> bool;
     /// The dtype in which the target computes values of a dtype that it only stores and converts; the dtype itself
@@ -98,10 +114,20 @@ pub type Observer<'a> = dyn FnMut(&str, &Graph) + 'a;
 
 /// Optimizes the graph of a model, which [`lower`] and [`differentiated`] start from.
 pub fn optimize(graph: Graph, float: DType, observe: &mut Observer<'_>) -> Result<Graph> {
+    optimize_for(graph, float, false, observe)
+}
+
+/// As [`optimize`], for a target that may keep formulas ([`Target::keeps_formulas`]).
+pub fn optimize_for(
+    graph: Graph,
+    float: DType,
+    keeps_formulas: bool,
+    observe: &mut Observer<'_>,
+) -> Result<Graph> {
     observe("infer", &graph);
     check("infer", &graph, float)?;
     let mut graph = graph;
-    for (name, pass) in OPTIMIZE {
+    for (name, pass) in passes(keeps_formulas) {
         graph = pass(&graph)?;
         check(name, &graph, float)?;
         observe(name, &graph);
@@ -149,7 +175,7 @@ pub fn lower(graph: &Graph, target: &dyn Target, float: DType, observe: &mut Obs
     let mut graph = legalize::legalize_for(target, graph, float)?;
     check("legalize", &graph, float)?;
     observe("legalize", &graph);
-    for (name, pass) in OPTIMIZE {
+    for (name, pass) in passes(target.keeps_formulas()) {
         graph = pass(&graph)?;
         check(name, &graph, float)?;
     }

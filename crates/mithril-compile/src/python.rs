@@ -15,6 +15,9 @@ impl Target for Python<'_> {
     fn name(&self) -> &str {
         self.0.name
     }
+    fn keeps_formulas(&self) -> bool {
+        self.0.overlay.is_none() && !self.0.xp.is_empty()
+    }
     fn can_spell(&self, graph: &Graph, node: NodeId) -> bool {
         python::can_spell(self.0, graph, node)
     }

@@ -58,6 +58,8 @@ pub struct FlattenOptions {
     pub discard: Vec<Arc<str>>,
     /// Other connections to have as outputs too, by name or path.
     pub keep_edges: Vec<Arc<str>>,
+    /// Whether constants that follow from a formula are to be written as that, by a target that can.
+    pub keep_formulas: bool,
     /// Whether a plain number may stand where an op takes a tensor.
     pub scalar_promotion: bool,
 }
@@ -80,6 +82,7 @@ impl Default for FlattenOptions {
             outputs: None,
             discard: Vec::new(),
             keep_edges: Vec::new(),
+            keep_formulas: false,
             scalar_promotion: true,
         }
     }

@@ -77,6 +77,7 @@ fn options(given: &Bound<'_, PyDict>, float: DType) -> Outcome<FlattenOptions> {
             "discard_keys" => options.discard = names()?,
             "edges" => options.keep_edges = names()?,
             "quantize" => {}
+            "keep_formulas" => options.keep_formulas = value.extract()?,
             other => return Err(Error::internal(format!("compile is given {other:?}")).into()),
         }
     }

@@ -87,8 +87,8 @@ def save(
         raise unusable_file("written", target, error, len(content)) from error
 
 
-def write(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file.
+def write(path: str | os.PathLike[str], text: str | bytes) -> None:
+    """Write a file.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def write(path: str | os.PathLike[str], text: str) -> None:
         If that is not possible.
     """
     target = file_path(path)
-    content = text.encode()
+    content = text.encode() if isinstance(text, str) else text
     try:
         if target.exists() and not target.is_file():
             # A device, or a pipe: there is nothing to replace.

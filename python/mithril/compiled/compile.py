@@ -177,6 +177,8 @@ def compile(
         "training": not inference,
         "scalar_promotion": auto_scalar_promotion,
         "checkpoint": settings.checkpoint,
+        # Generated Python says how its tables are made; what a user's methods compute is not known.
+        "keep_formulas": backend.name in ("numpy", "torch", "jax", "mlx") and not backend.engine.overrides,
     }
     compute = _precision(precision, backend)
     if compute is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import linecache
 import threading
 import traceback
@@ -15,7 +16,19 @@ import numpy as np
 from .. import _core
 from ..errors import InvalidValueError, MithrilError, NumericsError, OutOfMemoryError
 
-__all__ = ["Module", "Runner", "load"]
+__all__ = ["Module", "Runner", "load", "save"]
+
+
+def save(path: str, source: Any) -> None:
+    """Write generated source to a file, and its large constants to the file ``.npz`` beside it."""
+    from ..checkpoints.files import write  # It imports backends, and these import this module.
+
+    write(path, source.text)
+    constants = source.constants() if hasattr(source, "constants") else {}
+    if constants:
+        buffer = io.BytesIO()
+        np.savez(buffer, **constants)
+        write(str(path).removesuffix(".py") + ".npz", buffer.getvalue())
 
 
 class Module:

@@ -17,7 +17,6 @@ from .. import _core, dtypes
 from ..backends.exchange import remember
 from ..backends.options import seed as read_seed
 from ..backends.quantized import choose_weights
-from ..checkpoints.files import write
 from ..errors import (
     InvalidValueError,
     KeyNotFoundError,
@@ -31,6 +30,7 @@ from . import parameter_loading
 from .arguments import Arguments, check_declared, missing
 from .compile_stats import CompileStats
 from .donation import alone, check_pure, given_away
+from .loading import save
 from .parameter_patterns import matching, read_initializers, refuse_both
 from .parameters import Parameters, gradients_like
 from .program import Program, Settings
@@ -150,7 +150,7 @@ class PhysicalModel(Stateful, Tools):
         typed = time.perf_counter()
         program = Program(core, self.backend, self._settings, self.compile_stats)
         if self._file_path is not None:
-            write(self._file_path, program.module.source.text)
+            save(self._file_path, program.module.source)
         if wanted := os.environ.get("MITHRIL_DUMP"):
             texts = Stages(self.backend.engine.stages(core, program.module))
             for stage in texts if wanted == "all" else wanted.split(","):
@@ -495,7 +495,7 @@ class PhysicalModel(Stateful, Tools):
         if self._file_path is not None:
             arrays = {**params, **data}
             self.backend.engine.prepare(program, {name: tuple(np.shape(value)) for name, value in arrays.items()})
-            write(self._file_path, program.module.source.text)
+            save(self._file_path, program.module.source)
         if len(program.seen) > 10_000:
             program.seen.clear()
         program.seen.add(key)

@@ -11,16 +11,16 @@ use mithril_ir::{DType, Dim, Error, Graph, Lit, NodeId, Result, ValueId};
 
 use rustc_hash::FxHashMap;
 
+use super::formulas::Formulas;
 use super::literal;
 use super::namer::{Namer, python_string};
 use super::release;
 use super::targets::CUSTOM;
 use super::template::{Expression, Piece, Template, symbol_name};
+use super::wrap::{MAX_LINE, wrapped};
 use super::writer::{Body, Module};
 use super::{Emitted, Function, Results, no_such_input};
 
-/// Lines get no longer than this where operands can be moved to lines of their own.
-const MAX_LINE: usize = 100;
 /// An expression longer than this is not written into another one.
 const MAX_OPERAND: usize = 60;
 const INDENT: &str = "    ";
@@ -55,6 +55,8 @@ pub struct FunctionWriter<'m, 'a> {
     is_named: Vec<bool>,
     /// Whether a value is returned.
     is_result: Vec<bool>,
+    /// Which values follow from constants alone, and are computed when the module is loaded.
+    formulas: Formulas,
     names: Namer,
     symbols: Symbols,
     lines: Vec<(String, Option<NodeId>)>,
@@ -84,6 +86,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
             expressions: vec![None; count],
             is_named: vec![false; count],
             is_result: vec![false; count],
+            formulas: Formulas::default(),
             names,
             symbols: Symbols::default(),
             lines: Vec::new(),
@@ -94,6 +97,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
     fn body(&mut self, name: String) -> Result<Body> {
         let (dicts, states) = results(self.function);
         self.count_uses(dicts.iter().flatten().chain(&states));
+        self.formulas = Formulas::of(self.graph, self.module.target, &self.is_result);
         let mut arguments: Vec<String> = self.function.arguments.iter().map(|a| a.name.to_owned()).collect();
         if arguments.is_empty() {
             arguments = self.graph.inputs.iter().map(|&v| self.parameter(v)).collect();
@@ -269,7 +273,8 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         let is_alias = is_identifier(&expression.text) && !is_own;
         self.is_named[i] = is_alias;
         self.expressions[i] = Some(expression);
-        if !is_alias && (self.uses[i] > 1 || is_own || self.text_length(v) > MAX_OPERAND) {
+        let is_read = self.formulas.is_read(v);
+        if is_read || !is_alias && (self.uses[i] > 1 || is_own || self.text_length(v) > MAX_OPERAND) {
             self.name(v);
         }
     }
@@ -405,9 +410,17 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
 
     /// Writes the expression of a value into a line of its own.
     fn name(&mut self, v: ValueId) {
-        let name = self.names.fresh(&self.hint(v));
+        let hint = self.hint(v);
+        if let (true, Some(expression)) = (self.formulas.has(v), &self.expressions[v.index()]) {
+            let name = self.module.formula(&hint, &expression.text, &mut self.names);
+            self.expressions[v.index()] = Some(Expression::atom(name));
+            self.is_named[v.index()] = true;
+            return;
+        }
+        let name = self.names.fresh(&hint);
         if let Some(expression) = self.expressions[v.index()].replace(Expression::atom(name.clone())) {
-            self.lines.push((format!("{INDENT}{name} = {}", expression.text), self.graph.producer(v)));
+            let line = wrapped(format!("{INDENT}{name} = {}", expression.text));
+            self.lines.push((line, self.graph.producer(v)));
         }
         self.is_named[v.index()] = true;
     }
@@ -494,59 +507,6 @@ fn takes_truth_values(node: &Node, v: ValueId) -> bool {
 fn is_identifier(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
-
-/// The line, with what stands in its last outermost brackets in lines of its own if it is too long.
-fn wrapped(line: String) -> String {
-    let open = line.rfind(')').and_then(|close| matching_bracket(&line[..close]));
-    // Brackets in strings are none.
-    let is_long = line.len() > MAX_LINE && !line.contains('"');
-    let Some(open) = open.filter(|_| is_long) else { return line };
-    let (head, rest) = line.split_at(open + 1);
-    let Some((items, tail)) = rest.rsplit_once(')') else { return line };
-    let indent = &line[..line.len() - line.trim_start().len()];
-    let mut out = head.to_owned();
-    let mut width = MAX_LINE;
-    for item in top_level_items(items) {
-        if width + item.len() + 2 > MAX_LINE {
-            out = format!("{}\n{indent}{INDENT}", out.trim_end());
-            width = indent.len() + INDENT.len();
-        }
-        out.extend([item, ", "]);
-        width += item.len() + 2;
-    }
-    format!("{}\n{indent}){tail}", out.trim_end())
-}
-
-/// The bracket that is closed after `text`.
-fn matching_bracket(text: &str) -> Option<usize> {
-    let mut depth = 0;
-    text.bytes().rposition(|byte| {
-        depth += match byte {
-            b')' | b']' | b'}' => 1,
-            b'(' | b'[' | b'{' => -1,
-            _ => 0,
-        };
-        depth < 0
-    })
-}
-
-/// Splits at the commas outside brackets.
-fn top_level_items(text: &str) -> Vec<&str> {
-    let (mut items, mut depth, mut start) = (Vec::new(), 0, 0);
-    for (i, byte) in text.bytes().enumerate() {
-        match byte {
-            b'(' | b'[' | b'{' => depth += 1,
-            b')' | b']' | b'}' => depth -= 1,
-            b',' if depth == 0 => {
-                items.push(text[start..i].trim());
-                start = i + 1;
-            }
-            _ => {}
-        }
-    }
-    items.push(text[start..].trim());
-    items
 }
 
 fn note_symbol(symbols: &mut Symbols, symbol: String) {

@@ -19,13 +19,14 @@
 //!   once; further keys do not matter. Nothing is checked: that is the caller's part.
 //! - Results are what [`Results`] says; new states follow as one more dict (or as further items of a tuple), but
 //!   only when the graph has updates. Results are arrays of the framework, also those without dimensions.
-//! - Arrays too large to be written are read from the global `_CONSTANTS`, a dict that must be there when a
-//!   function is called: [`Source::constants`] lists what belongs into it.
+//! - Arrays too large to be written, which follow from no formula, are read from the global `_CONSTANTS`, a dict that the
+//!   module reads from the file `.npz` beside it if it is not there: [`Source::constants`] lists what belongs into it.
 //! - Functions change none of their arguments, but for the memory of [`Function::donated`] inputs.
 //! - With an [`Overlay`], the globals `backend` and `reference` are read too; with host functions, `host_call`.
 
 mod checkpoint;
 mod donation;
+mod formulas;
 mod function;
 mod literal;
 mod namer;
@@ -34,6 +35,7 @@ mod prelude;
 mod release;
 mod targets;
 mod template;
+mod wrap;
 mod writer;
 
 use std::ops::Range;

@@ -141,7 +141,9 @@ fn sorted(last_use: FxHashMap<String, (usize, f64)>) -> Vec<(String, usize, f64)
 /// Variables that a statement assigns.
 fn targets(text: &str) -> impl Iterator<Item = &str> {
     let left = text.split_once(" = ").map_or("", |(left, _)| left);
-    left.split(',').map(str::trim).filter(|name| !name.is_empty() && *name != "_")
+    left.split(',')
+        .map(|name| name.trim_matches(|c: char| c.is_whitespace() || "()".contains(c)))
+        .filter(|name| !name.is_empty() && *name != "_")
 }
 
 fn deletions(names: &[String]) -> impl Iterator<Item = String> {

@@ -40,6 +40,10 @@ pub struct PythonTarget {
     pub detached: &'static str,
     /// Line above each function; may be empty.
     pub decorator: &'static str,
+    /// What `_CONSTANTS` is read from, the file beside the module: lines, indented by four; may be empty.
+    pub load: &'static str,
+    /// Whether arrays are computed when they are read, which has to be by the thread that made them.
+    pub is_lazy: bool,
     /// Line that binds the name `device`, which spellings may use, to a device; empty if none does.
     pub device: &'static str,
     /// In which dtype it computes one that it stores and converts, but has few kernels of; the wider one holds all numbers
@@ -92,6 +96,8 @@ pub static NUMPY: PythonTarget = PythonTarget {
     detached: "",
     // Infinities and NaN are ordinary results here, not a reason to warn.
     decorator: "@np.errstate(all=\"ignore\")",
+    load: "    _CONSTANTS = np.load(__file__.removesuffix(\".py\") + \".npz\")",
+    is_lazy: false,
     device: "",
     computed_as: |dtype| dtype,
     overlay: None,
@@ -127,6 +133,8 @@ pub static TORCH: PythonTarget = PythonTarget {
     result: "{value}",
     detached: "",
     decorator: "",
+    load: "    import numpy as np\n\n    _CONSTANTS = {\n        name: torch.from_numpy(array).to(device)\n        if array.dtype.kind != \"V\"\n        else torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).to(device)\n        for name, array in np.load(__file__.removesuffix(\".py\") + \".npz\").items()\n    }",
+    is_lazy: false,
     device: "device = torch.device({device})",
     computed_as: |dtype| if matches!(dtype, DType::U16 | DType::U32) { DType::I64 } else { dtype },
     overlay: None,
@@ -162,6 +170,8 @@ pub static JAX: PythonTarget = PythonTarget {
     result: "{value}",
     detached: "",
     decorator: "",
+    load: "    _CONSTANTS = {\n        name: jnp.asarray(array.view(jnp.bfloat16) if array.dtype.kind == \"V\" else array)\n        for name, array in jnp.load(__file__.removesuffix(\".py\") + \".npz\").items()\n    }",
+    is_lazy: false,
     device: "",
     computed_as: |dtype| dtype,
     overlay: None,
@@ -197,6 +207,8 @@ pub static MLX: PythonTarget = PythonTarget {
     // MLX refuses positions that depend on what it differentiates.
     detached: "mx.stop_gradient({value})",
     decorator: "",
+    load: "    _CONSTANTS = mx.load(__file__.removesuffix(\".py\") + \".npz\")",
+    is_lazy: true,
     device: "",
     computed_as: |dtype| dtype,
     overlay: None,
@@ -252,6 +264,8 @@ pub static CUSTOM: PythonTarget = PythonTarget {
     result: "{value}",
     detached: "",
     decorator: "",
+    load: "",
+    is_lazy: false,
     device: "",
     computed_as: |dtype| dtype,
     overlay: None,

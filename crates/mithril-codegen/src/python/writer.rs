@@ -14,6 +14,7 @@ use super::namer::{Namer, python_string};
 use super::overlay;
 use super::targets::PythonTarget;
 use super::template::{self, Template};
+use super::wrap::wrapped;
 use super::{Emitted, Function, Origin, Source};
 
 /// The name that [`PythonTarget::device`] binds.
@@ -89,12 +90,16 @@ pub fn written(
             text.push_str(&content);
             text.push('\n');
             line += 1;
+            // What is too long for a line is written in several.
+            let last = line + content.matches('\n').count() as u32;
             if let Some(node) = node {
-                let (op, place) = (form.graph.node(node).op.name, form.graph.place(node).clone());
-                origins.push(Origin { line, function, node, op, place });
+                let (op, place) = (form.graph.node(node).op.name, form.graph.place(node));
+                origins.extend((line..=last).map(|line| {
+                    let place = place.clone();
+                    Origin { line, function, node, op, place }
+                }));
             }
-            // A result that is too long for a line is written in several.
-            line += content.matches('\n').count() as u32;
+            line = last;
         }
         emitted.push(body.emitted);
     }
@@ -155,6 +160,12 @@ impl<'a> Module<'a> {
             self.used.insert(name.to_owned());
         }
     }
+    /// Defines what follows from constants alone, once for all calls; its name.
+    pub fn formula(&mut self, hint: &str, text: &str, names: &mut Namer) -> String {
+        let name = format!("_{}", names.fresh(hint).to_uppercase());
+        self.definitions.push(wrapped(format!("{name} = {text}")));
+        name
+    }
     /// The expression for a constant tensor.
     pub fn constant(&mut self, tensor: &Arc<Tensor>) -> String {
         if tensor.len() <= MAX_INLINE_ELEMENTS {
@@ -175,11 +186,12 @@ impl<'a> Module<'a> {
             let key = format!("constant_{number}");
             let expression = format!("_CONSTANTS[{}]", python_string(&key));
             self.large.push((key, tensor.clone()));
+            self.note_name(DEVICE);
             expression
         } else {
             // Helpers are lower-case functions or have names that say what they are for.
             let name = format!("_CONSTANT_{number}");
-            self.definitions.push(format!("{name} = {}", literal::tensor(self.target, tensor)));
+            self.definitions.push(wrapped(format!("{name} = {}", literal::tensor(self.target, tensor))));
             name
         };
         self.constants.push((tensor.clone(), expression.clone()));
@@ -210,7 +222,7 @@ impl<'a> Module<'a> {
             );
         }
         if !self.large.is_empty() {
-            text.push_str("# The caller puts the large constants into the global dict `_CONSTANTS`.\n");
+            text.push_str("# Large constants lie in the file `.npz` beside this one, or in the global dict `_CONSTANTS`.\n");
         }
         for line in imports {
             let _ = writeln!(text, "{line}");
@@ -221,6 +233,9 @@ impl<'a> Module<'a> {
         }
         for block in &chosen.blocks {
             let _ = write!(text, "\n\n{block}\n");
+        }
+        if !self.large.is_empty() && !self.target.load.is_empty() {
+            let _ = write!(text, "\nif \"_CONSTANTS\" not in globals():\n{}\n", self.target.load);
         }
         if !self.definitions.is_empty() {
             let _ = write!(text, "\n{}\n", self.definitions.join("\n"));

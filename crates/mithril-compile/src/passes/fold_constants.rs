@@ -13,15 +13,26 @@ use crate::rewrite::Rewrite;
 
 /// A result with more elements than this is folded only if it is no larger than the constants it is computed from.
 const MAX_ELEMENTS: usize = 4096;
+/// The same where formulas are kept.
+const MAX_WRITTEN: usize = 32;
 
 /// Evaluates nodes whose operands are all constants. A creation op (`zeros`, `arange`) with a remaining user is kept:
 /// the call is shorter than its elements.
 pub fn fold_constants(graph: &Graph) -> Result<Graph> {
+    fold_up_to(graph, MAX_ELEMENTS)
+}
+
+/// As [`fold_constants`], for targets that write formulas: results that are too large to be written out stay formulas.
+pub fn fold_small(graph: &Graph) -> Result<Graph> {
+    fold_up_to(graph, MAX_WRITTEN)
+}
+
+fn fold_up_to(graph: &Graph, most: usize) -> Result<Graph> {
     let mut known: Vec<Option<Arc<Tensor>>> = vec![None; graph.values().len()];
     let mut rewrite = Rewrite::new(graph, mithril_ir::DType::F32);
     for (n, node) in graph.nodes() {
         rewrite.at(n);
-        if let Some(results) = evaluate(graph, node, &known) {
+        if let Some(results) = evaluate(graph, node, &known, most) {
             for (&v, t) in node.outputs.iter().zip(results) {
                 known[v.index()] = Some(t);
             }
@@ -44,7 +55,12 @@ fn is_creation(graph: &Graph, node: &Node) -> bool {
     node.inputs.iter().all(|&v| graph.ty(v).is_none())
 }
 
-fn evaluate(graph: &Graph, node: &Node, known: &[Option<Arc<Tensor>>]) -> Option<Vec<Arc<Tensor>>> {
+fn evaluate(
+    graph: &Graph,
+    node: &Node,
+    known: &[Option<Arc<Tensor>>],
+    most: usize,
+) -> Option<Vec<Arc<Tensor>>> {
     let mut out = Vec::with_capacity(node.outputs.len());
     for &v in &node.outputs {
         let ty = graph.ty(v)?;
@@ -60,7 +76,7 @@ fn evaluate(graph: &Graph, node: &Node, known: &[Option<Arc<Tensor>>]) -> Option
         args.push(arg);
     }
     let size: usize = out.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
-    if size > MAX_ELEMENTS.max(operand_elements) {
+    if size > most.max(operand_elements) {
         return None;
     }
     // An evaluation that fails here fails with the same message at run time; folding never raises it at compile time.
