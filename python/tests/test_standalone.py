@@ -9,6 +9,7 @@ from pathlib import Path
 import mithril as ml
 import numpy as np
 import pytest
+from test_zoo_c import MODELS as ZOO
 
 KINDS = {"numpy": "NumpyBackend", "torch": "TorchBackend", "jax": "JaxBackend", "mlx": "MlxBackend"}
 
@@ -79,6 +80,8 @@ def with_table():
     return model
 
 
+#: Known models that are always executed; all with MITHRIL_TEST_ALL, which takes minutes.
+SOME = ("llama", "t5_decode", "vit")
 SMALL = {"dims": 16, "num_heads": 2, "num_layers": 2, "vocab_size": 31, "block_size": 64}
 MODELS = {
     "gpt": (lambda: ml.models.create_gpt(bias=True, **SMALL), {"input": ("ids", (2, 64))}),
@@ -90,7 +93,12 @@ MODELS = {
     "recurrent": (recurrent, {"input": ("floats", (7, 2, 5))}),
     "convolutional": (convolutional, {"input": ("floats", (2, 2, 6, 6))}),
     "table": (with_table, {"input": ("floats", (3, 4))}),
+    **{f"zoo {name}": model for name, model in ZOO.items() if name in SOME or "MITHRIL_TEST_ALL" in os.environ},
 }
+#: Of the zoo's models, those whose gradients are generated as well: one of images, one of text.
+DIFFERENTIATED = ("zoo vit", "zoo t5_decode")
+#: What is always executed with JAX, which compiles for seconds.
+QUICK = ("inference", "quantized")
 OPTIONS = {
     "training": {},
     "gradients": {"autodiff": "graph"},
@@ -112,12 +120,16 @@ def jobs_of(kind, folder):
     """Write all sources of a backend; path, and what the compiled model computes."""
     for name, (build, kinds) in MODELS.items():
         for option, given in OPTIONS.items():
+            if name.startswith("zoo") and option != ("gradients" if name in DIFFERENTIATED else "inference"):
+                continue
+            if kind == "jax" and name != "gpt" and option not in QUICK and "MITHRIL_TEST_ALL" not in os.environ:
+                continue
             if option == "quantized" and kind == "mlx":
                 continue
             if option == "mixed precision" and kind == "numpy":
                 continue
             backend = getattr(ml, KINDS[kind])(**({"quantize": "int8"} if option == "quantized" else {}))
-            data = arrays_of(kinds)
+            data = kinds if name.startswith("zoo") else arrays_of(kinds)
             path = folder / f"{name} {option}.py".replace(" ", "_")
             shapes = {key: list(value.shape) for key, value in data.items()}
             compiled = ml.compile(build(), backend, shapes=shapes, file_path=str(path), **given)
@@ -130,7 +142,7 @@ def jobs_of(kind, folder):
             if option == "gradients":
                 outputs, gradients = compiled.evaluate(params, data, output_gradients=True)
                 # The call has written the source of `evaluate` once more.
-                path.write_text(compiled.gradient_source)
+                compiled.save_source(path, gradients=True)
                 groups["cotangents"] = {
                     key: np.ones(value.shape, "f4") for key, value in outputs.items() if "float" in str(value.dtype)
                 }

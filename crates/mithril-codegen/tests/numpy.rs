@@ -275,8 +275,8 @@ fn names_of_users_cannot_leave_their_strings() {
     output(&mut b, nasty, y);
     let wanted = "\
 x_import_os = data[\"x\\\"]; import os\\n# \\u2028\\x00\\\\\"]
-x_import_os_2 = x_import_os.shape[0]
-lambda_ = x_import_os * x_import_os_2
+x_import_os_1 = x_import_os.shape[0]
+lambda_ = x_import_os * x_import_os_1
 return {\"x\\\"]; import os\\n# \\u2028\\x00\\\\\": lambda_}";
     assert_eq!(body(&write(&b.graph)), wanted);
 }
@@ -357,7 +357,7 @@ fn several_functions_share_helpers_and_constants() {
     };
     let source = emit(&NUMPY, &[function("first"), function("first")]).unwrap();
     assert_eq!(source.text.matches("_CONSTANT_1 =").count(), 1);
-    assert!(source.text.contains("def first(inputs):") && source.text.contains("def first_2(inputs):"));
+    assert!(source.text.contains("def first(inputs):") && source.text.contains("def first_1(inputs):"));
     let twice = emit(&NUMPY, &[function("first"), function("first")]).unwrap();
     assert_eq!(source.text, twice.text);
 }
@@ -377,7 +377,7 @@ fn variables_of_a_comprehension_hide_nothing() {
     let z = b.push(&LOOP, &[y, x]).unwrap()[0];
     output(&mut b, "z", z);
     let text = body(&write(&b.graph));
-    assert!(text.contains("tanh_2 = np.tanh(x)\nz = np.stack([tanh_2 * tanh for tanh in x])"), "{text}");
+    assert!(text.contains("tanh_1 = np.tanh(x)\nz = np.stack([tanh_1 * tanh for tanh in x])"), "{text}");
 }
 
 static COMPOSITE: OpDef =

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import linecache
+import os
 import threading
 import traceback
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ from ..errors import InvalidValueError, MithrilError, NumericsError, OutOfMemory
 __all__ = ["Module", "Runner", "load", "save"]
 
 
-def save(path: str, source: Any) -> None:
+def save(path: str | os.PathLike[str], source: Any) -> None:
     """Write generated source to a file, and its large constants to the file ``.npz`` beside it."""
     from ..checkpoints.files import write  # It imports backends, and these import this module.
 

@@ -12,17 +12,20 @@ use mithril_ir::{DType, Dim, Error, Graph, Lit, NodeId, Result, ValueId};
 use rustc_hash::FxHashMap;
 
 use super::formulas::Formulas;
+use super::headings;
 use super::literal;
 use super::namer::{Namer, python_string};
 use super::release;
 use super::targets::CUSTOM;
 use super::template::{Expression, Piece, Template, symbol_name};
-use super::wrap::{MAX_LINE, wrapped};
+use super::wrap::{MAX_LINE, entry, wrapped};
 use super::writer::{Body, Module};
 use super::{Emitted, Function, Results, no_such_input};
 
 /// An expression longer than this is not written into another one.
 const MAX_OPERAND: usize = 60;
+/// Where the path of an op with its name is longer, the name of the layer's parent says enough.
+const MAX_HINT: usize = 40;
 const INDENT: &str = "    ";
 
 /// A returned dict: keys and values.
@@ -110,6 +113,7 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         let statements = self.lines.len();
         self.return_line(&dicts, &states)?;
         release::insert(&mut self.lines, statements, |node| release::bytes(self.graph, node));
+        headings::insert(&mut self.lines, self.graph);
         let keys = |entries: &Entries| entries.iter().map(|(key, _)| key.clone()).collect();
         let reads = self.function.arguments.iter().map(|argument| self.reads(argument.role)).collect();
         let results = dicts.iter().map(keys).collect();
@@ -410,14 +414,14 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
 
     /// Writes the expression of a value into a line of its own.
     fn name(&mut self, v: ValueId) {
-        let hint = self.hint(v);
         if let (true, Some(expression)) = (self.formulas.has(v), &self.expressions[v.index()]) {
+            let hint = self.shared_hint(v);
             let name = self.module.formula(&hint, &expression.text, &mut self.names);
             self.expressions[v.index()] = Some(Expression::atom(name));
             self.is_named[v.index()] = true;
             return;
         }
-        let name = self.names.fresh(&hint);
+        let name = self.names.fresh(&self.hint(v));
         if let Some(expression) = self.expressions[v.index()].replace(Expression::atom(name.clone())) {
             let line = wrapped(format!("{INDENT}{name} = {}", expression.text));
             self.lines.push((line, self.graph.producer(v)));
@@ -440,9 +444,18 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
         let Some(id) = self.graph.producer(v) else { return "value".into() };
         let op = self.graph.node(id).op.name;
         match self.graph.place(id).path.as_deref().filter(|path| !path.is_empty()) {
-            Some(path) => format!("{path}.{op}"),
+            Some(path) if path.len() + op.len() < MAX_HINT => format!("{path}.{op}"),
+            Some(path) => path.rsplit_once('.').map_or(op.to_owned(), |(layer, _)| format!("{layer}.{op}")),
             None => op.to_owned(),
         }
+    }
+
+    /// A name for what is computed once for all layers.
+    fn shared_hint(&self, v: ValueId) -> String {
+        let Some(id) = self.graph.producer(v) else { return "value".into() };
+        let path = self.graph.place(id).path.as_deref().unwrap_or_default();
+        let layer = path.rsplit_once('.').map_or(path, |(_, layer)| layer);
+        format!("{layer}.{}", self.graph.node(id).op.name)
     }
 
     fn return_line(&mut self, dicts: &[Entries], states: &Entries) -> Result<()> {
@@ -534,7 +547,8 @@ fn several_lines(parts: &[Vec<String>], is_tuple: bool) -> String {
         if items.is_empty() {
             return format!("{open}{close}");
         }
-        let lines = items.join(&format!(",\n{inner}"));
+        let entries: Vec<String> = items.iter().map(|item| entry(item, inner.len())).collect();
+        let lines = entries.join(&format!(",\n{inner}"));
         format!("{open}\n{inner}{lines},\n{INDENT}{close}")
     };
     if is_tuple {

@@ -28,6 +28,7 @@ mod checkpoint;
 mod donation;
 mod formulas;
 mod function;
+mod headings;
 mod literal;
 mod namer;
 mod overlay;

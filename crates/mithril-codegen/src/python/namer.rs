@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Longest identifier made from a name; longer names keep their end, which says most.
-const MAX_LENGTH: usize = 48;
+const MAX_LENGTH: usize = 64;
 
 /// Keywords, soft keywords, and names that the language gives: sorted.
 const RESERVED: &[&str] = &[
@@ -139,7 +139,7 @@ impl Namer {
         if self.taken.insert(base.clone()) {
             return base;
         }
-        let count = self.next.entry(base.clone()).or_insert(1);
+        let count = self.next.entry(base.clone()).or_insert(0);
         loop {
             *count += 1;
             let numbered = format!("{}_{count}", base.trim_end_matches('_'));
@@ -165,7 +165,12 @@ fn identifier(name: &str) -> String {
     if out.len() > MAX_LENGTH || cut {
         // The last parts of a path tell more than the first.
         let start = out.len().saturating_sub(MAX_LENGTH - 9);
-        let tail = out[start..].find('_').map_or(&out[start..], |i| &out[start + i + 1..]);
+        let mut tail = out[start..].find('_').map_or(&out[start..], |i| &out[start + i + 1..]);
+        while let Some((_, rest)) =
+            tail.split_once('_').filter(|(part, _)| part.starts_with(|c: char| c.is_ascii_digit()))
+        {
+            tail = rest;
+        }
         out = if cut { format!("{tail}_{:08x}", fingerprint(name)) } else { tail.to_owned() };
     }
     if out.is_empty() {
@@ -243,18 +248,18 @@ mod tests {
             ("convTranspose2d", "conv_transpose2d"),
             ("LayerNorm", "layer_norm"),
             ("input", "input_"),
-            ("input", "input_2"),
+            ("input", "input_1"),
             ("lambda", "lambda_"),
-            ("np", "np_2"),
+            ("np", "np_1"),
             ("None", "none"),
             ("", "value"),
             ("größe", "gr_e"),
             ("\u{202e}x\n*/ import os", "x_import_os"),
             ("_private", "private"),
             ("x", "x"),
+            ("x", "x_1"),
+            ("x_1", "x_1_1"),
             ("x", "x_2"),
-            ("x_2", "x_2_2"),
-            ("x", "x_3"),
         ] {
             assert_eq!(namer.fresh(name), wanted, "{name:?}");
         }

@@ -19,7 +19,12 @@ pub fn wrapped(line: String) -> String {
             return format!("{end}(\n{names}{end}) = {}", expression(right, indent, indent + 4, 0));
         }
         let head = format!("{left} = ");
-        let broken = expression(right, indent, head.len(), 0);
+        let mut broken = expression(right, indent, head.len(), 0);
+        if broken.lines().next().is_some_and(|first| head.len() + first.len() > MAX_LINE) {
+            let inner = indent + INDENT.len();
+            let pad = " ".repeat(inner);
+            broken = format!("(\n{pad}{}\n{})", expression(right, inner, inner, 0), " ".repeat(indent));
+        }
         return format!("{head}{broken}");
     }
     match line.strip_suffix(':') {
@@ -28,6 +33,22 @@ pub fn wrapped(line: String) -> String {
             format!("{}{}:", &line[..indent], expression(text, indent, indent, 1))
         }
         None => line,
+    }
+}
+
+/// An entry of a dict or a tuple in a line of its own, which starts at `indent` and ends with a comma.
+pub fn entry(item: &str, indent: usize) -> String {
+    if indent + item.len() < MAX_LINE {
+        return item.to_owned();
+    }
+    let inner = indent + INDENT.len();
+    let colon = outer(item).find(|&(i, _)| item[i..].starts_with(": "));
+    match colon {
+        Some((at, _)) => {
+            let value = expression(&item[at + 2..], inner, inner, 1);
+            format!("{}:\n{}{value}", &item[..at], " ".repeat(inner))
+        }
+        None => expression(item, indent, indent, 1),
     }
 }
 
@@ -46,6 +67,9 @@ fn expression(text: &str, indent: usize, column: usize, after: usize) -> String 
     let inner = indent + INDENT.len();
     let pad = " ".repeat(inner);
     if !operators.is_empty() {
+        if inner + text.len() <= MAX_LINE {
+            return format!("(\n{pad}{text}\n{})", " ".repeat(indent));
+        }
         let mut parts = Vec::new();
         let mut start = 0;
         for at in operators {
@@ -56,7 +80,7 @@ fn expression(text: &str, indent: usize, column: usize, after: usize) -> String 
         let parts = parts.into_iter().map(|part| format!("{pad}{}", expression(part, inner, inner, 0)));
         return format!("(\n{}\n{})", parts.collect::<Vec<_>>().join("\n"), " ".repeat(indent));
     }
-    let Some((open, close)) = last_brackets(text) else { return text.to_owned() };
+    let Some((open, close)) = brackets(text, MAX_LINE - column.min(MAX_LINE)) else { return text.to_owned() };
     let (head, items, tail) = (&text[..=open], &text[open + 1..close], &text[close..]);
     let parts = commas(items);
     if items.trim().is_empty() || column + head.len() > MAX_LINE && parts.len() == 1 {
@@ -140,11 +164,11 @@ fn operators(text: &str) -> Vec<usize> {
     Vec::new()
 }
 
-/// The last brackets outside of others.
-fn last_brackets(text: &str) -> Option<(usize, usize)> {
+/// The widest brackets outside of others, of those that open within `room` characters if there are such.
+fn brackets(text: &str, room: usize) -> Option<(usize, usize)> {
     let brackets: Vec<(usize, u8)> = outer(text).filter(|(_, byte)| b"()[]{}".contains(byte)).collect();
     let pairs = brackets.chunks_exact(2).map(|pair| (pair[0].0, pair[1].0));
-    pairs.filter(|(open, close)| close - open > 1).max_by_key(|(open, close)| close - open)
+    pairs.filter(|(open, close)| close - open > 1).max_by_key(|(open, close)| (*open < room, close - open))
 }
 
 /// The items between commas.

@@ -238,7 +238,8 @@ impl<'a> Module<'a> {
             let _ = write!(text, "\nif \"_CONSTANTS\" not in globals():\n{}\n", self.target.load);
         }
         if !self.definitions.is_empty() {
-            let _ = write!(text, "\n{}\n", self.definitions.join("\n"));
+            let space = if chosen.blocks.is_empty() { "\n" } else { "\n\n" };
+            let _ = write!(text, "{space}{}\n", self.definitions.join("\n"));
         }
         text
     }
