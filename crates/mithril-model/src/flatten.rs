@@ -27,6 +27,7 @@ use crate::summary::Row;
 
 /// What is known when compiling.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "options, each read by itself")]
 pub struct FlattenOptions {
     /// Shapes of connections by name.
     pub shapes: Vec<(Arc<str>, Vec<Size>)>,

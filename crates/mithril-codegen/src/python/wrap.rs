@@ -14,9 +14,9 @@ pub fn wrapped(line: String) -> String {
         let names = commas(left.trim_start());
         if names.len() > 1 && left.len() > 60 {
             let pad = " ".repeat(indent + INDENT.len());
-            let names: String = names.iter().map(|name| format!("{pad}{name},\n")).collect();
             let end = " ".repeat(indent);
-            return format!("{end}(\n{names}{end}) = {}", expression(right, indent, indent + 4, 0));
+            let names = names.join(&format!(",\n{pad}"));
+            return format!("{end}(\n{pad}{names},\n{end}) = {}", expression(right, indent, indent + 4, 0));
         }
         let head = format!("{left} = ");
         let mut broken = expression(right, indent, head.len(), 0);
@@ -98,7 +98,7 @@ fn expression(text: &str, indent: usize, column: usize, after: usize) -> String 
         let fits =
             lines.last().is_some_and(|line| !line.contains('\n') && line.len() + part.len() + 2 <= MAX_LINE);
         match lines.last_mut().filter(|_| fits) {
-            Some(line) => line.push_str(&format!(" {part}{end}")),
+            Some(line) => line.extend([" ", part, end]),
             None => lines.push(format!("{pad}{}{end}", expression(part, inner, inner, 1))),
         }
     }

@@ -239,7 +239,7 @@ impl<'a> Module<'a> {
         }
         if !self.definitions.is_empty() {
             let space = if chosen.blocks.is_empty() { "\n" } else { "\n\n" };
-            let _ = write!(text, "{space}{}\n", self.definitions.join("\n"));
+            let _ = writeln!(text, "{space}{}", self.definitions.join("\n"));
         }
         text
     }
