@@ -30,7 +30,7 @@ from . import parameter_loading
 from .arguments import Arguments, check_declared, missing
 from .compile_stats import CompileStats
 from .donation import alone, check_pure, given_away
-from .loading import Module, save
+from .loading import Module, Runner, save
 from .parameter_patterns import matching, read_initializers, refuse_both
 from .parameters import Parameters, gradients_like
 from .program import Program, Settings
@@ -589,7 +589,7 @@ class PhysicalModel(Stateful, Tools):
         """The generated source of the gradients of all outputs."""
         return str(self._gradient_of_outputs().source.text)
 
-    def _gradient_of_outputs(self) -> Module:
+    def _gradient_of_outputs(self) -> Module | Runner:
         program = self._known()
         outputs = tuple(sorted(n for n in self._names["output"] if "float" in program.core.output_type(n)[0]))
         return program.gradient(outputs)[0]
