@@ -140,7 +140,7 @@ def _gather(
 def _fill(dtype: str) -> Any:
     if "float" in dtype:
         return float("nan")
-    return True if dtype == "bool" else int(np.iinfo(dtype).max if dtype == "uint8" else np.iinfo(dtype).min)
+    return True if dtype == "bool" else int(np.iinfo(dtype).max if dtype.startswith("uint") else np.iinfo(dtype).min)
 
 
 @convert("scatter", "scatter-add", "scatter_add")

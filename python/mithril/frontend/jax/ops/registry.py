@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .... import dtypes
 from ...._core import IOKey
 from ....errors import UnsupportedOpError
 from ...rows import apply, cast, is_connection
@@ -16,9 +17,6 @@ __all__ = ["OPS", "Use", "apply", "cast", "constant", "convert", "dtype_name", "
 
 #: Name of a primitive, and what it becomes.
 OPS: dict[str, Callable[..., Any]] = {}
-
-#: Dtypes that models have.
-_DTYPES = frozenset(["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"])
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class Use:
 def dtype_name(aval: Any) -> str:
     """Name of the dtype of an abstract value here."""
     name = str(aval.dtype)
-    if name not in _DTYPES:
+    if name not in dtypes.ALL:
         raise UnsupportedOpError(f"there are no tensors of dtype {name}", hint="use another dtype, such as int32")
     return name
 
