@@ -160,6 +160,15 @@ def test_movement_and_creation(dtype, name):
     check(run(name, "tril", (x,)), np.tril(x))
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", ["uint8", *DTYPES])
+def test_windows_are_padded_with_numbers_that_wrap_around(dtype, name):
+    x = np.ones((1, 1, 2, 2), dtype)
+    padding = np.array(-1).astype(dtype)
+    found = run(name, "windows", (x, 2, 1, ((1, 0), (1, 0)), 1, -1.5))
+    check(found[0, 0, 0, 0], np.array([[padding, padding], [padding, 1]], dtype))
+
+
 PROMOTED = {
     ("uint16", "uint8"): "uint16",
     ("uint16", "uint32"): "uint32",
