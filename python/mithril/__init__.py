@@ -40,7 +40,7 @@ from .compiled.parameters import Parameters
 from .compiled.physical_model import PhysicalModel
 from .dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32
 from .errors import MithrilError
-from .frontend import from_jax, from_torch
+from .frontend import from_jax, from_onnx, from_torch
 from .quantization import quantize
 from .suggestions import absent as _absent
 from .tools import benchmark, calibrate, check, compare, quantization_report, suggest_backend
@@ -86,6 +86,7 @@ __all__ = [
     "float32",
     "float64",
     "from_jax",
+    "from_onnx",
     "from_torch",
     "generation",
     "get_backend",

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use mithril::ir::DType;
+use mithril::ir::{Code, DType, Error, Lit};
 use mithril::model::zoo::plan::{self, FileArray, ModelArray};
+use mithril::onnx::Options;
 use mithril::runtime::weights::{self, Checkpoint, Entry, Stored, Weight};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
+use crate::convert::{literal, pairs, sizes};
 use crate::errors::{Failure, Outcome};
 use crate::gguf;
+use crate::model::PyModel;
 
 /// An open checkpoint.
 #[pyclass(name = "Checkpoint", module = "mithril", frozen)]
@@ -114,6 +117,39 @@ fn code(stored: &Stored) -> &'static str {
         Stored::Known(DType::U32) => "<u4",
         Stored::U64 => "<u8",
     }
+}
+
+/// The model of a file of ONNX, given by its path or as bytes, and its parameters.
+#[pyfunction]
+#[pyo3(signature = (source, shapes=None, constants=None))]
+pub fn read_onnx(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    shapes: Option<&Bound<'_, PyAny>>,
+    constants: Option<&Bound<'_, PyAny>>,
+) -> Outcome<(PyModel, PyCheckpoint)> {
+    let given = shapes.map(pairs).transpose()?.unwrap_or_default();
+    let shapes = given.iter().map(|(k, v)| Ok((k.clone(), sizes(v)?))).collect::<Outcome<Vec<_>>>()?;
+    let given = constants.map(pairs).transpose()?.unwrap_or_default();
+    let mut constants = Vec::with_capacity(given.len());
+    for (name, value) in given {
+        let shape: Vec<usize> = value.getattr("shape")?.extract()?;
+        let flat = value.call_method1("reshape", (-1,))?;
+        let Lit::Tensor(tensor) = literal(&flat)? else {
+            let message = format!("the value of the input {name:?} is not an array");
+            return Err(Error::new(Code::BadArgument, message).help("give an array of NumPy").into());
+        };
+        constants.push((name, tensor.reshaped(&shape)));
+    }
+    let options = Options { shapes, constants };
+    let (model, parameters) = if let Ok(bytes) = source.cast::<PyBytes>() {
+        let bytes = bytes.as_bytes();
+        py.detach(|| weights::read_onnx_bytes(bytes, &options))?
+    } else {
+        let path: PathBuf = source.extract()?;
+        py.detach(|| weights::read_onnx(&path, &options))?
+    };
+    Ok((PyModel { inner: model }, PyCheckpoint(parameters)))
 }
 
 /// Writes tensors, given as (name, dtype, shape); `chunks` gives the bytes of one of them, by its place, piece by piece.

@@ -4,6 +4,7 @@ pub use mithril_codegen as codegen;
 pub use mithril_compile as compile;
 pub use mithril_ir as ir;
 pub use mithril_model as model;
+pub use mithril_onnx as onnx;
 pub use mithril_runtime as runtime;
 
 /// The Rust example of the README of the repository runs as a test.

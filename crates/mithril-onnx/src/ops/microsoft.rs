@@ -1,0 +1,5 @@
+//! To be written.
+
+use super::Table;
+
+pub static OPS: Table = &[];

@@ -1,0 +1,74 @@
+"""Models of ONNX files. They are read in Rust (``crates/mithril-onnx``); here their weights become arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import _core
+from .._core import Model
+from ..checkpoints.weights import Checkpoint
+
+__all__ = ["from_onnx"]
+
+
+def from_onnx(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    shapes: Mapping[str, Sequence[int | str | None]] | None = None,
+    constants: Mapping[str, Any] | None = None,
+) -> tuple[Model, dict[str, Any]]:
+    """Make a model of an ONNX file, and take its parameters along.
+
+    Opsets 7 to 28 of the default domain are read, with functions of the file; ``If``, ``Loop`` and ``Scan`` whose
+    conditions and numbers of turns are known are written out. The package ``onnx`` is not needed.
+
+    Parameters
+    ----------
+    source : path-like or bytes
+        The file, or its contents. Weights in other files (external data) need the path.
+    shapes : mapping, optional
+        Shapes of inputs, where those of the file shall not be taken: numbers, names of symbols, or None for a size that
+        stays open.
+    constants : mapping, optional
+        Arrays for inputs that always have this value: they become constants of the model. Inputs that shapes depend on,
+        such as the second one of ``Reshape``, need one.
+
+    Returns
+    -------
+    model : Model
+        Its inputs and outputs are those of the graph, by name and in their order. Sizes that the file gives names
+        (``dim_param``) are symbols.
+    params : dict
+        NumPy arrays of the parameters by name: the initializers of floats with at least one axis. They are views of the
+        file where it keeps them aligned, and copies elsewhere. Other initializers are constants of the model.
+
+    Raises
+    ------
+    UnsupportedOpError
+        If ops, attributes or dtypes have no counterpart. The error lists all of them, with their nodes.
+    ModelFileError
+        If a file cannot be read, is not one of ONNX, contradicts itself, or wants to read what lies outside of its
+        folder.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> from onnx import parser
+    >>> text = '''<ir_version: 10, opset_import: ["": 21]>
+    ... net (float[batch, 3] x) => (float[batch, 2] y) <float[2, 3] weight = {1, 2, 3, 4, 5, 6}> {
+    ...   y = Gemm <transB = 1> (x, weight)
+    ... }'''
+    >>> model, params = ml.from_onnx(parser.parse_model(text).SerializeToString())
+    >>> list(params), model.input_keys
+    (['weight'], ('x',))
+    >>> ml.compile(model, ml.NumpyBackend()).evaluate(params, {"x": [[1.0, 0.0, 0.0]]})["y"].tolist()
+    [[1.0, 4.0]]
+    """
+    given = source if isinstance(source, bytes) else os.fspath(source)
+    arrays = {name: np.asarray(value) for name, value in (constants or {}).items()}
+    model, parameters = _core.read_onnx(given, shapes, arrays)
+    return model, dict(Checkpoint(parameters))
