@@ -17,6 +17,7 @@ from mithril.command.ending import guarded
 from mithril.command.parser import parse
 from mithril.command.source import Source, model_of, shapes_of
 from mithril.errors import ConflictingOptionError, ModelFileError
+from mithril.frontend.opening import open_foreign
 from mithril.generation import command as generation
 from mithril.tokenizers import llama_cpp as llama_tokenizer
 from mithril.tools.overview import doctor
@@ -84,7 +85,7 @@ def _backends(given: argparse.Namespace) -> tuple[str, bool]:
 
 
 def _summary(given: argparse.Namespace) -> tuple[str, bool]:
-    model, shapes = model_of(given.model), shapes_of(given.shape)
+    model, shapes = model_of(given.model, given.shape), shapes_of(given.shape)
     return (
         ml.compile(model, ml.NumpyBackend(), shapes=shapes, inference=True).summary() if shapes else model.summary()
     ), True
@@ -111,6 +112,10 @@ def _quantize(given: argparse.Namespace) -> tuple[str, bool]:
                 lacking = f"\nno tokenizer is written: {error.message}"
             report = ml.save_gguf(compiled, given.target, metadata=entries, **options)
             return _printed(report, given) + lacking, True
+    foreign = open_foreign(folder) if folder.is_file() else None
+    if foreign is not None and foreign.params is not None:
+        made = ml.quantize(foreign.params, options.pop("quantize"), **options)
+        return _printed(ml.save_gguf(made, given.target), given), True
     opened = ml.weights.open(given.source)
     blocks = {name: opened.quantized(name) for name in opened}
     arrays = {name: opened[name] if found is None else found for name, found in blocks.items()}
@@ -136,7 +141,7 @@ def _export(given: argparse.Namespace) -> tuple[str, bool]:
 def _check(given: argparse.Namespace) -> tuple[str, bool]:
     if given.inference and given.gradients:
         raise ConflictingOptionError("--inference has no --gradients", hint="leave one of them out")
-    model, shapes = model_of(given.model), shapes_of(given.shape)
+    model, shapes = model_of(given.model, given.shape), shapes_of(given.shape)
     options = {"gradients": given.gradients, "inference": given.inference}
     found = [ml.check(model, name, shapes, **options) for name in given.backend]
     return "\n\n".join(_printed(result, given) for result in found), all(result.ok for result in found)

@@ -504,7 +504,7 @@ def test_what_is_no_file_of_weights_or_of_a_model(tmp_path):
     pointer.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
     params = compiled.get_parameters()
     for call, words in [
-        (lambda: ml.load(tmp_path), "ml.load_weights reads the weights"),
+        (lambda: ml.load(tmp_path), "name one, or the index of its parts"),
         (lambda: ml.load(config), "from_config"),
         (lambda: ml.load(index), "ml.load_weights(model, "),
         (lambda: ml.load(tmp_path / "no.json"), "check the path"),

@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import _core, dtypes
 from .._core import Model
+from .._generated import zoo
 from ..backends.exchange import to_host
 from ..errors import InvalidValueError, MithrilError, ModelFileError, ParameterError
 from . import weights
@@ -159,12 +160,15 @@ def load(path: str | os.PathLike[str]) -> Any:
     Parameters
     ----------
     path : path-like
-        A file that `save` has written, or any other ``*.safetensors``, ``*.gguf``, ``*.pt``, ``*.pth`` or ``*.bin``.
+        A file that `save` has written, or any other ``*.safetensors``, ``*.gguf``, ``*.pt``, ``*.pth`` or ``*.bin``; a
+        file ``*.pt2`` of ``torch.export`` or ``*.onnx``; a folder with a ``config.json`` and weights; or the name of a
+        model of `mithril.models`.
 
     Returns
     -------
-    Model or dict
-        Parameters are NumPy arrays by name, views of the file in memory (see `mithril.weights.open`): pass them to
+    Model, dict, or both
+        A model; parameters; or both, a tuple, of a file ``*.pt2`` or ``*.onnx`` or a folder. Parameters are NumPy
+        arrays by name, views of the file in memory where that is possible (see `mithril.weights.open`): pass them to
         `PhysicalModel.load_params`, or `transfer` them to a backend.
 
     Raises
@@ -173,6 +177,10 @@ def load(path: str | os.PathLike[str]) -> Any:
         If the file is malformed.
     """
     source = file_path(path)
+    if source.is_dir() or source.suffix in (".pt2", ".onnx"):
+        return _load_with_weights(source)
+    if isinstance(path, str) and path in zoo.__all__ and not source.exists():
+        return getattr(zoo, path)()
     if source.suffix in _TENSORS:
         return dict(sorted(weights.open(source).items()))
     try:
@@ -191,6 +199,28 @@ def load(path: str | os.PathLike[str]) -> Any:
         if (hint := _meant(text, source)) is None:
             raise
         raise ModelFileError(f"{os.fspath(path)!r} holds no model of Mithril", hint=hint) from error
+
+
+def _load_with_weights(source: Path) -> tuple[Model, dict[str, Any]]:
+    # These know files of weights themselves.
+    from ..backends.with_manualgrad.numpy_backend import NumpyBackend
+    from ..compiled.compile import compile
+    from ..frontend.opening import open_foreign
+    from ..models.configuration import from_config
+
+    found = open_foreign(source)
+    if found is not None and found.params is not None:
+        return found.model, found.params
+    if found is not None:
+        raise ModelFileError(f"the folder {os.fspath(source)!r} holds no weights", hint="put the checkpoint into it")
+    if not (source / "config.json").is_file():
+        raise ModelFileError(
+            f"the folder {os.fspath(source)!r} holds no config.json", hint="ml.load_weights reads weights alone"
+        )
+    model = from_config(source)
+    compiled = compile(model, NumpyBackend(), inference=True)
+    weights.load_weights(compiled, source)
+    return model, {name: to_host(value) for name, value in compiled.get_parameters().items()}
 
 
 def _meant(text: str, path: Path) -> str | None:

@@ -110,7 +110,7 @@ def _parser() -> tuple[_Parser, Mapping[str, _Parser]]:
 
 
 def _model_arguments(parser: argparse.ArgumentParser) -> None:
-    text = "file of ml.save, folder with a config.json, file of GGUF, or the name of a model of mithril.models"
+    text = "file of ml.save, .pt2, .onnx or GGUF, folder with a config.json, or name of a model of mithril.models"
     parser.add_argument("model", metavar="MODEL", help=text)
     text = "shape of an input, e.g. input=1,3,224,224; may be given several times"
     parser.add_argument("--shape", action="append", default=[], metavar="NAME=SIZES", help=text)

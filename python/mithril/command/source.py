@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from ..checkpoints import weights
 from ..checkpoints.files import load
 from ..compiled.compile import compile
 from ..errors import ConflictingOptionError, InvalidValueError, KeyNotFoundError, ParameterError
+from ..frontend.opening import Opened, open_foreign
 from ..suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -44,11 +46,14 @@ class Source:
         A file or folder of weights; None: they are drawn, or the model has none.
     names : dict
         What parts of the model are called in the weights.
+    params : dict or None
+        The weights themselves, of a model of another framework.
     """
 
     model: Model
     weights: Path | None
     names: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, given: argparse.Namespace) -> Source:
@@ -60,13 +65,16 @@ class Source:
             If the model has parameters, and nothing says where their values are from.
         """
         path = Path(given.model)
-        model = model_of(given.model)
+        foreign = _foreign(given.model, given.shape)
+        model = _native(given.model) if foreign is None else foreign.model
         names = _names(given.name)
         if given.weights is not None and given.random_weights:
             raise ConflictingOptionError(
                 f"--weights {given.weights} and --random-weights contradict each other", hint="leave one of them out"
             )
         own = None if given.random_weights else Path(given.weights) if given.weights else _own(path)
+        if foreign is not None and foreign.params is not None and not given.random_weights and not given.weights:
+            return cls(model, path, names, foreign.params)
         if names and own is None:
             raise InvalidValueError(
                 f"--name is {given.name[0]!r}, but no weights are loaded", hint="add --weights PATH"
@@ -97,7 +105,9 @@ class Source:
 
     def load_into(self, compiled: PhysicalModel) -> None:
         """Give a compiled model its weights."""
-        if self.weights is not None:
+        if self.params is not None:
+            compiled.load_params(self.params)
+        elif self.weights is not None:
             weights.load_weights(compiled, self.weights, names=self.names)
         else:
             # Parameters whose sizes are not known yet are drawn with the seed of the backend, which is the same.
@@ -113,8 +123,23 @@ class Source:
         return {name: to_host(value) for name, value in {**compiled.get_parameters(), **state}.items()}
 
 
-def model_of(name: str) -> Model:
+def _foreign(name: str, shapes: Sequence[str]) -> Opened | None:
+    """Read what another framework has made, and say which way was taken."""
+    found = open_foreign(Path(name), shapes_of(shapes))
+    if found is not None:
+        print(f"model: {found.way}", file=sys.stderr)
+    return found
+
+
+def model_of(name: str, shapes: Sequence[str] = ()) -> Model:
     """Build the model of a folder, of a file, or of a name."""
+    foreign = _foreign(name, shapes)
+    if foreign is not None:
+        return foreign.model
+    return _native(name)
+
+
+def _native(name: str) -> Model:
     path = Path(name)
     if path.is_dir() or path.name == "config.json" or path.suffix == ".gguf":
         return models.from_config(path)
