@@ -239,3 +239,72 @@ def test_running_statistics_are_frozen():
     np.testing.assert_allclose(results["y"], (x - 3) / np.sqrt(4 + 1e-5) + 2, rtol=1e-5)
     gradients = compiled.evaluate_gradients(params, {"x": x}, output_gradients={"y": np.ones_like(x)})
     assert set(gradients) == {"scale", "bias"}
+
+
+def _microsoft(op, inputs, outputs=("y",), **attributes):
+    """A file with one node of com.microsoft on float32 arrays."""
+    graph = helper.make_graph(
+        [helper.make_node(op, list(inputs), list(outputs), domain="com.microsoft", **attributes)],
+        "net",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, x.shape) for name, x in inputs.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs if name],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return _evaluate(helper.make_model(graph, opset_imports=opsets).SerializeToString(), **inputs)
+
+
+def test_ops_of_onnx_runtime():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    names = ("x", "skip", "weight", "shift", "bias")
+    arrays = {n: rng.normal(size=(2, 3, 8) if i < 2 else 8).astype(np.float32) for i, n in enumerate(names)}
+    x, skip, weight, shift, bias = (torch.from_numpy(arrays[n]) for n in names)
+    functional = torch.nn.functional
+
+    found = _microsoft("SkipLayerNormalization", arrays, ("y", "", "", "sum"), epsilon=1e-5)
+    total = x + skip + bias
+    np.testing.assert_allclose(found["sum"], total, rtol=1e-5, atol=1e-6)
+    wanted = functional.layer_norm(total, (8,), weight, shift, 1e-5)
+    np.testing.assert_allclose(found["y"], wanted, rtol=1e-4, atol=1e-5)
+
+    three = {n: arrays[n] for n in ("x", "skip", "weight")}
+    found = _microsoft("SkipSimplifiedLayerNormalization", three, epsilon=1e-5)["y"]
+    np.testing.assert_allclose(found, functional.rms_norm(x + skip, (8,), weight, 1e-5), rtol=1e-4, atol=1e-5)
+
+    two = {n: arrays[n] for n in ("x", "bias")}
+    for op, how in (("BiasGelu", "none"), ("FastGelu", "tanh")):
+        wanted = functional.gelu(x + bias, approximate=how)
+        np.testing.assert_allclose(_microsoft(op, two)["y"], wanted, rtol=1e-4, atol=1e-5)
+    found = _microsoft("QuickGelu", {"x": arrays["x"]})["y"]
+    np.testing.assert_allclose(found, x * torch.sigmoid(1.702 * x), rtol=1e-4, atol=1e-5)
+
+
+def _exported(module, args, **options):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(module.eval(), args, dynamo=True, verbose=False, **options)
+    return program.model_proto.SerializeToString()
+
+
+def test_networks_of_pytorch():
+    torch = pytest.importorskip("torch")
+    torchvision = pytest.importorskip("torchvision")
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, activation="gelu")
+    networks = [
+        (torchvision.models.resnet18(), torch.randn(1, 3, 32, 32)),
+        (torchvision.models.mobilenet_v3_small(), torch.randn(1, 3, 32, 32)),
+        (layer, torch.randn(2, 5, 16)),
+        (torch.nn.LSTM(4, 6, batch_first=True, bidirectional=True), torch.randn(2, 5, 4)),
+    ]
+    for module, x in networks:
+        data = _exported(module, (x,))
+        model, params = ml.from_onnx(data)
+        name = onnx.load_from_string(data).graph.input[0].name
+        results = ml.compile(model, ml.NumpyBackend()).evaluate(params, {name: x.numpy()})
+        wanted = module(x)
+        wanted = wanted[0] if isinstance(wanted, tuple) else wanted
+        found = next(iter(results.values()))
+        np.testing.assert_allclose(found, wanted.detach().numpy(), rtol=1e-3, atol=1e-4)
