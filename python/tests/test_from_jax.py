@@ -363,9 +363,20 @@ def test_all_that_is_missing_is_one_error():
     assert "test_from_jax.py" in text
 
 
-def test_gradients_that_would_differ_are_refused():
-    with pytest.raises(ml.errors.UnsupportedOpError, match="stop_gradient cannot be converted"):
-        ml.from_jax(lambda x: x + lax.stop_gradient(jnp.sin(x)), (X,))
+@pytest.mark.parametrize("backend", [ml.NumpyBackend, ml.TorchBackend, ml.CBackend])
+def test_no_gradient_flows_where_it_is_stopped(backend):
+    tree = {"w": np.linspace(0.5, 2, X.size, dtype="float32").reshape(X.shape)}
+
+    def function(params, x):
+        return (params["w"] * lax.stop_gradient(jnp.sin(params["w"]) * x)).sum()
+
+    model, params = ml.from_jax(function, (X,), params=tree)
+    target = backend()
+    compiled = ml.compile(model, target)
+    params = {name: target.array(value) for name, value in params.items()}
+    gradients = compiled.evaluate_gradients(params, {"x": target.array(X)}, output_gradients={"output": target.ones()})
+    wanted = jax.grad(function)(tree, X)["w"]
+    np.testing.assert_allclose(target.to_numpy(gradients["w"]), wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_other_things_are_refused():

@@ -5,6 +5,7 @@ import importlib.util
 import mithril as ml
 import numpy as np
 import pytest
+from backends import BACKENDS, backend
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -375,3 +376,33 @@ def test_networks_of_transformers(name):
     assert list(found) == list(wanted)
     for key, right in wanted.items():
         np.testing.assert_allclose(found[key], right, rtol=0, atol=1e-4 * np.abs(right).max())
+
+
+@pytest.mark.parametrize("autodiff", ["native", "graph"])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_no_gradient_flows_through_detach(name, autodiff):
+    class Gate(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Linear(3, 3)
+
+        def forward(self, x):
+            y = self.inner(x)
+            return y * y.detach().exp()
+
+    torch.manual_seed(0)
+    module, x = Gate(), torch.randn(4, 3)
+    model, params = ml.from_torch(module, (x,))
+    target = backend(name)
+    if autodiff not in target.engine.autodiff:
+        pytest.skip(f"{name} has its gradients in one way only")
+    compiled = ml.compile(model, target, autodiff=autodiff)
+    params = {key: target.array(value) for key, value in params.items()}
+    gradients = compiled.evaluate_gradients(
+        params, {"x": target.array(x.numpy())}, output_gradients={"output": target.ones(4, 3)}
+    )
+    module(x).sum().backward()
+    for key, parameter in module.named_parameters():
+        np.testing.assert_allclose(
+            np.asarray(target.to_numpy(gradients[key])), parameter.grad.numpy(), rtol=1e-4, atol=1e-5
+        )

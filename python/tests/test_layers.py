@@ -334,7 +334,9 @@ def wanted(number):
 @pytest.mark.parametrize("backend_name", BACKENDS)
 def test_layer(backend_name, number):
     layer, data, reference = wanted(number)
-    found = results_of(layer, backend(backend_name, "float64"), data, differences=backend_name == "numpy")
+    # Its gradients are not those of what it computes: that is what it is for.
+    has_slope = backend_name == "numpy" and CASES[number][0] != "StopGradient"
+    found = results_of(layer, backend(backend_name, "float64"), data, differences=has_slope)
     assert list(found) == list(reference)
     for key, value in found.items():
         assert value.dtype == reference[key].dtype

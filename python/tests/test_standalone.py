@@ -199,3 +199,27 @@ def test_formulas_are_written_as_formulas():
         assert "_CONSTANTS" not in compiled.gradient_source
         # Once, when the module is loaded.
         assert "arange(64)" in compiled.source.partition("def evaluate")[0]
+
+
+def test_what_is_returned_is_part_of_no_formula():
+    """Callers may write into it; what follows from it cannot be computed when the module is loaded either."""
+    table = np.random.default_rng(3).normal(size=(8, 8)).astype("f4")
+    model = ml.Model()
+    model |= ml.CumSum(axis=0)(input=table, output="sums")
+    model |= ml.Where()(condition=model.sums >= 0.5, input="x", other=0.0, output="output")
+    model.set_outputs("sums", "output")
+    for kind in KINDS:
+        try:
+            backend = getattr(ml, KINDS[kind])()
+        except ml.errors.BackendUnavailableError:
+            continue
+        compiled = ml.compile(model, backend, shapes={"x": [8, 8]}, dtypes={"x": "float32"}, data_keys={"x"})
+        for _ in range(2):
+            outputs = {
+                key: np.asarray(backend.to_numpy(value))
+                for key, value in compiled.evaluate({}, {"x": backend.ones(8, 8)}).items()
+            }
+            np.testing.assert_allclose(outputs["sums"], table.cumsum(0), rtol=1e-5, atol=1e-6)
+            np.testing.assert_array_equal(outputs["output"], outputs["sums"] >= 0.5)
+            if kind == "numpy":
+                outputs["sums"] += 1

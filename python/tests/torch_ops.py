@@ -448,6 +448,7 @@ OPS = (
         "addcmul": lambda x, a, b, value=1.0: torch.addcmul(x, a, b, value=value),
         "cast": cast,
         "barrier": lambda x, after: x,
+        "stop_gradient": lambda x: x.detach().requires_grad_(False) * 1,
         "equal": torch.eq,
         "left_shift": torch.bitwise_left_shift,
         "right_shift": torch.bitwise_right_shift,

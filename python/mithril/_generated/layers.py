@@ -317,6 +317,7 @@ __all__ = [
     "Squeeze",
     "Stack",
     "Std",
+    "StopGradient",
     "Subtract",
     "Sum",
     "Svd",
@@ -1550,6 +1551,20 @@ class Cast(Model):
         if args["dtype"] is None:
             del args["dtype"]
         self._build("Cast", {**args, **aliases}, name)
+
+
+class StopGradient(Model):
+    r"""The input as it is; for gradients it is a constant, through which none flows.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name; becomes a part of the paths of the parameters.
+    """
+
+    def __init__(self, *, name: str | None = None, **aliases: typing.Any) -> None:
+        args: dict[str, typing.Any] = {}
+        self._build("StopGradient", {**args, **aliases}, name)
 
 
 class Sqrt(Model):

@@ -25,6 +25,7 @@ KINDS: dict[str, str] = {
     "clip": "ttt",
     "addcmul": "ttta",
     "cast": "ta",
+    "stop_gradient": "t",
     "sqrt": "t",
     "rsqrt": "t",
     "square": "t",
@@ -714,6 +715,30 @@ class Ops:
 
     astype = cast
     convert = cast
+
+    @spellings.op("stop_gradient", ("input",))
+    def stop_gradient(self, input: Any) -> Any:
+        r"""The input as it is; for gradients it is a constant, through which none flows.
+
+        Parameters
+        ----------
+        input : array
+
+        Returns
+        -------
+        array
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import numpy as np
+        >>> backend = ml.NumpyBackend()
+        >>> backend.stop_gradient(np.ones((2, 3))).shape
+        (2, 3)
+        """
+        return self._op("stop_gradient", (input,))
+
+    detach = stop_gradient
 
     @spellings.op("sqrt", ("input",))
     def sqrt(self, input: Any) -> Any:

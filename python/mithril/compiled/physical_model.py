@@ -30,10 +30,11 @@ from . import parameter_loading
 from .arguments import Arguments, check_declared, missing
 from .compile_stats import CompileStats
 from .donation import alone, check_pure, given_away
-from .loading import Module, Runner, save
+from .loading import save
 from .parameter_patterns import matching, read_initializers, refuse_both
 from .parameters import Parameters, gradients_like
 from .program import Program, Settings
+from .sources import Sources
 from .stages import Stages
 from .state import Stateful
 from .tool_methods import Tools
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["PhysicalModel"]
 
 
-class PhysicalModel(Stateful, Tools):
+class PhysicalModel(Stateful, Sources, Tools):
     """A model compiled for a backend. Made by `compile`.
 
     Any number of threads may evaluate one physical model at once; with random or batch-norm state they share
@@ -578,57 +579,6 @@ class PhysicalModel(Stateful, Tools):
         return value
 
     # --- looking inside ---------------------------------------------------------------------------------------
-
-    @property
-    def source(self) -> str:
-        """The generated source of `evaluate`."""
-        return str(self._known().module.source.text)
-
-    @property
-    def gradient_source(self) -> str:
-        """The generated source of the gradients of all outputs."""
-        return str(self._gradient_of_outputs().source.text)
-
-    def _gradient_of_outputs(self) -> Module | Runner:
-        program = self._known()
-        outputs = tuple(sorted(n for n in self._names["output"] if "float" in program.core.output_type(n)[0]))
-        return program.gradient(outputs)[0]
-
-    def save_source(self, path: str | os.PathLike[str], *, gradients: bool = False) -> None:
-        """Write the generated source to a file, which needs the framework only.
-
-        Parameters
-        ----------
-        path : str or os.PathLike
-            The file. Constants that are too large for a source, and follow from no formula, are written to a file
-            beside it, whose name ends with ``.npz`` instead of ``.py``; the source reads it when it is imported.
-        gradients : bool, default False
-            Write `gradient_source` rather than `source`.
-
-        Raises
-        ------
-        FileError
-            If a file cannot be written.
-
-        Examples
-        --------
-        >>> import mithril as ml
-        >>> import tempfile, pathlib
-        >>> model = ml.Model()
-        >>> model |= ml.Linear(2)(input="input", output="output")
-        >>> compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [4, 3]})
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "linear.py"
-        >>> compiled.save_source(path)
-        >>> path.read_text() == compiled.source
-        True
-        """
-        save(path, (self._gradient_of_outputs() if gradients else self._known().module).source)
-
-    @property
-    def stages(self) -> Stages:
-        """Text of the graph after each stage of compiling: ``infer``, ``fold_constants`` … ``cleanup``, ``emit``."""
-        program = self._known()
-        return Stages(self.backend.engine.stages(program.core, program.module))
 
     @property
     def function(self) -> Callable[..., Any]:

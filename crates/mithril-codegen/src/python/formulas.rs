@@ -21,31 +21,43 @@ pub struct Formulas {
 impl Formulas {
     /// Looks for them. What is returned is not among them, and nothing that it is made of: callers may write into it.
     pub fn of(graph: &Graph, target: &PythonTarget, is_result: &[bool]) -> Self {
-        let mut is_formula = vec![false; graph.values().len()];
-        let mut is_read = is_formula.clone();
+        let none = vec![false; graph.values().len()];
         if target.is_lazy || target.overlay.is_some() || target.xp.is_empty() {
-            return Self { is_formula, is_read };
+            return Self { is_formula: none.clone(), is_read: none };
         }
+        let is_fixed = |known: &[bool], node: &Node| {
+            node.inputs.iter().all(|v| known[v.index()] || graph.lit(*v).is_some_and(is_known))
+        };
+        let mut is_constant = none.clone();
         for (_, node) in graph.nodes() {
-            let is_fixed = |v: &ValueId| is_formula[v.index()] || graph.lit(*v).is_some_and(is_known);
-            if let ([v], true) = (&node.outputs[..], node.inputs.iter().all(is_fixed) && is_row(node)) {
+            if let ([v], true) = (&node.outputs[..], is_row(node) && is_fixed(&is_constant, node)) {
                 let sizes = graph.ty(*v).and_then(|ty| ty.shape.known());
-                is_formula[v.index()] = sizes.is_some_and(|sizes| sizes.iter().product::<usize>() <= LARGEST);
+                is_constant[v.index()] =
+                    sizes.is_some_and(|sizes| sizes.iter().product::<usize>() <= LARGEST);
             }
         }
+        // What is made of something that is returned may share its memory.
         let mut is_open = is_result.to_vec();
-        let mut is_used = is_read.clone();
         for (_, node) in graph.nodes().rev() {
-            let creates = node.inputs.iter().all(|v| graph.ty(*v).is_none());
+            if node.outputs.iter().any(|v| is_constant[v.index()] && is_open[v.index()]) {
+                node.inputs.iter().for_each(|v| is_open[v.index()] = true);
+            }
+        }
+        let mut is_formula = none.clone();
+        for (_, node) in graph.nodes() {
+            if let [v] = &node.outputs[..] {
+                let is_inner = is_constant[v.index()] && !is_open[v.index()];
+                is_formula[v.index()] = is_inner && is_fixed(&is_formula, node);
+            }
+        }
+        let (mut is_used, mut is_read) = (none.clone(), none);
+        for (_, node) in graph.nodes().rev() {
             let mut is_inner = false;
-            if let [v] = &node.outputs[..]
-                && is_formula[v.index()]
-            {
-                let is_handed_out = is_open[v.index()];
+            if let [v] = &node.outputs[..] {
                 // A creation is as short as a name.
-                is_inner = !is_handed_out && (!creates || is_used[v.index()]);
-                is_formula[v.index()] = is_inner;
-                node.inputs.iter().for_each(|v| is_open[v.index()] |= is_handed_out);
+                let creates = node.inputs.iter().all(|v| graph.ty(*v).is_none());
+                is_formula[v.index()] &= !creates || is_used[v.index()];
+                is_inner = is_formula[v.index()];
             }
             for v in &node.inputs {
                 let readers = if is_inner { &mut is_used } else { &mut is_read };

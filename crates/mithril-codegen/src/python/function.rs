@@ -490,7 +490,10 @@ impl<'m, 'a> FunctionWriter<'m, 'a> {
     fn result(&mut self, v: ValueId) -> Result<String> {
         let target = self.module.target;
         let text = match self.graph.lit(v) {
-            Some(Lit::Tensor(t)) => self.module.constant(t),
+            Some(Lit::Tensor(t)) => {
+                let text = self.module.constant(t);
+                if text.starts_with("_CONSTANT") { target.copy.replace("{value}", &text) } else { text }
+            }
             Some(lit) if lit.is_numeric() => {
                 let dtype = lit.weak_dtype(DType::F32).unwrap_or(DType::F32);
                 self.typed_number(lit, dtype).text

@@ -35,6 +35,8 @@ pub struct PythonTarget {
     pub array: &'static str,
     /// Makes an array of a result without dimensions, where ops return something else: `{value}`.
     pub result: &'static str,
+    /// A copy of an array that later calls read, for a caller, who may write into it: `{value}`.
+    pub copy: &'static str,
     /// Takes integers that follow from other numbers out of what the framework differentiates: `{value}`; empty where it
     /// does so by itself.
     pub detached: &'static str,
@@ -93,6 +95,7 @@ pub static NUMPY: PythonTarget = PythonTarget {
     array: "np.array({value}, dtype={dtype})",
     // Ufuncs return NumPy scalars where the result has no dimensions.
     result: "np.asarray({value})",
+    copy: "{value}.copy()",
     detached: "",
     // Infinities and NaN are ordinary results here, not a reason to warn.
     decorator: "@np.errstate(all=\"ignore\")",
@@ -131,6 +134,7 @@ pub static TORCH: PythonTarget = PythonTarget {
     scalar: "torch.full((), {value}, dtype={dtype}, device=device)",
     array: "torch.tensor({value}, dtype={dtype}, device=device)",
     result: "{value}",
+    copy: "{value}.clone()",
     detached: "",
     decorator: "",
     load: "    import numpy as np\n\n    _CONSTANTS = {\n        name: torch.from_numpy(array).to(device)\n        if array.dtype.kind != \"V\"\n        else torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).to(device)\n        for name, array in np.load(__file__.removesuffix(\".py\") + \".npz\").items()\n    }",
@@ -168,6 +172,7 @@ pub static JAX: PythonTarget = PythonTarget {
     scalar: "jnp.array({value}, dtype={dtype})",
     array: "jnp.array({value}, dtype={dtype})",
     result: "{value}",
+    copy: "{value}",
     detached: "",
     decorator: "",
     load: "    _CONSTANTS = {\n        name: jnp.asarray(array.view(jnp.bfloat16) if array.dtype.kind == \"V\" else array)\n        for name, array in jnp.load(__file__.removesuffix(\".py\") + \".npz\").items()\n    }",
@@ -204,6 +209,7 @@ pub static MLX: PythonTarget = PythonTarget {
     scalar: "mx.array({value}, dtype={dtype})",
     array: "mx.array({value}, dtype={dtype})",
     result: "{value}",
+    copy: "mx.array({value})",
     // MLX refuses positions that depend on what it differentiates.
     detached: "mx.stop_gradient({value})",
     decorator: "",
@@ -262,6 +268,7 @@ pub static CUSTOM: PythonTarget = PythonTarget {
     scalar: "backend.tensor({value}, {dtype})",
     array: "backend.tensor({value}, {dtype})",
     result: "{value}",
+    copy: "{value}",
     detached: "",
     decorator: "",
     load: "",

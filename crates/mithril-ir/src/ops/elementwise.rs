@@ -33,6 +33,7 @@ pub static OPS: &[&OpDef] = &[
     &CLIP,
     &ADDCMUL,
     &CAST,
+    &STOP_GRADIENT,
 ];
 
 /// `left + right`
@@ -619,6 +620,26 @@ fn c_conversion(cx: &SpellCx<'_>) -> Option<String> {
         _ => "({TO}){0}".into(),
     })
 }
+
+/// The input, through which no gradient flows
+pub static STOP_GRADIENT: OpDef = OpDef {
+    dtype: DTypeRule::Promote,
+    grad: Grad::Zero,
+    spell: Spell {
+        torch: Text::T("{0}.detach()"),
+        jax: Text::T("jax.lax.stop_gradient({0})"),
+        mlx: Text::T("mx.stop_gradient({0})"),
+        c: Text::T("{0}"),
+        ..Spell::numpy("{0}.copy()")
+    },
+    layer: "StopGradient",
+    aliases: &["detach"],
+    ..number_map(
+        "stop_gradient",
+        "The input as it is; for gradients it is a constant, through which none flows.",
+        |x| x[0],
+    )
+};
 
 #[cfg(test)]
 mod tests;

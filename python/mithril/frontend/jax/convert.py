@@ -201,30 +201,13 @@ def run(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     def read(var: Any) -> Any:
         return np.asarray(var.val, var.aval.dtype) if hasattr(var, "val") else values[var]
 
-    makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
     for eqn in jaxpr.eqns:
-        results = _equation(eqn, [read(var) for var in eqn.invars], makers)
+        results = _equation(eqn, [read(var) for var in eqn.invars])
         values.update(zip(eqn.outvars, results, strict=True))
     return [read(var) for var in jaxpr.outvars]
 
 
-#: What may stand between a maximum and the `stop_gradient` of it.
-_BETWEEN = frozenset(("max", "broadcast_in_dim", "select_n", "reshape", "squeeze", "convert_element_type"))
-
-
-def _is_shift(eqn: Any, makers: Mapping[Any, Any]) -> bool:
-    maker = eqn
-    while maker is not None and maker.primitive.name != "reduce_max":
-        if maker is not eqn and maker.primitive.name not in _BETWEEN:
-            return False
-        found = [makers[var] for var in maker.invars if not hasattr(var, "val") and var in makers]
-        found = [other for other in found if other.primitive.name != "is_finite" and len(other.invars)]
-        found = [other for other in found if other.primitive.name in _BETWEEN | {"reduce_max"}]
-        maker = found[-1] if found else None
-    return maker is not None
-
-
-def _equation(eqn: Any, args: list[Any], makers: Mapping[Any, Any]) -> Sequence[Any]:
+def _equation(eqn: Any, args: list[Any]) -> Sequence[Any]:
     name = eqn.primitive.name
     is_small = all(np.prod(var.aval.shape, dtype=np.int64) <= _FOLDED for var in eqn.outvars)
     if not any(map(is_connection, args)) and (is_small or name not in OPS):
@@ -239,8 +222,7 @@ def _equation(eqn: Any, args: list[Any], makers: Mapping[Any, Any]) -> Sequence[
     if inner is not None:
         return run(*inner, args)
     try:
-        is_shift = name == "stop_gradient" and _is_shift(eqn, makers)
-        found = OPS[name](Use(eqn, is_shift), *args, **eqn.params)
+        found = OPS[name](Use(eqn), *args, **eqn.params)
     except UnsupportedOpError as error:
         raise _error(
             f"{name} cannot be converted: {error.message}", [f"it stands{place(eqn)}"], "rewrite this part"

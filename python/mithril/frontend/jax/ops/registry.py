@@ -24,8 +24,6 @@ class Use:
     """A use of a primitive: an equation of a jaxpr."""
 
     eqn: Any
-    #: Whether the argument is a maximum, by which numbers are shifted before `exp`: gradients through it cancel out.
-    is_shift: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:

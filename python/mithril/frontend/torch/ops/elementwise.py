@@ -244,14 +244,19 @@ def _to(use: Use, x: Any, *args: Any, **named: Any) -> Any:
 
 
 @convert(
-    *("clone.default", "alias.default", "detach.default", "contiguous.default", "lift_fresh_copy.default"),
-    *("detach_.default", "lift_fresh.default", "dropout.default", "feature_dropout.default", "_conj.default"),
+    *("clone.default", "alias.default", "contiguous.default", "lift_fresh_copy.default"),
+    *("lift_fresh.default", "dropout.default", "feature_dropout.default", "_conj.default"),
 )
 def _same(use: Use, x: Any, *args: Any, **named: Any) -> Any:
     name = str(use.node.target).split(".")[1]
     if name.endswith("dropout") and args[1] and args[0] > 0:
         return _dropout(use, x, args[0], True)
     return x
+
+
+@convert("detach.default", "detach_.default")
+def _detach(use: Use, x: Any) -> Any:
+    return apply("stop_gradient", x)
 
 
 @convert("native_dropout.default")

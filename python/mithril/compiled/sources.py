@@ -1,0 +1,76 @@
+"""What a compiled model shows of its generated code."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from .loading import Module, Runner, save
+from .stages import Stages
+
+if TYPE_CHECKING:
+    from ..backends.backend import Backend
+    from .program import Program
+
+__all__ = ["Sources"]
+
+
+class Sources:
+    """The part of a compiled model that shows and writes its sources."""
+
+    if TYPE_CHECKING:
+        backend: Backend
+        _names: dict[str, tuple[str, ...]]
+
+        def _known(self) -> Program: ...
+
+    @property
+    def source(self) -> str:
+        """The generated source of `evaluate`."""
+        return str(self._known().module.source.text)
+
+    @property
+    def gradient_source(self) -> str:
+        """The generated source of the gradients of all outputs."""
+        return str(self._gradient_of_outputs().source.text)
+
+    def _gradient_of_outputs(self) -> Module | Runner:
+        program = self._known()
+        outputs = tuple(sorted(n for n in self._names["output"] if "float" in program.core.output_type(n)[0]))
+        return program.gradient(outputs)[0]
+
+    def save_source(self, path: str | os.PathLike[str], *, gradients: bool = False) -> None:
+        """Write the generated source to a file, which needs the framework only.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            The file. Constants that are too large for a source, and follow from no formula, are written to a file
+            beside it, whose name ends with ``.npz`` instead of ``.py``; the source reads it when it is imported.
+        gradients : bool, default False
+            Write `gradient_source` rather than `source`.
+
+        Raises
+        ------
+        FileError
+            If a file cannot be written.
+
+        Examples
+        --------
+        >>> import mithril as ml
+        >>> import tempfile, pathlib
+        >>> model = ml.Model()
+        >>> model |= ml.Linear(2)(input="input", output="output")
+        >>> compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [4, 3]})
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "linear.py"
+        >>> compiled.save_source(path)
+        >>> path.read_text() == compiled.source
+        True
+        """
+        save(path, (self._gradient_of_outputs() if gradients else self._known().module).source)
+
+    @property
+    def stages(self) -> Stages:
+        """Text of the graph after each stage of compiling: ``infer``, ``fold_constants`` … ``cleanup``, ``emit``."""
+        program = self._known()
+        return Stages(self.backend.engine.stages(program.core, program.module))
