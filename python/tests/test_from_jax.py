@@ -357,7 +357,7 @@ def test_all_that_is_missing_is_one_error():
         ml.from_jax(function, (X,))
     text = str(caught.value)
     assert "`bessel_i0e`, 2 times, first at" in text
-    assert "`while of a number of turns that is data`, 1 times" in text
+    assert "`while of a number of turns that is data`, once at" in text
     assert "`cond of a predicate that is data`" in text
     assert "`igamma`" in text
     assert "test_from_jax.py" in text

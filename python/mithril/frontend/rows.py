@@ -7,7 +7,7 @@ from typing import Any
 from .. import _core
 from ..backends.signatures import ports
 
-__all__ = ["apply", "cast", "is_connection"]
+__all__ = ["apply", "cast", "is_connection", "times"]
 
 
 def apply(op: str, *args: Any, **named: Any) -> Any:
@@ -31,3 +31,8 @@ def is_connection(x: Any) -> bool:
 def cast(x: Any, dtype: str) -> Any:
     """Cast a tensor to another dtype."""
     return apply("cast", x, dtype)
+
+
+def times(count: int) -> str:
+    """Say how often something occurs, before the place where it does."""
+    return "once" if count == 1 else f"{count} times, first"

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..._core import IOKey, Model
 from ...errors import InvalidValueError, UnsupportedOpError
-from ..rows import apply, is_connection
+from ..rows import apply, is_connection, times
 from ..state import ordered
 from .ops import OPS, Use, constant
 from .ops.registry import dtype_name
@@ -167,7 +167,7 @@ class Conversion:
         flags = [not is_connection(x) for x in inputs] + [False] * len(self.names)
         _missing(jaxpr, [True] * len(jaxpr.constvars), flags, missing)
         if missing:
-            notes = [f"`{name}`, {len(eqns)} times, first{place(eqns[0])}" for name, eqns in sorted(missing.items())]
+            notes = [f"`{name}`, {times(len(eqns))}{place(eqns[0])}" for name, eqns in sorted(missing.items())]
             raise _error("the function has primitives that Mithril cannot convert", notes, "replace these parts")
         for name, var in zip(self.names, jaxpr.invars[len(self.leaves) :], strict=True):
             inputs.append(IOKey(name, shape=list(var.aval.shape), dtype=dtype_name(var.aval), trainable=False))

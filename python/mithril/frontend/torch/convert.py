@@ -8,6 +8,7 @@ from typing import Any
 
 from ..._core import IOKey, Model
 from ...errors import UnsupportedOpError
+from ..rows import times
 from ..state import ordered, with_state
 from .export import dim_names, exported
 from .modules import Module, module_tree
@@ -197,7 +198,7 @@ class Conversion:
                 missing[op_name(node)].append(node)
             elif node.op in ("get_attr", "call_module", "call_method"):
                 missing[f"{node.op} of {node.target}"].append(node)
-        notes = [f"`{name}`, {len(nodes)} times, first{place(nodes[0])}" for name, nodes in sorted(missing.items())]
+        notes = [f"`{name}`, {times(len(nodes))}{place(nodes[0])}" for name, nodes in sorted(missing.items())]
         # A buffer that is written but never read does not matter to the model.
         kinds = ("USER_OUTPUT", "BUFFER_MUTATION")
         changed = [spec for spec in self.program.graph_signature.output_specs if spec.kind.name not in kinds]
