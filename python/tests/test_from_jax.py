@@ -388,3 +388,25 @@ def test_other_things_are_refused():
         ml.from_jax(lambda x: lax.fori_loop(0, 100_000, lambda i, c: c * 0.5, x), (X,))
     with pytest.raises(ml.errors.UnsupportedOpError, match="complex64"):
         ml.from_jax(lambda x: x.astype(jnp.complex64) + 1, (X,))
+
+
+def test_integers_and_halves_at_their_ends():
+    """Quotients toward zero also of the least integer; halves away from zero, and nothing else."""
+    x = np.array([-128, -127, -7, -1, 0, 5, 127], np.int8)
+    y = np.array([3, -3, 2, -1, 5, -5, 7], np.int8)
+    halves = np.array([0.49999997, 0.5, -0.5, -0.49999997, 1.5, -2.5, 8388609.0, np.inf, np.nan], np.float32)
+    for function, args in (
+        (lambda x, y: lax.div(x, y), (x, y)),
+        (lambda x: lax.div(x, np.int8(3)), (x,)),
+        (lambda x: lax.div(x.astype("uint32"), np.uint32(7)), (x,)),
+        (lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO), (halves,)),
+    ):
+        model, _ = ml.from_jax(function, args)
+        for backend in (ml.NumpyBackend(), ml.CBackend()):
+            found = ml.compile(model, backend).evaluate({}, dict(zip(model.input_keys, args, strict=True)))["output"]
+            np.testing.assert_array_equal(backend.to_numpy(found), np.asarray(function(*args)), strict=True)
+
+
+def test_bits_are_not_reduced_as_truth_values():
+    with pytest.raises(ml.errors.UnsupportedOpError, match="bits of integers over an axis"):
+        ml.from_jax(lambda x: lax.reduce_and_p.bind(x, axes=(0,)), (np.array([6, 3], np.int32),))

@@ -308,3 +308,13 @@ def test_networks_of_pytorch():
         wanted = wanted[0] if isinstance(wanted, tuple) else wanted
         found = next(iter(results.values()))
         np.testing.assert_allclose(found, wanted.detach().numpy(), rtol=1e-3, atol=1e-4)
+
+
+def test_a_loop_that_lacks_a_carried_value_is_refused():
+    body = onnx.helper.make_graph([], "body", [], [])
+    node = onnx.helper.make_node("Loop", ["turns", "", "", "turns"], ["y"], body=body)
+    turns = onnx.helper.make_tensor("turns", onnx.TensorProto.INT64, [], [1])
+    graph = onnx.helper.make_graph([node], "g", [], [onnx.helper.make_tensor_value_info("y", 1, [1])], [turns])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)])
+    with pytest.raises(ml.errors.ModelFileError, match="a value that a loop carries is missing"):
+        ml.from_onnx(model.SerializeToString())

@@ -593,7 +593,7 @@ fn inner_value(graph: &Graph, name: &str) -> Result<ValueId> {
 }
 
 fn add() -> Result<&'static OpDef> {
-    ops::find("add").ok_or_else(|| Error::internal("there is no op `add`"))
+    ops::get("add")
 }
 
 #[cold]

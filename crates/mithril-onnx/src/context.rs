@@ -64,7 +64,7 @@ impl Default for Context {
 impl Context {
     /// Applies an op. What depends on constants alone is computed.
     pub fn push(&mut self, name: &str, args: &[ValueId]) -> Result<Values> {
-        let op = ops::find(name).ok_or_else(|| Error::internal(format!("there is no op {name:?}")))?;
+        let op = ops::get(name)?;
         let outputs = self.b.push(op, args)?;
         let tensors: Vec<ValueId> = (0..args.len())
             .filter(|&i| op.takes_tensor(i))

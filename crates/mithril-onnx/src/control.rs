@@ -104,7 +104,8 @@ fn repeat(
         Some(v) => known(importer, Some(v)).ok_or_else(|| refuse("its condition depends on data"))?.bool(),
         None => true,
     };
-    let mut state: Vec<Value> = inputs.iter().skip(2).cloned().collect::<Option<_>>().unwrap_or_default();
+    let state: Option<Vec<Value>> = inputs.iter().skip(2).cloned().collect();
+    let mut state = state.ok_or_else(|| malformed("a value that a loop carries is missing"))?;
     let carried = state.len();
     if graph.output.len() < carried + 1 {
         return Err(malformed("the body of a loop gives too few outputs"));

@@ -51,6 +51,7 @@ use std::sync::LazyLock;
 
 use rustc_hash::FxHashMap;
 
+use crate::error::{Error, Result};
 use crate::op::OpDef;
 
 /// The families in the order of the documentation: name and rows.
@@ -113,4 +114,12 @@ pub fn all() -> impl Iterator<Item = &'static OpDef> {
 /// The op of that name or alias.
 pub fn find(name: &str) -> Option<&'static OpDef> {
     BY_NAME.get(name).copied()
+}
+
+/// The op of a name that Mithril itself wrote.
+///
+/// # Errors
+/// When the registry does not have it, which is a bug.
+pub fn get(name: &str) -> Result<&'static OpDef> {
+    find(name).ok_or_else(|| Error::internal(format!("unknown op `{name}`")))
 }

@@ -107,5 +107,5 @@ impl LayerArgs<'_> {
 
 /// The op of that name, which a layer is made of.
 pub(super) fn op(name: &str) -> Result<&'static OpDef> {
-    ops::find(name).ok_or_else(|| Error::internal(format!("there is no op `{name}`")))
+    ops::get(name)
 }

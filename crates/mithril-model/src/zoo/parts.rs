@@ -1,6 +1,6 @@
 //! What language models are made of.
 
-use mithril_ir::{Code, DType, Error, Lit, Result, ops};
+use mithril_ir::{DType, Lit, Result, ops};
 
 use crate::connection::{Arg, Connection};
 use crate::init::Init;
@@ -55,5 +55,5 @@ pub(super) fn table(name: &str, [rows, dims]: [i64; 2], init: Init) -> Result<Mo
 }
 
 fn row(name: &str) -> Result<&'static mithril_ir::op::OpDef> {
-    ops::find(name).ok_or_else(|| Error::new(Code::Internal, format!("there is no op `{name}`")))
+    ops::get(name)
 }

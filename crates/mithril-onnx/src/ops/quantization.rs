@@ -42,8 +42,9 @@ pub static OPS: Table = &[
         one(quantized(u, found, y_scale, Some(y_zero), None, -2, 0)?)
     }),
     ("QLinearConv", |u| {
-        let inputs: Vec<ValueId> = (0..8).map(|i| u.x(i)).collect::<Result<_>>()?;
-        let [x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero] = inputs[..] else { unreachable!() };
+        let (x, x_scale, x_zero) = (u.x(0)?, u.x(1)?, u.x(2)?);
+        let (w, w_scale, w_zero) = (u.x(3)?, u.x(4)?, u.x(5)?);
+        let (y_scale, y_zero) = (u.x(6)?, u.x(7)?);
         let bias = u.optional(8)?;
         let x = dequantized(u, x, x_scale, Some(x_zero), 1, 0)?;
         let w = dequantized(u, w, w_scale, Some(w_zero), 0, 0)?;

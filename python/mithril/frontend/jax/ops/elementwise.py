@@ -53,14 +53,9 @@ OPS.update({name: _binary(op) for name, op in BINARY.items()})
 def _divide(use: Use, x: Any, y: Any, **ignored: Any) -> Any:
     if "int" not in use.dtype:
         return apply("divide", *scalars([x, y]))
-    # Integers round toward zero.
-    x, y = scalars([x, y])
-    sign, size = zip(*((_of("sign", v), _of("abs", v)) for v in (x, y)), strict=True)
-    return apply("multiply", apply("multiply", *sign), apply("floor_divide", *size))
-
-
-def _of(op: str, x: Any) -> Any:
-    return apply(op, x) if is_connection(x) else {"sign": int(np.sign(x)), "abs": abs(x)}[op]
+    # Quotients of integers round toward zero; without the remainder they are exact.
+    x, y = tensor(x), tensor(y)
+    return apply("floor_divide", apply("subtract", x, apply("fmod", x, y)), y)
 
 
 @convert("and", "or", "xor")
@@ -90,8 +85,10 @@ def _cube_root(use: Use, x: Any, **ignored: Any) -> Any:
 def _round(use: Use, x: Any, *, rounding_method: Any, **ignored: Any) -> Any:
     if int(rounding_method) == 1:
         return apply("round", x)
-    # Halves go away from zero.
-    return apply("multiply", apply("sign", x), apply("floor", apply("add", apply("abs", x), 0.5)))
+    # Halves go away from zero. Adding a half before would round up what is just below one.
+    whole = apply("trunc", x)
+    is_far = apply("greater_equal", apply("abs", apply("subtract", x, whole)), 0.5)
+    return apply("where", is_far, apply("add", whole, apply("sign", x)), whole)
 
 
 @convert("clamp")

@@ -15,6 +15,8 @@ def _reduction(op: str) -> Any:
     def function(use: Use, x: Any, *, axes: Any, **ignored: Any) -> Any:
         if not axes:
             return x
+        if op in ("all", "any") and use.dtype != "bool":
+            raise use.refuse("bits of integers over an axis")
         y = apply(op, x, tuple(axes), False)
         # Sums of small integers are wider here.
         return cast(y, use.dtype) if op in ("sum", "prod") and "int" in use.dtype else y

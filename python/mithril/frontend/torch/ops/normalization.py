@@ -40,18 +40,7 @@ def _native_group_norm(
 
 @convert("_native_batch_norm_legit_no_training.default")
 def _batch_norm(use: Use, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float) -> Any:
-    result = apply(
-        "batch_norm",
-        x,
-        weight,
-        bias,
-        running_mean=mean,
-        running_var=variance,
-        training=False,
-        momentum=momentum,
-        eps=eps,
-    )
-    return [result[0], None, None]
+    return _batch_norm_with_updates(use, x, weight, bias, mean, variance, False, momentum, eps)[:3]
 
 
 @convert("_native_batch_norm_legit_functional.default")

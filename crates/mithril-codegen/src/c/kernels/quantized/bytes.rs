@@ -1,5 +1,5 @@
-//! Tensors of bytes between convolutions in integers: who makes one stores bytes at once, and who reads it finds them
-//! as it wants them: four channels of a pixel in a word.
+//! Int8 activations between quantized convolutions: a convolution writes its output quantized, in the layout that the
+//! next one reads: four channels of a pixel in a word.
 
 use crate::c::ir::kernel::{Argument, Call};
 use crate::c::kernels::spec::blocked_conv::Blocked;
