@@ -133,7 +133,8 @@ def _export(given: argparse.Namespace) -> tuple[str, bool]:
     compiled = ml.compile(source.model, backend, shapes=shapes_of(given.shape), inference=not given.gradients)
     if source.weights is not None:
         source.load_into(compiled)
-    options = {name: getattr(given, name) for name in ("prefix", "cc", "lanes", "batch", "threads", "memory_limit")}
+    names = ("target", "prefix", "cc", "lanes", "batch", "threads", "memory_limit")
+    options = {name: getattr(given, name) for name in names}
     found = compiled.export(given.folder, gradients=given.gradients, **options)
     return _with_note(str(found), "" if source.weights is None else source.note), True
 

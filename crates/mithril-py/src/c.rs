@@ -9,7 +9,8 @@ use mithril::compile::compiled::Compiled;
 use mithril::ir::Tensor;
 use mithril::ir::error::{Code, Error};
 use mithril::ir::interp::Symbols;
-use mithril::runtime::c::export::{Export, Values, export};
+use mithril::runtime::c::compiler::FLAGS;
+use mithril::runtime::c::export::{Export, Port, Values, export};
 use mithril::runtime::c::peak::peak;
 use mithril::runtime::c::program::SECONDS;
 use mithril::runtime::c::{Cache, Options, Program, Specialised, Tool};
@@ -22,6 +23,7 @@ use crate::calls::{Calls, Groups, PyPacked, ReadsBlocks, Ready, Source, quantize
 use crate::compile::PyCompiled;
 use crate::convert::{pairs, tensor};
 use crate::errors::{Failure, Outcome};
+use crate::inspect::role_name;
 
 /// Name, path, what is computed, operations, bytes.
 type StepRow = (String, String, String, Option<u64>, u64);
@@ -160,6 +162,14 @@ impl PyCProgram {
         found.set_item("pack_bytes", report.pack_bytes)?;
         found.set_item("arena_bytes", report.arena_bytes)?;
         found.set_item("check", report.check)?;
+        found.set_item("is_packed", report.is_packed)?;
+        found.set_item("flags", FLAGS.to_vec())?;
+        let (inputs, outputs) = report.ports;
+        for (key, ports) in [("inputs", inputs), ("outputs", outputs)] {
+            let described: Vec<_> =
+                ports.into_iter().map(|port| described(py, port)).collect::<Outcome<_>>()?;
+            found.set_item(key, described)?;
+        }
         Ok(found)
     }
     /// Runs the program so many times, measuring its steps: the seconds of each step in each run, and what the steps
@@ -291,6 +301,19 @@ pub fn c_program(
     }
     let program = Program::new(compiled.compiled.clone(), wanted, options);
     Ok(PyCProgram(Calls::new(py, program, many, is_lazy)?))
+}
+
+/// An input or output of exported code as Python reads it.
+fn described(py: Python<'_>, port: Port) -> Outcome<Bound<'_, PyDict>> {
+    let found = PyDict::new(py);
+    found.set_item("name", &*port.name)?;
+    found.set_item("dtype", port.dtype.name())?;
+    found.set_item("shape", port.shape)?;
+    found.set_item("role", port.role.map(role_name))?;
+    found.set_item("offset", port.offset)?;
+    found.set_item("replaces", port.replaces)?;
+    found.set_item("has_rows", port.has_rows)?;
+    Ok(found)
 }
 
 /// What this processor can do at most with the threads of these options: operations on float32 and bytes from memory in

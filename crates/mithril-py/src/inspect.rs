@@ -146,7 +146,7 @@ pub fn uses<'py>(
     Ok(list)
 }
 
-fn role_name(role: Role) -> &'static str {
+pub fn role_name(role: Role) -> &'static str {
     match role {
         Role::Param => "param",
         Role::Data => "data",

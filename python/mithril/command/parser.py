@@ -23,7 +23,7 @@ _TEXTS = {
     "compare": "run a model on several backends; fails beyond rounding",
     "bench": "time a model on several backends",
     "profile": "time each step of a model in C, against what this machine can do",
-    "export": "write a model as a folder of C, built and checked",
+    "export": "write a model as a folder of C or for the web, built and checked",
     "quantize": "write quantized weights as GGUF, and report what that costs",
 }
 #: Commands that print tables.
@@ -126,8 +126,11 @@ def _weights_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="where the files go")
+    text = "c, or web for WebAssembly with an interface in JavaScript: an npm package (default c)"
+    parser.add_argument("--target", default="c", metavar="TARGET", help=text)
     parser.add_argument("--prefix", default="model", help="what C symbols and files start with (default model)")
-    parser.add_argument("--cc", help="the C compiler (default: $CC, cc, gcc, clang, ziglang)")
+    text = "the C compiler (default: $CC, cc, gcc, clang, ziglang); for the web that for WebAssembly"
+    parser.add_argument("--cc", help=text)
     parser.add_argument("--dtype", default="float32", help="dtype of the model (default float32)")
     text = "quantize weights: int8, int8_weights, int4_weights, or PATTERN=TYPE; may be given several times"
     parser.add_argument("--quantize", action="append", metavar="TYPE", help=text)

@@ -1,10 +1,10 @@
-"""A physical model as a folder of C that needs nothing of Mithril."""
+"""A physical model as a folder that needs nothing of Mithril: of C, or for the web."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ from ..compiled.arguments import check_declared, missing
 from ..errors import InvalidValueError, KeyNotFoundError, ParameterError, UnresolvedShapeError
 from ..optim import internals as optimizers
 from ..optim.optimizer import Optimizer
+from . import web
+from .exported import RANDOM, Exported
 from .inputs import complete, others, refuse_unknown
 from .inspection import gradient_names
 
@@ -27,48 +29,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Exported", "export"]
 
-_RANDOM = "weights are random numbers: nothing was trained or loaded"
-
-
-@dataclass(frozen=True)
-class Exported:
-    """What was exported, after it was built, run and compared.
-
-    Attributes
-    ----------
-    folder : Path
-        Where it lies.
-    files : tuple of Path
-        The files.
-    weight_bytes, packed_bytes, pack_bytes, arena_bytes : int
-        Memory: the weights, the same in the order of the kernels, scratch memory while they are brought into it,
-        scratch memory of a call on so many threads as were asked for.
-    check : str
-        What the program printed that compares the model with the recorded outputs.
-    is_random : bool
-        Whether the weights are random numbers: the model had none, and none were given. The files say so too.
-    """
-
-    folder: Path
-    files: tuple[Path, ...]
-    weight_bytes: int
-    packed_bytes: int
-    pack_bytes: int
-    arena_bytes: int
-    check: str
-    is_random: bool
-
-    def __str__(self) -> str:
-        names = ", ".join(file.name for file in self.files)
-        memory = f"weights {self.weight_bytes}, packed {self.packed_bytes}, arena {self.arena_bytes} bytes"
-        drawn = f"the {_RANDOM}\n" if self.is_random else ""
-        return f"wrote {names} to {self.folder}\n{drawn}{memory}\n{self.check.rstrip()}"
-
 
 def export(
     model: PhysicalModel,
     folder: str | os.PathLike[str],
     *,
+    target: str = "c",
     data: Mapping[str, Any] | None = None,
     params: Mapping[str, Any] | None = None,
     prefix: str = "model",
@@ -85,7 +51,7 @@ def export(
     cc: str | None = None,
     flags: Any = (),
 ) -> Exported:
-    """Write a model as C that needs only libc and libm, build it, run it, and compare its outputs.
+    """Write a model as C that needs only libc and libm, or for the web, build it, run it, and compare its outputs.
 
     The reference outputs are NumPy's, whatever backend the model was compiled for. If that is
     ``CBackend(quantize=...)``, the code quantizes its weights too, and the reference is the model itself.
@@ -97,6 +63,9 @@ def export(
         optimizer are requested.
     folder : path
         Folder for the files; it is created if it does not exist.
+    target : {"c", "web"}, optional
+        ``"web"`` writes an npm package: the model as WebAssembly with SIMD, its weights, and an interface in
+        JavaScript for browsers and Node.js, where it is checked if that is installed (default ``"c"``).
     data : mapping, optional
         Data to record, by name. Default: random numbers.
     params : mapping, optional
@@ -126,11 +95,13 @@ def export(
         Bytes that packed parameters and the scratch memory of a call may need together, e.g. ``"256KB"``; more is an
         error. Default: that of the model where it is compiled for C.
     autotune, block, cc, flags : optional
-        As for `CBackend`. By default block, compiler and flags are those of the model if it is compiled for C.
+        As for `CBackend`. By default block, compiler and flags are those of the model if it is compiled for C. For the
+        web, compiler and flags are those for WebAssembly; by default clang, otherwise the package ``ziglang``.
 
     Returns
     -------
     Exported
+        For the web an `ExportedWeb`.
 
     Examples
     --------
@@ -146,6 +117,11 @@ def export(
         raise InvalidValueError(f"the folder is of type {type(folder).__name__}", hint='pass a path, e.g. "out/"')
     if not os.fspath(folder):
         raise InvalidValueError("the folder has no name", hint='pass a path, e.g. "out/", or "." for the current one')
+    if target not in _TARGETS:
+        raise InvalidValueError(f"target is {target!r}", hint=f"available: {', '.join(_TARGETS)}")
+    is_web = target == "web"
+    if is_web:
+        web.refuse_options({"lanes": lanes, "threads": threads, "weights_inside": weights_inside, "autotune": autotune})
     if weights_inside not in (None, True, False):
         raise InvalidValueError(f"weights_inside is {weights_inside!r}", hint="pass True, False, or None for by size")
     if not isinstance(prefix, str):
@@ -161,6 +137,10 @@ def export(
     dtype = str(model.backend.default_dtype)
     rules = getattr(model.backend, "quantize", None) if not options["training"] else None
     own = model.backend if isinstance(model.backend, CBackend) else None
+    # What is packed for the web is packed here, by the compiler of this machine.
+    web_cc, web_flags = cc, CBackend(flags=flags).flags
+    if is_web:
+        cc, flags, lanes, weights_inside = None, (), 4, False
     settings: dict[str, Any] = {"num_threads": threads, "cc": cc, "flags": flags, "memory_limit": memory_limit}
     if own is not None:
         settings["memory_limit"] = own.memory_limit if memory_limit is None else memory_limit
@@ -242,9 +222,37 @@ def export(
     if undefined:
         text = f"{', '.join(undefined)} of the recorded data holds NaN, which would hide what is wrong"
         raise InvalidValueError(text, hint=_undefined(values, given))
-    title = f"A model in C, made by Mithril: {logical}" + (f". Its {_RANDOM}." if is_random else "")
+    title = f"A model in C, made by Mithril: {logical}" + (f". Its {RANDOM}." if is_random else "")
+    if is_web:
+        with tempfile.TemporaryDirectory() as work:
+            report = program.export(Path(work), title, values, expected, False, calls)
+            return web.package(
+                Path(work),
+                Path(folder),
+                report,
+                title=title.replace("in C, ", "for the web, "),
+                prefix=prefix,
+                is_random=is_random,
+                parameters=[name for name, _, _ in core.inputs("param")],
+                defaults={} if optimizer is None else _rates(optimizer),
+                batch=backend.batch,
+                rows=_rows(backend) if backend.batch is not None else 1,
+                calls=calls,
+                trains=optimizer is not None,
+                is_quantized=bool(rules),
+                cc=web_cc,
+                flags=web_flags,
+            )
     report = program.export(Path(folder), title, values, expected, weights_inside, calls)
-    return Exported(Path(folder), tuple(Path(file) for file in report.pop("files")), **report, is_random=is_random)
+    files = tuple(Path(file) for file in report["files"])
+    figures = {name: report[name] for name in ("weight_bytes", "packed_bytes", "pack_bytes", "arena_bytes", "check")}
+    return Exported(Path(folder), files, **figures, is_random=is_random)
+
+
+def _rates(optimizer: Optimizer) -> dict[str, float]:
+    """Return the learning rates by the names of their data."""
+    rates = optimizers.learning_rates(optimizer, first=True)
+    return {f"learning_rate_{k}" if k else "learning_rate": float(rate) for k, rate in enumerate(rates)}
 
 
 def _undefined(values: Mapping[str, Any], data: Mapping[str, Any]) -> str:
@@ -258,19 +266,25 @@ def _undefined(values: Mapping[str, Any], data: Mapping[str, Any]) -> str:
 
 def _recorded(shapes: Mapping[str, Any], backend: CBackend, trains: bool) -> dict[str, Any]:
     """Put a number of rows that is not a multiple of what is computed at a time in the place of the size."""
-    # Where it is estimated it divides 8.
-    name, block = backend.batch, backend.block or 8
+    name = backend.batch
     symbols = {size for shape in shapes.values() for size in shape if isinstance(size, str)}
     if name not in symbols:
         known = f"available: {', '.join(sorted(symbols))}" if symbols else "compile the model with names in its shapes"
         raise KeyNotFoundError(f"the inputs have no size called {name!r}", hint=known)
     if trains:
         raise InvalidValueError("gradients add up all rows", hint="leave out batch: a training step has a fixed size")
-    rows = block + block // 2 + 1
+    rows = _rows(backend)
     return {key: [rows if size == name else size for size in shape] for key, shape in shapes.items()}
 
 
+def _rows(backend: CBackend) -> int:
+    # Where it is estimated it divides 8.
+    block = backend.block or 8
+    return block + block // 2 + 1
+
+
 Values = dict[str, Any]
+_TARGETS = ("c", "web")
 
 
 def _groups(core: _core.Compiled, values: Values) -> list[Values]:
@@ -314,8 +328,7 @@ def _training(
     slots = {n: step.start(n, trained[n]) for n in names}
     rates = optimizers.learning_rates(optimizer, first=True)
     scalar = optimizers.step_scalar(step)
-    for k, rate in enumerate(rates):
-        values[f"learning_rate_{k}" if k else "learning_rate"] = np.asarray(rate, scalar)
+    values |= {key: np.asarray(rate, scalar) for key, rate in _rates(optimizer).items()}
     values["step"] = np.ones((), scalar)
     values |= {f"{n}.{slot}": np.array(value) for n, kept in slots.items() for slot, value in kept.items()}
     program = _core.c_program(core.training_step(name, names, optimizers.step_core(step)), tool, is_lazy=True)

@@ -24,6 +24,9 @@ use super::private::temporary_folder;
 use super::program::{EntryPoint, Options, Program};
 use crate::interpreter::{Executable, Tensors};
 
+mod ports;
+pub use ports::Port;
+
 /// Weights up to so many bytes are written into the C file.
 const SMALL: usize = 32 << 10;
 
@@ -60,7 +63,7 @@ pub struct Export<'a> {
 }
 
 /// What was exported.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The files.
     pub files: Vec<PathBuf>,
@@ -74,6 +77,10 @@ pub struct Report {
     pub arena_bytes: usize,
     /// What the checking program printed.
     pub check: String,
+    /// The inputs and the outputs of `..._run`.
+    pub ports: (Vec<Port>, Vec<Port>),
+    /// Whether the weights file starts with the packed parameters.
+    pub is_packed: bool,
 }
 
 impl Executable {
@@ -159,25 +166,26 @@ pub fn export(program: &Program, symbols: &Symbols, given: &Export<'_>, folder: 
         paths.push(path);
     }
     // Building and running take memory as well.
+    let (ports, is_packed) = (parts.ports(), packed.is_some());
     drop(packed);
     let threads = program.options().threads();
     let check =
         build_and_run(&Compiler::find(&program.options().tool)?, work.path(), folder, &prefix, threads)?;
-    let number = |name: &str| bytes_of(&check, name);
-    let (arena_bytes, packed_bytes) = (number("arena:"), number("packed parameters:"));
-    let pack_bytes = number("scratch while packing:");
-    if let Some(error) = program.over_limit(packed_bytes, arena_bytes) {
+    let mut report = Report { ports, is_packed, weight_bytes: parts.total, ..Report::of(check) };
+    if let Some(error) = program.over_limit(report.packed_bytes, report.arena_bytes) {
         for path in &paths {
             let _ = fs::remove_file(path);
         }
         return Err(error.note("the folder was cleaned up"));
     }
-    words.push(("memory_rows", parts.memory_rows(arena_bytes, packed_bytes, pack_bytes, threads)));
+    let rows = parts.memory_rows(report.arena_bytes, report.packed_bytes, report.pack_bytes, threads);
+    words.push(("memory_rows", rows));
     let readme = folder.join("README.md");
     fs::write(&readme, fill(include_str!("export/README.in"), &words))
         .map_err(|e| unwritable(&readme, &e))?;
     paths.push(readme);
-    Ok(Report { files: paths, weight_bytes: parts.total, packed_bytes, pack_bytes, arena_bytes, check })
+    report.files = paths;
+    Ok(report)
 }
 
 /// Writes the files into a folder, and copies into another one; their paths in the folder.

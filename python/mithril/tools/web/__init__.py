@@ -1,0 +1,5 @@
+"""The web target of `export`: a model in C becomes WebAssembly, in a folder that is an npm package."""
+
+from .package import ExportedWeb, package, refuse_options
+
+__all__ = ["ExportedWeb", "package", "refuse_options"]

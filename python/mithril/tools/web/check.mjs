@@ -1,0 +1,94 @@
+// Written by Mithril. Runs the model on recorded data and compares what it computes with recorded outputs:
+// `node check.mjs`, or `check(model)` in a page.
+import { ARRAYS, load } from "./model.mjs";
+
+const recorded = @recorded@;
+// The largest distance that is allowed, in parts of the largest number; others have to be equal.
+const ALLOWED = { float32: 1e-4, float64: 1e-9, float16: 2e-2, bfloat16: 1e-1 };
+
+function half(bits) {
+  const exponent = (bits >> 10) & 31;
+  const mantissa = bits & 1023;
+  const sign = bits >> 15 ? -1 : 1;
+  if (exponent === 31) return mantissa ? NaN : sign * Infinity;
+  return sign * (exponent ? (1024 + mantissa) * 2 ** (exponent - 25) : mantissa * 2 ** -24);
+}
+
+function numbers(dtype, array) {
+  if (dtype === "float16") return Array.from(array, half);
+  if (dtype === "bfloat16") return new Float32Array(Uint32Array.from(array, (bits) => bits << 16).buffer);
+  return array;
+}
+
+function distance(dtype, found, wanted) {
+  if (!(dtype in ALLOWED)) return found.every((value, i) => value === wanted[i]) ? 0 : Infinity;
+  [found, wanted] = [numbers(dtype, found), numbers(dtype, wanted)];
+  let scale = 0;
+  for (const value of wanted) if (Number.isFinite(value)) scale = Math.max(scale, Math.abs(value));
+  let largest = 0;
+  wanted.forEach((value, i) => {
+    if (Object.is(value, found[i]) || value === found[i]) return;
+    const error = Math.abs(value - found[i]) / (scale || 1);
+    if (!(error <= largest)) largest = Number.isNaN(error) ? Infinity : error;
+  });
+  return largest;
+}
+
+// The recorded data and outputs by name.
+export async function example() {
+  const url = new URL("./check.bin", import.meta.url);
+  let buffer;
+  if (url.protocol === "file:") {
+    const { readFile } = await import(/* @vite-ignore */ /* webpackIgnore: true */ "node:fs/promises");
+    buffer = Uint8Array.from(await readFile(url)).buffer;
+  } else {
+    buffer = await (await fetch(url)).arrayBuffer();
+  }
+  let at = 0;
+  const read = ({ name, dtype, count }) => {
+    const kind = ARRAYS[dtype];
+    const array = new kind(buffer.slice(at, at + count * kind.BYTES_PER_ELEMENT));
+    at += array.byteLength;
+    return [name, array];
+  };
+  return { data: Object.fromEntries(recorded.data.map(read)), outputs: Object.fromEntries(recorded.outputs.map(read)) };
+}
+
+// The errors by the name of the output, and whether they are small enough. States are as they were at first afterwards.
+export async function check(model) {
+  const { data, outputs } = await example();
+  await model.reset();
+  let found;
+  for (let call = 0; call < recorded.calls; call++) found = await (model.trains ? model.step(data) : model.run(data));
+  await model.reset();
+  const errors = {};
+  let ok = true;
+  for (const { name, dtype } of recorded.outputs) {
+    errors[name] = distance(dtype, found[name], outputs[name]);
+    ok &&= errors[name] <= (ALLOWED[dtype] ? Math.max(ALLOWED[dtype], recorded.allowed) : 0);
+  }
+  return { ok, errors };
+}
+
+const isProgram = typeof process !== "undefined" && process.argv?.[1] && import.meta.url.endsWith("/check.mjs") &&
+  /check\.mjs$/.test(process.argv[1]);
+if (isProgram) {
+  const start = performance.now();
+  const model = await load();
+  const loaded = performance.now();
+  const { ok, errors } = await check(model);
+  const { data } = await example();
+  const call = () => (model.trains ? model.step(data) : model.run(data));
+  const times = [];
+  for (let i = 0, end = performance.now() + 300; i < 3 || (performance.now() < end && i < 100); i++) {
+    const before = performance.now();
+    await call();
+    times.push(performance.now() - before);
+  }
+  times.sort((a, b) => a - b);
+  for (const [name, error] of Object.entries(errors)) console.log(`${name}: largest error ${error.toPrecision(3)}`);
+  console.log(`loaded in ${(loaded - start).toFixed(1)} ms, a call takes ${times[times.length >> 1].toFixed(3)} ms`);
+  console.log(`memory: ${model.memoryBytes} bytes`);
+  console.log(ok ? "ok" : "wrong");
+  process.exitCode = ok ? 0 : 1;
+}

@@ -1,0 +1,313 @@
+"""The files of the web target: what describes the model is filled into modules that are the same for all models."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import math
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import InvalidValueError, ModelFileError, NumericsError
+from ..exported import Exported
+from .compiler import build
+
+__all__ = ["ExportedWeb", "package", "refuse_options"]
+
+_HERE = Path(__file__).parent
+_OURS = "by Mithril"
+#: Class of JavaScript that holds a dtype; of 16-bit floats the bits.
+_ARRAYS = {
+    "float32": "Float32Array",
+    "float64": "Float64Array",
+    "float16": "Uint16Array",
+    "bfloat16": "Uint16Array",
+    "int8": "Int8Array",
+    "int16": "Int16Array",
+    "int32": "Int32Array",
+    "int64": "BigInt64Array",
+    "uint8": "Uint8Array",
+    "uint16": "Uint16Array",
+    "uint32": "Uint32Array",
+    "uint64": "BigUint64Array",
+    "bool": "Uint8Array",
+}
+
+Ports = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class ExportedWeb(Exported):
+    """What was exported for the web.
+
+    Attributes
+    ----------
+    code_bytes : int
+        Bytes of ``model.wasm``.
+    compiler : str
+        The command of the compiler that made it.
+    compile_seconds : float
+        How long that took.
+    """
+
+    code_bytes: int
+    compiler: str
+    compile_seconds: float
+
+    def __str__(self) -> str:
+        made = f"model.wasm has {self.code_bytes} bytes, compiled by {self.compiler} in {self.compile_seconds:.1f} s"
+        first, _, rest = super().__str__().partition("\n")
+        return f"{first}\n{made}\n{rest}"
+
+
+def package(
+    source: Path,
+    folder: Path,
+    report: Mapping[str, Any],
+    *,
+    title: str,
+    prefix: str,
+    is_random: bool,
+    parameters: Sequence[str],
+    defaults: Mapping[str, float],
+    batch: str | None,
+    rows: int,
+    calls: int,
+    trains: bool,
+    is_quantized: bool,
+    cc: str | None,
+    flags: Sequence[str],
+) -> ExportedWeb:
+    """Make the folder of a model that was exported as C.
+
+    Parameters
+    ----------
+    source : Path
+        The folder of the C files.
+    folder : Path
+        The folder to make.
+    report : mapping
+        What the export as C reported.
+    title, prefix : str
+        What the model is called, and what C symbols start with.
+    is_random : bool
+        Whether its weights are random numbers.
+    parameters : sequence of str
+        Names of the parameters, which are states where the model trains.
+    defaults : mapping
+        Values of data that may be left out.
+    batch, rows
+        The size that a call chooses, if any, and how many rows were recorded.
+    calls : int
+        After how many calls the outputs were recorded.
+    trains, is_quantized : bool
+        What kind of model it is.
+    cc, flags
+        The compiler for WebAssembly, and more flags for it.
+
+    Returns
+    -------
+    ExportedWeb
+    """
+    _refuse_foreign(folder)
+    weights = source / f"{prefix}.weights"
+    head, whole = _marks(weights)
+    described: dict[str, Any] = {
+        "title": title,
+        "prefix": prefix,
+        "trains": trains,
+        "batch": batch,
+        "weights": {
+            "bytes": weights.stat().st_size,
+            "hash": whole,
+            "head": head,
+            "isPacked": report["is_packed"],
+        },
+        "inputs": [
+            {
+                **_port(port, batch, rows),
+                "isData": port["role"] in ("data", "cotangent"),
+                "isParameter": port["name"] in parameters,
+                "offset": port["offset"],
+                **({"value": defaults[port["name"]]} if port["name"] in defaults else {}),
+            }
+            for port in report["inputs"]
+        ],
+        "outputs": [{**_port(port, batch, rows), "replaces": port["replaces"]} for port in report["outputs"]],
+    }
+    data = [port for port in described["inputs"] if port["isData"]]
+    results = [port for port in described["outputs"] if port["replaces"] is None]
+    recorded = {
+        "calls": calls,
+        # A number between two steps of a quantization may fall to the other side where sums are rounded otherwise.
+        "allowed": 3e-2 if is_quantized else 0,
+        "data": [_recorded(port, rows) for port in data],
+        "outputs": [_recorded(port, rows) for port in results],
+    }
+    functions = ["run", "arena_bytes", "error", *(["run_batch", "batch_arena_bytes"] if batch else [])]
+    folder.mkdir(parents=True, exist_ok=True)
+    start = time.perf_counter()
+    names = [f"{prefix}_{name}" for name in functions]
+    compiler = build(source / f"{prefix}.c", source / "model.wasm", names, [*report["flags"], *flags], cc)
+    seconds = time.perf_counter() - start
+    words = {
+        "html_title": html.escape(" ".join(title.split())),
+        "title": " ".join(title.replace("*/", "").split()),
+        "description": json.dumps(described, indent=1),
+        "recorded": json.dumps(recorded),
+        "inputs": _types(data, given=True),
+        "outputs": _types(results, given=False),
+        "method": "step" if trains else "run",
+        "call": ", ".join(f"{json.dumps(p['name'])}: …" for p in data if "value" not in p),
+        "name": _package_name(prefix),
+        "rows": "\n".join(_row("input", port) for port in data) + "\n" + "\n".join(_row("output", p) for p in results),
+    }
+    files = {name: _filled((_HERE / name).read_text("utf-8"), words) for name in _TEMPLATES}
+    files["package.json"] = _manifest(prefix, words["title"])
+    for name, text in files.items():
+        (folder / name).write_text(text, "utf-8")
+    binaries = {
+        "model.wasm": source / "model.wasm",
+        "weights.bin": weights,
+        "check.bin": source / f"{prefix}.check",
+    }
+    for name, path in binaries.items():
+        shutil.move(path, folder / name)
+    return ExportedWeb(
+        folder,
+        tuple(folder / name for name in _NAMES),
+        report["weight_bytes"],
+        report["packed_bytes"],
+        report["pack_bytes"],
+        report["arena_bytes"],
+        _checked(folder),
+        is_random,
+        (folder / "model.wasm").stat().st_size,
+        compiler,
+        seconds,
+    )
+
+
+_TEMPLATES = ("model.mjs", "model.d.ts", "worker.mjs", "check.mjs", "index.html", "README.md")
+_NAMES = ("package.json", "model.wasm", "weights.bin", "check.bin", *_TEMPLATES)
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Keep files that somebody else wrote: ours say whose they are."""
+    texts = [folder / name for name in (*_TEMPLATES, "package.json")]
+    foreign = [path for path in texts if path.is_file() and _OURS not in path.read_text("utf-8", "replace")]
+    if not (folder / "model.mjs").is_file():
+        foreign += [folder / name for name in _NAMES[1:4] if (folder / name).exists()]
+    if foreign:
+        text = f"{foreign[0]} already exists and is not part of an export"
+        raise ModelFileError(text, hint="choose an empty folder, or move that file away")
+
+
+def _marks(path: Path) -> tuple[str, str]:
+    """Return the first bytes of a file of weights, which say whose they are, and a hash of all."""
+    found, head = hashlib.sha256(), b""
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            head = head or chunk[:16]
+            found.update(chunk)
+    return head.hex(), found.hexdigest()[:16]
+
+
+def _port(port: Mapping[str, Any], batch: str | None, rows: int) -> dict[str, Any]:
+    """Describe an input or output; ``rows``: how many elements of the first axis belong to a row of the batch."""
+    shape: list[Any] = list(port["shape"])
+    found = {"name": port["name"], "dtype": port["dtype"], "shape": shape}
+    if port["has_rows"]:
+        each = shape[0] // rows
+        shape[0] = batch if each == 1 else f"{each} {batch}"
+        found["rows"] = each
+    return found
+
+
+def _recorded(port: Mapping[str, Any], rows: int) -> dict[str, Any]:
+    sizes = [port["rows"] * rows, *port["shape"][1:]] if port.get("rows") else port["shape"]
+    return {"name": port["name"], "dtype": port["dtype"], "count": math.prod(sizes)}
+
+
+def _types(ports: Ports, *, given: bool) -> str:
+    """Return the members of an interface of TypeScript."""
+    lines = []
+    for port in ports:
+        kind = _ARRAYS[port["dtype"]]
+        is_number = given and not port.get("rows") and math.prod(port["shape"]) == 1 and "16" not in port["dtype"]
+        mark = "?" if "value" in port else ""
+        value = f"; {port['value']} by default" if "value" in port else ""
+        comment = f"{port['dtype']} of shape [{', '.join(map(str, port['shape']))}]{value}".replace("*/", "")
+        number = " | bigint" if "64" in kind and "Big" in kind else " | number"
+        lines.append(f"  /** {comment} */\n  {json.dumps(port['name'])}{mark}: {kind}{number if is_number else ''};")
+    return "\n".join(lines)
+
+
+def _row(what: str, port: Mapping[str, Any]) -> str:
+    shape = ", ".join(map(str, port["shape"]))
+    return f"| {what} | `{port['name']}` | {port['dtype']} | [{shape}] | `{_ARRAYS[port['dtype']]}` |"
+
+
+def _filled(text: str, words: Mapping[str, str]) -> str:
+    return re.sub(r"@(\w+)@", lambda found: words.get(found[1], found[0]), text)
+
+
+def _package_name(prefix: str) -> str:
+    return re.sub(r"^[._]+", "", prefix.lower()) or "model"
+
+
+def _manifest(prefix: str, title: str) -> str:
+    found = {
+        "name": _package_name(prefix),
+        "version": "1.0.0",
+        "description": title,
+        "type": "module",
+        "main": "model.mjs",
+        "types": "model.d.ts",
+        "exports": {".": {"types": "./model.d.ts", "default": "./model.mjs"}, "./*": "./*"},
+        "files": [name for name in _NAMES if name not in ("package.json", "README.md")],
+        "scripts": {"test": "node check.mjs"},
+    }
+    return json.dumps(found, indent=2) + "\n"
+
+
+def _checked(folder: Path) -> str:
+    """Run the model on the recorded data in Node.js, where it is installed."""
+    node = shutil.which("node")
+    if node is None:
+        return "not run as WebAssembly: Node.js was not found; the same C reproduces its outputs on this machine"
+    found = subprocess.run(
+        [node, "check.mjs"], cwd=folder, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL
+    )
+    if found.returncode:
+        lines = tuple((found.stdout + found.stderr).strip().splitlines()[-6:])
+        text = f"the exported model does not reproduce the recorded results in Node.js: {'; '.join(lines)}"
+        raise NumericsError(text, notes=lines, hint="the files are kept; please report this with the model")
+    return found.stdout
+
+
+def refuse_options(options: Mapping[str, Any]) -> None:
+    """Refuse what the web target cannot do.
+
+    Parameters
+    ----------
+    options : mapping
+        Options of `export`.
+    """
+    if options["lanes"] not in (None, 4):
+        text = f"lanes is {options['lanes']!r}, but vectors of WebAssembly hold 4 floats"
+        raise InvalidValueError(text, hint="leave lanes out")
+    if options["threads"] != 1:
+        raise InvalidValueError("the web target runs on one thread", hint="leave threads out")
+    if options["weights_inside"]:
+        raise InvalidValueError("weights of the web target are a file beside the code", hint="leave weights_inside out")
+    if options["autotune"]:
+        text = "autotune measures kernels on this machine, not in WebAssembly"
+        raise InvalidValueError(text, hint="leave autotune out")
