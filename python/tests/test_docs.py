@@ -12,6 +12,8 @@ import mithril
 import pages
 import pytest
 from mithril.backends import registry
+from mithril.errors import BackendUnavailableError
+from mithril.tools.web import compiler
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "CONTRIBUTING.md"
@@ -23,6 +25,11 @@ def test_page_runs(page, tmp_path, monkeypatch):
     absent = [name for name in pages.frameworks(page) if not pages.is_installed(name)]
     if absent:
         pytest.skip(f"not installed: {', '.join(absent)}")
+    if page.stem == "web":
+        try:
+            compiler.find(None)
+        except BackendUnavailableError as error:
+            pytest.skip(error.message)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_FACTORIES", {})
     pages.run_page(page)

@@ -308,8 +308,8 @@ def test_a_training_step(tmp_path):
     assert found["assigned"] == pytest.approx(float(step(data)["loss"]), rel=1e-4)
 
 
-def test_states_stay_in_the_model(tmp_path):
-    """A sum over calls, and bool, int64 and float16 data."""
+def test_arrays_of_other_dtypes(tmp_path):
+    """Data of bool, int64 and float16: whole 64-bit numbers, and the bits of halves."""
     model = ml.Model()
     wide = ml.IOKey("narrow", shape=[3], dtype="float16")
     whole = ml.IOKey("whole", shape=[3], dtype="int64")
