@@ -308,6 +308,35 @@ def test_a_training_step(tmp_path):
     assert found["assigned"] == pytest.approx(float(step(data)["loss"]), rel=1e-4)
 
 
+def test_states_stay_in_the_model_until_reset(tmp_path):
+    """Running statistics and the key of dropout change from step to step, and come back."""
+    model = ml.Model()
+    model |= ml.Conv2d(4, 3)(input="input", output="features")
+    model |= ml.BatchNorm2d(4)(input="features", output="normal")
+    model |= ml.Dropout(0.5)(input="normal", output="dropped")
+    model |= ml.Mean()(input="dropped", output="loss")
+    compiled = ml.compile(model, ml.NumpyBackend(), shapes={"input": [4, 1, 6, 6]})
+    compiled.export(tmp_path, target="web", optimizer=ml.optim.SGD(0.1), loss="loss")
+    code = f"""
+    const model = await load();
+    const data = {given({"input": draw(4, 1, 6, 6)})};
+    result = {{ states: [await model.states()], losses: [] }};
+    for (let i = 0; i < 4; i++) {{
+      if (i === 2) await model.reset();
+      result.losses.push((await model.step({{ ...data, learning_rate: 0 }})).loss[0]);
+      result.states.push(await model.states());
+    }}
+    """
+    found = node(tmp_path, code)
+    start, first, second, again, once_more = found["states"]
+    assert any(name.endswith("running_mean") for name in start)
+    assert start != first
+    assert first != second
+    assert (again, once_more) == (first, second)
+    assert found["losses"][:2] == found["losses"][2:]
+    assert found["losses"][0] != found["losses"][1]
+
+
 def test_arrays_of_other_dtypes(tmp_path):
     """Data of bool, int64 and float16: whole 64-bit numbers, and the bits of halves."""
     model = ml.Model()
