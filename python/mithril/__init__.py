@@ -45,6 +45,7 @@ from .quantization import quantize
 from .suggestions import absent as _absent
 from .tools import benchmark, calibrate, check, compare, quantization_report, suggest_backend
 from .tracing import Lambda
+from .viewer import view
 from .weights import load_weights, transfer
 
 LogicalModel = Model
@@ -109,6 +110,7 @@ __all__ = [
     "uint8",
     "uint16",
     "uint32",
+    "view",
     "vision",
     "weights",
 ]

@@ -22,6 +22,7 @@ from mithril.generation import command as generation
 from mithril.tokenizers import llama_cpp as llama_tokenizer
 from mithril.tools.overview import doctor
 from mithril.tools.scaffold import new_backend
+from mithril.viewer.views import FORMATS
 from mithril.vision import command as vision
 
 __all__ = ["main"]
@@ -89,6 +90,26 @@ def _summary(given: argparse.Namespace) -> tuple[str, bool]:
     return (
         ml.compile(model, ml.NumpyBackend(), shapes=shapes, inference=True).summary() if shapes else model.summary()
     ), True
+
+
+def _view(given: argparse.Namespace) -> tuple[str, bool]:
+    name = Path(given.model).stem if Path(given.model).suffix or Path(given.model).exists() else given.model
+    backend = ml.get_backend(given.backend)
+    found = ml.view(
+        model_of(given.model, given.shape),
+        shapes=shapes_of(given.shape) or None,
+        backend=backend,
+        stage=given.stage,
+        title=name,
+        depth=given.depth,
+    )
+    output = given.output
+    if output is None and given.format in ("svg", "mermaid"):
+        return FORMATS[given.format][1](found, given.depth).rstrip("\n"), True
+    if output is None:
+        output = f"{Path(name).name or 'model'}.html"
+    found.save(output, format=given.format, depth=given.depth)
+    return f"wrote {output}", True
 
 
 def _quantize(given: argparse.Namespace) -> tuple[str, bool]:
@@ -179,6 +200,7 @@ _RUN: dict[str, Callable[[argparse.Namespace], tuple[str, bool]]] = {
     "doctor": _doctor,
     "backends": _backends,
     "summary": _summary,
+    "view": _view,
     "check": _check,
     "compare": _compare,
     "bench": _bench,

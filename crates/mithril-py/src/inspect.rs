@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mithril::codegen::python::Support;
 use mithril::compile::inspect::first_dtype;
-use mithril::ir::graph::{Def, Node, NodeId, Role};
+use mithril::ir::graph::{Def, Graph, Node, NodeId, Role};
 use mithril::ir::text;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -39,8 +39,8 @@ pub fn graph_text(core: &PyCompiled) -> String {
     text::print(&core.compiled.graph)
 }
 
-fn place(core: &PyCompiled, row: &Bound<'_, PyDict>, n: NodeId, node: &Node) -> PyResult<()> {
-    let (graph, place) = (&core.compiled.graph, core.compiled.graph.place(n));
+fn place(graph: &Graph, row: &Bound<'_, PyDict>, n: NodeId, node: &Node) -> PyResult<()> {
+    let place = graph.place(n);
     row.set_item("op", node.op.name)?;
     row.set_item("dtype", first_dtype(graph, node).map(|d| d.name()))?;
     row.set_item("path", place.path.as_deref().filter(|path| !path.is_empty()))?;
@@ -50,11 +50,38 @@ fn place(core: &PyCompiled, row: &Bound<'_, PyDict>, n: NodeId, node: &Node) -> 
 /// All nodes: op, place, inputs, outputs. A value is its position; an input of the graph has a name and a role.
 #[pyfunction]
 pub fn nodes<'py>(py: Python<'py>, core: &PyCompiled) -> Outcome<Bound<'py, PyList>> {
-    let graph = &core.compiled.graph;
+    node_rows(py, &core.compiled.graph)
+}
+
+/// A graph from its text form: `inputs` (position, name, role, dtype, shape), `nodes` as of [`nodes`], `outputs`
+/// (name, position).
+#[pyfunction]
+pub fn parse_graph<'py>(py: Python<'py>, text: &str) -> Outcome<Bound<'py, PyDict>> {
+    let graph = text::parse(text)?;
+    let inputs = PyList::empty(py);
+    for &v in &graph.inputs {
+        let value = graph.value(v);
+        if let (Def::Input(role), Some(ty)) = (&value.def, graph.ty(v)) {
+            let shape = shape_to_python(py, &ty.shape)?;
+            inputs.append((v.index(), value.name.as_deref(), role_name(*role), ty.dtype.name(), shape))?;
+        }
+    }
+    let outputs = PyList::empty(py);
+    for (name, v) in &graph.outputs {
+        outputs.append((&**name, v.index()))?;
+    }
+    let dict = PyDict::new(py);
+    dict.set_item("inputs", inputs)?;
+    dict.set_item("nodes", node_rows(py, &graph)?)?;
+    dict.set_item("outputs", outputs)?;
+    Ok(dict)
+}
+
+fn node_rows<'py>(py: Python<'py>, graph: &Graph) -> Outcome<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for (n, node) in graph.nodes() {
         let row = PyDict::new(py);
-        place(core, &row, n, node)?;
+        place(graph, &row, n, node)?;
         row.set_item("tolerance", format!("{:?}", node.op.tolerance))?;
         row.set_item("primitive", node.op.expand.is_none())?;
         let inputs = PyList::empty(py);
@@ -107,7 +134,7 @@ pub fn passed_over<'py>(
     let list = PyList::empty(py);
     for (n, argument, is_absent) in core.compiled.passed_over(&target.extract::<TargetArgument>()?.0)? {
         let row = PyDict::new(py);
-        place(core, &row, n, core.compiled.graph.node(n))?;
+        place(&core.compiled.graph, &row, n, core.compiled.graph.node(n))?;
         row.set_item("argument", argument)?;
         row.set_item("is_absent", is_absent)?;
         list.append(row)?;
@@ -129,7 +156,7 @@ pub fn uses<'py>(
     };
     for found in all {
         let row = PyDict::new(py);
-        place(core, &row, found.node, core.compiled.graph.node(found.node))?;
+        place(&core.compiled.graph, &row, found.node, core.compiled.graph.node(found.node))?;
         let support = match found.support {
             Support::Native => "native",
             Support::Expanded if !found.referred.is_empty() => "reference",

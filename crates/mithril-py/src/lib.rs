@@ -55,6 +55,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(inspect::single, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::graph_text, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::nodes, module)?)?;
+    module.add_function(wrap_pyfunction!(inspect::parse_graph, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::output_values, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::uses, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::passed_over, module)?)?;

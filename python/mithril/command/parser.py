@@ -19,6 +19,7 @@ _TEXTS = {
     "doctor": "versions, devices and compilers of this machine, and advice",
     "backends": "what each backend can do",
     "summary": "table of the layers of a model",
+    "view": "a page that shows a model: graph, stages of the compiler, source, memory plan",
     "check": "how a backend runs every op of a model; fails if it does not",
     "compare": "run a model on several backends; fails beyond rounding",
     "bench": "time a model on several backends",
@@ -87,7 +88,7 @@ def _parser() -> tuple[_Parser, Mapping[str, _Parser]]:
     scaffold.add_argument("name", metavar="NAME", help="name of the package and of the backend, e.g. my_backend")
     scaffold.add_argument("--autograd", action="store_true", help="a backend with gradients of its own framework")
     scaffold.add_argument("--folder", default=".", help="where the folder NAME is made (default: here)")
-    for name in ("summary", "check", "compare", "bench", "profile", "export"):
+    for name in ("summary", "view", "check", "compare", "bench", "profile", "export"):
         _model_arguments(made[name])
     for name in ("check", "compare", "bench"):
         text = "name of a backend; may be given several times"
@@ -104,6 +105,7 @@ def _parser() -> tuple[_Parser, Mapping[str, _Parser]]:
     made["bench"].add_argument("--num-runs", type=int, default=100, help="number of calls (default 100)")
     made["profile"].add_argument("--threads", type=int, help="threads of a run (default: all)")
     made["profile"].add_argument("--num-runs", type=int, default=20, help="number of runs (default 20)")
+    _view_arguments(made["view"])
     _export_arguments(made["export"])
     _quantize_arguments(made["quantize"])
     return parser, made
@@ -122,6 +124,17 @@ def _weights_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--random-weights", action="store_true", help="draw the weights, whatever MODEL holds")
     text = "what a part of the model is called in the weights, e.g. linear=0; may be given several times"
     parser.add_argument("--name", action="append", default=[], metavar="OURS=THEIRS", help=text)
+
+
+def _view_arguments(parser: argparse.ArgumentParser) -> None:
+    text = "the file to write (default: NAME.html in this folder; pictures and diagrams are printed)"
+    parser.add_argument("--output", metavar="PATH", help=text)
+    text = "html, svg or mermaid (default: by the ending of --output, or html)"
+    parser.add_argument("--format", choices=("html", "svg", "mermaid"), help=text)
+    parser.add_argument("--backend", default="numpy", metavar="NAME", help="backend of the source (default numpy)")
+    text = "the stage that is shown first, e.g. legalize (default: the model as it was written)"
+    parser.add_argument("--stage", metavar="STAGE", help=text)
+    parser.add_argument("--depth", type=int, default=1, help="how deep svg and mermaid show the parts (default 1)")
 
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,279 @@
+"""What a page shows of a compiled model: the graph of each stage, texts with links to nodes, the memory plan."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import _core
+from ..compiled import internals
+from ..errors import MithrilError
+
+if TYPE_CHECKING:
+    from ..compiled.physical_model import PhysicalModel
+
+__all__ = ["collect", "graph_of", "memory_of", "type_text"]
+
+#: What a graph's text begins with; the stages of C are other programs, which are shown as text.
+_GRAPH = "graph {\n"
+#: Longer lines are cut: a constant may have millions of characters.
+_LONGEST_LINE = 2000
+#: Longer literals are cut.
+_LONGEST_LITERAL = 120
+_TARGETS = re.compile(r"^\s*((?:[A-Za-z_]\w*\s*,\s*)*[A-Za-z_]\w*)\s*=[^=]")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_IDENTIFIER = re.compile(r"\b[A-Za-z_]\w*\b")
+#: ``x8: f32[2, 64] arena 0 in blocks of 16, margins 1 1 1 1 "relu"``.
+_PLACED = re.compile(r"^(x\d+): (\w+)\[([^\]]*)\] arena (\d+)\b(.*)$")
+_BITS = re.compile(r"\d+$")
+
+
+def collect(compiled: PhysicalModel) -> dict[str, Any]:
+    """Return what the page embeds, of strings, numbers, lists and dictionaries.
+
+    Parameters
+    ----------
+    compiled : PhysicalModel
+        A compiled model, whose shapes are known up to symbols.
+
+    Returns
+    -------
+    dict
+        ``stages``: name, index of the graph, index of the text. ``graphs``, ``texts``: each that differs once.
+        ``source``: index of the text. ``memory``: the plan, or None.
+    """
+    program = internals.known_program(compiled)
+    lines = {row["path"]: row["where"] for row in reversed(_core.nodes(program.core)) if row["path"] and row["where"]}
+    stages = compiled.stages
+    graphs: list[dict[str, Any]] = []
+    texts: list[dict[str, Any]] = []
+    known: dict[str, tuple[int, int]] = {}
+    rows = []
+    graph = 0
+    for name, text in stages.items():
+        if text not in known:
+            if text.startswith(_GRAPH):
+                graph = len(graphs)
+                graphs.append(graph_of(text, lines))
+                links = _graph_links(text, graphs[graph])
+            elif name == "emit":
+                links = _source_links(text, program.module.source, graphs)
+            else:
+                links = [[f"p:{_unescaped(word)}" for word in _QUOTED.findall(line)[-1:]] for line in text.split("\n")]
+            known[text] = (graph, len(texts))
+            texts.append({"lines": [_cut(line) for line in text.split("\n")], "links": links})
+        graph, index = known[text]
+        rows.append([name, graph, index])
+    return {
+        "backend": compiled.backend.name,
+        "stages": rows,
+        "graphs": graphs,
+        "texts": texts,
+        "source": rows[-1][2],
+        "memory": _memory(compiled, stages),
+    }
+
+
+def graph_of(text: str, lines: Mapping[str, str] | None = None) -> dict[str, Any]:
+    r"""Return a graph from its text: inputs that are not weights, nodes with the weights that they read, outputs.
+
+    Parameters
+    ----------
+    text : str
+        A stage of `PhysicalModel.stages` that is a graph.
+    lines : mapping, optional
+        Path of a layer to the user's line.
+
+    Examples
+    --------
+    >>> text = 'graph {\n  data %0 "x": f32[2]\n  %1 "y": f32[2] = exp(%0) in "exp"\n  return "y" = %1\n}\n'
+    >>> found = graph_of(text)
+    >>> found["inputs"], found["outputs"], found["nodes"][0]["op"], found["nodes"][0]["inputs"]
+    ([[0, 'x', 'data', 'float32[2]']], [['y', 1]], 'exp', [0])
+    """
+    found = _core.parse_graph(text)
+    weights = {}
+    inputs = []
+    for value, name, role, dtype, shape in found["inputs"]:
+        # Running statistics belong to a layer, as weights do; the key of random numbers does not.
+        if role == "param" or (role == "state" and "." in (name or "")):
+            weights[value] = (name, type_text(dtype, shape), _size(shape) if role == "param" else 0)
+        else:
+            inputs.append([value, name or "", role, type_text(dtype, shape)])
+    nodes = []
+    counted: set[int] = set()
+    for row in found["nodes"]:
+        read = [value for _, value, *_ in row["inputs"]]
+        own = [value for value in dict.fromkeys(read) if value in weights]
+        size = sum(weights[value][2] for value in own if value not in counted)
+        counted.update(own)
+        outputs = [[value, name or "", type_text(dtype, shape)] for value, name, dtype, shape in row["outputs"]]
+        path = row["path"] or ""
+        names = [name for _, name, _ in outputs if name] + [weights[value][0] for value in own]
+        nodes.append(
+            {
+                "op": row["op"],
+                "path": path,
+                "where": (lines or {}).get(path, ""),
+                "inputs": [value for value in read if value not in weights],
+                "outputs": outputs,
+                "params": [list(weights[value][:2]) for value in own],
+                "weights": size,
+                "literals": ", ".join(f"{name}={_literal(value)}" for name, value in row["literals"].items()),
+                "keys": [*(f"v:{_identifier(name)}" for name in names), f"p:{path}|{row['op']}", f"p:{path}"],
+            }
+        )
+    return {"inputs": inputs, "nodes": nodes, "outputs": [list(pair) for pair in found["outputs"]]}
+
+
+def type_text(dtype: str, shape: Iterable[Any]) -> str:
+    """Write a type.
+
+    Examples
+    --------
+    >>> type_text("float32", ("batch", 64)), type_text("bool", ())
+    ('float32[batch, 64]', 'bool[]')
+    """
+    return f"{dtype}[{', '.join(map(str, shape))}]"
+
+
+def _size(shape: Sequence[Any]) -> int:
+    return math.prod(shape) if all(isinstance(n, int) for n in shape) else 0
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, np.ndarray) and value.ndim:
+        return f"constant of {type_text(value.dtype.name, value.shape)}"
+    text = str(value) if isinstance(value, np.ndarray) else repr(value)
+    return text if len(text) <= _LONGEST_LITERAL else f"{text[:_LONGEST_LITERAL]}…"
+
+
+def _cut(line: str) -> str:
+    if len(line) <= _LONGEST_LINE:
+        return line
+    return f"{line[:_LONGEST_LINE]} … {len(line) - _LONGEST_LINE:,} more characters"
+
+
+def _identifier(name: str) -> str:
+    return re.sub(r"\W", "_", name)
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text)
+
+
+# --- links of lines to nodes --------------------------------------------------------------------------------------
+# A link is a key: "v:NAME" of a value, as an identifier, or "p:PATH|OP", or "p:PATH". Keys rather than nodes, as the
+# same text stands beside the graphs of several stages.
+
+
+def _graph_links(text: str, graph: Mapping[str, Any]) -> list[list[str]]:
+    """Every line of a graph's text that defines a node is linked to that node, by its position: ``n:3``."""
+    links: list[list[str]] = []
+    position = 0
+    for line in text.split("\n"):
+        is_node = line.startswith("  %") and position < len(graph["nodes"])
+        links.append([f"n:{position}"] if is_node else [])
+        position += is_node
+    return links
+
+
+def _source_links(text: str, source: Any, graphs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    known = {key for graph in graphs for node in graph["nodes"] for key in node["keys"]}
+    known |= {f"v:{_identifier(name)}" for graph in graphs for _, name, *_ in graph["inputs"]}
+    origin = getattr(source, "origin", None)
+    links = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        keys = []
+        if origin is not None:
+            # Python: a line computes what it assigns; the code generator says of which op it is.
+            target = _TARGETS.match(line)
+            names = re.split(r"\s*,\s*", target.group(1)) if target else []
+            made = origin(number)
+            if made is not None:
+                keys = [f"p:{made[1] or ''}|{made[0]}", f"p:{made[1] or ''}"]
+        else:
+            # Elsewhere a function is called with what it writes: all names in the line.
+            names = _IDENTIFIER.findall(line)
+        values = [f"v:{name}" for name in dict.fromkeys(names) if f"v:{name}" in known]
+        links.append([*values, *keys])
+    return links
+
+
+# --- memory -------------------------------------------------------------------------------------------------------
+
+
+def _memory(compiled: PhysicalModel, stages: Mapping[str, str]) -> dict[str, Any] | None:
+    if "memory_planning" in stages:
+        return memory_of(stages["memory_planning"])
+    try:
+        return {"total": compiled.memory.total, "text": str(compiled.memory), "steps": [], "tensors": []}
+    except MithrilError:
+        # The other backends leave memory to their framework.
+        return None
+
+
+def memory_of(text: str) -> dict[str, Any]:
+    """Return the plan of the arena from the text of the stage ``memory_planning``.
+
+    Returns
+    -------
+    dict
+        ``total``: bytes of the arena. ``steps``: what runs. ``tensors``: name, offset and size in bytes, first and last
+        step that uses it, key of the link.
+
+    Examples
+    --------
+    >>> text = '''arena: 512 bytes
+    ... x0: f32[2, 8] input 0 "input"
+    ... x1: f32[2, 64] arena 0 "relu"
+    ... x2: f32[2, 10] output 0 "logits"
+    ... x1 = 2x64x8 product(x0) "relu"
+    ... x2 = 2x10x64 product(x1) "logits"
+    ... '''
+    >>> memory_of(text)["tensors"]
+    [['relu', 0, 512, 0, 1, 'float32[2, 64]']]
+    """
+    lines = text.split("\n")
+    total = re.match(r"arena: (\d+)", lines[0])
+    placed = [match for match in map(_PLACED.match, lines) if match is not None]
+    body = [line for line in lines[1:] if line and not re.match(r"x\d+: ", line)]
+    if "at every call:" in body:
+        body = body[body.index("at every call:") + 1 :]
+    uses: dict[str, list[int]] = {}
+    for i, line in enumerate(body):
+        for name in re.findall(r"\bx\d+\b", line):
+            uses.setdefault(name, []).append(i)
+    tensors = []
+    for match in placed:
+        name, dtype, sizes, offset, more = match.groups()
+        if name not in uses:
+            continue
+        shape = [int(size) for size in sizes.split(",") if size.strip().isdigit()]
+        margins = re.search(r"margins (\d+) (\d+) (\d+) (\d+)", more)
+        padded = list(shape)
+        if margins is not None and len(shape) == 4:
+            top, left, bottom, right = map(int, margins.groups())
+            padded[2:] = [shape[2] + top + bottom, shape[3] + left + right]
+        label = _QUOTED.findall(more)
+        size = math.prod(padded) * _bytes(dtype)
+        kind = type_text(_long(dtype), shape)
+        tensors.append(
+            [_unescaped(label[-1]) if label else name, int(offset), size, uses[name][0], uses[name][-1], kind]
+        )
+    return {"total": int(total.group(1)) if total else 0, "text": "", "steps": body, "tensors": tensors}
+
+
+def _bytes(dtype: str) -> int:
+    bits = _BITS.search(dtype)
+    return max(1, int(bits.group()) // 8) if bits else 1
+
+
+def _long(dtype: str) -> str:
+    names = {"f": "float", "i": "int", "u": "uint", "bf": "bfloat"}
+    found = re.fullmatch(r"(bf|f|i|u)(\d+)", dtype)
+    return f"{names[found.group(1)]}{found.group(2)}" if found else dtype

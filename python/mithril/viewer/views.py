@@ -1,0 +1,224 @@
+"""`view`: a model as a page of HTML, a picture, or a Mermaid diagram."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._core import Model
+from ..backends.with_manualgrad.numpy_backend import NumpyBackend
+from ..compiled import internals
+from ..compiled.compile import compile
+from ..compiled.physical_model import PhysicalModel
+from ..compiled.stages import RENAMED
+from ..errors import ConflictingOptionError, InvalidValueError
+from .closed import close
+from .data import collect
+from .mermaid import mermaid
+from .page import page
+from .svg import svg
+
+if TYPE_CHECKING:
+    from ..backends.backend import Backend
+
+__all__ = ["FORMATS", "View", "view"]
+
+
+class View:
+    """A compiled model to look at; in a notebook it shows itself.
+
+    Attributes
+    ----------
+    compiled : PhysicalModel
+        The model.
+    title : str
+        Title of the page.
+    stage : str
+        The stage of the compiler that is shown first, and in pictures.
+    """
+
+    def __init__(self, compiled: PhysicalModel, title: str, stage: str | None = None) -> None:
+        self.compiled = compiled
+        self.title = title
+        stages = compiled.stages
+        if stage is None:
+            self.stage = next(iter(stages))
+        else:
+            self.stage = stage if stage in list(stages) else RENAMED.get(stage, stage)
+            # An error if there is none of this name.
+            stages[self.stage]
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """What the page shows: graphs, texts and their links, the memory plan."""
+        return collect(self.compiled)
+
+    def html(self) -> str:
+        """Return the page: one file of HTML that loads nothing."""
+        return page({**self.data, "stage": self.stage}, self.title)
+
+    def svg(self, depth: int = 1) -> str:
+        """Return a still picture.
+
+        Parameters
+        ----------
+        depth : int, default 1
+            Parts are shown this deep: with 1, the submodels of the model are boxes.
+        """
+        return svg(close(self._graph(), _checked(depth)))
+
+    def mermaid(self, depth: int = 1) -> str:
+        """Return the text of a Mermaid flowchart, which many sites and editors show.
+
+        Parameters
+        ----------
+        depth : int, default 1
+            Parts are shown this deep; open submodels are subgraphs.
+        """
+        return mermaid(close(self._graph(), _checked(depth)))
+
+    def _graph(self) -> Mapping[str, Any]:
+        index = next(graph for name, graph, _ in self.data["stages"] if name == self.stage)
+        found: Mapping[str, Any] = self.data["graphs"][index]
+        return found
+
+    def save(self, path: str | os.PathLike[str], *, format: str | None = None, depth: int = 1) -> None:
+        """Write a file: the page (``.html``), a picture (``.svg``) or Mermaid (``.mmd``).
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            The file.
+        format : str, optional
+            ``"html"``, ``"svg"`` or ``"mermaid"``; default: what the ending of `path` says.
+        depth : int, default 1
+            Of pictures.
+
+        Raises
+        ------
+        InvalidValueError
+            For another format or ending.
+        OSError
+            If the file cannot be written.
+        """
+        if format is not None and format not in FORMATS:
+            raise InvalidValueError(f"format is {format!r}", hint=f"use one of {', '.join(FORMATS)}")
+        suffix = Path(path).suffix.lower()
+        chosen = format or next((name for name, (endings, _) in FORMATS.items() if suffix in endings), None)
+        if chosen is None:
+            endings = ", ".join(endings[0] for endings, _ in FORMATS.values())
+            raise InvalidValueError(
+                f"path is {os.fspath(path)!r}: its ending does not say what to write",
+                hint=f"let it end with one of {endings}, or give format (--format)",
+            )
+        Path(path).write_text(FORMATS[chosen][1](self, depth), encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{html.escape(self.html())}" style="width:100%;height:640px;border:0"></iframe>'
+
+    def __repr__(self) -> str:
+        return f"<View of {self.title}: {self.data['backend']}, {len(self.data['stages'])} stages>"
+
+
+#: Name of a format -> endings of its files, and what writes it.
+FORMATS: dict[str, tuple[tuple[str, ...], Callable[[View, int], str]]] = {
+    "html": ((".html", ".htm"), lambda found, _: found.html()),
+    "svg": ((".svg",), lambda found, depth: found.svg(depth)),
+    "mermaid": ((".mmd", ".mermaid"), lambda found, depth: found.mermaid(depth)),
+}
+
+
+def view(
+    model: Model | PhysicalModel,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    shapes: Mapping[str, Any] | None = None,
+    backend: Backend | None = None,
+    stage: str | None = None,
+    title: str | None = None,
+    depth: int = 1,
+) -> View:
+    """Show a model: its graph, the stages of the compiler, the generated source, and the memory plan of C.
+
+    Parameters
+    ----------
+    model : Model or PhysicalModel
+        A model, which is compiled for inference, or a compiled one.
+    path : str or os.PathLike, optional
+        Where to write it: a page of a single file (``.html``), a picture (``.svg``), or Mermaid (``.mmd``).
+    shapes : mapping, optional
+        Shapes of inputs, for a model that is not compiled.
+    backend : Backend, optional
+        The backend of a model that is not compiled; default: `NumpyBackend`.
+    stage : str, optional
+        The stage that is shown first, one of `PhysicalModel.stages`; default: the first, the model as it was written.
+    title : str, optional
+        Title of the page; default: the model's name.
+    depth : int, default 1
+        How deep a picture at `path` shows the parts of the model.
+
+    Returns
+    -------
+    View
+        Shows itself in a notebook; has the methods ``html``, ``svg``, ``mermaid`` and ``save``.
+
+    Raises
+    ------
+    InvalidValueError
+        For something that is not a model, or another ending of `path`.
+    ConflictingOptionError
+        For `shapes` or `backend` with a compiled model.
+    UnresolvedShapeError
+        If shapes of inputs are needed.
+    KeyNotFoundError
+        If there is no such stage.
+    OSError
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> model = ml.Model()
+    >>> model |= ml.Linear(4)(input="input", output="hidden")
+    >>> model += ml.Relu()(output="output")
+    >>> found = ml.view(model, shapes={"input": ["batch", 8]})
+    >>> print(found.mermaid())
+    flowchart TD
+      n0(["input<br>float32[batch, 8]"])
+      n1["linear<br>weight: float32[4, 8]<br>bias: float32[4]"]
+      n2["relu"]
+      n3(["output<br>float32[batch, 4]"])
+      n0 -->|"float32[batch, 8]"| n1
+      n1 -->|"float32[batch, 4]"| n2
+      n2 -->|"float32[batch, 4]"| n3
+    <BLANKLINE>
+    """
+    _checked(depth)
+    if isinstance(model, PhysicalModel):
+        for name, value in (("shapes", shapes), ("backend", backend)):
+            if value is not None:
+                raise ConflictingOptionError(
+                    f"{name} is given, but the model is compiled", hint=f"pass {name} to compile, or pass the model"
+                )
+        compiled = model
+    elif isinstance(model, Model):
+        compiled = compile(model, NumpyBackend() if backend is None else backend, shapes=shapes, inference=True)
+    else:
+        raise InvalidValueError(
+            f"model is of type {type(model).__name__}", hint="pass a Model, or what ml.compile returns"
+        )
+    logical = internals.logical_model(compiled)
+    found = View(compiled, title or logical.name or logical.kind or "Model", stage)
+    if path is not None:
+        found.save(path, depth=depth)
+    return found
+
+
+def _checked(depth: int) -> int:
+    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+        raise InvalidValueError(f"depth is {depth!r}", hint="give a number of at least 1")
+    return depth
