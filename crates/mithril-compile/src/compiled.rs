@@ -9,10 +9,11 @@ use mithril_ir::interp::Symbols;
 use mithril_ir::{DType, Tensor};
 use mithril_model::{FlattenOptions, Input, Model, flatten, init_parameters};
 
+use crate::partition::{Layout, Partitioned};
 use crate::passes::differentiate::{GRADIENT, Request};
 use crate::passes::quantize::{Decision, Schemes};
 use crate::passes::specialize::specialize;
-use crate::pipeline::{Observer, Target, differentiated, lower, mixed, optimize_for, quantize};
+use crate::pipeline::{Observer, Target, differentiated, divided, lower, mixed, optimize_for, quantize};
 use crate::segments::segments;
 
 /// A compiled model.
@@ -30,6 +31,8 @@ pub struct Compiled {
     pub donated: Vec<Arc<str>>,
     /// Weights that are kept in 8 bits, for targets that have no kernels of their own for them.
     pub schemes: Schemes,
+    /// How programs are divided over a mesh of devices.
+    pub layout: Option<Arc<Layout>>,
 }
 
 impl Compiled {
@@ -50,7 +53,15 @@ impl Compiled {
             graph = mixed(&graph, options.float, compute, observe)?;
         }
         let (float, checkpoint, donated) = (options.float, options.checkpoint, options.donated.clone());
-        Ok(Self { graph, inputs: flat.inputs, float, checkpoint, donated, schemes: Schemes::new() })
+        Ok(Self {
+            graph,
+            inputs: flat.inputs,
+            float,
+            checkpoint,
+            donated,
+            schemes: Schemes::new(),
+            layout: None,
+        })
     }
     /// The same model for these values of its symbols.
     pub fn specialize(&self, symbols: &Symbols) -> Result<Self> {
@@ -59,7 +70,37 @@ impl Compiled {
     /// The graph that evaluates the model on a target.
     pub fn forward(&self, target: &dyn Target, observe: &mut Observer<'_>) -> Result<Graph> {
         let quantized = self.quantized(observe)?;
-        lower(quantized.as_ref().map_or(&self.graph, |(graph, _)| graph), target, self.float, observe)
+        self.lowered(quantized.as_ref().map_or(&self.graph, |(graph, _)| graph), target, observe)
+    }
+    /// What [`Compiled::forward`] gives, with how inputs and outputs are divided.
+    ///
+    /// # Errors
+    /// If there is no layout, or it does not fit.
+    pub fn partitioned_forward(
+        &self,
+        target: &dyn Target,
+        observe: &mut Observer<'_>,
+    ) -> Result<Partitioned> {
+        let quantized = self.quantized(observe)?;
+        self.partitioned(quantized.as_ref().map_or(&self.graph, |(graph, _)| graph), target, observe)
+    }
+    /// Divides a graph over the mesh if there is one, and lowers it.
+    fn lowered(&self, graph: &Graph, target: &dyn Target, observe: &mut Observer<'_>) -> Result<Graph> {
+        match self.layout {
+            Some(_) => Ok(self.partitioned(graph, target, observe)?.graph),
+            None => lower(graph, target, self.float, observe),
+        }
+    }
+    fn partitioned(
+        &self,
+        graph: &Graph,
+        target: &dyn Target,
+        observe: &mut Observer<'_>,
+    ) -> Result<Partitioned> {
+        let layout = self.layout.as_ref().ok_or_else(|| Error::internal("there is no layout"))?;
+        let mut program = divided(graph, layout, self.float, observe)?;
+        program.graph = lower(&program.graph, target, self.float, observe)?;
+        Ok(program)
     }
     /// The graph with weights in 8 bits, and what became of each, if some are to be.
     fn quantized(&self, observe: &mut Observer<'_>) -> Result<Option<(Graph, Vec<Decision>)>> {
@@ -91,10 +132,31 @@ impl Compiled {
         inputs: &[Arc<str>],
         observe: &mut Observer<'_>,
     ) -> Result<Graph> {
+        self.lowered(&self.differentiated(target, outputs, inputs, observe)?, target, observe)
+    }
+    /// What [`Compiled::gradient`] gives, with how inputs and outputs are divided.
+    ///
+    /// # Errors
+    /// If there is no layout, or it does not fit.
+    pub fn partitioned_gradient(
+        &self,
+        target: &dyn Target,
+        outputs: &[Arc<str>],
+        inputs: &[Arc<str>],
+        observe: &mut Observer<'_>,
+    ) -> Result<Partitioned> {
+        self.partitioned(&self.differentiated(target, outputs, inputs, observe)?, target, observe)
+    }
+    fn differentiated(
+        &self,
+        target: &dyn Target,
+        outputs: &[Arc<str>],
+        inputs: &[Arc<str>],
+        observe: &mut Observer<'_>,
+    ) -> Result<Graph> {
         let request =
             Request { outputs: outputs.to_vec(), inputs: inputs.to_vec(), recompute: self.checkpoint };
-        let graph = differentiated(&self.graph, &request, target, self.float, observe)?;
-        lower(&graph, target, self.float, observe)
+        differentiated(&self.graph, &request, target, self.float, observe)
     }
     /// Inputs of that role.
     pub fn inputs_of(&self, role: Role) -> impl Iterator<Item = &Input> {

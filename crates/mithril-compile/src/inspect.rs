@@ -79,6 +79,7 @@ impl Compiled {
             checkpoint: false,
             donated: Vec::new(),
             schemes: Schemes::new(),
+            layout: None,
         })
     }
     /// A program of one node: its tensors are the inputs `x0`, `x1`, …, floats as parameters and the others as
@@ -112,7 +113,15 @@ impl Compiled {
             })
         };
         let inputs = graph.inputs.iter().filter_map(input).collect();
-        Ok(Self { graph, inputs, float, checkpoint: false, donated: Vec::new(), schemes: Schemes::new() })
+        Ok(Self {
+            graph,
+            inputs,
+            float,
+            checkpoint: false,
+            donated: Vec::new(),
+            schemes: Schemes::new(),
+            layout: None,
+        })
     }
     fn argument(&self, builder: &mut Builder, node: &Node, i: usize, is_wide: bool) -> Result<ValueId> {
         let v = node.inputs[i];

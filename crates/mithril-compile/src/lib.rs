@@ -6,6 +6,7 @@ pub mod fit;
 pub mod ggml;
 pub mod inspect;
 pub mod lift;
+pub mod partition;
 pub mod passes;
 pub mod pipeline;
 pub mod positions;

@@ -10,6 +10,7 @@
 //! | `precision` | (mixed precision) casts to the compute dtype and back |
 //! | `quantize` | (weights in 8 bits) computes products with parameters from quantized weights |
 //! | `differentiate` | (programs with gradients) adds the cotangent graph |
+//! | `partition` | (several devices) writes the program of each device, with collectives |
 //! | `legalize` | expands ops that the target does not support |
 //! | `cleanup` | constant folding, simplification, CSE and DCE once more, on the expansions |
 //!
@@ -21,6 +22,8 @@ use mithril_ir::graph::{Graph, NodeId};
 use mithril_ir::op::OpDef;
 use mithril_ir::{DType, Lit, ValueId, text, verify};
 
+use crate::compiled::gradient_of;
+use crate::partition::{Layout, Partitioned, partition};
 use crate::passes::differentiate::{Request, differentiate_for};
 use crate::passes::quantize::{Decision, Schemes};
 use crate::passes::{cse, dce, fold_constants, legalize, precision, quantize as quantize_pass, simplify};
@@ -168,6 +171,20 @@ pub fn differentiated(
     check("differentiate", &graph, float)?;
     observe("differentiate", &graph);
     Ok(graph)
+}
+
+/// Divides a graph over the devices of a mesh.
+pub fn divided(
+    graph: &Graph,
+    layout: &Layout,
+    float: DType,
+    observe: &mut Observer<'_>,
+) -> Result<Partitioned> {
+    let owner = |name: &str| gradient_of(name).map(ToOwned::to_owned);
+    let program = partition(graph, layout, float, &owner)?;
+    check("partition", &program.graph, float)?;
+    observe("partition", &program.graph);
+    Ok(program)
 }
 
 /// Lowers a graph to ops that the target supports.

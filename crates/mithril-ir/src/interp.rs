@@ -222,7 +222,8 @@ pub fn operand(graph: &Graph, node: &Node, lit: &Lit) -> Result<Tensor> {
     number(lit, weak.and_then(|weak| dtypes.find(|d| d.kind() >= weak.kind())))
 }
 
-fn eval_node(
+/// Evaluates a node; values that are not computed are `None`.
+pub fn eval_node(
     graph: &Graph,
     node: &Node,
     values: &[Option<Arc<Tensor>>],

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use mithril::codegen::python::{self as codegen, Argument, EVALUATE, Function, GRADIENT, Results};
-use mithril::compile::compiled::{Compiled, gradient_of};
+use mithril::compile::compiled::Compiled;
 use mithril::compile::fit;
 use mithril::compile::lift::lift;
+use mithril::compile::partition::Partitioned;
 use mithril::compile::passes::quantize::{Decision, Scheme, Schemes};
-use mithril::compile::pipeline::Interpreter;
+use mithril::compile::pipeline::{Interpreter, Target};
 use mithril::compile::positions::{Positions, Which};
 use mithril::compile::python::Python as PythonBackend;
 use mithril::ir::dim::Dim;
 use mithril::ir::error::{Code, Error};
-use mithril::ir::graph::{Def, Graph, Role, TensorType, ValueId};
+use mithril::ir::graph::{Graph, Role, TensorType, ValueId};
 use mithril::ir::{Builder, DType, Lit, Shape, Tensor, interp, ops, text};
 use mithril::model::{Arg, Connection, FlattenOptions, Init, Values, unneeded_inputs};
 use pyo3::prelude::*;
@@ -22,6 +23,8 @@ use crate::connection::PyConnection;
 use crate::convert::{argument, array, dtype, literal, pairs, shape_to_python, sizes, tensor};
 use crate::errors::{Failure, Outcome, exception};
 use crate::model::PyModel;
+use crate::partition::{LayoutArgument, PyPartitioned, layout};
+use crate::runner::{PyRunner, one_dict, two_dicts};
 use crate::source::PySource;
 use crate::target::TargetArgument;
 
@@ -265,12 +268,32 @@ impl PyCompiled {
         }
         Ok(dict)
     }
+    /// The same program divided over a mesh of devices.
+    fn with_layout(&self, given: LayoutArgument) -> Outcome<Self> {
+        Ok(self.with(Compiled { layout: Some(layout(given)?), ..self.compiled.clone() }))
+    }
+    /// The same program for data of these shapes.
+    fn specialize(&self, shapes: &Bound<'_, PyDict>) -> Outcome<Self> {
+        Ok(self.with(self.compiled.specialize(&self.bind(shapes)?)?))
+    }
+    /// What each device of the mesh runs, with gradients of outputs by inputs if they are given.
+    fn partition(&self, gradients: Option<(Vec<String>, Vec<String>)>) -> Outcome<PyPartitioned> {
+        Ok(PyPartitioned(Arc::new(match gradients {
+            None => self.compiled.partitioned_forward(&Interpreter, &mut |_, _| {})?,
+            Some((outputs, inputs)) => self.compiled.partitioned_gradient(
+                &Interpreter,
+                &shared(outputs),
+                &shared(inputs),
+                &mut |_, _| {},
+            )?,
+        })))
+    }
     /// Source of the function `evaluate`.
     #[pyo3(signature = (target, device="cpu"))]
     fn source(&self, py: Python<'_>, target: TargetArgument, device: &str) -> Outcome<PySource> {
         let target = &target.0;
         py.detach(|| {
-            let graph = self.compiled.forward(&PythonBackend(target), &mut |_, _| {})?;
+            let (graph, partition) = self.forward(&PythonBackend(target))?;
             let function = Function {
                 name: "evaluate",
                 graph: &graph,
@@ -278,7 +301,7 @@ impl PyCompiled {
                 results: Results::Dict,
                 donated: &self.compiled.donated,
             };
-            Ok(PySource { source: codegen::emit_on(target, &[function], device)?, many: false })
+            Ok(PySource { source: codegen::emit_on(target, &[function], device)?, many: false, partition })
         })
     }
     /// Source of the function `evaluate` in checkpointed segments, for a framework that differentiates by itself.
@@ -288,7 +311,7 @@ impl PyCompiled {
         py.detach(|| {
             let (graph, segments) = self.compiled.segmented(&PythonBackend(target), &mut |_, _| {})?;
             let source = codegen::emit_checkpointed(target, &graph, &segments, device)?;
-            Ok(PySource { source, many: false })
+            Ok(PySource { source, many: false, partition: None })
         })
     }
     /// Source of the function `evaluate_gradients`.
@@ -302,10 +325,9 @@ impl PyCompiled {
         device: &str,
     ) -> Outcome<PySource> {
         let target = &target.0;
-        let names = |list: Vec<String>| list.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>();
-        let (outputs, inputs) = (names(outputs), names(inputs));
+        let (outputs, inputs) = (shared(outputs), shared(inputs));
         py.detach(|| {
-            let graph = self.compiled.gradient(&PythonBackend(target), &outputs, &inputs, &mut |_, _| {})?;
+            let (graph, partition) = self.gradient(&PythonBackend(target), &outputs, &inputs)?;
             let dicts = two_dicts(&graph);
             let function = Function {
                 name: "evaluate_gradients",
@@ -314,28 +336,22 @@ impl PyCompiled {
                 results: Results::Dicts(&dicts),
                 donated: &[],
             };
-            Ok(PySource { source: codegen::emit_on(target, &[function], device)?, many: true })
+            Ok(PySource { source: codegen::emit_on(target, &[function], device)?, many: true, partition })
         })
     }
-    /// The function `evaluate`, run by the reference interpreter.
+    /// The function `evaluate`, run by the reference interpreter: on one device, or on a virtual mesh.
     fn runner(&self) -> Outcome<PyRunner> {
-        let graph = self.compiled.forward(&Interpreter, &mut |_, _| {})?;
-        let results = vec![graph.outputs.iter().map(|(n, &v)| (n.clone(), v)).collect()];
-        Ok(PyRunner {
-            graph,
-            groups: vec![Role::Param, Role::Data, Role::State],
-            results,
-            tuple: false,
-            many: false,
-        })
+        let (graph, mesh) = self.forward(&Interpreter)?;
+        let groups = vec![Role::Param, Role::Data, Role::State];
+        let results = one_dict(&graph);
+        Ok(PyRunner { graph, groups, results, tuple: false, many: false, mesh })
     }
-    /// The function `evaluate_gradients`, run by the reference interpreter.
+    /// The function `evaluate_gradients`, run by the reference interpreter: on one device, or on a virtual mesh.
     fn gradient_runner(&self, outputs: Vec<String>, inputs: Vec<String>) -> Outcome<PyRunner> {
-        let names = |list: Vec<String>| list.into_iter().map(Arc::from).collect::<Vec<Arc<str>>>();
-        let graph = self.compiled.gradient(&Interpreter, &names(outputs), &names(inputs), &mut |_, _| {})?;
+        let (graph, mesh) = self.gradient(&Interpreter, &shared(outputs), &shared(inputs))?;
         let results = two_dicts(&graph);
         let groups = vec![Role::Param, Role::Data, Role::State, Role::Cotangent];
-        Ok(PyRunner { graph, groups, results, tuple: false, many: true })
+        Ok(PyRunner { graph, groups, results, tuple: false, many: true, mesh })
     }
     /// Value and gradients of the 0-d output `output` as connections; `inputs` says which connection stands for
     /// which input.
@@ -384,6 +400,7 @@ impl PyCompiled {
         let mut observe = |name: &str, graph: &Graph| found.push((name.to_owned(), text::print(graph)));
         let mut compiled = Compiled::observed(&self.model, &self.options, &mut observe)?;
         compiled.schemes = self.compiled.schemes.clone();
+        compiled.layout.clone_from(&self.compiled.layout);
         compiled.forward(&PythonBackend(target), &mut observe)?;
         Ok(found)
     }
@@ -393,87 +410,28 @@ impl PyCompiled {
     }
 }
 
-type Named = Vec<(Arc<str>, ValueId)>;
-
-/// A graph run by the reference interpreter, called like a generated function.
-#[pyclass(name = "Runner", module = "mithril", frozen)]
-#[derive(Debug)]
-pub struct PyRunner {
-    graph: Graph,
-    groups: Vec<Role>,
-    results: Vec<Named>,
-    tuple: bool,
-    many: bool,
+fn shared(names: Vec<String>) -> Vec<Arc<str>> {
+    names.into_iter().map(Arc::from).collect()
 }
 
-#[pymethods]
-impl PyRunner {
-    /// Whether an op has several outputs.
-    #[getter]
-    fn many(&self) -> bool {
-        self.many
-    }
-    /// The graph.
-    #[getter]
-    fn text(&self) -> String {
-        text::print(&self.graph)
-    }
-    #[pyo3(signature = (*groups))]
-    fn __call__<'py>(&self, py: Python<'py>, groups: Vec<Bound<'py, PyAny>>) -> Outcome<Bound<'py, PyAny>> {
-        let mut inputs = Vec::new();
-        for &v in &self.graph.inputs {
-            let value = self.graph.value(v);
-            let (Def::Input(role), Some(name)) = (&value.def, &value.name) else { continue };
-            let group = self.groups.iter().position(|r| r == role).and_then(|i| groups.get(i));
-            let group = group.ok_or_else(|| Error::internal(format!("no group holds `{name}`")))?;
-            inputs.push(Arc::new(tensor(&group.get_item(&**name)?, None)?));
-        }
-        let found = py.detach(|| interp::run(&self.graph, &inputs))?;
-        let (outputs, states) = found.split_at(self.graph.outputs.len());
-        let all: Vec<ValueId> = self.graph.outputs.values().copied().collect();
-        let value = |v: &ValueId| {
-            let at = all.iter().position(|a| a == v).unwrap_or_default();
-            array(py, &outputs[at])
-        };
-        if self.tuple {
-            let items = self.results.iter().flatten().map(|(_, v)| value(v)).collect::<PyResult<Vec<_>>>()?;
-            return Ok(PyTuple::new(py, items)?.into_any());
-        }
-        let mut dicts = Vec::new();
-        for names in &self.results {
-            let dict = PyDict::new(py);
-            for (name, v) in names {
-                dict.set_item(&**name, value(v)?)?;
-            }
-            dicts.push(dict);
-        }
-        if !self.graph.updates.is_empty() {
-            let dict = PyDict::new(py);
-            for ((input, _), t) in self.graph.updates.iter().zip(states) {
-                dict.set_item(self.graph.value(*input).name.as_deref(), array(py, t)?)?;
-            }
-            dicts.push(dict);
-        }
-        match <[_; 1]>::try_from(dicts) {
-            Ok([one]) => Ok(one.into_any()),
-            Err(several) => Ok(PyTuple::new(py, several)?.into_any()),
-        }
-    }
-}
-
-fn two_dicts(graph: &Graph) -> Vec<Named> {
-    let mut outputs = Vec::new();
-    let mut gradients = Vec::new();
-    for (name, &v) in &graph.outputs {
-        match gradient_of(name) {
-            Some(input) => gradients.push((input.into(), v)),
-            None => outputs.push((name.clone(), v)),
-        }
-    }
-    vec![outputs, gradients]
-}
+/// A lowered graph; how it is divided over a mesh, if it is.
+type Divided = (Graph, Option<Arc<Partitioned>>);
 
 impl PyCompiled {
+    fn forward(&self, target: &dyn Target) -> Outcome<Divided> {
+        if self.compiled.layout.is_none() {
+            return Ok((self.compiled.forward(target, &mut |_, _| {})?, None));
+        }
+        let program = self.compiled.partitioned_forward(target, &mut |_, _| {})?;
+        Ok((program.graph.clone(), Some(Arc::new(program))))
+    }
+    fn gradient(&self, target: &dyn Target, outputs: &[Arc<str>], inputs: &[Arc<str>]) -> Outcome<Divided> {
+        if self.compiled.layout.is_none() {
+            return Ok((self.compiled.gradient(target, outputs, inputs, &mut |_, _| {})?, None));
+        }
+        let program = self.compiled.partitioned_gradient(target, outputs, inputs, &mut |_, _| {})?;
+        Ok((program.graph.clone(), Some(Arc::new(program))))
+    }
     /// The same model with another program.
     pub fn with(&self, compiled: Compiled) -> Self {
         Self { model: self.model.clone(), options: self.options.clone(), compiled }
@@ -588,7 +546,7 @@ pub fn eager_source(
     let arguments = [Argument { name: "x", role: Role::Data }];
     let function =
         Function { name: "op", graph: &graph, arguments: &arguments, results: Results::Tuple, donated: &[] };
-    Ok(PySource { source: codegen::emit_on(target, &[function], device)?, many })
+    Ok(PySource { source: codegen::emit_on(target, &[function], device)?, many, partition: None })
 }
 
 /// Dtypes and shapes of the results of an op applied to arguments of that signature.
@@ -608,8 +566,8 @@ pub fn eager_types<'py>(
 #[pyfunction]
 pub fn eager_runner(name: &str, signature: Vec<Bound<'_, PyAny>>, float: &str) -> Outcome<PyRunner> {
     let (graph, many) = eager_graph(name, &signature, DType::parse(float)?)?;
-    let results = vec![graph.outputs.iter().map(|(n, &v)| (n.clone(), v)).collect()];
-    Ok(PyRunner { graph, groups: vec![Role::Data], results, tuple: true, many })
+    let results = one_dict(&graph);
+    Ok(PyRunner { graph, groups: vec![Role::Data], results, tuple: true, many, mesh: None })
 }
 
 fn eager_graph(name: &str, signature: &[Bound<'_, PyAny>], float: DType) -> Outcome<(Graph, bool)> {

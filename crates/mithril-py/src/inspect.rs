@@ -173,6 +173,7 @@ pub fn uses<'py>(
     Ok(list)
 }
 
+/// What an input is for, as Python says it.
 pub fn role_name(role: Role) -> &'static str {
     match role {
         Role::Param => "param",

@@ -1,10 +1,14 @@
 //! Generated source as Python sees it.
 
+use std::sync::Arc;
+
 use mithril::codegen::python as codegen;
+use mithril::compile::partition::Partitioned;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::convert::array;
+use crate::partition::PyPartitioned;
 
 /// Generated source.
 #[pyclass(name = "Source", module = "mithril", frozen)]
@@ -14,6 +18,8 @@ pub struct PySource {
     pub source: codegen::Source,
     /// Whether an op has several outputs.
     pub many: bool,
+    /// How the program is divided over a mesh of devices.
+    pub partition: Option<Arc<Partitioned>>,
 }
 
 #[pymethods]
@@ -27,6 +33,11 @@ impl PySource {
     #[getter]
     fn many(&self) -> bool {
         self.many
+    }
+    /// How the program is divided over a mesh of devices; None on one device.
+    #[getter]
+    fn partition(&self) -> Option<PyPartitioned> {
+        self.partition.clone().map(PyPartitioned)
     }
     /// Whether values of 64 bits occur, which some frameworks compute with on request only.
     #[getter]

@@ -22,7 +22,8 @@
 //! - Arrays too large to be written, which follow from no formula, are read from the global `_CONSTANTS`, a dict that the
 //!   module reads from the file `.npz` beside it if it is not there: [`Source::constants`] lists what belongs into it.
 //! - Functions change none of their arguments, but for the memory of [`Function::donated`] inputs.
-//! - With an [`Overlay`], the globals `backend` and `reference` are read too; with host functions, `host_call`.
+//! - With an [`Overlay`], the globals `backend` and `reference` are read too; with host functions, `host_call`;
+//!   with collectives `mesh`, which but for JAX computes them among the devices.
 
 mod checkpoint;
 mod donation;

@@ -30,6 +30,7 @@ pub const TORCH_FILES: &[&str] = &[
 ];
 /// Helper files for JAX.
 pub const JAX_FILES: &[&str] = &[
+    include_str!("prelude/jax_collective.py"),
     include_str!("prelude/jax_elementwise.py"),
     include_str!("prelude/jax_function.py"),
     include_str!("prelude/jax_loss.py"),

@@ -120,7 +120,7 @@ impl<'a> Module<'a> {
         for (name, _) in target.imports {
             names.reserve(name);
         }
-        for name in [overlay::BACKEND, overlay::REFERENCE, "host_call"] {
+        for name in [overlay::BACKEND, overlay::REFERENCE, "host_call", "mesh"] {
             names.reserve(name);
         }
         if !target.device.is_empty() {

@@ -4,6 +4,7 @@ pub mod activation;
 pub mod adaptive;
 pub mod arithmetic;
 pub mod attention;
+pub mod collective;
 pub mod compare;
 pub mod complex;
 pub mod conv;
@@ -98,7 +99,11 @@ pub static FAMILIES: &[(&str, &[&OpDef])] = &[
 
 static BY_NAME: LazyLock<FxHashMap<&'static str, &'static OpDef>> = LazyLock::new(|| {
     let mut map = FxHashMap::default();
-    for op in all().chain([&host::HOST_CALL]).chain(quantized::OPS.iter().copied()) {
+    for op in all()
+        .chain([&host::HOST_CALL])
+        .chain(collective::OPS.iter().copied())
+        .chain(quantized::OPS.iter().copied())
+    {
         for name in std::iter::once(&op.name).chain(op.aliases) {
             map.insert(*name, op);
         }

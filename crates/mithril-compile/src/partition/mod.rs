@@ -1,0 +1,21 @@
+//! Partitioning: one graph becomes the program that every device of a mesh runs, with collectives where devices
+//! exchange tensors.
+//!
+//! - [`mesh`]: devices in a grid of named axes, and which axis of a tensor is divided along which axis of the mesh;
+//! - [`request`]: where a layout puts the inputs of a graph;
+//! - [`rule`]: how a use of an op divides, derived from the tensor expressions of its row;
+//! - [`pass`]: propagates placements through the graph and inserts collectives;
+//! - [`memory`]: what a device holds;
+//! - [`virtual_mesh`]: runs the program of all devices in one process, the reference of every engine.
+
+pub mod memory;
+pub mod mesh;
+pub mod pass;
+pub mod request;
+pub mod rule;
+pub mod virtual_mesh;
+
+pub use memory::{DeviceMemory, device_memory};
+pub use mesh::{Layout, Mesh};
+pub use pass::{Communication, Partitioned, partition};
+pub use rule::{Placement, Reduction};

@@ -1,0 +1,199 @@
+//! A virtual mesh: the programs of all devices, run in step in one process by the reference interpreter.
+
+use std::sync::Arc;
+
+use mithril_ir::error::{Error, Result};
+use mithril_ir::graph::{Def, Graph, Node};
+use mithril_ir::interp::{self, Symbols};
+use mithril_ir::ops::collective;
+use mithril_ir::tensor::{Tensor, strides};
+use mithril_ir::{Lit, ValueId};
+
+use super::pass::Partitioned;
+use super::rule::{Placement, Reduction};
+
+/// Runs a partitioned graph on whole inputs; the whole outputs, then the new states.
+///
+/// # Errors
+/// If an input does not fit, or the program divides a tensor otherwise than it says.
+pub fn run(program: &Partitioned, inputs: &[Arc<Tensor>]) -> Result<Vec<Arc<Tensor>>> {
+    let graph = &program.graph;
+    let devices: Vec<Vec<usize>> = (0..program.mesh.devices()).map(|i| program.mesh.coordinates(i)).collect();
+    let counts: Vec<usize> = program.mesh.axes().iter().map(|(_, n)| *n).collect();
+    let mut values: Vec<Vec<Option<Arc<Tensor>>>> = vec![vec![None; graph.values().len()]; devices.len()];
+    for (at, values) in devices.iter().zip(&mut values) {
+        let mut own = Vec::new();
+        for ((&v, whole), placements) in graph.inputs.iter().zip(inputs).zip(&program.inputs) {
+            let mut part = whole.clone();
+            for ((placement, &i), &n) in placements.iter().zip(at).zip(&counts) {
+                if let Placement::Shard(axis) = placement {
+                    part = Arc::new(block(&part, *axis, i, n));
+                }
+            }
+            values[v.index()] = Some(part.clone());
+            own.push(part);
+        }
+        interp::bind(graph, &own)?;
+    }
+    for (n, node) in graph.nodes() {
+        if collective::is_collective(node.op) {
+            exchange(program, node, &devices, &mut values)?;
+            continue;
+        }
+        for values in &mut values {
+            let outputs = interp::eval_node(graph, node, values, &Symbols::default());
+            let outputs = outputs.map_err(|e| e.at(graph.place(n)))?;
+            for (&v, t) in node.outputs.iter().zip(outputs) {
+                values[v.index()] = Some(t);
+            }
+        }
+    }
+    let results = graph.outputs.values().chain(graph.updates.iter().map(|(_, new)| new));
+    results
+        .zip(&program.outputs)
+        .map(|(&v, placements)| whole(graph, v, placements, &counts, &values))
+        .collect()
+}
+
+/// The whole of a result, from the parts of all devices.
+fn whole(
+    graph: &Graph,
+    v: ValueId,
+    placements: &[Placement],
+    counts: &[usize],
+    values: &[Vec<Option<Arc<Tensor>>>],
+) -> Result<Arc<Tensor>> {
+    let mut parts = Vec::new();
+    for values in values {
+        parts.push(read(graph, v, values)?);
+    }
+    // The innermost axis of the mesh divides last, so its parts are neighbors.
+    for (placement, &n) in placements.iter().zip(counts).rev() {
+        parts = parts
+            .chunks(n)
+            .map(|group| match placement {
+                Placement::Shard(axis) => Arc::new(joined(group, *axis)),
+                _ => group[0].clone(),
+            })
+            .collect();
+    }
+    Ok(parts.swap_remove(0))
+}
+
+fn read(graph: &Graph, v: ValueId, values: &[Option<Arc<Tensor>>]) -> Result<Arc<Tensor>> {
+    match (&values[v.index()], &graph.value(v).def) {
+        (Some(t), _) | (None, Def::Const(Lit::Tensor(t))) => Ok(t.clone()),
+        (None, Def::Const(lit)) => Ok(Arc::new(interp::number(lit, graph.ty(v).map(|t| t.dtype))?)),
+        _ => Err(Error::internal(format!("value {} is read before it is computed", v.index()))),
+    }
+}
+
+/// Computes a collective for the devices of each group along its axis of the mesh.
+fn exchange(
+    program: &Partitioned,
+    node: &Node,
+    devices: &[Vec<usize>],
+    values: &mut [Vec<Option<Arc<Tensor>>>],
+) -> Result<()> {
+    let graph = &program.graph;
+    let Some(Lit::Str(name)) = graph.lit(node.inputs[collective::MESH_AXIS]) else {
+        return Err(Error::internal("a collective without an axis of the mesh"));
+    };
+    let mesh_axis = program.mesh.axis(name)?;
+    let last = graph.lit(node.inputs[collective::AXIS]);
+    let axis = collective::axis_of(graph, node).unwrap_or(0);
+    let reduction = match last {
+        Some(Lit::Str(text)) if &**text == "MAX" => Reduction::Max,
+        Some(Lit::Str(text)) if &**text == "MIN" => Reduction::Min,
+        _ => Reduction::Sum,
+    };
+    let mut results = Vec::new();
+    for at in devices {
+        let is_peer =
+            |other: &Vec<usize>| at.iter().zip(other).enumerate().all(|(i, (a, b))| i == mesh_axis || a == b);
+        let mut group = Vec::new();
+        for (i, _) in devices.iter().enumerate().filter(|(_, other)| is_peer(other)) {
+            group.push(read(graph, node.inputs[0], &values[i])?);
+        }
+        let own = at[mesh_axis];
+        results.push(Arc::new(if std::ptr::eq(node.op, &raw const collective::ALL_REDUCE) {
+            reduced(&group, reduction)
+        } else if std::ptr::eq(node.op, &raw const collective::ALL_GATHER) {
+            joined(&group, axis)
+        } else if std::ptr::eq(node.op, &raw const collective::REDUCE_SCATTER) {
+            block(&reduced(&group, Reduction::Sum), axis, own, group.len())
+        } else {
+            block(&group[own], axis, own, group.len())
+        }));
+    }
+    for (values, result) in values.iter_mut().zip(results) {
+        values[node.outputs[0].index()] = Some(result);
+    }
+    Ok(())
+}
+
+fn reduced(group: &[Arc<Tensor>], by: Reduction) -> Tensor {
+    let dtype = group[0].dtype();
+    let is_float = dtype.is_float();
+    Tensor::build(dtype, group[0].shape(), |i| {
+        let all = group.iter().map(|t| t.get(i));
+        if is_float {
+            let pick = |a: f64, b: f64| match by {
+                Reduction::Sum => a + b,
+                _ if a.is_nan() || b.is_nan() => f64::NAN,
+                Reduction::Max => a.max(b),
+                Reduction::Min => a.min(b),
+            };
+            all.map(mithril_ir::tensor::Scalar::f64).reduce(pick).unwrap_or(0.0).into()
+        } else {
+            let pick = |a: i64, b: i64| match by {
+                Reduction::Sum => a.wrapping_add(b),
+                Reduction::Max => a.max(b),
+                Reduction::Min => a.min(b),
+            };
+            all.map(mithril_ir::tensor::Scalar::i64).reduce(pick).unwrap_or(0).into()
+        }
+    })
+}
+
+/// Block `i` of `n` along an axis.
+fn block(t: &Tensor, axis: usize, i: usize, n: usize) -> Tensor {
+    let mut shape = t.shape().to_vec();
+    shape[axis] /= n;
+    let offset = shape[axis] * i;
+    let from = strides(t.shape());
+    let own = strides(&shape);
+    let count: usize = shape.iter().product();
+    let at = (0..count).map(|flat| {
+        let mut rest = flat;
+        let mut position = 0;
+        for (k, stride) in own.iter().enumerate() {
+            let coordinate = rest / stride + if k == axis { offset } else { 0 };
+            rest %= stride;
+            position += coordinate * from[k];
+        }
+        position
+    });
+    t.select(&shape, at.collect::<Vec<_>>().into_iter())
+}
+
+/// Tensors one behind another along an axis.
+fn joined(parts: &[Arc<Tensor>], axis: usize) -> Tensor {
+    let mut shape = parts[0].shape().to_vec();
+    let size = shape[axis];
+    shape[axis] *= parts.len();
+    let (own, whole) = (strides(parts[0].shape()), strides(&shape));
+    Tensor::build(parts[0].dtype(), &shape, |flat| {
+        let (mut rest, mut position, mut part) = (flat, 0, 0);
+        for (k, stride) in whole.iter().enumerate() {
+            let mut coordinate = rest / stride;
+            rest %= stride;
+            if k == axis {
+                part = coordinate / size;
+                coordinate %= size;
+            }
+            position += coordinate * own[k];
+        }
+        parts[part].get(position)
+    })
+}

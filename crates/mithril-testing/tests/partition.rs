@@ -1,0 +1,173 @@
+//! Partitioning: every op of the registry in every way that it divides, and whole graphs, equal one device.
+
+use std::sync::Arc;
+
+use mithril::compile::partition::rule::{self, Arg, Use};
+use mithril::compile::partition::{Layout, Mesh, Partitioned, Placement, partition, virtual_mesh};
+use mithril::ir::build::Builder;
+use mithril::ir::dtype::DType;
+use mithril::ir::graph::{Graph, Role, TensorType, Values};
+use mithril::ir::interp;
+use mithril::ir::literal::Lit;
+use mithril::ir::ops;
+use mithril::ir::tensor::Tensor;
+use mithril_testing::case::cases;
+use mithril_testing::run::graph_of;
+use mithril_testing::tolerance::{error, magnitude};
+
+/// The program in which each device computes its part of a use.
+fn program(graph: &Graph, part: &rule::Local, shards: &[Option<usize>], devices: usize) -> Partitioned {
+    let mut builder = Builder::new(DType::F64);
+    let node = graph.nodes().next().unwrap().1;
+    let mut inputs = Vec::new();
+    let mut args = Values::new();
+    for ((v, arg), shard) in node.inputs.iter().zip(&part.call.args).zip(shards) {
+        args.push(match arg {
+            Arg::Lit(lit) => builder.lit(lit.clone()),
+            Arg::Tensor(ty) => {
+                let name = graph.value(*v).name.clone().unwrap();
+                inputs.push(vec![shard.map_or(Placement::Replicate, Placement::Shard)]);
+                builder.graph.add_input(name, Role::Data, ty.clone())
+            }
+        });
+    }
+    let results = builder.push_typed(node.op, args, part.call.outputs.clone());
+    let mut outputs = Vec::new();
+    for (i, (v, placement)) in results.into_iter().zip(&part.placements).enumerate() {
+        let (v, placement) = match placement {
+            Placement::Partial(by) => {
+                let args = [v, builder.lit("mesh"), builder.lit(devices as i64), builder.lit(by.text())];
+                (builder.push(&ops::collective::ALL_REDUCE, &args).unwrap()[0], Placement::Replicate)
+            }
+            other => (v, *other),
+        };
+        builder.graph.outputs.insert(format!("y{i}").into(), v);
+        outputs.push(vec![placement]);
+    }
+    let mesh = Mesh::new([("mesh", devices)]).unwrap();
+    Partitioned { graph: builder.graph, mesh, inputs, outputs, communications: Vec::new() }
+}
+
+fn agree(what: &str, found: &[Arc<Tensor>], wanted: &[Arc<Tensor>], tolerance: f64) {
+    assert_eq!(found.len(), wanted.len(), "{what}");
+    for (found, wanted) in found.iter().zip(wanted) {
+        assert_eq!(found.shape(), wanted.shape(), "{what}");
+        let scale = magnitude(wanted).max(1.0);
+        let off = error(found, wanted, Some(scale));
+        assert!(off <= tolerance, "{what}: off by {off} eps\n{found:?}\n{wanted:?}");
+    }
+}
+
+/// Every row, every case, every operand divided along every axis: what the rule accepts equals one device.
+#[test]
+fn every_op_divides_as_the_rule_says() {
+    let mut divided = std::collections::BTreeSet::new();
+    let mut uses = 0;
+    for op in ops::all() {
+        for case in cases(op, DType::F64).unwrap() {
+            let Ok((graph, inputs)) = graph_of(&case, DType::F64) else { continue };
+            if graph.nodes().len() != 1 {
+                continue;
+            }
+            let node = graph.nodes().next().unwrap().1;
+            let Some(call) = Use::of(&graph, node) else { continue };
+            let Ok(wanted) = interp::run(&graph, &inputs) else { continue };
+            for (i, arg) in call.args.iter().enumerate() {
+                let Arg::Tensor(ty) = arg else { continue };
+                for (axis, size) in ty.shape.known().unwrap().into_iter().enumerate() {
+                    for devices in [2, 3].into_iter().filter(|n| size > 0 && size % n == 0) {
+                        for shards in rule::candidates(&call, i, axis) {
+                            let Some(part) = rule::local(&call, &shards, devices as i64) else { continue };
+                            uses += 1;
+                            divided.insert(op.name);
+                            let program = program(&graph, &part, &shards, devices);
+                            let found = virtual_mesh::run(&program, &inputs).unwrap();
+                            agree(&format!("{} {} {shards:?}", op.name, case.text), &found, &wanted, 64.0);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(uses > 1000 && divided.len() > 150, "{uses} uses of {} ops divide", divided.len());
+    for op in
+        ["add", "matmul", "sum", "reshape", "transpose", "conv2d", "linear", "softmax", "layer_norm", "take"]
+    {
+        assert!(divided.contains(op), "{op} does not divide in any case: {divided:?}");
+    }
+}
+
+fn graph(build: impl FnOnce(&mut Builder)) -> Graph {
+    let mut builder = Builder::new(DType::F64);
+    build(&mut builder);
+    builder.graph
+}
+
+fn ty(sizes: &[i64]) -> TensorType {
+    TensorType { dtype: DType::F64, shape: sizes.iter().copied().collect() }
+}
+
+fn spec(axes: &[&str]) -> Vec<Vec<String>> {
+    axes.iter().map(|a| if a.is_empty() { vec![] } else { vec![(*a).to_owned()] }).collect()
+}
+
+/// Two linear layers, the first divided by its outputs and the second by its inputs: one reduction, as in Megatron-LM.
+#[test]
+fn a_pair_of_linear_layers_reduces_once() {
+    let op = |name| ops::find(name).unwrap();
+    let graph = graph(|b| {
+        let x = b.graph.add_input("x", Role::Data, ty(&[4, 6]));
+        let first = b.graph.add_input("up.weight", Role::Param, ty(&[64, 6]));
+        let bias = b.graph.add_input("up.bias", Role::Param, ty(&[64]));
+        let second = b.graph.add_input("down.weight", Role::Param, ty(&[6, 64]));
+        let hidden = b.push(op("linear"), &[x, first, bias]).unwrap()[0];
+        let hidden = b.push(op("gelu"), &[hidden]).unwrap()[0];
+        let y = b.push(op("linear"), &[hidden, second]).unwrap()[0];
+        b.graph.outputs.insert("y".into(), y);
+    });
+    let mesh = Mesh::new([("data", 2), ("model", 4)]).unwrap();
+    let layout = Layout {
+        batch: vec!["data".into()],
+        patterns: vec![("up.*".into(), spec(&["model"])), ("down.weight".into(), spec(&["", "model"]))],
+        ..Layout::new(mesh)
+    };
+    let program = partition(&graph, &layout, DType::F64, &|_| None).unwrap();
+    let ops: Vec<(&str, &str)> =
+        program.communications.iter().map(|c| (c.op, c.mesh_axis.as_str())).collect();
+    assert_eq!(ops, [("all_reduce", "model")], "{:?}", program.graph);
+    let inputs: Vec<Arc<Tensor>> = graph
+        .inputs
+        .iter()
+        .enumerate()
+        .map(|(k, &v)| {
+            let shape = graph.ty(v).unwrap().shape.known().unwrap();
+            Arc::new(Tensor::build(DType::F64, &shape, |i| ((i * 7 + k * 3) as f64 * 0.37).sin().into()))
+        })
+        .collect();
+    let found = virtual_mesh::run(&program, &inputs).unwrap();
+    agree("pair", &found, &interp::run(&graph, &inputs).unwrap(), 64.0);
+}
+
+/// A layout that does not fit is an error that says what would.
+#[test]
+fn layouts_that_do_not_fit() {
+    let graph = graph(|b| {
+        let x = b.graph.add_input("x", Role::Data, ty(&[3, 6]));
+        b.graph.outputs.insert("y".into(), x);
+    });
+    let mesh = Mesh::new([("data", 2)]).unwrap();
+    let whole = || Layout::new(mesh.clone());
+    let fails = |layout: Layout| partition(&graph, &layout, DType::F64, &|_| None).unwrap_err().to_string();
+    let error = fails(Layout { batch: vec!["data".into()], ..whole() });
+    assert!(error.contains("axis 0 of `x`") && error.contains("such as 4"), "{error}");
+    let error = fails(Layout { batch: vec!["date".into()], ..whole() });
+    assert!(error.contains("did you mean `data`"), "{error}");
+    let error = fails(Layout { patterns: vec![("z".into(), spec(&["data"]))], ..whole() });
+    assert!(error.contains("no input is called `z`"), "{error}");
+    let error = fails(Layout { patterns: vec![("x".into(), spec(&["", "data", "data"]))], ..whole() });
+    assert!(error.contains("has 3 axes"), "{error}");
+    let error =
+        fails(Layout { patterns: vec![("x".into(), vec![vec![], vec!["data".into(); 2]])], ..whole() });
+    assert!(error.contains("twice"), "{error}");
+    let _ = Lit::None;
+}
