@@ -41,9 +41,10 @@ from .compiled.physical_model import PhysicalModel
 from .dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32
 from .errors import MithrilError
 from .frontend import from_jax, from_onnx, from_torch
+from .parallel import Layout, Mesh
 from .quantization import quantize
 from .suggestions import absent as _absent
-from .tools import benchmark, calibrate, check, compare, quantization_report, suggest_backend
+from .tools import Plan, benchmark, calibrate, check, compare, plan, quantization_report, suggest_backend
 from .tracing import Lambda
 from .viewer import view
 from .weights import load_weights, transfer
@@ -64,14 +65,17 @@ __all__ = [
     "InterpreterBackend",
     "JaxBackend",
     "Lambda",
+    "Layout",
     "LogicalModel",
     "MLXBackend",
+    "Mesh",
     "MithrilError",
     "MlxBackend",
     "Model",
     "NumpyBackend",
     "Parameters",
     "PhysicalModel",
+    "Plan",
     "RawCBackend",
     "TorchBackend",
     "__version__",
@@ -99,6 +103,7 @@ __all__ = [
     "load",
     "load_weights",
     "optim",
+    "plan",
     "quantization_report",
     "quantize",
     "register_backend",

@@ -15,6 +15,7 @@ PACKAGES: dict[str, tuple[str, str]] = {
     "tokenizers": ("tokenizers", "text"),
     "tqdm": ("tqdm", "text"),
     "sklearn": ("scikit-learn", "demo"),
+    "mpi4py": ("mpi4py", "mpi"),
     "matplotlib": ("matplotlib", "plot"),
 }
 

@@ -8,7 +8,7 @@ import warnings
 import mithril as ml
 import numpy as np
 import pytest
-from checklist import Later, Page, Proven, constructs
+from checklist import Page, Proven, constructs
 from documented import FRAMEWORKS, available, backend, inputs, wanted
 from networks import classifier, cnn
 
@@ -234,7 +234,17 @@ def torch_parameters_are_plain():
 
 
 def several_devices(strategy):
-    return lambda: ml.TorchBackend(parallel_strategy=strategy, devices=["cuda:0", "cuda:1"])
+    def check():
+        import torch
+
+        if not torch.cuda.is_available():
+            with pytest.raises(ml.errors.BackendUnavailableError, match="cuda:0"):
+                ml.TorchBackend(parallel_strategy=strategy, devices=["cuda:0", "cuda:1"])
+        # What a mesh of processes computes is shown by test_parallel.py.
+        with pytest.raises(ml.errors.BackendUnavailableError, match="torchrun --nproc-per-node 2"):
+            ml.TorchBackend(parallel_strategy=strategy, devices=["cpu", "cpu"])
+
+    return check
 
 
 def arrays_of_other_frameworks():
@@ -300,8 +310,7 @@ def capabilities():
         assert found["device"] in [*found["devices"], "cpu"]
 
 
-_data = Later("sharding has an issue of its own", several_devices("data_parallel"))
-_layers = Later("sharding has an issue of its own", several_devices("model_parallel"))
+_data, _layers = several_devices("data_parallel"), several_devices("model_parallel")
 _page = functools.partial(Page, "multi-backend.md")
 
 ITEMS = {

@@ -152,12 +152,6 @@ def gradient_of_a_function():
         assert str(used.to_numpy(grad_x)) == "[2. 4. 6.]"
 
 
-def data_parallel():
-    from mithril.backends.with_autograd.jax_backend.parallel import data_parallel
-
-    return data_parallel(lambda x: x, backend=ml.get_backend("numpy"), num_devices=4)
-
-
 def data_parallel_of_one():
     from mithril.backends.with_autograd.jax_backend.parallel import data_parallel
 
@@ -208,9 +202,9 @@ def examples():
 
 
 _numpy = Proven("test_c.py", "test_arrays_and_ops_at_once_are_those_of_numpy")
-_several = Later("sharding has an issue of its own", data_parallel)
+_several = Proven("test_devices.py", "test_a_placement_on_another_device_is_refused_before_anything_runs")
 _placed = Later(
-    "sharding has an issue of its own", lambda: ml.NumpyBackend().place_model(layers(), {"layer1": 0, "layer2": 1})
+    "pipelines have an issue of their own", lambda: ml.NumpyBackend().place_model(layers(), {"layer1": 0, "layer2": 1})
 )
 _autograd, _manual = "with_autograd.{}_backend", "with_manualgrad.{}_backend"
 _page = functools.partial(Page, "backends.md")

@@ -34,10 +34,27 @@ for found in (ml.JaxBackend(device="cpu:1"), ml.JaxBackend(devices=["cpu:1"])):
     compiled = ml.compile(model, found, shapes={"input": [2, 4]})
     output = compiled.evaluate(compiled.randomize_params(seed=0), {"input": found.ones(2, 4)})["output"]
     assert output.devices() == {jax.devices()[1]}, output.devices()
+divided = data_parallel(lambda x, factor: (x * factor, x.sum()), backend=backend, num_devices=4)
+x = backend.arange(8.0)
+doubled, total = divided(x, 2.0)
+assert doubled.tolist() == (2 * x).tolist() and float(total) == 28.0
+assert len(doubled.sharding.device_set) == 4, doubled.sharding
 try:
-    data_parallel(lambda x: x, backend=backend)
-except ml.errors.BackendUnavailableError:
-    print("data_parallel refuses 4 devices")
+    divided(x[:6], 2.0)
+except ml.errors.InvalidValueError as error:
+    print(error)
+try:
+    data_parallel(lambda x: x, backend=backend, num_devices=8)
+except ml.errors.BackendUnavailableError as error:
+    print(error)
+mesh = ml.JaxBackend(device_mesh=(2, 2))
+assert str(mesh.layout) == "Layout(Mesh(data=2, model=2), batch='data', parameters='model')", mesh.layout
+assert ml.JaxBackend(device_mesh=(1,)).layout is None
+sharded = ml.JaxBackend(parallel_strategy="fully_sharded")
+assert str(sharded.layout) == "Layout(Mesh(data=4), batch='data', parameters='data')", sharded.layout
+two = ml.JaxBackend(parallel_strategy="data_parallel", devices=["cpu:2", "cpu:3"])
+output = ml.compile(model, two, shapes={"input": [2, 4]})(two.ones(2, 4))
+assert output.devices() == set(jax.devices()[2:]), output.devices()
 """
 
 
@@ -54,7 +71,8 @@ def test_a_placement_on_another_device_is_refused_before_anything_runs():
     assert done.returncode == 0, done.stderr
     assert "layer 'layer1' is placed on device 1 (cpu:1)" in done.stdout
     assert "JaxBackend(device='cpu:1')" in done.stdout
-    assert "data_parallel refuses 4 devices" in done.stdout
+    assert "a batch of 6 does not divide among 4 devices" in done.stdout
+    assert "Mesh(data=8) has 8 devices; JAX finds 4" in done.stdout
 
 
 def test_numbers_count_devices_of_the_kind_of_the_backend(monkeypatch):

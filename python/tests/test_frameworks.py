@@ -363,7 +363,11 @@ def test_missing_device(framework, device):
         ({"amp": True, "precision": "float32"}, errors.ConflictingOptionError, "amp"),
         ({"device_mesh": (2, 2)}, errors.BackendUnavailableError, "4 devices"),
         ({"device_mesh": (0,)}, errors.InvalidValueError, "positive"),
-        ({"parallel_strategy": "data_parallel", "devices": ["cpu", "cpu"]}, errors.BackendUnavailableError, "several"),
+        (
+            {"parallel_strategy": "data_parallel", "devices": ["cpu", "cpu"]},
+            errors.BackendUnavailableError,
+            "2 devices",
+        ),
         ({"dtyp": "float32"}, TypeError, "did you mean `dtype`"),
     ],
 )

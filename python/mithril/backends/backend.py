@@ -13,6 +13,7 @@ from .. import _core, dtypes
 from .._generated.ops import Ops
 from ..dtypes import DType
 from ..errors import ConflictingOptionError, InvalidValueError, UnsupportedOpError
+from ..parallel.layout import Layout
 from ..suggestions import nearest
 from . import custom, options
 from .conversions import Conversions
@@ -72,6 +73,10 @@ class Backend(RegisteredFunctions, Conversions, EagerOps, Ops, ABC):
     #: Ops whose gradients it defines: method, ports that it does not take, ports given by name.
     _backwards: Mapping[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
 
+    #: How models are divided over several devices, unless `compile` is told otherwise; None: one device.
+    layout: Layout | None = None
+    #: Devices as the user named them.
+    listed_devices: tuple[Any, ...] = ()
     #: Class of `engine`.
     _engine_type: type[Engine] = Engine
 
@@ -93,12 +98,15 @@ class Backend(RegisteredFunctions, Conversions, EagerOps, Ops, ABC):
         self.device: str = self._find_device(options.one_of(type(self).__name__, found))
         #: Dtype of the products of matrices and convolutions inside a model; None: that of the backend.
         self.precision: DType | None = self._find_precision(found)
-        options.one_device(type(self).__name__, found, self.devices)
         self._stream = 0
         self._seed = 0
         self.set_seed(found.get("seed", 0))
         self._eager: dict[Any, Callable[..., Any]] = {}
         self._told: set[str] = set()
+        self.listed_devices = tuple(options.listed(found.get("devices", ())))
+        self.layout = options.layout(found, lambda: self.engine.device_count())
+        if self.layout is not None:
+            self.engine.on_mesh(self.layout)
 
     @cached_property
     def engine(self) -> Any:

@@ -10,12 +10,14 @@ import numpy as np
 from .. import _core, dtypes
 from ..compiled.loading import load
 from ..dtypes import DType
-from ..errors import UnsupportedOpError
+from ..errors import BackendUnavailableError, UnsupportedOpError
 from . import custom
 from .exchange import numpy_dtype, to_host
 
 if TYPE_CHECKING:
     from ..compiled.program import Program
+    from ..parallel.layout import Layout
+    from ..parallel.mesh_engine import MeshEngine
 
 __all__ = ["Engine"]
 
@@ -100,6 +102,10 @@ class Engine:
         """Whether an array of ours is on the device of the backend."""
         return True
 
+    def beside(self, array: Any, other: Any) -> Any:
+        """Return an array on the devices of another one: divided as that if it has its shape, else on each of them."""
+        return array
+
     def memory_span(self, array: Any) -> tuple[int, int]:
         """First address of the memory that an array is in, and the one behind it."""
         raise NotImplementedError
@@ -157,6 +163,17 @@ class Engine:
     def forget_ops(self) -> None:
         """Forget the code of ops that were applied at once."""
         self.backend._eager.clear()
+
+    def device_count(self) -> int:
+        """Return how many devices a mesh can have."""
+        return 1
+
+    def on_mesh(self, layout: Layout) -> MeshEngine:
+        """Return what runs programs that are divided by this layout."""
+        raise BackendUnavailableError(
+            f"{type(self.backend).__name__} runs on one device, and {layout.mesh!r} has {layout.mesh.devices}",
+            hint="JaxBackend, TorchBackend, MlxBackend and NumpyBackend run on several",
+        )
 
     def load(self, core: _core.Compiled) -> Any:
         """Load the functions of a program."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import TypedDict
 
+from ..parallel.layout import Layout, Mesh
 from .options import ALIASES
 
 __all__ = [
@@ -142,6 +143,7 @@ class CheckOptions(TypedDict, total=False):
     gradient_checkpointing: bool
     autodiff: str | None
     precision: Any
+    layout: Layout | Mesh | None
     file_path: str | None
     verbose: bool
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..errors import BackendUnavailableError, ConflictingOptionError, IgnoredOptionWarning, InvalidValueError
+from ..parallel.layout import Layout, Mesh
 from ..suggestions import nearest
 
 #: Accepted spelling -> canonical option.
@@ -138,47 +140,94 @@ def memory(name: str, given: Any) -> int:
     return int(found)
 
 
-#: What a backend may be asked to do with several devices.
-_STRATEGIES = ("data_parallel", "model_parallel")
+#: Short names of layouts: the axes of the mesh, the one that divides the batch, the one that divides parameters.
+_STRATEGIES: dict[str, tuple[tuple[str, ...], str | None, str | None]] = {
+    "data_parallel": (("data",), "data", None),
+    "fully_sharded": (("data",), "data", "data"),
+    "model_parallel": (("model",), None, "model"),
+    "tensor_parallel": (("model",), None, "model"),
+}
 
 
-def one_device(owner: str, found: Mapping[str, Any], devices: tuple[str, ...]) -> None:
-    """Accept a mesh of one device; larger ones, and strategies for several devices, are refused."""
-    mesh = found.get("device_mesh")
-    if mesh is not None:
-        sizes = (mesh,) if isinstance(mesh, (int, np.integer)) else tuple(mesh) if isinstance(mesh, Iterable) else (0,)
-        if isinstance(mesh, bool) or not all(isinstance(n, (int, np.integer)) and n > 0 for n in sizes):
-            raise InvalidValueError(f"device_mesh is {mesh!r}", hint="give positive numbers of devices, e.g. (1,)")
-        if math.prod(sizes) > 1:
-            raise _several(owner, f"device_mesh={mesh!r} asks for {math.prod(sizes)} devices", devices)
-    strategy = found.get("parallel_strategy")
-    if strategy is not None:
-        if strategy not in _STRATEGIES:
-            near = nearest(strategy, _STRATEGIES)
-            guess = f"did you mean {near!r}? " if near else ""
-            known = ", ".join(map(repr, _STRATEGIES))
-            hint = f"{guess}there are {known}, for several devices; leave the option out on one"
-            raise InvalidValueError(f"parallel_strategy is {strategy!r}", hint=hint)
-        raise _several(owner, f"parallel_strategy={strategy!r} is for several devices", devices)
-    given = found.get("devices")
-    if given is not None and len(_listed(given)) > 1:
-        raise _several(owner, f"devices={given!r} asks for several devices", devices)
+def layout(found: Options, count: Callable[[], int]) -> Layout | None:
+    """Read a layout from ``device_mesh``, ``devices`` and ``parallel_strategy``; None on one device.
+
+    Parameters
+    ----------
+    found : Options
+        Options of a backend.
+    count : callable
+        How many devices there are; asked if nothing else says how many are meant.
+    """
+    sizes = _mesh_sizes(found.get("device_mesh"))
+    strategy, given = found.get("parallel_strategy"), found.get("devices")
+    if given is not None and len(listed(given)) > 1:
+        given_names = listed(given)
+        if sizes is not None and math.prod(sizes) != len(given_names):
+            raise ConflictingOptionError(
+                f"device_mesh={found['device_mesh']!r} has {math.prod(sizes)} devices, and devices={given!r} names "
+                f"{len(given_names)}",
+                hint="give one of them",
+            )
+        sizes = sizes or (len(given_names),)
+    if strategy is not None and strategy not in _STRATEGIES:
+        near = nearest(strategy, _STRATEGIES)
+        guess = f"did you mean {near!r}? " if near else ""
+        hint = f"{guess}there are {', '.join(map(repr, _STRATEGIES))}, and any ml.Layout"
+        raise InvalidValueError(f"parallel_strategy is {strategy!r}", hint=hint)
+    if strategy is None and sizes is None:
+        return None
+    if sizes is None:
+        sizes = (count(),)
+        if sizes == (1,):
+            raise BackendUnavailableError(
+                f"parallel_strategy={strategy!r} is for several devices, and there is 1",
+                hint="say how many: device_mesh=(4,); the message about those says how to start them",
+            )
+    if math.prod(sizes) == 1:
+        return None
+    if len(sizes) == 1:
+        names, batch, parameters = _STRATEGIES[strategy or "data_parallel"]
+    elif len(sizes) == 2 and strategy is None:
+        names, batch, parameters = ("data", "model"), "data", "model"
+    else:
+        raise InvalidValueError(
+            f"device_mesh={found['device_mesh']!r} has {len(sizes)} axes"
+            + (f" and parallel_strategy={strategy!r} uses 1" if strategy else ""),
+            hint="name the axes and say what they divide: ml.compile(..., layout=ml.Layout(ml.Mesh(...), ...))",
+        )
+    return Layout(Mesh(**dict(zip(names, sizes, strict=True))), batch=batch, parameters=parameters)
+
+
+def _mesh_sizes(mesh: Any) -> tuple[int, ...] | None:
+    if mesh is None:
+        return None
+    sizes = (mesh,) if isinstance(mesh, (int, np.integer)) else tuple(mesh) if isinstance(mesh, Iterable) else (0,)
+    if isinstance(mesh, bool) or not sizes or not all(isinstance(n, (int, np.integer)) and n > 0 for n in sizes):
+        raise InvalidValueError(f"device_mesh is {mesh!r}", hint="give positive numbers of devices, e.g. (1,)")
+    return tuple(int(n) for n in sizes)
 
 
 def one_of(owner: str, found: Mapping[str, Any]) -> Any:
-    """Return the device that is asked for; ``devices=["cuda:1"]``, a list of one, is that one."""
+    """Return the device of this process; of several ``devices`` of one kind, that of its rank on this machine."""
     device, given = found.get("device"), found.get("devices")
-    if given is None or len(_listed(given)) != 1:
+    if given is None or not listed(given):
         return device
-    (listed,) = _listed(given)
-    if device is not None and device != listed:
+    names = listed(given)
+    if device is not None and (len(names) > 1 or device != names[0]):
         raise ConflictingOptionError(
             f"{owner}: `device` is {device!r} and `devices` {given!r}", hint="give `device` alone"
         )
-    return listed
+    kinds = {device_key(str(name))[0] for name in names}
+    if len(kinds) > 1:
+        raise InvalidValueError(
+            f"{owner}: devices={given!r} are of different kinds", hint="give devices of one kind, e.g. ['cpu'] * 4"
+        )
+    return names[int(os.environ.get("LOCAL_RANK", "0")) % len(names)]
 
 
-def _listed(given: Any) -> list[Any]:
+def listed(given: Any) -> list[Any]:
+    """Return the devices that ``devices`` names."""
     return [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
 
 
@@ -192,14 +241,6 @@ def peers(device: str, devices: Iterable[str]) -> list[str]:
     """Devices of the same kind as one of them; placements number these."""
     kind = device_key(device)[0]
     return [name for name in devices if device_key(name)[0] == kind] or [device]
-
-
-def _several(owner: str, problem: str, devices: tuple[str, ...]) -> BackendUnavailableError:
-    count = f"there is 1 device ({devices[0]})" if len(devices) == 1 else f"there are {len(devices)} devices"
-    return BackendUnavailableError(
-        f"{owner}: {problem}; {count}, and this version of Mithril runs a model on one",
-        hint="leave the option out; sharding over several devices is planned",
-    )
 
 
 def seed(given: Any) -> int:

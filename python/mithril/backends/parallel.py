@@ -1,4 +1,4 @@
-"""Several devices: what a user asks for is checked; this version runs on one device, and says so."""
+"""Functions and layers on several devices, in the spellings of a backend; models take a layout."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ __all__ = ["data_parallel", "place_model"]
 def data_parallel(
     function: Callable[..., Any], *, backend: Backend, num_devices: int | None = None
 ) -> Callable[..., Any]:
-    """Divide the batches that a function takes among devices.
+    """Divide the batches that a function takes among devices of JAX.
 
     Parameters
     ----------
     function : callable
-        Takes arrays whose first axis is the batch.
+        Takes arrays whose first axis is the batch, which has to divide; numbers are given to all devices.
     backend : Backend
         Where the devices are.
     num_devices : int, optional
-        How many (default: all that the backend finds). This version of Mithril takes one.
+        How many (default: all that the backend finds).
 
     Returns
     -------
     callable
-        With one device, the function itself.
+        The function, compiled for all devices; its results are those of one device. With one, the function itself.
 
     Raises
     ------
     BackendUnavailableError
-        If more than one device is asked for.
+        If there are fewer devices, or the backend does not divide functions.
 
     Examples
     --------
@@ -50,8 +50,8 @@ def data_parallel(
         raise InvalidValueError(f"{function!r} is not a function", hint="pass a function of arrays")
     # A graphics card beside a processor does not make two devices.
     wanted = len(options.peers(backend.device, backend.devices)) if num_devices is None else num_devices
-    options.one_device("data_parallel", {"device_mesh": wanted}, backend.devices)
-    return function
+    found = options.layout(options.Options({"device_mesh": ("num_devices", wanted)}), lambda: 1)
+    return function if found is None else backend.engine.on_mesh(found).data_parallel(function)
 
 
 def place_model(backend: Backend, model: Model, placement: Mapping[str, int]) -> Model:
@@ -63,7 +63,11 @@ def place_model(backend: Backend, model: Model, placement: Mapping[str, int]) ->
             raise KeyNotFoundError(f"the placement names {name!r}, which is not a layer of the model", hint=hint)
         if isinstance(device, bool) or not isinstance(device, int) or device < 0:
             raise InvalidValueError(f"layer {name!r} is placed on {device!r}", hint="give the number of a device")
-    options.one_device("place_model", {"device_mesh": max(1, len(set(placement.values())))}, backend.devices)
+    if len(set(placement.values())) > 1:
+        raise BackendUnavailableError(
+            "place_model puts all layers on one device: pipelines are not part of this version of Mithril",
+            hint="divide tensors instead: layout=ml.Layout(ml.Mesh(model=2), parameters='model') in ml.compile",
+        )
     peers = options.peers(backend.device, backend.devices)
     for name, device in placement.items():
         if device >= len(peers):

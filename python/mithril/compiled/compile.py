@@ -12,6 +12,7 @@ from .. import dtypes
 from .._core import Model
 from ..backends.backend import Backend
 from ..errors import ConflictingOptionError, InvalidValueError, KeyNotFoundError, UnusedKeyWarning
+from ..parallel.layout import Layout, Mesh, as_layout
 from ..suggestions import did_you_mean, nearest
 from .physical_model import PhysicalModel
 from .program import Settings
@@ -49,6 +50,7 @@ def compile(
     gradient_checkpointing: bool | None = None,
     autodiff: str | None = None,
     precision: Any = None,
+    layout: Layout | Mesh | None = None,
     file_path: str | None = None,
     strict: bool = False,
     verbose: bool = False,
@@ -110,6 +112,9 @@ def compile(
         Mixed precision: matrix products, convolutions and attention are computed in this dtype (``"bfloat16"``,
         ``"float16"``), softmax, norms, losses and sums in float32. Parameters, data, outputs and gradients keep
         the dtype of the backend. Default: the ``precision`` of the backend.
+    layout : Layout or Mesh, optional
+        How tensors are divided over several devices; see `mithril.Layout`. A mesh stands for data parallelism along its
+        first axis. Parameters, data and results stay whole arrays for the caller.
     file_path : str, optional
         A file to write the generated source to.
     strict : bool, optional
@@ -155,12 +160,14 @@ def compile(
         gradient_checkpointing=gradient_checkpointing,
     )
     _check(model, backend, autodiff)
+    divided = _layout(backend.layout if layout is None else layout, backend, autodiff)
     settings = Settings(
         jit=bool(backend.jit if jit is None else jit),
         jit_options=_by_name("jit_options", jit_options),
-        autodiff=autodiff or backend.engine.autodiff[0],
+        autodiff=autodiff or ("graph" if divided is not None else backend.engine.autodiff[0]),
         strict=bool(strict),
         checkpoint=bool(gradient_checkpointing),
+        layout=divided,
     )
     data, trainable = _names("data_keys", data_keys), _names("trainable_keys", trainable_keys)
     constants = {k: _constant(k, v) for k, v in _by_name("constant_keys", constant_keys).items()}
@@ -233,6 +240,20 @@ def _check(model: Any, backend: Any, autodiff: Any) -> None:
     if autodiff is not None and autodiff not in backend.engine.autodiff:
         known = " or ".join(repr(choice) for choice in backend.engine.autodiff)
         raise InvalidValueError(f"autodiff is {autodiff!r}", hint=f"{type(backend).__name__} takes {known}")
+
+
+def _layout(given: Any, backend: Backend, autodiff: str | None) -> Layout | None:
+    """Return how programs are divided, if they are."""
+    if given is None:
+        return None
+    layout = as_layout(given)
+    if autodiff == "native":
+        raise ConflictingOptionError(
+            'a layout needs the gradient graph: autodiff="native" differentiates on one device',
+            hint="leave autodiff out",
+        )
+    backend.engine.on_mesh(layout)
+    return layout
 
 
 def _precision(given: Any, backend: Backend) -> dtypes.DType | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _core
 from ..backends.quantized import ByteWeights, QuantizedWeights
 from ..errors import MithrilError
+from ..parallel.divided import DividedProgram
 from ..tracing.host_functions import check_first, differentiated
 from .compile_stats import CompileStats
 from .donation import Known
@@ -18,6 +19,7 @@ from .loading import Module, Runner
 
 if TYPE_CHECKING:
     from ..backends.backend import Backend
+    from ..parallel.layout import Layout
 
 __all__ = ["Program", "Settings"]
 
@@ -38,6 +40,8 @@ class Settings:
         Refuse ops that the backend lacks, instead of running them on the host.
     checkpoint : bool
         Compute intermediate results again for the gradients instead of keeping them.
+    layout : Layout, optional
+        How programs are divided over a mesh of devices.
     """
 
     jit: bool = False
@@ -45,6 +49,7 @@ class Settings:
     autodiff: str = "graph"
     strict: bool = False
     checkpoint: bool = False
+    layout: Layout | None = None
 
 
 class Program:
@@ -72,13 +77,21 @@ class Program:
             (name, backend.engine.native_dtype(dtype), shape) for name, dtype, shape in self.statistics
         )
         self.updates: tuple[str, ...] = tuple(core.updates)
-        self.module: Any = backend.engine.load(core)
-        backend.engine.report_fallbacks(self.module, stats.referred, settings.strict)
+        self.module: Any
+        if settings.layout is None:
+            self.module = backend.engine.load(core)
+            backend.engine.report_fallbacks(self.module, stats.referred, settings.strict)
+        else:
+            self.module = DividedProgram(core, backend.engine.on_mesh(settings.layout))
         if backend.engine.overrides:
             from ..backends import custom
 
             custom.explain_passed_over(backend, core, stats.referred, settings.strict)
-        self.evaluate: Callable[..., Any] = self._checked(self.module, backend.engine.evaluator(self))
+        self.evaluate: Callable[..., Any] = (
+            self._checked(self.module, backend.engine.evaluator(self))
+            if settings.layout is None
+            else self.module.function("evaluate")
+        )
         #: Weights in 8 bits, where the backend makes them of parameters before a call.
         self.weights: ByteWeights | None = None
         if isinstance(backend, QuantizedWeights) and backend.quantize is not None:
@@ -187,7 +200,9 @@ class Program:
         names = self.float_params
         found = self.gradients.get((outputs, names))
         if found is None:
-            if self.settings.autodiff == "native":
+            if self.settings.layout is not None:
+                found = (self.module, self.module.gradients(outputs, names))
+            elif self.settings.autodiff == "native":
                 function = self.backend.engine.differentiator(self, outputs, names)
                 calls_host = "host_call(" in self.module.source.text
                 function = self._checked(self.module, function)

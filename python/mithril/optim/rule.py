@@ -190,12 +190,18 @@ class Program:
             data[f"learning_rate_{k}"] = self._number(rate)
         for k, counter in enumerate(counters):
             data[f"step_{k}"] = self._number(counter)
+        engine = self.backend.engine
         for i, name in enumerate(self.names):
             data[f"param_{i}"] = params[name]
             data[f"gradient_{i}"] = gradients[name]
             for slot, value in state[name].items():
                 data[f"{slot}_{i}"] = value
+            if not engine.is_single_device:
+                for key in (f"param_{i}", *(f"{slot}_{i}" for slot in state[name])):
+                    data[key] = engine.beside(data[key], gradients[name])
         data = {name: data[name] for name in self._inputs}
+        if not engine.is_single_device:
+            data = {n: engine.beside(x, gradients[self.names[0]]) if x.shape == () else x for n, x in data.items()}
         if self._own_gradients:
             data = {name: value.detach() if value.requires_grad else value for name, value in data.items()}
         try:

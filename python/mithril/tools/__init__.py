@@ -6,19 +6,23 @@ from .check import CheckResult, check
 from .compare import CompareResult, compare
 from .nans import NanReport, find_nans
 from .overview import doctor, suggest_backend
+from .plan import Communication, Plan, plan
 from .quantization import quantization_report
 
 __all__ = [
     "BenchmarkResult",
     "CheckResult",
+    "Communication",
     "CompareResult",
     "NanReport",
+    "Plan",
     "benchmark",
     "calibrate",
     "check",
     "compare",
     "doctor",
     "find_nans",
+    "plan",
     "quantization_report",
     "suggest_backend",
 ]

@@ -56,8 +56,12 @@ class JaxBackend(QuantizedWeights, Framework):
         first pattern that fits counts. Needs models compiled with ``inference=True``.
     quantize_strict : bool, optional
         Whether a weight that cannot be kept as asked is an error (default False).
-    device_mesh : tuple of int, optional
-        ``(1,)``: this version runs a model on one device.
+    device_mesh : int or tuple of int, optional
+        Models are divided over so many devices: the batch, and with two numbers parameters; see `mithril.Layout`.
+    parallel_strategy : str, optional
+        What several devices divide: ``"data_parallel"``, ``"fully_sharded"`` or ``"model_parallel"``.
+    devices : sequence, optional
+        The devices of the mesh; a list of one is like ``device``.
 
     Examples
     --------

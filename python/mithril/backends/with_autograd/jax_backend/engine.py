@@ -11,10 +11,13 @@ from .... import dtypes
 from ....compiled.compile_stats import observed
 from ....errors import InvalidValueError
 from ..framework_engine import FrameworkEngine
+from .mesh import JaxMeshEngine
 
 if TYPE_CHECKING:
     from .... import _core
     from ....compiled.program import Program, Settings
+    from ....parallel.layout import Layout
+    from ....parallel.mesh_engine import MeshEngine
 
 __all__ = ["JaxEngine"]
 
@@ -43,7 +46,22 @@ class JaxEngine(FrameworkEngine):
             self.is_single_device
             or isinstance(array, self.jax.core.Tracer)
             or array.devices() == {self.backend._device}
+            or self._is_divided(array)
         )
+
+    def _is_divided(self, array: Any) -> bool:
+        """Whether an array lies on a mesh of several devices, which this one is of."""
+        return len(array.sharding.device_set) > 1 and self.backend._device in array.sharding.device_set
+
+    def beside(self, array: Any, other: Any) -> Any:
+        if isinstance(other, self.jax.core.Tracer) or len(other.sharding.device_set) == 1:
+            return array
+        sharding = other.sharding
+        if array.sharding == sharding:
+            return array
+        if array.shape != other.shape:
+            sharding = self.jax.sharding.NamedSharding(sharding.mesh, self.jax.sharding.PartitionSpec())
+        return self.jax.device_put(array, sharding)
 
     def from_host(self, host: np.ndarray[Any, Any], dtype: dtypes.DType) -> Any:
         # A copy of our own: on the CPU, JAX would share memory with the caller's array.
@@ -63,6 +81,12 @@ class JaxEngine(FrameworkEngine):
     def full(self, shape: tuple[int, ...], value: float, dtype: dtypes.DType) -> Any:
         with self.jax.enable_x64(True), self.jax.ensure_compile_time_eval():
             return self.jax.numpy.full(shape, value, dtype=self.native_dtype(dtype), device=self.backend._device)
+
+    def device_count(self) -> int:
+        return len(self.jax.devices(self.backend._device.platform))
+
+    def on_mesh(self, layout: Layout) -> MeshEngine:
+        return JaxMeshEngine(self.backend, layout)
 
     def load_op(self, name: str, signature: list[Any]) -> Any:
         module: Any = super().load_op(name, signature)

@@ -13,9 +13,12 @@ from ....compiled.compile_stats import observed
 from ....compiled.loading import Module
 from ....errors import UnsupportedOpError
 from ..framework_engine import FrameworkEngine
+from .mesh import MlxMesh, MlxMeshEngine
 
 if TYPE_CHECKING:
     from ....compiled.program import Program
+    from ....parallel.layout import Layout, Mesh
+    from ....parallel.mesh_engine import MeshEngine
 
 __all__ = ["MlxEngine"]
 
@@ -28,6 +31,8 @@ class MlxEngine(FrameworkEngine):
     def __init__(self, backend: Any) -> None:
         super().__init__(backend)
         self.mx = backend._mx
+        #: Meshes of processes that this one is in.
+        self.meshes: dict[Mesh, MlxMesh] = {}
 
     def scoped(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Run a function on the device of the backend, whatever the user's default is."""
@@ -84,6 +89,12 @@ class MlxEngine(FrameworkEngine):
         native = self.native_dtype(dtype)
         with self.mx.stream(self.backend._device):
             return self.mx.full(shape, self.mx.array(value, native))
+
+    def device_count(self) -> int:
+        return int(self.mx.distributed.init().size())
+
+    def on_mesh(self, layout: Layout) -> MeshEngine:
+        return MlxMeshEngine(self.backend, layout)
 
     def load_source(self, source: Any, name: str) -> Module:
         module: Module = super().load_source(source, name)

@@ -53,7 +53,12 @@ class TorchBackend(QuantizedWeights, Framework):
     quantize_strict : bool, optional
         Whether a weight that cannot be kept as asked is an error (default False).
     device_mesh : int or tuple of int, optional
-        ``(1,)``; meshes of more devices are not part of this version.
+        Models are divided over so many processes, which `torchrun` starts: the batch, and with two numbers parameters;
+        see `mithril.Layout`.
+    parallel_strategy : str, optional
+        What several devices divide: ``"data_parallel"``, ``"fully_sharded"`` or ``"model_parallel"``.
+    devices : sequence, optional
+        The device of each process on this machine; a list of one is like ``device``.
 
     Examples
     --------

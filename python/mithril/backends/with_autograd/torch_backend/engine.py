@@ -11,9 +11,12 @@ from .... import dtypes
 from ....compiled.compile_stats import observed
 from ....errors import ConflictingOptionError
 from ..framework_engine import FrameworkEngine
+from .mesh import TorchMesh, TorchMeshEngine, process_count
 
 if TYPE_CHECKING:
     from ....compiled.program import Program
+    from ....parallel.layout import Layout, Mesh
+    from ....parallel.mesh_engine import MeshEngine
 
 __all__ = ["TorchEngine", "materialized"]
 
@@ -27,6 +30,8 @@ class TorchEngine(FrameworkEngine):
     def __init__(self, backend: Any) -> None:
         super().__init__(backend)
         self.torch = backend._torch
+        #: Meshes of processes that this one is in.
+        self.meshes: dict[Mesh, TorchMesh] = {}
 
     @property
     def array_type(self) -> Any:
@@ -71,6 +76,12 @@ class TorchEngine(FrameworkEngine):
 
     def full(self, shape: tuple[int, ...], value: float, dtype: dtypes.DType) -> Any:
         return self.torch.full(shape, value, dtype=self.native_dtype(dtype), device=self.backend._device)
+
+    def device_count(self) -> int:
+        return process_count(self.torch)
+
+    def on_mesh(self, layout: Layout) -> MeshEngine:
+        return TorchMeshEngine(self.backend, layout)
 
     def evaluator(self, program: Program) -> Callable[..., Any]:
         settings = program.settings

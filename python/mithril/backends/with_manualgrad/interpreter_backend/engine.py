@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from .... import _core
 from ....compiled.loading import Runner
+from ....parallel.mesh_engine import MeshEngine
 from ...numpy_engine import NumpyEngine
+
+if TYPE_CHECKING:
+    from ....parallel.layout import Layout
 
 __all__ = ["InterpreterEngine"]
 
 
 class InterpreterEngine(NumpyEngine):
     """The engine of the interpreter backend."""
+
+    def on_mesh(self, layout: Layout) -> MeshEngine:
+        return _VirtualMesh(self.backend, layout)
 
     def load(self, core: _core.Compiled) -> Runner:
         return Runner(core.runner())
@@ -22,3 +30,17 @@ class InterpreterEngine(NumpyEngine):
 
     def load_op(self, name: str, signature: list[Any]) -> Runner:
         return Runner(_core.eager_runner(name, signature, str(self.backend.default_dtype)))
+
+
+class _VirtualMesh(MeshEngine):
+    """A virtual mesh: the programs of all devices, run in step in this process."""
+
+    def evaluator(self, core: _core.Compiled) -> tuple[Any, Callable[..., Any]]:
+        runner = Runner(core.runner())
+        return runner, runner.function("evaluate")
+
+    def differentiator(
+        self, core: _core.Compiled, outputs: list[str], inputs: list[str]
+    ) -> tuple[Any, Callable[..., Any]]:
+        runner = Runner(core.gradient_runner(outputs, inputs))
+        return runner, runner.function("evaluate_gradients")

@@ -7,6 +7,7 @@ from typing_extensions import Unpack
 from ...keywords import NumpyOptions, accepts, names
 from ...numpy_arrays import NumpyArrays
 from ...quantized import QuantizedWeights
+from .engine import NumpyProgramEngine
 
 __all__ = ["NumpyBackend"]
 
@@ -41,6 +42,7 @@ class NumpyBackend(QuantizedWeights, NumpyArrays):
 
     name = "numpy"
     target = "numpy"
+    _engine_type = NumpyProgramEngine
     _options: tuple[str, ...] = names(NumpyOptions)
 
     @accepts(NumpyOptions)

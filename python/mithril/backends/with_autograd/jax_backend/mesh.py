@@ -1,0 +1,104 @@
+"""Several devices of JAX: programs of a mesh run by `jax.shard_map`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ....errors import BackendUnavailableError, InvalidValueError
+from ....parallel.mesh_engine import Division, MeshEngine, Spec, selected
+from .devices import find_device
+
+__all__ = ["JaxMeshEngine"]
+
+
+class JaxMeshEngine(MeshEngine):
+    """Runs the programs of a mesh on the devices of this process, or of all processes of `jax.distributed`.
+
+    Results are arrays of JAX that lie divided on the devices, as the layout says.
+    """
+
+    def __init__(self, backend: Any, layout: Any) -> None:
+        super().__init__(backend, layout)
+        jax = self._jax = backend._jax
+        mesh = layout.mesh
+        platform = backend._device.platform
+        devices = jax.devices(platform)
+        if len(devices) < mesh.devices:
+            hint = (
+                "to try it on one processor, set XLA_FLAGS=--xla_force_host_platform_device_count="
+                f"{mesh.devices} before JAX starts"
+                if platform == "cpu"
+                else "make the mesh smaller, or start JAX on further machines (jax.distributed.initialize)"
+            )
+            raise BackendUnavailableError(
+                f"{mesh!r} has {mesh.devices} devices; JAX finds {len(devices)} of {platform}", hint=hint
+            )
+        listed = backend.listed_devices
+        if len(set(listed)) == mesh.devices:
+            devices = [find_device(jax, name) for name in listed]
+        grid = np.array(devices[: mesh.devices]).reshape(tuple(mesh.axes.values()))
+        self._mesh = jax.sharding.Mesh(grid, tuple(mesh.axes))
+
+    def divided(self, module: Any, name: str, division: Division) -> Callable[..., Any]:
+        """Return a function of whole arrays that runs the function of that name on all devices."""
+        jax = self._jax
+        function = module.namespace[name]
+        specs = tuple({name: _partition(jax, spec) for name, spec in group.items()} for group in division.arguments)
+        names = [tuple(group) for group in division.results]
+        results = [[_partition(jax, spec) for spec in group.values()] for group in division.results]
+
+        def on_device(*arguments: Any) -> Any:
+            found = function(*arguments)
+            dicts = found if isinstance(found, tuple) else (found,)
+            # Lists keep the order of names, which JAX would sort in dicts.
+            return [[group[name] for name in keys] for group, keys in zip(dicts, names, strict=True)]
+
+        mapped = jax.shard_map(on_device, mesh=self._mesh, in_specs=specs, out_specs=results, check_vma=False)
+        compiled = jax.jit(mapped)
+        shardings = [
+            {name: jax.sharding.NamedSharding(self._mesh, spec) for name, spec in group.items()} for group in specs
+        ]
+
+        def call(*groups: Any) -> Any:
+            arguments = tuple(
+                {name: self._placed(value, sharding[name]) for name, value in selected(group, sharding).items()}
+                for group, sharding in zip(groups, shardings, strict=True)
+            )
+            found = [
+                dict(zip(keys, values, strict=True)) for keys, values in zip(names, compiled(*arguments), strict=True)
+            ]
+            return found[0] if len(found) == 1 else tuple(found)
+
+        return module.under_settings(call)  # type: ignore[no-any-return]
+
+    def data_parallel(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of arrays that divides their first axis among the devices."""
+        jax = self._jax
+        count = self.layout.mesh.devices
+        divided, whole = (jax.sharding.NamedSharding(self._mesh, _partition(jax, spec)) for spec in ((("data",),), ()))
+        compiled = jax.jit(function)
+
+        def placed(value: Any) -> Any:
+            if not hasattr(value, "shape"):
+                return value
+            if value.shape and value.shape[0] % count:
+                raise InvalidValueError(
+                    f"a batch of {value.shape[0]} does not divide among {count} devices",
+                    hint=f"make it a multiple of {count}",
+                )
+            return jax.device_put(value, divided if value.shape else whole)
+
+        return lambda *args, **options: compiled(*jax.tree.map(placed, args), **jax.tree.map(placed, options))
+
+    def _placed(self, value: Any, sharding: Any) -> Any:
+        """Return an array as the program takes it: the parts on their devices."""
+        if isinstance(value, self._jax.core.Tracer) or value.sharding == sharding:
+            return value
+        return self._jax.device_put(value, sharding)
+
+
+def _partition(jax: Any, spec: Spec) -> Any:
+    return jax.sharding.PartitionSpec(*(axes or None for axes in spec))

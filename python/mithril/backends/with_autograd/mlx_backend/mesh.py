@@ -1,0 +1,102 @@
+"""Several devices of MLX: each process of `mlx.core.distributed` runs its part of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....errors import BackendUnavailableError
+from ....parallel.mesh_engine import Division
+from ....parallel.processes import ProcessEngine
+
+if TYPE_CHECKING:
+    from ....parallel.layout import Layout, Mesh
+
+__all__ = ["MlxMesh", "MlxMeshEngine"]
+
+
+class MlxMeshEngine(ProcessEngine):
+    """Runs the programs of a mesh in the processes that `mlx.launch` starts."""
+
+    def __init__(self, backend: Any, layout: Layout) -> None:
+        super().__init__(backend, layout)
+        meshes = backend.engine.meshes
+        if layout.mesh not in meshes:
+            meshes[layout.mesh] = MlxMesh(backend._mx, layout.mesh)
+        self.mesh = meshes[layout.mesh]
+
+    def module(self, source: Any, name: str) -> Any:
+        """Load generated source."""
+        module = super().module(source, name)
+        module.around = self.backend.engine.scoped
+        return module
+
+    def divided(self, module: Any, name: str, division: Division) -> Callable[..., Any]:
+        """Return a function of whole arrays that runs the function of that name on all devices."""
+        call, mx = super().divided(module, name, division), self.backend._mx
+
+        def computed(*groups: Any) -> Any:
+            result = call(*groups)
+            # All processes have to take part in every exchange, also for results that one of them never reads.
+            mx.eval(result)
+            return result
+
+        return self.backend.engine.scoped(computed)  # type: ignore[no-any-return]
+
+
+class MlxMesh:
+    """The collectives of a process, over `mlx.core.distributed`."""
+
+    def __init__(self, mx: Any, mesh: Mesh) -> None:
+        self._mx = mx
+        world = mx.distributed.init()
+        if world.size() != mesh.devices:
+            found = "this process is alone" if world.size() == 1 else f"{world.size()} processes were started"
+            raise BackendUnavailableError(
+                f"{mesh!r} has {mesh.devices} devices, and {found}",
+                hint=f"start the script in {mesh.devices} processes: mlx.launch -n {mesh.devices} script.py",
+            )
+        self._world = world
+        self._groups = {name: self._group(world, mesh, name) for name in mesh.axes}
+
+    def _group(self, world: Any, mesh: Mesh, name: str) -> Any:
+        if mesh.axes[name] == mesh.devices:
+            return world
+        sizes = list(mesh.axes.values())
+        grid = np.arange(mesh.devices).reshape(sizes)
+        i = list(mesh.axes).index(name)
+        place = [int(k[0]) for k in np.nonzero(grid == world.rank())]
+        try:
+            return world.split(int(np.take(grid, 0, axis=i)[tuple(place[:i] + place[i + 1 :])]), place[i])
+        except RuntimeError as error:
+            raise BackendUnavailableError(
+                f"{mesh!r} has several axes, and MLX cannot divide its processes into groups: {error}",
+                hint="give a mesh of one axis, or start MLX on a backend that can: mlx.launch --backend mpi",
+            ) from error
+
+    def gathered(self, number: int) -> list[int]:
+        """Return the numbers that all processes give."""
+        own = self._mx.array([number], dtype=self._mx.int64)
+        found: list[int] = self._mx.distributed.all_gather(own, group=self._world).tolist()
+        return found
+
+    def all_reduce(self, x: Any, mesh_axis: str, reduction: str = "sum") -> Any:
+        """Return the sum (``"max"``, ``"min"``) of the arrays along an axis of the mesh."""
+        return getattr(self._mx.distributed, f"all_{reduction}")(x, group=self._groups[mesh_axis])
+
+    def all_gather(self, x: Any, mesh_axis: str, axis: int) -> Any:
+        """Return the arrays along an axis of the mesh, joined along ``axis``."""
+        found = self._mx.distributed.all_gather(x, group=self._groups[mesh_axis])
+        count = self._groups[mesh_axis].size()
+        return found if axis == 0 else self._mx.concatenate(self._mx.split(found, count), axis)
+
+    def reduce_scatter(self, x: Any, mesh_axis: str, axis: int) -> Any:
+        """Return the block of this process of the sum of the arrays along an axis of the mesh."""
+        return self.shard(self.all_reduce(x, mesh_axis), mesh_axis, axis)
+
+    def shard(self, x: Any, mesh_axis: str, axis: int) -> Any:
+        """Return the block of this process of an array that all have."""
+        group = self._groups[mesh_axis]
+        return self._mx.split(x, group.size(), axis)[group.rank()]

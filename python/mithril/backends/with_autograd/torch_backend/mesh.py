@@ -1,0 +1,114 @@
+"""Several devices of PyTorch: each process of `torch.distributed` runs its part of a program."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ....errors import BackendUnavailableError
+from ....parallel.mesh_engine import Division
+from ....parallel.processes import ProcessEngine
+
+if TYPE_CHECKING:
+    from ....parallel.layout import Layout, Mesh
+
+__all__ = ["TorchMesh", "TorchMeshEngine"]
+
+
+class TorchMeshEngine(ProcessEngine):
+    """Runs the programs of a mesh in the processes of `torch.distributed`, which `torchrun` starts."""
+
+    def __init__(self, backend: Any, layout: Layout) -> None:
+        super().__init__(backend, layout)
+        meshes = backend.engine.meshes
+        if layout.mesh not in meshes:
+            meshes[layout.mesh] = TorchMesh(backend._torch, layout.mesh, backend._device)
+        self.mesh = meshes[layout.mesh]
+
+    def divided(self, module: Any, name: str, division: Division) -> Callable[..., Any]:
+        """Return a function of whole arrays that runs the function of that name on all devices."""
+        # Gradients are computed by programs of their own: PyTorch would not see through the collectives.
+        return self.backend._torch.no_grad()(super().divided(module, name, division))  # type: ignore[no-any-return]
+
+
+def process_count(torch: Any) -> int:
+    """Return how many processes were started together."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_world_size())
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+class TorchMesh:
+    """The collectives of a process, over `torch.distributed`."""
+
+    def __init__(self, torch: Any, mesh: Mesh, device: Any) -> None:
+        self._torch, self._device = torch, device
+        distributed = self._distributed = torch.distributed
+        if not distributed.is_available():
+            raise BackendUnavailableError(
+                f"{mesh!r} needs torch.distributed, which this PyTorch is built without", hint="install another build"
+            )
+        if not distributed.is_initialized():
+            if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+                raise BackendUnavailableError(
+                    f"{mesh!r} has {mesh.devices} devices, and this process is alone",
+                    hint=f"start the script in {mesh.devices} processes: "
+                    f"torchrun --nproc-per-node {mesh.devices} script.py",
+                )
+            distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(seconds=60))
+            atexit.register(distributed.destroy_process_group)
+        count = distributed.get_world_size()
+        if count != mesh.devices:
+            raise BackendUnavailableError(
+                f"{mesh!r} has {mesh.devices} devices, and {count} processes were started",
+                hint=f"start {mesh.devices}, or make the mesh as large",
+            )
+        grid = torch.distributed.device_mesh.init_device_mesh(
+            device.type, tuple(mesh.axes.values()), mesh_dim_names=tuple(mesh.axes)
+        )
+        self._groups = {name: grid.get_group(name) for name in mesh.axes}
+        self._sizes = mesh.axes
+        self._places = {name: grid.get_local_rank(name) for name in mesh.axes}
+
+    def gathered(self, number: int) -> list[int]:
+        """Return the numbers that all processes give."""
+        own = self._torch.tensor([number], dtype=self._torch.int64, device=self._device)
+        found = own.new_empty(self._distributed.get_world_size())
+        self._distributed.all_gather_into_tensor(found, own)
+        return list(found.tolist())
+
+    def all_reduce(self, x: Any, mesh_axis: str, reduction: str = "sum") -> Any:
+        """Return the sum (``"max"``, ``"min"``) of the tensors along an axis of the mesh."""
+        torch = self._torch
+        found = x.to(torch.uint8) if x.dtype == torch.bool else x.clone(memory_format=torch.contiguous_format)
+        op = getattr(self._distributed.ReduceOp, reduction.upper())
+        self._distributed.all_reduce(found, op, group=self._groups[mesh_axis])
+        return found.to(x.dtype)
+
+    def all_gather(self, x: Any, mesh_axis: str, axis: int) -> Any:
+        """Return the tensors along an axis of the mesh, joined along ``axis``."""
+        torch, count = self._torch, self._sizes[mesh_axis]
+        own = x.to(torch.uint8) if x.dtype == torch.bool else x
+        found = own.new_empty((count * own.shape[0], *own.shape[1:]))
+        self._distributed.all_gather_into_tensor(found, own.contiguous(), group=self._groups[mesh_axis])
+        found = found if axis == 0 else torch.cat(found.chunk(count), axis)
+        return found.to(x.dtype)
+
+    def reduce_scatter(self, x: Any, mesh_axis: str, axis: int) -> Any:
+        """Return the block of this process of the sum of the tensors along an axis of the mesh."""
+        torch, count = self._torch, self._sizes[mesh_axis]
+        parts = x if axis == 0 else torch.cat(x.chunk(count, axis))
+        shape = list(x.shape)
+        shape[axis] //= count
+        found = x.new_empty(shape)
+        self._distributed.reduce_scatter_tensor(found, parts.contiguous(), group=self._groups[mesh_axis])
+        return found
+
+    def shard(self, x: Any, mesh_axis: str, axis: int) -> Any:
+        """Return the block of this process of a tensor that all have."""
+        size = x.shape[axis] // self._sizes[mesh_axis]
+        return x.narrow(axis, self._places[mesh_axis] * size, size)

@@ -1,0 +1,91 @@
+"""Several processes of NumPy: each runs its part of a program, and MPI carries what they exchange."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....errors import BackendUnavailableError
+from ....optional_packages import require
+from ....parallel.processes import ProcessEngine
+
+if TYPE_CHECKING:
+    from ....parallel.layout import Layout, Mesh
+
+__all__ = ["MpiMesh", "MpiMeshEngine"]
+
+
+class MpiMeshEngine(ProcessEngine):
+    """Runs the programs of a mesh in the processes that `mpirun` starts."""
+
+    def __init__(self, backend: Any, layout: Layout) -> None:
+        super().__init__(backend, layout)
+        meshes = backend.engine.meshes
+        if layout.mesh not in meshes:
+            meshes[layout.mesh] = MpiMesh(require("mpi4py.MPI", f"{layout.mesh!r} of NumpyBackend"), layout.mesh)
+        self.mesh = meshes[layout.mesh]
+
+
+class MpiMesh:
+    """The collectives of a process, over MPI."""
+
+    def __init__(self, mpi: Any, mesh: Mesh) -> None:
+        self._mpi, self._world = mpi, mpi.COMM_WORLD
+        count, rank = self._world.Get_size(), self._world.Get_rank()
+        if count != mesh.devices:
+            found = "this process is alone" if count == 1 else f"{count} processes were started"
+            raise BackendUnavailableError(
+                f"{mesh!r} has {mesh.devices} devices, and {found}",
+                hint=f"start the script in {mesh.devices} processes: mpirun -n {mesh.devices} python script.py",
+            )
+        grid = np.arange(count).reshape(tuple(mesh.axes.values()))
+        place = tuple(int(i[0]) for i in np.nonzero(grid == rank))
+        self._groups = {}
+        for i, name in enumerate(mesh.axes):
+            # The peers along an axis differ in that place alone.
+            others = int(np.take(grid, 0, axis=i)[place[:i] + place[i + 1 :]])
+            self._groups[name] = self._world.Split(others, place[i])
+
+    def gathered(self, number: int) -> list[int]:
+        """Return the numbers that all processes give."""
+        found = np.empty(self._world.Get_size(), np.int64)
+        self._world.Allgather(np.array([number], np.int64), found)
+        return [int(n) for n in found]
+
+    def all_reduce(self, x: Any, mesh_axis: str, reduction: str = "sum") -> Any:
+        """Return the sum (``"max"``, ``"min"``) of the arrays along an axis of the mesh."""
+        own = _sent(x)
+        found = np.empty_like(own)
+        self._groups[mesh_axis].Allreduce(own, found, getattr(self._mpi, reduction.upper()))
+        return found.astype(x.dtype, copy=False)
+
+    def all_gather(self, x: Any, mesh_axis: str, axis: int) -> Any:
+        """Return the arrays along an axis of the mesh, joined along ``axis``."""
+        group = self._groups[mesh_axis]
+        own = np.ascontiguousarray(x)
+        found = np.empty((group.Get_size(), *own.shape), own.dtype)
+        group.Allgather(own.view(np.uint8), found.view(np.uint8))
+        return np.concatenate(list(found), axis)
+
+    def reduce_scatter(self, x: Any, mesh_axis: str, axis: int) -> Any:
+        """Return the block of this process of the sum of the arrays along an axis of the mesh."""
+        group = self._groups[mesh_axis]
+        parts = np.stack(np.split(_sent(x), group.Get_size(), axis))
+        found = np.empty_like(parts[0])
+        group.Reduce_scatter_block(parts, found, self._mpi.SUM)
+        return found.astype(x.dtype, copy=False)
+
+    def shard(self, x: Any, mesh_axis: str, axis: int) -> Any:
+        """Return the block of this process of an array that all have."""
+        group = self._groups[mesh_axis]
+        size = x.shape[axis] // group.Get_size()
+        start = group.Get_rank() * size
+        return x[(slice(None),) * axis + (slice(start, start + size),)]
+
+
+def _sent(x: Any) -> Any:
+    """Return a contiguous array of a dtype that MPI adds and compares."""
+    if x.dtype.name in ("float16", "bfloat16"):
+        return np.asarray(x, np.float32, order="C")
+    return np.asarray(x, np.uint8 if x.dtype == np.bool_ else x.dtype, order="C")

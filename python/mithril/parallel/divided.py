@@ -1,0 +1,72 @@
+"""A program that is divided over a mesh, in the place of a loaded module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UnresolvedShapeError
+
+if TYPE_CHECKING:
+    from .. import _core
+    from .mesh_engine import MeshEngine
+
+__all__ = ["DividedProgram"]
+
+
+class DividedProgram:
+    """Functions of a program that run on all devices of a mesh.
+
+    Each device has to know how large its part is: where sizes of the data are open, programs are made for those that
+    come.
+    """
+
+    def __init__(self, core: _core.Compiled, engine: MeshEngine) -> None:
+        self._core = core.with_layout(engine.layout.as_argument)
+        self._engine = engine
+        self._names = [name for name, _, _ in core.inputs("data")]
+        self._is_open = not all(isinstance(size, int) for _, _, shape in core.inputs("data") for size in shape)
+        self._loaded: dict[Any, tuple[Any, Callable[..., Any]]] = {}
+        if not self._is_open:
+            self._find({}, None)
+
+    def _find(self, data: Mapping[str, Any], wanted: Any) -> Callable[..., Any]:
+        shapes = {name: tuple(data[name].shape) for name in self._names} if self._is_open else {}
+        key = (*shapes.values(), wanted)
+        found = self._loaded.get(key)
+        if found is None:
+            core = self._core.specialize(shapes) if shapes else self._core
+            if wanted is None:
+                found = self._engine.evaluator(core)
+            else:
+                found = self._engine.differentiator(core, *map(list, wanted))
+            self._loaded[key] = found
+        return found[1]
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return ``evaluate(params, data, state)``."""
+        return lambda params, data, state: self._find(data, None)(params, data, state)
+
+    def gradients(self, outputs: tuple[str, ...], inputs: tuple[str, ...]) -> Callable[..., Any]:
+        """Return ``evaluate_gradients(params, data, state, cotangents)``."""
+
+        def evaluate_gradients(params: Any, data: Any, state: Any, cotangents: Any) -> Any:
+            return self._find(data, (outputs, inputs))(params, data, state, cotangents)
+
+        return evaluate_gradients
+
+    @property
+    def source(self) -> Any:
+        """Source of the program of each device."""
+        for key, (module, _) in self._loaded.items():
+            if key[-1] is None:
+                return module.source
+        raise UnresolvedShapeError(
+            "the sizes of the data are not known yet, and so those of each device are not",
+            hint="pass shapes={'input': [...]} with numbers to compile, or call evaluate once",
+        )
+
+    def explain(self, error: BaseException) -> Any:
+        """Make an error of ours of one that generated code raised; None if it came from elsewhere."""
+        explained = (module.explain(error) for module, _ in self._loaded.values())
+        return next((found for found in explained if found is not None), None)

@@ -1,0 +1,182 @@
+"""Meshes of devices with named axes, and layouts: which axis of a tensor is divided along which axis of the mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from ..errors import InvalidValueError
+from ..suggestions import did_you_mean
+
+__all__ = ["Layout", "Mesh", "as_layout"]
+
+#: How one axis of a tensor is divided: whole, along an axis of the mesh, or along several.
+Axis: TypeAlias = str | Sequence[str] | None
+
+
+class Mesh:
+    """Devices in a grid whose axes have names.
+
+    Parameters
+    ----------
+    **axes : int
+        The size of each axis; the first is the outermost, devices beside each other differ in the last one.
+
+    Raises
+    ------
+    InvalidValueError
+        If there is no axis, or a size is not a positive integer.
+
+    Examples
+    --------
+    >>> import mithril as ml
+    >>> mesh = ml.Mesh(data=2, model=4)
+    >>> mesh, mesh.devices
+    (Mesh(data=2, model=4), 8)
+    """
+
+    def __init__(self, **axes: int) -> None:
+        if not axes:
+            raise InvalidValueError("a mesh without axes", hint="name its axes and their sizes: Mesh(data=2, model=4)")
+        for name, size in axes.items():
+            if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= 1 << 31:
+                raise InvalidValueError(
+                    f"axis {name!r} of the mesh has size {size!r}", hint="the size is the number of devices: 1 or more"
+                )
+        self._axes = dict(axes)
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """Sizes by name."""
+        return dict(self._axes)
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        count = 1
+        for size in self._axes.values():
+            count *= size
+        return count
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mesh) and list(self._axes.items()) == list(other._axes.items())
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._axes.items()))
+
+    def __repr__(self) -> str:
+        return f"Mesh({', '.join(f'{name}={size}' for name, size in self._axes.items())})"
+
+
+class Layout:
+    """Which tensors of a model are divided over a mesh, and how. What is not named is replicated on all devices.
+
+    Parameters
+    ----------
+    mesh : Mesh
+        The devices.
+    tensors : mapping of str to tuple, optional
+        Patterns of names of parameters, data and states (``*`` stands for any text); the first that fits holds. The
+        value has an entry for each axis of the tensor: None (whole), the name of an axis of the mesh, or several names.
+        Entries may be left out at the end.
+    batch : str or sequence of str, optional
+        The axis of the mesh along which the first axis of all data is divided.
+    parameters : str or sequence of str, optional
+        The axis of the mesh along which all parameters of two axes or more that ``tensors`` does not name are divided,
+        each along its longest axis that divides.
+
+    Raises
+    ------
+    InvalidValueError
+        If an axis of the mesh is not known, or named twice for one tensor.
+
+    Examples
+    --------
+    Two linear layers, the first divided by its outputs and the second by its inputs:
+
+    >>> import mithril as ml
+    >>> mesh = ml.Mesh(data=2, model=4)
+    >>> ml.Layout(mesh, {"up.weight": ("model", None), "down.weight": (None, "model")}, batch="data")
+    Layout(Mesh(data=2, model=4), {'up.weight': ('model', None), 'down.weight': (None, 'model')}, batch='data')
+
+    Fully sharded data parallelism: parameters are gathered where they are needed, and their gradients reduced in parts.
+
+    >>> ml.Layout(ml.Mesh(data=4), batch="data", parameters="data")
+    Layout(Mesh(data=4), batch='data', parameters='data')
+    """
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        tensors: Mapping[str, Axis | Sequence[Axis]] | None = None,
+        *,
+        batch: str | Sequence[str] | None = None,
+        parameters: str | Sequence[str] | None = None,
+    ) -> None:
+        if not isinstance(mesh, Mesh):
+            raise InvalidValueError(f"{mesh!r} is not a mesh", hint="make one: ml.Mesh(data=2, model=4)")
+        self.mesh = mesh
+        self.batch, self.parameters = batch, parameters
+        self.tensors = dict(tensors or {})
+        self._batch = self._names(batch, "the batch")
+        self._parameters = self._names(parameters, "each parameter")
+        self._tensors = [(pattern, self._spec(pattern, spec)) for pattern, spec in self.tensors.items()]
+
+    def _spec(self, pattern: str, spec: Axis | Sequence[Axis]) -> list[list[str]]:
+        entries: Sequence[Axis] = [spec] if spec is None or isinstance(spec, str) else list(spec)
+        axes = [self._names(entry, f"{pattern!r}") for entry in entries]
+        names = [name for entry in axes for name in entry]
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidValueError(
+                    f"{pattern!r} is divided along {name!r} twice",
+                    hint="an axis of the mesh divides one axis of a tensor",
+                )
+        return axes
+
+    def _names(self, entry: Axis, what: str) -> list[str]:
+        names = [] if entry is None else [entry] if isinstance(entry, str) else list(entry)
+        for name in names:
+            if name not in self.mesh.axes:
+                hint = did_you_mean(str(name), self.mesh.axes, f"its axes are {', '.join(self.mesh.axes)}")
+                raise InvalidValueError(f"{what} is divided along {name!r}, which {self.mesh} does not have", hint=hint)
+        return names
+
+    @property
+    def batch_axes(self) -> list[str]:
+        """The axes of the mesh that divide the batch."""
+        return list(self._batch)
+
+    @property
+    def parameter_axes(self) -> list[str]:
+        """The axes of the mesh that divide parameters which are not named."""
+        return list(self._parameters)
+
+    @property
+    def patterns(self) -> list[tuple[str, list[list[str]]]]:
+        """Patterns with the axes of the mesh for each axis of a tensor."""
+        return [(pattern, [list(axis) for axis in spec]) for pattern, spec in self._tensors]
+
+    @property
+    def as_argument(self) -> Any:
+        """What the compiler is given."""
+        return list(self.mesh.axes.items()), self.batch_axes, self.parameter_axes, self.patterns
+
+    def __repr__(self) -> str:
+        parts = [repr(self.mesh)]
+        if self.tensors:
+            parts.append(repr(self.tensors))
+        if self.batch is not None:
+            parts.append(f"batch={self.batch!r}")
+        if self.parameters is not None:
+            parts.append(f"parameters={self.parameters!r}")
+        return f"Layout({', '.join(parts)})"
+
+
+def as_layout(given: Layout | Mesh) -> Layout:
+    """Return a layout; a mesh stands for data parallelism along its first axis."""
+    if isinstance(given, Mesh):
+        return Layout(given, batch=next(iter(given.axes)))
+    if not isinstance(given, Layout):
+        raise InvalidValueError(f"{given!r} is not a layout", hint="pass ml.Layout(mesh, ...) or ml.Mesh(...)")
+    return given

@@ -1,0 +1,108 @@
+"""What runs the programs of a mesh of devices; each backend that can has one beside its engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BackendUnavailableError
+
+if TYPE_CHECKING:
+    from .. import _core
+    from .layout import Layout
+
+__all__ = ["Division", "MeshEngine", "Spec"]
+
+#: For each axis of a tensor the axes of the mesh that divide it, the outermost first.
+Spec = tuple[tuple[str, ...], ...]
+
+
+class Division:
+    """How the arguments and results of a program are divided.
+
+    Attributes
+    ----------
+    arguments : tuple of dict of str to Spec
+        Parameters, data, states, and for gradients cotangents.
+    results : tuple of dict of str to Spec
+        Outputs; for gradients those too; the new states, where there are any.
+    """
+
+    def __init__(self, program: _core.Partitioned, layout: Layout) -> None:
+        axes = tuple(layout.mesh.axes)
+        groups: dict[str, dict[str, Spec]] = {"param": {}, "data": {}, "state": {}, "cotangent": {}}
+        for name, role, _, shape, placed in program.inputs():
+            groups[role][name] = _spec(axes, placed, len(shape))
+        arguments = list(groups.values())
+        outputs: dict[str, Spec] = {}
+        gradients: dict[str, Spec] = {}
+        for name, placed in program.outputs():
+            kind, _, wanted = name.partition(":")
+            is_gradient = bool(groups["cotangent"]) and kind == "gradient"
+            (gradients if is_gradient else outputs)[wanted if is_gradient else name] = _spec(axes, placed)
+        states = {name: _spec(axes, placed) for name, placed in program.states()}
+        self.arguments = tuple(arguments if groups["cotangent"] else arguments[:3])
+        self.results = (outputs, *([gradients] if groups["cotangent"] else []), *([states] if states else []))
+
+
+def _spec(axes: tuple[str, ...], placed: list[int | None], rank: int = 0) -> Spec:
+    divided = [axis for axis in placed if axis is not None]
+    spec: list[tuple[str, ...]] = [()] * max([rank, *(axis + 1 for axis in divided)])
+    for name, axis in zip(axes, placed, strict=True):
+        if axis is not None:
+            spec[axis] = (*spec[axis], name)
+    return tuple(spec)
+
+
+class MeshEngine:
+    """Loads the programs that a layout divides a model into.
+
+    Parameters
+    ----------
+    backend : Backend
+        Whose devices they are.
+    layout : Layout
+        How tensors are divided.
+    """
+
+    def __init__(self, backend: Any, layout: Layout) -> None:
+        self.backend = backend
+        self.layout = layout
+
+    def evaluator(self, core: _core.Compiled) -> tuple[Any, Callable[..., Any]]:
+        """Return the module of a program, and ``evaluate(params, data, state)`` of whole arrays."""
+        return self._load(core.source(self.backend.target, self.backend.device), "evaluate")
+
+    def differentiator(
+        self, core: _core.Compiled, outputs: list[str], inputs: list[str]
+    ) -> tuple[Any, Callable[..., Any]]:
+        """Return the module of a program, and ``evaluate_gradients(params, data, state, cotangents)``."""
+        source = core.gradient_source(self.backend.target, outputs, inputs, self.backend.device)
+        return self._load(source, "evaluate_gradients")
+
+    def _load(self, source: _core.Source, name: str) -> tuple[Any, Callable[..., Any]]:
+        program = source.partition
+        assert program is not None
+        division = Division(program, self.layout)
+        module = self.module(source, name)
+        return module, self.divided(module, name, division)
+
+    def data_parallel(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of arrays that divides their first axis among the devices."""
+        raise BackendUnavailableError(
+            f"{type(self.backend).__name__} divides models, and no functions",
+            hint="make a model of it: ml.compile(ml.Lambda(function), backend, layout=ml.Mesh(data=4))",
+        )
+
+    def module(self, source: _core.Source, name: str) -> Any:
+        """Load generated source."""
+        return self.backend.engine.load_source(source, name)
+
+    def divided(self, module: Any, name: str, division: Division) -> Callable[..., Any]:
+        """Return a function of whole arrays that runs the function of that name on all devices."""
+        raise NotImplementedError
+
+
+def selected(group: Mapping[str, Any], specs: Mapping[str, Spec]) -> dict[str, Any]:
+    """Return those entries of an argument that a program takes."""
+    return {name: group[name] for name in specs}

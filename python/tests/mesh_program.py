@@ -1,0 +1,114 @@
+"""Run by `test_parallel.py` in the processes of a mesh: models divided by every layout against NumPy on one device.
+
+``python mesh_program.py BACKEND DEVICES``; prints ``agrees`` on the first process.
+"""
+
+import os
+import sys
+
+import mithril as ml
+import numpy as np
+
+RANDOM = np.random.default_rng(0)
+
+
+def perceptron():
+    model = ml.Model()
+    model |= ml.Linear(32, name="up")(input="input", output="hidden")
+    model += ml.Gelu()
+    model += ml.LayerNorm(name="norm")
+    model += ml.Linear(8, name="down")(output="output")
+    return model, {"input": RANDOM.standard_normal((8, 12)).astype(np.float32)}
+
+
+def convolutional():
+    model = ml.Model()
+    model |= ml.Convolution2D(3, 8, padding=1, use_bias=False, name="conv")(input="input")
+    model += ml.BatchNorm2d(name="norm")
+    model += ml.Relu()
+    model += ml.MaxPool2d(2)
+    model += ml.Flatten()
+    model += ml.Linear(4, name="head")(output="output")
+    return model, {"input": RANDOM.standard_normal((8, 2, 8, 8)).astype(np.float32)}
+
+
+def text():
+    model = ml.models.create_gpt(vocab_size=64, num_layers=2, num_heads=4, dims=16, block_size=8)
+    return model, {"input": RANDOM.integers(0, 64, (4, 8))}
+
+
+def layouts(devices, groups):
+    yield ml.Mesh(data=devices)
+    yield ml.Layout(ml.Mesh(data=devices), batch="data", parameters="data")
+    yield ml.Layout(ml.Mesh(model=devices), parameters="model")
+    if groups and devices % 2 == 0:
+        yield ml.Layout(ml.Mesh(data=2, model=devices // 2), batch="data", parameters="model")
+
+
+def worst(found, wanted):
+    """Largest distance in parts of the largest element, which is taken as 1e-3 at least."""
+    found = {name: np.asarray(found[name]) for name in wanted}
+    return max(np.abs(found[k] - wanted[k]).max() / max(np.abs(wanted[k]).max(), 1e-3) for k in wanted)
+
+
+def trained(model, data, backend, params, layout):
+    """Losses of three steps."""
+    target = np.arange(len(data["input"])) % 4
+    shapes = {name: list(array.shape) for name, array in data.items()}
+    compiled = ml.compile(model, backend, shapes=shapes, layout=layout)
+    compiled.load_params(params)
+    step = ml.train.TrainingStep(compiled, ml.optim.AdamW(0.01, clip_norm=1.0), loss="cross_entropy")
+    return [float(np.asarray(step({**data, "target": target})[step.loss])) for _ in range(3)]
+
+
+def check(name, devices, every=True):
+    """Compare with NumPy: every layout of every model, or one of each."""
+    for number, build in enumerate((perceptron, convolutional, text)):
+        model, data = build()
+        shapes = {key: list(value.shape) for key, value in data.items()}
+        reference = ml.compile(model, ml.NumpyBackend(), shapes=shapes)
+        params = dict(reference.randomize_params(seed=1).items())
+        state = dict(reference.state)
+        given = {
+            k: RANDOM.standard_normal(v.shape).astype(np.float32) for k, v in reference.evaluate(params, data).items()
+        }
+        outputs, gradients = reference.evaluate(params, data, given)
+        losses = None if build is text else trained(model, data, ml.NumpyBackend(), {**params, **state}, None)
+        chosen = list(layouts(devices, name != "mlx"))
+        for layout in chosen if every else [chosen[-1 - number % len(chosen)]]:
+            backend = ml.get_backend(name)
+            # Sizes that are left open become known at the first call.
+            compiled = ml.compile(model, backend, layout=layout, shapes={} if build is perceptron else shapes)
+            arrays = {key: backend.array(value) for key, value in params.items()}
+            cotangents = {key: backend.array(value) for key, value in given.items()}
+            found = compiled.evaluate(arrays, data, cotangents)
+            where = f"{build.__name__} on {name}, {layout}"
+            assert worst(compiled.evaluate(arrays, data), outputs) < 1e-5, where
+            assert worst(found[0], outputs) < 1e-5, where
+            assert worst(found[1], gradients) < 1e-4, where
+            if losses is not None:
+                found = trained(model, data, ml.get_backend(name), {**params, **state}, layout)
+                np.testing.assert_allclose(found, losses, rtol=1e-4, err_msg=where)
+
+
+def rank(name):
+    """Number of this process."""
+    if name == "torch":
+        import torch.distributed
+
+        return torch.distributed.get_rank()
+    if name == "numpy":
+        from mpi4py import MPI
+
+        return MPI.COMM_WORLD.Get_rank()
+    if name == "mlx":
+        import mlx.core
+
+        return mlx.core.distributed.init().rank()
+    return 0
+
+
+if __name__ == "__main__":
+    check(sys.argv[1], int(sys.argv[2]), "MITHRIL_TEST_ALL" in os.environ)
+    if rank(sys.argv[1]) == 0:
+        print("agrees")

@@ -1,0 +1,171 @@
+"""Several devices: layouts, plans, the virtual mesh, and the engines of all backends in processes of their own."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import mithril as ml
+import numpy as np
+import pytest
+from mesh_program import check, perceptron
+from mithril import errors
+
+PROGRAM = Path(__file__).parent / "mesh_program.py"
+BIN = Path(sys.executable).parent
+
+
+def test_virtual_meshes_agree_with_one_device():
+    check("interpreter", 4)
+
+
+def launched(name, devices):
+    """The command that runs the program on so many devices, and its environment."""
+    program = [str(PROGRAM), name, str(devices)]
+    python = [sys.executable, *program]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    if name == "jax":
+        flags = f"--xla_force_host_platform_device_count={devices} {os.environ.get('XLA_FLAGS', '')}"
+        return python, {**environment, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    if name == "torch":
+        run = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={devices}"]
+        return [*run, *program], environment
+    if name == "mlx":
+        passed = [part for key in ("PYTHONPATH",) for part in ("--env", f"{key}={environment[key]}")]
+        return [str(BIN / "mlx.launch"), "-n", str(devices), *passed, *python], environment
+    return [str(BIN / "mpiexec"), "-n", str(devices), *python], environment
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "devices"),
+    [("jax", "jax", 4), ("torch", "torch", 2), ("numpy", "mpi4py", 4), ("mlx", "mlx", 2)],
+)
+def test_engines_agree_with_one_device(name, module, devices):
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"{module} is not installed")
+    command, environment = launched(name, devices)
+    if name in ("numpy", "mlx") and not Path(command[0]).exists():
+        pytest.skip(f"{command[0]} is not installed")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert "agrees" in done.stdout, done.stdout[-4000:] + done.stderr[-4000:]
+
+
+MEGATRON = ml.Layout(ml.Mesh(data=2, model=4), {"up.*": "model", "down.weight": (None, "model")}, batch="data")
+
+
+def test_the_known_optimum_of_two_linear_layers_is_found():
+    layout = ml.Layout(ml.Mesh(model=4), {"up.*": "model", "down.weight": (None, "model")})
+    block = ml.Model()
+    block |= ml.Linear(64, name="up")(input="input")
+    block += ml.Gelu()
+    block += ml.Linear(16, name="down")(output="output")
+    plan = ml.plan(block, layout, shapes={"input": [32, 16]})
+    assert [c.op for c in plan.communications] == ["all_reduce"]
+    assert plan.bytes_sent == 2 * 32 * 16 * 4 * 3 // 4
+    # Data parallelism reduces each gradient once, and nothing else.
+    plan = ml.plan(block, ml.Mesh(data=4), shapes={"input": [32, 16]}, gradients=True)
+    assert [c.op for c in plan.communications] == ["all_reduce"] * 4
+    assert plan.bytes_sent == 2 * (64 * 16 + 64 + 16 * 64 + 16) * 4 * 3 // 4
+    # Fully sharded: parameters are gathered, the gradients of what is divided are reduced in parts.
+    plan = ml.plan(
+        block, ml.Layout(ml.Mesh(data=4), batch="data", parameters="data"), shapes={"input": [512, 16]}, gradients=True
+    )
+    assert sorted(c.op for c in plan.communications) == ["all_gather"] * 2 + ["all_reduce"] * 2 + ["reduce_scatter"] * 2
+    assert plan.memory["parameters"] == (2 * 64 * 16 // 4 + 64 + 16) * 4
+
+
+def test_a_plan_is_printed():
+    model, data = perceptron()
+    plan = ml.plan(model, MEGATRON, shapes={"input": list(data["input"].shape)}, gradients=True)
+    text = str(plan)
+    assert "all_reduce" in text
+    assert "model (4)" in text
+    assert "each of 8 devices sends" in text
+    assert "8 devices" in plan.to_markdown()
+    compiled = ml.compile(model, ml.InterpreterBackend(), layout=MEGATRON, shapes={"input": [8, 12]})
+    assert str(ml.plan(compiled, gradients=True)) == text
+
+
+def test_softmax_over_a_divided_axis_keeps_the_logits_where_they_are():
+    model = ml.Model()
+    model |= ml.Softmax(-1)(input="input", output="output")
+    layout = ml.Layout(ml.Mesh(model=4), {"input": (None, "model")})
+    plan = ml.plan(model, layout, shapes={"input": [8, 4096]})
+    assert {c.op for c in plan.communications} == {"all_reduce"}
+    assert plan.bytes_sent == 2 * 2 * 8 * 4 * 3 // 4
+
+
+def linear():
+    model = ml.Model()
+    model |= ml.Linear(6, name="layer")(input="input", output="output")
+    return model
+
+
+MISTAKES = [
+    (lambda: ml.Mesh(), errors.InvalidValueError, "a mesh without axes"),
+    (lambda: ml.Mesh(data=0), errors.InvalidValueError, "size 0"),
+    (lambda: ml.Mesh(data=2.0), errors.InvalidValueError, "size 2.0"),
+    (lambda: ml.Layout("data"), errors.InvalidValueError, "is not a mesh"),
+    (lambda: ml.Layout(ml.Mesh(data=2), batch="date"), errors.InvalidValueError, "did you mean 'data'"),
+    (lambda: ml.Layout(ml.Mesh(data=2), {"w": ("data", "data")}), errors.InvalidValueError, "twice"),
+    (lambda: ml.Layout(ml.Mesh(data=2), {"w": ("x",)}), errors.InvalidValueError, "which Mesh(data=2) does not have"),
+    (
+        lambda: ml.plan(linear(), ml.Mesh(data=4), shapes={"input": [6, 3]}),
+        errors.InvalidValueError,
+        "axis 0 of `input`, f32[6, 3], does not divide into 4 parts",
+    ),
+    (
+        lambda: ml.plan(linear(), ml.Layout(ml.Mesh(m=2), {"layer.wight": "m"}), shapes={"input": [6, 3]}),
+        errors.InvalidValueError,
+        "did you mean `layer.weight`",
+    ),
+    (
+        lambda: ml.plan(linear(), ml.Layout(ml.Mesh(m=2), {"layer.bias": (None, "m")}), shapes={"input": [6, 3]}),
+        errors.InvalidValueError,
+        "has 2 axes, the tensor f32[6] has 1",
+    ),
+    (lambda: ml.plan(linear(), ml.Mesh(data=2)), errors.UnresolvedShapeError, "shapes"),
+    (lambda: ml.plan(linear(), ml.Mesh(data=2), shapes={"input": ["b", 3]}), errors.UnresolvedShapeError, "not known"),
+    (lambda: ml.plan(linear(), 4, shapes={"input": [6, 3]}), errors.InvalidValueError, "4 is not a layout"),
+    (lambda: ml.compile(linear(), ml.NumpyBackend(), layout=4), errors.InvalidValueError, "4 is not a layout"),
+    (
+        lambda: ml.compile(linear(), ml.CBackend(), layout=ml.Mesh(data=2)),
+        errors.BackendUnavailableError,
+        "CBackend runs on one device",
+    ),
+    (
+        lambda: ml.compile(linear(), ml.TorchBackend(), layout=ml.Mesh(data=2), autodiff="native"),
+        errors.ConflictingOptionError,
+        "gradient graph",
+    ),
+    (
+        lambda: ml.compile(linear(), ml.TorchBackend(), layout=ml.Mesh(data=2)),
+        errors.BackendUnavailableError,
+        "torchrun --nproc-per-node 2",
+    ),
+    (
+        lambda: ml.compile(linear(), ml.JaxBackend(), layout=ml.Mesh(data=4096)),
+        errors.BackendUnavailableError,
+        "--xla_force_host_platform_device_count=4096",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "text"), MISTAKES)
+def test_mistakes(call, kind, text):
+    for name in ("torch", "jax"):
+        if name in str(text) and importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed")
+    with pytest.raises(kind) as caught:
+        call()
+    assert text in str(caught.value)
+    assert caught.value.hint
+
+
+def test_a_batch_that_does_not_divide_is_an_error_at_the_call():
+    compiled = ml.compile(linear(), ml.InterpreterBackend(), layout=ml.Mesh(data=4))
+    params = ml.compile(linear(), ml.NumpyBackend(), shapes={"input": [4, 3]}).randomize_params(seed=0)
+    assert compiled.evaluate(params, {"input": np.ones((8, 3), np.float32)})["output"].shape == (8, 6)
+    with pytest.raises(errors.InvalidValueError, match="does not divide into 4 parts"):
+        compiled.evaluate(params, {"input": np.ones((6, 3), np.float32)})
